@@ -1,0 +1,26 @@
+"""What we measure: every metric, label, unit and recorded series, declared once."""
+
+from lockstep_catalogue import fabric, gpu, health, training
+from lockstep_catalogue.metric import Kind, Label, Metric, Recorded, Series, Stability, Unit
+from lockstep_catalogue.recorded import RECORDED
+
+METRICS: tuple[Metric, ...] = (
+    *training.METRICS,
+    *gpu.METRICS,
+    *fabric.METRICS,
+    *health.METRICS,
+)
+METRIC_BY_NAME = {metric.name: metric for metric in METRICS}
+
+__all__ = [
+    "METRICS",
+    "METRIC_BY_NAME",
+    "RECORDED",
+    "Kind",
+    "Label",
+    "Metric",
+    "Recorded",
+    "Series",
+    "Stability",
+    "Unit",
+]

@@ -1,0 +1,91 @@
+"""What the agent tells of itself."""
+
+from lockstep_catalogue.labels import CLUSTER, COLLECTOR, NODE, REASON, VERSION
+from lockstep_catalogue.metric import Kind, Metric, Stability, Unit
+
+AGENT_INFO = Metric(
+    name="lockstep_agent_info",
+    kind=Kind.GAUGE,
+    unit=Unit.NONE,
+    labels=(CLUSTER, NODE, VERSION),
+    help="Identity of the agent, always 1.",
+    source="options of the agent",
+    stability=Stability.STABLE,
+)
+COLLECTOR_SUCCESS = Metric(
+    name="lockstep_agent_collector_success",
+    kind=Kind.GAUGE,
+    unit=Unit.NONE,
+    labels=(COLLECTOR,),
+    help="1 when the last run of the collector ended without an error, else 0.",
+    source="the guard around each collector",
+    stability=Stability.STABLE,
+)
+COLLECTOR_DURATION = Metric(
+    name="lockstep_agent_collector_duration_seconds",
+    kind=Kind.GAUGE,
+    unit=Unit.SECONDS,
+    labels=(COLLECTOR,),
+    help="Duration of the last run of the collector.",
+    source="the guard around each collector",
+)
+COLLECTOR_FAILURES = Metric(
+    name="lockstep_agent_collector_failures_total",
+    kind=Kind.COUNTER,
+    unit=Unit.NONE,
+    labels=(COLLECTOR,),
+    help="Runs of the collector that ended in an error.",
+    source="the guard around each collector",
+)
+AGENT_SERIES = Metric(
+    name="lockstep_agent_series",
+    kind=Kind.GAUGE,
+    unit=Unit.NONE,
+    labels=(),
+    help="Number of series in the exposition that this sample is part of.",
+    source="the exposition",
+)
+AGENT_TICK = Metric(
+    name="lockstep_agent_last_tick_timestamp_seconds",
+    kind=Kind.GAUGE,
+    unit=Unit.TIMESTAMP_SECONDS,
+    labels=(),
+    help="Wall clock at which the exposition was rendered.",
+    source="the sampler",
+)
+AGENT_MEMORY = Metric(
+    name="lockstep_agent_resident_memory_bytes",
+    kind=Kind.GAUGE,
+    unit=Unit.BYTES,
+    labels=(),
+    help="Resident memory of the agent.",
+    source="/proc/self/statm",
+)
+AGENT_CPU = Metric(
+    name="lockstep_agent_cpu_seconds_total",
+    kind=Kind.COUNTER,
+    unit=Unit.SECONDS,
+    labels=(),
+    help="Processor time that the agent has used.",
+    source="os.times",
+)
+PAGES_UNREADABLE = Metric(
+    name="lockstep_agent_pages_unreadable",
+    kind=Kind.GAUGE,
+    unit=Unit.NONE,
+    labels=(REASON,),
+    help="Rank pages on the node that cannot be read now, by reason.",
+    source="the page reader",
+)
+
+METRICS = (
+    AGENT_INFO,
+    COLLECTOR_SUCCESS,
+    COLLECTOR_DURATION,
+    COLLECTOR_FAILURES,
+    AGENT_SERIES,
+    AGENT_TICK,
+    AGENT_MEMORY,
+    AGENT_CPU,
+    PAGES_UNREADABLE,
+)

@@ -1,0 +1,142 @@
+"""What a metric is: name, kind, unit, labels, one sentence and where its value comes from."""
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+_NAME = re.compile(r"^lockstep_(train|gpu|nvlink|pcie|fabric|host|agent|ledger)_[a-z0-9_]+$")
+_LABEL = re.compile(r"^[a-z][a-z0-9_]*$")
+_TARGET_LABELS = frozenset({"job", "instance"})
+
+
+class Kind(Enum):
+    """The Prometheus type of a family."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Unit(Enum):
+    """A base unit; its value is the word that ends the name, before ``_total``."""
+
+    NONE = ""
+    SECONDS = "seconds"
+    TIMESTAMP_SECONDS = "timestamp_seconds"
+    BYTES = "bytes"
+    BYTES_PER_SECOND = "bytes_per_second"
+    RATIO = "ratio"
+    WATTS = "watts"
+    JOULES = "joules"
+    CELSIUS = "celsius"
+    HERTZ = "hertz"
+
+
+class Stability(Enum):
+    """How much a reader may rely on a name: stable names change only with a major version."""
+
+    STABLE = "stable"
+    TRIAL = "trial"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Label:
+    """A label name with its meaning and, for small closed sets, every value it can take.
+
+    Raises:
+        ValueError: the name is no label name or is one of Prometheus' own target labels.
+    """
+
+    name: str
+    help: str
+    values: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not _LABEL.match(self.name) or self.name in _TARGET_LABELS:
+            raise ValueError(
+                f"label name {self.name!r} is not allowed; "
+                "use lower case and neither job nor instance"
+            )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Metric:
+    """One family that some part of Lockstep exposes.
+
+    Args:
+        name: full name, with the prefix and the unit as its last word.
+        source: where the value comes from, in one phrase.
+        buckets: upper bounds of a histogram, rising, without infinity.
+
+    Raises:
+        ValueError: name, unit, kind or buckets do not fit together; the text says which.
+    """
+
+    name: str
+    kind: Kind
+    unit: Unit
+    labels: tuple[Label, ...]
+    help: str
+    source: str
+    buckets: tuple[float, ...] = ()
+    stability: Stability = Stability.TRIAL
+
+    def __post_init__(self) -> None:
+        if not _NAME.match(self.name):
+            raise ValueError(f"metric name {self.name!r} needs lockstep_, a part and lower case")
+        self._check_ending()
+        if not self.help.endswith(".") or "\n" in self.help:
+            raise ValueError(f"help of {self.name} must be one sentence that ends with a full stop")
+        if (self.kind is Kind.HISTOGRAM) != bool(self.buckets):
+            raise ValueError(
+                f"{self.name}: buckets belong to histograms, and every histogram has some"
+            )
+        if list(self.buckets) != sorted(set(self.buckets)):
+            raise ValueError(f"{self.name}: buckets {self.buckets} must rise")
+
+    def _check_ending(self) -> None:
+        counted = self.name.endswith("_total")
+        if counted != (self.kind is Kind.COUNTER):
+            raise ValueError(f"{self.name}: _total ends the counters and nothing else")
+        stem = self.name.removesuffix("_total")
+        if self.unit.value and not stem.endswith("_" + self.unit.value):
+            raise ValueError(f"{self.name} must name its unit last: ..._{self.unit.value}")
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """The names of the labels, in order."""
+        return tuple(label.name for label in self.labels)
+
+    @property
+    def sample_names(self) -> tuple[str, ...]:
+        """The names under which samples of this family are stored."""
+        if self.kind is Kind.HISTOGRAM:
+            return (f"{self.name}_bucket", f"{self.name}_sum", f"{self.name}_count")
+        return (self.name,)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recorded:
+    """A series that a recording rule makes: level:metric:operations, its labels and its PromQL."""
+
+    name: str
+    unit: Unit
+    labels: tuple[Label, ...]
+    help: str
+    expression: str
+
+    def __post_init__(self) -> None:
+        level, colon, _ = self.name.partition(":")
+        if not colon or level != "_".join(self.label_names):
+            raise ValueError(
+                f"recorded series {self.name!r} must begin with its labels, "
+                f"{'_'.join(self.label_names)}:"
+            )
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """The names of the labels, in order."""
+        return tuple(label.name for label in self.labels)
+
+
+Series = Metric | Recorded

@@ -1,0 +1,83 @@
+"""PromQL over catalogue objects: names and labels are checked when the text is built."""
+
+from dataclasses import dataclass
+
+from lockstep_catalogue.metric import Kind, Label, Metric, Series
+
+
+@dataclass(frozen=True, slots=True)
+class Matcher:
+    """One label matcher of a selector."""
+
+    label: Label
+    operator: str
+    value: str
+
+
+def eq(label: Label, value: str) -> Matcher:
+    """``label="value"``."""
+    return Matcher(label, "=", value)
+
+
+def one_of(label: Label, *values: str) -> Matcher:
+    """``label=~"a|b"``; in a closed set every value must be declared.
+
+    Raises:
+        ValueError: a value that the label cannot take.
+    """
+    for value in values:
+        if label.values and value not in label.values:
+            raise ValueError(f"{label.name}={value!r} is none of {', '.join(label.values)}")
+    return Matcher(label, "=~", "|".join(values))
+
+
+def select(series: Series, *matchers: Matcher) -> str:
+    """An instant selector; of a histogram, its buckets.
+
+    Raises:
+        ValueError: the series has no such label.
+    """
+    for matcher in matchers:
+        if matcher.label not in series.labels:
+            raise ValueError(f"{series.name} has no label {matcher.label.name}")
+    bucketed = isinstance(series, Metric) and series.kind is Kind.HISTOGRAM
+    name = f"{series.name}_bucket" if bucketed else series.name
+    inside = ", ".join(f'{m.label.name}{m.operator}"{m.value}"' for m in matchers)
+    return f"{name}{{{inside}}}" if inside else name
+
+
+def rate(metric: Metric, window: str, *matchers: Matcher) -> str:
+    """``rate(metric[window])``, for counters and histograms only."""
+    return f"rate({_counted(metric, *matchers)}[{window}])"
+
+
+def increase(metric: Metric, window: str, *matchers: Matcher) -> str:
+    """``increase(metric[window])``, for counters and histograms only."""
+    return f"increase({_counted(metric, *matchers)}[{window}])"
+
+
+def _counted(metric: Metric, *matchers: Matcher) -> str:
+    if metric.kind is Kind.GAUGE:
+        raise ValueError(f"{metric.name} is a gauge; rate and increase need a counter")
+    return select(metric, *matchers)
+
+
+def names(*labels: Label) -> str:
+    """The names of labels, for ``by``, ``on`` and ``group_left``."""
+    return ", ".join(label.name for label in labels)
+
+
+def by(operator: str, expression: str, *labels: Label) -> str:
+    """``operator by (labels) (expression)``."""
+    return f"{operator} by ({names(*labels)}) ({expression})"
+
+
+def median_by(expression: str, *labels: Label) -> str:
+    """The median over everything that shares the labels."""
+    return f"quantile by ({names(*labels)}) (0.5, {expression})"
+
+
+def histogram_quantile(quantile: float, metric: Metric, window: str, *labels: Label) -> str:
+    """A quantile of a histogram's rate over a window, by labels."""
+    inner = by("sum", rate(metric, window), *labels, Label(name="le", help="bucket bound"))
+    return f"histogram_quantile({quantile}, {inner})"

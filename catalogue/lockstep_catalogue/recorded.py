@@ -1,0 +1,89 @@
+"""Series that recording rules make: the step of each rank taken apart, and who is late in it.
+
+In synchronous training all ranks leave a step together, so step times name nobody. What names a
+rank is its own work against the median of its group, and its lateness: how much shorter than the
+others' its synchronisation is (straggler theory: docs/decisions/0002-lateness.md).
+"""
+
+from lockstep_catalogue.labels import (
+    CLUSTER,
+    JOB_ID,
+    OWN_WORK_PHASES,
+    PHASE,
+    RANK,
+)
+from lockstep_catalogue.metric import Recorded, Unit
+from lockstep_catalogue.promql import by, eq, median_by, names, one_of, rate, select
+from lockstep_catalogue.training import PHASE_SECONDS, STEPS, TOKENS
+
+LIVE_WINDOW = "20s"
+LONG_WINDOW = "5m"
+_MIN_STEPS_PER_SECOND = 0.2  # four steps in the live window, or the long one judges
+
+_JOB = (CLUSTER, JOB_ID)
+_RANK = (*_JOB, RANK)
+_RANK_PHASE = (*_RANK, PHASE)
+
+
+def _per_step(window: str, steps_guard: str) -> str:
+    seconds = by("sum", rate(PHASE_SECONDS, window), *_RANK_PHASE)
+    steps = by("sum", rate(STEPS, window), *_RANK)
+    return f"{seconds} / on ({names(*_RANK)}) group_left () ({steps_guard.format(steps=steps)})"
+
+
+PHASE_PER_STEP = Recorded(
+    name="cluster_job_id_rank_phase:lockstep_train_phase_seconds:per_step",
+    unit=Unit.SECONDS,
+    labels=_RANK_PHASE,
+    help="Mean seconds a step by rank and phase, over 20 s or, where steps are long, 5 min.",
+    expression=(
+        _per_step(LIVE_WINDOW, f"{{steps}} > {_MIN_STEPS_PER_SECOND}")
+        + "\nor\n"
+        + _per_step(LONG_WINDOW, f"({{steps}} > 0) <= {_MIN_STEPS_PER_SECOND}")
+    ),
+)
+STEP_MEAN = Recorded(
+    name="cluster_job_id:lockstep_train_step_seconds:mean",
+    unit=Unit.SECONDS,
+    labels=_JOB,
+    help="Mean seconds a step of the job.",
+    expression=by("avg", by("sum", select(PHASE_PER_STEP), *_RANK), *_JOB),
+)
+_SYNC = by("sum", select(PHASE_PER_STEP, eq(PHASE, "sync")), *_RANK)
+LATENESS = Recorded(
+    name="cluster_job_id_rank:lockstep_train_lateness_seconds:per_step",
+    unit=Unit.SECONDS,
+    labels=_RANK,
+    help="How much later than the earliest rank the rank arrives at the collectives, a step.",
+    expression=f"{by('max', _SYNC, *_JOB)} - on ({names(*_JOB)}) group_right () {_SYNC}",
+)
+LATENESS_RATIO = Recorded(
+    name="cluster_job_id_rank:lockstep_train_lateness:ratio",
+    unit=Unit.RATIO,
+    labels=_RANK,
+    help="Lateness beyond the job's median as a share of the step: what the rank costs all.",
+    expression=(
+        f"({select(LATENESS)} - on ({names(*_JOB)}) group_left ()"
+        f" {median_by(select(LATENESS), *_JOB)})"
+        f" / on ({names(*_JOB)}) group_left () {select(STEP_MEAN)}"
+    ),
+)
+_OWN = select(PHASE_PER_STEP, one_of(PHASE, *OWN_WORK_PHASES))
+EXCESS = Recorded(
+    name="cluster_job_id_rank_phase:lockstep_train_excess_seconds:per_step",
+    unit=Unit.SECONDS,
+    labels=_RANK_PHASE,
+    help="Own work of the rank beyond the median of its job, by phase, a step.",
+    expression=(
+        f"{_OWN} - on ({names(*_JOB, PHASE)}) group_left () {median_by(_OWN, *_JOB, PHASE)}"
+    ),
+)
+TOKENS_RATE = Recorded(
+    name="cluster_job_id:lockstep_train_tokens:rate1m",
+    unit=Unit.NONE,
+    labels=_JOB,
+    help="Tokens a second of the job.",
+    expression=by("sum", rate(TOKENS, "1m"), *_JOB),
+)
+
+RECORDED = (PHASE_PER_STEP, STEP_MEAN, LATENESS, LATENESS_RATIO, EXCESS, TOKENS_RATE)

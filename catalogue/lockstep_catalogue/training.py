@@ -1,0 +1,246 @@
+"""What a training job tells: per rank at most twelve series, the rest added up by the agent."""
+
+from lockstep_catalogue.labels import (
+    ATTEMPT,
+    CLUSTER,
+    JOB_ID,
+    KIND,
+    LOCAL_RANK,
+    MESH,
+    NODE,
+    OUTCOME,
+    PHASE,
+    PROJECT,
+    RANK,
+    STATE,
+    UUID,
+    WORLD_SIZE,
+)
+from lockstep_catalogue.metric import Kind, Metric, Stability, Unit
+
+_OF_RANK = (CLUSTER, JOB_ID, RANK)
+_OF_NODE = (CLUSTER, JOB_ID, NODE)
+_PAGE = "rank page"
+
+RANK_INFO = Metric(
+    name="lockstep_train_rank_info",
+    kind=Kind.GAUGE,
+    unit=Unit.NONE,
+    labels=(
+        *_OF_RANK,
+        PROJECT,
+        NODE,
+        LOCAL_RANK,
+        WORLD_SIZE,
+        ATTEMPT,
+        UUID,
+        *MESH,
+    ),
+    help="Identity of a rank in its newest attempt, always 1; join on cluster, job_id, rank.",
+    source=_PAGE,
+    stability=Stability.STABLE,
+)
+STEPS = Metric(
+    name="lockstep_train_steps_total",
+    kind=Kind.COUNTER,
+    unit=Unit.NONE,
+    labels=_OF_RANK,
+    help="Optimizer steps that the rank has completed, over all attempts.",
+    source=_PAGE,
+    stability=Stability.STABLE,
+)
+PHASE_SECONDS = Metric(
+    name="lockstep_train_phase_seconds_total",
+    kind=Kind.COUNTER,
+    unit=Unit.SECONDS,
+    labels=(*_OF_RANK, PHASE),
+    help="Time of the rank's completed steps by phase; sync runs from own arrival to completion.",
+    source=_PAGE,
+    stability=Stability.STABLE,
+)
+LAST_PROGRESS = Metric(
+    name="lockstep_train_last_progress_timestamp_seconds",
+    kind=Kind.GAUGE,
+    unit=Unit.TIMESTAMP_SECONDS,
+    labels=_OF_RANK,
+    help="Wall clock of the last boundary mark of the rank: the last thing known of it.",
+    source=_PAGE,
+    stability=Stability.STABLE,
+)
+RANK_WAITING = Metric(
+    name="lockstep_train_rank_waiting",
+    kind=Kind.GAUGE,
+    unit=Unit.NONE,
+    labels=_OF_RANK,
+    help="1 while the rank waits in synchronisation, else 0: in a hang the culprit is the 0.",
+    source=_PAGE,
+)
+RANKS = Metric(
+    name="lockstep_train_ranks",
+    kind=Kind.GAUGE,
+    unit=Unit.NONE,
+    labels=(*_OF_NODE, STATE),
+    help="Number of ranks on the node by state; gone is a process that ended without saying so.",
+    source=f"{_PAGE} and /proc",
+)
+STEP = Metric(
+    name="lockstep_train_step",
+    kind=Kind.GAUGE,
+    unit=Unit.NONE,
+    labels=_OF_NODE,
+    help="Highest step that a rank of the node has completed in the newest attempt.",
+    source=_PAGE,
+)
+STEP_SECONDS = Metric(
+    name="lockstep_train_step_seconds",
+    kind=Kind.HISTOGRAM,
+    unit=Unit.SECONDS,
+    labels=_OF_NODE,
+    help="Duration of steps, all ranks of the node together.",
+    source=_PAGE,
+    buckets=(
+        0.005,
+        0.01,
+        0.02,
+        0.04,
+        0.06,
+        0.08,
+        0.1,
+        0.125,
+        0.16,
+        0.2,
+        0.25,
+        0.32,
+        0.4,
+        0.5,
+        0.65,
+        0.8,
+        1.0,
+        1.3,
+        1.6,
+        2.0,
+        2.6,
+        3.3,
+        4.0,
+        5.0,
+        6.5,
+        8.0,
+        10.0,
+        13.0,
+        16.0,
+        20.0,
+        40.0,
+        80.0,
+    ),
+    stability=Stability.STABLE,
+)
+TOKENS = Metric(
+    name="lockstep_train_tokens_total",
+    kind=Kind.COUNTER,
+    unit=Unit.NONE,
+    labels=_OF_NODE,
+    help="Tokens that the ranks of the node have trained on.",
+    source=_PAGE,
+    stability=Stability.STABLE,
+)
+SAMPLES = Metric(
+    name="lockstep_train_samples_total",
+    kind=Kind.COUNTER,
+    unit=Unit.NONE,
+    labels=_OF_NODE,
+    help="Samples that the ranks of the node have trained on.",
+    source=_PAGE,
+)
+NONFINITE_STEPS = Metric(
+    name="lockstep_train_nonfinite_steps_total",
+    kind=Kind.COUNTER,
+    unit=Unit.NONE,
+    labels=_OF_NODE,
+    help="Steps whose loss or gradient norm was NaN or infinite, all ranks of the node together.",
+    source=_PAGE,
+    stability=Stability.STABLE,
+)
+LOSS = Metric(
+    name="lockstep_train_loss",
+    kind=Kind.GAUGE,
+    unit=Unit.NONE,
+    labels=_OF_NODE,
+    help="Last training loss told by the lowest rank of the node.",
+    source=_PAGE,
+)
+GRADIENT_NORM = Metric(
+    name="lockstep_train_gradient_norm",
+    kind=Kind.GAUGE,
+    unit=Unit.NONE,
+    labels=_OF_NODE,
+    help="Last gradient norm told by the lowest rank of the node.",
+    source=_PAGE,
+)
+LEARNING_RATE = Metric(
+    name="lockstep_train_learning_rate",
+    kind=Kind.GAUGE,
+    unit=Unit.NONE,
+    labels=_OF_NODE,
+    help="Last learning rate told by the lowest rank of the node.",
+    source=_PAGE,
+)
+CHECKPOINTS = Metric(
+    name="lockstep_train_checkpoints_total",
+    kind=Kind.COUNTER,
+    unit=Unit.NONE,
+    labels=(*_OF_NODE, OUTCOME),
+    help="Attempts to write a checkpoint by outcome.",
+    source=_PAGE,
+    stability=Stability.STABLE,
+)
+LAST_CHECKPOINT = Metric(
+    name="lockstep_train_last_durable_checkpoint_timestamp_seconds",
+    kind=Kind.GAUGE,
+    unit=Unit.TIMESTAMP_SECONDS,
+    labels=_OF_NODE,
+    help="Wall clock at which the newest durable checkpoint was complete.",
+    source=_PAGE,
+)
+COLLECTIVES = Metric(
+    name="lockstep_train_collectives_total",
+    kind=Kind.COUNTER,
+    unit=Unit.NONE,
+    labels=(*_OF_NODE, KIND),
+    help="Collectives by kind, all ranks of the node together.",
+    source=_PAGE,
+)
+COLLECTIVE_BYTES = Metric(
+    name="lockstep_train_collective_bytes_total",
+    kind=Kind.COUNTER,
+    unit=Unit.BYTES,
+    labels=(*_OF_NODE, KIND),
+    help="Bytes handed to collectives by kind, all ranks of the node together.",
+    source=_PAGE,
+)
+COLLECTIVE_SECONDS = Metric(
+    name="lockstep_train_collective_seconds_total",
+    kind=Kind.COUNTER,
+    unit=Unit.SECONDS,
+    labels=(*_OF_NODE, KIND),
+    help="Exposed time from own arrival to completion by kind, all ranks of the node together.",
+    source=_PAGE,
+)
+
+RANK_METRICS = (RANK_INFO, STEPS, PHASE_SECONDS, LAST_PROGRESS, RANK_WAITING)
+METRICS = (
+    *RANK_METRICS,
+    RANKS,
+    STEP,
+    STEP_SECONDS,
+    TOKENS,
+    SAMPLES,
+    NONFINITE_STEPS,
+    LOSS,
+    GRADIENT_NORM,
+    LEARNING_RATE,
+    CHECKPOINTS,
+    LAST_CHECKPOINT,
+    COLLECTIVES,
+    COLLECTIVE_BYTES,
+    COLLECTIVE_SECONDS,
+)

@@ -1,0 +1,69 @@
+"""Prints what a rank page holds, or says in one sentence what is wrong with it."""
+
+import json
+from pathlib import Path
+
+import click
+
+from lockstep_records.page_reader import Page, PageError, Values, read_page, read_rows
+
+_SHOWN_ROWS = 5
+
+
+def _lines(page: Page) -> list[str]:
+    identity = {name: value for name, value in page.identity.items() if name not in _UNSAID}
+    lines = [f"{page.path}", "identity"]
+    lines += [f"  {name:<22} {value}" for name, value in identity.items()]
+    lines += ["now", f"  {'phase':<22} {page.phase}"]
+    lines.append(f"  {'last progress':<22} {page.progress_wall_seconds:.3f} s since the epoch")
+    lines += [
+        f"  {name:<22} {_shown(value)}" for name, value in page.state.items() if name not in _UNSAID
+    ]
+    return lines
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{item} {count:g}" for item, count in value.items() if count) or "none"
+    return "unknown" if value is None else str(value)
+
+
+_UNSAID = frozenset({"magic", "padding", "checksum", "present", "sequence", "step_buckets"})
+
+
+def _row_line(row: Values) -> str:
+    phases = " ".join(
+        f"{name.removesuffix('_seconds')} {value * 1e3:.2f}"
+        for name, value in row.items()
+        if name.endswith("_seconds") and value
+    )
+    return f"  step {row['step']}: {row['seconds'] * 1e3:.2f} ms = {phases}"
+
+
+@click.command()
+@click.argument("page", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object.")
+def doctor(page: Path, as_json: bool) -> None:
+    """Print a rank PAGE: identity, state, totals and its last steps.
+
+    Exits with 2 and one sentence when the page is of another version, truncated or damaged.
+    """
+    try:
+        read = read_page(page)
+        rows = read_rows(read)
+    except PageError as error:
+        raise click.UsageError(str(error)) from error
+    if as_json:
+        whole = {
+            "identity": read.identity,
+            "phase": read.phase,
+            "progress_ns": read.progress_ns,
+            "state": read.state,
+            "rows": rows,
+        }
+        click.echo(json.dumps(whole, default=str))
+        return
+    click.echo("\n".join(_lines(read)))
+    click.echo(f"rows: {len(rows)} valid, the last {min(_SHOWN_ROWS, len(rows))} in milliseconds")
+    for row in rows[-_SHOWN_ROWS:]:
+        click.echo(_row_line(row))

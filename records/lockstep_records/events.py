@@ -1,0 +1,78 @@
+"""Events of a job: one JSON object a line, appended by the launcher, read by everybody.
+
+Kinds: job_started, attempt_started, rank_ended, attempt_ended, job_finished. Delivery is at least
+once, so every event has an id of its own.
+"""
+
+import json
+import os
+import time
+import uuid
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+KINDS = ("job_started", "attempt_started", "rank_ended", "attempt_ended", "job_finished")
+FILE_NAME = "events.jsonl"
+_MAX_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Event:
+    """One thing that happened to a job; ``fields`` depend on the kind.
+
+    rank_ended: rank, pid, exit_code, signal (name or None), first (ended before all others).
+    attempt_ended, job_finished: outcome (succeeded, failed, cancelled) and exit_code.
+    """
+
+    kind: str
+    job_id: str
+    attempt: int
+    fields: dict[str, Any] = field(default_factory=dict)
+    time: float = field(default_factory=time.time)
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+
+def append_event(job: Path, event: Event) -> None:
+    """Adds an event to the job's file with one write, so that no reader meets half of it."""
+    assert event.kind in KINDS
+    job.mkdir(mode=0o2750, parents=True, exist_ok=True)
+    line = json.dumps(asdict(event), separators=(",", ":")) + "\n"
+    descriptor = os.open(
+        job / FILE_NAME, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640
+    )
+    try:
+        os.write(descriptor, line.encode())
+    finally:
+        os.close(descriptor)
+
+
+def read_events(job: Path) -> list[Event]:
+    """Events of a job in the order of writing; lines that are no events are left out."""
+    path = job / FILE_NAME
+    if not path.is_file():
+        return []
+    with path.open("rb") as file:
+        text = file.read(_MAX_BYTES).decode(errors="replace")
+    return [event for line in text.splitlines() if (event := _parse(line)) is not None]
+
+
+def _parse(line: str) -> Event | None:
+    try:
+        told = json.loads(line)
+        event = Event(
+            kind=str(told["kind"]),
+            job_id=str(told["job_id"]),
+            attempt=int(told["attempt"]),
+            fields=dict(told["fields"]),
+            time=float(told["time"]),
+            id=str(told["id"]),
+        )
+    except (ValueError, KeyError, TypeError):
+        return None
+    return event if event.kind in KINDS else None
+
+
+def is_finished(events: list[Event]) -> bool:
+    """Whether the launcher has said that the job is over."""
+    return any(event.kind == "job_finished" for event in events)

@@ -1,0 +1,88 @@
+"""Where the pages and events of jobs lie: ROOT/jobs/JOB_ID/ATTEMPT/rank-00003.page."""
+
+import os
+import re
+import secrets
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+_JOB_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
+_PAGE = re.compile(r"^rank-\d{5,}\.page$")
+CANDIDATE_ROOTS = (Path("/dev/shm/lockstep"), Path("/run/lockstep"))  # noqa: S108  # the agreed places, made with care
+
+
+def find_root(environment: Mapping[str, str] = os.environ) -> Path:
+    """The folder of all jobs on this node: LOCKSTEP_DIR, or the first agreed place that exists."""
+    if told := environment.get("LOCKSTEP_DIR"):
+        return Path(told)
+    return next((root for root in CANDIDATE_ROOTS if root.is_dir()), CANDIDATE_ROOTS[0])
+
+
+def check_job_id(job_id: str) -> str:
+    """The job id itself.
+
+    Raises:
+        ValueError: it could not be a folder name or a label.
+    """
+    if not _JOB_ID.match(job_id):
+        raise ValueError(
+            f"job id {job_id!r} must be 1 to 100 letters, digits, dots, dashes or underscores"
+            " and begin with a letter or digit"
+        )
+    return job_id
+
+
+def new_job_id() -> str:
+    """A fresh id that sorts by time, such as ``20261120-184512-3fa9``."""
+    return time.strftime("%Y%m%d-%H%M%S", time.gmtime()) + "-" + secrets.token_hex(2)
+
+
+def job_folder(root: Path, job_id: str) -> Path:
+    """The folder of one job."""
+    return root / "jobs" / check_job_id(job_id)
+
+
+def page_path(root: Path, job_id: str, attempt: int, rank: int) -> Path:
+    """The page of one rank in one attempt."""
+    return job_folder(root, job_id) / str(attempt) / f"rank-{rank:05d}.page"
+
+
+def list_jobs(root: Path) -> list[Path]:
+    """Folders of all jobs, oldest name first; empty when there are none."""
+    folder = root / "jobs"
+    if not folder.is_dir():
+        return []
+    return sorted(path for path in folder.iterdir() if path.is_dir() and _JOB_ID.match(path.name))
+
+
+def list_attempts(job: Path) -> list[Path]:
+    """Attempt folders of a job, first attempt first."""
+    found = [path for path in job.iterdir() if path.name.isdigit() and path.is_dir()]
+    return sorted(found, key=lambda path: int(path.name))
+
+
+def list_pages(attempt: Path) -> list[Path]:
+    """Page files of an attempt by rank."""
+    return sorted(path for path in attempt.iterdir() if _PAGE.match(path.name))
+
+
+def find_job(named: str, root: Path | None = None) -> Path:
+    """The folder of a job given by id or by path.
+
+    Raises:
+        ValueError: there is no such job; the text names what there is.
+    """
+    root = root or find_root()
+    if os.sep in named or named in {".", ".."}:
+        folder = Path(named)
+        if folder.is_dir() and any(path.name.isdigit() for path in folder.iterdir()):
+            return folder
+        raise ValueError(
+            f"{named} is no job folder; it should hold attempts 0, 1, ... with rank pages"
+        )
+    folder = job_folder(root, named)
+    if folder.is_dir():
+        return folder
+    known = ", ".join(path.name for path in list_jobs(root)[-5:]) or "none"
+    raise ValueError(f"job {named!r} is not under {root}/jobs; jobs there: {known}")

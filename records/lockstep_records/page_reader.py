@@ -1,0 +1,226 @@
+"""Reads rank pages, hostile ones too: with pread, no lock, and an error that names the field."""
+
+import os
+import struct
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lockstep_records.layout import (
+    IDENTITY,
+    MAGIC,
+    MAX_ROWS,
+    MESH_AXES,
+    PHASES,
+    PULSE,
+    PULSE_OFFSET,
+    RING_OFFSET,
+    ROW,
+    SLOT,
+    SLOT_OFFSETS,
+    VERSION,
+    Section,
+    page_bytes,
+)
+
+Values = dict[str, Any]
+
+
+class PageError(ValueError):
+    """A page that cannot be read.
+
+    Attributes:
+        reason: one of version, truncated, identity, checksum, io.
+    """
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Page:
+    """Identity, pulse and newest valid slot of one page at one moment.
+
+    Attributes:
+        identity: fields of the identity section; texts decoded, unused mesh axes left out.
+        state: fields of the slot; unknown ones are None, arrays are dicts by item.
+        phase: phase that the last mark began.
+        progress_ns: monotonic time of that mark.
+    """
+
+    path: Path
+    identity: Values
+    state: Values
+    phase: str
+    progress_ns: int
+
+    def wall_seconds(self, monotonic_ns: int) -> float:
+        """A monotonic time of this page as seconds since the epoch, by its clock pair."""
+        offset = self.identity["start_wall_ns"] - self.identity["start_monotonic_ns"]
+        return float(monotonic_ns + offset) / 1e9
+
+    @property
+    def progress_wall_seconds(self) -> float:
+        """Wall clock of the last mark."""
+        return self.wall_seconds(self.progress_ns)
+
+
+def unpack(section: Section, data: bytes) -> Values:
+    """A section as a dict by field name; unknown optional fields are None."""
+    flat = iter(section.struct.unpack_from(data))
+    values: Values = {}
+    for field in section.fields:
+        if field.count > 1:
+            many = [next(flat) for _ in range(field.count)]
+            values[field.name] = dict(zip(field.items, many, strict=True)) if field.items else many
+        else:
+            values[field.name] = next(flat)
+    for name, bit in section.presence.items():
+        if not values["present"] & bit:
+            values[name] = None
+    return values
+
+
+def _sealed(section: Section, data: bytes) -> bool:
+    seal = section.offsets["checksum"]
+    return zlib.crc32(data[:seal]) == int.from_bytes(data[seal : section.size], "little")
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise PageError("io", f"page {path} cannot be opened: {error.strerror}") from error
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _read_identity(descriptor: int, path: Path) -> Values:
+    data = os.pread(descriptor, IDENTITY.size, 0)
+    if len(data) < IDENTITY.size:
+        raise PageError(
+            "truncated",
+            f"page {path} has {len(data)} bytes, its identity alone takes {IDENTITY.size}",
+        )
+    values = unpack(IDENTITY, data)
+    if values["magic"] != MAGIC:
+        raise PageError(
+            "identity", f"{path} is no rank page: magic is {values['magic']!r}, not {MAGIC!r}"
+        )
+    if values["version"] != VERSION:
+        raise PageError(
+            "version",
+            f"page {path} has format version {values['version']}, this reader knows {VERSION}",
+        )
+    if not _sealed(IDENTITY, data):
+        raise PageError("checksum", f"page {path}: the checksum of the identity does not match")
+    _check_sizes(descriptor, path, values)
+    return _decoded(values, path)
+
+
+def _check_sizes(descriptor: int, path: Path, values: Values) -> None:
+    for name, right in (("row_bytes", ROW.size), ("slot_bytes", SLOT.size)):
+        if values[name] != right:
+            raise PageError(
+                "identity", f"page {path}: {name} is {values[name]}, version 1 has {right}"
+            )
+    rows = values["row_count"]
+    if not 1 <= rows <= MAX_ROWS:
+        raise PageError(
+            "identity", f"page {path}: row_count is {rows}, at most {MAX_ROWS} is allowed"
+        )
+    size = os.fstat(descriptor).st_size
+    if size != page_bytes(rows):
+        raise PageError(
+            "truncated", f"page {path} has {size} bytes, {rows} rows need {page_bytes(rows)}"
+        )
+
+
+def _decoded(values: Values, path: Path) -> Values:
+    for field in IDENTITY.fields:
+        if field.code.endswith("s") and field.name != "magic":
+            try:
+                values[field.name] = values[field.name].rstrip(b"\0").decode()
+            except UnicodeDecodeError as error:
+                raise PageError("identity", f"page {path}: {field.name} is not UTF-8") from error
+    if not 0 <= values["rank"] < values["world_size"]:
+        raise PageError(
+            "identity",
+            f"page {path}: rank {values['rank']} is outside its world_size {values['world_size']}",
+        )
+    values["mesh"] = {axis: values.pop(axis) for axis in MESH_AXES}
+    values["mesh"] = {axis: at for axis, at in values["mesh"].items() if at >= 0}
+    return values
+
+
+def _read_state(descriptor: int, path: Path) -> Values:
+    valid = []
+    for at in SLOT_OFFSETS:
+        data = os.pread(descriptor, SLOT.size, at)
+        if len(data) == SLOT.size and _sealed(SLOT, data):
+            valid.append(unpack(SLOT, data))
+    if not valid:
+        raise PageError("checksum", f"page {path}: neither slot has a valid checksum")
+    return max(valid, key=lambda state: state["sequence"])
+
+
+def read_page(path: Path) -> Page:
+    """Identity and newest state of a page; reads a few kilobytes whatever the ring's size.
+
+    Raises:
+        PageError: the page cannot be read; the text names the field.
+    """
+    with _opened(path) as descriptor:
+        try:
+            identity = _read_identity(descriptor, path)
+            state = _read_state(descriptor, path)
+            mark = os.pread(descriptor, PULSE.size, PULSE_OFFSET)
+            (word,) = struct.unpack("<Q", mark)
+        except (OSError, struct.error) as error:
+            raise PageError("io", f"page {path} cannot be read: {error}") from error
+    code = word & 15
+    if code >= len(PHASES):
+        raise PageError("identity", f"page {path}: phase code {code} is not known")
+    return Page(
+        path=path, identity=identity, state=state, phase=PHASES[code], progress_ns=word >> 4
+    )
+
+
+def read_ring(page: Page) -> bytes:
+    """The valid rows of a page, oldest first, as packed bytes of ``ROW.size`` each.
+
+    The newest row may be one ahead of ``page.state`` when the rank died between the two; it counts
+    when its checksum does. A row overwritten or torn meanwhile is left out.
+
+    Raises:
+        PageError: the file has gone or has shrunk since ``page`` was read.
+    """
+    rows = page.identity["row_count"]
+    with _opened(page.path) as descriptor:
+        data = os.pread(descriptor, rows * ROW.size, RING_OFFSET)
+    if len(data) < rows * ROW.size:
+        raise PageError(
+            "truncated", f"page {page.path} has shrunk: {len(data)} bytes of ring are left"
+        )
+    ahead = page.state["steps"] + 1
+    view = memoryview(data)
+    kept = []
+    for number in range(max(0, ahead - rows), ahead):
+        at = number % rows * ROW.size
+        row = bytes(view[at : at + ROW.size])
+        if int.from_bytes(row[:8], "little") == number and _sealed(ROW, row):
+            kept.append(row)
+    return b"".join(kept)
+
+
+def read_rows(page: Page) -> list[Values]:
+    """The valid rows of a page, oldest first, as dicts by field name."""
+    data = read_ring(page)
+    return [unpack(ROW, data[at : at + ROW.size]) for at in range(0, len(data), ROW.size)]

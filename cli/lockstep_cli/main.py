@@ -77,3 +77,7 @@ def main() -> None:
         click.echo(f"lockstep: {error.format_message()}", err=True)
         sys.exit(error.exit_code)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+if __name__ == "__main__":
+    main()

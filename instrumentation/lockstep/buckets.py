@@ -1,0 +1,75 @@
+"""Learns DDP's gradient buckets: how many, how large, and which gradient completes the first one.
+
+DDP settles its buckets after the first step. In one later step every gradient is watched to learn
+their order; then a single hook stays, on the parameter that completes the first bucket, for the
+moment it is ready is the rank's arrival at the step's first collective.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from lockstep.monitor import Monitor
+
+_LEARN_AT = 3  # buckets are rebuilt after the first step; one more to be safe
+
+
+def _bucket_bytes(model: DistributedDataParallel) -> list[int]:
+    """Sizes of the buckets as DDP's logger tells them, the first to be reduced first."""
+    ask: Any = model._get_ddp_logging_data  # noqa: SLF001  # DDP has no public way to ask
+    told = ask()
+    text = told.get("rebuilt_bucket_sizes") or told.get("bucket_sizes") or ""
+    return [int(size) for size in str(text).split(",") if size.strip().isdigit()]
+
+
+def _when_ready(parameter: torch.Tensor, tell: Callable[[torch.Tensor], None]) -> Any:
+    register: Any = parameter.register_post_accumulate_grad_hook
+    return register(tell)
+
+
+class BucketWatch:
+    """Counts and sizes of the gradient buckets of one DDP model."""
+
+    def __init__(self, monitor: Monitor, model: torch.nn.Module) -> None:
+        assert isinstance(model, DistributedDataParallel)
+        self._monitor, self._model = monitor, model
+        self._steps = 0
+        self._ready: list[torch.Tensor] = []
+        self._learning: list[Any] = []
+        self._read_buckets()
+
+    def _read_buckets(self) -> None:
+        self._sizes = _bucket_bytes(self._model)
+        self.num_buckets = max(1, len(self._sizes))
+        self.size_bytes = sum(self._sizes)
+
+    def step_done(self) -> None:
+        """Called after each synchronised backward; does something in a few early steps only."""
+        self._steps += 1
+        if self._steps == _LEARN_AT:
+            self._read_buckets()
+            self._learning = [
+                _when_ready(parameter, self._ready.append)
+                for parameter in self._model.parameters()
+                if parameter.requires_grad
+            ]
+        elif self._learning:
+            for handle in self._learning:
+                handle.remove()
+            self._learning = []
+            self._keep_one()
+
+    def _keep_one(self) -> None:
+        reached = 0
+        for parameter in self._ready:
+            reached += parameter.numel() * parameter.element_size()
+            if self._sizes and reached >= self._sizes[0]:
+                _when_ready(parameter, self._first_bucket_ready)
+                break
+        self._ready.clear()
+
+    def _first_bucket_ready(self, _parameter: torch.Tensor) -> None:
+        if self._model.require_backward_grad_sync:
+            self._monitor.first_arrival()

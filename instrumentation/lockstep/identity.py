@@ -1,0 +1,72 @@
+"""Who this rank is, from the environment that torchrun and ``lockstep run`` give it."""
+
+import os
+import platform
+import sys
+from collections.abc import Mapping
+
+from lockstep_records.jobs import check_job_id
+from lockstep_records.page_writer import RankIdentity
+
+
+def _whole(environment: Mapping[str, str], name: str, default: int) -> int:
+    text = environment.get(name, "")
+    if not text:
+        return default
+    if not text.lstrip("-").isdigit():
+        raise ValueError(
+            f"{name}={text!r} is no whole number; torchrun sets it, do not set it by hand"
+        )
+    return int(text)
+
+
+def _job_id(environment: Mapping[str, str]) -> str:
+    told = environment.get("LOCKSTEP_JOB_ID") or environment.get("TORCHELASTIC_RUN_ID", "")
+    if told and told != "none":
+        return check_job_id(told)
+    return f"local-{os.getppid() if 'RANK' in environment else os.getpid()}"
+
+
+def _versions() -> tuple[str, str]:
+    """Versions of torch and NCCL, of a torch that is loaded already."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return "", ""
+    nccl = ""
+    if torch.cuda.is_available():
+        nccl = ".".join(str(part) for part in torch.cuda.nccl.version())
+    return str(torch.__version__), nccl
+
+
+def _gpu_uuid() -> str:
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
+        return ""
+    uuid = torch.cuda.get_device_properties(torch.cuda.current_device()).uuid
+    return f"GPU-{uuid}"
+
+
+def identity_from(
+    environment: Mapping[str, str], mesh: Mapping[str, int] | None = None
+) -> RankIdentity:
+    """The identity of this rank.
+
+    Raises:
+        ValueError: a variable has a value that cannot be; the text names it.
+    """
+    rank = _whole(environment, "RANK", 0)
+    torch_version, nccl_version = _versions()
+    return RankIdentity(
+        job_id=_job_id(environment),
+        rank=rank,
+        world_size=_whole(environment, "WORLD_SIZE", 1),
+        local_rank=_whole(environment, "LOCAL_RANK", 0),
+        attempt=_whole(environment, "TORCHELASTIC_RESTART_COUNT", 0),
+        cluster=environment.get("LOCKSTEP_CLUSTER", "local"),
+        project=environment.get("LOCKSTEP_PROJECT", ""),
+        node=environment.get("LOCKSTEP_NODE") or platform.node(),
+        gpu_uuid=_gpu_uuid(),
+        torch_version=torch_version,
+        nccl_version=nccl_version,
+        mesh=tuple((mesh or {"dp": rank}).items()),
+    )

@@ -1,0 +1,211 @@
+"""Starts a training job by torchrun's machinery, outlives its workers and says how it ended."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lockstep.job import Job
+from lockstep_records.events import Event, append_event, is_finished, read_events
+from lockstep_records.jobs import check_job_id, find_root, list_jobs, new_job_id
+
+BAD_INPUT = 2
+_KEPT_JOBS = 20
+
+
+def run_job(job: Job) -> int:
+    """Runs a job to its end.
+
+    Returns:
+        0 when every rank succeeded, 2 when every rank that failed found bad input, 130 or 143 when
+        the launcher was told to stop, else 1.
+    """
+    _make_room(job)
+    append_event(job.folder, _event(job, "job_started", 0, nproc_per_node=job.nproc_per_node))
+    with _environment(job), _agent_of_its_own(job):
+        outcome, exit_code, attempt = _run_workers(job)
+    for kind in ("attempt_ended", "job_finished"):
+        append_event(job.folder, _event(job, kind, attempt, outcome=outcome, exit_code=exit_code))
+    return exit_code
+
+
+def _event(job: Job, kind: str, attempt: int, **fields: object) -> Event:
+    return Event(kind=kind, job_id=job.job_id, attempt=attempt, fields=fields)
+
+
+def _make_room(job: Job) -> None:
+    """Refuses a job id in use and clears the oldest finished jobs, whose pages fill the memory."""
+    if job.folder.exists():
+        raise ValueError(f"job id {job.job_id!r} is in use under {job.root}/jobs; choose another")
+    finished = [path for path in list_jobs(job.root) if is_finished(read_events(path))]
+    for path in finished[:-_KEPT_JOBS]:
+        shutil.rmtree(path, ignore_errors=True)
+    try:
+        job.folder.mkdir(parents=True)
+    except OSError as error:
+        raise ValueError(
+            f"folder {job.folder} cannot be made ({error.strerror}); "
+            "set LOCKSTEP_DIR to a writable folder on a tmpfs"
+        ) from error
+
+
+@contextmanager
+def _environment(job: Job) -> Iterator[None]:
+    """What the workers inherit. Restarts over gloo need a store of their own for each attempt."""
+    added = {
+        "LOCKSTEP_JOB_ID": job.job_id,
+        "LOCKSTEP_DIR": str(job.root),
+        "LOCKSTEP_CLUSTER": job.cluster,
+        "LOCKSTEP_PROJECT": job.project,
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+    }
+    before = {name: os.environ.get(name) for name in added}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _agent_of_its_own(job: Job) -> Iterator[None]:
+    """Serves the job's pages where no agent runs on the node."""
+    if not job.serve:
+        yield
+        return
+    command = [sys.executable, "-m", "lockstep_cli.main", "agent", "--listen", job.serve]
+    agent = subprocess.Popen([*command, "--dir", str(job.root), "--cluster", job.cluster])
+    try:
+        yield
+    finally:
+        agent.terminate()
+        agent.wait(timeout=10)
+
+
+def _run_workers(job: Job) -> tuple[str, int, int]:
+    """Outcome, exit code and last attempt of the workers of this node."""
+    from lockstep.workers import run_workers  # noqa: PLC0415  # loads torch: only when a job starts
+
+    ended = run_workers(job)
+    if ended.signal_number is not None:
+        return "cancelled", 128 + ended.signal_number, ended.attempt
+    failed = [code for code in ended.exit_codes if code != 0]
+    if not failed:
+        return "succeeded", 0, ended.attempt
+    refused = BAD_INPUT in failed and set(failed) <= {BAD_INPUT, -signal.SIGTERM}
+    return "failed", BAD_INPUT if refused else 1, ended.attempt
+
+
+def _say_how_it_ended(job: Job, exit_code: int) -> None:
+    """One line for people: the outcome, and who died first of what."""
+    first = [e for e in read_events(job.folder) if e.fields.get("first")]
+    click.echo(f"lockstep: job {job.job_id} ended with exit status {exit_code}", err=True)
+    for event in first:
+        how = event.fields["signal"] or f"exit status {event.fields['exit_code']}"
+        rank = event.fields["rank"]
+        click.echo(
+            f"lockstep: attempt {event.attempt}: rank {rank} was the first to fail, by {how}",
+            err=True,
+        )
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option(
+    "--nproc-per-node",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Ranks on this node.",
+)
+@click.option(
+    "--nnodes",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Nodes of the job; all start this command with the same --job-id and --endpoint.",
+)
+@click.option("--endpoint", default="", help="HOST:PORT of the rendezvous of several nodes.")
+@click.option("--job-id", default="", help="Name of the job; a new one when left out.")
+@click.option(
+    "--max-restarts",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="How often the workers are started again after a failure; 0 = never.",
+)
+@click.option("--cluster", default="local", show_default=True, help="Name of the cluster.")
+@click.option("--project", default="", help="Who the job is accounted to.")
+@click.option(
+    "--dir",
+    "root",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="Folder of all jobs, on a tmpfs; LOCKSTEP_DIR or /dev/shm/lockstep by default.",
+)
+@click.option("--serve", default="", help="HOST:PORT to serve the job's pages at; empty = do not.")
+@click.option("-m", "--module", is_flag=True, help="PROGRAM is a module, as for python -m.")
+@click.argument("program")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def run(program: str, arguments: tuple[str, ...], *, module: bool, **options: Any) -> int:
+    """Run PROGRAM with ARGUMENTS on every rank, as torchrun does, and keep what became of it.
+
+    Pages and events lie under DIR/jobs/JOB_ID. The newest 20 finished jobs are kept there.
+    """
+    if not module and not Path(program).is_file():
+        raise click.UsageError(f"program {program!r} is no file; give a script, or -m and a module")
+    return launch(("-m", program, *arguments) if module else (program, *arguments), **options)
+
+
+def launch(
+    program: Sequence[str],
+    *,
+    nproc_per_node: int = 1,
+    job_id: str = "",
+    root: Path | None = None,
+    cluster: str = "local",
+    project: str = "",
+    max_restarts: int = 0,
+    nnodes: int = 1,
+    endpoint: str = "",
+    serve: str = "",
+) -> int:
+    """Checks a job, runs it to its end and returns its exit status; see ``run_job``.
+
+    Raises:
+        click.UsageError: an option cannot be; the text names it.
+    """
+    if nnodes > 1 and not (endpoint and job_id):
+        raise click.UsageError(
+            f"nnodes {nnodes} needs --endpoint HOST:PORT and --job-id, the same on all"
+        )
+    try:
+        job = Job(
+            program=tuple(program),
+            nproc_per_node=nproc_per_node,
+            job_id=check_job_id(job_id or new_job_id()),
+            root=root or find_root(),
+            cluster=cluster,
+            project=project,
+            max_restarts=max_restarts,
+            num_nodes=nnodes,
+            endpoint=endpoint,
+            serve=serve,
+        )
+        click.echo(f"lockstep: job {job.job_id}, pages in {job.folder}", err=True)
+        exit_code = run_job(job)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    _say_how_it_ended(job, exit_code)
+    return exit_code

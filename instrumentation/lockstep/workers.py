@@ -1,0 +1,147 @@
+"""Watches the worker processes of one node and writes down how each of them ended.
+
+A thread per worker waits for its end without reaping it (``waitid`` with WNOWAIT), so the order of
+deaths is known to the moment, and torch's own agent still finds what it waits for.
+"""
+
+import os
+import signal
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch.distributed.elastic.agent.server.api import WorkerGroup, WorkerSpec
+from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
+from torch.distributed.elastic.rendezvous import RendezvousParameters
+from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
+
+from lockstep.job import Job
+from lockstep_records.events import Event, append_event
+
+
+def _how_it_ended(pid: int) -> tuple[int | None, str | None]:
+    """Exit code and signal name of a child, waited for but not reaped."""
+    try:
+        ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    except ChildProcessError:
+        return None, None
+    if ended is None:
+        return None, None
+    if ended.si_code == os.CLD_EXITED:
+        return ended.si_status, None
+    return -ended.si_status, signal.Signals(ended.si_status).name
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ended:
+    """How the workers of the last attempt ended.
+
+    Attributes:
+        exit_codes: one per worker; negative for a signal, None where nobody knows.
+        signal_number: the signal that told the launcher itself to stop, if one did.
+    """
+
+    attempt: int
+    exit_codes: tuple[int | None, ...]
+    signal_number: int | None
+
+
+class _Ends:
+    """Writes a rank_ended event for every worker of an attempt, in the order of their ends."""
+
+    def __init__(self, job: Path, job_id: str) -> None:
+        self._job, self._job_id = job, job_id
+        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self._failed_attempts: set[int] = set()
+        self.exit_codes: list[int | None] = []
+        self.attempt = 0
+
+    def watch(self, attempt: int, pid_by_rank: dict[int, int]) -> None:
+        """Starts watching the workers of an attempt."""
+        self.attempt = attempt
+        self._say("attempt_started", attempt, {"ranks": sorted(pid_by_rank)})
+        self.exit_codes = []
+        for rank, pid in pid_by_rank.items():
+            thread = threading.Thread(target=self._wait, args=(attempt, rank, pid), daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def _wait(self, attempt: int, rank: int, pid: int) -> None:
+        exit_code, signal_name = _how_it_ended(pid)
+        with self._lock:
+            first = exit_code != 0 and attempt not in self._failed_attempts
+            if first:
+                self._failed_attempts.add(attempt)
+            self.exit_codes.append(exit_code)
+            told = {"rank": rank, "pid": pid, "exit_code": exit_code, "signal": signal_name}
+            self._say("rank_ended", attempt, {**told, "first": first})
+
+    def finish(self, timeout_seconds: float = 5.0) -> None:
+        """Waits until every end is written."""
+        for thread in self._threads:
+            thread.join(timeout_seconds)
+
+    def _say(self, kind: str, attempt: int, fields: dict[str, Any]) -> None:
+        append_event(
+            self._job, Event(kind=kind, job_id=self._job_id, attempt=attempt, fields=fields)
+        )
+
+
+class _RecordingAgent(LocalElasticAgent):
+    """Torch's agent for one node, which tells of every attempt's workers."""
+
+    def __init__(self, ends: _Ends, spec: WorkerSpec, log_folder: Path) -> None:
+        super().__init__(spec, DefaultLogsSpecs(log_dir=str(log_folder)))
+        self._ends = ends
+
+    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
+        pid_by_local_rank: dict[int, Any] = super()._start_workers(worker_group)
+        attempt = worker_group.spec.max_restarts - self._remaining_restarts
+        workers = worker_group.workers
+        self._ends.watch(
+            attempt, {workers[local].global_rank: pid for local, pid in pid_by_local_rank.items()}
+        )
+        return pid_by_local_rank
+
+
+def run_workers(job: Job) -> Ended:
+    """Runs the workers of this node to their end, restarts included.
+
+    The agent is built here and not by ``torch.distributed.launcher.api``, which does the same but
+    cannot be given an agent class.
+    """
+    handler = get_rendezvous_handler(
+        RendezvousParameters(
+            backend="c10d",
+            endpoint=job.endpoint or "localhost:0",
+            run_id=job.job_id,
+            min_nodes=job.num_nodes,
+            max_nodes=job.num_nodes,
+            local_addr=None if job.endpoint else "127.0.0.1",
+        )
+    )
+    spec = WorkerSpec(
+        role="trainer",
+        local_world_size=job.nproc_per_node,
+        entrypoint=sys.executable,
+        args=job.program,
+        rdzv_handler=handler,
+        max_restarts=job.max_restarts,
+        local_addr=None if job.endpoint else "127.0.0.1",
+    )
+    ends = _Ends(job.folder, job.job_id)
+    told_to_stop: int | None = None
+    try:
+        _RecordingAgent(ends, spec, job.folder / "logs").run()
+    except SignalException as error:
+        told_to_stop = int(error.sigval)
+    finally:
+        handler.shutdown()
+        ends.finish()
+    return Ended(
+        attempt=ends.attempt, exit_codes=tuple(ends.exit_codes), signal_number=told_to_stop
+    )

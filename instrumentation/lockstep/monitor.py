@@ -24,7 +24,6 @@ from lockstep.phases import (
     INIT,
     NUM_PHASES,
     OTHER,
-    OUTSIDE_STEP,
     SYNC,
     code_of,
 )
@@ -47,7 +46,11 @@ _LOSS_BIT = ROW.presence["loss"]
 _NORM_BIT = ROW.presence["gradient_norm"]
 _FIRST_BIT = ROW.presence["first_arrival_ns"]
 _LAST_BIT = ROW.presence["last_arrival_ns"]
-_WORDS_OF_TOLD = ("loss", "gradient_norm", "learning_rate")
+# Word and presence bit of what a step may tell, in the order of Monitor.step.
+_TOLD = tuple(
+    (SLOT.word(name), SLOT.presence[name]) for name in ("loss", "gradient_norm", "learning_rate")
+)
+_STEP_BIT = SLOT.presence["step"]
 
 
 def guarded(
@@ -242,28 +245,22 @@ class Monitor(Disabled):
 
     def _take_phases(self) -> list[float]:
         """Seconds of the step's phases, added to the totals and begun anew."""
-        spent, floats = self._spent_ns, self._page.floats
-        seconds = []
-        for code in IN_STEP:
-            part = spent[code] * _NS
-            seconds.append(part)
+        seconds = [spent * _NS for spent in self._spent_ns]
+        self._spent_ns = [0] * NUM_PHASES
+        floats, word = self._page.floats, _PHASE_SECONDS
+        for part in seconds:
             if part:
-                floats[_PHASE_SECONDS + code] += part
-                spent[code] = 0
-        for code in OUTSIDE_STEP:
-            if spent[code]:
-                floats[_PHASE_SECONDS + code] += spent[code] * _NS
-                spent[code] = 0
-        return seconds
+                floats[word] += part
+            word += 1
+        return seconds[IN_STEP]
 
     def _tell(self, number: int, told: tuple[float | None, ...], tokens: int, samples: int) -> None:
-        page, present = self._page, SLOT.presence["step"]
+        page, present, finite = self._page, _STEP_BIT, True
         page.signed[_STEP] = number
-        finite = True
-        for name, value in zip(_WORDS_OF_TOLD, told, strict=True):
+        for (word, bit), value in zip(_TOLD, told, strict=True):
             if value is not None:
-                page.floats[SLOT.word(name)] = value
-                present |= SLOT.presence[name]
+                page.floats[word] = value
+                present |= bit
                 finite = finite and math.isfinite(value)
         page.words[_PRESENT] |= present
         page.words[_TOKENS] += tokens

@@ -16,8 +16,8 @@ DONE = CODE["done"]
 FAILED = CODE["failed"]
 
 # Phases whose seconds stand in a step row, in the row's order; the rest count in the totals only.
-IN_STEP = tuple(CODE[name] for name in STEP_PHASES)
-OUTSIDE_STEP = tuple(code for code in range(len(PHASES)) if code not in IN_STEP)
+IN_STEP = slice(DATA, OTHER + 1)
+assert PHASES[IN_STEP] == STEP_PHASES
 NUM_PHASES = len(PHASES)
 
 

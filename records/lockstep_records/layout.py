@@ -14,7 +14,8 @@ from lockstep_catalogue.training import STEP_SECONDS
 MAGIC = b"LKSTPAGE"
 VERSION = 1
 
-# The code of a phase is its place here; four bits of the pulse hold it.
+# The code of a phase is its place here; four bits of the pulse hold it. Those of a step row stand
+# together, in the order of the row.
 PHASES = (
     "init",
     "data",
@@ -24,8 +25,8 @@ PHASES = (
     "optimizer",
     "checkpoint",
     "eval",
-    "restore",
     "other",
+    "restore",
     "done",
     "failed",
 )

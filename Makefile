@@ -1,0 +1,75 @@
+# Lockstep: `make demo` and `make test` do all their own set-up. `make help` lists the targets.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+SERVERS := $(VENV)/.servers
+ROOMS := catalogue records cli instrumentation trainer agent ledger alerts dashboards reports
+EXTRAS := agent,trainer,alerts,dashboards,reports,ledger,dev
+
+export PATH := $(abspath $(BIN)):$(PATH)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+SLOW ?= one
+SEED ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help install servers demo test test-quick check format generate golden bench clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# torch first and by pip itself: whichever build of 2.13.0 pip finds is enough, a CPU build too.
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Python 3.11 or newer is needed; set PYTHON=/path/to/it" >&2; exit 2; }
+	@$(PYTHON) -m venv $(VENV) || { echo "the venv module is missing; apt-get install python3-venv" >&2; exit 2; }
+	$(BIN)/python -m pip install --quiet 'torch==2.13.0'
+	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]'
+	@touch $@
+
+$(SERVERS): deploy/install-servers.sh
+	@sh deploy/install-servers.sh
+	@touch $@
+
+install: $(READY) ## Make .venv with the project and everything it needs
+servers: $(SERVERS) ## Install Prometheus and Alertmanager from the distribution where they are missing
+
+demo: $(READY) $(SERVERS) ## Train, slow one rank, be paged, get the verdict (SLOW=none: a healthy run; SEED=n)
+	@lockstep demo --slow $(SLOW) $(if $(SEED),--seed $(SEED))
+
+test: $(READY) $(SERVERS) ## Run the whole suite: quick, server and multi-process tests
+	$(BIN)/python -m pytest
+
+test-quick: $(READY) ## Run the tests that need no server and one process
+	$(BIN)/python -m pytest -m "not server and not distributed and not e2e and not gpu" -n 2
+
+check: $(READY) $(SERVERS) ## Format, lint, types, import contracts, generated files, promtool
+	ruff format --check .
+	ruff check .
+	mypy
+	lint-imports
+	@$(MAKE) --no-print-directory generate
+	@git diff --exit-code --stat -- docs alerts/generated dashboards/generated \
+		|| { echo "generated files were out of date; they are remade now: commit them" >&2; exit 1; }
+	lockstep alerts check
+
+format: $(READY) ## Format the code and mend what the linter can
+	ruff format .
+	ruff check --fix .
+
+generate: $(READY) ## Remake docs, rules and boards from the catalogue
+	$(BIN)/python -m lockstep_catalogue.docs docs/metrics.md
+	$(BIN)/python -m lockstep_records.docs docs/format.md
+	lockstep alerts generate
+	lockstep dashboards generate
+
+golden: $(READY) ## Rewrite the golden files; read their diff before you commit
+	LOCKSTEP_GOLDEN=1 $(BIN)/python -m pytest -q tests/agent
+
+bench: $(READY) ## Print what the monitor costs a step
+	$(BIN)/python bench/overhead.py
+
+clean: ## Remove .venv and everything made
+	rm -rf $(VENV) dist demo-out .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

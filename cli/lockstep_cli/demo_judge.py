@@ -1,0 +1,139 @@
+"""Compares what the demo did with what pager and report said of it."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PAGE_WITHIN_SECONDS = 60.0
+_PHASE_OF_FAULT = {"loader": "data"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Truth:
+    """What was really done: the slow rank, or None, its phase, and when by the wall clock."""
+
+    rank: int | None
+    phase: str
+    from_wall_seconds: float
+    until_wall_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PageSaid:
+    """One notification that reached the pager."""
+
+    status: str
+    alert: str
+    rank: str
+    phase: str
+    wall_seconds: float
+    summary: str
+
+    @property
+    def sentence(self) -> str:
+        """The page in one line."""
+        return f"[{self.status}] {self.alert}: {self.summary}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Claims:
+    """What pager, verdict and report say."""
+
+    pages: tuple[PageSaid, ...]
+    verdict: dict[str, Any]
+    headline: str
+    html: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finding:
+    """One thing that should hold."""
+
+    holds: bool
+    sentence: str
+
+
+def read_claims(out: Path, job_id: str) -> Claims:
+    """Everything that was said about a job, from the files of pager and report."""
+    told = json.loads((out / "report.json").read_text(encoding="utf-8"))
+    return Claims(
+        pages=tuple(_pages(out / "stack" / "pages.jsonl", job_id)),
+        verdict=told["verdict"],
+        headline=str(told["verdict"]["headline"]),
+        html=(out / "report.html").read_text(encoding="utf-8"),
+    )
+
+
+def _pages(path: Path, job_id: str) -> list[PageSaid]:
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    said = []
+    for notification in map(json.loads, lines):
+        if notification["receiver"] != "pager":
+            continue
+        for alert in notification["alerts"]:
+            labels = alert["labels"]
+            if labels.get("job_id") == job_id:
+                said.append(
+                    PageSaid(
+                        status=alert["status"],
+                        alert=labels["alertname"],
+                        rank=labels.get("rank", ""),
+                        phase=labels.get("phase", ""),
+                        wall_seconds=float(notification["time"]),
+                        summary=alert["annotations"].get("summary", ""),
+                    )
+                )
+    return said
+
+
+def judge(truth: Truth, claims: Claims) -> list[Finding]:
+    """What should hold of the claims, given the truth."""
+    return _nobody(claims) if truth.rank is None else _one_rank(truth, claims)
+
+
+def _nobody(claims: Claims) -> list[Finding]:
+    return [
+        Finding(holds=not claims.pages, sentence=f"{len(claims.pages)} pages, 0 expected"),
+        Finding(
+            holds=claims.verdict["kind"] == "nobody",
+            sentence=f"verdict is {claims.verdict['kind']}, nobody expected",
+        ),
+        Finding(holds=claims.headline in claims.html, sentence="the report says the same"),
+    ]
+
+
+def _one_rank(truth: Truth, claims: Claims) -> list[Finding]:
+    phase = _PHASE_OF_FAULT.get(truth.phase, truth.phase)
+    right = [p for p in claims.pages if p.rank == str(truth.rank) and p.phase == phase]
+    firing = [p for p in right if p.status == "firing"]
+    resolved = [p for p in right if p.status == "resolved"]
+    delay = firing[0].wall_seconds - truth.from_wall_seconds if firing else float("inf")
+    after = resolved[-1].wall_seconds - truth.until_wall_seconds if resolved else float("nan")
+    verdict = claims.verdict
+    return [
+        Finding(
+            holds=0 <= delay <= PAGE_WITHIN_SECONDS,
+            sentence=f"page names rank {truth.rank} and {phase}, {delay:.0f} s after the slowdown "
+            f"began (at most {PAGE_WITHIN_SECONDS:.0f} s)",
+        ),
+        Finding(
+            holds=bool(resolved) and after > 0,
+            sentence=f"resolved {after:.0f} s after recovery",
+        ),
+        Finding(
+            holds=len(firing) > 0 and len(right) == len(claims.pages),
+            sentence=f"{len(claims.pages) - len(right)} other pages, 0 expected",
+        ),
+        Finding(
+            holds=verdict["kind"] == "rank"
+            and verdict["ranks"] == [truth.rank]
+            and verdict["phase"] == phase,
+            sentence=f"verdict names {verdict['ranks']} and {verdict['phase']}",
+        ),
+        Finding(
+            holds=claims.headline in claims.html
+            and f"rank {truth.rank}" in claims.headline.lower(),
+            sentence="the report's headline says the same",
+        ),
+    ]

@@ -1,0 +1,248 @@
+"""Plays the demo: an agent, the servers and a training job, each a process of its own."""
+
+import json
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from lockstep_cli.demo_judge import Truth
+from lockstep_cli.demo_script import Script, fault_flags
+from lockstep_records.jobs import page_path
+from lockstep_records.page_reader import Page, PageError, read_page, read_rows
+
+_WARM_UP_STEPS = 40
+_RESOLVED_WITHIN_SECONDS = 60.0
+_POLL_SECONDS = 0.25
+_LOCKSTEP = (sys.executable, "-m", "lockstep_cli.main")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Scene:
+    """Everything that runs during the demo; leaving it stops all of it."""
+
+    job_id = "demo"
+
+    def __init__(self, *, out: Path, root: Path) -> None:
+        self._out, self._root = out, root
+        self._console = Console(stderr=True, highlight=False)
+        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._open.close()
+
+    def _say(self, text: str) -> None:
+        self._console.print(text)
+
+    def _log(self, name: str) -> IO[bytes]:
+        return self._open.enter_context((self._out / f"{name}.log").open("wb"))
+
+    def _lockstep(self, *arguments: str, log: str, wanted: Sequence[int] = (0,)) -> None:
+        """Runs one command of ours to its end; its words go to a log beside the report."""
+        ended = subprocess.run(
+            [*_LOCKSTEP, *arguments], stdout=self._log(log), stderr=subprocess.STDOUT, check=False
+        )
+        if ended.returncode not in wanted:
+            said = (self._out / f"{log}.log").read_text(errors="replace").strip().splitlines()
+            raise click.ClickException(
+                f"lockstep {arguments[0]} ended with {ended.returncode}: {' '.join(said[-2:])}"
+            )
+
+    def _start(self, *arguments: str, log: str) -> subprocess.Popen[bytes]:
+        """Starts one command of ours beside us; it is ended with the scene."""
+        process = subprocess.Popen(
+            [*_LOCKSTEP, *arguments], stdout=self._log(log), stderr=subprocess.STDOUT
+        )
+        self._open.callback(_end, process)
+        return process
+
+    def _train(self, job_id: str, ranks: int, *arguments: str) -> tuple[str, ...]:
+        return (
+            "train",
+            "--nproc-per-node",
+            str(ranks),
+            "--job-id",
+            job_id,
+            "--cluster",
+            "demo",
+            "--dir",
+            str(self._root),
+            *arguments,
+        )
+
+    def step_seconds(self, ranks: int) -> float:
+        """The median step of this machine, from a short run of the same job."""
+        self._say(f"measuring a step of {ranks} ranks on this machine ...")
+        self._lockstep(
+            *self._train("warm-up", ranks, "--steps", str(_WARM_UP_STEPS)), log="warm-up"
+        )
+        rows = read_rows(read_page(page_path(self._root, "warm-up", 0, 0)))
+        return float(statistics.median(row["seconds"] for row in rows[_WARM_UP_STEPS // 4 :]))
+
+    def play(self, script: Script) -> Truth:
+        """Runs the job under agent and servers, has the report made, and tells what really was."""
+        self._start_watching()
+        job = self._start(
+            *self._train(
+                self.job_id,
+                script.ranks,
+                "--steps",
+                str(script.steps),
+                *fault_flags(script),
+                "--checkpoint-dir",
+                str(self._out / "checkpoints"),
+                "--summary",
+                str(self._out / "summary.json"),
+            ),
+            log="train",
+        )
+        self._follow(job, script)
+        if job.wait() != 0:
+            raise click.ClickException(f"the training job failed; see {self._out / 'train.log'}")
+        truth = self._truth(script)
+        if script.rank is not None:
+            self._wait("the page's resolution", _RESOLVED_WITHIN_SECONDS, self._resolved)
+        self._conclude()
+        return truth
+
+    def _start_watching(self) -> None:
+        port = _free_port()
+        agent = f"127.0.0.1:{port}"
+        self._start(
+            "agent", "--listen", agent, "--dir", str(self._root), "--cluster", "demo", log="agent"
+        )
+        stack = str(self._out / "stack")
+        self._open.callback(self._lockstep, "stack", "down", "--dir", stack, log="down")
+        self._lockstep(
+            "stack",
+            "up",
+            "--dir",
+            stack,
+            "--target",
+            agent,
+            "--interval",
+            "5s",
+            "--group-interval",
+            "10s",
+            log="up",
+        )
+        self._say((self._out / "up.log").read_text(errors="replace").rstrip())
+
+    def _follow(self, job: subprocess.Popen[bytes], script: Script) -> None:
+        """Shows the job's progress, and pages as they come, until it ends."""
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("step {task.completed:.0f} of {task.total:.0f}"),
+            TimeElapsedColumn(),
+        )
+        with Progress(*columns, console=self._console) as progress:
+            task = progress.add_task(f"training on {script.ranks} ranks", total=script.steps)
+            shown = 0
+            while job.poll() is None:
+                page = self._page(0)
+                if page is not None:
+                    progress.update(task, completed=(page.state["step"] or 0) + 1)
+                lines = self._pager_lines()
+                for line in lines[shown:]:
+                    progress.console.print(f"  {line}", markup=False)
+                shown = len(lines)
+                time.sleep(_POLL_SECONDS)
+
+    def _pager_lines(self) -> list[str]:
+        """What the pager printed for people."""
+        log = self._out / "stack" / "pager.log"
+        return log.read_text(errors="replace").splitlines() if log.exists() else []
+
+    def _page(self, rank: int) -> Page | None:
+        try:
+            return read_page(page_path(self._root, self.job_id, 0, rank))
+        except PageError:
+            return None
+
+    def _truth(self, script: Script) -> Truth:
+        """When the slowdown began and ended, by the rows of the slowed rank."""
+        page = read_page(page_path(self._root, self.job_id, 0, script.rank or 0))
+        start_by_step = {row["step"]: page.wall_seconds(row["start_ns"]) for row in read_rows(page)}
+        return Truth(
+            rank=script.rank,
+            phase=script.phase,
+            from_wall_seconds=start_by_step[script.from_step],
+            until_wall_seconds=start_by_step[script.until_step],
+        )
+
+    def _resolved(self) -> bool:
+        pages = self._out / "stack" / "pages.jsonl"
+        return pages.exists() and '"status": "resolved"' in pages.read_text()
+
+    def _wait(self, what: str, seconds: float, there: Callable[[], bool]) -> None:
+        """Waits for something that should come; the judge will miss it when it does not."""
+        deadline = time.monotonic() + seconds
+        with self._console.status(f"waiting for {what} ..."):
+            while time.monotonic() < deadline and not there():
+                time.sleep(_POLL_SECONDS)
+
+    def _conclude(self) -> None:
+        """Keeps the job's pages, has the report made and every query of the board run."""
+        job = self._root / "jobs" / self.job_id
+        subprocess.run(
+            ["cp", "-r", "--sparse=always", str(job), str(self._out / "job")], check=True
+        )
+        self._lockstep(
+            "report",
+            str(self._out / "job"),
+            "--json",
+            str(self._out / "report.json"),
+            "--html",
+            str(self._out / "report.html"),
+            log="report",
+        )
+        self._say((self._out / "report.log").read_text(errors="replace").rstrip())
+        self._lockstep("dashboards", "generate", "--out", str(self._out / "boards"), log="boards")
+        prometheus = self._prometheus_url()
+        self._lockstep(
+            "dashboards",
+            "check",
+            "--prometheus",
+            prometheus,
+            "--job-id",
+            self.job_id,
+            log="boards-check",
+        )
+
+    def _prometheus_url(self) -> str:
+        told = json.loads((self._out / "stack" / "stack.json").read_text(encoding="utf-8"))
+        return str(told["prometheus"]["url"])
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(timeout=15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

@@ -1,0 +1,68 @@
+"""What the demo does to its job: drawn at random, lengths in seconds turned into steps."""
+
+import random
+from dataclasses import dataclass
+
+_CLEAN_SECONDS = (40.0, 55.0)
+_SLOW_SECONDS = 55.0
+_RECOVERY_SECONDS = 55.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Script:
+    """What will be done to the job; ``rank`` is None in a healthy run."""
+
+    ranks: int
+    steps: int
+    rank: int | None
+    phase: str
+    slow_ms: int
+    from_step: int
+    until_step: int
+
+    @property
+    def sentence(self) -> str:
+        """What will be done, in one line."""
+        if self.rank is None:
+            return f"{self.ranks} healthy ranks, {self.steps} steps"
+        return (
+            f"rank {self.rank} of {self.ranks} slowed by {self.slow_ms} ms in {self.phase}, "
+            f"steps {self.from_step} to {self.until_step} of {self.steps}"
+        )
+
+
+def draw_script(
+    chance: random.Random, step_seconds: float, ranks: int, slow: str, phase: str
+) -> Script:
+    """Draws rank and moment; lengths are in seconds, so that any machine shows the same story."""
+    slow_seconds = max(0.05, 1.2 * step_seconds)
+    from_step = int(chance.uniform(*_CLEAN_SECONDS) / step_seconds)
+    until_step = from_step + int(_SLOW_SECONDS / (step_seconds + slow_seconds))
+    rank = chance.randrange(ranks) if slow == "one" else None
+    return Script(
+        ranks=ranks,
+        steps=until_step + int(_RECOVERY_SECONDS / step_seconds),
+        rank=rank,
+        phase=phase,
+        slow_ms=round(slow_seconds * 1e3),
+        from_step=from_step,
+        until_step=until_step,
+    )
+
+
+def fault_flags(script: Script) -> tuple[str, ...]:
+    """The trainer's flags that make the fault; none in a healthy run."""
+    if script.rank is None:
+        return ()
+    return (
+        "--slow-rank",
+        str(script.rank),
+        "--slow-ms",
+        str(script.slow_ms),
+        "--slow-from",
+        str(script.from_step),
+        "--slow-until",
+        str(script.until_step),
+        "--slow-phase",
+        script.phase,
+    )

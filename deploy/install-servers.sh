@@ -1,0 +1,40 @@
+#!/bin/sh
+# Installs from Debian or Ubuntu what the demo and the server tests start, where it is missing.
+# Without apt or root it says what is missing and how to get it, and lets the rest go on.
+set -u
+
+missing=""
+command -v prometheus >/dev/null && command -v promtool >/dev/null || missing="$missing prometheus"
+command -v alertmanager >/dev/null || command -v prometheus-alertmanager >/dev/null \
+    || missing="$missing prometheus-alertmanager"
+command -v gcc >/dev/null || missing="$missing gcc libc6-dev"
+[ -z "$missing" ] && exit 0
+
+as_root=""
+if [ "$(id -u)" -ne 0 ]; then
+    if command -v sudo >/dev/null && sudo -n true 2>/dev/null; then
+        as_root="sudo -n"
+    else
+        echo "missing:$missing; as root: apt-get install$missing (going on without)" >&2
+        exit 0
+    fi
+fi
+if ! command -v apt-get >/dev/null; then
+    echo "missing:$missing; put their programs on PATH (going on without)" >&2
+    exit 0
+fi
+
+# The packages would start system services; a policy that forbids it stands only while we install.
+policy=/usr/sbin/policy-rc.d
+made_policy=""
+if [ ! -e "$policy" ]; then
+    printf '#!/bin/sh\nexit 101\n' | $as_root tee "$policy" >/dev/null && $as_root chmod 755 "$policy"
+    made_policy=yes
+fi
+echo "installing$missing from the distribution" >&2
+$as_root apt-get update -qq
+# shellcheck disable=SC2086  # the list is meant to be split
+$as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null \
+    || echo "could not install$missing; the tests that need them will be skipped" >&2
+[ -n "$made_policy" ] && $as_root rm -f "$policy"
+exit 0

@@ -1,0 +1,227 @@
+"""The hooks on real torch loops, in one process and over gloo: each delay is found in its phase."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import lockstep
+from lockstep_records.page_reader import read_page, read_rows
+
+DELAY_SECONDS = 0.02
+
+# A plain DDP loop with a known delay of rank 1 in one phase; the phase is its argument.
+LOOP = """
+import sys, time
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+import lockstep
+
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+slow, phase = dist.get_rank() == 1, sys.argv[1]
+
+def delay(where):
+    if slow and phase == where:
+        time.sleep(0.02)
+
+class Loader:
+    def __iter__(self):
+        for _ in range(24):
+            delay("data")
+            yield torch.randn(16, 128)
+
+net = torch.nn.Sequential(*[torch.nn.Linear(128, 128) for _ in range(6)])
+net[2].register_forward_hook(lambda *_: delay("forward"))
+net[2].register_full_backward_hook(lambda *_: delay("backward"))
+model = DDP(net)
+optimizer = torch.optim.AdamW(model.parameters())
+optimizer.register_step_post_hook(lambda *_: delay("optimizer"))
+monitor = lockstep.attach(model, optimizer)
+for batch in monitor.prepare(Loader()):
+    loss = model(batch).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    delay("other")
+    monitor.step(loss=loss.detach(), tokens=16)
+monitor.close()
+dist.destroy_process_group()
+"""
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="lockstep-test-", dir="/dev/shm"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def median(rows: list[dict[str, Any]], name: str) -> float:
+    values = sorted(row[name] for row in rows[8:])
+    return float(values[len(values) // 2])
+
+
+def launched(root: Path, script: Path, *arguments: str, ranks: int = 2) -> int:
+    command = [
+        sys.executable,
+        "-m",
+        "lockstep_cli.main",
+        "run",
+        "--nproc-per-node",
+        str(ranks),
+        "--job-id",
+        "job-a",
+        "--dir",
+        str(root),
+        str(script),
+        *arguments,
+    ]
+    return subprocess.run(command, check=False, timeout=50).returncode
+
+
+def test_one_process_finds_forward_backward_and_optimizer_without_a_line_of_ours(
+    root: Path,
+) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64))
+    model[1].register_forward_hook(lambda *_: time.sleep(0.003))
+    model[1].register_full_backward_hook(lambda *_: time.sleep(0.005))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer.register_step_post_hook(lambda *_: time.sleep(0.004))
+    monitor = lockstep.attach(model, optimizer, root=root, environment={"LOCKSTEP_JOB_ID": "one"})
+    for _ in range(12):
+        loss = model(torch.randn(4, 64)).sum()
+        loss.backward()
+        optimizer.step()
+        monitor.step(loss=loss.detach())
+    rows = read_rows(read_page(root / "jobs" / "one" / "0" / "rank-00000.page"))
+    assert 0.003 <= median(rows, "forward_seconds") < 0.005
+    assert 0.005 <= median(rows, "backward_seconds") < 0.008
+    assert 0.004 <= median(rows, "optimizer_seconds") < 0.006
+    assert median(rows, "sync_seconds") == 0
+    assert all(row["last_arrival_ns"] is None for row in rows)
+
+
+def test_a_loss_computed_outside_the_model_and_dict_outputs_work(root: Path) -> None:
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = torch.nn.Linear(8, 8)
+
+        def forward(self, batch: torch.Tensor) -> dict[str, Any]:
+            return {"name": "x", "logits": self.linear(batch)}
+
+    model = Net()
+    monitor = lockstep.attach(model, root=root, environment={"LOCKSTEP_JOB_ID": "one"})
+    model(torch.randn(2, 8))["logits"].square().mean().backward()
+    with torch.no_grad():
+        model(torch.randn(2, 8))
+    monitor.step()
+    (row,) = read_rows(read_page(root / "jobs" / "one" / "0" / "rank-00000.page"))
+    assert row["backward_seconds"] > 0
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("phase", ["data", "forward", "backward", "optimizer", "other"])
+def test_a_delay_of_one_rank_is_found_in_its_own_phase_and_as_wait_on_the_other(
+    root: Path, tmp_path: Path, phase: str
+) -> None:
+    script = tmp_path / "loop.py"
+    script.write_text(LOOP)
+    assert launched(root, script, phase) == 0
+    attempt = root / "jobs" / "job-a" / "0"
+    fast, slow = (read_rows(read_page(attempt / f"rank-0000{rank}.page")) for rank in (0, 1))
+    excess = median(slow, f"{phase}_seconds") - median(fast, f"{phase}_seconds")
+    assert excess == pytest.approx(DELAY_SECONDS, abs=0.006)
+    lateness = median(fast, "sync_seconds") - median(slow, "sync_seconds")
+    assert lateness == pytest.approx(DELAY_SECONDS, abs=0.008)
+    assert all(row["last_arrival_ns"] for row in slow)
+    assert all(row["first_arrival_ns"] for row in slow[8:])
+
+
+@pytest.mark.distributed
+def test_a_killed_worker_leaves_a_page_and_an_event_that_says_which_signal(
+    root: Path, tmp_path: Path
+) -> None:
+    script = tmp_path / "loop.py"
+    script.write_text(
+        LOOP.replace(
+            "    optimizer.zero_grad()\n",
+            "    optimizer.zero_grad()\n    steps += 1\n"
+            "    if slow and steps == 12:\n        os.kill(os.getpid(), 9)\n",
+        ).replace("import sys, time", "import os, sys, time\nsteps = 0")
+    )
+    began = time.monotonic()
+    assert launched(root, script, "none") == 1
+    assert time.monotonic() - began < 40
+    page = read_page(root / "jobs" / "job-a" / "0" / "rank-00001.page")
+    assert [row["step"] for row in read_rows(page)] == list(range(11))
+    lines = (root / "jobs" / "job-a" / "events.jsonl").read_text().splitlines()
+    ends = [e["fields"] for e in map(json.loads, lines) if e["kind"] == "rank_ended"]
+    assert [(e["rank"], e["signal"]) for e in ends if e["first"]] == [(1, "SIGKILL")]
+    assert len(ends) == 2
+
+
+@pytest.mark.distributed
+def test_a_restart_makes_a_new_attempt_beside_the_old_pages(root: Path, tmp_path: Path) -> None:
+    script = tmp_path / "loop.py"
+    script.write_text(
+        LOOP.replace("import sys, time", "import os, sys, time").replace(
+            "monitor.close()",
+            "if slow and os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n"
+            "    os.kill(os.getpid(), 9)\nmonitor.close()",
+        )
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "lockstep_cli.main",
+        "run",
+        "--nproc-per-node",
+        "2",
+        "--job-id",
+        "job-a",
+        "--max-restarts",
+        "1",
+        "--dir",
+        str(root),
+        str(script),
+        "none",
+    ]
+    assert subprocess.run(command, check=False, timeout=55).returncode == 0
+    job = root / "jobs" / "job-a"
+    assert read_page(job / "0" / "rank-00001.page").state["steps"] == 24
+    assert read_page(job / "1" / "rank-00001.page").phase == "done"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nothing.py"], "program 'nothing.py' is no file"),
+        (["--nproc-per-node", "0", "x"], "0 is not in the range"),
+        (["--job-id", "a b", "-m", "this"], "job id 'a b' must be"),
+        (["--nnodes", "2", "-m", "this"], "nnodes 2 needs --endpoint"),
+        (["--dir", "/proc/nothing", "-m", "this"], "cannot be made"),
+    ],
+)
+def test_wrong_flags_of_run_end_with_one_sentence_and_two(arguments: list[str], said: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "lockstep_cli.main", "run", *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        env={**os.environ},
+    )
+    assert ended.returncode == 2
+    assert said in ended.stderr
+    assert "Traceback" not in ended.stderr

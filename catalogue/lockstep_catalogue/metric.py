@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
-_NAME = re.compile(r"^lockstep_(train|gpu|nvlink|pcie|fabric|host|agent|ledger)_[a-z0-9_]+$")
-_LABEL = re.compile(r"^[a-z][a-z0-9_]*$")
+_NAME = re.compile(r"lockstep_(train|gpu|nvlink|pcie|fabric|host|agent|ledger)_[a-z0-9_]+")
+_LABEL = re.compile(r"[a-z][a-z0-9_]*")
 _TARGET_LABELS = frozenset({"job", "instance"})
 
 
@@ -52,7 +52,7 @@ class Label:
     values: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not _LABEL.match(self.name) or self.name in _TARGET_LABELS:
+        if not _LABEL.fullmatch(self.name) or self.name in _TARGET_LABELS:
             raise ValueError(
                 f"label name {self.name!r} is not allowed; "
                 "use lower case and neither job nor instance"
@@ -82,7 +82,7 @@ class Metric:
     stability: Stability = Stability.TRIAL
 
     def __post_init__(self) -> None:
-        if not _NAME.match(self.name):
+        if not _NAME.fullmatch(self.name):
             raise ValueError(f"metric name {self.name!r} needs lockstep_, a part and lower case")
         self._check_ending()
         if not self.help.endswith(".") or "\n" in self.help:

@@ -15,7 +15,12 @@ class Matcher:
 
 
 def eq(label: Label, value: str) -> Matcher:
-    """``label="value"``."""
+    """``label="value"``; in a closed set the value must be declared.
+
+    Raises:
+        ValueError: a value that the label cannot take.
+    """
+    _check_values(label, value)
     return Matcher(label, "=", value)
 
 
@@ -25,10 +30,14 @@ def one_of(label: Label, *values: str) -> Matcher:
     Raises:
         ValueError: a value that the label cannot take.
     """
+    _check_values(label, *values)
+    return Matcher(label, "=~", "|".join(values))
+
+
+def _check_values(label: Label, *values: str) -> None:
     for value in values:
         if label.values and value not in label.values:
             raise ValueError(f"{label.name}={value!r} is none of {', '.join(label.values)}")
-    return Matcher(label, "=~", "|".join(values))
 
 
 def select(series: Series, *matchers: Matcher) -> str:
@@ -75,6 +84,12 @@ def by(operator: str, expression: str, *labels: Label) -> str:
 def median_by(expression: str, *labels: Label) -> str:
     """The median over everything that shares the labels."""
     return f"quantile by ({names(*labels)}) (0.5, {expression})"
+
+
+def lower_median_by(expression: str, *labels: Label) -> str:
+    """The middle value over everything that shares the labels; of two middle ones the lower."""
+    middle = median_by(expression, *labels)
+    return by("max", f"{expression} <= on ({names(*labels)}) group_left () {middle}", *labels)
 
 
 def histogram_quantile(quantile: float, metric: Metric, window: str, *labels: Label) -> str:

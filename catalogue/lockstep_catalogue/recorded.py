@@ -13,7 +13,16 @@ from lockstep_catalogue.labels import (
     RANK,
 )
 from lockstep_catalogue.metric import Recorded, Unit
-from lockstep_catalogue.promql import by, eq, median_by, names, one_of, rate, select
+from lockstep_catalogue.promql import (
+    by,
+    eq,
+    lower_median_by,
+    median_by,
+    names,
+    one_of,
+    rate,
+    select,
+)
 from lockstep_catalogue.training import PHASE_SECONDS, STEPS, TOKENS
 
 LIVE_WINDOW = "20s"
@@ -64,7 +73,7 @@ LATENESS_RATIO = Recorded(
     help="Lateness beyond the job's median as a share of the step: what the rank costs all.",
     expression=(
         f"({select(LATENESS)} - on ({names(*_JOB)}) group_left ()"
-        f" {median_by(select(LATENESS), *_JOB)})"
+        f" {lower_median_by(select(LATENESS), *_JOB)})"
         f" / on ({names(*_JOB)}) group_left () {select(STEP_MEAN)}"
     ),
 )

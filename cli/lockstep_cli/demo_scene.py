@@ -16,7 +16,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from lockstep_cli.demo_judge import Truth
+from lockstep_cli.demo_judge import Truth, read_pages
 from lockstep_cli.demo_script import Script, fault_flags
 from lockstep_records.jobs import page_path
 from lockstep_records.page_reader import Page, PageError, read_page, read_rows
@@ -166,16 +166,11 @@ class Scene:
                 page = self._page(0)
                 if page is not None:
                     progress.update(task, completed=(page.state["step"] or 0) + 1)
-                lines = self._pager_lines()
-                for line in lines[shown:]:
-                    progress.console.print(f"  {line}", markup=False)
-                shown = len(lines)
+                pages = read_pages(self._out, self.job_id)
+                for said in pages[shown:]:
+                    progress.console.print(f"  page: {said.sentence}", markup=False)
+                shown = len(pages)
                 time.sleep(_POLL_SECONDS)
-
-    def _pager_lines(self) -> list[str]:
-        """What the pager printed for people."""
-        log = self._out / "stack" / "pager.log"
-        return log.read_text(errors="replace").splitlines() if log.exists() else []
 
     def _page(self, rank: int) -> Page | None:
         try:
@@ -195,8 +190,8 @@ class Scene:
         )
 
     def _resolved(self) -> bool:
-        pages = self._out / "stack" / "pages.jsonl"
-        return pages.exists() and '"status": "resolved"' in pages.read_text()
+        pages = read_pages(self._out, self.job_id)
+        return any(page.status == "resolved" for page in pages)
 
     def _wait(self, what: str, seconds: float, there: Callable[[], bool]) -> None:
         """Waits for something that should come; the judge will miss it when it does not."""

@@ -14,10 +14,14 @@ _BAD_INPUT = 2
 
 def _summary(entry: EntryPoint) -> str:
     """First sentence of the command's module, read as text so that nothing is imported."""
-    spec = find_spec(entry.module)
+    room, *inner = entry.module.split(".")
+    spec = find_spec(room)
     if spec is None or spec.origin is None:
         return ""
-    text = Path(spec.origin).read_text(encoding="utf-8")
+    path = Path(spec.origin).parent.joinpath(*inner).with_suffix(".py")
+    if not path.is_file():
+        return ""
+    text = path.read_text(encoding="utf-8")
     return (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0]
 
 

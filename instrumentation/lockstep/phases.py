@@ -17,7 +17,7 @@ FAILED = CODE["failed"]
 
 # Phases whose seconds stand in a step row, in the row's order; the rest count in the totals only.
 IN_STEP = slice(DATA, OTHER + 1)
-assert PHASES[IN_STEP] == STEP_PHASES
+assert tuple(PHASES[DATA : OTHER + 1]) == STEP_PHASES
 NUM_PHASES = len(PHASES)
 
 

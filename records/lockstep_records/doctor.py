@@ -1,7 +1,9 @@
 """Prints what a rank page holds, or says in one sentence what is wrong with it."""
 
 import json
+import math
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -40,6 +42,15 @@ def _row_line(row: Values) -> str:
     return f"  step {row['step']}: {row['seconds'] * 1e3:.2f} ms = {phases}"
 
 
+def _strict(value: Any) -> Any:
+    """The value with NaN and infinities as text, which strict readers of JSON refuse as numbers."""
+    if isinstance(value, dict):
+        return {name: _strict(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_strict(part) for part in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
 @click.command()
 @click.argument("page", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object.")
@@ -61,7 +72,7 @@ def doctor(page: Path, as_json: bool) -> None:
             "state": read.state,
             "rows": rows,
         }
-        click.echo(json.dumps(whole, default=str))
+        click.echo(json.dumps(_strict(whole), default=str, allow_nan=False))
         return
     click.echo("\n".join(_lines(read)))
     click.echo(f"rows: {len(rows)} valid, the last {min(_SHOWN_ROWS, len(rows))} in milliseconds")

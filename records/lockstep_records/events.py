@@ -34,15 +34,20 @@ class Event:
 
 
 def append_event(job: Path, event: Event) -> None:
-    """Adds an event to the job's file with one write, so that no reader meets half of it."""
+    """Adds an event to the job's file with one write, so that no reader meets half of it.
+
+    A line that an earlier writer left torn is ended first, so that it takes no other with it.
+    """
     assert event.kind in KINDS
     job.mkdir(mode=0o2750, parents=True, exist_ok=True)
     line = json.dumps(asdict(event), separators=(",", ":")) + "\n"
     descriptor = os.open(
-        job / FILE_NAME, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640
+        job / FILE_NAME, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640
     )
     try:
-        os.write(descriptor, line.encode())
+        size = os.fstat(descriptor).st_size
+        torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+        os.write(descriptor, ("\n" * torn + line).encode())
     finally:
         os.close(descriptor)
 
@@ -68,7 +73,7 @@ def _parse(line: str) -> Event | None:
             time=float(told["time"]),
             id=str(told["id"]),
         )
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
     return event if event.kind in KINDS else None
 

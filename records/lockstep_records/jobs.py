@@ -7,8 +7,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-_JOB_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
-_PAGE = re.compile(r"^rank-\d{5,}\.page$")
+_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_PAGE = re.compile(r"rank-[0-9]{5,}\.page")
+_ATTEMPT = re.compile(r"[0-9]{1,9}")
 CANDIDATE_ROOTS = (Path("/dev/shm/lockstep"), Path("/run/lockstep"))  # noqa: S108  # the agreed places, made with care
 
 
@@ -25,7 +26,7 @@ def check_job_id(job_id: str) -> str:
     Raises:
         ValueError: it could not be a folder name or a label.
     """
-    if not _JOB_ID.match(job_id):
+    if not _JOB_ID.fullmatch(job_id):
         raise ValueError(
             f"job id {job_id!r} must be 1 to 100 letters, digits, dots, dashes or underscores"
             " and begin with a letter or digit"
@@ -53,18 +54,20 @@ def list_jobs(root: Path) -> list[Path]:
     folder = root / "jobs"
     if not folder.is_dir():
         return []
-    return sorted(path for path in folder.iterdir() if path.is_dir() and _JOB_ID.match(path.name))
+    return sorted(
+        path for path in folder.iterdir() if path.is_dir() and _JOB_ID.fullmatch(path.name)
+    )
 
 
 def list_attempts(job: Path) -> list[Path]:
     """Attempt folders of a job, first attempt first."""
-    found = [path for path in job.iterdir() if path.name.isdigit() and path.is_dir()]
+    found = [path for path in job.iterdir() if _ATTEMPT.fullmatch(path.name) and path.is_dir()]
     return sorted(found, key=lambda path: int(path.name))
 
 
 def list_pages(attempt: Path) -> list[Path]:
     """Page files of an attempt by rank."""
-    return sorted(path for path in attempt.iterdir() if _PAGE.match(path.name))
+    return sorted(path for path in attempt.iterdir() if _PAGE.fullmatch(path.name))
 
 
 def find_job(named: str, root: Path | None = None) -> Path:
@@ -76,7 +79,7 @@ def find_job(named: str, root: Path | None = None) -> Path:
     root = root or find_root()
     if os.sep in named or named in {".", ".."}:
         folder = Path(named)
-        if folder.is_dir() and any(path.name.isdigit() for path in folder.iterdir()):
+        if folder.is_dir() and list_attempts(folder):
             return folder
         raise ValueError(
             f"{named} is no job folder; it should hold attempts 0, 1, ... with rank pages"

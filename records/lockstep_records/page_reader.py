@@ -27,6 +27,7 @@ from lockstep_records.layout import (
 )
 
 Values = dict[str, Any]
+_LOOKS = 4  # a writer stores into one slot at a time, and for well under a microsecond
 
 
 class PageError(ValueError):
@@ -87,13 +88,15 @@ def unpack(section: Section, data: bytes) -> Values:
 
 def _sealed(section: Section, data: bytes) -> bool:
     seal = section.offsets["checksum"]
+    if len(data) < section.size:
+        return False
     return zlib.crc32(data[:seal]) == int.from_bytes(data[seal : section.size], "little")
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[int]:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         raise PageError("io", f"page {path} cannot be opened: {error.strerror}") from error
     try:
@@ -150,6 +153,8 @@ def _decoded(values: Values, path: Path) -> Values:
                 values[field.name] = values[field.name].rstrip(b"\0").decode()
             except UnicodeDecodeError as error:
                 raise PageError("identity", f"page {path}: {field.name} is not UTF-8") from error
+            if not values[field.name].isprintable():
+                raise PageError("identity", f"page {path}: {field.name} holds control characters")
     if not 0 <= values["rank"] < values["world_size"]:
         raise PageError(
             "identity",
@@ -161,11 +166,13 @@ def _decoded(values: Values, path: Path) -> Values:
 
 
 def _read_state(descriptor: int, path: Path) -> Values:
-    valid = []
-    for at in SLOT_OFFSETS:
-        data = os.pread(descriptor, SLOT.size, at)
-        if len(data) == SLOT.size and _sealed(SLOT, data):
-            valid.append(unpack(SLOT, data))
+    """The newer slot; looks again while one is being written, so that states never go back."""
+    valid: list[Values] = []
+    for _ in range(_LOOKS):
+        slots = [os.pread(descriptor, SLOT.size, at) for at in SLOT_OFFSETS]
+        valid = [unpack(SLOT, data) for data in slots if _sealed(SLOT, data)] or valid
+        if len(valid) == len(SLOT_OFFSETS):
+            break
     if not valid:
         raise PageError("checksum", f"page {path}: neither slot has a valid checksum")
     return max(valid, key=lambda state: state["sequence"])
@@ -204,7 +211,10 @@ def read_ring(page: Page) -> bytes:
     """
     rows = page.identity["row_count"]
     with _opened(page.path) as descriptor:
-        data = os.pread(descriptor, rows * ROW.size, RING_OFFSET)
+        try:
+            data = os.pread(descriptor, rows * ROW.size, RING_OFFSET)
+        except OSError as error:
+            raise PageError("io", f"page {page.path} cannot be read: {error}") from error
     if len(data) < rows * ROW.size:
         raise PageError(
             "truncated", f"page {page.path} has shrunk: {len(data)} bytes of ring are left"

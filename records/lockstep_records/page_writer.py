@@ -75,6 +75,8 @@ class RankIdentity:
             value = getattr(self, field.name, "") if field.code.endswith("s") else ""
             if len(value.encode()) > int(field.code.rstrip("s") or 0 if value else 1 << 30):
                 raise ValueError(f"{field.name} {value!r} takes more than {field.code[:-1]} bytes")
+            if not value.isprintable():
+                raise ValueError(f"{field.name} {value!r} must hold printable characters only")
 
 
 def file_system_of(folder: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> str:

@@ -1,0 +1,1 @@
+"""What wakes us: a written spec becomes rules, routes, rule tests, and the stack that runs them."""

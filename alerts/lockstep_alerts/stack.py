@@ -1,0 +1,235 @@
+"""Prometheus, Alertmanager and a pager as plain processes over one folder."""
+
+import json
+import re
+import shutil
+import socket
+import sys
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from lockstep_alerts.model import Delivery, Duration, Symptom
+from lockstep_alerts.processes import Running, Server, is_alive, is_ready, start, stop, wait_for
+from lockstep_alerts.write import (
+    ROUTES_FILE,
+    RULES_FILE,
+    render,
+    to_yaml,
+    write_file,
+    write_files,
+)
+
+STATE_FILE = "stack.json"
+_PROMETHEUS_FILE = "prometheus.yaml"
+_TARGETS_FILE = "targets.json"
+_HEAD = "# Written by `lockstep stack up`, anew each time.\n"
+_TARGET = re.compile(r"^[A-Za-z0-9._-]+:[0-9]{1,5}$|^\[[0-9a-fA-F:]+\]:[0-9]{1,5}$")
+_READY_SECONDS = 30.0
+READY_PATHS = {"prometheus": "/-/ready", "alertmanager": "/-/ready", "pager": "/pages"}
+_PROGRAMS = {
+    "prometheus": (("prometheus",), "prometheus"),
+    "alertmanager": (("alertmanager", "prometheus-alertmanager"), "prometheus-alertmanager"),
+}
+
+
+class StackError(ValueError):
+    """The stack cannot be as asked; the text says why and what to do."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StackOptions:
+    """What ``stack up`` was asked for.
+
+    Attributes:
+        folder: data, configurations, logs and pages.
+        targets: HOST:PORT of the agents.
+        interval: of scrapes and rules.
+        group_interval: how soon news of a group that was told already are told.
+        ports: by name of the server; one that is missing takes a free port.
+    """
+
+    folder: Path
+    targets: tuple[str, ...]
+    interval: Duration
+    group_interval: Duration
+    ports: dict[str, int]
+
+    def __post_init__(self) -> None:
+        for target in self.targets:
+            if not _TARGET.match(target):
+                raise StackError(f"--target {target!r}: must be HOST:PORT, such as 127.0.0.1:9400")
+
+
+def _programs() -> dict[str, str]:
+    found = {}
+    for name, (candidates, package) in _PROGRAMS.items():
+        paths = [path for candidate in candidates if (path := shutil.which(candidate))]
+        if not paths:
+            raise StackError(f"{name} is not on PATH; install it (Debian package {package})")
+        found[name] = paths[0]
+    return found
+
+
+def _pick_ports(told: dict[str, int]) -> dict[str, int]:
+    """The port of every server; all are held until the last is chosen, so that they differ."""
+    picked = {}
+    with ExitStack() as held:
+        for name in READY_PATHS:
+            probe = held.enter_context(socket.socket())
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", told.get(name, 0)))
+            except OSError as error:
+                raise StackError(
+                    f"--{name}-port {told.get(name)}: {error.strerror}; name a free one"
+                ) from error
+            picked[name] = probe.getsockname()[1]
+    return picked
+
+
+def _scrapes(options: StackOptions, alertmanager: str) -> dict[str, object]:
+    every = options.interval.text
+    return {
+        "global": {"scrape_interval": every, "evaluation_interval": every},
+        "rule_files": [RULES_FILE],
+        "alerting": {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]},
+        "scrape_configs": [
+            {
+                "job_name": "lockstep-agent",
+                "file_sd_configs": [{"files": [_TARGETS_FILE]}],
+            }
+        ],
+    }
+
+
+def _write_inputs(
+    options: StackOptions, symptoms: tuple[Symptom, ...], urls: dict[str, str]
+) -> None:
+    delivery = Delivery(
+        runbook_base=f"{urls['pager']}/runbooks/",
+        pager_base=urls["pager"],
+        group_interval=options.group_interval,
+        interval=options.interval,
+    )
+    made = render(symptoms, delivery)
+    alertmanager = urls["alertmanager"].removeprefix("http://")
+    targets = [{"targets": list(options.targets)}]
+    files = {
+        RULES_FILE: made[RULES_FILE],
+        ROUTES_FILE: made[ROUTES_FILE],
+        _PROMETHEUS_FILE: to_yaml(_scrapes(options, alertmanager), _HEAD),
+        _TARGETS_FILE: json.dumps(targets, indent=2) + "\n",
+    }
+    write_files(options.folder, files)
+
+
+def _servers(folder: Path, programs: dict[str, str], urls: dict[str, str]) -> list[Server]:
+    listens = {name: url.removeprefix("http://") for name, url in urls.items()}
+    port = listens["pager"].rpartition(":")[2]
+    commands = {
+        "pager": (
+            sys.executable,
+            "-m",
+            "lockstep_alerts.pager",
+            "--port",
+            port,
+            "--dir",
+            f"{folder}",
+        ),
+        "alertmanager": (
+            programs["alertmanager"],
+            f"--config.file={folder / ROUTES_FILE}",
+            f"--storage.path={folder / 'alertmanager'}",
+            f"--web.listen-address={listens['alertmanager']}",
+            f"--web.external-url={urls['alertmanager']}",
+            "--cluster.listen-address=",
+        ),
+        "prometheus": (
+            programs["prometheus"],
+            f"--config.file={folder / _PROMETHEUS_FILE}",
+            f"--storage.tsdb.path={folder / 'prometheus'}",
+            f"--web.listen-address={listens['prometheus']}",
+            f"--web.external-url={urls['prometheus']}",
+        ),
+    }
+    return [
+        Server(name=name, command=command, url=urls[name], ready_path=READY_PATHS[name])
+        for name, command in commands.items()
+    ]
+
+
+def _start_and_wait(server: Server, folder: Path, undo: ExitStack) -> Running:
+    log = folder / f"{server.name}.log"
+    running = start(server, log)
+    undo.callback(stop, running)
+
+    def settled() -> bool:
+        return is_ready(server.url, server.ready_path) or not is_alive(running)
+
+    if not wait_for(settled, _READY_SECONDS) or not is_alive(running):
+        raise StackError(f"{server.name} did not become ready; its last words are in {log}")
+    return running
+
+
+def up(options: StackOptions, symptoms: tuple[Symptom, ...]) -> dict[str, Running]:
+    """Starts all servers and waits until they are ready; if one fails, none is left.
+
+    Raises:
+        StackError: already up, a program is missing, a port is taken, the folder cannot be written,
+            or a server did not start.
+    """
+    folder = options.folder.resolve()
+    if any(is_alive(running) for running in read_state(folder).values()):
+        raise StackError(
+            f"--dir {folder}: a stack runs there already; end it by lockstep stack down"
+        )
+    programs = _programs()
+    ports = _pick_ports(options.ports)
+    urls = {name: f"http://127.0.0.1:{port}" for name, port in ports.items()}
+    try:
+        _write_inputs(options, symptoms, urls)
+        with ExitStack() as undo:
+            servers = _servers(folder, programs, urls)
+            state = {one.name: _start_and_wait(one, folder, undo) for one in servers}
+            kept = {name: asdict(running) for name, running in state.items()}
+            write_file(folder / STATE_FILE, json.dumps(kept, indent=2) + "\n")
+            undo.pop_all()
+    except OSError as error:
+        raise StackError(f"--dir {folder}: {error.strerror}; name a writable folder") from error
+    return state
+
+
+def read_state(folder: Path) -> dict[str, Running]:
+    """The servers that were started over the folder; none where there was never a stack.
+
+    Raises:
+        StackError: the file was not written by ``stack up``.
+    """
+    path = folder / STATE_FILE
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        return {
+            name: Running(url=one["url"], pid=int(one["pid"]), command=tuple(one["command"]))
+            for name, one in kept.items()
+        }
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise StackError(f"{path} is not what stack up writes ({error}); remove it") from error
+
+
+def down(folder: Path) -> list[str]:
+    """Stops every server of the folder; tells the names of those that ran.
+
+    Raises:
+        StackError: there was never a stack over the folder, or its file is damaged.
+    """
+    state = read_state(folder)
+    if not state:
+        raise StackError(f"--dir {folder}: no stack was started there")
+    ran = [name for name, running in state.items() if is_alive(running)]
+    for running in state.values():
+        stop(running)
+    (folder / STATE_FILE).unlink(missing_ok=True)
+    return ran

@@ -1,0 +1,229 @@
+import subprocess
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from lockstep_alerts.cases import cases_of
+from lockstep_alerts.command import alerts
+from lockstep_alerts.model import Delivery, Symptom
+from lockstep_alerts.rules import CONDITIONS, alert_rule
+from lockstep_alerts.shipped import runbooks_path, spec_path
+from lockstep_alerts.spec import read_spec
+from lockstep_alerts.synthetic import (
+    HEALTHY,
+    JOB,
+    NUM_RANKS,
+    Regime,
+    Samples,
+    Stretch,
+    moving,
+    one_late,
+    present,
+    samples,
+    steady,
+    stepping,
+)
+from lockstep_alerts.write import ROUTES_FILE, RULES_FILE, TESTS_FILE, render, write_files
+from lockstep_catalogue import recorded, training
+
+SYMPTOMS = read_spec(spec_path())
+BY_NAME = {one.alert: one for one in SYMPTOMS}
+SECTIONS = [
+    "Meaning",
+    "Impact",
+    "Diagnosis",
+    "Mitigation",
+    "False positives",
+    "Inhibited by",
+    "Dashboards",
+]
+GENERATED = Path(__file__).parents[2] / "alerts" / "generated"
+
+
+def run(*command: object) -> str:
+    done = subprocess.run([str(word) for word in command], capture_output=True, check=False)
+    assert done.returncode == 0, (done.stdout + done.stderr).decode()
+    return done.stdout.decode()
+
+
+def promtool(folder: Path, series: list[Samples], test: Mapping[str, object]) -> None:
+    """Holds the shipped rules against series of a test's own."""
+    write_files(folder, {RULES_FILE: render(SYMPTOMS, Delivery())[RULES_FILE]})
+    inputs = [{"series": one.series, "values": one.values} for one in series]
+    whole = {
+        "rule_files": [RULES_FILE],
+        "evaluation_interval": "5s",
+        "tests": [{"interval": "5s", "input_series": inputs, **test}],
+    }
+    (folder / "t.yaml").write_text(yaml.safe_dump(whole), encoding="utf-8")
+    run("promtool", "test", "rules", folder / "t.yaml")
+
+
+def firing(alert: str) -> str:
+    return f'ALERTS{{alertname="{alert}", alertstate="firing"}}'
+
+
+@pytest.mark.parametrize("symptom", SYMPTOMS, ids=lambda one: one.alert)
+def test_every_alert_has_a_runbook_a_firing_case_and_a_silent_case(symptom: Symptom) -> None:
+    cases = cases_of(symptom)
+    assert any(case.fires is not None for case in cases)
+    assert any(case.fires is None for case in cases)
+    runbook = (runbooks_path() / f"{symptom.alert}.md").read_text(encoding="utf-8")
+    assert [line[3:] for line in runbook.splitlines() if line.startswith("## ")] == SECTIONS
+
+
+def test_every_runbook_belongs_to_an_alert() -> None:
+    assert {path.stem for path in runbooks_path().glob("*.md")} == set(BY_NAME)
+
+
+def test_firing_cases_look_before_the_deadline() -> None:
+    for symptom in SYMPTOMS:
+        for case in cases_of(symptom):
+            if case.fires is not None:
+                assert case.at_seconds < 60 + symptom.deadline.seconds
+
+
+def test_the_committed_files_are_what_the_spec_makes() -> None:
+    outcome = CliRunner().invoke(alerts, ["generate", "--check", "--out", str(GENERATED)])
+    assert outcome.exit_code == 0, outcome.output
+
+
+def test_a_stale_file_is_named_and_not_written(tmp_path: Path) -> None:
+    runner = CliRunner()
+    assert runner.invoke(alerts, ["generate", "--out", str(tmp_path)]).exit_code == 0
+    (tmp_path / RULES_FILE).write_text("old", encoding="utf-8")
+    outcome = runner.invoke(alerts, ["generate", "--check", "--out", str(tmp_path)])
+    assert outcome.exit_code == 1
+    assert RULES_FILE in outcome.output
+    assert ROUTES_FILE not in outcome.output
+    assert (tmp_path / RULES_FILE).read_text(encoding="utf-8") == "old"
+
+
+def test_promtool_and_amtool_accept_the_generated_files() -> None:
+    run("promtool", "check", "rules", GENERATED / RULES_FILE)
+    run("promtool", "test", "rules", GENERATED / TESTS_FILE)
+    run("amtool", "check-config", GENERATED / ROUTES_FILE)
+
+
+def test_the_rule_tests_fail_when_an_alert_never_fires(tmp_path: Path) -> None:
+    files = render(SYMPTOMS, Delivery())
+    deaf = files[RULES_FILE].replace("> 0.25", "> 25")
+    write_files(tmp_path, {**files, RULES_FILE: deaf})
+    tests = ["promtool", "test", "rules", str(tmp_path / TESTS_FILE)]
+    assert subprocess.run(tests, capture_output=True, check=False).returncode == 1
+
+
+def test_check_says_which_program_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    outcome = CliRunner().invoke(alerts, ["check", "--dir", str(GENERATED)])
+    assert outcome.exit_code == 2
+    assert "promtool is not on PATH; install it (Debian package prometheus)" in outcome.output
+
+
+def test_links_are_made_from_the_bases() -> None:
+    delivery = Delivery(runbook_base="https://r/", dashboard_base="https://g")
+    notes = alert_rule(SYMPTOMS[0], delivery)["annotations"]
+    assert isinstance(notes, dict)
+    assert notes["runbook_url"] == "https://r/TrainStragglerRank.md"
+    assert notes["dashboard_url"].startswith("https://g/d/lockstep-job?var-cluster={{ urlquery")
+
+
+def test_every_kind_of_limits_has_a_rule() -> None:
+    assert {type(one.limits) for one in SYMPTOMS} == set(CONDITIONS)
+
+
+def late_job(regime: Regime) -> list[Samples]:
+    return [*present(regime.seconds), *moving(Stretch(regime.seconds, 1)), *stepping(regime)]
+
+
+def test_two_phases_that_grow_alike_make_one_alert(tmp_path: Path) -> None:
+    regime = one_late(60, 2, {"forward": 0.05, "backward": 0.05})
+    one = {"expr": f"count({firing('TrainStragglerRank')})", "eval_time": "50s"}
+    promtool(
+        tmp_path,
+        late_job(regime),
+        {"promql_expr_test": [{**one, "exp_samples": [{"labels": "{}", "value": 1}]}]},
+    )
+
+
+def test_a_rank_that_moved_is_named_on_its_new_node(tmp_path: Path) -> None:
+    elsewhere = {"instance": "n2:9400", **JOB, "rank": "2"}
+    moved = [
+        samples(training.RANK_INFO, steady(1, 60), **elsewhere, node="n2"),
+        samples(training.LAST_PROGRESS, "7+5x12", **elsewhere),
+    ]
+    series = late_job(one_late(60, 2, {"data": 0.1})) + moved
+    nodes = {"expr": f"count by (node) ({firing('TrainStragglerRank')})", "eval_time": "50s"}
+    expected = [{"labels": '{node="n2"}', "value": 1}]
+    promtool(tmp_path, series, {"promql_expr_test": [{**nodes, "exp_samples": expected}]})
+
+
+def test_of_two_ranks_the_late_one_costs_its_whole_lateness(tmp_path: Path) -> None:
+    late = {**HEALTHY, "data": HEALTHY["data"] + 0.1}
+    waiting = {**HEALTHY, "sync": HEALTHY["sync"] + 0.1}
+    series = stepping(Regime(60, (late, waiting)))
+    rank = 'cluster="c1", job_id="j1", rank="0"'
+    ratio = {
+        "expr": f"round({recorded.LATENESS_RATIO.name}{{{rank}}}, 0.001)",
+        "eval_time": "50s",
+        "exp_samples": [{"labels": f"{{{rank}}}", "value": 0.5}],
+    }
+    promtool(tmp_path, series, {"promql_expr_test": [ratio]})
+
+
+def test_what_people_read_is_filled_in(tmp_path: Path) -> None:
+    by_template = {
+        "summary": "Rank 2 holds back job j1",
+        "description": "Rank 2 on n1 arrives late at the collectives: it costs every rank 50% of"
+        " the step. Most of its extra time is in the phase data.",
+        "runbook_url": "runbooks/TrainStragglerRank.md",
+        "dashboard_url": "/d/lockstep-job?var-cluster=c1&var-job_id=j1",
+    }
+    labels = {**JOB, "severity": "critical", "rank": "2", "phase": "data", "node": "n1"}
+    alert = {
+        "alertname": "TrainStragglerRank",
+        "eval_time": "50s",
+        "exp_alerts": [{"exp_labels": labels, "exp_annotations": by_template}],
+    }
+    series = late_job(one_late(60, 2, {"data": 0.1}))
+    promtool(tmp_path, series, {"alert_rule_test": [alert]})
+
+
+def test_a_stalled_job_names_the_ranks_that_do_not_wait(tmp_path: Path) -> None:
+    symptom = BY_NAME["TrainJobStalled"]
+    case = cases_of(symptom)[0]
+    annotations = {
+        "summary": "Job j1 stands still",
+        "description": "No rank of the job has moved for 2m 20s."
+        " Not waiting with the others: rank 2 on n1.",
+        "runbook_url": "runbooks/TrainJobStalled.md",
+        "dashboard_url": "/d/lockstep-job?var-cluster=c1&var-job_id=j1",
+    }
+    alert = {
+        "alertname": symptom.alert,
+        "eval_time": f"{case.at_seconds}s",
+        "exp_alerts": [
+            {"exp_labels": {**JOB, "severity": "critical"}, "exp_annotations": annotations}
+        ],
+    }
+    promtool(tmp_path, case.series, {"alert_rule_test": [alert]})
+
+
+def test_a_stall_where_nobody_stands_apart_says_so(tmp_path: Path) -> None:
+    case = cases_of(BY_NAME["TrainJobStalled"])[0]
+    waiting = training.RANK_WAITING.name
+    series = [
+        replace(one, values=steady(1, 400)) if one.series.startswith(waiting) else one
+        for one in case.series
+    ]
+    assert len(series) > NUM_RANKS
+    query = {
+        "expr": f"count({firing('TrainJobStalled')})",
+        "eval_time": f"{case.at_seconds}s",
+        "exp_samples": [{"labels": "{}", "value": 1}],
+    }
+    promtool(tmp_path, series, {"promql_expr_test": [query]})

@@ -1,0 +1,112 @@
+import http.client
+import json
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import httpx
+import pytest
+
+from lockstep_alerts.pager import PAGES_FILE, PageBook, PagerServer
+from lockstep_alerts.pages import WebhookError, for_people, read_webhook
+from lockstep_alerts.shipped import runbooks_path
+
+NOW = datetime(2026, 11, 20, 19, 0, tzinfo=UTC)
+BODY = {
+    "status": "firing",
+    "groupLabels": {"cluster": "c1", "job_id": "j1"},
+    "alerts": [
+        {
+            "status": "firing",
+            "labels": {"alertname": "TrainJobStalled", "job_id": "j1"},
+            "annotations": {"summary": "Job j1 stands\x1b[31m still", "runbook_url": "http://r"},
+            "startsAt": "2026-11-20T18:59:00Z",
+            "endsAt": "0001-01-01T00:00:00Z",
+        }
+    ],
+}
+
+
+def test_a_page_keeps_what_alertmanager_told() -> None:
+    page = read_webhook(json.dumps(BODY).encode(), "pager", NOW)
+    assert page.time == "2026-11-20T19:00:00.000+00:00"
+    assert page.group_labels == {"cluster": "c1", "job_id": "j1"}
+    assert page.alerts[0].labels["alertname"] == "TrainJobStalled"
+    assert page.alerts[0].ends_at is None
+
+
+def test_people_read_who_and_what_without_control_characters() -> None:
+    text = for_people(read_webhook(json.dumps(BODY).encode(), "pager", NOW))
+    assert "PAGE firing cluster=c1 job_id=j1" in text
+    assert "firing TrainJobStalled: Job j1 stands [31m still" in text
+    assert "\x1b" not in text
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (b"{", "no JSON"),
+        (b"[" * 100_000, "no JSON"),
+        (b"[]", "body must be an object"),
+        (b'{"status": "firing", "groupLabels": {}}', "alerts must be a list"),
+        (b'{"status": 1, "groupLabels": {}, "alerts": []}', "status must be text"),
+        (b'{"status": "firing", "groupLabels": {"a": 1}, "alerts": []}', "a must be text"),
+        (
+            b'{"status": "firing", "groupLabels": {}, "alerts": [3]}',
+            r"alerts\[\] must be an object",
+        ),
+    ],
+)
+def test_a_body_of_another_shape_is_refused(body: bytes, told: str) -> None:
+    with pytest.raises(WebhookError, match=told):
+        read_webhook(body, "pager", NOW)
+
+
+@pytest.fixture
+def pager(tmp_path: Path) -> Iterator[PagerServer]:
+    with PagerServer(0, PageBook(tmp_path), runbooks_path(), clock=lambda: NOW) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def client(pager: PagerServer) -> httpx.Client:
+    return httpx.Client(base_url=f"http://127.0.0.1:{pager.server_port}", trust_env=False)
+
+
+@pytest.mark.server
+def test_every_page_is_one_line_and_can_be_asked_for(pager: PagerServer, tmp_path: Path) -> None:
+    with client(pager) as http_client:
+        assert http_client.post("/pager", json=BODY).status_code == 200
+        assert http_client.post("/tickets", json=BODY).status_code == 200
+        told = http_client.get("/pages").json()
+    lines = (tmp_path / PAGES_FILE).read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line) for line in lines] == told
+    assert [page["receiver"] for page in told] == ["pager", "tickets"]
+
+
+@pytest.mark.server
+def test_runbooks_are_served_by_name_and_nothing_else_is(pager: PagerServer) -> None:
+    with client(pager) as http_client:
+        for name in ("TrainJobStalled", "TrainJobStalled.md"):
+            assert "## Mitigation" in http_client.get(f"/runbooks/{name}").text
+        for path in ("/runbooks/..%2fslos.yaml", "/runbooks//etc/passwd", "/runbooks/", "/x"):
+            assert http_client.get(path).status_code == 404
+
+
+@pytest.mark.server
+def test_wrong_posts_are_refused_and_leave_nothing(pager: PagerServer, tmp_path: Path) -> None:
+    with client(pager) as http_client:
+        assert http_client.post("/pager", content=b"{").status_code == 400
+        assert http_client.post("/else", json=BODY).status_code == 404
+    for length, status in (("9999999999", 413), ("-1", 411), ("9" * 5000, 413)):
+        raw = http.client.HTTPConnection("127.0.0.1", pager.server_port, timeout=5)
+        raw.putrequest("POST", "/pager")
+        raw.putheader("Content-Length", length)
+        raw.endheaders()
+        assert raw.getresponse().status == status
+        raw.close()
+    assert not (tmp_path / PAGES_FILE).exists()

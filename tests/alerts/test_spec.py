@@ -1,0 +1,82 @@
+from pathlib import Path
+
+import pytest
+
+from lockstep_alerts.model import NotFiniteLimits, StragglerLimits
+from lockstep_alerts.shipped import spec_path
+from lockstep_alerts.spec import SpecError, read_spec
+
+GOOD = """\
+symptoms:
+  - alert: TrainLossNotFinite
+    failure: F5
+    severity: critical
+    kind: not_finite
+    window: 10m
+    deadline: 60s
+    summary: s
+    description: d
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "slos.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_the_shipped_spec_reads_and_keeps_its_order() -> None:
+    symptoms = read_spec(spec_path())
+    assert [one.alert for one in symptoms][:2] == ["TrainStragglerRank", "TrainStragglerRankSlight"]
+    assert symptoms[0].limits == StragglerLimits(above_ratio=0.25)
+
+
+def test_a_good_spec_reads(tmp_path: Path) -> None:
+    (symptom,) = read_spec(written(tmp_path, GOOD))
+    assert isinstance(symptom.limits, NotFiniteLimits)
+    assert symptom.limits.window.seconds == 600
+    assert symptom.pending is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("window: 10m", "windows: 10m", r"windows '10m': unknown key; known are alert,"),
+        ("kind: not_finite", "kind: odd", r"kind 'odd': must be one of straggler, stalled,"),
+        ("severity: critical", "severity: page", r"severity 'page': must be one of critical,"),
+        ("window: 10m", "window: 10", r"window 10: write a duration such as 10s"),
+        ("window: 10m", "window: 10min", r"window: '10min' is no duration"),
+        ("    window: 10m\n", "", r"window is missing; add it"),
+        ("alert: TrainLossNotFinite", "alert: ../x", r"alert '../x': must match"),
+        ("alert: TrainLossNotFinite", "alert: [1]", r"alert \[1\]: write text"),
+        ("deadline: 60s", "deadline: 60s\n    for: 2m", r"shorter than the deadline, 60s"),
+        ("symptoms:", "symptom:", r"must hold one key, symptoms"),
+        ("symptoms:\n", "symptoms: [\n", r"is no YAML"),
+    ],
+)
+def test_a_wrong_spec_is_refused_in_one_sentence(
+    tmp_path: Path, old: str, new: str, told: str
+) -> None:
+    path = written(tmp_path, GOOD.replace(old, new, 1))
+    with pytest.raises(SpecError, match=told) as caught:
+        read_spec(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("ratio", ["0", "1.5", "yes", "'0.1'", ".nan"])
+def test_a_ratio_lies_between_0_and_1(tmp_path: Path, ratio: str) -> None:
+    text = GOOD.replace("not_finite", "straggler").replace("window: 10m", f"above_ratio: {ratio}")
+    with pytest.raises(SpecError, match="above_ratio"):
+        read_spec(written(tmp_path, text))
+
+
+def test_a_name_stands_there_once(tmp_path: Path) -> None:
+    twice = GOOD + GOOD.removeprefix("symptoms:\n")
+    with pytest.raises(SpecError, match="stands there twice"):
+        read_spec(written(tmp_path, twice))
+
+
+def test_a_missing_spec_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"none\.yaml cannot be read"):
+        read_spec(tmp_path / "none.yaml")

@@ -1,0 +1,292 @@
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from click.testing import CliRunner
+
+from lockstep_alerts.processes import Running, is_alive, stop, wait_for
+from lockstep_alerts.stack import STATE_FILE, read_state
+from lockstep_alerts.stack_command import stack as stack_group
+from lockstep_alerts.synthetic import NUM_RANKS, healthy, one_late
+from lockstep_catalogue import training
+from lockstep_catalogue.metric import Metric
+
+LOCKSTEP = (sys.executable, "-c", "from lockstep_cli.main import main; main()")
+
+
+@dataclass
+class Job:
+    """A job whose counters move with the clock; who scrapes sees a real exposition."""
+
+    job_id: str
+    extra: Mapping[str, float] = field(default_factory=dict)
+    state: str = "training"
+    nonfinite: int = 0
+    steps: float = 0
+    phases: dict[tuple[int, str], float] = field(default_factory=dict)
+
+    def advance(self, seconds: float) -> None:
+        regime = one_late(1, 2, self.extra) if self.extra else healthy(1)
+        num_steps = seconds / regime.step_seconds
+        self.steps += num_steps
+        for rank, phases in enumerate(regime.ranks):
+            for phase, one in phases.items():
+                key = (rank, phase)
+                self.phases[key] = self.phases.get(key, 0) + one * num_steps
+
+    def lines(self) -> Iterator[str]:
+        yield self._line(training.RANKS, NUM_RANKS, node="n1", state=self.state)
+        yield self._line(training.NONFINITE_STEPS, self.nonfinite, node="n1")
+        for rank in map(str, range(NUM_RANKS)):
+            yield self._line(training.RANK_INFO, 1, rank=rank, node="n1")
+            yield self._line(training.STEPS, self.steps, rank=rank)
+            yield self._line(training.LAST_PROGRESS, time.time(), rank=rank)
+        for (number, phase), seconds in self.phases.items():
+            yield self._line(training.PHASE_SECONDS, seconds, rank=str(number), phase=phase)
+
+    def _line(self, metric: Metric, value: float, **labels: str) -> str:
+        named = {"cluster": "c1", "job_id": self.job_id, **labels}
+        inside = ",".join(f'{name}="{text}"' for name, text in named.items())
+        return f"{metric.name}{{{inside}}} {value!r}"
+
+
+class Agent(ThreadingHTTPServer):
+    """Serves /metrics of its jobs."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        self.jobs: list[Job] = []
+        self._lock = threading.Lock()
+        self._seen = time.monotonic()
+        super().__init__(("127.0.0.1", 0), _Exposition)
+
+    def exposition(self) -> str:
+        with self._lock:
+            now = time.monotonic()
+            for job in self.jobs:
+                job.advance(now - self._seen)
+            self._seen = now
+            return "".join(f"{line}\n" for job in self.jobs for line in job.lines())
+
+
+class _Exposition(BaseHTTPRequestHandler):
+    server: Agent
+
+    def do_GET(self) -> None:
+        body = self.server.exposition().encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain; version=0.0.4")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def lockstep(*words: object) -> subprocess.CompletedProcess[str]:
+    command = [*LOCKSTEP, *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stack:
+    folder: Path
+    agent: Agent
+
+    def url(self, name: str) -> str:
+        return read_state(self.folder)[name].url
+
+    def pages(self) -> list[dict[str, Any]]:
+        path = self.folder / "pages.jsonl"
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        return [json.loads(line) for line in lines]
+
+    def wait_for_page(self, wanted: Callable[[dict[str, Any]], bool], seconds: float) -> Any:
+        assert wait_for(lambda: any(map(wanted, self.pages())), seconds), self.pages()
+        return next(page for page in self.pages() if wanted(page))
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    folder = tmp_path_factory.mktemp("stack") / "st"
+    with Agent() as agent:
+        threading.Thread(target=agent.serve_forever, daemon=True).start()
+        target = f"127.0.0.1:{agent.server_port}"
+        intervals = ("--interval", "1s", "--group-interval", "1s")
+        done = lockstep("stack", "up", "--dir", folder, "--target", target, *intervals)
+        assert done.returncode == 0, done.stderr
+        assert re.search(r"prometheus .*http://127\.0\.0\.1:\d+", done.stdout)
+        state = read_state(folder)
+        yield Stack(folder=folder, agent=agent)
+        assert lockstep("stack", "down", "--dir", folder).returncode == 0
+        assert not any(map(is_alive, state.values()))
+        agent.shutdown()
+
+
+@pytest.mark.server
+@pytest.mark.timeout(150)
+def test_a_straggler_is_paged_once_and_resolved_when_the_job_ends(running: Stack) -> None:
+    job = Job("slow", extra={"data": 0.1})
+    running.agent.jobs.append(job)
+
+    def of_job(page: dict[str, Any]) -> bool:
+        return bool(page["group_labels"].get("job_id") == "slow")
+
+    page = running.wait_for_page(of_job, 60)
+    assert (page["receiver"], page["status"]) == ("pager", "firing")
+    (alert,) = page["alerts"]
+    assert alert["labels"] == {
+        "alertname": "TrainStragglerRank",
+        "cluster": "c1",
+        "job_id": "slow",
+        "node": "n1",
+        "phase": "data",
+        "rank": "2",
+        "severity": "critical",
+    }
+    assert "costs every rank 50% of the step" in alert["annotations"]["description"]
+    runbook = httpx.get(alert["annotations"]["runbook_url"], trust_env=False)
+    assert runbook.text.startswith("# TrainStragglerRank\n")
+    job.state = "done"
+    running.wait_for_page(lambda page: of_job(page) and page["status"] == "resolved", 60)
+    assert [page["status"] for page in running.pages() if of_job(page)] == ["firing", "resolved"]
+
+
+@pytest.mark.server
+@pytest.mark.timeout(90)
+def test_a_loss_that_is_no_number_is_paged_at_once(running: Stack) -> None:
+    job = Job("nan")
+    running.agent.jobs.append(job)
+    assert wait_for(lambda: job.steps > 0, 20)
+    job.nonfinite = 4
+    page = running.wait_for_page(
+        lambda page: page["group_labels"].get("job_id") == "nan" and page["receiver"] == "pager", 40
+    )
+    assert [one["labels"]["alertname"] for one in page["alerts"]] == ["TrainLossNotFinite"]
+
+
+def posted(severity: str, job_id: str) -> dict[str, object]:
+    labels = {
+        "cluster": "c1",
+        "job_id": job_id,
+        "severity": severity,
+        "alertname": severity.title(),
+    }
+    ends = datetime.now(UTC) + timedelta(minutes=5)
+    return {
+        "labels": {name: value for name, value in labels.items() if value},
+        "endsAt": ends.isoformat(),
+    }
+
+
+@pytest.mark.server
+@pytest.mark.timeout(90)
+def test_a_page_hushes_the_tickets_of_its_own_job_only(running: Stack) -> None:
+    told = [posted("critical", "j1"), posted("warning", "j1"), posted("warning", "j2")]
+    told += [posted("critical", ""), posted("warning", "")]
+    api = f"{running.url('alertmanager')}/api/v2/alerts"
+    assert httpx.post(api, json=told, trust_env=False).status_code == 200
+    page = running.wait_for_page(
+        lambda page: page["group_labels"].get("alertname") == "Warning", 40
+    )
+    assert page["receiver"] == "tickets"
+    assert sorted(one["labels"].get("job_id", "") for one in page["alerts"]) == ["", "j2"]
+    warnings = httpx.get(api, params={"filter": 'alertname="Warning"'}, trust_env=False).json()
+    inhibited = [one["labels"].get("job_id") for one in warnings if one["status"]["inhibitedBy"]]
+    assert inhibited == ["j1"]
+
+
+@pytest.mark.server
+def test_status_tells_what_is_down_and_down_ends_the_rest(tmp_path: Path) -> None:
+    assert lockstep("stack", "up", "--dir", tmp_path).returncode == 0
+    state = read_state(tmp_path)
+    again = lockstep("stack", "up", "--dir", tmp_path)
+    assert (again.returncode, "runs there already" in again.stderr) == (2, True)
+    assert lockstep("stack", "status", "--dir", tmp_path).returncode == 0
+    os.kill(state["pager"].pid, signal.SIGKILL)
+    assert wait_for(lambda: not is_alive(state["pager"]), 10)
+    status = lockstep("stack", "status", "--dir", tmp_path)
+    assert status.returncode == 1
+    assert re.search(r"pager .* down", status.stdout)
+    down = lockstep("stack", "down", "--dir", tmp_path)
+    assert down.stdout == "stopped alertmanager, prometheus\n"
+    assert not any(map(is_alive, state.values()))
+    assert lockstep("stack", "status", "--dir", tmp_path).returncode == 1
+
+
+@pytest.mark.server
+def test_when_one_server_cannot_start_none_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "prometheus"
+    broken.write_text("#!/bin/sh\nexit 1\n", encoding="utf-8")
+    broken.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    folder = tmp_path / "st"
+    done = lockstep("stack", "up", "--dir", folder)
+    assert done.returncode == 2
+    assert "prometheus did not become ready; its last words are in" in done.stderr
+    assert not (folder / STATE_FILE).exists()
+    left = [
+        path
+        for path in Path("/proc").glob("[0-9]*/cmdline")
+        if path.exists() and str(folder).encode() in path.read_bytes()
+    ]
+    assert not left
+
+
+def test_a_process_that_took_over_the_number_is_left_alone() -> None:
+    with subprocess.Popen(["sleep", "60"]) as other:
+        stop(Running(url="http://127.0.0.1:1", pid=other.pid, command=("sleep", "61")))
+        assert other.poll() is None
+        other.kill()
+
+
+def bad(*words: object) -> str:
+    outcome = CliRunner().invoke(stack_group, [str(word) for word in words])
+    assert outcome.exit_code == 2, outcome.output
+    return " ".join(outcome.output.split())
+
+
+def test_a_bad_option_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    folder = tmp_path / "st"
+    assert "must be HOST:PORT" in bad("up", "--dir", folder, "--target", "no port")
+    assert "is no duration" in bad("up", "--dir", folder, "--interval", "5 seconds")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        told = bad("up", "--dir", folder, "--prometheus-port", port)
+    assert f"--prometheus-port {port}: Address already in use" in told
+    assert not folder.exists()
+
+
+def test_a_missing_server_names_its_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    told = bad("up", "--dir", tmp_path / "st")
+    assert "prometheus is not on PATH; install it (Debian package prometheus)" in told
+
+
+def test_a_folder_that_cannot_be_or_is_damaged_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    assert "name a writable folder" in bad("up", "--dir", tmp_path / "file" / "st")
+    (tmp_path / STATE_FILE).write_text("[]", encoding="utf-8")
+    for word in ("up", "down", "status"):
+        assert "is not what stack up writes" in bad(word, "--dir", tmp_path)
+    assert "no stack was started there" in bad("down", "--dir", tmp_path / "none")

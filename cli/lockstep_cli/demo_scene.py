@@ -1,6 +1,7 @@
 """Plays the demo: an agent, the servers and a training job, each a process of its own."""
 
 import json
+import os
 import socket
 import statistics
 import subprocess
@@ -55,7 +56,7 @@ class Scene:
         self._open.close()
 
     def _say(self, text: str) -> None:
-        self._console.print(text)
+        self._console.print(text, markup=False, soft_wrap=True)
 
     def _log(self, name: str) -> IO[bytes]:
         return self._open.enter_context((self._out / f"{name}.log").open("wb"))
@@ -63,7 +64,11 @@ class Scene:
     def _lockstep(self, *arguments: str, log: str, wanted: Sequence[int] = (0,)) -> None:
         """Runs one command of ours to its end; its words go to a log beside the report."""
         ended = subprocess.run(
-            [*_LOCKSTEP, *arguments], stdout=self._log(log), stderr=subprocess.STDOUT, check=False
+            [*_LOCKSTEP, *arguments],
+            stdout=self._log(log),
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "COLUMNS": str(self._console.width)},
+            check=False,
         )
         if ended.returncode not in wanted:
             said = (self._out / f"{log}.log").read_text(errors="replace").strip().splitlines()
@@ -165,7 +170,7 @@ class Scene:
             while job.poll() is None:
                 page = self._page(0)
                 if page is not None:
-                    progress.update(task, completed=(page.state["step"] or 0) + 1)
+                    progress.update(task, completed=page.state["step"] or 0)
                 pages = read_pages(self._out, self.job_id)
                 for said in pages[shown:]:
                     progress.console.print(f"  page: {said.sentence}", markup=False)

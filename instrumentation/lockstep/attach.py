@@ -4,7 +4,6 @@ import atexit
 import logging
 import os
 import sys
-import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,8 +60,7 @@ def attach(
         log.warning("the monitor is off, training goes on: %s", error)
         return Disabled()
     _hang_on(monitor, model, optimizer)
-    me = weakref.ref(monitor)
-    atexit.register(lambda: _at_exit(me()))
+    atexit.register(_at_exit, monitor)
     return monitor
 
 
@@ -82,7 +80,6 @@ def _hang_on(
         hooks.watch_optimizer(one)
 
 
-def _at_exit(monitor: Monitor | None) -> None:
-    """Says done for a loop that forgot, and failed where an exception ended the process."""
-    if monitor is not None:
-        monitor.close(failed=getattr(sys, "last_value", None) is not None)
+def _at_exit(monitor: Monitor) -> None:
+    """Says done for a loop that did not, and failed where an exception ended the process."""
+    monitor.close(failed=getattr(sys, "last_value", None) is not None)

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from lockstep.disabled import Disabled
+from lockstep.loading import TimedLoader
 from lockstep.phases import (
-    DATA,
     DONE,
     FAILED,
     IN_STEP,
@@ -127,7 +127,7 @@ class Monitor(Disabled):
 
     def prepare(self, loader: Iterable[T]) -> Iterable[T]:
         """The same batches; the time until each is there counts as waiting for data."""
-        return _Watched(self, loader)
+        return TimedLoader(self, loader)
 
     @contextmanager
     def checkpoint(self, step: int | None = None) -> Iterator[None]:
@@ -298,28 +298,3 @@ def _number(value: Any) -> float | None:
     if value is None or getattr(value, "is_cuda", False):
         return None
     return float(value)
-
-
-class _Watched:
-    """A loader whose ``next`` is timed; everything else is the loader's own."""
-
-    def __init__(self, monitor: Monitor, loader: Iterable[Any]) -> None:
-        self._monitor, self._loader = monitor, loader
-
-    def __iter__(self) -> Iterator[Any]:
-        monitor, batches = self._monitor, iter(self._loader)
-        while True:
-            monitor.enter(DATA)
-            try:
-                batch = next(batches)
-            except StopIteration:
-                return
-            finally:
-                monitor.enter(OTHER)
-            yield batch
-
-    def __len__(self) -> int:
-        return len(self._loader)  # type: ignore[arg-type]  # a loader without a length says so itself
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)

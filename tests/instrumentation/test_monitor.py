@@ -4,6 +4,8 @@ import logging
 import math
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -252,3 +254,20 @@ def test_lockstep_off_records_nothing_and_says_nothing(
 ) -> None:
     assert not lockstep.attach(root=root, environment={"LOCKSTEP": "off"}).enabled
     assert not caplog.records
+
+
+@pytest.mark.parametrize(("ending", "phase"), [("", "done"), ("raise OSError('disk')", "failed")])
+def test_a_loop_that_forgets_to_close_is_done_or_failed_by_how_it_ended(
+    root: Path, ending: str, phase: str
+) -> None:
+    program = (
+        "import lockstep, pathlib, sys\n"
+        "def loop():\n"
+        "    monitor = lockstep.attach(root=pathlib.Path(sys.argv[1]), rows=8,\n"
+        "                              environment={'LOCKSTEP_JOB_ID': 'job-a'})\n"
+        f"    monitor.step()\n    {ending}\nloop()\n"
+    )
+    subprocess.run(
+        [sys.executable, "-c", program, str(root)], check=False, stderr=subprocess.DEVNULL
+    )
+    assert read_page(root / "jobs" / "job-a" / "0" / "rank-00000.page").phase == phase

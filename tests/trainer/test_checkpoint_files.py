@@ -1,0 +1,132 @@
+import json
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lockstep_trainer.checkpoint_files import (
+    InvalidCheckpointError,
+    commit,
+    find_newest,
+    keep_newest,
+    verify,
+)
+
+# Writes checkpoints for ever; the state of step n is a million bytes that depend on n.
+WRITER = """
+import itertools, sys
+from pathlib import Path
+from lockstep_trainer.checkpoint_files import commit, find_newest, keep_newest
+
+root = Path(sys.argv[1])
+newest, _ = find_newest(root)
+for step in itertools.count(newest.step + 1 if newest else 1):
+    keep_newest(root, commit(root, step, bytes([step % 256]) * 1_000_000, {}), 2)
+"""
+
+
+def steps_in(root: Path) -> list[str]:
+    return sorted(path.name for path in root.iterdir())
+
+
+def test_what_was_committed_is_found_with_its_step_and_facts(tmp_path: Path) -> None:
+    commit(tmp_path, 7, b"state", {"layers": 2})
+    newest, passed_over = find_newest(tmp_path)
+    assert newest is not None
+    assert (newest.step, newest.facts, passed_over) == (7, {"layers": 2}, [])
+    assert (newest.path / "state.pt").read_bytes() == b"state"
+
+
+def test_an_empty_or_missing_folder_has_no_checkpoint(tmp_path: Path) -> None:
+    assert find_newest(tmp_path) == (None, [])
+    assert find_newest(tmp_path / "missing") == (None, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "harm", "said"),
+    [
+        ("state.pt", b"statf", "is not what its manifest says"),
+        ("state.pt", b"sta", "is not what its manifest says"),
+        ("state.pt", None, "has no readable state.pt"),
+        ("manifest.json", None, "has no readable manifest"),
+        ("manifest.json", b"{", "the manifest is no JSON"),
+        ("manifest.json", b"\xff\x00", "the manifest is no JSON"),
+        ("manifest.json", b"[" * 100_000, "the manifest is no JSON"),
+        ("manifest.json", b"[]", "the manifest is none of version 1"),
+        ("manifest.json", b'{"version": 2}', "the manifest is none of version 1"),
+    ],
+)
+def test_a_harmed_newest_checkpoint_is_passed_over_for_the_one_before(
+    tmp_path: Path, name: str, harm: bytes | None, said: str
+) -> None:
+    commit(tmp_path, 1, b"state", {})
+    harmed = commit(tmp_path, 2, b"state", {}).path / name
+    harmed.unlink()
+    if harm is not None:
+        harmed.write_bytes(harm)
+    newest, passed_over = find_newest(tmp_path)
+    assert newest is not None
+    assert newest.step == 1
+    assert len(passed_over) == 1
+    assert said in passed_over[0]
+
+
+def test_a_manifest_that_tells_another_step_than_its_folder_is_invalid(tmp_path: Path) -> None:
+    path = commit(tmp_path, 2, b"state", {}).path
+    told = json.loads((path / "manifest.json").read_text())
+    (path / "manifest.json").write_text(json.dumps({**told, "step": 9}))
+    with pytest.raises(InvalidCheckpointError, match="step-00000002"):
+        verify(path)
+
+
+def test_what_a_killed_writer_left_is_cleared_by_the_next(tmp_path: Path) -> None:
+    left = tmp_path / ".unfinished-step-00000002"
+    left.mkdir()
+    (left / "state.pt").write_bytes(b"half")
+    assert find_newest(tmp_path) == (None, [])
+    commit(tmp_path, 2, b"state", {})
+    assert steps_in(tmp_path) == ["step-00000002"]
+
+
+def test_an_invalid_checkpoint_of_the_same_step_is_replaced(tmp_path: Path) -> None:
+    path = commit(tmp_path, 2, b"state", {}).path
+    (path / "state.pt").write_bytes(b"harmed")
+    assert commit(tmp_path, 2, b"state", {}) == verify(path)
+
+
+def test_the_newest_are_kept_and_the_proved_one_always(tmp_path: Path) -> None:
+    for step in (1, 2, 3, 9):
+        commit(tmp_path, step, b"state", {})
+    keep_newest(tmp_path, verify(tmp_path / "step-00000003"), 2)
+    assert steps_in(tmp_path) == ["step-00000003", "step-00000009"]
+    keep_newest(tmp_path, verify(tmp_path / "step-00000003"), 1)
+    assert steps_in(tmp_path) == ["step-00000003"]
+
+
+def test_a_kill_at_any_moment_leaves_a_valid_checkpoint(tmp_path: Path) -> None:
+    chance, newest_step = random.Random(1), 0
+    for _ in range(6):
+        writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)])
+        _wait_for_more(tmp_path, newest_step)
+        time.sleep(chance.random() * 0.05)
+        writer.kill()
+        writer.wait()
+        newest, passed_over = find_newest(tmp_path)
+        assert newest is not None
+        assert passed_over == []
+        assert newest.step > newest_step
+        state = (newest.path / "state.pt").read_bytes()
+        assert state == bytes([newest.step % 256]) * 1_000_000
+        newest_step = newest.step
+
+
+def _wait_for_more(root: Path, step: int) -> None:
+    until = time.monotonic() + 20
+    while time.monotonic() < until:
+        if any(path.name > f"step-{step:08d}" for path in root.glob("step-*")):
+            return
+        time.sleep(0.01)
+    raise AssertionError("the writer writes nothing")

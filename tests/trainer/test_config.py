@@ -1,0 +1,87 @@
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from lockstep_trainer.config import TrainConfig, flag_name, trainer_flags
+from lockstep_trainer.mesh import Layout
+
+
+def parse(arguments: list[str]) -> TrainConfig:
+    @click.command()
+    @trainer_flags
+    def command(**flags: Any) -> TrainConfig:
+        return TrainConfig(**flags)
+
+    parsed = command.main(arguments, standalone_mode=False)
+    assert isinstance(parsed, TrainConfig)
+    return parsed
+
+
+def test_a_config_becomes_flags_and_the_flags_the_config_again() -> None:
+    config = TrainConfig(
+        steps=7, learning_rate=0.5, checkpoint_dir=Path("some where"), resume=True, slow_rank=0
+    )
+    assert parse(config.as_arguments()) == config
+    assert parse([]) == TrainConfig()
+    assert TrainConfig().as_arguments() == []
+
+
+def test_every_field_is_a_flag_with_help() -> None:
+    @click.command()
+    @trainer_flags
+    def command(**_: Any) -> None: ...
+
+    helped = {flag: o for o in command.params if isinstance(o, click.Option) for flag in o.opts}
+    for field in dataclasses.fields(TrainConfig):
+        assert (helped[flag_name(field)].help or "").endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--steps", "0"], "--steps"),
+        (["--batch", "-1"], "--batch"),
+        (["--learning-rate", "0"], "--learning-rate"),
+        (["--slow-phase", "sync"], "--slow-phase"),
+        (["--timeout", "0"], "--timeout"),
+    ],
+)
+def test_a_value_out_of_range_is_refused_by_the_name_of_its_flag(
+    arguments: list[str], said: str
+) -> None:
+    with pytest.raises(click.UsageError) as refused:
+        parse(arguments)
+    assert said in refused.value.format_message()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"width": 100, "heads": 3}, "--width 100 is no multiple of --heads 3; 99 would be"),
+        ({"resume": True}, "--resume needs --checkpoint-dir, the folder to go on from"),
+        ({"slow_from": 9, "slow_until": 9}, "--slow-until 9 must be above --slow-from 9"),
+        ({"learning_rate": float("nan")}, "--learning-rate nan must be a finite number"),
+    ],
+)
+def test_fields_that_do_not_fit_are_refused_in_one_sentence(
+    wrong: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ValueError, match="--") as refused:
+        TrainConfig(**wrong)
+    assert str(refused.value) == said
+
+
+def test_a_layout_that_does_not_multiply_to_the_world_names_the_flag_to_change() -> None:
+    with pytest.raises(ValueError, match=r"--dp 3 makes 3 ranks and the world has 4; give --dp 4"):
+        Layout.fill(4, 3)
+    assert Layout.fill(4, None).axes == {"dp": 4}
+    assert Layout.fill(4, 4).coordinates(3) == {"dp": 3}
+
+
+def test_something_due_every_so_many_steps_is_due_after_the_last_step_too() -> None:
+    config = TrainConfig(steps=25)
+    assert [step for step in range(1, 26) if config.due(step, 10)] == [10, 20, 25]
+    assert [step for step in range(1, 26) if config.due(step, 0)] == [25]

@@ -1,0 +1,89 @@
+import dataclasses
+import inspect
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from lockstep_trainer import train as loop
+from lockstep_trainer.checkpoint import CheckpointError, Checkpoints
+from lockstep_trainer.config import TrainConfig
+from lockstep_trainer.model import GPT
+from lockstep_trainer.progress import Summary
+from lockstep_trainer.train import train
+from lockstep_trainer.world import World, joined
+
+TINY = TrainConfig(
+    steps=6, batch=2, sequence=16, layers=2, width=16, heads=2, checkpoint_every=3, log_every=2
+)
+
+
+@pytest.fixture(autouse=True)
+def _unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCKSTEP", "off")
+
+
+def test_the_loop_file_is_short_and_six_of_its_lines_are_ours() -> None:
+    lines = inspect.getsource(loop).splitlines()
+    ours = [line for line in lines if "monitor" in line or line == "import lockstep"]
+    only_ours = [line for line in ours if not line.lstrip().startswith("for ")]
+    assert len(lines) < 150
+    assert len(only_ours) <= 6
+
+
+def test_a_resumed_run_ends_with_the_very_bits_of_an_uninterrupted_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    first = train(dataclasses.replace(TINY, checkpoint_dir=whole), World())
+    shutil.copytree(whole / "step-00000003", resumed / "step-00000003")
+    second = train(dataclasses.replace(TINY, checkpoint_dir=resumed, resume=True), World())
+    last = "step-00000006/manifest.json"
+    assert json.loads((whole / last).read_text()) == json.loads((resumed / last).read_text())
+    assert (first.loss, first.resumed_from) == (second.loss, 0)
+    assert second.resumed_from == 3
+    assert "resuming from" in capsys.readouterr().err
+
+
+def test_a_run_with_nothing_left_to_do_knows_no_loss(tmp_path: Path) -> None:
+    config = dataclasses.replace(TINY, checkpoint_dir=tmp_path)
+    train(config, World())
+    again = train(dataclasses.replace(config, resume=True), World())
+    assert (again.resumed_from, again.loss, again.tokens_per_second) == (6, None, None)
+
+
+def test_a_job_that_is_started_again_resumes_by_itself(tmp_path: Path) -> None:
+    config = dataclasses.replace(TINY, checkpoint_dir=tmp_path)
+    train(config, World())
+    shutil.rmtree(tmp_path / "step-00000006")
+    assert train(config, World(attempt=1)).resumed_from == 3
+
+
+def test_a_checkpoint_that_cannot_be_written_is_told_and_training_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("no folder")
+    summary = train(dataclasses.replace(TINY, checkpoint_dir=blocked), World())
+    assert summary.loss is not None
+    assert "checkpoint of step 3 could not be written" in capsys.readouterr().err
+
+
+def test_a_failed_save_raises_so_that_the_monitor_counts_it(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    config = dataclasses.replace(TINY, checkpoint_dir=tmp_path / "file")
+    model = GPT(**config.model_shape)
+    with joined(World(), timeout_seconds=5, threads=1) as world:
+        checkpoints = Checkpoints(config, {}, world, print)
+        with pytest.raises(CheckpointError, match="could not be written"):
+            checkpoints.save(1, model, torch.optim.AdamW(model.parameters()))
+
+
+def test_a_loss_that_is_no_number_is_absent_from_the_summary(tmp_path: Path) -> None:
+    summary = train(dataclasses.replace(TINY, nan_at=4), World())
+    assert summary.loss is None
+    summary.write(tmp_path / "summary.json")
+    assert Summary(**json.loads((tmp_path / "summary.json").read_text())) == summary
+    assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]

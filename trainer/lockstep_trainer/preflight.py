@@ -1,0 +1,82 @@
+"""Checks a run before any rank starts work: layout, text, folders, the checkpoint to resume."""
+
+import tempfile
+from pathlib import Path
+
+from lockstep_trainer.checkpoint import facts_of
+from lockstep_trainer.checkpoint_files import find_newest, has_checkpoints
+from lockstep_trainer.config import TrainConfig
+from lockstep_trainer.data import batches_of, read_corpus, standard_library
+from lockstep_trainer.mesh import Layout
+from lockstep_trainer.parallel import STRATEGIES
+
+
+def check_run(config: TrainConfig, *, world_size: int, attempt: int = 0) -> None:
+    """Refuses a run that cannot work, and leaves nothing behind.
+
+    Args:
+        config: the run.
+        world_size: ranks that it will have.
+        attempt: how often it was started again; from 1 on it resumes by itself.
+
+    Raises:
+        ValueError: what cannot be, in one sentence that names the flag and what would be right.
+    """
+    if config.strategy not in STRATEGIES:
+        raise ValueError(f"--strategy {config.strategy!r} is none of {', '.join(STRATEGIES)}")
+    layout = Layout.fill(world_size, config.dp)
+    if config.slow_rank is not None and config.slow_rank >= world_size:
+        raise ValueError(
+            f"--slow-rank {config.slow_rank} is outside the world of {world_size} ranks; "
+            f"they run from 0 to {world_size - 1}"
+        )
+    try:
+        corpus = read_corpus(standard_library())
+    except OSError as error:
+        raise ValueError(f"the corpus cannot be read: {error}") from error
+    batches_of(config, corpus, layout, rank=0, done=0)
+    _check_summary(config.summary)
+    if config.checkpoint_dir is not None:
+        facts = facts_of(config, corpus_sha256=corpus.sha256, num_ranks=layout.dp)
+        _check_checkpoints(config, config.checkpoint_dir, facts, attempt)
+
+
+def _check_summary(summary: Path | None) -> None:
+    if summary is None:
+        return
+    if not summary.parent.is_dir() or summary.is_dir():
+        raise ValueError(f"--summary {summary} must be a file in a folder that exists")
+    _check_writable("--summary", summary.parent)
+
+
+def _check_writable(flag: str, folder: Path) -> None:
+    """Tries the folder, or the nearest above it that exists."""
+    try:
+        nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        with tempfile.TemporaryFile(dir=nearest):
+            pass
+    except OSError as error:
+        raise ValueError(
+            f"{flag} {folder} cannot be written ({error.strerror}); give a folder that can"
+        ) from error
+
+
+def _check_checkpoints(
+    config: TrainConfig, folder: Path, facts: dict[str, int | str], attempt: int
+) -> None:
+    _check_writable("--checkpoint-dir", folder)
+    if not (config.resume or attempt):
+        if has_checkpoints(folder):
+            raise ValueError(
+                f"--checkpoint-dir {folder} holds checkpoints; "
+                "add --resume to go on from them, or give an empty folder"
+            )
+        return
+    newest, _ = find_newest(folder)
+    for name, value in facts.items() if newest else ():
+        assert newest is not None
+        if newest.facts.get(name) != value:
+            raise ValueError(
+                f"checkpoint {newest.path} was made with {name} {newest.facts.get(name)} and this "
+                f"run has {value}; make them equal or give another --checkpoint-dir"
+            )

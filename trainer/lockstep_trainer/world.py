@@ -1,0 +1,83 @@
+"""The ranks of a job as one of them sees it: who it is, its device, and joining the others."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore  # torch.distributed offers it, untyped
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class World:
+    """One rank among ``size``; ``attempt`` counts how often the job was started again.
+
+    Raises:
+        ValueError: rank and size do not fit.
+    """
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    attempt: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rank < self.size:
+            raise ValueError(
+                f"RANK {self.rank} is outside WORLD_SIZE {self.size}; start the ranks by "
+                "`lockstep train` or torchrun and leave both unset"
+            )
+
+    @property
+    def device(self) -> torch.device:
+        """The GPU of this rank, or the CPU where there is none."""
+        if torch.cuda.is_available():
+            return torch.device("cuda", self.local_rank)
+        return torch.device("cpu")
+
+
+def world_from(environment: Mapping[str, str] = os.environ) -> World:
+    """This rank by what torchrun told it; a world of one when nothing did.
+
+    Raises:
+        ValueError: a variable has a value that cannot be.
+    """
+    names = {
+        "rank": "RANK",
+        "size": "WORLD_SIZE",
+        "local_rank": "LOCAL_RANK",
+        "attempt": "TORCHELASTIC_RESTART_COUNT",
+    }
+    told = {}
+    for field, name in names.items():
+        text = environment.get(name)
+        if text is not None and not text.isdigit():
+            raise ValueError(f"{name}={text!r} is no rank or count; torchrun sets it, leave it out")
+        if text is not None:
+            told[field] = int(text)
+    return World(**told)
+
+
+@contextmanager
+def joined(world: World, *, timeout_seconds: float, threads: int) -> Iterator[World]:
+    """Joins the process group of all ranks: NCCL with GPUs, else gloo.
+
+    A collective that waits longer than ``timeout_seconds`` raises, so no rank outlives its peers.
+    After an error the group is left as it is: to tear it down would wait for ranks that are gone.
+    """
+    torch.set_num_threads(threads)
+    on_gpu = world.device.type == "cuda"
+    if on_gpu:
+        torch.cuda.set_device(world.device)
+    dist.init_process_group(
+        "nccl" if on_gpu else "gloo",
+        timeout=timedelta(seconds=timeout_seconds),
+        rank=world.rank,
+        world_size=world.size,
+        store=HashStore() if world.size == 1 else None,
+    )
+    yield world
+    dist.destroy_process_group()

@@ -62,6 +62,8 @@ class _Ends:
 
     def watch(self, attempt: int, pid_by_rank: dict[int, int]) -> None:
         """Starts watching the workers of an attempt."""
+        if attempt > self.attempt:
+            self._say("attempt_ended", self.attempt, {"outcome": "failed", "exit_code": 1})
         self.attempt = attempt
         self._say("attempt_started", attempt, {"ranks": sorted(pid_by_rank)})
         self.exit_codes = []

@@ -201,6 +201,9 @@ def test_a_restart_makes_a_new_attempt_beside_the_old_pages(root: Path, tmp_path
     job = root / "jobs" / "job-a"
     assert read_page(job / "0" / "rank-00001.page").state["steps"] == 24
     assert read_page(job / "1" / "rank-00001.page").phase == "done"
+    told = [json.loads(line) for line in (job / "events.jsonl").read_text().splitlines()]
+    ended = [(e["attempt"], e["fields"]["outcome"]) for e in told if e["kind"] == "attempt_ended"]
+    assert ended == [(0, "failed"), (1, "succeeded")]
 
 
 @pytest.mark.parametrize(

@@ -121,8 +121,8 @@ def run_workers(job: Job) -> Ended:
             backend="c10d",
             endpoint=job.endpoint or "localhost:0",
             run_id=job.job_id,
-            min_nodes=job.num_nodes,
-            max_nodes=job.num_nodes,
+            min_nodes=job.nnodes,
+            max_nodes=job.nnodes,
             local_addr=None if job.endpoint else "127.0.0.1",
         )
     )

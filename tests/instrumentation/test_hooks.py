@@ -212,7 +212,7 @@ def test_a_restart_makes_a_new_attempt_beside_the_old_pages(root: Path, tmp_path
         (["nothing.py"], "program 'nothing.py' is no file"),
         (["--nproc-per-node", "0", "x"], "0 is not in the range"),
         (["--job-id", "a b", "-m", "this"], "job id 'a b' must be"),
-        (["--nnodes", "2", "-m", "this"], "nnodes 2 needs --endpoint"),
+        (["--nnodes", "2", "-m", "this"], "--nnodes 2 needs --endpoint"),
         (["--dir", "/proc/nothing", "-m", "this"], "cannot be made"),
     ],
 )

@@ -288,8 +288,8 @@ def _let_go(monitor: "Monitor | None") -> None:
 
 def _fitting(value: float | None) -> float:
     """The value as a row can hold it; a diverging one becomes infinite."""
-    fits = value is None or not abs(value) > _LARGEST
-    return (value or 0.0) if fits else math.copysign(math.inf, value or 0.0)
+    known = value or 0.0
+    return math.copysign(math.inf, known) if abs(known) > _LARGEST else known
 
 
 def _number(value: Any) -> float | None:

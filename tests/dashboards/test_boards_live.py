@@ -200,7 +200,7 @@ def test_a_query_that_prometheus_refuses_is_told_in_its_words(url: str) -> None:
 
 @pytest.mark.usefixtures("all_good")
 def test_the_worst_rank_stands_in_the_table_of_the_worst(url: str) -> None:
-    [table] = [one for one in JOB.panels if one.title == "Lateness per step" and one.columns]
+    [table] = [one for one in JOB.panels if one.title == "Latest ranks"]
     scope = Scope(job_id=JOB_ID, cluster="c", end=time.time(), range_seconds=60, scrape_seconds=1)
     asked = {"query": scope.fill(table.queries[0].expression)}
     rows = httpx.post(f"{url}/api/v1/query", data=asked).json()["data"]["result"]

@@ -3,7 +3,6 @@
 import logging
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -81,7 +80,7 @@ def test_the_scrape_of_the_fake_node_is_the_golden_one(root: Path, options: Opti
     assert scrape == GOLDEN.read_text()
 
 
-@pytest.mark.skipif(not shutil.which("promtool"), reason="promtool is not installed")
+@pytest.mark.promtool
 def test_promtool_finds_nothing_to_say_about_the_golden_scrape() -> None:
     told = subprocess.run(
         ["promtool", "check", "metrics"],

@@ -103,12 +103,14 @@ def test_a_stale_file_is_named_and_not_written(tmp_path: Path) -> None:
     assert (tmp_path / RULES_FILE).read_text(encoding="utf-8") == "old"
 
 
+@pytest.mark.promtool
 def test_promtool_and_amtool_accept_the_generated_files() -> None:
     run("promtool", "check", "rules", GENERATED / RULES_FILE)
     run("promtool", "test", "rules", GENERATED / TESTS_FILE)
     run("amtool", "check-config", GENERATED / ROUTES_FILE)
 
 
+@pytest.mark.promtool
 def test_the_rule_tests_fail_when_an_alert_never_fires(tmp_path: Path) -> None:
     files = render(SYMPTOMS, Delivery())
     deaf = files[RULES_FILE].replace("> 0.25", "> 25")
@@ -140,6 +142,7 @@ def late_job(regime: Regime) -> list[Samples]:
     return [*present(regime.seconds), *moving(Stretch(regime.seconds, 1)), *stepping(regime)]
 
 
+@pytest.mark.promtool
 def test_two_phases_that_grow_alike_make_one_alert(tmp_path: Path) -> None:
     regime = one_late(60, 2, {"forward": 0.05, "backward": 0.05})
     one = {"expr": f"count({firing('TrainStragglerRank')})", "eval_time": "50s"}
@@ -150,6 +153,7 @@ def test_two_phases_that_grow_alike_make_one_alert(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.promtool
 def test_a_rank_that_moved_is_named_on_its_new_node(tmp_path: Path) -> None:
     elsewhere = {"instance": "n2:9400", **JOB, "rank": "2"}
     moved = [
@@ -162,6 +166,7 @@ def test_a_rank_that_moved_is_named_on_its_new_node(tmp_path: Path) -> None:
     promtool(tmp_path, series, {"promql_expr_test": [{**nodes, "exp_samples": expected}]})
 
 
+@pytest.mark.promtool
 def test_of_two_ranks_the_late_one_costs_its_whole_lateness(tmp_path: Path) -> None:
     late = {**HEALTHY, "data": HEALTHY["data"] + 0.1}
     waiting = {**HEALTHY, "sync": HEALTHY["sync"] + 0.1}
@@ -175,6 +180,7 @@ def test_of_two_ranks_the_late_one_costs_its_whole_lateness(tmp_path: Path) -> N
     promtool(tmp_path, series, {"promql_expr_test": [ratio]})
 
 
+@pytest.mark.promtool
 def test_what_people_read_is_filled_in(tmp_path: Path) -> None:
     by_template = {
         "summary": "Rank 2 holds back job j1",
@@ -193,6 +199,7 @@ def test_what_people_read_is_filled_in(tmp_path: Path) -> None:
     promtool(tmp_path, series, {"alert_rule_test": [alert]})
 
 
+@pytest.mark.promtool
 def test_a_stalled_job_names_the_ranks_that_do_not_wait(tmp_path: Path) -> None:
     symptom = BY_NAME["TrainJobStalled"]
     case = cases_of(symptom)[0]
@@ -213,6 +220,7 @@ def test_a_stalled_job_names_the_ranks_that_do_not_wait(tmp_path: Path) -> None:
     promtool(tmp_path, case.series, {"alert_rule_test": [alert]})
 
 
+@pytest.mark.promtool
 def test_a_stall_where_nobody_stands_apart_says_so(tmp_path: Path) -> None:
     case = cases_of(BY_NAME["TrainJobStalled"])[0]
     waiting = training.RANK_WAITING.name

@@ -8,6 +8,7 @@ from lockstep_alerts.model import Delivery, Duration
 from lockstep_alerts.routing import alertmanager_config
 
 
+@pytest.mark.promtool
 @pytest.mark.parametrize(
     ("labels", "receiver"),
     [

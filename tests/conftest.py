@@ -1,0 +1,21 @@
+"""Leaves out what needs a program that this machine lacks, and says which."""
+
+import shutil
+
+import pytest
+
+PROGRAMS = {
+    "server": ("prometheus", "amtool"),
+    "promtool": ("promtool", "amtool"),
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    missing = {
+        mark: [name for name in names if shutil.which(name) is None]
+        for mark, names in PROGRAMS.items()
+    }
+    for item in items:
+        for mark, names in missing.items():
+            if names and item.get_closest_marker(mark):
+                item.add_marker(pytest.mark.skip(reason=f"not on PATH: {', '.join(names)}"))

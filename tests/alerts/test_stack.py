@@ -264,6 +264,7 @@ def bad(*words: object) -> str:
     return " ".join(outcome.output.split())
 
 
+@pytest.mark.promtool
 def test_a_bad_option_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     folder = tmp_path / "st"
     assert "must be HOST:PORT" in bad("up", "--dir", folder, "--target", "no port")
@@ -283,6 +284,7 @@ def test_a_missing_server_names_its_package(
     assert "prometheus is not on PATH; install it (Debian package prometheus)" in told
 
 
+@pytest.mark.promtool
 def test_a_folder_that_cannot_be_or_is_damaged_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     assert "name a writable folder" in bad("up", "--dir", tmp_path / "file" / "st")

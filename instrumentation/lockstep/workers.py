@@ -1,20 +1,23 @@
 """Watches the worker processes of one node and writes down how each of them ended.
 
-A thread per worker waits for its end without reaping it (``waitid`` with WNOWAIT), so the order of
-deaths is known to the moment, and torch's own agent still finds what it waits for.
+A thread per worker waits for its end (``waitid`` with WNOWAIT), so the order of deaths is known to
+the moment, and torch's own agent, which polls the same process, is not held up.
 """
 
 import os
 import signal
 import sys
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import Popen
 from typing import Any
 
 from torch.distributed.elastic.agent.server.api import WorkerGroup, WorkerSpec
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
+from torch.distributed.elastic.multiprocessing.api import SubprocessContext
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
@@ -22,17 +25,11 @@ from lockstep.job import Job
 from lockstep_records.events import Event, append_event
 
 
-def _how_it_ended(pid: int) -> tuple[int | None, str | None]:
-    """Exit code and signal name of a child, waited for but not reaped."""
-    try:
-        ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    except ChildProcessError:
-        return None, None
-    if ended is None:
-        return None, None
-    if ended.si_code == os.CLD_EXITED:
-        return ended.si_status, None
-    return -ended.si_status, signal.Signals(ended.si_status).name
+def _wait_for(process: "Popen[bytes]") -> int:
+    """Exit code of a worker, negative for a signal, at the moment of its end."""
+    with suppress(ChildProcessError):  # torch, which looks now and then, was faster
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    return process.wait()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,12 +37,12 @@ class Ended:
     """How the workers of the last attempt ended.
 
     Attributes:
-        exit_codes: one per worker; negative for a signal, None where nobody knows.
+        exit_codes: one per worker; negative for a signal.
         signal_number: the signal that told the launcher itself to stop, if one did.
     """
 
     attempt: int
-    exit_codes: tuple[int | None, ...]
+    exit_codes: tuple[int, ...]
     signal_number: int | None
 
 
@@ -57,29 +54,30 @@ class _Ends:
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._failed_attempts: set[int] = set()
-        self.exit_codes: list[int | None] = []
+        self.exit_codes: list[int] = []
         self.attempt = 0
 
-    def watch(self, attempt: int, pid_by_rank: dict[int, int]) -> None:
+    def watch(self, attempt: int, process_by_rank: "dict[int, Popen[bytes]]") -> None:
         """Starts watching the workers of an attempt."""
         if attempt > self.attempt:
             self._say("attempt_ended", self.attempt, {"outcome": "failed", "exit_code": 1})
         self.attempt = attempt
-        self._say("attempt_started", attempt, {"ranks": sorted(pid_by_rank)})
+        self._say("attempt_started", attempt, {"ranks": sorted(process_by_rank)})
         self.exit_codes = []
-        for rank, pid in pid_by_rank.items():
-            thread = threading.Thread(target=self._wait, args=(attempt, rank, pid), daemon=True)
+        for rank, process in process_by_rank.items():
+            thread = threading.Thread(target=self._wait, args=(attempt, rank, process), daemon=True)
             thread.start()
             self._threads.append(thread)
 
-    def _wait(self, attempt: int, rank: int, pid: int) -> None:
-        exit_code, signal_name = _how_it_ended(pid)
+    def _wait(self, attempt: int, rank: int, process: "Popen[bytes]") -> None:
+        exit_code = _wait_for(process)
+        signal_name = signal.Signals(-exit_code).name if exit_code < 0 else None
         with self._lock:
             first = exit_code != 0 and attempt not in self._failed_attempts
             if first:
                 self._failed_attempts.add(attempt)
             self.exit_codes.append(exit_code)
-            told = {"rank": rank, "pid": pid, "exit_code": exit_code, "signal": signal_name}
+            told = {"rank": rank, "pid": process.pid, "exit_code": exit_code, "signal": signal_name}
             self._say("rank_ended", attempt, {**told, "first": first})
 
     def finish(self, timeout_seconds: float = 5.0) -> None:
@@ -103,9 +101,13 @@ class _RecordingAgent(LocalElasticAgent):
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
         pid_by_local_rank: dict[int, Any] = super()._start_workers(worker_group)
         attempt = worker_group.spec.max_restarts - self._remaining_restarts
-        workers = worker_group.workers
+        assert isinstance(self._pcontext, SubprocessContext)
         self._ends.watch(
-            attempt, {workers[local].global_rank: pid for local, pid in pid_by_local_rank.items()}
+            attempt,
+            {
+                worker_group.workers[local_rank].global_rank: handler.proc
+                for local_rank, handler in self._pcontext.subprocess_handlers.items()
+            },
         )
         return pid_by_local_rank
 

@@ -1,0 +1,29 @@
+"""How a worker ended is known whoever waited for it first."""
+
+import sys
+import time
+from subprocess import Popen
+
+import pytest
+
+from lockstep.workers import _wait_for
+
+
+def worker(program: str) -> "Popen[bytes]":
+    return Popen([sys.executable, "-c", program])
+
+
+@pytest.mark.parametrize(
+    ("program", "code"),
+    [("raise SystemExit(3)", 3), ("", 0), ("import os; os.kill(os.getpid(), 9)", -9)],
+)
+def test_an_exit_code_is_that_of_the_process(program: str, code: int) -> None:
+    assert _wait_for(worker(program)) == code
+
+
+def test_an_end_that_somebody_else_saw_first_is_known_all_the_same() -> None:
+    process = worker("raise SystemExit(3)")
+    deadline = time.monotonic() + 20
+    while process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert _wait_for(process) == 3

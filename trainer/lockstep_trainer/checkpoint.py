@@ -17,6 +17,9 @@ from lockstep_trainer.checkpoint_files import (
     keep_newest,
 )
 from lockstep_trainer.config import TrainConfig
+from lockstep_trainer.mesh import Layout
+from lockstep_trainer.parallel.shared import SharedModel
+from lockstep_trainer.whole_state import State, gather_state, scatter_state
 from lockstep_trainer.world import World
 
 
@@ -24,13 +27,15 @@ class CheckpointError(Exception):
     """A checkpoint could not be written; training can go on. Raised on every rank alike."""
 
 
-def facts_of(config: TrainConfig, *, corpus_sha256: str, num_ranks: int) -> Facts:
-    """What a checkpoint and a run must share for the run to land on the exact sample."""
+def facts_of(config: TrainConfig, layout: Layout, *, corpus_sha256: str) -> Facts:
+    """What a checkpoint and a run must share for the run to land on the exact sample.
+
+    Strategy and layout are not in it: the whole state fits them all.
+    """
     return {
         **config.model_shape,
-        "batch": config.batch,
+        "global_batch": config.samples_per_step * layout.data_ranks,
         "seed": config.seed,
-        "dp": num_ranks,
         "corpus_sha256": corpus_sha256,
     }
 
@@ -55,14 +60,15 @@ class Checkpoints:
         """Whether a checkpoint is to be written after a step."""
         return self._folder is not None and self._config.due(step, self._config.checkpoint_every)
 
-    def save(self, step: int, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    def save(self, step: int, model: SharedModel, optimizer: torch.optim.Optimizer) -> None:
         """Writes a checkpoint; every rank waits, so that the pause counts as one on all.
 
         Raises:
             CheckpointError: the disk does not take it.
         """
         assert self._folder is not None
-        failure = self._write(self._folder, step, model, optimizer) if self._is_writer else None
+        state = gather_state(model, optimizer)
+        failure = self._write(self._folder, step, state) if self._is_writer else None
         told: list[str | None] = [failure]
         dist.broadcast_object_list(told, src=0)
         if told[0] is not None:
@@ -72,20 +78,18 @@ class Checkpoints:
     def _is_writer(self) -> bool:
         return self._world.rank == 0
 
-    def _write(
-        self, folder: Path, step: int, model: torch.nn.Module, optimizer: torch.optim.Optimizer
-    ) -> str | None:
+    def _write(self, folder: Path, step: int, state: State) -> str | None:
         """Why it could not be written, or None."""
-        state = io.BytesIO()
-        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, state)
+        written_out = io.BytesIO()
+        torch.save(state, written_out)
         try:
-            written = commit(folder, step, state.getvalue(), self._facts)
+            written = commit(folder, step, written_out.getvalue(), self._facts)
             keep_newest(folder, written, self._config.checkpoint_keep)
         except (OSError, InvalidCheckpointError) as error:
             return str(error)
         return None
 
-    def restore(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> int:
+    def restore(self, model: SharedModel, optimizer: torch.optim.Optimizer) -> int:
         """Loads the newest valid checkpoint if there is one, chosen by rank 0 for all.
 
         Returns:
@@ -98,9 +102,8 @@ class Checkpoints:
         if chosen[0] is None:
             return 0
         path, step = chosen[0]
-        state = torch.load(path / STATE, map_location=self._world.device, weights_only=True)
-        model.load_state_dict(state["model"])
-        optimizer.load_state_dict(state["optimizer"])
+        state = torch.load(path / STATE, map_location="cpu", weights_only=True)
+        scatter_state(state, model, optimizer)
         return int(step)
 
     def _choose(self, folder: Path) -> tuple[Path, int] | None:

@@ -1,7 +1,7 @@
 """Faults on purpose: a rank that is really late in one phase, and a loss that is not a number."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,7 +49,7 @@ def fault_of(config: TrainConfig, rank: int) -> Fault:
 
 def inject(
     fault: Fault,
-    model: GPT,
+    parts: Sequence[GPT],
     optimizer: torch.optim.Optimizer,
     batches: Iterable[Batch],
     sleep: Callable[[float], None] = time.sleep,
@@ -58,16 +58,24 @@ def inject(
 
     The delays in forward and backward happen at the middle block, so that in the backward half of
     the gradients are not there yet. Evaluations are left alone.
+
+    Args:
+        fault: what goes wrong.
+        parts: the model, or the stages of it that this rank runs.
+        optimizer: of the model.
+        batches: the data.
+        sleep: loses time.
     """
     injected = _Injected(fault, batches, sleep)
-    middle = model.blocks[len(model.blocks) // 2]
+    blocks = list(parts[0].blocks.values())
+    middle = blocks[len(blocks) // 2]
     middle.register_forward_pre_hook(
         lambda module, _: injected.lose("forward") if module.training else None
     )
     if fault.delay_seconds is not None and fault.phase == "backward":
         middle.register_full_backward_pre_hook(lambda *_: injected.lose("backward"))
     optimizer.register_step_pre_hook(lambda *_: injected.lose("optimizer"))
-    model.register_forward_hook(injected.spoil)
+    parts[-1].register_forward_hook(injected.spoil)
     return injected
 
 

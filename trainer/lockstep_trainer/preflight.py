@@ -8,7 +8,8 @@ from lockstep_trainer.checkpoint_files import find_newest, has_checkpoints
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.data import batches_of, read_corpus, standard_library
 from lockstep_trainer.mesh import Layout
-from lockstep_trainer.parallel import STRATEGIES
+from lockstep_trainer.model import VOCABULARY
+from lockstep_trainer.parallel import layout_of
 
 
 def check_run(config: TrainConfig, *, world_size: int, attempt: int = 0) -> None:
@@ -22,9 +23,8 @@ def check_run(config: TrainConfig, *, world_size: int, attempt: int = 0) -> None
     Raises:
         ValueError: what cannot be, in one sentence that names the flag and what would be right.
     """
-    if config.strategy not in STRATEGIES:
-        raise ValueError(f"--strategy {config.strategy!r} is none of {', '.join(STRATEGIES)}")
-    layout = Layout.fill(world_size, config.dp)
+    layout = layout_of(config, world_size)
+    _check_fit(config, layout)
     if config.slow_rank is not None and config.slow_rank >= world_size:
         raise ValueError(
             f"--slow-rank {config.slow_rank} is outside the world of {world_size} ranks; "
@@ -37,8 +37,56 @@ def check_run(config: TrainConfig, *, world_size: int, attempt: int = 0) -> None
     batches_of(config, corpus, layout, rank=0, done=0)
     _check_summary(config.summary)
     if config.checkpoint_dir is not None:
-        facts = facts_of(config, corpus_sha256=corpus.sha256, num_ranks=layout.dp)
+        facts = facts_of(config, layout, corpus_sha256=corpus.sha256)
         _check_checkpoints(config, config.checkpoint_dir, facts, attempt)
+
+
+def _check_fit(config: TrainConfig, layout: Layout) -> None:
+    """Refuses degrees that the model or the batch cannot be cut into."""
+    whole_cuts = [
+        ("--heads", config.heads, "--tp", layout.tp),
+        ("--sequence", config.sequence, "--tp", layout.tp),
+        ("the vocabulary", VOCABULARY, "--tp", layout.tp),
+        ("--experts", config.experts, "--ep", layout.ep),
+    ]
+    if config.strategy == "ep":
+        whole_cuts.append(("--width", config.width, "--dp", layout.dp))
+    if layout.pp > 1 or config.strategy == "pp":
+        whole_cuts.append(("--batch", config.batch, "--micro-batches", config.micro_batches))
+        _check_pipeline(config, layout)
+    for name, size, flag, parts in whole_cuts:
+        if size % parts:
+            raise ValueError(
+                f"{name} {size} cannot be cut into {flag} {parts} equal parts; "
+                f"{size - size % parts or parts} could"
+            )
+    if config.strategy == "ep" and not config.experts:
+        raise ValueError("--strategy ep needs --experts, a multiple of --ep, such as 8")
+    if config.experts and config.strategy in {"pp", "tp", "hybrid"}:
+        raise ValueError(
+            f"--experts {config.experts} has no place in --strategy {config.strategy}; "
+            "take ddp, fsdp2 or ep"
+        )
+
+
+def _check_pipeline(config: TrainConfig, layout: Layout) -> None:
+    stages = layout.pp * config.stages_per_rank
+    if stages > config.layers:
+        raise ValueError(
+            f"--pp {layout.pp} and --schedule {config.schedule} make {stages} stages of "
+            f"--layers {config.layers}; give --layers {stages} or fewer stages"
+        )
+    num_micro_batches = config.micro_batches * config.accumulate
+    if config.schedule == "interleaved" and num_micro_batches % layout.pp:
+        raise ValueError(
+            f"--schedule interleaved needs --micro-batches in multiples of --pp {layout.pp}, "
+            f"and --micro-batches {config.micro_batches} is none"
+        )
+    if config.schedule == "1f1b" and num_micro_batches < layout.pp:
+        raise ValueError(
+            f"--schedule 1f1b needs as many --micro-batches as stages: {layout.pp}, "
+            f"and --micro-batches is {config.micro_batches}"
+        )
 
 
 def _check_summary(summary: Path | None) -> None:

@@ -60,7 +60,7 @@ class Manifest:
     shards: tuple[Shard, ...]
 
     def __post_init__(self) -> None:
-        if self.dtype not in DTYPES:
+        if not isinstance(self.dtype, str) or self.dtype not in DTYPES:
             raise ValueError(f"dtype {self.dtype!r} is none of {', '.join(DTYPES)}")
         if not _is_count(self.vocabulary) or self.vocabulary > MOST_TOKEN_IDS:
             raise ValueError(f"vocabulary {self.vocabulary!r} must be 1 to {MOST_TOKEN_IDS}")
@@ -70,9 +70,9 @@ class Manifest:
             raise ValueError("shards names a file twice")
 
     @property
-    def item_bytes(self) -> int:
-        """Bytes of one token."""
-        return DTYPES[self.dtype].itemsize
+    def numbers(self) -> np.dtype[Any]:
+        """How a token is stored."""
+        return DTYPES[self.dtype]
 
     def as_json(self) -> str:
         """The text of the manifest; equal data give equal text."""
@@ -92,7 +92,7 @@ def read_manifest(folder: Path) -> Manifest:
         raise ValueError(f"{path} is larger than {_MOST_MANIFEST_BYTES} bytes")
     try:
         return _manifest_of(json.loads(path.read_bytes()))
-    except (ValueError, TypeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: {error}") from error
 
 
@@ -100,7 +100,10 @@ def _manifest_of(read: Any) -> Manifest:
     told = _object(read, "manifest", Manifest, "format", "version")
     if (told.pop("format"), told.pop("version")) != (FORMAT, VERSION):
         raise ValueError(f"format and version must be {FORMAT!r} and {VERSION}")
-    shards = [_object(shard, "shard", Shard) for shard in told.pop("shards")]
+    listed = told.pop("shards")
+    if not isinstance(listed, list):
+        raise ValueError("shards must be a list of objects")  # noqa: TRY004  # bad input is a ValueError
+    shards = [_object(shard, "shard", Shard) for shard in listed]
     return Manifest(shards=tuple(Shard(**shard) for shard in shards), **told)
 
 
@@ -108,7 +111,7 @@ def _object(told: Any, what: str, kind: type[Any], *more: str) -> dict[str, Any]
     """A JSON object with exactly the keys of a kind."""
     keys = {*more, *(field.name for field in fields(kind))}
     if not isinstance(told, dict):
-        raise ValueError(f"{what} must be an object, not {type(told).__name__}")  # noqa: TRY004  # bad input is a ValueError, whatever its kind
+        raise ValueError(f"{what} must be an object, not {type(told).__name__}")  # noqa: TRY004  # bad input is a ValueError
     if unknown := sorted(told.keys() - keys):
         raise ValueError(f"{what} has the unknown key {unknown[0]!r}; keys are {sorted(keys)}")
     if missing := sorted(keys - told.keys()):
@@ -142,27 +145,40 @@ def check_shards(
         OSError: a shard cannot be read.
     """
     for shard in manifest.shards:
-        path, right = folder / shard.file, shard.tokens * manifest.item_bytes
-        if not path.is_file():
-            raise ValueError(f"shard {path} is missing; the manifest names it")
-        if (size := path.stat().st_size) != right:
-            raise ValueError(f"shard {path} has {size} bytes and its manifest says {right}")
+        _check_size(folder / shard.file, shard.tokens * manifest.numbers.itemsize)
     if not checksums:
         return
     last_said = clock()
     for place, shard in enumerate(manifest.shards):
-        digest = hashlib.sha256()
+        digest, highest = hashlib.sha256(), 0
         with (folder / shard.file).open("rb") as file:
             while chunk := file.read(_CHUNK_BYTES):
                 digest.update(chunk)
+                highest = max(highest, int(np.frombuffer(chunk, manifest.numbers).max()))
                 if clock() - last_said > _QUIET_SECONDS:
                     last_said = clock()
                     say(f"checked {place} of {len(manifest.shards)} shards, now {shard.file}")
-        if digest.hexdigest() != shard.sha256:
+        _compare(folder / shard.file, shard, digest.hexdigest())
+        if highest >= manifest.vocabulary:
             raise ValueError(
-                f"shard {folder / shard.file} is corrupt: its sha256 is {digest.hexdigest()} and "
-                f"its manifest says {shard.sha256}; fetch it again"
+                f"shard {folder / shard.file} holds token {highest} and its manifest says that all "
+                f"are below {manifest.vocabulary}"
             )
+
+
+def _check_size(path: Path, right: int) -> None:
+    if not path.is_file():
+        raise ValueError(f"shard {path} is missing; the manifest names it")
+    if (size := path.stat().st_size) != right:
+        raise ValueError(f"shard {path} has {size} bytes and its manifest says {right}")
+
+
+def _compare(path: Path, shard: Shard, sha256: str) -> None:
+    if sha256 != shard.sha256:
+        raise ValueError(
+            f"shard {path} is corrupt: its sha256 is {sha256} and its manifest says "
+            f"{shard.sha256}; fetch it again"
+        )
 
 
 def open_shards(folder: Path, manifest: Manifest) -> Corpus:
@@ -173,14 +189,15 @@ def open_shards(folder: Path, manifest: Manifest) -> Corpus:
     """
     tokens = sum(shard.tokens for shard in manifest.shards)
     cut = held_out_from(tokens)
-    dtype = DTYPES[manifest.dtype]
-    mapped = tuple(np.memmap(folder / shard.file, dtype, "r") for shard in manifest.shards)
+    mapped = tuple(
+        np.memmap(folder / shard.file, manifest.numbers, "r") for shard in manifest.shards
+    )
     return Corpus(
         train=MappedText(mapped, 0, cut),
         held_out=MappedText(mapped, cut, tokens),
         sha256=hashlib.sha256(manifest.as_json().encode()).hexdigest(),
         vocabulary=manifest.vocabulary,
-        bytes_per_token=manifest.item_bytes,
+        bytes_per_token=manifest.numbers.itemsize,
     )
 
 

@@ -3,8 +3,9 @@
 Defaults are from public recordings of real jobs:
 
 * Shares of a step: the pipeline-parallel job of ByteDance's straggler study (OSDI 2025). An
-  ordinary rank computes 0.269 s forward and 0.574 s backward a step, exposes 0.080 s of parameter
-  and gradient traffic and takes 0.042 s for its optimizer. Loading and host gaps are our guess.
+  ordinary rank computes 0.269 s forward and 0.574 s backward a step, takes 0.080 s to gather its
+  parameters and scatter its gradients and 0.042 s for its optimizer (medians). Loading and host
+  gaps are our guess.
 * Unevenness: the ranks of its ordinary stages differ by 0.4 % in what they compute.
 * Jitter: around its own median, the iteration time of a worker of Alibaba's healthy job 2 spreads
   by 1.6 % (logarithm, standard deviation); that of the steady workers of job 3 by 2.4 to 2.8 %.

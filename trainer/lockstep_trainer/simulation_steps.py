@@ -17,8 +17,8 @@ from lockstep_trainer.simulation import SHARES, SLOW_PHASES, Simulation
 
 Seconds = NDArray[np.float64]
 
-# Two lone spikes of MLPerf runs, as multiples of the usual step, taken as the lowest and the median;
-# and the highest of a long run of NVIDIA's, which bounds the tail.
+# Two lone spikes of MLPerf runs, as multiples of the usual step, taken as the lowest and the
+# median; and the highest of a long run of NVIDIA's, which bounds the tail.
 _LEAST_SPIKE, _MEDIAN_SPIKE, _MOST_SPIKE = 1.36, 2.09, 9.8
 _TAIL_EXPONENT = math.log(2) / math.log(_MEDIAN_SPIKE / _LEAST_SPIKE)
 # The first bucket of gradients is full after this much of the backward: a guess.

@@ -225,6 +225,26 @@ def test_at_wall_clock_speed_a_step_takes_its_time(root: Path) -> None:
     assert made.most_late_seconds < 0.01
 
 
+def test_while_a_slow_rank_computes_all_others_are_seen_waiting(root: Path) -> None:
+    clock, seen = Clock(), dict[int, list[str]]()
+
+    def sleep(seconds: float) -> None:
+        clock.sleep(seconds)
+        second = (clock.now_ns - 10**12) // 10**9
+        pages = list_pages(root / "jobs" / "job" / "0")
+        seen.setdefault(second, [read_page(path).phase for path in pages])
+
+    simulate(
+        Simulation(ranks=8, steps=1, slow_rank=5, slow_factor=9.0),
+        root=root,
+        job_id="job",
+        clock_ns=lambda: clock.now_ns,
+        sleep=sleep,
+    )
+    assert seen[0] == ["data"] * 8
+    assert seen[4] == ["sync"] * 5 + ["data"] + ["sync"] * 2
+
+
 def test_an_interrupted_job_is_cancelled_and_keeps_what_it_wrote(root: Path) -> None:
     clock = Clock(stop_after_seconds=3.5)
     made = simulate(

@@ -152,6 +152,8 @@ class _Run:
             self._start_wall,
             nproc_per_node=self._simulation.ranks_per_node,
         )
+        for writer in self._writers:
+            writer.pulse(self._start_ns, _DATA)
         outcome, exit_code = "succeeded", 0
         try:
             for step in simulated_steps(self._simulation):

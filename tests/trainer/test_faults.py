@@ -57,7 +57,7 @@ def test_the_delay_really_happens_in_its_phase_and_in_no_other(phase: str) -> No
     model, optimizer, batches = parts()
     median_seconds_by_phase(model, optimizer, batches)  # torch's first steps are slow themselves
     fault = Fault(delay_seconds=DELAY_SECONDS, phase=phase)
-    spent = median_seconds_by_phase(model, optimizer, inject(fault, model, optimizer, batches))
+    spent = median_seconds_by_phase(model, optimizer, inject(fault, [model], optimizer, batches))
     assert spent.pop(phase) >= DELAY_SECONDS
     assert max(spent.values()) < DELAY_SECONDS
 
@@ -66,7 +66,7 @@ def test_a_delay_in_the_backward_comes_before_the_last_gradient_is_ready() -> No
     model, optimizer, batches = parts()
     order: list[str] = []
     fault = Fault(delay_seconds=DELAY_SECONDS, phase="backward")
-    faulty = inject(fault, model, optimizer, batches, sleep=lambda _: order.append("delay"))
+    faulty = inject(fault, [model], optimizer, batches, sleep=lambda _: order.append("delay"))
     for name in ("blocks.3.norm_1.weight", "blocks.0.norm_1.weight", "places.weight"):
         parameter: Any = model.get_parameter(name)
         parameter.register_post_accumulate_grad_hook(lambda _, name=name: order.append(name))
@@ -93,7 +93,7 @@ def test_an_evaluation_is_not_slowed() -> None:
     model, optimizer, batches = parts()
     slept: list[float] = []
     fault = Fault(delay_seconds=0.1, phase="forward", nan_at=1)
-    _, x, y = next(iter(inject(fault, model, optimizer, batches, sleep=slept.append)))
+    _, x, y = next(iter(inject(fault, [model], optimizer, batches, sleep=slept.append)))
     model.eval()
     assert math.isfinite(model(x, y).item())
     assert slept == []
@@ -102,5 +102,5 @@ def test_an_evaluation_is_not_slowed() -> None:
 def test_the_loss_is_not_a_number_at_its_step_alone() -> None:
     model, optimizer, batches = parts()
     fault = Fault(delay_seconds=None, nan_at=2)
-    losses = [model(x, y).item() for _, x, y in inject(fault, model, optimizer, batches)]
+    losses = [model(x, y).item() for _, x, y in inject(fault, [model], optimizer, batches)]
     assert [step for step, loss in enumerate(losses, 1) if math.isnan(loss)] == [2]

@@ -26,7 +26,7 @@ class Experts(nn.Module):
 
 def apply_experts(up: Tensor, down: Tensor, x: Tensor, num_by_expert: Tensor) -> Tensor:
     """Each expert's network on its own bytes; a GPU is waited for, to know how many they are."""
-    parts = x.split(num_by_expert.tolist())
+    parts = torch.split(x, num_by_expert.tolist())
     return torch.cat([F.gelu(part @ up[e]) @ down[e] for e, part in enumerate(parts)])
 
 

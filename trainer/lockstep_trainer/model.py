@@ -50,7 +50,8 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(batch, sequence, width) to the same shape."""
         if self._recompute and self.training:
-            return checkpoint(self._add, x, use_reentrant=False)
+            again: Tensor = checkpoint(self._add, x, use_reentrant=False)
+            return again
         return self._add(x)
 
     def _add(self, x: Tensor) -> Tensor:
@@ -93,6 +94,7 @@ class GPT(nn.Module):
         recompute: bool = False,
     ) -> None:
         super().__init__()
+        self._width = width
         self.bytes: nn.Module | None = nn.Embedding(VOCABULARY, width)
         self.places: nn.Module | None = nn.Embedding(sequence, width)
         self.blocks = nn.ModuleDict(
@@ -148,9 +150,7 @@ class GPT(nn.Module):
         tables = sum(p.numel() for name, p in self.named_parameters() if name in _TABLES)
         idle = sum(m.num_idle_parameters for m in self.modules() if isinstance(m, Mixture))
         weights = sum(p.numel() for p in self.parameters()) - tables - idle
-        assert self.places is not None
-        width = self.places.weight.shape[1]
-        return 6.0 * weights + 12.0 * len(self.blocks) * int(width) * sequence
+        return 6.0 * weights + 12.0 * len(self.blocks) * self._width * sequence
 
 
 _TABLES = ("bytes.weight", "places.weight")

@@ -21,7 +21,7 @@ class Summary:
     Attributes:
         loss: held-out loss after the last step in nats per byte; None when it is not a finite
             number.
-        losses: held-out loss by step of every evaluation.
+        losses: held-out loss of every evaluation, by step.
         unigram_entropy: entropy of the corpus's byte frequencies in nats, which loss must beat.
         steps: of the whole run; ``resumed_from`` of them were done before.
         tokens_per_second: bytes trained on a second by all ranks, pauses included; None when no
@@ -31,7 +31,7 @@ class Summary:
     """
 
     loss: float | None
-    losses: dict[int, float | None]
+    losses: dict[str, float | None]
     unigram_entropy: float
     steps: int
     resumed_from: int

@@ -79,7 +79,7 @@ def _train(config: TrainConfig, world: World) -> Summary:
 
     return Summary(
         loss=finite(held_out.get(config.steps)),
-        losses={step: finite(loss) for step, loss in held_out.items()},
+        losses={str(step): finite(loss) for step, loss in held_out.items()},
         unigram_entropy=corpus.unigram_entropy,
         steps=config.steps,
         resumed_from=done,

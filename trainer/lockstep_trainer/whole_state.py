@@ -24,14 +24,12 @@ _WHOLE = StateDictOptions(full_state_dict=True)
 
 def gather_state(model: SharedModel, optimizer: torch.optim.Optimizer) -> State:
     """The state of all ranks, in the memory of the CPU; every rank must ask, rank 0 gets all."""
-    mine = {
-        "model": get_model_state_dict(model.module, options=_WHOLE),
-        "optimizer": get_optimizer_state_dict(model.module, optimizer, options=_WHOLE)["state"],
-    }
-    mine = {kind: _on_cpu(values) for kind, values in mine.items()}
+    kept: Any = get_optimizer_state_dict(model.module, optimizer, options=_WHOLE)["state"]
+    weights = get_model_state_dict(model.module, options=_WHOLE)
+    mine: State = {"model": _on_cpu(weights), "optimizer": _on_cpu(kept)}
     if model.stages is None:
         return mine
-    stages = [None] * dist.get_world_size(model.stages)
+    stages: list[Any] = [None] * dist.get_world_size(model.stages)
     dist.all_gather_object(stages, mine, group=model.stages)
     return {kind: {n: v for one in stages for n, v in one[kind].items()} for kind in mine}
 
@@ -47,7 +45,7 @@ def scatter_state(state: State, model: SharedModel, optimizer: torch.optim.Optim
     own = get_model_state_dict(model.module).keys()
     weights = {name: state["model"][name] for name in own}
     set_model_state_dict(model.module, weights, options=_WHOLE)
-    groups = get_optimizer_state_dict(model.module, optimizer)["param_groups"]
+    groups: Any = get_optimizer_state_dict(model.module, optimizer)["param_groups"]
     kept = {name: state["optimizer"][name] for group in groups for name in group["params"]}
     set_optimizer_state_dict(
         model.module, optimizer, {"state": kept, "param_groups": groups}, options=_WHOLE

@@ -26,7 +26,7 @@ def clip_gradients(
     """
     groups = by_mesh(parameters)
     norms = [_norm([p.grad for p in group if p.grad is not None]) for group in groups]
-    total = torch.linalg.vector_norm(torch.stack(norms))
+    total: Tensor = torch.linalg.vector_norm(torch.stack(norms))
     if stages is not None:
         squared = total.square()
         dist.all_reduce(squared, group=stages)
@@ -46,5 +46,6 @@ def by_mesh(parameters: Iterable[Parameter]) -> list[list[Parameter]]:
 
 
 def _norm(gradients: list[Tensor]) -> Tensor:
-    norm = get_total_norm(gradients)
-    return norm.full_tensor() if isinstance(norm, DTensor) else norm
+    norm: Tensor = get_total_norm(gradients)
+    whole: Tensor = norm.full_tensor() if isinstance(norm, DTensor) else norm
+    return whole

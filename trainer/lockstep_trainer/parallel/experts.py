@@ -8,9 +8,9 @@ from typing import cast
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed._functional_collectives import all_to_all_single_autograd, wait_tensor
+from torch.distributed._functional_collectives import all_to_all_single_autograd
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from lockstep_trainer.config import TrainConfig
@@ -27,12 +27,17 @@ def expert_parallel(gpt: GPT, config: TrainConfig, world: World, layout: Layout)
     mesh = layout.device_mesh(world.device, ("dp", "ep"))
     for mixture in (module for module in gpt.modules() if isinstance(module, Mixture)):
         mixture.experts = SpreadExperts(mixture.experts, mesh["ep"])
-        fully_shard(mixture.experts, mesh=mesh["dp"], shard_placement_fn=lambda _: Shard(1))
+        spread = fully_shard(mixture.experts, mesh=mesh["dp"], shard_placement_fn=_by_input)
         # They met the bytes of all ep ranks, so their gradients are sums over ep already.
-        cast(FSDPModule, mixture.experts).set_gradient_divide_factor(layout.data_ranks)
+        spread.set_gradient_divide_factor(layout.data_ranks)
+        spread.set_force_sum_reduction_for_comms(enable=True)  # gloo cannot scale in a reduction
     compile_blocks(gpt, config)
     shard_parameters(gpt, config, mesh["dp", "ep"] if layout.dp > 1 else mesh["ep"])
     return WholeModel(gpt, config, synced=synced_by(gpt))
+
+
+def _by_input(_: nn.Parameter) -> Shard:
+    return Shard(1)
 
 
 class SpreadExperts(Experts):
@@ -61,5 +66,5 @@ class SpreadExperts(Experts):
         return self._exchange(done[by_expert.argsort()], come, to)
 
     def _exchange(self, x: Tensor, sent: list[int], received: list[int]) -> Tensor:
-        arrived: Tensor = wait_tensor(all_to_all_single_autograd(x, received, sent, self._group))
+        arrived: Tensor = all_to_all_single_autograd(x, received, sent, self._group)
         return arrived

@@ -23,7 +23,7 @@ from lockstep_trainer.world import World
 
 
 def pipelined(gpt: GPT, config: TrainConfig, world: World, layout: Layout) -> SharedModel:
-    """The model cut into stages along the pp axis; the first rank reads, the last knows the loss."""
+    """The model cut into stages along the pp axis; the first reads, the last tells the loss."""
     mesh = layout.device_mesh(world.device, ("pp",))["pp"]
     stages = cut(gpt, config, mesh)
     for stage in stages.values():
@@ -101,11 +101,11 @@ class PipelinedModel:
 
 
 def _scheduled(
-    stages: list[PipelineStage], num_micro_batches: int, schedule: str
+    stages: Sequence[PipelineStage], num_micro_batches: int, schedule: str
 ) -> ScheduleGPipe | Schedule1F1B | ScheduleInterleaved1F1B:
     """The order of the work; each divides gradients by the number of micro-batches."""
     if schedule == "interleaved":
-        return ScheduleInterleaved1F1B(stages, num_micro_batches, loss_fn=next_byte_loss)
+        return ScheduleInterleaved1F1B([*stages], num_micro_batches, loss_fn=next_byte_loss)
     single = ScheduleGPipe if schedule == "gpipe" else Schedule1F1B
     return single(stages[0], num_micro_batches, loss_fn=next_byte_loss)
 

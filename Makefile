@@ -25,8 +25,9 @@ $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "Python 3.11 or newer is needed; set PYTHON=/path/to/it" >&2; exit 2; }
 	@$(PYTHON) -m venv $(VENV) || { echo "the venv module is missing; apt-get install python3-venv" >&2; exit 2; }
-	$(BIN)/python -m pip install --quiet 'torch==2.13.0'
-	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]'
+	@echo 'installing torch 2.13.0 and the project into $(VENV): half a minute, or as the network allows'
+	@$(BIN)/python -m pip install --quiet 'torch==2.13.0'
+	@$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]'
 	@touch $@
 
 $(SERVERS): deploy/install-servers.sh

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from lockstep_catalogue.metric import Kind, Label, Metric, Series
 
+LE = Label(name="le", help="upper bound of a bucket")
+
 
 @dataclass(frozen=True, slots=True)
 class Matcher:
@@ -92,7 +94,9 @@ def lower_median_by(expression: str, *labels: Label) -> str:
     return by("max", f"{expression} <= on ({names(*labels)}) group_left () {middle}", *labels)
 
 
-def histogram_quantile(quantile: float, metric: Metric, window: str, *labels: Label) -> str:
-    """A quantile of a histogram's rate over a window, by labels."""
-    inner = by("sum", rate(metric, window), *labels, Label(name="le", help="bucket bound"))
+def histogram_quantile(
+    quantile: float, metric: Metric, window: str, *labels: Label, where: tuple[Matcher, ...] = ()
+) -> str:
+    """A quantile of a histogram's rate over a window, by labels, of the series that match."""
+    inner = by("sum", rate(metric, window, *where), *labels, LE)
     return f"histogram_quantile({quantile}, {inner})"

@@ -3,9 +3,9 @@
 import random
 from dataclasses import dataclass
 
-_CLEAN_SECONDS = (40.0, 55.0)
-_SLOW_SECONDS = 55.0
-_RECOVERY_SECONDS = 55.0
+_CLEAN_SECONDS = (30.0, 45.0)
+_SLOW_SECONDS = 50.0
+_RECOVERY_SECONDS = 45.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

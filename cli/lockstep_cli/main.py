@@ -72,6 +72,9 @@ def main() -> None:
     """Runs the command; bad input ends with one sentence on stderr and exit status 2."""
     try:
         status = group.main(standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        sys.exit(0)
     except click.UsageError as error:
         click.echo(f"lockstep: {error.format_message()}", err=True)
         sys.exit(_BAD_INPUT)

@@ -1,9 +1,9 @@
 """What a launcher starts: one training job with its name and its place."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from lockstep_records.jobs import job_folder
+from lockstep_records.jobs import check_job_id, find_root, job_folder, new_job_id
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -15,18 +15,28 @@ class Job:
         nproc_per_node: ranks on this node.
         endpoint: HOST:PORT of the rendezvous; empty for a job on this node alone.
         serve: HOST:PORT at which an agent of the job's own serves its pages; empty for none.
+
+    Raises:
+        ValueError: the id cannot be a folder's name, or several nodes have nowhere to meet.
     """
 
     program: tuple[str, ...]
-    nproc_per_node: int
-    job_id: str
-    root: Path
+    nproc_per_node: int = 1
+    nnodes: int = 1
+    job_id: str = field(default_factory=new_job_id)
+    root: Path = field(default_factory=find_root)
     cluster: str = "local"
     project: str = ""
     max_restarts: int = 0
-    num_nodes: int = 1
     endpoint: str = ""
     serve: str = ""
+
+    def __post_init__(self) -> None:
+        check_job_id(self.job_id)
+        if self.nnodes > 1 and not self.endpoint:
+            raise ValueError(
+                f"--nnodes {self.nnodes} needs --endpoint HOST:PORT and --job-id, the same on all"
+            )
 
     @property
     def folder(self) -> Path:

@@ -14,7 +14,7 @@ import click
 
 from lockstep.job import Job
 from lockstep_records.events import Event, append_event, is_finished, read_events
-from lockstep_records.jobs import check_job_id, find_root, list_jobs, new_job_id
+from lockstep_records.jobs import list_jobs
 
 BAD_INPUT = 2
 _KEPT_JOBS = 20
@@ -168,41 +168,19 @@ def run(program: str, arguments: tuple[str, ...], *, module: bool, **options: An
     return launch(("-m", program, *arguments) if module else (program, *arguments), **options)
 
 
-def launch(
-    program: Sequence[str],
-    *,
-    nproc_per_node: int = 1,
-    job_id: str = "",
-    root: Path | None = None,
-    cluster: str = "local",
-    project: str = "",
-    max_restarts: int = 0,
-    nnodes: int = 1,
-    endpoint: str = "",
-    serve: str = "",
-) -> int:
-    """Checks a job, runs it to its end and returns its exit status; see ``run_job``.
+def launch(program: Sequence[str], **options: Any) -> int:
+    """Runs a program as a job to its end and returns the exit status; see ``run_job``.
+
+    Args:
+        program: arguments to the Python interpreter.
+        options: fields of ``Job``; empty ones take its defaults.
 
     Raises:
         click.UsageError: an option cannot be; the text names it.
     """
-    if nnodes > 1 and not (endpoint and job_id):
-        raise click.UsageError(
-            f"nnodes {nnodes} needs --endpoint HOST:PORT and --job-id, the same on all"
-        )
     try:
-        job = Job(
-            program=tuple(program),
-            nproc_per_node=nproc_per_node,
-            job_id=check_job_id(job_id or new_job_id()),
-            root=root or find_root(),
-            cluster=cluster,
-            project=project,
-            max_restarts=max_restarts,
-            num_nodes=nnodes,
-            endpoint=endpoint,
-            serve=serve,
-        )
+        told = {name: value for name, value in options.items() if value}
+        job = Job(program=tuple(program), **told)
         click.echo(f"lockstep: job {job.job_id}, pages in {job.folder}", err=True)
         exit_code = run_job(job)
     except ValueError as error:

@@ -35,6 +35,7 @@ P = ParamSpec("P")
 log = logging.getLogger("lockstep")
 
 _NS = 1e-9
+_LARGEST = 3.4e38  # what a row can hold; a loss beyond it is as good as infinite
 _PHASE_SECONDS = SLOT.word("phase_seconds")
 _STEP = SLOT.word("step")
 _PRESENT = SLOT.word("present")
@@ -85,8 +86,6 @@ class Monitor(Disabled):
         self._next_step = 0
         me = weakref.ref(self)
         os.register_at_fork(after_in_child=lambda: _let_go(me()))
-
-    # Marks
 
     def enter(self, code: int) -> None:
         """Ends the current phase and begins another, unless a span holds the phase."""
@@ -153,8 +152,6 @@ class Monitor(Disabled):
             self._page.words[_PRESENT] |= present
         self._page.commit(time.monotonic_ns())
 
-    # Synchronisation, told by the hooks of the strategy
-
     def first_arrival(self) -> None:
         """The rank has handed over its first gradients of the step."""
         if not self._first_arrival_ns:
@@ -172,8 +169,6 @@ class Monitor(Disabled):
             now = self._cut(OTHER)
             waited = (now - self._last_arrival_ns) * _NS
             self._page.count_collective("all_reduce", calls, size_bytes, waited)
-
-    # Steps
 
     @guarded
     def step(
@@ -233,8 +228,8 @@ class Monitor(Disabled):
                 self._last_arrival_ns,
                 total,
                 *seconds,
-                loss or 0.0,
-                norm or 0.0,
+                _fitting(loss),
+                _fitting(norm),
                 tokens,
                 samples,
                 present,
@@ -268,8 +263,6 @@ class Monitor(Disabled):
         if not finite:
             page.words[_NONFINITE] += 1
 
-    # Ends
-
     def fail(self, error: Exception) -> None:
         """Counts an error of ours, says it once and turns the monitor off; training goes on."""
         self._page.words[_ERRORS] += 1
@@ -291,6 +284,12 @@ def _let_go(monitor: "Monitor | None") -> None:
     """Turns a monitor into the disabled one for whoever still holds it."""
     if monitor is not None:
         monitor.__class__ = Disabled  # type: ignore[assignment]  # off is an object, not an if
+
+
+def _fitting(value: float | None) -> float:
+    """The value as a row can hold it; a diverging one becomes infinite."""
+    known = value or 0.0
+    return math.copysign(math.inf, known) if abs(known) > _LARGEST else known
 
 
 def _number(value: Any) -> float | None:

@@ -62,6 +62,8 @@ class _Ends:
 
     def watch(self, attempt: int, pid_by_rank: dict[int, int]) -> None:
         """Starts watching the workers of an attempt."""
+        if attempt > self.attempt:
+            self._say("attempt_ended", self.attempt, {"outcome": "failed", "exit_code": 1})
         self.attempt = attempt
         self._say("attempt_started", attempt, {"ranks": sorted(pid_by_rank)})
         self.exit_codes = []
@@ -119,8 +121,8 @@ def run_workers(job: Job) -> Ended:
             backend="c10d",
             endpoint=job.endpoint or "localhost:0",
             run_id=job.job_id,
-            min_nodes=job.num_nodes,
-            max_nodes=job.num_nodes,
+            min_nodes=job.nnodes,
+            max_nodes=job.nnodes,
             local_addr=None if job.endpoint else "127.0.0.1",
         )
     )

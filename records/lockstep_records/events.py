@@ -79,5 +79,15 @@ def _parse(line: str) -> Event | None:
 
 
 def is_finished(events: list[Event]) -> bool:
-    """Whether the launcher has said that the job is over."""
-    return any(event.kind == "job_finished" for event in events)
+    """Whether the launcher has said that the job is over, and has not started it again since."""
+    return finish_time(events) is not None
+
+
+def finish_time(events: list[Event]) -> float | None:
+    """Wall clock of the job's end in seconds; None while it runs, also after a requeue."""
+    for event in reversed(events):
+        if event.kind == "job_finished":
+            return event.time
+        if event.kind in {"job_started", "attempt_started"}:
+            return None
+    return None

@@ -219,10 +219,10 @@ def read_ring(page: Page) -> bytes:
         raise PageError(
             "truncated", f"page {page.path} has shrunk: {len(data)} bytes of ring are left"
         )
-    ahead = page.state["steps"] + 1
+    steps = page.state["steps"]
     view = memoryview(data)
     kept = []
-    for number in range(max(0, ahead - rows), ahead):
+    for number in range(max(0, steps - rows), steps + 1):
         at = number % rows * ROW.size
         row = bytes(view[at : at + ROW.size])
         if int.from_bytes(row[:8], "little") == number and _sealed(ROW, row):

@@ -201,6 +201,9 @@ def test_a_restart_makes_a_new_attempt_beside_the_old_pages(root: Path, tmp_path
     job = root / "jobs" / "job-a"
     assert read_page(job / "0" / "rank-00001.page").state["steps"] == 24
     assert read_page(job / "1" / "rank-00001.page").phase == "done"
+    told = [json.loads(line) for line in (job / "events.jsonl").read_text().splitlines()]
+    ended = [(e["attempt"], e["fields"]["outcome"]) for e in told if e["kind"] == "attempt_ended"]
+    assert ended == [(0, "failed"), (1, "succeeded")]
 
 
 @pytest.mark.parametrize(
@@ -209,7 +212,7 @@ def test_a_restart_makes_a_new_attempt_beside_the_old_pages(root: Path, tmp_path
         (["nothing.py"], "program 'nothing.py' is no file"),
         (["--nproc-per-node", "0", "x"], "0 is not in the range"),
         (["--job-id", "a b", "-m", "this"], "job id 'a b' must be"),
-        (["--nnodes", "2", "-m", "this"], "nnodes 2 needs --endpoint"),
+        (["--nnodes", "2", "-m", "this"], "--nnodes 2 needs --endpoint"),
         (["--dir", "/proc/nothing", "-m", "this"], "cannot be made"),
     ],
 )

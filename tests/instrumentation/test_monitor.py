@@ -98,6 +98,15 @@ def test_a_non_finite_loss_is_kept_and_counted(root: Path) -> None:
     assert math.isnan(read_rows(page)[1]["loss"])
 
 
+def test_a_loss_too_large_for_a_row_is_infinite_there_and_exact_in_the_state(root: Path) -> None:
+    monitor = attached(root)
+    monitor.step(loss=-1e300)
+    page = page_of(root)
+    assert monitor.enabled
+    assert read_rows(page)[0]["loss"] == -math.inf
+    assert page.state["loss"] == -1e300
+
+
 def test_waiting_for_a_batch_counts_as_data(root: Path) -> None:
     monitor = attached(root)
 

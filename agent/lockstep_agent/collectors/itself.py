@@ -1,0 +1,29 @@
+"""The agent itself: identity, memory and processor time."""
+
+import os
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+from lockstep_agent.collector import Reading
+from lockstep_agent.sources.sysfs import read_text
+from lockstep_catalogue import health
+
+
+class Itself:
+    """Tells what the agent is and what it costs."""
+
+    name = "itself"
+
+    def __init__(self, cluster: str, node: str, procfs: Path) -> None:
+        self._identity = (cluster, node, version("lockstep"))
+        self._memory = procfs / "self" / "statm"
+
+    def collect(self) -> Iterator[Reading]:
+        """Identity, resident memory and processor time of this process."""
+        yield Reading(health.AGENT_INFO, self._identity, 1)
+        pages = (read_text(self._memory) or "").split()
+        if pages:
+            yield Reading(health.AGENT_MEMORY, (), int(pages[1]) * os.sysconf("SC_PAGE_SIZE"))
+        used = os.times()
+        yield Reading(health.AGENT_CPU, (), used.user + used.system)

@@ -1,0 +1,142 @@
+"""Serve what this node's GPUs, network ports and ranks tell, for Prometheus to scrape."""
+
+import platform
+from pathlib import Path
+
+import click
+
+from lockstep_agent.options import Options
+from lockstep_records.jobs import find_root
+
+_HIGHEST_PORT = 65_535
+_TICK_SECONDS = (0.05, 60.0)
+_LINGER_SECONDS = (0.0, 86_400.0)
+
+
+def _listen(_ctx: click.Context, _parameter: click.Parameter, value: str) -> tuple[str, int]:
+    host, colon, port = value.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    whole = port.isascii() and port.isdigit() and len(port) <= len(str(_HIGHEST_PORT))
+    if not colon or not host or not whole or int(port) > _HIGHEST_PORT:
+        raise click.BadParameter(
+            f"{value!r} is not HOST:PORT with a port up to {_HIGHEST_PORT}, such as 127.0.0.1:9440"
+        )
+    return host, int(port)
+
+
+def _root(_ctx: click.Context, _parameter: click.Parameter, value: Path | None) -> Path:
+    root = value or find_root()
+    if not root.parent.is_dir() or (root.exists() and not root.is_dir()):
+        raise click.BadParameter(
+            f"{root} cannot hold jobs; give a folder whose parent folder exists"
+        )
+    return root
+
+
+def _seconds(_ctx: click.Context, parameter: click.Parameter, value: float) -> float:
+    low, high = _TICK_SECONDS if parameter.name == "tick" else _LINGER_SECONDS
+    if not low <= value <= high:
+        raise click.BadParameter(f"{value} is not between {low} and {high} seconds")
+    return value
+
+
+def _name(_ctx: click.Context, _parameter: click.Parameter, value: str) -> str:
+    if not value or not value.isprintable():
+        raise click.BadParameter(f"{value!r} cannot be a label; give a printable name")
+    return value
+
+
+_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    default="127.0.0.1:9440",
+    show_default=True,
+    callback=_listen,
+    help="Where to serve; port 0 takes any free one.",
+)
+@click.option(
+    "--dir",
+    "root",
+    metavar="ROOT",
+    type=click.Path(path_type=Path),
+    callback=_root,
+    help="Folder that holds jobs/; it may come later.  [default: LOCKSTEP_DIR, /dev/shm/lockstep]",
+)
+@click.option(
+    "--cluster",
+    default="local",
+    envvar="LOCKSTEP_CLUSTER",
+    show_default=True,
+    callback=_name,
+    help="Name of the cluster.",
+)
+@click.option(
+    "--node",
+    default=platform.node,
+    envvar="LOCKSTEP_NODE",
+    show_default="host name",
+    callback=_name,
+    help="Name of this machine.",
+)
+@click.option(
+    "--tick",
+    metavar="SECONDS",
+    default=1.0,
+    show_default=True,
+    callback=_seconds,
+    help="Time from one sampling to the next.",
+)
+@click.option(
+    "--linger",
+    metavar="SECONDS",
+    default=60.0,
+    show_default=True,
+    callback=_seconds,
+    help="How long the series of a job stay after its end.",
+)
+@click.option("--once", is_flag=True, help="Print one scrape on stdout and end.")
+@click.option("--sysfs", type=_FOLDER, default="/sys", show_default=True, help="Where /sys is.")
+@click.option("--procfs", type=_FOLDER, default="/proc", show_default=True, help="Where /proc is.")
+@click.option(
+    "--nvml-library",
+    metavar="PATH",
+    type=_FILE,
+    help="NVML library to load.  [default: libnvidia-ml.so.1, as the loader finds it]",
+)
+def agent(
+    *,
+    listen: tuple[str, int],
+    root: Path,
+    cluster: str,
+    node: str,
+    tick: float,
+    linger: float,
+    once: bool,
+    sysfs: Path,
+    procfs: Path,
+    nvml_library: Path | None,
+) -> None:
+    """Serve what this node's GPUs, network ports and ranks tell, for Prometheus to scrape."""
+    from lockstep_agent import program  # noqa: PLC0415  # --help needs none of the agent's parts
+
+    options = Options(
+        host=listen[0],
+        port=listen[1],
+        root=root,
+        cluster=cluster,
+        node=node,
+        tick_seconds=tick,
+        linger_seconds=linger,
+        sysfs=sysfs,
+        procfs=procfs,
+        nvml_library=nvml_library,
+    )
+    if once:
+        program.print_once(options)
+    else:
+        program.serve(options)

@@ -1,0 +1,30 @@
+"""Everything the agent can be told, checked by the command before it gets here."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """Options of one agent.
+
+    Attributes:
+        host: address to listen on.
+        port: port to listen on, 0 for any free one.
+        root: folder that holds ``jobs/``.
+        node: name of this machine, the value of the label ``node``.
+        tick_seconds: time from one sampling to the next.
+        linger_seconds: how long a job's series stay after its end.
+        nvml_library: the NVML library; None leaves it to the loader's search.
+    """
+
+    host: str
+    port: int
+    root: Path
+    cluster: str
+    node: str
+    tick_seconds: float
+    linger_seconds: float
+    sysfs: Path
+    procfs: Path
+    nvml_library: Path | None

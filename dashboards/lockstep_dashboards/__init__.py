@@ -1,0 +1,1 @@
+"""What we see: boards for Grafana, made from the catalogue."""

@@ -1,0 +1,102 @@
+"""The PromQL of the job board: of the chosen job, and never more series than a panel shows."""
+
+from lockstep_catalogue import Metric, Recorded, Series, training
+from lockstep_catalogue.labels import ATTEMPT, CLUSTER, JOB_ID, KIND, NODE, RANK
+from lockstep_catalogue.metric import Label
+from lockstep_catalogue.promql import by, eq, histogram_quantile, names, one_of, rate, select
+from lockstep_catalogue.recorded import LATENESS, LATENESS_RATIO
+from lockstep_dashboards.panel import Query
+
+NUM_WORST = 10
+_JOB = (CLUSTER, JOB_ID)
+_THIS_JOB = (one_of(CLUSTER, "$cluster"), eq(JOB_ID, "$job_id"))
+
+
+def _of(series: Series) -> str:
+    return select(series, *_THIS_JOB)
+
+
+def _rate(metric: Metric) -> str:
+    return rate(metric, "$__rate_interval", *_THIS_JOB)
+
+
+def _over_range(operator: str, series: Series) -> str:
+    """The series over the whole time shown, so that a job that has ended still has a value."""
+    return f"{operator}_over_time({_of(series)}[$__range])"
+
+
+def as_is(series: Series, legend: str) -> Query:
+    """The series itself."""
+    return Query(expression=_of(series), legend=legend)
+
+
+def together(operator: str, series: Series, *labels: Label, legend: str) -> Query:
+    """The nodes or ranks of the job as one, by the labels that are left."""
+    return Query(expression=by(operator, _of(series), *_JOB, *labels), legend=legend)
+
+
+def rates_together(operator: str, metric: Metric, *labels: Label, legend: str) -> Query:
+    """The rates of the nodes or ranks of the job as one, by the labels that are left."""
+    return Query(expression=by(operator, _rate(metric), *_JOB, *labels), legend=legend)
+
+
+def age(metric: Metric) -> Query:
+    """Seconds since the newest of the moments."""
+    return Query(expression=f"time() - {by('max', _of(metric), *_JOB)}", legend="age")
+
+
+def latency(quantile: float) -> Query:
+    """A quantile of the steps of all ranks."""
+    expression = histogram_quantile(
+        quantile, training.STEP_SECONDS, "$__rate_interval", *_JOB, where=_THIS_JOB
+    )
+    return Query(expression=expression, legend=f"p{quantile * 100:g}")
+
+
+def of_worst(series: Recorded, count: int, legend: str) -> Query:
+    """The series of the worst ranks, chosen once: a topk of every moment adds up to many."""
+    worst = f"topk({count}, avg_over_time({_of(LATENESS_RATIO)}[$__range] @ end()))"
+    expression = f"{_of(series)} and on ({names(*_JOB, RANK)}) {worst}"
+    return Query(expression=expression, legend=legend)
+
+
+def worst_ranks() -> Query:
+    """A row for each of the worst ranks and each node that it has been on."""
+    places = by("group", _over_range("last", training.RANK_INFO), *_JOB, RANK, NODE)
+    worst = f"topk({NUM_WORST}, {_over_range('avg', LATENESS)})"
+    return Query(expression=f"{places} * on ({names(*_JOB, RANK)}) group_left () {worst}")
+
+
+def _by_attempt(*labels: Label) -> str:
+    return by("count", _over_range("last", training.RANK_INFO), *_JOB, ATTEMPT, *labels)
+
+
+def num_attempts() -> Query:
+    """Attempts that were seen in the time shown."""
+    return Query(expression=by("count", _by_attempt(), *_JOB), legend="attempts")
+
+
+def ranks_by_attempt(*labels: Label) -> Query:
+    """Ranks of the largest attempts in the time shown."""
+    return Query(expression=f"topk({NUM_WORST}, {_by_attempt(*labels)})")
+
+
+def exposed_per_step() -> Query:
+    """Seconds that a rank waits for collectives in a step, by kind."""
+    seconds = by("sum", _rate(training.COLLECTIVE_SECONDS), *_JOB, KIND)
+    steps = by("sum", _rate(training.STEPS), *_JOB)
+    expression = f"{seconds} / on ({names(*_JOB)}) group_left () {steps}"
+    return Query(expression=expression, legend="{{kind}}")
+
+
+def firing_alerts() -> str:
+    """Prometheus' own series of the alerts that fire for the job."""
+    chosen = ", ".join(f'{x.label.name}{x.operator}"{x.value}"' for x in _THIS_JOB)
+    return f'ALERTS{{alertstate="firing", {chosen}}}'
+
+
+def begun_attempts() -> str:
+    """Has a value for a minute from the beginning of each attempt."""
+    ranks = by("group", _of(training.RANK_INFO), *_JOB, ATTEMPT)
+    before = by("group", f"{_of(training.RANK_INFO)} offset 1m", *_JOB, ATTEMPT)
+    return f"{ranks} unless {before}"

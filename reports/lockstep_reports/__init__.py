@@ -1,0 +1,1 @@
+"""Who was slow, since when, in which phase, what it cost: or nobody."""

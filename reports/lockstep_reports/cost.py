@@ -1,0 +1,114 @@
+"""What lateness cost, and where the ranks' time went: a goodput statement that adds up."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lockstep_reports import known
+from lockstep_reports.judge import Episode
+from lockstep_reports.score import Scores
+from lockstep_reports.steps import Steps
+
+_SECONDS_PER_HOUR = 3600.0
+_STATE_OF_PHASE = {
+    "forward": "productive",
+    "backward": "productive",
+    "optimizer": "productive",
+    "data": "input",
+    "sync": "synchronisation",
+    "checkpoint": "checkpoint",
+    "eval": "evaluation",
+    "other": "other",
+}
+STATES = (
+    "productive",
+    "straggler_wait",
+    "synchronisation",
+    "input",
+    "checkpoint",
+    "evaluation",
+    "other",
+    "unknown",
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cost:
+    """What the episodes cost.
+
+    Attributes:
+        lost_seconds: wall time that the job lost.
+        lost_ratio: the same as a share of the covered time; None when none is covered.
+        lost_gpu_seconds: lost wall time x world size, for every rank pays.
+        lost_money: in the currency of the price; None without a price.
+    """
+
+    lost_seconds: float
+    lost_ratio: float | None
+    lost_gpu_seconds: float
+    lost_money: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Goodput:
+    """Where the time of all ranks went between their first and last recorded step.
+
+    Attributes:
+        seconds: by state, summed over the ranks; the states exclude each other.
+        covered_seconds: sum of the states.
+        ratio: productive share of it; None when nothing is covered.
+    """
+
+    seconds: dict[str, float]
+    covered_seconds: float
+    ratio: float | None
+
+
+def cost(
+    steps: Steps,
+    scores: Scores,
+    episodes: Sequence[Episode],
+    price_per_gpu_hour: float | None = None,
+) -> Cost:
+    """What the episodes cost the whole job."""
+    lost = sum(episode.lost_seconds for episode in episodes)
+    covered = float(np.nansum(scores.step_seconds))
+    gpu_seconds = lost * steps.world_size
+    money = None if price_per_gpu_hour is None else gpu_seconds * price_per_gpu_hour
+    return Cost(
+        lost_seconds=lost,
+        lost_ratio=lost / covered if covered > 0 else None,
+        lost_gpu_seconds=gpu_seconds,
+        lost_money=None if money is None else money / _SECONDS_PER_HOUR,
+    )
+
+
+def goodput(steps: Steps, episodes: Sequence[Episode]) -> Goodput:
+    """Seconds of all ranks by state.
+
+    In an episode every other rank waits out its cost, and that wait is part of their
+    synchronisation; it is told apart as straggler_wait. The culprit's own longer work stays in
+    the state of its phase. Time between rows, and time that no phase claims, is unknown.
+    """
+    seconds = dict.fromkeys(STATES, 0.0)
+    for phase, state in _STATE_OF_PHASE.items():
+        seconds[state] += float(np.nansum(steps.phases[phase]))
+    wait = sum(
+        episode.lost_seconds * (len(steps.members) - len(episode.ranks)) for episode in episodes
+    )
+    seconds["straggler_wait"] = min(wait, seconds["synchronisation"])
+    seconds["synchronisation"] -= seconds["straggler_wait"]
+    seconds["unknown"] = max(0.0, _between_first_and_last(steps) - sum(seconds.values()))
+    covered = sum(seconds.values())
+    return Goodput(
+        seconds=seconds,
+        covered_seconds=covered,
+        ratio=seconds["productive"] / covered if covered > 0 else None,
+    )
+
+
+def _between_first_and_last(steps: Steps) -> float:
+    begin = known.lowest(steps.start, axis=1)
+    end = known.highest(steps.start + steps.seconds, axis=1)
+    return float(np.nansum(end - begin))

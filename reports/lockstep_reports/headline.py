@@ -1,0 +1,70 @@
+"""The sentence that a report begins with, and the ones that say what it leaves out."""
+
+from lockstep_reports.judge import whom
+from lockstep_reports.report import Report, lost_step_ratio
+from lockstep_reports.wording import clock, duration, percent, plural
+
+
+def headline(report: Report) -> str:
+    """The verdict in a few words."""
+    kind, worst = report.verdict.kind, report.worst
+    if worst is None:
+        return "Nobody was slow." if kind == "nobody" else "Cannot tell who was slow."
+    phase = f" in {worst.phase}" if worst.phase else ""
+    return f"{whom(worst)} was slow{phase}."
+
+
+def story(report: Report) -> str:
+    """The sentences after the headline: since when, how long, what it cost."""
+    worst = report.worst
+    if worst is None:
+        return report.verdict.evidence[0]
+    start, end = report.span(worst)
+    until = "the last recorded step" if worst.ongoing else f"step {worst.end_step} ({clock(end)})"
+    lost = (
+        f"From step {worst.start_step} ({clock(start)} UTC) to {until} it cost "
+        f"{duration(worst.lost_seconds)} of wall time, "
+        f"{percent(lost_step_ratio(report, worst))} of each step."
+    )
+    more = len(report.episodes) - 1
+    if not more:
+        return lost
+    return (
+        f"{lost} With {plural(more, 'other episode')} the job lost "
+        f"{duration(report.cost.lost_seconds)}."
+    )
+
+
+def grounds(report: Report) -> tuple[str, ...]:
+    """The evidence that the story has not told yet."""
+    evidence = report.verdict.evidence
+    return evidence if report.worst else evidence[1:]
+
+
+def caveats(report: Report) -> tuple[str, ...]:
+    """What a reader must know about what was not read or not judged."""
+    others = [
+        f"Attempt {attempt.number} is not in this report; it {_ended(attempt.outcome)}."
+        for attempt in report.others
+    ]
+    return (*report.steps.notes, *others)
+
+
+def how_ended(report: Report) -> str:
+    """One sentence about the end of the attempt."""
+    sentence = f"Attempt {report.steps.attempt} {_ended(report.outcome)}."
+    failed = [ending for ending in report.endings if ending.first]
+    for ending in failed:
+        how = ending.signal or f"exit code {ending.exit_code}"
+        sentence += f" Rank {ending.rank} was the first to fail, by {how}."
+    return sentence
+
+
+def _ended(outcome: str | None) -> str:
+    if outcome == "cancelled":
+        return "was cancelled"
+    if outcome == "running":
+        return "is running"
+    if outcome in {None, "unknown"}:
+        return "left no word of its end"
+    return str(outcome)

@@ -1,0 +1,1 @@
+"""One reader a source; each gives the same frozen values."""

@@ -1,0 +1,168 @@
+"""Reads the rank pages of one attempt into one value: NumPy over the rings, no loop over steps."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lockstep_catalogue.labels import STEP_PHASES
+from lockstep_records.jobs import list_pages
+from lockstep_records.layout import ROW
+from lockstep_records.page_reader import Page, PageError, read_page, read_ring
+from lockstep_reports.steps import Matrix, Member, Steps
+
+MAX_CELLS = 1 << 25
+_CODES = {"Q": "<u8", "q": "<i8", "I": "<u4", "i": "<i4", "d": "<f8", "f": "<f4"}
+ROW_DTYPE = np.dtype(
+    {
+        "names": [field.name for field in ROW.fields],
+        "formats": [_CODES.get(field.code, "S" + field.code[:-1]) for field in ROW.fields],
+        "offsets": [ROW.offsets[field.name] for field in ROW.fields],
+        "itemsize": ROW.size,
+    }
+)
+_MAX_STEP_SECONDS = 30 * 86400.0
+_WALL_RANGE = (0.0, 4e9)  # 1970 to 2096; anything else is a damaged clock
+_PHASES = tuple(f"{phase}_seconds" for phase in STEP_PHASES)
+_TIMES = ("start", "first_arrival", "last_arrival")
+
+
+class NoStepsError(ValueError):
+    """An attempt from which no steps can be read; the text says why."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class _Rank:
+    page: Page
+    rows: NDArray[np.void]
+
+
+def read_attempt(folder: Path, max_cells: int = MAX_CELLS) -> Steps:
+    """The steps of all readable pages of an attempt.
+
+    Args:
+        folder: attempt folder with rank pages.
+        max_cells: at most so many ranks x steps are kept, the newest steps first.
+
+    Raises:
+        NoStepsError: there is no readable page, or the pages contradict each other.
+    """
+    notes: list[str] = []
+    ranks = _read_ranks(folder, notes)
+    _check_same_world(ranks)
+    first = ranks[0].page.identity
+    numbers = np.unique(np.concatenate([rank.rows["step"] for rank in ranks]))
+    most = max(1, max_cells // len(ranks))
+    if len(numbers) > most:
+        notes.append(f"Only the newest {most:,} of {len(numbers):,} steps are judged.")
+        numbers = numbers[-most:]
+    matrices = _matrices(ranks, numbers)
+    return Steps(
+        job_id=first["job_id"],
+        cluster=first["cluster"],
+        project=first["project"],
+        attempt=first["attempt"],
+        world_size=first["world_size"],
+        members=tuple(_member(rank) for rank in ranks),
+        numbers=numbers,
+        seconds=matrices["seconds"],
+        phases={phase: matrices[f"{phase}_seconds"] for phase in STEP_PHASES},
+        start=matrices["start"],
+        first_arrival=matrices["first_arrival"],
+        last_arrival=matrices["last_arrival"],
+        loss=matrices["loss"],
+        notes=tuple(notes),
+    )
+
+
+def _read_ranks(folder: Path, notes: list[str]) -> list[_Rank]:
+    """Readable pages by rank; what cannot be read is told in ``notes``."""
+    found: dict[int, _Rank] = {}
+    paths = list_pages(folder)
+    unread = []
+    for path in paths:
+        try:
+            page = read_page(path)
+            rows = _sane(np.frombuffer(read_ring(page), dtype=ROW_DTYPE))
+        except PageError as error:
+            unread.append(str(error))
+            continue
+        if page.identity["rank"] in found:
+            notes.append(f"A second page of rank {page.identity['rank']} is left out: {path.name}.")
+            continue
+        found[page.identity["rank"]] = _Rank(page=page, rows=rows)
+    notes += [f"Left out: {text}." for text in unread]
+    if not found:
+        why = unread[0] if unread else "it holds no rank pages"
+        raise NoStepsError(f"no page of attempt {folder} can be read: {why}")
+    return [found[rank] for rank in sorted(found)]
+
+
+def _sane(rows: NDArray[np.void]) -> NDArray[np.void]:
+    """Rows whose duration can be true; a checksum does not keep a writer from nonsense."""
+    seconds = rows["seconds"]
+    sane: NDArray[np.void] = rows[(seconds >= 0) & (seconds <= _MAX_STEP_SECONDS)]
+    return sane
+
+
+def _check_same_world(ranks: Sequence[_Rank]) -> None:
+    for name in ("world_size", "job_id", "attempt"):
+        told = {rank.page.identity[name]: rank.page for rank in ranks}
+        if len(told) > 1:
+            (one, first), (other, second) = list(told.items())[:2]
+            raise NoStepsError(
+                f"{name} differs inside one attempt: {one} in {first.path}, {other} in "
+                f"{second.path}; keep only the pages of one run there"
+            )
+
+
+def _member(rank: _Rank) -> Member:
+    page, identity = rank.page, rank.page.identity
+    return Member(
+        rank=identity["rank"],
+        local_rank=identity["local_rank"],
+        node=identity["node"],
+        pid=identity["pid"],
+        gpu_uuid=identity["gpu_uuid"],
+        mesh=identity["mesh"],
+        born_seconds=page.wall_seconds(identity["start_monotonic_ns"]),
+        phase=page.phase,
+        progress_seconds=page.progress_wall_seconds,
+        last_step=page.state["step"],
+    )
+
+
+def _matrices(ranks: Sequence[_Rank], numbers: NDArray[np.int64]) -> dict[str, Matrix]:
+    names = ("seconds", "loss", *_PHASES, *_TIMES)
+    matrices = {name: np.full((len(ranks), len(numbers)), np.nan) for name in names}
+    for place, rank in enumerate(ranks):
+        rows = rank.rows[rank.rows["step"] >= numbers[0]] if len(numbers) else rank.rows
+        at = np.searchsorted(numbers, rows["step"])
+        for name in names:
+            # A step written twice counts as its last row says.
+            matrices[name][place, at] = _column(rank.page, rows, name)
+    return matrices
+
+
+def _column(page: Page, rows: NDArray[np.void], name: str) -> Matrix:
+    """One field of the rows as numbers; NaN where it is unknown or cannot be true."""
+    if name in _TIMES:
+        return _known(rows, f"{name}_ns", _wall(page, rows[f"{name}_ns"]))
+    values = rows[name].astype(np.float64)
+    if name in _PHASES:
+        return np.where(values >= 0, np.minimum(values, _MAX_STEP_SECONDS), np.nan)
+    return _known(rows, name, values)
+
+
+def _known(rows: NDArray[np.void], name: str, values: Matrix) -> Matrix:
+    bit = ROW.presence.get(name)
+    return values if bit is None else np.where(rows["present"] & bit, values, np.nan)
+
+
+def _wall(page: Page, monotonic_ns: NDArray[np.int64]) -> Matrix:
+    born = page.identity["start_monotonic_ns"]
+    wall = page.wall_seconds(born) + (monotonic_ns.astype(np.float64) - float(born)) / 1e9
+    low, high = _WALL_RANGE
+    return np.where((wall > low) & (wall < high), wall, np.nan)

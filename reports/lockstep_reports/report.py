@@ -1,0 +1,164 @@
+"""The report: one frozen value made from a recording, and the same as plain JSON."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from lockstep_reports import cost as costs
+from lockstep_reports import known
+from lockstep_reports import times as clocks
+from lockstep_reports.align import Alignment, align
+from lockstep_reports.episodes import Thresholds
+from lockstep_reports.judge import Episode, Verdict, judge
+from lockstep_reports.read import Attempt, Recording
+from lockstep_reports.score import Scores, score
+from lockstep_reports.steps import Steps
+from lockstep_reports.summary import (
+    Ending,
+    RankLine,
+    StepSummary,
+    endings,
+    rank_lines,
+    step_summary,
+)
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Report:
+    """Everything that the pages of a report tell.
+
+    Attributes:
+        ranks: every rank over the steps of the dearest episode, or over all steps without one.
+        ranks_over: first and last step that ``ranks`` covers.
+        others: the attempts that this report is not about.
+        price_per_gpu_hour: what money was counted with; None without a price.
+    """
+
+    source_kind: str
+    outcome: str
+    steps: Steps
+    scores: Scores
+    alignment: Alignment
+    verdict: Verdict
+    episodes: tuple[Episode, ...]
+    summary: StepSummary
+    ranks: tuple[RankLine, ...]
+    ranks_over: tuple[int, int]
+    cost: costs.Cost
+    goodput: costs.Goodput
+    times: clocks.Times
+    endings: tuple[Ending, ...]
+    others: tuple[Attempt, ...]
+    price_per_gpu_hour: float | None
+
+    @property
+    def worst(self) -> Episode | None:
+        """The episode that cost most."""
+        return max(self.episodes, key=lambda episode: episode.lost_seconds, default=None)
+
+    def wall(self, place: int) -> float | None:
+        """Wall clock at which the first rank began the step at a place."""
+        return known.number(known.quantile(self.alignment.start[:, place], 0))
+
+    def span(self, episode: Episode) -> tuple[float | None, float | None]:
+        """Wall clock of an episode's beginning and end."""
+        last = episode.places.stop - 1
+        end = self.alignment.start[:, last] + self.steps.seconds[:, last]
+        return self.wall(episode.places.start), known.number(known.quantile(end, 1))
+
+
+def make_report(
+    recording: Recording,
+    *,
+    now_seconds: float,
+    thresholds: Thresholds | None = None,
+    price_per_gpu_hour: float | None = None,
+) -> Report:
+    """Aligns, scores and judges a recording.
+
+    Args:
+        recording: what was read.
+        now_seconds: wall clock, to tell a running job from one that fell silent.
+        thresholds: when lateness counts; the defaults when left out.
+        price_per_gpu_hour: of one GPU, in any currency.
+    """
+    steps = recording.steps
+    alignment, scores = align(steps), score(steps)
+    verdict, episodes = judge(steps, scores, thresholds)
+    worst = max(episodes, key=lambda episode: episode.lost_seconds, default=None)
+    places = worst.places if worst else slice(0, len(steps.numbers))
+    return Report(
+        source_kind=recording.source_kind,
+        outcome=clocks.outcome(recording, now_seconds),
+        steps=steps,
+        scores=scores,
+        alignment=alignment,
+        verdict=verdict,
+        episodes=episodes,
+        summary=step_summary(steps, scores),
+        ranks=rank_lines(steps, scores, alignment, places),
+        ranks_over=(int(steps.numbers[places.start]), int(steps.numbers[places.stop - 1])),
+        cost=costs.cost(steps, scores, episodes, price_per_gpu_hour),
+        goodput=costs.goodput(steps, episodes),
+        times=clocks.times(recording, alignment),
+        endings=endings(steps, recording.events),
+        others=tuple(a for a in recording.attempts if a.number != steps.attempt),
+        price_per_gpu_hour=price_per_gpu_hour,
+    )
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """The report as plain values; what is unknown is None."""
+    steps = report.steps
+    return {
+        "schema": SCHEMA,
+        "source": {"kind": report.source_kind},
+        "job_id": steps.job_id,
+        "cluster": steps.cluster,
+        "project": steps.project,
+        "attempt": steps.attempt,
+        "attempts": [asdict(attempt) for attempt in report.others],
+        "world_size": steps.world_size,
+        "missing_ranks": list(steps.missing_ranks),
+        "outcome": report.outcome,
+        "verdict": asdict(report.verdict),
+        "episodes": [_episode_json(report, episode) for episode in report.episodes],
+        "steps": asdict(report.summary),
+        **asdict(report.times),
+        **asdict(report.cost),
+        "price_per_gpu_hour": report.price_per_gpu_hour,
+        "goodput": {**report.goodput.seconds, "ratio": report.goodput.ratio},
+        "ranks": [asdict(line) for line in report.ranks],
+        "ranks_over": list(report.ranks_over),
+        "endings": [asdict(ending) for ending in report.endings],
+        "alignment": {
+            "offsets": report.alignment.offsets,
+            "residual_seconds": report.alignment.residual_seconds,
+            "residual_p95_seconds": report.alignment.residual_p95_seconds,
+        },
+        "collectives": None,
+        "what_if": None,
+        "notes": list(steps.notes),
+    }
+
+
+def _episode_json(report: Report, episode: Episode) -> dict[str, Any]:
+    told = asdict(episode)
+    del told["places"], told["lost_by_step"]
+    start, end = report.span(episode)
+    return {
+        **told,
+        "start_time": start,
+        "end_time": end,
+        "lost_seconds": episode.lost_seconds,
+        "lost_ratio": lost_step_ratio(report, episode),
+    }
+
+
+def lost_step_ratio(report: Report, episode: Episode) -> float | None:
+    """What an episode's mean step lost, as a share of that step's duration."""
+    seconds = float(np.nansum(report.scores.step_seconds[episode.places]))
+    return episode.lost_seconds / seconds if seconds > 0 else None

@@ -1,0 +1,89 @@
+"""The one model of what a job recorded: ranks x steps, NaN where nothing is known."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+Matrix = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Member:
+    """One rank of the job: who it is, and the last that its page tells.
+
+    Attributes:
+        born_seconds: wall clock at which its page was made.
+        phase: phase of its last mark.
+        progress_seconds: wall clock of that mark.
+        last_step: last completed step, None when there is none.
+    """
+
+    rank: int
+    local_rank: int = 0
+    node: str = ""
+    pid: int = 0
+    gpu_uuid: str = ""
+    mesh: dict[str, int] = field(default_factory=dict)
+    born_seconds: float = 0.0
+    phase: str = "init"
+    progress_seconds: float = 0.0
+    last_step: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Steps:
+    """Step rows of one attempt, aligned over its ranks by step number.
+
+    Attributes:
+        members: the ranks that left a readable page, by rank; row i of a matrix is members[i].
+        numbers: the steps [steps], ascending.
+        seconds: duration of each step [ranks x steps].
+        phases: seconds in each phase [ranks x steps] by phase name; zero where not entered.
+        start: wall clock at which the step began, by the rank's own clock pair, in seconds.
+        first_arrival: the same for the arrival at the step's first collective.
+        last_arrival: the same for the arrival at the step's last collective.
+        loss: training loss told by the rank.
+        notes: sentences for the reader about what is missing.
+    """
+
+    job_id: str
+    attempt: int
+    world_size: int
+    members: tuple[Member, ...]
+    numbers: NDArray[np.int64]
+    seconds: Matrix
+    phases: dict[str, Matrix]
+    start: Matrix
+    first_arrival: Matrix
+    last_arrival: Matrix
+    loss: Matrix
+    cluster: str = ""
+    project: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """Global ranks in the order of the rows."""
+        return tuple(member.rank for member in self.members)
+
+    @property
+    def missing_ranks(self) -> tuple[int, ...]:
+        """Ranks of the world that left no readable page."""
+        return tuple(sorted(set(range(self.world_size)) - set(self.ranks)))
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Names of the nodes in the order of their first rank."""
+        return tuple(dict.fromkeys(member.node for member in self.members))
+
+    def on_node(self, node: str) -> Flags:
+        """Which rows are ranks of a node [ranks]."""
+        return np.array([member.node == node for member in self.members])
+
+    @property
+    def sync(self) -> Matrix:
+        """Exposed synchronisation [ranks x steps]; NaN in a step without any for the rank."""
+        took_part = ~np.isnan(self.last_arrival) | (self.phases["sync"] > 0)
+        return np.where(took_part, self.phases["sync"], np.nan)

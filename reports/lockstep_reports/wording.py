@@ -1,0 +1,58 @@
+"""How figures read in a sentence: durations, shares, clock times, counts."""
+
+import math
+from datetime import UTC, datetime
+
+_UNKNOWN = "unknown"
+_NEEDS_NO_TENTHS = 0.0995
+# Below which size, divided by what, said how.
+_UNITS = (
+    (1e-3, 1e-6, "{:.0f} µs"),
+    (1.0, 1e-3, "{:.3g} ms"),
+    (120.0, 1.0, "{:.3g} s"),
+    (7200.0, 60.0, "{:.1f} min"),
+    (math.inf, 3600.0, "{:,.1f} h"),
+)
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds in the unit that people would say."""
+    if seconds is None or not math.isfinite(seconds):
+        return _UNKNOWN
+    if seconds == 0:
+        return "0 s"
+    unit, said = next((unit, said) for below, unit, said in _UNITS if abs(seconds) < below)
+    return said.format(seconds / unit)
+
+
+def milliseconds(seconds: float | None) -> str:
+    """Seconds as milliseconds, without the unit, for a column of a table."""
+    if seconds is None or not math.isfinite(seconds):
+        return _UNKNOWN
+    return f"{seconds * 1e3:,.1f}"
+
+
+def percent(ratio: float | None) -> str:
+    """A ratio as a percentage."""
+    if ratio is None or not math.isfinite(ratio):
+        return _UNKNOWN
+    return f"{ratio:.1%}" if abs(ratio) < _NEEDS_NO_TENTHS else f"{ratio:.0%}"
+
+
+def clock(wall_seconds: float | None) -> str:
+    """A wall clock time in UTC, to the second."""
+    if wall_seconds is None or not math.isfinite(wall_seconds):
+        return _UNKNOWN
+    return datetime.fromtimestamp(wall_seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def plural(count: int, noun: str) -> str:
+    """A count with its noun."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def printable(text: str) -> str:
+    """Text from a record with every control character replaced, for it goes to terminals."""
+    return "".join(
+        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text
+    )

@@ -1,0 +1,92 @@
+"""A rank whose page a test drives step by step, through the real writer."""
+
+import time
+import zlib
+from pathlib import Path
+from typing import Any
+
+from lockstep_records.jobs import page_path
+from lockstep_records.layout import IDENTITY, PHASES, SLOT, SLOT_OFFSETS
+from lockstep_records.page_writer import PageWriter, RankIdentity
+
+STEP_SECONDS = {"data": 0.125, "forward": 0.25, "backward": 0.5, "sync": 0.0625, "optimizer": 0.25}
+TOKENS_A_STEP = 1024
+SAMPLES_A_STEP = 8
+ALL_REDUCE_BYTES = 1 << 20
+
+
+class LivePage:
+    """One rank of a job; it belongs to this process until its pid is replaced."""
+
+    def __init__(self, root: Path, *, rank: int = 0, attempt: int = 0, **who: Any) -> None:
+        identity: dict[str, Any] = {
+            "job_id": "job",
+            "world_size": 4,
+            "local_rank": rank,
+            "cluster": "east",
+            "project": "speech",
+            "node": "written-by-the-rank",
+            "mesh": (("dp", rank),),
+            **who,
+        }
+        self.path = page_path(root, identity["job_id"], attempt, rank)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.writer = PageWriter(
+            self.path, RankIdentity(rank=rank, attempt=attempt, **identity), rows=16
+        )
+
+    def phase(self, name: str) -> None:
+        self.writer.pulse(time.monotonic_ns(), PHASES.index(name))
+
+    def know(self, field: str, value: float) -> None:
+        """Sets an optional field of the state, which the next commit makes readable."""
+        self.writer.words[SLOT.word("present")] |= SLOT.presence[field]
+        if isinstance(value, int):
+            self.writer.signed[SLOT.word(field)] = value
+        else:
+            self.writer.floats[SLOT.word(field)] = value
+
+    def add(self, field: str, number: int) -> None:
+        self.writer.words[SLOT.word(field)] += number
+
+    def step(self, number: int, *, loss: float | None = 2.5) -> None:
+        for phase, seconds in STEP_SECONDS.items():
+            self.writer.floats[SLOT.word("phase_seconds") + PHASES.index(phase)] += seconds
+        self.writer.count_step_seconds(sum(STEP_SECONDS.values()))
+        self.writer.count_collective("all_reduce", 2, ALL_REDUCE_BYTES, STEP_SECONDS["sync"])
+        self.add("steps", 1)
+        self.add("tokens", TOKENS_A_STEP)
+        self.add("samples", SAMPLES_A_STEP)
+        self.know("step", number)
+        if loss is not None:
+            self.know("loss", loss)
+        self.commit()
+
+    def commit(self) -> None:
+        self.writer.commit(time.monotonic_ns())
+
+    def damage_newest_slot(self) -> None:
+        """Breaks the slot that counts; the older one stays good."""
+        at = SLOT_OFFSETS[self.writer.words[SLOT.word("sequence")] & 1]
+        self._overwrite(at + SLOT.offsets["tokens"], b"\xff")
+
+    def replace_identity(self, **fields: int) -> None:
+        """Seals other whole numbers into the identity, such as the pid of a process that ended."""
+        data = bytearray(self.path.read_bytes()[: IDENTITY.size])
+        for name, value in fields.items():
+            at = IDENTITY.offsets[name]
+            data[at : at + 4] = value.to_bytes(4, "little")
+        seal = IDENTITY.offsets["checksum"]
+        data[seal : seal + 4] = zlib.crc32(data[:seal]).to_bytes(4, "little")
+        self._overwrite(0, bytes(data))
+
+    def truncate(self) -> None:
+        """Cuts the file off; nobody may write into its mapping from then on."""
+        self.writer.close()
+        with self.path.open("r+b") as file:
+            file.truncate(IDENTITY.size + 1)
+
+    def _overwrite(self, at: int, data: bytes) -> None:
+        with self.path.open("r+b") as file:
+            file.seek(at)
+            file.write(data)

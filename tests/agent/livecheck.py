@@ -1,0 +1,59 @@
+"""Holds a scrape against the catalogue: nothing undeclared in it, nothing declared missing."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
+from lockstep_catalogue import METRICS, Kind, Metric
+
+
+def complaints(scrape: str, declared: Iterable[Metric] = METRICS) -> list[str]:
+    """What is wrong with a scrape in the OpenMetrics format; empty when it is as declared.
+
+    Raises:
+        ValueError: it is no such text, or it holds a series twice.
+    """
+    parse: Any = text_string_to_metric_families
+    families: dict[str, Family] = {family.name: family for family in parse(scrape)}
+    found: list[str] = []
+    for metric in declared:
+        family = families.pop(metric.name.removesuffix("_total"), None)
+        if family is None or not family.samples:
+            found.append(f"{metric.name} is declared and nobody emits it")
+        else:
+            found.extend(_of_family(metric, family))
+    found.extend(f"{name} is emitted and not declared" for name in families)
+    return found
+
+
+def _of_family(metric: Metric, family: Family) -> Iterator[str]:
+    expected = (metric.kind.value, metric.unit.value, metric.help)
+    for what, right, told in zip(
+        ("kind", "unit", "help"),
+        expected,
+        (family.type, family.unit, family.documentation),
+        strict=True,
+    ):
+        if told != right:
+            yield f"{metric.name}: {what} is {told!r}, declared {right!r}"
+    for sample in family.samples:
+        yield from _of_sample(metric, sample)
+    if metric.kind is Kind.HISTOGRAM:
+        bounds = {s.labels["le"] for s in family.samples if "le" in s.labels} - {"+Inf"}
+        if sorted(map(float, bounds)) != list(metric.buckets):
+            yield f"{metric.name}: buckets are {sorted(bounds)}"
+
+
+def _of_sample(metric: Metric, sample: Sample) -> Iterator[str]:
+    if sample.name not in metric.sample_names:
+        yield f"{metric.name}: a sample is called {sample.name}"
+    names = set(sample.labels) - {"le"}
+    if names != set(metric.label_names):
+        yield f"{metric.name}: labels are {sorted(names)}, declared {metric.label_names}"
+    for label in metric.labels:
+        value = sample.labels.get(label.name)
+        if label.values and value is not None and value not in label.values:
+            yield f"{metric.name}: {label.name}={value!r} is none of {label.values}"

@@ -1,0 +1,196 @@
+"""``lockstep agent`` as a process: what it serves, how it refuses and how it ends."""
+
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from lockstep_agent.options import Options
+from lockstep_agent.sampler import Sampler
+from lockstep_agent.serve import MetricsServer
+from lockstep_catalogue import training
+
+from .live_page import LivePage
+from .livecheck import complaints
+
+COMMAND = [sys.executable, "-m", "lockstep_cli.main", "agent"]
+OPENMETRICS = {"Accept": "application/openmetrics-text; version=1.0.0"}
+
+
+def told(options: Options) -> list[str]:
+    return [
+        *("--listen", f"{options.host}:{options.port}", "--dir", str(options.root)),
+        *("--cluster", options.cluster, "--node", options.node),
+        *("--tick", str(options.tick_seconds), "--sysfs", str(options.sysfs)),
+        *("--nvml-library", str(options.nvml_library)),
+    ]
+
+
+@contextmanager
+def running_agent(options: Options) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The agent as a process of its own, with the address that it said."""
+    agent = subprocess.Popen([*COMMAND, *told(options)], stderr=subprocess.PIPE, text=True)
+    assert agent.stderr is not None
+    try:
+        said = agent.stderr.readline()
+        assert said.startswith("serving http://127.0.0.1:")
+        yield agent, said.split()[1]
+    finally:
+        agent.kill()
+        agent.stderr.close()
+        agent.wait()
+
+
+def test_a_running_agent_emits_what_the_catalogue_declares_and_follows_the_ranks(
+    root: Path, options: Options
+) -> None:
+    page = LivePage(root)
+    page.step(1)
+    for field in ("gradient_norm", "learning_rate"):
+        page.know(field, 0.5)
+    page.know("checkpoint_wall_ns", time.time_ns())
+    page.commit()
+    with running_agent(options) as (_, url):
+        answer = httpx.get(url, headers=OPENMETRICS)
+        assert answer.headers["content-type"].startswith("application/openmetrics-text")
+        assert complaints(answer.text) == []
+        page.step(2)
+        line = f'{training.STEPS.name}{{cluster="east",job_id="job",rank="0"}} 2.0'
+        deadline = time.monotonic() + 10
+        while line not in httpx.get(url).text:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert httpx.get(url).headers["content-type"].startswith("text/plain; version=0.0.4")
+        assert httpx.get(url.replace("/metrics", "/healthz")).text == "ok\n"
+        assert "/metrics" in httpx.get(url.replace("/metrics", "/")).text
+        assert httpx.get(url + "x").status_code == httpx.codes.NOT_FOUND
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_agent_at_once_and_cleanly(
+    options: Options, number: signal.Signals
+) -> None:
+    with running_agent(options) as (agent, _):
+        began = time.monotonic()
+        agent.send_signal(number)
+        assert agent.wait(timeout=10) == 0
+        assert time.monotonic() - began < 1
+        assert agent.stderr is not None
+        assert agent.stderr.read() == ""
+
+
+def test_a_scrape_hands_out_bytes_and_touches_no_source(options: Options) -> None:
+    class Counting:
+        name = "counting"
+        runs = 0
+
+        def collect(self) -> tuple[()]:
+            self.runs += 1
+            return ()
+
+    source = Counting()
+    sampler = Sampler((source,), tick_seconds=60)
+    server = MetricsServer(options.host, 0, sampler)
+    sampler.start()
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        with httpx.Client() as client:
+            began = time.perf_counter()
+            bodies = {client.get(server.url).content for _ in range(50)}
+        assert (time.perf_counter() - began) / 50 < 0.05
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert sampler.latest is not None
+    assert bodies == {sampler.latest.text}
+    assert source.runs == 1
+
+
+def test_a_scraper_that_hangs_up_is_not_talked_about(options: Options) -> None:
+    with running_agent(options) as (agent, url):
+        for _ in range(5):
+            with socket.create_connection((options.host, httpx.URL(url).port)) as caller:
+                caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                caller.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        assert httpx.get(url).status_code == httpx.codes.OK
+        agent.send_signal(signal.SIGTERM)
+        assert agent.stderr is not None
+        assert agent.stderr.read() == ""
+
+
+def test_health_fails_when_sampling_has_stopped() -> None:
+    now = [1000.0]
+    sampler = Sampler((), tick_seconds=1, clock=lambda: now[0])
+    assert not sampler.is_fresh()
+    sampler.sample()
+    assert sampler.is_fresh()
+    now[0] += 11
+    assert not sampler.is_fresh()
+
+
+def test_once_prints_one_scrape_and_says_that_there_is_no_driver(
+    options: Options, tmp_path: Path
+) -> None:
+    library = tmp_path / "broken.so"
+    library.write_text("no library")
+    arguments = [*told(options), "--nvml-library", str(library), "--once"]
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("# HELP ")
+    assert done.stderr.count("\n") == 1
+    assert "no GPU driver answers" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("--listen", "nowhere"), "'nowhere' is not HOST:PORT"),
+        (("--listen", "127.0.0.1:70000"), "'127.0.0.1:70000' is not HOST:PORT"),
+        (("--dir", "/no/such/place"), "/no/such/place cannot hold jobs"),
+        (("--tick", "nan"), "nan is not between"),
+        (("--node", ""), "'' cannot be a label"),
+        (("--sysfs", "/no/such/place"), "/no/such/place"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_status_2(
+    arguments: tuple[str, ...], named: str
+) -> None:
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert named in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not done.stdout
+
+
+def test_a_busy_port_is_one_sentence_and_exit_status_2(options: Options) -> None:
+    with socket.create_server((options.host, 0)) as busy:
+        address = f"{options.host}:{busy.getsockname()[1]}"
+        arguments = [*told(options), "--listen", address]
+        done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"lockstep: --listen {address} cannot be had")
+    assert done.stderr.count("\n") == 1
+
+
+def test_help_loads_neither_torch_nor_the_loop_nor_the_libraries_of_the_agent() -> None:
+    heavy = ("torch", "lockstep", "pynvml", "prometheus_client", "http.server")
+    code = (
+        "import sys; from lockstep_cli.main import group;"
+        "group.main(['agent', '--help'], standalone_mode=False);"
+        f"print([name for name in {heavy!r} if name in sys.modules])"
+    )
+    environment = {**os.environ, "PYTHONWARNINGS": "error"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.endswith("[]\n")

@@ -1,0 +1,242 @@
+"""Rank pages, written by the real writer, as the agent tells of them."""
+
+import math
+import os
+import random
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from lockstep_agent.collector import AnyReading, HistogramReading, Reading
+from lockstep_agent.collectors.ranks import Ranks
+from lockstep_catalogue import Kind, Metric, health, training
+from lockstep_catalogue.labels import REASON, STATE, STEP_PHASES
+from lockstep_records.events import Event, append_event
+from lockstep_records.jobs import job_folder
+
+from .live_page import ALL_REDUCE_BYTES, STEP_SECONDS, TOKENS_A_STEP, LivePage
+
+Values = dict[tuple[Metric, tuple[str, ...]], float]
+JOB = ("east", "job")
+NODE = (*JOB, "node-7")
+DEAD_PID = 0x7FFFFFFF
+
+
+class Watch:
+    """A ranks collector with a clock of the test's own."""
+
+    def __init__(self, root: Path, linger_seconds: float = 60.0) -> None:
+        self.now = time.time()
+        self._ranks = Ranks(root, "node-7", Path("/proc"), linger_seconds, lambda: self.now)
+
+    def readings(self) -> list[AnyReading]:
+        return list(self._ranks.collect())
+
+    def values(self) -> Values:
+        return flat(self.readings())
+
+
+def flat(readings: Iterable[AnyReading]) -> Values:
+    values: Values = {}
+    for reading in readings:
+        if isinstance(reading, Reading):
+            values[reading.metric, reading.labels] = reading.value
+        else:
+            values[reading.metric, (*reading.labels, "sum")] = reading.sum
+            for place, count in enumerate(reading.counts):
+                values[reading.metric, (*reading.labels, str(place))] = count
+    return values
+
+
+def counters(values: Values) -> Values:
+    return {key: value for key, value in values.items() if key[0].kind is not Kind.GAUGE}
+
+
+def states(values: Values) -> dict[str, float]:
+    counted = {state: values[training.RANKS, (*NODE, state)] for state in STATE.values}
+    return {state: count for state, count in counted.items() if count}
+
+
+def finish(root: Path, seconds: float) -> None:
+    event = Event(kind="job_finished", job_id="job", attempt=0, time=seconds)
+    append_event(job_folder(root, "job"), event)
+
+
+def test_a_rank_has_twelve_series_and_they_say_what_it_wrote(root: Path) -> None:
+    page = LivePage(root, rank=3)
+    page.step(41)
+    page.phase("sync")
+    values = Watch(root).values()
+    of_rank = [labels for metric, labels in values if metric in training.RANK_METRICS]
+    assert len(of_rank) == 12
+    rank = (*JOB, "3")
+    assert values[training.STEPS, rank] == 1
+    assert values[training.RANK_WAITING, rank] == 1
+    assert values[training.LAST_PROGRESS, rank] == pytest.approx(time.time(), abs=5)
+    for phase in STEP_PHASES:
+        assert values[training.PHASE_SECONDS, (*rank, phase)] == STEP_SECONDS.get(phase, 0)
+    info = (*rank, "speech", "node-7", "3", "4", "0", "", "3", "", "", "", "", "")
+    assert values[training.RANK_INFO, info] == 1
+
+
+def test_the_ranks_of_a_node_are_added_up(root: Path) -> None:
+    for rank in (1, 2):
+        page = LivePage(root, rank=rank)
+        page.step(7, loss=float(rank))
+        page.step(7 + rank, loss=float(rank))
+        page.know("checkpoint_wall_ns", 1_700_000_000_000_000_000 + rank * 10**9)
+        page.writer.count_checkpoint("ok")
+        page.commit()
+    watch = Watch(root)
+    values = watch.values()
+    assert values[training.TOKENS, NODE] == 4 * TOKENS_A_STEP
+    assert values[training.STEP, NODE] == 9
+    assert values[training.LOSS, NODE] == 1.0
+    assert values[training.CHECKPOINTS, (*NODE, "ok")] == 2
+    assert values[training.CHECKPOINTS, (*NODE, "failed")] == 0
+    assert values[training.LAST_CHECKPOINT, NODE] == 1_700_000_002
+    assert values[training.COLLECTIVE_BYTES, (*NODE, "all_reduce")] == 4 * ALL_REDUCE_BYTES
+    assert (training.COLLECTIVES, (*NODE, "broadcast")) not in values
+    [histogram] = [r for r in watch.readings() if isinstance(r, HistogramReading)]
+    assert sum(histogram.counts) == 4
+    assert histogram.sum == 4 * sum(STEP_SECONDS.values())
+
+
+def test_what_no_rank_has_told_is_absent_and_a_loss_of_nan_is_served(root: Path) -> None:
+    page = LivePage(root)
+    values = Watch(root).values()
+    for metric in (training.STEP, training.LOSS, training.GRADIENT_NORM, training.LAST_CHECKPOINT):
+        assert (metric, NODE) not in values
+    page.step(1, loss=math.nan)
+    assert math.isnan(Watch(root).values()[training.LOSS, NODE])
+
+
+def test_states_come_from_the_phase_and_a_dead_process_is_gone(root: Path) -> None:
+    pages = [LivePage(root, rank=rank) for rank in range(4)]
+    for page, phase in zip(pages, ("backward", "checkpoint", "done", "sync"), strict=True):
+        page.phase(phase)
+    pages[3].replace_identity(pid=DEAD_PID)
+    values = Watch(root).values()
+    assert states(values) == {"training": 1, "checkpoint": 1, "done": 1, "gone": 1}
+    assert values[training.RANK_WAITING, (*JOB, "3")] == 0
+
+
+def test_a_pid_that_another_process_took_over_is_gone(root: Path, tmp_path: Path) -> None:
+    LivePage(root)
+    stat = Path("/proc/self/stat").read_text().split()
+    stat[21] = str(10**12)
+    process = tmp_path / str(os.getpid())
+    process.mkdir()
+    (process / "stat").write_text(" ".join(stat))
+    assert states(flat(Ranks(root, "node-7", tmp_path, 60).collect())) == {"gone": 1}
+
+
+def test_a_new_attempt_adds_to_the_counters_and_takes_over_the_gauges(root: Path) -> None:
+    for rank in range(3):
+        page = LivePage(root, rank=rank)
+        page.step(10)
+        page.replace_identity(pid=DEAD_PID)
+    watch = Watch(root)
+    assert states(watch.values()) == {"gone": 3}
+    LivePage(root, rank=0, attempt=1, world_size=2).step(8)
+    LivePage(root, rank=1, attempt=1, world_size=2)
+    values = watch.values()
+    assert values[training.STEPS, (*JOB, "0")] == 2
+    assert values[training.STEPS, (*JOB, "2")] == 1
+    assert values[training.STEP, NODE] == 8
+    assert states(values) == {"init": 2}
+    assert (training.LAST_PROGRESS, (*JOB, "2")) not in values
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_counter_ever_falls_whatever_happens_to_the_pages(root: Path, seed: int) -> None:
+    draw, watch = random.Random(seed), Watch(root)
+    pages: list[LivePage] = []
+    alive: set[LivePage] = set()
+    before: Values = {}
+    for number in range(80):
+        act = draw.choice(("begin", "step", "step", "damage", "truncate", "delete"))
+        page = draw.choice(sorted(alive, key=pages.index)) if alive else None
+        if act == "begin" or page is None:
+            page = LivePage(root, rank=len(pages) % 3, attempt=len(pages) // 3)
+            pages.append(page)
+            alive.add(page)
+        elif act == "step":
+            page.step(number)
+        elif act == "damage":
+            page.damage_newest_slot()
+        elif act == "truncate":
+            page.truncate()
+            alive.remove(page)
+        else:
+            page.path.unlink()
+            alive.remove(page)
+        after = counters(watch.values())
+        fallen = {key: (was, after.get(key)) for key, was in before.items() if after[key] < was}
+        assert not fallen, act
+        before = after
+
+
+def test_an_agent_that_starts_anew_tells_the_same_totals(root: Path) -> None:
+    for attempt in range(2):
+        for rank in range(3):
+            LivePage(root, rank=rank, attempt=attempt).step(attempt)
+    assert counters(Watch(root).values()) == counters(Watch(root).values())
+
+
+def test_a_page_that_cannot_be_read_is_counted_and_the_others_go_on(root: Path) -> None:
+    good = LivePage(root, rank=0)
+    good.step(1)
+    LivePage(root, rank=1).replace_identity(version=99)
+    LivePage(root, rank=2).truncate()
+    os.mkfifo(good.path.with_name("rank-00003.page"))
+    values = Watch(root).values()
+    told = {reason: values[health.PAGES_UNREADABLE, (reason,)] for reason in REASON.values}
+    assert told == {"version": 1, "truncated": 1, "identity": 0, "checksum": 0, "io": 1}
+    assert values[training.STEPS, (*JOB, "0")] == 1
+
+
+def test_no_page_can_speak_for_another_job(root: Path) -> None:
+    LivePage(root).step(1)
+    other = LivePage(root, job_id="other")
+    other.path.replace(other.path.parents[2] / "job" / "0" / "rank-00001.page")
+    values = Watch(root).values()
+    assert {labels[1] for metric, labels in values if metric is training.STEPS} == {"job"}
+
+
+def test_a_job_stays_for_its_linger_after_the_launcher_said_it_is_over(root: Path) -> None:
+    LivePage(root).phase("done")
+    watch = Watch(root)
+    finish(root, watch.now)
+    watch.now += 59
+    assert counters(watch.values())
+    watch.now += 2
+    assert not counters(watch.values())
+    append_event(job_folder(root, "job"), Event(kind="job_started", job_id="job", attempt=1))
+    LivePage(root, attempt=1).step(1)
+    assert watch.values()[training.STEPS, (*JOB, "0")] == 1
+
+
+def test_without_a_launcher_a_job_leaves_when_all_its_ranks_have_long_ended(root: Path) -> None:
+    pages = [LivePage(root, rank=rank) for rank in range(2)]
+    pages[0].phase("done")
+    watch = Watch(root)
+    assert states(watch.values()) == {"done": 1, "init": 1}
+    watch.now += 1000
+    pages[1].replace_identity(pid=DEAD_PID)
+    assert states(watch.values()) == {"done": 1, "gone": 1}
+    watch.now += 61
+    assert not counters(watch.values())
+
+
+def test_a_job_whose_folder_is_removed_is_told_no_more(root: Path) -> None:
+    page = LivePage(root)
+    watch = Watch(root)
+    assert counters(watch.values())
+    page.path.unlink()
+    page.path.parent.rmdir()
+    assert counters(watch.values())
+    page.path.parents[1].rmdir()
+    assert not counters(watch.values())

@@ -1,0 +1,184 @@
+"""The scrape: both formats, the golden one of a fake node, and what a broken collector costs."""
+
+import logging
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lockstep_agent.collector import AnyReading, Guard, HistogramReading, Reading
+from lockstep_agent.collectors import build_collectors
+from lockstep_agent.exposition import Exposition, render
+from lockstep_agent.options import Options
+from lockstep_agent.sampler import Sampler
+from lockstep_catalogue import METRICS, Kind, Metric, fabric, health, training
+
+from .live_page import LivePage
+from .livecheck import complaints
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "agent.prom"
+VOLATILE = (
+    health.COLLECTOR_DURATION,
+    health.AGENT_TICK,
+    health.AGENT_MEMORY,
+    health.AGENT_CPU,
+    training.LAST_PROGRESS,
+)
+SERIES_A_NODE = 2000
+
+
+class Broken:
+    """A collector that fails when it is told to, after its first reading."""
+
+    name = "broken"
+
+    def __init__(self) -> None:
+        self.fails = True
+
+    def collect(self) -> Iterator[AnyReading]:
+        yield Reading(fabric.NET_UP, ("eth0",), 1)
+        if self.fails:
+            raise ZeroDivisionError("no such thing")
+
+
+def busy_job(root: Path) -> None:
+    """Four ranks: one waits, one checkpoints, one is done, one has gone."""
+    for rank, phase in enumerate(("sync", "checkpoint", "done", "forward")):
+        page = LivePage(root, rank=rank, mesh=(("dp", rank // 2), ("pp", rank % 2)))
+        for number in range(3):
+            page.step(number, loss=2.5 - number / 4)
+        page.know("gradient_norm", 0.75)
+        page.know("learning_rate", 0.001)
+        page.know("checkpoint_wall_ns", 1_700_000_000_000_000_000)
+        page.writer.count_checkpoint("ok")
+        page.commit()
+        page.phase(phase)
+    page.replace_identity(pid=0x7FFFFFFF)
+
+
+def sampled(options: Options) -> Exposition:
+    return Sampler(build_collectors(options), options.tick_seconds).sample()
+
+
+def settled(scrape: str) -> str:
+    """The scrape with 0 for the values that no two runs share, and without the version."""
+    for metric in VOLATILE:
+        scrape = re.sub(rf"^({metric.name}\S*) .*$", r"\1 0.0", scrape, flags=re.MULTILINE)
+    of_version = rf'^({health.AGENT_INFO.name}.*version=)"[^"]*"'
+    return re.sub(of_version, r'\1"0"', scrape, flags=re.MULTILINE)
+
+
+def test_the_scrape_of_the_fake_node_is_the_golden_one(root: Path, options: Options) -> None:
+    busy_job(root)
+    scrape = settled(sampled(options).text.decode())
+    if os.environ.get("LOCKSTEP_GOLDEN"):
+        GOLDEN.write_text(scrape)
+    assert scrape == GOLDEN.read_text()
+
+
+@pytest.mark.skipif(not shutil.which("promtool"), reason="promtool is not installed")
+def test_promtool_finds_nothing_to_say_about_the_golden_scrape() -> None:
+    told = subprocess.run(
+        ["promtool", "check", "metrics"],
+        input=GOLDEN.read_bytes(),
+        capture_output=True,
+        check=False,
+    )
+    assert (told.returncode, told.stdout + told.stderr) == (0, b"")
+
+
+def test_the_fake_node_emits_every_metric_of_the_catalogue_as_declared(
+    root: Path, options: Options
+) -> None:
+    busy_job(root)
+    assert complaints(sampled(options).openmetrics.decode()) == []
+
+
+def test_the_live_check_finds_what_is_missing_undeclared_or_otherwise_than_declared(
+    options: Options,
+) -> None:
+    scrape = sampled(options).openmetrics.decode()
+    emitted = [m for m in METRICS if m not in training.METRICS and m is not fabric.NET_UP]
+    [undeclared] = complaints(scrape, emitted)
+    assert "not declared" in undeclared
+    changed = replace(fabric.NET_UP, labels=())
+    assert complaints(scrape, (*emitted, changed))
+    assert len(complaints(scrape)) == len(training.METRICS)
+
+
+def test_eight_gpus_and_eight_ranks_stay_in_the_budget(
+    root: Path, options: Options, gpu_state: Path
+) -> None:
+    gpu_state.write_text("count 0 8\n")
+    for rank in range(8):
+        LivePage(root, rank=rank, world_size=8).step(1)
+    text = sampled(options).text.decode()
+    series = [line for line in text.splitlines() if not line.startswith("#")]
+    assert f"{health.AGENT_SERIES.name} {len(series)}.0" in series
+    assert len(series) < SERIES_A_NODE
+
+
+def test_both_formats_tell_the_same_and_neither_tells_of_creation(options: Options) -> None:
+    exposition = sampled(options)
+    for body, _ in (exposition.choose(""), exposition.choose("application/openmetrics-text")):
+        assert b"_created" not in body
+    plain = {line for line in exposition.text.splitlines() if not line.startswith(b"#")}
+    rich = {line for line in exposition.openmetrics.splitlines() if not line.startswith(b"#")}
+    assert plain == rich
+    assert exposition.openmetrics.endswith(b"# EOF\n")
+
+
+def test_a_broken_collector_costs_only_itself(options: Options) -> None:
+    broken = Broken()
+    sampler = Sampler((broken, *build_collectors(options)), tick_seconds=1)
+    for _ in range(2):
+        text = sampler.sample().text.decode()
+    assert f'{health.COLLECTOR_SUCCESS.name}{{collector="broken"}} 0.0' in text
+    assert f'{health.COLLECTOR_FAILURES.name}{{collector="broken"}} 2.0' in text
+    assert f'{health.COLLECTOR_SUCCESS.name}{{collector="net"}} 1.0' in text
+    assert 'device="eth0"' not in text
+    broken.fails = False
+    assert 'device="eth0"' in sampler.sample().text.decode()
+
+
+def test_a_collector_that_breaks_or_recovers_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    broken = Broken()
+    guard = Guard(broken)
+    with caplog.at_level(logging.INFO):
+        for fails in (True, True, False, False):
+            broken.fails = fails
+            guard.run()
+    assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
+    assert "ZeroDivisionError: no such thing" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("metric", "labels"),
+    [
+        (fabric.NET_UP, ()),
+        (fabric.NET_BYTES, ("eth0", "sideways")),
+        (fabric.NET_UP, ("\udcff",)),
+        (training.STEP_SECONDS, ("east", "job", "node")),
+    ],
+)
+def test_a_reading_that_does_not_fit_its_metric_is_refused(
+    metric: Metric, labels: tuple[str, ...]
+) -> None:
+    with pytest.raises(AssertionError):
+        Reading(metric, labels, 1)
+
+
+def test_a_histogram_is_served_cumulative_with_its_sum_and_count() -> None:
+    metric = next(metric for metric in METRICS if metric.kind is Kind.HISTOGRAM)
+    counts = (1,) * (len(metric.buckets) + 1)
+    reading = HistogramReading(metric, ("east", "job", "node"), counts, 12.5)
+    lines = render([reading], 0).text.decode().splitlines()
+    told = {line.partition("{")[0]: line.split()[-1] for line in lines}
+    bucket, total, count = metric.sample_names
+    assert told[bucket] == told[count] == f"{len(counts)}.0"
+    assert told[total] == "12.5"

@@ -1,0 +1,94 @@
+"""The wheel holds every room, and its base needs click and nothing else."""
+
+import subprocess
+import sys
+import tomllib
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+ROOMS = [
+    REPOSITORY / folder
+    for folder in PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+]
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+
+
+def run(*words: str | Path) -> None:
+    subprocess.run([sys.executable, *words], cwd=REPOSITORY, check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    run("-m", "build", "--wheel", "--no-isolation", "--outdir", folder)
+    return next(folder.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """A path for modules with the wheel and click on it, and no site-packages."""
+    installed = tmp_path_factory.mktemp("installed")
+    run("-m", "pip", "install", "--no-deps", "--no-index", "--target", installed, wheel)
+    beside = tmp_path_factory.mktemp("click")
+    click = find_spec("click")
+    assert click is not None
+    assert click.origin is not None
+    (beside / "click").symlink_to(Path(click.origin).parent)
+    return [installed, beside]
+
+
+def in_bare(bare: list[Path], program: str) -> subprocess.CompletedProcess[str]:
+    path = f"import sys; sys.path[:0] = {[str(folder) for folder in bare]!r}\n"
+    return subprocess.run(
+        [sys.executable, "-I", "-S", "-c", path + program],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_the_wheel_holds_every_module_of_every_room(wheel: Path) -> None:
+    inside = set(zipfile.ZipFile(wheel).namelist())
+    for room in ROOMS:
+        held = {f"{room.name}/{path.relative_to(room)}" for path in room.rglob("*.py")}
+        assert held, f"room {room.name} is empty"
+        assert held | {f"{room.name}/py.typed"} <= inside
+    assert not any(name.startswith(("tests/", "docs/")) for name in inside)
+
+
+def test_the_library_for_the_loop_works_where_torch_is_not(bare: list[Path]) -> None:
+    done = in_bare(
+        bare,
+        "import importlib.util, lockstep\n"
+        "assert importlib.util.find_spec('torch') is None\n"
+        f"assert lockstep.__file__.startswith({str(bare[0])!r})\n"
+        "print(*lockstep.__all__)",
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "attach" in done.stdout.split()
+
+
+def test_the_command_helps_and_refuses_where_only_click_is(bare: list[Path]) -> None:
+    call = "from lockstep_cli.main import main\nsys.argv = ['lockstep', {}]\nmain()"
+    told = in_bare(bare, call.format("'--help'"))
+    assert (told.returncode, told.stderr) == (0, "")
+    for name in PROJECT["project"]["entry-points"]["lockstep.commands"]:
+        assert f"  {name} " in told.stdout
+    doctor = in_bare(bare, call.format("'doctor', '/nowhere'"))
+    assert doctor.returncode == 2
+    assert doctor.stderr == "lockstep: page /nowhere cannot be opened: No such file or directory\n"
+
+
+def test_a_command_whose_extra_is_missing_names_the_package(bare: list[Path]) -> None:
+    call = "from lockstep_cli.main import main\nsys.argv = ['lockstep', 'alerts']\nmain()"
+    done = in_bare(bare, call)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "needs the package 'yaml'" in done.stderr

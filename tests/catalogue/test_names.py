@@ -1,0 +1,97 @@
+"""What every name, label and budget of the catalogue promises."""
+
+import re
+from math import prod
+
+import pytest
+
+from lockstep_catalogue import METRIC_BY_NAME, METRICS, RECORDED, Kind, Label, Metric, Series, Unit
+from lockstep_catalogue.docs import render
+from lockstep_catalogue.training import RANK_METRICS, STEP_SECONDS, STEPS
+
+MAX_SERIES_OF_A_RANK = 12
+ALL: tuple[Series, ...] = (*METRICS, *RECORDED)
+
+
+def changed(**fields: object) -> Metric:
+    """STEPS with other fields."""
+    told = {name: getattr(STEPS, name) for name in Metric.__dataclass_fields__}
+    return Metric(**{**told, **fields})
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_a_name_ends_in_its_unit_and_total_ends_counters_only(metric: Metric) -> None:
+    stem = metric.name.removesuffix("_total")
+    assert (stem != metric.name) == (metric.kind is Kind.COUNTER)
+    assert stem.endswith(metric.unit.value)
+    units = [unit.value for unit in Unit if unit.value and stem.endswith("_" + unit.value)]
+    assert units == [] or metric.unit.value == max(units, key=len), "the name tells another unit"
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_a_metric_says_what_it_is_and_whence_and_labels_nothing_twice(metric: Metric) -> None:
+    assert re.fullmatch(r"[A-Z0-9].*\.", metric.help)
+    assert metric.source
+    assert len(set(metric.label_names)) == len(metric.label_names)
+    assert not {"job", "instance", "user", "path", "step", "loss"} & set(metric.label_names)
+
+
+def test_no_name_stands_twice() -> None:
+    assert len(METRIC_BY_NAME) == len(METRICS)
+    assert len({series.name for series in ALL}) == len(ALL)
+
+
+def test_a_label_name_has_one_meaning() -> None:
+    labels = {label for series in ALL for label in series.labels}
+    assert len({label.name for label in labels}) == len(labels)
+
+
+def test_a_rank_costs_at_most_twelve_series() -> None:
+    assert all(metric.kind is not Kind.HISTOGRAM for metric in RANK_METRICS)
+    series = sum(
+        prod(len(label.values) for label in metric.labels if label.values)
+        for metric in RANK_METRICS
+    )
+    assert series <= MAX_SERIES_OF_A_RANK
+
+
+@pytest.mark.parametrize("name", ["lockstep_train_steps", "steps_total", "lockstep_train_X_total"])
+def test_a_name_against_the_rules_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=name):
+        changed(name=name)
+
+
+def test_a_name_with_a_newline_behind_is_refused() -> None:
+    with pytest.raises(ValueError, match="lower case"):
+        changed(name=STEPS.name + "\n")
+
+
+def test_a_unit_that_is_not_last_is_refused() -> None:
+    with pytest.raises(ValueError, match="unit last"):
+        changed(unit=Unit.SECONDS)
+
+
+def test_help_that_is_no_sentence_is_refused() -> None:
+    with pytest.raises(ValueError, match="full stop"):
+        changed(help="no full stop")
+
+
+def test_buckets_that_do_not_rise_are_refused() -> None:
+    told = {name: getattr(STEP_SECONDS, name) for name in Metric.__dataclass_fields__}
+    with pytest.raises(ValueError, match="must rise"):
+        Metric(**{**told, "buckets": (2.0, 1.0)})
+
+
+@pytest.mark.parametrize("name", ["job", "instance", "Rank", "rank\n"])
+def test_a_label_that_prometheus_owns_or_cannot_hold_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="not allowed"):
+        Label(name=name, help="never")
+
+
+def test_the_page_of_metrics_tells_every_series_and_label() -> None:
+    page = render()
+    for series in ALL:
+        assert f"| `{series.name}` |" in page
+        assert series.help in page
+        for label in series.labels:
+            assert f"| `{label.name}` |" in page

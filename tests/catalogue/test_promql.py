@@ -1,0 +1,83 @@
+"""PromQL comes from objects: what is not declared cannot be asked, and promtool takes all."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lockstep_catalogue import METRICS, RECORDED, Kind, Recorded
+from lockstep_catalogue.gpu import GPU_POWER
+from lockstep_catalogue.labels import CLUSTER, GPU, JOB_ID, PHASE, RANK, UUID
+from lockstep_catalogue.promql import (
+    by,
+    eq,
+    histogram_quantile,
+    increase,
+    lower_median_by,
+    median_by,
+    one_of,
+    rate,
+    select,
+)
+from lockstep_catalogue.training import LOSS, PHASE_SECONDS, STEP_SECONDS, STEPS
+
+
+def objections(expressions: dict[str, str], folder: Path) -> str:
+    """What promtool objects to the expressions as recording rules; empty when nothing."""
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not on PATH")
+    rules = [{"record": name, "expr": text} for name, text in expressions.items()]
+    path = folder / "rules.yaml"
+    path.write_text(json.dumps({"groups": [{"name": "all", "rules": rules}]}))
+    done = subprocess.run(
+        [promtool, "check", "rules", path], capture_output=True, text=True, check=False
+    )
+    return "" if done.returncode == 0 else done.stderr + done.stdout
+
+
+def test_promtool_takes_every_recorded_expression(tmp_path: Path) -> None:
+    assert objections({one.name: one.expression for one in RECORDED}, tmp_path) == ""
+
+
+def test_promtool_takes_what_the_builders_make_of_every_metric(tmp_path: Path) -> None:
+    made = {f"select:{metric.name}": select(metric) for metric in METRICS}
+    counted = [metric for metric in METRICS if metric.kind is not Kind.GAUGE]
+    made |= {f"rate:{metric.name}": rate(metric, "1m") for metric in counted}
+    made |= {f"increase:{metric.name}": increase(metric, "1m") for metric in counted}
+    made["quantile:x"] = histogram_quantile(0.99, STEP_SECONDS, "5m", JOB_ID)
+    made["median:x"] = median_by(select(GPU_POWER), GPU, UUID)
+    made["lower:x"] = lower_median_by(select(GPU_POWER), GPU)
+    made["matchers:x"] = by(
+        "sum", rate(PHASE_SECONDS, "1m", eq(CLUSTER, "c"), one_of(PHASE, "data", "sync")), RANK
+    )
+    assert objections(made, tmp_path) == ""
+
+
+def test_a_label_that_the_series_has_not_is_refused() -> None:
+    with pytest.raises(ValueError, match="has no label phase"):
+        select(STEPS, eq(PHASE, "sync"))
+
+
+@pytest.mark.parametrize("matcher", [eq, one_of])
+def test_a_value_outside_a_closed_set_is_refused(matcher: object) -> None:
+    assert callable(matcher)
+    with pytest.raises(ValueError, match="phase='sink' is none of data, forward"):
+        matcher(PHASE, "sink")
+
+
+def test_a_rate_of_a_gauge_is_refused() -> None:
+    with pytest.raises(ValueError, match="is a gauge"):
+        rate(LOSS, "1m")
+    with pytest.raises(ValueError, match="is a gauge"):
+        increase(LOSS, "1m")
+
+
+@pytest.mark.parametrize("recorded", RECORDED, ids=lambda recorded: recorded.name)
+def test_a_recorded_series_begins_with_the_labels_that_it_keeps(recorded: Recorded) -> None:
+    level, metric, operations = recorded.name.split(":")
+    assert level == "_".join(recorded.label_names)
+    assert metric.startswith("lockstep_")
+    assert operations

@@ -1,0 +1,70 @@
+"""The one command: it lists every room's sentence, imports none, and refuses in one sentence."""
+
+import ast
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+COMMANDS: dict[str, str] = PROJECT["project"]["entry-points"]["lockstep.commands"]
+ROOMS = [
+    Path(folder) for folder in PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+]
+
+HELP_AND_MODULES = """
+import sys
+from lockstep_cli.main import group
+group.main(["--help"], standalone_mode=False)
+print(*sys.modules, file=sys.stderr)
+"""
+
+
+def lockstep(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [str(Path(sys.executable).parent / "lockstep"), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+
+
+def help_and_modules() -> tuple[str, set[str]]:
+    """What `lockstep --help` prints, in one line, and every module that it loaded."""
+    done = subprocess.run(
+        [sys.executable, "-c", HELP_AND_MODULES],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    )
+    return " ".join(done.stdout.split()), set(done.stderr.split())
+
+
+def first_sentence(command: str) -> str:
+    module = COMMANDS[command].partition(":")[0]
+    room, _, inner = module.partition(".")
+    folder = next(REPOSITORY / path for path in ROOMS if path.name == room)
+    text = folder.joinpath(*inner.split(".")).with_suffix(".py").read_text(encoding="utf-8")
+    return (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0]
+
+
+def test_help_lists_every_command_with_its_sentence_and_loads_no_room() -> None:
+    told, modules = help_and_modules()
+    for command in COMMANDS:
+        assert f" {command} {first_sentence(command)}" in told
+    rooms = {path.name for path in ROOMS} - {"lockstep_cli"}
+    assert not {name.partition(".")[0] for name in modules} & {*rooms, "torch", "numpy"}
+
+
+@pytest.mark.parametrize("words", [("nosuch",), ("--nosuch",), ("doctor",), ("doctor", "--nosuch")])
+def test_bad_input_ends_in_one_sentence_and_exit_status_two(words: tuple[str, ...]) -> None:
+    done = lockstep(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("lockstep: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    done = lockstep("--version")
+    assert done.returncode == 0
+    assert done.stdout == f"lockstep, version {PROJECT['project']['version']}\n"

@@ -1,0 +1,208 @@
+"""Every board is sound classic Grafana JSON, made from the catalogue, and committed as made."""
+
+import json
+import re
+import shutil
+import subprocess
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from click.testing import CliRunner
+
+from lockstep_catalogue import METRICS, RECORDED, Unit
+from lockstep_catalogue.training import COLLECTIVE_BYTES, LAST_PROGRESS, LOSS, STEPS
+from lockstep_dashboards.check import CheckError, Scope, check_board
+from lockstep_dashboards.command import BOARDS, dashboards
+from lockstep_dashboards.house import SCHEMA_VERSION, board_json, render
+from lockstep_dashboards.packing import pack
+from lockstep_dashboards.panel import MAX_SERIES, Board, Query, Row, View, panel, title_of
+
+REPOSITORY = Path(__file__).parents[2]
+SCOPE = Scope(job_id="a", cluster="c", end=1e9, range_seconds=900, scrape_seconds=15)
+EVERY_BOARD = pytest.mark.parametrize("board", BOARDS.values(), ids=lambda board: board.uid)
+
+
+def shown(board: Board) -> list[dict[str, Any]]:
+    """The panels of the JSON, without the headings."""
+    return [one for one in render(board)["panels"] if one["type"] != "row"]
+
+
+def nulls(value: Any) -> int:
+    if isinstance(value, dict):
+        return sum(map(nulls, value.values()))
+    return sum(map(nulls, value)) if isinstance(value, list) else value is None
+
+
+def overlap(one: dict[str, int], other: dict[str, int]) -> bool:
+    beside = one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
+    above = one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"]
+    return not (beside or above)
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_the_committed_file_is_what_the_board_makes(name: str) -> None:
+    path = REPOSITORY / "dashboards" / "generated" / name
+    assert path.read_text(encoding="utf-8") == board_json(BOARDS[name])
+
+
+@EVERY_BOARD
+def test_a_board_is_of_schema_39_and_nobody_edits_it(board: Board) -> None:
+    told = render(board)
+    assert next(iter(told)) == "description"
+    assert "lockstep dashboards generate" in told["description"]
+    assert told["schemaVersion"] == SCHEMA_VERSION == 39
+    assert (told["editable"], told["graphTooltip"], told["uid"]) == (False, 1, board.uid)
+    assert nulls(told) == 0
+
+
+@EVERY_BOARD
+def test_panels_have_ids_of_their_own_and_no_two_overlap(board: Board) -> None:
+    panels = render(board)["panels"]
+    assert len({one["id"] for one in panels}) == len(panels)
+    for one in panels:
+        grid = one["gridPos"]
+        assert 0 <= grid["x"] < grid["x"] + grid["w"] <= 24
+    for one, other in combinations(panels, 2):
+        assert not overlap(one["gridPos"], other["gridPos"]), (one["title"], other["title"])
+
+
+@EVERY_BOARD
+def test_a_panel_says_what_it_shows_in_which_unit_and_asks_the_chosen_source(board: Board) -> None:
+    known = {series.name for series in METRICS} | {series.name for series in RECORDED}
+    for one in shown(board):
+        assert one["title"]
+        named = re.search(r"Series: (\S+)\.$", one["description"])
+        assert named is not None
+        assert named[1] in known
+        assert one["fieldConfig"]["defaults"]["unit"]
+        assert one["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+        assert one["type"] in {view.value for view in View}
+        letters = [query["refId"] for query in one["targets"]]
+        assert letters == sorted(set(letters))
+        assert all(query["datasource"] == one["datasource"] for query in one["targets"])
+
+
+@EVERY_BOARD
+def test_every_query_asks_for_the_chosen_cluster_and_job(board: Board) -> None:
+    for one in board.panels:
+        for query in one.queries:
+            selectors = re.findall(r"\{([^}]*)\}", query.expression)
+            assert selectors
+            for selector in selectors:
+                assert 'cluster=~"$cluster"' in selector
+                assert 'job_id="$job_id"' in selector
+
+
+@EVERY_BOARD
+def test_variables_are_the_source_then_labels_reloaded_with_the_time(board: Board) -> None:
+    source, cluster, job_id = render(board)["templating"]["list"]
+    assert (source["name"], source["label"], source["type"]) == (
+        "datasource",
+        "Data Source",
+        "datasource",
+    )
+    assert (cluster["name"], cluster["multi"], cluster["refresh"]) == ("cluster", True, 2)
+    assert (job_id["name"], job_id["multi"], job_id["refresh"]) == ("job_id", False, 2)
+
+
+@EVERY_BOARD
+def test_promtool_takes_every_query(board: Board, tmp_path: Path) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not on PATH")
+    asked = [query.expression for one in board.panels for query in one.queries]
+    asked += [one.expression for one in board.annotations]
+    rules = [{"record": f"q:{n}", "expr": SCOPE.fill(text)} for n, text in enumerate(asked)]
+    assert "$" not in json.dumps(rules)
+    path = tmp_path / "rules.yaml"
+    path.write_text(json.dumps({"groups": [{"name": "all", "rules": rules}]}))
+    done = subprocess.run(
+        [promtool, "check", "rules", path], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_title_unit_and_description_come_from_the_series() -> None:
+    one = panel(View.STAT, COLLECTIVE_BYTES, Query(expression="x"), per_second=True)
+    assert (one.title, one.unit) == ("Collective per second", "Bps")
+    assert COLLECTIVE_BYTES.help in one.description
+    assert [title_of(series) for series in (STEPS, LOSS)] == ["Steps", "Loss"]
+
+
+def test_a_moment_cannot_be_shown_but_its_age_can() -> None:
+    with pytest.raises(KeyError):
+        panel(View.STAT, LAST_PROGRESS, Query(expression="x"))
+    assert panel(View.STAT, LAST_PROGRESS, Query(expression="x"), unit=Unit.SECONDS).unit == "s"
+
+
+def test_a_panel_that_finds_no_room_begins_a_new_line() -> None:
+    wide, narrow = (panel(View.STAT, LOSS, Query(expression="x"), width=width) for width in (20, 8))
+    places = [place for _, place in pack((Row(title="r", panels=(wide, narrow, narrow)),))]
+    assert [(place.x, place.y) for place in places] == [(0, 0), (0, 1), (0, 9), (8, 9)]
+
+
+def test_a_stale_file_is_told_and_nothing_is_written(tmp_path: Path) -> None:
+    (tmp_path / "job.json").write_text("{}")
+    done = CliRunner().invoke(
+        dashboards, ["generate", "--check", "--out", str(tmp_path)], standalone_mode=False
+    )
+    assert done.return_value == 1
+    assert "run lockstep dashboards generate" in done.output
+    assert (tmp_path / "job.json").read_text() == "{}"
+
+
+def test_what_is_generated_is_up_to_date_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    for words in (["generate"], ["generate", "--check"]):
+        done = CliRunner().invoke(
+            dashboards, [*words, "--out", str(tmp_path)], standalone_mode=False
+        )
+        assert done.return_value == 0
+    assert [path.name for path in tmp_path.iterdir()] == list(BOARDS)
+
+
+@pytest.mark.parametrize(
+    ("url", "job_id", "sentence"),
+    [
+        ("localhost:9090", "a", "must begin with http:// or https://"),
+        ("http://127.0.0.1:1", "a", "cannot be asked"),
+        ("http://127.0.0.1:1", "../a", "job id '../a' must be"),
+    ],
+)
+def test_bad_input_to_check_is_refused_in_one_sentence(
+    url: str, job_id: str, sentence: str
+) -> None:
+    words = ["check", "--prometheus", url, "--job-id", job_id]
+    done = CliRunner().invoke(dashboards, words)
+    assert done.exit_code == 2
+    assert sentence in done.output
+
+
+def answering(body: Any, board: Board) -> list[str]:
+    """The problems found where every query is answered alike."""
+    reply = httpx.MockTransport(lambda _: httpx.Response(200, text=json.dumps(body)))
+    with httpx.Client(base_url="http://prometheus", transport=reply) as client:
+        return [finding.problem for finding in check_board(board, SCOPE, client)]
+
+
+def success(*values: str) -> dict[str, Any]:
+    result = [{"metric": {}, "values": [[0, value]], "value": [0, value]} for value in values]
+    return {"status": "success", "data": {"result": result}}
+
+
+@EVERY_BOARD
+def test_errors_emptiness_and_floods_are_problems(board: Board) -> None:
+    assert not any(answering(success("1"), board))
+    assert "empty" in answering(success(), board)
+    assert "empty" in answering(success("NaN"), board)
+    assert all(answering({"status": "error", "error": "no such function"}, board))
+    assert any("more than 50" in x for x in answering(success(*["1"] * (MAX_SERIES + 1)), board))
+
+
+@pytest.mark.parametrize("body", [[], 7, {}, {"status": "up"}])
+@EVERY_BOARD
+def test_who_is_no_prometheus_is_told_so(board: Board, body: Any) -> None:
+    with pytest.raises(CheckError, match="does not answer as Prometheus"):
+        answering(body, board)

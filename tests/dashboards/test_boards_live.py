@@ -1,0 +1,218 @@
+"""Every query of every board finds data: a real Prometheus, a real agent, real pages."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+from click.testing import CliRunner, Result
+
+from lockstep_catalogue import RECORDED
+from lockstep_catalogue.labels import STEP_PHASES
+from lockstep_catalogue.training import STEP
+from lockstep_dashboards.check import Finding, Scope, check_board
+from lockstep_dashboards.command import dashboards
+from lockstep_dashboards.job import JOB
+from lockstep_dashboards.panel import Board, Query
+from lockstep_records.jobs import page_path
+from lockstep_records.layout import PHASES, SLOT
+from lockstep_records.page_writer import PageWriter, RankIdentity
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
+
+JOB_ID = "job-a"
+NUM_RANKS, LATE_RANK = 4, 2
+STEP_SECONDS = 0.05
+PATIENCE_SECONDS = 60.0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def seconds_of(rank: int) -> dict[str, float]:
+    """A step of the rank: the late one works longer and waits less, so that all take as long."""
+    own = 0.03 if rank == LATE_RANK else 0.01
+    told = {"data": 0.005, "backward": own, "sync": STEP_SECONDS - 0.005 - own}
+    return dict.fromkeys(STEP_PHASES, 0.0) | told
+
+
+def write_step(writer: PageWriter, number: int, rank: int) -> None:
+    seconds = seconds_of(rank)
+    writer.append((number, 0, 0, 0, STEP_SECONDS, *seconds.values(), 0.0, 0.0, 512, 4, 0))
+    for phase, part in seconds.items():
+        writer.floats[SLOT.word("phase_seconds") + PHASES.index(phase)] += part
+    writer.words[SLOT.word("tokens")] += 512
+    for name in ("loss", "gradient_norm", "learning_rate"):
+        writer.words[SLOT.word("present")] |= SLOT.presence[name]
+        writer.floats[SLOT.word(name)] = 1 / (number + 1)
+    for name, value in (("step", number), ("checkpoint_wall_ns", time.time_ns())):
+        writer.words[SLOT.word("present")] |= SLOT.presence[name]
+        writer.words[SLOT.word(name)] = value
+    writer.count_step_seconds(STEP_SECONDS)
+    writer.count_collective("all_reduce", 1, 1 << 20, seconds["sync"])
+    writer.pulse(time.monotonic_ns(), PHASES.index("data"))
+    writer.commit(time.monotonic_ns())
+
+
+@contextmanager
+def running_job(root: Path) -> Iterator[None]:
+    """Four ranks that go on stepping, in one thread of this process."""
+    writers = [
+        PageWriter(
+            page_path(root, JOB_ID, 0, rank),
+            RankIdentity(job_id=JOB_ID, rank=rank, world_size=NUM_RANKS, cluster="c"),
+            256,
+        )
+        for rank in range(NUM_RANKS)
+    ]
+    over = threading.Event()
+
+    def step() -> None:
+        number = 0
+        while not over.wait(STEP_SECONDS):
+            for rank, writer in enumerate(writers):
+                write_step(writer, number, rank)
+            number += 1
+
+    thread = threading.Thread(target=step)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        for writer in writers:
+            writer.close()
+
+
+@contextmanager
+def process(*words: str | Path) -> Iterator[None]:
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as started:
+        try:
+            yield
+        finally:
+            started.terminate()
+
+
+def prometheus_words(folder: Path, agent_port: int, port: int) -> list[str | Path]:
+    rules = [{"record": one.name, "expr": one.expression} for one in RECORDED]
+    (folder / "rules.yaml").write_text(json.dumps({"groups": [{"name": "r", "rules": rules}]}))
+    scrape = {
+        "job_name": "agent",
+        "static_configs": [{"targets": [f"127.0.0.1:{agent_port}"]}],
+    }
+    config = {
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "rule_files": ["rules.yaml"],
+        "scrape_configs": [scrape],
+    }
+    (folder / "prometheus.yaml").write_text(json.dumps(config))
+    return [
+        "prometheus",
+        f"--config.file={folder / 'prometheus.yaml'}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+    ]
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Prometheus that scrapes an agent beside a running job."""
+    if shutil.which("prometheus") is None:
+        pytest.skip("prometheus is not on PATH")
+    root = Path(tempfile.mkdtemp(prefix="lockstep-test-", dir="/dev/shm"))
+    agent_port, port = free_port(), free_port()
+    lockstep = Path(sys.executable).parent / "lockstep"
+    listen = f"127.0.0.1:{agent_port}"
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, root, ignore_errors=True)
+        stack.enter_context(running_job(root))
+        stack.enter_context(process(lockstep, "agent", "--listen", listen, "--dir", root))
+        folder = tmp_path_factory.mktemp("prometheus")
+        stack.enter_context(process(*prometheus_words(folder, agent_port, port)))
+        yield f"http://127.0.0.1:{port}"
+
+
+def check(url: str) -> Result:
+    words = ["check", "--prometheus", url, "--job-id", JOB_ID, "--cluster", "c"]
+    return CliRunner().invoke(
+        dashboards, [*words, "--range", "60", "--scrape-interval", "1"], standalone_mode=False
+    )
+
+
+def findings(board: Board, url: str) -> dict[str, Finding]:
+    scope = Scope(job_id=JOB_ID, cluster=None, end=time.time(), range_seconds=60, scrape_seconds=1)
+    with httpx.Client(base_url=url) as client:
+        return {found.panel: found for found in check_board(board, scope, client)}
+
+
+@pytest.fixture(scope="module")
+def all_good(url: str) -> Result:
+    """The check, as soon as it finds nothing to object to."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    done = check(url)
+    while done.return_value != 0 and time.monotonic() < deadline:
+        time.sleep(1)
+        done = check(url)
+    return done
+
+
+def test_no_panel_is_empty_and_none_errs(all_good: Result) -> None:
+    assert all_good.return_value == 0, all_good.output
+    assert "0 with a problem" in all_good.output
+
+
+@pytest.mark.usefixtures("all_good")
+def test_panels_that_may_be_empty_are_not_when_the_job_tells_all(url: str) -> None:
+    found = findings(JOB, url)
+    assert all(found[panel.title].num_series for panel in JOB.panels)
+
+
+@pytest.mark.usefixtures("all_good")
+def test_a_renamed_metric_is_found_out(url: str) -> None:
+    [panel] = [one for one in JOB.panels if one.title == "Step"]
+    asked = panel.queries[0].expression.replace(STEP.name, f"{STEP.name}_renamed")
+    row = replace(JOB.rows[0], panels=(replace(panel, queries=(Query(expression=asked),)),))
+    assert findings(replace(JOB, rows=(row,)), url)["Step"].problem == "empty"
+
+
+@pytest.mark.usefixtures("all_good")
+def test_a_query_that_prometheus_refuses_is_told_in_its_words(url: str) -> None:
+    [panel] = [one for one in JOB.panels if one.title == "Step"]
+    broken = replace(panel, queries=(Query(expression="sum by ("),))
+    row = replace(JOB.rows[0], panels=(broken,))
+    assert "parse error" in findings(replace(JOB, rows=(row,)), url)["Step"].problem
+
+
+@pytest.mark.usefixtures("all_good")
+def test_the_worst_rank_stands_in_the_table_of_the_worst(url: str) -> None:
+    [table] = [one for one in JOB.panels if one.title == "Latest ranks"]
+    scope = Scope(job_id=JOB_ID, cluster="c", end=time.time(), range_seconds=60, scrape_seconds=1)
+    asked = {"query": scope.fill(table.queries[0].expression)}
+    rows = httpx.post(f"{url}/api/v1/query", data=asked).json()["data"]["result"]
+    worst = max(rows, key=lambda row: float(row["value"][1]))
+    assert len(rows) == NUM_RANKS
+    assert worst["metric"]["rank"] == str(LATE_RANK)
+    assert worst["metric"]["node"] == os.uname().nodename
+
+
+def test_a_job_that_nobody_knows_ends_in_exit_status_one(url: str, all_good: Result) -> None:
+    assert all_good.return_value == 0
+    words = ["check", "--prometheus", url, "--job-id", "never"]
+    done = CliRunner().invoke(dashboards, words, standalone_mode=False)
+    assert done.return_value == 1
+    assert "empty" in done.output

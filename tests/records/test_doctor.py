@@ -1,0 +1,82 @@
+"""`lockstep doctor` as people call it: a page in words, or one sentence and exit status 2."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from lockstep_records.layout import IDENTITY, SLOT
+from lockstep_records.page_writer import PageWriter
+
+from .written import IDENTITY as NAMED
+from .written import write_step, written_page
+
+
+def doctor(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    lockstep = Path(sys.executable).parent / "lockstep"
+    return subprocess.run(
+        [lockstep, "doctor", *words], capture_output=True, text=True, check=False, timeout=30
+    )
+
+
+def refused(name: str) -> NoReturn:
+    raise AssertionError(f"{name} is no number of JSON")
+
+
+def test_a_good_page_is_told_in_words(memory: Path) -> None:
+    done = doctor(written_page(memory, steps=20, rows=16))
+    assert (done.returncode, done.stderr) == (0, "")
+    for words in ("job-a", "backward 10", "rows: 16 valid, the last 5", "step 19: 875.00 ms ="):
+        assert words in done.stdout
+
+
+def test_a_good_page_is_told_as_strict_json(memory: Path) -> None:
+    writer = PageWriter(memory / "rank-00003.page", NAMED, 4)
+    write_step(writer)
+    writer.words[SLOT.word("present")] |= SLOT.presence["loss"]
+    writer.floats[SLOT.word("loss")] = float("nan")
+    writer.commit(1)
+    done = doctor(writer.path, "--json")
+    writer.close()
+    assert (done.returncode, done.stderr) == (0, "")
+    told = json.loads(done.stdout, parse_constant=refused)
+    assert (told["identity"]["job_id"], told["identity"]["rank"]) == ("job-a", 3)
+    assert (told["state"]["steps"], told["state"]["loss"]) == (1, "nan")
+    assert told["state"]["gradient_norm"] is None
+    assert told["rows"][0]["backward_seconds"] == 0.5
+
+
+def other_version(page: Path) -> None:
+    with page.open("r+b") as file:
+        file.seek(IDENTITY.offsets["version"])
+        file.write(b"\x09")
+
+
+def cut(page: Path) -> None:
+    os.truncate(page, 1000)
+
+
+@pytest.mark.parametrize(
+    ("harm", "sentence"),
+    [
+        (other_version, "has format version 9, this reader knows 1"),
+        (cut, "has 1000 bytes, 16 rows need"),
+        (Path.unlink, "cannot be opened: No such file"),
+    ],
+)
+def test_a_page_that_cannot_be_read_ends_in_one_sentence(
+    memory: Path, harm: object, sentence: str
+) -> None:
+    page = written_page(memory, steps=1)
+    assert callable(harm)
+    harm(page)
+    for words in ((page,), (page, "--json")):
+        done = doctor(*words)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert sentence in done.stderr
+        assert str(page) in done.stderr
+        assert done.stderr.count("\n") == 1

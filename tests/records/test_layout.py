@@ -1,0 +1,176 @@
+"""Format v1 of the rank page, byte by byte: who changes it must change the version too."""
+
+import struct
+
+import pytest
+
+from lockstep_records.docs import render
+from lockstep_records.layout import (
+    IDENTITY,
+    MAGIC,
+    PHASES,
+    PULSE,
+    PULSE_OFFSET,
+    RING_OFFSET,
+    ROW,
+    SLOT,
+    SLOT_OFFSETS,
+    VERSION,
+    Field,
+    Section,
+    page_bytes,
+)
+
+SECTIONS = (IDENTITY, PULSE, SLOT, ROW)
+
+# Offset, struct format and name of every field of version 1.
+GOLDEN = {
+    "identity": (
+        (0, "8s", "magic"),
+        (8, "I", "version"),
+        (12, "I", "row_count"),
+        (16, "I", "row_bytes"),
+        (20, "I", "slot_bytes"),
+        (24, "i", "rank"),
+        (28, "i", "local_rank"),
+        (32, "i", "world_size"),
+        (36, "i", "attempt"),
+        (40, "i", "pid"),
+        (44, "i", "dp"),
+        (48, "i", "fsdp"),
+        (52, "i", "pp"),
+        (56, "i", "tp"),
+        (60, "i", "cp"),
+        (64, "i", "ep"),
+        (68, "i", "padding"),
+        (72, "q", "start_monotonic_ns"),
+        (80, "q", "start_wall_ns"),
+        (88, "128s", "job_id"),
+        (216, "64s", "cluster"),
+        (280, "64s", "project"),
+        (344, "128s", "node"),
+        (472, "64s", "gpu_uuid"),
+        (536, "32s", "torch_version"),
+        (568, "32s", "nccl_version"),
+        (600, "I", "checksum"),
+    ),
+    "pulse": ((0, "Q", "mark"),),
+    "slot": (
+        (0, "Q", "sequence"),
+        (8, "Q", "present"),
+        (16, "q", "step"),
+        (24, "q", "written_ns"),
+        (32, "d", "loss"),
+        (40, "d", "gradient_norm"),
+        (48, "d", "learning_rate"),
+        (56, "q", "checkpoint_step"),
+        (64, "q", "checkpoint_wall_ns"),
+        (72, "Q", "steps"),
+        (80, "Q", "samples"),
+        (88, "Q", "tokens"),
+        (96, "Q", "nonfinite_steps"),
+        (104, "Q", "internal_errors"),
+        (112, "12d", "phase_seconds"),
+        (208, "2Q", "checkpoints"),
+        (224, "6Q", "collectives"),
+        (272, "6Q", "collective_bytes"),
+        (320, "6d", "collective_seconds"),
+        (368, "d", "step_seconds_sum"),
+        (376, "33Q", "step_buckets"),
+        (640, "Q", "checksum"),
+    ),
+    "row": (
+        (0, "Q", "number"),
+        (8, "q", "step"),
+        (16, "q", "start_ns"),
+        (24, "q", "first_arrival_ns"),
+        (32, "q", "last_arrival_ns"),
+        (40, "f", "seconds"),
+        (44, "f", "data_seconds"),
+        (48, "f", "forward_seconds"),
+        (52, "f", "backward_seconds"),
+        (56, "f", "sync_seconds"),
+        (60, "f", "optimizer_seconds"),
+        (64, "f", "checkpoint_seconds"),
+        (68, "f", "eval_seconds"),
+        (72, "f", "other_seconds"),
+        (76, "f", "loss"),
+        (80, "f", "gradient_norm"),
+        (84, "I", "tokens"),
+        (88, "I", "samples"),
+        (92, "I", "present"),
+        (96, "28s", "reserved"),
+        (124, "I", "checksum"),
+    ),
+}
+GOLDEN_PRESENCE = {
+    "slot": (
+        "step",
+        "loss",
+        "gradient_norm",
+        "learning_rate",
+        "checkpoint_step",
+        "checkpoint_wall_ns",
+    ),
+    "row": ("first_arrival_ns", "last_arrival_ns", "loss", "gradient_norm"),
+}
+GOLDEN_PHASES = (
+    "init data forward backward sync optimizer checkpoint eval other restore done failed"
+)
+
+
+def told(section: Section) -> tuple[tuple[int, str, str], ...]:
+    return tuple((section.offsets[one.name], one.format, one.name) for one in section.fields)
+
+
+def test_version_one_is_what_it_always_was() -> None:
+    assert (VERSION, MAGIC) == (1, b"LKSTPAGE")
+    assert {section.name: told(section) for section in SECTIONS} == GOLDEN
+    assert " ".join(PHASES) == GOLDEN_PHASES
+    assert {section.name: tuple(section.presence) for section in (SLOT, ROW)} == GOLDEN_PRESENCE
+    assert (PULSE_OFFSET, *SLOT_OFFSETS, RING_OFFSET) == (4096, 8192, 12288, 16384)
+    assert page_bytes(65_536) == 8_404_992
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.name)
+def test_every_field_stands_on_a_multiple_of_its_own_width(section: Section) -> None:
+    for one in section.fields:
+        width = 1 if one.code.endswith("s") else struct.calcsize("<" + one.code)
+        assert section.offsets[one.name] % width == 0, one.name
+
+
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.name)
+def test_fields_leave_no_gap_and_do_not_overlap(section: Section) -> None:
+    at = 0
+    for one in section.fields:
+        assert section.offsets[one.name] == at
+        at += struct.calcsize("<" + one.format)
+    assert section.size == at
+
+
+def test_the_checksum_is_the_last_field_of_what_is_sealed() -> None:
+    for section in (IDENTITY, SLOT, ROW):
+        assert section.fields[-1].name == "checksum"
+
+
+def test_a_field_that_is_not_aligned_cannot_be_declared() -> None:
+    with pytest.raises(AssertionError, match=r"crooked\.b is not aligned"):
+        Section("crooked", "", Field("a", "I", ""), Field("b", "Q", ""))
+
+
+def test_parts_of_a_page_do_not_overlap() -> None:
+    starts = (0, PULSE_OFFSET, *SLOT_OFFSETS, RING_OFFSET)
+    sizes = (IDENTITY.size, PULSE.size, SLOT.size, SLOT.size)
+    for start, size, following in zip(starts, sizes, starts[1:], strict=False):
+        assert start + size <= following
+
+
+def test_a_store_into_the_ring_stays_on_one_page_of_memory() -> None:
+    assert 4096 % ROW.size == 0
+
+
+def test_the_page_of_the_format_tells_every_field_and_its_place() -> None:
+    page = render()
+    for section in SECTIONS:
+        for one in section.fields:
+            assert f"| `{one.name}` | {section.offsets[one.name]} | {one.code} |" in page

@@ -1,0 +1,203 @@
+"""What is written is read: identity, totals, rows, and nothing where nothing was told."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lockstep_catalogue.labels import STEP_PHASES
+from lockstep_records.layout import (
+    CHECKPOINT_OUTCOMES,
+    COLLECTIVE_KINDS,
+    IDENTITY,
+    MESH_AXES,
+    PHASES,
+    ROW,
+    SLOT,
+    STEP_BUCKETS,
+)
+from lockstep_records.page_reader import read_page, read_rows
+from lockstep_records.page_writer import PageWriter, RankIdentity
+
+from .written import IDENTITY as NAMED
+from .written import TOKENS_PER_STEP, write_step, written_page
+
+TEXTS = ("cluster", "project", "node", "gpu_uuid", "torch_version", "nccl_version")
+SIZES = {one.name: int(one.code[:-1]) for one in IDENTITY.fields if one.code.endswith("s")}
+ROW_FIELDS = (
+    *("step", "start_ns", "first_arrival_ns", "last_arrival_ns", "seconds"),
+    *(f"{phase}_seconds" for phase in STEP_PHASES),
+    *("loss", "gradient_norm", "tokens", "samples", "present"),
+)
+
+quick = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+printable = st.characters(exclude_categories=["C", "Z"])
+singles = st.floats(width=32, allow_nan=False)
+doubles = st.floats(allow_nan=False)
+moments = st.integers(0, 2**62)
+
+
+def short(name: str) -> st.SearchStrategy[str]:
+    return st.text(printable, max_size=40).filter(lambda text: len(text.encode()) <= SIZES[name])
+
+
+identities = st.builds(
+    RankIdentity,
+    job_id=st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", fullmatch=True),
+    rank=st.integers(0, 999),
+    world_size=st.integers(1000, 2**31 - 1),
+    local_rank=st.integers(0, 15),
+    attempt=st.integers(0, 10_000),
+    mesh=st.dictionaries(st.sampled_from(MESH_AXES), st.integers(0, 99)).map(
+        lambda axes: tuple(axes.items())
+    ),
+    **{name: short(name) for name in TEXTS},
+)
+rows = st.fixed_dictionaries(
+    dict.fromkeys(ROW_FIELDS, singles)
+    | dict.fromkeys(("step", "start_ns", "first_arrival_ns", "last_arrival_ns"), moments)
+    | dict.fromkeys(("tokens", "samples"), st.integers(0, 2**32 - 1))
+    | {"present": st.integers(0, 2 ** len(ROW.presence) - 1)}
+)
+
+
+@quick
+@given(identity=identities)
+def test_an_identity_comes_back_as_it_was_given(memory: Path, identity: RankIdentity) -> None:
+    path = memory / "rank-00000.page"
+    path.unlink(missing_ok=True)
+    PageWriter(path, identity, 1).close()
+    read = read_page(path).identity
+    assert read["mesh"] == dict(identity.mesh)
+    for name in ("job_id", "rank", "world_size", "local_rank", "attempt", *TEXTS):
+        assert read[name] == getattr(identity, name)
+
+
+@quick
+@given(told=st.lists(rows, max_size=12), capacity=st.integers(1, 8))
+def test_the_last_rows_come_back_as_they_were_given(
+    memory: Path, told: list[dict[str, Any]], capacity: int
+) -> None:
+    path = memory / "rank-00003.page"
+    path.unlink(missing_ok=True)
+    writer = PageWriter(path, NAMED, capacity)
+    for row in told:
+        writer.append([row[name] for name in ROW_FIELDS])
+        writer.commit(1)
+    writer.close()
+    read = read_rows(read_page(path))
+    kept = told[-capacity:]
+    assert [row["number"] for row in read] == list(range(len(told) - len(kept), len(told)))
+    for given_row, row in zip(kept, read, strict=True):
+        unknown = {name for name, bit in ROW.presence.items() if not given_row["present"] & bit}
+        for name in ROW_FIELDS:
+            assert row[name] == (None if name in unknown else given_row[name])
+
+
+@quick
+@given(values=st.dictionaries(st.sampled_from(["loss", "gradient_norm", "learning_rate"]), doubles))
+def test_what_was_not_told_is_absent_and_not_zero(memory: Path, values: dict[str, float]) -> None:
+    path = memory / "rank-00003.page"
+    path.unlink(missing_ok=True)
+    writer = PageWriter(path, NAMED, 1)
+    for name, value in values.items():
+        writer.words[SLOT.word("present")] |= SLOT.presence[name]
+        writer.floats[SLOT.word(name)] = value
+    writer.commit(1)
+    writer.close()
+    state = read_page(path).state
+    for name in SLOT.presence:
+        assert state[name] == values.get(name)
+
+
+def test_totals_of_steps_checkpoints_and_collectives_add_up(memory: Path) -> None:
+    writer = PageWriter(memory / "rank-00003.page", NAMED, 4)
+    for _ in range(6):
+        write_step(writer)
+    for outcome in CHECKPOINT_OUTCOMES:
+        writer.count_checkpoint(outcome)
+    for number, kind in enumerate(COLLECTIVE_KINDS):
+        writer.count_collective(kind, number, number * 100, number / 2)
+    writer.commit(time.monotonic_ns())
+    state = read_page(writer.path).state
+    writer.close()
+    assert (state["steps"], state["tokens"]) == (6, 6 * TOKENS_PER_STEP)
+    assert state["phase_seconds"]["backward"] == 6 * 0.5
+    assert state["step_seconds_sum"] == 6 * 0.875
+    assert state["checkpoints"] == dict.fromkeys(CHECKPOINT_OUTCOMES, 1)
+    assert state["collectives"] == {kind: n for n, kind in enumerate(COLLECTIVE_KINDS)}
+    assert state["collective_bytes"]["send_recv"] == 500
+    assert state["collective_seconds"]["send_recv"] == 2.5
+
+
+@pytest.mark.parametrize(
+    ("seconds", "bucket"),
+    [(0.0, "0.005"), (0.005, "0.005"), (0.0051, "0.01"), (80.0, "80.0"), (80.1, "more")],
+)
+def test_a_bucket_counts_up_to_its_bound_and_the_last_one_the_rest(
+    memory: Path, seconds: float, bucket: str
+) -> None:
+    writer = PageWriter(memory / "rank-00003.page", NAMED, 1)
+    writer.count_step_seconds(seconds)
+    writer.commit(1)
+    counts = read_page(writer.path).state["step_buckets"]
+    writer.close()
+    assert counts[bucket] == sum(counts.values()) == 1
+    assert len(counts) == len(STEP_BUCKETS) + 1
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_the_pulse_tells_phase_and_moment_without_a_commit(memory: Path, phase: str) -> None:
+    writer = PageWriter(memory / "rank-00003.page", NAMED, 1)
+    now = time.monotonic_ns()
+    writer.pulse(now, PHASES.index(phase))
+    page = read_page(writer.path)
+    writer.close()
+    assert (page.phase, page.progress_ns) == (phase, now)
+    assert page.progress_wall_seconds == pytest.approx(time.time(), abs=5)
+
+
+def test_the_ring_keeps_the_newest_rows_when_it_wraps(memory: Path) -> None:
+    page = read_page(written_page(memory, steps=41, rows=16))
+    assert [row["number"] for row in read_rows(page)] == list(range(25, 41))
+    assert page.state["steps"] == 41
+
+
+def test_a_row_ahead_of_the_state_counts(memory: Path) -> None:
+    writer = PageWriter(memory / "rank-00003.page", NAMED, 4)
+    for _ in range(3):
+        write_step(writer)
+    writer.append((3, 30, 0, 0, 1.0, *[0.0] * len(STEP_PHASES), 0.0, 0.0, 1, 1, 0))
+    page = read_page(writer.path)
+    writer.close()
+    assert page.state["steps"] == 3
+    assert [row["number"] for row in read_rows(page)] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"rank": 8}, "rank 8 is outside the world of 8"),
+        ({"rank": -1}, "ranks run from 0 to 7"),
+        ({"node": "n" * 129}, "node .* takes more than 128 bytes"),
+        ({"project": "é" * 33}, "project .* takes more than 64 bytes"),
+        ({"node": "a\0"}, "node .* printable"),
+        ({"cluster": "\x1b[2J"}, "cluster .* printable"),
+        ({"mesh": (("zz", 0),)}, "mesh axis 'zz' is none of dp, fsdp"),
+    ],
+)
+def test_an_identity_that_does_not_fit_is_refused(fields: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        RankIdentity(**{"job_id": "a", "rank": 0, "world_size": 8, **fields})
+
+
+@pytest.mark.parametrize("count", [0, -1, (1 << 20) + 1])
+def test_a_ring_of_an_impossible_size_is_refused(memory: Path, count: int) -> None:
+    with pytest.raises(ValueError, match=f"rows {count} must be between"):
+        PageWriter(memory / "rank-00003.page", NAMED, count)
+    assert list(memory.iterdir()) == []

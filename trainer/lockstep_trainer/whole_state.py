@@ -14,6 +14,7 @@ from torch.distributed.checkpoint.state_dict import (
     set_model_state_dict,
     set_optimizer_state_dict,
 )
+from torch.distributed.fsdp import FSDPModule
 
 from lockstep_trainer.parallel.shared import SharedModel
 
@@ -24,6 +25,7 @@ _WHOLE = StateDictOptions(full_state_dict=True)
 
 def gather_state(model: SharedModel, optimizer: torch.optim.Optimizer) -> State:
     """The state of all ranks, in the memory of the CPU; every rank must ask, rank 0 gets all."""
+    _shard_again(model)
     kept: Any = get_optimizer_state_dict(model.module, optimizer, options=_WHOLE)["state"]
     weights = get_model_state_dict(model.module, options=_WHOLE)
     mine: State = {"model": _on_cpu(weights), "optimizer": _on_cpu(kept)}
@@ -32,6 +34,13 @@ def gather_state(model: SharedModel, optimizer: torch.optim.Optimizer) -> State:
     stages: list[Any] = [None] * dist.get_world_size(model.stages)
     dist.all_gather_object(stages, mine, group=model.stages)
     return {kind: {n: v for one in stages for n, v in one[kind].items()} for kind in mine}
+
+
+def _shard_again(model: SharedModel) -> None:
+    """Frees what an evaluation, with no backward after it, left gathered."""
+    for module in (module for part in model.parts for module in part.modules()):
+        if isinstance(module, FSDPModule):
+            module.reshard()
 
 
 def _on_cpu(value: Any) -> Any:

@@ -67,13 +67,9 @@ class PipelinedModel:
         self.module, self.watched = _joined(self.parts), self.parts[0]
         self.stages, self._bfloat16 = mesh.get_group(), config.dtype == "bfloat16"
         self._reads, self._knows_loss = 0 in stages, self.parts[-1].head is not None
-        num_stages = mesh.size() * config.stages_per_rank
-        built = [
-            PipelineStage(part, number, num_stages, device, group=self.stages)
-            for number, part in stages.items()
-        ]
-        num_micro_batches = config.micro_batches * config.accumulate
-        self._schedule = _scheduled(built, num_micro_batches, config.schedule)
+        total = mesh.size() * config.stages_per_rank
+        built = [PipelineStage(p, n, total, device, group=self.stages) for n, p in stages.items()]
+        self._schedule = _scheduled(built, config)
 
     def forward_backward(self, x: Tensor, y: Tensor) -> Tensor:
         """See ``SharedModel``; the last stage tells the others the loss."""
@@ -89,11 +85,9 @@ class PipelinedModel:
         with compute_in(x.device, bfloat16=self._bfloat16):
             last = {"target": y, "losses": losses} if self._knows_loss else {}
             run(*([x] if self._reads else []), **last)
-        loss = torch.zeros((), device=x.device)
-        if losses:
-            loss = torch.stack(losses).mean().detach()
-        dist.broadcast(loss, group_src=dist.get_world_size(self.stages) - 1, group=self.stages)
-        return loss
+        known = torch.stack(losses).mean().detach() if losses else torch.zeros((), device=x.device)
+        dist.broadcast(known, group_src=dist.get_world_size(self.stages) - 1, group=self.stages)
+        return known
 
     def clip(self, max_norm: float) -> Tensor:
         """See ``SharedModel``; the norm is over all stages."""
@@ -101,13 +95,14 @@ class PipelinedModel:
 
 
 def _scheduled(
-    stages: Sequence[PipelineStage], num_micro_batches: int, schedule: str
+    stages: Sequence[PipelineStage], config: TrainConfig
 ) -> ScheduleGPipe | Schedule1F1B | ScheduleInterleaved1F1B:
     """The order of the work; each divides gradients by the number of micro-batches."""
-    if schedule == "interleaved":
-        return ScheduleInterleaved1F1B([*stages], num_micro_batches, loss_fn=next_byte_loss)
-    single = ScheduleGPipe if schedule == "gpipe" else Schedule1F1B
-    return single(stages[0], num_micro_batches, loss_fn=next_byte_loss)
+    number = config.micro_batches * config.accumulate
+    if config.schedule == "interleaved":
+        return ScheduleInterleaved1F1B([*stages], number, loss_fn=next_byte_loss)
+    single = ScheduleGPipe if config.schedule == "gpipe" else Schedule1F1B
+    return single(stages[0], number, loss_fn=next_byte_loss)
 
 
 def _joined(parts: Sequence[GPT]) -> nn.Module:

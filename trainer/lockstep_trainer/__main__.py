@@ -21,7 +21,12 @@ def run_rank(**flags: Any) -> None:
     try:
         world = world_from(os.environ)
         config = TrainConfig(**flags)
-        check_run(config, world_size=world.size, attempt=world.attempt)
+        check_run(
+            config,
+            world_size=world.size,
+            attempt=world.attempt,
+            checksums=world.local_rank == 0,
+        )
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     summary = train(config, world)

@@ -41,6 +41,17 @@ class TrainConfig(Sharing):
             POSITIVE, "Samples of a data rank in one forward; a step has --accumulate of them."
         ),
     )
+    data: Path | None = field(
+        default=None,
+        metadata=flag(
+            _PATH,
+            "Folder of text files or of token shards; left out = the Python standard library.",
+        ),
+    )
+    prefetch: int = field(
+        default=2,
+        metadata=flag(click.IntRange(0, 1024), "Batches made ahead in a thread; 0 = none."),
+    )
     sequence: int = field(default=128, metadata=flag(POSITIVE, "Bytes of text per sample."))
     layers: int = field(default=4, metadata=flag(SIZE, "Transformer blocks."))
     width: int = field(

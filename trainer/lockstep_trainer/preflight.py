@@ -6,19 +6,23 @@ from pathlib import Path
 from lockstep_trainer.checkpoint import facts_of
 from lockstep_trainer.checkpoint_files import find_newest, has_checkpoints
 from lockstep_trainer.config import TrainConfig
-from lockstep_trainer.data import batches_of, read_corpus, standard_library
+from lockstep_trainer.data import batches_of
 from lockstep_trainer.mesh import Layout
 from lockstep_trainer.model import VOCABULARY
 from lockstep_trainer.parallel import layout_of
+from lockstep_trainer.sources import read_data
 
 
-def check_run(config: TrainConfig, *, world_size: int, attempt: int = 0) -> None:
+def check_run(
+    config: TrainConfig, *, world_size: int, attempt: int = 0, checksums: bool = True
+) -> None:
     """Refuses a run that cannot work, and leaves nothing behind.
 
     Args:
         config: the run.
         world_size: ranks that it will have.
         attempt: how often it was started again; from 1 on it resumes by itself.
+        checksums: whether token shards are read through; one rank of a node is enough.
 
     Raises:
         ValueError: what cannot be, in one sentence that names the flag and what would be right.
@@ -30,10 +34,7 @@ def check_run(config: TrainConfig, *, world_size: int, attempt: int = 0) -> None
             f"--slow-rank {config.slow_rank} is outside the world of {world_size} ranks; "
             f"they run from 0 to {world_size - 1}"
         )
-    try:
-        corpus = read_corpus(standard_library())
-    except OSError as error:
-        raise ValueError(f"the corpus cannot be read: {error}") from error
+    corpus = read_data(config.data, checksums=checksums)
     batches_of(config, corpus, layout, rank=0, done=0)
     _check_summary(config.summary)
     if config.checkpoint_dir is not None:

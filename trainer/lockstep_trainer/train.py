@@ -5,13 +5,15 @@ import torch
 import lockstep
 from lockstep_trainer.checkpoint import CheckpointError, Checkpoints, facts_of
 from lockstep_trainer.config import TrainConfig
-from lockstep_trainer.data import batches_of, read_corpus, standard_library
+from lockstep_trainer.data import batches_of
 from lockstep_trainer.evaluate import held_out_loss
 from lockstep_trainer.faults import fault_of, inject
 from lockstep_trainer.model import GPT
 from lockstep_trainer.optimizer import adamw, learning_rate_at
 from lockstep_trainer.parallel import layout_of, share
+from lockstep_trainer.prefetch import prefetched
 from lockstep_trainer.progress import Progress, Summary, Work, finite
+from lockstep_trainer.sources import read_data
 from lockstep_trainer.world import World, joined
 
 
@@ -24,7 +26,7 @@ def train(config: TrainConfig, world: World) -> Summary:
 def _train(config: TrainConfig, world: World) -> Summary:
     # The text, and the part of it that this rank sees.
     layout = layout_of(config, world.size)
-    corpus = read_corpus(standard_library())
+    corpus = read_data(config.data, checksums=False)  # checked before any rank came here
     global_batch = config.samples_per_step * layout.data_ranks
 
     # The model, the same on every rank by its seed, then shared among them; and its optimizer.
@@ -47,7 +49,8 @@ def _train(config: TrainConfig, world: World) -> Summary:
     done = checkpoints.restore(model, optimizer)
 
     batches = batches_of(config, corpus, layout, rank=world.rank, done=done)
-    faulty = inject(fault_of(config, world.rank), model.parts, optimizer, batches)
+    ahead = prefetched(batches, config.prefetch)
+    faulty = inject(fault_of(config, world.rank), model.parts, optimizer, ahead)
     held_out: dict[int, float] = {}
     progress.start()
     for step, x, y in monitor.prepare(faulty):

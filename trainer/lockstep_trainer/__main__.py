@@ -2,14 +2,16 @@
 
 import os
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from lockstep_trainer.config import TrainConfig, trainer_flags
+from lockstep_trainer.faults import told_wrong
 from lockstep_trainer.preflight import check_run
 from lockstep_trainer.train import train
-from lockstep_trainer.world import world_from
+from lockstep_trainer.world import World, world_from
 
 _BAD_INPUT = 2
 
@@ -19,8 +21,8 @@ _BAD_INPUT = 2
 def run_rank(**flags: Any) -> None:
     """Train as one rank among those that torchrun started; alone when nothing did."""
     try:
-        world = world_from(os.environ)
         config = TrainConfig(**flags)
+        world = _find_world(told_wrong(config, _find_world(os.environ)))
         check_run(
             config,
             world_size=world.size,
@@ -40,12 +42,26 @@ def run_rank(**flags: Any) -> None:
             summary.write(config.summary)
 
 
+class _WrongWorld(click.UsageError):
+    """What one rank alone was told wrong, so that it has to speak for itself."""
+
+
+def _find_world(environment: Mapping[str, str]) -> World:
+    try:
+        return world_from(environment)
+    except ValueError as error:
+        raise _WrongWorld(str(error)) from error
+
+
 def main() -> None:
-    """Runs the rank; bad input ends it with exit status 2 and one sentence, from rank 0 alone."""
+    """Runs the rank; bad input ends it with exit status 2 and one sentence.
+
+    Rank 0 says it for all, but what one rank was told wrong only that rank knows.
+    """
     try:
         run_rank.main(standalone_mode=False)
     except click.UsageError as error:
-        if os.environ.get("RANK", "0") in {"0", ""}:
+        if isinstance(error, _WrongWorld) or os.environ.get("RANK", "0") in {"0", ""}:
             click.echo(f"lockstep: {error.format_message()}", err=True)
         sys.exit(_BAD_INPUT)
 

@@ -151,6 +151,22 @@ class TrainConfig(Sharing):
             POSITIVE, "Step whose loss is made not a number, on every rank; left out = none."
         ),
     )
+    fault: tuple[str, ...] = field(
+        default=(),
+        metadata=flag(
+            click.STRING,
+            "What goes wrong, as KIND:rank=R,step=S,...; may be given again. Kinds, and their "
+            "values, stand in docs/faults.md.",
+        ),
+    )
+    faults: Path | None = field(
+        default=None,
+        metadata=flag(_PATH, "TOML file with tables [[fault]] of what goes wrong."),
+    )
+    fault_seed: int = field(
+        default=0,
+        metadata=flag(NOT_NEGATIVE, "Seed of the ranks and steps that a fault leaves to chance."),
+    )
 
     def __post_init__(self) -> None:
         for one in fields(self):

@@ -33,6 +33,7 @@ def flags_of(config: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
                 type=one.metadata["kind"],
                 is_flag=one.default is False,
                 default=one.default,
+                multiple=isinstance(one.default, tuple),
                 show_default=one.default is not False,
                 help=one.metadata["help"],
             )
@@ -47,6 +48,8 @@ def arguments_of(config: Any) -> list[str]:
     arguments = []
     for one in fields(config):
         value = getattr(config, one.name)
-        if value != one.default:
+        if isinstance(value, tuple):
+            arguments += [text for item in value for text in (flag_name(one), str(item))]
+        elif value != one.default:
             arguments += [flag_name(one)] if value is True else [flag_name(one), str(value)]
     return arguments

@@ -7,6 +7,7 @@ from lockstep_trainer.checkpoint import facts_of
 from lockstep_trainer.checkpoint_files import find_newest, has_checkpoints
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.data import batches_of
+from lockstep_trainer.faults import check_faults
 from lockstep_trainer.mesh import Layout
 from lockstep_trainer.model import VOCABULARY
 from lockstep_trainer.parallel import layout_of
@@ -34,6 +35,7 @@ def check_run(
             f"--slow-rank {config.slow_rank} is outside the world of {world_size} ranks; "
             f"they run from 0 to {world_size - 1}"
         )
+    check_faults(config, layout)
     corpus = read_data(config.data, checksums=checksums)
     batches_of(config, corpus, layout, rank=0, done=0)
     _check_summary(config.summary)

@@ -7,7 +7,7 @@ from lockstep_trainer.checkpoint import CheckpointError, Checkpoints, facts_of
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.data import batches_of
 from lockstep_trainer.evaluate import held_out_loss
-from lockstep_trainer.faults import fault_of, inject
+from lockstep_trainer.faults import inject
 from lockstep_trainer.model import GPT
 from lockstep_trainer.optimizer import adamw, learning_rate_at
 from lockstep_trainer.parallel import layout_of, share
@@ -50,7 +50,7 @@ def _train(config: TrainConfig, world: World) -> Summary:
 
     batches = batches_of(config, corpus, layout, rank=world.rank, done=done)
     ahead = prefetched(batches, config.prefetch)
-    faulty = inject(fault_of(config, world.rank), model.parts, optimizer, ahead)
+    faulty = inject(config, world, model.parts, optimizer, ahead)
     held_out: dict[int, float] = {}
     progress.start()
     for step, x, y in monitor.prepare(faulty):

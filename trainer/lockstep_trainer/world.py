@@ -58,7 +58,23 @@ def world_from(environment: Mapping[str, str] = os.environ) -> World:
             raise ValueError(f"{name}={text!r} is no rank or count; torchrun sets it, leave it out")
         if text is not None:
             told[field] = int(text)
-    return World(**told)
+    world = World(**told)
+    _check_agreed(world, environment)
+    return world
+
+
+def _check_agreed(world: World, environment: Mapping[str, str]) -> None:
+    """Refuses what differs from the second place where torchrun tells the same.
+
+    A rank too many or a size too large would else be waited for until the time limit.
+    """
+    for name, value in (("RANK", world.rank), ("WORLD_SIZE", world.size)):
+        told = environment.get(f"ROLE_{name}")
+        if told is not None and told != str(value):
+            raise ValueError(
+                f"{name}={value} and ROLE_{name}={told} do not agree; start the ranks by "
+                "`lockstep train` or torchrun, and leave both as they set them"
+            )
 
 
 @contextmanager

@@ -6,6 +6,7 @@
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -27,6 +28,8 @@ _SHAPE = (
     f"--eval-windows 16 --steps {STEPS} --checkpoint-every {RESUMED_FROM}"
 ).split()
 _LIMIT_SECONDS = 180
+_POLL_SECONDS = 0.05
+_JOB = "matrix"
 # All resume to the bit but DDP on more than two ranks: after the first step of a process it orders
 # its gradients anew, and so gloo's sums.
 _RESUME_TOLERANCE = 1e-5
@@ -97,7 +100,7 @@ class FailedRunError(Exception):
 
 
 def run(case: Case, folder: Path, *, resume_from: Path | None = None) -> Run:
-    """Trains a case by ``lockstep train`` in a folder of its own.
+    """Trains a case in a folder of its own, its ranks started by nothing but their environment.
 
     Raises:
         FailedRunError: a rank failed, or the run took too long.
@@ -109,11 +112,9 @@ def run(case: Case, folder: Path, *, resume_from: Path | None = None) -> Run:
         done = f"step-{RESUMED_FROM:08d}"
         shutil.copytree(resume_from / "checkpoints" / done, checkpoints / done)
         more = ["--resume"]
-    places = {"--dir": folder, "--checkpoint-dir": checkpoints, "--summary": summary}
-    where = [str(part) for place in places.items() for part in place]
-    start = f"train --job-id matrix --nproc-per-node {case.ranks}".split()
-    _start([*start, *where, *_SHAPE, *case.flags.split(), *more])
-    rows = read_rows(read_page(page_path(folder, "matrix", 0, 0)))
+    where = ["--checkpoint-dir", str(checkpoints), "--summary", str(summary)]
+    _start([*where, *_SHAPE, *case.flags.split(), *more], case.ranks, folder)
+    rows = read_rows(read_page(page_path(folder, _JOB, 0, 0)))
     return Run(
         losses={
             int(step): loss for step, loss in json.loads(summary.read_text())["losses"].items()
@@ -123,16 +124,41 @@ def run(case: Case, folder: Path, *, resume_from: Path | None = None) -> Run:
     )
 
 
-def _start(arguments: Sequence[str]) -> None:
-    command = [sys.executable, "-m", "lockstep_cli.main", *arguments]
-    try:
-        ended = subprocess.run(
-            command, capture_output=True, text=True, timeout=_LIMIT_SECONDS, check=False
-        )
-    except subprocess.TimeoutExpired as error:
-        raise FailedRunError(f"not done after {_LIMIT_SECONDS} seconds") from error
-    if ended.returncode:
-        raise FailedRunError(f"exit status {ended.returncode}: {ended.stderr[-2000:]}")
+def _start(arguments: Sequence[str], ranks: int, folder: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    job = {"LOCKSTEP_DIR": str(folder), "LOCKSTEP_JOB_ID": _JOB, "OMP_NUM_THREADS": "1"}
+    world = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    command = [sys.executable, "-m", "lockstep_trainer", *arguments]
+    with (folder / "said").open("w+") as said:
+        started = []
+        for rank in range(ranks):
+            own = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+            environment = {**os.environ, **job, **world, **own}
+            started.append(subprocess.Popen(command, env=environment, stdout=said, stderr=said))
+        try:
+            _wait(started)
+        except FailedRunError as error:
+            said.seek(0)
+            raise FailedRunError(f"{error}: {said.read()[-2000:]}") from error
+        finally:
+            for process in started:
+                process.kill()
+                process.wait()
+
+
+def _wait(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Until all have ended well; the first that did not ends the waiting."""
+    until = time.monotonic() + _LIMIT_SECONDS
+    while time.monotonic() < until:
+        codes = [process.poll() for process in processes]
+        if failed := [code for code in codes if code]:
+            raise FailedRunError(f"exit status {failed[0]}")
+        if not any(code is None for code in codes):
+            return
+        time.sleep(_POLL_SECONDS)
+    raise FailedRunError(f"not done after {_LIMIT_SECONDS} seconds")
 
 
 def _tensors(path: Path) -> dict[str, torch.Tensor]:

@@ -31,6 +31,11 @@ class Value:
     default: float | None = None
     whole: bool = False
 
+    @property
+    def range(self) -> str:
+        """As people write it, such as ``0.1..3600``."""
+        return f"{self.low:.15g}..{self.high:.15g}"
+
 
 @dataclass(kw_only=True, slots=True)
 class Target:

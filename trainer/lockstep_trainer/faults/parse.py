@@ -171,7 +171,7 @@ class _Reader:
         text = self._words.get(value.name)
         if text is None:
             if value.default is None:
-                raise ValueError(f"{kind.name} needs {value.name}={value.low:g}..{value.high:g}")
+                raise ValueError(f"{kind.name} needs {value.name}={value.range}")
             return value.default
         try:
             number = float(int(text) if value.whole else float(text))
@@ -179,9 +179,7 @@ class _Reader:
             number = math.nan
         if not value.low <= number <= value.high:
             sort = "whole number" if value.whole else "number"
-            raise ValueError(
-                f"{value.name} {text} must be a {sort} from {value.low:g} to {value.high:g}"
-            )
+            raise ValueError(f"{value.name} {text} must be a {sort} in {value.range}")
         return number
 
 

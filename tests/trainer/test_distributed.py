@@ -17,6 +17,7 @@ import torch
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.jobs import page_path
 from lockstep_records.page_reader import read_page, read_rows
+from lockstep_trainer.checkpoint_shards import read_whole
 
 pytestmark = [pytest.mark.distributed, pytest.mark.timeout(120)]
 
@@ -59,14 +60,11 @@ def test_two_ranks_resume_to_the_very_bits_of_an_uninterrupted_run(memory: Path)
     assert run(*every, "--checkpoint-dir", whole, memory=memory / "a").returncode == 0
     shutil.copytree(whole / "step-00000010", resumed / "step-00000010")
     shutil.copytree(whole / "step-00000020", resumed / "step-00000020")
-    (resumed / "step-00000020" / "state.pt").write_bytes(b"harmed")
+    (resumed / "step-00000020" / "__1_0.distcp").write_bytes(b"harmed")
     ended = run(*every, "--checkpoint-dir", resumed, "--resume", memory=memory / "b")
     assert ended.returncode == 0, ended.stderr
     assert "passed over checkpoint step-00000020" in ended.stderr
-    one, other = (
-        torch.load(folder / "step-00000020" / "state.pt", weights_only=True)["model"]
-        for folder in (whole, resumed)
-    )
+    one, other = (read_whole(folder / "step-00000020") for folder in (whole, resumed))
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 

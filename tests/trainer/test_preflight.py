@@ -7,7 +7,7 @@ import pytest
 
 from lockstep_trainer.__main__ import main
 from lockstep_trainer.checkpoint import facts_of
-from lockstep_trainer.checkpoint_files import commit
+from lockstep_trainer.checkpoint_files import Facts, commit, folder_of, make_fresh
 from lockstep_trainer.command import train
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.data import read_corpus, standard_library
@@ -60,8 +60,19 @@ def test_a_check_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def put(root: Path, facts: Facts) -> None:
+    make_fresh(folder_of(root, 1))
+    commit(folder_of(root, 1), 1, {"state": ""}, facts)
+
+
+def test_a_folder_of_other_files_is_no_folder_to_resume_from(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ValueError, match=r"is no folder of checkpoints: it holds notes\.txt"):
+        check_run(TrainConfig(checkpoint_dir=tmp_path, resume=True), world_size=1)
+
+
 def test_checkpoints_are_never_overwritten_by_a_run_that_starts_afresh(tmp_path: Path) -> None:
-    commit(tmp_path, 1, b"state", {})
+    put(tmp_path, {})
     with pytest.raises(ValueError, match="holds checkpoints; add --resume"):
         check_run(TrainConfig(checkpoint_dir=tmp_path), world_size=1)
 
@@ -69,7 +80,7 @@ def test_checkpoints_are_never_overwritten_by_a_run_that_starts_afresh(tmp_path:
 def test_a_checkpoint_of_another_model_is_refused_before_a_rank_starts(tmp_path: Path) -> None:
     config = TrainConfig(checkpoint_dir=tmp_path, resume=True, layers=2)
     sha256 = read_corpus(standard_library()).sha256
-    commit(tmp_path, 1, b"state", facts_of(config, Layout(world_size=1), corpus_sha256=sha256))
+    put(tmp_path, facts_of(config, Layout(world_size=1), corpus_sha256=sha256))
     check_run(config, world_size=1)
     with pytest.raises(ValueError, match="was made with layers 2 and this run has 4"):
         check_run(TrainConfig(checkpoint_dir=tmp_path, resume=True), world_size=1)

@@ -1,7 +1,12 @@
-"""One rank: ``python -m lockstep_trainer``, as torchrun or ``lockstep run`` starts it."""
+"""One rank: ``python -m lockstep_trainer``, as torchrun or ``lockstep run`` starts it.
+
+Exit status: 0 done, 2 bad input, 75 told to stop and left in good order (start it again), 76 out of
+memory, 1 any other error.
+"""
 
 import os
 import sys
+import traceback
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +14,10 @@ import click
 
 from lockstep_trainer.config import TrainConfig, trainer_flags
 from lockstep_trainer.faults import told_wrong
+from lockstep_trainer.out_of_memory import OUT_OF_MEMORY, out_of_memory_in
+from lockstep_trainer.preemption import PREEMPTED
 from lockstep_trainer.preflight import check_run
+from lockstep_trainer.progress import Summary
 from lockstep_trainer.train import train
 from lockstep_trainer.world import World, world_from
 
@@ -31,7 +39,11 @@ def run_rank(**flags: Any) -> None:
         )
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    summary = train(config, world)
+    summary = _train(config, world)
+    if summary.stopped_after is not None:
+        if world.rank == 0:
+            click.echo(f"lockstep: told to stop, left after step {summary.stopped_after}", err=True)
+        sys.exit(PREEMPTED)
     if world.rank == 0:
         loss = "unknown" if summary.loss is None else f"{summary.loss:.4f}"
         click.echo(
@@ -40,6 +52,20 @@ def run_rank(**flags: Any) -> None:
         )
         if config.summary is not None:
             summary.write(config.summary)
+
+
+def _train(config: TrainConfig, world: World) -> Summary:
+    """Trains; running out of memory is named and has an exit status of its own."""
+    try:
+        return train(config, world)
+    except (MemoryError, RuntimeError) as error:
+        ran_out = out_of_memory_in(error)
+        if ran_out is None:
+            raise
+        traceback.print_exception(error)
+        click.echo(f"lockstep: rank {world.rank} on {world.device} ran {ran_out}", err=True)
+        sys.last_value = error  # as for any error that nobody caught: it tells others we failed
+        sys.exit(OUT_OF_MEMORY)
 
 
 class _WrongWorld(click.UsageError):

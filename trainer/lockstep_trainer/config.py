@@ -101,6 +101,12 @@ class TrainConfig(Sharing):
     checkpoint_keep: int = field(
         default=3, metadata=flag(POSITIVE, "Newest checkpoints that are kept.")
     )
+    checkpoint_async: bool = field(
+        default=False,
+        metadata=flag(
+            click.BOOL, "Write checkpoints in the background; a step waits for the copy alone."
+        ),
+    )
     resume: bool = field(
         default=False,
         metadata=flag(click.BOOL, "Go on from the newest valid checkpoint in --checkpoint-dir."),
@@ -112,6 +118,17 @@ class TrainConfig(Sharing):
             click.FloatRange(0, 86_400, min_open=True),
             "Seconds that a rank waits for the others in a collective before it ends.",
         ),
+    )
+    grace: float = field(
+        default=25.0,
+        metadata=flag(
+            click.FloatRange(0, 86_400, min_open=True),
+            "Seconds from SIGTERM until a rank that has not saved and left is ended.",
+        ),
+    )
+    stop_check_every: int = field(
+        default=5,
+        metadata=flag(POSITIVE, "Steps between two looks whether any rank was told to stop."),
     )
     log_every: int = field(
         default=10, metadata=flag(NOT_NEGATIVE, "Steps between two progress lines; 0 = none.")

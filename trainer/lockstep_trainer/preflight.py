@@ -4,7 +4,7 @@ import tempfile
 from pathlib import Path
 
 from lockstep_trainer.checkpoint import facts_of
-from lockstep_trainer.checkpoint_files import find_newest, has_checkpoints
+from lockstep_trainer.checkpoint_files import find_newest_committed, has_checkpoints
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.data import batches_of
 from lockstep_trainer.faults import check_faults
@@ -123,7 +123,8 @@ def _check_checkpoints(
                 "add --resume to go on from them, or give an empty folder"
             )
         return
-    newest, _ = find_newest(folder)
+    _check_holds_no_other_files(folder)
+    newest = find_newest_committed(folder)
     for name, value in facts.items() if newest else ():
         assert newest is not None
         if newest.facts.get(name) != value:
@@ -131,3 +132,14 @@ def _check_checkpoints(
                 f"checkpoint {newest.path} was made with {name} {newest.facts.get(name)} and this "
                 f"run has {value}; make them equal or give another --checkpoint-dir"
             )
+
+
+def _check_holds_no_other_files(folder: Path) -> None:
+    if has_checkpoints(folder) or not folder.is_dir():
+        return
+    others = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+    if others:
+        raise ValueError(
+            f"--checkpoint-dir {folder} is no folder of checkpoints: it holds {others[0]}; "
+            "give the folder that an earlier run wrote, or an empty one"
+        )

@@ -24,6 +24,7 @@ class Summary:
         losses: held-out loss of every evaluation, by step.
         unigram_entropy: entropy of the corpus's byte frequencies in nats, which loss must beat.
         steps: of the whole run; ``resumed_from`` of them were done before.
+        stopped_after: the step at which it left because it was told to; None when it did not.
         tokens_per_second: bytes trained on a second by all ranks, pauses included; None when no
             step was left to do.
         mfu_ratio: model FLOPs done over those that the devices could do; None where their peak was
@@ -34,6 +35,7 @@ class Summary:
     losses: dict[str, float | None]
     unigram_entropy: float
     steps: int
+    stopped_after: int | None
     resumed_from: int
     ranks: int
     parameters: int

@@ -11,6 +11,7 @@ from lockstep_trainer.faults import inject
 from lockstep_trainer.model import GPT
 from lockstep_trainer.optimizer import adamw, learning_rate_at
 from lockstep_trainer.parallel import layout_of, share
+from lockstep_trainer.preemption import Preemption, watched
 from lockstep_trainer.prefetch import prefetched
 from lockstep_trainer.progress import Progress, Summary, Work, finite
 from lockstep_trainer.sources import read_data
@@ -19,11 +20,13 @@ from lockstep_trainer.world import World, joined
 
 def train(config: TrainConfig, world: World) -> Summary:
     """Trains to the last step and tells the result; every rank gets the same loss."""
-    with joined(world, timeout_seconds=config.timeout, threads=config.threads):
-        return _train(config, world)
+    with joined(world, timeout_seconds=config.timeout, threads=config.threads) as together:
+        preemption = Preemption(together, every=config.stop_check_every, last=config.steps)
+        with watched(preemption, config.grace):
+            return _train(config, together, preemption)
 
 
-def _train(config: TrainConfig, world: World) -> Summary:
+def _train(config: TrainConfig, world: World, preemption: Preemption) -> Summary:
     # The text, and the part of it that this rank sees.
     layout = layout_of(config, world.size)
     corpus = read_data(config.data, checksums=False)  # checked before any rank came here
@@ -52,6 +55,7 @@ def _train(config: TrainConfig, world: World) -> Summary:
     ahead = prefetched(batches, config.prefetch)
     faulty = inject(config, world, model.parts, optimizer, ahead)
     held_out: dict[int, float] = {}
+    stopped_after: int | None = None
     progress.start()
     for step, x, y in monitor.prepare(faulty):
         # Forward and backward, with the averaging of gradients in it; optimizer.
@@ -66,13 +70,20 @@ def _train(config: TrainConfig, world: World) -> Summary:
         monitor.step(step=step, **told, tokens=x.numel(), samples=len(x))
         progress.step(step, loss.item)
 
-        # Once in a while: save. A failed attempt is told and counted, and training goes on.
-        if checkpoints.due(step):
+        # Once in a while, and when told to stop: save. A failure is counted, and training goes on.
+        stopping = preemption.agreed(step)
+        if checkpoints.due(step, stopping=stopping):
+            with monitor.phase("checkpoint"):
+                checkpoints.save(step, model, optimizer, wait=stopping)
+        for save in checkpoints.ended():
             try:
-                with monitor.checkpoint(step=step):
-                    checkpoints.save(step, model, optimizer)
+                with monitor.checkpoint(step=save.step):
+                    save.check()
             except CheckpointError as error:
                 progress.say(str(error))
+        if stopping:
+            stopped_after = step
+            break
 
         # Once in a while, and after the last step: how good is it on text that it never saw?
         if config.due(step, config.eval_every):
@@ -85,6 +96,7 @@ def _train(config: TrainConfig, world: World) -> Summary:
         losses={str(step): finite(loss) for step, loss in held_out.items()},
         unigram_entropy=corpus.unigram_entropy,
         steps=config.steps,
+        stopped_after=stopped_after,
         resumed_from=done,
         ranks=world.size,
         parameters=work.parameters,

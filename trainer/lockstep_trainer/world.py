@@ -3,17 +3,25 @@
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import HashStore  # torch.distributed offers it, untyped
+from torch._C._distributed_c10d import (  # torch.distributed offers them, untyped
+    HashStore,
+    PrefixStore,
+    Store,
+)
+from torch.distributed.rendezvous import rendezvous
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class World:
     """One rank among ``size``; ``attempt`` counts how often the job was started again.
+
+    Attributes:
+        store: keys and values that all ranks share; None before they have joined.
 
     Raises:
         ValueError: rank and size do not fit.
@@ -23,6 +31,7 @@ class World:
     size: int = 1
     local_rank: int = 0
     attempt: int = 0
+    store: Store | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.rank < self.size:
@@ -58,7 +67,7 @@ def world_from(environment: Mapping[str, str] = os.environ) -> World:
             raise ValueError(f"{name}={text!r} is no rank or count; torchrun sets it, leave it out")
         if text is not None:
             told[field] = int(text)
-    world = World(**told)
+    world = World(**told, store=None)
     _check_agreed(world, environment)
     return world
 
@@ -85,15 +94,29 @@ def joined(world: World, *, timeout_seconds: float, threads: int) -> Iterator[Wo
     After an error the group is left as it is: to tear it down would wait for ranks that are gone.
     """
     torch.set_num_threads(threads)
+    limit = timedelta(seconds=timeout_seconds)
+    store = _meet(world, limit)
     on_gpu = world.device.type == "cuda"
     if on_gpu:
         torch.cuda.set_device(world.device)
     dist.init_process_group(
         "nccl" if on_gpu else "gloo",
-        timeout=timedelta(seconds=timeout_seconds),
+        timeout=limit,
         rank=world.rank,
         world_size=world.size,
-        store=HashStore() if world.size == 1 else None,
+        store=store,
     )
-    yield world
+    yield replace(world, store=store)
     dist.destroy_process_group()
+
+
+def _meet(world: World, limit: timedelta) -> Store:
+    """The store by which the ranks find each other.
+
+    torchrun gives all attempts of a job one store, in which the addresses of ranks that are dead
+    still stand; so each attempt has its own part of it.
+    """
+    if world.size == 1:
+        return HashStore()
+    store, _, _ = next(rendezvous("env://", world.rank, world.size, timeout=limit))
+    return PrefixStore(f"attempt-{world.attempt}", store)

@@ -46,7 +46,7 @@ test: $(READY) $(SERVERS) ## Run the whole suite: quick, server and multi-proces
 test-quick: $(READY) ## Run the tests that need no server and one process
 	$(BIN)/python -m pytest -m "not server and not distributed and not e2e and not gpu" -n 2
 
-train-matrix: $(READY) ## Train every strategy and hybrid on 1 to 8 CPU ranks, resume it, compare (10 minutes)
+train-matrix: $(READY) ## Train every strategy and hybrid on 1 to 8 CPU ranks, resume it, compare (5 minutes)
 	$(BIN)/python -u -m lockstep_trainer.matrix
 
 check: $(READY) $(SERVERS) ## Format, lint, types, import contracts, generated files, promtool

@@ -4,15 +4,16 @@
 """
 
 import json
+import multiprocessing
 import os
 import shutil
 import socket
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import click
@@ -20,8 +21,8 @@ import torch
 
 from lockstep_records.jobs import find_root, page_path
 from lockstep_records.page_reader import read_page, read_rows
-from lockstep_trainer.checkpoint_files import folder_of
-from lockstep_trainer.checkpoint_shards import read_whole
+from lockstep_trainer.__main__ import main
+from lockstep_trainer.checkpoint_files import STATE
 
 STEPS, RESUMED_FROM, GLOBAL_BATCH = 8, 4, 8
 _SHAPE = (
@@ -31,6 +32,10 @@ _SHAPE = (
 _LIMIT_SECONDS = 180
 _POLL_SECONDS = 0.05
 _JOB = "matrix"
+# Ranks are forked from a process that has imported the trainer and done nothing else: two cores
+# take longer to import torch eight times than to train eight ranks.
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(["lockstep_trainer.__main__"])
 # All resume to the bit but DDP on more than two ranks: after the first step of a process it orders
 # its gradients anew, and so gloo's sums.
 _RESUME_TOLERANCE = 1e-5
@@ -101,7 +106,7 @@ class FailedRunError(Exception):
 
 
 def run(case: Case, folder: Path, *, resume_from: Path | None = None) -> Run:
-    """Trains a case in a folder of its own, its ranks started by nothing but their environment.
+    """Trains a case in a folder of its own, its ranks started by no launcher.
 
     Raises:
         FailedRunError: a rank failed, or the run took too long.
@@ -121,45 +126,61 @@ def run(case: Case, folder: Path, *, resume_from: Path | None = None) -> Run:
             int(step): loss for step, loss in json.loads(summary.read_text())["losses"].items()
         },
         norms={int(row["step"]): float(row["gradient_norm"]) for row in rows},
-        state=read_whole(folder_of(checkpoints, STEPS)),
+        state=_tensors(checkpoints / f"step-{STEPS:08d}" / STATE),
     )
 
 
 def _start(arguments: Sequence[str], ranks: int, folder: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    job = {"LOCKSTEP_DIR": str(folder), "LOCKSTEP_JOB_ID": _JOB, "OMP_NUM_THREADS": "1"}
-    world = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    command = [sys.executable, "-m", "lockstep_trainer", *arguments]
-    with (folder / "said").open("w+") as said:
-        started = []
-        for rank in range(ranks):
-            own = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-            environment = {**os.environ, **job, **world, **own}
-            started.append(subprocess.Popen(command, env=environment, stdout=said, stderr=said))
-        try:
-            _wait(started)
-        except FailedRunError as error:
-            said.seek(0)
-            raise FailedRunError(f"{error}: {said.read()[-2000:]}") from error
-        finally:
-            for process in started:
-                process.kill()
-                process.wait()
+        port = free.getsockname()[1]
+    job = {"LOCKSTEP_DIR": folder, "LOCKSTEP_JOB_ID": _JOB, "OMP_NUM_THREADS": 1}
+    world = {**job, "WORLD_SIZE": ranks, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    said = folder / "said"
+    started: list[BaseProcess] = []
+    for rank in range(ranks):
+        told = {name: str(value) for name, value in {**world, "RANK": rank}.items()}
+        started.append(_FORKS.Process(target=_be_rank, args=(list(arguments), told, said)))
+    try:
+        for process in started:
+            process.start()
+        _wait(started)
+    except FailedRunError as error:
+        raise FailedRunError(f"{error}: {said.read_text()[-2000:]}") from error
+    finally:
+        for process in started:
+            process.kill()
+            process.join()
 
 
-def _wait(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+def _be_rank(arguments: list[str], environment: dict[str, str], said: Path) -> None:
+    """What ``python -m lockstep_trainer`` does, in a process that is fresh but has torch loaded."""
+    os.environ.update(environment)
+    with said.open("a") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    sys.argv[1:] = arguments
+    main()
+
+
+def _wait(processes: Sequence[BaseProcess]) -> None:
     """Until all have ended well; the first that did not ends the waiting."""
     until = time.monotonic() + _LIMIT_SECONDS
     while time.monotonic() < until:
-        codes = [process.poll() for process in processes]
+        codes = [process.exitcode for process in processes]
         if failed := [code for code in codes if code]:
             raise FailedRunError(f"exit status {failed[0]}")
         if not any(code is None for code in codes):
             return
         time.sleep(_POLL_SECONDS)
     raise FailedRunError(f"not done after {_LIMIT_SECONDS} seconds")
+
+
+def _tensors(path: Path) -> dict[str, torch.Tensor]:
+    """Weights and what the optimizer keeps for each, by name."""
+    state = torch.load(path, weights_only=True)
+    kept = {f"{n}.{k}": v for n, kinds in state["optimizer"].items() for k, v in kinds.items()}
+    return {**state["model"], **kept}
 
 
 def faults_of(case: Case, whole: Run, resumed: Run, alone: Run) -> Iterator[str]:

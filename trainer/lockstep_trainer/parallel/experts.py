@@ -30,7 +30,8 @@ def expert_parallel(gpt: GPT, config: TrainConfig, world: World, layout: Layout)
         spread = fully_shard(mixture.experts, mesh=mesh["dp"], shard_placement_fn=_by_input)
         # They met the bytes of all ep ranks, so their gradients are sums over ep already.
         spread.set_gradient_divide_factor(layout.data_ranks)
-        spread.set_force_sum_reduction_for_comms(enable=True)  # gloo cannot scale in a reduction
+        # gloo cannot divide in a reduction; where nothing is reduced torch 2.13 would divide twice.
+        spread.set_force_sum_reduction_for_comms(enable=layout.dp > 1)
     compile_blocks(gpt, config)
     shard_parameters(gpt, config, mesh["dp", "ep"] if layout.dp > 1 else mesh["ep"])
     return WholeModel(gpt, config, synced=synced_by(gpt))

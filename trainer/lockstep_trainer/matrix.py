@@ -22,7 +22,8 @@ import torch
 from lockstep_records.jobs import find_root, page_path
 from lockstep_records.page_reader import read_page, read_rows
 from lockstep_trainer.__main__ import main
-from lockstep_trainer.checkpoint_files import STATE
+from lockstep_trainer.checkpoint_files import folder_of
+from lockstep_trainer.checkpoint_shards import read_whole
 
 STEPS, RESUMED_FROM, GLOBAL_BATCH = 8, 4, 8
 _SHAPE = (
@@ -126,7 +127,7 @@ def run(case: Case, folder: Path, *, resume_from: Path | None = None) -> Run:
             int(step): loss for step, loss in json.loads(summary.read_text())["losses"].items()
         },
         norms={int(row["step"]): float(row["gradient_norm"]) for row in rows},
-        state=_tensors(checkpoints / f"step-{STEPS:08d}" / STATE),
+        state=read_whole(folder_of(checkpoints, STEPS)),
     )
 
 
@@ -174,13 +175,6 @@ def _wait(processes: Sequence[BaseProcess]) -> None:
             return
         time.sleep(_POLL_SECONDS)
     raise FailedRunError(f"not done after {_LIMIT_SECONDS} seconds")
-
-
-def _tensors(path: Path) -> dict[str, torch.Tensor]:
-    """Weights and what the optimizer keeps for each, by name."""
-    state = torch.load(path, weights_only=True)
-    kept = {f"{n}.{k}": v for n, kinds in state["optimizer"].items() for k, v in kinds.items()}
-    return {**state["model"], **kept}
 
 
 def faults_of(case: Case, whole: Run, resumed: Run, alone: Run) -> Iterator[str]:

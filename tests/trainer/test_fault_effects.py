@@ -1,5 +1,6 @@
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -25,11 +26,20 @@ def memory() -> Iterator[Path]:
         yield Path(folder)
 
 
-def rank(*arguments: object, **environment: str) -> "subprocess.Popen[str]":
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "lockstep_trainer", *TINY, *map(str, arguments)]
+
+
+def rank(*arguments: object, **environment: str) -> "subprocess.CompletedProcess[str]":
     """One rank without a launcher."""
-    command = [sys.executable, "-m", "lockstep_trainer", *TINY, *map(str, arguments)]
-    told = {**ALONE, **environment}
-    return subprocess.Popen(command, env=told, stderr=subprocess.PIPE, text=True)
+    return subprocess.run(
+        command(*arguments),
+        env={**ALONE, **environment},
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
 
 
 def job(*arguments: object, memory: Path) -> "subprocess.CompletedProcess[str]":
@@ -50,12 +60,13 @@ def fired(stderr: str) -> list[str]:
 
 
 def test_a_stopped_rank_stands_still_for_its_seconds_and_goes_on() -> None:
-    process = rank("--fault", "stop:rank=0,step=3,seconds=1.5")
-    assert process.stderr is not None
+    stop = ("--fault", "stop:rank=0,step=3,seconds=1.5")
     told_at: dict[str, float] = {}
-    for line in process.stderr:
-        told_at[line.split(" loss")[0].strip()] = time.monotonic()
-    assert process.wait(timeout=30) == 0
+    with subprocess.Popen(command(*stop), env=ALONE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            told_at[line.split(" loss")[0].strip()] = time.monotonic()
+    assert process.returncode == 0
     pause_seconds = told_at["lockstep: step 3"] - told_at["fault: stop rank=0 step=3"]
     assert 1.4 < pause_seconds < 5
     assert told_at["lockstep: step 6"] - told_at["lockstep: step 3"] < pause_seconds
@@ -74,17 +85,16 @@ def test_a_kill_drawn_by_the_seed_ends_its_rank_by_signal_9_once_and_the_job_goe
     assert told == f"fault: kill rank={first.fields['rank']} step={told[-1]}"
     assert "resuming from" in ended.stderr
 
-    again = rank(*chance, "--fault", "nan-loss:rank=0,step=6", RANK="0", WORLD_SIZE="1")
-    again.communicate(timeout=60)  # another world draws another rank, and the same step
-    assert again.returncode == -9
+    again = rank(*chance)
+    assert again.returncode == -signal.SIGKILL
+    assert fired(again.stderr) == [f"fault: kill rank=0 step={told[-1]}"]  # there is no other rank
 
 
 def test_memory_that_ran_out_is_told_as_that() -> None:
-    process = rank("--fault", "oom:rank=0,step=3")
-    _, stderr = process.communicate(timeout=60)
-    assert process.returncode > 0
-    assert fired(stderr) == ["fault: oom rank=0 step=3"]
-    assert "memory" in stderr.splitlines()[-1]
+    ended = rank("--fault", "oom:rank=0,step=3")
+    assert ended.returncode > 0
+    assert fired(ended.stderr) == ["fault: oom rank=0 step=3"]
+    assert "memory" in ended.stderr.splitlines()[-1]
 
 
 def test_a_preempted_job_ends_before_its_last_step(memory: Path) -> None:
@@ -94,10 +104,9 @@ def test_a_preempted_job_ends_before_its_last_step(memory: Path) -> None:
 
 
 def test_a_preempted_rank_ends_before_its_last_step() -> None:
-    process = rank("--fault", "preempt:rank=0,step=3", "--steps", 100_000)
-    _, stderr = process.communicate(timeout=60)
-    assert process.returncode != 0
-    assert fired(stderr) == ["fault: preempt rank=0 step=3"]
+    ended = rank("--fault", "preempt:rank=0,step=3", "--steps", 100_000)
+    assert ended.returncode != 0
+    assert fired(ended.stderr) == ["fault: preempt rank=0 step=3"]
 
 
 def test_harmed_checkpoints_are_passed_over_each_for_its_reason(memory: Path) -> None:
@@ -108,9 +117,8 @@ def test_harmed_checkpoints_are_passed_over_each_for_its_reason(memory: Path) ->
         for word in ("--fault", f"{harm}:rank=0,step={step}")
     ]
     saved = ("--checkpoint-dir", memory, "--checkpoint-every", 1, "--checkpoint-keep", 9)
-    process = rank(*faults, *saved)
-    _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 0, stderr
+    ended = rank(*faults, *saved)
+    assert ended.returncode == 0, ended.stderr
     newest, reasons = find_newest(memory)
     assert newest is not None
     assert newest.step == 5
@@ -136,14 +144,16 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_full_disk_costs_the_checkpoints_of_its_steps_alone(tiny_disk: Path) -> None:
     full = ("--fault", "full-disk:rank=0,step=3,until=5")
-    process = rank(*full, "--checkpoint-dir", tiny_disk, "--checkpoint-every", 2)
-    _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 0, stderr
-    assert "checkpoint of step 4 could not be written" in stderr
-    assert "No space left on device" in stderr
+    ended = rank(*full, "--checkpoint-dir", tiny_disk, "--checkpoint-every", 2)
+    assert ended.returncode == 0, ended.stderr
+    assert "checkpoint of step 4 could not be written" in ended.stderr
+    assert "No space left on device" in ended.stderr
     saved = sorted(path.name for path in tiny_disk.glob("step-*"))
     assert saved == ["step-00000002", "step-00000006"]
-    assert fired(stderr) == ["fault: full-disk rank=0 step=3", "fault: full-disk rank=0 step=4"]
+    assert fired(ended.stderr) == [
+        "fault: full-disk rank=0 step=3",
+        "fault: full-disk rank=0 step=4",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -164,10 +174,9 @@ def test_a_rank_that_was_told_wrong_ends_the_job_with_a_sentence_and_exit_status
 
 
 def test_an_environment_that_cannot_be_is_told_by_any_rank() -> None:
-    process = rank(RANK="2", WORLD_SIZE="2")
-    _, stderr = process.communicate(timeout=60)
-    assert process.returncode == 2
-    assert "RANK 2 is outside WORLD_SIZE 2" in stderr
+    ended = rank(RANK="2", WORLD_SIZE="2")
+    assert ended.returncode == 2
+    assert "RANK 2 is outside WORLD_SIZE 2" in ended.stderr
 
 
 @pytest.mark.parametrize("text", ["boom:rank=0,step=1", "kill:rank=2,step=1", "kill:rank=0,step=7"])

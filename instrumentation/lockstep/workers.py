@@ -19,7 +19,7 @@ from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
 from lockstep.job import Job
-from lockstep_records.events import Event, append_event
+from lockstep_records.events import PREEMPTED, Event, append_event
 
 
 def _how_it_ended(pid: int) -> tuple[int | None, str | None]:
@@ -75,7 +75,8 @@ class _Ends:
     def _wait(self, attempt: int, rank: int, pid: int) -> None:
         exit_code, signal_name = _how_it_ended(pid)
         with self._lock:
-            first = exit_code != 0 and attempt not in self._failed_attempts
+            failed = exit_code not in {0, PREEMPTED}
+            first = failed and attempt not in self._failed_attempts
             if first:
                 self._failed_attempts.add(attempt)
             self.exit_codes.append(exit_code)

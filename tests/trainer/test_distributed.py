@@ -9,6 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -82,16 +83,16 @@ def test_a_slow_backward_is_seen_in_the_backward_of_its_rank_alone(memory: Path)
     assert spent[1]["backward"] > 0.1 > spent[0]["backward"]
 
 
-@pytest.fixture
-def pair() -> Iterator[list[subprocess.Popen[str]]]:
-    """Two ranks with no launcher above them, of which the first has told of a step."""
+@contextmanager
+def started(num_ranks: int, *more: str) -> Iterator[list[subprocess.Popen[str]]]:
+    """Ranks with no launcher above them, of which the first has told of a step."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    flags = (*TINY, "--steps", "1000000", "--log-every", "1", "--timeout", "5")
+    flags = (*TINY, "--steps", "1000000", "--log-every", "1", "--timeout", "5", *more)
     ranks = []
-    for rank in range(2):
-        named = {"RANK": rank, "WORLD_SIZE": 2, "LOCAL_RANK": rank, "MASTER_PORT": port}
+    for rank in range(num_ranks):
+        named = {"RANK": rank, "WORLD_SIZE": num_ranks, "LOCAL_RANK": rank, "MASTER_PORT": port}
         told = {name: str(value) for name, value in named.items()}
         ranks.append(
             subprocess.Popen(
@@ -106,21 +107,27 @@ def pair() -> Iterator[list[subprocess.Popen[str]]]:
         for line in ranks[0].stderr:
             if "step 3 " in line:
                 break
+        for process in ranks:
+            assert process.stderr is not None
+            threading.Thread(target=process.stderr.read, daemon=True).start()
         yield ranks
     finally:
         for process in ranks:
             process.kill()
-            process.communicate()
+            process.wait()
 
 
 @pytest.mark.parametrize("fate", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_rank_whose_peer_is_gone_ends_within_the_time_limit(
-    pair: list[subprocess.Popen[str]], fate: signal.Signals
+@pytest.mark.parametrize(
+    ("num_ranks", "flags"),
+    [(2, ""), (4, "--strategy hybrid --fsdp 2 --tp 2"), (4, "--strategy hybrid --dp 2 --pp 2")],
+    ids=["ddp", "fsdp x tp", "dp x pp"],
+)
+def test_ranks_whose_peer_is_gone_end_within_the_time_limit(
+    num_ranks: int, flags: str, fate: signal.Signals
 ) -> None:
-    survivor, victim = pair
-    assert survivor.stderr is not None
-    threading.Thread(target=survivor.stderr.read, daemon=True).start()
-    victim.send_signal(fate)
-    begin = time.monotonic()
-    assert survivor.wait(timeout=20) != 0
-    assert time.monotonic() - begin < 5 + 5
+    with started(num_ranks, *flags.split(), "--batch", "4") as (*survivors, victim):
+        victim.send_signal(fate)
+        begin = time.monotonic()
+        assert all(rank.wait(timeout=30) != 0 for rank in survivors)
+        assert time.monotonic() - begin < 5 + 10

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from lockstep_trainer.world import limit_waiting
+
 AXES = ("pp", "dp", "fsdp", "ep", "tp")
 _DATA_AXES = ("dp", "fsdp", "ep")
 
@@ -96,9 +98,11 @@ class Layout:
     def device_mesh(self, device: torch.device, axes: Sequence[str] = AXES) -> DeviceMesh:
         """The mesh of the process group, which must be joined; axes in use and those named."""
         kept = [axis for axis in AXES if axis in axes or self.degrees[axis] > 1]
-        return init_device_mesh(
+        mesh = init_device_mesh(
             device.type, tuple(self.degrees[axis] for axis in kept), mesh_dim_names=tuple(kept)
         )
+        limit_waiting(mesh.get_all_groups(), device)
+        return mesh
 
 
 def _spelled(degrees: dict[str, int], world_size: int) -> str:

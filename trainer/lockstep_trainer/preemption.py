@@ -19,7 +19,6 @@ from contextlib import contextmanager
 
 from lockstep_trainer.world import World
 
-PREEMPTED = 75
 _KEY = "lockstep/stop"
 _LATE = 1
 
@@ -41,7 +40,7 @@ class Preemption:
 
     @property
     def told(self) -> bool:
-        """Whether this very rank was told."""
+        """Whether this rank knows, by a signal or from the others."""
         return self._told.is_set()
 
     def tell(self) -> None:
@@ -52,7 +51,9 @@ class Preemption:
         """Whether all ranks stop after this step; to be asked after each, on every rank."""
         look = step % self._every == 0 and step != self._last
         agreed = look and self._store.check([_KEY]) and int(self._store.get(_KEY)) < step
-        if self.told and not (self._wrote or agreed):
+        if agreed:
+            self._told.set()
+        elif self.told and not self._wrote:
             self._store.compare_set(_KEY, "", str(step))
             self._wrote = True
         return agreed
@@ -82,7 +83,7 @@ def watched(preemption: Preemption, grace_seconds: float) -> Iterator[None]:
         os.close(write_end)
         listener.join()
         os.close(read_end)
-        if not preemption.told:  # else no second signal is to spoil the exit status
+        if not preemption.told:  # else a launcher's SIGTERM may follow, and spoil the exit status
             signal.signal(signal.SIGTERM, before)
 
 

@@ -1,7 +1,7 @@
 """The ranks of a job as one of them sees it: who it is, its device, and joining the others."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -120,3 +120,12 @@ def _meet(world: World, limit: timedelta) -> Store:
         return HashStore()
     store, _, _ = next(rendezvous("env://", world.rank, world.size, timeout=limit))
     return PrefixStore(f"attempt-{world.attempt}", store)
+
+
+def limit_waiting(groups: Iterable[dist.ProcessGroup], device: torch.device) -> None:
+    """Gives groups the time limit of the group of all ranks; torch's own is half an hour."""
+    everyone = dist.group.WORLD
+    assert everyone is not None
+    for group in groups:
+        limit = everyone._get_backend(device).options._timeout  # noqa: SLF001  # no public way
+        group._get_backend(device)._set_default_timeout(limit)  # noqa: SLF001  # no public way

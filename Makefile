@@ -15,7 +15,7 @@ SLOW ?= one
 SEED ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install servers demo test test-quick check format generate golden bench clean
+.PHONY: help install servers demo test test-quick train-matrix check format generate golden bench clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ test: $(READY) $(SERVERS) ## Run the whole suite: quick, server and multi-proces
 
 test-quick: $(READY) ## Run the tests that need no server and one process
 	$(BIN)/python -m pytest -m "not server and not distributed and not e2e and not gpu" -n 2
+
+train-matrix: $(READY) ## Train every strategy and hybrid on 1 to 8 CPU ranks, resume it, compare (5 minutes)
+	$(BIN)/python -u -m lockstep_trainer.matrix
 
 check: $(READY) $(SERVERS) ## Format, lint, types, import contracts, generated files, promtool
 	ruff format --check .

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from lockstep.job import Job
-from lockstep_records.events import Event, append_event, is_finished, read_events
+from lockstep_records.events import PREEMPTED, Event, append_event, is_finished, read_events
 from lockstep_records.jobs import list_jobs
 
 BAD_INPUT = 2
@@ -24,8 +24,9 @@ def run_job(job: Job) -> int:
     """Runs a job to its end.
 
     Returns:
-        0 when every rank succeeded, 2 when every rank that failed found bad input, 130 or 143 when
-        the launcher was told to stop, else 1.
+        0 when every rank succeeded, 2 when every rank that failed found bad input, 75 when the
+        ranks were told to stop and left in good order, 130 or 143 when the launcher was told to
+        stop and they did not, else 1.
     """
     _make_room(job)
     append_event(job.folder, _event(job, "job_started", 0, nproc_per_node=job.nproc_per_node))
@@ -99,9 +100,11 @@ def _run_workers(job: Job) -> tuple[str, int, int]:
     from lockstep.workers import run_workers  # noqa: PLC0415  # loads torch: only when a job starts
 
     ended = run_workers(job)
+    failed = [code for code in ended.exit_codes if code != 0]
+    if set(failed) == {PREEMPTED}:
+        return "preempted", PREEMPTED, ended.attempt
     if ended.signal_number is not None:
         return "cancelled", 128 + ended.signal_number, ended.attempt
-    failed = [code for code in ended.exit_codes if code != 0]
     if not failed:
         return "succeeded", 0, ended.attempt
     refused = BAD_INPUT in failed and set(failed) <= {BAD_INPUT, -signal.SIGTERM}

@@ -22,7 +22,7 @@ from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
 from lockstep.job import Job
-from lockstep_records.events import Event, append_event
+from lockstep_records.events import PREEMPTED, Event, append_event
 
 
 def _wait_for(process: "Popen[bytes]") -> int:
@@ -73,7 +73,8 @@ class _Ends:
         exit_code = _wait_for(process)
         signal_name = signal.Signals(-exit_code).name if exit_code < 0 else None
         with self._lock:
-            first = exit_code != 0 and attempt not in self._failed_attempts
+            failed = exit_code not in {0, PREEMPTED}
+            first = failed and attempt not in self._failed_attempts
             if first:
                 self._failed_attempts.add(attempt)
             self.exit_codes.append(exit_code)

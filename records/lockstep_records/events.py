@@ -14,6 +14,8 @@ from typing import Any
 
 KINDS = ("job_started", "attempt_started", "rank_ended", "attempt_ended", "job_finished")
 FILE_NAME = "events.jsonl"
+PREEMPTED = 75
+"""Exit code of a rank, and of a job, that was told to stop, saved and left: start it again."""
 _MAX_BYTES = 16 << 20
 
 
@@ -21,8 +23,8 @@ _MAX_BYTES = 16 << 20
 class Event:
     """One thing that happened to a job; ``fields`` depend on the kind.
 
-    rank_ended: rank, pid, exit_code, signal (name or None), first (ended before all others).
-    attempt_ended, job_finished: outcome (succeeded, failed, cancelled) and exit_code.
+    rank_ended: rank, pid, exit_code, signal (name or None), first (failed before all others).
+    attempt_ended, job_finished: outcome (succeeded, failed, preempted, cancelled) and exit_code.
     """
 
     kind: str

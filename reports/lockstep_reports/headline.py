@@ -61,8 +61,8 @@ def how_ended(report: Report) -> str:
 
 
 def _ended(outcome: str | None) -> str:
-    if outcome == "cancelled":
-        return "was cancelled"
+    if outcome in {"cancelled", "preempted"}:
+        return f"was {outcome}"
     if outcome == "running":
         return "is running"
     if outcome in {None, "unknown"}:

@@ -8,7 +8,7 @@ from lockstep_records.jobs import list_attempts
 from lockstep_reports.readers.pages import NoStepsError, read_attempt
 from lockstep_reports.steps import Steps
 
-OUTCOMES = ("succeeded", "failed", "cancelled")
+OUTCOMES = ("succeeded", "failed", "preempted", "cancelled")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -58,7 +58,7 @@ def times(recording: Recording, alignment: Alignment) -> Times:
 
 
 def outcome(recording: Recording, now_seconds: float) -> str:
-    """How the attempt ended: succeeded, failed, cancelled; running or unknown when untold."""
+    """How the attempt ended: one of ``read.OUTCOMES``; running or unknown when untold."""
     numbers = [attempt.number for attempt in recording.attempts]
     told = recording.attempts[numbers.index(recording.steps.attempt)].outcome
     if told is not None:

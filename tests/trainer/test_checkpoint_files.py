@@ -1,3 +1,4 @@
+import hashlib
 import json
 import random
 import subprocess
@@ -8,62 +9,85 @@ from pathlib import Path
 import pytest
 
 from lockstep_trainer.checkpoint_files import (
+    Checkpoint,
+    Facts,
     InvalidCheckpointError,
     commit,
     find_newest,
+    find_newest_committed,
+    folder_of,
     keep_newest,
+    make_fresh,
     verify,
 )
 
 # Writes checkpoints for ever; the state of step n is a million bytes that depend on n.
 WRITER = """
-import itertools, sys
+import hashlib, itertools, sys
 from pathlib import Path
-from lockstep_trainer.checkpoint_files import commit, find_newest, keep_newest
+from lockstep_trainer.checkpoint_files import *
 
 root = Path(sys.argv[1])
 newest, _ = find_newest(root)
 for step in itertools.count(newest.step + 1 if newest else 1):
-    keep_newest(root, commit(root, step, bytes([step % 256]) * 1_000_000, {}), 2)
+    make_fresh(folder_of(root, step))
+    state = bytes([step % 256]) * 1_000_000
+    (folder_of(root, step) / "state").write_bytes(state)
+    sha256 = hashlib.sha256(state).hexdigest()
+    keep_newest(root, commit(folder_of(root, step), step, {"state": sha256}, {}), 2)
 """
 
 
-def steps_in(root: Path) -> list[str]:
+def put(root: Path, step: int, facts: Facts | None = None) -> Checkpoint:
+    """A checkpoint of one file."""
+    folder = folder_of(root, step)
+    make_fresh(folder)
+    (folder / "state").write_bytes(b"state")
+    return commit(folder, step, {"state": hashlib.sha256(b"state").hexdigest()}, facts or {})
+
+
+def names_in(root: Path) -> list[str]:
     return sorted(path.name for path in root.iterdir())
 
 
 def test_what_was_committed_is_found_with_its_step_and_facts(tmp_path: Path) -> None:
-    commit(tmp_path, 7, b"state", {"layers": 2})
+    put(tmp_path, 7, {"layers": 2})
     newest, passed_over = find_newest(tmp_path)
     assert newest is not None
     assert (newest.step, newest.facts, passed_over) == (7, {"layers": 2}, [])
-    assert (newest.path / "state.pt").read_bytes() == b"state"
+    assert names_in(newest.path) == ["manifest.json", "state"]
 
 
 def test_an_empty_or_missing_folder_has_no_checkpoint(tmp_path: Path) -> None:
     assert find_newest(tmp_path) == (None, [])
     assert find_newest(tmp_path / "missing") == (None, [])
+    assert find_newest_committed(tmp_path / "missing") is None
 
 
 @pytest.mark.parametrize(
     ("name", "harm", "said"),
     [
-        ("state.pt", b"statf", "is not what its manifest says"),
-        ("state.pt", b"sta", "is not what its manifest says"),
-        ("state.pt", None, "has no readable state.pt"),
-        ("manifest.json", None, "has no readable manifest"),
+        ("state", b"statf", "is not what its manifest says"),
+        ("state", b"sta", "is not what its manifest says"),
+        ("state", None, "has no readable state"),
+        ("manifest.json", None, "has no manifest: it was not finished"),
         ("manifest.json", b"{", "the manifest is no JSON"),
         ("manifest.json", b"\xff\x00", "the manifest is no JSON"),
         ("manifest.json", b"[" * 100_000, "the manifest is no JSON"),
-        ("manifest.json", b"[]", "the manifest is none of version 1"),
-        ("manifest.json", b'{"version": 2}', "the manifest is none of version 1"),
+        ("manifest.json", b"[]", "the manifest is none of version 2"),
+        ("manifest.json", b'{"version": 1}', "the manifest is none of version 2"),
+        (
+            "manifest.json",
+            b'{"version": 2, "step": 2, "facts": {}, "files": {"../../x": "0"}}',
+            "the manifest is none of version 2",
+        ),
     ],
 )
 def test_a_harmed_newest_checkpoint_is_passed_over_for_the_one_before(
     tmp_path: Path, name: str, harm: bytes | None, said: str
 ) -> None:
-    commit(tmp_path, 1, b"state", {})
-    harmed = commit(tmp_path, 2, b"state", {}).path / name
+    put(tmp_path, 1)
+    harmed = put(tmp_path, 2).path / name
     harmed.unlink()
     if harm is not None:
         harmed.write_bytes(harm)
@@ -75,35 +99,37 @@ def test_a_harmed_newest_checkpoint_is_passed_over_for_the_one_before(
 
 
 def test_a_manifest_that_tells_another_step_than_its_folder_is_invalid(tmp_path: Path) -> None:
-    path = commit(tmp_path, 2, b"state", {}).path
+    path = put(tmp_path, 2).path
     told = json.loads((path / "manifest.json").read_text())
     (path / "manifest.json").write_text(json.dumps({**told, "step": 9}))
     with pytest.raises(InvalidCheckpointError, match="step-00000002"):
         verify(path)
 
 
-def test_what_a_killed_writer_left_is_cleared_by_the_next(tmp_path: Path) -> None:
-    left = tmp_path / ".unfinished-step-00000002"
-    left.mkdir()
-    (left / "state.pt").write_bytes(b"half")
-    assert find_newest(tmp_path) == (None, [])
-    commit(tmp_path, 2, b"state", {})
-    assert steps_in(tmp_path) == ["step-00000002"]
+def test_what_a_killed_writer_left_is_no_checkpoint_and_is_cleared_by_the_next(
+    tmp_path: Path,
+) -> None:
+    for step in (2, 3):
+        make_fresh(folder_of(tmp_path, step))
+        (folder_of(tmp_path, step) / "state").write_bytes(b"half")
+    assert find_newest_committed(tmp_path) is None
+    keep_newest(tmp_path, put(tmp_path, 3), 2)
+    assert names_in(tmp_path) == ["step-00000003"]
 
 
 def test_an_invalid_checkpoint_of_the_same_step_is_replaced(tmp_path: Path) -> None:
-    path = commit(tmp_path, 2, b"state", {}).path
-    (path / "state.pt").write_bytes(b"harmed")
-    assert commit(tmp_path, 2, b"state", {}) == verify(path)
+    path = put(tmp_path, 2).path
+    (path / "state").write_bytes(b"harmed")
+    assert put(tmp_path, 2) == verify(path)
 
 
 def test_the_newest_are_kept_and_the_proved_one_always(tmp_path: Path) -> None:
     for step in (1, 2, 3, 9):
-        commit(tmp_path, step, b"state", {})
+        put(tmp_path, step)
     keep_newest(tmp_path, verify(tmp_path / "step-00000003"), 2)
-    assert steps_in(tmp_path) == ["step-00000003", "step-00000009"]
+    assert names_in(tmp_path) == ["step-00000003", "step-00000009"]
     keep_newest(tmp_path, verify(tmp_path / "step-00000003"), 1)
-    assert steps_in(tmp_path) == ["step-00000003"]
+    assert names_in(tmp_path) == ["step-00000003"]
 
 
 def test_a_kill_at_any_moment_leaves_a_valid_checkpoint(tmp_path: Path) -> None:
@@ -116,9 +142,9 @@ def test_a_kill_at_any_moment_leaves_a_valid_checkpoint(tmp_path: Path) -> None:
         writer.wait()
         newest, passed_over = find_newest(tmp_path)
         assert newest is not None
-        assert passed_over == []
+        assert all("not finished" in reason for reason in passed_over)
         assert newest.step > newest_step
-        state = (newest.path / "state.pt").read_bytes()
+        state = (newest.path / "state").read_bytes()
         assert state == bytes([newest.step % 256]) * 1_000_000
         newest_step = newest.step
 
@@ -126,7 +152,8 @@ def test_a_kill_at_any_moment_leaves_a_valid_checkpoint(tmp_path: Path) -> None:
 def _wait_for_more(root: Path, step: int) -> None:
     until = time.monotonic() + 20
     while time.monotonic() < until:
-        if any(path.name > f"step-{step:08d}" for path in root.glob("step-*")):
+        newest = find_newest_committed(root)
+        if newest is not None and newest.step > step:
             return
         time.sleep(0.01)
     raise AssertionError("the writer writes nothing")

@@ -5,8 +5,8 @@ from typing import Any
 import click
 import pytest
 
-from lockstep_trainer.config import TrainConfig, flag_name, trainer_flags
-from lockstep_trainer.mesh import Layout
+from lockstep_trainer.config import TrainConfig, trainer_flags
+from lockstep_trainer.flags import flag_name
 
 
 def parse(arguments: list[str]) -> TrainConfig:
@@ -61,6 +61,7 @@ def test_a_value_out_of_range_is_refused_by_the_name_of_its_flag(
     ("wrong", "said"),
     [
         ({"width": 100, "heads": 3}, "--width 100 is no multiple of --heads 3; 99 would be"),
+        ({"experts": 1}, "--experts 1 is one too few to choose two; give 2 or more, or 0"),
         ({"resume": True}, "--resume needs --checkpoint-dir, the folder to go on from"),
         ({"slow_from": 9, "slow_until": 9}, "--slow-until 9 must be above --slow-from 9"),
         ({"learning_rate": float("nan")}, "--learning-rate nan must be a finite number"),
@@ -72,13 +73,6 @@ def test_fields_that_do_not_fit_are_refused_in_one_sentence(
     with pytest.raises(ValueError, match="--") as refused:
         TrainConfig(**wrong)
     assert str(refused.value) == said
-
-
-def test_a_layout_that_does_not_multiply_to_the_world_names_the_flag_to_change() -> None:
-    with pytest.raises(ValueError, match=r"--dp 3 makes 3 ranks and the world has 4; give --dp 4"):
-        Layout.fill(4, 3)
-    assert Layout.fill(4, None).axes == {"dp": 4}
-    assert Layout.fill(4, 4).coordinates(3) == {"dp": 3}
 
 
 def test_something_due_every_so_many_steps_is_due_after_the_last_step_too() -> None:

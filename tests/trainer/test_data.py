@@ -1,11 +1,17 @@
 import math
+import threading
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from lockstep_trainer.corpus import Corpus, read_text_folder
 from lockstep_trainer.data import Batches, read_corpus, standard_library
+from lockstep_trainer.prefetch import prefetched
+from lockstep_trainer.shuffle import shuffled
+from lockstep_trainer.sources import read_data
 
 TEXT = np.random.default_rng(0).integers(0, 256, 4_000).astype(np.uint8)
 
@@ -27,6 +33,11 @@ def windows(x: torch.Tensor) -> set[bytes]:
     return {bytes(row.to(torch.uint8).tolist()) for row in x}
 
 
+def text_of(corpus: Corpus) -> bytes:
+    parts = (corpus.train, corpus.held_out)
+    return b"".join(part[np.arange(len(part))].astype(np.uint8).tobytes() for part in parts)
+
+
 def test_the_corpus_of_this_interpreter_is_the_same_every_time() -> None:
     first, second = read_corpus(standard_library()), read_corpus(standard_library())
     assert first.sha256 == second.sha256
@@ -40,7 +51,7 @@ def test_installed_packages_and_tests_are_no_part_of_the_corpus(tmp_path: Path) 
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(name)
     corpus = read_corpus(tmp_path)
-    assert corpus.train.tobytes() + corpus.held_out.tobytes() == b"a.pyb/two.py"
+    assert text_of(corpus) == b"a.pyb/two.py"
 
 
 def test_one_changed_byte_changes_the_checksum(tmp_path: Path) -> None:
@@ -105,3 +116,96 @@ def test_a_text_too_short_for_one_step_is_refused_by_flag() -> None:
             first_step=1,
             last_step=1,
         )
+
+
+def test_no_two_ranks_see_the_same_window_in_a_step_and_epochs_differ() -> None:
+    per_epoch = batches()._steps_per_epoch
+    for step in (1, per_epoch, per_epoch + 1, 5 * per_epoch):
+        starts = [start for rank in range(3) for start in batches(rank=rank).starts_at(step)]
+        assert len(set(starts)) == 12
+    first, second = batches().starts_at(1), batches().starts_at(per_epoch + 1)
+    assert not np.array_equal(first, second)
+
+
+def test_a_rank_knows_what_it_has_seen() -> None:
+    seen = batches().seen(2 * batches()._steps_per_epoch)
+    assert (seen.samples, seen.tokens, seen.epochs) == (8 * 20, 8 * 20 * 16, 2.0)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 17, 64, 1000, 4097])
+def test_a_shuffle_is_a_permutation(size: int) -> None:
+    assert sorted(shuffled(np.arange(size), size, seed=1, epoch=2)) == list(range(size))
+
+
+def test_a_shuffle_of_a_few_places_is_the_same_as_of_all() -> None:
+    few = np.array([999, 3, 500])
+    assert np.array_equal(
+        shuffled(few, 1000, seed=1, epoch=0), shuffled(np.arange(1000), 1000, seed=1, epoch=0)[few]
+    )
+
+
+def test_a_shuffle_takes_every_place_everywhere_equally_often() -> None:
+    counts = np.zeros((12, 12))
+    for epoch in range(3000):
+        counts[np.arange(12), shuffled(np.arange(12), 12, seed=0, epoch=epoch)] += 1
+    chi_squared = ((counts - 250) ** 2 / 250).sum()
+    assert chi_squared < 121 + 4 * math.sqrt(2 * 121)
+
+
+def test_any_folder_of_text_is_a_corpus_in_the_order_of_names(tmp_path: Path) -> None:
+    for name in ("b/two.txt", "a.md", ".hidden", ".git/x", "c"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    assert text_of(read_text_folder(tmp_path)) == b"a.mdb/two.txtc"
+    assert text_of(read_data(tmp_path)) == b"a.mdb/two.txtc"
+
+
+def test_data_that_cannot_be_read_is_named_in_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="holds no text"):
+        read_data(tmp_path)
+    (tmp_path / "empty.txt").touch()
+    with pytest.raises(ValueError, match="holds no text"):
+        read_data(tmp_path)
+    (tmp_path / "image.png").write_bytes(b"text \xff\x00")
+    with pytest.raises(ValueError, match=r"image\.png is no UTF-8 text \(byte 5\)"):
+        read_data(tmp_path)
+    (tmp_path / "image.png").unlink()
+    (tmp_path / "gone.txt").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match=r"gone\.txt is no regular file"):
+        read_data(tmp_path)
+    with pytest.raises(ValueError, match=r"--data .*/none is no folder"):
+        read_data(tmp_path / "none")
+
+
+def test_prefetched_batches_are_the_same_in_the_same_order() -> None:
+    for depth in (0, 1, 3, 100):
+        steps = [step for step, *_ in prefetched(batches(), depth)]
+        assert steps == list(range(1, 41))
+
+
+def test_only_so_many_batches_are_made_ahead_and_the_thread_ends_with_the_loop() -> None:
+    made: list[int] = []
+
+    def source() -> Iterator[int]:
+        for number in range(100):
+            made.append(number)
+            yield number
+
+    ahead = iter(prefetched(source(), 3))
+    assert [next(ahead), next(ahead)] == [0, 1]
+    assert len(made) <= 5
+    assert isinstance(ahead, Generator)
+    ahead.close()
+    assert not [thread for thread in threading.enumerate() if "prefetch" in thread.name]
+    assert len(made) <= 5
+
+
+def test_an_error_of_the_loader_reaches_the_loop_at_its_batch() -> None:
+    def source() -> Iterator[int]:
+        yield 1
+        raise OSError("the disk has gone")
+
+    ahead = iter(prefetched(source(), 4))
+    assert next(ahead) == 1
+    with pytest.raises(OSError, match="the disk has gone"):
+        next(ahead)

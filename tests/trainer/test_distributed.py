@@ -9,6 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ import torch
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.jobs import page_path
 from lockstep_records.page_reader import read_page, read_rows
+from lockstep_trainer.checkpoint_shards import read_whole
 
 pytestmark = [pytest.mark.distributed, pytest.mark.timeout(120)]
 
@@ -59,14 +61,11 @@ def test_two_ranks_resume_to_the_very_bits_of_an_uninterrupted_run(memory: Path)
     assert run(*every, "--checkpoint-dir", whole, memory=memory / "a").returncode == 0
     shutil.copytree(whole / "step-00000010", resumed / "step-00000010")
     shutil.copytree(whole / "step-00000020", resumed / "step-00000020")
-    (resumed / "step-00000020" / "state.pt").write_bytes(b"harmed")
+    (resumed / "step-00000020" / "__1_0.distcp").write_bytes(b"harmed")
     ended = run(*every, "--checkpoint-dir", resumed, "--resume", memory=memory / "b")
     assert ended.returncode == 0, ended.stderr
     assert "passed over checkpoint step-00000020" in ended.stderr
-    one, other = (
-        torch.load(folder / "step-00000020" / "state.pt", weights_only=True)["model"]
-        for folder in (whole, resumed)
-    )
+    one, other = (read_whole(folder / "step-00000020") for folder in (whole, resumed))
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
@@ -84,16 +83,16 @@ def test_a_slow_backward_is_seen_in_the_backward_of_its_rank_alone(memory: Path)
     assert spent[1]["backward"] > 0.1 > spent[0]["backward"]
 
 
-@pytest.fixture
-def pair() -> Iterator[list[subprocess.Popen[str]]]:
-    """Two ranks with no launcher above them, of which the first has told of a step."""
+@contextmanager
+def started(num_ranks: int, *more: str) -> Iterator[list[subprocess.Popen[str]]]:
+    """Ranks with no launcher above them, of which the first has told of a step."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    flags = (*TINY, "--steps", "1000000", "--log-every", "1", "--timeout", "5")
+    flags = (*TINY, "--steps", "1000000", "--log-every", "1", "--timeout", "5", *more)
     ranks = []
-    for rank in range(2):
-        named = {"RANK": rank, "WORLD_SIZE": 2, "LOCAL_RANK": rank, "MASTER_PORT": port}
+    for rank in range(num_ranks):
+        named = {"RANK": rank, "WORLD_SIZE": num_ranks, "LOCAL_RANK": rank, "MASTER_PORT": port}
         told = {name: str(value) for name, value in named.items()}
         ranks.append(
             subprocess.Popen(
@@ -108,21 +107,27 @@ def pair() -> Iterator[list[subprocess.Popen[str]]]:
         for line in ranks[0].stderr:
             if "step 3 " in line:
                 break
+        for process in ranks:
+            assert process.stderr is not None
+            threading.Thread(target=process.stderr.read, daemon=True).start()
         yield ranks
     finally:
         for process in ranks:
             process.kill()
-            process.communicate()
+            process.wait()
 
 
 @pytest.mark.parametrize("fate", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_rank_whose_peer_is_gone_ends_within_the_time_limit(
-    pair: list[subprocess.Popen[str]], fate: signal.Signals
+@pytest.mark.parametrize(
+    ("num_ranks", "flags"),
+    [(2, ""), (4, "--strategy hybrid --fsdp 2 --tp 2"), (4, "--strategy hybrid --dp 2 --pp 2")],
+    ids=["ddp", "fsdp x tp", "dp x pp"],
+)
+def test_ranks_whose_peer_is_gone_end_within_the_time_limit(
+    num_ranks: int, flags: str, fate: signal.Signals
 ) -> None:
-    survivor, victim = pair
-    assert survivor.stderr is not None
-    threading.Thread(target=survivor.stderr.read, daemon=True).start()
-    victim.send_signal(fate)
-    begin = time.monotonic()
-    assert survivor.wait(timeout=20) != 0
-    assert time.monotonic() - begin < 5 + 5
+    with started(num_ranks, *flags.split(), "--batch", "4") as (*survivors, victim):
+        victim.send_signal(fate)
+        begin = time.monotonic()
+        assert all(rank.wait(timeout=30) != 0 for rank in survivors)
+        assert time.monotonic() - begin < 5 + 10

@@ -1,7 +1,8 @@
 import math
 import statistics
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -9,8 +10,10 @@ import torch
 
 from lockstep_trainer.config import SLOW_PHASES, TrainConfig
 from lockstep_trainer.data import Batch
-from lockstep_trainer.faults import Fault, fault_of, inject
+from lockstep_trainer.faults import inject
+from lockstep_trainer.mixture import Mixture
 from lockstep_trainer.model import GPT
+from lockstep_trainer.world import World
 
 DELAY_SECONDS = 0.05
 STEPS = 5
@@ -24,28 +27,47 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def parts() -> tuple[GPT, torch.optim.Optimizer, list[Batch]]:
-    torch.manual_seed(0)
-    model = GPT(layers=4, width=16, heads=2, sequence=8)
-    x = torch.randint(256, (2, 8))
-    batches = [(step, x, x) for step in range(1, STEPS + 1)]
-    return model, torch.optim.AdamW(model.parameters()), batches
+class Job:
+    """A model and its data, and the faults of a run of it."""
+
+    def __init__(self, *faults: str, experts: int = 0, width: int = 16) -> None:
+        torch.manual_seed(0)
+        self.model = GPT(layers=4, width=width, heads=2, sequence=8, experts=experts)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
+        self.slept: list[float] = []
+        self.config = TrainConfig(steps=STEPS, fault=faults, experts=experts)
+        x = torch.randint(256, (2, 8))
+        self.data: list[Batch] = [(step, x, x) for step in range(1, STEPS + 1)]
+
+    def batches(self, *, sleeps: bool = False) -> Iterator[Batch]:
+        sleep = time.sleep if sleeps else self.slept.append
+        world, parts = World(), [self.model]
+        yield from inject(self.config, world, parts, self.optimizer, self.data, sleep=sleep)
+
+    def losses(self) -> list[float]:
+        """Trains, and gives the loss of every step."""
+        losses = []
+        for _, x, y in self.batches():
+            loss = self.model(x, y)
+            loss.backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            losses.append(loss.item())
+        return losses
 
 
-def median_seconds_by_phase(
-    model: GPT, optimizer: torch.optim.Optimizer, batches: Iterable[Batch]
-) -> dict[str, float]:
+def median_seconds_by_phase(job: Job) -> dict[str, float]:
     spent: dict[str, list[float]] = {phase: [] for phase in SLOW_PHASES}
-    steps = iter(batches)
+    steps = job.batches(sleeps=True)
     for _ in range(STEPS):
         marks = [time.perf_counter()]
         _, x, y = next(steps)
         marks.append(time.perf_counter())
-        loss = model(x, y)
+        loss = job.model(x, y)
         marks.append(time.perf_counter())
         loss.backward()
         marks.append(time.perf_counter())
-        optimizer.step()
+        job.optimizer.step()
         marks.append(time.perf_counter())
         for place, phase in enumerate(SLOW_PHASES):
             spent[phase].append(marks[place + 1] - marks[place])
@@ -54,53 +76,112 @@ def median_seconds_by_phase(
 
 @pytest.mark.parametrize("phase", SLOW_PHASES)
 def test_the_delay_really_happens_in_its_phase_and_in_no_other(phase: str) -> None:
-    model, optimizer, batches = parts()
-    median_seconds_by_phase(model, optimizer, batches)  # torch's first steps are slow themselves
-    fault = Fault(delay_seconds=DELAY_SECONDS, phase=phase)
-    spent = median_seconds_by_phase(model, optimizer, inject(fault, model, optimizer, batches))
+    median_seconds_by_phase(Job())  # torch's first steps are slow themselves
+    slow = f"slow-{phase}:rank=0,step=1,until=end,ms={1000 * DELAY_SECONDS}"
+    spent = median_seconds_by_phase(Job(slow))
     assert spent.pop(phase) >= DELAY_SECONDS
     assert max(spent.values()) < DELAY_SECONDS
 
 
 def test_a_delay_in_the_backward_comes_before_the_last_gradient_is_ready() -> None:
-    model, optimizer, batches = parts()
+    job = Job("slow-backward:rank=0,step=1")
     order: list[str] = []
-    fault = Fault(delay_seconds=DELAY_SECONDS, phase="backward")
-    faulty = inject(fault, model, optimizer, batches, sleep=lambda _: order.append("delay"))
     for name in ("blocks.3.norm_1.weight", "blocks.0.norm_1.weight", "places.weight"):
-        parameter: Any = model.get_parameter(name)
-        parameter.register_post_accumulate_grad_hook(lambda _, name=name: order.append(name))
-    _, x, y = next(iter(faulty))
-    model(x, y).backward()
-    assert order[:2] == ["blocks.3.norm_1.weight", "delay"]
-    assert set(order[2:]) == {"blocks.0.norm_1.weight", "places.weight"}
+        parameter: Any = job.model.get_parameter(name)
+        parameter.register_post_accumulate_grad_hook(
+            lambda _, name=name: order.append(f"{name} after {len(job.slept)}")
+        )
+    steps = job.batches()
+    _, x, y = next(steps)
+    job.model(x, y).backward()
+    assert order[0] == "blocks.3.norm_1.weight after 0"
+    assert set(order[1:]) == {"blocks.0.norm_1.weight after 1", "places.weight after 1"}
 
 
-def test_a_fault_begins_and_ends_at_its_steps() -> None:
-    fault = Fault(delay_seconds=0.1, phase="loader", from_step=5, until_step=8)
-    assert [s for s in range(1, 12) if fault.delay_at(s, "loader")] == [5, 6, 7]
-    assert not any(fault.delay_at(s, "forward") for s in range(1, 12))
+def test_a_fault_is_told_and_happens_once_a_step_however_many_micro_batches_there_are(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    job = Job("slow-forward:rank=0,step=2,until=4,ms=70", "slow-optimizer:rank=0,step=3,ms=30")
+    for _, x, y in job.batches():
+        for _ in range(3):
+            job.model(x, y).backward()
+        job.optimizer.step()
+    assert job.slept == [0.07, 0.07, 0.03]
+    assert capfd.readouterr().err.splitlines() == [
+        "fault: slow-forward rank=0 step=2",
+        "fault: slow-forward rank=0 step=3",
+        "fault: slow-optimizer rank=0 step=3",
+    ]
 
 
-def test_only_the_named_rank_is_slow() -> None:
-    config = TrainConfig(slow_rank=2, slow_ms=250)
-    assert fault_of(config, 2).delay_seconds == 0.25
-    assert fault_of(config, 1).delay_seconds is None
-    assert fault_of(TrainConfig(), 0).delay_seconds is None
-
-
-def test_an_evaluation_is_not_slowed() -> None:
-    model, optimizer, batches = parts()
-    slept: list[float] = []
-    fault = Fault(delay_seconds=0.1, phase="forward", nan_at=1)
-    _, x, y = next(iter(inject(fault, model, optimizer, batches, sleep=slept.append)))
-    model.eval()
-    assert math.isfinite(model(x, y).item())
-    assert slept == []
+def test_an_evaluation_is_left_alone() -> None:
+    faults = (
+        "slow-forward:rank=0,step=1",
+        "nan-loss:rank=0,step=1",
+        "unbalanced-stage:rank=0,step=1",
+    )
+    job = Job(*faults)
+    steps = job.batches()
+    _, x, y = next(steps)
+    job.model.eval()
+    assert math.isfinite(job.model(x, y).item())
+    assert job.slept == []
 
 
 def test_the_loss_is_not_a_number_at_its_step_alone() -> None:
-    model, optimizer, batches = parts()
-    fault = Fault(delay_seconds=None, nan_at=2)
-    losses = [model(x, y).item() for _, x, y in inject(fault, model, optimizer, batches)]
+    job = Job("nan-loss:rank=0,step=2")
+    losses = [job.model(x, y).item() for _, x, y in job.batches()]
     assert [step for step, loss in enumerate(losses, 1) if math.isnan(loss)] == [2]
+
+
+def test_a_gradient_that_is_no_number_spoils_the_losses_after_its_step() -> None:
+    losses = Job("nan-gradient:rank=0,step=3").losses()
+    assert losses[:3] == Job().losses()[:3]
+    assert all(math.isnan(loss) for loss in losses[3:])
+
+
+def test_a_diverging_learning_rate_drives_the_loss_up_from_its_step_on() -> None:
+    healthy, losses = Job().losses(), Job("diverge:rank=0,step=2,factor=1000").losses()
+    assert losses[:2] == healthy[:2]
+    assert losses[-1] > losses[0] > healthy[-1]
+
+
+def test_a_skewed_shard_is_more_samples_of_the_same_loss() -> None:
+    job, healthy = Job("skewed-shards:rank=0,step=2,factor=3"), Job()
+    assert [len(x) for _, x, _ in job.batches()] == [2, 6, 2, 2, 2]
+    assert job.losses() == pytest.approx(healthy.losses())
+
+
+def test_an_unbalanced_stage_computes_more_forwards_to_the_same_loss() -> None:
+    job = Job("unbalanced-stage:rank=0,step=3,factor=4")
+    ran: list[int] = []
+    number = iter(range(1000))
+    norm = job.model.get_submodule("blocks.1.norm_1")
+    norm.register_forward_hook(lambda *_: ran.append(next(number)))
+    done = []
+    for _, x, y in job.batches():
+        job.model(x, y)
+        done.append(len(ran))
+    assert [after - before for before, after in pairwise([0, *done])] == [1, 1, 4, 1, 1]
+    assert Job("unbalanced-stage:rank=0,step=3").losses() == Job().losses()
+
+
+def test_a_favoured_expert_gets_every_byte_while_it_lasts() -> None:
+    job = Job("unbalanced-experts:rank=0,step=3,expert=2,bias=50", experts=4)
+    shares: list[float] = []
+    mixture = next(module for module in job.model.modules() if isinstance(module, Mixture))
+    mixture.experts.register_forward_pre_hook(
+        lambda _, inputs: shares.append(float(inputs[1][2] / inputs[1].sum()))
+    )
+    for _, x, y in job.batches():
+        job.model(x, y)
+    assert shares[2] == 0.5  # one of each byte's two experts
+    assert max(shares[0], shares[1], shares[3], shares[4]) < 0.5
+
+
+def test_memory_really_runs_out_and_the_limit_is_gone_afterwards() -> None:
+    steps = Job("oom:rank=0,step=2").batches()
+    next(steps)
+    with pytest.raises(RuntimeError, match="can't allocate memory"):
+        next(steps)
+    assert len(torch.ones(1 << 28, dtype=torch.uint8)) == 1 << 28

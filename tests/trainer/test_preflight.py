@@ -7,10 +7,11 @@ import pytest
 
 from lockstep_trainer.__main__ import main
 from lockstep_trainer.checkpoint import facts_of
-from lockstep_trainer.checkpoint_files import commit
+from lockstep_trainer.checkpoint_files import Facts, commit, folder_of, make_fresh
 from lockstep_trainer.command import train
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.data import read_corpus, standard_library
+from lockstep_trainer.mesh import Layout
 from lockstep_trainer.preflight import check_run
 from lockstep_trainer.world import world_from
 
@@ -18,7 +19,24 @@ from lockstep_trainer.world import world_from
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"dp": 3}, "--dp 3 makes 3 ranks and the world has 2"),
+        (
+            {"dp": 3},
+            "x --dp 3 x --fsdp 1 x --ep 1 x --tp 1 makes 3 ranks and the world has 2; give",
+        ),
+        ({"tp": 2}, "--tp 2 has no place in --strategy ddp, which has dp; leave it out or"),
+        ({"strategy": "tp", "heads": 1}, "--heads 1 cannot be cut into --tp 2 equal parts; 2"),
+        ({"strategy": "tp", "sequence": 127}, "--sequence 127 cannot be cut into --tp 2 equal"),
+        ({"strategy": "tp", "experts": 4}, "--experts 4 has no place in --strategy tp; take ddp"),
+        ({"strategy": "ep"}, "--strategy ep needs --experts, a multiple of --ep, such as 8"),
+        ({"strategy": "ep", "experts": 3}, "--experts 3 cannot be cut into --ep 2 equal parts; 2"),
+        ({"strategy": "pp", "layers": 1}, "make 2 stages of --layers 1; give --layers 2 or fewer"),
+        ({"strategy": "pp", "schedule": "interleaved", "layers": 3}, "make 4 stages of --layers 3"),
+        ({"strategy": "pp", "batch": 6}, "--batch 6 cannot be cut into --micro-batches 4 equal"),
+        ({"strategy": "pp", "micro_batches": 1}, "--schedule 1f1b needs as many --micro-batches"),
+        (
+            {"strategy": "pp", "schedule": "interleaved", "micro_batches": 3, "batch": 3},
+            "--schedule interleaved needs --micro-batches in multiples of --pp 2",
+        ),
         ({"slow_rank": 2}, "--slow-rank 2 is outside the world of 2 ranks; they run from 0 to 1"),
         ({"strategy": "zero"}, "--strategy 'zero' is none of ddp"),
         ({"batch": 100_000}, "--batch 100000 and --sequence 128 on 2 ranks need more than"),
@@ -42,8 +60,19 @@ def test_a_check_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def put(root: Path, facts: Facts) -> None:
+    make_fresh(folder_of(root, 1))
+    commit(folder_of(root, 1), 1, {"state": ""}, facts)
+
+
+def test_a_folder_of_other_files_is_no_folder_to_resume_from(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ValueError, match=r"is no folder of checkpoints: it holds notes\.txt"):
+        check_run(TrainConfig(checkpoint_dir=tmp_path, resume=True), world_size=1)
+
+
 def test_checkpoints_are_never_overwritten_by_a_run_that_starts_afresh(tmp_path: Path) -> None:
-    commit(tmp_path, 1, b"state", {})
+    put(tmp_path, {})
     with pytest.raises(ValueError, match="holds checkpoints; add --resume"):
         check_run(TrainConfig(checkpoint_dir=tmp_path), world_size=1)
 
@@ -51,17 +80,17 @@ def test_checkpoints_are_never_overwritten_by_a_run_that_starts_afresh(tmp_path:
 def test_a_checkpoint_of_another_model_is_refused_before_a_rank_starts(tmp_path: Path) -> None:
     config = TrainConfig(checkpoint_dir=tmp_path, resume=True, layers=2)
     sha256 = read_corpus(standard_library()).sha256
-    commit(tmp_path, 1, b"state", facts_of(config, corpus_sha256=sha256, num_ranks=1))
+    put(tmp_path, facts_of(config, Layout(world_size=1), corpus_sha256=sha256))
     check_run(config, world_size=1)
     with pytest.raises(ValueError, match="was made with layers 2 and this run has 4"):
         check_run(TrainConfig(checkpoint_dir=tmp_path, resume=True), world_size=1)
-    with pytest.raises(ValueError, match="was made with dp 1 and this run has 2"):
+    with pytest.raises(ValueError, match="was made with global_batch 4 and this run has 8"):
         check_run(config, world_size=2)
 
 
 def test_the_launcher_refuses_before_it_starts_a_rank() -> None:
     arguments = ["--nproc-per-node", "2", "--dp", "4"]
-    with pytest.raises(click.UsageError, match="--dp 4 makes 4 ranks and the world has 2"):
+    with pytest.raises(click.UsageError, match="makes 4 ranks and the world has 2"):
         train.main(arguments, standalone_mode=False)
 
 

@@ -1,22 +1,40 @@
-"""Saves and restores a run: rank 0 writes, every rank reads, and all agree on what happened."""
+"""Saves and restores a run: every rank its shards, and all agree on what happened.
 
-import io
-from collections.abc import Callable
+With ``--checkpoint-async`` a step waits only until its state is copied; a thread of each rank does
+the rest, writing, proving and committing, over a process group of its own.
+"""
+
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
 from lockstep_trainer.checkpoint_files import (
-    STATE,
     Facts,
     InvalidCheckpointError,
     commit,
     find_newest,
+    folder_of,
     keep_newest,
 )
+from lockstep_trainer.checkpoint_shards import (
+    State,
+    read_shards,
+    set_state,
+    state_of,
+    write_shards,
+)
 from lockstep_trainer.config import TrainConfig
+from lockstep_trainer.mesh import Layout
+from lockstep_trainer.parallel.shared import SharedModel
 from lockstep_trainer.world import World
 
 
@@ -24,19 +42,42 @@ class CheckpointError(Exception):
     """A checkpoint could not be written; training can go on. Raised on every rank alike."""
 
 
-def facts_of(config: TrainConfig, *, corpus_sha256: str, num_ranks: int) -> Facts:
-    """What a checkpoint and a run must share for the run to land on the exact sample."""
+def facts_of(config: TrainConfig, layout: Layout, *, corpus_sha256: str) -> Facts:
+    """What a checkpoint and a run must share for the run to land on the exact sample.
+
+    Strategy, layout and number of ranks are not in it: shards are cut anew for the run that reads
+    them. The global batch is, for the order of the data and the learning rate go by steps; a run
+    on other ranks keeps it by --batch and --accumulate, or is refused.
+    """
     return {
         **config.model_shape,
-        "batch": config.batch,
+        "global_batch": config.samples_per_step * layout.data_ranks,
         "seed": config.seed,
-        "dp": num_ranks,
         "corpus_sha256": corpus_sha256,
     }
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Save:
+    """A save that has come to its end; ``failure`` says why it is none, on every rank alike."""
+
+    step: int
+    failure: str | None
+
+    def check(self) -> None:
+        """Does nothing if it went well.
+
+        Raises:
+            CheckpointError: it did not.
+        """
+        if self.failure is not None:
+            raise CheckpointError(
+                f"checkpoint of step {self.step} could not be written: {self.failure}"
+            )
+
+
 class Checkpoints:
-    """The checkpoints of one run.
+    """The checkpoints of one run. Every rank makes one, and calls the same methods at each step.
 
     There is no random state to save: nothing is drawn at random after the weights are made, and
     a step's batch depends on its number alone.
@@ -49,66 +90,125 @@ class Checkpoints:
         self, config: TrainConfig, facts: Facts, world: World, say: Callable[[str], None]
     ) -> None:
         self._config, self._facts, self._world, self._say = config, facts, world, say
-        self._folder = config.checkpoint_dir
+        self._ended: list[Save] = []
+        self._running: tuple[int, Future[str | None]] | None = None
+        if config.checkpoint_dir is None:
+            return
+        limit = timedelta(seconds=config.timeout)
+        self._root = config.checkpoint_dir
+        self._group = cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=limit))
+        if config.checkpoint_async:
+            self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
+            self._stager = DefaultStager(
+                StagingOptions(
+                    use_pinned_memory=world.device.type == "cuda",
+                    use_shared_memory=False,
+                    use_async_staging=False,
+                    use_non_blocking_copy=False,
+                )
+            )
 
-    def due(self, step: int) -> bool:
-        """Whether a checkpoint is to be written after a step."""
-        return self._folder is not None and self._config.due(step, self._config.checkpoint_every)
+    def due(self, step: int, *, stopping: bool = False) -> bool:
+        """Whether a checkpoint is to be written after a step: by the plan, or the run stops."""
+        if self._config.checkpoint_dir is None:
+            return False
+        return stopping or self._config.due(step, self._config.checkpoint_every)
 
-    def save(self, step: int, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        """Writes a checkpoint; every rank waits, so that the pause counts as one on all.
+    def save(
+        self, step: int, model: SharedModel, optimizer: torch.optim.Optimizer, *, wait: bool = False
+    ) -> None:
+        """Writes a checkpoint, or begins to; ``ended`` tells how it went.
 
-        Raises:
-            CheckpointError: the disk does not take it.
+        Args:
+            step: that is done.
+            model: as this rank holds it.
+            optimizer: of the model.
+            wait: until it is written, also with --checkpoint-async.
         """
-        assert self._folder is not None
-        failure = self._write(self._folder, step, model, optimizer) if self._is_writer else None
-        told: list[str | None] = [failure]
-        dist.broadcast_object_list(told, src=0)
-        if told[0] is not None:
-            raise CheckpointError(f"checkpoint of step {step} could not be written: {told[0]}")
+        state = state_of(model, optimizer)
+        if not self._config.checkpoint_async:
+            self._ended.append(Save(step=step, failure=self._write(step, state)))
+            return
+        self._collect()  # one at a time: the copy's memory is used again
+        staged: Any = self._stager.stage(cast(dict[str, Any], state))
+        self._running = step, self._thread.submit(self._write, step, staged)
+        if wait or step == self._config.steps:
+            self._collect()
+
+    def ended(self) -> Iterator[Save]:
+        """The saves that came to their end since this was asked last; does not wait."""
+        if self._running is not None and self._running[1].done():
+            self._collect()
+        ended, self._ended = self._ended, []
+        return iter(ended)
+
+    def _collect(self) -> None:
+        if self._running is not None:
+            step, running = self._running
+            self._ended.append(Save(step=step, failure=running.result()))
+            self._running = None
 
     @property
-    def _is_writer(self) -> bool:
+    def _is_coordinator(self) -> bool:
         return self._world.rank == 0
 
-    def _write(
-        self, folder: Path, step: int, model: torch.nn.Module, optimizer: torch.optim.Optimizer
-    ) -> str | None:
-        """Why it could not be written, or None."""
-        state = io.BytesIO()
-        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, state)
+    def _write(self, step: int, state: State) -> str | None:
+        """Why a checkpoint could not be written, or None; the same on every rank."""
+        folder = folder_of(self._root, step)
         try:
-            written = commit(folder, step, state.getvalue(), self._facts)
-            keep_newest(folder, written, self._config.checkpoint_keep)
+            sha256_by_file = write_shards(state, folder, self._group)
+        except CheckpointException as error:
+            if self._is_coordinator:
+                shutil.rmtree(folder, ignore_errors=True)
+            return _first_of(error)
+        failure = self._commit(folder, step, sha256_by_file) if self._is_coordinator else None
+        told: list[str | None] = [failure]
+        dist.broadcast_object_list(told, group=self._group, group_src=0)
+        return told[0]
+
+    def _commit(self, folder: Path, step: int, sha256_by_file: dict[str, str]) -> str | None:
+        try:
+            written = commit(folder, step, sha256_by_file, self._facts)
+            keep_newest(self._root, written, self._config.checkpoint_keep)
         except (OSError, InvalidCheckpointError) as error:
             return str(error)
         return None
 
-    def restore(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> int:
+    def restore(self, model: SharedModel, optimizer: torch.optim.Optimizer) -> int:
         """Loads the newest valid checkpoint if there is one, chosen by rank 0 for all.
 
         Returns:
             Steps that are done: 0 when the run starts afresh.
         """
-        if self._folder is None or not (self._config.resume or self._world.attempt):
+        wanted = self._config.resume or self._world.attempt > 0
+        if self._config.checkpoint_dir is None or not wanted:
             return 0
-        chosen: list[Any] = [self._choose(self._folder) if self._is_writer else None]
-        dist.broadcast_object_list(chosen, src=0)
+        chosen: list[Any] = [self._choose() if self._is_coordinator else None]
+        dist.broadcast_object_list(chosen, group=self._group, group_src=0)
         if chosen[0] is None:
             return 0
         path, step = chosen[0]
-        state = torch.load(path / STATE, map_location=self._world.device, weights_only=True)
-        model.load_state_dict(state["model"])
-        optimizer.load_state_dict(state["optimizer"])
+        state = state_of(model, optimizer)
+        try:
+            read_shards(state, path, self._group)
+        except CheckpointException as error:
+            raise RuntimeError(f"checkpoint {path} cannot be loaded: {_first_of(error)}") from error
+        set_state(state, model, optimizer)
         return int(step)
 
-    def _choose(self, folder: Path) -> tuple[Path, int] | None:
-        newest, passed_over = find_newest(folder)
+    def _choose(self) -> tuple[Path, int] | None:
+        newest, passed_over = find_newest(self._root)
         for reason in passed_over:
             self._say(f"passed over checkpoint {reason}")
         if newest is None:
-            self._say(f"no valid checkpoint in {folder}: starting afresh")
+            self._say(f"no valid checkpoint in {self._root}: starting afresh")
             return None
         self._say(f"resuming from {newest.path}")
         return newest.path, newest.step
+
+
+def _first_of(error: CheckpointException) -> str:
+    """What the first rank that failed said, in one line."""
+    rank = min(error.failures)
+    said, _ = error.failures[rank]
+    return f"rank {rank}: {' '.join(str(said).split()) or type(said).__name__}"

@@ -8,7 +8,31 @@ import click
 from lockstep_trainer.config import TrainConfig, trainer_flags
 
 
-@click.command()
+class _Train(click.Command):
+    """The command, or the one of simulated ranks where --simulate is given."""
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        if "--simulate" not in args:
+            return super().make_context(info_name, args, parent, **extra)
+        from lockstep_trainer.simulate_command import simulate  # noqa: PLC0415  # loads torch
+
+        rest = [argument for argument in args if argument != "--simulate"]
+        return simulate.make_context(f"{info_name} --simulate", rest, parent, **extra)
+
+
+@click.command(cls=_Train)
+@click.option(
+    "--simulate",
+    is_flag=True,
+    expose_value=False,
+    help="Write the pages of simulated ranks instead; its flags: --simulate --help.",
+)
 @click.option(
     "--nproc-per-node",
     type=click.IntRange(1),
@@ -46,7 +70,7 @@ def train(
     serve: str,
     **flags: Any,
 ) -> int:
-    """Train a small GPT on the sources of the Python standard library.
+    """Train a small GPT on the sources of the Python standard library, or on --data.
 
     Everything is checked before a rank starts. Progress goes to stderr; the result is told at the
     end and written with --summary.

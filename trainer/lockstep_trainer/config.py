@@ -2,27 +2,29 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import click
 
+from lockstep_trainer.flags import (
+    NOT_NEGATIVE,
+    POSITIVE,
+    SIZE,
+    arguments_of,
+    flag,
+    flag_name,
+    flags_of,
+)
+from lockstep_trainer.sharing import Sharing
+
 SLOW_PHASES = ("loader", "forward", "backward", "optimizer")
-_MAX_COUNT = 10**9
-_SIZE = click.IntRange(1, 65_536)
-_POSITIVE = click.IntRange(1, _MAX_COUNT)
-_NOT_NEGATIVE = click.IntRange(0, _MAX_COUNT)
 _PATH: "click.ParamType[Any]" = click.Path(path_type=Path)
 
 
-def _flag(kind: "click.ParamType[Any]", text: str) -> dict[str, Any]:
-    """Makes a field a flag too: what the flag takes, and its help."""
-    return {"kind": kind, "help": text}
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TrainConfig:
+class TrainConfig(Sharing):
     """One run. Every field is a flag of the same name.
 
     Raises:
@@ -31,104 +33,156 @@ class TrainConfig:
 
     steps: int = field(
         default=300,
-        metadata=_flag(_POSITIVE, "Optimizer steps of the whole run, resumed ones included."),
+        metadata=flag(POSITIVE, "Optimizer steps of the whole run, resumed ones included."),
     )
-    batch: int = field(default=4, metadata=_flag(_POSITIVE, "Samples per rank and step."))
-    sequence: int = field(default=128, metadata=_flag(_POSITIVE, "Bytes of text per sample."))
-    layers: int = field(default=4, metadata=_flag(_SIZE, "Transformer blocks."))
+    batch: int = field(
+        default=4,
+        metadata=flag(
+            POSITIVE, "Samples of a data rank in one forward; a step has --accumulate of them."
+        ),
+    )
+    data: Path | None = field(
+        default=None,
+        metadata=flag(
+            _PATH,
+            "Folder of text files or of token shards; left out = the Python standard library.",
+        ),
+    )
+    prefetch: int = field(
+        default=2,
+        metadata=flag(click.IntRange(0, 1024), "Batches made ahead in a thread; 0 = none."),
+    )
+    sequence: int = field(default=128, metadata=flag(POSITIVE, "Bytes of text per sample."))
+    layers: int = field(default=4, metadata=flag(SIZE, "Transformer blocks."))
     width: int = field(
         default=128,
-        metadata=_flag(_SIZE, "Size of the vector of one byte; a multiple of --heads."),
+        metadata=flag(SIZE, "Size of the vector of one byte; a multiple of --heads."),
     )
-    heads: int = field(default=4, metadata=_flag(_SIZE, "Attention heads per block."))
+    heads: int = field(default=4, metadata=flag(SIZE, "Attention heads per block."))
+    experts: int = field(
+        default=0,
+        metadata=flag(
+            click.IntRange(0, 1024), "Experts per block, two chosen for a byte; 0 = a dense model."
+        ),
+    )
     learning_rate: float = field(
         default=3e-3,
-        metadata=_flag(click.FloatRange(0, min_open=True), "Peak of the learning rate of AdamW."),
+        metadata=flag(click.FloatRange(0, min_open=True), "Peak of the learning rate of AdamW."),
     )
     warmup: int = field(
         default=20,
-        metadata=_flag(
-            _NOT_NEGATIVE, "Steps until the learning rate peaks; then a cosine; 0 = no warm-up."
+        metadata=flag(
+            NOT_NEGATIVE, "Steps until the learning rate peaks; then a cosine; 0 = no warm-up."
         ),
     )
     clip: float = field(
         default=1.0,
-        metadata=_flag(click.FloatRange(0), "Largest norm of the gradient; 0 = no clipping."),
+        metadata=flag(click.FloatRange(0), "Largest norm of the gradient; 0 = no clipping."),
     )
     seed: int = field(
         default=0,
-        metadata=_flag(click.IntRange(0, 2**32 - 1), "Seed of the weights and of the order."),
+        metadata=flag(click.IntRange(0, 2**32 - 1), "Seed of the weights and of the order."),
     )
     eval_every: int = field(
         default=100,
-        metadata=_flag(
-            _NOT_NEGATIVE, "Steps between two evaluations; 0 = only after the last step."
-        ),
+        metadata=flag(NOT_NEGATIVE, "Steps between two evaluations; 0 = only after the last step."),
+    )
+    eval_windows: int = field(
+        default=256, metadata=flag(POSITIVE, "Samples of an evaluation, at least.")
     )
     checkpoint_every: int = field(
         default=100,
-        metadata=_flag(
-            _NOT_NEGATIVE, "Steps between two checkpoints; 0 = only after the last step."
-        ),
+        metadata=flag(NOT_NEGATIVE, "Steps between two checkpoints; 0 = only after the last step."),
     )
     checkpoint_dir: Path | None = field(
         default=None,
-        metadata=_flag(_PATH, "Folder of the checkpoints; left out = none is written."),
+        metadata=flag(_PATH, "Folder of the checkpoints; left out = none is written."),
     )
     checkpoint_keep: int = field(
-        default=3, metadata=_flag(_POSITIVE, "Newest checkpoints that are kept.")
+        default=3, metadata=flag(POSITIVE, "Newest checkpoints that are kept.")
+    )
+    checkpoint_async: bool = field(
+        default=False,
+        metadata=flag(
+            click.BOOL, "Write checkpoints in the background; a step waits for the copy alone."
+        ),
     )
     resume: bool = field(
         default=False,
-        metadata=_flag(click.BOOL, "Go on from the newest valid checkpoint in --checkpoint-dir."),
+        metadata=flag(click.BOOL, "Go on from the newest valid checkpoint in --checkpoint-dir."),
     )
-    strategy: str = field(
-        default="ddp", metadata=_flag(click.STRING, "How the work is shared among the ranks.")
-    )
-    dp: int | None = field(
-        default=None,
-        metadata=_flag(_POSITIVE, "Data-parallel ranks; left out = all that the other axes leave."),
-    )
-    threads: int = field(
-        default=1, metadata=_flag(click.IntRange(1, 1024), "CPU threads per rank.")
-    )
+    threads: int = field(default=1, metadata=flag(click.IntRange(1, 1024), "CPU threads per rank."))
     timeout: float = field(
         default=60.0,
-        metadata=_flag(
+        metadata=flag(
             click.FloatRange(0, 86_400, min_open=True),
             "Seconds that a rank waits for the others in a collective before it ends.",
         ),
     )
+    grace: float = field(
+        default=25.0,
+        metadata=flag(
+            click.FloatRange(0, 86_400, min_open=True),
+            "Seconds from SIGTERM until a rank that has not saved and left is ended.",
+        ),
+    )
+    stop_check_every: int = field(
+        default=5,
+        metadata=flag(POSITIVE, "Steps between two looks whether any rank was told to stop."),
+    )
     log_every: int = field(
-        default=10, metadata=_flag(_NOT_NEGATIVE, "Steps between two progress lines; 0 = none.")
+        default=10, metadata=flag(NOT_NEGATIVE, "Steps between two progress lines; 0 = none.")
+    )
+    peak_flops: float | None = field(
+        default=None,
+        metadata=flag(
+            click.FloatRange(0, min_open=True),
+            "FLOP/s that a rank's device can do at most, to tell MFU by; left out = not told.",
+        ),
     )
     summary: Path | None = field(
-        default=None, metadata=_flag(_PATH, "File for the result as JSON; left out = none.")
+        default=None, metadata=flag(_PATH, "File for the result as JSON; left out = none.")
     )
     slow_rank: int | None = field(
         default=None,
-        metadata=_flag(_NOT_NEGATIVE, "Rank that is really made slow; left out = none."),
+        metadata=flag(NOT_NEGATIVE, "Rank that is really made slow; left out = none."),
     )
     slow_ms: float = field(
         default=100.0,
-        metadata=_flag(
+        metadata=flag(
             click.FloatRange(0, 3_600_000), "Milliseconds by which --slow-rank is late a step."
         ),
     )
-    slow_from: int = field(default=1, metadata=_flag(_POSITIVE, "First slow step."))
+    slow_from: int = field(default=1, metadata=flag(POSITIVE, "First slow step."))
     slow_until: int | None = field(
         default=None,
-        metadata=_flag(_POSITIVE, "First step that is fast again; left out = slow to the end."),
+        metadata=flag(POSITIVE, "First step that is fast again; left out = slow to the end."),
     )
     slow_phase: str = field(
         default="backward",
-        metadata=_flag(click.Choice(SLOW_PHASES), "Where the delay happens in the step."),
+        metadata=flag(click.Choice(SLOW_PHASES), "Where the delay happens in the step."),
     )
     nan_at: int | None = field(
         default=None,
-        metadata=_flag(
-            _POSITIVE, "Step whose loss is made not a number, on every rank; left out = none."
+        metadata=flag(
+            POSITIVE, "Step whose loss is made not a number, on every rank; left out = none."
         ),
+    )
+    fault: tuple[str, ...] = field(
+        default=(),
+        metadata=flag(
+            click.STRING,
+            "What goes wrong, as KIND:rank=R,step=S,...; may be given again. Kinds, and their "
+            "values, stand in docs/faults.md.",
+        ),
+    )
+    faults: Path | None = field(
+        default=None,
+        metadata=flag(_PATH, "TOML file with tables [[fault]] of what goes wrong."),
+    )
+    fault_seed: int = field(
+        default=0,
+        metadata=flag(NOT_NEGATIVE, "Seed of the ranks and steps that a fault leaves to chance."),
     )
 
     def __post_init__(self) -> None:
@@ -141,6 +195,8 @@ class TrainConfig:
                 f"--width {self.width} is no multiple of --heads {self.heads}; "
                 f"{self.width - self.width % self.heads or self.heads} would be"
             )
+        if self.experts == 1:
+            raise ValueError("--experts 1 is one too few to choose two; give 2 or more, or 0")
         if self.resume and self.checkpoint_dir is None:
             raise ValueError("--resume needs --checkpoint-dir, the folder to go on from")
         if self.slow_until is not None and self.slow_until <= self.slow_from:
@@ -156,7 +212,13 @@ class TrainConfig:
             "width": self.width,
             "heads": self.heads,
             "sequence": self.sequence,
+            "experts": self.experts,
         }
+
+    @property
+    def samples_per_step(self) -> int:
+        """Samples of one data rank in one step."""
+        return self.batch * self.accumulate
 
     def due(self, step: int, every: int) -> bool:
         """Whether what happens ``every`` so many steps, and after the last one, happens now."""
@@ -164,30 +226,9 @@ class TrainConfig:
 
     def as_arguments(self) -> list[str]:
         """The flags that make this value again, defaults left out."""
-        arguments = []
-        for one in fields(self):
-            value = getattr(self, one.name)
-            if value != one.default:
-                arguments += [flag_name(one)] if value is True else [flag_name(one), str(value)]
-        return arguments
-
-
-def flag_name(one: "Field[Any]") -> str:
-    """The flag of a field, such as ``--learning-rate``."""
-    return "--" + one.name.replace("_", "-")
+        return arguments_of(self)
 
 
 def trainer_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     """Gives a click command one option per field of ``TrainConfig``."""
-    for one in reversed(fields(TrainConfig)):
-        assert one.default is not MISSING
-        option = click.option(
-            flag_name(one),
-            type=one.metadata["kind"],
-            is_flag=one.default is False,
-            default=one.default,
-            show_default=one.default is not False,
-            help=one.metadata["help"],
-        )
-        command = option(command)
-    return command
+    return flags_of(TrainConfig)(command)

@@ -1,29 +1,37 @@
 """The held-out loss: every rank scores its share of fixed windows, one all_reduce averages."""
 
+import math
+
 import numpy as np
 import torch
 import torch.distributed as dist
 
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.data import Text, windows_at
-from lockstep_trainer.model import GPT
+from lockstep_trainer.mesh import Layout
+from lockstep_trainer.parallel.shared import SharedModel
 from lockstep_trainer.world import World
 
-_NUM_WINDOWS = 256
 
+def held_out_loss(
+    model: SharedModel, text: Text, config: TrainConfig, world: World, layout: Layout
+) -> float:
+    """Mean loss in nats per byte over windows spread evenly over the text; equal on all ranks.
 
-@torch.no_grad()
-def held_out_loss(model: GPT, text: Text, config: TrainConfig, world: World) -> float:
-    """Mean loss in nats per byte over windows spread evenly over the text; equal on all ranks."""
-    last = len(text) - 1 - config.sequence
-    starts = np.linspace(0, last, max(_NUM_WINDOWS, world.size)).astype(np.int64)
-    mine = starts[world.rank :: world.size]
+    Every data rank scores as many, so that all take part in the same collectives.
+    """
+    last, batch = len(text) - 1 - config.sequence, config.samples_per_step
+    rounds = math.ceil(config.eval_windows / (batch * layout.data_ranks))
+    starts = np.linspace(0, last, rounds * batch * layout.data_ranks).astype(np.int64)
+    mine = starts[layout.data_rank(world.rank) :: layout.data_ranks].reshape(rounds, batch)
     total = torch.zeros(2, dtype=torch.float64, device=world.device)
-    model.eval()
-    for first in range(0, len(mine), config.batch):
-        x, y = windows_at(text, mine[first : first + config.batch], config.sequence)
-        total[0] += model(x.to(world.device), y.to(world.device)) * len(x)
-        total[1] += len(x)
-    model.train()
+    for part in model.parts:
+        part.eval()
+    for some in mine:
+        x, y = windows_at(text, some, config.sequence)
+        total[0] += model.loss(x.to(world.device), y.to(world.device))
+        total[1] += 1
+    for part in model.parts:
+        part.train()
     dist.all_reduce(total)
     return float(total[0] / total[1])

@@ -1,99 +1,108 @@
 """The training loop, to be read top to bottom: a GPT on real text, by several ranks in lockstep."""
 
-import math
-
 import torch
 
 import lockstep
 from lockstep_trainer.checkpoint import CheckpointError, Checkpoints, facts_of
 from lockstep_trainer.config import TrainConfig
-from lockstep_trainer.data import batches_of, read_corpus, standard_library
+from lockstep_trainer.data import batches_of
 from lockstep_trainer.evaluate import held_out_loss
-from lockstep_trainer.faults import fault_of, inject
-from lockstep_trainer.mesh import Layout
+from lockstep_trainer.faults import inject
 from lockstep_trainer.model import GPT
-from lockstep_trainer.parallel import STRATEGIES
-from lockstep_trainer.progress import Progress, Summary, finite
+from lockstep_trainer.optimizer import adamw, learning_rate_at
+from lockstep_trainer.parallel import layout_of, share
+from lockstep_trainer.preemption import Preemption, watched
+from lockstep_trainer.prefetch import prefetched
+from lockstep_trainer.progress import Progress, Summary, Work, finite
+from lockstep_trainer.sources import read_data
 from lockstep_trainer.world import World, joined
-
-_LAST_LEARNING_RATE_RATIO = 0.1
-
-
-def learning_rate_at(step: int, config: TrainConfig) -> float:
-    """Linear warm-up to the peak, then a cosine down to a tenth of it; steps count from 1."""
-    if step <= config.warmup:
-        return config.learning_rate * step / config.warmup
-    way = (step - config.warmup) / max(1, config.steps - config.warmup)
-    low = _LAST_LEARNING_RATE_RATIO
-    return config.learning_rate * (low + (1 - low) * (1 + math.cos(math.pi * way)) / 2)
 
 
 def train(config: TrainConfig, world: World) -> Summary:
     """Trains to the last step and tells the result; every rank gets the same loss."""
-    with joined(world, timeout_seconds=config.timeout, threads=config.threads):
-        return _train(config, world)
+    with joined(world, timeout_seconds=config.timeout, threads=config.threads) as together:
+        preemption = Preemption(together, every=config.stop_check_every, last=config.steps)
+        with watched(preemption, config.grace):
+            return _train(config, together, preemption)
 
 
-def _train(config: TrainConfig, world: World) -> Summary:
+def _train(config: TrainConfig, world: World, preemption: Preemption) -> Summary:
     # The text, and the part of it that this rank sees.
-    layout = Layout.fill(world.size, config.dp)
-    corpus = read_corpus(standard_library())
-    tokens_per_step = layout.dp * config.batch * config.sequence
-    progress = Progress(world, log_every=config.log_every, tokens_per_step=tokens_per_step)
-    progress.say(f"corpus of {corpus.num_bytes} bytes, sha256 {corpus.sha256}")
+    layout = layout_of(config, world.size)
+    corpus = read_data(config.data, checksums=False)  # checked before any rank came here
+    global_batch = config.samples_per_step * layout.data_ranks
 
-    # The model, shared among the ranks, and its optimizer.
+    # The model, the same on every rank by its seed, then shared among them; and its optimizer.
     torch.manual_seed(config.seed)
-    gpt = GPT(**config.model_shape).to(world.device)
-    model = STRATEGIES[config.strategy](gpt, world, layout)
-    optimizer = torch.optim.AdamW(gpt.parameters(), betas=(0.9, 0.95), weight_decay=0.1)
-    monitor = lockstep.attach(model, optimizer, mesh=layout.coordinates(world.rank))
+    gpt = GPT(**config.model_shape, recompute=config.recompute).to(world.device)
+    work = Work.of(gpt, config, world, global_batch=global_batch)
+    progress = Progress(world, work, log_every=config.log_every)
+    progress.say(f"corpus of {corpus.num_bytes} bytes, sha256 {corpus.sha256}")
+    progress.say(
+        f"global batch of {global_batch} samples = --batch {config.batch} "
+        f"x --accumulate {config.accumulate} x {layout.data_ranks} data ranks"
+    )
+    model = share(gpt, config, world, layout)
+    optimizer = adamw(model.module.parameters())
+    monitor = lockstep.attach(model.watched, optimizer, mesh=layout.coordinates(world.rank))
 
     # Where an earlier run stopped.
-    facts = facts_of(config, corpus_sha256=corpus.sha256, num_ranks=layout.dp)
+    facts = facts_of(config, layout, corpus_sha256=corpus.sha256)
     checkpoints = Checkpoints(config, facts, world, progress.say)
-    done = checkpoints.restore(gpt, optimizer)
+    done = checkpoints.restore(model, optimizer)
 
     batches = batches_of(config, corpus, layout, rank=world.rank, done=done)
-    faulty = inject(fault_of(config, world.rank), gpt, optimizer, batches)
-    held_out = math.nan
+    ahead = prefetched(batches, config.prefetch)
+    faulty = inject(config, world, model.parts, optimizer, ahead)
+    held_out: dict[int, float] = {}
+    stopped_after: int | None = None
     progress.start()
     for step, x, y in monitor.prepare(faulty):
-        # Forward, backward with the averaging of gradients in it, optimizer.
+        # Forward and backward, with the averaging of gradients in it; optimizer.
         learning_rate = learning_rate_at(step, config)
         for group in optimizer.param_groups:
             group["lr"] = learning_rate
-        loss = model(x.to(world.device), y.to(world.device))
-        loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(gpt.parameters(), config.clip or math.inf)
+        loss = model.forward_backward(x.to(world.device), y.to(world.device))
+        norm = model.clip(config.clip)
         optimizer.step()
         optimizer.zero_grad()
-        told = {"loss": loss.detach(), "gradient_norm": norm, "learning_rate": learning_rate}
+        told = {"loss": loss, "gradient_norm": norm, "learning_rate": learning_rate}
         monitor.step(step=step, **told, tokens=x.numel(), samples=len(x))
         progress.step(step, loss.item)
 
-        # Once in a while: save. A failed attempt is told and counted, and training goes on.
-        if checkpoints.due(step):
+        # Once in a while, and when told to stop: save. A failure is counted, and training goes on.
+        stopping = preemption.agreed(step)
+        if checkpoints.due(step, stopping=stopping):
+            with monitor.phase("checkpoint"):
+                checkpoints.save(step, model, optimizer, wait=stopping)
+        for save in checkpoints.ended():
             try:
-                with monitor.checkpoint(step=step):
-                    checkpoints.save(step, gpt, optimizer)
+                with monitor.checkpoint(step=save.step):
+                    save.check()
             except CheckpointError as error:
                 progress.say(str(error))
+        if stopping:
+            stopped_after = step
+            break
 
         # Once in a while, and after the last step: how good is it on text that it never saw?
         if config.due(step, config.eval_every):
             with monitor.phase("eval"):
-                held_out = held_out_loss(gpt, corpus.held_out, config, world)
-            progress.say(f"step {step} held-out loss {held_out:.4f} nats per byte")
+                held_out[step] = held_out_loss(model, corpus.held_out, config, world, layout)
+            progress.say(f"step {step} held-out loss {held_out[step]:.4f} nats per byte")
 
     return Summary(
-        loss=finite(held_out),
+        loss=finite(held_out.get(config.steps)),
+        losses={str(step): finite(loss) for step, loss in held_out.items()},
         unigram_entropy=corpus.unigram_entropy,
         steps=config.steps,
+        stopped_after=stopped_after,
         resumed_from=done,
         ranks=world.size,
-        parameters=sum(parameter.numel() for parameter in gpt.parameters()),
+        parameters=work.parameters,
         corpus_bytes=corpus.num_bytes,
         corpus_sha256=corpus.sha256,
+        global_batch=global_batch,
         tokens_per_second=progress.tokens_per_second,
+        mfu_ratio=progress.mfu_ratio,
     )

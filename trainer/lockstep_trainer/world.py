@@ -1,19 +1,27 @@
 """The ranks of a job as one of them sees it: who it is, its device, and joining the others."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import HashStore  # torch.distributed offers it, untyped
+from torch._C._distributed_c10d import (  # torch.distributed offers them, untyped
+    HashStore,
+    PrefixStore,
+    Store,
+)
+from torch.distributed.rendezvous import rendezvous
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class World:
     """One rank among ``size``; ``attempt`` counts how often the job was started again.
+
+    Attributes:
+        store: keys and values that all ranks share; None before they have joined.
 
     Raises:
         ValueError: rank and size do not fit.
@@ -23,6 +31,7 @@ class World:
     size: int = 1
     local_rank: int = 0
     attempt: int = 0
+    store: Store | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.rank < self.size:
@@ -58,7 +67,23 @@ def world_from(environment: Mapping[str, str] = os.environ) -> World:
             raise ValueError(f"{name}={text!r} is no rank or count; torchrun sets it, leave it out")
         if text is not None:
             told[field] = int(text)
-    return World(**told)
+    world = World(**told, store=None)
+    _check_agreed(world, environment)
+    return world
+
+
+def _check_agreed(world: World, environment: Mapping[str, str]) -> None:
+    """Refuses what differs from the second place where torchrun tells the same.
+
+    A rank too many or a size too large would else be waited for until the time limit.
+    """
+    for name, value in (("RANK", world.rank), ("WORLD_SIZE", world.size)):
+        told = environment.get(f"ROLE_{name}")
+        if told is not None and told != str(value):
+            raise ValueError(
+                f"{name}={value} and ROLE_{name}={told} do not agree; start the ranks by "
+                "`lockstep train` or torchrun, and leave both as they set them"
+            )
 
 
 @contextmanager
@@ -69,15 +94,38 @@ def joined(world: World, *, timeout_seconds: float, threads: int) -> Iterator[Wo
     After an error the group is left as it is: to tear it down would wait for ranks that are gone.
     """
     torch.set_num_threads(threads)
+    limit = timedelta(seconds=timeout_seconds)
+    store = _meet(world, limit)
     on_gpu = world.device.type == "cuda"
     if on_gpu:
         torch.cuda.set_device(world.device)
     dist.init_process_group(
         "nccl" if on_gpu else "gloo",
-        timeout=timedelta(seconds=timeout_seconds),
+        timeout=limit,
         rank=world.rank,
         world_size=world.size,
-        store=HashStore() if world.size == 1 else None,
+        store=store,
     )
-    yield world
+    yield replace(world, store=store)
     dist.destroy_process_group()
+
+
+def _meet(world: World, limit: timedelta) -> Store:
+    """The store by which the ranks find each other.
+
+    torchrun gives all attempts of a job one store, in which the addresses of ranks that are dead
+    still stand; so each attempt has its own part of it.
+    """
+    if world.size == 1:
+        return HashStore()
+    store, _, _ = next(rendezvous("env://", world.rank, world.size, timeout=limit))
+    return PrefixStore(f"attempt-{world.attempt}", store)
+
+
+def limit_waiting(groups: Iterable[dist.ProcessGroup], device: torch.device) -> None:
+    """Gives groups the time limit of the group of all ranks; torch's own is half an hour."""
+    everyone = dist.group.WORLD
+    assert everyone is not None
+    for group in groups:
+        limit = everyone._get_backend(device).options._timeout  # noqa: SLF001  # no public way
+        group._get_backend(device)._set_default_timeout(limit)  # noqa: SLF001  # no public way

@@ -1,0 +1,137 @@
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from lockstep_trainer.network import NetworkError, network
+from lockstep_trainer.network_link import Conditions
+from lockstep_trainer.network_relay import Relay
+
+TOKENS_PER_STEP = 2 * 2 * 32
+MODEL = ("--batch", "2", "--sequence", "32", "--layers", "2", "--width", "32", "--heads", "2")
+TINY = (*MODEL, "--steps", "20", "--log-every", "1", "--eval-windows", "4")
+needs_root = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("tc") is None or not Path("/dev/net/tun").exists(),
+    reason="network namespaces need root, iproute2 and /dev/net/tun",
+)
+
+
+class Wire:
+    """A relay between two sockets that stand for the two devices."""
+
+    def __init__(self) -> None:
+        self.pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(3)]
+        (self.rank, one), (self.others, other), (self.orders, told) = self.pairs
+        self.relay = Relay((one.fileno(), other.fileno()), told, seed=1)
+
+    def become(self, conditions: Conditions) -> None:
+        self.orders.send(json.dumps(asdict(conditions)).encode())
+        self.relay.turn()
+
+
+@pytest.fixture
+def wire() -> Iterator[Wire]:
+    wire = Wire()
+    yield wire
+    for pair in wire.pairs:
+        for end in pair:
+            end.close()
+
+
+def test_a_relay_carries_both_ways_and_delays_by_what_it_was_told(wire: Wire) -> None:
+    wire.rank.send(b"there")
+    wire.relay.turn()
+    assert wire.others.recv(100) == b"there"
+    wire.become(Conditions(delay_seconds=0.05))
+    wire.others.send(b"back")
+    began = time.monotonic()
+    wire.rank.settimeout(0.001)
+    while True:
+        wire.relay.turn()
+        try:
+            assert wire.rank.recv(100) == b"back"
+            break
+        except TimeoutError:
+            assert time.monotonic() < began + 5
+    assert time.monotonic() - began >= 0.05
+
+
+def test_a_relay_loses_the_share_that_it_was_told_and_the_same_again(wire: Wire) -> None:
+    wire.become(Conditions(loss_ratio=0.3))
+    arrived = []
+    wire.others.setblocking(False)
+    for number in range(400):
+        wire.rank.send(str(number).encode())
+        wire.relay.turn()
+        try:
+            arrived.append(int(wire.others.recv(100)))
+        except BlockingIOError:
+            continue
+    assert 0.6 < len(arrived) / 400 < 0.8
+    assert arrived[:5] == sorted(arrived[:5])
+
+
+def namespaces() -> str:
+    return subprocess.run(
+        ["ip", "netns", "list"], capture_output=True, text=True, check=True
+    ).stdout
+
+
+@needs_root
+def test_nothing_is_left_of_a_network_when_its_block_ends_by_an_error() -> None:
+    name = f"lockstep-{os.getpid()}"
+
+    def fail() -> None:
+        with network(2, relayed={1}) as seats:
+            assert name in namespaces()
+            ping = "import socket; socket.create_server(('10.77.0.2', 5000)).close()"
+            done = subprocess.run(seats[1].command(sys.executable, "-c", ping), check=False)
+            assert done.returncode == 0
+            raise RuntimeError("something else went wrong")
+
+    with pytest.raises(RuntimeError, match="something else"):
+        fail()
+    assert name not in namespaces()
+
+
+def test_without_root_the_network_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(NetworkError, match="need ip; install iproute2"), network(2):
+        pass
+
+
+@needs_root
+@pytest.mark.distributed
+@pytest.mark.timeout(150)
+def test_ranks_with_a_slow_network_take_longer_in_those_steps_alone() -> None:
+    command = [sys.executable, "-m", "lockstep_trainer.network_command", "--ranks", "2", *TINY]
+    delay = ("--fault", "slow-network:rank=1,step=5,until=9,delay_ms=40")
+    rate = ("--fault", "slow-network:rank=0,step=13,until=17,mbit=2")
+    ended = subprocess.run(
+        [*command, *delay, *rate],
+        env={**os.environ, "LOCKSTEP": "off"},
+        capture_output=True,
+        text=True,
+        timeout=140,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr.count("fault: slow-network") == 8
+    speeds = re.findall(r"step (\d+) loss \S+ tokens/s (\d+)", ended.stderr)
+    seconds = {int(step): TOKENS_PER_STEP / int(speed) for step, speed in speeds}
+    healthy, delayed, narrow = (
+        median(seconds[step] for step in steps)
+        for steps in (range(9, 13), range(5, 9), range(13, 17))
+    )
+    assert delayed > healthy + 0.08  # there and back again
+    assert narrow > healthy + 0.1

@@ -1,0 +1,176 @@
+"""A corpus: tokens to train on and tokens held out, from the standard library or text files."""
+
+import hashlib
+import os
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+NUM_BYTES = 256
+MOST_TOKEN_IDS = 1 << 16
+_LIMIT_BYTES = 8_000_000
+_MOST_TEXT_BYTES = 1 << 30
+_HELD_OUT_RATIO = 0.03
+_NOT_OURS = frozenset({"site-packages", "dist-packages", "test", "tests", "idle_test"})
+_BLOCK = 1 << 16
+_MOST_BLOCKS = 256
+
+
+class Text(Protocol):
+    """Tokens in a row, in memory or in mapped files, taken by their places."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, places: NDArray[np.int64], /) -> NDArray[Any]: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Corpus:
+    """Real text, the end of it held out from training.
+
+    Attributes:
+        sha256: of the whole text, held-out part included; of token shards, of their manifest.
+        vocabulary: every token is below it; 256 where tokens are bytes.
+        bytes_per_token: how much of a file one token takes.
+    """
+
+    train: Text
+    held_out: Text
+    sha256: str
+    vocabulary: int = NUM_BYTES
+    bytes_per_token: int = 1
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the whole text."""
+        return (len(self.train) + len(self.held_out)) * self.bytes_per_token
+
+    @property
+    def unigram_entropy(self) -> float:
+        """Entropy of the token frequencies in nats: the loss of a model that only counts tokens.
+
+        Beyond 32 Mi tokens it is that of blocks spread evenly over the text.
+        """
+        counts = _frequencies(self.train) + _frequencies(self.held_out)
+        share = counts[counts > 0] / counts.sum()
+        return float(-(share * np.log(share)).sum())
+
+
+def held_out_from(num_tokens: int) -> int:
+    """Place of the first token that is held out from training."""
+    return num_tokens - int(num_tokens * _HELD_OUT_RATIO)
+
+
+def standard_library() -> Path:
+    """Folder of the standard library of the running interpreter."""
+    return Path(sysconfig.get_path("stdlib"))
+
+
+def read_corpus(folder: Path, limit_bytes: int = _LIMIT_BYTES) -> Corpus:
+    """The Python sources under a folder in the order of their names, up to ``limit_bytes``.
+
+    Installed packages and tests are left out, so that one interpreter gives one text everywhere.
+
+    Raises:
+        ValueError: there is no Python source.
+        OSError: a file cannot be read.
+    """
+    text = bytearray()
+    for name in _names(folder, leave_out=_NOT_OURS):
+        if name.endswith(".py"):
+            text += (folder / name).read_bytes()
+        if len(text) >= limit_bytes:
+            break
+    if not text:
+        raise ValueError(
+            f"corpus folder {folder} holds no Python source; "
+            "use an interpreter with its standard library as files"
+        )
+    return _corpus_of(bytes(text[:limit_bytes]))
+
+
+def read_text_folder(folder: Path) -> Corpus:
+    """All files under a folder in the order of their names; hidden ones are left out.
+
+    Raises:
+        ValueError: there is no text, too much of it to be held in memory, or a file is no text.
+        OSError: a file cannot be read.
+    """
+    text = bytearray()
+    for path in text_files(folder):
+        text += read_text_file(path)
+        if len(text) > _MOST_TEXT_BYTES:
+            raise ValueError(
+                f"data folder {folder} holds more than {_MOST_TEXT_BYTES} bytes of text, too much "
+                "to be held by every rank; make token shards of it with `lockstep shards`"
+            )
+    return _corpus_of(bytes(text))
+
+
+def text_files(folder: Path) -> list[Path]:
+    """The files of a data folder in the order of their names.
+
+    Raises:
+        ValueError: there is none, all are empty, or one is no regular file.
+    """
+    paths = [folder / name for name in _names(folder, leave_out=frozenset())]
+    for path in paths:
+        if not path.is_file():
+            raise ValueError(f"data file {path} is no regular file; take it out of the folder")
+    if not any(path.stat().st_size for path in paths):
+        raise ValueError(f"data folder {folder} holds no text; put text files there")
+    return paths
+
+
+def read_text_file(path: Path) -> bytes:
+    """The bytes of one text file.
+
+    Raises:
+        ValueError: it is not UTF-8, so most likely no text.
+        OSError: it cannot be read.
+    """
+    text = path.read_bytes()
+    try:
+        text.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"data file {path} is no UTF-8 text (byte {error.start}); "
+            "convert it or take it out of the folder"
+        ) from error
+    return text
+
+
+def _names(folder: Path, leave_out: frozenset[str]) -> list[str]:
+    """Names of the visible files under a folder, sorted; some folders are not even walked."""
+    names = []
+    for here, folders, files in os.walk(folder, onerror=_refuse):
+        folders[:] = [name for name in folders if name not in leave_out and name[0] != "."]
+        inside = Path(here).relative_to(folder)
+        names += [(inside / name).as_posix() for name in files if name[0] != "."]
+    return sorted(names)
+
+
+def _refuse(error: OSError) -> None:
+    raise error
+
+
+def _corpus_of(text: bytes) -> Corpus:
+    tokens = np.frombuffer(text, np.uint8)
+    cut = held_out_from(len(tokens))
+    return Corpus(
+        train=tokens[:cut], held_out=tokens[cut:], sha256=hashlib.sha256(text).hexdigest()
+    )
+
+
+def _frequencies(text: Text) -> NDArray[np.int64]:
+    """How often each token stands in a text, or in blocks spread evenly over a long one."""
+    counts = np.zeros(MOST_TOKEN_IDS, np.int64)
+    num_blocks = -(-len(text) // _BLOCK)
+    for block in range(0, num_blocks, -(-num_blocks // _MOST_BLOCKS) or 1):
+        places = np.arange(block * _BLOCK, min(len(text), (block + 1) * _BLOCK))
+        counts += np.bincount(text[places], minlength=MOST_TOKEN_IDS)
+    return counts

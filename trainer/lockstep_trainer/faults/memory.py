@@ -1,0 +1,41 @@
+"""Host memory that runs out: an allocation larger than what the process may have."""
+
+import resource
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from lockstep_trainer.faults.fault import Fault
+from lockstep_trainer.faults.kind import Kind, Step, Target, Value
+
+_MIB = 1 << 20
+
+
+@contextmanager
+def _run_out(fault: Fault, _target: Target) -> Step:
+    """Raises what torch raises when the system gives it no memory."""
+    room = int(fault.values["mib"]) * _MIB
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (_address_space_bytes() + room, hard))
+    try:
+        held = [torch.ones(_MIB, dtype=torch.uint8)]
+        while True:
+            held.append(torch.ones(len(held) * _MIB, dtype=torch.uint8))
+    finally:  # what catches the error needs memory too
+        held = []
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+    yield
+
+
+def _address_space_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    return pages * resource.getpagesize()
+
+
+# A limit on the address space needs no rights; a cgroup's would need root and ends in signal 9.
+KIND = Kind(
+    name="oom",
+    in_step=_run_out,
+    values=(Value(name="mib", low=1, high=1 << 20, default=64, whole=True),),
+)

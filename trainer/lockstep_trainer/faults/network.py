@@ -1,0 +1,51 @@
+"""A rank whose network is slow: less bandwidth, and delay and loss, both ways of its own link."""
+
+import os
+from contextlib import contextmanager
+
+from lockstep_trainer.config import TrainConfig
+from lockstep_trainer.faults.fault import Fault
+from lockstep_trainer.faults.kind import Kind, Step, Target, Value
+from lockstep_trainer.mesh import Layout
+from lockstep_trainer.network_link import LINK, Conditions, OwnLink
+
+NAME = "slow-network"
+
+
+@contextmanager
+def _slow(fault: Fault, target: Target) -> Step:
+    link = OwnLink.of(os.environ)
+    link.become(conditions_of(fault))
+    yield
+    if not fault.is_due(target.batch[0] + 1):
+        link.become(Conditions())
+
+
+def conditions_of(fault: Fault) -> Conditions:
+    """What the link is to be like while the fault is there."""
+    return Conditions(
+        bits_per_second=int(fault.values["mbit"] * 1e6) or None,
+        delay_seconds=fault.values["delay_ms"] / 1000,
+        loss_ratio=fault.values["loss_percent"] / 100,
+    )
+
+
+def _refuses(_fault: Fault, _config: TrainConfig, _layout: Layout) -> str | None:
+    if LINK in os.environ:
+        return None
+    return (
+        "it needs ranks in network namespaces of their own; "
+        "start them as root by python -m lockstep_trainer.network_command"
+    )
+
+
+KIND = Kind(
+    name=NAME,
+    in_step=_slow,
+    values=(
+        Value(name="mbit", low=0, high=100_000, default=0),
+        Value(name="delay_ms", low=0, high=10_000, default=0),
+        Value(name="loss_percent", low=0, high=100, default=0),
+    ),
+    refuses=_refuses,
+)

@@ -1,0 +1,49 @@
+"""Which faults a run has: checked before it starts, and those that one rank is to meet."""
+
+import os
+from collections.abc import Mapping
+
+from lockstep_trainer.config import TrainConfig
+from lockstep_trainer.faults.fault import Fault
+from lockstep_trainer.faults.kinds import KINDS
+from lockstep_trainer.faults.parse import parse_all
+from lockstep_trainer.mesh import Layout
+from lockstep_trainer.world import World
+
+
+def check_faults(config: TrainConfig, layout: Layout) -> None:
+    """Refuses faults that the run has no place for.
+
+    Raises:
+        ValueError: one sentence that names the fault and what would be right.
+    """
+    for fault in parse_all(config, layout.world_size):
+        if reason := KINDS[fault.kind].refuses(fault, config, layout):
+            raise ValueError(f"fault {fault.kind} cannot be in this run: {reason}")
+
+
+def faults_of(config: TrainConfig, world: World) -> tuple[Fault, ...]:
+    """The faults that a rank meets in the steps of this start of the job."""
+    return tuple(
+        fault
+        for fault in parse_all(config, world.size)
+        if fault.concerns(world.rank, world.attempt) and KINDS[fault.kind].in_step is not None
+    )
+
+
+def told_wrong(
+    config: TrainConfig, world: World, environment: Mapping[str, str] = os.environ
+) -> Mapping[str, str]:
+    """The environment as the faults of the start let a rank find it.
+
+    Args:
+        config: names the faults.
+        world: what the environment tells when nothing is wrong with it.
+        environment: as the launcher made it.
+    """
+    for fault in parse_all(config, world.size):
+        kind = KINDS[fault.kind]
+        if kind.at_start is not None and fault.concerns(world.rank, world.attempt):
+            fault.say(rank=world.rank, step=0)
+            environment = kind.at_start(fault, environment)
+    return environment

@@ -1,0 +1,51 @@
+"""Clips gradients by their norm over the whole model, however it is sharded or cut."""
+
+import math
+from collections.abc import Iterable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+from torch.nn import Parameter
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+
+
+def clip_gradients(
+    parameters: Iterable[Parameter], max_norm: float, stages: dist.ProcessGroup | None = None
+) -> Tensor:
+    """Scales gradients so that their norm is ``max_norm`` at most.
+
+    Args:
+        parameters: those of this rank; of a sharded one the shard's norm is summed over its mesh.
+        max_norm: 0 for no clipping.
+        stages: the ranks that hold the other stages of the model; None when there are none.
+
+    Returns:
+        The norm before, the same as one process would find, up to the order of the sums.
+    """
+    groups = by_mesh(parameters)
+    norms = [_norm([p.grad for p in group if p.grad is not None]) for group in groups]
+    total: Tensor = torch.linalg.vector_norm(torch.stack(norms))
+    if stages is not None:
+        squared = total.square()
+        dist.all_reduce(squared, group=stages)
+        total = squared.sqrt()
+    for group in groups:
+        clip_grads_with_norm_(group, max_norm or math.inf, total)
+    return total
+
+
+def by_mesh(parameters: Iterable[Parameter]) -> list[list[Parameter]]:
+    """The parameters in groups that lie on the same ranks: one torch call takes no mixture."""
+    groups: dict[object, list[Parameter]] = {}
+    for parameter in parameters:
+        mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None
+        groups.setdefault(mesh, []).append(parameter)
+    return list(groups.values())
+
+
+def _norm(gradients: list[Tensor]) -> Tensor:
+    norm: Tensor = get_total_norm(gradients)
+    whole: Tensor = norm.full_tensor() if isinstance(norm, DTensor) else norm
+    return whole

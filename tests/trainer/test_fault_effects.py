@@ -7,10 +7,13 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 
 import pytest
 
 from lockstep_records.events import read_events
+from lockstep_records.jobs import page_path
+from lockstep_records.page_reader import read_page, read_rows
 from lockstep_trainer.checkpoint_files import find_newest
 
 pytestmark = [pytest.mark.distributed, pytest.mark.timeout(120)]
@@ -187,3 +190,49 @@ def test_a_fault_that_cannot_be_ends_the_command_before_a_rank_starts(
     assert ended.returncode == 2
     assert f"--fault {text!r}: " in ended.stderr
     assert not list(memory.iterdir())
+
+
+def medians(memory: Path, series: str, steps: range) -> list[float]:
+    """Of each rank's page, over some steps."""
+    pages = [read_page(page_path(memory, "tried", 0, number)) for number in range(2)]
+    return [median(row[series] for row in read_rows(p) if row["step"] in steps) for p in pages]
+
+
+def test_a_skewed_shard_costs_its_rank_time_and_tokens(memory: Path) -> None:
+    skew = ("--fault", "skewed-shards:rank=1,step=11,until=end,factor=64")
+    ended = job(*skew, "--steps", 20, memory=memory)
+    assert ended.returncode == 0, ended.stderr
+    before, after = (medians(memory, "tokens", range(a, a + 9)) for a in (2, 12))
+    assert (before, after) == ([64, 64], [64, 64 * 64])
+    spent = medians(memory, "forward_seconds", range(12, 21))
+    assert spent[1] > 2 * spent[0]
+
+
+def test_an_unbalanced_stage_makes_the_pipeline_longer(memory: Path) -> None:
+    heavy = ("--fault", "unbalanced-stage:rank=1,step=11,until=end,factor=64")
+    pipeline = ("--strategy", "pp", "--micro-batches", 2)
+    ended = job(*heavy, *pipeline, "--steps", 20, memory=memory)
+    assert ended.returncode == 0, ended.stderr
+    assert len(fired(ended.stderr)) == 10
+    speeds = [int(speed) for speed in re.findall(r"tokens/s (\d+)", ended.stderr)]
+    assert median(speeds[1:10]) > 1.3 * median(speeds[11:])
+
+
+def test_a_gradient_that_is_no_number_on_one_rank_spoils_all(memory: Path) -> None:
+    ended = job("--fault", "nan-gradient:rank=1,step=3", memory=memory)
+    assert ended.returncode == 0, ended.stderr
+    losses = re.findall(r"^lockstep: step \d loss (\S+)", ended.stderr, re.MULTILINE)
+    assert [loss == "nan" for loss in losses] == [False] * 3 + [True] * 3
+
+
+def test_favoured_experts_change_the_loss_from_their_step_on(memory: Path) -> None:
+    moe = ("--strategy", "ep", "--experts", 4)
+    favour = ("--fault", "unbalanced-experts:rank=all,step=4,until=end,bias=50")
+    healthy, ended = job(*moe, memory=memory / "a"), job(*moe, *favour, memory=memory / "b")
+    assert ended.returncode == 0, ended.stderr
+    one, other = (
+        [float(loss) for loss in re.findall(r"step \d loss (\S+)", stderr)]
+        for stderr in (healthy.stderr, ended.stderr)
+    )
+    assert one[:3] == other[:3]
+    assert one[3] < other[3]

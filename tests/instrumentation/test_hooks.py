@@ -104,9 +104,10 @@ def test_one_process_finds_forward_backward_and_optimizer_without_a_line_of_ours
         optimizer.step()
         monitor.step(loss=loss.detach())
     rows = read_rows(read_page(root / "jobs" / "one" / "0" / "rank-00000.page"))
-    assert 0.003 <= median(rows, "forward_seconds") < 0.005
-    assert 0.005 <= median(rows, "backward_seconds") < 0.008
-    assert 0.004 <= median(rows, "optimizer_seconds") < 0.006
+    # The quickest step: a busy machine makes others longer, and never one shorter.
+    assert 0.003 <= min(row["forward_seconds"] for row in rows) < 0.005
+    assert 0.005 <= min(row["backward_seconds"] for row in rows) < 0.008
+    assert 0.004 <= min(row["optimizer_seconds"] for row in rows) < 0.006
     assert median(rows, "sync_seconds") == 0
     assert all(row["last_arrival_ns"] is None for row in rows)
 

@@ -30,6 +30,7 @@ def test_ranks_that_share_a_layer_are_neighbours_and_see_the_same_samples() -> N
     assert layout.coordinates(5) == {"pp": 1, "dp": 0, "tp": 1}
     assert [layout.data_rank(rank) for rank in range(8)] == [0, 0, 1, 1, 0, 0, 1, 1]
     assert layout.data_ranks == 2
+    assert [rank for rank in range(8) if layout.leads(rank)] == [0, 2]
 
 
 def test_ranks_that_share_experts_or_shards_see_different_samples() -> None:

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
+import lockstep
 from lockstep_trainer.checkpoint_files import (
     Facts,
     InvalidCheckpointError,
@@ -84,12 +85,19 @@ class Checkpoints:
 
     Args:
         say: tells people one line.
+        monitor: counts saves and the time that steps wait for them.
     """
 
     def __init__(
-        self, config: TrainConfig, facts: Facts, world: World, say: Callable[[str], None]
+        self,
+        config: TrainConfig,
+        facts: Facts,
+        world: World,
+        say: Callable[[str], None],
+        monitor: lockstep.Disabled | None = None,
     ) -> None:
         self._config, self._facts, self._world, self._say = config, facts, world, say
+        self._monitor = monitor or lockstep.disabled()
         self._ended: list[Save] = []
         self._running: tuple[int, Future[str | None]] | None = None
         if config.checkpoint_dir is None:
@@ -107,6 +115,20 @@ class Checkpoints:
                     use_non_blocking_copy=False,
                 )
             )
+
+    def after(
+        self, step: int, model: SharedModel, optimizer: torch.optim.Optimizer, *, stopping: bool
+    ) -> None:
+        """Saves if that is due after a step, and tells and counts the saves that have ended."""
+        if self.due(step, stopping=stopping):
+            with self._monitor.phase("checkpoint"):
+                self.save(step, model, optimizer, wait=stopping)
+        for save in self.ended():
+            try:
+                with self._monitor.checkpoint(step=save.step):
+                    save.check()
+            except CheckpointError as error:
+                self._say(str(error))
 
     def due(self, step: int, *, stopping: bool = False) -> bool:
         """Whether a checkpoint is to be written after a step: by the plan, or the run stops."""

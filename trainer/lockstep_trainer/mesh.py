@@ -95,6 +95,11 @@ class Layout:
             share = share * self.degrees[axis] + place[axis]
         return share
 
+    def leads(self, rank: int) -> bool:
+        """Whether a rank is the first of those that see the same samples: it alone counts them."""
+        place = self._place(rank)
+        return place["pp"] == place["tp"] == 0
+
     def device_mesh(self, device: torch.device, axes: Sequence[str] = AXES) -> DeviceMesh:
         """The mesh of the process group, which must be joined; axes in use and those named."""
         kept = [axis for axis in AXES if axis in axes or self.degrees[axis] > 1]

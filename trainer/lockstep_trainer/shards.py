@@ -159,11 +159,15 @@ def check_shards(
                     last_said = clock()
                     say(f"checked {place} of {len(manifest.shards)} shards, now {shard.file}")
         _compare(folder / shard.file, shard, digest.hexdigest())
-        if highest >= manifest.vocabulary:
-            raise ValueError(
-                f"shard {folder / shard.file} holds token {highest} and its manifest says that all "
-                f"are below {manifest.vocabulary}"
-            )
+        _check_highest(folder / shard.file, highest, manifest.vocabulary)
+
+
+def _check_highest(path: Path, highest: int, vocabulary: int) -> None:
+    if highest >= vocabulary:
+        raise ValueError(
+            f"shard {path} holds token {highest} and its manifest says that all are below "
+            f"{vocabulary}"
+        )
 
 
 def _check_size(path: Path, right: int) -> None:

@@ -3,7 +3,7 @@
 import torch
 
 import lockstep
-from lockstep_trainer.checkpoint import CheckpointError, Checkpoints, facts_of
+from lockstep_trainer.checkpoint import Checkpoints, facts_of
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.data import batches_of
 from lockstep_trainer.evaluate import held_out_loss
@@ -48,7 +48,7 @@ def _train(config: TrainConfig, world: World, preemption: Preemption) -> Summary
 
     # Where an earlier run stopped.
     facts = facts_of(config, layout, corpus_sha256=corpus.sha256)
-    checkpoints = Checkpoints(config, facts, world, progress.say)
+    checkpoints = Checkpoints(config, facts, world, progress.say, monitor)
     done = checkpoints.restore(model, optimizer)
 
     batches = batches_of(config, corpus, layout, rank=world.rank, done=done)
@@ -67,20 +67,13 @@ def _train(config: TrainConfig, world: World, preemption: Preemption) -> Summary
         optimizer.step()
         optimizer.zero_grad()
         told = {"loss": loss, "gradient_norm": norm, "learning_rate": learning_rate}
-        monitor.step(step=step, **told, tokens=x.numel(), samples=len(x))
+        counted = len(x) if layout.leads(world.rank) else 0
+        monitor.step(step=step, **told, samples=counted, tokens=counted * config.sequence)
         progress.step(step, loss.item)
 
         # Once in a while, and when told to stop: save. A failure is counted, and training goes on.
         stopping = preemption.agreed(step)
-        if checkpoints.due(step, stopping=stopping):
-            with monitor.phase("checkpoint"):
-                checkpoints.save(step, model, optimizer, wait=stopping)
-        for save in checkpoints.ended():
-            try:
-                with monitor.checkpoint(step=save.step):
-                    save.check()
-            except CheckpointError as error:
-                progress.say(str(error))
+        checkpoints.after(step, model, optimizer, stopping=stopping)
         if stopping:
             stopped_after = step
             break

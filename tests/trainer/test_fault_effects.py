@@ -15,6 +15,8 @@ from lockstep_records.events import read_events
 from lockstep_records.jobs import page_path
 from lockstep_records.page_reader import read_page, read_rows
 from lockstep_trainer.checkpoint_files import find_newest
+from lockstep_trainer.out_of_memory import OUT_OF_MEMORY
+from lockstep_trainer.preemption import PREEMPTED
 
 pytestmark = [pytest.mark.distributed, pytest.mark.timeout(120)]
 
@@ -95,7 +97,7 @@ def test_a_kill_drawn_by_the_seed_ends_its_rank_by_signal_9_once_and_the_job_goe
 
 def test_memory_that_ran_out_is_told_as_that() -> None:
     ended = rank("--fault", "oom:rank=0,step=3")
-    assert ended.returncode > 0
+    assert ended.returncode == OUT_OF_MEMORY
     assert fired(ended.stderr) == ["fault: oom rank=0 step=3"]
     assert "memory" in ended.stderr.splitlines()[-1]
 
@@ -108,7 +110,7 @@ def test_a_preempted_job_ends_before_its_last_step(memory: Path) -> None:
 
 def test_a_preempted_rank_ends_before_its_last_step() -> None:
     ended = rank("--fault", "preempt:rank=0,step=3", "--steps", 100_000)
-    assert ended.returncode != 0
+    assert ended.returncode == PREEMPTED
     assert fired(ended.stderr) == ["fault: preempt rank=0 step=3"]
 
 

@@ -28,6 +28,7 @@ from lockstep_trainer.world import World
 
 _LIMIT_SECONDS = 20.0
 _LATEST_KILL_SECONDS = 0.3
+_MORE_STARTS = 3  # a port that was free may be taken by the time the ranks meet
 _TINY = TrainConfig(layers=2, width=64, heads=2, sequence=32, strategy="fsdp2", steps=10**6)
 
 
@@ -69,6 +70,10 @@ def soak(root: Path, *, kills: int, seed: int, ranks: int = 2) -> Soaked:
     for number in range(kills):
         config = replace(_TINY, checkpoint_dir=root, resume=True, checkpoint_async=number % 2 == 1)
         told, faults = _kill_one_of(start, config, ranks, chance)
+        for _ in range(_MORE_STARTS):
+            if told:
+                break
+            told, faults = _kill_one_of(start, config, ranks, chance)
         unfinished = [path for path in root.glob("step-*") if not (path / MANIFEST).exists()]
         during_save += bool(unfinished)
         newest_step, more = _look(root, max(told, newest_step))
@@ -89,7 +94,10 @@ def soak(root: Path, *, kills: int, seed: int, ranks: int = 2) -> Soaked:
 def _kill_one_of(
     start: Any, config: TrainConfig, ranks: int, chance: random.Random
 ) -> tuple[int, list[str]]:
-    """Runs one job until one of its ranks is killed; last step told to be saved, what is wrong."""
+    """Runs one job until one of its ranks is killed; last step told to be saved, what is wrong.
+
+    The step is 0 when the job ended by itself before it had saved anything.
+    """
     hear, tell = start.Pipe(duplex=False)
     port = _free_port()
     started = [
@@ -104,9 +112,10 @@ def _kill_one_of(
         for process in started:
             process.start()
         tell.close()
-        if not hear.poll(3 * _LIMIT_SECONDS):
+        first = _hear_one(hear)
+        if not first:
             return 0, ["the ranks save nothing"]
-        last = _hear(hear, chance.random() * _LATEST_KILL_SECONDS)
+        last = max(first, _hear(hear, chance.random() * _LATEST_KILL_SECONDS))
         chance.choice(started).kill()
         last = max(last, _hear(hear, _LIMIT_SECONDS))
         for process in started:
@@ -118,6 +127,14 @@ def _kill_one_of(
             process.kill()
             process.join()
         hear.close()
+
+
+def _hear_one(hear: Connection) -> int:
+    """First step told, or 0 when the ranks end or are silent."""
+    try:
+        return int(hear.recv()) if hear.poll(3 * _LIMIT_SECONDS) else 0
+    except EOFError:
+        return 0
 
 
 def _hear(hear: Connection, seconds: float) -> int:

@@ -79,3 +79,43 @@ def test_something_due_every_so_many_steps_is_due_after_the_last_step_too() -> N
     config = TrainConfig(steps=25)
     assert [step for step in range(1, 26) if config.due(step, 10)] == [10, 20, 25]
     assert [step for step in range(1, 26) if config.due(step, 0)] == [25]
+
+
+def test_a_file_gives_what_flags_leave_out(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text(
+        'strategy = "fsdp2"\nlearning_rate = 1e-2\nresume = true\ncheckpoint_dir = "c"\n'
+        'fault = ["kill:rank=0,step=3"]\nsteps = 9\n'
+    )
+    config = parse(["--config", str(file), "--steps", "7"])
+    assert (config.strategy, config.learning_rate, config.steps) == ("fsdp2", 1e-2, 7)
+    assert config.resume
+    assert config.checkpoint_dir == Path("c")
+    assert config.fault == ("kill:rank=0,step=3",)
+    assert parse(config.as_arguments()) == config
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("learning_rat = 1", "unknown key 'learning_rat'; did you mean learning_rate?"),
+        ("zzz = 1", "unknown key 'zzz'; its keys are the flags of --help"),
+        ("steps = 'many'", "'many' is not a valid integer range"),
+        ("steps = 0", "0 is not in the range"),
+        ("[steps]\nx = 1", "steps is a table"),
+        ("steps =", "is no TOML"),
+    ],
+)
+def test_a_file_that_cannot_be_is_refused_with_its_key(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text(text)
+    with pytest.raises(click.UsageError) as refused:
+        parse(["--config", str(file)])
+    assert said in refused.value.format_message()
+
+
+def test_a_file_that_is_not_there_is_named() -> None:
+    with pytest.raises(click.UsageError, match=r"--config no\.toml cannot be read"):
+        parse(["--config", "no.toml"])

@@ -106,13 +106,17 @@ def _kill_one_of(
         tell.close()
         if not hear.poll(3 * _LIMIT_SECONDS):
             return 0, ["the ranks save nothing"]
-        last = _hear(hear, chance.random() * _LATEST_KILL_SECONDS)
+        heard = _hear(hear, chance.random() * _LATEST_KILL_SECONDS)
         chance.choice(started).kill()
-        last = max(last, _hear(hear, _LIMIT_SECONDS))
+        heard += _hear(hear, _LIMIT_SECONDS)
         for process in started:
             process.join(_LIMIT_SECONDS)
-        alive = any(process.is_alive() for process in started)
-        return last, ["a rank outlives its peer"] if alive else []
+        faults = [f"step {step} was not saved: {failure}" for step, failure in heard if failure]
+        if not heard:
+            faults.append("the ranks ended before they saved")
+        if any(process.is_alive() for process in started):
+            faults.append("a rank outlives its peer")
+        return max((step for step, failure in heard if not failure), default=0), faults
     finally:
         for process in started:
             process.kill()
@@ -120,15 +124,15 @@ def _kill_one_of(
         hear.close()
 
 
-def _hear(hear: Connection, seconds: float) -> int:
-    """Last step told within so many seconds, or until nobody is left to tell."""
-    until, last = time.monotonic() + seconds, 0
+def _hear(hear: Connection, seconds: float) -> list[tuple[int, str | None]]:
+    """What is told within so many seconds, or until nobody is left to tell."""
+    until, heard = time.monotonic() + seconds, []
     try:
         while hear.poll(max(0.0, until - time.monotonic())):
-            last = max(last, hear.recv())
+            heard.append(hear.recv())
     except EOFError:
         pass
-    return last
+    return heard
 
 
 def _look(root: Path, told: int) -> tuple[int, list[str]]:

@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -84,7 +83,7 @@ def test_a_slow_backward_is_seen_in_the_backward_of_its_rank_alone(memory: Path)
 
 
 @contextmanager
-def started(num_ranks: int, *more: str) -> Iterator[list[subprocess.Popen[str]]]:
+def started(num_ranks: int, log: Path, *more: str) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Ranks with no launcher above them, of which the first has told of a step."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -94,22 +93,19 @@ def started(num_ranks: int, *more: str) -> Iterator[list[subprocess.Popen[str]]]
     for rank in range(num_ranks):
         named = {"RANK": rank, "WORLD_SIZE": num_ranks, "LOCAL_RANK": rank, "MASTER_PORT": port}
         told = {name: str(value) for name, value in named.items()}
-        ranks.append(
-            subprocess.Popen(
-                [sys.executable, "-m", "lockstep_trainer", *flags],
-                env={**os.environ, **told, "MASTER_ADDR": "127.0.0.1", "LOCKSTEP": "off"},
-                stderr=subprocess.PIPE,
-                text=True,
+        with log.open("ab") as stderr:
+            ranks.append(
+                subprocess.Popen(
+                    [sys.executable, "-m", "lockstep_trainer", *flags],
+                    env={**os.environ, **told, "MASTER_ADDR": "127.0.0.1", "LOCKSTEP": "off"},
+                    stderr=stderr,
+                )
             )
-        )
     try:
-        assert ranks[0].stderr is not None
-        for line in ranks[0].stderr:
-            if "step 3 " in line:
-                break
-        for process in ranks:
-            assert process.stderr is not None
-            threading.Thread(target=process.stderr.read, daemon=True).start()
+        until = time.monotonic() + 60
+        while "step 3 " not in log.read_text():
+            assert time.monotonic() < until, log.read_text()
+            time.sleep(0.05)
         yield ranks
     finally:
         for process in ranks:
@@ -124,9 +120,10 @@ def started(num_ranks: int, *more: str) -> Iterator[list[subprocess.Popen[str]]]
     ids=["ddp", "fsdp x tp", "dp x pp"],
 )
 def test_ranks_whose_peer_is_gone_end_within_the_time_limit(
-    num_ranks: int, flags: str, fate: signal.Signals
+    tmp_path: Path, num_ranks: int, flags: str, fate: signal.Signals
 ) -> None:
-    with started(num_ranks, *flags.split(), "--batch", "4") as (*survivors, victim):
+    log = tmp_path / "log"
+    with started(num_ranks, log, *flags.split(), "--batch", "4") as (*survivors, victim):
         victim.send_signal(fate)
         begin = time.monotonic()
         assert all(rank.wait(timeout=30) != 0 for rank in survivors)

@@ -112,9 +112,10 @@ class _Writer(FileSystemWriter):
         self._is_coordinator = is_coordinator
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        """Nobody writes before all plans are known, so here the folder can still be emptied."""
-        if self._is_coordinator:
-            make_fresh(self._folder)
+        """Makes the folder, on the coordinator alone: nobody writes before it has all plans."""
+        if not self._is_coordinator:
+            return plan
+        make_fresh(self._folder)
         return super().prepare_local_plan(plan)
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from lockstep_trainer.world import limit_waiting
+from lockstep_trainer.world import options_like_all
 
 AXES = ("pp", "dp", "fsdp", "ep", "tp")
 _DATA_AXES = ("dp", "fsdp", "ep")
@@ -103,11 +103,13 @@ class Layout:
     def device_mesh(self, device: torch.device, axes: Sequence[str] = AXES) -> DeviceMesh:
         """The mesh of the process group, which must be joined; axes in use and those named."""
         kept = [axis for axis in AXES if axis in axes or self.degrees[axis] > 1]
-        mesh = init_device_mesh(
-            device.type, tuple(self.degrees[axis] for axis in kept), mesh_dim_names=tuple(kept)
+        some = [axis for axis in kept if self.degrees[axis] < self.world_size]
+        return init_device_mesh(
+            device.type,
+            tuple(self.degrees[axis] for axis in kept),
+            mesh_dim_names=tuple(kept),
+            backend_override={axis: options_like_all(device) for axis in some},
         )
-        limit_waiting(mesh.get_all_groups(), device)
-        return mesh
 
 
 def _spelled(degrees: dict[str, int], world_size: int) -> str:

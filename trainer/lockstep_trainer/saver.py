@@ -23,7 +23,7 @@ def save_for_ever(
         config: of the run.
         world: this rank.
         port: where the ranks meet.
-        told: takes the number of each step that is saved.
+        told: takes each step with why it could not be saved, or None.
         limit_seconds: that a rank waits for the others.
     """
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())  # a killed peer is no news
@@ -40,5 +40,4 @@ def save_for_ever(
                     parameter.fill_(step)
             checkpoints.save(step, model, optimizer)
             for save in checkpoints.ended():
-                save.check()
-                told.send(save.step)
+                told.send((save.step, save.failure))

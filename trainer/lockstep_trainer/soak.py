@@ -28,7 +28,6 @@ from lockstep_trainer.world import World
 
 _LIMIT_SECONDS = 20.0
 _LATEST_KILL_SECONDS = 0.3
-_MORE_STARTS = 3  # a port that was free may be taken by the time the ranks meet
 _TINY = TrainConfig(layers=2, width=64, heads=2, sequence=32, strategy="fsdp2", steps=10**6)
 
 
@@ -70,10 +69,6 @@ def soak(root: Path, *, kills: int, seed: int, ranks: int = 2) -> Soaked:
     for number in range(kills):
         config = replace(_TINY, checkpoint_dir=root, resume=True, checkpoint_async=number % 2 == 1)
         told, faults = _kill_one_of(start, config, ranks, chance)
-        for _ in range(_MORE_STARTS):
-            if told:
-                break
-            told, faults = _kill_one_of(start, config, ranks, chance)
         unfinished = [path for path in root.glob("step-*") if not (path / MANIFEST).exists()]
         during_save += bool(unfinished)
         newest_step, more = _look(root, max(told, newest_step))
@@ -94,10 +89,7 @@ def soak(root: Path, *, kills: int, seed: int, ranks: int = 2) -> Soaked:
 def _kill_one_of(
     start: Any, config: TrainConfig, ranks: int, chance: random.Random
 ) -> tuple[int, list[str]]:
-    """Runs one job until one of its ranks is killed; last step told to be saved, what is wrong.
-
-    The step is 0 when the job ended by itself before it had saved anything.
-    """
+    """Runs one job until one of its ranks is killed; last step told to be saved, what is wrong."""
     hear, tell = start.Pipe(duplex=False)
     port = _free_port()
     started = [
@@ -112,16 +104,19 @@ def _kill_one_of(
         for process in started:
             process.start()
         tell.close()
-        first = _hear_one(hear)
-        if not first:
+        if not hear.poll(3 * _LIMIT_SECONDS):
             return 0, ["the ranks save nothing"]
-        last = max(first, _hear(hear, chance.random() * _LATEST_KILL_SECONDS))
+        heard = _hear(hear, chance.random() * _LATEST_KILL_SECONDS)
         chance.choice(started).kill()
-        last = max(last, _hear(hear, _LIMIT_SECONDS))
+        heard += _hear(hear, _LIMIT_SECONDS)
         for process in started:
             process.join(_LIMIT_SECONDS)
-        alive = any(process.is_alive() for process in started)
-        return last, ["a rank outlives its peer"] if alive else []
+        faults = [f"step {step} was not saved: {failure}" for step, failure in heard if failure]
+        if not heard:
+            faults.append("the ranks ended before they saved")
+        if any(process.is_alive() for process in started):
+            faults.append("a rank outlives its peer")
+        return max((step for step, failure in heard if not failure), default=0), faults
     finally:
         for process in started:
             process.kill()
@@ -129,23 +124,15 @@ def _kill_one_of(
         hear.close()
 
 
-def _hear_one(hear: Connection) -> int:
-    """First step told, or 0 when the ranks end or are silent."""
-    try:
-        return int(hear.recv()) if hear.poll(3 * _LIMIT_SECONDS) else 0
-    except EOFError:
-        return 0
-
-
-def _hear(hear: Connection, seconds: float) -> int:
-    """Last step told within so many seconds, or until nobody is left to tell."""
-    until, last = time.monotonic() + seconds, 0
+def _hear(hear: Connection, seconds: float) -> list[tuple[int, str | None]]:
+    """What is told within so many seconds, or until nobody is left to tell."""
+    until, heard = time.monotonic() + seconds, []
     try:
         while hear.poll(max(0.0, until - time.monotonic())):
-            last = max(last, hear.recv())
+            heard.append(hear.recv())
     except EOFError:
         pass
-    return last
+    return heard
 
 
 def _look(root: Path, told: int) -> tuple[int, list[str]]:

@@ -1,7 +1,8 @@
 """The ranks of a job as one of them sees it: who it is, its device, and joining the others."""
 
+import copy
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -9,6 +10,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import (  # torch.distributed offers them, untyped
+    Backend,
     HashStore,
     PrefixStore,
     Store,
@@ -122,10 +124,12 @@ def _meet(world: World, limit: timedelta) -> Store:
     return PrefixStore(f"attempt-{world.attempt}", store)
 
 
-def limit_waiting(groups: Iterable[dist.ProcessGroup], device: torch.device) -> None:
-    """Gives groups the time limit of the group of all ranks; torch's own is half an hour."""
+def options_like_all(device: torch.device) -> Backend.Options:
+    """Options for a group of some ranks, with the time limit of the group of all.
+
+    Without them torch lets such a group wait for half an hour.
+    """
     everyone = dist.group.WORLD
     assert everyone is not None
-    for group in groups:
-        limit = everyone._get_backend(device).options._timeout  # noqa: SLF001  # no public way
-        group._get_backend(device)._set_default_timeout(limit)  # noqa: SLF001  # no public way
+    of_all = everyone._get_backend(device).options  # noqa: SLF001  # torch offers no other way
+    return copy.deepcopy(of_all) if device.type == "cuda" else of_all

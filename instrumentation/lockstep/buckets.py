@@ -7,6 +7,7 @@ moment it is ready is the rank's arrival at the step's first collective.
 
 from collections.abc import Callable
 from typing import Any
+from weakref import ref
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -32,8 +33,7 @@ def _when_ready(parameter: torch.Tensor, tell: Callable[[torch.Tensor], None]) -
 class BucketWatch:
     """Counts and sizes of the gradient buckets of one DDP model."""
 
-    def __init__(self, monitor: Monitor, model: torch.nn.Module) -> None:
-        assert isinstance(model, DistributedDataParallel)
+    def __init__(self, monitor: Monitor, model: "ref[DistributedDataParallel]") -> None:
         self._monitor, self._model = monitor, model
         self._steps = 0
         self._ready: list[torch.Tensor] = []
@@ -41,18 +41,25 @@ class BucketWatch:
         self._read_buckets()
 
     def _read_buckets(self) -> None:
-        self._sizes = _bucket_bytes(self._model)
+        model = self._model()
+        self._sizes = _bucket_bytes(model) if model is not None else []
         self.num_buckets = max(1, len(self._sizes))
         self.size_bytes = sum(self._sizes)
+
+    def synchronises(self) -> bool:
+        """Whether the backward that runs now ends in a synchronisation; not under no_sync."""
+        model = self._model()
+        return model is not None and bool(model.require_backward_grad_sync)
 
     def step_done(self) -> None:
         """Called after each synchronised backward; does something in a few early steps only."""
         self._steps += 1
         if self._steps == _LEARN_AT:
             self._read_buckets()
+            model = self._model()
             self._learning = [
                 _when_ready(parameter, self._ready.append)
-                for parameter in self._model.parameters()
+                for parameter in (model.parameters() if model is not None else ())
                 if parameter.requires_grad
             ]
         elif self._learning:
@@ -71,5 +78,5 @@ class BucketWatch:
         self._ready.clear()
 
     def _first_bucket_ready(self, _parameter: torch.Tensor) -> None:
-        if self._model.require_backward_grad_sync:
+        if self.synchronises():
             self._monitor.first_arrival()

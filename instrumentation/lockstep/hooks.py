@@ -3,9 +3,12 @@
 The end of the local backward comes from the autograd engine: a pre-hook on the node of the model's
 output queues a callback that runs when the last local gradient is ready, in DDP before the reducer
 waits for the others; a second callback, queued by the first, runs when it has waited.
+
+Nothing here holds the model: it goes when its owner lets it go, as it would without us.
 """
 
 from typing import Any
+from weakref import ref
 
 import torch
 from torch.autograd import Variable
@@ -34,8 +37,9 @@ class StepHooks:
 
     def __init__(self, monitor: Monitor, model: torch.nn.Module) -> None:
         self._monitor = monitor
-        self._ddp = model if isinstance(model, DistributedDataParallel) else None
-        self._buckets = BucketWatch(monitor, model) if self._ddp is not None else None
+        self._buckets: BucketWatch | None = None
+        if isinstance(model, DistributedDataParallel):
+            self._buckets = BucketWatch(monitor, ref(model))
         model.register_forward_pre_hook(self._forward_begins)
         model.register_forward_hook(self._forward_ended)
 
@@ -57,7 +61,7 @@ class StepHooks:
         _queue_callback(self._last_gradient_ready)
 
     def _last_gradient_ready(self) -> None:
-        if self._ddp is not None and self._ddp.require_backward_grad_sync:
+        if self._buckets is not None and self._buckets.synchronises():
             self._monitor.arrive()
             _queue_callback(self._gradients_complete)
         else:

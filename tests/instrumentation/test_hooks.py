@@ -1,5 +1,6 @@
 """The hooks on real torch loops, in one process and over gloo: each delay is found in its phase."""
 
+import gc
 import json
 import os
 import shutil
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -55,6 +57,7 @@ for batch in monitor.prepare(Loader()):
     delay("other")
     monitor.step(loss=loss.detach(), tokens=16)
 monitor.close()
+dist.barrier()  # gloo may abort a rank that tears down while its peer has already gone
 dist.destroy_process_group()
 """
 
@@ -111,6 +114,20 @@ def test_one_process_finds_forward_backward_and_optimizer_without_a_line_of_ours
     assert 0.004 <= min(row["optimizer_seconds"] for row in rows) < 0.006
     assert typical(rows, "sync_seconds") == 0
     assert all(row["last_arrival_ns"] is None for row in rows)
+
+
+def test_a_watched_model_goes_when_its_owner_lets_it_go(root: Path) -> None:
+    model = torch.nn.Linear(8, 8)
+    monitor = lockstep.attach(model, root=root, environment={"LOCKSTEP_JOB_ID": "one"}, rows=8)
+    model(torch.randn(2, 8)).sum().backward()
+    monitor.step()
+    gone = weakref.ref(model)
+    gc.disable()
+    try:
+        del model
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_a_loss_computed_outside_the_model_and_dict_outputs_work(root: Path) -> None:

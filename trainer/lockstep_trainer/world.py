@@ -109,6 +109,7 @@ def joined(world: World, *, timeout_seconds: float, threads: int) -> Iterator[Wo
         store=store,
     )
     yield replace(world, store=store)
+    dist.barrier()  # gloo may abort a rank that tears down while a peer has already gone
     dist.destroy_process_group()
 
 

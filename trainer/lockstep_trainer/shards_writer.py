@@ -53,9 +53,8 @@ def write_shards(
             file.write(manifest.as_json().encode())
             _sync(file)
         aside.rename(to)
-    except BaseException:
+    finally:  # renamed by now, or to be left nowhere
         shutil.rmtree(aside, ignore_errors=True)
-        raise
     return manifest
 
 

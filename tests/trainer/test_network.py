@@ -19,7 +19,7 @@ from lockstep_trainer.network_relay import Relay
 
 TOKENS_PER_STEP = 2 * 2 * 32
 MODEL = ("--batch", "2", "--sequence", "32", "--layers", "2", "--width", "32", "--heads", "2")
-TINY = (*MODEL, "--steps", "20", "--log-every", "1", "--eval-windows", "4")
+TINY = (*MODEL, "--steps", "32", "--log-every", "1", "--eval-windows", "4")
 needs_root = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("tc") is None or not Path("/dev/net/tun").exists(),
     reason="network namespaces need root, iproute2 and /dev/net/tun",
@@ -117,8 +117,9 @@ def test_ranks_with_a_slow_network_take_longer_in_those_steps_alone() -> None:
     command = [sys.executable, "-m", "lockstep_trainer.network_command", "--ranks", "2", *TINY]
     delay = ("--fault", "slow-network:rank=1,step=5,until=9,delay_ms=40")
     rate = ("--fault", "slow-network:rank=0,step=13,until=17,mbit=2")
+    loss = ("--fault", "slow-network:rank=1,step=21,until=31,loss_percent=25")
     ended = subprocess.run(
-        [*command, *delay, *rate],
+        [*command, *delay, *rate, *loss],
         env={**os.environ, "LOCKSTEP": "off"},
         capture_output=True,
         text=True,
@@ -126,7 +127,7 @@ def test_ranks_with_a_slow_network_take_longer_in_those_steps_alone() -> None:
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
-    assert ended.stderr.count("fault: slow-network") == 8
+    assert ended.stderr.count("fault: slow-network") == 18
     speeds = re.findall(r"step (\d+) loss \S+ tokens/s (\d+)", ended.stderr)
     seconds = {int(step): TOKENS_PER_STEP / int(speed) for step, speed in speeds}
     healthy, delayed, narrow = (
@@ -135,3 +136,5 @@ def test_ranks_with_a_slow_network_take_longer_in_those_steps_alone() -> None:
     )
     assert delayed > healthy + 0.08  # there and back again
     assert narrow > healthy + 0.1
+    retransmitted = max(seconds[step] for step in range(21, 31))
+    assert retransmitted > healthy + 0.15  # TCP waits 0.2 s before it sends a lost packet again

@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SERVERS := $(VENV)/.servers
+PEERS := $(VENV)/peers
 ROOMS := catalogue records cli instrumentation trainer agent ledger alerts dashboards reports
 EXTRAS := agent,trainer,alerts,dashboards,reports,ledger,dev
 
@@ -15,7 +16,7 @@ SLOW ?= one
 SEED ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install servers demo test test-quick train-matrix check format generate golden bench clean
+.PHONY: help install servers demo test test-quick train-matrix check format generate golden bench bench-overhead clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,8 +73,15 @@ generate: $(READY) ## Remake docs, rules and boards from the catalogue
 golden: $(READY) ## Rewrite the golden files; read their diff before you commit
 	LOCKSTEP_GOLDEN=1 $(BIN)/python -m pytest -q tests/agent
 
-bench: $(READY) ## Print what the monitor costs a step
-	$(BIN)/python bench/overhead.py
+$(PEERS): bench/peers.txt | $(READY)
+	@echo 'installing the tools to compare with into $(PEERS)'
+	@$(BIN)/python -m pip install --quiet --upgrade --target $(PEERS) --no-deps --requirement $<
+	@touch $@
+
+bench: bench-overhead ## Run every bench
+
+bench-overhead: $(READY) $(PEERS) ## Print what watching costs a step, beside TraceML and NVRx
+	$(BIN)/python bench/overhead
 
 clean: ## Remove .venv and everything made
 	rm -rf $(VENV) dist demo-out .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

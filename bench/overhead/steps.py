@@ -1,0 +1,48 @@
+"""The loops that every contestant runs: nothing at all, and a whole small training step."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import torch
+
+Span = Callable[[str], AbstractContextManager[object]]
+
+
+def no_span(_name: str) -> AbstractContextManager[object]:
+    """For loops that mark nothing by hand."""
+    return nullcontext()
+
+
+@dataclass(frozen=True, slots=True)
+class Small:
+    """Two layers of 64, a step of some 0.1 ms: what a tool adds is seen, caches are as in life."""
+
+    model: torch.nn.Sequential
+    optimizer: torch.optim.Optimizer
+    batch: torch.Tensor
+
+    @classmethod
+    def fresh(cls) -> "Small":
+        """A model with its optimizer and a batch, the same each time."""
+        torch.manual_seed(1)
+        model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        return cls(model, optimizer, torch.randn(8, 64))
+
+    def step(self) -> None:
+        """Forward, backward, optimizer."""
+        self.optimizer.zero_grad()
+        loss = self.model(self.batch).square().mean()
+        loss.backward()  # type: ignore[no-untyped-call]  # torch gives it no types
+        self.optimizer.step()
+
+    def step_in(self, span: Span) -> None:
+        """The same with each phase in a span of the tool's."""
+        with span("forward"):
+            self.optimizer.zero_grad()
+            loss = self.model(self.batch).square().mean()
+        with span("backward"):
+            loss.backward()  # type: ignore[no-untyped-call]  # torch gives it no types
+        with span("optimizer"):
+            self.optimizer.step()

@@ -1,0 +1,74 @@
+"""Which rank is slow where, by how much and in which steps: one trial after another in one run."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+ORIGINS = ("loader", "forward", "backward", "optimizer", "collective")
+PERCENTS = (250, 60, 35, 12)
+PATTERNS = ("steady", "intermittent", "rotating", "one-shot", "none")
+WARM_UP = 40  # quick steps at the beginning, from which the size of a step is taken
+HEALTHY = 30  # quick steps before each trial
+EVERY = 3  # an intermittent fault comes in each third step
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One fault of one rank.
+
+    Attributes:
+        origin: where the rank is slow.
+        percent: by how much, of the median step.
+        pattern: in which of the trial's steps.
+        rank: who is slow; of a rotating fault, who is first.
+        start: first step of the trial, after its healthy ones.
+        steps: steps that the trial has.
+    """
+
+    origin: str
+    percent: int
+    pattern: str
+    rank: int
+    start: int
+    steps: int
+
+    def slow_rank(self, step: int, ranks: int) -> int | None:
+        """Who is slow in a step, if anybody is."""
+        since = step - self.start
+        if not 0 <= since < self.steps or self.pattern == "none":
+            return None
+        if self.pattern == "one-shot":
+            return self.rank if since == 0 else None
+        if self.pattern == "intermittent":
+            return self.rank if since % EVERY == 0 else None
+        if self.pattern == "rotating":
+            return (self.rank + since) % ranks
+        return self.rank
+
+
+def plan(ranks: int, seed: int, repeats: int) -> list[Trial]:
+    """All trials of a run, in an order drawn by the seed; steady ones several times."""
+    draw = random.Random(seed)
+    cells = list(_cells(repeats))
+    draw.shuffle(cells)
+    trials, at = [], WARM_UP
+    for origin, percent, pattern in cells:
+        steps = 60 if pattern == "intermittent" else 20
+        at += HEALTHY
+        trials.append(Trial(origin, percent, pattern, draw.randrange(ranks), at, steps))
+        at += steps
+    return trials
+
+
+def last_step(trials: list[Trial]) -> int:
+    """The step after which the run may end."""
+    return max(trial.start + trial.steps for trial in trials)
+
+
+def _cells(repeats: int) -> Iterator[tuple[str, int, str]]:
+    for origin in ORIGINS:
+        for percent in PERCENTS:
+            times = 2 * repeats + 1 if percent == PERCENTS[-1] else repeats
+            yield from [(origin, percent, "steady")] * times
+            yield from ((origin, percent, pattern) for pattern in PATTERNS[1:-1])
+    yield from [("loader", 0, "none")] * len(ORIGINS) * repeats

@@ -55,7 +55,7 @@ def attach(
         path = page_path(
             root or find_root(environment), identity.job_id, identity.attempt, identity.rank
         )
-        monitor = Monitor(PageWriter(path, identity, rows))
+        monitor = Monitor(PageWriter(path, identity, rows), environment)
     except (NoPageError, ValueError) as error:
         log.warning("the monitor is off, training goes on: %s", error)
         return Disabled()

@@ -16,8 +16,6 @@ from lockstep_records.trace import trace_of
 
 SPAN_BY_PHASE = {"checkpoint": "checkpoint", "restore": "restore", "eval": "evaluation"}
 _INIT_SECONDS = SLOT.word("phase_seconds") + INIT
-_STEP = SLOT.word("step")
-_STEP_BIT = SLOT.presence["step"]
 _ROWS = SLOT.word("steps")
 _MEDIAN_OF = 63  # steps
 _WARM_UP = 16  # steps before any is called slow
@@ -32,7 +30,8 @@ class Spans:
         environment: TRACEPARENT and SLURM_RESTART_COUNT, as ``trace_of`` reads them.
         slow_ratio: a step is slow above this many times the rank's running median,
         slow_seconds: and at least this much above it; planned pauses do not count.
-        slow_per_minute: slow steps written at most in a minute; the rest are counted.
+        slow_per_minute: slow steps written at most in a minute, the second half of them only
+            when they are the minute's slowest; the rest are counted.
 
     Attributes:
         limit_seconds: duration above which a step is looked at.
@@ -45,7 +44,7 @@ class Spans:
         *,
         slow_ratio: float = 1.5,
         slow_seconds: float = 0.001,
-        slow_per_minute: int = 6,
+        slow_per_minute: int = 12,
     ) -> None:
         self._page, self._spool = page, SpanSpool(spool_path(page.path))
         self._trace = trace_of(page.identity.job_id, environment)
@@ -54,6 +53,7 @@ class Spans:
         self._slow_per_minute = slow_per_minute
         self._number = self._rows_seen = self._kept_back = self._slow_in_minute = 0
         self._minute_began_ns = 0
+        self._slowest_seconds = 0.0
         self._median_seconds: float | None = None
         self._initialised = False
         self.limit_seconds = 0.0
@@ -89,11 +89,13 @@ class Spans:
 
     def _tell_slow(self, now_ns: int, step: int, seconds: float, median_seconds: float) -> None:
         if now_ns - self._minute_began_ns >= _MINUTE_NS:
-            self._minute_began_ns, self._slow_in_minute = now_ns, 0
-        if self._slow_in_minute >= self._slow_per_minute:
+            self._minute_began_ns, self._slow_in_minute, self._slowest_seconds = now_ns, 0, 0.0
+        slowest = seconds > self._slowest_seconds
+        if self._slow_in_minute >= self._slow_per_minute // (1 if slowest else 2):
             self._kept_back += 1
             return
         self._slow_in_minute += 1
+        self._slowest_seconds = max(seconds, self._slowest_seconds)
         names = [f"{phase}_seconds" for phase in PHASES[CODE["data"] : CODE["other"] + 1]]
         parts = zip(names, self._page.last_seconds(*names), strict=True)
         told = {name: round(part, 6) for name, part in parts if part > 0}
@@ -104,8 +106,8 @@ class Spans:
         self._write("slow_step", now_ns - int(seconds * 1e9), now_ns, step=step, **told)
 
     def _last_step(self) -> dict[str, int]:
-        known = self._page.words[SLOT.word("present")] & _STEP_BIT
-        return {"step": self._page.signed[_STEP]} if known else {}
+        step = self._page.last_step
+        return {} if step is None else {"step": step}
 
     def _first_mark_ns(self) -> int:
         return self._page.born_ns + int(self._page.floats[_INIT_SECONDS] * 1e9)

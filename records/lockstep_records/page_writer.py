@@ -242,6 +242,13 @@ class PageWriter:
         self.words[_COLLECTIVE_BYTES + place] += size_bytes
         self.floats[_COLLECTIVE_SECONDS + place] += seconds
 
+    @property
+    def last_step(self) -> int | None:
+        """The last completed step, also after ``close``; None before the first."""
+        slot = memoryview(self._slot)
+        known = slot.cast("Q")[_PRESENT] & SLOT.presence["step"]
+        return slot.cast("q")[_STEP] if known else None
+
     def close(self) -> None:
         """Lets go of the mapping; the file stays."""
         for view in (
@@ -257,6 +264,8 @@ class PageWriter:
         self._map.close()
 
 
+_PRESENT = SLOT.word("present")
+_STEP = SLOT.word("step")
 _SEQUENCE = SLOT.word("sequence")
 _WRITTEN = SLOT.word("written_ns")
 _CHECKSUM = SLOT.word("checksum")

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, samples
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
@@ -14,7 +14,7 @@ from prometheus_client.metrics_core import (
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector as FamilySource
 
-from lockstep_agent.collector import AnyReading, HistogramReading, Reading
+from lockstep_agent.collector import AnyReading, Exemplar, HistogramReading, Reading
 from lockstep_catalogue import METRICS, Kind, Metric, health
 
 _OPENMETRICS = "application/openmetrics-text"
@@ -100,6 +100,13 @@ def _histogram(metric: Metric, readings: list[AnyReading]) -> Family:
     bounds = (*(str(bound) for bound in metric.buckets), "+Inf")
     for reading in readings:
         assert isinstance(reading, HistogramReading)
-        cumulative = zip(bounds, accumulate(reading.counts), strict=True)
-        family.add_metric(reading.labels, list(cumulative), reading.sum)
+        exemplars = map(_exemplar, reading.exemplars or [None] * len(bounds))
+        buckets = zip(bounds, accumulate(reading.counts), exemplars, strict=True)
+        family.add_metric(reading.labels, list(buckets), reading.sum)
     return family
+
+
+def _exemplar(told: Exemplar | None) -> samples.Exemplar | None:
+    if told is None:
+        return None
+    return samples.Exemplar(dict(told.labels), told.value, told.wall_seconds)

@@ -6,7 +6,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SERVERS := $(VENV)/.servers
 ROOMS := catalogue records cli instrumentation trainer agent ledger alerts dashboards reports
-EXTRAS := agent,trainer,alerts,dashboards,reports,ledger,dev
+FRAMEWORKS := telemetry,transformers,lightning,accelerate,mlflow,wandb,tensorboard
+EXTRAS := agent,trainer,alerts,dashboards,reports,ledger,$(FRAMEWORKS),dev
 
 export PATH := $(abspath $(BIN)):$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1

@@ -100,13 +100,16 @@ def _histogram(metric: Metric, readings: list[AnyReading]) -> Family:
     bounds = (*(str(bound) for bound in metric.buckets), "+Inf")
     for reading in readings:
         assert isinstance(reading, HistogramReading)
-        exemplars = map(_exemplar, reading.exemplars or [None] * len(bounds))
-        buckets = zip(bounds, accumulate(reading.counts), exemplars, strict=True)
-        family.add_metric(reading.labels, list(buckets), reading.sum)
+        exemplars = reading.exemplars or [None] * len(bounds)
+        cumulative = zip(bounds, accumulate(reading.counts), exemplars, strict=True)
+        family.add_metric(reading.labels, [_bucket(*told) for told in cumulative], reading.sum)
     return family
 
 
-def _exemplar(told: Exemplar | None) -> samples.Exemplar | None:
+def _bucket(
+    bound: str, count: int, told: Exemplar | None
+) -> tuple[str, float] | tuple[str, float, samples.Exemplar]:
     if told is None:
-        return None
-    return samples.Exemplar(dict(told.labels), told.value, told.wall_seconds)
+        return bound, count
+    exemplar = samples.Exemplar(dict(told.labels), told.value, told.wall_seconds)
+    return bound, count, exemplar

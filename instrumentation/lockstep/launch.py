@@ -15,6 +15,7 @@ import click
 from lockstep.beside import beside
 from lockstep.job import Job
 from lockstep.logs import SWITCH
+from lockstep.sinks import sinks_of
 from lockstep.telemetry import exporter_of
 from lockstep_records.events import PREEMPTED, Event, append_event, is_finished, read_events
 from lockstep_records.jobs import list_jobs
@@ -32,9 +33,13 @@ def run_job(job: Job) -> int:
         ranks were told to stop and left in good order, 130 or 143 when the launcher was told to
         stop and they did not, else 1.
     """
+    children = (
+        *exporter_of(job.folder, job.cluster),
+        *sinks_of(job.summary_to, job.folder),
+    )
     _make_room(job)
     append_event(job.folder, _event(job, "job_started", 0, nproc_per_node=job.nproc_per_node))
-    with beside(exporter_of(job.folder, job.cluster)):
+    with beside(children):
         with _environment(job), _agent_of_its_own(job):
             outcome, exit_code, attempt = _run_workers(job)
         ended = {"outcome": outcome, "exit_code": exit_code}
@@ -177,6 +182,12 @@ _JOB_OPTIONS = {
     ),
     "log_json": click.option(
         "--log-json", is_flag=True, help="Make the ranks' logs JSON lines that tell job and step."
+    ),
+    "summary_to": click.option(
+        "--summary-to",
+        metavar="SINK[:TARGET]",
+        multiple=True,
+        help="Write summaries and the verdict to mlflow, wandb or tensorboard; may be repeated.",
     ),
 }
 JOB_FIELDS = tuple(_JOB_OPTIONS)

@@ -7,6 +7,7 @@ minute at most. The launcher exports what is spooled here.
 import os
 import statistics
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from lockstep.phases import CODE, INIT
 from lockstep_records.layout import PHASES, SLOT
@@ -63,7 +64,7 @@ class Spans:
         self._tell_initialisation(began_ns)
         name = SPAN_BY_PHASE.get(phase)
         if name is not None:
-            self._write(name, began_ns, ended_ns, failed=failed, **self._last_step())
+            self._write(name, began_ns, ended_ns, self._last_step(), failed=failed)
 
     def step_ended(self, now_ns: int, step: int, seconds: float) -> None:
         """A step is over that took longer than the limit, or the median is due."""
@@ -98,12 +99,12 @@ class Spans:
         self._slowest_seconds = max(seconds, self._slowest_seconds)
         names = [f"{phase}_seconds" for phase in PHASES[CODE["data"] : CODE["other"] + 1]]
         parts = zip(names, self._page.last_seconds(*names), strict=True)
-        told = {name: round(part, 6) for name, part in parts if part > 0}
+        told: dict[str, float] = {name: round(part, 6) for name, part in parts if part > 0}
         told |= {"seconds": seconds, "median_seconds": median_seconds}
         kept_back, self._kept_back = self._kept_back, 0
         if kept_back:
             told["slow_steps_kept_back"] = kept_back
-        self._write("slow_step", now_ns - int(seconds * 1e9), now_ns, step=step, **told)
+        self._write("slow_step", now_ns - int(seconds * 1e9), now_ns, {"step": step, **told})
 
     def _last_step(self) -> dict[str, int]:
         step = self._page.last_step
@@ -119,7 +120,13 @@ class Spans:
             self._write("initialisation", self._page.born_ns, ended_ns)
 
     def _write(
-        self, name: str, began_ns: int, ended_ns: int, *, failed: bool = False, **told: float
+        self,
+        name: str,
+        began_ns: int,
+        ended_ns: int,
+        told: Mapping[str, float] = MappingProxyType({}),
+        *,
+        failed: bool = False,
     ) -> None:
         number, self._number = self._number, self._number + 1
         wall = self._page.wall_offset_ns
@@ -133,7 +140,7 @@ class Spans:
                 start_ns=began_ns + wall,
                 end_ns=ended_ns + wall,
                 failed=failed,
-                attributes=told,
+                attributes=dict(told),
             )
         )
 

@@ -219,7 +219,7 @@ class PageWriter:
         newest = (self.words[_STEPS] - 1) % self._rows
         first = max(0, newest + 1 - rows)  # the rows before the ring's seam are left out
         ring = memoryview(self._map)[RING_OFFSET + first * ROW.size :][: rows * ROW.size]
-        return ring.cast("f")[_ROW_SECONDS :: ROW.size // 4].tolist()
+        return list(ring.cast("f")[_ROW_SECONDS :: ROW.size // 4])
 
     def last_seconds(self, *names: str) -> list[float]:
         """Fields of the last row, each a number of seconds."""

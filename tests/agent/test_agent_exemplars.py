@@ -40,7 +40,8 @@ def slow_step(page: LivePage, rank: int, number: int, **attributes: float) -> Sp
 
 
 def buckets(text: str) -> list[Sample]:
-    (family,) = [f for f in text_string_to_metric_families(text) if f.name == STEP_SECONDS.name]
+    parsed = text_string_to_metric_families(text)  # type: ignore[no-untyped-call]  # ships no types
+    (family,) = [f for f in parsed if f.name == STEP_SECONDS.name]
     return [sample for sample in family.samples if sample.exemplar]
 
 

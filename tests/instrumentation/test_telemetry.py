@@ -60,9 +60,9 @@ def run(root: Path, job_id: str, loop: str, *options: str, **environment: str) -
     """Exit status and stderr of ``lockstep run`` of a loop."""
     script = root / f"{job_id}.py"
     script.write_text(loop)
-    command = [sys.executable, "-m", "lockstep_cli.main", "run", "--dir", root, "--job-id", job_id]
+    command = [sys.executable, "-m", "lockstep_cli.main", "run", "--dir", str(root)]
     done = subprocess.run(
-        [*command, *options, script],
+        [*command, "--job-id", job_id, *options, str(script)],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,

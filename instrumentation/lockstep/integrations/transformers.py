@@ -16,7 +16,7 @@ import lockstep
 from lockstep.integrations.batches import num_samples, num_tokens
 
 try:
-    from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState
+    from transformers import Trainer, TrainerCallback
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         "lockstep.integrations.transformers needs transformers; install lockstep[transformers]",
@@ -95,13 +95,11 @@ class LockstepCallback(TrainerCallback):
         assert self._trainer.optimizer is not None
         self._learning_rate = self._trainer.optimizer.param_groups[0]["lr"]
 
-    def on_step_end(
-        self, _arguments: Any, state: TrainerState, _control: TrainerControl, **__: Any
-    ) -> None:
+    def on_step_end(self, *_: Any, **__: Any) -> None:
         """Ends the step; where the loss lies on a GPU, the last logged one is told."""
         on_gpu = self._loss is not None and self._loss.is_cuda
         self.monitor.step(
-            step=state.global_step,
+            step=self._trainer.state.global_step,
             loss=self._logged.get("loss") if on_gpu else self._loss,
             gradient_norm=self._logged.get("grad_norm"),
             learning_rate=self._learning_rate,

@@ -10,10 +10,13 @@ from collections.abc import Mapping
 from typing import Any, TextIO
 
 from lockstep.identity import identity_from
+from lockstep_records.layout import SLOT
 from lockstep_records.page_writer import PageWriter, RankIdentity
 from lockstep_records.trace import trace_of
 
 SWITCH = "LOCKSTEP_LOG_JSON"
+_PRESENT, _STEP = SLOT.word("present"), SLOT.word("step")
+_STEP_BIT = SLOT.presence["step"]
 _ORDINARY = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _pages: "weakref.WeakSet[PageWriter]" = weakref.WeakSet()
 
@@ -24,8 +27,13 @@ def follow(page: PageWriter) -> None:
     _pages.add(page)
 
 
-def _last_step() -> int | None:
-    return next((page.last_step for page in _pages), None)
+def last_step(page: PageWriter) -> int | None:
+    """The last step that a page tells; None before the first, and after its end."""
+    try:
+        known = page.words[_PRESENT] & _STEP_BIT
+        return page.signed[_STEP] if known else None
+    except ValueError:  # the page has been let go
+        return None
 
 
 class JsonFormatter(logging.Formatter):
@@ -39,6 +47,7 @@ class JsonFormatter(logging.Formatter):
     def __init__(self, identity: RankIdentity, environment: Mapping[str, str] = os.environ) -> None:
         super().__init__()
         trace = trace_of(identity.job_id, environment)
+        self._step: int | None = None
         self._always = {
             "job_id": identity.job_id,
             "attempt": identity.attempt,
@@ -58,9 +67,10 @@ class JsonFormatter(logging.Formatter):
             "message": record.getMessage(),
             **self._always,
         }
-        step = _last_step()
-        if step is not None:
-            told["step"] = step
+        for page in _pages:
+            self._step = self._step if (now := last_step(page)) is None else now
+        if self._step is not None:
+            told["step"] = self._step
         if record.exc_info:
             told["exception"] = self.formatException(record.exc_info)
         for name, value in vars(record).items():

@@ -18,7 +18,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from lockstep.disabled import Disabled
 from lockstep.loading import TimedLoader
 from lockstep.phases import DONE, FAILED, IN_STEP, INIT, NUM_PHASES, OTHER, SYNC, code_of
-from lockstep.spans import Spans
+from lockstep.traces import Traces
 from lockstep_records.layout import ROW, SLOT
 from lockstep_records.page_writer import PageWriter
 
@@ -76,7 +76,7 @@ class Monitor(Disabled):
         self._first_arrival_ns = 0
         self._last_arrival_ns = 0
         self._next_step = 0
-        self._spans = Spans(page, environment)
+        self._traces = Traces(page, environment)
         me = weakref.ref(self)
         os.register_at_fork(after_in_child=lambda: _let_go(me()))
 
@@ -116,11 +116,11 @@ class Monitor(Disabled):
             failed = False
         finally:
             self._held = was_held
-            self._spool(name, began, self._cut(outer if was_held else OTHER), failed)
+            self._trace(name, began, self._cut(outer if was_held else OTHER), failed)
 
     @guarded
-    def _spool(self, phase: str, began_ns: int, ended_ns: int, failed: bool) -> None:
-        self._spans.phase_ended(phase, began_ns, ended_ns, failed=failed)
+    def _trace(self, phase: str, began_ns: int, ended_ns: int, failed: bool) -> None:
+        self._traces.phase_ended(phase, began_ns, ended_ns, failed=failed)
 
     def prepare(self, loader: Iterable[T]) -> Iterable[T]:
         """The same batches; the time until each is there counts as waiting for data."""
@@ -233,8 +233,8 @@ class Monitor(Disabled):
             )
         )
         self._page.count_step_seconds(total)
-        if total > self._spans.limit_seconds or not number & 255:
-            self._spans.step_ended(now, number, total)
+        if total > self._traces.limit_seconds or not number & 255:
+            self._traces.step_ended(now, number, total)
         self._first_arrival_ns = self._last_arrival_ns = 0
 
     def _take_phases(self) -> list[float]:
@@ -275,7 +275,7 @@ class Monitor(Disabled):
         now = self._cut(FAILED if failed else DONE)
         self._take_phases()
         self._page.commit(now)
-        self._spans.close()
+        self._traces.close()
         self._page.close()
         _let_go(self)
 

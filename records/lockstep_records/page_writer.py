@@ -136,10 +136,6 @@ class PageWriter:
     ``words`` and ``floats`` are the slot's eight-byte words as unsigned integers and as doubles;
     a caller adds into them by ``SLOT.word(name)`` and then calls ``commit``.
 
-    Attributes:
-        born_ns: monotonic time of birth.
-        wall_offset_ns: what to add to a monotonic time for the wall clock, by the clock pair.
-
     Raises:
         NoPageError: no page can be had in this folder.
     """
@@ -149,8 +145,6 @@ class PageWriter:
             raise ValueError(f"rows {rows} must be between 1 and {MAX_ROWS}")
         self.path, self.identity = path, identity
         self._map = _create(path, page_bytes(rows))
-        self.born_ns = time.monotonic_ns()
-        self.wall_offset_ns = time.time_ns() - self.born_ns
         self._rows = rows
         self._slot = bytearray(SLOT.size)
         self._sealed = memoryview(self._slot)[:_SEAL_BYTES]
@@ -176,8 +170,8 @@ class PageWriter:
             "pid": os.getpid(),
             "padding": 0,
             "checksum": 0,
-            "start_monotonic_ns": self.born_ns,
-            "start_wall_ns": self.born_ns + self.wall_offset_ns,
+            "start_monotonic_ns": time.monotonic_ns(),
+            "start_wall_ns": time.time_ns(),
             **{axis: mesh.get(axis, -1) for axis in MESH_AXES},
         }
         values = []
@@ -213,19 +207,6 @@ class PageWriter:
         self._map[at : at + ROW.size] = row
         self.words[_STEPS] = number + 1
 
-    def durations(self, count: int) -> list[float]:
-        """Seconds of the last so many steps that the ring holds, in no order."""
-        rows = min(count, self._rows, self.words[_STEPS])
-        newest = (self.words[_STEPS] - 1) % self._rows
-        first = max(0, newest + 1 - rows)  # the rows before the ring's seam are left out
-        ring = memoryview(self._map)[RING_OFFSET + first * ROW.size :][: rows * ROW.size]
-        return list(ring.cast("f")[_ROW_SECONDS :: ROW.size // 4])
-
-    def last_seconds(self, *names: str) -> list[float]:
-        """Fields of the last row, each a number of seconds."""
-        row = memoryview(self._row).cast("f")
-        return [row[ROW.offsets[name] // 4] for name in names]
-
     def count_step_seconds(self, seconds: float) -> None:
         """Adds a step's duration to the histogram."""
         self.floats[_STEP_SECONDS_SUM] += seconds
@@ -242,13 +223,6 @@ class PageWriter:
         self.words[_COLLECTIVE_BYTES + place] += size_bytes
         self.floats[_COLLECTIVE_SECONDS + place] += seconds
 
-    @property
-    def last_step(self) -> int | None:
-        """The last completed step, also after ``close``; None before the first."""
-        slot = memoryview(self._slot)
-        known = slot.cast("Q")[_PRESENT] & SLOT.presence["step"]
-        return slot.cast("q")[_STEP] if known else None
-
     def close(self) -> None:
         """Lets go of the mapping; the file stays."""
         for view in (
@@ -264,8 +238,6 @@ class PageWriter:
         self._map.close()
 
 
-_PRESENT = SLOT.word("present")
-_STEP = SLOT.word("step")
 _SEQUENCE = SLOT.word("sequence")
 _WRITTEN = SLOT.word("written_ns")
 _CHECKSUM = SLOT.word("checksum")
@@ -275,5 +247,4 @@ _STEP_BUCKETS = SLOT.word("step_buckets")
 _COLLECTIVES = SLOT.word("collectives")
 _COLLECTIVE_BYTES = SLOT.word("collective_bytes")
 _COLLECTIVE_SECONDS = SLOT.word("collective_seconds")
-_ROW_SECONDS = ROW.offsets["seconds"] // 4
 _ROW_CHECKSUM = ROW.offsets["checksum"] // 4

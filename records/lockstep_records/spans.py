@@ -81,7 +81,11 @@ class SpanSpool:
             if self._descriptor is None:
                 self._open()
             assert self._descriptor is not None
-            self._size += os.write(self._descriptor, line)
+            written = os.write(self._descriptor, line)
+            self._size += written
+            if written < len(line):  # no room: a torn line ends its file
+                self._size = self._half
+                self.lost += 1
         except OSError:
             self.lost += 1
 

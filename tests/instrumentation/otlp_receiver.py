@@ -16,10 +16,14 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 @dataclass
 class Received:
-    """What came: spans as dicts, with the attributes of their resource beside them."""
+    """What came: spans as dicts, with the attributes of their resource beside them.
+
+    What the job itself said may be kept beside them.
+    """
 
     endpoint: str = ""
     status: int = 200
+    said: str = ""
     spans: list[dict[str, Any]] = field(default_factory=list)
 
     def named(self, name: str) -> list[dict[str, Any]]:

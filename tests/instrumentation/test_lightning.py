@@ -34,7 +34,8 @@ class Line(LightningModule):
         return torch.nn.functional.mse_loss(self.line(x), y)
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
-        del batch_idx
+        if self.breaks_at is not None and batch_idx == 1:
+            raise RuntimeError("no more in the evaluation either")
         self.line(batch[0])
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
@@ -116,3 +117,9 @@ def test_training_that_fails_is_told_as_failed(root: Path, tmp_path: Path) -> No
     page = fit(root, "job-b", Line(breaks_at=7), tmp_path)
     assert page.phase == "failed"
     assert page.state["steps"] == 3
+
+
+def test_an_evaluation_that_fails_is_told_as_failed(root: Path, tmp_path: Path) -> None:
+    page = fit(root, "job-c", Line(breaks_at=1000), tmp_path)
+    assert page.phase == "failed"
+    assert page.state["phase_seconds"]["eval"] > 0

@@ -1,5 +1,6 @@
 """Traces: what a restarted job tells a real OTLP receiver, and what a dead one costs."""
 
+import json
 import os
 import shutil
 import signal
@@ -23,7 +24,7 @@ from lockstep_records.trace import trace_of
 from .otlp_receiver import Received, receiver
 
 LOOP = """
-import os, time
+import logging, os, time
 import lockstep
 
 monitor = lockstep.attach()
@@ -35,6 +36,7 @@ for step in range(40):
     time.sleep(0.03 if step == 30 else 0.003)
     monitor.step(loss=1.0)
     if step == 20:
+        logging.getLogger("loop").warning("evaluating")
         with monitor.phase("eval"):
             time.sleep(0.005)
         try:
@@ -80,13 +82,14 @@ def _told(root: Path) -> Received:
             root,
             "job-a",
             LOOP,
-            *("--nproc-per-node", "2", "--max-restarts", "1", "--cluster", "east"),
+            *("--nproc-per-node", "2", "--max-restarts", "1", "--cluster", "east", "--log-json"),
             OTEL_EXPORTER_OTLP_ENDPOINT=received.endpoint,
             OTEL_RESOURCE_ATTRIBUTES="team=speech",
             LOCKSTEP_NODE="node-7",
             TRACEPARENT=OUTSIDE,
         )
         assert code == 0, said
+        received.said = said
     return received
 
 
@@ -148,6 +151,19 @@ def test_resources_name_job_attempt_rank_node_and_cluster(told: Received) -> Non
         assert resource["host.name"] == "node-7"
         assert resource["team"] == "speech"
         assert resource["service.name"] == "lockstep"
+
+
+@pytest.mark.distributed
+def test_json_logs_lead_to_the_spans_of_their_ranks(told: Received) -> None:
+    lines = [json.loads(line) for line in told.said.splitlines() if line.startswith("{")]
+    logged = [line for line in lines if line["message"] == "evaluating"]
+    ranks = {span["span_id"]: span["resource"] for span in told.named("rank")}
+    assert {(line["attempt"], line["rank"]) for line in logged} >= {(0, 1), (1, 0), (1, 1)}
+    for line in logged:
+        assert line["trace_id"] == "ab" * 16
+        assert line["step"] == 20
+        assert line["rank"] == ranks[line["span_id"]]["lockstep.rank"]
+        assert line["attempt"] == ranks[line["span_id"]]["lockstep.attempt"]
 
 
 def spooled(root: Path, job_id: str, num_checkpoints: int) -> JobSpans:

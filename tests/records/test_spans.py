@@ -63,6 +63,20 @@ def test_a_folder_that_has_gone_loses_spans_and_raises_nothing(path: Path) -> No
     assert spool.lost > 0
 
 
+def test_a_line_that_found_no_room_takes_no_other_with_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = SpanSpool(path)
+    spool.write(span(0))
+    whole = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, line: whole(descriptor, line[:20]))
+    spool.write(span(1))
+    monkeypatch.undo()
+    spool.write(span(2))
+    assert [one.number for one in read_spans(path)] == [0, 2]
+    assert spool.lost == 1
+
+
 def test_half_a_line_is_no_span_until_it_is_whole(path: Path) -> None:
     SpanSpool(path).write(span(0))
     whole = path.read_bytes()

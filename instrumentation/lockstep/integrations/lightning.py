@@ -97,13 +97,17 @@ class LockstepCallback(Callback):
 
     def on_validation_end(self, *_: Any) -> None:
         """Back to waiting for the next batch."""
+        self._leave_evaluation()
+        self.monitor.mark("data")
+
+    def _leave_evaluation(self) -> None:
         if self._evaluating is not None:
             self._evaluating.__exit__(None, None, None)
             self._evaluating = None
-        self.monitor.mark("data")
 
     def on_exception(self, *_: Any) -> None:
         """Says failed."""
+        self._leave_evaluation()
         self.monitor.close(failed=True)
 
     def on_train_end(self, *_: Any) -> None:

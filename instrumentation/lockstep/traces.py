@@ -6,11 +6,14 @@ minute at most. The launcher exports what is spooled here.
 
 import os
 import statistics
+import time
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from lockstep.logs import last_step
 from lockstep.phases import CODE, INIT
-from lockstep_records.layout import PHASES, SLOT
+from lockstep_records.layout import PHASES, RING_OFFSET, ROW, SLOT
+from lockstep_records.page_reader import unpack
 from lockstep_records.page_writer import PageWriter
 from lockstep_records.spans import Span, SpanSpool, spool_path
 from lockstep_records.trace import trace_of
@@ -23,11 +26,11 @@ _WARM_UP = 16  # steps before any is called slow
 _MINUTE_NS = 60_000_000_000
 
 
-class Spans:
+class Traces:
     """Spools the spans of one rank.
 
     Args:
-        page: of the rank; its ring tells the durations of its last steps.
+        page: of the rank, just born; its ring tells the durations of its last steps.
         environment: TRACEPARENT and SLURM_RESTART_COUNT, as ``trace_of`` reads them.
         slow_ratio: a step is slow above this many times the rank's running median,
         slow_seconds: and at least this much above it; planned pauses do not count.
@@ -49,6 +52,8 @@ class Spans:
     ) -> None:
         self._page, self._spool = page, SpanSpool(spool_path(page.path))
         self._trace = trace_of(page.identity.job_id, environment)
+        self._born_ns = time.monotonic_ns()
+        self._wall_offset_ns = time.time_ns() - self._born_ns
         self._above = (page.identity.attempt, page.identity.rank)
         self._slow_ratio, self._slow_seconds = slow_ratio, slow_seconds
         self._slow_per_minute = slow_per_minute
@@ -73,22 +78,49 @@ class Spans:
         rows = self._page.words[_ROWS]
         median = self._median_seconds
         if median is not None and seconds > self.limit_seconds:
-            paused = self._page.last_seconds("checkpoint_seconds", "eval_seconds")
-            if seconds - sum(paused) > self.limit_seconds:
-                self._tell_slow(now_ns, step, seconds, median)
+            row = self._last_row()
+            paused = row.get("checkpoint_seconds", 0.0) + row.get("eval_seconds", 0.0)
+            if seconds - paused > self.limit_seconds:
+                self._tell_slow(now_ns, step, seconds, row)
         if median is None or rows - self._rows_seen >= _MEDIAN_OF:
             self._learn(rows)
 
     def _learn(self, rows: int) -> None:
         """Takes the running median anew from the last rows of the ring."""
-        if rows >= _WARM_UP:
+        durations = self._durations() if rows >= _WARM_UP else []
+        if durations:
             self._rows_seen = rows
-            self._median_seconds = statistics.median(self._page.durations(_MEDIAN_OF))
-            self.limit_seconds = max(
-                self._median_seconds * self._slow_ratio, self._median_seconds + self._slow_seconds
-            )
+            self._median_seconds = median = statistics.median(durations)
+            self.limit_seconds = max(median * self._slow_ratio, median + self._slow_seconds)
 
-    def _tell_slow(self, now_ns: int, step: int, seconds: float, median_seconds: float) -> None:
+    def _durations(self) -> list[float]:
+        """Seconds of the last steps in the ring."""
+        words = memoryview(self._last_rows(_MEDIAN_OF)).cast("f")
+        return list(words[ROW.offsets["seconds"] // 4 :: ROW.size // 4])
+
+    def _last_row(self) -> Mapping[str, float]:
+        data = self._last_rows(1)
+        return unpack(ROW, data) if data else {}
+
+    def _last_rows(self, count: int) -> bytes:
+        """So many of the last rows; about as many, at the ring's seam; none of a page that has gone."""
+        steps = self._page.words[_ROWS]
+        try:
+            descriptor = os.open(self._page.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return b""
+        try:
+            ring = (os.fstat(descriptor).st_size - RING_OFFSET) // ROW.size
+            end = (steps - 1) % ring + 1
+            if end < count and steps > ring:
+                end = ring  # the rows before the seam, rather than the few behind it
+            first = max(0, end - min(count, steps))
+            size = (end - first) * ROW.size
+            return os.pread(descriptor, size, RING_OFFSET + first * ROW.size)
+        finally:
+            os.close(descriptor)
+
+    def _tell_slow(self, now_ns: int, step: int, seconds: float, row: Mapping[str, float]) -> None:
         if now_ns - self._minute_began_ns >= _MINUTE_NS:
             self._minute_began_ns, self._slow_in_minute, self._slowest_seconds = now_ns, 0, 0.0
         slowest = seconds > self._slowest_seconds
@@ -98,26 +130,27 @@ class Spans:
         self._slow_in_minute += 1
         self._slowest_seconds = max(seconds, self._slowest_seconds)
         names = [f"{phase}_seconds" for phase in PHASES[CODE["data"] : CODE["other"] + 1]]
-        parts = zip(names, self._page.last_seconds(*names), strict=True)
-        told: dict[str, float] = {name: round(part, 6) for name, part in parts if part > 0}
-        told |= {"seconds": seconds, "median_seconds": median_seconds}
+        told: dict[str, float] = {name: round(row[name], 6) for name in names if row.get(name)}
+        told["seconds"] = seconds
+        if self._median_seconds is not None:
+            told["median_seconds"] = self._median_seconds
         kept_back, self._kept_back = self._kept_back, 0
         if kept_back:
             told["slow_steps_kept_back"] = kept_back
         self._write("slow_step", now_ns - int(seconds * 1e9), now_ns, {"step": step, **told})
 
     def _last_step(self) -> dict[str, int]:
-        step = self._page.last_step
+        step = last_step(self._page)
         return {} if step is None else {"step": step}
 
     def _first_mark_ns(self) -> int:
-        return self._page.born_ns + int(self._page.floats[_INIT_SECONDS] * 1e9)
+        return self._born_ns + int(self._page.floats[_INIT_SECONDS] * 1e9)
 
     def _tell_initialisation(self, ended_ns: int) -> None:
         """Once: from the birth of the page to the first phase that was marked."""
         if not self._initialised:
             self._initialised = True
-            self._write("initialisation", self._page.born_ns, ended_ns)
+            self._write("initialisation", self._born_ns, ended_ns)
 
     def _write(
         self,
@@ -129,7 +162,7 @@ class Spans:
         failed: bool = False,
     ) -> None:
         number, self._number = self._number, self._number + 1
-        wall = self._page.wall_offset_ns
+        wall = self._wall_offset_ns
         self._spool.write(
             Span(
                 name=name,

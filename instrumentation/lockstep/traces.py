@@ -103,7 +103,7 @@ class Traces:
         return unpack(ROW, data) if data else {}
 
     def _last_rows(self, count: int) -> bytes:
-        """So many of the last rows; about as many, at the ring's seam; none of a page that has gone."""
+        """So many of the last rows, or about, at the ring's seam; none of a page that has gone."""
         steps = self._page.words[_ROWS]
         try:
             descriptor = os.open(self._page.path, os.O_RDONLY | os.O_CLOEXEC)

@@ -56,7 +56,8 @@ def with_lightning(out: Path) -> None:
             self.line = torch.nn.Linear(LENGTH, 1)
 
         def training_step(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-            return self.line(batch["input_ids"].float() / 32).square().mean()
+            loss: torch.Tensor = self.line(batch["input_ids"].float() / 32).square().mean()
+            return loss
 
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.SGD(self.parameters(), lr=0.05)

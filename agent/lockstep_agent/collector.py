@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -35,16 +35,30 @@ class Reading:
         _check_labels(self.metric, self.labels)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exemplar:
+    """One observation that stands for its bucket; only OpenMetrics tells it."""
+
+    labels: Mapping[str, str]
+    value: float
+    wall_seconds: float
+
+
 @dataclass(frozen=True, slots=True)
 class HistogramReading:
-    """One histogram: counts by bucket, not cumulative, the last beyond all bounds; sum in units."""
+    """One histogram: counts by bucket, not cumulative, the last beyond all bounds; sum in units.
+
+    Exemplars, where there are any, are one a bucket, or None.
+    """
 
     metric: Metric
     labels: tuple[str, ...]
     counts: tuple[int, ...]
     sum: float
+    exemplars: tuple[Exemplar | None, ...] = ()
 
     def __post_init__(self) -> None:
+        assert len(self.exemplars) in {0, len(self.counts)}, f"{self.metric.name}: exemplars"
         assert len(self.counts) == len(self.metric.buckets) + 1, f"{self.metric.name}: buckets"
         assert self.metric.kind is Kind.HISTOGRAM, f"{self.metric.name} is no histogram"
         _check_labels(self.metric, self.labels)

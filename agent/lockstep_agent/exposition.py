@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, samples
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
@@ -14,7 +14,7 @@ from prometheus_client.metrics_core import (
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector as FamilySource
 
-from lockstep_agent.collector import AnyReading, HistogramReading, Reading
+from lockstep_agent.collector import AnyReading, Exemplar, HistogramReading, Reading
 from lockstep_catalogue import METRICS, Kind, Metric, health
 
 _OPENMETRICS = "application/openmetrics-text"
@@ -100,6 +100,16 @@ def _histogram(metric: Metric, readings: list[AnyReading]) -> Family:
     bounds = (*(str(bound) for bound in metric.buckets), "+Inf")
     for reading in readings:
         assert isinstance(reading, HistogramReading)
-        cumulative = zip(bounds, accumulate(reading.counts), strict=True)
-        family.add_metric(reading.labels, list(cumulative), reading.sum)
+        exemplars = reading.exemplars or [None] * len(bounds)
+        cumulative = zip(bounds, accumulate(reading.counts), exemplars, strict=True)
+        family.add_metric(reading.labels, [_bucket(*told) for told in cumulative], reading.sum)
     return family
+
+
+def _bucket(
+    bound: str, count: int, told: Exemplar | None
+) -> tuple[str, float] | tuple[str, float, samples.Exemplar]:
+    if told is None:
+        return bound, count
+    exemplar = samples.Exemplar(dict(told.labels), told.value, told.wall_seconds)
+    return bound, count, exemplar

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from lockstep_agent.slow_steps import SlowSteps
 from lockstep_records.events import FILE_NAME, finish_time, read_events
 from lockstep_records.jobs import list_attempts, list_pages
 from lockstep_records.page_reader import Page, PageError, read_page
@@ -25,6 +26,7 @@ class JobPages:
     Attributes:
         running: pages whose process still runs and has not said that it is through.
         unreadable: reason by page, for those that cannot be read now.
+        slow_steps: what the ranks have spooled of them.
         has_left: the job ended so long ago that nothing is to be said of it.
     """
 
@@ -42,6 +44,7 @@ class JobPages:
         self.running: frozenset[Path] = frozenset()
         self.unreadable: dict[Path, str] = {}
         self.has_left = False
+        self.slow_steps = SlowSteps()
 
     @property
     def pages(self) -> list[Page]:

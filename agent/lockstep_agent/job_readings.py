@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from lockstep_agent.collector import AnyReading, HistogramReading, Reading
+from lockstep_agent.collector import AnyReading, Exemplar, HistogramReading, Reading
 from lockstep_agent.job_pages import ENDED_PHASES
 from lockstep_catalogue import Metric
 from lockstep_catalogue import training as metrics
@@ -38,12 +38,14 @@ class JobView:
         job_id: name of the job's folder, so that no page can speak for another job.
         pages: of all attempts; at least one.
         running: paths of the pages whose process still runs.
+        exemplars: slow steps, one a bucket of the step histogram or None; or none at all.
     """
 
     job_id: str
     node: str
     pages: list[Page]
     running: frozenset[Path]
+    exemplars: tuple[Exemplar | None, ...] = ()
 
 
 def job_readings(view: JobView) -> Iterator[AnyReading]:
@@ -61,7 +63,7 @@ def job_readings(view: JobView) -> Iterator[AnyReading]:
         if rank in current:
             yield from _rank_now(labels, view, current[rank])
     of_node = (*of_job, view.node)
-    yield from _node_totals(of_node, view.pages)
+    yield from _node_totals(of_node, view.pages, view.exemplars)
     yield from _node_now(of_node, view, current)
 
 
@@ -107,10 +109,12 @@ def _rank_now(labels: tuple[str, ...], view: JobView, page: Page) -> Iterator[Re
     yield Reading(metrics.RANK_WAITING, labels, 1 if waits else 0)
 
 
-def _node_totals(labels: tuple[str, ...], pages: list[Page]) -> Iterator[AnyReading]:
+def _node_totals(
+    labels: tuple[str, ...], pages: list[Page], exemplars: tuple[Exemplar | None, ...]
+) -> Iterator[AnyReading]:
     counts = tuple(int(_sum_item(pages, "step_buckets", bucket)) for bucket in _BUCKETS)
     seconds = _sum(pages, "step_seconds_sum")
-    yield HistogramReading(metrics.STEP_SECONDS, labels, counts, seconds)
+    yield HistogramReading(metrics.STEP_SECONDS, labels, counts, seconds, exemplars)
     for metric, field in _SUMS.items():
         yield Reading(metric, labels, _sum(pages, field))
     for outcome in OUTCOME.values:

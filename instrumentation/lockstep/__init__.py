@@ -11,6 +11,7 @@ monitor.close()
 
 from lockstep.attach import attach, disabled
 from lockstep.disabled import Disabled
+from lockstep.logs import json_logs
 from lockstep.monitor import Monitor
 
-__all__ = ["Disabled", "Monitor", "attach", "disabled"]
+__all__ = ["Disabled", "Monitor", "attach", "disabled", "json_logs"]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from lockstep.disabled import Disabled
 from lockstep.identity import identity_from
+from lockstep.logs import SWITCH, follow, json_logs
 from lockstep.monitor import Monitor
 from lockstep_records.jobs import find_root, page_path
 from lockstep_records.layout import DEFAULT_ROWS
@@ -55,7 +56,11 @@ def attach(
         path = page_path(
             root or find_root(environment), identity.job_id, identity.attempt, identity.rank
         )
-        monitor = Monitor(PageWriter(path, identity, rows))
+        page = PageWriter(path, identity, rows)
+        monitor = Monitor(page, environment)
+        follow(page)
+        if environment.get(SWITCH):
+            json_logs(environment=environment)
     except (NoPageError, ValueError) as error:
         log.warning("the monitor is off, training goes on: %s", error)
         return Disabled()

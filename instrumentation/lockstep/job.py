@@ -15,6 +15,8 @@ class Job:
         nproc_per_node: ranks on this node.
         endpoint: HOST:PORT of the rendezvous; empty for a job on this node alone.
         serve: HOST:PORT at which an agent of the job's own serves its pages; empty for none.
+        log_json: whether the ranks' logs are JSON lines.
+        summary_to: where summaries go, each SINK or SINK:TARGET.
 
     Raises:
         ValueError: the id cannot be a folder's name, or several nodes have nowhere to meet.
@@ -30,6 +32,8 @@ class Job:
     max_restarts: int = 0
     endpoint: str = ""
     serve: str = ""
+    log_json: bool = False
+    summary_to: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_job_id(self.job_id)

@@ -12,9 +12,14 @@ from typing import Any
 
 import click
 
+from lockstep.beside import beside
 from lockstep.job import Job
+from lockstep.logs import SWITCH
+from lockstep.sinks import sinks_of
+from lockstep.telemetry import exporter_of
 from lockstep_records.events import PREEMPTED, Event, append_event, is_finished, read_events
 from lockstep_records.jobs import list_jobs
+from lockstep_records.trace import trace_of
 
 BAD_INPUT = 2
 _KEPT_JOBS = 20
@@ -28,12 +33,18 @@ def run_job(job: Job) -> int:
         ranks were told to stop and left in good order, 130 or 143 when the launcher was told to
         stop and they did not, else 1.
     """
+    children = (
+        *exporter_of(job.folder, job.cluster),
+        *sinks_of(job.summary_to, job.folder),
+    )
     _make_room(job)
     append_event(job.folder, _event(job, "job_started", 0, nproc_per_node=job.nproc_per_node))
-    with _environment(job), _agent_of_its_own(job):
-        outcome, exit_code, attempt = _run_workers(job)
-    for kind in ("attempt_ended", "job_finished"):
-        append_event(job.folder, _event(job, kind, attempt, outcome=outcome, exit_code=exit_code))
+    with beside(children):
+        with _environment(job), _agent_of_its_own(job):
+            outcome, exit_code, attempt = _run_workers(job)
+        ended = {"outcome": outcome, "exit_code": exit_code}
+        for kind in ("attempt_ended", "job_finished"):
+            append_event(job.folder, _event(job, kind, attempt, **ended))
     return exit_code
 
 
@@ -65,9 +76,12 @@ def _environment(job: Job) -> Iterator[None]:
         "LOCKSTEP_DIR": str(job.root),
         "LOCKSTEP_CLUSTER": job.cluster,
         "LOCKSTEP_PROJECT": job.project,
+        "TRACEPARENT": trace_of(job.job_id).traceparent(),
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
     }
+    if job.log_json:
+        added[SWITCH] = "1"
     before = {name: os.environ.get(name) for name in added}
     os.environ.update(added)
     try:
@@ -165,6 +179,15 @@ _JOB_OPTIONS = {
     ),
     "serve": click.option(
         "--serve", default="", help="HOST:PORT to serve the job's pages at; empty = do not."
+    ),
+    "log_json": click.option(
+        "--log-json", is_flag=True, help="Make the ranks' logs JSON lines that tell job and step."
+    ),
+    "summary_to": click.option(
+        "--summary-to",
+        metavar="SINK[:TARGET]",
+        multiple=True,
+        help="Write summaries and the verdict to mlflow, wandb or tensorboard; may be repeated.",
     ),
 }
 JOB_FIELDS = tuple(_JOB_OPTIONS)

@@ -11,22 +11,14 @@ import math
 import os
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from lockstep.disabled import Disabled
 from lockstep.loading import TimedLoader
-from lockstep.phases import (
-    DONE,
-    FAILED,
-    IN_STEP,
-    INIT,
-    NUM_PHASES,
-    OTHER,
-    SYNC,
-    code_of,
-)
+from lockstep.phases import DONE, FAILED, IN_STEP, INIT, NUM_PHASES, OTHER, SYNC, code_of
+from lockstep.traces import Traces
 from lockstep_records.layout import ROW, SLOT
 from lockstep_records.page_writer import PageWriter
 
@@ -74,7 +66,7 @@ class Monitor(Disabled):
 
     enabled = True
 
-    def __init__(self, page: PageWriter) -> None:
+    def __init__(self, page: PageWriter, environment: Mapping[str, str] = os.environ) -> None:
         self._page = page
         self._pulse = page.pulse
         self._spent_ns = [0] * NUM_PHASES
@@ -84,6 +76,7 @@ class Monitor(Disabled):
         self._first_arrival_ns = 0
         self._last_arrival_ns = 0
         self._next_step = 0
+        self._traces = Traces(page, environment)
         me = weakref.ref(self)
         os.register_at_fork(after_in_child=lambda: _let_go(me()))
 
@@ -115,14 +108,19 @@ class Monitor(Disabled):
         Raises:
             ValueError: no phase has that name.
         """
-        outer, was_held = self._now_in, self._held
-        self._cut(code_of(name))
+        outer, was_held, failed = self._now_in, self._held, True
+        began = self._cut(code_of(name))
         self._held = True
         try:
             yield
+            failed = False
         finally:
             self._held = was_held
-            self._cut(outer if was_held else OTHER)
+            self._trace(name, began, self._cut(outer if was_held else OTHER), failed)
+
+    @guarded
+    def _trace(self, phase: str, began_ns: int, ended_ns: int, failed: bool) -> None:
+        self._traces.phase_ended(phase, began_ns, ended_ns, failed=failed)
 
     def prepare(self, loader: Iterable[T]) -> Iterable[T]:
         """The same batches; the time until each is there counts as waiting for data."""
@@ -210,8 +208,7 @@ class Monitor(Disabled):
     ) -> None:
         seconds = self._take_phases()
         total = sum(seconds)
-        present = 0
-        loss, norm = told[0], told[1]
+        loss, norm, present = told[0], told[1], 0
         if loss is not None:
             present |= _LOSS_BIT
         if norm is not None:
@@ -236,6 +233,8 @@ class Monitor(Disabled):
             )
         )
         self._page.count_step_seconds(total)
+        if total > self._traces.limit_seconds or not number & 255:
+            self._traces.step_ended(now, number, total)
         self._first_arrival_ns = self._last_arrival_ns = 0
 
     def _take_phases(self) -> list[float]:
@@ -276,6 +275,7 @@ class Monitor(Disabled):
         now = self._cut(FAILED if failed else DONE)
         self._take_phases()
         self._page.commit(now)
+        self._traces.close()
         self._page.close()
         _let_go(self)
 

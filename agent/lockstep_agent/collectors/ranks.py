@@ -49,7 +49,11 @@ class Ranks:
             reasons.update(job.unreadable.values())
             if job.pages:
                 view = JobView(
-                    job_id=job.folder.name, node=self._node, pages=job.pages, running=job.running
+                    job_id=job.folder.name,
+                    node=self._node,
+                    pages=job.pages,
+                    running=job.running,
+                    exemplars=job.slow_steps.exemplars(job.pages),
                 )
                 yield from job_readings(view)
         for reason in REASON.values:

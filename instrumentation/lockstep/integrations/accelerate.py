@@ -1,0 +1,108 @@
+"""Accelerate: a loop of one's own that uses an Accelerator is watched by one ``with``.
+
+    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    with watched(accelerator, model, optimizer) as watch:
+        for batch in watch.batches(loader):
+            with accelerator.accumulate(model):
+                ...
+
+A step ends with the step of the optimizer inside Accelerate's wrapper, which stays away while
+gradients accumulate. ``backward``, ``save_state`` and ``load_state`` of the Accelerator are timed.
+"""
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+
+import lockstep
+from lockstep.integrations.batches import num_samples, num_tokens
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+T = TypeVar("T")
+Method = Callable[..., Any]
+
+
+class Watch:
+    """What a loop over an Accelerator tells a monitor; made by ``watched``.
+
+    Attributes:
+        monitor: for phases that the loop wants to mark itself, such as ``phase("eval")``.
+    """
+
+    def __init__(self, accelerator: "Accelerator", monitor: lockstep.Disabled) -> None:
+        self._accelerator, self.monitor = accelerator, monitor
+        self._loss: Any = None
+        self._samples = self._tokens = 0
+
+    def batches(self, loader: Iterable[T]) -> Iterator[T]:
+        """The same batches; the time until each is there counts as waiting for data."""
+        for batch in self.monitor.prepare(loader):
+            self._samples += num_samples(batch)
+            self._tokens += num_tokens(batch)
+            yield batch
+
+    def backward(self, method: Method, loss: torch.Tensor, **options: Any) -> None:
+        """The Accelerator's backward, whose losses make up the loss of the step."""
+        part = loss.detach() / self._accelerator.gradient_accumulation_steps
+        self._loss = part if self._loss is None else self._loss + part
+        method(loss, **options)
+
+    def save(self, method: Method, *args: Any, **options: Any) -> Any:
+        """The Accelerator's save_state, counted as a checkpoint."""
+        with self.monitor.checkpoint():
+            return method(*args, **options)
+
+    def load(self, method: Method, *args: Any, **options: Any) -> Any:
+        """The Accelerator's load_state, counted as a restore."""
+        with self.monitor.phase("restore"):
+            return method(*args, **options)
+
+    def optimizer_stepped(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        """Ends the step."""
+        self.monitor.step(
+            loss=self._loss,
+            learning_rate=optimizer.param_groups[0]["lr"],
+            samples=self._samples,
+            tokens=self._tokens,
+        )
+        self._loss, self._samples, self._tokens = None, 0, 0
+
+
+@contextmanager
+def watched(
+    accelerator: "Accelerator",
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
+    **options: Any,
+) -> Iterator[Watch]:
+    """Watches the block; an exception in it makes the attempt failed.
+
+    Args:
+        accelerator: whose methods are timed inside the block.
+        model: as ``accelerator.prepare`` gave it back.
+        optimizer: one or several, as ``accelerator.prepare`` gave them back; the last one's step
+            ends the step.
+        options: for ``lockstep.attach``, such as mesh, root or environment.
+    """
+    told = optimizer if isinstance(optimizer, Sequence) else (optimizer,)
+    inner = [getattr(one, "optimizer", one) for one in told]
+    watch = Watch(accelerator, lockstep.attach(model, inner, **options))
+    timed = {"backward": watch.backward, "save_state": watch.save, "load_state": watch.load}
+    for name, wrapper in timed.items():
+        method = getattr(accelerator, name)
+        setattr(accelerator, name, functools.wraps(method)(functools.partial(wrapper, method)))
+    hook = inner[-1].register_step_post_hook(watch.optimizer_stepped)
+    failed = True
+    try:
+        yield watch
+        failed = False
+    finally:
+        hook.remove()
+        for name in timed:
+            delattr(accelerator, name)
+        watch.monitor.close(failed=failed)

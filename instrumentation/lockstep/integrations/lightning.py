@@ -1,0 +1,115 @@
+"""Lightning: a callback makes ``Trainer.fit`` watched.
+
+    trainer = Trainer(callbacks=[LockstepCallback()])
+
+Lightning's batches are micro-batches, and its optimizer calls the forward and backward from inside
+its own step, so the phases come from Lightning's hooks; DDP's synchronisation comes from the model.
+"""
+
+import functools
+from contextlib import AbstractContextManager
+from typing import Any
+
+import lockstep
+from lockstep.integrations.batches import num_samples, num_tokens
+
+try:
+    from lightning.pytorch import Callback, LightningModule, Trainer
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "lockstep.integrations.lightning needs lightning; install lockstep[lightning]",
+        name=error.name,
+    ) from error
+
+
+class LockstepCallback(Callback):
+    """Watches one Trainer; a step is an optimizer step, with all its micro-batches.
+
+    Args:
+        options: for ``lockstep.attach``, such as mesh, root or environment.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self._options = options
+        self.monitor = lockstep.disabled()
+        self._evaluating: AbstractContextManager[None] | None = None
+        self._losses: list[Any] = []
+        self._learning_rate: Any = None
+        self._samples = self._tokens = self._steps_seen = 0
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Attaches to the model as the strategy wrapped it, and times the Trainer's saving."""
+        self.monitor = lockstep.attach(trainer.strategy.model or pl_module, **self._options)
+        self._steps_seen = trainer.global_step
+        save = trainer.save_checkpoint
+
+        @functools.wraps(save)
+        def timed(*args: Any, **kwargs: Any) -> None:
+            with self.monitor.checkpoint(trainer.global_step):
+                save(*args, **kwargs)
+            self.monitor.mark("data")
+
+        trainer.save_checkpoint = timed  # type: ignore[method-assign]  # the one place that knows how long it takes
+
+    def on_train_epoch_start(self, *_: Any) -> None:
+        """Waits for the first batch."""
+        self.monitor.mark("data")
+
+    def on_train_batch_start(self, _trainer: Trainer, _module: Any, batch: Any, *_: Any) -> None:
+        """The batch is there."""
+        self._samples += num_samples(batch)
+        self._tokens += num_tokens(batch)
+        self.monitor.mark("forward")
+
+    def on_before_backward(self, _trainer: Trainer, _module: Any, loss: Any) -> None:
+        """The forward is over."""
+        self._losses.append(loss.detach())
+        self.monitor.mark("backward")
+
+    def on_after_backward(self, *_: Any) -> None:
+        """The gradients are there."""
+        self.monitor.mark("other")
+
+    def on_before_optimizer_step(self, _trainer: Any, _module: Any, optimizer: Any) -> None:
+        """Takes the learning rate before the scheduler goes on."""
+        self._learning_rate = optimizer.param_groups[0]["lr"]
+        self.monitor.mark("optimizer")
+
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+        """Ends the step, if this was its last micro-batch, and waits for the next batch."""
+        if trainer.global_step != self._steps_seen:
+            self._steps_seen = trainer.global_step
+            self.monitor.step(
+                step=trainer.global_step,
+                loss=sum(self._losses) if self._losses else None,
+                learning_rate=self._learning_rate,
+                samples=self._samples,
+                tokens=self._tokens,
+            )
+            self._losses.clear()
+            self._samples = self._tokens = 0
+        self.monitor.mark("data")
+
+    def on_validation_start(self, *_: Any) -> None:
+        """Evaluation begins, whatever the model's hooks say inside."""
+        self._evaluating = self.monitor.phase("eval")
+        self._evaluating.__enter__()
+
+    def on_validation_end(self, *_: Any) -> None:
+        """Back to waiting for the next batch."""
+        self._leave_evaluation()
+        self.monitor.mark("data")
+
+    def _leave_evaluation(self) -> None:
+        if self._evaluating is not None:
+            self._evaluating.__exit__(None, None, None)
+            self._evaluating = None
+
+    def on_exception(self, *_: Any) -> None:
+        """Says failed."""
+        self._leave_evaluation()
+        self.monitor.close(failed=True)
+
+    def on_train_end(self, *_: Any) -> None:
+        """Says done."""
+        self.monitor.close()

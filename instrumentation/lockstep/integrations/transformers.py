@@ -1,0 +1,118 @@
+"""Hugging Face: one callback, given the Trainer, makes its training watched.
+
+    trainer = Trainer(model, arguments, train_dataset=...)
+    trainer.add_callback(LockstepCallback(trainer))
+
+The Trainer's events alone tell neither how long a fetch or a save took nor that training failed,
+so its own methods are timed too, and the model is taken as it was wrapped for several ranks.
+"""
+
+import functools
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import lockstep
+from lockstep.integrations.batches import num_samples, num_tokens
+
+try:
+    from transformers import Trainer, TrainerCallback
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "lockstep.integrations.transformers needs transformers; install lockstep[transformers]",
+        name=error.name,
+    ) from error
+
+Method = Callable[..., Any]
+
+
+class LockstepCallback(TrainerCallback):
+    """Watches one Trainer; a step is an optimizer step, with all its micro-batches.
+
+    Args:
+        trainer: the Trainer that the callback is added to.
+        options: for ``lockstep.attach``, such as mesh, root or environment.
+    """
+
+    def __init__(self, trainer: Trainer, **options: Any) -> None:
+        self._trainer, self._options = trainer, options
+        self.monitor = lockstep.disabled()
+        self._loss: Any = None
+        self._logged: dict[str, float] = {}
+        self._learning_rate: Any = None
+        self._samples = self._tokens = 0
+        wraps = {
+            "train": self._train,
+            "get_batch_samples": self._fetch,
+            "training_step": self._micro_batch,
+            "evaluate": self._evaluate,
+            "_save_checkpoint": self._save,
+        }
+        for name, wrapper in wraps.items():
+            method = getattr(trainer, name)
+            setattr(trainer, name, functools.wraps(method)(functools.partial(wrapper, method)))
+
+    def _train(self, method: Method, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return method(*args, **kwargs)
+        except BaseException:
+            self.monitor.close(failed=True)
+            raise
+
+    def _fetch(self, method: Method, *args: Any, **kwargs: Any) -> Any:
+        self.monitor.mark("data")
+        fetched = method(*args, **kwargs)
+        self.monitor.mark("other")
+        for batch in fetched[0]:
+            self._samples += num_samples(batch)
+            self._tokens += num_tokens(batch)
+        return fetched
+
+    def _micro_batch(self, method: Method, *args: Any, **kwargs: Any) -> Any:
+        loss = method(*args, **kwargs)
+        self._loss = loss if self._loss is None else self._loss + loss
+        return loss
+
+    def _evaluate(self, method: Method, *args: Any, **kwargs: Any) -> Any:
+        with self.monitor.phase("eval"):
+            return method(*args, **kwargs)
+
+    def _save(self, method: Method, *args: Any, **kwargs: Any) -> Any:
+        writing: AbstractContextManager[None]
+        writing = self.monitor.checkpoint(self._trainer.state.global_step)
+        with writing:
+            return method(*args, **kwargs)
+
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        """Attaches to the model as it was wrapped, and to the optimizer inside Accelerate's."""
+        optimizer = self._trainer.optimizer
+        self.monitor = lockstep.attach(
+            self._trainer.model_wrapped, getattr(optimizer, "optimizer", optimizer), **self._options
+        )
+
+    def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
+        """Takes the learning rate before the scheduler goes on."""
+        assert self._trainer.optimizer is not None
+        self._learning_rate = self._trainer.optimizer.param_groups[0]["lr"]
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        """Ends the step; where the loss lies on a GPU, the last logged one is told."""
+        on_gpu = self._loss is not None and self._loss.is_cuda
+        self.monitor.step(
+            step=self._trainer.state.global_step,
+            loss=self._logged.get("loss") if on_gpu else self._loss,
+            gradient_norm=self._logged.get("grad_norm"),
+            learning_rate=self._learning_rate,
+            samples=self._samples,
+            tokens=self._tokens,
+        )
+        self._loss, self._logged = None, {}
+        self._samples = self._tokens = 0
+
+    def on_log(self, *_: Any, logs: dict[str, float] | None = None, **__: Any) -> None:
+        """Keeps what was logged for the next step."""
+        self._logged = dict(logs or {})
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        """Says done."""
+        self.monitor.close()

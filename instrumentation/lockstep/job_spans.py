@@ -1,0 +1,136 @@
+"""All spans of a job on this node: job, attempts and ranks from its events, the rest spooled."""
+
+import os
+import platform
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lockstep_records.events import PREEMPTED, Event, read_events
+from lockstep_records.jobs import list_attempts
+from lockstep_records.spans import Span, read_spans
+from lockstep_records.trace import Trace
+
+_SPOOL = re.compile(r"rank-([0-9]{5,9})\.spans\.jsonl")
+_GOOD_ENDS = (0, PREEMPTED)
+Value = str | int | float | bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Told:
+    """A span as it is exported; ids in hexadecimal digits, times of the wall clock.
+
+    Attributes:
+        parent_id: None for the root of the trace.
+        resource: who did it: job, attempt, rank, node, cluster.
+    """
+
+    name: str
+    trace_id: str
+    span_id: str
+    parent_id: str | None
+    start_ns: int
+    end_ns: int
+    failed: bool
+    resource: Mapping[str, Value]
+    attributes: Mapping[str, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobSpans:
+    """Reads the spans of one job; each reading gives all that have ended until then.
+
+    Args:
+        job: folder of the job.
+        cluster: its cluster.
+        node: this machine.
+    """
+
+    job: Path
+    trace: Trace
+    cluster: str
+    node: str = field(default_factory=lambda: os.environ.get("LOCKSTEP_NODE") or platform.node())
+
+    def read(self) -> Iterator[Told]:
+        """Spans of the ranks of this node, of its attempts and, where rank 0 is, of the job."""
+        events = read_events(self.job)
+        leads = any(
+            0 in event.fields.get("ranks", ())
+            for event in events
+            if event.kind == "attempt_started"
+        )
+        for began, ended in _pairs(events):
+            if began.kind != "attempt_started" or leads:
+                yield self._of_event(began, ended)
+        for attempt in list_attempts(self.job):
+            for path in sorted(attempt.iterdir()):
+                if named := _SPOOL.fullmatch(path.name):
+                    for span in read_spans(path):
+                        yield self._of_rank(span, int(attempt.name), int(named[1]))
+
+    def _of_event(self, began: Event, ended: Event) -> Told:
+        """The job, an attempt or a rank, by how far down its path goes."""
+        path: tuple[int, ...] = ()
+        if ended.kind != "job_finished":
+            path = (ended.attempt,)
+        if ended.kind == "rank_ended":
+            path = (ended.attempt, int(ended.fields["rank"]))
+        parent = self.trace.span_id(*path[:-1]) if path else self.trace.parent_id
+        failed = ended.fields.get("exit_code") not in _GOOD_ENDS
+        names = ("outcome", "exit_code", "signal", "first")
+        return Told(
+            name=("job", "attempt", "rank")[len(path)],
+            trace_id=self.trace.trace_id,
+            span_id=self.trace.span_id(*path),
+            parent_id=parent,
+            start_ns=int(began.time * 1e9),
+            end_ns=int(max(began.time, ended.time) * 1e9),
+            failed=failed,
+            resource=self._who(*path),
+            attributes={
+                f"lockstep.{name}": ended.fields[name]
+                for name in names
+                if ended.fields.get(name) is not None
+            },
+        )
+
+    def _of_rank(self, span: Span, attempt: int, rank: int) -> Told:
+        return Told(
+            name=span.name,
+            trace_id=span.trace_id,
+            span_id=span.span_id,
+            parent_id=span.parent_id,
+            start_ns=span.start_ns,
+            end_ns=span.end_ns,
+            failed=span.failed,
+            resource=self._who(attempt, rank),
+            attributes={f"lockstep.{name}": value for name, value in span.attributes.items()},
+        )
+
+    def _who(self, attempt: int | None = None, rank: int | None = None) -> Mapping[str, Value]:
+        who: dict[str, Value] = {
+            "lockstep.job_id": self.job.name,
+            "lockstep.cluster": self.cluster,
+            "host.name": self.node,
+        }
+        if attempt is not None:
+            who["lockstep.attempt"] = attempt
+        if rank is not None:
+            who["lockstep.rank"] = rank
+        return who
+
+
+def _pairs(events: list[Event]) -> Iterator[tuple[Event, Event]]:
+    """Beginning and end of job, attempts and ranks, for those that have both."""
+    job: Event | None = None
+    attempts: dict[int, Event] = {}
+    for event in events:
+        if event.kind == "job_started":
+            job = event
+        elif event.kind == "attempt_started":
+            attempts[event.attempt] = event
+        elif event.kind == "job_finished" and job is not None:
+            yield job, event
+        elif event.kind in {"rank_ended", "attempt_ended"} and event.attempt in attempts:
+            yield attempts[event.attempt], event

@@ -1,0 +1,62 @@
+"""The trace of a job: ids that every rank, launcher and agent works out alike, without asking.
+
+The trace id is that of the environment's W3C TRACEPARENT, else the first 16 bytes of SHA-256 over
+``lockstep trace JOB_ID``. A span id is the first 8 bytes of SHA-256 over the trace id, the requeue
+and the span's path. So a job has one trace over all its ranks, attempts and requeues, and a span
+that is exported twice is the same span.
+"""
+
+import hashlib
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+_REQUEUE = re.compile(r"[0-9]{1,9}")
+TRACE_ID = re.compile(r"(?!0{32})[0-9a-f]{32}")
+SPAN_ID = re.compile(r"(?!0{16})[0-9a-f]{16}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trace:
+    """Where the spans of one job belong.
+
+    Attributes:
+        trace_id: 32 hexadecimal digits.
+        parent_id: span outside the job that started it, 16 hexadecimal digits; None = the root.
+        requeue: how often the scheduler has started the job again, from 0.
+        sampled: whether who started the trace wants it recorded.
+    """
+
+    trace_id: str
+    parent_id: str | None = None
+    requeue: int = 0
+    sampled: bool = True
+
+    def span_id(self, *path: object) -> str:
+        """Id of a span by its path below the job: (), (attempt,), (attempt, rank), ..."""
+        text = "/".join(str(part) for part in (self.trace_id, self.requeue, *path))
+        return hashlib.sha256(f"lockstep span {text}".encode()).hexdigest()[:16]
+
+    def traceparent(self) -> str:
+        """What the ranks find in TRACEPARENT: this trace, below the job's span."""
+        return f"00-{self.trace_id}-{self.span_id()}-{'01' if self.sampled else '00'}"
+
+
+def trace_of(job_id: str, environment: Mapping[str, str] = os.environ) -> Trace:
+    """The trace of a job.
+
+    Args:
+        job_id: name of the job.
+        environment: TRACEPARENT is honoured when it is well-formed; SLURM_RESTART_COUNT tells the
+            requeue.
+    """
+    restarts = environment.get("SLURM_RESTART_COUNT", "")
+    requeue = int(restarts) if _REQUEUE.fullmatch(restarts) else 0
+    told = _TRACEPARENT.fullmatch(environment.get("TRACEPARENT", ""))
+    if told and TRACE_ID.fullmatch(told[1]) and SPAN_ID.fullmatch(told[2]):
+        sampled = bool(int(told[3], 16) & 1)
+        return Trace(trace_id=told[1], parent_id=told[2], requeue=requeue, sampled=sampled)
+    digest = hashlib.sha256(f"lockstep trace {job_id}".encode()).hexdigest()
+    return Trace(trace_id=digest[:32], requeue=requeue)

@@ -1,0 +1,157 @@
+"""Summaries of a real job in MLflow, W&B and TensorBoard, read back by the libraries themselves."""
+
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from mlflow.tracking import MlflowClient
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from lockstep.sinks import sinks_of
+from lockstep.sinks.mlflow import open_sink
+from lockstep.sinks.summary import Summary
+
+pytestmark = [
+    pytest.mark.distributed,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning"),
+]
+LOOP = """
+import time
+import lockstep
+
+monitor = lockstep.attach()
+for step in range(20):
+    monitor.mark("forward")
+    time.sleep(0.002)
+    monitor.step(loss=4.0 / (step + 1), tokens=10, samples=2, learning_rate=0.1)
+monitor.close()
+"""
+
+
+@dataclass(frozen=True)
+class Ran:
+    store: str
+    logs: Path
+    offline: Path
+    said: str
+
+
+@pytest.fixture(name="ran", scope="module")
+def _ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
+    """A job of one rank, summarised to all three."""
+    folder = tmp_path_factory.mktemp("sinks")
+    root = Path(tempfile.mkdtemp(prefix="lockstep-test-", dir="/dev/shm"))
+    script = folder / "loop.py"
+    script.write_text(LOOP)
+    store, logs = f"sqlite:///{folder}/runs.db", folder / "runs"
+    command = [sys.executable, "-m", "lockstep_cli.main", "run", "--dir", str(root)]
+    command += ["--job-id", "job-a"]
+    for told in (f"mlflow:{store}", f"tensorboard:{logs}", f"wandb:{folder}"):
+        command += ["--summary-to", told]
+    done = subprocess.run(
+        [*command, str(script)],
+        env={**os.environ, "WANDB_MODE": "offline"},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=55,
+    )
+    yield Ran(store, logs, folder / "wandb", done.stderr)
+    shutil.rmtree(root, ignore_errors=True)
+
+
+def test_mlflow_holds_a_finished_run_with_numbers_and_verdict(ran: Ran) -> None:
+    client = MlflowClient(ran.store)
+    experiment = client.get_experiment_by_name("lockstep")
+    assert experiment is not None
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert run.info.run_name == "job-a"
+    assert run.info.status == "FINISHED"
+    assert run.data.metrics["lockstep/tokens"] == 200
+    assert run.data.metrics["lockstep/loss"] == pytest.approx(0.2)
+    assert run.data.metrics["lockstep/steps/count"] == 20
+    assert 0.002 <= run.data.metrics["lockstep/steps/median_seconds"] < 1
+    assert run.data.tags["lockstep.outcome"] == "succeeded"
+    assert run.data.tags["lockstep.verdict"] in {"unknown", "nobody"}
+    assert run.data.tags["mlflow.note.content"]
+
+
+def test_tensorboard_holds_numbers_at_their_step_and_the_verdict_as_text(ran: Ran) -> None:
+    events = EventAccumulator(str(ran.logs / "job-a"))
+    events.Reload()
+    (tokens,) = events.Scalars("lockstep/tokens")[-1:]
+    assert (tokens.step, tokens.value) == (19, 200.0)
+    (verdict,) = events.Tensors("lockstep/verdict/text_summary")
+    assert b"outcome: succeeded" in verdict.tensor_proto.string_val[0]
+
+
+def leveldb_log(data: bytes) -> Iterator[bytes]:
+    """Records of LevelDB's log format, behind wandb's own seven bytes."""
+    at, record = 0, b""
+    while at + 7 <= len(data):
+        size, kind = struct.unpack_from("<HB", data, at + 4)
+        record += data[at + 7 : at + 7 + size]
+        at += 7 + size
+        if (left := 32768 - (at + 7) % 32768) < 7:
+            at += left
+        if kind in {1, 4}:
+            yield record
+            record = b""
+
+
+def test_wandb_holds_an_offline_run_with_numbers_and_verdict(ran: Ran) -> None:
+    from wandb.proto import wandb_internal_pb2  # noqa: PLC0415  # loads only where needed
+
+    (file,) = ran.offline.glob("offline-run-*/run-*.wandb")
+    told: dict[str, str] = {}
+    for data in leveldb_log(file.read_bytes()[7:]):
+        record = wandb_internal_pb2.Record.FromString(data)  # type: ignore[attr-defined]  # made as it loads
+        items = [*record.history.item, *record.summary.update]
+        told.update({item.key or "/".join(item.nested_key): item.value_json for item in items})
+    assert float(told["lockstep/tokens"]) == 200
+    assert told["lockstep/outcome"] == '"succeeded"'
+
+
+def test_the_job_says_nothing_of_sinks_that_work(ran: Ran) -> None:
+    assert len(ran.said.splitlines()) == 2, ran.said
+
+
+def test_a_run_of_somebody_else_is_written_to_and_not_ended(
+    ran: Ran, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = MlflowClient(ran.store)
+    theirs = client.create_run(client.create_experiment("theirs"))
+    monkeypatch.setenv("MLFLOW_RUN_ID", theirs.info.run_id)
+    summary = Summary(job_id="job-b", step=3, numbers={"tokens": 7}, facts={"verdict": "nobody"})
+    open_sink("job-b", ran.store).put(summary, last=True)
+    run = client.get_run(theirs.info.run_id)
+    assert run.info.status == "RUNNING"
+    assert run.data.metrics["lockstep/tokens"] == 7
+    assert run.data.tags["lockstep.verdict"] == "nobody"
+
+
+@pytest.mark.parametrize(
+    ("told", "sentence"),
+    [("comet", "'comet' is none of mlflow, tensorboard, wandb"), ("", "is none of")],
+)
+def test_a_sink_that_is_not_known_is_refused_before_anything_starts(
+    tmp_path: Path, told: str, sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        sinks_of((told,), tmp_path)
+
+
+def test_a_sink_whose_library_is_missing_names_its_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lockstep.sinks.find_spec", lambda _: None)
+    with pytest.raises(ValueError, match=r"install lockstep\[wandb\]"):
+        sinks_of(("wandb",), tmp_path)

@@ -1,8 +1,8 @@
 """Trains a small model in several strategies, one after the other, with known delays of one rank.
 
-Started by the tests, with torchrun's environment: ``strategies_loop.py ROOT NAME...``. A step is
-slow in one place, the places take turns, and how long each delay really was is written beside the
-pages, for a busy machine sleeps longer than it is told.
+Started by the tests, with torchrun's environment: ``strategies_loop.py ROOT NAME...``. Every other
+step is slow in one place, the places take turns, and how long each delay really was is written
+beside the pages, for a busy machine sleeps longer than it is told.
 """
 
 import json
@@ -25,10 +25,10 @@ from torch.distributed.pipelining import (
     ScheduleGPipe,
     ScheduleInterleaved1F1B,
 )
+from torch.distributed.tensor import Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     RowwiseParallel,
-    SequenceParallel,
     parallelize_module,
 )
 from torch.nn.parallel import DistributedDataParallel
@@ -36,11 +36,13 @@ from torch.nn.parallel import DistributedDataParallel
 import lockstep
 from lockstep import operations_tap
 
-PLACES = ("none", "data", "forward", "backward", "optimizer", "other", "collective")
-ROUNDS = 5
-WARM_UP = 2
-DELAY_SECONDS = 0.05
-WIDTH = 96
+SLOW_PLACES = ("data", "forward", "backward", "optimizer", "other", "collective")
+# After each slow step a quick one: who ends a step late is waited for in the next.
+TURNS = tuple(turn for place in SLOW_PLACES for turn in (place, "none"))
+WARM_UP = 8
+ROUNDS = 6
+DELAY_SECONDS = 0.1
+WIDTH = 64
 SLOW_RANK = 1
 MICRO_BATCHES = 4
 
@@ -60,8 +62,9 @@ class Delays:
 
     def steps(self) -> Iterator[int]:
         """The numbers of the steps; the place changes with each."""
-        for step in range((WARM_UP + ROUNDS) * len(PLACES)):
-            self.place, self.slept = PLACES[step % len(PLACES)], 0.0
+        turns = ("none",) * WARM_UP + TURNS * ROUNDS
+        for step, turn in enumerate(turns):
+            self.place, self.slept = turn, 0.0
             self.at("data")
             yield step
             self.told.append((self.place, self.slept))
@@ -134,7 +137,10 @@ def hsdp() -> nn.Module:
 
 def tp() -> nn.Module:
     mesh, model = init_device_mesh("cpu", (dist.get_world_size(),)), blocks()
-    style = {"norm": SequenceParallel(), "up": ColwiseParallel(), "down": RowwiseParallel()}
+    style = {
+        "up": ColwiseParallel(input_layouts=Shard(0)),
+        "down": RowwiseParallel(output_layouts=Shard(0)),
+    }
     for block in model:
         parallelize_module(block, mesh, style)
     return model
@@ -144,17 +150,20 @@ def ep() -> nn.Module:
     return blocks(2, Exchange)
 
 
-def pipelined(kind: type[Any]) -> tuple[nn.Module, Any]:
-    rank, ranks = dist.get_rank(), dist.get_world_size()
-    numbers = (rank, rank + ranks) if kind is ScheduleInterleaved1F1B else (rank,)
-    whole = blocks(ranks * len(numbers))
+def pipelined(kind: type[Any], num_stages: int = 2) -> tuple[nn.Module, Any]:
+    """Stages on two ranks; with four ranks there are two pipelines, whose stages are sharded."""
+    mesh = init_device_mesh("cpu", (2, dist.get_world_size() // 2), mesh_dim_names=("pp", "fsdp"))
+    whole = blocks(num_stages)
+    numbers = range(mesh["pp"].get_local_rank(), num_stages, 2)
     parts = [whole[number] for number in numbers]
-    device = torch.device("cpu")
+    for part in parts if mesh["fsdp"].size() > 1 else ():
+        fully_shard(part, mesh=mesh["fsdp"])
+    device, group = torch.device("cpu"), mesh["pp"].get_group()
     built = [
-        PipelineStage(part, number, len(whole), device)
+        PipelineStage(part, number, len(whole), device, group=group)
         for part, number in zip(parts, numbers, strict=True)
     ]
-    stages = built if kind is ScheduleInterleaved1F1B else built[0]
+    stages = built if len(built) > 1 else built[0]
     schedule = kind(stages, MICRO_BATCHES, loss_fn=lambda out, _: out.square().mean())
     return nn.ModuleList(parts), schedule
 
@@ -167,9 +176,10 @@ WHOLE: dict[str, Callable[[], nn.Module]] = {
     "ep": ep,
 }
 PIPELINES = {
-    "gpipe": ScheduleGPipe,
-    "1f1b": Schedule1F1B,
-    "interleaved": ScheduleInterleaved1F1B,
+    "gpipe": (ScheduleGPipe, 2),
+    "1f1b": (Schedule1F1B, 2),
+    "interleaved": (ScheduleInterleaved1F1B, 4),
+    "1f1b-fsdp2": (Schedule1F1B, 2),
 }
 
 
@@ -180,9 +190,8 @@ def train(name: str, root: Path) -> None:
     if name in WHOLE:
         model = WHOLE[name]()
     else:
-        model, schedule = pipelined(PIPELINES[name])
+        model, schedule = pipelined(*PIPELINES[name])
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    optimizer.register_step_pre_hook(lambda *_: None)
     environment = {**os.environ, "LOCKSTEP_JOB_ID": name}
     monitor = lockstep.attach(
         model, optimizer, schedule=schedule, root=root, environment=environment
@@ -194,11 +203,10 @@ def train(name: str, root: Path) -> None:
         batch = torch.randn(16, WIDTH)
         if schedule is None:
             model(batch).square().mean().backward()
+        elif dist.get_rank() < dist.get_world_size() // 2:
+            schedule.step(batch)
         else:
-            schedule.step(
-                *([batch] if dist.get_rank() == 0 else []),
-                **({"target": batch} if dist.get_rank() == dist.get_world_size() - 1 else {}),
-            )
+            schedule.step(target=batch)
         dist.all_reduce(together)
         optimizer.step()
         optimizer.zero_grad()
@@ -229,7 +237,7 @@ def main(root: Path, names: list[str]) -> None:
         heard.clear()
         operations_tap.tap = heard.append
         train(name, root)
-        told = sorted({(one.op, one.kind) for one in heard}, key=str)
+        told = sorted({(one.op, one.micro_batch, one.chunk, one.kind) for one in heard}, key=str)
         (root / f"{name}-{dist.get_rank()}.ops.json").write_text(json.dumps(told))
         dist.barrier()
     dist.destroy_process_group()

@@ -161,6 +161,11 @@ def compiled_blocks(model: Net) -> Any:
     return model
 
 
+# Dynamo looks at .grad of what passes a graph break, watched or not.
+of_dynamo = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+
+
+@of_dynamo
 @pytest.mark.parametrize("way", [compiled_before, compiled_in_place, compiled_blocks])
 def test_a_compiled_model_or_its_blocks_are_seen_as_others_are(
     root: Path, way: Callable[[nn.Module], Any]
@@ -196,6 +201,7 @@ def test_under_no_sync_nothing_arrives_and_the_last_batch_does(root: Path) -> No
     assert all(row["backward_seconds"] >= BACKWARD_SECONDS for row in rows)
 
 
+@of_dynamo
 @pytest.mark.usefixtures("alone")
 def test_a_compiled_ddp_model_arrives_too(root: Path) -> None:
     model = torch.compile(DistributedDataParallel(Net()), backend="eager")

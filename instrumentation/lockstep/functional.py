@@ -1,4 +1,4 @@
-"""Times functional collectives: tensor and sequence parallel layers (DTensor), experts, compiled code.
+"""Times functional collectives: tensor and sequence parallel layers, experts, compiled code.
 
 They are launched by one operator and waited for by another, from Python or from a compiled graph.
 Both call what an operator holds in ``_op``, and there we stand; a kernel of our own in the
@@ -7,6 +7,7 @@ dispatcher would hold the GIL while it waits, and hangs with gloo.
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -50,7 +51,7 @@ def _remember(kind: str, given: Any, result: Any) -> None:
             _launched[part.data_ptr()] = (kind, larger)
 
 
-def _launching(original: Callable[..., Any], kind: str) -> Callable[..., Any]:
+def _launching(kind: str, original: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
         _remember(kind, args[0] if args else None, result)
@@ -59,7 +60,7 @@ def _launching(original: Callable[..., Any], kind: str) -> Callable[..., Any]:
     return call
 
 
-def _launching_with_graph(original: Callable[..., Any], kind: str) -> Callable[..., Any]:
+def _launching_with_graph(kind: str, original: Callable[..., Any]) -> Callable[..., Any]:
     """Of an operator that is differentiated in C++, whose backward waits out of Python's sight."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -105,7 +106,7 @@ def _put(operators: Any, name: str, wrap: Callable[[Callable[..., Any]], Any]) -
     packet = getattr(operators, name, None)
     for holder in (packet, getattr(packet, "default", None)):
         original = getattr(holder, "_op", None)
-        if original is not None and not hasattr(original, "lockstep"):
+        if holder is not None and original is not None and not hasattr(original, "lockstep"):
             timed = wrap(original)
             timed.lockstep = True
             holder._op = timed  # noqa: SLF001  # one place that eager and compiled code share
@@ -115,9 +116,12 @@ def watch_functional_collectives() -> None:
     """Times functional collectives on the CPU from now on, once in a process."""
     functional, with_graph = torch.ops._c10d_functional, torch.ops._c10d_functional_autograd  # noqa: SLF001  # torch has no public name for them
     if not hasattr(functional.wait_tensor, "_op"):
-        log.warning("torch %s keeps operators elsewhere; tensor-parallel waits count as work", torch.__version__)
+        log.warning(
+            "torch %s keeps operators elsewhere; tensor-parallel waits count as work",
+            torch.__version__,
+        )
         return
     for name, kind in _KINDS.items():
-        _put(functional, name, lambda original, kind=kind: _launching(original, kind))
-        _put(with_graph, name, lambda original, kind=kind: _launching_with_graph(original, kind))
+        _put(functional, name, partial(_launching, kind))
+        _put(with_graph, name, partial(_launching_with_graph, kind))
     _put(functional, "wait_tensor", _waiting)

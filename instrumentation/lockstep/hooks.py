@@ -8,6 +8,7 @@ in a callback of its own, queued before the second, so its backward ends there t
 Nothing here holds the model: it goes when its owner lets it go, as it would without us.
 """
 
+import sys
 from typing import Any
 from weakref import ref
 
@@ -34,6 +35,12 @@ def _graph_node(output: Any) -> Any:
     return None
 
 
+def _is_sharded(model: torch.nn.Module) -> bool:
+    """Whether FSDP2 shards a part of the model; who never loaded FSDP2 need not do so for us."""
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    return fsdp is not None and any(isinstance(part, fsdp.FSDPModule) for part in model.modules())
+
+
 class StepHooks:
     """Hooks on one model that mark the phases of a monitor.
 
@@ -49,6 +56,7 @@ class StepHooks:
         self._interrupted = NOT_WAITING
         self._buckets: BucketWatch | None = None
         inner = getattr(model, "_orig_mod", model)  # what torch.compile wraps
+        self._sharded = _is_sharded(inner)
         if isinstance(inner, DistributedDataParallel):
             self._buckets = BucketWatch(monitor, ref(inner))
         elif not calls:
@@ -90,14 +98,20 @@ class StepHooks:
     def _last_gradient_ready(self) -> None:
         if self._buckets is not None and self._buckets.synchronises():
             self._interrupted = waits.begin()
-        _queue_callback(self._gradients_complete)
+            _queue_callback(self._gradients_complete)
+        elif self._sharded:
+            _queue_callback(self._backward_ended)
+        else:
+            self._monitor.enter(OTHER)
 
     def _gradients_complete(self) -> None:
-        if self._buckets is not None and self._interrupted != NOT_WAITING:
-            self._buckets.step_done()
-            calls, size_bytes = self._buckets.num_buckets, self._buckets.size_bytes
-            waits.end(self._interrupted, "all_reduce", size_bytes, calls=calls, op="grads-all-reduce")
-            self._interrupted = NOT_WAITING
+        assert self._buckets is not None
+        self._buckets.step_done()
+        calls, size_bytes = self._buckets.num_buckets, self._buckets.size_bytes
+        waits.end(self._interrupted, "all_reduce", size_bytes, calls=calls, op="grads-all-reduce")
+        self._monitor.enter(OTHER)
+
+    def _backward_ended(self) -> None:
         self._monitor.enter(OTHER)
 
 

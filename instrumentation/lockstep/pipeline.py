@@ -4,11 +4,13 @@ The bubble is what a rank waits for activations and gradients, so it is synchron
 send_recv; everything else between the first chunk and the last is the rank's own work.
 """
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import torch
 from torch.distributed.pipelining import schedules
 
 from lockstep import operations_tap, waits
@@ -16,6 +18,8 @@ from lockstep.collectives import size_bytes_of
 from lockstep.monitor import Monitor
 from lockstep.operations_tap import Operation
 from lockstep.phases import BACKWARD, FORWARD, OTHER
+
+log = logging.getLogger("lockstep")
 
 # What a stage computes, in which phase, and its name in the published traces.
 _CHUNKS = {
@@ -47,8 +51,14 @@ _by_work: WeakKeyDictionary[Any, _Transfer] = WeakKeyDictionary()
 
 def watch_schedule(monitor: Monitor, schedule: Any) -> None:
     """Tells a monitor of all that a schedule of ``torch.distributed.pipelining`` does."""
+    stages = getattr(schedule, "_stages", None) or [getattr(schedule, "_stage", None)]
+    if not all(hasattr(stage, "forward_one_chunk") for stage in stages):
+        log.warning(
+            "schedule %s is none of torch.distributed.pipelining; its stages are not seen",
+            type(schedule).__name__,
+        )
+        return
     _watch_transfers()
-    stages = getattr(schedule, "_stages", None) or (schedule._stage,)  # noqa: SLF001  # no public name
     for stage in stages:
         for method, (phase, op) in _CHUNKS.items():
             setattr(stage, method, _chunk(monitor, getattr(stage, method), phase, op, stage))
@@ -97,8 +107,11 @@ def _named(original: Callable[..., Any], name: str, stage: Any) -> Callable[...,
 
 def _watch_transfers() -> None:
     """Stands around the two functions of every schedule that start transfers and wait for them."""
-    start: Any = schedules._batch_p2p  # noqa: SLF001  # what every schedule calls, by this name
-    wait: Any = schedules._wait_batch_p2p  # noqa: SLF001  # the same
+    within: Any = schedules  # every schedule calls the two by these names
+    start, wait = getattr(within, "_batch_p2p", None), getattr(within, "_wait_batch_p2p", None)
+    if start is None or wait is None:
+        log.warning("torch %s waits elsewhere; a stage's waits count as work", torch.__version__)
+        return
     if hasattr(wait, "lockstep"):
         return
 
@@ -121,8 +134,10 @@ def _watch_transfers() -> None:
                     waits.end(interrupted, "send_recv", 0)
                 else:
                     place = {"micro_batch": transfer.micro_batch, "chunk": transfer.chunk}
-                    waits.end(interrupted, "send_recv", transfer.size_bytes, op=transfer.name, **place)
+                    waits.end(
+                        interrupted, "send_recv", transfer.size_bytes, op=transfer.name, **place
+                    )
 
     waited.lockstep = True  # type: ignore[attr-defined]  # so that it is done once
-    schedules._batch_p2p = started  # noqa: SLF001  # see above
-    schedules._wait_batch_p2p = waited  # noqa: SLF001  # see above
+    within._batch_p2p = started  # noqa: SLF001  # see above
+    within._wait_batch_p2p = waited  # noqa: SLF001  # see above

@@ -80,7 +80,8 @@ class Slow(nn.Module):
         delays.at("forward")
         if x.requires_grad:
             x = x.view_as(x)
-            x.register_hook(lambda _: delays.at("backward"))
+            hook: Any = x.register_hook
+            hook(lambda _: delays.at("backward"))
         return x
 
 
@@ -106,8 +107,9 @@ class Exchange(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         sizes = [len(x) // dist.get_world_size()] * dist.get_world_size()
-        there = all_to_all_single_autograd(x, sizes, sizes, dist.group.WORLD)
-        back: Tensor = all_to_all_single_autograd(self.block(there), sizes, sizes, dist.group.WORLD)
+        world = dist.distributed_c10d._get_default_group()
+        there = all_to_all_single_autograd(x, sizes, sizes, world)
+        back: Tensor = all_to_all_single_autograd(self.block(there), sizes, sizes, world)
         return back
 
 
@@ -120,14 +122,14 @@ def ddp() -> nn.Module:
     return DistributedDataParallel(blocks())
 
 
-def fsdp2() -> nn.Module:
+def fsdp2() -> Any:
     model = blocks()
     for block in model:
         fully_shard(block)
     return fully_shard(model)
 
 
-def hsdp() -> nn.Module:
+def hsdp() -> Any:
     mesh = init_device_mesh("cpu", (2, dist.get_world_size() // 2), mesh_dim_names=("dp", "fsdp"))
     model = blocks()
     for block in model:

@@ -61,7 +61,8 @@ class Net(nn.Module):
         self.first, self.last, self.recompute = nn.Linear(8, 8), nn.Linear(8, 8), recompute
 
     def middle(self, x: Tensor) -> Tensor:
-        slow: Callable[[Tensor], Tensor] = torch._dynamo.disable(Sleeps.apply)
+        disable: Any = torch.compiler.disable
+        slow: Callable[[Tensor], Tensor] = disable(Sleeps.apply)
         return slow(x)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -263,3 +264,15 @@ def test_an_exception_in_a_backward_does_not_end_the_watching(root: Path) -> Non
     train(monitor, model)
     assert quickest(root, "forward") > 0
     assert quickest(root, "sync") == 0
+
+
+def test_a_schedule_of_another_kind_is_told_and_training_goes_on(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    wrong: Any = "1f1b"
+    monitor = lockstep.attach(
+        nn.Linear(8, 8), schedule=wrong, root=root, environment={"LOCKSTEP_JOB_ID": "one"}, rows=8
+    )
+    monitor.step()
+    assert "schedule str is none of torch.distributed.pipelining" in caplog.text
+    assert len(rows_in(root)) == 1

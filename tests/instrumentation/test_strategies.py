@@ -42,14 +42,14 @@ class Run:
         """Seconds in a phase less the true delay: a busy machine makes steps longer only."""
         inside = phase == turn or (phase, turn) == ("sync", "collective")
         return min(
-            row[f"{phase}_seconds"] - (slept if inside and rank == SLOW else 0.0)
+            float(row[f"{phase}_seconds"]) - (slept if inside and rank == SLOW else 0.0)
             for row, (place, slept) in zip(self.rows[rank], self.turns, strict=True)
             if place == turn
         )
 
     def waited(self, rank: int, turn: str) -> float:
         """Median wait in a step and the next, in which a rank that ended late is waited for."""
-        sync = [row["sync_seconds"] for row in self.rows[rank]]
+        sync = [float(row["sync_seconds"]) for row in self.rows[rank]]
         return statistics.median(
             sync[at] + sync[at + 1]
             for at, (place, _) in enumerate(self.turns[:-1])

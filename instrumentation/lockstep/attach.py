@@ -18,6 +18,7 @@ from lockstep_records.page_writer import NoPageError, PageWriter
 
 if TYPE_CHECKING:
     import torch
+    from torch.distributed.pipelining.schedules import _PipelineSchedule
 
 log = logging.getLogger("lockstep")
 
@@ -28,9 +29,10 @@ def disabled() -> Disabled:
 
 
 def attach(
-    model: "torch.nn.Module | None" = None,
+    model: "torch.nn.Module | Iterable[torch.nn.Module] | None" = None,
     optimizer: "torch.optim.Optimizer | Iterable[torch.optim.Optimizer] | None" = None,
     *,
+    schedule: "_PipelineSchedule | None" = None,
     mesh: Mapping[str, int] | None = None,
     root: Path | None = None,
     environment: Mapping[str, str] = os.environ,
@@ -41,8 +43,11 @@ def attach(
     Never raises: where no page can be had, it says why once and gives back the disabled monitor.
 
     Args:
-        model: a DDP model or a plain module; None when the loop marks its phases itself.
+        model: what the loop calls, or several such: a plain module, DDP, ``fully_shard``, parallel
+            layers, or the stages of a pipeline; compiled or not. None when the loop marks its
+            phases itself.
         optimizer: one optimizer or several.
+        schedule: of a pipeline: what runs its stages, from ``torch.distributed.pipelining``.
         mesh: coordinates of the rank by axis (dp, fsdp, pp, tp, cp, ep).
         root: folder of all jobs, on a tmpfs; LOCKSTEP_DIR or /dev/shm/lockstep by default.
         environment: where RANK, WORLD_SIZE, LOCKSTEP_JOB_ID and the like are read;
@@ -64,25 +69,12 @@ def attach(
     except (NoPageError, ValueError) as error:
         log.warning("the monitor is off, training goes on: %s", error)
         return Disabled()
-    _hang_on(monitor, model, optimizer)
+    if model is not None or optimizer is not None or schedule is not None:
+        from lockstep.watch import watch  # noqa: PLC0415  # torch is loaded only with a model
+
+        watch(monitor, model, optimizer, schedule)
     atexit.register(_at_exit, monitor)
     return monitor
-
-
-def _hang_on(
-    monitor: Monitor,
-    model: "torch.nn.Module | None",
-    optimizer: "torch.optim.Optimizer | Iterable[torch.optim.Optimizer] | None",
-) -> None:
-    if model is None:
-        return
-    from lockstep.hooks import StepHooks  # noqa: PLC0415  # torch is loaded only with a model
-
-    hooks = StepHooks(monitor, model)
-    if optimizer is None:
-        return
-    for one in optimizer if isinstance(optimizer, Iterable) else (optimizer,):
-        hooks.watch_optimizer(one)
 
 
 def _at_exit(monitor: Monitor) -> None:

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
+from lockstep.phases import NOT_WAITING
+
 T = TypeVar("T")
 
 
@@ -46,13 +48,16 @@ class Disabled:
     ) -> None:
         """Nothing."""
 
-    def arrive(self) -> None:
-        """Nothing."""
-
     def first_arrival(self) -> None:
         """Nothing."""
 
-    def complete(self, calls: int, size_bytes: int) -> None:
+    def wait_begins(self) -> int:
+        """Nothing to come back to."""
+        return NOT_WAITING
+
+    def wait_ended(
+        self, interrupted: int, kind: str | None, calls: int = 1, size_bytes: int = 0
+    ) -> None:
         """Nothing."""
 
     def fail(self, error: Exception) -> None:

@@ -5,25 +5,34 @@ It makes no system call but the clock's, takes no lock, and starts no collective
 marks tell host time: what the device does meanwhile is not waited for.
 """
 
-import functools
 import logging
 import math
 import os
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from lockstep.disabled import Disabled
+from lockstep.guard import guarded
 from lockstep.loading import TimedLoader
-from lockstep.phases import DONE, FAILED, IN_STEP, INIT, NUM_PHASES, OTHER, SYNC, code_of
+from lockstep.phases import (
+    DONE,
+    FAILED,
+    IN_STEP,
+    INIT,
+    NOT_WAITING,
+    NUM_PHASES,
+    OTHER,
+    SYNC,
+    code_of,
+)
 from lockstep.traces import Traces
 from lockstep_records.layout import ROW, SLOT
 from lockstep_records.page_writer import PageWriter
 
 T = TypeVar("T")
-P = ParamSpec("P")
 log = logging.getLogger("lockstep")
 
 _NS = 1e-9
@@ -44,21 +53,6 @@ _TOLD = tuple(
     (SLOT.word(name), SLOT.presence[name]) for name in ("loss", "gradient_norm", "learning_rate")
 )
 _STEP_BIT = SLOT.presence["step"]
-
-
-def guarded(
-    method: Callable[Concatenate["Monitor", P], None],
-) -> Callable[Concatenate["Monitor", P], None]:
-    """Lets no error of ours into the training loop: it is counted, said once, and we turn off."""
-
-    def safely(self: "Monitor", /, *args: P.args, **kwargs: P.kwargs) -> None:
-        try:
-            method(self, *args, **kwargs)
-        except Exception as error:  # noqa: BLE001  # one of the two places that may: the step
-            self.fail(error)
-
-    functools.update_wrapper(safely, method)
-    return safely
 
 
 class Monitor(Disabled):
@@ -155,18 +149,30 @@ class Monitor(Disabled):
         if not self._first_arrival_ns:
             self._first_arrival_ns = time.monotonic_ns()
 
-    def arrive(self) -> None:
-        """The rank's last local gradient is ready: from here on it waits for the others."""
-        if not self._held:
-            self._last_arrival_ns = self._cut(SYNC)
+    def wait_begins(self) -> int:
+        """From here on the rank waits for others; gives the phase to go on with then."""
+        interrupted = self._now_in
+        if self._held or interrupted == SYNC:
+            return NOT_WAITING
+        now = self._cut(SYNC)
+        if not self._first_arrival_ns:
+            self._first_arrival_ns = now
+        return interrupted
 
     @guarded
-    def complete(self, calls: int, size_bytes: int) -> None:
-        """The gradients of all ranks are there: so many collectives of so many bytes together."""
-        if self._now_in == SYNC:
-            now = self._cut(OTHER)
-            waited = (now - self._last_arrival_ns) * _NS
-            self._page.count_collective("all_reduce", calls, size_bytes, waited)
+    def wait_ended(
+        self, interrupted: int, kind: str | None, calls: int = 1, size_bytes: int = 0
+    ) -> None:
+        """The others were there: so many collectives of a kind, or of none that is counted."""
+        if interrupted == NOT_WAITING or self._now_in != SYNC:
+            return
+        begun = self._since_ns
+        now = self._cut(interrupted)
+        if kind != "send_recv":  # which brings two ranks together, not the group
+            # As if all waiting of the step had come last: docs/decisions/0006-attach-points.md.
+            self._last_arrival_ns = now - self._spent_ns[SYNC]
+        if kind is not None:
+            self._page.count_collective(kind, calls, size_bytes, (now - begun) * _NS)
 
     @guarded
     def step(

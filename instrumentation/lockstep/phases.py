@@ -19,6 +19,7 @@ FAILED = CODE["failed"]
 IN_STEP = slice(DATA, OTHER + 1)
 assert tuple(PHASES[DATA : OTHER + 1]) == STEP_PHASES
 NUM_PHASES = len(PHASES)
+NOT_WAITING = -1  # no phase: a span holds the phase, so a wait inside it is not cut out
 
 
 def code_of(name: str) -> int:

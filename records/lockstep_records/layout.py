@@ -182,7 +182,12 @@ ROW = Section(
     Field("step", "q", "step, as the job counts"),
     Field("start_ns", "q", "monotonic time at which the step began"),
     Field("first_arrival_ns", "q", "arrival at the step's first collective", optional=True),
-    Field("last_arrival_ns", "q", "arrival at the step's last collective", optional=True),
+    Field(
+        "last_arrival_ns",
+        "q",
+        "end of the step's last collective less all its waiting; of a single one the arrival",
+        optional=True,
+    ),
     Field("seconds", "f", "duration of the step"),
     *(Field(f"{phase}_seconds", "f", f"seconds in {phase}") for phase in STEP_PHASES),
     Field("loss", "f", "training loss of this rank", optional=True),

@@ -44,7 +44,8 @@ def _train(config: TrainConfig, world: World, preemption: Preemption) -> Summary
     )
     model = share(gpt, config, world, layout)
     optimizer = adamw(model.module.parameters())
-    monitor = lockstep.attach(model.watched, optimizer, mesh=layout.coordinates(world.rank))
+    mesh = layout.coordinates(world.rank)
+    monitor = lockstep.attach(model.watched, optimizer, schedule=model.schedule, mesh=mesh)
 
     # Where an earlier run stopped.
     facts = facts_of(config, layout, corpus_sha256=corpus.sha256)

@@ -69,16 +69,16 @@ class PipelinedModel:
         self._reads, self._knows_loss = 0 in stages, self.parts[-1].head is not None
         total = mesh.size() * config.stages_per_rank
         built = [PipelineStage(p, n, total, device, group=self.stages) for n, p in stages.items()]
-        self._schedule = _scheduled(built, config)
+        self.schedule = _scheduled(built, config)
 
     def forward_backward(self, x: Tensor, y: Tensor) -> Tensor:
         """See ``SharedModel``; the last stage tells the others the loss."""
-        return self._run(self._schedule.step, x, y)
+        return self._run(self.schedule.step, x, y)
 
     @torch.no_grad()
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
         """See ``SharedModel``."""
-        return self._run(self._schedule.eval, x, y)
+        return self._run(self.schedule.eval, x, y)
 
     def _run(self, run: Callable[..., object], x: Tensor, y: Tensor) -> Tensor:
         losses: list[Tensor] = []

@@ -7,6 +7,7 @@ from typing import Protocol
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.pipelining.schedules import _PipelineSchedule
 
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.model import GPT
@@ -31,6 +32,10 @@ class SharedModel(Protocol):
     @property
     def watched(self) -> nn.Module:
         """What a monitor hangs its hooks on: its call is the forward."""
+
+    @property
+    def schedule(self) -> _PipelineSchedule | None:
+        """What runs the stages of a pipeline, for the monitor; None where there is none."""
 
     def forward_backward(self, x: Tensor, y: Tensor) -> Tensor:
         """Adds up the gradients of a step; gives the mean loss of the samples, without a graph.
@@ -66,7 +71,7 @@ class WholeModel:
         synced: Callable[[bool], AbstractContextManager[None]] = lambda _: nullcontext(),
     ) -> None:
         self.parts, self.module, self.watched = (gpt,), gpt, call or gpt
-        self.stages = None
+        self.stages = self.schedule = None
         self._accumulate, self._synced = config.accumulate, synced
         self._bfloat16 = config.dtype == "bfloat16"
 

@@ -84,6 +84,7 @@ class Restoring:
         self.asked: int | None = None
         self.restored: int | None = None
         self.passed_over = 0
+        self.has_failed = False
 
     def found(self, step: int, *, asked: int | None = None, passed_over: int = 0) -> None:
         """A checkpoint is restored, or none was valid.
@@ -95,9 +96,15 @@ class Restoring:
         """
         self.restored, self.asked, self.passed_over = step, asked, passed_over
 
+    def fail(self) -> None:
+        """Nothing could be restored, though no exception leaves the block."""
+        self.has_failed = True
+
     @property
     def outcome(self) -> str | None:
-        """A value of the label ``restore``; None where there was nothing to restore."""
+        """A value of the label ``restore``; None where nothing was there."""
+        if self.has_failed:
+            return "failed"
         if self.restored is None:
             return None
         other = self.asked is not None and self.asked != self.restored

@@ -55,6 +55,11 @@ class Disabled:
         """Nothing."""
 
     @property
+    def has_mesh(self) -> bool:
+        """Nothing is known of the rank."""
+        return False
+
+    @property
     def next_step(self) -> int:
         """Nothing is counted."""
         return 0

@@ -28,6 +28,7 @@ _clock = time.monotonic_ns
 _NS = 1e-9
 _ERRORS = SLOT.word("internal_errors")
 _EVERY = 64
+_NEVER_NS = 1 << 62
 
 
 class Monitor(Rows):
@@ -189,6 +190,7 @@ class Monitor(Rows):
         error = last_error() if failed else None
         if error is not None:
             self._seldom.tell_error(error)
+        self._tick_ns = self._due_ns = _NEVER_NS
         now = self._cut(FAILED if failed else DONE)
         self._take_phases()
         self._seldom.close(now)

@@ -7,6 +7,7 @@ threads ended, and what goes wrong around the monitor, which is said once and co
 import logging
 import os
 import sys
+import threading
 import time
 from collections import deque
 from pathlib import Path
@@ -37,7 +38,6 @@ class Seldom:
         patience_seconds: that phases may be marked without a step before that is told.
 
     Attributes:
-        ended: checkpoints that ended since the last time; appended to by any thread.
         step_before: highest step of an earlier attempt; -1 where none is known of.
     """
 
@@ -45,7 +45,8 @@ class Seldom:
         self._page, self.slots = page, page.seldom
         self._patience_ns = int(patience_seconds * 1e9)
         self._pauses, self._memory = Pauses(), Memory(page.seldom)
-        self.ended: deque[Saved] = deque()
+        self._ended: deque[Saved] = deque()
+        self._thread = threading.get_ident()
         self._said: set[str] = set()
         self._memory_due_ns = 0
         self._steps, self._step_ns, self._ticks = -1, 0, 0
@@ -69,12 +70,18 @@ class Seldom:
 
     def commit(self, now_ns: int) -> None:
         """Makes readable what has gathered."""
-        while self.ended:
-            write_saved(self._page, self.ended.popleft())
+        while self._ended:
+            write_saved(self._page, self._ended.popleft())
             self._page.commit(now_ns)
         self.slots.words[_COLLECTIONS] = self._pauses.collections
         self.slots.floats[_COLLECTION_SECONDS] = self._pauses.nanoseconds * 1e-9
         self.slots.commit(now_ns)
+
+    def end_saving(self, saved: Saved) -> None:
+        """Takes in a checkpoint that ended: at once, or with the next tick from another thread."""
+        self._ended.append(saved)
+        if threading.get_ident() == self._thread:
+            self.commit(time.monotonic_ns())
 
     def tell(self, trouble: str, sentence: str, *, level: int = logging.WARNING) -> None:
         """Counts a trouble of the label ``trouble`` and says it if it is the first of its kind."""

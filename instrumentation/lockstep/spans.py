@@ -13,9 +13,11 @@ from lockstep.loading import TimedLoader
 from lockstep.phases import INIT, OTHER, code_of
 from lockstep.seldom import Seldom
 from lockstep.unusual import FLAG
+from lockstep_records.layout import FINGERPRINTS, SELDOM
 from lockstep_records.page_writer import PageWriter
 
 T = TypeVar("T")
+_FINGERPRINTS = SELDOM.word("fingerprints")
 
 
 class Spans(Disabled):
@@ -26,6 +28,11 @@ class Spans(Disabled):
     _now_in: int
     _held: bool
     _flags: int
+
+    @property
+    def has_mesh(self) -> bool:
+        """Whether the rank's coordinates name more than its data-parallel replica."""
+        return any(axis != "dp" for axis, _ in self._page.identity.mesh)
 
     def _cut(self, code: int) -> int:
         raise NotImplementedError
@@ -74,7 +81,7 @@ class Spans(Disabled):
 
         With ``later()`` on what it gives, the write goes on after the block, until ``end()``.
         """
-        saving = Saving(step, self._seldom.ended.append)
+        saving = Saving(step, self._seldom.end_saving)
         began_ns = time.monotonic_ns()
         good = False
         try:
@@ -92,6 +99,22 @@ class Spans(Disabled):
         self._seldom.tell(
             "fork", "the process forked: the child writes no page", level=logging.INFO
         )
+
+    @guarded
+    def tell_shape(self) -> None:
+        """Counts a model whose parameters are not those that were hung on."""
+        self._seldom.tell("shape_change", "the model's parameters have changed in number or size")
+
+    @guarded
+    def tell_fingerprint(self, step: int, parameters: int, gradients: int) -> None:
+        """Keeps the fingerprints of a step, unsigned 64 bit each."""
+        slots = self._seldom.slots
+        place = slots.words[_FINGERPRINTS] % FINGERPRINTS
+        slots.signed[SELDOM.word("fingerprint_step") + place] = step
+        slots.words[SELDOM.word("fingerprint_parameters") + place] = parameters
+        slots.words[SELDOM.word("fingerprint_gradients") + place] = gradients
+        slots.words[_FINGERPRINTS] += 1
+        self._seldom.commit(time.monotonic_ns())
 
     @guarded
     def _count_blocking(self, nanoseconds: int) -> None:

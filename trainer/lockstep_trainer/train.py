@@ -46,6 +46,8 @@ def _train(config: TrainConfig, world: World, preemption: Preemption) -> Summary
     optimizer = adamw(model.module.parameters())
     monitor = lockstep.attach(model.watched, optimizer, mesh=layout.coordinates(world.rank))
 
+    monitor.describe(flops_per_token=work.flops_per_token, peak_flops=config.peak_flops)
+
     # Where an earlier run stopped.
     facts = facts_of(config, layout, corpus_sha256=corpus.sha256)
     checkpoints = Checkpoints(config, facts, world, progress.say, monitor)

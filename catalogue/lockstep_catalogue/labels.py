@@ -78,7 +78,7 @@ WRITING = Label(
 )
 WHERE = Label(
     name="where",
-    help="where a value was NaN or infinite",
+    help="where a value was NaN or infinite; parameters and their gradients are sampled",
     values=("loss", "gradient_norm", "parameters"),
 )
 ANOMALY = Label(

@@ -54,6 +54,9 @@ class Disabled:
     def tell_fingerprint(self, step: int, parameters: int, gradients: int) -> None:
         """Nothing."""
 
+    def tell_nonfinite(self, number: int) -> None:
+        """Nothing."""
+
     @property
     def has_mesh(self) -> bool:
         """Nothing is known of the rank."""

@@ -71,34 +71,36 @@ class Fingerprints:
             of_gradients = self._sum((one.grad for one in chosen), number)
             if of_parameters is None:
                 return
-            nothing = torch.zeros_like(of_parameters)
-            both = torch.stack((of_parameters, nothing if of_gradients is None else of_gradients))
-        self._copy_aside(both)
+            if of_gradients is None:
+                of_gradients = torch.zeros_like(of_parameters)
+            self._copy_aside(torch.stack((of_parameters, of_gradients)))
 
     def _sum(self, tensors: Iterable[torch.Tensor | None], number: int) -> torch.Tensor | None:
+        """Sum of bits and number of values that are not finite, (2,) int64; None of no tensors."""
         local = [
             one.to_local() if isinstance(one, DTensor) else one
             for one in tensors
             if one is not None and (self._shards_known or not isinstance(one, DTensor))
         ]
-        sums = [_bits_of(one, number) for one in local if _is_plain(one, like=local[0])]
-        return torch.stack(sums).sum() if sums else None
+        sums = [_figures_of(one, number) for one in local if _is_plain(one, like=local[0])]
+        return torch.stack(sums).sum(dim=0) if sums else None
 
-    def _copy_aside(self, both: torch.Tensor) -> None:
-        if both.is_cuda:
-            aside = torch.empty(both.shape, dtype=both.dtype, pin_memory=True)
-            self._sums.append(aside.copy_(both, non_blocking=True))
+    def _copy_aside(self, sums: torch.Tensor) -> None:
+        if sums.is_cuda:
+            aside = torch.empty(sums.shape, dtype=sums.dtype, pin_memory=True)
+            self._sums.append(aside.copy_(sums, non_blocking=True))
             self._copied = torch.cuda.Event()
             self._copied.record()
         else:
-            self._sums.append(both)
+            self._sums.append(sums)
 
     def _tell(self) -> None:
         """Hands over what was taken in an earlier step, once it is there."""
         if self._copied is not None and not self._copied.query():
             return
         parameters, gradients = torch.stack(self._sums).sum(dim=0).tolist()
-        self._monitor.tell_fingerprint(self._step, parameters & _MASK, gradients & _MASK)
+        self._monitor.tell_fingerprint(self._step, parameters[0] & _MASK, gradients[0] & _MASK)
+        self._monitor.tell_nonfinite(parameters[1] + gradients[1])
         self._sums, self._copied = [], None
 
     def _look_at_layout(self, who: int, num_elements: int) -> None:
@@ -116,12 +118,13 @@ def _is_plain(tensor: torch.Tensor, like: torch.Tensor) -> bool:
     )
 
 
-def _bits_of(tensor: torch.Tensor, number: int) -> torch.Tensor:
-    """Sum of the bits of some of a tensor's elements, () int64."""
+def _figures_of(tensor: torch.Tensor, number: int) -> torch.Tensor:
+    """Sum of the bits of some of a tensor's elements, and how many are not finite; (2,) int64."""
     flat = tensor.detach().reshape(-1) if tensor.is_contiguous() else tensor.detach().flatten()
     stride = max(1, flat.numel() // _ELEMENTS)
     sample = flat[number % stride :: stride]
-    return sample.view(_WHOLE[sample.element_size()]).sum(dtype=torch.int64)
+    bits = sample.view(_WHOLE[sample.element_size()]).sum(dtype=torch.int64)
+    return torch.stack((bits, sample.isfinite().logical_not().sum()))
 
 
 def watch_replicas(

@@ -117,6 +117,11 @@ class Spans(Disabled):
         self._seldom.commit(time.monotonic_ns())
 
     @guarded
+    def tell_nonfinite(self, number: int) -> None:
+        """Counts values among sampled parameters and gradients that are NaN or infinite."""
+        self._seldom.slots.count("nonfinite", "parameters", number)
+
+    @guarded
     def _count_blocking(self, nanoseconds: int) -> None:
         self._seldom.slots.add("checkpoint_blocking_seconds", nanoseconds * 1e-9)
         self._seldom.commit(time.monotonic_ns())

@@ -63,7 +63,7 @@ class LivePage:
         self.commit()
 
     def healthy(self) -> None:
-        """Tells what a rank tells seldom; rank 3 of a job has other parameters than its replicas."""
+        """Tells what a rank tells seldom; rank 3 has other parameters than its replicas."""
         seldom, rank = self.writer.seldom, self.writer.identity.rank
         for name in ("device_allocated_bytes", "device_reserved_bytes", "device_peak_bytes"):
             seldom.know(name, 1 << 30)

@@ -39,7 +39,7 @@ class Fingerprints:
         self._monitor, self._every, self._shards_known = monitor, every, shards_known
         self._step = -1
         self._sums: list[torch.Tensor] = []
-        self._copied: torch.cuda.Event | None = None
+        self._copied: Any = None  # an event of torch.cuda, which has no types
         self._layouts: dict[int, int] = {}
 
     def watch(self, optimizer: torch.optim.Optimizer) -> None:
@@ -89,7 +89,8 @@ class Fingerprints:
         if sums.is_cuda:
             aside = torch.empty(sums.shape, dtype=sums.dtype, pin_memory=True)
             self._sums.append(aside.copy_(sums, non_blocking=True))
-            self._copied = torch.cuda.Event()
+            event: Any = torch.cuda.Event
+            self._copied = event()
             self._copied.record()
         else:
             self._sums.append(sums)

@@ -44,7 +44,7 @@ class Rows(Spans):
     _unusual: Unusual
     _judge: LossJudge
     _losses: deque[float]
-    _spent_ns: list[int]
+    _spent_ns: list[float]
     _first_arrival_ns: int
     _last_arrival_ns: int
 

@@ -147,7 +147,7 @@ def test_a_full_tmpfs_leaves_a_loop_that_runs_without_a_page(
 def test_a_mark_costs_no_system_call_but_once_a_second(
     monitor: lockstep.Monitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ticks = []
+    ticks: list[int] = []
     monitor.mark("data")
     monkeypatch.setattr(monitor._seldom, "tick", ticks.append)  # to count them
     begin = time.monotonic()

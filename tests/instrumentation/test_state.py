@@ -7,14 +7,16 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import async_save, save
 
 import lockstep
 from lockstep.dcp import DcpWatch
@@ -254,14 +256,16 @@ def test_checkpoints_of_dcp_are_counted_from_its_own_log(
     state = {"weight": torch.ones(1000)}
     watch = DcpWatch(monitor, rank=0)
     try:
-        dcp.save(state, checkpoint_id=tmp_path / "step-30")
-        dcp.async_save(state, checkpoint_id=tmp_path / "step-40", no_dist=True).result()
+        save(state, checkpoint_id=tmp_path / "step-30")
+        written = async_save(state, checkpoint_id=tmp_path / "step-40", no_dist=True)
+        assert isinstance(written, Future)
+        written.result()
         with pytest.raises(CheckpointException):
-            dcp.load(state, checkpoint_id=tmp_path / "step-50")
-        dcp.load(state, checkpoint_id=tmp_path / "step-30")
+            load(state, checkpoint_id=tmp_path / "step-50")
+        load(state, checkpoint_id=tmp_path / "step-30")
     finally:
         watch.close()
-    dcp.save(state, checkpoint_id=tmp_path / "step-60")
+    save(state, checkpoint_id=tmp_path / "step-60")
     monitor.close()
     page = page_of(root)
     assert page.state["checkpoints"] == {"ok": 2, "failed": 0}
@@ -275,13 +279,14 @@ def test_checkpoints_of_dcp_are_counted_from_its_own_log(
 
 def trained(root: Path, monitor: lockstep.Disabled, flip_at: int | None = None) -> Page:
     torch.manual_seed(7)
-    model = torch.nn.Sequential(torch.nn.Linear(20, 50), torch.nn.Linear(50, 1))
+    first = torch.nn.Linear(20, 50)
+    model = torch.nn.Sequential(first, torch.nn.Linear(50, 1))
     optimizer = torch.optim.AdamW(model.parameters())
     Fingerprints(monitor, every=10).watch(optimizer)
     for number in range(101):
         if number == flip_at:
             with torch.no_grad():
-                model[0].weight.view(-1)[3] += 2**-20
+                first.weight.view(-1)[3] += 2**-20
         model(torch.ones(4, 20)).sum().backward()
         optimizer.step()
         optimizer.zero_grad()

@@ -7,26 +7,18 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.state_dict_loader import load
-from torch.distributed.checkpoint.state_dict_saver import async_save, save
 
 import lockstep
-from lockstep.dcp import DcpWatch
 from lockstep.divergence import LossJudge, Thresholds
-from lockstep.fingerprint import Fingerprints
 from lockstep.memory import Memory
 from lockstep_records.goodput import goodput_ns
 from lockstep_records.layout import ROW_FLAGS
 from lockstep_records.page_reader import Page, read_page, read_rows
-from lockstep_records.replicas import fingerprints_of
 
 ENVIRONMENT = {"RANK": "1", "WORLD_SIZE": "4", "LOCKSTEP_JOB_ID": "job-a"}
 
@@ -197,134 +189,6 @@ def test_what_mfu_is_reckoned_from_stands_in_the_page_or_is_refused(
         monitor.describe(peak_flops=0)
     seldom = page_of(root).seldom
     assert (seldom["flops_per_token"], seldom["peak_flops"]) == (6e9, 1e15)
-
-
-def test_a_checkpoint_that_goes_on_after_its_block_ends_when_it_is_told(
-    root: Path, monitor: lockstep.Disabled
-) -> None:
-    with monitor.checkpoint(step=7) as saving:
-        saving.later()
-        time.sleep(0.005)
-    assert page_of(root).state["checkpoints"] == {"ok": 0, "failed": 0}
-    saving.wrote(100)
-    saving.wrote(28)
-    saving.verified()
-    saving.end(seconds=2.5)
-    saving.end(failed=True)
-    page = page_of(root)
-    assert page.state["checkpoints"] == {"ok": 1, "failed": 0}
-    assert page.state["checkpoint_step"] == page.seldom["write_step"] == 7
-    assert page.seldom["checkpoint_persisting_seconds"] == page.seldom["write_seconds"] == 2.5
-    assert 0.005 <= page.seldom["checkpoint_blocking_seconds"] < 2.5
-    assert (page.seldom["checkpoint_bytes"], page.seldom["checkpoints_verified"]) == (128, 1)
-
-
-def test_a_checkpoint_that_fails_is_not_verified_and_not_durable(
-    root: Path, monitor: lockstep.Disabled
-) -> None:
-    with suppress(OSError), monitor.checkpoint(step=7) as saving:
-        saving.later()
-        saving.verified()
-        raise OSError("disk full")
-    page = page_of(root)
-    assert page.state["checkpoints"] == {"ok": 0, "failed": 1}
-    assert page.state["checkpoint_step"] is None
-    assert page.seldom["checkpoints_verified"] == 0
-    assert page.seldom["troubles"]["span_exception"] == 1
-
-
-def test_a_restore_tells_what_it_fell_back_to(root: Path, monitor: lockstep.Disabled) -> None:
-    with monitor.restore():
-        time.sleep(0.002)
-    with monitor.restore() as restoring:
-        restoring.found(40)
-    with monitor.restore() as restoring:
-        restoring.found(20, asked=40, passed_over=2)
-    with pytest.raises(OSError, match="gone"), monitor.restore():
-        raise OSError("gone")
-    seldom = page_of(root).seldom
-    assert seldom["restores"] == {"ok": 1, "fallback": 1, "failed": 1}
-    assert (seldom["restore_asked"], seldom["restored_step"], seldom["passed_over"]) == (40, 20, 2)
-    assert seldom["restore_seconds"] >= 0.002
-    assert page_of(root).phase == "init"
-
-
-@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
-def test_checkpoints_of_dcp_are_counted_from_its_own_log(
-    root: Path, monitor: lockstep.Disabled, tmp_path: Path
-) -> None:
-    state = {"weight": torch.ones(1000)}
-    watch = DcpWatch(monitor, rank=0)
-    try:
-        save(state, checkpoint_id=tmp_path / "step-30")
-        written = async_save(state, checkpoint_id=tmp_path / "step-40", no_dist=True)
-        assert isinstance(written, Future)
-        written.result()
-        with pytest.raises(CheckpointException):
-            load(state, checkpoint_id=tmp_path / "step-50")
-        load(state, checkpoint_id=tmp_path / "step-30")
-    finally:
-        watch.close()
-    save(state, checkpoint_id=tmp_path / "step-60")
-    monitor.close()
-    page = page_of(root)
-    assert page.state["checkpoints"] == {"ok": 2, "failed": 0}
-    assert page.state["checkpoint_step"] == page.seldom["write_step"] == 40
-    assert page.seldom["checkpoint_bytes"] > 2 * 4000
-    assert page.seldom["checkpoint_blocking_seconds"] > 0
-    assert page.seldom["checkpoint_persisting_seconds"] > page.seldom["write_seconds"] > 0
-    assert page.seldom["restores"] == {"ok": 1, "fallback": 0, "failed": 1}
-    assert page.seldom["restored_step"] == 30
-
-
-def trained(root: Path, monitor: lockstep.Disabled, flip_at: int | None = None) -> Page:
-    torch.manual_seed(7)
-    first = torch.nn.Linear(20, 50)
-    model = torch.nn.Sequential(first, torch.nn.Linear(50, 1))
-    optimizer = torch.optim.AdamW(model.parameters())
-    Fingerprints(monitor, every=10).watch(optimizer)
-    for number in range(101):
-        if number == flip_at:
-            with torch.no_grad():
-                first.weight.view(-1)[3] += 2**-20
-        model(torch.ones(4, 20)).sum().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        monitor.step()
-    monitor.close()
-    return page_of(root)
-
-
-def test_equal_replicas_have_equal_fingerprints_and_one_bit_makes_them_differ() -> None:
-    found = []
-    for flip_at in (None, None, 85):
-        root = Path(tempfile.mkdtemp(prefix="lockstep-test-", dir="/dev/shm"))
-        monitor = lockstep.attach(root=root, environment=ENVIRONMENT, rows=8)
-        found.append(fingerprints_of(trained(root, monitor, flip_at)))
-        shutil.rmtree(root)
-    first, same, flipped = found
-    assert sorted(first) == [20, 30, 40, 50, 60, 70, 80, 90]
-    assert first == same
-    assert {step for step in first if first[step] != flipped[step]} == {90}
-    assert len(set(first.values())) == len(first)
-
-
-def test_a_parameter_of_nan_is_told_and_a_model_that_changes_shape_too(
-    root: Path, monitor: lockstep.Disabled, caplog: pytest.LogCaptureFixture
-) -> None:
-    model = torch.nn.Linear(4, 4)
-    optimizer = torch.optim.SGD(model.parameters())
-    Fingerprints(monitor, every=2).watch(optimizer)
-    for number in range(10):
-        if number == 5:
-            model.bias.data[0] = math.nan
-            optimizer.add_param_group({"params": [torch.nn.Parameter(torch.ones(3))]})
-        optimizer.step()
-        monitor.step()
-    seldom = closed(root, monitor)
-    assert seldom["nonfinite"]["parameters"] > 0
-    assert seldom["troubles"]["shape_change"] == 1
-    assert "parameters have changed" in caplog.text
 
 
 def test_steps_that_an_earlier_attempt_did_are_rework_and_the_states_sum_to_the_wall(

@@ -10,8 +10,9 @@ monitor.close()
 """
 
 from lockstep.attach import attach, disabled
+from lockstep.checkpoints import Restoring, Saving
 from lockstep.disabled import Disabled
 from lockstep.logs import json_logs
 from lockstep.monitor import Monitor
 
-__all__ = ["Disabled", "Monitor", "attach", "disabled", "json_logs"]
+__all__ = ["Disabled", "Monitor", "Restoring", "Saving", "attach", "disabled", "json_logs"]

@@ -1,9 +1,10 @@
 """The monitor that does nothing: the same methods, so that no loop ever branches."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from lockstep.checkpoints import Restoring, Saving
 from lockstep.phases import NOT_WAITING
 
 T = TypeVar("T")
@@ -24,6 +25,14 @@ class Disabled:
     def enter(self, code: int) -> None:
         """Nothing."""
 
+    def _cut(self, code: int) -> int:
+        """Nothing; a block may end after the monitor has turned off within it."""
+        del code
+        return 0
+
+    def _trace(self, name: str, began_ns: int, ended_ns: int, *, failed: bool) -> None:
+        """Nothing; the same."""
+
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Runs the block."""
@@ -31,20 +40,52 @@ class Disabled:
         yield
 
     @contextmanager
-    def checkpoint(self, step: int | None = None) -> Iterator[None]:
+    def checkpoint(self, step: int | None = None) -> Iterator[Saving]:
         """Runs the block."""
-        del step
-        yield
+        yield Saving(step, lambda _: None)
+
+    @contextmanager
+    def restore(self) -> Iterator[Restoring]:
+        """Runs the block."""
+        yield Restoring()
+
+    def describe(
+        self, *, flops_per_token: float | None = None, peak_flops: float | None = None
+    ) -> None:
+        """Nothing."""
+
+    def tell_fork(self) -> None:
+        """Nothing."""
+
+    def tell_shape(self) -> None:
+        """Nothing."""
+
+    def tell_fingerprint(self, step: int, parameters: int, gradients: int) -> None:
+        """Nothing."""
+
+    def tell_nonfinite(self, number: int) -> None:
+        """Nothing."""
+
+    @property
+    def has_mesh(self) -> bool:
+        """Nothing is known of the rank."""
+        return False
+
+    @property
+    def next_step(self) -> int:
+        """Nothing is counted."""
+        return 0
 
     def step(
         self,
         *,
         step: int | None = None,
-        loss: object = None,
-        gradient_norm: object = None,
-        learning_rate: object = None,
+        loss: Any = None,
+        gradient_norm: Any = None,
+        learning_rate: Any = None,
         tokens: int = 0,
         samples: int = 0,
+        sequence_lengths: Sequence[int] = (),
     ) -> None:
         """Nothing."""
 

@@ -2,18 +2,25 @@
 
 import functools
 from collections.abc import Callable
-from typing import Concatenate, ParamSpec, TypeVar
-
-from lockstep.disabled import Disabled
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 P = ParamSpec("P")
-M = TypeVar("M", bound=Disabled)
 
 
-def guarded(method: Callable[Concatenate[M, P], None]) -> Callable[Concatenate[M, P], None]:
+class Fallible(Protocol):
+    """Knows what to do with an error of its own."""
+
+    def fail(self, error: Exception) -> None:
+        """Counts it and turns off."""
+
+
+F = TypeVar("F", bound=Fallible)
+
+
+def guarded(method: Callable[Concatenate[F, P], None]) -> Callable[Concatenate[F, P], None]:
     """Lets no error of ours into the training loop: it is counted, said once, and we turn off."""
 
-    def safely(self: M, /, *args: P.args, **kwargs: P.kwargs) -> None:
+    def safely(self: F, /, *args: P.args, **kwargs: P.kwargs) -> None:
         try:
             method(self, *args, **kwargs)
         except Exception as error:  # noqa: BLE001  # one of the two places that may: the step

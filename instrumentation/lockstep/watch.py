@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 
 from lockstep import waits
+from lockstep.fingerprint import watch_replicas
 from lockstep.hooks import StepHooks, watch_optimizer
 from lockstep.monitor import Monitor
 
@@ -29,10 +30,14 @@ def watch(
         from lockstep.pipeline import watch_schedule  # noqa: PLC0415  # loads all of pipelining
 
         watch_schedule(monitor, schedule)
-    for module in _several(model, torch.nn.Module):
+    modules = _several(model, torch.nn.Module)
+    for module in modules:
         StepHooks(monitor, module, calls=schedule is None)
+    replicas = watch_replicas(monitor, modules, shards_known=monitor.has_mesh)
     for one in _several(optimizer, torch.optim.Optimizer):
         watch_optimizer(monitor, one)
+        if replicas is not None:
+            replicas.watch(one)
 
 
 def _several(given: Any, kind: type) -> list[Any]:

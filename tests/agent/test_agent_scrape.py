@@ -15,7 +15,7 @@ from lockstep_agent.collectors import build_collectors
 from lockstep_agent.exposition import Exposition, render
 from lockstep_agent.options import Options
 from lockstep_agent.sampler import Sampler
-from lockstep_catalogue import METRICS, Kind, Metric, fabric, health, training
+from lockstep_catalogue import METRICS, Kind, Metric, fabric, health, job_state, training
 
 from .live_page import LivePage
 from .livecheck import complaints
@@ -27,6 +27,7 @@ VOLATILE = (
     health.AGENT_MEMORY,
     health.AGENT_CPU,
     training.LAST_PROGRESS,
+    job_state.GOODPUT_SECONDS,
 )
 SERIES_A_NODE = 2000
 
@@ -54,6 +55,7 @@ def busy_job(root: Path) -> None:
         page.know("gradient_norm", 0.75)
         page.know("learning_rate", 0.001)
         page.know("checkpoint_wall_ns", 1_700_000_000_000_000_000)
+        page.healthy()
         page.writer.count_checkpoint("ok")
         page.commit()
         page.phase(phase)

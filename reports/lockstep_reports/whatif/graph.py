@@ -156,7 +156,9 @@ def _in_recorded_order(lane: Lane, stage: int, shard: int) -> Edges:
         edges += _chain(ops)
         before = np.searchsorted(ends, lane.start[ops] + slack, side="right") - 1
         after = np.searchsorted(begins, lane.end[ops] - slack)
-        edges += [(int(computed[at]), int(op)) for op, at in zip(ops, before, strict=True) if at >= 0]
+        edges += [
+            (int(computed[at]), int(op)) for op, at in zip(ops, before, strict=True) if at >= 0
+        ]
         edges += [
             (int(op), int(computed[at]))
             for op, at in zip(ops, after, strict=True)

@@ -136,9 +136,7 @@ def _block(values: Seconds, cell: Integers, shape: tuple[int, int, int]) -> Seco
     return block
 
 
-def _complete(
-    there: NDArray[np.bool_], notes: list[str]
-) -> tuple[Integers, Integers, Integers]:
+def _complete(there: NDArray[np.bool_], notes: list[str]) -> tuple[Integers, Integers, Integers]:
     """Operations, replicas and steps such that each has every other."""
     nodes = np.flatnonzero(there.mean(axis=(1, 2)) >= _COMMON_SHARE)
     if rare := len(there) - len(nodes):

@@ -33,6 +33,4 @@ def lane_of(grid: Grid, replica: int, step: int) -> Lane:
     """The lane of one replica and step, by place."""
     start, end = grid.start[:, replica, step], grid.end[:, replica, step]
     by_name = np.argsort(np.argsort(grid.types))[grid.type_of]
-    return Lane(
-        grid=grid, ordered=np.lexsort((by_name, grid.order, start)), start=start, end=end
-    )
+    return Lane(grid=grid, ordered=np.lexsort((by_name, grid.order, start)), start=start, end=end)

@@ -8,8 +8,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lockstep_reports.operations import BACKWARD, BACKWARD_RECV, BACKWARD_SEND
-from lockstep_reports.operations import FORWARD, FORWARD_RECV, FORWARD_SEND, Integers
+from lockstep_reports.operations import (
+    BACKWARD,
+    BACKWARD_RECV,
+    BACKWARD_SEND,
+    FORWARD,
+    FORWARD_RECV,
+    FORWARD_SEND,
+    Integers,
+)
 from lockstep_reports.whatif.grid import Grid, NoReplayError
 from lockstep_reports.whatif.lane import Lane
 

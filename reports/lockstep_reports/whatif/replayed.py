@@ -1,0 +1,36 @@
+"""A trace replayed and judged; or why it could not be."""
+
+from dataclasses import dataclass
+
+from lockstep_reports.judge import Episode, Verdict
+from lockstep_reports.operations import OperationTrace
+from lockstep_reports.whatif.analysis import WhatIf, analyse
+from lockstep_reports.whatif.grid import NoReplayError
+from lockstep_reports.whatif.verdict import conclude
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Replayed:
+    """What a replay says.
+
+    Attributes:
+        what_if: the answers; None when the trace cannot be replayed.
+        why_not: why it cannot; None when it can.
+    """
+
+    what_if: WhatIf | None
+    why_not: str | None
+    verdict: Verdict
+    episodes: tuple[Episode, ...]
+
+
+def replay_trace(trace: OperationTrace) -> Replayed:
+    """Replays and judges a trace."""
+    try:
+        what_if = analyse(trace)
+    except NoReplayError as error:
+        why = f"The trace cannot be replayed: {error}."
+        verdict = Verdict(kind="unknown", evidence=(why,))
+        return Replayed(what_if=None, why_not=why, verdict=verdict, episodes=())
+    verdict, episodes = conclude(trace, what_if)
+    return Replayed(what_if=what_if, why_not=None, verdict=verdict, episodes=episodes)

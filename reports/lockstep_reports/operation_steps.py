@@ -3,7 +3,15 @@
 import numpy as np
 
 from lockstep_catalogue.labels import STEP_PHASES
-from lockstep_reports.operations import BACKWARD, FORWARD, GARBAGE, OPTIMIZER, OperationTrace
+from lockstep_reports.operations import (
+    BACKWARD,
+    FORWARD,
+    GARBAGE,
+    OPTIMIZER,
+    Integers,
+    OperationTrace,
+    Seconds,
+)
 from lockstep_reports.steps import Matrix, Member, Steps
 
 _PHASE_OF = {FORWARD: "forward", BACKWARD: "backward", OPTIMIZER: "optimizer", GARBAGE: "other"}
@@ -45,13 +53,14 @@ def steps_of(trace: OperationTrace) -> Steps:
     )
 
 
-def _step_seconds(trace: OperationTrace, column: Matrix, count: int) -> Matrix:
+def _step_seconds(trace: OperationTrace, column: Integers, count: int) -> Matrix:
     first, last = np.full(count, np.inf), np.full(count, -np.inf)
     np.minimum.at(first, column, trace.start)
     np.maximum.at(last, column, trace.end)
-    return last - first
+    seconds: Matrix = last - first
+    return seconds
 
 
-def _sums(values: Matrix, cell: Matrix, shape: tuple[int, int]) -> Matrix:
-    total = np.bincount(cell, weights=values, minlength=shape[0] * shape[1])
+def _sums(values: Seconds, cell: Integers, shape: tuple[int, int]) -> Matrix:
+    total: Matrix = np.bincount(cell, weights=values, minlength=shape[0] * shape[1])
     return total.reshape(shape)

@@ -22,7 +22,7 @@ from lockstep_reports.summary import (
     rank_lines,
     step_summary,
 )
-from lockstep_reports.whatif.replayed import Replayed, replay_trace
+from lockstep_reports.whatif.replayed import Replayed, realigned, replay_trace
 from lockstep_reports.whatif.told import what_if_json
 
 SCHEMA = 1
@@ -101,6 +101,8 @@ def make_report(
         verdict, episodes = judge(steps, scores, thresholds)
     else:
         verdict, episodes = replayed.verdict, replayed.episodes
+    if replayed is not None and replayed.what_if is not None:
+        alignment = realigned(alignment, replayed.what_if)
     worst = max(episodes, key=lambda episode: episode.lost_seconds, default=None)
     places = worst.places if worst else slice(0, len(steps.numbers))
     return Report(

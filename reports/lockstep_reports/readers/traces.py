@@ -210,7 +210,8 @@ def _whole(path: Path, table: pa.Table, name: str) -> NDArray[np.int64]:
     worst = values[(values < min(low, 0)) | (values >= high)]
     if len(worst):
         raise ValueError(f"{path}: {name} {worst[0]} is not from {min(low, 0)} to {high - 1}")
-    return values.astype(np.int64, copy=False)
+    whole: NDArray[np.int64] = values.astype(np.int64, copy=False)
+    return whole
 
 
 def _nodes(table: pa.Table) -> dict[int, str]:

@@ -16,6 +16,7 @@ from lockstep_reports.operations import (
     OperationTrace,
 )
 from lockstep_reports.steps import Matrix
+from lockstep_reports.whatif.clocks import Clocks, align_clocks
 from lockstep_reports.whatif.grid import lay_out
 from lockstep_reports.whatif.scenarios import (
     Flags,
@@ -45,8 +46,6 @@ class Explanation:
         without_seconds: mean step with these workers ideal.
         alone_seconds: mean step with all others ideal.
         lost_by_step: what each step would have been shorter without their slowness [steps].
-        removed: share of the slowdown that goes when they are ideal; None without a slowdown.
-        added: share of it that they alone bring about; likewise.
     """
 
     ranks: tuple[int, ...]
@@ -90,6 +89,7 @@ class WhatIf:
     """
 
     model: Model
+    clocks: Clocks
     recorded_seconds: Matrix
     seconds: Matrix
     ideal_seconds: Matrix
@@ -139,7 +139,7 @@ def analyse(trace: OperationTrace) -> WhatIf:
     Raises:
         NoReplayError: it cannot be replayed; the text says why.
     """
-    grid = lay_out(trace)
+    grid, clocks = align_clocks(lay_out(trace))
     model = make_model(grid, trace.layout)
     everything = _only(model)
     types = {name: _REPORTED_AS.get(name, name) for name in _types(model)}
@@ -159,6 +159,7 @@ def analyse(trace: OperationTrace) -> WhatIf:
     slowdown = _worker_slowdown(model, by_replica, by_stage, ideal)
     return WhatIf(
         model=model,
+        clocks=clocks,
         recorded_seconds=grid.end.max(axis=(0, 1)).astype(np.float64),
         seconds=seconds,
         ideal_seconds=ideal,

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from lockstep_reports.operations import Integers
 from lockstep_reports.steps import Matrix
 from lockstep_reports.whatif.analysis import WORST_SHARE, WhatIf
 from lockstep_reports.whatif.scenarios import Flags, step_seconds_of_one
@@ -34,7 +35,7 @@ def worst_ranks(what_if: WhatIf) -> Flags | None:
     return mask.reshape(rank.shape)
 
 
-def _alone(what_if: WhatIf, tried: Matrix) -> Matrix:
+def _alone(what_if: WhatIf, tried: Integers) -> Matrix:
     """Slowdown by each of some workers alone [tried]."""
     model = what_if.model
     stages, shards, replicas = model.grid.rank.shape

@@ -133,7 +133,7 @@ def _crosses(grid: Grid, direction: _Direction, computed: int) -> bool:
 
 
 def _pairs(grid: Grid, real: dict[tuple[str, int, int], list[int]]) -> list[tuple[int, int]]:
-    pairs = []
+    pairs: list[tuple[int, int]] = []
     for direction in (d for d in _DIRECTIONS if not d.receives):
         for stage in range(grid.stages):
             for shard in range(grid.shards):

@@ -1,4 +1,4 @@
-"""Runs a step again with other durations: level by level, all scenarios, replicas, steps at once."""
+"""Runs a step again with other durations, level by level, all scenarios and steps at once."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,10 @@
 """A trace replayed and judged; or why it could not be."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
+
+from lockstep_reports.align import Alignment
 from lockstep_reports.judge import Episode, Verdict
 from lockstep_reports.operations import OperationTrace
 from lockstep_reports.whatif.analysis import WhatIf, analyse
@@ -34,3 +37,16 @@ def replay_trace(trace: OperationTrace) -> Replayed:
         return Replayed(what_if=None, why_not=why, verdict=verdict, episodes=())
     verdict, episodes = conclude(trace, what_if)
     return Replayed(what_if=what_if, why_not=None, verdict=verdict, episodes=episodes)
+
+
+def realigned(alignment: Alignment, what_if: WhatIf) -> Alignment:
+    """The clocks as the trace's collectives tell them, by rank where one was set back."""
+    clocks, rank = what_if.clocks, what_if.model.grid.rank
+    moved = np.nonzero(clocks.offset_seconds)
+    pairs = zip(rank[moved].tolist(), clocks.offset_seconds[moved].tolist(), strict=True)
+    return replace(
+        alignment,
+        offsets={f"rank {at}": seconds for at, seconds in sorted(pairs)},
+        residual_seconds=clocks.residual_seconds,
+        residual_p95_seconds=clocks.residual_p95_seconds,
+    )

@@ -2,8 +2,7 @@
 
 from typing import Any, Protocol
 
-import numpy as np
-
+from lockstep_reports.operations import Integers
 from lockstep_reports.steps import Matrix
 from lockstep_reports.whatif.analysis import Explanation, WhatIf
 from lockstep_reports.whatif.replayed import Replayed
@@ -16,10 +15,12 @@ class Priced(Protocol):
     """What a repair's gain is counted with."""
 
     @property
-    def world_size(self) -> int: ...
+    def world_size(self) -> int:
+        """Ranks of the whole job."""
 
     @property
-    def price_per_gpu_hour(self) -> float | None: ...
+    def price_per_gpu_hour(self) -> float | None:
+        """Of one GPU, in any currency; None when nobody told it."""
 
 
 def what_if_json(replayed: Replayed, priced: Priced) -> dict[str, Any] | None:
@@ -83,9 +84,9 @@ def what_if_json(replayed: Replayed, priced: Priced) -> dict[str, Any] | None:
     }
 
 
-def _numbered(values: Matrix, numbers: Matrix | None = None) -> dict[str, Matrix]:
-    numbers = np.arange(len(values)) if numbers is None else numbers[: len(values)]
-    return {str(number): row for number, row in zip(numbers.tolist(), values, strict=True)}
+def _numbered(values: Matrix, numbers: Integers | None = None) -> dict[str, Matrix]:
+    named = range(len(values)) if numbers is None else numbers[: len(values)].tolist()
+    return {str(number): row for number, row in zip(named, values, strict=True)}
 
 
 def _ratios(seconds: dict[str, Matrix], ideal: Matrix) -> dict[str, float]:

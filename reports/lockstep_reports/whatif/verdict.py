@@ -15,6 +15,7 @@ from lockstep_reports.wording import duration, percent, plural
 
 _MAX_CONFIDENCE = 0.999
 _NAMED_RANKS = 8
+_ALONE = "With one rank a stage, a slow rank and a heavy stage look alike."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,9 +43,11 @@ class Limits:
 class _Culprit:
     kind: str
     group: str | None
+    is_node: bool
     cause: str | None
     explained: Explanation
     mask: Flags
+    doubts: tuple[str, ...] = ()
 
 
 def conclude(
@@ -102,6 +105,7 @@ def _worker_culprit(trace: OperationTrace, what_if: WhatIf, limits: Limits) -> _
     return _Culprit(
         kind="rank" if group is None else "group",
         group=group,
+        is_node=bool(trace.nodes),
         cause=None,
         explained=told,
         mask=mask,
@@ -130,10 +134,13 @@ def _stage_culprit(what_if: WhatIf, limits: Limits) -> _Culprit | None:
         return None
     mask = np.zeros(what_if.model.grid.rank.shape, bool)
     mask[stage] = True
+    alone = mask[stage].size == 1
     return _Culprit(
-        kind="group",
+        kind="stage",
         group=f"stage {stage}",
-        cause="stage_imbalance",
+        is_node=False,
+        cause=None if alone else "stage_imbalance",
+        doubts=(_ALONE,) if alone else (),
         explained=stages[stage],
         mask=mask,
     )
@@ -148,15 +155,19 @@ def _accuse(what_if: WhatIf, culprit: _Culprit, said: str) -> tuple[Verdict, tup
     places = np.flatnonzero(late)
     stretch = slice(int(places[0]), int(places[-1]) + 1)
     hits = int(late[stretch].sum())
-    units = len(what_if.stages) if culprit.cause else what_if.model.grid.rank.size
+    is_stage = culprit.kind == "stage"
+    units = len(what_if.stages) if is_stage else what_if.model.grid.rank.size
     chance = min(1.0, units * tail_bound(hits, stretch.stop - stretch.start, 1 / max(2, units)))
     confidence = min(_MAX_CONFIDENCE, 1 - chance)
     evidence = (
         said,
-        f"Were {who} ideal, a step would take {duration(told.without_seconds)}: "
-        f"{percent(told.removed)} of the slowdown gone.",
+        (
+            f"Were {who} ideal, a step would take {duration(told.without_seconds)}: "
+            f"{percent(told.removed)} of the slowdown gone."
+        ),
         f"Its {phase} takes {ratio:.2f} times the median of the others.",
         f"It cost time in {hits} of {plural(len(lost), 'step')}.",
+        *culprit.doubts,
     )
     verdict = Verdict(
         kind="rank" if culprit.kind == "rank" else "group",
@@ -182,7 +193,7 @@ def _accuse(what_if: WhatIf, culprit: _Culprit, said: str) -> tuple[Verdict, tup
         last_share=hits / (stretch.stop - stretch.start),
         confidence=confidence,
         evidence=evidence,
-        group_is_node=not (culprit.cause or (culprit.group or "").startswith("ranks ")),
+        group_is_node=culprit.is_node,
     )
     return verdict, (episode,)
 
@@ -226,8 +237,10 @@ def _uneven_batches(what_if: WhatIf, limits: Limits) -> bool:
 def _workload(what_if: WhatIf, said: str) -> Verdict:
     evidence = (
         said,
-        f"Micro-batches differ by {percent(what_if.batch_spread)} and are long forward and "
-        f"backward alike (correlation {what_if.batch_correlation:.2f}): uneven sequence lengths.",
+        (
+            f"Micro-batches differ by {percent(what_if.batch_spread)} and are long forward and "
+            f"backward alike (correlation {what_if.batch_correlation:.2f}): uneven sequences."
+        ),
         "Neither the worst ranks nor any stage explain half of it.",
     )
     return Verdict(

@@ -172,13 +172,9 @@ def _finite(table: pa.Table, notes: list[str]) -> pa.Table:
         notes.append(f"{plural(gone, 'row')} with a time missing or impossible left out.")
     types, type_of = _coded(table["optype"])
     known = np.array([name in KNOWN_TYPES for name in types], bool)
-    if not known.all():
-        names = [
-            printable(name[:40])
-            for name, is_known in zip(types, known, strict=True)
-            if not is_known
-        ]
-        some = ", ".join(names[:_NAMED_TYPES]) + (", ..." if len(names) > _NAMED_TYPES else "")
+    strange = [printable(types[at][:40]) for at in np.unique(type_of) if not known[at]]
+    if strange:
+        some = ", ".join(strange[:_NAMED_TYPES]) + (", ..." if len(strange) > _NAMED_TYPES else "")
         notes.append(f"Operations of unknown type are not replayed: {some}.")
         table = table.filter(pa.array(known[type_of]))
     if not table.num_rows:

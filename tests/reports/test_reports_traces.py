@@ -48,6 +48,17 @@ def test_the_whole_answer_stands_in_the_json() -> None:
     assert read["startup_seconds"] is None
 
 
+def test_the_page_and_the_terminal_tell_what_a_repair_would_save(tmp_path: Path) -> None:
+    page = tmp_path / "r.html"
+    result = told(TRACE, "--html", page, "--price-per-gpu-hour", "2")
+    assert result.exit_code == 0, result.output
+    assert "Stage 3 (2 ranks) was slow in forward." in result.output
+    text = page.read_text()
+    assert "without the slowness of stage 3" in text
+    assert 'id="figure-timeline"' in text
+    assert "stage 3, ideal" in text
+
+
 def test_the_kind_is_found_by_content_not_by_name(tmp_path: Path) -> None:
     shutil.copy(TRACE, tmp_path / "data.bin")
     reader = find_reader(tmp_path / "data.bin")

@@ -92,15 +92,13 @@ def make_report(
         recording: what was read.
         now_seconds: wall clock, to tell a running job from one that fell silent.
         thresholds: when lateness counts; the defaults when left out.
-        price_per_gpu_hour: of one GPU, in any currency.
+        price_per_gpu_hour: of one GPU.
     """
-    steps = recording.steps
-    alignment, scores = align(steps), score(steps)
-    replayed = None if recording.operations is None else replay_trace(recording.operations)
-    verdict, episodes = (
-        (replayed.verdict, replayed.episodes) if replayed else judge(steps, scores, thresholds)
-    )
-    alignment = realigned(alignment, replayed)
+    steps, trace = recording.steps, recording.operations
+    scores, replayed = score(steps), replay_trace(trace) if trace else None
+    judged = (replayed.verdict, replayed.episodes) if replayed else None
+    verdict, episodes = judged or judge(steps, scores, thresholds)
+    alignment = realigned(align(steps), replayed)
     places = _places(steps, episodes)
     return Report(
         source_kind=recording.source_kind,

@@ -72,8 +72,7 @@ class Grid:
 def lay_out(trace: OperationTrace) -> Grid:
     """The trace's complete steps as one block.
 
-    Rows of an operation that most ranks and steps lack are left out, then replicas with gaps in
-    most steps, then steps with a gap; each is told in the notes.
+    Rare operations, replicas with gaps in most steps and steps with a gap are left out and told.
 
     Raises:
         NoReplayError: nothing complete is left.
@@ -96,10 +95,8 @@ def lay_out(trace: OperationTrace) -> Grid:
     chosen = _a_row_of_each(node, shape[0])[nodes]
     rank = np.full((stages, shards, len(replicas)), -1, np.int64)
     rank[trace.stage, trace.shard, replica] = trace.rank
-    start, duration = (
-        _block(values, cell, shape)[np.ix_(nodes, kept, whole)]
-        for values in (trace.start, trace.duration)
-    )
+    block = np.ix_(nodes, kept, whole)
+    start, duration = (_block(v, cell, shape)[block] for v in (trace.start, trace.duration))
     start -= start.min(axis=(0, 1))
     return Grid(
         types=trace.types,

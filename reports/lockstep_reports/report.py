@@ -22,6 +22,8 @@ from lockstep_reports.summary import (
     rank_lines,
     step_summary,
 )
+from lockstep_reports.whatif.replayed import Replayed, realigned, replay_trace
+from lockstep_reports.whatif.told import what_if_json
 
 SCHEMA = 1
 
@@ -35,6 +37,7 @@ class Report:
         ranks_over: first and last step that ``ranks`` covers.
         others: the attempts that this report is not about.
         price_per_gpu_hour: what money was counted with; None without a price.
+        replayed: what a replay of operation rows says; None where there are none.
     """
 
     source_kind: str
@@ -53,6 +56,12 @@ class Report:
     endings: tuple[Ending, ...]
     others: tuple[Attempt, ...]
     price_per_gpu_hour: float | None
+    replayed: Replayed | None = None
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of the whole job."""
+        return self.steps.world_size
 
     @property
     def worst(self) -> Episode | None:
@@ -83,13 +92,14 @@ def make_report(
         recording: what was read.
         now_seconds: wall clock, to tell a running job from one that fell silent.
         thresholds: when lateness counts; the defaults when left out.
-        price_per_gpu_hour: of one GPU, in any currency.
+        price_per_gpu_hour: of one GPU.
     """
-    steps = recording.steps
-    alignment, scores = align(steps), score(steps)
-    verdict, episodes = judge(steps, scores, thresholds)
-    worst = max(episodes, key=lambda episode: episode.lost_seconds, default=None)
-    places = worst.places if worst else slice(0, len(steps.numbers))
+    steps, trace = recording.steps, recording.operations
+    scores, replayed = score(steps), replay_trace(trace) if trace else None
+    judged = (replayed.verdict, replayed.episodes) if replayed else None
+    verdict, episodes = judged or judge(steps, scores, thresholds)
+    alignment = realigned(align(steps), replayed)
+    places = _places(steps, episodes)
     return Report(
         source_kind=recording.source_kind,
         outcome=clocks.outcome(recording, now_seconds),
@@ -107,7 +117,14 @@ def make_report(
         endings=endings(steps, recording.events),
         others=tuple(a for a in recording.attempts if a.number != steps.attempt),
         price_per_gpu_hour=price_per_gpu_hour,
+        replayed=replayed,
     )
+
+
+def _places(steps: Steps, episodes: tuple[Episode, ...]) -> slice:
+    """Steps that the table of ranks covers: the dearest episode's, or all."""
+    worst = max(episodes, key=lambda episode: episode.lost_seconds, default=None)
+    return worst.places if worst else slice(0, len(steps.numbers))
 
 
 def as_json(report: Report) -> dict[str, Any]:
@@ -140,14 +157,14 @@ def as_json(report: Report) -> dict[str, Any]:
             "residual_p95_seconds": report.alignment.residual_p95_seconds,
         },
         "collectives": None,
-        "what_if": None,
+        "what_if": None if report.replayed is None else what_if_json(report.replayed, report),
         "notes": list(steps.notes),
     }
 
 
 def _episode_json(report: Report, episode: Episode) -> dict[str, Any]:
     told = asdict(episode)
-    del told["places"], told["lost_by_step"]
+    del told["places"], told["lost_by_step"], told["group_is_node"]
     start, end = report.span(episode)
     return {
         **told,

@@ -6,8 +6,8 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from lockstep_records.jobs import find_job
-from lockstep_reports.read import Recording, read_job
+from lockstep_reports.read import Recording, read_source
+from lockstep_reports.readers import ReadOptions
 from lockstep_reports.render import json_text, write_html, write_json
 from lockstep_reports.report import Report, make_report
 from lockstep_reports.terminal import show
@@ -39,23 +39,30 @@ _WIDTH_OF_FILES = 120
     help="Attempt to report; the newest one that has steps when left out.",
 )
 @click.option(
+    "--meta",
+    metavar="FILE",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Layout of an operation trace (YAML); meta-NAME.yaml beside trace-NAME when left out.",
+)
+@click.option(
     "--price-per-gpu-hour",
     type=click.FloatRange(0),
     help="Counts the loss in money too, in your currency.",
 )
 def report(
     job: str,
-    json_path: Path | None,
+    *json_path: Path | None,
     html_path: Path | None,
     attempt: int | None,
+    meta: Path | None,
     price_per_gpu_hour: float | None,
 ) -> None:
-    """Report on JOB, a job id or the path of a job's folder.
+    """Report on JOB: a job id, a job's folder, or the path of a recording.
 
     Prints the verdict and writes one self-contained HTML page. Exits with 2 and one sentence when
     there is nothing to report on.
     """
-    recording = _read(job, attempt)
+    recording = _read(job, ReadOptions(attempt=attempt, meta=meta))
     made = make_report(recording, now_seconds=time.time(), price_per_gpu_hour=price_per_gpu_hour)
     to_stdout = json_path == _STDOUT
     if html_path is None and not to_stdout:
@@ -71,9 +78,9 @@ def report(
             click.echo(f"written: {path}")
 
 
-def _read(job: str, attempt: int | None) -> Recording:
+def _read(named: str, options: ReadOptions) -> Recording:
     try:
-        return read_job(find_job(job).resolve(), attempt)
+        return read_source(named, options)
     except (ValueError, OSError) as error:
         raise click.UsageError(str(error)) from error
 

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep_records.events import Event, read_events
-from lockstep_records.jobs import list_attempts
+from lockstep_records.jobs import find_job, list_attempts
+from lockstep_reports.readers import ReadOptions, find_reader
 from lockstep_reports.readers.pages import NoStepsError, read_attempt
 from lockstep_reports.steps import Steps
 
@@ -34,6 +35,25 @@ class Recording:
     steps: Steps
     events: tuple[Event, ...]
     attempts: tuple[Attempt, ...]
+
+
+def read_source(named: str, options: ReadOptions) -> Recording:
+    """What a path or a job id names, read by the reader that recognises its content.
+
+    Raises:
+        ValueError: there is nothing of the kind, or it cannot be read; the text says why.
+        OSError: a file cannot be read.
+    """
+    path = Path(named)
+    if path.exists():
+        reader = find_reader(path.resolve())
+        if reader is not None:
+            return reader.load().read(path.resolve(), options)
+        if path.is_file():
+            raise ValueError(
+                f"{named} is of no kind that a report can be made from; give a job, trace or log"
+            )
+    return read_job(find_job(named).resolve(), options.attempt)
 
 
 def read_job(job: Path, attempt: int | None = None) -> Recording:

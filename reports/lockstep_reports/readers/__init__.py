@@ -1,1 +1,62 @@
-"""One reader a source; each gives the same frozen values."""
+"""One reader a source; each gives the same frozen values.
+
+A reader is a module with two functions, found through the one line it has in ``READERS``::
+
+    def recognises(path: Path) -> bool   # by content, cheaply; False for what it cannot open
+    def read(path: Path, options: ReadOptions) -> Recording
+"""
+
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, cast
+
+if TYPE_CHECKING:
+    from lockstep_reports.read import Recording
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReadOptions:
+    """What the user told beside the path.
+
+    Attributes:
+        attempt: attempt of a job with pages; None for the newest.
+        meta: layout of an operation trace; None to look beside the trace.
+    """
+
+    attempt: int | None = None
+    meta: Path | None = None
+
+
+class ReaderModule(Protocol):
+    """What a reader's module offers."""
+
+    def recognises(self, path: Path) -> bool:
+        """Whether the content is of this kind; looks at little and never raises."""
+
+    def read(self, path: Path, options: ReadOptions) -> "Recording":
+        """The recording; raises ValueError or OSError with one sentence for the user."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reader:
+    """One line of the list. The module is imported only when it is asked."""
+
+    kind: str
+    module: str
+
+    def load(self) -> ReaderModule:
+        """The reader's module."""
+        return cast("ReaderModule", import_module(self.module))
+
+
+# Asked in this order; the first that recognises the content reads it.
+READERS = (
+    Reader(kind="pages", module="lockstep_reports.readers.jobs"),
+    Reader(kind="operations", module="lockstep_reports.readers.traces"),
+)
+
+
+def find_reader(path: Path) -> Reader | None:
+    """The reader for what lies at a path, by its content; None when nobody knows it."""
+    return next((reader for reader in READERS if reader.load().recognises(path)), None)

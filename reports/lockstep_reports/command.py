@@ -51,7 +51,8 @@ _WIDTH_OF_FILES = 120
 )
 def report(
     job: str,
-    *json_path: Path | None,
+    *,
+    json_path: Path | None,
     html_path: Path | None,
     attempt: int | None,
     meta: Path | None,

@@ -9,6 +9,7 @@ from lockstep_records.joblogs import Finding, JobLog
 
 _SIGNALS = {4: "illegal instruction", 6: "abort", 7: "bus error", 8: "arithmetic error",
             9: "kill", 11: "segmentation fault"}  # fmt: skip
+_RAISED = frozenset({"exception", "data_error"})
 _FEW = 0.5
 _SHELL = 128
 _NAMED = 8
@@ -66,12 +67,10 @@ def _victims(findings: list[Finding]) -> list[Finding]:
 def _accused(log: JobLog, first: Finding, causes: list[Finding]) -> Suspect:
     """Whom a cause accuses: few ranks are ranks, most of them are the workload."""
     kind = BY_NAME[first.kind]
-    same = [f for f in causes if f.kind == first.kind and (f.key == first.key or f.kind != "exception")]
+    same = [f for f in causes if f.kind == first.kind and (f.key == first.key or f.kind not in _RAISED)]
     ranks = tuple(sorted({rank for f in same for rank in f.ranks}))
     ranks = ranks or _from_exits(log, first)
-    what = first.key if first.kind == "exception" else kind.says
-    if first.kind == "xid":
-        what = f"{kind.says} ({first.key})"
+    what = _said(first, kind)
     if _everywhere(log, same, ranks):
         return _suspect(
             first, kind, "workload", (), None,
@@ -91,6 +90,12 @@ def _accused(log: JobLog, first: Finding, causes: list[Finding]) -> Suspect:
     return _suspect(
         first, kind, "unknown", (), node, f"{_upper(what)}; the log does not tell on which rank.", kind.failure_class
     )  # fmt: skip
+
+
+def _said(finding: Finding, kind: Kind) -> str:
+    if finding.kind == "exception":
+        return finding.key
+    return f"{kind.says} ({finding.key})" if finding.kind in {"data_error", "xid"} else kind.says
 
 
 def _suspect(

@@ -175,7 +175,9 @@ KINDS: tuple[Kind, ...] = (
     _kind("traceback", _M, "unknown", "nobody", "", "Traceback (most", r"Traceback \(most recent call last\)"),
     _kind("exception", _X, "user", "rank", "", "Error|Exception|StopIteration", r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|StopIteration))(?::\s*(?P<message>.*))?$"),
 )
-BY_NAME = {kind.name: kind for kind in reversed(KINDS)}
+DATA_ERROR = _kind("data_error", _X, "user", "rank", "the data could not be read", "", "(?!)")
+"""What an exception becomes when its traceback shows that data was being read."""
+BY_NAME = {kind.name: kind for kind in (DATA_ERROR, *reversed(KINDS))}
 
 SOFTWARE_XIDS = frozenset({13, 31, 32, 43, 45, 68, 69})
 """Xids that the application brings about, or that only tell that it ended."""

@@ -7,7 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from lockstep_records.joblog_clock import Clock
-from lockstep_records.joblog_kinds import KINDS, LAUNCHER_ERRORS, Kind
+from lockstep_records.joblog_kinds import (
+    DATA_ERROR,
+    DATA_ERRORS,
+    DATA_TRACES,
+    KINDS,
+    LAUNCHER_ERRORS,
+    Kind,
+)
 from lockstep_records.joblog_marks import Marks
 from lockstep_records.joblog_prefix import Stamp, Who, clean, split_prefix
 from lockstep_records.joblogs import Line
@@ -17,6 +24,7 @@ _MOST_VOICES = 100_000
 _TEXT = 240
 _LONGEST_LINE = 32_768
 _KEY = 160
+_TRACEBACK_BYTES = 6000
 _ALL_ALIKE = re.compile(r"0x[0-9a-fA-F]+|(?<![A-Za-z])\d+(?:\.\d+)?")
 _NEEDLES: dict[bytes, list[int]] = {}
 for _place, _kind in enumerate(KINDS):
@@ -105,12 +113,24 @@ class Scan:
             return
         key = _key(kind, match, body)
         if kind.name == "exception":
-            if not self.tracebacks.get(who) and b'  File "' not in data[max(0, start - 4096) : start]:
+            if not self.tracebacks.get(who) and b'  File "' not in data[max(0, start - _TRACEBACK_BYTES) : start]:
                 return
             self.tracebacks[who] = max(0, self.tracebacks.get(who, 0) - 1)
-            if match["type"].rpartition(".")[2] in LAUNCHER_ERRORS:
+            name = match["type"].rpartition(".")[2]
+            if name in LAUNCHER_ERRORS:
                 return
+            if name in DATA_ERRORS and self._read_data(key, text, data, start):
+                kind = DATA_ERROR
         self.add(kind, key, who, text, number, stamp, match)
+
+    def _read_data(self, key: str, text: str, data: bytes, start: int) -> bool:
+        """Whether the traceback shows that data was being read; asked once an exception."""
+        if key not in self.data_errors:
+            before = clean(data[max(0, start - _TRACEBACK_BYTES) : start])
+            _, found, trace = before.rpartition("Traceback (most recent call last)")
+            shown = f"{trace if found else before}\n{text}"
+            self.data_errors[key] = DATA_TRACES.search(shown) is not None
+        return self.data_errors[key]
 
     def add(
         self,

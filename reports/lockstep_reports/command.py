@@ -6,6 +6,8 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from lockstep_reports.incident import LogRecording, LogReport, make_log_report
+from lockstep_reports.incident_text import show_incident
 from lockstep_reports.read import Recording, read_source
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.render import json_text, write_html, write_json
@@ -64,7 +66,7 @@ def report(
     there is nothing to report on.
     """
     recording = _read(job, ReadOptions(attempt=attempt, meta=meta))
-    made = make_report(recording, now_seconds=time.time(), price_per_gpu_hour=price_per_gpu_hour)
+    made = _make(recording, price_per_gpu_hour)
     to_stdout = json_path == _STDOUT
     if html_path is None and not to_stdout:
         html_path = Path(f"lockstep-report-{recording.path.name}.html")
@@ -73,20 +75,31 @@ def report(
         click.echo(json_text(made), nl=False)
         return
     console = Console()
-    show(made, console if console.is_terminal else Console(width=_WIDTH_OF_FILES))
+    console = console if console.is_terminal else Console(width=_WIDTH_OF_FILES)
+    if isinstance(made, LogReport):
+        show_incident(made, console)
+    else:
+        show(made, console)
     for path in (json_path, html_path):
         if path is not None:
             click.echo(f"written: {path}")
 
 
-def _read(named: str, options: ReadOptions) -> Recording:
+def _make(recording: Recording | LogRecording, price_per_gpu_hour: float | None) -> Report | LogReport:
+    now = time.time()
+    if isinstance(recording, LogRecording):
+        return make_log_report(recording, now_seconds=now)
+    return make_report(recording, now_seconds=now, price_per_gpu_hour=price_per_gpu_hour)
+
+
+def _read(named: str, options: ReadOptions) -> Recording | LogRecording:
     try:
         return read_source(named, options)
     except (ValueError, OSError) as error:
         raise click.UsageError(str(error)) from error
 
 
-def _write(made: Report, json_path: Path | None, html_path: Path | None) -> None:
+def _write(made: Report | LogReport, json_path: Path | None, html_path: Path | None) -> None:
     try:
         if json_path is not None:
             write_json(made, json_path)

@@ -5,15 +5,18 @@ import os
 from pathlib import Path
 
 from lockstep_reports.html import as_html
+from lockstep_reports.incident import LogReport, log_json
+from lockstep_reports.incident_page import incident_html
 from lockstep_reports.report import Report, as_json
 
 
-def json_text(report: Report) -> str:
+def json_text(report: Report | LogReport) -> str:
     """The report as indented JSON, with a newline at its end."""
-    return json.dumps(as_json(report), indent=2, allow_nan=False) + "\n"
+    told = log_json(report) if isinstance(report, LogReport) else as_json(report)
+    return json.dumps(told, indent=2, allow_nan=False) + "\n"
 
 
-def write_json(report: Report, path: Path) -> None:
+def write_json(report: Report | LogReport, path: Path) -> None:
     """Writes the JSON file.
 
     Raises:
@@ -22,13 +25,13 @@ def write_json(report: Report, path: Path) -> None:
     _write(path, json_text(report))
 
 
-def write_html(report: Report, path: Path) -> None:
+def write_html(report: Report | LogReport, path: Path) -> None:
     """Writes the page.
 
     Raises:
         OSError: the file cannot be written; nothing is left behind.
     """
-    _write(path, as_html(report))
+    _write(path, incident_html(report) if isinstance(report, LogReport) else as_html(report))
 
 
 def _write(path: Path, text: str) -> None:

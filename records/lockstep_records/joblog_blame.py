@@ -10,7 +10,11 @@ from lockstep_records.joblogs import Finding, JobLog
 _SIGNALS = {4: "illegal instruction", 6: "abort", 7: "bus error", 8: "arithmetic error",
             9: "kill", 11: "segmentation fault"}  # fmt: skip
 _RAISED = frozenset({"exception", "data_error"})
-_FEW = 0.5
+_WORDS = {"Killed": "kill", "egmentation": "segmentation fault", "Bus error": "bus error",
+          "Aborted": "abort"}  # fmt: skip
+_BY_THEMSELVES = _RAISED | {"gpu_oom", "segfault", "shape_mismatch", "not_finite", "device_assert"}
+"""Kinds that each rank prints for itself, so that they can be counted where no label stands."""
+_FEW, _MANY = 0.5, 4
 _SHELL = 128
 _NAMED = 8
 
@@ -37,7 +41,10 @@ def find_suspect(log: JobLog, before: int | None) -> Suspect | None:
         before: place of the line by which the job ended from outside or told its success; what
             comes after it is a consequence. None when there is none.
     """
-    early = [f for f in log.findings if before is None or f.order < before]
+    early = [
+        f for f in log.findings
+        if (before is None or f.order < before) and f.last_order > log.restart_order
+    ]  # fmt: skip
     causes = [f for f in early if _tier(f) in (Tier.CAUSE, Tier.CRASH) and _counts(f)]
     if causes:
         first = min(causes, key=lambda f: (_tier(f), early.index(f)))
@@ -71,7 +78,7 @@ def _accused(log: JobLog, first: Finding, causes: list[Finding]) -> Suspect:
     ranks = tuple(sorted({rank for f in same for rank in f.ranks}))
     ranks = ranks or _from_exits(log, first)
     what = _said(first, kind)
-    if _everywhere(log, same, ranks):
+    if kind.blame != "node" and _everywhere(log, same, ranks):
         return _suspect(
             first, kind, "workload", (), None,
             f"{_all(log)} failed alike ({what}): no single rank is to blame.",
@@ -93,9 +100,11 @@ def _accused(log: JobLog, first: Finding, causes: list[Finding]) -> Suspect:
 
 
 def _said(finding: Finding, kind: Kind) -> str:
+    raised = finding.first.text[max(0, finding.first.text.find(finding.key.partition(":")[0])) :]
     if finding.kind == "exception":
-        return finding.key
-    return f"{kind.says} ({finding.key})" if finding.kind in {"data_error", "xid"} else kind.says
+        return raised
+    told = {"data_error": f" ({raised})", "xid": f" (Xid {finding.key})"}
+    return kind.says + told.get(finding.kind, "")
 
 
 def _suspect(
@@ -115,11 +124,11 @@ def _suspect(
 
 def _everywhere(log: JobLog, same: list[Finding], ranks: tuple[int, ...]) -> bool:
     """Whether more than half of all ranks failed alike."""
-    many = max(len(ranks), 0)
-    if not ranks:
-        many = max((f.voices or f.count for f in same), default=0)
-    world = log.world_size or len(log.ranks_seen)
-    return many > 1 and many > _FEW * max(world, 1) if world else many > 1 and not ranks
+    world = log.world_size or 0
+    if ranks or same[0].kind not in _BY_THEMSELVES:
+        return len(ranks) > 1 and len(ranks) > _FEW * world
+    many = max(f.voices or f.count for f in same)
+    return many >= max(_MANY, _FEW * world)
 
 
 def _from_exits(log: JobLog, first: Finding) -> tuple[int, ...]:
@@ -172,11 +181,16 @@ def _exits(log: JobLog, early: list[Finding]) -> Suspect | None:
     first = next((f for f in told if f.key.endswith("first")), told[0])
     code = next(iter(first.codes), None)
     number = 0 if code is None else -code if code < 0 else code - _SHELL if code > _SHELL else 0
-    how = _SIGNALS.get(number, "") or ("kill" if "Killed" in first.key else "")
+    how = _SIGNALS.get(number) or next((way for sign, way in _WORDS.items() if sign in first.key), "")
     alike = {rank for f in told if f.codes == first.codes and (f.codes or f.key == first.key) for rank in f.ranks}
     says = f"ended by {how}" if how else (f"exit code {code}" if code is not None else first.key)
     cause = {"segmentation fault": "segfault", "bus error": "bus_error", "kill": "killed"}.get(how, "exit")
     world = log.world_size or 0
+    if len(alike) > 1 and len(alike) > _FEW * world and cause == "killed":
+        return Suspect(
+            finding=first, cause=cause, blame="unknown", order=first.order,
+            reason=f"{_all(log)} were killed, and nothing tells by whom.",
+        )  # fmt: skip
     if len(alike) > 1 and len(alike) > _FEW * world:
         return Suspect(
             finding=first, cause=cause, blame="workload", failure_class="user", order=first.order,

@@ -29,6 +29,7 @@ class Marks:
     progress_order: int = 0
     stop: Stamp | None = None
     stop_order: int = 0
+    restart_order: int = -1
     status: str | None = None
     success: Stamp | None = None
     world: int | None = None
@@ -50,6 +51,8 @@ class Marks:
             self._mllog(match[1], stamp, order)
         elif name == "progress":
             self._progress(match.groupdict(), who, stamp, order)
+        elif name == "restart":
+            self.restart_order = order
         elif name == "success":
             self._stopped("success", stamp, order)
         elif name == "world_size":
@@ -89,7 +92,9 @@ class Marks:
         if key in _PROGRESS_KEYS:
             self._moved(stamp, order)
         if key == "run_stop":
-            self._stopped(str(metadata.get("status", "")).lower() or "told no status", stamp, order)
+            status = str(metadata.get("status", "")).lower()
+            told_status = "mlperf success" if status == "success" else status or "told no status"
+            self._stopped(told_status, stamp, order)
         elif key == "tracked_stats" and isinstance(told.get("value"), dict):
             self._tracked(told["value"], metadata)
 
@@ -108,6 +113,8 @@ class Marks:
         self, told: dict[str, str | None], who: Who, stamp: Stamp | None, order: int
     ) -> None:
         self.start = self.start or stamp
+        if self.status == "success":  # told too early: it goes on
+            self.status = self.stop = None
         self._moved(stamp, order)
         number = told.get("step")
         if number is None:

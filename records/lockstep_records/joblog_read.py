@@ -12,6 +12,7 @@ from lockstep_records.joblog_scan import Found, Scan
 from lockstep_records.joblogs import Finding, JobLog, Line, log_files
 
 _BETWEEN_FILES = 1 << 40
+_BY_TASK = frozenset({"srun_exit", "host_oom"})
 _RANK_IN_NAME = re.compile(r"(?i)(?:^|[^a-z])(?:rank|task|worker|proc)[-_.=]?(\d{1,6})(?!\d)")
 _TORCHRUN_FOLDER = re.compile(r"attempt_\d+/(\d{1,6})/(?:stdout|stderr)\.log")
 
@@ -70,18 +71,22 @@ def _joined(told: list[_Told], notes: list[str]) -> JobLog:
     times = _Times(told)
     sizes = [one.scan.marks.world for one in told if one.scan.marks.world]
     inits = sum(one.scan.marks.inits for one in told)
-    world = max([*sizes, inits if inits > 1 else 0, max(seen, default=-1) + 1 if seen else 0])
+    exits = {rank for f in merged if f.kind == "summary_exit" for rank in f.ranks}
+    if ranks.tasks_are_ranks:
+        exits |= {rank for f in merged if f.kind in _BY_TASK for rank in f.ranks}
+    world = max([*sizes, inits if inits > 1 else 0, max(seen | exits, default=-1) + 1])
     return JobLog(
         files=tuple(one.scan.name for one in told),
         lines=sum(one.scan.lines for one in told),
         size_bytes=sum(one.scan.size_bytes for one in told),
         findings=merged,
         ranks_seen=tuple(sorted(seen)),
-        world_size=world if world > (1 if not seen else 0) or sizes else None,
+        world_size=world or None,
         first_sign=times.first_sign,
         training_start=times.least(lambda scan: scan.marks.start),
         last_progress=times.most(lambda scan: scan.marks.progress),
         progress_order=main.scan.marks.progress_order,
+        restart_order=max(one.scan.marks.restart_order for one in told),
         run_stop=times.most(lambda scan: scan.marks.stop),
         run_status=marks.status,
         run_stop_order=marks.stop_order,
@@ -116,7 +121,7 @@ class _Ranks:
         told = [who for who in labels if who.rank is not None]
         below = any(who.task is not None and who.task != who.rank for who in told)
         locals_only = any(who.local is not None for who in labels)
-        self._tasks = not below and not locals_only
+        self.tasks_are_ranks = not below and not locals_only
         nodes = {who.task for who in labels if who.local is not None}
         self._locals = len(nodes) <= 1
 
@@ -124,7 +129,7 @@ class _Ranks:
         """The rank, as a tuple of one; empty when nothing tells."""
         if who.rank is not None:
             return (who.rank,)
-        if self._tasks and who.task is not None:
+        if self.tasks_are_ranks and who.task is not None:
             return (who.task,)
         if self._locals and who.local is not None:
             return (who.local,)

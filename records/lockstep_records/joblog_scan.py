@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from lockstep_records.joblog_clock import Clock
 from lockstep_records.joblog_kinds import (
+    BY_NAME,
     DATA_ERROR,
     DATA_ERRORS,
     DATA_TRACES,
@@ -108,7 +109,7 @@ class Scan:
         if kind.name == "traceback":
             self.tracebacks[who] = self.tracebacks.get(who, 0) + 1
             return
-        if kind.name.startswith(("summary", "root_cause", "agent_exit")):
+        if kind.name.startswith(("summary", "root_cause", "agent_exit", "mpi_exit")):
             self._summary(kind, match, who, text, number, stamp)
             return
         key = _key(kind, match, body)
@@ -184,9 +185,16 @@ class Scan:
                     found.nodes[str(state["node"])] = None
             self.summary[who] = {"root": root}
         elif kind.name == "agent_exit":
-            found = self.add(kind, match["code"], who, text, number, stamp)
+            code = match["code"] or match["code2"]
+            found = self.add(kind, code, who, text, number, stamp)
             if found is not None:
-                found.codes[int(match["code"])] = None
+                found.codes[int(code)] = None
+        elif kind.name == "mpi_exit":
+            code = -int(match["signal"] or 6)
+            found = self.add(BY_NAME["summary_exit"], f"{code} first", who, text, number, stamp)
+            if found is not None:
+                found.codes[code] = None
+                found.told_ranks[int(match["rank"] or match["rank2"])] = None
 
 
 def _hits(data: bytes) -> Iterator[tuple[int, int, list[int]]]:

@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lockstep_records.joblog_prefix import Who
-
 SUFFIXES = (".log", ".txt", ".out", ".err", ".gz", ".zst", ".stdout", ".stderr")
 MOST_FILES = 20_000
 
@@ -60,6 +58,7 @@ class JobLog:
         first_sign: first time in it, of any rank where ranks tell theirs.
         training_start: start of training: told by a mark, else the first progress.
         last_progress: of the last step, evaluation or told end of training.
+        restart_order: place of the last line that tells a restart of the ranks; -1 without one.
         run_stop: told end of training.
         run_status: what the end was told to be, such as success or aborted.
         last_sign: last time in it.
@@ -81,6 +80,7 @@ class JobLog:
     training_start: float | None
     last_progress: float | None
     progress_order: int
+    restart_order: int
     run_stop: float | None
     run_status: str | None
     run_stop_order: int
@@ -122,9 +122,3 @@ def _walk(folder: Path) -> Iterator[Path]:
         elif entry.is_file() and entry.name not in {"SOURCE.txt", "LICENSE", "README.md"}:
             yield entry
 
-
-def who_is(who: Who, *, tasks_are_ranks: bool) -> int | None:
-    """The global rank that a label stands for."""
-    if who.rank is not None:
-        return who.rank
-    return who.task if tasks_are_ranks else None

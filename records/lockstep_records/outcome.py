@@ -17,9 +17,12 @@ OUTCOMES: tuple[Outcome, ...] = (
     "succeeded", "failed", "cancelled", "time_limit", "not_converged", "running", "unknown",
 )  # fmt: skip
 BlameKind = Literal["rank", "group", "workload", "nobody", "unknown"]
-_GOOD = frozenset({"success", "succeeded", "ok", "finished"})
+_GOOD = frozenset({"success", "mlperf success", "succeeded", "ok", "finished"})
+_PREEMPTED = frozenset({"preempted", "preempted_exit", "summary_exit", "agent_exit"})
+_NAMED_ENDS = _PREEMPTED | {"time_limit"}
 _SIGINT, _SIGHUP = frozenset({"2", "SIGINT"}), frozenset({"1", "SIGHUP"})
 _SILENT_SECONDS = 120.0
+_MOVED_ON_SECONDS = 60.0
 _MOST_EVIDENCE = 12
 
 
@@ -84,9 +87,9 @@ def _told(log: JobLog, now_seconds: float | None) -> _Told:
     good = log.run_status in _GOOD
     end = _ending(log)
     suspect = find_suspect(log, before=_horizon(log, end, good=good))
-    if good and (suspect is None or suspect.order > log.run_stop_order):
+    if good:
         return _succeeded(log, end)
-    if suspect is not None:
+    if suspect is not None and not _went_on(log, suspect, end):
         return _failed(suspect)
     if log.run_status is not None and not good:
         return _Told(
@@ -96,6 +99,22 @@ def _told(log: JobLog, now_seconds: float | None) -> _Told:
     if end is not None:
         return _ended(log, end)
     return _silent(log, now_seconds)
+
+
+def _went_on(log: JobLog, suspect: Suspect, end: Finding | None) -> bool:
+    """Whether training moved on after the supposed cause, so that it was none.
+
+    Output that was buffered comes late, so the clock must say so too; and where the launcher tells
+    of ranks that failed, it was the cause whatever else was printed.
+    """
+    finding = suspect.finding
+    failed_exit = any(_bad_exit(f) for f in log.of_kind("srun_exit", "summary_exit", "agent_exit"))
+    if finding is None or failed_exit or finding.last_order > log.progress_order:
+        return False
+    if end is not None and end.kind == "torchrun_signal":
+        return False
+    when, moved = finding.first.time, log.last_progress
+    return when is not None and moved is not None and moved - when > _MOVED_ON_SECONDS
 
 
 def _horizon(log: JobLog, end: Finding | None, *, good: bool) -> int | None:
@@ -115,6 +134,8 @@ def _from_outside(log: JobLog, end: Finding) -> bool:
 
 def _bad_exit(finding: Finding) -> bool:
     how = finding.key
+    if finding.kind != "srun_exit":
+        return not set(finding.codes) <= {0, -15, 75}
     return not ("Terminated" in how or how == "Killed" or how.endswith(("code 143", "code 0")))
 
 
@@ -123,10 +144,9 @@ def _ending(log: JobLog) -> Finding | None:
     ends = log.of_kind(
         "time_limit", "preempted", "preempted_exit", "slurm_cancelled", "torchrun_signal", "interrupted"
     )
-    better = [end for end in ends if end.kind in {"time_limit", "preempted", "preempted_exit"}]
-    if better and (not ends or better[0].order - ends[0].order < 1 << 40):
-        return better[0]
-    return ends[0] if ends else None
+    ends += tuple(f for f in log.of_kind("summary_exit", "agent_exit") if 75 in f.codes)
+    better = [end for end in ends if end.kind in _NAMED_ENDS]
+    return (better or ends or (None,))[0]
 
 
 def _succeeded(log: JobLog, end: Finding | None) -> _Told:
@@ -165,7 +185,7 @@ def _ended(log: JobLog, end: Finding) -> _Told:
             outcome="time_limit", cause="time_limit", first=end,
             reason="It was still running when its time limit ended it; nothing had failed.",
         )  # fmt: skip
-    if kind in {"preempted", "preempted_exit"}:
+    if kind in _PREEMPTED:
         return _Told(
             outcome="cancelled", cause="preemption", first=end,
             reason="It was preempted; nothing had failed.",

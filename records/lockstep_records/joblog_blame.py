@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
+from lockstep_records.events import PREEMPTED
 from lockstep_records.joblog_kinds import BY_NAME, SOFTWARE_XIDS, FailureClass, Kind, Tier
 from lockstep_records.joblogs import Finding, JobLog
 
@@ -19,13 +20,16 @@ _SHELL = 128
 _NAMED = 8
 
 
+Blamed = Literal["rank", "group", "workload", "nobody", "unknown"]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Suspect:
     """A failure's first cause, and whom it accuses."""
 
     finding: Finding | None
     cause: str
-    blame: Literal["rank", "group", "workload", "nobody", "unknown"]
+    blame: Blamed
     ranks: tuple[int, ...] = ()
     group: str | None = None
     failure_class: FailureClass = "unknown"
@@ -42,9 +46,10 @@ def find_suspect(log: JobLog, before: int | None) -> Suspect | None:
             comes after it is a consequence. None when there is none.
     """
     early = [
-        f for f in log.findings
+        f
+        for f in log.findings
         if (before is None or f.order < before) and f.last_order > log.restart_order
-    ]  # fmt: skip
+    ]
     causes = [f for f in early if _tier(f) in (Tier.CAUSE, Tier.CRASH) and _counts(f)]
     if causes:
         first = min(causes, key=lambda f: (_tier(f), early.index(f)))
@@ -74,29 +79,27 @@ def _victims(findings: list[Finding]) -> list[Finding]:
 def _accused(log: JobLog, first: Finding, causes: list[Finding]) -> Suspect:
     """Whom a cause accuses: few ranks are ranks, most of them are the workload."""
     kind = BY_NAME[first.kind]
-    same = [f for f in causes if f.kind == first.kind and (f.key == first.key or f.kind not in _RAISED)]
+    same = [
+        f for f in causes if f.kind == first.kind and (f.key == first.key or f.kind not in _RAISED)
+    ]
     ranks = tuple(sorted({rank for f in same for rank in f.ranks}))
     ranks = ranks or _from_exits(log, first)
     what = _said(first, kind)
     if kind.blame != "node" and _everywhere(log, same, ranks):
-        return _suspect(
-            first, kind, "workload", (), None,
-            f"{_all(log)} failed alike ({what}): no single rank is to blame.",
-            "user" if kind.failure_class == "unknown" else kind.failure_class,
-        )  # fmt: skip
-    if kind.blame == "workload" or kind.blame == "nobody":
-        return _suspect(first, kind, kind.blame, (), None, f"{_upper(what)}.", kind.failure_class)
+        alike = f"{_all(log)} failed alike ({what}): no single rank is to blame."
+        unknown = kind.failure_class == "unknown"
+        whose = "user" if unknown else kind.failure_class
+        return _suspect(first, "workload", alike, failure_class=whose)
+    if kind.blame in {"workload", "nobody"}:
+        return _suspect(first, kind.blame, f"{_upper(what)}.")
     ranks = ranks or _silent_among_victims(log)
     node = next((node for f in same for node in f.nodes), None)
     if kind.blame == "node" and not ranks and node is not None:
-        return _suspect(first, kind, "group", (), node, f"{_upper(what)}: {node}.", kind.failure_class)
+        return _suspect(first, "group", f"{_upper(what)}: {node}.", group=node)
     if ranks:
-        return _suspect(
-            first, kind, "rank", ranks, node, f"{_upper(what)} on rank {_named(ranks)}.", kind.failure_class
-        )  # fmt: skip
-    return _suspect(
-        first, kind, "unknown", (), node, f"{_upper(what)}; the log does not tell on which rank.", kind.failure_class
-    )  # fmt: skip
+        reason = f"{_upper(what)} on rank {_named(ranks)}."
+        return _suspect(first, "rank", reason, ranks=ranks, group=node)
+    return _suspect(first, "unknown", f"{_upper(what)}; the log does not tell on which rank.")
 
 
 def _said(finding: Finding, kind: Kind) -> str:
@@ -109,17 +112,24 @@ def _said(finding: Finding, kind: Kind) -> str:
 
 def _suspect(
     finding: Finding,
-    kind: Kind,
-    blame: Literal["rank", "group", "workload", "nobody", "unknown"],
-    ranks: tuple[int, ...],
-    group: str | None,
+    blame: Blamed,
     reason: str,
-    failure_class: FailureClass,
+    *,
+    ranks: tuple[int, ...] = (),
+    group: str | None = None,
+    failure_class: FailureClass | None = None,
 ) -> Suspect:
+    kind = BY_NAME[finding.kind]
     return Suspect(
-        finding=finding, cause=kind.name, blame=blame, ranks=ranks, group=group,
-        failure_class=failure_class, reason=reason, order=finding.order,
-    )  # fmt: skip
+        finding=finding,
+        cause=kind.name,
+        blame=blame,
+        ranks=ranks,
+        group=group,
+        failure_class=failure_class or kind.failure_class,
+        reason=reason,
+        order=finding.order,
+    )
 
 
 def _everywhere(log: JobLog, same: list[Finding], ranks: tuple[int, ...]) -> bool:
@@ -137,7 +147,7 @@ def _from_exits(log: JobLog, first: Finding) -> tuple[int, ...]:
     signals = [f for f in exits if any(code < 0 and code not in (-6, -15) for code in f.codes)]
     if first.kind in {"segfault", "bus_error", "host_oom"} and signals:
         return tuple(sorted({rank for f in signals for rank in f.ranks}))
-    root = [f for f in exits if f.key.endswith("first")]
+    root = [f for f in exits if " first" in f.key]
     codes = {code for f in root for code in f.codes}
     alike = [f for f in exits if set(f.codes) & codes]
     if first.count > 1 and first.voices == 0:
@@ -149,7 +159,7 @@ def _from_exits(log: JobLog, first: Finding) -> tuple[int, ...]:
 
 def _odd_task(log: JobLog) -> tuple[int, ...]:
     """The tasks that Slurm saw fail by themselves, where they were ranks."""
-    if log.of_kind("summary_exit", "agent_exit"):
+    if log.of_kind("summary_exit"):
         return ()
     ended = [f for f in log.of_kind("srun_exit") if not _was_ended(f.key)]
     return ended[0].ranks if ended else ()
@@ -171,36 +181,61 @@ def _silent_among_victims(log: JobLog) -> tuple[int, ...]:
 
 def _exits(log: JobLog, early: list[Finding]) -> Suspect | None:
     """The launcher's word, where the ranks left none."""
-    told = [f for f in early if f.kind == "summary_exit"] or [
+    told = [f for f in early if f.kind == "summary_exit" and f.ranks] or [
         f for f in early if f.kind == "srun_exit" and not _was_ended(f.key)
     ]
-    told = told or [f for f in early if f.kind == "agent_exit" or (f.kind == "srun_exit" and "Killed" in f.key)]
-    told = [f for f in told if not set(f.codes) & {0, 75}]
+    told = told or [
+        f
+        for f in early
+        if f.kind == "summary_exit" or (f.kind == "srun_exit" and "Killed" in f.key)
+    ]
+    told = [f for f in told if not set(f.codes) & {0, PREEMPTED}]
     if not told:
         return None
-    first = next((f for f in told if f.key.endswith("first")), told[0])
+    first = next((f for f in told if " first" in f.key), told[0])
     code = next(iter(first.codes), None)
     number = 0 if code is None else -code if code < 0 else code - _SHELL if code > _SHELL else 0
-    how = _SIGNALS.get(number) or next((way for sign, way in _WORDS.items() if sign in first.key), "")
-    alike = {rank for f in told if f.codes == first.codes and (f.codes or f.key == first.key) for rank in f.ranks}
+    how = _SIGNALS.get(number) or next(
+        (way for sign, way in _WORDS.items() if sign in first.key), ""
+    )
+    alike = {
+        rank
+        for f in told
+        if f.codes == first.codes and (f.codes or f.key == first.key)
+        for rank in f.ranks
+    }
     says = f"ended by {how}" if how else (f"exit code {code}" if code is not None else first.key)
-    cause = {"segmentation fault": "segfault", "bus error": "bus_error", "kill": "killed"}.get(how, "exit")
+    cause = {"segmentation fault": "segfault", "bus error": "bus_error", "kill": "killed"}.get(
+        how, "exit"
+    )
     world = log.world_size or 0
     if len(alike) > 1 and len(alike) > _FEW * world and cause == "killed":
         return Suspect(
-            finding=first, cause=cause, blame="unknown", order=first.order,
+            finding=first,
+            cause=cause,
+            blame="unknown",
+            order=first.order,
             reason=f"{_all(log)} were killed, and nothing tells by whom.",
-        )  # fmt: skip
+        )
     if len(alike) > 1 and len(alike) > _FEW * world:
         return Suspect(
-            finding=first, cause=cause, blame="workload", failure_class="user", order=first.order,
+            finding=first,
+            cause=cause,
+            blame="workload",
+            failure_class="user",
+            order=first.order,
             reason=f"{_all(log)} ended alike ({says}) and told no cause.",
-        )  # fmt: skip
+        )
     ranks = tuple(sorted(first.ranks))
+    whose = f"Rank {_named(ranks)}" if ranks else "A rank"
     return Suspect(
-        finding=first, cause=cause, blame="rank" if ranks else "unknown", ranks=ranks, order=first.order,
-        reason=f"{'Rank ' + _named(ranks) if ranks else 'A rank'} failed first ({says}) and told no cause.",
-    )  # fmt: skip
+        finding=first,
+        cause=cause,
+        blame="rank" if ranks else "unknown",
+        ranks=ranks,
+        order=first.order,
+        reason=f"{whose} failed first ({says}) and told no cause.",
+    )
 
 
 def _hung(log: JobLog, early: list[Finding]) -> Suspect:
@@ -209,23 +244,29 @@ def _hung(log: JobLog, early: list[Finding]) -> Suspect:
     network = [f for f in victims if _tier(f) is Tier.NETWORK]
     if network:
         kind = BY_NAME[network[0].kind]
-        return _suspect(network[0], kind, "nobody", (), None, f"{_upper(kind.says)}.", "infra")
+        return _suspect(network[0], "nobody", f"{_upper(kind.says)}.")
     first = victims[0]
     if mismatch := _mismatch(log):
         return Suspect(
-            finding=first, cause="collective_mismatch", blame="workload", failure_class="user",
-            order=first.order, reason=f"The ranks stood in different collectives: {mismatch}.",
-        )  # fmt: skip
+            finding=first,
+            cause="collective_mismatch",
+            blame="workload",
+            failure_class="user",
+            order=first.order,
+            reason=f"The ranks stood in different collectives: {mismatch}.",
+        )
     late = _behind(log) or _silent_among_victims(log)
     if late:
         return Suspect(
-            finding=first, cause="hang", blame="rank", ranks=late, order=first.order,
+            finding=first,
+            cause="hang",
+            blame="rank",
+            ranks=late,
+            order=first.order,
             reason=f"Rank {_named(late)} did not come to the collective that all others waited in.",
-        )  # fmt: skip
-    return Suspect(
-        finding=first, cause=first.kind, blame="unknown", order=first.order,
-        reason=f"{_upper(BY_NAME[first.kind].says)}, and nothing tells which rank was the first to fail.",
-    )  # fmt: skip
+        )
+    says = _upper(BY_NAME[first.kind].says)
+    return _suspect(first, "unknown", f"{says}, and nothing tells which rank failed first.")
 
 
 def _mismatch(log: JobLog) -> str | None:
@@ -249,7 +290,11 @@ def _behind(log: JobLog) -> tuple[int, ...]:
     least = min(counts)
     late = tuple(sorted(rank for rank, entered in log.enqueued.items() if entered == least))
     most_common = counts.most_common(1)[0][0]
-    return late if len(counts) > 1 and least < most_common and len(late) <= len(log.enqueued) / 4 else ()
+    return (
+        late
+        if len(counts) > 1 and least < most_common and len(late) <= len(log.enqueued) / 4
+        else ()
+    )
 
 
 def _all(log: JobLog) -> str:

@@ -49,7 +49,7 @@ class Kind:
     pattern: re.Pattern[str]
 
 
-def _kind(
+def _kind(  # noqa: PLR0917 - a row of the table, in the order of its columns
     name: str,
     tier: Tier,
     failure_class: FailureClass,
@@ -64,6 +64,8 @@ def _kind(
 
 
 _C, _X, _N, _V, _E, _M = Tier
+# ruff: noqa: E501 - a row stands on one line, as its pattern is read
+# fmt: off
 KINDS: tuple[Kind, ...] = (
     # --- the marks of MLPerf
     _kind("mllog", _M, "unknown", "nobody", "", ":::MLLOG", r":::MLLOG\s*(\{.*)"),
@@ -83,7 +85,7 @@ KINDS: tuple[Kind, ...] = (
     _kind("slurm_cancelled", _E, "unknown", "nobody", "the job was cancelled",
           "CANCELLED AT", r"\*\*\* (?P<what>JOB|STEP) \S+ (?:ON (?P<node>\S+) )?CANCELLED AT"),
     _kind("srun_exit", _E, "unknown", "rank", "a task ended with an error",
-          "srun: error|task", r"srun: error: (?P<node>[\w.-]+): tasks? (?P<tasks>[\d,-]+): (?P<how>.+)$"),
+          "srun: error", r"srun: error: (?P<node>[\w.-]+): tasks? (?P<tasks>[\d,-]+): (?P<how>.+)$"),
     _kind("torchrun_signal", _E, "unknown", "nobody", "the launcher was told to stop",
           "death signal|SignalException", r"Received (?:Signals\.)?(?P<signal>\w+) death signal|SignalException: Process \d+ got signal: (?P<signal2>\d+)"),
     _kind("interrupted", _E, "unknown", "nobody", "somebody interrupted it",

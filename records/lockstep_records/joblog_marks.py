@@ -45,7 +45,9 @@ class Marks:
     _before: tuple[int, float] | None = None
     _fractions: bool = False
 
-    def take(self, name: str, match: re.Match[str], who: Who, stamp: Stamp | None, order: int) -> bool:
+    def take(
+        self, name: str, match: re.Match[str], who: Who, stamp: Stamp | None, *, order: int
+    ) -> bool:
         """Takes note of a mark; False when the line is none."""
         if name == "mllog":
             self._mllog(match[1], stamp, order)

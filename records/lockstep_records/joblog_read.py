@@ -9,7 +9,7 @@ from lockstep_records.compressed import TruncatedStreamError, chunks
 from lockstep_records.joblog_clock import Clock, year_of
 from lockstep_records.joblog_prefix import Who
 from lockstep_records.joblog_scan import Found, Scan
-from lockstep_records.joblogs import Finding, JobLog, Line, log_files
+from lockstep_records.joblogs import Finding, JobLog, log_files
 
 _BETWEEN_FILES = 1 << 40
 _BY_TASK = frozenset({"srun_exit", "host_oom"})
@@ -59,13 +59,13 @@ class _Told:
 def _joined(told: list[_Told], notes: list[str]) -> JobLog:
     labels = {who for one in told for who in one.scan.labels}
     ranks = _Ranks(labels)
-    findings = [
-        _finding(found, one, ranks) for one in told for found in one.scan.found.values()
-    ]
+    findings = [_finding(found, one, ranks) for one in told for found in one.scan.found.values()]
     merged = _merged(findings, several=len(told) > 1)
     seen = {rank for one in told for who in one.scan.labels for rank in ranks.of(who, one.rank)}
     seen |= {one.rank for one in told if one.rank is not None}
-    main = max(told, key=lambda one: (one.scan.marks.stop is not None, len(one.scan.marks.steps[0])))
+    main = max(
+        told, key=lambda one: (one.scan.marks.stop is not None, len(one.scan.marks.steps[0]))
+    )
     marks = main.scan.marks
     seconds, numbers = marks.steps
     times = _Times(told)
@@ -94,7 +94,10 @@ def _joined(told: list[_Told], notes: list[str]) -> JobLog:
         step_seconds=seconds,
         step_numbers=numbers,
         block_means=marks.means if len(seconds) else 0,
-        last_step=max((one.scan.marks.last_step for one in told if one.scan.marks.last_step is not None), default=None),
+        last_step=max(
+            (one.scan.marks.last_step for one in told if one.scan.marks.last_step is not None),
+            default=None,
+        ),
         enqueued=_by_rank(told, ranks, "enqueued"),
         timeouts=_by_rank(told, ranks, "timeouts"),
         notes=tuple(notes),
@@ -167,8 +170,8 @@ def _finding(found: Found, told: _Told, ranks: _Ranks) -> Finding:
     nodes = dict.fromkeys(found.nodes) or {
         who.node: None for who in found.who if who.node is not None
     }
-    first_rank = next(iter(ranks.of(found.first_who, told.rank)), None)
-    line = replace(found.first, rank=first_rank, time=told.scan.clock.seconds(found.stamp))
+    first_rank = next(iter(ranks.of(found.said.who, told.rank)), None)
+    line = replace(found.first, rank=first_rank, time=told.scan.clock.seconds(found.said.stamp))
     return Finding(
         kind=found.kind.name,
         key=found.key,
@@ -196,7 +199,9 @@ def _merged(findings: Iterable[Finding], *, several: bool) -> tuple[Finding, ...
 
 
 def _join(group: list[Finding], *, several: bool) -> Finding:
-    first = min(group, key=lambda finding: (finding.first.time or 0.0 if several else 0.0, finding.order))
+    first = min(
+        group, key=lambda finding: (finding.first.time or 0.0 if several else 0.0, finding.order)
+    )
     return replace(
         first,
         count=sum(finding.count for finding in group),
@@ -206,6 +211,3 @@ def _join(group: list[Finding], *, several: bool) -> Finding:
         last_order=max(finding.last_order for finding in group),
         codes=tuple(sorted({code for finding in group for code in finding.codes})),
     )
-
-
-

@@ -1,8 +1,6 @@
 """One pass over one log: finds the lines that tell something and keeps what they say, bounded."""
 
-import json
 import re
-from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -18,6 +16,7 @@ from lockstep_records.joblog_kinds import (
 )
 from lockstep_records.joblog_marks import Marks
 from lockstep_records.joblog_prefix import Stamp, Who, clean, split_prefix
+from lockstep_records.joblog_summary import SUMMARY, Exited, Summary
 from lockstep_records.joblogs import Line
 
 MOST_FINDINGS = 2000
@@ -25,7 +24,8 @@ _MOST_VOICES = 100_000
 _TEXT = 240
 _LONGEST_LINE = 32_768
 _KEY = 160
-_TRACEBACK_BYTES = 6000
+_SHELL_TRACE = ("+ ", "++ ")
+_TRACEBACK_BYTES, _TRACEBACK_LINES = 16_384, 120
 _ALL_ALIKE = re.compile(r"0x[0-9a-fA-F]+|(?<![A-Za-z])\d+(?:\.\d+)?")
 _NEEDLES: dict[bytes, list[int]] = {}
 for _place, _kind in enumerate(KINDS):
@@ -33,12 +33,28 @@ for _place, _kind in enumerate(KINDS):
         _NEEDLES.setdefault(_needle.encode(), []).append(_place)
 
 
+@dataclass(slots=True)
+class Said:
+    """A line and where it stands: ``data[start:]``, with nothing looked at after ``floor``."""
+
+    text: str
+    body: str
+    who: Who
+    number: int
+    data: bytes
+    start: int
+    floor: int
+    stamp: Stamp | None = None
+
+
 @dataclass(kw_only=True, slots=True)
 class Found:
-    """Lines of one kind and key, while they are gathered."""
+    """Lines of one kind and key, while they are gathered; ``said`` is the first."""
 
     kind: Kind
     key: str
+    file: str
+    said: Said
     count: int = 0
     who: dict[Who, None] = field(default_factory=dict)
     told_ranks: dict[int, None] = field(default_factory=dict)
@@ -46,9 +62,14 @@ class Found:
     codes: dict[int, None] = field(default_factory=dict)
     order: int = 0
     last_order: int = 0
-    first: Line
-    first_who: Who
-    stamp: Stamp | None
+
+    @property
+    def first(self) -> Line:
+        """The first line as evidence, before its rank and time are known."""
+        return Line(
+            file=self.file, number=self.said.number, text=_short(self.said.text),
+            kind=self.kind.name, rank=None, time=None,
+        )  # fmt: skip
 
 
 class Scan:
@@ -64,7 +85,7 @@ class Scan:
         self.lines = 0
         self.size_bytes = 0
         self.tracebacks: dict[Who, int] = {}
-        self.summary: dict[Who, dict[str, object]] = {}
+        self.summary = Summary()
         self.data_errors: dict[str, bool] = {}
         self.place = place
 
@@ -82,119 +103,89 @@ class Scan:
             number += data.count(b"\n", counted, start) - data.count(b"\0\n", counted, start)
             counted = start
             text = clean(data[start : min(end, start + _LONGEST_LINE)]).replace("\0", "")
-            self._line(text, number + 1, kinds, data, start, floor)
+            who, body = split_prefix(text)
+            self._line(Said(text, body, who, number + 1, data, start, floor), kinds)
             floor = end
         self.clock.before(data, len(data), floor)
         self.lines += data.count(b"\n") - extra + (not data.endswith(b"\n"))
 
-    def _line(
-        self, text: str, number: int, kinds: list[int], data: bytes, start: int, floor: int
-    ) -> None:
-        if text.startswith(("+ ", "++ ")):
+    def _line(self, said: Said, kinds: list[int]) -> None:
+        if said.text.startswith(_SHELL_TRACE):
             return
-        who, body = split_prefix(text)
-        for place in kinds:
-            kind = KINDS[place]
-            if match := kind.pattern.search(body):
-                break
-        else:
+        found = next(
+            ((KINDS[p], m) for p in kinds if (m := KINDS[p].pattern.search(said.body))), None
+        )
+        if found is None:
             return
-        if who != Who():
-            if len(self.labels) < _MOST_VOICES:
-                self.labels[who] = None
-        order = self.place + number
-        stamp = self.clock.of(text) or self.clock.before(data, start, floor)
-        if self.marks.take(kind.name, match, who, stamp, order):
+        kind, match = found
+        if said.who != Who() and len(self.labels) < _MOST_VOICES:
+            self.labels[said.who] = None
+        told = self.clock.of(said.text)
+        said.stamp = told or self.clock.before(said.data, said.start, said.floor)
+        order = self.place + said.number
+        if self.marks.take(kind.name, match, said.who, said.stamp, order=order):
             return
         if kind.name == "traceback":
-            self.tracebacks[who] = self.tracebacks.get(who, 0) + 1
-            return
-        if kind.name.startswith(("summary", "root_cause", "agent_exit", "mpi_exit")):
-            self._summary(kind, match, who, text, number, stamp)
-            return
-        key = _key(kind, match, body)
-        if kind.name == "exception":
-            if not self.tracebacks.get(who) and b'  File "' not in data[max(0, start - _TRACEBACK_BYTES) : start]:
-                return
-            self.tracebacks[who] = max(0, self.tracebacks.get(who, 0) - 1)
-            name = match["type"].rpartition(".")[2]
-            if name in LAUNCHER_ERRORS:
-                return
-            if name in DATA_ERRORS and self._read_data(key, text, data, start):
-                kind = DATA_ERROR
-        self.add(kind, key, who, text, number, stamp, match)
+            if len(self.tracebacks) < _MOST_VOICES:
+                self.tracebacks[said.who] = self.tracebacks.get(said.who, 0) + 1
+        elif kind.name in SUMMARY:
+            for exited in self.summary.take(kind.name, match, said.who):
+                self._add(BY_NAME["summary_exit"], exited.key, said, exited=exited)
+        elif kind.name == "exception":
+            self._exception(kind, match, said)
+        else:
+            self._add(kind, _key(kind, match), said, match=match)
 
-    def _read_data(self, key: str, text: str, data: bytes, start: int) -> bool:
+    def _exception(self, kind: Kind, match: re.Match[str], said: Said) -> None:
+        """The line that ends a traceback; one that ends none is only talk about an error."""
+        before = said.data[max(0, said.start - _TRACEBACK_BYTES) : said.start]
+        if not self.tracebacks.get(said.who) and b'  File "' not in before:
+            return
+        self.tracebacks[said.who] = max(0, self.tracebacks.get(said.who, 0) - 1)
+        name, key = match["type"].rpartition(".")[2], _key(kind, match)
+        if name in LAUNCHER_ERRORS:
+            return
+        if name in DATA_ERRORS and self._read_data(key, said, before):
+            kind = DATA_ERROR
+        self._add(kind, key, said)
+
+    def _read_data(self, key: str, said: Said, before: bytes) -> bool:
         """Whether the traceback shows that data was being read; asked once an exception."""
-        if key not in self.data_errors:
-            before = clean(data[max(0, start - _TRACEBACK_BYTES) : start])
-            _, found, trace = before.rpartition("Traceback (most recent call last)")
-            shown = f"{trace if found else before}\n{text}"
+        if key not in self.data_errors and len(self.data_errors) < MOST_FINDINGS:
+            trace = (split_prefix(clean(line)) for line in before.splitlines()[-_TRACEBACK_LINES:])
+            own = [body for who, body in trace if who == said.who and body.startswith("  ")]
+            shown = "\n".join((*own, said.text))
             self.data_errors[key] = DATA_TRACES.search(shown) is not None
-        return self.data_errors[key]
+        return self.data_errors.get(key, False)
 
-    def add(
+    def _add(
         self,
         kind: Kind,
         key: str,
-        who: Who,
-        text: str,
-        number: int,
-        stamp: Stamp | None,
+        said: Said,
+        *,
         match: "re.Match[str] | None" = None,
-    ) -> Found | None:
-        """Puts a line to those that say the same; None when there are too many kinds already."""
-        order = self.place + number
+        exited: Exited | None = None,
+    ) -> None:
+        """Puts a line to those that say the same, unless there are too many kinds already."""
+        order = self.place + said.number
         found = self.found.get((kind.name, key))
         if found is None:
             if len(self.found) >= MOST_FINDINGS:
-                return None
-            line = Line(
-                file=self.name, number=number, text=_short(text), kind=kind.name, rank=None, time=None
-            )
-            found = Found(
-                kind=kind, key=key, first=line, first_who=who, stamp=stamp, order=order
-            )
+                return
+            found = Found(kind=kind, key=key, said=said, order=order, file=self.name)
+            said.data = b""
             self.found[kind.name, key] = found
         found.count += 1
         found.last_order = order
-        if len(found.who) < _MOST_VOICES and who != Who():
-            found.who[who] = None
+        if len(found.who) < _MOST_VOICES and said.who != Who():
+            found.who[said.who] = None
         if match is not None:
             _details(found, match)
-        return found
-
-    def _summary(
-        self, kind: Kind, match: re.Match[str], who: Who, text: str, number: int, stamp: Stamp | None
-    ) -> None:
-        """The list of failures that torchrun prints, a field a line."""
-        state = self.summary.setdefault(who, {})
-        if kind.name == "root_cause":
-            state["root"] = True
-        elif kind.name == "summary_host":
-            state["node"] = match["node"]
-        elif kind.name == "summary_rank":
-            state["rank"] = int(match["rank"])
-        elif kind.name == "summary_exit" and "rank" in state:
-            root = bool(state.get("root"))
-            found = self.add(kind, f"{match['code']}{' first' if root else ''}", who, text, number, stamp)
-            if found is not None:
-                found.told_ranks[int(str(state["rank"]))] = None
-                found.codes[int(match["code"])] = None
-                if "node" in state:
-                    found.nodes[str(state["node"])] = None
-            self.summary[who] = {"root": root}
-        elif kind.name == "agent_exit":
-            code = match["code"] or match["code2"]
-            found = self.add(kind, code, who, text, number, stamp)
-            if found is not None:
-                found.codes[int(code)] = None
-        elif kind.name == "mpi_exit":
-            code = -int(match["signal"] or 6)
-            found = self.add(BY_NAME["summary_exit"], f"{code} first", who, text, number, stamp)
-            if found is not None:
-                found.codes[code] = None
-                found.told_ranks[int(match["rank"] or match["rank2"])] = None
+        if exited is not None:
+            found.codes[exited.code] = None
+            found.told_ranks |= dict.fromkeys(exited.ranks)
+            found.nodes |= dict.fromkeys(exited.nodes)
 
 
 def _hits(data: bytes) -> Iterator[tuple[int, int, list[int]]]:
@@ -214,7 +205,7 @@ def _hits(data: bytes) -> Iterator[tuple[int, int, list[int]]]:
         yield start, end, sorted(places)
 
 
-def _key(kind: Kind, match: re.Match[str], body: str) -> str:
+def _key(kind: Kind, match: re.Match[str]) -> str:
     told = match.groupdict()
     if kind.name == "exception":
         message = _ALL_ALIKE.sub("#", told["message"] or "")
@@ -236,12 +227,12 @@ def _details(found: Found, match: re.Match[str]) -> None:
 
 
 def tasks(text: str) -> list[int]:
-    """Slurm's list of tasks, such as 0-3,7; at most a million."""
+    """Slurm's list of tasks, such as 0-3,7; at most 100,000."""
     listed: list[int] = []
     for part in text.split(","):
         low, _, high = part.partition("-")
-        if low.isdigit() and (not high or high.isdigit()) and len(listed) < 1_000_000:
-            listed += range(int(low), min(int(high or low), int(low) + 1_000_000) + 1)
+        if low.isdigit() and (not high or high.isdigit()) and len(listed) < _MOST_VOICES:
+            listed += range(int(low), min(int(high or low), int(low) + _MOST_VOICES) + 1)
     return listed
 
 

@@ -109,7 +109,9 @@ def log_files(path: Path) -> list[Path]:
         return [path]
     found = [file for file in _walk(path) if file.suffix in SUFFIXES or not file.suffix]
     if len(found) > MOST_FILES:
-        raise ValueError(f"{path} holds {len(found)} files; logs of one job are at most {MOST_FILES}")
+        raise ValueError(
+            f"{path} holds {len(found)} files; logs of one job are at most {MOST_FILES}"
+        )
     return sorted(found)
 
 
@@ -121,4 +123,3 @@ def _walk(folder: Path) -> Iterator[Path]:
             yield from _walk(entry)
         elif entry.is_file() and entry.name not in {"SOURCE.txt", "LICENSE", "README.md"}:
             yield entry
-

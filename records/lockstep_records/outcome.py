@@ -6,6 +6,7 @@ The table of causes is ``joblog_kinds.KINDS``; here stands what follows from sev
 from dataclasses import dataclass
 from typing import Literal
 
+from lockstep_records.events import PREEMPTED
 from lockstep_records.joblog_blame import Suspect, find_suspect
 from lockstep_records.joblog_kinds import BY_NAME, FailureClass, Tier
 from lockstep_records.joblogs import Finding, JobLog, Line
@@ -18,7 +19,7 @@ OUTCOMES: tuple[Outcome, ...] = (
 )  # fmt: skip
 BlameKind = Literal["rank", "group", "workload", "nobody", "unknown"]
 _GOOD = frozenset({"success", "mlperf success", "succeeded", "ok", "finished"})
-_PREEMPTED = frozenset({"preempted", "preempted_exit", "summary_exit", "agent_exit"})
+_PREEMPTED = frozenset({"preempted", "preempted_exit", "summary_exit"})
 _NAMED_ENDS = _PREEMPTED | {"time_limit"}
 _SIGINT, _SIGHUP = frozenset({"2", "SIGINT"}), frozenset({"1", "SIGHUP"})
 _SILENT_SECONDS = 120.0
@@ -97,7 +98,7 @@ def _told(log: JobLog, now_seconds: float | None) -> _Told:
             reason=f"The run ended by itself without its target (it told: {log.run_status}).",
         )  # fmt: skip
     if end is not None:
-        return _ended(log, end)
+        return _ended(end)
     return _silent(log, now_seconds)
 
 
@@ -108,7 +109,7 @@ def _went_on(log: JobLog, suspect: Suspect, end: Finding | None) -> bool:
     of ranks that failed, it was the cause whatever else was printed.
     """
     finding = suspect.finding
-    failed_exit = any(_bad_exit(f) for f in log.of_kind("srun_exit", "summary_exit", "agent_exit"))
+    failed_exit = any(_bad_exit(f) for f in log.of_kind("srun_exit", "summary_exit"))
     if finding is None or failed_exit or finding.last_order > log.progress_order:
         return False
     if end is not None and end.kind == "torchrun_signal":
@@ -135,16 +136,21 @@ def _from_outside(log: JobLog, end: Finding) -> bool:
 def _bad_exit(finding: Finding) -> bool:
     how = finding.key
     if finding.kind != "srun_exit":
-        return not set(finding.codes) <= {0, -15, 75}
+        return not set(finding.codes) <= {0, -15, PREEMPTED}
     return not ("Terminated" in how or how == "Killed" or how.endswith(("code 143", "code 0")))
 
 
 def _ending(log: JobLog) -> Finding | None:
     """The first line by which somebody ended the job; a time limit or preemption is no cancel."""
     ends = log.of_kind(
-        "time_limit", "preempted", "preempted_exit", "slurm_cancelled", "torchrun_signal", "interrupted"
+        "time_limit",
+        "preempted",
+        "preempted_exit",
+        "slurm_cancelled",
+        "torchrun_signal",
+        "interrupted",
     )
-    ends += tuple(f for f in log.of_kind("summary_exit", "agent_exit") if 75 in f.codes)
+    ends += tuple(f for f in log.of_kind("summary_exit") if PREEMPTED in f.codes)
     better = [end for end in ends if end.kind in _NAMED_ENDS]
     return (better or ends or (None,))[0]
 
@@ -178,7 +184,7 @@ def _failed(suspect: Suspect) -> _Told:
     )
 
 
-def _ended(log: JobLog, end: Finding) -> _Told:
+def _ended(end: Finding) -> _Told:
     kind = end.kind
     if kind == "time_limit":
         return _Told(
@@ -199,9 +205,9 @@ def _ended(log: JobLog, end: Finding) -> _Told:
 
 def _silent(log: JobLog, now_seconds: float | None) -> _Told:
     """No end and no failure: it runs, or nobody can tell."""
-    if now_seconds is not None and log.last_sign is not None:
-        if 0 <= now_seconds - log.last_sign < _SILENT_SECONDS:
-            return _Told(outcome="running", reason="It is running.")
+    fresh = now_seconds is not None and log.last_sign is not None
+    if fresh and 0 <= (now_seconds or 0.0) - (log.last_sign or 0.0) < _SILENT_SECONDS:
+        return _Told(outcome="running", reason="It is running.")
     reached = "" if log.last_step is None else f" after step {log.last_step}"
     return _Told(
         outcome="unknown", blame="unknown",
@@ -228,7 +234,7 @@ def _with_times(log: JobLog, told: _Told) -> Incident:
         startup_seconds=_between(log.first_sign, begin),
         run_seconds=_between(begin, stop),
         wall_seconds=_between(log.first_sign, ended),
-        seconds_after_last_progress=_between(progress if progress else begin, ended),
+        seconds_after_last_progress=_between(progress or begin, ended),
     )
 
 

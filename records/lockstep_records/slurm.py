@@ -12,7 +12,9 @@ from typing import Literal
 
 from lockstep_records.joblog_kinds import FailureClass
 
-SlurmOutcome = Literal["succeeded", "failed", "cancelled", "time_limit", "running", "pending", "unknown"]
+SlurmOutcome = Literal[
+    "succeeded", "failed", "cancelled", "time_limit", "running", "pending", "unknown"
+]
 _DELIMITERS = ("|#", "|")
 _MOST_FIELD_BYTES = 1 << 20
 _STARTED = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STAGE_OUT", "SIGNALING", "STOPPED"})
@@ -95,7 +97,9 @@ def rows(
         if delimiter is None:
             delimiter = next((mark for mark in _DELIMITERS if mark in line), None)
             if delimiter is None:
-                raise ValueError(f"no table of Slurm begins with {line[:60]!r}; print it with --parsable2")
+                raise ValueError(
+                    f"no table of Slurm begins with {line[:60]!r}; print it with --parsable2"
+                )
             if header is None:
                 header = tuple(name.strip() for name in line.split(delimiter))
                 continue

@@ -85,7 +85,9 @@ def report(
             click.echo(f"written: {path}")
 
 
-def _make(recording: Recording | LogRecording, price_per_gpu_hour: float | None) -> Report | LogReport:
+def _make(
+    recording: Recording | LogRecording, price_per_gpu_hour: float | None
+) -> Report | LogReport:
     now = time.time()
     if isinstance(recording, LogRecording):
         return make_log_report(recording, now_seconds=now)

@@ -122,7 +122,9 @@ def log_json(report: LogReport) -> dict[str, Any]:
         "run_seconds": incident.run_seconds,
         "wall_seconds": incident.wall_seconds,
         "seconds_after_last_progress": incident.seconds_after_last_progress,
-        "lost_seconds": sum(step.lost_seconds for step in report.slow_steps) if report.summary.count else None,
+        "lost_seconds": sum(step.lost_seconds for step in report.slow_steps)
+        if report.summary.count
+        else None,
         "events": [asdict(line) for line in report.moments],
         "first_cause": None if incident.first is None else asdict(incident.first),
         "goodput": _goodput(report),
@@ -139,7 +141,9 @@ def evidence_text(line: Line) -> str:
     return f"{line.file}:{line.number}{rank}: {line.text}"
 
 
-def _slow(seconds: "np.ndarray[Any, np.dtype[np.float64]]", numbers: "array[int]") -> tuple[SlowStep, ...]:
+def _slow(
+    seconds: "np.ndarray[Any, np.dtype[np.float64]]", numbers: "array[int]"
+) -> tuple[SlowStep, ...]:
     if not len(seconds):
         return ()
     median = float(np.median(seconds))
@@ -159,9 +163,15 @@ def _slow(seconds: "np.ndarray[Any, np.dtype[np.float64]]", numbers: "array[int]
     )
 
 
-def _summary(log: JobLog, seconds: "np.ndarray[Any, np.dtype[np.float64]]", slow: tuple[SlowStep, ...]) -> StepSummary:
+def _summary(
+    log: JobLog, seconds: "np.ndarray[Any, np.dtype[np.float64]]", slow: tuple[SlowStep, ...]
+) -> StepSummary:
     told = len(seconds) > 0
-    numbers = [number for number in (log.step_numbers[:1].tolist() + log.step_numbers[-1:].tolist()) if number != _UNTOLD]
+    numbers = [
+        number
+        for number in (log.step_numbers[:1].tolist() + log.step_numbers[-1:].tolist())
+        if number != _UNTOLD
+    ]
     return StepSummary(
         count=len(seconds),
         first=min(numbers, default=None),
@@ -175,17 +185,29 @@ def _summary(log: JobLog, seconds: "np.ndarray[Any, np.dtype[np.float64]]", slow
 def _goodput(report: LogReport) -> dict[str, float | None]:
     """Wall time of the ranks by state, as far as a log tells; the parts make up the whole."""
     incident = report.incident
-    start, run, after = incident.startup_seconds, incident.run_seconds, incident.seconds_after_last_progress
+    start, run, after = (
+        incident.startup_seconds,
+        incident.run_seconds,
+        incident.seconds_after_last_progress,
+    )
     wall = incident.wall_seconds
     if wall is None:
-        return {"startup": start, "run": run, "after_last_progress": after, "unknown": None, "ratio": None}
+        return {
+            "startup": start,
+            "run": run,
+            "after_last_progress": after,
+            "unknown": None,
+            "ratio": None,
+        }
     known = sum(part for part in (start, run, after) if part is not None)
     return {
         "startup": start,
         "run": run,
         "after_last_progress": after,
         "unknown": max(0.0, wall - known),
-        "ratio": None if run is None or not math.isfinite(wall) or wall <= 0 else min(1.0, run / wall),
+        "ratio": None
+        if run is None or not math.isfinite(wall) or wall <= 0
+        else min(1.0, run / wall),
     }
 
 
@@ -193,7 +215,8 @@ def _notes(log: JobLog) -> tuple[str, ...]:
     notes = list(log.notes)
     if log.block_means:
         notes.append(
-            f"{log.block_means} of the {len(log.step_seconds)} recorded times are means over a block of steps."
+            f"{log.block_means} of the {len(log.step_seconds)} recorded times are means over a"
+            " block of steps."
         )
     if log.first_sign is None:
         notes.append("No line tells a time.")

@@ -48,7 +48,7 @@ _POINTS, _WIDTH, _HEIGHT = 800, 1000.0, 160.0
 def _sparks(report: LogReport) -> str:
     """The step times as points of a line in a box of 1000 x 160; the highest of each bin."""
     seconds = report.log.step_seconds
-    if len(seconds) < 2:
+    if len(seconds) <= 1:
         return ""
     size = -(-len(seconds) // _POINTS)
     tops = [max(seconds[place : place + size]) for place in range(0, len(seconds), size)]

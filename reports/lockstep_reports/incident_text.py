@@ -19,7 +19,7 @@ _SAID = {
     "running": "The job is running",
     "unknown": "Nobody can tell how the job ended",
 }
-_WIDTH = 160
+_WIDTH, _NAMED_RANKS = 160, 8
 
 
 def incident_headline(report: LogReport) -> str:
@@ -27,7 +27,8 @@ def incident_headline(report: LogReport) -> str:
     incident = report.incident
     said = _SAID[incident.outcome]
     if incident.blame == "rank":
-        ranks = ", ".join(map(str, incident.ranks[:8])) + (", ..." if len(incident.ranks) > 8 else "")
+        more = ", ..." if len(incident.ranks) > _NAMED_RANKS else ""
+        ranks = ", ".join(map(str, incident.ranks[:_NAMED_RANKS])) + more
         return f"{said}: rank {ranks} was the first cause."
     if incident.blame == "group":
         return f"{said}: node {incident.group} was the first cause."
@@ -58,7 +59,11 @@ def figures_told(report: LogReport) -> list[tuple[str, str, str]]:
         (duration(incident.wall_seconds), "wall clock", "first to last sign of the ranks"),
         (duration(incident.seconds_after_last_progress), "after the last progress", ""),
         (duration(summary.median_seconds), "median step", plural(summary.count, "recorded time")),
-        (f"{log.world_size:,}" if log.world_size else "unknown", "ranks", plural(log.lines, "line")),
+        (
+            f"{log.world_size:,}" if log.world_size else "unknown",
+            "ranks",
+            plural(log.lines, "line"),
+        ),
     ]
 
 
@@ -68,7 +73,9 @@ def show_incident(report: LogReport, console: Console) -> None:
     console.print(
         Panel(
             Text.assemble(
-                Text(incident_headline(report), style=f"bold {colour}"), "\n", incident_story(report)
+                Text(incident_headline(report), style=f"bold {colour}"),
+                "\n",
+                incident_story(report),
             ),
             title=Text(report.path.name),
             border_style=colour,
@@ -117,7 +124,11 @@ def incident_markdown(report: LogReport) -> str:
     for line in report.moments:
         bold = "**" if line == report.incident.first else ""
         cells = (clock(line.time), f"{line.file}:{line.number}", _rank(line), line.kind, line.text)
-        lines.append("| " + " | ".join(f"{bold}{_escaped(cell)}{bold}" if cell else "" for cell in cells) + " |")
+        lines.append(
+            "| "
+            + " | ".join(f"{bold}{_escaped(cell)}{bold}" if cell else "" for cell in cells)
+            + " |"
+        )
     lines += ["", *(f"_{_escaped(note)}_" for note in report.notes)]
     return "\n".join(lines).rstrip() + "\n"
 

@@ -16,7 +16,9 @@ class Truth:
     group: str | None = None
 
 
-def failed(blame: str, cause: str, failure_class: str, *ranks: int, group: str | None = None) -> Truth:
+def failed(
+    blame: str, cause: str, failure_class: str, *ranks: int, group: str | None = None
+) -> Truth:
     return Truth("failed", blame, cause, failure_class, ranks, group)
 
 

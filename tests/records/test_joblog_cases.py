@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from lockstep_records.joblog_read import read_log
 from lockstep_records.outcome import OUTCOMES, Incident, judge_log
-from tests.records.joblog_cases import FOLDER, TRUTHS, Truth
+
+from .joblog_cases import FOLDER, TRUTHS, Truth
 
 NOISE = (
     "",
@@ -61,12 +62,16 @@ def test_the_first_cause_is_a_line_that_stands_in_the_log(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(TRUTHS))
-@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(seed=st.integers(0, 10_000))
 def test_other_lines_in_between_change_no_verdict(tmp_path: Path, name: str, seed: int) -> None:
     chosen = random.Random(seed)
     lines = (FOLDER / f"{name}.log").read_text().split("\n")
-    spliced = [part for line in lines for part in (*chosen.sample(NOISE, chosen.randint(0, 2)), line)]
+    spliced = [
+        part for line in lines for part in (*chosen.sample(NOISE, chosen.randint(0, 2)), line)
+    ]
     path = tmp_path / "spliced.log"
     path.write_text("\n".join(spliced))
     assert truth_of(judged(path)) == TRUTHS[name]
@@ -76,7 +81,9 @@ def test_other_lines_in_between_change_no_verdict(tmp_path: Path, name: str, see
 def test_other_hosts_and_other_times_change_no_verdict(tmp_path: Path, name: str) -> None:
     text = (FOLDER / f"{name}.log").read_text()
     moved = re.sub(r"2025-03-04(?=[ T_])", "2024-11-28", text).replace("E304 ", "E1128 ")
-    moved = moved.replace("0304 ", "1128 ").replace("gn-0417", "rack9-node3").replace("gpu-07", "h1")
+    moved = (
+        moved.replace("0304 ", "1128 ").replace("gn-0417", "rack9-node3").replace("gpu-07", "h1")
+    )
     path = tmp_path / "moved.log"
     path.write_text(moved)
     truth = truth_of(judged(path))
@@ -90,7 +97,9 @@ def test_other_hosts_and_other_times_change_no_verdict(tmp_path: Path, name: str
 @pytest.mark.parametrize("name", ["gpu_oom_one_rank_others_time_out", "one_rank_behind", "ecc",
                                   "gloo_victims", "mismatched_collectives", "all_time_out",
                                   "gpu_oom_everywhere", "xid_in_kernel_log"])  # fmt: skip
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(seed=st.integers(0, 10_000))
 def test_permuted_ranks_permute_the_verdict(tmp_path: Path, name: str, seed: int) -> None:
     text = (FOLDER / f"{name}.log").read_text()
@@ -117,7 +126,9 @@ def test_a_log_cut_off_after_its_first_cause_blames_nobody_else(tmp_path: Path, 
         assert not set(short.ranks) - set(whole.ranks)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(data=st.binary(max_size=4000))
 def test_any_bytes_are_a_log_that_tells_something_or_nothing(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "any.log"

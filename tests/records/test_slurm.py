@@ -36,7 +36,8 @@ def test_a_job_is_one_record_over_its_steps_and_requeues() -> None:
     assert len({job.job_id for job in told}) == 306
     first = next(job for job in told if job.job_id == "39125549")
     assert (first.outcome, first.cancelled_by) == ("cancelled", "1185300516")
-    assert first.end is not None and first.start is not None
+    assert first.end is not None
+    assert first.start is not None
     assert first.end - first.start == pytest.approx(2 * 86400 + 21 * 3600 + 52 * 60 + 18)
 
 
@@ -87,7 +88,10 @@ def test_scontrol_tells_the_same_kind_of_record(path: Path) -> None:
 
 
 def test_scontrol_tells_gpus_where_there_are_any() -> None:
-    gpus = {path.stem: jobs(blocks(path.read_text()))[0].gpus for path in FIXTURES.glob("scontrol_out_*.txt")}
+    gpus = {
+        path.stem: jobs(blocks(path.read_text()))[0].gpus
+        for path in FIXTURES.glob("scontrol_out_*.txt")
+    }
     assert gpus["scontrol_out_multi_node"] == 64
     assert gpus["scontrol_out_all_gpus"] == 8
 

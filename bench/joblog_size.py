@@ -20,7 +20,7 @@ ORDINARY = (
     "{rank}:   warnings.warn(f'layer {number} falls back to the slow path of its kernel')\n",
     "{rank}: 2025-03-04 10:00:01,250 INFO loader: shard {number} opened, 4096 samples, cache warm\n",
 )
-STEP = "0: 2025-03-04 {hour:02d}:{minute:02d}:{second:02d}.250 step: {number} loss: 3.21 tps: 9\n"
+STEP = "0: 2025-03-04 {hour:02d}:{minute:02d}:{second:02d}.250 step: {number} loss: 3.2 tps: 9\n"
 LAST = "[rank7]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB.\n"
 
 

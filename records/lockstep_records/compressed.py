@@ -25,23 +25,23 @@ def open_plain(path: Path) -> BinaryIO:
         OSError: the file cannot be opened.
         ValueError: it is zstd and the package that reads it is not installed.
     """
-    file = path.open("rb")
-    magic = file.read(4)
-    file.seek(0)
+    with path.open("rb") as file:
+        magic = file.read(4)
     if magic.startswith(_GZIP):
-        return cast("BinaryIO", gzip.GzipFile(fileobj=file))
+        return cast("BinaryIO", gzip.open(path))
     if magic == _ZSTD:
         try:
             zstandard = importlib.import_module("zstandard")
         except ImportError:
-            file.close()
             raise ValueError(
                 f"{path} is compressed by zstd, and the package zstandard is missing; install"
                 " lockstep[reports] or decompress the file"
             ) from None
-        reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
+        reader = zstandard.ZstdDecompressor().stream_reader(
+            path.open("rb"), read_across_frames=True
+        )
         return cast("BinaryIO", reader)
-    return file
+    return path.open("rb")
 
 
 def chunks(path: Path, size: int = CHUNK_BYTES, most: int = MOST_BYTES) -> Iterator[bytes]:

@@ -64,8 +64,10 @@ class Clock:
 
     def seconds(self, stamp: Stamp | None) -> float | None:
         """A time on the common axis; local times are taken for UTC where nothing tells more."""
-        if stamp is None or stamp.zoned or not self._ahead:
-            return stamp and stamp.seconds
+        if stamp is None:
+            return None
+        if stamp.zoned or not self._ahead:
+            return stamp.seconds
         return stamp.seconds - self._ahead.most_common(1)[0][0] * _QUARTER
 
 

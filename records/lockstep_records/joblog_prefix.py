@@ -24,7 +24,8 @@ _PREFIXES = tuple(
         r"\s*(?P<node>[A-Za-z][\w.-]*\d[\w.-]*):\s(?=\s*(?:\[rank|\[default|Traceb|  File))",
         r"\s*\[(?:std(?:out|err))\]\s?",
         (
-            r"\s*\[?20\d\d[-/]\d\d[-/]\d\d[T _]\d\d:\d\d:\d\d[.,\d]*(?:Z|[+-]\d\d:?\d\d)?\]?[\s:|-]*"
+            r"\s*\[?20\d\d[-/]\d\d[-/]\d\d[T _]\d\d:\d\d:\d\d[.,\d]*"
+            r"(?:Z|[+-]\d\d:?\d\d)?\]?[\s:|-]*"
             r"(?:\[?(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b\]?[\s:|-]*)?(?=\S)"
         ),
     )

@@ -1,16 +1,19 @@
 """Reads the logs of one job, a file or a folder of them, into one value."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from lockstep_records.compressed import TruncatedStreamError, chunks
 from lockstep_records.joblog_clock import Clock, year_of
-from lockstep_records.joblog_prefix import Who
+from lockstep_records.joblog_marks import Marks
+from lockstep_records.joblog_prefix import Stamp, Who
 from lockstep_records.joblog_scan import Found, Scan
 from lockstep_records.joblogs import Finding, JobLog, log_files
 
+Told = TypeVar("Told")
 _BETWEEN_FILES = 1 << 40
 _BY_TASK = frozenset({"srun_exit", "host_oom"})
 _RANK_IN_NAME = re.compile(r"(?i)(?:^|[^a-z])(?:rank|task|worker|proc)[-_.=]?(\d{1,6})(?!\d)")
@@ -98,16 +101,19 @@ def _joined(told: list[_Told], notes: list[str]) -> JobLog:
             (one.scan.marks.last_step for one in told if one.scan.marks.last_step is not None),
             default=None,
         ),
-        enqueued=_by_rank(told, ranks, "enqueued"),
-        timeouts=_by_rank(told, ranks, "timeouts"),
+        enqueued=_by_rank(told, ranks, lambda marks: marks.enqueued),
+        timeouts=_by_rank(told, ranks, lambda marks: marks.timeouts),
         notes=tuple(notes),
     )
 
 
-def _by_rank(told: list[_Told], ranks: "_Ranks", name: str) -> dict[int, object]:
-    gathered: dict[int, object] = {}
+def _by_rank(
+    told: list[_Told], ranks: "_Ranks", of: Callable[[Marks], dict[Who, Told]]
+) -> dict[int, Told]:
+    """What each rank told, by rank; the first word counts."""
+    gathered: dict[int, Told] = {}
     for one in told:
-        for who, value in getattr(one.scan.marks, name).items():
+        for who, value in of(one.scan.marks).items():
             for rank in ranks.of(who, one.rank):
                 gathered.setdefault(rank, value)
     return gathered
@@ -148,15 +154,15 @@ class _Times:
             lambda scan: scan.first
         )
 
-    def _all(self, which: object) -> list[float]:
-        values = (one.scan.clock.seconds(which(one.scan)) for one in self._told)  # type: ignore[operator]  # a function of a scan
+    def _all(self, which: Callable[[Scan], Stamp | None]) -> list[float]:
+        values = (one.scan.clock.seconds(which(one.scan)) for one in self._told)
         return [value for value in values if value is not None]
 
-    def least(self, which: object) -> float | None:
+    def least(self, which: Callable[[Scan], Stamp | None]) -> float | None:
         """The earliest over the files."""
         return min(self._all(which), default=None)
 
-    def most(self, which: object) -> float | None:
+    def most(self, which: Callable[[Scan], Stamp | None]) -> float | None:
         """The latest over the files."""
         return max(self._all(which), default=None)
 

@@ -44,8 +44,8 @@ def incident_story(report: LogReport) -> str:
     parts = [printable(incident.reason)]
     if incident.seconds_after_last_progress is not None and incident.wall_seconds is not None:
         parts.append(
-            f"{duration(incident.seconds_after_last_progress)} of {duration(incident.wall_seconds)} "
-            "passed after the last progress."
+            f"{duration(incident.seconds_after_last_progress)} of "
+            f"{duration(incident.wall_seconds)} passed after the last progress."
         )
     return " ".join(parts)
 
@@ -117,7 +117,8 @@ def incident_markdown(report: LogReport) -> str:
     lines = [
         f"# {_escaped(incident_headline(report))}", "",
         _escaped(incident_story(report)), "",
-        f"- outcome: `{report.incident.outcome}`, class: `{report.incident.failure_class or 'none'}`",
+        f"- outcome: `{report.incident.outcome}`",
+        f"- failure class: `{report.incident.failure_class or 'none'}`",
     ]  # fmt: skip
     lines += [f"- {what}: {figure}" for figure, what, _ in figures_told(report)]
     lines += ["", "| when (UTC) | where | rank | what | line |", "| --- | --- | --- | --- | --- |"]

@@ -12,8 +12,9 @@ from lockstep_reports.readers import ReadOptions
 _LOOKED_AT = 1 << 16
 _MOST_BINARY = 0.02
 _LOOKED_AT_FILES = 8
-_STRUCTURED = re.compile(rb"\A\s*[\[{]")
-_TABLE = re.compile(rb"\A[^\n,]*(?:,[^\n,]*){2,}\n(?:[^\n,]*(?:,[^\n,]*){2,}\n)")
+_STRUCTURED = re.compile(rb"\A\s*(?:\{|\[\s*[{\[\"])")
+_OBJECT_A_LINE = re.compile(rb"\A\{[^\n]*\}\r?\n")
+_TABLE = re.compile(rb"\A[\w./\"-]+(?:,[\w./\"-]*){1,400}\r?\n")
 
 
 def recognises(path: Path) -> bool:
@@ -44,5 +45,5 @@ def _is_log(file: Path) -> bool:
     odd = sum(head.count(bytes([code])) for code in (*range(8), *range(14, 27)))
     if odd > _MOST_BINARY * len(head):
         return False
-    whole = _STRUCTURED.match(head) is not None and not head.startswith(b"[")
-    return not (whole and b":::MLLOG" not in head) and _TABLE.match(head) is None
+    whole = _STRUCTURED.match(head) is not None and _OBJECT_A_LINE.match(head) is None
+    return not whole and _TABLE.match(head) is None

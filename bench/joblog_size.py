@@ -18,9 +18,9 @@ ORDINARY = (
     "[rank{rank}]:[W304 10:00:01.000000 socket.cpp:752] client connected to peer {number}\n",
     "{rank}: gpu-{rank}:4021:4077 [0] NCCL INFO Channel {number}/0 : 0[0] -> 1[0] via P2P/IPC\n",
     "{rank}:   warnings.warn(f'layer {number} falls back to the slow path of its kernel')\n",
-    "{rank}: 2025-03-04 10:00:01,250 INFO loader: shard {number} opened, 4096 samples, cache warm\n",
+    "{rank}: 2025-03-04 10:00:01,250 INFO loader: shard {number} opened, 4096 samples, warm\n",
 )
-STEP = "0: 2025-03-04 {hour:02d}:{minute:02d}:{second:02d}.250 step: {number} loss: 3.2 tps: 9\n"
+STEP = "0: 2025-03-04 {hour:02d}:{minute:02d}:{second:02d}.250 step: {number} loss: 3 tps: 9\n"
 LAST = "[rank7]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB.\n"
 
 

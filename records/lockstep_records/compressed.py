@@ -69,6 +69,19 @@ def chunks(path: Path, size: int = CHUNK_BYTES, most: int = MOST_BYTES) -> Itera
         yield rest
 
 
+def head_of(path: Path, size: int) -> bytes:
+    """The first bytes of the content; fewer where it is shorter or broken.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is zstd and the package that reads it is not installed.
+    """
+    try:
+        return next(_pieces(path, size), b"")[:size]
+    except TruncatedStreamError:
+        return b""
+
+
 def _pieces(path: Path, size: int) -> Iterator[bytes]:
     """Small reads, so that a break in the compression costs nothing of what came before it."""
     broken: Exception | None = None

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from lockstep_records.compressed import open_plain
+from lockstep_records.compressed import head_of
 from lockstep_records.joblog_prefix import Stamp, clean, find_stamp
 
 _QUARTER = 900
@@ -73,11 +73,7 @@ class Clock:
 
 def year_of(path: Path) -> int:
     """The year that a log's own dates tell, else that of its last change."""
-    try:
-        with open_plain(path) as file:
-            head = file.read(_HEAD)
-    except (EOFError, ValueError):
-        head = b""
+    head = head_of(path, _HEAD)
     if match := _YEAR.search(head):
         year, seconds = match.groups()
         return int(year) if year else 1970 + int(seconds) // _SECONDS_A_YEAR

@@ -11,6 +11,7 @@ from lockstep_records.joblog_prefix import Stamp, Who
 
 _MOST_STEPS = 8_000_000
 _MOST_RANKS = 1_000_000
+_MOST_COUNTED = 1 << 60
 _PROGRESS_KEYS = frozenset(
     {"block_start", "block_stop", "epoch_start", "epoch_stop", "eval_start", "eval_stop",
      "eval_accuracy", "tracked_stats", "run_start", "run_stop", "train_loss"}
@@ -84,7 +85,8 @@ class Marks:
         try:
             told, _ = json.JSONDecoder().raw_decode(text)
             key = str(told["key"])
-            metadata = told.get("metadata") or {}
+            metadata = told.get("metadata")
+            metadata = metadata if isinstance(metadata, dict) else {}
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return
         if key == "init_start":
@@ -108,7 +110,8 @@ class Marks:
             return
         self.told_seconds.append(float(seconds))
         step = metadata.get("step")
-        self.told_numbers.append(int(step) if isinstance(step, int | float) else -1)
+        counted = isinstance(step, int | float) and 0 <= step < _MOST_COUNTED
+        self.told_numbers.append(int(step) if counted else -1)
         self.means += not any("loss" in name for name in value)
 
     def _progress(

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from lockstep_records.compressed import chunks
+from lockstep_records.compressed import head_of
 from lockstep_records.joblog_read import read_log
 from lockstep_records.joblogs import log_files
 from lockstep_reports.incident import LogRecording
@@ -39,7 +39,7 @@ def read(path: Path, options: ReadOptions) -> LogRecording:  # noqa: ARG001 - on
 
 
 def _is_log(file: Path) -> bool:
-    head = next(chunks(file, _LOOKED_AT), b"")[:_LOOKED_AT]
+    head = head_of(file, _LOOKED_AT)
     if not head or b"\n" not in head:
         return False
     odd = sum(head.count(bytes([code])) for code in (*range(8), *range(14, 27)))

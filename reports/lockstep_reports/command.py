@@ -4,15 +4,12 @@ import time
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from lockstep_reports.incident import LogRecording, LogReport, make_log_report
-from lockstep_reports.incident_text import show_incident
 from lockstep_reports.read import Recording, read_source
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.render import json_text, write_html, write_json
 from lockstep_reports.report import Report, make_report
-from lockstep_reports.terminal import show
 
 _STDOUT = Path("-")
 _WIDTH_OF_FILES = 120
@@ -74,12 +71,7 @@ def report(
     if to_stdout:
         click.echo(json_text(made), nl=False)
         return
-    console = Console()
-    console = console if console.is_terminal else Console(width=_WIDTH_OF_FILES)
-    if isinstance(made, LogReport):
-        show_incident(made, console)
-    else:
-        show(made, console)
+    _print(made)
     for path in (json_path, html_path):
         if path is not None:
             click.echo(f"written: {path}")
@@ -92,6 +84,21 @@ def _make(
     if isinstance(recording, LogRecording):
         return make_log_report(recording, now_seconds=now)
     return make_report(recording, now_seconds=now, price_per_gpu_hour=price_per_gpu_hour)
+
+
+def _print(made: Report | LogReport) -> None:
+    """Shows the report in the terminal."""
+    from rich.console import Console  # noqa: PLC0415  # JSON need not wait for it
+
+    from lockstep_reports.incident_text import show_incident  # noqa: PLC0415  # likewise
+    from lockstep_reports.terminal import show  # noqa: PLC0415  # likewise
+
+    console = Console()
+    console = console if console.is_terminal else Console(width=_WIDTH_OF_FILES)
+    if isinstance(made, LogReport):
+        show_incident(made, console)
+    else:
+        show(made, console)
 
 
 def _read(named: str, options: ReadOptions) -> Recording | LogRecording:

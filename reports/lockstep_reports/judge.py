@@ -28,7 +28,7 @@ class Episode:
         start_step: first late step, as the job counts; ``end_step`` is the last.
         places: the same as places among the recorded steps.
         ongoing: still late at the last recorded step.
-        group: the node when all its ranks were late together, else None.
+        group: the node when all its ranks were late together, or another group's name; else None.
         phase: phase of own work that was longer; None when none explains the lateness.
         phase_seconds: how much longer than the others' median, median over the steps.
         late_seconds: by how much the ranks came after all others, median over the steps.
@@ -50,6 +50,7 @@ class Episode:
     last_share: float
     confidence: float
     evidence: tuple[str, ...]
+    group_is_node: bool = True
 
     @property
     def lost_seconds(self) -> float:
@@ -251,5 +252,6 @@ def _at_most(chance: float) -> str:
 def whom(episode: Episode) -> str:
     """The culprits of an episode, to begin a sentence with."""
     if episode.group is not None:
-        return f"Node {episode.group} ({plural(len(episode.ranks), 'rank')})"
+        name = f"Node {episode.group}" if episode.group_is_node else episode.group.capitalize()
+        return f"{name} ({plural(len(episode.ranks), 'rank')})"
     return "Rank " + ", ".join(map(str, episode.ranks))

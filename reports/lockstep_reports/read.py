@@ -6,6 +6,7 @@ from pathlib import Path
 from lockstep_records.events import Event, read_events
 from lockstep_records.jobs import find_job, list_attempts
 from lockstep_reports.incident import LogRecording
+from lockstep_reports.operations import OperationTrace
 from lockstep_reports.readers import ReadOptions, find_reader
 from lockstep_reports.readers.pages import NoStepsError, read_attempt
 from lockstep_reports.steps import Steps
@@ -29,6 +30,7 @@ class Recording:
         source_kind: which reader made it.
         events: events of the job over all attempts, in the order of writing.
         attempts: all attempts, first one first.
+        operations: the operation rows that the steps were made from; None without.
     """
 
     source_kind: str
@@ -36,6 +38,7 @@ class Recording:
     steps: Steps
     events: tuple[Event, ...]
     attempts: tuple[Attempt, ...]
+    operations: OperationTrace | None = None
 
 
 def read_source(named: str, options: ReadOptions) -> Recording | LogRecording:

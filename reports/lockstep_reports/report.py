@@ -22,6 +22,8 @@ from lockstep_reports.summary import (
     rank_lines,
     step_summary,
 )
+from lockstep_reports.whatif.replayed import Replayed, realigned, replay_trace
+from lockstep_reports.whatif.told import what_if_json
 
 SCHEMA = 1
 
@@ -35,6 +37,7 @@ class Report:
         ranks_over: first and last step that ``ranks`` covers.
         others: the attempts that this report is not about.
         price_per_gpu_hour: what money was counted with; None without a price.
+        replayed: what a replay of operation rows says; None where there are none.
     """
 
     source_kind: str
@@ -53,6 +56,12 @@ class Report:
     endings: tuple[Ending, ...]
     others: tuple[Attempt, ...]
     price_per_gpu_hour: float | None
+    replayed: Replayed | None = None
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of the whole job."""
+        return self.steps.world_size
 
     @property
     def worst(self) -> Episode | None:
@@ -87,7 +96,13 @@ def make_report(
     """
     steps = recording.steps
     alignment, scores = align(steps), score(steps)
-    verdict, episodes = judge(steps, scores, thresholds)
+    replayed = None if recording.operations is None else replay_trace(recording.operations)
+    if replayed is None:
+        verdict, episodes = judge(steps, scores, thresholds)
+    else:
+        verdict, episodes = replayed.verdict, replayed.episodes
+    if replayed is not None and replayed.what_if is not None:
+        alignment = realigned(alignment, replayed.what_if)
     worst = max(episodes, key=lambda episode: episode.lost_seconds, default=None)
     places = worst.places if worst else slice(0, len(steps.numbers))
     return Report(
@@ -107,6 +122,7 @@ def make_report(
         endings=endings(steps, recording.events),
         others=tuple(a for a in recording.attempts if a.number != steps.attempt),
         price_per_gpu_hour=price_per_gpu_hour,
+        replayed=replayed,
     )
 
 
@@ -140,14 +156,14 @@ def as_json(report: Report) -> dict[str, Any]:
             "residual_p95_seconds": report.alignment.residual_p95_seconds,
         },
         "collectives": None,
-        "what_if": None,
+        "what_if": None if report.replayed is None else what_if_json(report.replayed, report),
         "notes": list(steps.notes),
     }
 
 
 def _episode_json(report: Report, episode: Episode) -> dict[str, Any]:
     told = asdict(episode)
-    del told["places"], told["lost_by_step"]
+    del told["places"], told["lost_by_step"], told["group_is_node"]
     start, end = report.span(episode)
     return {
         **told,

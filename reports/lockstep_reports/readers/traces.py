@@ -1,18 +1,219 @@
-"""Reads operation traces: one row an operation of a rank, as Parquet or CSV."""
+"""Reads operation traces: a row an operation of a rank, as the published straggler traces."""
 
 from pathlib import Path
 
-from lockstep_reports.read import Recording
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lockstep_reports.operation_steps import steps_of
+from lockstep_reports.operations import KNOWN_TYPES, Layout, OperationTrace
+from lockstep_reports.read import Attempt, Recording
 from lockstep_reports.readers import ReadOptions
+from lockstep_reports.readers.layouts import find_meta, layout_of, read_meta
+from lockstep_reports.readers.rows import looks_like_rows, read_rows
+from lockstep_reports.wording import plural, printable
+
+MAX_FILES = 1 << 17
+_SUFFIXES = (".parquet", ".csv", ".gz", ".zst", ".zstd")
+_MOST = {
+    "dp_rank": 1 << 20,
+    "stage": 1 << 12,
+    "tp_rank": 1 << 10,
+    "rank": 1 << 24,
+    "step": 1 << 40,
+    "seq_id": 1 << 20,
+}
+_UNNAMED = {"mc": -1, "mb_id": -1, "gmc": -1, "tp_rank": 0}
+_MAX_SECONDS = 30 * 86400.0
+_NAMED_TYPES = 3
 
 
 def recognises(path: Path) -> bool:
-    """Whether it holds operation rows."""
-    del path
-    return False
+    """Whether it is a file of operation rows, or a folder with some."""
+    try:
+        files = _files(path) if path.is_dir() else [path]
+        return any(looks_like_rows(file) for file in files[:2])
+    except OSError:
+        return False
 
 
 def read(path: Path, options: ReadOptions) -> Recording:
-    """Not yet."""
-    del options
-    raise ValueError(f"{path} cannot be read yet")
+    """The trace as a recording.
+
+    Raises:
+        ValueError: rows or layout cannot be read, or contradict each other.
+        OSError: a file cannot be read.
+    """
+    trace = read_trace(path, options.meta)
+    return Recording(
+        source_kind="operations",
+        path=path,
+        steps=steps_of(trace),
+        events=(),
+        attempts=(Attempt(number=0, outcome=None),),
+        operations=trace,
+    )
+
+
+def read_trace(path: Path, meta: Path | None = None) -> OperationTrace:
+    """Operation rows of a file, or of the files of a folder, which are parts of one trace.
+
+    Raises:
+        ValueError: as for ``read``.
+        OSError: as for ``read``.
+    """
+    files = _files(path) if path.is_dir() else [path]
+    if not files:
+        raise ValueError(f"{path} holds no operation trace")
+    tables = [read_rows(file) for file in files]
+    _check_parts(files, tables)
+    names = [name for name in tables[0].column_names if all(name in t.column_names for t in tables)]
+    table = pa.concat_tables([t.select(names) for t in tables], promote_options="permissive")
+    table = table.unify_dictionaries()
+    told = meta or find_meta(files[0])
+    return _trace(path, table, read_meta(told) if told else None)
+
+
+def _files(folder: Path) -> list[Path]:
+    """Traces of a folder; of one name in several formats the first, Parquet before others."""
+    found = sorted(
+        path for path in folder.iterdir() if path.is_file() and path.name.endswith(_SUFFIXES)
+    )
+    if len(found) > MAX_FILES:
+        raise ValueError(f"{folder} holds more than {MAX_FILES:,} traces; give one of them")
+    by_name: dict[str, Path] = {}
+    for file in sorted(found, key=lambda path: ".parquet" not in path.name):
+        by_name.setdefault(file.name.partition(".")[0], file)
+    return [file for file in sorted(by_name.values()) if looks_like_rows(file)]
+
+
+def _check_parts(files: list[Path], tables: list[pa.Table]) -> None:
+    """Parts of one trace share no step of a rank."""
+    seen: dict[tuple[int, int], Path] = {}
+    if len(files) == 1:
+        return
+    for file, table in zip(files, tables, strict=True):
+        pairs = table.group_by(["rank", "step"]).aggregate([])
+        for pair in zip(pairs["rank"].to_pylist(), pairs["step"].to_pylist(), strict=True):
+            if seen.setdefault(pair, file) != file:
+                raise ValueError(
+                    f"{seen[pair].name} and {file.name} are two traces, both have rank {pair[0]} "
+                    f"at step {pair[1]}; give one of them"
+                )
+
+
+def _trace(path: Path, table: pa.Table, meta: dict[str, object] | None) -> OperationTrace:
+    notes: list[str] = []
+    table = _finite(table, notes)
+    types, type_of = _coded(table["optype"])
+    whole = {name: _whole(path, table, name) for name in (*_MOST, "mc", "mb_id", "gmc")}
+    replicas, stages = (int(whole[name].max()) + 1 for name in ("dp_rank", "stage"))
+    layout = layout_of(
+        meta,
+        recorded=Layout(
+            replicas=replicas,
+            stages=stages,
+            tensor=int(whole["tp_rank"].max()) + 1,
+            chunks=max(1, int(whole["mc"].max()) + 1),
+            world_size=len(np.unique(whole["rank"])),
+        ),
+    )
+    if meta is None:
+        notes.append("No layout file was told or found; the layout is the one the rows show.")
+    place = whole["gmc"]
+    if "gmc" not in table.column_names:
+        place = np.where(whole["mc"] < 0, -1, whole["mc"] * stages + whole["stage"])
+    return OperationTrace(
+        name=_name(path, meta),
+        layout=layout,
+        types=types,
+        type_of=type_of,
+        replica=whole["dp_rank"],
+        stage=whole["stage"],
+        shard=whole["tp_rank"],
+        rank=whole["rank"],
+        step=whole["step"],
+        start=_column(table, "start_ts"),
+        duration=_column(table, "duration"),
+        order=whole["seq_id"],
+        chunk=whole["mc"],
+        place=place,
+        batch=whole["mb_id"],
+        nodes=_nodes(table),
+        notes=tuple(notes),
+    )
+
+
+def _name(path: Path, meta: dict[str, object] | None) -> str:
+    told = (meta or {}).get("trial_name")
+    name = told if isinstance(told, str) and told else path.name.partition(".")[0]
+    return printable(name[:100])
+
+
+def _column(table: pa.Table, name: str) -> NDArray[np.floating]:
+    values: NDArray[np.floating] = table[name].to_numpy()
+    return values if values.dtype == np.float32 else values.astype(np.float64, copy=False)
+
+
+def _finite(table: pa.Table, notes: list[str]) -> pa.Table:
+    """Rows whose times can be true and whose type is known."""
+    count = table.num_rows
+    table = table.drop_null() if any(column.null_count for column in table.columns) else table
+    for name in ("start_ts", "duration"):
+        if not (pa.types.is_floating(table[name].type) or pa.types.is_integer(table[name].type)):
+            raise ValueError(f"column {name!r} holds {table[name].type}; it must be seconds")
+    start, duration = _column(table, "start_ts"), _column(table, "duration")
+    sane = np.isfinite(start) & (duration >= 0) & (duration <= _MAX_SECONDS)
+    if not sane.all():
+        table = table.filter(pa.array(sane))
+    if gone := count - table.num_rows:
+        notes.append(f"{plural(gone, 'row')} with a time missing or impossible left out.")
+    types, type_of = _coded(table["optype"])
+    known = np.array([name in KNOWN_TYPES for name in types], bool)
+    strange = [printable(types[at][:40]) for at in np.unique(type_of) if not known[at]]
+    if strange:
+        some = ", ".join(strange[:_NAMED_TYPES]) + (", ..." if len(strange) > _NAMED_TYPES else "")
+        notes.append(f"Operations of unknown type are not replayed: {some}.")
+        table = table.filter(pa.array(known[type_of]))
+    if not table.num_rows:
+        raise ValueError("no row of the trace has a known operation and possible times")
+    return table
+
+
+def _coded(column: pa.ChunkedArray) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+    """Distinct texts, and for each row the place of its own among them."""
+    if not pa.types.is_dictionary(column.type):
+        if not pa.types.is_string(column.type) and not pa.types.is_large_string(column.type):
+            raise ValueError(f"a column of names holds {column.type}; it must be text")
+        column = column.dictionary_encode()
+    array = column.unify_dictionaries().combine_chunks()
+    array = array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
+    names = tuple(str(name) for name in array.dictionary.to_pylist())
+    return names, array.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def _whole(path: Path, table: pa.Table, name: str) -> NDArray[np.int64]:
+    """A column of whole numbers; one that may be left out has its value for nothing."""
+    if name not in table.column_names:
+        return np.full(table.num_rows, _UNNAMED[name], np.int64)
+    values = table[name].to_numpy()
+    if values.dtype.kind not in "iuf" or np.any(values != np.round(values)):
+        raise ValueError(f"{path}: column {name!r} must hold whole numbers")
+    low, high = _UNNAMED.get(name, 0), _MOST.get(name, 1 << 20)
+    worst = values[(values < min(low, 0)) | (values >= high)]
+    if len(worst):
+        raise ValueError(f"{path}: {name} {worst[0]} is not from {min(low, 0)} to {high - 1}")
+    whole: NDArray[np.int64] = values.astype(np.int64, copy=False)
+    return whole
+
+
+def _nodes(table: pa.Table) -> dict[int, str]:
+    if "node" not in table.column_names:
+        return {}
+    names, node_of = _coded(table["node"])
+    ranks, first = np.unique(table["rank"].to_numpy(), return_index=True)
+    return {
+        int(rank): printable(names[node_of[row]][:100])
+        for rank, row in zip(ranks, first, strict=True)
+    }

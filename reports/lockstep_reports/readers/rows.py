@@ -1,0 +1,141 @@
+"""Operation rows out of Parquet or CSV, plain or compressed, never more than is bearable."""
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lockstep_reports.wording import printable
+
+MAX_ROWS = 1 << 26
+MAX_FILE_BYTES = 1 << 31
+NEEDED = ("dp_rank", "stage", "rank", "step", "optype", "start_ts", "duration", "seq_id")
+OPTIONAL = ("mc", "mb_id", "gmc", "tp_rank", "node")
+_TELLING = {"optype", "start_ts", "duration"}
+_COMPRESSIONS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+_PARQUET = b"PAR1"
+_HEAD_BYTES = 1 << 16
+_BLOCK_BYTES = 1 << 22
+_FLOATS = ("start_ts", "duration")
+_TEXTS = ("optype", "node")
+
+
+def looks_like_rows(path: Path) -> bool:
+    """Whether a file begins as operation rows do; a broken Parquet file counts too."""
+    try:
+        with _opened(path) as stream:
+            head = stream.read(_HEAD_BYTES)
+        if head.startswith(_PARQUET):
+            return _is_parquet_of_ours(path)
+    except (OSError, pa.ArrowException):
+        return False
+    header = bytes(head).partition(b"\n")[0].decode("utf-8", "replace")
+    return set(_names(header)) >= _TELLING
+
+
+def read_rows(path: Path) -> pa.Table:
+    """All rows of a file with the columns that count.
+
+    Raises:
+        ValueError: the file is broken, too big, or lacks a column.
+        OSError: it cannot be read.
+    """
+    try:
+        with _opened(path) as stream:
+            is_parquet = bytes(stream.read(4)) == _PARQUET
+        return _read_parquet(path) if is_parquet else _read_csv(path)
+    except (pa.ArrowException, OverflowError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the file system's own word; a broken stream has no number
+        why = printable(str(error).splitlines()[0][:200]) if str(error) else "unreadable"
+        raise ValueError(
+            f"{path} is no readable operation trace ({why}); write it again"
+        ) from error
+
+
+def _names(header: str) -> list[str]:
+    return [name.strip().strip('"') for name in header.split(",")]
+
+
+def _opened(path: Path) -> pa.NativeFile:
+    with path.open("rb") as file:
+        magic = file.read(4)
+    for begin, name in _COMPRESSIONS.items():
+        if magic.startswith(begin):
+            return pa.input_stream(str(path), compression=name)
+    return pa.input_stream(str(path), compression=None)
+
+
+def _parquet(path: Path) -> pq.ParquetFile:
+    with path.open("rb") as file:
+        plain = file.read(4) == _PARQUET
+    if plain:
+        return pq.ParquetFile(path, memory_map=True)
+    whole = io.BytesIO()
+    with _opened(path) as stream:
+        while block := stream.read(_BLOCK_BYTES):
+            whole.write(block)
+            if whole.tell() > MAX_FILE_BYTES:
+                raise ValueError(f"{path} unpacks to more than {MAX_FILE_BYTES:,} bytes; split it")
+    return pq.ParquetFile(pa.BufferReader(whole.getbuffer()))
+
+
+def _is_parquet_of_ours(path: Path) -> bool:
+    try:
+        return set(_parquet(path).schema_arrow.names) >= _TELLING
+    except (pa.ArrowException, OSError, ValueError):
+        return True
+
+
+def _read_parquet(path: Path) -> pa.Table:
+    file = _parquet(path)
+    schema = file.schema_arrow
+    _check_columns(path, schema.names)
+    if file.metadata.num_rows > MAX_ROWS:
+        raise ValueError(f"{path} has more than {MAX_ROWS:,} rows; split it by step")
+    wanted = [name for name in (*NEEDED, *OPTIONAL) if name in schema.names]
+    batches = file.iter_batches(columns=wanted, batch_size=1 << 20)
+    return _bounded(path, batches)
+
+
+def _read_csv(path: Path) -> pa.Table:
+    from pyarrow import csv  # noqa: PLC0415  # 20 ms that Parquet readers need not wait for
+
+    with _opened(path) as stream:
+        header = bytes(stream.read(_HEAD_BYTES)).partition(b"\n")[0].decode("utf-8", "replace")
+    names = _names(header)
+    _check_columns(path, names)
+    wanted = [name for name in (*NEEDED, *OPTIONAL) if name in names]
+    text = pa.dictionary(pa.int32(), pa.string())
+    kinds = {
+        name: pa.float64() if name in _FLOATS else text if name in _TEXTS else pa.int64()
+        for name in wanted
+    }
+    reader = csv.open_csv(
+        _opened(path),
+        read_options=csv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=True),
+        convert_options=csv.ConvertOptions(include_columns=wanted, column_types=kinds),
+    )
+    return _bounded(path, reader)
+
+
+def _check_columns(path: Path, names: list[str]) -> None:
+    missing = [name for name in NEEDED if name not in names]
+    if missing:
+        raise ValueError(
+            f"{path} lacks the column {missing[0]!r}; an operation trace has {', '.join(NEEDED)}"
+        )
+
+
+def _bounded(path: Path, batches: Iterator[pa.RecordBatch]) -> pa.Table:
+    kept, rows = [], 0
+    for batch in batches:
+        rows += batch.num_rows
+        if rows > MAX_ROWS:
+            raise ValueError(f"{path} has more than {MAX_ROWS:,} rows; split it by step")
+        kept.append(batch)
+    if not rows:
+        raise ValueError(f"{path} has no rows; record at least one step")
+    return pa.Table.from_batches(kept).unify_dictionaries()

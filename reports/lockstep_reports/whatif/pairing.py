@@ -1,0 +1,160 @@
+"""Which send belongs to which receive, and both to which computation.
+
+A recorder may write sends and receives that never took place: before the first or after the last
+computation of a stage, and at both ends of the model under virtual stages. They pair with nobody.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lockstep_reports.operations import (
+    BACKWARD,
+    BACKWARD_RECV,
+    BACKWARD_SEND,
+    FORWARD,
+    FORWARD_RECV,
+    FORWARD_SEND,
+    Integers,
+)
+from lockstep_reports.whatif.grid import Grid, NoReplayError
+from lockstep_reports.whatif.lane import Lane
+
+CLOCK_STEP_SECONDS = 5e-5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Direction:
+    """One of the four streams between stages."""
+
+    type_name: str
+    peer: str
+    compute: str
+    receives: bool
+    towards: int
+
+
+_DIRECTIONS = (
+    _Direction(
+        type_name=FORWARD_SEND, peer=FORWARD_RECV, compute=FORWARD, receives=False, towards=1
+    ),
+    _Direction(
+        type_name=FORWARD_RECV, peer=FORWARD_SEND, compute=FORWARD, receives=True, towards=-1
+    ),
+    _Direction(
+        type_name=BACKWARD_SEND, peer=BACKWARD_RECV, compute=BACKWARD, receives=False, towards=-1
+    ),
+    _Direction(
+        type_name=BACKWARD_RECV, peer=BACKWARD_SEND, compute=BACKWARD, receives=True, towards=1
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pairing:
+    """What point-to-point operations wait for; numbers are operations of the grid.
+
+    Attributes:
+        edges: (earlier, later) pairs.
+        pairs: a send and its receive.
+    """
+
+    edges: list[tuple[int, int]]
+    pairs: list[tuple[int, int]]
+
+
+def pair(grid: Grid, lane: Lane) -> Pairing:
+    """Pairs all point-to-point operations of one step.
+
+    Raises:
+        NoReplayError: a stage has not as many as its computations need.
+    """
+    edges: list[tuple[int, int]] = []
+    real: dict[tuple[str, int, int], list[int]] = {}
+    for stage in range(grid.stages):
+        for shard in range(grid.shards):
+            for direction in _DIRECTIONS:
+                matched = _match(grid, lane, direction, stage, shard)
+                edges += _waits(direction, matched)
+                real[direction.type_name, stage, shard] = [
+                    op for op, computed in matched if _crosses(grid, direction, computed[-1])
+                ]
+    return Pairing(edges=edges, pairs=_pairs(grid, real))
+
+
+Matched = list[tuple[int, tuple[int, ...]]]
+
+
+def _match(grid: Grid, lane: Lane, direction: _Direction, stage: int, shard: int) -> Matched:
+    """Each operation that took place, with the computation before its own (if any) and its own."""
+    ops = lane.ops(stage, shard, direction.type_name)
+    computed = lane.ops(stage, shard, direction.compute)
+    if not len(ops):
+        return []
+    if not len(computed):
+        raise NoReplayError(f"stage {stage} has {direction.type_name} but no {direction.compute}")
+    computed = computed[np.argsort(grid.order[computed], kind="stable")]
+    if direction.receives:
+        took_place = lane.start[ops] <= lane.start[computed].max() + CLOCK_STEP_SECONDS
+    else:
+        took_place = lane.end[ops] >= lane.end[computed].min() - CLOCK_STEP_SECONDS
+    ops = ops[took_place]
+    missing = len(computed) - len(ops)
+    at_an_end = stage in {0, grid.stages - 1}
+    if missing and not (at_an_end and (missing == 1 or not len(ops))):
+        raise NoReplayError(
+            f"stage {stage} has {len(ops)} {direction.type_name} for {len(computed)} "
+            f"{direction.compute}"
+        )
+    skip = 1 if direction.receives and missing == 1 and len(ops) else 0
+    return [
+        (int(op), tuple(int(c) for c in computed[max(0, at - 1) : at + 1]))
+        for at, op in enumerate(ops, start=skip)
+    ]
+
+
+def _waits(direction: _Direction, matched: Matched) -> list[tuple[int, int]]:
+    """A send waits for its computation; a receive comes between two computations."""
+    edges = []
+    for op, computed in matched:
+        own = computed[-1]
+        if not direction.receives:
+            edges.append((own, op))
+            continue
+        edges.append((op, own))
+        edges += [(before, op) for before in computed[:-1]]
+    return edges
+
+
+def _crosses(grid: Grid, direction: _Direction, computed: int) -> bool:
+    """Whether there is a chunk of the model on the other side."""
+    chunks = int(grid.chunk[grid.of_type(FORWARD)].max()) + 1
+    return 0 <= int(grid.place[computed]) + direction.towards < chunks * grid.stages
+
+
+def _pairs(grid: Grid, real: dict[tuple[str, int, int], list[int]]) -> list[tuple[int, int]]:
+    pairs: list[tuple[int, int]] = []
+    for direction in (d for d in _DIRECTIONS if not d.receives):
+        for stage in range(grid.stages):
+            for shard in range(grid.shards):
+                sent = real[direction.type_name, stage, shard]
+                other = (stage + direction.towards) % grid.stages
+                received = real[direction.peer, other, shard]
+                if len(sent) != len(received):
+                    raise NoReplayError(
+                        f"stage {stage} has {len(sent)} {direction.type_name}, stage {other} "
+                        f"{len(received)} {direction.peer}"
+                    )
+                pairs += zip(sent, received, strict=True)
+    return pairs
+
+
+def first_backward_waits(grid: Grid, lane: Lane, stage: int, shard: int) -> list[tuple[int, int]]:
+    """The warm-up: the first backward send and receive follow the second-last forward before it."""
+    ordered: Integers = lane.ops(stage, shard, FORWARD, BACKWARD)
+    backward = np.flatnonzero(grid.of_type(BACKWARD)[ordered])
+    if not len(backward) or backward[0] < 2:  # noqa: PLR2004  # two forwards, as the rule says
+        return []
+    ops = lane.ops(stage, shard, BACKWARD_RECV, BACKWARD_SEND)
+    before = int(ordered[backward[0] - 2])
+    return [(before, int(op)) for op in ops if grid.order[op] == 0]

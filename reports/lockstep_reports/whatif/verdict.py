@@ -1,0 +1,252 @@
+"""Draws the conclusion from a replay: some ranks, a stage, the workload, nobody, or cannot tell."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lockstep_reports.chance import tail_bound
+from lockstep_reports.judge import Episode, Verdict
+from lockstep_reports.operations import BACKWARD, FORWARD, OperationTrace
+from lockstep_reports.steps import Matrix
+from lockstep_reports.whatif.analysis import Explanation, WhatIf, explain
+from lockstep_reports.whatif.culprits import worst_ranks
+from lockstep_reports.whatif.scenarios import Flags
+from lockstep_reports.wording import duration, percent, plural
+
+_MAX_CONFIDENCE = 0.999
+_NAMED_RANKS = 8
+_ALONE = "With one rank a stage, a slow rank and a heavy stage look alike."
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """When a replay says something.
+
+    Attributes:
+        slowdown: below it nobody slowed the job.
+        explained: share of the slowdown that a culprit must explain.
+        simulation_error: from it on the replay is not trusted.
+        correlation: from it on long micro-batches are long both ways.
+        batch_spread: by how much micro-batches must differ for that to matter.
+        whole_stage: share of a stage's ranks that must be slow for the stage to be the culprit.
+    """
+
+    slowdown: float = 1.03
+    explained: float = 0.5
+    simulation_error: float = 0.05
+    correlation: float = 0.9
+    batch_spread: float = 0.05
+    whole_stage: float = 0.8
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Culprit:
+    kind: str
+    group: str | None
+    is_node: bool
+    cause: str | None
+    explained: Explanation
+    mask: Flags
+    doubts: tuple[str, ...] = ()
+
+
+def conclude(
+    trace: OperationTrace, what_if: WhatIf, limits: Limits | None = None
+) -> tuple[Verdict, tuple[Episode, ...]]:
+    """The verdict, and the stretch of steps that it stands on if it names somebody."""
+    limits = limits or Limits()
+    error = what_if.simulation_error_ratio
+    if error >= limits.simulation_error:
+        why = (
+            f"The replay is {percent(error)} off the recorded steps; from "
+            f"{percent(limits.simulation_error)} on it is not trusted, for what slowed the job is "
+            "not among the recorded operations."
+        )
+        return Verdict(kind="unknown", evidence=(why,)), ()
+    said = _slowdown_said(what_if)
+    if what_if.slowdown < limits.slowdown:
+        return Verdict(kind="nobody", evidence=(said,)), ()
+    culprit = _worker_culprit(trace, what_if, limits) or _stage_culprit(what_if, limits)
+    if culprit is not None:
+        return _accuse(what_if, culprit, said)
+    if _uneven_batches(what_if, limits):
+        return _workload(what_if, said), ()
+    scattered = "Neither the worst ranks nor any stage explain half of it."
+    return Verdict(kind="nobody", evidence=(said, scattered)), ()
+
+
+def _slowdown_said(what_if: WhatIf) -> str:
+    mean, ideal = what_if.seconds.mean(), what_if.ideal_seconds.mean()
+    return (
+        f"A step takes {duration(mean)}; with every operation ideal it would take "
+        f"{duration(ideal)}: slowdown {what_if.slowdown:.3f}, {percent(what_if.waste_ratio)} of "
+        "the time wasted."
+    )
+
+
+def _worker_culprit(trace: OperationTrace, what_if: WhatIf, limits: Limits) -> _Culprit | None:
+    """Few ranks that explain the slowdown, unless they are all of a stage."""
+    rank = what_if.model.grid.rank
+    mask = worst_ranks(what_if)
+    if mask is None:
+        return None
+    in_stage = mask.mean(axis=(1, 2))
+    stage = int(np.argmax(in_stage))
+    if (
+        rank.shape[0] > 1
+        and in_stage[stage] >= limits.whole_stage
+        and mask.sum() == mask[stage].sum()
+    ):
+        return None
+    told = explain(what_if.model, mask, what_if.seconds, what_if.ideal_seconds)
+    if (told.removed or 0.0) < limits.explained:
+        return None
+    group = _neighbours(trace, told.ranks)
+    return _Culprit(
+        kind="rank" if group is None else "group",
+        group=group,
+        is_node=bool(trace.nodes),
+        cause=None,
+        explained=told,
+        mask=mask,
+    )
+
+
+def _neighbours(trace: OperationTrace, ranks: tuple[int, ...]) -> str | None:
+    """The name of the node that the ranks are all of; of unnamed nodes the ranks in a row."""
+    if len(ranks) == 1:
+        return None
+    names = {trace.nodes.get(rank) for rank in ranks}
+    if len(names) == 1 and None not in names:
+        (name,) = names
+        members = [rank for rank, node in trace.nodes.items() if node == name]
+        return name if len(members) == len(ranks) else None
+    in_a_row = ranks[-1] - ranks[0] == len(ranks) - 1
+    return f"ranks {ranks[0]} to {ranks[-1]}" if in_a_row and not trace.nodes else None
+
+
+def _stage_culprit(what_if: WhatIf, limits: Limits) -> _Culprit | None:
+    stages = what_if.stages
+    if len(stages) <= 1:
+        return None
+    stage = int(np.argmax([told.removed or 0.0 for told in stages]))
+    if (stages[stage].removed or 0.0) < limits.explained:
+        return None
+    mask = np.zeros(what_if.model.grid.rank.shape, bool)
+    mask[stage] = True
+    alone = mask[stage].size == 1
+    return _Culprit(
+        kind="stage",
+        group=f"stage {stage}",
+        is_node=False,
+        cause=None if alone else "stage_imbalance",
+        doubts=(_ALONE,) if alone else (),
+        explained=stages[stage],
+        mask=mask,
+    )
+
+
+def _accuse(what_if: WhatIf, culprit: _Culprit, said: str) -> tuple[Verdict, tuple[Episode, ...]]:
+    told = culprit.explained
+    phase, phase_seconds, ratio = _phase(what_if, culprit.mask)
+    who = _who(culprit)
+    lost = told.lost_by_step
+    late = lost > 0.5 * np.median(lost[lost >= np.quantile(lost, 0.5)])
+    places = np.flatnonzero(late)
+    stretch = slice(int(places[0]), int(places[-1]) + 1)
+    hits = int(late[stretch].sum())
+    is_stage = culprit.kind == "stage"
+    units = len(what_if.stages) if is_stage else what_if.model.grid.rank.size
+    chance = min(1.0, units * tail_bound(hits, stretch.stop - stretch.start, 1 / max(2, units)))
+    confidence = min(_MAX_CONFIDENCE, 1 - chance)
+    evidence = (
+        said,
+        (
+            f"Were {who} ideal, a step would take {duration(told.without_seconds)}: "
+            f"{percent(told.removed)} of the slowdown gone."
+        ),
+        f"Its {phase} takes {ratio:.2f} times the median of the others.",
+        f"It cost time in {hits} of {plural(len(lost), 'step')}.",
+        *culprit.doubts,
+    )
+    verdict = Verdict(
+        kind="rank" if culprit.kind == "rank" else "group",
+        ranks=told.ranks,
+        group=culprit.group,
+        phase=phase,
+        cause=culprit.cause,
+        confidence=confidence,
+        evidence=evidence,
+    )
+    steps = what_if.model.grid.steps
+    episode = Episode(
+        start_step=int(steps[stretch.start]),
+        end_step=int(steps[stretch.stop - 1]),
+        places=stretch,
+        ongoing=stretch.stop == len(steps),
+        ranks=told.ranks,
+        group=culprit.group,
+        phase=phase,
+        phase_seconds=phase_seconds,
+        late_seconds=float(np.median(lost[stretch])),
+        lost_by_step=lost[stretch],
+        last_share=hits / (stretch.stop - stretch.start),
+        confidence=confidence,
+        evidence=evidence,
+        group_is_node=culprit.is_node,
+    )
+    return verdict, (episode,)
+
+
+def _who(culprit: _Culprit) -> str:
+    if culprit.group is not None:
+        return culprit.group
+    ranks = culprit.explained.ranks
+    more = ", ..." if len(ranks) > _NAMED_RANKS else ""
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks[:_NAMED_RANKS]))}{more}"
+
+
+def _phase(what_if: WhatIf, mask: Flags) -> tuple[str, float, float]:
+    """The computation that is most beyond the others' a step, by how much, and how many times."""
+    beyond = {}
+    for name, phase in ((FORWARD, "forward"), (BACKWARD, "backward")):
+        own, others = _medians(what_if, name, mask)
+        beyond[phase] = (own - others, own / others if others else 1.0)
+    phase = max(beyond, key=lambda name: beyond[name][0])
+    return phase, *beyond[phase]
+
+
+def _medians(what_if: WhatIf, name: str, mask: Flags) -> tuple[float, float]:
+    """Median seconds of a type in a step: of the culprits, and of all others."""
+    model = what_if.model
+    ops = np.flatnonzero(model.grid.of_type(name))
+    flat = mask.reshape(-1, mask.shape[2])
+    total: Matrix = np.zeros((*flat.shape, model.recorded.shape[2]))
+    np.add.at(total, model.workers[ops], model.recorded[ops])
+    own, others = total[flat], total[~flat]
+    return float(np.median(own)), float(np.median(others)) if len(others) else 0.0
+
+
+def _uneven_batches(what_if: WhatIf, limits: Limits) -> bool:
+    correlation, spread = what_if.batch_correlation, what_if.batch_spread
+    if correlation is None or spread is None:
+        return False
+    return correlation >= limits.correlation and spread >= limits.batch_spread
+
+
+def _workload(what_if: WhatIf, said: str) -> Verdict:
+    evidence = (
+        said,
+        (
+            f"Micro-batches differ by {percent(what_if.batch_spread)} and are long forward and "
+            f"backward alike (correlation {what_if.batch_correlation:.2f}): uneven sequences."
+        ),
+        "Neither the worst ranks nor any stage explain half of it.",
+    )
+    return Verdict(
+        kind="workload",
+        phase="forward",
+        cause="sequence_lengths",
+        confidence=min(_MAX_CONFIDENCE, what_if.batch_correlation or 0.0),
+        evidence=evidence,
+    )

@@ -110,8 +110,10 @@ class Marks:
             return
         self.told_seconds.append(float(seconds))
         step = metadata.get("step")
-        counted = isinstance(step, int | float) and 0 <= step < _MOST_COUNTED
-        self.told_numbers.append(int(step) if counted else -1)
+        if isinstance(step, int | float) and 0 <= step < _MOST_COUNTED:
+            self.told_numbers.append(int(step))
+        else:
+            self.told_numbers.append(-1)
         self.means += not any("loss" in name for name in value)
 
     def _progress(

@@ -115,11 +115,11 @@ def log_files(path: Path) -> list[Path]:
     return sorted(found)
 
 
-def _walk(folder: Path) -> Iterator[Path]:
+def _walk(folder: Path, depth: int = 4) -> Iterator[Path]:
     for entry in folder.iterdir():
         if entry.is_symlink() or entry.name.startswith("."):
             continue
-        if entry.is_dir():
-            yield from _walk(entry)
+        if entry.is_dir() and depth > 0:
+            yield from _walk(entry, depth - 1)
         elif entry.is_file() and entry.name not in {"SOURCE.txt", "LICENSE", "README.md"}:
             yield entry

@@ -18,12 +18,12 @@ _TABLE = re.compile(rb"\A[\w./\"-]+(?:,[\w./\"-]*){1,400}\r?\n")
 
 
 def recognises(path: Path) -> bool:
-    """Whether it is text with lines, or a folder that holds such files and nothing of a job's."""
+    """Whether it is text with lines, or a folder of such files."""
     try:
         if path.is_dir() and any((path / name).exists() for name in ("events.jsonl",)):
             return False
         files = log_files(path)[:_LOOKED_AT_FILES]
-        return any(_is_log(file) for file in files)
+        return bool(files) and all(_is_log(file) for file in files)
     except (OSError, ValueError):
         return False
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from lockstep_reports.incident import LogRecording, LogReport, make_log_report
 from lockstep_reports.read import Recording, read_source
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.render import json_text, write_html, write_json
@@ -62,7 +63,7 @@ def report(
     there is nothing to report on.
     """
     recording = _read(job, ReadOptions(attempt=attempt, meta=meta))
-    made = make_report(recording, now_seconds=time.time(), price_per_gpu_hour=price_per_gpu_hour)
+    made = _make(recording, price_per_gpu_hour)
     to_stdout = json_path == _STDOUT
     if html_path is None and not to_stdout:
         html_path = Path(f"lockstep-report-{recording.path.name}.html")
@@ -76,24 +77,38 @@ def report(
             click.echo(f"written: {path}")
 
 
-def _print(made: Report) -> None:
+def _make(
+    recording: Recording | LogRecording, price_per_gpu_hour: float | None
+) -> Report | LogReport:
+    now = time.time()
+    if isinstance(recording, LogRecording):
+        return make_log_report(recording, now_seconds=now)
+    return make_report(recording, now_seconds=now, price_per_gpu_hour=price_per_gpu_hour)
+
+
+def _print(made: Report | LogReport) -> None:
     """Shows the report in the terminal."""
     from rich.console import Console  # noqa: PLC0415  # JSON need not wait for it
 
+    from lockstep_reports.incident_text import show_incident  # noqa: PLC0415  # likewise
     from lockstep_reports.terminal import show  # noqa: PLC0415  # likewise
 
     console = Console()
-    show(made, console if console.is_terminal else Console(width=_WIDTH_OF_FILES))
+    console = console if console.is_terminal else Console(width=_WIDTH_OF_FILES)
+    if isinstance(made, LogReport):
+        show_incident(made, console)
+    else:
+        show(made, console)
 
 
-def _read(named: str, options: ReadOptions) -> Recording:
+def _read(named: str, options: ReadOptions) -> Recording | LogRecording:
     try:
         return read_source(named, options)
     except (ValueError, OSError) as error:
         raise click.UsageError(str(error)) from error
 
 
-def _write(made: Report, json_path: Path | None, html_path: Path | None) -> None:
+def _write(made: Report | LogReport, json_path: Path | None, html_path: Path | None) -> None:
     try:
         if json_path is not None:
             write_json(made, json_path)

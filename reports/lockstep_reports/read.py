@@ -5,6 +5,7 @@ from pathlib import Path
 
 from lockstep_records.events import Event, read_events
 from lockstep_records.jobs import find_job, list_attempts
+from lockstep_reports.incident import LogRecording
 from lockstep_reports.operations import OperationTrace
 from lockstep_reports.readers import ReadOptions, find_reader
 from lockstep_reports.readers.pages import NoStepsError, read_attempt
@@ -40,7 +41,7 @@ class Recording:
     operations: OperationTrace | None = None
 
 
-def read_source(named: str, options: ReadOptions) -> Recording:
+def read_source(named: str, options: ReadOptions) -> Recording | LogRecording:
     """What a path or a job id names, read by the reader that recognises its content.
 
     Raises:

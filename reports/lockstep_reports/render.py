@@ -4,15 +4,17 @@ import json
 import os
 from pathlib import Path
 
+from lockstep_reports.incident import LogReport, log_json
 from lockstep_reports.report import Report, as_json
 
 
-def json_text(report: Report) -> str:
+def json_text(report: Report | LogReport) -> str:
     """The report as indented JSON, with a newline at its end."""
-    return json.dumps(as_json(report), indent=2, allow_nan=False) + "\n"
+    told = log_json(report) if isinstance(report, LogReport) else as_json(report)
+    return json.dumps(told, indent=2, allow_nan=False) + "\n"
 
 
-def write_json(report: Report, path: Path) -> None:
+def write_json(report: Report | LogReport, path: Path) -> None:
     """Writes the JSON file.
 
     Raises:
@@ -21,12 +23,17 @@ def write_json(report: Report, path: Path) -> None:
     _write(path, json_text(report))
 
 
-def write_html(report: Report, path: Path) -> None:
+def write_html(report: Report | LogReport, path: Path) -> None:
     """Writes the page.
 
     Raises:
         OSError: the file cannot be written; nothing is left behind.
     """
+    if isinstance(report, LogReport):
+        from lockstep_reports.incident_page import incident_html  # noqa: PLC0415  # as below
+
+        _write(path, incident_html(report))
+        return
     from lockstep_reports.html import as_html  # noqa: PLC0415  # 0.1 s that JSON need not wait for
 
     _write(path, as_html(report))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 if TYPE_CHECKING:
+    from lockstep_reports.incident import LogRecording
     from lockstep_reports.read import Recording
 
 
@@ -34,7 +35,7 @@ class ReaderModule(Protocol):
     def recognises(self, path: Path) -> bool:
         """Whether the content is of this kind; looks at little and never raises."""
 
-    def read(self, path: Path, options: ReadOptions) -> "Recording":
+    def read(self, path: Path, options: ReadOptions) -> "Recording | LogRecording":
         """The recording; raises ValueError or OSError with one sentence for the user."""
 
 
@@ -54,6 +55,7 @@ class Reader:
 READERS = (
     Reader(kind="pages", module="lockstep_reports.readers.jobs"),
     Reader(kind="operations", module="lockstep_reports.readers.traces"),
+    Reader(kind="log", module="lockstep_reports.readers.logs"),
 )
 
 

@@ -1,0 +1,154 @@
+"""What stands before a line of a job's log: who says it, on which node, and when."""
+
+import calendar
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone
+
+_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+_PEELS = 5
+_NOON = 12
+# One after the other these are peeled off the line's beginning. ``rank`` is a global rank, ``task``
+# the label of a launcher (a rank under srun alone, a node where torchrun stands below it), and
+# ``local`` a rank on its node.
+_PREFIXES = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"\s*\[rank[ :]?(?P<rank>\d{1,6})\]:?\s?",
+        r"\s*\[default(?P<local>\d{1,4})\]:\s?",
+        r"\s*\[(?:trainer|worker|role_\w+)(?P<local>\d{1,4})\]:\s?",
+        r"\s*\[\d{1,3},(?P<task>\d{1,6})\]<(?:stdout|stderr|stddiag)>:\s?",
+        r"\s*\[(?P<task>\d{1,6})\]:\s?(?=\S)",
+        r"\s{0,6}(?P<task>\d{1,6}):\s(?=\s*\S)",
+        r"\s*(?P<node>[A-Za-z][\w.-]{0,80}):\d+:\d+ \[\d{1,3}\] (?=\S)",
+        r"\s*(?P<node>[A-Za-z][\w.-]*\d[\w.-]*):\s(?=\s*(?:\[rank|\[default|Traceb|  File))",
+        r"\s*\[(?:std(?:out|err))\]\s?",
+        (
+            r"\s*\[?20\d\d[-/]\d\d[-/]\d\d[T _]\d\d:\d\d:\d\d[.,\d]*"
+            r"(?:Z|[+-]\d\d:?\d\d)?\]?[\s:|-]*"
+            r"(?:\[?(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b\]?[\s:|-]*)?(?=\S)"
+        ),
+    )
+)
+# Inside the line, where no prefix told it.
+_INSIDE = re.compile(
+    r"\[(?:PG[^\]]{0,80} )?Rank (?P<a>\d{1,6})\]"
+    r"|\bGLOBAL_RANK: (?P<b>\d{1,6})\b"
+    r"|[\"']rank[\"']: ?(?P<c>\d{1,6})\b"
+    r"|^\[?Rank (?P<d>\d{1,6})\b"
+)
+_ISO = re.compile(
+    r"(?<!\d)(20\d\d)[-/](\d\d)[-/](\d\d)[T _](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?"
+    r"(?: ?(AM|PM)\b)?\s?(Z|[+-]\d\d:?\d\d(?!\d))?"
+)
+_GLOG = re.compile(r"(?:^|[\s\]\[])[IWEF](\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{3,9})")
+_NAMED = re.compile(
+    r"\b(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) {1,2}(\d{1,2})"
+    r"(?: (20\d\d))? (\d\d):(\d\d):(\d\d)(?: (20\d\d))?"
+)
+_EPOCH = re.compile(r"\"time_ms\": ?(\d{12,14})\b|^RUNANDTIME_(?:START|STOP) (\d{10})$")
+_MONTHS = {name: number for number, name in enumerate(calendar.month_abbr) if name}
+_LOOKED_AT = 260
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """Who printed a line, as far as it tells; see the table of prefixes."""
+
+    rank: int | None = None
+    task: int | None = None
+    local: int | None = None
+    node: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """A time in a line: seconds since 1970, and whether it told its zone (UTC is taken else)."""
+
+    seconds: float
+    zoned: bool
+
+
+def clean(raw: bytes) -> str:
+    """A line as text: invalid UTF-8 replaced, colours and cursor movements left out."""
+    text = raw.decode("utf-8", "replace").rstrip("\r\n")
+    return _ANSI.sub("", text) if "\x1b" in text else text
+
+
+def split_prefix(text: str) -> tuple[Who, str]:
+    """Who says it, and what is said."""
+    told: dict[str, str] = {}
+    at = 0
+    for _ in range(_PEELS):
+        for prefix in _PREFIXES:
+            if match := prefix.match(text, at):
+                told |= {name: value for name, value in match.groupdict().items() if value}
+                at = match.end()
+                break
+        else:
+            break
+    body = text[at:]
+    rank = told.get("rank")
+    if rank is None and (inside := _INSIDE.search(body, 0, _LOOKED_AT)):
+        rank = next(value for value in inside.groups() if value is not None)
+    return (
+        Who(
+            rank=None if rank is None else int(rank),
+            task=int(told["task"]) if "task" in told else None,
+            local=int(told["local"]) if "local" in told else None,
+            node=told.get("node"),
+        ),
+        body,
+    )
+
+
+def find_stamp(text: str, year: int) -> Stamp | None:
+    """The first time that stands near the beginning of a line.
+
+    Args:
+        text: the line.
+        year: for formats that leave the year out.
+    """
+    text = text[:_LOOKED_AT]
+    if match := _EPOCH.search(text):
+        milliseconds, seconds = match.groups()
+        return Stamp(float(seconds or 0) or int(milliseconds) / 1e3, zoned=True)
+    try:
+        if match := _ISO.search(text):
+            return _iso(match)
+        if match := _GLOG.search(text):
+            month, day, *clock, fraction = match.groups()
+            return _stamp(year, month, day, clock, fraction)
+        if match := _NAMED.search(text):
+            name, day, early, *clock, late = match.groups()
+            return _stamp(int(early or late or year), _MONTHS[name], day, clock, None)
+    except ValueError:
+        return None
+    return None
+
+
+def _iso(match: re.Match[str]) -> Stamp:
+    year, month, day, hour, minute, second, fraction, half, zone = match.groups()
+    if half:
+        hour = str(int(hour) % _NOON + (_NOON if half == "PM" else 0))
+    stamp = _stamp(int(year), month, day, (hour, minute, second), fraction)
+    if not zone:
+        return stamp
+    if zone == "Z":
+        return Stamp(stamp.seconds, zoned=True)
+    digits = zone[1:].replace(":", "")
+    ahead = timedelta(hours=int(digits[:2]), minutes=int(digits[2:]))
+    offset = timezone(ahead if zone[0] == "+" else -ahead).utcoffset(None).total_seconds()
+    return Stamp(stamp.seconds - offset, zoned=True)
+
+
+def _stamp(
+    year: int,
+    month: str | int,
+    day: str,
+    clock: "tuple[str, ...] | list[str]",
+    fraction: str | None,
+) -> Stamp:
+    hour, minute, second = (int(part) for part in clock)
+    when = datetime(year, int(month), int(day), hour, minute, min(second, 59), tzinfo=UTC)
+    return Stamp(when.timestamp() + float(f"0.{fraction or 0}"), zoned=False)

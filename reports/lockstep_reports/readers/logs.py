@@ -1,0 +1,49 @@
+"""Logs of a job: MLPerf logs and ordinary output of Slurm, torchrun and NCCL."""
+
+import re
+from pathlib import Path
+
+from lockstep_records.compressed import head_of
+from lockstep_records.joblog_read import read_log
+from lockstep_records.joblogs import log_files
+from lockstep_reports.incident import LogRecording
+from lockstep_reports.readers import ReadOptions
+
+_LOOKED_AT = 1 << 16
+_MOST_BINARY = 0.02
+_LOOKED_AT_FILES = 8
+_STRUCTURED = re.compile(rb"\A\s*(?:\{|\[\s*[{\[\"])")
+_OBJECT_A_LINE = re.compile(rb"\A\{[^\n]*\}\r?\n")
+_TABLE = re.compile(rb"\A[\w./\"-]+(?:,[\w./\"-]*){1,400}\r?\n")
+
+
+def recognises(path: Path) -> bool:
+    """Whether it is text with lines, or a folder of such files."""
+    try:
+        if path.is_dir() and any((path / name).exists() for name in ("events.jsonl",)):
+            return False
+        files = log_files(path)[:_LOOKED_AT_FILES]
+        return bool(files) and all(_is_log(file) for file in files)
+    except (OSError, ValueError):
+        return False
+
+
+def read(path: Path, options: ReadOptions) -> LogRecording:  # noqa: ARG001 - one way to call all
+    """The log, or the folder of logs of one job.
+
+    Raises:
+        ValueError: there is no log, or one that nobody could read.
+        OSError: a file cannot be read.
+    """
+    return LogRecording(source_kind="log", path=path, log=read_log(path))
+
+
+def _is_log(file: Path) -> bool:
+    head = head_of(file, _LOOKED_AT)
+    if not head or b"\n" not in head:
+        return False
+    odd = sum(head.count(bytes([code])) for code in (*range(8), *range(14, 27)))
+    if odd > _MOST_BINARY * len(head):
+        return False
+    whole = _STRUCTURED.match(head) is not None and _OBJECT_A_LINE.match(head) is None
+    return not whole and _TABLE.match(head) is None

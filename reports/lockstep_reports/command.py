@@ -4,13 +4,11 @@ import time
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from lockstep_reports.read import Recording, read_source
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.render import json_text, write_html, write_json
 from lockstep_reports.report import Report, make_report
-from lockstep_reports.terminal import show
 
 _STDOUT = Path("-")
 _WIDTH_OF_FILES = 120
@@ -72,11 +70,20 @@ def report(
     if to_stdout:
         click.echo(json_text(made), nl=False)
         return
-    console = Console()
-    show(made, console if console.is_terminal else Console(width=_WIDTH_OF_FILES))
+    _print(made)
     for path in (json_path, html_path):
         if path is not None:
             click.echo(f"written: {path}")
+
+
+def _print(made: Report) -> None:
+    """Shows the report in the terminal."""
+    from rich.console import Console  # noqa: PLC0415  # JSON need not wait for it
+
+    from lockstep_reports.terminal import show  # noqa: PLC0415  # likewise
+
+    console = Console()
+    show(made, console if console.is_terminal else Console(width=_WIDTH_OF_FILES))
 
 
 def _read(named: str, options: ReadOptions) -> Recording:

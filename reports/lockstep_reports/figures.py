@@ -29,7 +29,7 @@ PHASE_COLOURS = {
 _DARKEST_STEP_RATIO = 0.25  # a run without this lateness anywhere stays pale
 _LABELLED_RANKS = 32
 _SPACE_ABOVE = 1.5
-_LAYOUT: dict[str, Any] = {
+LAYOUT: dict[str, Any] = {
     "template": "plotly_white",
     "font": {"family": "system-ui, sans-serif", "size": 13, "color": INK},
     "margin": {"l": 64, "r": 24, "t": 16, "b": 48},
@@ -47,6 +47,10 @@ def figures(report: Report) -> dict[str, str]:
     """HTML fragments by name; they need the script of ``plotly_script`` before them."""
     drawn = {"heat_map": _heat_map(report), "step_times": _step_times(report)}
     drawn["phases"] = _phases(report)
+    if report.replayed is not None and report.replayed.what_if is not None:
+        from lockstep_reports.whatif.figures import draw  # noqa: PLC0415  # it draws with these colours
+
+        drawn |= draw(report.replayed.what_if)
     return {
         name: figure.to_html(
             full_html=False, include_plotlyjs=False, div_id=f"figure-{name}", config=_CONFIG
@@ -86,7 +90,7 @@ def _heat_map(report: Report) -> go.Figure:
             hovertemplate="step %{x}<br>rank %{y}<br>%{z:.1f} ms late<extra></extra>",
         )
     )
-    figure.update_layout(**_LAYOUT, height=min(640, max(240, 90 + 22 * lines)))
+    figure.update_layout(**LAYOUT, height=min(640, max(240, 90 + 22 * lines)))
     figure.update_xaxes(title="step", showgrid=False)
     tick = {"dtick": 1} if lines <= _LABELLED_RANKS else {}
     figure.update_yaxes(title="rank", autorange="reversed", showgrid=False, **tick)
@@ -124,7 +128,7 @@ def _step_times(report: Report) -> go.Figure:
         figure.add_vrect(
             x0=episode.start_step, x1=episode.end_step, fillcolor=ACCENT, opacity=0.12, line_width=0
         )
-    figure.update_layout(**_LAYOUT, height=280)
+    figure.update_layout(**LAYOUT, height=280)
     figure.update_xaxes(title="step", gridcolor=GRID)
     top = _SPACE_ABOVE * (known.number(known.quantile(shown, 0.98)) or 1.0)
     figure.update_yaxes(title="ms a step", range=[0, top], gridcolor=GRID)
@@ -150,7 +154,7 @@ def _phases(report: Report) -> go.Figure:
                 hovertemplate="%{y}: %{x:.1f} ms " + phase + "<extra></extra>",
             )
     figure.update_layout(
-        **_LAYOUT, barmode="stack", bargap=0.25, height=min(900, 120 + 30 * len(lines))
+        **LAYOUT, barmode="stack", bargap=0.25, height=min(900, 120 + 30 * len(lines))
     )
     figure.update_xaxes(title="mean ms a step", gridcolor=GRID)
     figure.update_yaxes(autorange="reversed", title=None)

@@ -31,9 +31,9 @@ def story(report: Report) -> str:
     if worst is None:
         return report.verdict.evidence[0]
     start, end = report.span(worst)
-    until = "the last recorded step" if worst.ongoing else f"step {worst.end_step} ({clock(end)})"
+    until = "the last recorded step" if worst.ongoing else f"step {worst.end_step}{_at(end)}"
     lost = (
-        f"From step {worst.start_step} ({clock(start)} UTC) to {until} it cost "
+        f"From step {worst.start_step}{_at(start, ' UTC')} to {until} it cost "
         f"{duration(worst.lost_seconds)} of wall time, "
         f"{percent(lost_step_ratio(report, worst))} of each step."
     )
@@ -44,6 +44,10 @@ def story(report: Report) -> str:
         f"{lost} With {plural(more, 'other episode')} the job lost "
         f"{duration(report.cost.lost_seconds)}."
     )
+
+
+def _at(wall_seconds: float | None, zone: str = "") -> str:
+    return "" if wall_seconds is None else f" ({clock(wall_seconds)}{zone})"
 
 
 def grounds(report: Report) -> tuple[str, ...]:

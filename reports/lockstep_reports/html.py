@@ -8,6 +8,7 @@ from lockstep_reports.figures import PHASE_COLOURS, figures, plotly_script
 from lockstep_reports.headline import caveats, grounds, headline, how_ended, story
 from lockstep_reports.judge import whom
 from lockstep_reports.report import Report, lost_step_ratio
+from lockstep_reports.whatif.told import repaired, what_if_json
 from lockstep_reports.wording import clock, duration, milliseconds, percent, plural
 
 _MOST_RANKS = 64
@@ -64,6 +65,7 @@ def _content(report: Report) -> dict[str, Any]:
         "glossary": GLOSSARY,
         "phase_colours": PHASE_COLOURS,
         "figures": figures(report),
+        "what_if": _what_if(report),
         "plotly_script": plotly_script(),
     }
 
@@ -86,6 +88,25 @@ def _cards(report: Report) -> list[tuple[str, str, str]]:
         price = f"at {report.price_per_gpu_hour:g} a GPU-hour"
         cards.insert(2, (f"{cost.lost_money:,.2f}", "lost money", price))
     return cards
+
+
+def _what_if(report: Report) -> dict[str, Any] | None:
+    """Sentences and repairs of a replay; None without operation rows that could be replayed."""
+    if report.replayed is None or report.replayed.what_if is None:
+        return None
+    told = what_if_json(report.replayed, report)
+    repairs = [told["worst_workers"], *told["stages"].values()] if told else []
+    return {
+        "told": told,
+        "repairs": [
+            {
+                "who": repaired(report.replayed.what_if, repair["ranks"]),
+                **repair,
+            }
+            for repair in repairs
+            if (repair["removed_ratio"] or 0) > 0
+        ],
+    }
 
 
 def _episodes(report: Report) -> list[dict[str, Any]]:

@@ -62,5 +62,5 @@ def _step_seconds(trace: OperationTrace, column: Integers, count: int) -> Matrix
 
 
 def _sums(values: Seconds, cell: Integers, shape: tuple[int, int]) -> Matrix:
-    total: Matrix = np.bincount(cell, weights=values, minlength=shape[0] * shape[1])
-    return total.reshape(shape)
+    total = np.bincount(cell, weights=values, minlength=shape[0] * shape[1])
+    return total.astype(np.float64).reshape(shape)

@@ -4,7 +4,6 @@ import json
 import os
 from pathlib import Path
 
-from lockstep_reports.html import as_html
 from lockstep_reports.report import Report, as_json
 
 
@@ -28,6 +27,8 @@ def write_html(report: Report, path: Path) -> None:
     Raises:
         OSError: the file cannot be written; nothing is left behind.
     """
+    from lockstep_reports.html import as_html  # noqa: PLC0415  # 0.1 s that JSON need not wait for
+
     _write(path, as_html(report))
 
 

@@ -83,7 +83,8 @@ class _Recorder:
         begin = np.abs(self.draw.normal(0, 1e-4, self.shape))
         end = begin.max(axis=0) + self.noisy(_GATHER_SECONDS).max(axis=0) + np.zeros(self.shape)
         self.add("params-all-gather", (stage, 0, -1), begin, end)
-        return end
+        made: Array = end
+        return made
 
     def _order(self, stage: int) -> list[tuple[str, int]]:
         """Forwards and backwards of a stage, one forward one backward after the warm-up."""
@@ -136,7 +137,8 @@ class _Recorder:
         end = free + self.noisy(seconds) * self.factor[stage] * self.length[batch]
         self.add(f"{way}-compute", (stage, batch, batch), free, end)
         done[way, stage, batch] = end
-        return end
+        last: Array = end
+        return last
 
     def _tail(self, done: list[Array]) -> None:
         """Gradients, clipping over all ranks, optimizer."""

@@ -46,7 +46,9 @@ def read_rows(path: Path) -> pa.Table:
         with _opened(path) as stream:
             is_parquet = bytes(stream.read(4)) == _PARQUET
         return _read_parquet(path) if is_parquet else _read_csv(path)
-    except (pa.ArrowException, OverflowError) as error:
+    except (pa.ArrowException, OverflowError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the file system's own word; a broken stream has no number
         why = printable(str(error).splitlines()[0][:200]) if str(error) else "unreadable"
         raise ValueError(
             f"{path} is no readable operation trace ({why}); write it again"

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from lockstep_reports.operation_steps import steps_of
@@ -172,13 +171,9 @@ def _finite(table: pa.Table, notes: list[str]) -> pa.Table:
         notes.append(f"{plural(gone, 'row')} with a time missing or impossible left out.")
     types, type_of = _coded(table["optype"])
     known = np.array([name in KNOWN_TYPES for name in types], bool)
-    if not known.all():
-        names = [
-            printable(name[:40])
-            for name, is_known in zip(types, known, strict=True)
-            if not is_known
-        ]
-        some = ", ".join(names[:_NAMED_TYPES]) + (", ..." if len(names) > _NAMED_TYPES else "")
+    strange = [printable(types[at][:40]) for at in np.unique(type_of) if not known[at]]
+    if strange:
+        some = ", ".join(strange[:_NAMED_TYPES]) + (", ..." if len(strange) > _NAMED_TYPES else "")
         notes.append(f"Operations of unknown type are not replayed: {some}.")
         table = table.filter(pa.array(known[type_of]))
     if not table.num_rows:
@@ -202,10 +197,9 @@ def _whole(path: Path, table: pa.Table, name: str) -> NDArray[np.int64]:
     """A column of whole numbers; one that may be left out has its value for nothing."""
     if name not in table.column_names:
         return np.full(table.num_rows, _UNNAMED[name], np.int64)
-    try:
-        values = pc.cast(table[name], pa.int64()).to_numpy()
-    except pa.ArrowException as error:
-        raise ValueError(f"{path}: column {name!r} must hold whole numbers") from error
+    values = table[name].to_numpy()
+    if values.dtype.kind not in "iuf" or np.any(values != np.round(values)):
+        raise ValueError(f"{path}: column {name!r} must hold whole numbers")
     low, high = _UNNAMED.get(name, 0), _MOST.get(name, 1 << 20)
     worst = values[(values < min(low, 0)) | (values >= high)]
     if len(worst):

@@ -37,6 +37,7 @@ from lockstep_reports.whatif.lane import Lane, lane_of
 from lockstep_reports.whatif.pairing import first_backward_waits, pair
 
 Edges = list[tuple[int, int]]
+_SLACK_SECONDS = np.float64(1e-6)
 _ACROSS_REPLICAS = (*REPLICA_COLLECTIVES, CLIP, PARAMS_SYNC, GRADS_SYNC)
 
 
@@ -150,12 +151,11 @@ def _in_recorded_order(lane: Lane, stage: int, shard: int) -> Edges:
     edges: Edges = []
     computed = lane.ops(stage, shard, *COMPUTE)
     begins, ends = lane.start[computed], lane.end[computed]
-    slack = np.float64(1e-6)
-    for names in ((PARAMS_SYNC,), (GRADS_SYNC,), tuple(set(IN_ORDER) - {PARAMS_SYNC, GRADS_SYNC})):
+    for names in _streams(lane, stage, shard):
         ops = lane.ops(stage, shard, *names)
         edges += _chain(ops)
-        before = np.searchsorted(ends, lane.start[ops] + slack, side="right") - 1
-        after = np.searchsorted(begins, lane.end[ops] - slack)
+        before = np.searchsorted(ends, lane.start[ops] + _SLACK_SECONDS, side="right") - 1
+        after = np.searchsorted(begins, lane.end[ops] - _SLACK_SECONDS)
         edges += [
             (int(computed[at]), int(op)) for op, at in zip(ops, before, strict=True) if at >= 0
         ]
@@ -165,6 +165,15 @@ def _in_recorded_order(lane: Lane, stage: int, shard: int) -> Edges:
             if at < len(computed)
         ]
     return edges
+
+
+def _streams(lane: Lane, stage: int, shard: int) -> tuple[tuple[str, ...], ...]:
+    """Collectives that never overlap share one stream; else parameters and gradients have own."""
+    ops = lane.ops(stage, shard, *IN_ORDER)
+    if not np.any(lane.start[ops][1:] < lane.end[ops][:-1] - _SLACK_SECONDS):
+        return (IN_ORDER,)
+    others = tuple(name for name in IN_ORDER if name not in {PARAMS_SYNC, GRADS_SYNC})
+    return ((PARAMS_SYNC,), (GRADS_SYNC,), others)
 
 
 def _together(grid: Grid) -> list[list[int]]:

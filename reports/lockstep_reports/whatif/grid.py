@@ -9,6 +9,7 @@ from lockstep_reports.operations import Integers, OperationTrace, Seconds
 from lockstep_reports.wording import plural
 
 _COMMON_SHARE = 0.5
+_MOST_CELLS_A_ROW, _FEW_CELLS = 16, 1 << 20
 
 
 class NoReplayError(ValueError):
@@ -84,6 +85,8 @@ def lay_out(trace: OperationTrace) -> Grid:
     replicas, replica = _ranked(trace.replica)
     steps, step = _ranked(trace.step)
     shape = (len(keys), len(replicas), len(steps))
+    if np.prod(shape) > _MOST_CELLS_A_ROW * len(node) + _FEW_CELLS:
+        raise NoReplayError("most operations are missing in most steps")
     cell = (node * shape[1] + replica) * shape[2] + step
     count = np.bincount(cell, minlength=int(np.prod(shape))).reshape(shape)
     if twice := int(np.count_nonzero(count > 1)):

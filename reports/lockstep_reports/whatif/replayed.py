@@ -36,7 +36,17 @@ def replay_trace(trace: OperationTrace) -> Replayed:
         verdict = Verdict(kind="unknown", evidence=(why,))
         return Replayed(what_if=None, why_not=why, verdict=verdict, episodes=())
     verdict, episodes = conclude(trace, what_if)
+    episodes = tuple(_on_all_steps(episode, trace, what_if) for episode in episodes)
     return Replayed(what_if=what_if, why_not=None, verdict=verdict, episodes=episodes)
+
+
+def _on_all_steps(episode: Episode, trace: OperationTrace, what_if: WhatIf) -> Episode:
+    """The episode by places among all recorded steps; what was not replayed lost nothing known."""
+    numbers, replayed = np.unique(trace.step), what_if.model.grid.steps[episode.places]
+    places = np.searchsorted(numbers, replayed)
+    lost = np.zeros(places[-1] - places[0] + 1)
+    lost[places - places[0]] = episode.lost_by_step
+    return replace(episode, places=slice(int(places[0]), int(places[-1]) + 1), lost_by_step=lost)
 
 
 def realigned(alignment: Alignment, what_if: WhatIf) -> Alignment:

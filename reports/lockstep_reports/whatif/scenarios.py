@@ -146,6 +146,16 @@ def step_seconds_of_one(model: Model, replica: Integers, workers: Flags) -> Matr
     return np.concatenate(ends)
 
 
+def ideal_times(model: Model) -> tuple[Matrix, Matrix]:
+    """Begin and end of each operation in the ideal step, in seconds [operations]."""
+
+    def durations(ops: Integers) -> Matrix:
+        return model.ideal[ops][:, None, None, None]
+
+    end = replay(model.plan, durations, (1, 1, 1))[:, 0, 0, 0]
+    return end - model.ideal, end
+
+
 def _durations(model: Model, kept: Flags, workers: Flags) -> Durations:
     def durations(ops: Integers) -> Matrix:
         keep = kept[:, ops].T[:, :, None] & workers[:, model.workers[ops]].swapaxes(0, 1)

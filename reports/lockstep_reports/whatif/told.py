@@ -9,6 +9,7 @@ from lockstep_reports.whatif.replayed import Replayed
 
 _SECONDS_PER_HOUR = 3600.0
 _MOST_WORKERS_BY_STEP = 256
+_NAMED_RANKS = 8
 
 
 class Priced(Protocol):
@@ -82,6 +83,16 @@ def what_if_json(replayed: Replayed, priced: Priced) -> dict[str, Any] | None:
         "worst_negative_seconds": what_if.model.worst_negative_seconds,
         "notes": list(grid.notes),
     }
+
+
+def repaired(what_if: WhatIf, ranks: list[int]) -> str:
+    """Whom a repair would be about: a whole stage, or ranks by number."""
+    rank = what_if.model.grid.rank
+    for stage in range(len(rank)):
+        if len(rank) > 1 and sorted(rank[stage].ravel().tolist()) == ranks:
+            return f"stage {stage}"
+    more = f", ... ({len(ranks):,} ranks)" if len(ranks) > _NAMED_RANKS else ""
+    return f"rank {', '.join(map(str, ranks[:_NAMED_RANKS]))}{more}"
 
 
 def _numbered(values: Matrix, numbers: Integers | None = None) -> dict[str, Matrix]:

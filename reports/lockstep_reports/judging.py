@@ -52,7 +52,11 @@ def _judge_collectives(steps: Steps, log: CollectiveLog, thresholds: Thresholds 
     if len(log.ranks) <= 1:
         why = "No collective was recorded by two ranks or more; lateness needs that."
         return Verdict(kind="unknown", evidence=(why,))
-    return judge(samples, score(samples), thresholds or _OF_TRACES)[0]
+    verdict = judge(samples, score(samples), thresholds or _OF_TRACES)[0]
+    if verdict.kind == "nobody" and len(steps.missing_ranks) > len(steps.members):
+        why = "None of the ranks that were read is slow, but most ranks were not read."
+        return Verdict(kind="unknown", evidence=(why, *verdict.evidence))
+    return verdict
 
 
 def aligned_by(alignment: Alignment, log: CollectiveLog) -> Alignment:

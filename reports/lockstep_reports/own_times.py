@@ -4,6 +4,7 @@ Workers may differ for good with nobody to blame, and half of them may turn slow
 is measured by its own low level, and what slows all at the same steps is the workload's.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -76,7 +77,8 @@ def _smooth(values: Matrix, window: int) -> Matrix:
 def _noise(slower: Matrix) -> float:
     """Robust standard deviation from one step to the next, over all ranks: no episode moves it."""
     change = np.abs(np.diff(slower, axis=1))
-    return float(known.number(known.median(change[change > 0])) or 0.0) * 1.4826 / np.sqrt(2)
+    middle = known.number(known.median(change[change > 0])) or 0.0
+    return middle * 1.4826 / math.sqrt(2)
 
 
 def _accused(

@@ -1,4 +1,4 @@
-"""Public recordings of other tools get the verdict that is true of them; damaged ones a sentence."""
+"""Public recordings get the verdict that is true of them, damaged ones one sentence."""
 
 import gzip
 import json

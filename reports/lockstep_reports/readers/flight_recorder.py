@@ -19,7 +19,7 @@ from lockstep_reports.wording import printable
 _MAX_BYTES = 1 << 26
 _MAX_ENTRIES = 1 << 18
 _PICKLE = b"\x80"
-_TELLING = (b"pg_config", b"pg_status", b"entries")
+_TELLING = (b"pg_config", b"pg_status", b"collective_seq_id")
 _KINDS = {
     "allreduce": "all_reduce",
     "allgatherbase": "all_gather",
@@ -52,9 +52,7 @@ def _is_dump(path: Path) -> bool:
     begin = head(path)
     if begin[:1] != _PICKLE and begin.lstrip()[:1] != b"{":
         return False
-    return (
-        b"traceEvents" not in begin and sum(word in begin for word in _TELLING) > 1
-    ) or b"collective_seq_id" in begin
+    return b"traceEvents" not in begin and any(word in begin for word in _TELLING)
 
 
 def read(path: Path, options: ReadOptions) -> Recording:

@@ -43,11 +43,10 @@ def attach(
     Never raises: where no page can be had, it says why once and gives back the disabled monitor.
 
     Args:
-        model: what the loop calls, or several such: a plain module, DDP, ``fully_shard``, parallel
-            layers, or the stages of a pipeline; compiled or not. None when the loop marks its
-            phases itself.
+        model: what the loop calls, or several such: plain, DDP, ``fully_shard``, parallel layers,
+            stages of a pipeline; compiled or not. None when the loop marks its phases itself.
         optimizer: one optimizer or several.
-        schedule: of a pipeline: what runs its stages, from ``torch.distributed.pipelining``.
+        schedule: what runs the stages, from ``torch.distributed.pipelining``.
         mesh: coordinates of the rank by axis (dp, fsdp, pp, tp, cp, ep).
         root: folder of all jobs, on a tmpfs; LOCKSTEP_DIR or /dev/shm/lockstep by default.
         environment: where RANK, WORLD_SIZE, LOCKSTEP_JOB_ID and the like are read;
@@ -69,12 +68,22 @@ def attach(
     except (NoPageError, ValueError) as error:
         log.warning("the monitor is off, training goes on: %s", error)
         return Disabled()
-    if model is not None or optimizer is not None or schedule is not None:
-        from lockstep.watch import watch  # noqa: PLC0415  # torch is loaded only with a model
-
-        watch(monitor, model, optimizer, schedule)
+    _watch(monitor, model, optimizer, schedule)
     atexit.register(_at_exit, monitor)
     return monitor
+
+
+def _watch(
+    monitor: Monitor,
+    model: "torch.nn.Module | Iterable[torch.nn.Module] | None",
+    optimizer: "torch.optim.Optimizer | Iterable[torch.optim.Optimizer] | None",
+    schedule: "_PipelineSchedule | None",
+) -> None:
+    if model is None and optimizer is None and schedule is None:
+        return
+    from lockstep.watch import watch  # noqa: PLC0415  # torch is loaded only with a model
+
+    watch(monitor, model, optimizer, schedule)
 
 
 def _at_exit(monitor: Monitor) -> None:

@@ -49,6 +49,7 @@ def _options(root: Path, nvml_library: Path, gpu_state: Path) -> Options:
         node="node-7",
         tick_seconds=0.1,
         linger_seconds=60,
+        window_seconds=15,
         sysfs=FIXTURES / "node" / "sys",
         procfs=Path("/proc"),
         nvml_library=nvml_library,

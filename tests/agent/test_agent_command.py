@@ -15,6 +15,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from lockstep_agent.collector import Tier
+from lockstep_agent.lane import Lane
 from lockstep_agent.options import Options
 from lockstep_agent.sampler import Sampler
 from lockstep_agent.serve import MetricsServer
@@ -90,6 +92,7 @@ def test_a_signal_ends_the_agent_at_once_and_cleanly(
 def test_a_scrape_hands_out_bytes_and_touches_no_source(options: Options) -> None:
     class Counting:
         name = "counting"
+        tier = Tier.EVERY_TICK
         runs = 0
 
         def collect(self) -> tuple[()]:
@@ -97,7 +100,8 @@ def test_a_scrape_hands_out_bytes_and_touches_no_source(options: Options) -> Non
             return ()
 
     source = Counting()
-    sampler = Sampler((source,), tick_seconds=60)
+    lanes = (Lane("counting", (source,)),)
+    sampler = Sampler(lambda: lanes, tick_seconds=60)
     server = MetricsServer(options.host, 0, sampler)
     sampler.start()
     thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -129,7 +133,7 @@ def test_a_scraper_that_hangs_up_is_not_talked_about(options: Options) -> None:
 
 def test_health_fails_when_sampling_has_stopped() -> None:
     now = [1000.0]
-    sampler = Sampler((), tick_seconds=1, clock=lambda: now[0])
+    sampler = Sampler(tuple, tick_seconds=1, clock=lambda: now[0])
     assert not sampler.is_fresh()
     sampler.sample()
     assert sampler.is_fresh()

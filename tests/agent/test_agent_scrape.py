@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_agent.collector import AnyReading, Guard, HistogramReading, Reading
-from lockstep_agent.collectors import build_collectors
+from lockstep_agent.collector import AnyReading, Guard, HistogramReading, Reading, Tier
 from lockstep_agent.exposition import Exposition, render
+from lockstep_agent.lane import Lane
+from lockstep_agent.lanes import Lanes
 from lockstep_agent.options import Options
 from lockstep_agent.sampler import Sampler
 from lockstep_catalogue import METRICS, Kind, Metric, fabric, health, training
@@ -35,6 +36,7 @@ class Broken:
     """A collector that fails when it is told to, after its first reading."""
 
     name = "broken"
+    tier = Tier.EVERY_TICK
 
     def __init__(self) -> None:
         self.fails = True
@@ -61,7 +63,7 @@ def busy_job(root: Path) -> None:
 
 
 def sampled(options: Options) -> Exposition:
-    return Sampler(build_collectors(options), options.tick_seconds).sample()
+    return Sampler(Lanes(options), options.tick_seconds).sample()
 
 
 def settled(scrape: str) -> str:
@@ -133,8 +135,8 @@ def test_both_formats_tell_the_same_and_neither_tells_of_creation(options: Optio
 
 
 def test_a_broken_collector_costs_only_itself(options: Options) -> None:
-    broken = Broken()
-    sampler = Sampler((broken, *build_collectors(options)), tick_seconds=1)
+    broken, lanes = Broken(), Lanes(options)
+    sampler = Sampler(lambda: (Lane("broken", (broken,)), *lanes()), tick_seconds=1)
     for _ in range(2):
         text = sampler.sample().text.decode()
     assert f'{health.COLLECTOR_SUCCESS.name}{{collector="broken"}} 0.0' in text

@@ -10,6 +10,7 @@ from lockstep_agent.lane import Lane
 from lockstep_catalogue import health
 
 _FIRST_PATIENCE_SECONDS = 1.5
+_GENERATIONS = 2  # lanes, and those that they bring
 
 
 class Sampler:
@@ -62,7 +63,8 @@ class Sampler:
 
     def _beat_all(self, deadline_seconds: float) -> None:
         beaten: set[Lane] = set()
-        while fresh := [lane for lane in self._lanes() if lane not in beaten]:
+        for _ in range(_GENERATIONS):
+            fresh = [lane for lane in self._lanes() if lane not in beaten]
             beaten.update(fresh)
             started = [lane for lane in fresh if lane.beat()]
             for lane in started:

@@ -136,7 +136,8 @@ def test_both_formats_tell_the_same_and_neither_tells_of_creation(options: Optio
 
 def test_a_broken_collector_costs_only_itself(options: Options) -> None:
     broken, lanes = Broken(), Lanes(options)
-    sampler = Sampler(lambda: (Lane("broken", (broken,)), *lanes()), tick_seconds=1)
+    lane = Lane("broken", (broken,))
+    sampler = Sampler(lambda: (lane, *lanes()), tick_seconds=1)
     for _ in range(2):
         text = sampler.sample().text.decode()
     assert f'{health.COLLECTOR_SUCCESS.name}{{collector="broken"}} 0.0' in text

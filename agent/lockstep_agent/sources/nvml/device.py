@@ -4,6 +4,7 @@ import ctypes
 from typing import Any
 
 from lockstep_agent.collector import SourceLostError
+from lockstep_agent.sources.nvml.mig import Instance, find_instance
 
 _LOST, _RESET, _SILENT = "lost", "reset_required", "silent"
 
@@ -52,6 +53,16 @@ class Gpu:
             GpuLostError: the GPU is lost or needs a reset.
         """
         return self._ask((call, arguments), arguments)
+
+    def ask_afresh(self, call: str, *arguments: Any) -> Any:
+        """As ``ask``, for a call whose last argument is another each time."""
+        return self._ask((call, arguments[:-1]), arguments)
+
+    def instances(self) -> list[Instance]:
+        """The instances of a split GPU; none of one that is whole."""
+        most = self.ask("nvmlDeviceGetMaxMigDeviceCount") or 0
+        found = (find_instance(self.nvml, self.handle, index) for index in range(most))
+        return [instance for instance in found if instance is not None]
 
     def fill(self, call: str, kind: str) -> Any:
         """A struct of pynvml of this kind, filled by a call; None without an answer.

@@ -85,7 +85,7 @@ class Sampler:
             self.sample(patience_seconds)
             patience_seconds = self._tick_seconds / 2
             due = max(due + self._tick_seconds, time.monotonic())
-            time.sleep(due - time.monotonic())
+            time.sleep(max(due - time.monotonic(), 0.0))
 
 
 class _Tally:

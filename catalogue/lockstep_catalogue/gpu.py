@@ -35,7 +35,7 @@ GPU_DRIVER_INFO = Metric(
     source="nvmlSystemGetDriverVersion, nvmlSystemGetCudaDriverVersion_v2",
 )
 GPU_COUNT = Metric(
-    name="lockstep_gpu_count",
+    name="lockstep_gpu_devices",
     kind=Kind.GAUGE,
     unit=Unit.NONE,
     labels=(COUNTED_BY,),

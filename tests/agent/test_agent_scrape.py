@@ -4,6 +4,7 @@ import logging
 import os
 import re
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +17,19 @@ from lockstep_agent.lane import Lane
 from lockstep_agent.lanes import Lanes
 from lockstep_agent.options import Options
 from lockstep_agent.sampler import Sampler
-from lockstep_catalogue import METRICS, Kind, Metric, fabric, health, training
+from lockstep_catalogue import (
+    METRICS,
+    Kind,
+    Metric,
+    fabric,
+    gpu_pcie,
+    gpu_power,
+    health,
+    nvlink,
+    training,
+)
 
+from .fake_node import FakeNode, h100
 from .live_page import LivePage
 from .livecheck import complaints
 
@@ -25,6 +37,13 @@ GOLDEN = Path(__file__).parent.parent / "golden" / "agent.prom"
 VOLATILE = (
     health.COLLECTOR_DURATION,
     health.AGENT_TICK,
+    health.LANE_AGE,
+    gpu_pcie.GPU_PCIE_BYTES,
+    gpu_power.GPU_ENERGY,
+    gpu_power.GPU_POWER_WINDOW,
+    gpu_power.GPU_UTILIZATION_WINDOW,
+    gpu_power.GPU_CLOCK_WINDOW,
+    nvlink.NVLINK_BYTES,
     health.AGENT_MEMORY,
     health.AGENT_CPU,
     training.LAST_PROGRESS,
@@ -63,7 +82,10 @@ def busy_job(root: Path) -> None:
 
 
 def sampled(options: Options) -> Exposition:
-    return Sampler(Lanes(options), options.tick_seconds).sample()
+    sampler = Sampler(Lanes(options), options.tick_seconds)
+    sampler.sample()
+    time.sleep(0.11)  # activity is told between two samples
+    return sampler.sample()
 
 
 def settled(scrape: str) -> str:
@@ -113,9 +135,9 @@ def test_the_live_check_finds_what_is_missing_undeclared_or_otherwise_than_decla
 
 
 def test_eight_gpus_and_eight_ranks_stay_in_the_budget(
-    root: Path, options: Options, gpu_state: Path
+    root: Path, options: Options, node: FakeNode
 ) -> None:
-    gpu_state.write_text("count 0 8\n")
+    FakeNode(node.path, [h100() for _ in range(8)])
     for rank in range(8):
         LivePage(root, rank=rank, world_size=8).step(1)
     text = sampled(options).text.decode()

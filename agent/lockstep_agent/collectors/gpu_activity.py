@@ -55,7 +55,7 @@ class MigActivity:
     """Reads the activity of each instance of a split GPU."""
 
     name = "gpu_mig_activity"
-    tier = Tier.TEN_SECONDS
+    tier = Tier.EVERY_TICK
 
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu

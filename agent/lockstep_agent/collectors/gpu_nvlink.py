@@ -1,4 +1,4 @@
-"""One GPU: its NVLinks from Volta to Blackwell: traffic, which are up, errors, the worst of them."""
+"""One GPU: its NVLinks, from Volta to Blackwell: traffic, state, errors, the worst of them."""
 
 from collections.abc import Iterator
 

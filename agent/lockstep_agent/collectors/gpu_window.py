@@ -1,4 +1,4 @@
-"""One GPU: lowest, mean and highest over a window, from the samples that the driver keeps itself."""
+"""One GPU: lowest, mean and highest over a window, from the driver's own samples."""
 
 from collections.abc import Callable, Iterator
 

@@ -95,6 +95,7 @@ class Gpu:
         try:
             self._handle = self.nvml.nvmlDeviceGetHandleByIndex(self.index)
         except self.nvml.NVMLError as error:
+            self.raise_when_lost(error.value)
             raise GpuLostError(_LOST, f"GPU {self.index} has no handle: {error}") from error
         self.generation += 1
         self._unsupported.clear()

@@ -31,6 +31,7 @@ class Driver:
         import pynvml  # noqa: PLC0415  # loaded where a driver is looked for, not for --help
 
         self._nvml: Any = pynvml
+        pynvml.nvmlLib = None
         try:
             if library is not None:
                 pynvml.nvmlLib = ctypes.CDLL(str(library))

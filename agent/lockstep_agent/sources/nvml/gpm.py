@@ -1,6 +1,7 @@
 """GPM, the activity counters of Hopper and newer: what a GPU did between two samples."""
 
 import threading
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -8,6 +9,7 @@ from lockstep_agent.sources.nvml.device import Gpu
 
 _LOCK = threading.Lock()  # drivers have crashed on GPM calls side by side
 _PATIENCE_SECONDS = 0.2
+_LEAST_SECONDS = 0.1  # between two samples, by the driver's own rule
 
 
 class Gpm:
@@ -22,11 +24,15 @@ class Gpm:
         self._gpu, self._wanted, self._instance = gpu, tuple(wanted), instance
         self._older: Any = None
         self._spare: Any = None
+        self._taken_seconds = float("-inf")
+        self._told: dict[int, float] = {}
         self._generation = 0
         self._supported = False
 
     def read(self) -> dict[int, float]:
         """Values since the last call by number; empty on the first, and where there is no GPM.
+
+        Called again too soon, it tells the same.
 
         Raises:
             GpuLostError: the GPU is lost or needs a reset.
@@ -34,17 +40,21 @@ class Gpm:
         _ = self._gpu.handle
         if self._generation != self._gpu.generation:
             self._probe()
+        if self._supported and time.monotonic() - self._taken_seconds < _LEAST_SECONDS:
+            return self._told
         if not self._supported or not _LOCK.acquire(timeout=_PATIENCE_SECONDS):
             return {}  # another GPU hangs in GPM: without a value is better than hung too
         try:
-            return self._read()
+            self._told = self._read()
+            return self._told
         finally:
             _LOCK.release()
 
     def _probe(self) -> None:
-        """Asks once for each handle whether there is GPM; samples of an older handle are dropped."""
+        """Asks once a handle whether there is GPM; samples of an older handle are dropped."""
         self._generation = self._gpu.generation
         self._older = self._spare = None
+        self._taken_seconds, self._told = float("-inf"), {}
         support = self._gpu.ask("nvmlGpmQueryDeviceSupport")
         self._supported = support is not None and bool(support.isSupportedDevice)
 
@@ -54,6 +64,7 @@ class Gpm:
             sample = self._spare or nvml.nvmlGpmSampleAlloc()
             self._spare = sample
             self._take(sample)
+            self._taken_seconds = time.monotonic()
         except nvml.NVMLError as error:
             self._gpu.raise_when_lost(error.value)
             self._supported = not self._gpu.is_unsupported(error.value)

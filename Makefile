@@ -15,7 +15,7 @@ SLOW ?= one
 SEED ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install servers demo test test-quick train-matrix check format generate golden bench clean
+.PHONY: help install servers demo test test-quick train-matrix check format generate golden bench bench-agent clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,6 +71,9 @@ generate: $(READY) ## Remake docs, rules and boards from the catalogue
 
 golden: $(READY) ## Rewrite the golden files; read their diff before you commit
 	LOCKSTEP_GOLDEN=1 $(BIN)/python -m pytest -q tests/agent
+
+bench-agent: $(READY) ## Print what the node agent costs, on a fake node of 8 GPUs
+	$(BIN)/python bench/agent.py
 
 bench: $(READY) ## Print what the monitor costs a step
 	$(BIN)/python bench/overhead.py

@@ -51,6 +51,7 @@ class GpuLanes:
         self._leaving: tuple[Lane, ...] = ()
         self._released = threading.Event()
         self._next_look_seconds = self._next_check_seconds = clock()
+        self._next_count_seconds, self._on_the_bus = clock(), 0
         self._said = ""
 
     def release(self) -> None:
@@ -75,8 +76,15 @@ class GpuLanes:
             yield Reading(metrics.GPU_DRIVER_INFO, told, 1)
         if self._driver is not None:
             yield Reading(metrics.GPU_COUNT, ("nvml",), len(self._driver.gpus))
-        if on_the_bus := count_gpus(self._sysfs):
+        if on_the_bus := self._count_on_the_bus():
             yield Reading(metrics.GPU_COUNT, ("pci",), on_the_bus)
+
+    def _count_on_the_bus(self) -> int:
+        now = self._clock()
+        if now >= self._next_count_seconds:
+            self._next_count_seconds = now + _CHECK_SECONDS
+            self._on_the_bus = count_gpus(self._sysfs)
+        return self._on_the_bus
 
     def _look_after(self) -> None:
         now = self._clock()

@@ -25,6 +25,7 @@ class MetricsServer(ThreadingHTTPServer):
     """
 
     daemon_threads = True
+    request_queue_size = 128  # with five, the sixth scraper at once waits a second for its SYN
 
     def __init__(self, host: str, port: int, sampler: Sampler) -> None:
         self.sampler = sampler

@@ -270,5 +270,5 @@ def test_gpus_on_the_bus_are_counted_beside_those_of_the_driver(
 def test_a_window_forgets_what_is_too_old(tell: Callable[[Window], float], expected: float) -> None:
     window = Window(10)
     for at, value in ((0, 100), (11, 2), (12, 4)):
-        window.add(at, value)
+        window.add(at, (value,))
     assert tell(window) == expected

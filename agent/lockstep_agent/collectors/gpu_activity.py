@@ -47,7 +47,7 @@ class Activity:
             metric, more, factor = _ACTIVITY[number]
             yield Reading(metric, (*labels, *more), value * factor)
         if _SM in values:
-            self._window.add(time.monotonic(), values[_SM])
+            self._window.add(time.monotonic(), (values[_SM],))
             yield from of_window(metrics.GPU_SM_ACTIVE_WINDOW, labels, self._window, _PERCENT)
 
 

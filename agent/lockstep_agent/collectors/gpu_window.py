@@ -1,5 +1,6 @@
 """One GPU: lowest, mean and highest over a window, from the driver's own samples."""
 
+import time
 from collections.abc import Callable, Iterator
 
 from lockstep_agent.collector import Reading, Tier
@@ -34,8 +35,7 @@ class Windows:
     def collect(self) -> Iterator[Reading]:
         """Three series for each ring that the driver has."""
         for kind, (ring, window) in self._rings.items():
-            for at_seconds, value in ring.read():
-                window.add(at_seconds, value)
+            window.add(time.monotonic(), ring.read())
             metric, factor = _RINGS[kind]
             yield from of_window(metric, self._gpu.labels, window, factor)
 
@@ -49,5 +49,5 @@ def of_window(
         "mean": window.mean,
         "max": window.highest,
     }
-    for name, tell in statistics.items() if window.size else ():
+    for name, tell in statistics.items() if not window.is_empty else ():
         yield Reading(metric, (*labels, name), tell() * factor)

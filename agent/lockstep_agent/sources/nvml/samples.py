@@ -2,7 +2,6 @@
 
 from lockstep_agent.sources.nvml.device import Gpu
 
-_MICRO = 1e-6
 _MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 
 
@@ -13,8 +12,8 @@ class SampleRing:
         self._gpu, self._kind = gpu, kind
         self._seen_microseconds = 0
 
-    def read(self) -> list[tuple[float, float]]:
-        """Time in seconds and value of each new sample, oldest first; empty without a ring.
+    def read(self) -> list[float]:
+        """The values of the new samples, oldest first; empty without a ring.
 
         Raises:
             GpuLostError: the GPU is lost or needs a reset.
@@ -30,4 +29,4 @@ class SampleRing:
         )
         if new:
             self._seen_microseconds = new[-1][0]
-        return [(at * _MICRO, value) for at, value in new]
+        return [value for _, value in new]

@@ -73,7 +73,7 @@ golden: $(READY) ## Rewrite the golden files; read their diff before you commit
 	LOCKSTEP_GOLDEN=1 $(BIN)/python -m pytest -q tests/agent
 
 bench-agent: $(READY) ## Print what the node agent costs, on a fake node of 8 GPUs
-	$(BIN)/python bench/agent.py
+	$(BIN)/python bench/agent_cost.py
 
 bench: $(READY) ## Print what the monitor costs a step
 	$(BIN)/python bench/overhead.py

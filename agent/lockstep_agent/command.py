@@ -48,6 +48,12 @@ def _name(_ctx: click.Context, _parameter: click.Parameter, value: str) -> str:
     return value
 
 
+def _url(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not value.startswith(("http://", "https://")):
+        raise click.BadParameter(f"{value!r} is no address; give one that begins with http://")
+    return value
+
+
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -118,6 +124,12 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     type=_FILE,
     help="NVML library to load.  [default: libnvidia-ml.so.1, as the loader finds it]",
 )
+@click.option(
+    "--dcgm-exporter",
+    metavar="URL",
+    callback=_url,
+    help="Take over what this dcgm-exporter serves, such as http://127.0.0.1:9400/metrics.",
+)
 def agent(
     *,
     listen: tuple[str, int],
@@ -131,6 +143,7 @@ def agent(
     sysfs: Path,
     procfs: Path,
     nvml_library: Path | None,
+    dcgm_exporter: str | None,
 ) -> None:
     """Serve what this node's GPUs, network ports and ranks tell, for Prometheus to scrape."""
     from lockstep_agent import program  # noqa: PLC0415  # --help needs none of the agent's parts
@@ -147,6 +160,7 @@ def agent(
         sysfs=sysfs,
         procfs=procfs,
         nvml_library=nvml_library,
+        dcgm_exporter=dcgm_exporter,
     )
     if once:
         program.print_once(options)

@@ -74,16 +74,17 @@ def _series(reading: AnyReading) -> int:
 
 def _lines(reading: AnyReading) -> Iterator[str]:
     if isinstance(reading, Reading):
-        yield f"{_stem(reading.metric.name, reading.metric, reading.labels)} {_go(reading.value)}\n"
+        stem = _stem(reading.metric.name, reading.metric, reading.labels)
+        yield f"{stem} {number(reading.value)}\n"
         return
     metric, labels = reading.metric, reading.labels
     bucket, total, count = metric.sample_names
-    bounds = (*(_go(bound) for bound in metric.buckets), "+Inf")
+    bounds = (*(number(bound) for bound in metric.buckets), "+Inf")
     seen = 0
     for bound, seen in zip(bounds, accumulate(reading.counts), strict=True):
-        yield f"{_stem(bucket, metric, labels, bound)} {_go(seen)}\n"
-    yield f"{_stem(count, metric, labels)} {_go(seen)}\n"
-    yield f"{_stem(total, metric, labels)} {_go(reading.sum)}\n"
+        yield f"{_stem(bucket, metric, labels, bound)} {number(seen)}\n"
+    yield f"{_stem(count, metric, labels)} {number(seen)}\n"
+    yield f"{_stem(total, metric, labels)} {number(reading.sum)}\n"
 
 
 def _memory_of_series(
@@ -112,22 +113,23 @@ def _stem(name: str, metric: Metric, labels: tuple[str, ...], bound: str) -> str
         pairs.append(("le", bound))
     if not pairs:
         return name
-    inside = ",".join(f'{key}="{_escape(value)}"' for key, value in sorted(pairs))
+    inside = ",".join(f'{key}="{escaped(value)}"' for key, value in sorted(pairs))
     return f"{name}{{{inside}}}"
 
 
-def _escape(value: str) -> str:
+def escaped(value: str) -> str:
+    """A label value as it stands between quotation marks."""
     return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
-def _go(value: float) -> str:
+def number(value: float) -> str:
     """A number as the Go programs write it, which the library does too."""
-    number = float(value)
-    if not math.isfinite(number):
-        return "NaN" if math.isnan(number) else "+Inf" if number > 0 else "-Inf"
-    text = repr(number)
+    real = float(value)
+    if not math.isfinite(real):
+        return "NaN" if math.isnan(real) else "+Inf" if real > 0 else "-Inf"
+    text = repr(real)
     point = text.find(".")
-    if number > 0 and point > 6:  # noqa: PLR2004  # seven digits and more before the point
+    if real > 0 and point > 6:  # noqa: PLR2004  # seven digits and more before the point
         mantissa = f"{text[0]}.{text[1:point]}{text[point + 1 :]}".rstrip("0.")
         return f"{mantissa}e+{point - 1:02d}"
     return text
@@ -141,7 +143,7 @@ def _text_head(metric: Metric) -> str:
 def _openmetrics_head(metric: Metric) -> str:
     name = metric.name.removesuffix("_total") if metric.kind is Kind.COUNTER else metric.name
     unit = f"# UNIT {name} {metric.unit.value}\n" if metric.unit.value else ""
-    return f"# HELP {name} {_escape(metric.help)}\n# TYPE {name} {metric.kind.value}\n{unit}"
+    return f"# HELP {name} {escaped(metric.help)}\n# TYPE {name} {metric.kind.value}\n{unit}"
 
 
 _HEADS = {metric.name: (_text_head(metric), _openmetrics_head(metric)) for metric in METRICS}

@@ -43,7 +43,7 @@ class Lane:
         collectors: Iterable[Collector],
         *,
         silence: Callable[[str], Iterable[AnyReading]] = _nothing,
-        stale_seconds: float = 3.5,
+        stale_seconds: float = 3.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from lockstep_agent.collectors import node_collectors
+from lockstep_agent.collectors.dcgm_exporter import DcgmExporter
 from lockstep_agent.gpu_lanes import GpuLanes
 from lockstep_agent.lane import Lane
 from lockstep_agent.options import Options
@@ -21,9 +22,13 @@ class Lanes:
         self.gpus = GpuLanes(
             partial(Driver, options.nvml_library), options.sysfs, options.window_seconds
         )
+        self._after: tuple[Lane, ...] = ()
+        if options.dcgm_exporter:
+            taken_over = DcgmExporter(options.dcgm_exporter)
+            self._after = (Lane(taken_over.name, (taken_over,)),)
         collectors = (*node_collectors(options), self.gpus)
         self._fixed = tuple(Lane(collector.name, (collector,)) for collector in collectors)
 
     def __call__(self) -> Sequence[Lane]:
         """The lanes of this moment."""
-        return (*self._fixed, *self.gpus.lanes)
+        return (*self._fixed, *self.gpus.lanes, *self._after)

@@ -16,6 +16,7 @@ class Options:
         tick_seconds: time from one sampling to the next.
         linger_seconds: how long a job's series stay after its end.
         window_seconds: over which lowest, mean and highest values of a GPU are told.
+        dcgm_exporter: address of a dcgm-exporter to take over; None for none.
         nvml_library: the NVML library; None leaves it to the loader's search.
     """
 
@@ -30,3 +31,4 @@ class Options:
     sysfs: Path
     procfs: Path
     nvml_library: Path | None
+    dcgm_exporter: str | None = None

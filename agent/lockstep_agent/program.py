@@ -47,7 +47,7 @@ def _serve(options: Options) -> None:
     signal.signal(signal.SIGUSR2, lambda *_: lanes.gpus.resume())
     sampler = Sampler(lanes, options.tick_seconds)
     try:
-        server = MetricsServer(options.host, options.port, sampler)
+        server = MetricsServer(options.host, options.port, sampler, options.node)
     except OSError as error:
         raise click.UsageError(
             f"--listen {options.host}:{options.port} cannot be had ({error.strerror}); "

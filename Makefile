@@ -17,7 +17,8 @@ SLOW ?= one
 SEED ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install servers demo test test-quick train-matrix check format generate golden bench bench-overhead clean
+.PHONY: help install servers demo test test-quick train-matrix check format generate golden bench bench-overhead
+.PHONY: bench-stragglers bench-agent clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,10 +80,16 @@ $(PEERS): bench/peers.txt | $(READY)
 	@$(BIN)/python -m pip install --quiet --upgrade --target $(PEERS) --no-deps --requirement $<
 	@touch $@
 
-bench: bench-overhead ## Run every bench
+bench: bench-overhead bench-stragglers bench-agent ## Run every bench
 
 bench-overhead: $(READY) $(PEERS) ## Print what watching costs a step, beside TraceML and NVRx
 	$(BIN)/python bench/overhead
+
+bench-stragglers: $(READY) ## Print who is named when one rank is slow, by origin, size, pattern and strategy
+	$(BIN)/python bench/stragglers
+
+bench-agent: $(READY) ## Print what the node agent costs, on a fake node of 8 GPUs
+	$(BIN)/python bench/agent_cost.py
 
 clean: ## Remove .venv and everything made
 	rm -rf $(VENV) dist demo-out .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -2,11 +2,12 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Protocol
 
-from lockstep_catalogue import Kind, Metric, health
+from lockstep_catalogue import Kind, Metric
 
 _log = logging.getLogger(__name__)
 
@@ -22,6 +23,12 @@ def _check_labels(metric: Metric, labels: tuple[str, ...]) -> None:
         assert value.isprintable(), f"{metric.name}: {label.name}={value!r} cannot be served"
 
 
+# label values that passed once, by name of the metric: to check them every tick would cost more
+# than all driver calls
+_passed: dict[str, set[tuple[str, ...]]] = {}
+_MOST_PASSED = 4096
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
     """One sample of a counter or gauge; label values in the order of the metric's labels."""
@@ -31,8 +38,14 @@ class Reading:
     value: float
 
     def __post_init__(self) -> None:
+        passed = _passed.get(self.metric.name)
+        if passed is not None and self.labels in passed:
+            return
         assert self.metric.kind is not Kind.HISTOGRAM, f"{self.metric.name} is a histogram"
         _check_labels(self.metric, self.labels)
+        if passed is None or len(passed) >= _MOST_PASSED:
+            passed = _passed[self.metric.name] = set()
+        passed.add(self.labels)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,40 +80,82 @@ class HistogramReading:
 AnyReading = Reading | HistogramReading
 
 
+class Tier(Enum):
+    """How often a collector runs, in seconds; EVERY_TICK follows the agent's ``--tick``."""
+
+    EVERY_TICK = 0.0
+    TEN_SECONDS = 10.0
+    MINUTE = 60.0
+
+
+class SourceLostError(RuntimeError):
+    """What a whole lane reads is gone: all its series go with it, until it answers again.
+
+    Attributes:
+        state: why, one of the values of the label ``state`` of a GPU.
+    """
+
+    def __init__(self, state: str, text: str) -> None:
+        super().__init__(text)
+        self.state = state
+
+
 class Collector(Protocol):
     """One source of readings; its name is the value of the label ``collector``."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """Short and the same for every GPU."""
+        ...
+
+    @property
+    def tier(self) -> Tier:
+        """How often it runs; between two runs its last readings are served."""
+        ...
 
     def collect(self) -> Iterable[AnyReading]:
         """The readings of this moment; what is unknown is left out."""
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How one run of a collector went; no readings when it failed."""
+
+    name: str
+    readings: tuple[AnyReading, ...]
+    seconds: float
+    failed: bool
+
+
 class Guard:
-    """Runs a collector: an error in it costs its own readings of that run and is itself counted."""
+    """Runs a collector: an error in it costs its own readings of that run and is itself told."""
 
     def __init__(
         self, collector: Collector, stopwatch: Callable[[], float] = time.perf_counter
     ) -> None:
         self._collector, self._stopwatch = collector, stopwatch
-        self._failures = 0
+        self.tier = collector.tier
         self._trouble = ""
 
-    def run(self) -> list[AnyReading]:
-        """The collector's readings, all or none, and those of the run itself."""
+    def run(self) -> Run:
+        """The collector's readings, all or none, and how the run went.
+
+        Raises:
+            SourceLostError: it concerns the whole lane.
+        """
         began = self._stopwatch()
         trouble = ""
-        readings: list[AnyReading] = []
+        readings: tuple[AnyReading, ...] = ()
         try:
-            readings.extend(self._collector.collect())
+            readings = tuple(self._collector.collect())
+        except SourceLostError:
+            raise
         except Exception as error:  # noqa: BLE001  # one of the two places that may: a collector
-            readings.clear()
-            self._failures += 1
             trouble = f"{type(error).__name__}: {error}"
         self._tell(trouble)
-        readings.extend(self._of_the_run(self._stopwatch() - began))
-        return readings
+        seconds = self._stopwatch() - began
+        return Run(self._collector.name, readings, seconds, failed=bool(trouble))
 
     def _tell(self, trouble: str) -> None:
         """Logs when the collector breaks and when it recovers, not once a run."""
@@ -109,9 +164,3 @@ class Guard:
         elif self._trouble and not trouble:
             _log.info("collector=%s state=recovered", self._collector.name)
         self._trouble = trouble
-
-    def _of_the_run(self, seconds: float) -> Iterator[Reading]:
-        labels = (self._collector.name,)
-        yield Reading(health.COLLECTOR_SUCCESS, labels, 0.0 if self._trouble else 1.0)
-        yield Reading(health.COLLECTOR_DURATION, labels, seconds)
-        yield Reading(health.COLLECTOR_FAILURES, labels, self._failures)

@@ -11,6 +11,8 @@ from lockstep_records.jobs import find_root
 _HIGHEST_PORT = 65_535
 _TICK_SECONDS = (0.05, 60.0)
 _LINGER_SECONDS = (0.0, 86_400.0)
+_WINDOW_SECONDS = (1.0, 300.0)
+_LIMITS = {"tick": _TICK_SECONDS, "linger": _LINGER_SECONDS, "window": _WINDOW_SECONDS}
 
 
 def _listen(_ctx: click.Context, _parameter: click.Parameter, value: str) -> tuple[str, int]:
@@ -34,7 +36,7 @@ def _root(_ctx: click.Context, _parameter: click.Parameter, value: Path | None) 
 
 
 def _seconds(_ctx: click.Context, parameter: click.Parameter, value: float) -> float:
-    low, high = _TICK_SECONDS if parameter.name == "tick" else _LINGER_SECONDS
+    low, high = _LIMITS[parameter.name or ""]
     if not low <= value <= high:
         raise click.BadParameter(f"{value} is not between {low} and {high} seconds")
     return value
@@ -43,6 +45,12 @@ def _seconds(_ctx: click.Context, parameter: click.Parameter, value: float) -> f
 def _name(_ctx: click.Context, _parameter: click.Parameter, value: str) -> str:
     if not value or not value.isprintable():
         raise click.BadParameter(f"{value!r} cannot be a label; give a printable name")
+    return value
+
+
+def _url(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not value.startswith(("http://", "https://")):
+        raise click.BadParameter(f"{value!r} is no address; give one that begins with http://")
     return value
 
 
@@ -99,6 +107,14 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     callback=_seconds,
     help="How long the series of a job stay after its end.",
 )
+@click.option(
+    "--window",
+    metavar="SECONDS",
+    default=15.0,
+    show_default=True,
+    callback=_seconds,
+    help="Over which lowest, mean and highest are told; best the scrape interval.",
+)
 @click.option("--once", is_flag=True, help="Print one scrape on stdout and end.")
 @click.option("--sysfs", type=_FOLDER, default="/sys", show_default=True, help="Where /sys is.")
 @click.option("--procfs", type=_FOLDER, default="/proc", show_default=True, help="Where /proc is.")
@@ -108,6 +124,12 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     type=_FILE,
     help="NVML library to load.  [default: libnvidia-ml.so.1, as the loader finds it]",
 )
+@click.option(
+    "--dcgm-exporter",
+    metavar="URL",
+    callback=_url,
+    help="Take over what this dcgm-exporter serves, such as http://127.0.0.1:9400/metrics.",
+)
 def agent(
     *,
     listen: tuple[str, int],
@@ -116,10 +138,12 @@ def agent(
     node: str,
     tick: float,
     linger: float,
+    window: float,
     once: bool,
     sysfs: Path,
     procfs: Path,
     nvml_library: Path | None,
+    dcgm_exporter: str | None,
 ) -> None:
     """Serve what this node's GPUs, network ports and ranks tell, for Prometheus to scrape."""
     from lockstep_agent import program  # noqa: PLC0415  # --help needs none of the agent's parts
@@ -132,9 +156,11 @@ def agent(
         node=node,
         tick_seconds=tick,
         linger_seconds=linger,
+        window_seconds=window,
         sysfs=sysfs,
         procfs=procfs,
         nvml_library=nvml_library,
+        dcgm_exporter=dcgm_exporter,
     )
     if once:
         program.print_once(options)

@@ -15,6 +15,8 @@ class Options:
         node: name of this machine, the value of the label ``node``.
         tick_seconds: time from one sampling to the next.
         linger_seconds: how long a job's series stay after its end.
+        window_seconds: over which lowest, mean and highest values of a GPU are told.
+        dcgm_exporter: address of a dcgm-exporter to take over; None for none.
         nvml_library: the NVML library; None leaves it to the loader's search.
     """
 
@@ -25,6 +27,8 @@ class Options:
     node: str
     tick_seconds: float
     linger_seconds: float
+    window_seconds: float
     sysfs: Path
     procfs: Path
     nvml_library: Path | None
+    dcgm_exporter: str | None = None

@@ -3,26 +3,30 @@
 import logging
 import signal
 import sys
+import time
 
 import click
 
-from lockstep_agent.collectors import build_collectors
+from lockstep_agent.lanes import Lanes
 from lockstep_agent.options import Options
 from lockstep_agent.sampler import Sampler
 from lockstep_agent.serve import MetricsServer
 
 _ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_BETWEEN_SECONDS = 0.2
 
 
 def print_once(options: Options) -> None:
     """Writes one scrape to stdout."""
     _talk_on_stderr()
-    sampler = Sampler(build_collectors(options), options.tick_seconds)
+    sampler = Sampler(Lanes(options), options.tick_seconds)
+    sampler.sample()
+    time.sleep(min(options.tick_seconds, _BETWEEN_SECONDS))  # activity is told between two samples
     click.echo(sampler.sample().text, nl=False)
 
 
 def serve(options: Options) -> None:
-    """Serves until SIGTERM or SIGINT.
+    """Serves until SIGTERM or SIGINT; lets go of the driver on SIGUSR1, until SIGUSR2.
 
     Raises:
         click.UsageError: the address cannot be listened on.
@@ -38,9 +42,12 @@ def serve(options: Options) -> None:
 
 def _serve(options: Options) -> None:
     _talk_on_stderr()
-    sampler = Sampler(build_collectors(options), options.tick_seconds)
+    lanes = Lanes(options)
+    signal.signal(signal.SIGUSR1, lambda *_: lanes.gpus.release())
+    signal.signal(signal.SIGUSR2, lambda *_: lanes.gpus.resume())
+    sampler = Sampler(lanes, options.tick_seconds)
     try:
-        server = MetricsServer(options.host, options.port, sampler)
+        server = MetricsServer(options.host, options.port, sampler, options.node)
     except OSError as error:
         raise click.UsageError(
             f"--listen {options.host}:{options.port} cannot be had ({error.strerror}); "

@@ -6,6 +6,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from lockstep_agent.dcgm_names import in_dcgm_names
 from lockstep_agent.sampler import Sampler
 
 _PLAIN = "text/plain; charset=utf-8"
@@ -13,6 +14,7 @@ _INDEX = b"""<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>lockstep agent</title>
 <h1>lockstep agent</h1>
 <ul><li><a href="/metrics">/metrics</a>: GPUs, network ports and ranks of this node</li>
+<li><a href="/metrics/dcgm">/metrics/dcgm</a>: the GPUs in the names of dcgm-exporter</li>
 <li><a href="/healthz">/healthz</a>: whether sampling goes on</li></ul></html>
 """
 
@@ -25,9 +27,10 @@ class MetricsServer(ThreadingHTTPServer):
     """
 
     daemon_threads = True
+    request_queue_size = 128  # with five, the sixth scraper at once waits a second for its SYN
 
-    def __init__(self, host: str, port: int, sampler: Sampler) -> None:
-        self.sampler = sampler
+    def __init__(self, host: str, port: int, sampler: Sampler, node: str = "") -> None:
+        self.sampler, self.node = sampler, node
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), _Handler)
 
@@ -59,6 +62,8 @@ class _Handler(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         if path == "/metrics":
             self._answer_metrics()
+        elif path == "/metrics/dcgm":
+            self._answer_dcgm()
         elif path == "/healthz":
             self._answer_health()
         elif path == "/":
@@ -72,6 +77,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.SERVICE_UNAVAILABLE, b"the first sample is not done\n", _PLAIN)
         else:
             self._send(HTTPStatus.OK, *latest.choose(self.headers.get("Accept", "")))
+
+    def _answer_dcgm(self) -> None:
+        latest = self.server.sampler.latest
+        body = b"" if latest is None else in_dcgm_names(latest.readings, self.server.node)
+        self._send(HTTPStatus.OK, body, _PLAIN)
 
     def _answer_health(self) -> None:
         if self.server.sampler.is_fresh():

@@ -1,12 +1,27 @@
 """What we measure: every metric, label, unit and recorded series, declared once."""
 
-from lockstep_catalogue import fabric, gpu, health, training
+from lockstep_catalogue import (
+    fabric,
+    gpu,
+    gpu_activity,
+    gpu_faults,
+    gpu_pcie,
+    gpu_power,
+    health,
+    nvlink,
+    training,
+)
 from lockstep_catalogue.metric import Kind, Label, Metric, Recorded, Series, Stability, Unit
 from lockstep_catalogue.recorded import RECORDED
 
 METRICS: tuple[Metric, ...] = (
     *training.METRICS,
     *gpu.METRICS,
+    *gpu_power.METRICS,
+    *gpu_activity.METRICS,
+    *gpu_faults.METRICS,
+    *nvlink.METRICS,
+    *gpu_pcie.METRICS,
     *fabric.METRICS,
     *health.METRICS,
 )

@@ -3,7 +3,19 @@
 import sys
 from pathlib import Path
 
-from lockstep_catalogue import METRICS, RECORDED, fabric, gpu, health, training
+from lockstep_catalogue import (
+    METRICS,
+    RECORDED,
+    fabric,
+    gpu,
+    gpu_activity,
+    gpu_faults,
+    gpu_pcie,
+    gpu_power,
+    health,
+    nvlink,
+    training,
+)
 from lockstep_catalogue.metric import Label, Metric
 
 _HEAD = """# Metrics
@@ -16,6 +28,11 @@ Stable names change only with a major version, trial names may still change.
 _ROOMS = (
     ("Training", training.METRICS),
     ("GPU", gpu.METRICS),
+    ("GPU power, clocks and temperature", gpu_power.METRICS),
+    ("GPU activity", gpu_activity.METRICS),
+    ("GPU faults", gpu_faults.METRICS),
+    ("GPU PCIe", gpu_pcie.METRICS),
+    ("NVLink", nvlink.METRICS),
     ("Fabric", fabric.METRICS),
     ("Agent", health.METRICS),
 )

@@ -1,49 +1,86 @@
-"""What the driver tells of a GPU; sources and units by agent-counters of NVML."""
+"""Which GPUs there are, whether they answer, how busy they are; by the driver (NVML)."""
 
-from lockstep_catalogue.labels import DOMAIN, GPU, MODEL, UUID, VERSION
+from lockstep_catalogue.labels import (
+    ARCHITECTURE,
+    COUNTED_BY,
+    CUDA,
+    GPU_STATE,
+    MIG,
+    MIG_UUID,
+    MINOR,
+    MODEL,
+    OF_GPU,
+    PCI_BUS_ID,
+    SERIAL,
+    VBIOS,
+    VERSION,
+)
 from lockstep_catalogue.metric import Kind, Metric, Stability, Unit
-
-_OF_GPU = (GPU, UUID)
 
 GPU_INFO = Metric(
     name="lockstep_gpu_info",
     kind=Kind.GAUGE,
     unit=Unit.NONE,
-    labels=(*_OF_GPU, MODEL),
-    help="Identity of a GPU, always 1, to be joined on gpu and uuid.",
-    source="nvmlDeviceGetName, nvmlDeviceGetUUID",
+    labels=(*OF_GPU, MODEL, ARCHITECTURE, PCI_BUS_ID, MINOR, SERIAL, VBIOS),
+    help="Identity of a GPU, always 1, to be joined on gpu and uuid; unknown is empty.",
+    source="nvmlDeviceGetName, Architecture, PciInfo, MinorNumber, Serial, VbiosVersion",
     stability=Stability.STABLE,
 )
 GPU_DRIVER_INFO = Metric(
     name="lockstep_gpu_driver_info",
     kind=Kind.GAUGE,
     unit=Unit.NONE,
-    labels=(VERSION,),
+    labels=(VERSION, CUDA),
     help="Version of the GPU driver, always 1; absent where there is no driver.",
-    source="nvmlSystemGetDriverVersion",
+    source="nvmlSystemGetDriverVersion, nvmlSystemGetCudaDriverVersion_v2",
+)
+GPU_COUNT = Metric(
+    name="lockstep_gpu_devices",
+    kind=Kind.GAUGE,
+    unit=Unit.NONE,
+    labels=(COUNTED_BY,),
+    help="Number of GPUs; fewer by the driver than on the bus is a GPU lost.",
+    source="nvmlDeviceGetCount_v2, /sys/bus/pci/devices",
 )
 GPU_UP = Metric(
     name="lockstep_gpu_up",
     kind=Kind.GAUGE,
     unit=Unit.NONE,
-    labels=_OF_GPU,
-    help="1 while the driver answers for the GPU, 0 when it is lost or needs a reset.",
+    labels=OF_GPU,
+    help="1 while the driver answers for the GPU, 0 when it is lost or a call hangs.",
     source="result of the calls of one sampling",
+    stability=Stability.STABLE,
+)
+GPU_STATE_INFO = Metric(
+    name="lockstep_gpu_state_info",
+    kind=Kind.GAUGE,
+    unit=Unit.NONE,
+    labels=(*OF_GPU, GPU_STATE),
+    help="Whether and how the GPU answers, always 1 on the state of this moment.",
+    source="return codes of the driver, the watchdog",
     stability=Stability.STABLE,
 )
 GPU_UTILIZATION = Metric(
     name="lockstep_gpu_utilization_ratio",
     kind=Kind.GAUGE,
     unit=Unit.RATIO,
-    labels=_OF_GPU,
+    labels=OF_GPU,
     help="Share of the driver's last window in which some kernel was resident.",
     source="nvmlDeviceGetUtilizationRates gpu",
+)
+GPU_MEMORY_COPY = Metric(
+    name="lockstep_gpu_memory_copy_utilization_ratio",
+    kind=Kind.GAUGE,
+    unit=Unit.RATIO,
+    labels=OF_GPU,
+    help="Share of the driver's last window in which memory was read or written.",
+    source="nvmlDeviceGetUtilizationRates memory",
 )
 GPU_MEMORY_TOTAL = Metric(
     name="lockstep_gpu_memory_total_bytes",
     kind=Kind.GAUGE,
     unit=Unit.BYTES,
-    labels=_OF_GPU,
+    labels=OF_GPU,
     help="Memory of the GPU.",
     source="nvmlDeviceGetMemoryInfo total",
 )
@@ -51,52 +88,91 @@ GPU_MEMORY_USED = Metric(
     name="lockstep_gpu_memory_used_bytes",
     kind=Kind.GAUGE,
     unit=Unit.BYTES,
-    labels=_OF_GPU,
+    labels=OF_GPU,
     help="Memory of the GPU in use.",
     source="nvmlDeviceGetMemoryInfo used",
 )
-GPU_POWER = Metric(
-    name="lockstep_gpu_power_watts",
+GPU_MEMORY_FREE = Metric(
+    name="lockstep_gpu_memory_free_bytes",
     kind=Kind.GAUGE,
-    unit=Unit.WATTS,
-    labels=_OF_GPU,
-    help="Power drawn by the GPU.",
-    source="nvmlDeviceGetPowerUsage / 1000",
+    unit=Unit.BYTES,
+    labels=OF_GPU,
+    help="Memory of the GPU that is free.",
+    source="nvmlDeviceGetMemoryInfo free",
 )
-GPU_ENERGY = Metric(
-    name="lockstep_gpu_energy_joules_total",
-    kind=Kind.COUNTER,
-    unit=Unit.JOULES,
-    labels=_OF_GPU,
-    help="Energy used by the GPU since the driver was loaded.",
-    source="nvmlDeviceGetTotalEnergyConsumption / 1000",
-)
-GPU_TEMPERATURE = Metric(
-    name="lockstep_gpu_temperature_celsius",
+GPU_MEMORY_RESERVED = Metric(
+    name="lockstep_gpu_memory_reserved_bytes",
     kind=Kind.GAUGE,
-    unit=Unit.CELSIUS,
-    labels=_OF_GPU,
-    help="Temperature of the GPU core.",
-    source="nvmlDeviceGetTemperature",
+    unit=Unit.BYTES,
+    labels=OF_GPU,
+    help="Memory of the GPU that driver and firmware keep for themselves.",
+    source="nvmlDeviceGetMemoryInfo_v2 reserved",
 )
-GPU_CLOCK = Metric(
-    name="lockstep_gpu_clock_hertz",
+GPU_BAR1_USED = Metric(
+    name="lockstep_gpu_bar1_used_bytes",
     kind=Kind.GAUGE,
-    unit=Unit.HERTZ,
-    labels=(*_OF_GPU, DOMAIN),
-    help="Clock of the GPU by domain.",
-    source="nvmlDeviceGetClockInfo x 1e6",
+    unit=Unit.BYTES,
+    labels=OF_GPU,
+    help="Part of the BAR1 window in use, by which the bus and network cards reach the memory.",
+    source="nvmlDeviceGetBAR1MemoryInfo bar1Used",
+)
+GPU_PROCESSES = Metric(
+    name="lockstep_gpu_processes",
+    kind=Kind.GAUGE,
+    unit=Unit.NONE,
+    labels=OF_GPU,
+    help="Number of compute processes on the GPU; needs the pid namespace of the host.",
+    source="nvmlDeviceGetComputeRunningProcesses_v3",
+)
+GPU_MIG_ENABLED = Metric(
+    name="lockstep_gpu_mig_enabled",
+    kind=Kind.GAUGE,
+    unit=Unit.NONE,
+    labels=OF_GPU,
+    help="1 when the GPU is split into instances, 0 when it is whole.",
+    source="nvmlDeviceGetMigMode",
+)
+GPU_MIG_INFO = Metric(
+    name="lockstep_gpu_mig_info",
+    kind=Kind.GAUGE,
+    unit=Unit.NONE,
+    labels=(*OF_GPU, MIG, MIG_UUID),
+    help="An instance of a split GPU, always 1.",
+    source="nvmlDeviceGetMigDeviceHandleByIndex, nvmlDeviceGetUUID",
+)
+GPU_MIG_MEMORY_TOTAL = Metric(
+    name="lockstep_gpu_mig_memory_total_bytes",
+    kind=Kind.GAUGE,
+    unit=Unit.BYTES,
+    labels=(*OF_GPU, MIG),
+    help="Memory of an instance of a split GPU.",
+    source="nvmlDeviceGetMemoryInfo of the instance",
+)
+GPU_MIG_MEMORY_USED = Metric(
+    name="lockstep_gpu_mig_memory_used_bytes",
+    kind=Kind.GAUGE,
+    unit=Unit.BYTES,
+    labels=(*OF_GPU, MIG),
+    help="Memory of an instance of a split GPU in use.",
+    source="nvmlDeviceGetMemoryInfo of the instance",
 )
 
 METRICS = (
     GPU_INFO,
     GPU_DRIVER_INFO,
+    GPU_COUNT,
     GPU_UP,
+    GPU_STATE_INFO,
     GPU_UTILIZATION,
+    GPU_MEMORY_COPY,
     GPU_MEMORY_TOTAL,
     GPU_MEMORY_USED,
-    GPU_POWER,
-    GPU_ENERGY,
-    GPU_TEMPERATURE,
-    GPU_CLOCK,
+    GPU_MEMORY_FREE,
+    GPU_MEMORY_RESERVED,
+    GPU_BAR1_USED,
+    GPU_PROCESSES,
+    GPU_MIG_ENABLED,
+    GPU_MIG_INFO,
+    GPU_MIG_MEMORY_TOTAL,
+    GPU_MIG_MEMORY_USED,
 )

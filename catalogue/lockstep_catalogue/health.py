@@ -1,6 +1,6 @@
 """What the agent tells of itself."""
 
-from lockstep_catalogue.labels import CLUSTER, COLLECTOR, NODE, REASON, VERSION
+from lockstep_catalogue.labels import CLUSTER, COLLECTOR, LANE, NODE, REASON, VERSION
 from lockstep_catalogue.metric import Kind, Metric, Stability, Unit
 
 AGENT_INFO = Metric(
@@ -36,6 +36,31 @@ COLLECTOR_FAILURES = Metric(
     labels=(COLLECTOR,),
     help="Runs of the collector that ended in an error.",
     source="the guard around each collector",
+)
+LANE_AGE = Metric(
+    name="lockstep_agent_lane_age_seconds",
+    kind=Kind.GAUGE,
+    unit=Unit.SECONDS,
+    labels=(LANE,),
+    help="Time since the lane last ended a run of its collectors.",
+    source="the lane",
+)
+LANE_STALLED = Metric(
+    name="lockstep_agent_lane_stalled",
+    kind=Kind.GAUGE,
+    unit=Unit.NONE,
+    labels=(LANE,),
+    help="1 while a call hangs in the lane and its series are withheld, else 0.",
+    source="the watchdog over the lane",
+    stability=Stability.STABLE,
+)
+DRIVER_RELEASED = Metric(
+    name="lockstep_agent_driver_released",
+    kind=Kind.GAUGE,
+    unit=Unit.NONE,
+    labels=(),
+    help="1 while the agent has let go of the GPU driver on request, else 0.",
+    source="SIGUSR1 and SIGUSR2",
 )
 AGENT_SERIES = Metric(
     name="lockstep_agent_series",
@@ -83,6 +108,9 @@ METRICS = (
     COLLECTOR_SUCCESS,
     COLLECTOR_DURATION,
     COLLECTOR_FAILURES,
+    LANE_AGE,
+    LANE_STALLED,
+    DRIVER_RELEASED,
     AGENT_SERIES,
     AGENT_TICK,
     AGENT_MEMORY,

@@ -14,6 +14,152 @@ GPU = Label(name="gpu", help="index of the GPU on its node, as NVML counts")
 UUID = Label(name="uuid", help="UUID of the GPU")
 MODEL = Label(name="model", help="product name of the GPU")
 DEVICE = Label(name="device", help="network interface")
+OF_GPU = (GPU, UUID)
+ARCHITECTURE = Label(name="architecture", help="chip family of the GPU, such as hopper")
+PCI_BUS_ID = Label(name="pci_bus_id", help="PCI address as the kernel writes it")
+MINOR = Label(name="minor", help="number in the GPU's device file")
+SERIAL = Label(name="serial", help="serial number on the board")
+VBIOS = Label(name="vbios", help="version of the GPU's BIOS")
+CUDA = Label(name="cuda", help="newest CUDA version that the driver serves")
+COUNTED_BY = Label(name="counted_by", help="who counts the GPUs", values=("nvml", "pci"))
+GPU_STATE = Label(
+    name="gpu_state",
+    help="how the driver answers for the GPU",
+    values=("ok", "lost", "reset_required", "silent", "hung"),
+)
+MIG = Label(name="mig", help="instance of a split GPU: GPU instance, slash, compute instance")
+MIG_UUID = Label(name="mig_uuid", help="UUID of an instance of a split GPU")
+LIMIT = Label(
+    name="limit",
+    help="which limit on power",
+    values=("enforced", "requested", "default", "min", "max"),
+)
+STATISTIC = Label(
+    name="statistic", help="lowest, mean or highest over a window", values=("min", "mean", "max")
+)
+THROTTLE = Label(
+    name="throttle",
+    help="why clocks are held back",
+    values=(
+        "idle",
+        "app_clocks",
+        "sw_power_cap",
+        "hw_slowdown",
+        "sync_boost",
+        "sw_thermal",
+        "hw_thermal",
+        "hw_power_brake",
+        "display",
+    ),
+)
+SENSOR = Label(name="sensor", help="where the GPU is measured", values=("core", "memory"))
+THRESHOLD = Label(
+    name="threshold",
+    help="what the driver does from this temperature on",
+    values=("shutdown", "slowdown", "mem_max", "gpu_max"),
+)
+ECC = Label(name="ecc", help="whether the error was corrected", values=("corrected", "uncorrected"))
+ECC_SCOPE = Label(
+    name="ecc_scope",
+    help="since the driver was loaded, or for the life of the GPU",
+    values=("volatile", "aggregate"),
+)
+LOCATION = Label(
+    name="location",
+    help="kind of memory",
+    values=("dram", "sram", "l1", "l2", "register_file", "texture", "cbu"),
+)
+SRAM_UNIT = Label(
+    name="sram_unit",
+    help="unit that holds the SRAM",
+    values=("l2", "sm", "pcie", "mcu", "other"),
+)
+AVAILABILITY = Label(
+    name="availability",
+    help="how many spare rows a bank has left",
+    values=("max", "high", "partial", "low", "none"),
+)
+RETIRED_BY = Label(
+    name="retired_by",
+    help="errors that led to the retirement",
+    values=("single_bit", "double_bit"),
+)
+ACTION = Label(
+    name="action",
+    help="what the driver wants done",
+    values=(
+        "none",
+        "gpu_reset",
+        "node_reboot",
+        "drain_p2p",
+        "drain_and_reset",
+        "recover_imex",
+        "bus_reset",
+        "system_reboot",
+    ),
+)
+PIPE = Label(
+    name="pipe", help="kind of tensor pipe", values=("any", "hmma", "imma", "dfma", "dmma")
+)
+LINK = Label(name="link", help="NVLink of the GPU, from 0")
+LINK_STATE = Label(name="link_state", help="whether the link is up", values=("active", "inactive"))
+LINK_ERROR = Label(
+    name="link_error",
+    help="kind of NVLink error",
+    values=(
+        "crc",
+        "crc_flit",
+        "crc_data",
+        "ecc",
+        "replay",
+        "recovery",
+        "recovery_failed",
+        "malformed",
+        "overrun",
+        "receive",
+        "receive_remote",
+        "receive_general",
+        "local_integrity",
+        "discard",
+        "effective",
+        "symbol",
+    ),
+)
+BER = Label(name="ber", help="which bit errors", values=("effective", "symbol", "raw"))
+FABRIC_STATE = Label(
+    name="fabric_state",
+    help="progress in joining the NVLink fabric",
+    values=("not_started", "in_progress", "completed", "failed"),
+)
+CLIQUE = Label(name="clique", help="partition of the NVLink fabric")
+FABRIC = Label(name="fabric", help="UUID of the NVLink fabric")
+CHECK = Label(
+    name="check",
+    help="what the fabric checks",
+    values=(
+        "degraded_bandwidth",
+        "route_recovery",
+        "route_unhealthy",
+        "access_timeout",
+        "incorrect_configuration",
+    ),
+)
+PCIE_ERROR = Label(
+    name="pcie_error",
+    help="kind of error on the PCIe link of a GPU",
+    values=(
+        "correctable",
+        "nak_received",
+        "receiver",
+        "bad_tlp",
+        "nak_sent",
+        "bad_dllp",
+        "non_fatal",
+        "fatal",
+        "unsupported_request",
+        "lcrc",
+    ),
+)
 VERSION = Label(name="version", help="version of the program or driver")
 
 # Coordinates of a rank in the device mesh; empty where the axis is not used.
@@ -102,9 +248,14 @@ TROUBLE = Label(
 )
 DIRECTION = Label(name="direction", help="receive or transmit", values=("receive", "transmit"))
 COLLECTOR = Label(name="collector", help="name of a collector of the agent")
+LANE = Label(name="lane", help="thread of the agent: a collector of its own, or one GPU")
 REASON = Label(
     name="reason",
     help="why a page could not be read",
     values=("version", "truncated", "identity", "checksum", "io"),
 )
-DOMAIN = Label(name="domain", help="clock domain of the GPU", values=("sm", "mem"))
+DOMAIN = Label(
+    name="domain",
+    help="clock domain of the GPU",
+    values=("sm", "mem", "graphics", "video"),
+)

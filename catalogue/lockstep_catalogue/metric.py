@@ -30,6 +30,7 @@ class Unit(Enum):
     JOULES = "joules"
     CELSIUS = "celsius"
     HERTZ = "hertz"
+    LANES = "lanes"
 
 
 class Stability(Enum):

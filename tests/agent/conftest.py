@@ -10,6 +10,8 @@ import pytest
 from lockstep_agent.options import Options
 from lockstep_records.jobs import CANDIDATE_ROOTS
 
+from .fake_node import FakeNode, a100, b200, h100, t4
+
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 
 
@@ -20,27 +22,34 @@ def _root() -> Iterator[Path]:
         yield Path(folder)
 
 
-@pytest.fixture(name="nvml_library", scope="session")
-def _nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    library = tmp_path_factory.mktemp("nvml") / "libnvidia-ml.so.1"
+def build_nvml(folder: Path) -> Path:
+    """The driver made of C, compiled by the system's compiler."""
+    library = folder / "libnvidia-ml.so.1"
+    flags = ["-shared", "-fPIC", "-fvisibility=hidden", f"-Wl,-soname,{library.name}"]
     source = FIXTURES / "nvml-stub" / "nvml.c"
-    flags = ["-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", f"-Wl,-soname,{library.name}"]
-    subprocess.run(["gcc", *flags, "-o", library, source], check=True)
+    subprocess.run(
+        ["cc", *flags, "-Wall", "-Werror", "-o", library, source, "-lpthread"], check=True
+    )
     return library
 
 
-@pytest.fixture(name="gpu_state")
-def _gpu_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The file that the driver made of C reads its state from."""
+@pytest.fixture(name="nvml_library", scope="session")
+def _nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_nvml(tmp_path_factory.mktemp("nvml"))
+
+
+@pytest.fixture(name="node")
+def _node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNode:
+    """Four GPUs of four generations; the driver made of C reads them from a file."""
     state = tmp_path / "gpus"
-    state.write_text("")
     monkeypatch.setenv("NVML_STUB_STATE", str(state))
-    return state
+    split = {"nvmlDeviceGetMigMode": 1, "nvmlDeviceGetMaxMigDeviceCount": 7, "instances": 2}
+    return FakeNode(state, [h100(), a100(), t4(), b200() | split])
 
 
 @pytest.fixture(name="options")
-def _options(root: Path, nvml_library: Path, gpu_state: Path) -> Options:
-    assert gpu_state.exists()
+def _options(root: Path, nvml_library: Path, node: FakeNode) -> Options:
+    assert node.path.exists()
     return Options(
         host="127.0.0.1",
         port=0,
@@ -49,6 +58,7 @@ def _options(root: Path, nvml_library: Path, gpu_state: Path) -> Options:
         node="node-7",
         tick_seconds=0.1,
         linger_seconds=60,
+        window_seconds=15,
         sysfs=FIXTURES / "node" / "sys",
         procfs=Path("/proc"),
         nvml_library=nvml_library,

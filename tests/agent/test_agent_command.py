@@ -8,13 +8,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 
+from lockstep_agent.collector import Tier
+from lockstep_agent.lane import Lane
 from lockstep_agent.options import Options
 from lockstep_agent.sampler import Sampler
 from lockstep_agent.serve import MetricsServer
@@ -51,6 +53,13 @@ def running_agent(options: Options) -> Iterator[tuple[subprocess.Popen[str], str
         agent.wait()
 
 
+def within_ten_seconds(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def test_a_running_agent_emits_what_the_catalogue_declares_and_follows_the_ranks(
     root: Path, options: Options
 ) -> None:
@@ -65,13 +74,10 @@ def test_a_running_agent_emits_what_the_catalogue_declares_and_follows_the_ranks
     with running_agent(options) as (_, url):
         answer = httpx.get(url, headers=OPENMETRICS)
         assert answer.headers["content-type"].startswith("application/openmetrics-text")
-        assert complaints(answer.text) == []
+        within_ten_seconds(lambda: complaints(httpx.get(url, headers=OPENMETRICS).text) == [])
         page.step(2)
         line = f'{training.STEPS.name}{{cluster="east",job_id="job",rank="0"}} 2.0'
-        deadline = time.monotonic() + 10
-        while line not in httpx.get(url).text:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        within_ten_seconds(lambda: line in httpx.get(url).text)
         assert httpx.get(url).headers["content-type"].startswith("text/plain; version=0.0.4")
         assert httpx.get(url.replace("/metrics", "/healthz")).text == "ok\n"
         assert "/metrics" in httpx.get(url.replace("/metrics", "/")).text
@@ -92,6 +98,7 @@ def test_a_signal_ends_the_agent_at_once_and_cleanly(
 def test_a_scrape_hands_out_bytes_and_touches_no_source(options: Options) -> None:
     class Counting:
         name = "counting"
+        tier = Tier.EVERY_TICK
         runs = 0
 
         def collect(self) -> tuple[()]:
@@ -99,7 +106,8 @@ def test_a_scrape_hands_out_bytes_and_touches_no_source(options: Options) -> Non
             return ()
 
     source = Counting()
-    sampler = Sampler((source,), tick_seconds=60)
+    lanes = (Lane("counting", (source,)),)
+    sampler = Sampler(lambda: lanes, tick_seconds=60)
     server = MetricsServer(options.host, 0, sampler)
     sampler.start()
     thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -131,7 +139,7 @@ def test_a_scraper_that_hangs_up_is_not_talked_about(options: Options) -> None:
 
 def test_health_fails_when_sampling_has_stopped() -> None:
     now = [1000.0]
-    sampler = Sampler((), tick_seconds=1, clock=lambda: now[0])
+    sampler = Sampler(tuple, tick_seconds=1, clock=lambda: now[0])
     assert not sampler.is_fresh()
     sampler.sample()
     assert sampler.is_fresh()

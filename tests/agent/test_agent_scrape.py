@@ -4,19 +4,33 @@ import logging
 import os
 import re
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from lockstep_agent.collector import AnyReading, Guard, HistogramReading, Reading
-from lockstep_agent.collectors import build_collectors
+from lockstep_agent.collector import AnyReading, Guard, HistogramReading, Reading, Tier
 from lockstep_agent.exposition import Exposition, render
+from lockstep_agent.lane import Lane
+from lockstep_agent.lanes import Lanes
 from lockstep_agent.options import Options
 from lockstep_agent.sampler import Sampler
-from lockstep_catalogue import METRICS, Kind, Metric, fabric, health, job_state, training
+from lockstep_catalogue import (
+    METRICS,
+    Kind,
+    Metric,
+    fabric,
+    gpu_pcie,
+    gpu_power,
+    health,
+    job_state,
+    nvlink,
+    training,
+)
 
+from .fake_node import FakeNode, h100
 from .live_page import LivePage
 from .livecheck import complaints
 
@@ -24,6 +38,13 @@ GOLDEN = Path(__file__).parent.parent / "golden" / "agent.prom"
 VOLATILE = (
     health.COLLECTOR_DURATION,
     health.AGENT_TICK,
+    health.LANE_AGE,
+    gpu_pcie.GPU_PCIE_BYTES,
+    gpu_power.GPU_ENERGY,
+    gpu_power.GPU_POWER_WINDOW,
+    gpu_power.GPU_UTILIZATION_WINDOW,
+    gpu_power.GPU_CLOCK_WINDOW,
+    nvlink.NVLINK_BYTES,
     health.AGENT_MEMORY,
     health.AGENT_CPU,
     training.LAST_PROGRESS,
@@ -36,6 +57,7 @@ class Broken:
     """A collector that fails when it is told to, after its first reading."""
 
     name = "broken"
+    tier = Tier.EVERY_TICK
 
     def __init__(self) -> None:
         self.fails = True
@@ -63,7 +85,10 @@ def busy_job(root: Path) -> None:
 
 
 def sampled(options: Options) -> Exposition:
-    return Sampler(build_collectors(options), options.tick_seconds).sample()
+    sampler = Sampler(Lanes(options), options.tick_seconds)
+    sampler.sample()
+    time.sleep(0.11)  # activity is told between two samples
+    return sampler.sample()
 
 
 def settled(scrape: str) -> str:
@@ -113,9 +138,9 @@ def test_the_live_check_finds_what_is_missing_undeclared_or_otherwise_than_decla
 
 
 def test_eight_gpus_and_eight_ranks_stay_in_the_budget(
-    root: Path, options: Options, gpu_state: Path
+    root: Path, options: Options, node: FakeNode
 ) -> None:
-    gpu_state.write_text("count 0 8\n")
+    FakeNode(node.path, [h100() for _ in range(8)])
     for rank in range(8):
         LivePage(root, rank=rank, world_size=8).step(1)
     text = sampled(options).text.decode()
@@ -135,8 +160,9 @@ def test_both_formats_tell_the_same_and_neither_tells_of_creation(options: Optio
 
 
 def test_a_broken_collector_costs_only_itself(options: Options) -> None:
-    broken = Broken()
-    sampler = Sampler((broken, *build_collectors(options)), tick_seconds=1)
+    broken, lanes = Broken(), Lanes(options)
+    lane = Lane("broken", (broken,))
+    sampler = Sampler(lambda: (lane, *lanes()), tick_seconds=1)
     for _ in range(2):
         text = sampler.sample().text.decode()
     assert f'{health.COLLECTOR_SUCCESS.name}{{collector="broken"}} 0.0' in text

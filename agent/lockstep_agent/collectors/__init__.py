@@ -1,24 +1,64 @@
-"""The collectors of the agent, listed in one place."""
+"""The collectors of the agent, listed in one place: those of the node, and those of each GPU."""
 
 from collections.abc import Callable
-from functools import partial
 
 from lockstep_agent.collector import Collector
-from lockstep_agent.collectors.gpu import Gpus
+from lockstep_agent.collectors.gpu import Load
+from lockstep_agent.collectors.gpu_activity import Activity, MigActivity
+from lockstep_agent.collectors.gpu_fabric import GpuFabric
+from lockstep_agent.collectors.gpu_faults import Faults, SlowFaults
+from lockstep_agent.collectors.gpu_identity import Identity
+from lockstep_agent.collectors.gpu_mig import Tenants
+from lockstep_agent.collectors.gpu_nvlink import NvlinkBytes, NvlinkQuality, Nvlinks
+from lockstep_agent.collectors.gpu_pcie import PcieBytes, PcieLimits, PcieLink
+from lockstep_agent.collectors.gpu_power import Limits, Power
+from lockstep_agent.collectors.gpu_throttle import Throttle, ThrottleSeconds
+from lockstep_agent.collectors.gpu_window import Windows
 from lockstep_agent.collectors.itself import Itself
 from lockstep_agent.collectors.net import Net
 from lockstep_agent.collectors.ranks import Ranks
 from lockstep_agent.options import Options
-from lockstep_agent.sources.nvml import Driver
+from lockstep_agent.sources.nvml import Gpu
 
-_FACTORIES: tuple[Callable[[Options], Collector], ...] = (
+_OF_THE_NODE: tuple[Callable[[Options], Collector], ...] = (
     lambda told: Itself(told.cluster, told.node, told.procfs),
     lambda told: Ranks(told.root, told.node, told.procfs, told.linger_seconds),
     lambda told: Net(told.sysfs),
-    lambda told: Gpus(partial(Driver, told.nvml_library)),
+)
+# the first tells whether the GPU answers at all
+_OF_A_GPU: tuple[Callable[[Gpu, float], Collector], ...] = (
+    lambda gpu, _: Load(gpu),
+    lambda gpu, _: Power(gpu),
+    lambda gpu, _: Throttle(gpu),
+    Windows,
+    Activity,
+    lambda gpu, _: NvlinkBytes(gpu),
+    lambda gpu, _: PcieBytes(gpu),
+    lambda gpu, _: ThrottleSeconds(gpu),
+    lambda gpu, _: Faults(gpu),
+    lambda gpu, _: Nvlinks(gpu),
+    lambda gpu, _: PcieLink(gpu),
+    lambda gpu, _: GpuFabric(gpu),
+    lambda gpu, _: Tenants(gpu),
+    lambda gpu, _: MigActivity(gpu),
+    lambda gpu, _: Identity(gpu),
+    lambda gpu, _: Limits(gpu),
+    lambda gpu, _: SlowFaults(gpu),
+    lambda gpu, _: PcieLimits(gpu),
+    lambda gpu, _: NvlinkQuality(gpu),
 )
 
 
-def build_collectors(options: Options) -> tuple[Collector, ...]:
-    """Every collector of one agent, in the order in which they run."""
-    return tuple(make(options) for make in _FACTORIES)
+def node_collectors(options: Options) -> tuple[Collector, ...]:
+    """What is read of the node; each runs in a lane of its own."""
+    return tuple(make(options) for make in _OF_THE_NODE)
+
+
+def gpu_collectors(gpu: Gpu, window_seconds: float) -> tuple[Collector, ...]:
+    """What is read of one GPU, in the order in which its lane runs them.
+
+    Args:
+        gpu: the one that they read.
+        window_seconds: over which lowest, mean and highest are told.
+    """
+    return tuple(make(gpu, window_seconds) for make in _OF_A_GPU)

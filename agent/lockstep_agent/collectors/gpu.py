@@ -1,76 +1,57 @@
-"""The GPUs of the node as their driver tells; a node without a driver is served without."""
+"""One GPU: whether it answers, how busy it is, its memory."""
 
-import logging
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from lockstep_agent.collector import Reading
-from lockstep_agent.sources.nvml import Driver, Gpu, GpuLostError, GpuState, NoDriverError
+from lockstep_agent.collector import Reading, Tier
+from lockstep_agent.sources.nvml import Gpu
 from lockstep_catalogue import gpu as metrics
 
-_log = logging.getLogger(__name__)
-_LOOK_AGAIN_SECONDS = 60.0
+_PERCENT = 1 / 100
 
 
-class Gpus:
-    """Reads every GPU; where there is no driver, looks for one again once a minute."""
+def absent_gpu(gpu: Gpu, state: str) -> Iterator[Reading]:
+    """What is served of a GPU that does not answer: that it is down, and why."""
+    yield Reading(metrics.GPU_UP, gpu.labels, 0)
+    yield Reading(metrics.GPU_STATE_INFO, (*gpu.labels, state), 1)
+
+
+class Load:
+    """Reads what tells most of a GPU first: a GPU without one answer is down."""
 
     name = "gpu"
+    tier = Tier.EVERY_TICK
 
-    def __init__(
-        self, open_driver: Callable[[], Driver], clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._open_driver, self._clock = open_driver, clock
-        self._driver: Driver | None = None
-        self._next_look_seconds = clock()
-        self._said = False
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
 
     def collect(self) -> Iterator[Reading]:
-        """Identity and state of each GPU."""
-        driver = self._find_driver()
-        if driver is None:
+        """That the GPU is up, its load and its memory.
+
+        Raises:
+            GpuLostError: the GPU is lost, needs a reset, or answers none of the calls.
+        """
+        told = [*self._load(), *self._memory()]
+        if not told and self._gpu.ask("nvmlDeviceGetTemperature", 0) is None:
+            raise self._gpu.silent()
+        yield Reading(metrics.GPU_UP, self._gpu.labels, 1)
+        yield Reading(metrics.GPU_STATE_INFO, (*self._gpu.labels, "ok"), 1)
+        yield from told
+
+    def _load(self) -> Iterator[Reading]:
+        rates = self._gpu.ask("nvmlDeviceGetUtilizationRates")
+        if rates is not None:
+            yield Reading(metrics.GPU_UTILIZATION, self._gpu.labels, rates.gpu * _PERCENT)
+            yield Reading(metrics.GPU_MEMORY_COPY, self._gpu.labels, rates.memory * _PERCENT)
+
+    def _memory(self) -> Iterator[Reading]:
+        """By the call's second form, which tells reserved apart; the first counts it as used."""
+        memory = self._gpu.ask("nvmlDeviceGetMemoryInfo", self._gpu.nvml.nvmlMemory_v2)
+        if memory is None:
+            memory = self._gpu.ask("nvmlDeviceGetMemoryInfo")
+        if memory is None:
             return
-        if driver.version:
-            yield Reading(metrics.GPU_DRIVER_INFO, (driver.version,), 1)
-        for gpu in driver.gpus:
-            yield from _readings(gpu)
-
-    def _find_driver(self) -> Driver | None:
-        if self._driver is None and self._clock() >= self._next_look_seconds:
-            self._next_look_seconds = self._clock() + _LOOK_AGAIN_SECONDS
-            try:
-                self._driver = self._open_driver()
-            except NoDriverError as error:
-                if not self._said:
-                    _log.warning("collector=gpu state=absent reason=%r", str(error))
-                self._said = True
-        return self._driver
-
-
-def _readings(gpu: Gpu) -> Iterator[Reading]:
-    try:
-        state = gpu.read()
-    except GpuLostError:
-        state = None
-    labels = (str(gpu.index), gpu.uuid)
-    yield Reading(metrics.GPU_UP, labels, 0 if state is None else 1)
-    if gpu.model:
-        yield Reading(metrics.GPU_INFO, (*labels, gpu.model), 1)
-    if state is not None:
-        yield from _of_state(labels, state)
-
-
-def _of_state(labels: tuple[str, str], state: GpuState) -> Iterator[Reading]:
-    told = (
-        (metrics.GPU_UTILIZATION, (), state.utilization_ratio),
-        (metrics.GPU_MEMORY_TOTAL, (), state.memory_total_bytes),
-        (metrics.GPU_MEMORY_USED, (), state.memory_used_bytes),
-        (metrics.GPU_POWER, (), state.power_watts),
-        (metrics.GPU_ENERGY, (), state.energy_joules),
-        (metrics.GPU_TEMPERATURE, (), state.temperature_celsius),
-        (metrics.GPU_CLOCK, ("sm",), state.sm_clock_hertz),
-        (metrics.GPU_CLOCK, ("mem",), state.mem_clock_hertz),
-    )
-    for metric, more, value in told:
-        if value is not None:
-            yield Reading(metric, (*labels, *more), value)
+        yield Reading(metrics.GPU_MEMORY_TOTAL, self._gpu.labels, memory.total)
+        yield Reading(metrics.GPU_MEMORY_USED, self._gpu.labels, memory.used)
+        yield Reading(metrics.GPU_MEMORY_FREE, self._gpu.labels, memory.free)
+        if hasattr(memory, "reserved"):
+            yield Reading(metrics.GPU_MEMORY_RESERVED, self._gpu.labels, memory.reserved)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
-from lockstep_agent.collector import Reading
+from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.sources.sysfs import read_text
 from lockstep_catalogue import health
 
@@ -14,6 +14,7 @@ class Itself:
     """Tells what the agent is and what it costs."""
 
     name = "itself"
+    tier = Tier.EVERY_TICK
 
     def __init__(self, cluster: str, node: str, procfs: Path) -> None:
         self._identity = (cluster, node, version("lockstep"))

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from lockstep_agent.collector import Reading
+from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.sources.sysfs import read_count, read_text
 from lockstep_catalogue import fabric
 
@@ -25,6 +25,7 @@ class Net:
     """
 
     name = "net"
+    tier = Tier.EVERY_TICK
 
     def __init__(self, sysfs: Path) -> None:
         self._folder = sysfs / "class" / "net"

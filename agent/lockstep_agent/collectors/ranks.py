@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from lockstep_agent.collector import AnyReading, Reading
+from lockstep_agent.collector import AnyReading, Reading, Tier
 from lockstep_agent.job_pages import JobPages
 from lockstep_agent.job_readings import JobView, job_readings
 from lockstep_agent.sources.processes import is_running
@@ -26,6 +26,7 @@ class Ranks:
     """
 
     name = "ranks"
+    tier = Tier.EVERY_TICK
 
     def __init__(
         self,

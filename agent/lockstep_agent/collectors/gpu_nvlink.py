@@ -1,0 +1,146 @@
+"""One GPU: its NVLinks, from Volta to Blackwell: traffic, state, errors, the worst of them."""
+
+from collections.abc import Iterator
+
+from lockstep_agent.collector import Reading, Tier
+from lockstep_agent.sources.nvml import ALL_LINKS, Fields, Gpu
+from lockstep_catalogue import nvlink as metrics
+
+_COUNT, _STATE, _SPEED = 91, 165, 164
+_MOST_LINKS = 36
+_BYTES = {"transmit": 138, "receive": 139}
+_KIB = 1024
+_MEGA = 1e6
+_BY_LINK = {  # Hopper, then Blackwell, which counts the first three otherwise
+    "replay": 161,
+    "recovery": 162,
+    "crc": 163,
+    "malformed": 206,
+    "overrun": 207,
+    "receive": 208,
+    "receive_remote": 209,
+    "receive_general": 210,
+    "local_integrity": 211,
+    "discard": 212,
+    "recovery_failed": 214,
+    "effective": 219,
+    "symbol": 221,
+}
+_RECOVERIES = 215  # Blackwell, in place of 162
+_OF_ALL = {"crc_flit": 38, "crc_data": 45, "replay": 52, "recovery": 59, "ecc": 160}  # to Ampere
+_RATIOS = {"effective": 220, "symbol": 222, "raw": 293}
+
+
+class NvlinkBytes:
+    """Reads the traffic over all links."""
+
+    name = "nvlink_bytes"
+    tier = Tier.EVERY_TICK
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+        self._fields = Fields(gpu, ((field, ALL_LINKS) for field in _BYTES.values()))
+
+    def collect(self) -> Iterator[Reading]:
+        """Payload bytes by direction."""
+        values = self._fields.read()
+        for direction, field in _BYTES.items():
+            if (field, ALL_LINKS) in values:
+                labels = (*self._gpu.labels, direction)
+                yield Reading(metrics.NVLINK_BYTES, labels, values[field, ALL_LINKS] * _KIB)
+
+
+class Nvlinks:
+    """Reads each link; tells sums, and the worst link alone, so that series stay few."""
+
+    name = "nvlink"
+    tier = Tier.TEN_SECONDS
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+        self._count = Fields(gpu, ((_COUNT, 0), *((field, 0) for field in _OF_ALL.values())))
+        self._links: Fields | None = None
+        self._found = 0
+
+    def collect(self) -> Iterator[Reading]:
+        """Links up and down, errors by kind, the link with most of them."""
+        totals = self._count.read()
+        found = min(int(totals.get((_COUNT, 0), 0)), _MOST_LINKS)
+        if not found:
+            return
+        if self._links is None or found != self._found:
+            self._found = found
+            fields = (_STATE, *_BY_LINK.values(), _RECOVERIES)
+            self._links = Fields(gpu=self._gpu, wanted=_of_each(fields, found))
+        values = self._links.read()
+        yield from self._states(values)
+        yield from self._errors(totals, values)
+
+    def _states(self, values: dict[tuple[int, int], float]) -> Iterator[Reading]:
+        states = [self._is_up(link, values) for link in range(self._found)]
+        active = states.count(True)
+        inactive = states.count(False)
+        if active or inactive:
+            yield Reading(metrics.NVLINK_LINKS, (*self._gpu.labels, "active"), active)
+            yield Reading(metrics.NVLINK_LINKS, (*self._gpu.labels, "inactive"), inactive)
+
+    def _is_up(self, link: int, values: dict[tuple[int, int], float]) -> bool | None:
+        state = values.get((_STATE, link))
+        if state is None:
+            state = self._gpu.ask("nvmlDeviceGetNvLinkState", link)
+        return None if state is None else bool(state)
+
+    def _errors(
+        self, totals: dict[tuple[int, int], float], values: dict[tuple[int, int], float]
+    ) -> Iterator[Reading]:
+        by_kind = {
+            kind: totals[field, 0] for kind, field in _OF_ALL.items() if (field, 0) in totals
+        }
+        by_link = dict.fromkeys(range(self._found), 0.0)
+        kinds = {field: kind for kind, field in _BY_LINK.items()}
+        if not any((_BY_LINK["recovery"], link) in values for link in by_link):
+            kinds[_RECOVERIES] = "recovery"
+        for (field, link), count in values.items():
+            if kind := kinds.get(field):
+                by_kind[kind] = by_kind.get(kind, 0.0) + count
+                by_link[link] += count
+        for kind, count in by_kind.items():
+            yield Reading(metrics.NVLINK_ERRORS, (*self._gpu.labels, kind), count)
+        worst = max(by_link, key=by_link.__getitem__)
+        if by_link[worst]:
+            labels = (*self._gpu.labels, str(worst))
+            yield Reading(metrics.NVLINK_WORST_ERRORS, labels, by_link[worst])
+
+
+class NvlinkQuality:
+    """Reads line rates and bit error ratios; tells the worst link's."""
+
+    name = "nvlink_quality"
+    tier = Tier.MINUTE
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+        fields = (_SPEED, *_RATIOS.values())
+        self._fields = Fields(gpu, _of_each(fields, _MOST_LINKS))
+
+    def collect(self) -> Iterator[Reading]:
+        """Slowest active link, highest bit error ratios."""
+        values, labels = self._fields.read(), self._gpu.labels
+        speeds = [value for (field, _), value in values.items() if field == _SPEED and value]
+        if speeds:
+            yield Reading(metrics.NVLINK_SPEED_MIN, labels, min(speeds) * _MEGA)
+        for kind, wanted in _RATIOS.items():
+            ratios = [
+                bit_error_ratio(int(v)) for (field, _), v in values.items() if field == wanted
+            ]
+            if ratios:
+                yield Reading(metrics.NVLINK_BIT_ERROR, (*labels, kind), max(ratios))
+
+
+def bit_error_ratio(packed: int) -> float:
+    """A bit error ratio as NVML packs it: exponent in bits 0 to 7, mantissa in bits 8 to 11."""
+    return float((packed >> 8 & 0xF) * 10.0 ** -(packed & 0xFF))
+
+
+def _of_each(fields: tuple[int, ...], links: int) -> Iterator[tuple[int, int]]:
+    return ((field, link) for field in fields for link in range(links))

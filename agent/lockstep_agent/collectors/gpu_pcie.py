@@ -1,0 +1,80 @@
+"""One GPU: its PCIe link, what it carries and the errors on it."""
+
+from collections.abc import Iterator
+
+from lockstep_agent.collector import Reading, Tier
+from lockstep_agent.sources.nvml import Fields, Gpu
+from lockstep_catalogue import gpu_pcie as metrics
+from lockstep_catalogue.labels import PCIE_ERROR
+
+_FIRST_ERROR = 173  # fields 173 to 182 are in the order of the label's values
+_ERRORS = {name: _FIRST_ERROR + at for at, name in enumerate(PCIE_ERROR.values)}
+_BYTES = {"transmit": 197, "receive": 198}
+_NOW = {
+    metrics.GPU_PCIE_GENERATION: "nvmlDeviceGetCurrPcieLinkGeneration",
+    metrics.GPU_PCIE_WIDTH: "nvmlDeviceGetCurrPcieLinkWidth",
+    metrics.GPU_PCIE_REPLAYS: "nvmlDeviceGetPcieReplayCounter",
+}
+_AT_MOST = {
+    metrics.GPU_PCIE_GENERATION_MAX: "nvmlDeviceGetMaxPcieLinkGeneration",
+    metrics.GPU_PCIE_GENERATION_DEVICE_MAX: "nvmlDeviceGetGpuMaxPcieLinkGeneration",
+    metrics.GPU_PCIE_WIDTH_MAX: "nvmlDeviceGetMaxPcieLinkWidth",
+}
+
+
+class PcieBytes:
+    """Reads the traffic counters; the call that measures a rate would block for 20 ms."""
+
+    name = "gpu_pcie_bytes"
+    tier = Tier.EVERY_TICK
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+        self._fields = Fields(gpu, ((field, 0) for field in _BYTES.values()))
+
+    def collect(self) -> Iterator[Reading]:
+        """Bytes by direction, seen from the GPU."""
+        values = self._fields.read()
+        for direction, field in _BYTES.items():
+            if (field, 0) in values:
+                labels = (*self._gpu.labels, direction)
+                yield Reading(metrics.GPU_PCIE_BYTES, labels, values[field, 0])
+
+
+class PcieLink:
+    """Reads what the link runs at, and what went wrong on it."""
+
+    name = "gpu_pcie_link"
+    tier = Tier.TEN_SECONDS
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+        self._fields = Fields(gpu, ((field, 0) for field in _ERRORS.values()))
+
+    def collect(self) -> Iterator[Reading]:
+        """Generation and lanes of this moment, and counts since the driver was loaded."""
+        for metric, call in _NOW.items():
+            value = self._gpu.ask(call)
+            if value is not None:
+                yield Reading(metric, self._gpu.labels, value)
+        values = self._fields.read()
+        for error, field in _ERRORS.items():
+            if (field, 0) in values:
+                yield Reading(metrics.GPU_PCIE_ERRORS, (*self._gpu.labels, error), values[field, 0])
+
+
+class PcieLimits:
+    """Reads what the link could run at."""
+
+    name = "gpu_pcie_limits"
+    tier = Tier.MINUTE
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+
+    def collect(self) -> Iterator[Reading]:
+        """Both maxima of the generation: a fast GPU in a slower slot is no fault."""
+        for metric, call in _AT_MOST.items():
+            value = self._gpu.ask(call)
+            if value is not None:
+                yield Reading(metric, self._gpu.labels, value)

@@ -1,0 +1,53 @@
+"""One GPU: lowest, mean and highest over a window, from the driver's own samples."""
+
+import time
+from collections.abc import Callable, Iterator
+
+from lockstep_agent.collector import Reading, Tier
+from lockstep_agent.sources.nvml import Gpu
+from lockstep_agent.sources.nvml.samples import SampleRing
+from lockstep_agent.window import Window
+from lockstep_catalogue import Metric
+from lockstep_catalogue import gpu_power as metrics
+
+_POWER, _UTILIZATION, _PROCESSOR_CLOCK = 0, 1, 5
+_RINGS = {
+    _POWER: (metrics.GPU_POWER_WINDOW, 1e-3),
+    _UTILIZATION: (metrics.GPU_UTILIZATION_WINDOW, 1e-2),
+    _PROCESSOR_CLOCK: (metrics.GPU_CLOCK_WINDOW, 1e6),
+}
+
+
+class Windows:
+    """Reads what is new in each ring once a tick: what happens between two scrapes is in it.
+
+    Args:
+        window_seconds: over which it is told; best the scrape interval.
+    """
+
+    name = "gpu_window"
+    tier = Tier.EVERY_TICK
+
+    def __init__(self, gpu: Gpu, window_seconds: float) -> None:
+        self._gpu = gpu
+        self._rings = {kind: (SampleRing(gpu, kind), Window(window_seconds)) for kind in _RINGS}
+
+    def collect(self) -> Iterator[Reading]:
+        """Three series for each ring that the driver has."""
+        for kind, (ring, window) in self._rings.items():
+            window.add(time.monotonic(), ring.read())
+            metric, factor = _RINGS[kind]
+            yield from of_window(metric, self._gpu.labels, window, factor)
+
+
+def of_window(
+    metric: Metric, labels: tuple[str, str], window: Window, factor: float = 1.0
+) -> Iterator[Reading]:
+    """Lowest, mean and highest of a window; nothing of an empty one."""
+    statistics: dict[str, Callable[[], float]] = {
+        "min": window.lowest,
+        "mean": window.mean,
+        "max": window.highest,
+    }
+    for name, tell in statistics.items() if not window.is_empty else ():
+        yield Reading(metric, (*labels, name), tell() * factor)

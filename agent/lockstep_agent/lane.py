@@ -1,0 +1,158 @@
+"""A thread with collectors that share a fate: when a call in it hangs, only they go silent."""
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+
+from lockstep_agent.collector import (
+    AnyReading,
+    Collector,
+    Guard,
+    Reading,
+    Run,
+    SourceLostError,
+)
+from lockstep_catalogue import health
+
+_log = logging.getLogger(__name__)
+
+HUNG = "hung"
+_SLACK_SECONDS = 0.05  # a tick that comes a little early still counts
+
+
+def _nothing(_state: str) -> Iterable[AnyReading]:
+    return ()
+
+
+class Lane:
+    """Runs its collectors one after the other, each in its tier, whenever it is beaten.
+
+    Args:
+        name: value of the label ``lane``.
+        silence: what to serve instead of all readings while the source is lost or a run hangs,
+            given the state.
+        stale_seconds: how long a run may take before the lane counts as hung.
+        clock: monotonic, in seconds.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        collectors: Iterable[Collector],
+        *,
+        silence: Callable[[str], Iterable[AnyReading]] = _nothing,
+        stale_seconds: float = 3.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name = name
+        self._guards = [Guard(collector) for collector in collectors]
+        self._silence, self._stale_seconds, self._clock = silence, stale_seconds, clock
+        self._latest: list[tuple[AnyReading, ...]] = [()] * len(self._guards)
+        self._due_seconds = [clock()] * len(self._guards)
+        self._runs: deque[Run] = deque(maxlen=1000)
+        self._lost_state = ""
+        self._began_seconds: float | None = None
+        self._ended_seconds: float | None = None
+        self._said_hung = False
+        self._asked, self._idle = threading.Event(), threading.Event()
+        self._idle.set()
+        self._ends = False
+        self._thread: threading.Thread | None = None
+
+    def beat(self) -> bool:
+        """Asks for one run of what is due; False while the last one is still under way."""
+        if not self._idle.is_set() or self._ends:
+            return False
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+            self._thread.start()
+        self._began_seconds = self._clock()
+        self._idle.clear()
+        self._asked.set()
+        return True
+
+    def wait(self, timeout_seconds: float) -> bool:
+        """Waits until no run is under way; False when time is up first."""
+        return self._idle.wait(max(timeout_seconds, 0.0))
+
+    def end(self, timeout_seconds: float) -> bool:
+        """Ends the thread; False when its run does not return in time, and it ends when it does."""
+        self._ends = True
+        self._asked.set()
+        return self._thread is None or self.wait(timeout_seconds)
+
+    @property
+    def is_hung(self) -> bool:
+        """Whether the run under way takes longer than a run may."""
+        began = self._began_seconds
+        return began is not None and self._clock() - began > self._stale_seconds
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the source said that it is gone."""
+        return bool(self._lost_state)
+
+    def readings(self) -> Iterator[AnyReading]:
+        """The newest readings, or what stands for them, and the lane's own health."""
+        hung = self.is_hung
+        self._say(hung)
+        if state := HUNG if hung else self._lost_state:
+            yield from self._silence(state)
+        else:
+            for latest in self._latest:
+                yield from latest
+        yield from self._health(hung)
+
+    def take_runs(self) -> Iterator[Run]:
+        """The runs since the last call, oldest first."""
+        while self._runs:
+            yield self._runs.popleft()
+
+    def _health(self, hung: bool) -> Iterator[Reading]:
+        labels = (self.name,)
+        yield Reading(health.LANE_STALLED, labels, 1 if hung else 0)
+        if self._ended_seconds is not None:
+            yield Reading(health.LANE_AGE, labels, max(self._clock() - self._ended_seconds, 0.0))
+
+    def _say(self, hung: bool) -> None:
+        if hung and not self._said_hung:
+            _log.error("lane=%s state=hung after_seconds=%s", self.name, self._stale_seconds)
+        elif self._said_hung and not hung:
+            _log.info("lane=%s state=returned", self.name)
+        self._said_hung = hung
+
+    def _run(self) -> None:
+        while True:
+            self._asked.wait()
+            self._asked.clear()
+            if self._ends:
+                break
+            self._run_what_is_due()
+            self._ended_seconds = self._clock()
+            self._began_seconds = None
+            self._idle.set()
+        self._idle.set()
+
+    def _run_what_is_due(self) -> None:
+        now = self._clock()
+        try:
+            for index, guard in enumerate(self._guards):
+                if now >= self._due_seconds[index] - _SLACK_SECONDS:
+                    run = guard.run()
+                    self._latest[index] = run.readings
+                    self._runs.append(run)
+                    self._due_seconds[index] = now + guard.tier.value
+            self._lose("", "")
+        except SourceLostError as error:
+            self._latest = [()] * len(self._guards)
+            self._due_seconds = [now] * len(self._guards)
+            self._lose(error.state, str(error))
+
+    def _lose(self, state: str, text: str) -> None:
+        if state and state != self._lost_state:
+            _log.error("lane=%s state=%s error=%r", self.name, state, text)
+        elif self._lost_state and not state:
+            _log.info("lane=%s state=answers", self.name)
+        self._lost_state = state

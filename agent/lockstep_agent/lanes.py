@@ -1,0 +1,34 @@
+"""Every lane of one agent: one for each collector of the node, one for the driver, one a GPU."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from lockstep_agent.collectors import node_collectors
+from lockstep_agent.collectors.dcgm_exporter import DcgmExporter
+from lockstep_agent.gpu_lanes import GpuLanes
+from lockstep_agent.lane import Lane
+from lockstep_agent.options import Options
+from lockstep_agent.sources.nvml import Driver
+
+
+class Lanes:
+    """Tells the lanes of each moment.
+
+    Attributes:
+        gpus: what can let go of the driver.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self.gpus = GpuLanes(
+            partial(Driver, options.nvml_library), options.sysfs, options.window_seconds
+        )
+        self._after: tuple[Lane, ...] = ()
+        if options.dcgm_exporter:
+            taken_over = DcgmExporter(options.dcgm_exporter)
+            self._after = (Lane(taken_over.name, (taken_over,)),)
+        collectors = (*node_collectors(options), self.gpus)
+        self._fixed = tuple(Lane(collector.name, (collector,)) for collector in collectors)
+
+    def __call__(self) -> Sequence[Lane]:
+        """The lanes of this moment."""
+        return (*self._fixed, *self.gpus.lanes, *self._after)

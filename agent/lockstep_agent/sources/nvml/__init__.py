@@ -1,0 +1,7 @@
+"""The GPU driver through NVML: plain values, None where it does not tell; only here is pynvml."""
+
+from lockstep_agent.sources.nvml.device import Gpu, GpuLostError
+from lockstep_agent.sources.nvml.driver import Driver, NoDriverError
+from lockstep_agent.sources.nvml.fields import ALL_LINKS, Fields
+
+__all__ = ["ALL_LINKS", "Driver", "Fields", "Gpu", "GpuLostError", "NoDriverError"]

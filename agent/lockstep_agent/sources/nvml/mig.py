@@ -1,0 +1,38 @@
+"""The instances of a split GPU."""
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One MIG device.
+
+    Attributes:
+        gpu_instance: number of the GPU instance that it is in.
+        name: GPU instance, slash, compute instance.
+    """
+
+    nvml: Any
+    handle: Any
+    gpu_instance: int
+    name: str
+    uuid: str
+
+    def memory(self) -> Any:
+        """Memory in bytes, as ``total`` and ``used``; None without an answer."""
+        try:
+            return self.nvml.nvmlDeviceGetMemoryInfo(self.handle)
+        except self.nvml.NVMLError:
+            return None
+
+
+def find_instance(nvml: Any, gpu: Any, index: int) -> Instance | None:
+    """The instance at an index of a GPU's handle, None where there is none."""
+    try:
+        handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, index)
+        instance = int(nvml.nvmlDeviceGetGpuInstanceId(handle))
+        name = f"{instance}/{int(nvml.nvmlDeviceGetComputeInstanceId(handle))}"
+        return Instance(nvml, handle, instance, name, str(nvml.nvmlDeviceGetUUID(handle)))
+    except nvml.NVMLError:
+        return None

@@ -1,0 +1,89 @@
+"""The PCIe link of a GPU; by the driver (NVML)."""
+
+from lockstep_catalogue.labels import DIRECTION, OF_GPU, PCIE_ERROR
+from lockstep_catalogue.metric import Kind, Metric, Unit
+
+GPU_PCIE_GENERATION = Metric(
+    name="lockstep_gpu_pcie_link_generation",
+    kind=Kind.GAUGE,
+    unit=Unit.NONE,
+    labels=OF_GPU,
+    help="PCIe generation of the GPU's link now; idle links may sleep at a lower one.",
+    source="nvmlDeviceGetCurrPcieLinkGeneration",
+)
+GPU_PCIE_WIDTH = Metric(
+    name="lockstep_gpu_pcie_link_width_lanes",
+    kind=Kind.GAUGE,
+    unit=Unit.LANES,
+    labels=OF_GPU,
+    help="Lanes of the GPU's link now.",
+    source="nvmlDeviceGetCurrPcieLinkWidth",
+)
+GPU_PCIE_GENERATION_MAX = Metric(
+    name="lockstep_gpu_pcie_link_generation_max",
+    kind=Kind.GAUGE,
+    unit=Unit.NONE,
+    labels=OF_GPU,
+    help="Highest PCIe generation that GPU and slot can do together.",
+    source="nvmlDeviceGetMaxPcieLinkGeneration",
+)
+GPU_PCIE_GENERATION_DEVICE_MAX = Metric(
+    name="lockstep_gpu_pcie_link_generation_device_max",
+    kind=Kind.GAUGE,
+    unit=Unit.NONE,
+    labels=OF_GPU,
+    help="Highest PCIe generation that the GPU can do by itself.",
+    source="nvmlDeviceGetGpuMaxPcieLinkGeneration",
+)
+GPU_PCIE_WIDTH_MAX = Metric(
+    name="lockstep_gpu_pcie_link_width_max_lanes",
+    kind=Kind.GAUGE,
+    unit=Unit.LANES,
+    labels=OF_GPU,
+    help="Most lanes that GPU and slot can do together.",
+    source="nvmlDeviceGetMaxPcieLinkWidth",
+)
+GPU_PCIE_REPLAYS = Metric(
+    name="lockstep_gpu_pcie_replays_total",
+    kind=Kind.COUNTER,
+    unit=Unit.NONE,
+    labels=OF_GPU,
+    help="Packets sent again on the GPU's link; a few since boot are normal, a rate is not.",
+    source="nvmlDeviceGetPcieReplayCounter",
+)
+GPU_PCIE_ERRORS = Metric(
+    name="lockstep_gpu_pcie_errors_total",
+    kind=Kind.COUNTER,
+    unit=Unit.NONE,
+    labels=(*OF_GPU, PCIE_ERROR),
+    help="Errors on the GPU's link.",
+    source="fields 173 to 182",
+)
+GPU_PCIE_BYTES = Metric(
+    name="lockstep_gpu_pcie_bytes_total",
+    kind=Kind.COUNTER,
+    unit=Unit.BYTES,
+    labels=(*OF_GPU, DIRECTION),
+    help="Traffic on the GPU's link; the driver's counter wraps and starts anew.",
+    source="fields 197 and 198",
+)
+GPU_PCIE_RATE = Metric(
+    name="lockstep_gpu_pcie_activity_bytes_per_second",
+    kind=Kind.GAUGE,
+    unit=Unit.BYTES_PER_SECOND,
+    labels=(*OF_GPU, DIRECTION),
+    help="Traffic on the GPU's link since the last tick.",
+    source="GPM 20 and 21, DCGM 1009 and 1010",
+)
+
+METRICS = (
+    GPU_PCIE_GENERATION,
+    GPU_PCIE_WIDTH,
+    GPU_PCIE_GENERATION_MAX,
+    GPU_PCIE_GENERATION_DEVICE_MAX,
+    GPU_PCIE_WIDTH_MAX,
+    GPU_PCIE_REPLAYS,
+    GPU_PCIE_ERRORS,
+    GPU_PCIE_BYTES,
+    GPU_PCIE_RATE,
+)

@@ -1,0 +1,141 @@
+"""A driver call that hangs: its GPU goes silent in time, everything else goes on."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import httpx
+import pytest
+
+from lockstep_agent.collector import Reading, Tier
+from lockstep_agent.lane import Lane
+from lockstep_agent.lanes import Lanes
+from lockstep_agent.options import Options
+from lockstep_agent.sampler import Sampler
+from lockstep_agent.serve import MetricsServer
+from lockstep_catalogue import fabric, gpu, gpu_power, health
+
+from .fake_node import FakeNode
+from .test_agent_gpu import A100, H100
+
+STALE_SECONDS = 5.0
+
+
+def line_of(text: str, metric: str, labels: tuple[str, str]) -> str | None:
+    """The value of one series of a GPU, None when it is not there."""
+    start = f'{metric}{{gpu="{labels[0]}",uuid="{labels[1]}"}} '
+    found = [line.removeprefix(start) for line in text.splitlines() if line.startswith(start)]
+    return found[0] if found else None
+
+
+@pytest.fixture(name="url")
+def _url(options: Options) -> Iterator[str]:
+    lanes = Lanes(options)
+    sampler = Sampler(lanes, options.tick_seconds)
+    server = MetricsServer(options.host, 0, sampler)
+    sampler.start()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server.url
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_gpu_whose_calls_hang_is_stale_in_five_seconds_and_comes_back(
+    url: str, node: FakeNode
+) -> None:
+    power = gpu_power.GPU_POWER.name
+    until(url, lambda text: line_of(text, power, H100) is not None)
+    node.change(0, hang=1)
+    hung_at = time.monotonic()
+    text = until(url, lambda text: line_of(text, power, H100) is None)
+    assert time.monotonic() - hung_at < STALE_SECONDS
+    assert line_of(text, gpu.GPU_UP.name, H100) == "0.0"
+    assert f'{health.LANE_STALLED.name}{{lane="gpu0"}} 1.0' in text
+    node.set(1, "nvmlDeviceGetPowerUsage", 71000)
+    until(url, lambda text: line_of(text, power, A100) == "71.0")
+    with httpx.Client() as client:
+        client.get(url)
+        began = time.perf_counter()
+        for _ in range(20):
+            client.get(url)
+        assert (time.perf_counter() - began) / 20 < 0.1
+    node.change(0, hang=None)
+    text = until(url, lambda text: line_of(text, power, H100) is not None)
+    assert line_of(text, gpu.GPU_UP.name, H100) == "1.0"
+
+
+def until(url: str, holds: Callable[[str], bool]) -> str:
+    deadline = time.monotonic() + 10
+    while True:
+        text = httpx.get(url).text
+        if holds(text):
+            return text
+        assert time.monotonic() < deadline, text
+        time.sleep(0.05)
+
+
+class Slow:
+    """A collector that waits until it is let on."""
+
+    name, tier = "slow", Tier.EVERY_TICK
+
+    def __init__(self) -> None:
+        self.goes_on = threading.Event()
+
+    def collect(self) -> Iterator[Reading]:
+        self.goes_on.wait(10)
+        yield Reading(fabric.NET_UP, ("eth0",), 1)
+
+
+def test_a_lane_that_hangs_is_not_waited_for_twice_and_tells_its_age() -> None:
+    now, slow = [0.0], Slow()
+    lane = Lane("slow", (slow,), clock=lambda: now[0])
+    sampler = Sampler(lambda: (lane,), tick_seconds=1)
+    began = time.monotonic()
+    sampler.sample(patience_seconds=0.1)
+    assert time.monotonic() - began < 5
+    assert not lane.beat()
+    assert not lane.is_hung
+    now[0] = 3.1
+    assert lane.is_hung
+    assert f'{health.LANE_STALLED.name}{{lane="slow"}} 1.0' in sampler.sample().text.decode()
+    slow.goes_on.set()
+    assert lane.wait(5)
+    text = sampler.sample().text.decode()
+    assert f'{health.LANE_STALLED.name}{{lane="slow"}} 0.0' in text
+    assert 'device="eth0"' in text
+
+
+class Counted:
+    """A collector that counts its runs."""
+
+    name = "counted"
+
+    def __init__(self, tier: Tier) -> None:
+        self.tier, self.runs = tier, 0
+
+    def collect(self) -> Iterator[Reading]:
+        self.runs += 1
+        yield Reading(fabric.NET_UP, (f"runs{self.runs}",), 1)
+
+
+def test_a_collector_runs_in_its_tier_and_its_last_readings_are_served_in_between() -> None:
+    now = [0.0]
+    tiers = [Counted(tier) for tier in Tier]
+    lane = Lane("tiers", tiers, clock=lambda: now[0])
+    for _ in range(61):
+        assert lane.beat()
+        assert lane.wait(5)
+        assert sum(reading.metric is fabric.NET_UP for reading in lane.readings()) == len(tiers)
+        now[0] += 1
+    assert [counted.runs for counted in tiers] == [61, 7, 2]
+
+
+def test_a_lane_that_has_ended_runs_no_more() -> None:
+    counted = Counted(Tier.EVERY_TICK)
+    lane = Lane("ended", (counted,))
+    assert lane.beat()
+    assert lane.wait(5)
+    assert lane.end(5)
+    assert not lane.beat()
+    assert counted.runs == 1

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from lockstep.disabled import Disabled
 from lockstep.identity import identity_from
 from lockstep.monitor import Monitor
+from lockstep.watch import settings_from, watch_steps
 from lockstep_records.jobs import find_root, page_path
 from lockstep_records.layout import DEFAULT_ROWS
 from lockstep_records.page_writer import NoPageError, PageWriter
@@ -51,11 +52,12 @@ def attach(
     if environment.get("LOCKSTEP", "on") == "off":
         return Disabled()
     try:
-        identity = identity_from(environment, mesh)
+        identity, settings = identity_from(environment, mesh), settings_from(environment)
         path = page_path(
             root or find_root(environment), identity.job_id, identity.attempt, identity.rank
         )
         monitor = Monitor(PageWriter(path, identity, rows))
+        watch_steps(monitor, path, identity.rank, settings)
     except (NoPageError, ValueError) as error:
         log.warning("the monitor is off, training goes on: %s", error)
         return Disabled()

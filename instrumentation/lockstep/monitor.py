@@ -17,16 +17,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from lockstep.disabled import Disabled
 from lockstep.loading import TimedLoader
-from lockstep.phases import (
-    DONE,
-    FAILED,
-    IN_STEP,
-    INIT,
-    NUM_PHASES,
-    OTHER,
-    SYNC,
-    code_of,
-)
+from lockstep.phases import DONE, FAILED, IN_STEP, INIT, NUM_PHASES, OTHER, SYNC, code_of
 from lockstep_records.layout import ROW, SLOT
 from lockstep_records.page_writer import PageWriter
 
@@ -65,8 +56,7 @@ def guarded(
         except Exception as error:  # noqa: BLE001  # one of the two places that may: the step
             self.fail(error)
 
-    functools.update_wrapper(safely, method)
-    return safely
+    return functools.update_wrapper(safely, method)
 
 
 class Monitor(Disabled):
@@ -76,7 +66,7 @@ class Monitor(Disabled):
 
     def __init__(self, page: PageWriter) -> None:
         self._page = page
-        self._pulse = page.pulse
+        self.pulse = page.pulse  # stood in for while a step is recorded
         self._spent_ns = [0] * NUM_PHASES
         self._now_in = INIT
         self._since_ns = time.monotonic_ns()
@@ -84,6 +74,7 @@ class Monitor(Disabled):
         self._first_arrival_ns = 0
         self._last_arrival_ns = 0
         self._next_step = 0
+        self.each_step: Callable[[int, int | None], None] = lambda _now, _step: None  # None: over
         me = weakref.ref(self)
         os.register_at_fork(after_in_child=lambda: _let_go(me()))
 
@@ -97,7 +88,7 @@ class Monitor(Disabled):
         self._spent_ns[self._now_in] += now - self._since_ns
         self._now_in = code
         self._since_ns = now
-        self._pulse(now, code)
+        self.pulse(now, code)
         return now
 
     def mark(self, phase: str) -> None:
@@ -199,6 +190,7 @@ class Monitor(Disabled):
         self._write_row(now, number, told, tokens, samples)
         self._tell(number, told, tokens, samples)
         self._page.commit(now)
+        self.each_step(now, number)
 
     def _write_row(
         self,
@@ -283,6 +275,7 @@ class Monitor(Disabled):
 def _let_go(monitor: "Monitor | None") -> None:
     """Turns a monitor into the disabled one for whoever still holds it."""
     if monitor is not None:
+        monitor.each_step(0, None)
         monitor.__class__ = Disabled  # type: ignore[assignment]  # off is an object, not an if
 
 

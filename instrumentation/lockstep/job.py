@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lockstep_records.hangs import DEFAULT_SECONDS
 from lockstep_records.jobs import check_job_id, find_root, job_folder, new_job_id
 
 
@@ -15,6 +16,7 @@ class Job:
         nproc_per_node: ranks on this node.
         endpoint: HOST:PORT of the rendezvous; empty for a job on this node alone.
         serve: HOST:PORT at which an agent of the job's own serves its pages; empty for none.
+        hang_seconds: no progress for so long is a hang, at least; 0 watches nobody.
 
     Raises:
         ValueError: the id cannot be a folder's name, or several nodes have nowhere to meet.
@@ -30,6 +32,7 @@ class Job:
     max_restarts: int = 0
     endpoint: str = ""
     serve: str = ""
+    hang_seconds: float = DEFAULT_SECONDS
 
     def __post_init__(self) -> None:
         check_job_id(self.job_id)

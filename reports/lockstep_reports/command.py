@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from lockstep_records.jobs import find_job
+from lockstep_records.jobs import find_job, list_attempts
 from lockstep_reports.read import Recording, read_job
 from lockstep_reports.render import json_text, write_html, write_json
 from lockstep_reports.report import Report, make_report
@@ -43,18 +43,31 @@ _WIDTH_OF_FILES = 120
     type=click.FloatRange(0),
     help="Counts the loss in money too, in your currency.",
 )
+@click.option(
+    "--export",
+    "export_folder",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write the operations of sampled steps into DIR as Parquet, in the columns of the"
+    " published straggler traces, and no report.",
+)
 def report(
     job: str,
+    *,
     json_path: Path | None,
     html_path: Path | None,
     attempt: int | None,
     price_per_gpu_hour: float | None,
+    export_folder: Path | None,
 ) -> None:
     """Report on JOB, a job id or the path of a job's folder.
 
     Prints the verdict and writes one self-contained HTML page. Exits with 2 and one sentence when
     there is nothing to report on.
     """
+    if export_folder is not None:
+        _export(job, attempt, export_folder)
+        return
     recording = _read(job, attempt)
     made = make_report(recording, now_seconds=time.time(), price_per_gpu_hour=price_per_gpu_hour)
     to_stdout = json_path == _STDOUT
@@ -69,6 +82,24 @@ def report(
     for path in (json_path, html_path):
         if path is not None:
             click.echo(f"written: {path}")
+
+
+def _export(job: str, attempt: int | None, folder: Path) -> None:
+    from lockstep_reports.export import export_operations  # noqa: PLC0415  # polars loads slowly
+
+    try:
+        path = find_job(job).resolve()
+        attempts = [
+            one for one in list_attempts(path) if attempt is None or int(one.name) == attempt
+        ]
+        if not attempts:
+            raise ValueError(f"attempt {attempt} is not in {path}")  # noqa: TRY301  # said once, below
+        made = export_operations(attempts[-1], path.name, folder)
+    except (ValueError, OSError) as error:
+        raise click.UsageError(str(error)) from error
+    click.echo(
+        f"written: {made.trace} ({made.rows} operations, {made.steps} steps, {made.ranks} ranks)"
+    )
 
 
 def _read(job: str, attempt: int | None) -> Recording:

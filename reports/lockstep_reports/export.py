@@ -1,0 +1,159 @@
+"""Exports the operation rows of an attempt as Parquet, in the columns of the published traces.
+
+Columns and file names are those of https://github.com/ByteDance-Seed/StragglerAnalysis: one row an
+operation, times in seconds from the start of its step, -1 where a column does not apply.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from lockstep_records.jobs import list_pages
+from lockstep_records.operations import NAMES, OPERATION, operations_path, read_operations
+from lockstep_records.page_reader import Page, PageError, read_page
+
+COLUMNS = {
+    "dp_rank": pl.Int32,
+    "stage": pl.Int32,
+    "rank": pl.Int32,
+    "step": pl.Int64,
+    "optype": pl.Categorical,
+    "start_ts": pl.Float64,
+    "duration": pl.Float64,
+    "seq_id": pl.Int32,
+    "mc": pl.Int32,
+    "mb_id": pl.Int32,
+    "gmc": pl.Int32,
+}
+_COMPUTE = ("forward-compute", "backward-compute")
+_CODES = {"Q": "<u8", "q": "<i8", "I": "<u4", "h": "<i2", "b": "i1", "B": "u1"}
+_DTYPE = np.dtype([(field.name, _CODES[field.code]) for field in OPERATION.fields])
+assert _DTYPE.itemsize == OPERATION.size
+
+
+class NoOperationsError(ValueError):
+    """There is nothing to export; the text says why."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exported:
+    """What was written: two files; how many rows of how many steps and ranks."""
+
+    trace: Path
+    meta: Path
+    rows: int
+    steps: int
+    ranks: int
+
+
+def export_operations(attempt: Path, name: str, folder: Path) -> Exported:
+    """Writes ``trace-NAME.parquet`` and ``meta-NAME.yaml`` into a folder.
+
+    Only completed steps that every exported rank has recorded are kept. Of the ranks that share a
+    data-parallel and a pipeline coordinate the first is exported, as in the published traces.
+
+    Raises:
+        NoOperationsError: no rank has recorded an operation, or no step is common to all.
+        OSError: the folder cannot be written.
+    """
+    pages = _exported_pages(attempt)
+    sizes = _sizes(pages)
+    frames = [_frame(page, sizes) for page in pages]
+    table = pl.concat(frames)
+    common = table.group_by("step").agg(pl.col("rank").n_unique().alias("ranks"))
+    steps = common.filter(pl.col("ranks") == len(pages))["step"]
+    table = table.filter(pl.col("step").is_in(steps.implode()))
+    if table.is_empty():
+        raise NoOperationsError(
+            f"attempt {attempt} has no step whose operations all {len(pages)} ranks have recorded;"
+            " steps are sampled: see lockstep switch --sample"
+        )
+    first = pl.col("start_ns").min().over("step")
+    table = table.with_columns(((pl.col("start_ns") - first) / 1e9).alias("start_ts"))
+    table = table.select(pl.col(column).cast(kind) for column, kind in COLUMNS.items())
+    table = table.sort("rank", "step", "start_ts", "seq_id")
+    folder.mkdir(parents=True, exist_ok=True)
+    trace, meta = folder / f"trace-{name}.parquet", folder / f"meta-{name}.yaml"
+    _write(trace, meta, table, _meta(name, pages, sizes, table))
+    return Exported(
+        trace=trace, meta=meta, rows=table.height, steps=table["step"].n_unique(), ranks=len(pages)
+    )
+
+
+def _exported_pages(attempt: Path) -> list[Page]:
+    found: dict[tuple[int, int, int], Page] = {}
+    trouble = "it holds no rank pages"
+    for path in list_pages(attempt):
+        try:
+            page = read_page(path)
+            read_operations(operations_path(path))
+        except PageError as error:
+            trouble = str(error)
+            continue
+        mesh = page.identity["mesh"]
+        place = (mesh.get("dp", 0), mesh.get("fsdp", 0), mesh.get("pp", 0))
+        found.setdefault(place, page)
+    if not found:
+        raise NoOperationsError(f"attempt {attempt} has no operations to export: {trouble}")
+    return list(found.values())
+
+
+def _sizes(pages: list[Page]) -> dict[str, int]:
+    return {
+        axis: 1 + max(page.identity["mesh"].get(axis, 0) for page in pages)
+        for axis in ("dp", "fsdp", "pp")
+    }
+
+
+def _frame(page: Page, sizes: dict[str, int]) -> pl.DataFrame:
+    """One rank's operations of completed steps; ``start_ns`` is wall clock."""
+    data = read_operations(operations_path(page.path)).data
+    rows = np.frombuffer(data, dtype=_DTYPE)
+    last = page.state["step"]
+    rows = rows[rows["step"] <= last] if last is not None else rows[:0]
+    identity, mesh = page.identity, page.identity["mesh"]
+    offset = identity["start_wall_ns"] - identity["start_monotonic_ns"]
+    stage = mesh.get("pp", 0)
+    names = np.array(NAMES)[rows["operation"]]
+    chunk = rows["chunk"].astype(np.int32)
+    count = len(rows)
+    columns: dict[str, Any] = {
+        "dp_rank": np.full(count, mesh.get("dp", 0) * sizes["fsdp"] + mesh.get("fsdp", 0)),
+        "stage": np.full(count, stage),
+        "rank": np.full(count, identity["rank"]),
+        "step": rows["step"],
+        "optype": names.tolist(),
+        "start_ns": rows["start_ns"] + offset,
+        "duration": rows["duration_ns"] / 1e9,
+        "seq_id": rows["sequence"].astype(np.int32),
+        "mc": chunk,
+        "mb_id": rows["micro_batch"].astype(np.int32),
+        "gmc": np.where(np.isin(names, _COMPUTE), chunk * sizes["pp"] + stage, -1),
+    }
+    text = {"optype": pl.String}
+    return pl.DataFrame(columns, schema_overrides=text)
+
+
+def _meta(name: str, pages: list[Page], sizes: dict[str, int], table: pl.DataFrame) -> str:
+    dp_size = sizes["dp"] * sizes["fsdp"]
+    rest = max(1, pages[0].identity["world_size"] // (dp_size * sizes["pp"]))
+    chunks = table["mc"].max()
+    assert chunks is None or isinstance(chunks, int)
+    return (
+        f"trial_name: {name}\nrun_id: {pages[0].identity['attempt']}\ndp_size: {dp_size}\n"
+        f"dsp_size: 1\npp_size: {sizes['pp']}\ntp_size: {rest}\n"
+        f"vpp_size: {1 + max(0, chunks or 0)}\nworld_size: {dp_size * sizes['pp'] * rest}\n"
+    )
+
+
+def _write(trace: Path, meta: Path, table: pl.DataFrame, told: str) -> None:
+    beside = trace.with_name(f".{trace.name}")
+    try:
+        table.write_parquet(beside)
+        meta.write_text(told, encoding="utf-8")
+        beside.replace(trace)
+    finally:
+        beside.unlink(missing_ok=True)

@@ -57,7 +57,7 @@ def attach(
             root or find_root(environment), identity.job_id, identity.attempt, identity.rank
         )
         monitor = Monitor(PageWriter(path, identity, rows))
-        watch_steps(monitor, path, identity.rank, settings)
+        watch_steps(monitor, path, identity, settings)
     except (NoPageError, ValueError) as error:
         log.warning("the monitor is off, training goes on: %s", error)
         return Disabled()

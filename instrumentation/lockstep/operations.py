@@ -20,18 +20,24 @@ _LOCAL = frozenset({CODES["forward-compute"], CODES["backward-compute"]})
 _KIND = {CODES["grads-reduce-scatter"]: KINDS.index("all_reduce")}
 _KIND_CODES = {name: code for code, name in enumerate(KINDS)}
 _MOST_BOUNDARIES = 4096
+_TOO_LARGE = 1 << 15
 
 
 class OperationRecorder:
     """Writes the operations of sampled steps into the ring beside the rank page.
+
+    Args:
+        monitor: whose steps.
+        writer: the ring.
+        stage: pipeline stage of the rank, the chunk of what is cut from phases.
 
     Attributes:
         sampling: whether the running step is recorded.
         refused: operations told under a name that no published trace has.
     """
 
-    def __init__(self, monitor: Monitor, writer: OperationWriter) -> None:
-        self._monitor, self._writer = monitor, writer
+    def __init__(self, monitor: Monitor, writer: OperationWriter, stage: int = 0) -> None:
+        self._monitor, self._writer, self._stage = monitor, writer, stage
         self._pulse = monitor.pulse
         self._boundaries: list[tuple[int, int]] = []
         self._sequence = [0] * len(NAMES)
@@ -44,9 +50,9 @@ class OperationRecorder:
         op: str,
         start_ns: int,
         end_ns: int,
-        micro_batch: int = UNKNOWN,
-        chunk: int = UNKNOWN,
-        kind: str = "",
+        micro_batch: int | None = None,
+        chunk: int | None = None,
+        kind: str | None = None,
     ) -> None:
         """Tells one operation of the running step.
 
@@ -54,9 +60,9 @@ class OperationRecorder:
             op: its name in the published traces, such as ``forward-compute``.
             start_ns: monotonic nanoseconds of its start; of a collective, of the own arrival.
             end_ns: monotonic nanoseconds of its end.
-            micro_batch: number of the micro-batch, -1 for none.
-            chunk: number of the model chunk on this rank, -1 for none.
-            kind: kind of collective, empty for none.
+            micro_batch: number of the micro-batch.
+            chunk: number of the model chunk in the whole model, which is the pipeline stage.
+            kind: kind of collective.
         """
         if not self.sampling:
             return
@@ -64,7 +70,15 @@ class OperationRecorder:
         if code is None:
             self.refused += 1
             return
-        self._write(code, start_ns, end_ns, micro_batch, chunk, _KIND_CODES.get(kind, UNKNOWN), 0)
+        self._write(
+            code,
+            start_ns,
+            end_ns,
+            _small(micro_batch),
+            _small(chunk),
+            _KIND_CODES.get(kind or "", UNKNOWN),
+            0,
+        )
 
     def _write(  # noqa: PLR0917  # the same
         self, code: int, start: int, end: int, micro_batch: int, chunk: int, kind: int, flags: int
@@ -113,7 +127,7 @@ class OperationRecorder:
                 start,
                 end,
                 self._sequence[code] if local else UNKNOWN,
-                UNKNOWN if code == CODES["optimizer"] else 0,
+                UNKNOWN if code == CODES["optimizer"] else self._stage,
                 _KIND.get(code, UNKNOWN),
                 FROM_PHASES,
             )
@@ -123,3 +137,8 @@ class OperationRecorder:
         self.sampling = False
         self._monitor.pulse = self._pulse
         self._writer.close()
+
+
+def _small(number: int | None) -> int:
+    """The number as a row can hold it."""
+    return number if number is not None and 0 <= number < _TOO_LARGE else UNKNOWN

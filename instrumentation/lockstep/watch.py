@@ -17,7 +17,7 @@ from lockstep.paused import turn
 from lockstep.profiling import Profiler
 from lockstep_records.hangs import DEFAULT_SECONDS
 from lockstep_records.operations import OperationWriter, operations_path
-from lockstep_records.page_writer import NoPageError
+from lockstep_records.page_writer import NoPageError, RankIdentity
 from lockstep_records.switches import (
     MAX_HANG_SECONDS,
     MAX_SAMPLE_EVERY,
@@ -50,13 +50,18 @@ class StepWatch:
     Args:
         monitor: whose steps.
         page: path of its page.
-        rank: global rank.
+        identity: of the rank.
         settings: what holds where no switch says otherwise.
         now_ns: monotonic clock.
     """
 
     def __init__(
-        self, monitor: Monitor, page: Path, rank: int, settings: WatchSettings, now_ns: int
+        self,
+        monitor: Monitor,
+        page: Path,
+        identity: RankIdentity,
+        settings: WatchSettings,
+        now_ns: int,
     ) -> None:
         self._monitor = monitor
         self._own = settings
@@ -66,11 +71,11 @@ class StepWatch:
         self._look_ns = 0
         self._last_ns = now_ns
         self._hang = HangWatch(page, settings.hang_seconds, now_ns)
-        self._profiler = Profiler(page, rank)
+        self._profiler = Profiler(page, identity.rank)
         self.recorder: OperationRecorder | None = None
         try:
-            writer = OperationWriter(operations_path(page), rank)
-            self.recorder = OperationRecorder(monitor, writer)
+            writer = OperationWriter(operations_path(page), identity.rank)
+            self.recorder = OperationRecorder(monitor, writer, dict(identity.mesh).get("pp", 0))
         except NoPageError as error:
             log.warning("no operations are recorded: %s", error)
 
@@ -159,7 +164,9 @@ def _number(environment: Mapping[str, str], name: str, default: float, most: flo
     return value
 
 
-def watch_steps(monitor: Monitor, page: Path, rank: int, settings: WatchSettings) -> None:
+def watch_steps(
+    monitor: Monitor, page: Path, identity: RankIdentity, settings: WatchSettings
+) -> None:
     """Puts a watch beside a monitor, whose page lies at ``page``."""
-    watch = StepWatch(monitor, page, rank, settings, now_ns=time.monotonic_ns())
+    watch = StepWatch(monitor, page, identity, settings, now_ns=time.monotonic_ns())
     monitor.each_step = watch.step_ended

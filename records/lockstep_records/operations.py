@@ -68,7 +68,7 @@ OPERATION = Section(
     Field("duration_ns", "Q", "until its end"),
     Field("sequence", "I", "order among the operations of this name in the step, from 0"),
     Field("micro_batch", "h", "micro-batch, -1 where it has none"),
-    Field("chunk", "h", "model chunk of this rank, -1 where it has none"),
+    Field("chunk", "h", "model chunk in the whole model: the pipeline stage; -1 where it has none"),
     Field("operation", "b", "code of the operation"),
     Field("kind", "b", "code of the kind of collective, -1 where it is none"),
     Field("axis", "b", "mesh axis of the group, -1 for local work"),

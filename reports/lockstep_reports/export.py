@@ -29,6 +29,7 @@ COLUMNS = {
     "gmc": pl.Int32,
 }
 _COMPUTE = ("forward-compute", "backward-compute")
+_OF_CHUNK = (*_COMPUTE, "params-all-gather", "grads-reduce-scatter")
 _CODES = {"Q": "<u8", "q": "<i8", "I": "<u4", "h": "<i2", "b": "i1", "B": "u1"}
 _DTYPE = np.dtype([(field.name, _CODES[field.code]) for field in OPERATION.fields])
 assert _DTYPE.itemsize == OPERATION.size
@@ -116,22 +117,22 @@ def _frame(page: Page, sizes: dict[str, int]) -> pl.DataFrame:
     rows = rows[rows["step"] <= last] if last is not None else rows[:0]
     identity, mesh = page.identity, page.identity["mesh"]
     offset = identity["start_wall_ns"] - identity["start_monotonic_ns"]
-    stage = mesh.get("pp", 0)
     names = np.array(NAMES)[rows["operation"]]
     chunk = rows["chunk"].astype(np.int32)
+    compute = np.isin(names, _COMPUTE)
     count = len(rows)
     columns: dict[str, Any] = {
         "dp_rank": np.full(count, mesh.get("dp", 0) * sizes["fsdp"] + mesh.get("fsdp", 0)),
-        "stage": np.full(count, stage),
+        "stage": np.full(count, mesh.get("pp", 0)),
         "rank": np.full(count, identity["rank"]),
         "step": rows["step"],
         "optype": names.tolist(),
         "start_ns": rows["start_ns"] + offset,
         "duration": rows["duration_ns"] / 1e9,
         "seq_id": rows["sequence"].astype(np.int32),
-        "mc": chunk,
-        "mb_id": rows["micro_batch"].astype(np.int32),
-        "gmc": np.where(np.isin(names, _COMPUTE), chunk * sizes["pp"] + stage, -1),
+        "mc": np.where(np.isin(names, _OF_CHUNK) & (chunk >= 0), chunk // sizes["pp"], -1),
+        "mb_id": np.where(compute, rows["micro_batch"], -1),
+        "gmc": np.where(compute, chunk, -1),
     }
     text = {"optype": pl.String}
     return pl.DataFrame(columns, schema_overrides=text)

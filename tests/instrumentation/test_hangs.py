@@ -139,6 +139,7 @@ def test_who_is_behind_in_the_flight_recorder_has_not_entered() -> None:
 
 
 @pytest.mark.distributed
+@pytest.mark.timeout(120)
 def test_a_peer_that_is_stopped_is_missing_and_the_others_wait_in_their_collective(
     root: Path, tmp_path: Path
 ) -> None:

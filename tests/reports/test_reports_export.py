@@ -52,7 +52,8 @@ def write_rank(job: Path, rank: int, steps: list[int], *, late_ns: int = 0, last
     for step in steps:
         begin = step * 1_000_000_000 + late_ns
         forward = CODES["forward-compute"]
-        writer.append(step, forward, begin, begin + 250_000_000, 0, micro_batch=0, chunk=0)
+        stage = rank // 2 % 2
+        writer.append(step, forward, begin, begin + 250_000_000, 0, micro_batch=0, chunk=stage)
         writer.append(step, CODES["forward-send"], begin + 250_000_000, begin + 300_000_000, 0)
     writer.close()
     page.close()

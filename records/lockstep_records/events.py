@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-KINDS = ("job_started", "attempt_started", "rank_ended", "attempt_ended", "job_finished", "hang")
+KINDS = ("job_started", "attempt_started", "hang", "rank_ended", "attempt_ended", "job_finished")
 FILE_NAME = "events.jsonl"
 PREEMPTED = 75
 """Exit code of a rank, and of a job, that was told to stop, saved and left: start it again."""

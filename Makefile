@@ -83,10 +83,10 @@ $(PEERS): bench/peers.txt | $(READY)
 bench: bench-overhead bench-stragglers bench-agent ## Run every bench
 
 bench-overhead: $(READY) $(PEERS) ## Print what watching costs a step, beside TraceML and NVRx
-	$(BIN)/python bench/overhead
+	$(BIN)/python bench/overhead/overhead.py
 
 bench-stragglers: $(READY) ## Print who is named when one rank is slow, by origin, size, pattern and strategy
-	$(BIN)/python bench/stragglers
+	$(BIN)/python bench/stragglers/stragglers.py
 
 bench-agent: $(READY) ## Print what the node agent costs, on a fake node of 8 GPUs
 	$(BIN)/python bench/agent_cost.py

@@ -34,7 +34,7 @@ class Small:
         """Forward, backward, optimizer."""
         self.optimizer.zero_grad()
         loss = self.model(self.batch).square().mean()
-        loss.backward()  # type: ignore[no-untyped-call]  # torch gives it no types
+        loss.backward()
         self.optimizer.step()
 
     def step_in(self, span: Span) -> None:
@@ -43,6 +43,6 @@ class Small:
             self.optimizer.zero_grad()
             loss = self.model(self.batch).square().mean()
         with span("backward"):
-            loss.backward()  # type: ignore[no-untyped-call]  # torch gives it no types
+            loss.backward()
         with span("optimizer"):
             self.optimizer.step()

@@ -80,7 +80,9 @@ class Layer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """See ``Device``; the node of the clone is in every backward."""
-        slowed: Tensor = Device.apply(self.linear(x), self._faults, self._share)
+        slowed: Tensor = Device.apply(  # type: ignore[no-untyped-call]  # torch gives it no types
+            self.linear(x), self._faults, self._share
+        )
         return slowed
 
 
@@ -96,7 +98,8 @@ def _fsdp2(faults: Faults) -> tuple[nn.Module, None]:
     model = _whole(faults)
     for layer in model:
         fully_shard(layer)
-    return fully_shard(model), None
+    fully_shard(model)
+    return model, None
 
 
 def _pipeline(faults: Faults) -> tuple[nn.Module, Any]:
@@ -145,7 +148,9 @@ def main(strategy: str, root: Path, plan: Path) -> None:
     model, schedule = _STRATEGIES[strategy](faults)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     environment = {**os.environ, "LOCKSTEP_JOB_ID": strategy}
-    monitor = lockstep.attach(model, optimizer, root=root, environment=environment)
+    monitor = lockstep.attach(
+        model, optimizer, schedule=schedule, root=root, environment=environment
+    )
     optimizer.register_step_pre_hook(lambda *_: faults.at("optimizer"))
     took, begun = [], time.perf_counter()
     for step, batch in enumerate(monitor.prepare(_batches(faults, last_step(trials)))):

@@ -12,6 +12,7 @@ from lockstep.disabled import Disabled
 from lockstep.identity import identity_from
 from lockstep.logs import SWITCH, follow, json_logs
 from lockstep.monitor import Monitor
+from lockstep.step_watch import settings_from, watch_steps
 from lockstep_records.jobs import find_root, page_path
 from lockstep_records.layout import DEFAULT_ROWS
 from lockstep_records.page_writer import NoPageError, PageWriter
@@ -56,7 +57,7 @@ def attach(
     if environment.get("LOCKSTEP", "on") == "off":
         return Disabled()
     try:
-        identity = identity_from(environment, mesh)
+        identity, settings = identity_from(environment, mesh), settings_from(environment)
         path = page_path(
             root or find_root(environment), identity.job_id, identity.attempt, identity.rank
         )
@@ -65,6 +66,7 @@ def attach(
         follow(page)
         if environment.get(SWITCH):
             json_logs(environment=environment)
+        watch_steps(monitor, path, identity, settings)
     except (NoPageError, ValueError) as error:
         log.warning("the monitor is off, training goes on: %s", error)
         return Disabled()

@@ -41,8 +41,8 @@ _KINDS = {
     "scatter": None,
     "barrier": None,
 }
-# What the published traces call them when the parameters and gradients of a model travel.
-_OPERATIONS = {"all_gather": "params-all-gather", "reduce_scatter": "grads-reduce-scatter"}
+# What they are when the parameters and gradients of a sharded model travel.
+_OPERATIONS = {"all_gather": "params-sync", "reduce_scatter": "grads-sync"}
 
 
 def size_bytes_of(value: Any) -> int:

@@ -14,7 +14,7 @@ import torch
 
 from lockstep import waits
 from lockstep.collectives import size_bytes_of
-from lockstep.phases import NOT_WAITING
+from lockstep.phases import BACKWARD, FORWARD, NOT_WAITING
 
 log = logging.getLogger("lockstep")
 
@@ -31,6 +31,13 @@ _KINDS = {
     "broadcast": "broadcast",
     "broadcast_": "broadcast",
 }
+# What they are inside forward and backward, where layers are cut among ranks.
+_OPERATIONS = {
+    "all_reduce": "tensor-all-reduce",
+    "all_gather": "tensor-all-gather",
+    "reduce_scatter": "tensor-reduce-scatter",
+}
+_IN_LAYERS = frozenset({FORWARD, BACKWARD})
 _MOST_LAUNCHED = 4096  # launched and never waited for: bounded, whatever the job does
 
 _launched: dict[int, tuple[str, int]] = {}
@@ -97,7 +104,8 @@ def _waiting(original: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return original(tensor, *args, **kwargs)
         finally:
-            waits.end(interrupted, kind, size_bytes)
+            op = _OPERATIONS.get(kind or "") if interrupted in _IN_LAYERS else None
+            waits.end(interrupted, kind, size_bytes, op=op)
 
     return call
 

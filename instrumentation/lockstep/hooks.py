@@ -108,7 +108,7 @@ class StepHooks:
         assert self._buckets is not None
         self._buckets.step_done()
         calls, size_bytes = self._buckets.num_buckets, self._buckets.size_bytes
-        waits.end(self._interrupted, "all_reduce", size_bytes, calls=calls, op="grads-all-reduce")
+        waits.end(self._interrupted, "all_reduce", size_bytes, calls=calls, op="grads-sync")
         self._monitor.enter(OTHER)
 
     def _backward_ended(self) -> None:

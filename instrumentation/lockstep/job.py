@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lockstep_records.hangs import DEFAULT_SECONDS
 from lockstep_records.jobs import check_job_id, find_root, job_folder, new_job_id
 
 
@@ -17,6 +18,7 @@ class Job:
         serve: HOST:PORT at which an agent of the job's own serves its pages; empty for none.
         log_json: whether the ranks' logs are JSON lines.
         summary_to: where summaries go, each SINK or SINK:TARGET.
+        hang_seconds: no progress for so long is a hang, at least; 0 watches nobody.
 
     Raises:
         ValueError: the id cannot be a folder's name, or several nodes have nowhere to meet.
@@ -34,6 +36,7 @@ class Job:
     serve: str = ""
     log_json: bool = False
     summary_to: tuple[str, ...] = ()
+    hang_seconds: float = DEFAULT_SECONDS
 
     def __post_init__(self) -> None:
         check_job_id(self.job_id)

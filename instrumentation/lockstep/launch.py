@@ -6,18 +6,20 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 
 from lockstep.beside import beside
+from lockstep.hang_guard import hangs_watched
 from lockstep.job import Job
 from lockstep.logs import SWITCH
 from lockstep.sinks import sinks_of
 from lockstep.telemetry import exporter_of
 from lockstep_records.events import PREEMPTED, Event, append_event, is_finished, read_events
+from lockstep_records.hangs import DEFAULT_SECONDS
 from lockstep_records.jobs import list_jobs
 from lockstep_records.trace import trace_of
 
@@ -40,7 +42,7 @@ def run_job(job: Job) -> int:
     _make_room(job)
     append_event(job.folder, _event(job, "job_started", 0, nproc_per_node=job.nproc_per_node))
     with beside(children):
-        with _environment(job), _agent_of_its_own(job):
+        with _environment(job), _agent_of_its_own(job), _hangs_watched(job):
             outcome, exit_code, attempt = _run_workers(job)
         ended = {"outcome": outcome, "exit_code": exit_code}
         for kind in ("attempt_ended", "job_finished"):
@@ -68,6 +70,10 @@ def _make_room(job: Job) -> None:
         ) from error
 
 
+def _hangs_watched(job: Job) -> AbstractContextManager[None]:
+    return hangs_watched(job.folder, job.job_id, job.hang_seconds)
+
+
 @contextmanager
 def _environment(job: Job) -> Iterator[None]:
     """What the workers inherit. Restarts over gloo need a store of their own for each attempt."""
@@ -77,6 +83,7 @@ def _environment(job: Job) -> Iterator[None]:
         "LOCKSTEP_CLUSTER": job.cluster,
         "LOCKSTEP_PROJECT": job.project,
         "TRACEPARENT": trace_of(job.job_id).traceparent(),
+        "LOCKSTEP_HANG_SECONDS": str(job.hang_seconds),
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
     }
@@ -189,6 +196,13 @@ _JOB_OPTIONS = {
         multiple=True,
         help="Write summaries and the verdict to mlflow, wandb or tensorboard; may be repeated.",
     ),
+    "hang_seconds": click.option(
+        "--hang-seconds",
+        type=click.FloatRange(0),
+        default=DEFAULT_SECONDS,
+        show_default=True,
+        help="No progress for so long, and for 20 median steps, is a hang; 0 = do not watch.",
+    ),
 }
 JOB_FIELDS = tuple(_JOB_OPTIONS)
 
@@ -226,7 +240,7 @@ def launch(program: Sequence[str], **options: Any) -> int:
         click.UsageError: an option cannot be; the text names it.
     """
     try:
-        told = {name: value for name, value in options.items() if value}
+        told = {name: value for name, value in options.items() if value not in {None, ""}}
         job = Job(program=tuple(program), **told)
         click.echo(f"lockstep: job {job.job_id}, pages in {job.folder}", err=True)
         exit_code = run_job(job)

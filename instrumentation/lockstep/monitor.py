@@ -10,8 +10,8 @@ import logging
 import os
 import time
 import weakref
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 from lockstep.disabled import Disabled
 from lockstep.guard import guarded
@@ -42,6 +42,13 @@ _EVERY = 64
 _NEVER_NS = 1 << 62
 
 
+class PulseWord(Protocol):
+    """One word that a mark replaces: its nanoseconds x 16 + code of the phase that begins."""
+
+    def __setitem__(self, place: int, mark: int, /) -> None:
+        """Replaces it; ``place`` is 0."""
+
+
 class Monitor(Rows):
     """Records one rank. Made by ``lockstep.attach``; every method is safe to call at any time."""
 
@@ -59,7 +66,7 @@ class Monitor(Rows):
         self._unusual = Unusual(page, self._seldom)
         self._judge = self._unusual.judge
         self._losses = self._judge.losses
-        self._pulse = page.pulse_word
+        self.pulse: PulseWord = page.pulse_word  # stood in for while a step is recorded
         self._spent_ns = [0] * NUM_PHASES
         self._now_in = INIT
         self._since_ns = _clock()
@@ -71,6 +78,7 @@ class Monitor(Rows):
         self._first_arrival_ns = 0
         self._last_arrival_ns = 0
         self._next_step = 0
+        self.each_step: Callable[[int, int | None], None] = lambda _now, _step: None  # None: over
         me = weakref.ref(self)
         os.register_at_fork(
             after_in_child=lambda: _let_go(me()), after_in_parent=lambda: _forked(me())
@@ -91,7 +99,7 @@ class Monitor(Rows):
         self._spent_ns[self._now_in] += now - self._since_ns
         self._now_in = code
         self._since_ns = now
-        self._pulse[0] = now << 4 | code
+        self.pulse[0] = now << 4 | code
         if now >= self._tick_ns:
             self._tick(now)
         return now
@@ -110,7 +118,7 @@ class Monitor(Rows):
             self._spent_ns[self._now_in] += now - self._since_ns
             self._now_in = code
             self._since_ns = now
-            self._pulse[0] = now << 4 | code
+            self.pulse[0] = now << 4 | code
             if now >= self._tick_ns:
                 self._tick(now)
 
@@ -150,7 +158,7 @@ class Monitor(Rows):
         now = self._cut(interrupted)
         if kind != "send_recv":  # which brings two ranks together, not the group
             # As if all waiting of the step had come last: docs/decisions/0006-attach-points.md.
-            self._last_arrival_ns = now - self._spent_ns[SYNC]
+            self._last_arrival_ns = now - int(self._spent_ns[SYNC])
         if kind is not None:
             self._page.count_collective(kind, calls, size_bytes, (now - begun) * _NS)
 
@@ -189,6 +197,7 @@ class Monitor(Rows):
             steps = self._write_row(now, number, flags, present, told, lengths)
             if steps >= self._look_at:
                 self._look(steps, now)
+            self.each_step(now, number)
         except Exception as error:  # noqa: BLE001  # as guarded does, without its cost
             self.fail(error)
 
@@ -232,6 +241,7 @@ class Monitor(Rows):
 def _let_go(monitor: "Monitor | None") -> None:
     """Turns a monitor into the disabled one for whoever still holds it."""
     if monitor is not None:
+        monitor.each_step(0, None)
         monitor.__class__ = Disabled  # type: ignore[assignment]  # off is an object, not an if
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from lockstep_records.layout import (
     DEFAULT_ROWS,
     IDENTITY,
+    MESH_AXES,
     PHASES,
     PULSE,
     PULSE_OFFSET,
@@ -18,6 +19,10 @@ from lockstep_records.layout import (
     VERSION,
     page_bytes,
 )
+from lockstep_records.operations import DEFAULT_ROWS as OPERATIONS_ROWS
+from lockstep_records.operations import HEADER, KINDS, NAMES, OPERATION, operations_bytes
+from lockstep_records.operations import RING_OFFSET as OPERATIONS_OFFSET
+from lockstep_records.operations import VERSION as OPERATIONS_VERSION
 from lockstep_records.section import Section
 
 _HEAD = f"""# The rank page, format version {VERSION}
@@ -49,6 +54,19 @@ the writer, which then dies of SIGBUS; keep the folder private to the job's user
 the agent.
 """
 
+_OPERATIONS = f"""# Operation rows, format version {OPERATIONS_VERSION}
+
+A file of its own beside each page: `rank-00003.ops`. Its header stands at byte 0, its ring of
+row_count x {OPERATION.size} bytes from byte {OPERATIONS_OFFSET} on; with {OPERATIONS_ROWS:,} rows
+it takes {operations_bytes(OPERATIONS_ROWS):,} bytes. The steps recorded are samples. Codes of
+operations: {", ".join(f"{code} {name}" for code, name in enumerate(NAMES))}. Kinds:
+{", ".join(f"{code} {kind}" for code, kind in enumerate(KINDS))}. Axes:
+{", ".join(f"{code} {axis}" for code, axis in enumerate(MESH_AXES))}.
+
+Who reads: a row counts when its number fits its place and its checksum holds; of a ring that has
+gone round, the oldest step is left out, for its first rows may be overwritten.
+"""
+
 
 def _table(section: Section) -> list[str]:
     lines = [f"## {section.name}\n", section.help + "\n"]
@@ -68,6 +86,9 @@ def render() -> str:
     """The whole page as Markdown."""
     lines = [_HEAD]
     for section in (IDENTITY, PULSE, SLOT, SELDOM, ROW):
+        lines += _table(section)
+    lines.append(_OPERATIONS)
+    for section in (HEADER, OPERATION):
         lines += _table(section)
     return "\n".join(lines).rstrip() + "\n"
 

@@ -1,7 +1,7 @@
 """Events of a job: one JSON object a line, appended by the launcher, read by everybody.
 
-Kinds: job_started, attempt_started, rank_ended, attempt_ended, job_finished. Delivery is at least
-once, so every event has an id of its own.
+Kinds: job_started, attempt_started, rank_ended, attempt_ended, job_finished, hang. Delivery is at
+least once, so every event has an id of its own.
 """
 
 import json
@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-KINDS = ("job_started", "attempt_started", "rank_ended", "attempt_ended", "job_finished")
+KINDS = ("job_started", "attempt_started", "hang", "rank_ended", "attempt_ended", "job_finished")
 FILE_NAME = "events.jsonl"
 PREEMPTED = 75
 """Exit code of a rank, and of a job, that was told to stop, saved and left: start it again."""
@@ -24,6 +24,7 @@ class Event:
     """One thing that happened to a job; ``fields`` depend on the kind.
 
     rank_ended: rank, pid, exit_code, signal (name or None), first (failed before all others).
+    hang: ranks (where each stands), missing (for whom they wait), limit_seconds.
     attempt_ended, job_finished: outcome (succeeded, failed, preempted, cancelled) and exit_code.
     """
 

@@ -99,7 +99,7 @@ def file_system_of(folder: Path, mountinfo: Path = Path("/proc/self/mountinfo"))
     return kind
 
 
-def _create(path: Path, size: int) -> mmap.mmap:
+def create_mapping(path: Path, size: int) -> mmap.mmap:
     """Makes the file with all its space taken, or raises NoPageError and leaves nothing."""
     try:
         kind = file_system_of(path.parent)
@@ -153,7 +153,7 @@ class PageWriter:
         if not 1 <= rows <= MAX_ROWS:
             raise ValueError(f"rows {rows} must be between 1 and {MAX_ROWS}")
         self.path, self.identity = path, identity
-        self._map = _create(path, page_bytes(rows))
+        self._map = create_mapping(path, page_bytes(rows))
         self._rows = rows
         self.now = Slots(self._map, SLOT, SLOT_OFFSETS)
         self.seldom = Slots(self._map, SELDOM, SELDOM_OFFSETS)

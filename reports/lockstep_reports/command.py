@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from lockstep_records.jobs import find_job, list_attempts
 from lockstep_reports.incident import LogRecording, LogReport, make_log_report
 from lockstep_reports.read import Recording, read_source
 from lockstep_reports.readers import ReadOptions
@@ -48,6 +49,14 @@ _WIDTH_OF_FILES = 120
     type=click.FloatRange(0),
     help="Counts the loss in money too, in your currency.",
 )
+@click.option(
+    "--export",
+    "export_folder",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write the operations of sampled steps into DIR as Parquet, in the columns of the"
+    " published straggler traces, and no report.",
+)
 def report(
     job: str,
     *,
@@ -56,12 +65,16 @@ def report(
     attempt: int | None,
     meta: Path | None,
     price_per_gpu_hour: float | None,
+    export_folder: Path | None,
 ) -> None:
     """Report on JOB: a job id, a job's folder, or the path of a recording.
 
     Prints the verdict and writes one self-contained HTML page. Exits with 2 and one sentence when
     there is nothing to report on.
     """
+    if export_folder is not None:
+        _export(job, attempt, export_folder)
+        return
     recording = _read(job, ReadOptions(attempt=attempt, meta=meta))
     made = _make(recording, price_per_gpu_hour)
     to_stdout = json_path == _STDOUT
@@ -99,6 +112,24 @@ def _print(made: Report | LogReport) -> None:
         show_incident(made, console)
     else:
         show(made, console)
+
+
+def _export(job: str, attempt: int | None, folder: Path) -> None:
+    from lockstep_reports.export import export_operations  # noqa: PLC0415  # pyarrow loads slowly
+
+    try:
+        path = find_job(job).resolve()
+        attempts = [
+            one for one in list_attempts(path) if attempt is None or int(one.name) == attempt
+        ]
+        if not attempts:
+            raise ValueError(f"attempt {attempt} is not in {path}")  # noqa: TRY301  # said once, below
+        made = export_operations(attempts[-1], path.name, folder)
+    except (ValueError, OSError) as error:
+        raise click.UsageError(str(error)) from error
+    click.echo(
+        f"written: {made.trace} ({made.rows} operations, {made.steps} steps, {made.ranks} ranks)"
+    )
 
 
 def _read(named: str, options: ReadOptions) -> Recording | LogRecording:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from lockstep_records.page_reader import Page, PageError, read_page, read_rows
 
-KILLS = 50
+KILLS = int(os.environ.get("LOCKSTEP_KILLS", "50"))
 READING_SECONDS = 2.0
 CYCLE = (1, 10, 100)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.layout import PHASES, SLOT
+from lockstep_records.operations import NAMES, OperationWriter
 from lockstep_records.page_writer import PageWriter, RankIdentity
 
 IDENTITY = RankIdentity(job_id="job-a", rank=3, world_size=8, cluster="c", node="n1")
@@ -41,3 +42,13 @@ def hammer(path: str) -> None:
     while True:
         for tokens in (1, 10, 100):
             write_step(writer, tokens)
+
+
+def hammer_operations(path: str) -> None:
+    """Writes steps of one operation of each name until somebody kills the process."""
+    writer = OperationWriter(Path(path), rank=3, rows=200)
+    step = 0
+    while True:
+        for code in range(len(NAMES)):
+            writer.append(step, code, step * 100 + code, step * 100 + code + 5, 0)
+        step += 1

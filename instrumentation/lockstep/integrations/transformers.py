@@ -9,7 +9,6 @@ so its own methods are timed too, and the model is taken as it was wrapped for s
 
 import functools
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import lockstep
@@ -78,9 +77,7 @@ class LockstepCallback(TrainerCallback):
             return method(*args, **kwargs)
 
     def _save(self, method: Method, *args: Any, **kwargs: Any) -> Any:
-        writing: AbstractContextManager[None]
-        writing = self.monitor.checkpoint(self._trainer.state.global_step)
-        with writing:
+        with self.monitor.checkpoint(self._trainer.state.global_step):
             return method(*args, **kwargs)
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:

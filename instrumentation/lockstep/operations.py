@@ -1,0 +1,159 @@
+"""Records the operations inside sampled steps: told one by one, or cut from the step's phases.
+
+A step that is not sampled costs one test of an attribute an operation. While a step is sampled,
+the monitor's ``pulse`` is stood in for, so that every boundary between phases is noted, and the
+attach points are listened to.
+"""
+
+from lockstep import operations_tap
+from lockstep.monitor import Monitor
+from lockstep.operations_tap import Operation
+from lockstep.phases import BACKWARD, FORWARD, OPTIMIZER, SYNC
+from lockstep_records.operations import CODES, FROM_PHASES, KINDS, NAMES, UNKNOWN, OperationWriter
+
+# A phase and the operation it is. Synchronising gradients bears the name that the published traces
+# give to it, whether the ranks reduce and scatter or reduce to all.
+_OF_PHASE = {
+    FORWARD: CODES["forward-compute"],
+    BACKWARD: CODES["backward-compute"],
+    SYNC: CODES["grads-sync"],
+    OPTIMIZER: CODES["optimizer"],
+}
+_LOCAL = frozenset({CODES["forward-compute"], CODES["backward-compute"]})
+_KIND = {CODES["grads-sync"]: KINDS.index("all_reduce")}
+_KIND_CODES = {name: code for code, name in enumerate(KINDS)}
+_MOST_BOUNDARIES = 4096
+_TOO_LARGE = 1 << 15
+
+
+class OperationRecorder:
+    """Writes the operations of sampled steps into the ring beside the rank page.
+
+    Args:
+        monitor: whose steps.
+        writer: the ring.
+        stage: pipeline stage of the rank, the chunk of what is cut from phases.
+
+    Attributes:
+        sampling: whether the running step is recorded.
+        refused: operations told under a name that no published trace has.
+    """
+
+    def __init__(self, monitor: Monitor, writer: OperationWriter, stage: int = 0) -> None:
+        self._monitor, self._writer, self._stage = monitor, writer, stage
+        self._pulse = monitor.pulse
+        self._boundaries: list[tuple[int, int]] = []
+        self._sequence = [0] * len(NAMES)
+        self._step = 0
+        self._told_collective = False
+        self.sampling = False
+        self.refused = 0
+
+    def record(  # noqa: PLR0917  # called in the hot path by position
+        self,
+        op: str,
+        start_ns: int,
+        end_ns: int,
+        micro_batch: int | None = None,
+        chunk: int | None = None,
+        kind: str | None = None,
+    ) -> None:
+        """Tells one operation of the running step.
+
+        Args:
+            op: its name in the published traces, such as ``forward-compute``.
+            start_ns: monotonic nanoseconds of its start; of a collective, of the own arrival.
+            end_ns: monotonic nanoseconds of its end.
+            micro_batch: number of the micro-batch.
+            chunk: number of the model chunk in the whole model, which is the pipeline stage.
+            kind: kind of collective.
+        """
+        if not self.sampling:
+            return
+        code = CODES.get(op)
+        if code is None:
+            self.refused += 1
+            return
+        self._write(
+            code,
+            start_ns,
+            end_ns,
+            _small(micro_batch),
+            _small(chunk),
+            _KIND_CODES.get(kind or "", UNKNOWN),
+            0,
+        )
+
+    def _write(  # noqa: PLR0917  # the same
+        self, code: int, start: int, end: int, micro_batch: int, chunk: int, kind: int, flags: int
+    ) -> None:
+        place = self._sequence[code]
+        self._sequence[code] = place + 1
+        self._writer.append(
+            self._step,
+            code,
+            start,
+            end,
+            place,
+            micro_batch=micro_batch,
+            chunk=chunk,
+            kind=kind,
+            flags=flags,
+        )
+
+    def begin(self, step: int, now_ns: int) -> None:
+        """Records the step that begins now."""
+        self._step = step
+        self._sequence = [0] * len(NAMES)
+        self._boundaries = [(now_ns, UNKNOWN)]
+        self._told_collective = False
+        self._monitor.pulse = self
+        operations_tap.tap = self._hear
+        self.sampling = True
+
+    def _hear(self, operation: Operation) -> None:
+        self._told_collective = self._told_collective or operation.kind is not None
+        self.record(*operation)
+
+    def __setitem__(self, place: int, mark: int) -> None:
+        """Stands in for the pulse."""
+        self._pulse[place] = mark
+        now_ns, phase = mark >> 4, mark & 15
+        boundaries = self._boundaries
+        if phase != boundaries[-1][1] and len(boundaries) < _MOST_BOUNDARIES:
+            boundaries.append((now_ns, phase))
+
+    def end(self, now_ns: int) -> None:
+        """The step is over: what nobody told of it is cut from its phases."""
+        self._stop()
+        told = frozenset(code for code, count in enumerate(self._sequence) if count)
+        ends = [start for start, _ in self._boundaries[1:]] + [now_ns]
+        for (start, phase), end in zip(self._boundaries, ends, strict=True):
+            code = _OF_PHASE.get(phase)
+            if code is None or code in told or (phase == SYNC and self._told_collective):
+                continue
+            local = code in _LOCAL
+            self._write(
+                code,
+                start,
+                end,
+                self._sequence[code] if local else UNKNOWN,
+                UNKNOWN if code == CODES["optimizer"] else self._stage,
+                _KIND.get(code, UNKNOWN),
+                FROM_PHASES,
+            )
+
+    def close(self) -> None:
+        """Lets go of the ring; the file stays."""
+        self._stop()
+        self._writer.close()
+
+    def _stop(self) -> None:
+        self.sampling = False
+        self._monitor.pulse = self._pulse
+        operations_tap.tap = None
+
+
+def _small(number: int | None) -> int:
+    """The number as a row can hold it."""
+    return number if number is not None and 0 <= number < _TOO_LARGE else UNKNOWN

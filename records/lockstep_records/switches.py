@@ -1,0 +1,166 @@
+"""Switches of a running job: one small JSON file in its folder, which every rank looks at.
+
+It says what to record from the next steps on, without a restart. It is written beside and renamed,
+so that no rank meets half of it.
+"""
+
+import json
+import os
+import re
+import tempfile
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+FILE_NAME = "switches.json"
+MAX_BYTES = 64 << 10
+MAX_PROFILED_STEPS = 100
+MAX_SAMPLE_EVERY = 1_000_000
+MAX_HANG_SECONDS = 86_400.0
+_ID = re.compile(r"[a-z0-9-]{1,40}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProfileRequest:
+    """A trace of the next ``steps`` steps by torch.profiler.
+
+    Args:
+        id: name of the request; a rank answers each once.
+        steps: how many steps.
+        ranks: global ranks that answer; None for all.
+
+    Raises:
+        ValueError: a field has a value that cannot be; the text names it.
+    """
+
+    id: str
+    steps: int
+    ranks: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.id, str) or not _ID.fullmatch(self.id):
+            raise ValueError(
+                f"profile.id {self.id!r} must be 1 to 40 small letters, digits or dashes"
+            )
+        _check_whole("profile.steps", self.steps, 1, MAX_PROFILED_STEPS)
+        for rank in self.ranks or ():
+            _check_whole("profile.ranks", rank, 0, 1 << 30)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Switches:
+    """What a running job is told.
+
+    Args:
+        enabled: whether the monitor records at all.
+        sample_every: operations of each so-many-th step are recorded; 0 for none.
+        hang_seconds: no progress for so long is a hang, at least; 0 turns the watch off.
+        profile: a trace to be taken.
+
+    ``sample_every`` and ``hang_seconds`` are None where the rank's own setting is to hold.
+
+    Raises:
+        ValueError: a field has a value that cannot be; the text names it.
+    """
+
+    enabled: bool = True
+    sample_every: int | None = None
+    hang_seconds: float | None = None
+    profile: ProfileRequest | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.enabled, bool):
+            raise ValueError(f"enabled is {self.enabled!r}; it must be true or false")  # noqa: TRY004  # bad input is a ValueError
+        if self.sample_every is not None:
+            _check_whole("sample_every", self.sample_every, 0, MAX_SAMPLE_EVERY)
+        if self.hang_seconds is not None and not _is_number(
+            self.hang_seconds, 0.0, MAX_HANG_SECONDS
+        ):
+            raise ValueError(
+                f"hang_seconds is {self.hang_seconds!r}; it must be 0 (off) to {MAX_HANG_SECONDS:g}"
+            )
+
+
+def _check_whole(name: str, value: object, low: int, high: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise ValueError(f"{name} is {value!r}; it must be a whole number from {low} to {high}")
+
+
+def _is_number(value: object, low: float, high: float) -> bool:
+    numeric = isinstance(value, int | float) and not isinstance(value, bool)
+    return numeric and low <= value <= high  # type: ignore[operator]  # numeric says so
+
+
+def switches_path(job: Path) -> Path:
+    """The file of switches of a job."""
+    return job / FILE_NAME
+
+
+def read_switches(path: Path) -> Switches:
+    """The switches of a job; those of a job that has no file are the defaults.
+
+    Raises:
+        ValueError: the file holds something else; the text names the field.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return Switches()
+    except OSError as error:
+        raise ValueError(f"switches {path} cannot be read: {error}") from error
+    try:
+        data = os.read(descriptor, MAX_BYTES + 1)
+    except OSError as error:
+        raise ValueError(f"switches {path} cannot be read: {error}") from error
+    finally:
+        os.close(descriptor)
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"switches {path} take more than {MAX_BYTES} bytes")
+    try:
+        return _parsed(data)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"switches {path}: {error}") from error
+
+
+def _parsed(data: bytes) -> Switches:
+    told = _object("the file", json.loads(data.decode()), Switches)
+    if (profile := told.get("profile")) is not None:
+        wanted = _object("profile", profile, ProfileRequest)
+        missing = {"id", "steps"} - set(wanted)
+        if missing:
+            raise ValueError(f"profile lacks {', '.join(sorted(missing))}")
+        if (ranks := wanted.get("ranks")) is not None:
+            if not isinstance(ranks, list):
+                raise ValueError(f"profile.ranks is {ranks!r}; it must be a list of ranks or null")
+            wanted["ranks"] = tuple(ranks)
+        told["profile"] = ProfileRequest(**wanted)
+    return Switches(**told)
+
+
+def _object(name: str, value: Any, kind: type) -> dict[str, Any]:
+    known = [field.name for field in fields(kind)]
+    if not isinstance(value, dict):
+        raise ValueError(f"{name} must be a JSON object with {', '.join(known)}")  # noqa: TRY004  # bad input is a ValueError
+    for key in value:
+        if key not in known:
+            raise ValueError(f"{key!r} is no switch; there are {', '.join(known)}")
+    return value
+
+
+def write_switches(job: Path, switches: Switches) -> Path:
+    """Replaces the switches of a job in one move.
+
+    Raises:
+        OSError: the job's folder cannot be written.
+    """
+    path = switches_path(job)
+    descriptor, beside = tempfile.mkstemp(prefix=".switches-", dir=job)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump(asdict(switches), file)
+        Path(beside).chmod(0o640)
+        Path(beside).replace(path)
+    except OSError:
+        Path(beside).unlink(missing_ok=True)
+        raise
+    return path

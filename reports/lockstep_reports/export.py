@@ -1,0 +1,174 @@
+"""Exports the operation rows of an attempt as Parquet, in the columns of the published traces.
+
+Columns and file names are those of https://github.com/ByteDance-Seed/StragglerAnalysis: one row an
+operation, times in seconds from the start of its step, -1 where a column does not apply.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from lockstep_records.jobs import list_pages
+from lockstep_records.operations import NAMES, OPERATION, operations_path, read_operations
+from lockstep_records.page_reader import Page, PageError, read_page
+
+COLUMNS = {
+    "dp_rank": pa.int32(),
+    "stage": pa.int32(),
+    "rank": pa.int32(),
+    "step": pa.int64(),
+    "optype": pa.dictionary(pa.int32(), pa.string()),
+    "start_ts": pa.float64(),
+    "duration": pa.float64(),
+    "seq_id": pa.int32(),
+    "mc": pa.int32(),
+    "mb_id": pa.int32(),
+    "gmc": pa.int32(),
+}
+Columns: TypeAlias = dict[str, NDArray[Any]]
+_COMPUTE = ("forward-compute", "backward-compute")
+_OF_CHUNK = (*_COMPUTE, "params-all-gather", "grads-reduce-scatter")
+_CODES = {"Q": "<u8", "q": "<i8", "I": "<u4", "h": "<i2", "b": "i1", "B": "u1"}
+_DTYPE = np.dtype([(field.name, _CODES[field.code]) for field in OPERATION.fields])
+assert _DTYPE.itemsize == OPERATION.size
+
+
+class NoOperationsError(ValueError):
+    """There is nothing to export; the text says why."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exported:
+    """What was written: two files; how many rows of how many steps and ranks."""
+
+    trace: Path
+    meta: Path
+    rows: int
+    steps: int
+    ranks: int
+
+
+def export_operations(attempt: Path, name: str, folder: Path) -> Exported:
+    """Writes ``trace-NAME.parquet`` and ``meta-NAME.yaml`` into a folder.
+
+    Only completed steps that every exported rank has recorded are kept. Of the ranks that share a
+    data-parallel and a pipeline coordinate the first is exported, as in the published traces.
+
+    Raises:
+        NoOperationsError: no rank has recorded an operation, or no step is common to all.
+        OSError: the folder cannot be written.
+    """
+    pages = _exported_pages(attempt)
+    sizes = _sizes(pages)
+    parts = [_columns(page, sizes) for page in pages]
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    columns = _common_steps(columns, len(pages))
+    if not len(columns["step"]):
+        raise NoOperationsError(
+            f"attempt {attempt} has no step whose operations all {len(pages)} ranks have recorded;"
+            " steps are sampled: see lockstep switch --sample"
+        )
+    table = _table(columns)
+    folder.mkdir(parents=True, exist_ok=True)
+    trace, meta = folder / f"trace-{name}.parquet", folder / f"meta-{name}.yaml"
+    _write(trace, meta, table, _meta(name, pages, sizes, columns))
+    steps = len(np.unique(columns["step"]))
+    return Exported(trace=trace, meta=meta, rows=table.num_rows, steps=steps, ranks=len(pages))
+
+
+def _common_steps(columns: Columns, ranks: int) -> Columns:
+    """The rows of those steps that so many ranks have recorded."""
+    pairs = np.unique(np.stack((columns["step"], columns["rank"])), axis=1)
+    steps, count = np.unique(pairs[0], return_counts=True)
+    kept = np.isin(columns["step"], steps[count == ranks])
+    return {name: values[kept] for name, values in columns.items()}
+
+
+def _table(columns: Columns) -> pa.Table:
+    """The columns in the published order, by rank and time; times count from their step's start."""
+    _, of_step = np.unique(columns["step"], return_inverse=True)
+    first = np.full(of_step.max() + 1, np.iinfo(np.int64).max)
+    np.minimum.at(first, of_step, columns["start_ns"])
+    start = (columns["start_ns"] - first[of_step]) / 1e9
+    told = {**columns, "start_ts": start}
+    order = np.lexsort((columns["seq_id"], start, columns["step"], columns["rank"]))
+    schema = pa.schema(COLUMNS.items())
+    return pa.table({name: told[name][order] for name in COLUMNS}).cast(schema)
+
+
+def _exported_pages(attempt: Path) -> list[Page]:
+    found: dict[tuple[int, int, int], Page] = {}
+    trouble = "it holds no rank pages"
+    for path in list_pages(attempt):
+        try:
+            page = read_page(path)
+            read_operations(operations_path(path))
+        except PageError as error:
+            trouble = str(error)
+            continue
+        mesh = page.identity["mesh"]
+        place = (mesh.get("dp", 0), mesh.get("fsdp", 0), mesh.get("pp", 0))
+        found.setdefault(place, page)
+    if not found:
+        raise NoOperationsError(f"attempt {attempt} has no operations to export: {trouble}")
+    return list(found.values())
+
+
+def _sizes(pages: list[Page]) -> dict[str, int]:
+    return {
+        axis: 1 + max(page.identity["mesh"].get(axis, 0) for page in pages)
+        for axis in ("dp", "fsdp", "pp")
+    }
+
+
+def _columns(page: Page, sizes: dict[str, int]) -> Columns:
+    """One rank's operations of completed steps; ``start_ns`` is wall clock."""
+    data = read_operations(operations_path(page.path)).data
+    rows = np.frombuffer(data, dtype=_DTYPE)
+    last = page.state["step"]
+    rows = rows[rows["step"] <= last] if last is not None else rows[:0]
+    identity, mesh = page.identity, page.identity["mesh"]
+    offset = identity["start_wall_ns"] - identity["start_monotonic_ns"]
+    names = np.array(NAMES)[rows["operation"]]
+    chunk = rows["chunk"].astype(np.int32)
+    compute = np.isin(names, _COMPUTE)
+    count = len(rows)
+    return {
+        "dp_rank": np.full(count, mesh.get("dp", 0) * sizes["fsdp"] + mesh.get("fsdp", 0)),
+        "stage": np.full(count, mesh.get("pp", 0)),
+        "rank": np.full(count, identity["rank"]),
+        "step": rows["step"],
+        "optype": names,
+        "start_ns": rows["start_ns"] + offset,
+        "duration": rows["duration_ns"] / 1e9,
+        "seq_id": rows["sequence"].astype(np.int32),
+        "mc": np.where(np.isin(names, _OF_CHUNK) & (chunk >= 0), chunk // sizes["pp"], -1),
+        "mb_id": np.where(compute, rows["micro_batch"], -1),
+        "gmc": np.where(compute, chunk, -1),
+    }
+
+
+def _meta(name: str, pages: list[Page], sizes: dict[str, int], columns: Columns) -> str:
+    dp_size = sizes["dp"] * sizes["fsdp"]
+    rest = max(1, pages[0].identity["world_size"] // (dp_size * sizes["pp"]))
+    chunks = int(columns["mc"].max())
+    return (
+        f"trial_name: {name}\nrun_id: {pages[0].identity['attempt']}\ndp_size: {dp_size}\n"
+        f"dsp_size: 1\npp_size: {sizes['pp']}\ntp_size: {rest}\n"
+        f"vpp_size: {1 + max(0, chunks)}\nworld_size: {dp_size * sizes['pp'] * rest}\n"
+    )
+
+
+def _write(trace: Path, meta: Path, table: pa.Table, told: str) -> None:
+    beside = trace.with_name(f".{trace.name}")
+    try:
+        pq.write_table(table, beside)
+        meta.write_text(told, encoding="utf-8")
+        beside.replace(trace)
+    finally:
+        beside.unlink(missing_ok=True)

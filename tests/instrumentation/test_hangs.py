@@ -1,0 +1,169 @@
+"""A rank that hangs leaves its stacks, and who looks from outside can tell where it stands."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from lockstep.hang_guard import _Guard, hangs_watched
+from lockstep_records.events import Event, read_events
+from lockstep_records.hangs import behind_in_flight, judge, limit_seconds, newest_pages
+from lockstep_records.page_reader import read_page
+
+FLOOR_SECONDS = 0.4
+
+LOOP = """
+import ctypes, os, sys, time
+import lockstep
+monitor = lockstep.attach()
+for step in range(20):
+    monitor.mark("forward")
+    time.sleep(0.002)
+    monitor.step()
+monitor.mark("backward")
+def stuck():
+    {stuck}
+stuck()
+"""
+STUCK = {
+    "asleep": "time.sleep(100)",
+    "holding the lock": "ctypes.PyDLL(None).sleep(100)",
+    "stopped": "os.kill(os.getpid(), 19)",
+}
+
+STOPPED_PEER = """
+import os, signal, sys
+import torch
+import torch.distributed as dist
+import lockstep
+dist.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+monitor = lockstep.attach(model, optimizer)
+for step in range(12):
+    model(torch.ones(4, 8)).sum().backward()
+    if step == 8 and dist.get_rank() == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    optimizer.step()
+    monitor.step()
+monitor.close()
+dist.destroy_process_group()
+"""
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="lockstep-test-", dir="/dev/shm"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def wait_for(true: Callable[[], object], seconds: float = 30) -> None:
+    until = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+@contextmanager
+def stuck_rank(root: Path, how: str) -> Iterator[Path]:
+    """A rank that hangs after 20 steps; the path of its job."""
+    told = {
+        "LOCKSTEP_DIR": str(root),
+        "LOCKSTEP_JOB_ID": "job-a",
+        "LOCKSTEP_HANG_SECONDS": str(FLOOR_SECONDS),
+    }
+    program = LOOP.format(stuck=STUCK[how])
+    job = root / "jobs" / "job-a"
+    with subprocess.Popen([sys.executable, "-c", program], env=os.environ | told) as rank:
+        try:
+            wait_for(lambda: job.is_dir() and [p.phase for p in newest_pages(job)] == ["backward"])
+            yield job
+        finally:
+            rank.kill()
+
+
+@pytest.mark.parametrize("how", ["asleep", "holding the lock"])
+def test_a_rank_that_hangs_leaves_its_stacks_whoever_holds_the_lock(root: Path, how: str) -> None:
+    with stuck_rank(root, how) as job:
+        stacks = job / "0" / "rank-00000.stacks"
+        wait_for(lambda: "in stuck" in stacks.read_text())
+
+
+@pytest.mark.parametrize("how", list(STUCK))
+def test_a_rank_that_hangs_is_seen_from_outside(root: Path, how: str) -> None:
+    with stuck_rank(root, how) as job:
+        assert judge(newest_pages(job), time.monotonic_ns(), 60.0) is None
+        with hangs_watched(job, "job-a", FLOOR_SECONDS):
+            wait_for(lambda: read_events(job))
+        (event,) = read_events(job)
+        (rank,) = event.fields["ranks"]
+        assert event.kind == "hang"
+        assert (rank["rank"], rank["phase"], rank["step"]) == (0, "backward", 19)
+        assert rank["idle_seconds"] > FLOOR_SECONDS
+        assert rank["process"] == ("T" if how == "stopped" else "S")
+        assert event.fields["missing"] == [0]
+
+
+def test_a_hang_is_told_once_and_the_next_one_again(root: Path) -> None:
+    with stuck_rank(root, "asleep") as job:
+        guard = _Guard(job, "job-a", FLOOR_SECONDS)
+        now = time.monotonic_ns()
+        for seconds in (1000, 1001, 0, 1002):
+            guard.look(now + int(seconds * 1e9))
+        assert [event.kind for event in read_events(job)] == ["hang", "hang"]
+
+
+def test_a_hang_is_never_shorter_than_the_floor_or_twenty_median_steps() -> None:
+    assert limit_seconds(120.0, None) == 120.0
+    assert limit_seconds(120.0, 2.0) == 120.0
+    assert limit_seconds(120.0, 30.0) == 600.0
+
+
+def test_who_is_behind_in_the_flight_recorder_has_not_entered() -> None:
+    def dump(last: int) -> bytes:
+        return json.dumps({"pg_status": {"0": {"last_enqueued_collective": last}}}).encode()
+
+    assert behind_in_flight({0: dump(7), 1: dump(6), 2: dump(7)}) == (1,)
+    assert behind_in_flight({0: dump(7), 1: dump(7)}) == ()
+    assert behind_in_flight({0: dump(7), 1: b"{", 2: b'{"pg_status": 3}'}) == ()
+
+
+@pytest.mark.distributed
+@pytest.mark.timeout(120)
+def test_a_peer_that_is_stopped_is_missing_and_the_others_wait_in_their_collective(
+    root: Path, tmp_path: Path
+) -> None:
+    script = tmp_path / "loop.py"
+    script.write_text(STOPPED_PEER)
+    job = root / "jobs" / "job-a"
+    command = [sys.executable, "-m", "lockstep_cli.main", "run", "--nproc-per-node", "2"]
+    command += ["--job-id", "job-a", "--dir", str(root), "--hang-seconds", "2", str(script)]
+    with subprocess.Popen(command) as launcher:
+        try:
+            wait_for(lambda: hangs_of(job), seconds=50)
+            (event,) = hangs_of(job)
+            pid = read_page(job / "0" / "rank-00001.page").identity["pid"]
+            os.kill(pid, signal.SIGCONT)
+            assert launcher.wait(timeout=30) == 0
+        finally:
+            launcher.terminate()
+    phases = {rank["rank"]: rank["phase"] for rank in event.fields["ranks"]}
+    assert phases[0] == "sync"
+    assert event.fields["missing"] == [1]
+    assert 0 in event.fields["flight_recorders"]
+    recorded = json.loads((job / "0" / "rank-00000.flight.json").read_text())
+    assert recorded["pg_status"]
+
+
+def hangs_of(job: Path) -> list[Event]:
+    return [event for event in read_events(job) if event.kind == "hang"]

@@ -1,0 +1,187 @@
+"""Switches turn a running rank without a restart, and nonsense in their file turns nothing."""
+
+import json
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+import lockstep
+from lockstep_records.operations import operation_values, read_operations
+from lockstep_records.page_reader import read_page
+from lockstep_records.profile_command import profile
+from lockstep_records.switch_command import switch
+from lockstep_records.switches import Switches, read_switches, write_switches
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="lockstep-test-", dir="/dev/shm"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def job(root: Path) -> Path:
+    return root / "jobs" / "job-a"
+
+
+def attached(root: Path) -> lockstep.Monitor:
+    environment = {"LOCKSTEP_JOB_ID": "job-a", "LOCKSTEP_SAMPLE_EVERY": "0"}
+    monitor = lockstep.attach(root=root, environment=environment, rows=64)
+    assert isinstance(monitor, lockstep.Monitor)
+    return monitor
+
+
+def step_until(monitor: lockstep.Monitor, true: Callable[[], bool], seconds: float = 20) -> None:
+    until = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < until
+        monitor.mark("forward")
+        torch.ones(8).sum()
+        monitor.step()
+        time.sleep(0.001)
+
+
+def page(job: Path) -> Path:
+    return job / "0" / "rank-00000.page"
+
+
+def turned(job: Path, *options: str) -> None:
+    done = CliRunner().invoke(switch, [str(job), *options])
+    assert done.exit_code == 0, done.output
+
+
+def test_sampling_is_turned_on_in_a_running_rank(root: Path, job: Path) -> None:
+    monitor = attached(root)
+    monitor.step()
+    turned(job, "--sample", "8")
+    operations = page(job).with_suffix(".ops")
+    step_until(monitor, lambda: bool(read_operations(operations).data))
+    assert {row["step"] % 8 for row in operation_values(read_operations(operations))} == {0}
+    monitor.close()
+
+
+def test_a_rank_is_turned_off_and_on_and_its_pulse_goes_on_meanwhile(root: Path, job: Path) -> None:
+    monitor = attached(root)
+    monitor.step()
+    turned(job, "--off")
+    step_until(monitor, lambda: not monitor.enabled)
+    before = read_page(page(job))
+    with monitor.phase("eval"), monitor.checkpoint():
+        monitor.mark("forward")
+    monitor.wait_ended(monitor.wait_begins(), "all_reduce", 1, 2)
+    monitor.step(tokens=5)
+    while_off = read_page(page(job))
+    assert while_off.state["steps"] == before.state["steps"]
+    assert while_off.state["tokens"] == 0
+    assert while_off.progress_ns > before.progress_ns
+    turned(job, "--on")
+    step_until(monitor, lambda: monitor.enabled)
+    monitor.step(tokens=5)
+    assert read_page(page(job)).state["tokens"] == 5
+    monitor.close()
+    assert read_page(page(job)).phase == "done"
+
+
+def test_a_rank_that_ends_while_it_is_off_says_that_it_is_done(root: Path, job: Path) -> None:
+    monitor = attached(root)
+    monitor.step()
+    turned(job, "--off")
+    step_until(monitor, lambda: not monitor.enabled)
+    monitor.close()
+    assert read_page(page(job)).phase == "done"
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("{", "switches"),
+        ("[]", "JSON object"),
+        ('{"sample_every": -1}', "sample_every"),
+        ('{"sample_every": true}', "sample_every"),
+        ('{"enabled": 1}', "enabled"),
+        ('{"hang_seconds": NaN}', "hang_seconds"),
+        ('{"profile": {"id": "../x", "steps": 1}}', "profile.id"),
+        ('{"profile": {"id": "x", "steps": 1000}}', "profile.steps"),
+        ('{"profile": {"id": "x"}}', "steps"),
+        ('{"profile": {"id": "x", "steps": 1, "ranks": 3}}', "profile.ranks"),
+        ('{"speed": 1}', "speed"),
+        ("[" * 60_000, "switches"),
+        (" " * 70_000, "bytes"),
+    ],
+)
+def test_nonsense_is_told_by_its_field(tmp_path: Path, text: str, named: str) -> None:
+    path = tmp_path / "switches.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=named):
+        read_switches(path)
+
+
+def test_nonsense_in_the_file_is_said_once_and_turns_nothing(
+    root: Path, job: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monitor = attached(root)
+    (job / "switches.json").write_text('{"enabled": "no"}')
+    monitor.step()
+    watch = monitor.each_step.__self__  # type: ignore[attr-defined]  # bound to its watch
+    for _ in range(5):
+        watch.look(time.monotonic_ns())
+    assert monitor.enabled
+    assert [r.message for r in caplog.records if "switches" in r.message] == [
+        r.message for r in caplog.records if "enabled is 'no'" in r.message
+    ]
+    assert len(caplog.records) == 1
+    monitor.close()
+
+
+def test_what_is_written_reads_back(tmp_path: Path) -> None:
+    told = Switches(enabled=False, sample_every=8, hang_seconds=300.0)
+    write_switches(tmp_path, told)
+    assert read_switches(tmp_path / "switches.json") == told
+    assert [path.name for path in tmp_path.iterdir()] == ["switches.json"]
+
+
+def test_a_trace_of_the_next_steps_is_taken_and_fetched(
+    root: Path, job: Path, tmp_path: Path
+) -> None:
+    monitor = attached(root)
+    monitor.step()
+    done = []
+
+    def ask() -> None:
+        done.append(CliRunner().invoke(profile, [str(job), "--steps", "3", "--out", str(tmp_path)]))
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    step_until(monitor, lambda: not asking.is_alive(), seconds=40)
+    asking.join()
+    assert done[0].exit_code == 0, done[0].output
+    assert "export_seconds" in done[0].output
+    (trace,) = tmp_path.glob("rank-00000.*.trace.json")
+    events = json.loads(trace.read_text())["traceEvents"]
+    operations = [event["name"] for event in events if event.get("cat") == "cpu_op"]
+    assert operations.count("aten::ones") == 3
+    assert sorted(path.suffix for path in (job / "0").iterdir()) == [
+        ".ops",
+        ".page",
+        ".sock",
+        ".stacks",
+    ]
+    monitor.close()
+
+
+def test_ranks_that_are_not_here_are_refused(root: Path, job: Path) -> None:
+    monitor = attached(root)
+    for ranks in ("3,7", "x"):
+        refused = CliRunner().invoke(profile, [str(job), "--ranks", ranks])
+        assert refused.exit_code == 2
+        assert "--ranks" in refused.output
+    assert not (job / "switches.json").exists()
+    monitor.close()

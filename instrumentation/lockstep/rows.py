@@ -52,7 +52,9 @@ class Rows(Spans):
         """Takes in what the loop knows; gives flags, presence, loss and norm for the row."""
         floats, known, present, flags = self._page.floats, _STEP_BIT, 0, self._flags
         row_loss = row_norm = 0.0
-        if loss is not None and (loss := _number(loss)) is not None:
+        if not type(loss) is type(norm) is type(rate) is float:
+            loss, norm, rate = _number(loss), _number(norm), _number(rate)
+        if loss is not None:
             floats[_LOSS] = row_loss = loss
             known, present = known | _LOSS_BIT, _ROW_LOSS_BIT
             self._losses.append(loss)
@@ -60,13 +62,13 @@ class Rows(Spans):
                 flags |= self._unusual.loss(loss)
             if not -_LARGEST < loss < _LARGEST:
                 row_loss = _fitting(loss)
-        if norm is not None and (norm := _number(norm)) is not None:
+        if norm is not None:
             floats[_NORM] = row_norm = norm
             known, present = known | _NORM_BIT, present | _ROW_NORM_BIT
             if not -_LARGEST < norm < _LARGEST:
                 row_norm = _fitting(norm)
                 flags |= self._unusual.norm(norm)
-        if rate is not None and (rate := _number(rate)) is not None:
+        if rate is not None:
             floats[_RATE] = rate
             known |= _RATE_BIT
         words = self._page.words
@@ -150,6 +152,4 @@ def _fitting(value: float) -> float:
 
 def _number(value: Any) -> float | None:
     """A number without waiting for a device; None when that is not possible."""
-    if type(value) is float:
-        return value
-    return None if getattr(value, "is_cuda", False) else float(value)
+    return None if value is None or getattr(value, "is_cuda", False) else float(value)

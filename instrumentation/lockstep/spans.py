@@ -29,6 +29,7 @@ class Spans(Disabled):
     _traces: Traces
     _now_in: int
     _held: bool
+    _gate_ns: int
     _flags: int
 
     @property
@@ -56,7 +57,7 @@ class Spans(Disabled):
         """
         outer, was_held, failed = self._now_in, self._held, True
         began_ns = self._cut(code_of(name))
-        self._held = True
+        self._held, self._gate_ns = True, 0
         try:
             yield
             failed = False

@@ -1,6 +1,7 @@
 """What stands beside a monitor and is asked at each step's end: samples, switches, hang watch.
 
-A step costs two comparisons here. Once a second at most, the file of switches is looked at.
+The monitor asks once a second, when the file of switches is looked at, and in sampled steps; any
+other step costs two comparisons.
 """
 
 import logging
@@ -29,6 +30,7 @@ from lockstep_records.switches import (
 log = logging.getLogger("lockstep")
 SAMPLE_EVERY = 32
 _LOOK_NS = 1_000_000_000
+_NEVER = 1 << 62
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,7 +71,7 @@ class StepWatch:
         self._path = switches_path(page.parents[1])
         self._seen: tuple[int, int] | None = None
         self._look_ns = 0
-        self._last_ns = now_ns
+        self._last_ns, self._last_step = now_ns, -1
         self._hang = HangWatch(page, settings.hang_seconds, now_ns)
         self._profiler = Profiler(page, identity.rank)
         self.recorder: OperationRecorder | None = None
@@ -87,15 +89,24 @@ class StepWatch:
         recorder = self.recorder
         if recorder is not None and recorder.sampling:
             recorder.end(now_ns)
-        self._hang.steps_ns.append(now_ns - self._last_ns)
-        self._last_ns = now_ns
         if self._profiler.running:
             self._profiler.step_ended()
         if now_ns >= self._look_ns:
+            self._hang.steps_ns.append((now_ns - self._last_ns) // max(1, step - self._last_step))
+            self._last_ns, self._last_step = now_ns, step
             self.look(now_ns)
         every = self._sample_every
         if every and (step + 1) % every == 0 and recorder is not None and self._monitor.enabled:
             recorder.begin(step + 1, now_ns)
+        self._wake_for(step + 1)
+
+    def _wake_for(self, step: int) -> None:
+        """Asks for the next step, or for the one before the next sample, and in a second."""
+        every, monitor = self._sample_every, self._monitor
+        busy = self._profiler.running or (self.recorder is not None and self.recorder.sampling)
+        before_sample = (step // every + 1) * every - 1 if every else _NEVER
+        monitor.wake_step = step if busy else before_sample
+        monitor.wake_ns = self._look_ns
 
     def look(self, now_ns: int) -> None:
         """Looks whether somebody has turned a switch, and keeps the hang watch armed."""
@@ -170,3 +181,4 @@ def watch_steps(
     """Puts a watch beside a monitor, whose page lies at ``page``."""
     watch = StepWatch(monitor, page, identity, settings, now_ns=time.monotonic_ns())
     monitor.each_step = watch.step_ended
+    monitor.wake_step = monitor.wake_ns = 0

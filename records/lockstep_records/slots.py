@@ -16,9 +16,9 @@ class Slots:
     """
 
     def __init__(self, file: mmap.mmap, section: Section, offsets: tuple[int, int]) -> None:
-        self._file, self._section, self._offsets = file, section, offsets
+        self._file, self._section = file, section
+        self._places = tuple(slice(at, at + section.size) for at in offsets)
         self._data = bytearray(section.size)
-        self._size = section.size
         self._sealed = memoryview(self._data)[: section.offsets["checksum"]]
         self.words = memoryview(self._data).cast("Q")
         self.signed = memoryview(self._data).cast("q")
@@ -35,8 +35,7 @@ class Slots:
         words[0] = sequence
         words[self._written] = now_ns
         words[self._checksum] = zlib.crc32(self._sealed)
-        at = self._offsets[sequence & 1]
-        self._file[at : at + self._size] = self._data
+        self._file[self._places[sequence & 1]] = self._data
 
     def know(self, name: str, value: float) -> None:
         """Sets an optional field: a double or a signed integer, as the field is."""

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from lockstep.device_events import device_events
+from lockstep.device_numbers import DeviceNumbers, device_numbers
 from lockstep.hangs import HangWatch
 from lockstep.monitor import Monitor
 from lockstep.operations import OperationRecorder
@@ -72,6 +74,7 @@ class StepWatch:
         self._last_ns = now_ns
         self._hang = HangWatch(page, settings.hang_seconds, now_ns)
         self._profiler = Profiler(page, identity.rank)
+        self._numbers: DeviceNumbers | None = None
         self.recorder: OperationRecorder | None = None
         try:
             writer = OperationWriter(operations_path(page), identity.rank)
@@ -89,6 +92,8 @@ class StepWatch:
             recorder.end(now_ns)
         self._hang.steps_ns.append(now_ns - self._last_ns)
         self._last_ns = now_ns
+        if self._device_waits():
+            self._ask_device()
         if self._profiler.running:
             self._profiler.step_ended()
         if now_ns >= self._look_ns:
@@ -100,6 +105,8 @@ class StepWatch:
     def look(self, now_ns: int) -> None:
         """Looks whether somebody has turned a switch, and keeps the hang watch armed."""
         self._look_ns = now_ns + _LOOK_NS
+        if self._numbers is None:
+            self._find_device()
         if now_ns >= self._hang.rearm_ns:
             self._hang.arm(now_ns)
         try:
@@ -116,6 +123,33 @@ class StepWatch:
             log.warning("switches are left as they were: %s", error)
             return
         self._apply(switches, now_ns)
+
+    def _find_device(self) -> None:
+        """The first work on a GPU may come after ``attach``."""
+        self._numbers = self._monitor.numbers = device_numbers()
+        if self.recorder is not None:
+            self.recorder.device = device_events()
+
+    def _device_waits(self) -> bool:
+        recorder, numbers = self.recorder, self._numbers
+        return numbers is not None and (
+            numbers.waits
+            or (recorder is not None and recorder.device is not None and recorder.device.waits)
+        )
+
+    def _ask_device(self) -> None:
+        """Takes in what the device has passed since; waits for nothing."""
+        recorder, numbers = self.recorder, self._numbers
+        dropped = 0
+        if numbers is not None:
+            while (late := numbers.come()) is not None:
+                self._monitor.tell_late(late)
+            dropped += numbers.dropped
+        if recorder is not None and recorder.device is not None:
+            recorder.resolve()
+            dropped += recorder.device.dropped
+        if dropped:
+            self._monitor.tell_dropped(dropped)
 
     def _apply(self, switches: Switches, now_ns: int) -> None:
         own = self._own

@@ -108,7 +108,8 @@ class StepHooks:
         assert self._buckets is not None
         self._buckets.step_done()
         calls, size_bytes = self._buckets.num_buckets, self._buckets.size_bytes
-        waits.end(self._interrupted, "all_reduce", size_bytes, calls=calls, op="grads-sync")
+        told: dict[str, Any] = {"calls": calls, "op": "grads-sync", "ranks": self._buckets.ranks}
+        waits.end(self._interrupted, "all_reduce", size_bytes, **told)
         self._monitor.enter(OTHER)
 
     def _backward_ended(self) -> None:

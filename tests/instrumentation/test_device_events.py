@@ -58,6 +58,12 @@ class FakeEvent:
     wait = synchronize
 
 
+class OnDevice(torch.Tensor):
+    """A number that says it lies on a GPU."""
+
+    is_cuda = True
+
+
 @pytest.fixture
 def root() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="lockstep-test-", dir="/dev/shm"))
@@ -149,12 +155,12 @@ def test_a_device_that_fails_costs_the_sample_and_not_the_training() -> None:
 
 
 def on_fake_device(monitor: lockstep.Monitor, stream: Stream) -> Any:
-    """Gives a monitor a device; float tensors of two dimensions and more are what lies there."""
+    """Gives a monitor a device that has passed as much as the stream says."""
     watch = monitor.each_step.__self__  # type: ignore[attr-defined]  # bound to its watch
     watch.recorder.device = DeviceEvents(stream.event)
     memory = torch.zeros((3, 3))
     watch._numbers = monitor.numbers = DeviceNumbers(  # as the watch itself does
-        stream.event, memory, lambda value: isinstance(value, torch.Tensor)
+        stream.event, memory, lambda value: isinstance(value, OnDevice)
     )
     return watch
 
@@ -202,7 +208,7 @@ def test_a_loss_on_the_device_is_told_later_with_the_step_it_belongs_to(root: Pa
     for step in range(6):
         stream.now_ms += 10.0
         loss = torch.tensor(float("nan") if step == 2 else 1.0 + step)
-        monitor.step(loss=loss.clone(), gradient_norm=0.5 + step)
+        monitor.step(loss=loss.as_subclass(OnDevice), gradient_norm=0.5 + step)
         stream.passed_ms = stream.now_ms - 2 * LAG_MS
     monitor.close()
     page = read_page(root / "jobs/job-a/0/rank-00000.page")
@@ -220,7 +226,7 @@ def test_numbers_that_find_no_place_are_dropped_and_counted(root: Path) -> None:
     on_fake_device(monitor, stream)
     for step in range(10):
         stream.now_ms += 1.0
-        monitor.step(loss=torch.tensor(float(step)))
+        monitor.step(loss=torch.tensor(float(step)).as_subclass(OnDevice))
     monitor.close()
     seldom = read_page(root / "jobs/job-a/0/rank-00000.page").seldom
     assert (seldom["device_dropped"], seldom["late_losses"]) == (7, 0)

@@ -14,5 +14,15 @@ from lockstep.checkpoints import Restoring, Saving
 from lockstep.disabled import Disabled
 from lockstep.logs import json_logs
 from lockstep.monitor import Monitor
+from lockstep.watch_dcp import watch_dcp
 
-__all__ = ["Disabled", "Monitor", "Restoring", "Saving", "attach", "disabled", "json_logs"]
+__all__ = [
+    "Disabled",
+    "Monitor",
+    "Restoring",
+    "Saving",
+    "attach",
+    "disabled",
+    "json_logs",
+    "watch_dcp",
+]

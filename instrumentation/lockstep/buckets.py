@@ -38,6 +38,8 @@ class BucketWatch:
         self._steps = 0
         self._ready: list[torch.Tensor] = []
         self._learning: list[Any] = []
+        of_model = model()
+        self.ranks = of_model.process_group.size() if of_model is not None else None
         self._read_buckets()
 
     def _read_buckets(self) -> None:

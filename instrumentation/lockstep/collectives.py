@@ -54,6 +54,14 @@ def size_bytes_of(value: Any) -> int:
     return 0
 
 
+def _ranks_in(arguments: tuple[Any, ...]) -> int | None:
+    """Ranks of the group among a collective's arguments, or of the whole job."""
+    for one in arguments:
+        if isinstance(one, dist.ProcessGroup):
+            return one.size()
+    return dist.get_world_size() if dist.is_initialized() else None
+
+
 def _timed(original: Callable[P, R], kind: str | None) -> Callable[P, R]:
     op = _OPERATIONS.get(kind or "")
 
@@ -68,7 +76,7 @@ def _timed(original: Callable[P, R], kind: str | None) -> Callable[P, R]:
             if interrupted != NOT_WAITING:
                 parts = (*args, *kwargs.values())
                 size = max((size_bytes_of(part) for part in parts), default=0)
-                waits.end(interrupted, kind, size, op=op)
+                waits.end(interrupted, kind, size, op=op, ranks=_ranks_in(parts))
 
     call.lockstep = True  # type: ignore[attr-defined]  # so that it is done once
     return call

@@ -1,10 +1,11 @@
 """The monitor that does nothing: the same methods, so that no loop ever branches."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from lockstep.checkpoints import Restoring, Saving
+from lockstep.device_numbers import LateNumbers
 from lockstep.phases import NOT_WAITING
 
 T = TypeVar("T")
@@ -64,6 +65,18 @@ class Disabled:
         """Nothing."""
 
     def tell_nonfinite(self, number: int) -> None:
+        """Nothing."""
+
+    def tell_late(self, late: LateNumbers) -> None:
+        """Nothing."""
+
+    def tell_device(self, seconds: Mapping[str, float]) -> None:
+        """Nothing."""
+
+    def tell_dropped(self, number: int) -> None:
+        """Nothing."""
+
+    def count_bus(self, kind: str, size_bytes: int, ranks: int) -> None:
         """Nothing."""
 
     @property

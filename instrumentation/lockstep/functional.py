@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch.distributed import distributed_c10d
 
 from lockstep import waits
 from lockstep.collectives import size_bytes_of
@@ -40,7 +41,7 @@ _OPERATIONS = {
 _IN_LAYERS = frozenset({FORWARD, BACKWARD})
 _MOST_LAUNCHED = 4096  # launched and never waited for: bounded, whatever the job does
 
-_launched: dict[int, tuple[str, int]] = {}
+_launched: dict[int, tuple[str, int, int | None]] = {}
 
 
 def _real(value: Any) -> bool:
@@ -48,20 +49,32 @@ def _real(value: Any) -> bool:
     return type(value) is torch.Tensor
 
 
-def _remember(kind: str, given: Any, result: Any) -> None:
+def _ranks_in(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
+    """Ranks of the group, which operators take by its name, last."""
+    name = kwargs.get("group_name", args[-1] if args else None)
+    if not isinstance(name, str):
+        return None
+    try:
+        return int(distributed_c10d._resolve_process_group(name).size())  # noqa: SLF001  # torch has no public name for it
+    except (LookupError, RuntimeError, ValueError):
+        return None
+
+
+def _remember(kind: str, given: Any, result: Any, ranks: int | None) -> None:
     parts = result if isinstance(result, (list, tuple)) else (result,)
     for part in parts:
         if _real(part):
             if len(_launched) > _MOST_LAUNCHED:
                 _launched.clear()
             larger = max(size_bytes_of(given) // len(parts), size_bytes_of(part))
-            _launched[part.data_ptr()] = (kind, larger)
+            _launched[part.data_ptr()] = (kind, larger, ranks)
 
 
 def _launching(kind: str, original: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
-        _remember(kind, args[0] if args else None, result)
+        ranks = _ranks_in(args, kwargs)
+        _remember(kind, args[0] if args else None, result, ranks)
         return result
 
     return call
@@ -72,16 +85,18 @@ def _launching_with_graph(kind: str, original: Callable[..., Any]) -> Callable[.
 
     def call(*args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
-        _remember(kind, args[0] if args else None, result)
+        ranks = _ranks_in(args, kwargs)
+        _remember(kind, args[0] if args else None, result, ranks)
         node = result.grad_fn if _real(result) else None
         if node is not None:
-            _watch_backward(node, kind, max(size_bytes_of(args[0]), size_bytes_of(result)))
+            larger = max(size_bytes_of(args[0]), size_bytes_of(result))
+            _watch_backward(node, kind, larger, ranks)
         return result
 
     return call
 
 
-def _watch_backward(node: Any, kind: str, size_bytes: int) -> None:
+def _watch_backward(node: Any, kind: str, size_bytes: int, ranks: int | None) -> None:
     interrupted = NOT_WAITING
 
     def begins(*_: Any) -> None:
@@ -89,7 +104,7 @@ def _watch_backward(node: Any, kind: str, size_bytes: int) -> None:
         interrupted = waits.begin()
 
     def ended(*_: Any) -> None:
-        waits.end(interrupted, kind, size_bytes)
+        waits.end(interrupted, kind, size_bytes, ranks=ranks)
 
     node.register_prehook(begins)
     node.register_hook(ended)
@@ -99,13 +114,13 @@ def _waiting(original: Callable[..., Any]) -> Callable[..., Any]:
     def call(tensor: Any, *args: Any, **kwargs: Any) -> Any:
         if not _real(tensor):
             return original(tensor, *args, **kwargs)
-        kind, size_bytes = _launched.pop(tensor.data_ptr(), (None, 0))
+        kind, size_bytes, ranks = _launched.pop(tensor.data_ptr(), (None, 0, None))
         interrupted = waits.begin()
         try:
             return original(tensor, *args, **kwargs)
         finally:
             op = _OPERATIONS.get(kind or "") if interrupted in _IN_LAYERS else None
-            waits.end(interrupted, kind, size_bytes, op=op)
+            waits.end(interrupted, kind, size_bytes, op=op, ranks=ranks)
 
     return call
 

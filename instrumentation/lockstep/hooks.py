@@ -111,7 +111,8 @@ class StepHooks:
             self._monitor.enter(OTHER)
             return
         calls, size_bytes = self._buckets.num_buckets, self._buckets.size_bytes
-        waits.end(OTHER, "all_reduce", size_bytes, calls=calls, op="grads-sync")
+        told: dict[str, Any] = {"calls": calls, "op": "grads-sync", "ranks": self._buckets.ranks}
+        waits.end(OTHER, "all_reduce", size_bytes, **told)
 
     def _backward_ended(self) -> None:
         self._monitor.enter(OTHER)

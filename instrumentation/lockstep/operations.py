@@ -6,10 +6,21 @@ attach points are listened to.
 """
 
 from lockstep import operations_tap
+from lockstep.device_events import Cut, DeviceEvents
 from lockstep.monitor import Monitor
 from lockstep.operations_tap import Operation
 from lockstep.phases import BACKWARD, FORWARD, OPTIMIZER, SYNC
-from lockstep_records.operations import CODES, FROM_PHASES, KINDS, NAMES, UNKNOWN, OperationWriter
+from lockstep_catalogue.labels import STEP_PHASES
+from lockstep_records.layout import PHASES
+from lockstep_records.operations import (
+    CODES,
+    FROM_PHASES,
+    KINDS,
+    NAMES,
+    ON_DEVICE,
+    UNKNOWN,
+    OperationWriter,
+)
 
 # A phase and the operation it is. Synchronising gradients bears the name that the published traces
 # give to it, whether the ranks reduce and scatter or reduce to all.
@@ -35,6 +46,7 @@ class OperationRecorder:
         stage: pipeline stage of the rank, the chunk of what is cut from phases.
 
     Attributes:
+        device: events of the rank's GPU, once it uses one.
         sampling: whether the running step is recorded.
         refused: operations told under a name that no published trace has.
     """
@@ -46,6 +58,7 @@ class OperationRecorder:
         self._sequence = [0] * len(NAMES)
         self._step = 0
         self._told_collective = False
+        self.device: DeviceEvents | None = None
         self.sampling = False
         self.refused = 0
 
@@ -110,6 +123,8 @@ class OperationRecorder:
         self._monitor.pulse = self
         operations_tap.tap = self._hear
         self.sampling = True
+        if self.device is not None:
+            self.device.begin(step, now_ns)
 
     def _hear(self, operation: Operation) -> None:
         self._told_collective = self._told_collective or operation.kind is not None
@@ -122,26 +137,54 @@ class OperationRecorder:
         boundaries = self._boundaries
         if phase != boundaries[-1][1] and len(boundaries) < _MOST_BOUNDARIES:
             boundaries.append((now_ns, phase))
+            if self.device is not None:
+                self.device.mark(now_ns)
 
     def end(self, now_ns: int) -> None:
         """The step is over: what nobody told of it is cut from its phases."""
         self._stop()
         told = frozenset(code for code, count in enumerate(self._sequence) if count)
         ends = [start for start, _ in self._boundaries[1:]] + [now_ns]
-        for (start, phase), end in zip(self._boundaries, ends, strict=True):
+        cuts = []
+        for place, ((start, phase), end) in enumerate(zip(self._boundaries, ends, strict=True)):
             code = _OF_PHASE.get(phase)
             if code is None or code in told or (phase == SYNC and self._told_collective):
                 continue
-            local = code in _LOCAL
-            self._write(
-                code,
-                start,
-                end,
-                self._sequence[code] if local else UNKNOWN,
-                UNKNOWN if code == CODES["optimizer"] else self._stage,
-                _KIND.get(code, UNKNOWN),
-                FROM_PHASES,
-            )
+            sequence = self._sequence[code]
+            chunk = UNKNOWN if code == CODES["optimizer"] else self._stage
+            kind = _KIND.get(code, UNKNOWN)
+            micro_batch = sequence if code in _LOCAL else UNKNOWN
+            self._write(code, start, end, micro_batch, chunk, kind, FROM_PHASES)
+            cuts.append(Cut(place, code, sequence, chunk, kind))
+        if self.device is not None:
+            self.device.end(now_ns, [phase for _, phase in self._boundaries], cuts)
+
+    def resolve(self) -> None:
+        """Writes the sampled steps that the device is through with by now."""
+        device = self.device
+        while device is not None and (passed := device.passed()) is not None:
+            times = passed.boundaries_ns
+            seconds = dict.fromkeys(STEP_PHASES, 0.0)
+            for phase, start, end in zip(passed.phases, times[:-1], times[1:], strict=True):
+                name = PHASES[phase] if phase != UNKNOWN else "other"
+                if name in seconds:
+                    seconds[name] += (end - start) * 1e-9
+            self._monitor.tell_device(seconds)
+            for cut in passed.cuts:
+                self._write_device(passed.step, cut, times[cut.boundary], times[cut.boundary + 1])
+
+    def _write_device(self, step: int, cut: Cut, start: int, end: int) -> None:
+        self._writer.append(
+            step,
+            cut.operation,
+            start,
+            end,
+            cut.sequence,
+            micro_batch=cut.sequence if cut.operation in _LOCAL else UNKNOWN,
+            chunk=cut.chunk,
+            kind=cut.kind,
+            flags=FROM_PHASES | ON_DEVICE,
+        )
 
     def close(self) -> None:
         """Lets go of the ring; the file stays."""

@@ -131,9 +131,10 @@ def _watch_transfers() -> None:
                 work.wait()
             finally:
                 if transfer is None:
-                    waits.end(interrupted, "send_recv", 0)
+                    waits.end(interrupted, "send_recv", 0, ranks=2)
                 else:
                     place = {"micro_batch": transfer.micro_batch, "chunk": transfer.chunk}
+                    place["ranks"] = 2
                     waits.end(
                         interrupted, "send_recv", transfer.size_bytes, op=transfer.name, **place
                     )

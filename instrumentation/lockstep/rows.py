@@ -1,14 +1,13 @@
 """What a step leaves in the page: a row, its share of the totals, and what the loop told."""
 
 import math
-from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from lockstep.divergence import LossJudge
+from lockstep.device_numbers import DeviceNumbers
 from lockstep.phases import DATA, INIT, NUM_PHASES, OTHER
 from lockstep.spans import Spans
-from lockstep.unusual import FLAG, Unusual
+from lockstep.unusual import FLAG
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.layout import PHASES, ROW, SLOT
 
@@ -41,17 +40,17 @@ _NONFINITE_FLAG = FLAG["nonfinite"]
 class Rows(Spans):
     """The part of a monitor that writes a step down. Written for speed: it runs in every step."""
 
-    _unusual: Unusual
-    _judge: LossJudge
-    _losses: deque[float]
     _spent_ns: list[float]
     _first_arrival_ns: int
     _last_arrival_ns: int
+    numbers: DeviceNumbers | None = None  # set where the process uses a GPU
 
     def _tell(self, loss: Any, norm: Any, rate: Any) -> tuple[int, int, float, float]:
         """Takes in what the loop knows; gives flags, presence, loss and norm for the row."""
         floats, known, present, flags = self._page.floats, _STEP_BIT, 0, self._flags
         row_loss = row_norm = 0.0
+        if self.numbers is not None:
+            self.numbers.take(self.next_step - 1, loss, norm, rate)
         if not type(loss) is type(norm) is type(rate) is float:
             loss, norm, rate = _number(loss), _number(norm), _number(rate)
         if loss is not None:

@@ -2,23 +2,28 @@
 
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeVar
 
 from lockstep.checkpoints import Restoring, Saving, write_restored
+from lockstep.device_numbers import LateNumbers
 from lockstep.disabled import Disabled
+from lockstep.divergence import LossJudge
 from lockstep.guard import guarded
 from lockstep.loading import TimedLoader
 from lockstep.phases import INIT, OTHER, code_of
 from lockstep.seldom import Seldom
 from lockstep.traces import Traces
-from lockstep.unusual import FLAG
-from lockstep_records.layout import FINGERPRINTS, SELDOM
+from lockstep.unusual import FLAG, Unusual
+from lockstep_records.bus import bus_factor
+from lockstep_records.layout import FINGERPRINTS, LATE_LOSSES, SELDOM
 from lockstep_records.page_writer import PageWriter
 
 T = TypeVar("T")
 _FINGERPRINTS = SELDOM.word("fingerprints")
+_LATE, _DROPPED = SELDOM.word("late_losses"), SELDOM.word("device_dropped")
 
 
 class Spans(Disabled):
@@ -27,6 +32,9 @@ class Spans(Disabled):
     _page: PageWriter
     _seldom: Seldom
     _traces: Traces
+    _unusual: Unusual
+    _judge: LossJudge
+    _losses: deque[float]
     _now_in: int
     _held: bool
     _gate_ns: int
@@ -129,6 +137,45 @@ class Spans(Disabled):
     def tell_nonfinite(self, number: int) -> None:
         """Counts values among sampled parameters and gradients that are NaN or infinite."""
         self._seldom.slots.count("nonfinite", "parameters", number)
+
+    @guarded
+    def tell_late(self, late: LateNumbers) -> None:
+        """Takes in numbers that a device gave after their step, whose row stays as it is."""
+        state, slots, flags = self._page.now, self._seldom.slots, 0
+        if late.loss is not None:
+            state.know("loss", late.loss)
+            self._losses.append(late.loss)
+            if not late.loss <= self._judge.bound:
+                flags |= self._unusual.loss(late.loss)
+            place = slots.words[_LATE] % LATE_LOSSES
+            slots.signed[SELDOM.word("late_loss_step") + place] = late.step
+            slots.floats[SELDOM.word("late_loss") + place] = late.loss
+            slots.words[_LATE] += 1
+        if late.gradient_norm is not None:
+            state.know("gradient_norm", late.gradient_norm)
+            flags |= self._unusual.norm(late.gradient_norm)
+        if late.learning_rate is not None:
+            state.know("learning_rate", late.learning_rate)
+        state.count("nonfinite_steps", number=bool(flags & FLAG["nonfinite"]))
+
+    @guarded
+    def tell_device(self, seconds: Mapping[str, float]) -> None:
+        """Counts a sampled step by the seconds of the device's stream in each phase."""
+        slots = self._seldom.slots
+        slots.count("device_steps")
+        for phase, spent in seconds.items():
+            slots.add("device_seconds", spent, phase)
+
+    @guarded
+    def tell_dropped(self, number: int) -> None:
+        """Tells how many sampled steps and numbers of a device have been given up so far."""
+        self._seldom.slots.words[_DROPPED] = number
+
+    @guarded
+    def count_bus(self, kind: str, size_bytes: int, ranks: int) -> None:
+        """Counts what a collective of so many ranks puts on the bus."""
+        size = int(size_bytes * bus_factor(kind, ranks))
+        self._seldom.slots.count("bus_bytes", kind, size)
 
     @guarded
     def _count_blocking(self, nanoseconds: int) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from lockstep.device_events import device_events
+from lockstep.device_numbers import DeviceNumbers, device_numbers
 from lockstep.hangs import HangWatch
 from lockstep.monitor import Monitor
 from lockstep.operations import OperationRecorder
@@ -74,6 +76,7 @@ class StepWatch:
         self._last_ns, self._last_step = now_ns, -1
         self._hang = HangWatch(page, settings.hang_seconds, now_ns)
         self._profiler = Profiler(page, identity.rank)
+        self._numbers: DeviceNumbers | None = None
         self.recorder: OperationRecorder | None = None
         try:
             writer = OperationWriter(operations_path(page), identity.rank)
@@ -89,6 +92,8 @@ class StepWatch:
         recorder = self.recorder
         if recorder is not None and recorder.sampling:
             recorder.end(now_ns)
+        if self._device_waits():
+            self._ask_device()
         if self._profiler.running:
             self._profiler.step_ended()
         if now_ns >= self._look_ns:
@@ -103,7 +108,8 @@ class StepWatch:
     def _wake_for(self, step: int) -> None:
         """Asks for the next step, or for the one before the next sample, and in a second."""
         every, monitor = self._sample_every, self._monitor
-        busy = self._profiler.running or (self.recorder is not None and self.recorder.sampling)
+        samples = self.recorder is not None and self.recorder.sampling
+        busy = samples or self._profiler.running or self._numbers is not None
         before_sample = (step // every + 1) * every - 1 if every else _NEVER
         monitor.wake_step = step if busy else before_sample
         monitor.wake_ns = self._look_ns
@@ -111,6 +117,8 @@ class StepWatch:
     def look(self, now_ns: int) -> None:
         """Looks whether somebody has turned a switch, and keeps the hang watch armed."""
         self._look_ns = now_ns + _LOOK_NS
+        if self._numbers is None:
+            self._find_device()
         if now_ns >= self._hang.rearm_ns:
             self._hang.arm(now_ns)
         try:
@@ -127,6 +135,33 @@ class StepWatch:
             log.warning("switches are left as they were: %s", error)
             return
         self._apply(switches, now_ns)
+
+    def _find_device(self) -> None:
+        """The first work on a GPU may come after ``attach``."""
+        self._numbers = self._monitor.numbers = device_numbers()
+        if self.recorder is not None:
+            self.recorder.device = device_events()
+
+    def _device_waits(self) -> bool:
+        recorder, numbers = self.recorder, self._numbers
+        return numbers is not None and (
+            numbers.waits
+            or (recorder is not None and recorder.device is not None and recorder.device.waits)
+        )
+
+    def _ask_device(self) -> None:
+        """Takes in what the device has passed since; waits for nothing."""
+        recorder, numbers = self.recorder, self._numbers
+        dropped = 0
+        if numbers is not None:
+            while (late := numbers.come()) is not None:
+                self._monitor.tell_late(late)
+            dropped += numbers.dropped
+        if recorder is not None and recorder.device is not None:
+            recorder.resolve()
+            dropped += recorder.device.dropped
+        if dropped:
+            self._monitor.tell_dropped(dropped)
 
     def _apply(self, switches: Switches, now_ns: int) -> None:
         own = self._own

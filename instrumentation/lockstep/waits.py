@@ -55,6 +55,7 @@ def end(
     size_bytes: int,
     *,
     calls: int = 1,
+    ranks: int | None = None,
     op: str | None = None,
     micro_batch: int | None = None,
     chunk: int | None = None,
@@ -66,6 +67,7 @@ def end(
         kind: kind of collective; None for a barrier and the like, waited for but not counted.
         size_bytes: the larger of what goes in and what comes out, as nccl-tests counts.
         calls: collectives that were waited for at once.
+        ranks: in the group; None where unknown, and then no bus bandwidth is told.
         op: name of the operation; the kind where left out.
         micro_batch: see ``Operation``.
         chunk: see ``Operation``.
@@ -74,6 +76,8 @@ def end(
         return
     listener = _listener
     listener.monitor.wait_ended(interrupted, kind, calls, size_bytes)
+    if kind is not None and ranks is not None:
+        listener.monitor.count_bus(kind, size_bytes, ranks)
     if operations_tap.tap is not None and listener.since_ns:
         name = op or kind or "barrier"
         now = time.monotonic_ns()

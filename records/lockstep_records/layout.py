@@ -1,4 +1,4 @@
-"""The one table of the rank page, format v2: writer, reader and docs/format.md come from it.
+"""The one table of the rank page, format v3: writer, reader and docs/format.md come from it.
 
 A page is one fixed-size file: identity, pulse, two slots for what changes with every step, two for
 what changes seldom, and a ring of step rows. Everything is little-endian; words of eight bytes are
@@ -19,7 +19,7 @@ from lockstep_catalogue.training import STEP_SECONDS
 from lockstep_records.section import Field, Section
 
 MAGIC = b"LKSTPAGE"
-VERSION = 2
+VERSION = 3
 
 # The code of a phase is its place here; four bits of the pulse hold it. Those of a step row stand
 # together, in the order of the row.
@@ -45,6 +45,7 @@ NONFINITE_IN = WHERE.values
 ANOMALIES = ANOMALY.values
 TROUBLES = TROUBLE.values
 FINGERPRINTS = 8  # newest ones that a page keeps, so that ranks read at other moments still meet
+LATE_LOSSES = 8  # newest ones that a page keeps
 # Bit n of a row's flags is set when the n-th is true of the step.
 ROW_FLAGS = ("loss_spike", "divergence", "rework", "hang", "nonfinite", "out_of_memory", "measured")
 MESH_AXES = ("dp", "fsdp", "pp", "tp", "cp", "ep")
@@ -186,6 +187,13 @@ SELDOM = Section(
     Field("fingerprint_parameters", "Q", "sum of the bits of sampled parameters", FINGERPRINTS),
     Field("fingerprint_gradients", "Q", "sum of the bits of sampled gradients", FINGERPRINTS),
     _by(TROUBLES, "troubles", "Q", "what went wrong around the monitor, by kind"),
+    _by(COLLECTIVE_KINDS, "bus_bytes", "Q", "bytes x the factor of bus bandwidth, by kind"),
+    _by(STEP_PHASES, "device_seconds", "d", "of the GPU's stream in sampled steps, by phase"),
+    Field("device_steps", "Q", "sampled steps whose device seconds are known"),
+    Field("device_dropped", "Q", "sampled steps and numbers of a device that came too late"),
+    Field("late_losses", "Q", "read from a device after their step; places as for fingerprints"),
+    Field("late_loss_step", "q", "step of each", LATE_LOSSES),
+    Field("late_loss", "d", "loss of that step", LATE_LOSSES),
     Field("checksum", "Q", "CRC-32 of everything before it in the slot"),
 )
 

@@ -80,10 +80,10 @@ OPERATION = Section(
     Field("operation", "b", "code of the operation"),
     Field("kind", "b", "code of the kind of collective, -1 where it is none"),
     Field("axis", "b", "mesh axis of the group, -1 for local work"),
-    Field("flags", "B", "bit 0: told by the phases of the step and not by the operation itself"),
+    Field("flags", "B", "bit 0: told by the step's phases; bit 1: seconds of the GPU's stream"),
     Field("checksum", "I", "CRC-32 of everything before it in the row"),
 )
-FROM_PHASES = 1
+FROM_PHASES, ON_DEVICE = 1, 2
 
 assert HEADER.size <= RING_OFFSET
 assert OPERATION.size % 8 == 0

@@ -14,7 +14,14 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from lockstep_records.jobs import list_pages
-from lockstep_records.operations import NAMES, OPERATION, operations_path, read_operations
+from lockstep_records.operations import (
+    FROM_PHASES,
+    NAMES,
+    ON_DEVICE,
+    OPERATION,
+    operations_path,
+    read_operations,
+)
 from lockstep_records.page_reader import Page, PageError, read_page
 
 COLUMNS = {
@@ -126,10 +133,24 @@ def _sizes(pages: list[Page]) -> dict[str, int]:
     }
 
 
+def _by_device(rows: np.ndarray) -> np.ndarray:
+    """The rows without those of the host's clock for which there are seconds of the device."""
+    device = (rows["flags"] & ON_DEVICE) != 0
+    if not device.any():
+        return rows
+    keys = np.stack([rows["step"], rows["operation"].astype(np.int64)], axis=1)
+    told = {tuple(key) for key in keys[device]}
+    cut = (rows["flags"] & (FROM_PHASES | ON_DEVICE)) == FROM_PHASES
+    replaced = np.array(
+        [is_cut and tuple(key) in told for is_cut, key in zip(cut, keys, strict=True)]
+    )
+    return rows[~replaced]
+
+
 def _columns(page: Page, sizes: dict[str, int]) -> Columns:
     """One rank's operations of completed steps; ``start_ns`` is wall clock."""
     data = read_operations(operations_path(page.path)).data
-    rows = np.frombuffer(data, dtype=_DTYPE)
+    rows = _by_device(np.frombuffer(data, dtype=_DTYPE))
     last = page.state["step"]
     rows = rows[rows["step"] <= last] if last is not None else rows[:0]
     identity, mesh = page.identity, page.identity["mesh"]

@@ -15,7 +15,6 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save, save
 
 import lockstep
-from lockstep.dcp import DcpWatch
 from lockstep_records.page_reader import Page, read_page
 
 ENVIRONMENT = {"RANK": "1", "WORLD_SIZE": "4", "LOCKSTEP_JOB_ID": "job-a"}
@@ -95,7 +94,7 @@ def test_checkpoints_of_dcp_are_counted_from_its_own_log(
     root: Path, monitor: lockstep.Disabled, tmp_path: Path
 ) -> None:
     state = {"weight": torch.ones(1000)}
-    watch = DcpWatch(monitor, rank=0)
+    watch = lockstep.watch_dcp(monitor)
     try:
         save(state, checkpoint_id=tmp_path / "step-30")
         written = async_save(state, checkpoint_id=tmp_path / "step-40", no_dist=True)

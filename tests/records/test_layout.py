@@ -24,7 +24,7 @@ from lockstep_records.section import Field, Section
 
 SECTIONS = (IDENTITY, PULSE, SLOT, SELDOM, ROW)
 
-# Offset, struct format and name of every field of version 2.
+# Offset, struct format and name of every field of version 3.
 GOLDEN = {
     "identity": (
         (0, "8s", "magic"),
@@ -121,7 +121,14 @@ GOLDEN = {
         (512, "8Q", "fingerprint_parameters"),
         (576, "8Q", "fingerprint_gradients"),
         (640, "5Q", "troubles"),
-        (680, "Q", "checksum"),
+        (680, "6Q", "bus_bytes"),
+        (728, "8d", "device_seconds"),
+        (792, "Q", "device_steps"),
+        (800, "Q", "device_dropped"),
+        (808, "Q", "late_losses"),
+        (816, "8q", "late_loss_step"),
+        (880, "8d", "late_loss"),
+        (944, "Q", "checksum"),
     ),
     "row": (
         (0, "Q", "number"),
@@ -195,8 +202,8 @@ def told(section: Section) -> tuple[tuple[int, str, str], ...]:
     return tuple((section.offsets[one.name], one.format, one.name) for one in section.fields)
 
 
-def test_version_two_is_what_it_always_was() -> None:
-    assert (VERSION, MAGIC) == (2, b"LKSTPAGE")
+def test_version_three_is_what_it_always_was() -> None:
+    assert (VERSION, MAGIC) == (3, b"LKSTPAGE")
     assert {section.name: told(section) for section in SECTIONS} == GOLDEN
     assert " ".join(PHASES) == GOLDEN_PHASES
     assert {

@@ -92,19 +92,14 @@ def make_report(
         recording: what was read.
         now_seconds: wall clock, to tell a running job from one that fell silent.
         thresholds: when lateness counts; the defaults when left out.
-        price_per_gpu_hour: of one GPU, in any currency.
+        price_per_gpu_hour: of one GPU.
     """
-    steps = recording.steps
-    alignment, scores = align(steps), score(steps)
-    replayed = None if recording.operations is None else replay_trace(recording.operations)
-    if replayed is None:
-        verdict, episodes = judge(steps, scores, thresholds)
-    else:
-        verdict, episodes = replayed.verdict, replayed.episodes
-    if replayed is not None and replayed.what_if is not None:
-        alignment = realigned(alignment, replayed.what_if)
-    worst = max(episodes, key=lambda episode: episode.lost_seconds, default=None)
-    places = worst.places if worst else slice(0, len(steps.numbers))
+    steps, trace = recording.steps, recording.operations
+    scores, replayed = score(steps), replay_trace(trace) if trace else None
+    judged = (replayed.verdict, replayed.episodes) if replayed else None
+    verdict, episodes = judged or judge(steps, scores, thresholds)
+    alignment = realigned(align(steps), replayed)
+    places = _places(steps, episodes)
     return Report(
         source_kind=recording.source_kind,
         outcome=clocks.outcome(recording, now_seconds),
@@ -124,6 +119,12 @@ def make_report(
         price_per_gpu_hour=price_per_gpu_hour,
         replayed=replayed,
     )
+
+
+def _places(steps: Steps, episodes: tuple[Episode, ...]) -> slice:
+    """Steps that the table of ranks covers: the dearest episode's, or all."""
+    worst = max(episodes, key=lambda episode: episode.lost_seconds, default=None)
+    return worst.places if worst else slice(0, len(steps.numbers))
 
 
 def as_json(report: Report) -> dict[str, Any]:

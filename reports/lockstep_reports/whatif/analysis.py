@@ -141,10 +141,9 @@ def analyse(trace: OperationTrace) -> WhatIf:
     """
     grid, clocks = align_clocks(lay_out(trace))
     model = make_model(grid, trace.layout)
-    everything = _only(model)
     types = {name: _REPORTED_AS.get(name, name) for name in _types(model)}
     shown = tuple(dict.fromkeys(types.values()))
-    asked = [everything, _only(model, ops=np.zeros(len(model.ideal), bool))]
+    asked = [_only(model), _only(model, ops=np.zeros(len(model.ideal), bool))]
     asked += [
         _only(model, ops=grid.of_type(*(name for name in types if types[name] == wanted)))
         for wanted in shown

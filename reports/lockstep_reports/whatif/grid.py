@@ -9,6 +9,7 @@ from lockstep_reports.operations import Integers, OperationTrace, Seconds
 from lockstep_reports.wording import plural
 
 _COMMON_SHARE = 0.5
+_OF_AN_OPERATION = ("type_of", "order", "stage", "shard", "chunk", "place", "batch")
 _MOST_CELLS_A_ROW, _FEW_CELLS = 16, 1 << 20
 
 
@@ -71,8 +72,7 @@ class Grid:
 def lay_out(trace: OperationTrace) -> Grid:
     """The trace's complete steps as one block.
 
-    Rows of an operation that most ranks and steps lack are left out, then replicas with gaps in
-    most steps, then steps with a gap; each is told in the notes.
+    Rare operations, replicas with gaps in most steps and steps with a gap are left out and told.
 
     Raises:
         NoReplayError: nothing complete is left.
@@ -92,25 +92,15 @@ def lay_out(trace: OperationTrace) -> Grid:
     if twice := int(np.count_nonzero(count > 1)):
         notes.append(f"{plural(twice, 'operation')} recorded more than once; the last row counts.")
     nodes, kept, whole = _complete(count > 0, notes)
-    first = np.zeros(shape[0], np.int64)
-    first[node[::-1]] = np.arange(len(node))[::-1]
-    chosen = first[nodes]
+    chosen = _a_row_of_each(node, shape[0])[nodes]
     rank = np.full((stages, shards, len(replicas)), -1, np.int64)
     rank[trace.stage, trace.shard, replica] = trace.rank
-    start, duration = (
-        _block(values, cell, shape)[np.ix_(nodes, kept, whole)]
-        for values in (trace.start, trace.duration)
-    )
+    block = np.ix_(nodes, kept, whole)
+    start, duration = (_block(v, cell, shape)[block] for v in (trace.start, trace.duration))
     start -= start.min(axis=(0, 1))
     return Grid(
         types=trace.types,
-        type_of=trace.type_of[chosen],
-        order=trace.order[chosen],
-        stage=trace.stage[chosen],
-        shard=trace.shard[chosen],
-        chunk=trace.chunk[chosen],
-        place=trace.place[chosen],
-        batch=trace.batch[chosen],
+        **{name: getattr(trace, name)[chosen] for name in _OF_AN_OPERATION},
         rank=rank[:, :, kept],
         replicas=replicas[kept],
         steps=steps[whole],
@@ -118,6 +108,13 @@ def lay_out(trace: OperationTrace) -> Grid:
         duration=duration,
         notes=tuple(notes),
     )
+
+
+def _a_row_of_each(node: Integers, count: int) -> Integers:
+    """The first row of each operation [operations]."""
+    first = np.zeros(count, np.int64)
+    first[node[::-1]] = np.arange(len(node))[::-1]
+    return first
 
 
 def _ranked(values: Integers) -> tuple[Integers, Integers]:

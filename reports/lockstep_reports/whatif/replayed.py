@@ -49,8 +49,11 @@ def _on_all_steps(episode: Episode, trace: OperationTrace, what_if: WhatIf) -> E
     return replace(episode, places=slice(int(places[0]), int(places[-1]) + 1), lost_by_step=lost)
 
 
-def realigned(alignment: Alignment, what_if: WhatIf) -> Alignment:
-    """The clocks as the trace's collectives tell them, by rank where one was set back."""
+def realigned(alignment: Alignment, replayed: Replayed | None) -> Alignment:
+    """The clocks as a trace's collectives tell them, by rank where one was set back."""
+    if replayed is None or replayed.what_if is None:
+        return alignment
+    what_if = replayed.what_if
     clocks, rank = what_if.clocks, what_if.model.grid.rank
     moved = np.nonzero(clocks.offset_seconds)
     pairs = zip(rank[moved].tolist(), clocks.offset_seconds[moved].tolist(), strict=True)

@@ -37,36 +37,14 @@ def what_if_json(replayed: Replayed, priced: Priced) -> dict[str, Any] | None:
     steps = [str(step) for step in grid.steps.tolist()]
     ranks, slowdowns = grid.rank.ravel().tolist(), what_if.worker_slowdown.ravel().tolist()
     return {
-        "slowdown": what_if.slowdown,
-        "waste_ratio": what_if.waste_ratio,
-        "launch_slowdown": what_if.launch_slowdown,
-        "simulation_error_ratio": what_if.simulation_error_ratio,
-        "m_w": what_if.m_w,
-        "m_s": what_if.m_s,
-        "seconds": float(what_if.seconds.mean()),
-        "ideal_seconds": float(ideal.mean()),
+        **_whole(what_if),
         "by_op_type": _ratios(what_if.by_type, ideal),
         "by_worker": {
             str(rank): value for rank, value in sorted(zip(ranks, slowdowns, strict=True))
         },
         "by_replica": _ratios(_numbered(what_if.by_replica, grid.replicas), ideal),
         "by_stage": _ratios(_numbered(what_if.by_stage), ideal),
-        "by_step": {
-            step: {
-                "recorded_seconds": recorded,
-                "seconds": seconds,
-                "ideal_seconds": ideal_seconds,
-                "slowdown": seconds / ideal_seconds,
-                "launch_slowdown": recorded / seconds,
-            }
-            for step, recorded, seconds, ideal_seconds in zip(
-                steps,
-                what_if.recorded_seconds.tolist(),
-                what_if.seconds.tolist(),
-                ideal.tolist(),
-                strict=True,
-            )
-        },
+        "by_step": _by_step(what_if, steps),
         "by_op_type_per_step": _per_step(what_if.by_type, ideal, steps),
         "by_replica_per_step": _per_step(
             _numbered(what_if.by_replica[:_MOST_WORKERS_BY_STEP], grid.replicas), ideal, steps
@@ -82,6 +60,36 @@ def what_if_json(replayed: Replayed, priced: Priced) -> dict[str, Any] | None:
         "negative_transfers": what_if.model.negative_transfers,
         "worst_negative_seconds": what_if.model.worst_negative_seconds,
         "notes": list(grid.notes),
+    }
+
+
+def _whole(what_if: WhatIf) -> dict[str, float | None]:
+    """Figures of the whole trace."""
+    return {
+        "slowdown": what_if.slowdown,
+        "waste_ratio": what_if.waste_ratio,
+        "launch_slowdown": what_if.launch_slowdown,
+        "simulation_error_ratio": what_if.simulation_error_ratio,
+        "m_w": what_if.m_w,
+        "m_s": what_if.m_s,
+        "seconds": float(what_if.seconds.mean()),
+        "ideal_seconds": float(what_if.ideal_seconds.mean()),
+    }
+
+
+def _by_step(what_if: WhatIf, steps: list[str]) -> dict[str, dict[str, float]]:
+    """Durations and slowdowns of each step."""
+    told = (what_if.recorded_seconds, what_if.seconds, what_if.ideal_seconds)
+    columns = (values.tolist() for values in told)
+    return {
+        step: {
+            "recorded_seconds": recorded,
+            "seconds": seconds,
+            "ideal_seconds": ideal,
+            "slowdown": seconds / ideal,
+            "launch_slowdown": recorded / seconds,
+        }
+        for step, recorded, seconds, ideal in zip(steps, *columns, strict=True)
     }
 
 

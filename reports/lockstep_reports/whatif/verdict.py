@@ -178,24 +178,36 @@ def _accuse(what_if: WhatIf, culprit: _Culprit, said: str) -> tuple[Verdict, tup
         confidence=confidence,
         evidence=evidence,
     )
-    steps = what_if.model.grid.steps
-    episode = Episode(
+    episode = _episode(what_if, culprit, verdict, stretch, (hits, phase_seconds))
+    return verdict, (episode,)
+
+
+def _episode(
+    what_if: WhatIf,
+    culprit: _Culprit,
+    verdict: Verdict,
+    stretch: slice,
+    told: tuple[int, float],
+) -> Episode:
+    """The steps in which the culprit cost time, by places among the replayed ones."""
+    hits, phase_seconds = told
+    steps, lost = what_if.model.grid.steps, culprit.explained.lost_by_step[stretch]
+    return Episode(
         start_step=int(steps[stretch.start]),
         end_step=int(steps[stretch.stop - 1]),
         places=stretch,
         ongoing=stretch.stop == len(steps),
-        ranks=told.ranks,
-        group=culprit.group,
-        phase=phase,
+        ranks=verdict.ranks,
+        group=verdict.group,
+        phase=verdict.phase,
         phase_seconds=phase_seconds,
-        late_seconds=float(np.median(lost[stretch])),
-        lost_by_step=lost[stretch],
-        last_share=hits / (stretch.stop - stretch.start),
-        confidence=confidence,
-        evidence=evidence,
+        late_seconds=float(np.median(lost)),
+        lost_by_step=lost,
+        last_share=hits / len(lost),
+        confidence=verdict.confidence or 0.0,
+        evidence=verdict.evidence,
         group_is_node=culprit.is_node,
     )
-    return verdict, (episode,)
 
 
 def _who(culprit: _Culprit) -> str:

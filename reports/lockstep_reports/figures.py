@@ -62,7 +62,7 @@ def figures(report: Report) -> dict[str, str]:
 def binned(values: Matrix, most: int, axis: int) -> Matrix:
     """Means of neighbours along an axis, so that at most so many are left."""
     size = -(-values.shape[axis] // most)
-    if size == 1:
+    if size <= 1:
         return values
     short = -values.shape[axis] % size
     pad = [(0, short if at == axis % values.ndim else 0) for at in range(values.ndim)]
@@ -77,7 +77,7 @@ def _heat_map(report: Report) -> go.Figure:
     cells = binned(binned(lateness, MAX_COLUMNS, 1), MAX_LINES, 0)
     lines, columns = cells.shape
     quiet = _DARKEST_STEP_RATIO * report.scores.median_step_seconds * 1e3
-    top = max(quiet, known.number(known.quantile(cells, 0.995)) or 0.0)
+    top = max(known.number(quiet) or 0.0, known.number(known.quantile(cells, 0.995)) or 0.0)
     figure = go.Figure(
         go.Heatmap(
             z=cells.astype(np.float32),
@@ -163,5 +163,5 @@ def _phases(report: Report) -> go.Figure:
 
 def _thinned(values: "np.ndarray[Any, np.dtype[np.int64]]", count: int) -> list[int]:
     """The first of each bin."""
-    size = -(-len(values) // count)
+    size = max(1, -(-len(values) // max(1, count)))
     return [int(value) for value in values[::size]]

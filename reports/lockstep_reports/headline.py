@@ -7,11 +7,22 @@ from lockstep_reports.wording import clock, duration, percent, plural
 
 def headline(report: Report) -> str:
     """The verdict in a few words."""
-    kind, worst = report.verdict.kind, report.worst
+    worst = report.worst
     if worst is None:
-        return "Nobody was slow." if kind == "nobody" else "Cannot tell who was slow."
+        return _without_episode(report)
     phase = f" in {worst.phase}" if worst.phase else ""
     return f"{whom(worst)} was slow{phase}."
+
+
+def _without_episode(report: Report) -> str:
+    verdict = report.verdict
+    if verdict.ranks:
+        ranks = ", ".join(map(str, verdict.ranks))
+        held = "held up the job" if verdict.cause else "was slow"
+        return f"{'Rank' if len(verdict.ranks) == 1 else 'Ranks'} {ranks}: {held}."
+    if verdict.kind == "workload":
+        return "The workload was slow, no rank."
+    return "Nobody was slow." if verdict.kind == "nobody" else "Cannot tell who was slow."
 
 
 def story(report: Report) -> str:

@@ -16,32 +16,49 @@ def _nothing_known_is_fine() -> Iterator[None]:
         yield
 
 
+def _nothing(values: Matrix, axis: int | None) -> Matrix | None:
+    """NaN for every result when there is nothing to reduce over; None otherwise."""
+    if values.size:
+        return None
+    return np.full(() if axis is None else np.delete(values.shape, axis), np.nan)
+
+
 def median(values: Matrix, axis: int | None = None) -> Matrix:
     """Median over an axis, or over all."""
+    if (nothing := _nothing(values, axis)) is not None:
+        return nothing
     with _nothing_known_is_fine():
         return np.asarray(np.nanmedian(values, axis=axis))
 
 
 def mean(values: Matrix, axis: int | None = None) -> Matrix:
     """Mean over an axis, or over all."""
+    if (nothing := _nothing(values, axis)) is not None:
+        return nothing
     with _nothing_known_is_fine():
         return np.asarray(np.nanmean(values, axis=axis))
 
 
 def quantile(values: Matrix, share: float, axis: int | None = None) -> Matrix:
     """Quantile over an axis, or over all."""
+    if (nothing := _nothing(values, axis)) is not None:
+        return nothing
     with _nothing_known_is_fine():
         return np.asarray(np.nanquantile(values, share, axis=axis))
 
 
 def lowest(values: Matrix, axis: int) -> Matrix:
     """Minimum over an axis."""
+    if (nothing := _nothing(values, axis)) is not None:
+        return nothing
     with _nothing_known_is_fine():
         return np.asarray(np.nanmin(values, axis=axis))
 
 
 def highest(values: Matrix, axis: int) -> Matrix:
     """Maximum over an axis."""
+    if (nothing := _nothing(values, axis)) is not None:
+        return nothing
     with _nothing_known_is_fine():
         return np.asarray(np.nanmax(values, axis=axis))
 

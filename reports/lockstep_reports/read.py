@@ -5,6 +5,8 @@ from pathlib import Path
 
 from lockstep_records.events import Event, read_events
 from lockstep_records.jobs import find_job, list_attempts
+from lockstep_reports.collectives import CollectiveLog
+from lockstep_reports.flights import FlightLog
 from lockstep_reports.incident import LogRecording
 from lockstep_reports.operations import OperationTrace
 from lockstep_reports.readers import ReadOptions, find_reader
@@ -31,6 +33,9 @@ class Recording:
         events: events of the job over all attempts, in the order of writing.
         attempts: all attempts, first one first.
         operations: the operation rows that the steps were made from; None without.
+        own_times: the durations are each rank's own, not drawn level by collectives.
+        flights: what a flight recorder kept of the last collectives; None without.
+        collectives: collectives seen by several ranks; None without.
     """
 
     source_kind: str
@@ -39,6 +44,9 @@ class Recording:
     events: tuple[Event, ...]
     attempts: tuple[Attempt, ...]
     operations: OperationTrace | None = None
+    own_times: bool = False
+    flights: FlightLog | None = None
+    collectives: CollectiveLog | None = None
 
 
 def read_source(named: str, options: ReadOptions) -> Recording | LogRecording:

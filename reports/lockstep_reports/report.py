@@ -9,8 +9,10 @@ from lockstep_reports import cost as costs
 from lockstep_reports import known
 from lockstep_reports import times as clocks
 from lockstep_reports.align import Alignment, align
+from lockstep_reports.collectives import CollectiveLog
 from lockstep_reports.episodes import Thresholds
-from lockstep_reports.judge import Episode, Verdict, judge
+from lockstep_reports.judge import Episode, Verdict
+from lockstep_reports.judging import aligned_by, collectives_json, judge_recording
 from lockstep_reports.read import Attempt, Recording
 from lockstep_reports.score import Scores, score
 from lockstep_reports.steps import Steps
@@ -34,10 +36,11 @@ class Report:
 
     Attributes:
         ranks: every rank over the steps of the dearest episode, or over all steps without one.
-        ranks_over: first and last step that ``ranks`` covers.
+        ranks_over: first and last step that ``ranks`` covers; None without steps.
         others: the attempts that this report is not about.
         price_per_gpu_hour: what money was counted with; None without a price.
         replayed: what a replay of operation rows says; None where there are none.
+        collectives: collectives seen by several ranks; None where none were recorded.
     """
 
     source_kind: str
@@ -49,7 +52,7 @@ class Report:
     episodes: tuple[Episode, ...]
     summary: StepSummary
     ranks: tuple[RankLine, ...]
-    ranks_over: tuple[int, int]
+    ranks_over: tuple[int, int] | tuple[None, None]
     cost: costs.Cost
     goodput: costs.Goodput
     times: clocks.Times
@@ -57,6 +60,7 @@ class Report:
     others: tuple[Attempt, ...]
     price_per_gpu_hour: float | None
     replayed: Replayed | None = None
+    collectives: CollectiveLog | None = None
 
     @property
     def world_size(self) -> int:
@@ -97,8 +101,8 @@ def make_report(
     steps, trace = recording.steps, recording.operations
     scores, replayed = score(steps), replay_trace(trace) if trace else None
     judged = (replayed.verdict, replayed.episodes) if replayed else None
-    verdict, episodes = judged or judge(steps, scores, thresholds)
-    alignment = realigned(align(steps), replayed)
+    verdict, episodes = judged or judge_recording(recording, scores, thresholds)
+    alignment = realigned(aligned_by(align(steps), recording.collectives), replayed)
     places = _places(steps, episodes)
     return Report(
         source_kind=recording.source_kind,
@@ -110,7 +114,7 @@ def make_report(
         episodes=episodes,
         summary=step_summary(steps, scores),
         ranks=rank_lines(steps, scores, alignment, places),
-        ranks_over=(int(steps.numbers[places.start]), int(steps.numbers[places.stop - 1])),
+        ranks_over=_span_of(steps, places),
         cost=costs.cost(steps, scores, episodes, price_per_gpu_hour),
         goodput=costs.goodput(steps, episodes),
         times=clocks.times(recording, alignment),
@@ -118,6 +122,7 @@ def make_report(
         others=tuple(a for a in recording.attempts if a.number != steps.attempt),
         price_per_gpu_hour=price_per_gpu_hour,
         replayed=replayed,
+        collectives=recording.collectives,
     )
 
 
@@ -156,10 +161,16 @@ def as_json(report: Report) -> dict[str, Any]:
             "residual_seconds": report.alignment.residual_seconds,
             "residual_p95_seconds": report.alignment.residual_p95_seconds,
         },
-        "collectives": None,
+        "collectives": collectives_json(report.collectives),
         "what_if": None if report.replayed is None else what_if_json(report.replayed, report),
         "notes": list(steps.notes),
     }
+
+
+def _span_of(steps: Steps, places: slice) -> tuple[int, int] | tuple[None, None]:
+    if not len(steps.numbers):
+        return None, None
+    return int(steps.numbers[places.start]), int(steps.numbers[places.stop - 1])
 
 
 def _episode_json(report: Report, episode: Episode) -> dict[str, Any]:

@@ -55,6 +55,10 @@ class Reader:
 READERS = (
     Reader(kind="pages", module="lockstep_reports.readers.jobs"),
     Reader(kind="operations", module="lockstep_reports.readers.traces"),
+    Reader(kind="flight_recorder", module="lockstep_reports.readers.flight_recorder"),
+    Reader(kind="kineto", module="lockstep_reports.readers.kineto"),
+    Reader(kind="step_series", module="lockstep_reports.readers.step_series"),
+    Reader(kind="worker_times", module="lockstep_reports.readers.worker_times"),
     Reader(kind="log", module="lockstep_reports.readers.logs"),
 )
 

@@ -1,0 +1,83 @@
+"""Reads the step times that a job logs as a whole: JSON, a series by metric, gaps told as nan."""
+
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lockstep_reports.read import Recording
+from lockstep_reports.readers import ReadOptions
+from lockstep_reports.readers.series import of_times, timed_steps
+from lockstep_reports.readers.unpacked import head, whole
+from lockstep_reports.wording import plural
+
+_MAX_BYTES = 1 << 28
+_MAX_NUMBER = 1 << 53
+_TIME = re.compile(
+    r"(iteration|iter|step|batch)[ _-]?(time|duration|seconds)([ _-](s|ms|seconds))?"
+)
+_HEAD = re.compile(rb'^\s*\{\s*"[^"]+"\s*:\s*\{\s*"(start_step|end_step|step_interval|values)"')
+
+
+def recognises(path: Path) -> bool:
+    """Whether it begins as a JSON object of series."""
+    return path.is_file() and _HEAD.match(head(path, 4096)) is not None
+
+
+def read(path: Path, options: ReadOptions) -> Recording:
+    """The series of step times as a recording of one rank, which stands for the whole job.
+
+    Raises:
+        ValueError: there is no series of step times, or it holds no number.
+        OSError: the file cannot be read.
+    """
+    del options
+    try:
+        told = json.loads(whole(path, _MAX_BYTES))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is no whole JSON file: {error}") from error
+    name, series = _series(path, told)
+    points = {
+        int(step): _number(value)
+        for step, value in series.items()
+        if step.isdecimal() and int(step) < _MAX_NUMBER
+    }
+    known = {step: seconds for step, seconds in sorted(points.items()) if seconds is not None}
+    if not known:
+        raise ValueError(f"{path}: the series {name!r} holds no step time")
+    unit = 1e-3 if name.endswith("ms") else 1.0
+    gaps = len(series) - len(known)
+    notes = ["One series for the whole job: no rank can be told from another."]
+    if gaps:
+        notes.append(f"{plural(gaps, 'logged step')} without a number; they are left out.")
+    steps = timed_steps(
+        path.name.partition(".")[0],
+        [0],
+        np.array(list(known), dtype=np.int64),
+        np.array([list(known.values())]) * unit,
+        notes=tuple(notes),
+    )
+    return of_times("step_series", path, steps)
+
+
+def _series(path: Path, told: Any) -> tuple[str, dict[str, Any]]:
+    names = [name for name in told if _TIME.fullmatch(name.lower())]
+    if not names:
+        raise ValueError(
+            f"{path} has series, but none of step times; one named iteration-time is needed"
+        )
+    series = told[names[0]].get("values") if isinstance(told[names[0]], dict) else None
+    if not isinstance(series, dict):
+        raise ValueError(f"{path}: {names[0]!r} has no 'values' by step")  # noqa: TRY004  # the user's file, not our type
+    return names[0].lower(), series
+
+
+def _number(value: Any) -> float | None:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) and number >= 0 else None

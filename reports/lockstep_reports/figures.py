@@ -30,6 +30,7 @@ PHASE_COLOURS = {
 _DARKEST_STEP_RATIO = 0.25  # a run without this lateness anywhere stays pale
 _LABELLED_RANKS = 32
 _SPACE_ABOVE = 1.5
+_LONG_STEP_SECONDS = 10.0
 LAYOUT: dict[str, Any] = {
     "template": "plotly_white",
     "font": {"family": "system-ui, sans-serif", "size": 13, "color": INK},
@@ -141,10 +142,13 @@ def _outline_episodes(figure: go.Figure, report: Report) -> None:
 
 
 def _step_times(report: Report) -> go.Figure:
-    actual = report.scores.step_seconds * 1e3
+    long = (known.number(report.scores.median_step_seconds) or 0.0) >= _LONG_STEP_SECONDS
+    unit, factor = ("s", 1.0) if long else ("ms", 1e3)
+    actual = report.scores.step_seconds * factor
     lost = np.zeros_like(actual)
+    stands_for = report.steps.over_all(np.ones_like(actual))
     for episode in report.episodes:
-        lost[episode.places] += episode.lost_by_step * 1e3
+        lost[episode.places] += episode.lost_by_step / stands_for[episode.places] * factor
     shown, ideal = binned(actual, MAX_COLUMNS, 0), binned(actual - lost, MAX_COLUMNS, 0)
     numbers = _thinned(report.steps.numbers, len(shown))
     figure = go.Figure()
@@ -160,7 +164,7 @@ def _step_times(report: Report) -> go.Figure:
     figure.update_layout(**LAYOUT, height=280)
     figure.update_xaxes(title="step", gridcolor=GRID)
     top = _SPACE_ABOVE * (known.number(known.quantile(shown, 0.98)) or 1.0)
-    figure.update_yaxes(title="ms a step", range=[0, top], gridcolor=GRID)
+    figure.update_yaxes(title=f"{unit} a step", range=[0, top], gridcolor=GRID)
     return figure
 
 

@@ -8,6 +8,7 @@ from lockstep_reports.headline import caveats, grounds, headline, how_ended, sto
 from lockstep_reports.judge import whom
 from lockstep_reports.pages import page
 from lockstep_reports.report import Report, lost_step_ratio
+from lockstep_reports.summary import Ending
 from lockstep_reports.untold import why_no_arrivals, why_no_phases
 from lockstep_reports.whatif.told import repaired, what_if_json
 from lockstep_reports.wording import duration, percent, plural
@@ -77,6 +78,7 @@ def _content(report: Report) -> dict[str, Any]:
         "culprits": report.worst.ranks if report.worst else (),
         "states": _states(report),
         "glossary": GLOSSARY,
+        "ends_told": any(_is_told(ending) for ending in report.endings),
         "phase_colours": PHASE_COLOURS,
         "figures": drawn,
         "what_if": _what_if(report),
@@ -104,6 +106,12 @@ def _cards(report: Report) -> list[tuple[str, str, str]]:
     if why_no_phases(report) is None and report.goodput.ratio is not None:
         cards.append((percent(report.goodput.ratio), "productive", "of the time of all ranks"))
     return cards
+
+
+def _is_told(ending: Ending) -> bool:
+    """Whether anything is known of how the rank ended."""
+    told = (ending.exit_code, ending.signal, ending.last_step)
+    return any(value is not None for value in told)
 
 
 def _clocks(report: Report) -> list[tuple[str, float]]:

@@ -51,7 +51,8 @@ def _sparks(report: LogReport) -> str:
     size = -(-len(seconds) // _POINTS)
     tops = [max(seconds[place : place + size]) for place in range(0, len(seconds), size)]
     ordered = sorted(seconds)
-    roof = min(ordered[-1], 3 * ordered[len(ordered) // 2]) or 1.0
+    median = ordered[len(ordered) // 2]
+    roof = max(1.5 * median, min(ordered[-1], 3 * median)) or 1.0
     across = _WIDTH / max(1, len(tops) - 1)
     return " ".join(
         f"{place * across:.1f},{_HEIGHT * (1 - min(1.0, top / roof)):.1f}"

@@ -46,10 +46,7 @@ def next_steps(report: Report | LogReport) -> tuple[str, ...]:
             "Compare the code path and the data of the named ranks with a rank that waits.",
         )
     if verdict.kind == "workload":
-        return (
-            "No node is to blame: look at sequence lengths, planned pauses and shared storage at "
-            "those steps.",
-        )
+        return ("No node is to blame: look at sequence lengths, pauses and shared storage then.",)
     steps = _OF_PHASE.get(verdict.phase or "", ())
     if not steps:
         steps = ("No phase explains it: look at the network port and link errors of that node.",)

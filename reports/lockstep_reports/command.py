@@ -119,7 +119,9 @@ def _options(told: dict[str, Any], now: float) -> ReadOptions:
 def _cut(recording: Recording | LogRecording, asked: _Asked) -> Recording | LogRecording:
     if isinstance(recording, LogRecording):
         if not asked.options.window.is_open:
-            raise ValueError("a log is judged as a whole; leave out --from and --to")
+            raise ValueError(
+                "a log is judged as a whole; leave out --from and --to"
+            )  # the user's file
         return recording
     return cut(recording, asked.options.window)
 

@@ -10,7 +10,6 @@ import httpx
 MAX_BYTES = 1 << 28
 MAX_POINTS = 11_000  # a series may have so many in one answer of Prometheus
 _TIMEOUT_SECONDS = 30.0
-_HTTP_OK = 200
 
 Labels = dict[str, str]
 
@@ -73,10 +72,7 @@ class Prometheus:
                 " check the address"
             ) from error
         try:
-            told = json.loads(body)
-            if status != _HTTP_OK or told["status"] != "success":
-                raise ValueError(str(told["error"])[:200])
-            return [_series(one) for one in told["data"]["result"]]
+            return _result(json.loads(body))
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ValueError(
                 f"{self.shown} does not answer like a Prometheus (status {status}: {error})"
@@ -92,6 +88,12 @@ class Prometheus:
                     " window with --from and --to"
                 )
         return bytes(body)
+
+
+def _result(told: Any) -> list[Series]:
+    if told["status"] != "success":
+        raise ValueError(str(told["error"])[:200])
+    return [_series(one) for one in told["data"]["result"]]
 
 
 def _series(told: Any) -> Series:

@@ -7,6 +7,7 @@ import numpy as np
 
 from lockstep_catalogue import training
 from lockstep_catalogue.labels import JOB_ID, NODE, OWN_WORK_PHASES, PHASE, RANK
+from lockstep_catalogue.metric import Metric
 from lockstep_catalogue.promql import Matcher, by, eq, one_of, rate, select
 from lockstep_reports import known
 from lockstep_reports.prometheus import Prometheus, Series
@@ -88,7 +89,7 @@ class PrometheusSource:
     def _by_rank(self, query: str, now: float) -> dict[_Key, float]:
         return {_key(one): one.points[-1][1] for one in self._server.instant(query, now)}
 
-    def _by_node(self, metric: training.Metric, now: float) -> dict[tuple[str, str], float]:
+    def _by_node(self, metric: Metric, now: float) -> dict[tuple[str, str], float]:
         found = self._server.instant(select(metric, *self._of), now)
         return {_place(one): one.points[-1][1] for one in found}
 

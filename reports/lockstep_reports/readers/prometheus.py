@@ -24,6 +24,7 @@ from lockstep_catalogue.labels import (
     UUID,
     WORLD_SIZE,
 )
+from lockstep_catalogue.metric import Metric
 from lockstep_catalogue.promql import Matcher, by, eq, increase, select
 from lockstep_reports import known
 from lockstep_reports.prometheus import MAX_POINTS, Labels, Prometheus, Series, by_label
@@ -178,7 +179,7 @@ def _slots(
     return _Slots(begin=end - count * seconds, seconds=float(seconds), count=count)
 
 
-def _ask(server: Prometheus, metric: training.Metric, slots: _Slots, *of: Matcher) -> list[Series]:
+def _ask(server: Prometheus, metric: Metric, slots: _Slots, *of: Matcher) -> list[Series]:
     """What a counter of the ranks grew by in every slot."""
     query = by("max", increase(metric, f"{slots.seconds:.0f}s", *of), RANK)
     return server.over(query, slots.begin + slots.seconds, slots.last, slots.seconds)

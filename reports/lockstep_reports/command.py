@@ -105,7 +105,7 @@ def report(job: str, *, against: str | None, **told: Any) -> None:
         comparison = None if against is None else _compare(made, whole, against, asked)
         _write(made, comparison, _with_page(outputs, whole.path.name))
     except (ValueError, OSError) as error:
-        raise click.UsageError(_said(error)) from error
+        raise click.UsageError(str(error)) from error
 
 
 def _options(told: dict[str, Any], now: float) -> ReadOptions:
@@ -140,11 +140,10 @@ def _compare(
     if against != _BASELINE:
         other = read_source(against, ReadOptions(job_id=asked.options.job_id))
         return compare(made, _make(other, asked), other.path.name)
-    if isinstance(whole, LogRecording):
-        raise ValueError("a log has no window to hold against its baseline; give another log")
-    return compare(
-        made, _make(before(whole, asked.options.window), asked), "the steps before the window"
-    )
+    if not isinstance(whole, LogRecording):
+        baseline = _make(before(whole, asked.options.window), asked)
+        return compare(made, baseline, "the steps before the window")
+    raise ValueError("a log has no window to hold against its baseline; give another log")
 
 
 def _with_page(outputs: Outputs, name: str) -> Outputs:
@@ -160,18 +159,15 @@ def _with_page(outputs: Outputs, name: str) -> Outputs:
 
 
 def _write(made: Report | LogReport, comparison: Comparison | None, outputs: Outputs) -> None:
-    outputs.write(made, comparison)
+    try:
+        outputs.write(made, comparison)
+    except OSError as error:
+        raise ValueError(
+            f"cannot write {error.filename} ({error.strerror}); choose another place with --html,"
+            " --json, --markdown or --perfetto"
+        ) from error
     if outputs.to_stdout:
         return
     show(made, comparison)
     for path in outputs.files:
         click.echo(f"written: {path}")
-
-
-def _said(error: ValueError | OSError) -> str:
-    if isinstance(error, OSError) and error.filename is not None:
-        return (
-            f"cannot read or write {error.filename} ({error.strerror}); choose another place with"
-            " --html, --json, --markdown or --perfetto"
-        )
-    return str(error)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from lockstep_reports.top import Look, Source
 
+_WIDTH_OF_FILES = 120
 _URLS = ("http://", "https://")
 
 
@@ -53,6 +54,7 @@ def top(
     except (ValueError, OSError) as error:
         raise click.UsageError(str(error)) from error
     console = Console()
+    console = console if console.is_terminal else Console(width=_WIDTH_OF_FILES)
     if once:
         console.print(View(first, rows if rows is not None else _once_rows(console)))
         return

@@ -9,7 +9,6 @@ import msgspec
 
 from lockstep_reports.published import Report
 
-
 _SAID = (
     "What `lockstep report JOB --json FILE` writes, checked against"
     " [report.schema.json](report.schema.json). Unknown is null, and the field `unknown` says why."

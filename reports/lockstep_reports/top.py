@@ -77,6 +77,9 @@ class Source(Protocol):
             ValueError: there is nothing to look at; the text says why.
         """
 
+    def close(self) -> None:
+        """Lets go of connections."""
+
 
 def worst_first(rows: Sequence[RankRow]) -> tuple[RankRow, ...]:
     """Failed and stalled ranks that do not wait for others, then by lag."""

@@ -2,6 +2,7 @@
 
 import signal
 import time
+from contextlib import closing
 from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -44,15 +45,19 @@ def top(
 
     Sorted by lag: own work a step beyond the median of the job. Ctrl-C ends it.
     """
+    try:
+        with closing(_source(named, job_id, node)) as source:
+            _show(source, every_seconds=every_seconds, rows=rows, once=once)
+    except (ValueError, OSError) as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _show(source: "Source", *, every_seconds: float, rows: int | None, once: bool) -> None:
     from rich.console import Console  # noqa: PLC0415  # --help need not wait for it
 
     from lockstep_reports.top_view import View  # noqa: PLC0415  # likewise
 
-    try:
-        source = _source(named, job_id, node)
-        first = source.look()
-    except (ValueError, OSError) as error:
-        raise click.UsageError(str(error)) from error
+    first = source.look()
     console = Console()
     console = console if console.is_terminal else Console(width=_WIDTH_OF_FILES)
     if once:

@@ -67,6 +67,9 @@ class PagesSource:
         left_out = [f"{plural(len(notes), 'page')} left out: {notes[0]}"] if notes else []
         return Look(title=self._named, at=now, rows=worst_first(rows), notes=tuple(left_out))
 
+    def close(self) -> None:
+        """Nothing is kept open."""
+
 
 def _pages_of_newest() -> list[Page]:
     """One page of each job and node is enough to know who is there; all are read here."""

@@ -55,6 +55,10 @@ class PrometheusSource:
         rows = self._rows(now, mine, nodes)
         return Look(title=self._server.shown, at=now, rows=worst_first(rows))
 
+    def close(self) -> None:
+        """Lets go of the connection."""
+        self._server.close()
+
     def _rows(self, now: float, mine: list[_Key], nodes: dict[_Key, str]) -> list[RankRow]:
         steps = by("sum", rate(training.STEPS, _RATE_WINDOW, *self._of), JOB_ID, RANK)
         pace = self._by_rank(steps, now)

@@ -186,7 +186,9 @@ def _ask(server: Prometheus, metric: Metric, slots: _Slots, *of: Matcher) -> lis
 
 
 def _phase(server: Prometheus, slots: _Slots, of: tuple[Matcher, ...], ranks: list[int]) -> Matrix:
-    return slots.rows(_ask(server, training.PHASE_SECONDS, slots, *of), ranks)
+    """Seconds in a phase by slot; zero all over where the server has no series of the phase."""
+    found = _ask(server, training.PHASE_SECONDS, slots, *of)
+    return slots.rows(found, ranks) if found else np.zeros((len(ranks), slots.count))
 
 
 def _loss(server: Prometheus, slots: _Slots, ours: Matcher, shape: Matrix) -> Matrix:

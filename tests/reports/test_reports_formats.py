@@ -1,6 +1,7 @@
 """Pages, Markdown and Perfetto traces of every kind of recording: what is unknown is left out."""
 
 import gzip
+import itertools
 import json
 import subprocess
 import sys
@@ -96,7 +97,7 @@ def test_a_trace_has_a_track_a_rank_with_phases_waits_and_episodes(
     names = {e["args"]["name"] for e in events if e["name"] == "thread_name"}
     assert {name.split()[1] for name in names} == {"0", "1", "2", "3"}
     spans = [e for e in events if e["ph"] == "X"]
-    waits = {rank: 0.0 for rank in range(4)}
+    waits = dict.fromkeys(range(4), 0.0)
     for span in spans:
         if span["pid"] == 1 and span["name"].startswith("sync"):
             waits[span["tid"]] += span["dur"]
@@ -106,7 +107,7 @@ def test_a_trace_has_a_track_a_rank_with_phases_waits_and_episodes(
     assert slow["args"]["lost_seconds"] == pytest.approx(3.0, rel=0.1)
     by_step = [s for s in spans if s["pid"] == 1 and s["tid"] == 0 and s["args"]["step"] == 150]
     ends = [(s["ts"], s["ts"] + s["dur"]) for s in sorted(by_step, key=lambda s: s["ts"])]
-    assert all(later[0] >= earlier[1] - 1 for earlier, later in zip(ends, ends[1:], strict=False))
+    assert all(later[0] >= earlier[1] - 1 for earlier, later in itertools.pairwise(ends))
 
 
 def test_a_trace_of_operations_and_one_of_a_log_have_their_events(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from lockstep_reports.html import as_html
-from lockstep_reports.read import read_source
+from lockstep_reports.read import Recording, read_source
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.unpacked import whole
 from lockstep_reports.readers.unpickled import plain_values
@@ -26,7 +26,9 @@ SERIES = FIXTURES / "megatron-iteration-times"
 
 
 def reported(path: Path) -> Report:
-    return make_report(read_source(str(path), ReadOptions()), now_seconds=0.0)
+    read = read_source(str(path), ReadOptions())
+    assert isinstance(read, Recording)
+    return make_report(read, now_seconds=0.0)
 
 
 def test_workers_that_differ_for_good_are_nobodys_fault() -> None:

@@ -13,6 +13,7 @@ _LINES_AROUND = 6
 _LATE_RATIO = 0.05
 _NARROW, _WIDE = 78, 104
 _SMALL = 1e-9
+_SPARK_ROOF = 2.0  # a usual step is half as high, and what takes longer stands out
 
 
 class View:
@@ -72,7 +73,7 @@ def _table(look: Look, room: int, width: int) -> Table:
         table.add_column("tokens/s", justify="right")
         table.add_column("loss", justify="right")
         table.add_column("step time", no_wrap=True)
-    top = max((max(row.step_times, default=0.0) for row in look.rows[:room]), default=0.0)
+    top = _SPARK_ROOF * (look.step_seconds or 0.0)
     for row in look.rows[:room]:
         cells = _cells(row, width, top)
         table.add_row(*([Text(row.job_id), *cells] if several else cells))

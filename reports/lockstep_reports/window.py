@@ -54,10 +54,9 @@ def _inside(steps: Steps, window: Window) -> Flags:
         if bound.step is not None:
             inside &= sign * (steps.numbers - bound.step) >= 0
             continue
-        times = _times(steps)
-        if np.isnan(times).all():
+        if np.isnan(steps.start).all():
             raise ValueError("the recording tells no times; give --from and --to as steps")
-        inside &= sign * (times - (bound.wall_seconds or 0.0)) >= 0
+        inside &= sign * (_times(steps) - (bound.wall_seconds or 0.0)) >= 0
     return inside
 
 

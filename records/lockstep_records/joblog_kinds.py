@@ -49,7 +49,7 @@ class Kind:
     pattern: re.Pattern[str]
 
 
-def _kind(  # noqa: PLR0917 - a row of the table, in the order of its columns
+def _kind(  # noqa: PLR0917  # a row of the table, in the order of its columns
     name: str,
     tier: Tier,
     failure_class: FailureClass,

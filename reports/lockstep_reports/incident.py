@@ -96,24 +96,8 @@ def log_json(report: LogReport) -> dict[str, Any]:
         "outcome": incident.outcome,
         "failure_class": incident.failure_class,
         "reason": incident.reason,
-        "verdict": {
-            "kind": incident.blame,
-            "ranks": list(incident.ranks),
-            "group": incident.group,
-            "phase": None,
-            "cause": incident.cause,
-            "confidence": None,
-            "evidence": [incident.reason, *(evidence_text(line) for line in incident.evidence)],
-        },
-        "episodes": [
-            {
-                "start_step": step.index,
-                "end_step": step.index,
-                "ranks": [],
-                "lost_seconds": step.lost_seconds,
-            }
-            for step in report.slow_steps
-        ],
+        "verdict": _verdict(incident),
+        "episodes": [_episode(step) for step in report.slow_steps],
         "steps": asdict(report.summary),
         "first_sign": log.first_sign,
         "last_progress": log.last_progress,
@@ -132,6 +116,28 @@ def log_json(report: LogReport) -> dict[str, Any]:
         "what_if": None,
         "alignment": None,
         "notes": list(report.notes),
+    }
+
+
+def _verdict(incident: Incident) -> dict[str, Any]:
+    return {
+        "kind": incident.blame,
+        "ranks": list(incident.ranks),
+        "group": incident.group,
+        "phase": None,
+        "cause": incident.cause,
+        "confidence": None,
+        "evidence": [incident.reason, *(evidence_text(line) for line in incident.evidence)],
+    }
+
+
+def _episode(step: SlowStep) -> dict[str, Any]:
+    """A slow step; nobody can be named for it, by a log."""
+    return {
+        "start_step": step.index,
+        "end_step": step.index,
+        "ranks": [],
+        "lost_seconds": step.lost_seconds,
     }
 
 

@@ -101,11 +101,8 @@ def make_report(
         thresholds: when lateness counts; the defaults when left out.
         price_per_gpu_hour: of one GPU.
     """
-    steps, trace = recording.steps, recording.operations
-    scores, replayed = score(steps), replay_trace(trace) if trace else None
-    judged = (replayed.verdict, replayed.episodes) if replayed else None
-    verdict, told = judged or judge_recording(recording, scores, thresholds)
-    episodes = tuple(_over_all(steps, episode) for episode in told)
+    steps, scores = recording.steps, score(recording.steps)
+    replayed, verdict, episodes = _judged(recording, scores, thresholds)
     alignment = realigned(aligned_by(align(steps), recording.collectives), replayed)
     places = _places(steps, episodes)
     return Report(
@@ -127,8 +124,20 @@ def make_report(
         price_per_gpu_hour=price_per_gpu_hour,
         replayed=replayed,
         collectives=recording.collectives,
-        operations=trace,
+        operations=recording.operations,
     )
+
+
+def _judged(
+    recording: Recording, scores: Scores, thresholds: Thresholds | None
+) -> tuple[Replayed | None, Verdict, tuple[Episode, ...]]:
+    """By a replay where there are operation rows, else by what the steps tell."""
+    trace = recording.operations
+    if trace is not None:
+        replayed = replay_trace(trace)
+        return replayed, replayed.verdict, replayed.episodes
+    verdict, episodes = judge_recording(recording, scores, thresholds)
+    return None, verdict, tuple(_over_all(recording.steps, episode) for episode in episodes)
 
 
 def _over_all(steps: Steps, episode: Episode) -> Episode:

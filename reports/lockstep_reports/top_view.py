@@ -126,7 +126,7 @@ def _foot(look: Look, room: int) -> Text:
     left = len(look.rows) - room
     if left > 0:
         text.append(f"{plural(left, 'rank')} with less lag not shown. ")
-    text.append("lag: own work a step beyond the job's median; waits: in synchronisation a step")
+    text.append("lag: own work beyond the job's median; waits: synchronisation; both a step")
     for note in look.notes:
         text.append(f"\n{printable(note)}")
     return text

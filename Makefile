@@ -69,6 +69,7 @@ format: $(READY) ## Format the code and mend what the linter can
 generate: $(READY) ## Remake docs, rules and boards from the catalogue
 	$(BIN)/python -m lockstep_catalogue.docs docs/metrics.md
 	$(BIN)/python -m lockstep_records.docs docs/format.md
+	$(BIN)/python -m lockstep_reports.schema docs
 	lockstep alerts generate
 	lockstep dashboards generate
 

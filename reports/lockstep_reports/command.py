@@ -1,37 +1,61 @@
 """Says who was slow in a job, since when, in which phase and what it cost; or nobody."""
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 
 from lockstep_records.jobs import find_job, list_attempts
+from lockstep_reports.compare import Comparison, compare
 from lockstep_reports.incident import LogRecording, LogReport, make_log_report
+from lockstep_reports.outputs import Outputs, show
 from lockstep_reports.read import Recording, read_source
 from lockstep_reports.readers import ReadOptions
-from lockstep_reports.render import json_text, write_html, write_json
 from lockstep_reports.report import Report, make_report
+from lockstep_reports.wanted import Window, parse_bound
+from lockstep_reports.window import before, cut
 
-_STDOUT = Path("-")
-_WIDTH_OF_FILES = 120
+_BASELINE = "baseline"
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Asked:
+    """What is to be reported on, and with what."""
+
+    options: ReadOptions
+    price_per_gpu_hour: float | None
+    now_seconds: float
 
 
 @click.command()
 @click.argument("job")
 @click.option(
     "--json",
-    "json_path",
     metavar="FILE|-",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=_FILE,
     help="Write the report as JSON; with - to standard output, and nothing else there.",
 )
 @click.option(
     "--html",
-    "html_path",
     metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Where the page goes; ./lockstep-report-JOB.html when left out. With --json - a page is"
-    " written only when this is given.",
+    type=_FILE,
+    help="Where the page goes; ./lockstep-report-JOB.html when left out. With --json - or"
+    " --markdown - a page is written only when this is given.",
+)
+@click.option(
+    "--markdown",
+    metavar="FILE|-",
+    type=_FILE,
+    help="Write the report as Markdown, for an incident tracker; - as with --json.",
+)
+@click.option(
+    "--perfetto",
+    metavar="FILE",
+    type=_FILE,
+    help="Write a trace for ui.perfetto.dev; packed by gzip when the name ends in .gz.",
 )
 @click.option(
     "--attempt",
@@ -44,109 +68,130 @@ _WIDTH_OF_FILES = 120
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Layout of an operation trace (YAML); meta-NAME.yaml beside trace-NAME when left out.",
 )
+@click.option("--job", "job_id", metavar="ID", help="Which job of a Prometheus.")
 @click.option(
-    "--price-per-gpu-hour",
-    type=click.FloatRange(0),
-    help="Counts the loss in money too, in your currency.",
+    "--from",
+    "first",
+    metavar="STEP|TIME",
+    help="First step, or time (ISO 8601 as UTC, epoch seconds, -15m), to look at. A Prometheus is"
+    " looked at over the last 30 minutes when left out.",
+)
+@click.option("--to", "last", metavar="STEP|TIME", help="Last step or time to look at.")
+@click.option(
+    "--against",
+    metavar="JOB|baseline",
+    help="Compare with another recording; or, as 'baseline', with the steps before --from.",
 )
 @click.option(
     "--export",
-    "export_folder",
     metavar="DIR",
     type=click.Path(path_type=Path, file_okay=False),
     help="Write the operations of sampled steps into DIR as Parquet, in the columns of the"
     " published straggler traces, and no report.",
 )
-def report(
-    job: str,
-    *,
-    json_path: Path | None,
-    html_path: Path | None,
-    attempt: int | None,
-    meta: Path | None,
-    price_per_gpu_hour: float | None,
-    export_folder: Path | None,
-) -> None:
-    """Report on JOB: a job id, a job's folder, or the path of a recording.
+@click.option(
+    "--price-per-gpu-hour",
+    type=click.FloatRange(0),
+    help="Counts the loss in money too, in your currency.",
+)
+def report(job: str, *, against: str | None, **told: Any) -> None:
+    """Report on JOB: a job id, a job's folder, the path of a recording, or a Prometheus' address.
 
     Prints the verdict and writes one self-contained HTML page. Exits with 2 and one sentence when
     there is nothing to report on.
     """
-    if export_folder is not None:
-        _export(job, attempt, export_folder)
-        return
-    recording = _read(job, ReadOptions(attempt=attempt, meta=meta))
-    made = _make(recording, price_per_gpu_hour)
-    to_stdout = json_path == _STDOUT
-    if html_path is None and not to_stdout:
-        html_path = Path(f"lockstep-report-{recording.path.name}.html")
-    _write(made, None if to_stdout else json_path, html_path)
-    if to_stdout:
-        click.echo(json_text(made), nl=False)
-        return
-    _print(made)
-    for path in (json_path, html_path):
-        if path is not None:
-            click.echo(f"written: {path}")
-
-
-def _make(
-    recording: Recording | LogRecording, price_per_gpu_hour: float | None
-) -> Report | LogReport:
     now = time.time()
-    if isinstance(recording, LogRecording):
-        return make_log_report(recording, now_seconds=now)
-    return make_report(recording, now_seconds=now, price_per_gpu_hour=price_per_gpu_hour)
-
-
-def _print(made: Report | LogReport) -> None:
-    """Shows the report in the terminal."""
-    from rich.console import Console  # noqa: PLC0415  # JSON need not wait for it
-
-    from lockstep_reports.incident_text import show_incident  # noqa: PLC0415  # likewise
-    from lockstep_reports.terminal import show  # noqa: PLC0415  # likewise
-
-    console = Console()
-    console = console if console.is_terminal else Console(width=_WIDTH_OF_FILES)
-    if isinstance(made, LogReport):
-        show_incident(made, console)
-    else:
-        show(made, console)
+    try:
+        if told["export"] is not None:
+            _export(job, told["attempt"], told["export"])
+            return
+        outputs = Outputs(**{name: told[name] for name in ("json", "html", "markdown", "perfetto")})
+        asked = _Asked(
+            options=_options(told, now),
+            price_per_gpu_hour=told["price_per_gpu_hour"],
+            now_seconds=now,
+        )
+        whole = read_source(job, asked.options)
+        made = _make(_cut(whole, asked), asked)
+        comparison = None if against is None else _compare(made, whole, against, asked)
+        _write(made, comparison, _with_page(outputs, whole.path.name))
+    except (ValueError, OSError) as error:
+        raise click.UsageError(str(error)) from error
 
 
 def _export(job: str, attempt: int | None, folder: Path) -> None:
     from lockstep_reports.export import export_operations  # noqa: PLC0415  # pyarrow loads slowly
 
-    try:
-        path = find_job(job).resolve()
-        attempts = [
-            one for one in list_attempts(path) if attempt is None or int(one.name) == attempt
-        ]
-        if not attempts:
-            raise ValueError(f"attempt {attempt} is not in {path}")  # noqa: TRY301  # said once, below
-        made = export_operations(attempts[-1], path.name, folder)
-    except (ValueError, OSError) as error:
-        raise click.UsageError(str(error)) from error
+    path = find_job(job).resolve()
+    attempts = [one for one in list_attempts(path) if attempt is None or int(one.name) == attempt]
+    if not attempts:
+        raise ValueError(f"attempt {attempt} is not in {path}")
+    made = export_operations(attempts[-1], path.name, folder)
     click.echo(
         f"written: {made.trace} ({made.rows} operations, {made.steps} steps, {made.ranks} ranks)"
     )
 
 
-def _read(named: str, options: ReadOptions) -> Recording | LogRecording:
-    try:
-        return read_source(named, options)
-    except (ValueError, OSError) as error:
-        raise click.UsageError(str(error)) from error
+def _options(told: dict[str, Any], now: float) -> ReadOptions:
+    bounds = (parse_bound(t, now) if t is not None else None for t in (told["first"], told["last"]))
+    window = Window(**dict(zip(("first", "last"), bounds, strict=True)))
+    return ReadOptions(
+        attempt=told["attempt"], meta=told["meta"], job_id=told["job_id"], window=window
+    )
 
 
-def _write(made: Report | LogReport, json_path: Path | None, html_path: Path | None) -> None:
+def _cut(recording: Recording | LogRecording, asked: _Asked) -> Recording | LogRecording:
+    if isinstance(recording, LogRecording):
+        if not asked.options.window.is_open:
+            raise ValueError(
+                "a log is judged as a whole; leave out --from and --to"
+            )  # the user's file
+        return recording
+    return cut(recording, asked.options.window)
+
+
+def _make(recording: Recording | LogRecording, asked: _Asked) -> Report | LogReport:
+    if isinstance(recording, LogRecording):
+        return make_log_report(recording, now_seconds=asked.now_seconds)
+    return make_report(
+        recording, now_seconds=asked.now_seconds, price_per_gpu_hour=asked.price_per_gpu_hour
+    )
+
+
+def _compare(
+    made: Report | LogReport, whole: Recording | LogRecording, against: str, asked: _Asked
+) -> Comparison:
+    if against != _BASELINE:
+        other = read_source(against, ReadOptions(job_id=asked.options.job_id))
+        return compare(made, _make(other, asked), other.path.name)
+    if not isinstance(whole, LogRecording):
+        baseline = _make(before(whole, asked.options.window), asked)
+        return compare(made, baseline, "the steps before the window")
+    raise ValueError("a log has no window to hold against its baseline; give another log")
+
+
+def _with_page(outputs: Outputs, name: str) -> Outputs:
+    """With the page that is written when nobody asked for standard output."""
+    if outputs.html is not None or outputs.to_stdout:
+        return outputs
+    return Outputs(
+        json=outputs.json,
+        html=Path(f"lockstep-report-{name}.html"),
+        markdown=outputs.markdown,
+        perfetto=outputs.perfetto,
+    )
+
+
+def _write(made: Report | LogReport, comparison: Comparison | None, outputs: Outputs) -> None:
     try:
-        if json_path is not None:
-            write_json(made, json_path)
-        if html_path is not None:
-            write_html(made, html_path)
+        outputs.write(made, comparison)
     except OSError as error:
-        raise click.UsageError(
-            f"cannot write {error.filename} ({error.strerror}); choose a place with"
-            " --html or --json"
+        raise ValueError(
+            f"cannot write {error.filename} ({error.strerror}); choose another place with --html,"
+            " --json, --markdown or --perfetto"
         ) from error
+    if outputs.to_stdout:
+        return
+    show(made, comparison)
+    for path in outputs.files:
+        click.echo(f"written: {path}")

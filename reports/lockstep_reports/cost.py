@@ -23,6 +23,7 @@ _STATE_OF_PHASE = {
 }
 STATES = (
     "productive",
+    "startup",
     "straggler_wait",
     "synchronisation",
     "input",
@@ -65,6 +66,16 @@ class Goodput:
     ratio: float | None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cause:
+    """GPU time that one state took, as a share of all covered time, and in money with a price."""
+
+    cause: str
+    gpu_hours: float
+    ratio: float
+    money: float | None
+
+
 def cost(
     steps: Steps,
     scores: Scores,
@@ -73,7 +84,7 @@ def cost(
 ) -> Cost:
     """What the episodes cost the whole job."""
     lost = sum(episode.lost_seconds for episode in episodes)
-    covered = float(np.nansum(scores.step_seconds))
+    covered = float(np.nansum(steps.over_all(scores.step_seconds)))
     gpu_seconds = lost * steps.world_size
     money = None if price_per_gpu_hour is None else gpu_seconds * price_per_gpu_hour
     return Cost(
@@ -90,16 +101,18 @@ def goodput(steps: Steps, episodes: Sequence[Episode]) -> Goodput:
     In an episode every other rank waits out its cost, and that wait is part of their
     synchronisation; it is told apart as straggler_wait. The culprit's own longer work stays in
     the state of its phase. Time between rows, and time that no phase claims, is unknown.
+    Start-up runs from the birth of each rank's page to its first recorded step.
     """
     seconds = dict.fromkeys(STATES, 0.0)
     for phase, state in _STATE_OF_PHASE.items():
-        seconds[state] += float(np.nansum(steps.phases[phase]))
+        seconds[state] += float(np.nansum(steps.over_all(steps.phases[phase])))
     wait = sum(
         episode.lost_seconds * (len(steps.members) - len(episode.ranks)) for episode in episodes
     )
     seconds["straggler_wait"] = min(wait, seconds["synchronisation"])
     seconds["synchronisation"] -= seconds["straggler_wait"]
     seconds["unknown"] = max(0.0, _between_first_and_last(steps) - sum(seconds.values()))
+    seconds["startup"] = _startup(steps)
     covered = sum(seconds.values())
     return Goodput(
         seconds=seconds,
@@ -108,7 +121,33 @@ def goodput(steps: Steps, episodes: Sequence[Episode]) -> Goodput:
     )
 
 
+def causes(statement: Goodput, price_per_gpu_hour: float | None) -> tuple[Cause, ...]:
+    """What each state but the productive one cost, dearest first; those without cost left out."""
+    told = ((state, seconds) for state, seconds in statement.seconds.items() if seconds > 0)
+    return tuple(
+        Cause(
+            cause=state,
+            gpu_hours=seconds / _SECONDS_PER_HOUR,
+            ratio=seconds / statement.covered_seconds,
+            money=None
+            if price_per_gpu_hour is None
+            else seconds / _SECONDS_PER_HOUR * price_per_gpu_hour,
+        )
+        for state, seconds in sorted(told, key=lambda line: -line[1])
+        if state != "productive"
+    )
+
+
+def _startup(steps: Steps) -> float:
+    first = known.lowest(steps.start, axis=1)
+    born = np.array([member.born_seconds or np.nan for member in steps.members])
+    took = first - born
+    # A window or a ring that has wrapped does not begin with the first step.
+    whole = len(steps.numbers) > 0 and steps.numbers[0] <= 1
+    return float(np.nansum(np.maximum(took, 0.0))) if whole else 0.0
+
+
 def _between_first_and_last(steps: Steps) -> float:
     begin = known.lowest(steps.start, axis=1)
-    end = known.highest(steps.start + steps.seconds, axis=1)
+    end = known.highest(steps.start + steps.over_all(steps.seconds), axis=1)
     return float(np.nansum(end - begin))

@@ -10,6 +10,7 @@ from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_reports import known
 from lockstep_reports.report import Report
 from lockstep_reports.steps import Matrix
+from lockstep_reports.untold import why_no_phases
 
 MAX_COLUMNS, MAX_LINES = 2000, 256
 INK, GRID, ACCENT, QUIET = "#1c2733", "#e3e8ee", "#a3264a", "#8a97a6"
@@ -29,6 +30,7 @@ PHASE_COLOURS = {
 _DARKEST_STEP_RATIO = 0.25  # a run without this lateness anywhere stays pale
 _LABELLED_RANKS = 32
 _SPACE_ABOVE = 1.5
+_LONG_STEP_SECONDS = 10.0
 LAYOUT: dict[str, Any] = {
     "template": "plotly_white",
     "font": {"family": "system-ui, sans-serif", "size": 13, "color": INK},
@@ -45,8 +47,13 @@ def plotly_script() -> str:
 
 def figures(report: Report) -> dict[str, str]:
     """HTML fragments by name; they need the script of ``plotly_script`` before them."""
-    drawn = {"heat_map": _heat_map(report), "step_times": _step_times(report)}
-    drawn["phases"] = _phases(report)
+    drawn: dict[str, go.Figure] = {}
+    if shown_as(report) != "nothing":
+        drawn["heat_map"] = _heat_map(report)
+    if len(report.steps.numbers) > 1:
+        drawn["step_times"] = _step_times(report)
+    if why_no_phases(report) is None:
+        drawn["phases"] = _phases(report)
     if report.replayed is not None and report.replayed.what_if is not None:
         from lockstep_reports.whatif.figures import draw  # noqa: PLC0415  # it draws with these colours
 
@@ -57,6 +64,14 @@ def figures(report: Report) -> dict[str, str]:
         )
         for name, figure in drawn.items()
     }
+
+
+def shown_as(report: Report) -> str:
+    """What the heat map shows: lateness, own times beyond their median, or nothing."""
+    several = len(report.steps.members) > 1 and len(report.steps.numbers) > 1
+    if several and not np.isnan(report.scores.lateness).all():
+        return "lateness"
+    return "own" if several and not np.isnan(report.steps.seconds).all() else "nothing"
 
 
 def binned(values: Matrix, most: int, axis: int) -> Matrix:
@@ -73,11 +88,10 @@ def binned(values: Matrix, most: int, axis: int) -> Matrix:
 
 
 def _heat_map(report: Report) -> go.Figure:
-    lateness = report.scores.lateness * 1e3
-    cells = binned(binned(lateness, MAX_COLUMNS, 1), MAX_LINES, 0)
+    values, quiet, unit, said = _cells(report)
+    cells = binned(binned(values, MAX_COLUMNS, 1), MAX_LINES, 0)
     lines, columns = cells.shape
-    quiet = _DARKEST_STEP_RATIO * report.scores.median_step_seconds * 1e3
-    top = max(known.number(quiet) or 0.0, known.number(known.quantile(cells, 0.995)) or 0.0)
+    top = max(quiet, known.number(known.quantile(cells, 0.995)) or 0.0)
     figure = go.Figure(
         go.Heatmap(
             z=cells.astype(np.float32),
@@ -86,8 +100,13 @@ def _heat_map(report: Report) -> go.Figure:
             zmin=0,
             zmax=top,
             colorscale=LATENESS_SCALE,
-            colorbar={"title": {"text": "late, ms"}, "thickness": 14, "outlinewidth": 0},
-            hovertemplate="step %{x}<br>rank %{y}<br>%{z:.1f} ms late<extra></extra>",
+            colorbar={
+                "title": {"text": unit, "side": "right"},
+                "thickness": 12,
+                "outlinewidth": 0,
+                "xpad": 4,
+            },
+            hovertemplate="step %{x}<br>rank %{y}<br>%{z:.1f} " + said + "<extra></extra>",
         )
     )
     figure.update_layout(**LAYOUT, height=min(640, max(240, 90 + 22 * lines)))
@@ -96,6 +115,17 @@ def _heat_map(report: Report) -> go.Figure:
     figure.update_yaxes(title="rank", autorange="reversed", showgrid=False, **tick)
     _outline_episodes(figure, report)
     return figure
+
+
+def _cells(report: Report) -> tuple[Matrix, float, str, str]:
+    """Values, the least one that is drawn darkest, their unit, and how a cell is read out."""
+    if shown_as(report) == "lateness":
+        quiet = _DARKEST_STEP_RATIO * report.scores.median_step_seconds * 1e3
+        return report.scores.lateness * 1e3, known.number(quiet) or 0.0, "ms late", "ms late"
+    seconds = report.steps.seconds
+    usual = known.median(seconds, axis=1)[:, None]
+    beyond = np.maximum(100 * (seconds / np.where(usual > 0, usual, np.nan) - 1), 0.0)
+    return beyond, 100 * _DARKEST_STEP_RATIO, "% longer", "% longer than its median"
 
 
 def _outline_episodes(figure: go.Figure, report: Report) -> None:
@@ -112,10 +142,13 @@ def _outline_episodes(figure: go.Figure, report: Report) -> None:
 
 
 def _step_times(report: Report) -> go.Figure:
-    actual = report.scores.step_seconds * 1e3
+    long = (known.number(report.scores.median_step_seconds) or 0.0) >= _LONG_STEP_SECONDS
+    unit, factor = ("s", 1.0) if long else ("ms", 1e3)
+    actual = report.scores.step_seconds * factor
     lost = np.zeros_like(actual)
+    stands_for = report.steps.over_all(np.ones_like(actual))
     for episode in report.episodes:
-        lost[episode.places] += episode.lost_by_step * 1e3
+        lost[episode.places] += episode.lost_by_step / stands_for[episode.places] * factor
     shown, ideal = binned(actual, MAX_COLUMNS, 0), binned(actual - lost, MAX_COLUMNS, 0)
     numbers = _thinned(report.steps.numbers, len(shown))
     figure = go.Figure()
@@ -131,7 +164,7 @@ def _step_times(report: Report) -> go.Figure:
     figure.update_layout(**LAYOUT, height=280)
     figure.update_xaxes(title="step", gridcolor=GRID)
     top = _SPACE_ABOVE * (known.number(known.quantile(shown, 0.98)) or 1.0)
-    figure.update_yaxes(title="ms a step", range=[0, top], gridcolor=GRID)
+    figure.update_yaxes(title=f"{unit} a step", range=[0, top], gridcolor=GRID)
     return figure
 
 

@@ -86,18 +86,6 @@ def make_log_report(recording: LogRecording, *, now_seconds: float | None) -> Lo
     )
 
 
-def _verdict_json(incident: Incident) -> dict[str, Any]:
-    return {
-        "kind": incident.blame,
-        "ranks": list(incident.ranks),
-        "group": incident.group,
-        "phase": None,
-        "cause": incident.cause,
-        "confidence": None,
-        "evidence": [incident.reason, *(evidence_text(line) for line in incident.evidence)],
-    }
-
-
 def log_json(report: LogReport) -> dict[str, Any]:
     """The report as plain values; what is unknown is None."""
     incident, log = report.incident, report.log
@@ -108,16 +96,8 @@ def log_json(report: LogReport) -> dict[str, Any]:
         "outcome": incident.outcome,
         "failure_class": incident.failure_class,
         "reason": incident.reason,
-        "verdict": _verdict_json(incident),
-        "episodes": [
-            {
-                "start_step": step.index,
-                "end_step": step.index,
-                "ranks": [],
-                "lost_seconds": step.lost_seconds,
-            }
-            for step in report.slow_steps
-        ],
+        "verdict": _verdict(incident),
+        "episodes": [_episode(step) for step in report.slow_steps],
         "steps": asdict(report.summary),
         "first_sign": log.first_sign,
         "last_progress": log.last_progress,
@@ -136,6 +116,28 @@ def log_json(report: LogReport) -> dict[str, Any]:
         "what_if": None,
         "alignment": None,
         "notes": list(report.notes),
+    }
+
+
+def _verdict(incident: Incident) -> dict[str, Any]:
+    return {
+        "kind": incident.blame,
+        "ranks": list(incident.ranks),
+        "group": incident.group,
+        "phase": None,
+        "cause": incident.cause,
+        "confidence": None,
+        "evidence": [incident.reason, *(evidence_text(line) for line in incident.evidence)],
+    }
+
+
+def _episode(step: SlowStep) -> dict[str, Any]:
+    """A slow step; nobody can be named for it, by a log."""
+    return {
+        "start_step": step.index,
+        "end_step": step.index,
+        "ranks": [],
+        "lost_seconds": step.lost_seconds,
     }
 
 

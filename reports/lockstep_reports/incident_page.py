@@ -1,24 +1,22 @@
 """The report on a log as one self-contained page: no network, no script, no other file."""
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
+from lockstep_reports.compare import Comparison
 from lockstep_reports.incident import LogReport
 from lockstep_reports.incident_text import figures_told, incident_headline, incident_story
-from lockstep_reports.wording import clock, duration
+from lockstep_reports.pages import page
+from lockstep_reports.wording import UNKNOWN
 
 
-def incident_html(report: LogReport) -> str:
-    """The whole page. Everything that came from the log is escaped by the template."""
-    environment = Environment(
-        loader=PackageLoader("lockstep_reports"), autoescape=True, undefined=StrictUndefined
-    )
-    environment.filters |= {"clock": clock, "duration": duration}
-    return environment.get_template("incident.html.j2").render(
-        report=report,
+def incident_html(report: LogReport, comparison: Comparison | None = None) -> str:
+    """The whole page."""
+    return page(
+        "incident.html.j2",
+        report,
+        comparison,
         incident=report.incident,
         headline=incident_headline(report),
         story=incident_story(report),
-        cards=figures_told(report),
+        cards=[card for card in figures_told(report) if card[0] != UNKNOWN],
         bar=_bar(report),
         sparks=_sparks(report),
     )
@@ -53,7 +51,8 @@ def _sparks(report: LogReport) -> str:
     size = -(-len(seconds) // _POINTS)
     tops = [max(seconds[place : place + size]) for place in range(0, len(seconds), size)]
     ordered = sorted(seconds)
-    roof = min(ordered[-1], 3 * ordered[len(ordered) // 2]) or 1.0
+    median = ordered[len(ordered) // 2]
+    roof = max(1.5 * median, min(ordered[-1], 3 * median)) or 1.0
     across = _WIDTH / max(1, len(tops) - 1)
     return " ".join(
         f"{place * across:.1f},{_HEIGHT * (1 - min(1.0, top / roof)):.1f}"

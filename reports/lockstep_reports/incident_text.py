@@ -7,7 +7,7 @@ from rich.text import Text
 
 from lockstep_records.joblogs import Line
 from lockstep_reports.incident import LogReport
-from lockstep_reports.wording import clock, duration, plural, printable
+from lockstep_reports.wording import clock, duration, escaped, plural, printable
 
 _COLOURS = {"succeeded": "green", "running": "green", "failed": "red"}
 _SAID = {
@@ -115,8 +115,8 @@ def _rank(line: Line) -> str:
 def incident_markdown(report: LogReport) -> str:
     """The report for an incident tracker."""
     lines = [
-        f"# {_escaped(incident_headline(report))}", "",
-        _escaped(incident_story(report)), "",
+        f"# {escaped(incident_headline(report))}", "",
+        escaped(incident_story(report)), "",
         f"- outcome: `{report.incident.outcome}`",
         f"- failure class: `{report.incident.failure_class or 'none'}`",
     ]  # fmt: skip
@@ -127,15 +127,8 @@ def incident_markdown(report: LogReport) -> str:
         cells = (clock(line.time), f"{line.file}:{line.number}", _rank(line), line.kind, line.text)
         lines.append(
             "| "
-            + " | ".join(f"{bold}{_escaped(cell)}{bold}" if cell else "" for cell in cells)
+            + " | ".join(f"{bold}{escaped(cell)}{bold}" if cell else "" for cell in cells)
             + " |"
         )
-    lines += ["", *(f"_{_escaped(note)}_" for note in report.notes)]
+    lines += ["", *(f"_{escaped(note)}_" for note in report.notes)]
     return "\n".join(lines).rstrip() + "\n"
-
-
-def _escaped(text: str) -> str:
-    text = printable(text)
-    for letter in "\\`*_|<>[]#":
-        text = text.replace(letter, f"\\{letter}")
-    return text

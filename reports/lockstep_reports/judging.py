@@ -19,6 +19,8 @@ from lockstep_reports.steps import Steps
 _MAX_COLLECTIVES = 1000
 # Collectives of a profiler trace are few; the bound on false alarms holds at any number.
 _OF_TRACES = Thresholds(window_steps=5, min_steps=10, min_episode_steps=5)
+# So are means over slots of time.
+_OF_MEANS = _OF_TRACES
 
 
 def judge_recording(
@@ -31,6 +33,8 @@ def judge_recording(
         return judge_own_times(recording.steps, thresholds=thresholds)
     if recording.collectives is not None:
         return _judge_collectives(recording.steps, recording.collectives, thresholds), ()
+    if recording.steps.stands_for is not None:
+        thresholds = thresholds or _OF_MEANS
     return judge(recording.steps, scores, thresholds)
 
 
@@ -60,7 +64,7 @@ def _judge_collectives(steps: Steps, log: CollectiveLog, thresholds: Thresholds 
 
 
 def aligned_by(alignment: Alignment, log: CollectiveLog | None) -> Alignment:
-    """The clocks as the collectives tell them, by rank; as they were without any."""
+    """The clocks as the collectives tell them, by rank, where there are any."""
     if log is None:
         return alignment
     return replace(

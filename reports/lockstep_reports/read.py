@@ -55,12 +55,16 @@ class Recording:
 
 
 def read_source(named: str, options: ReadOptions) -> Recording | LogRecording:
-    """What a path or a job id names, read by the reader that recognises its content.
+    """What a path, a job id or a Prometheus' address names; a path is known by its content.
 
     Raises:
         ValueError: there is nothing of the kind, or it cannot be read; the text says why.
         OSError: a file cannot be read.
     """
+    if named.startswith(("http://", "https://")):
+        from lockstep_reports.readers.prometheus import read_url  # noqa: PLC0415  # loads httpx
+
+        return read_url(named, options)
     path = Path(named)
     if path.exists():
         reader = find_reader(path.resolve())

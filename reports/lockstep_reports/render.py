@@ -4,45 +4,43 @@ import json
 import os
 from pathlib import Path
 
+from lockstep_reports.compare import Comparison, comparison_json
 from lockstep_reports.incident import LogReport, log_json
 from lockstep_reports.report import Report, as_json
+from lockstep_reports.untold import untold
 
 
-def json_text(report: Report | LogReport) -> str:
+def json_text(report: Report | LogReport, comparison: Comparison | None = None) -> str:
     """The report as indented JSON, with a newline at its end."""
     told = log_json(report) if isinstance(report, LogReport) else as_json(report)
+    told |= {
+        "slo": None,
+        "comparison": None if comparison is None else comparison_json(comparison),
+        "unknown": untold(report),
+    }
     return json.dumps(told, indent=2, allow_nan=False) + "\n"
 
 
-def write_json(report: Report | LogReport, path: Path) -> None:
-    """Writes the JSON file.
-
-    Raises:
-        OSError: the file cannot be written; nothing is left behind.
-    """
-    _write(path, json_text(report))
-
-
-def write_html(report: Report | LogReport, path: Path) -> None:
-    """Writes the page.
-
-    Raises:
-        OSError: the file cannot be written; nothing is left behind.
-    """
+def html_text(report: Report | LogReport, comparison: Comparison | None = None) -> str:
+    """The report as one self-contained page."""
     if isinstance(report, LogReport):
         from lockstep_reports.incident_page import incident_html  # noqa: PLC0415  # as below
 
-        _write(path, incident_html(report))
-        return
+        return incident_html(report, comparison)
     from lockstep_reports.html import as_html  # noqa: PLC0415  # 0.1 s that JSON need not wait for
 
-    _write(path, as_html(report))
+    return as_html(report, comparison)
 
 
-def _write(path: Path, text: str) -> None:
+def write_text(path: Path, text: str | bytes) -> None:
+    """Writes a file whole or not at all.
+
+    Raises:
+        OSError: the file cannot be written; nothing is left behind.
+    """
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        beside.write_text(text, encoding="utf-8")
+        beside.write_bytes(text.encode() if isinstance(text, str) else text)
         beside.replace(path)
     finally:
         beside.unlink(missing_ok=True)

@@ -1,6 +1,6 @@
 """The report: one frozen value made from a recording, and the same as plain JSON."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from lockstep_reports.collectives import CollectiveLog
 from lockstep_reports.episodes import Thresholds
 from lockstep_reports.judge import Episode, Verdict
 from lockstep_reports.judging import aligned_by, collectives_json, judge_recording
+from lockstep_reports.operations import OperationTrace
 from lockstep_reports.read import Attempt, Recording
 from lockstep_reports.score import Scores, score
 from lockstep_reports.steps import Steps
@@ -41,6 +42,7 @@ class Report:
         price_per_gpu_hour: what money was counted with; None without a price.
         replayed: what a replay of operation rows says; None where there are none.
         collectives: collectives seen by several ranks; None where none were recorded.
+        operations: the operation rows themselves; None without.
     """
 
     source_kind: str
@@ -61,6 +63,7 @@ class Report:
     price_per_gpu_hour: float | None
     replayed: Replayed | None = None
     collectives: CollectiveLog | None = None
+    operations: OperationTrace | None = None
 
     @property
     def world_size(self) -> int:
@@ -117,21 +120,31 @@ def make_report(
         goodput=costs.goodput(steps, episodes),
         times=clocks.times(recording, alignment),
         endings=endings(steps, recording.events),
-        others=recording.others,
+        others=tuple(a for a in recording.attempts if a.number != steps.attempt),
         price_per_gpu_hour=price_per_gpu_hour,
         replayed=replayed,
         collectives=recording.collectives,
+        operations=recording.operations,
     )
 
 
 def _judged(
     recording: Recording, scores: Scores, thresholds: Thresholds | None
 ) -> tuple[Replayed | None, Verdict, tuple[Episode, ...]]:
-    """The verdict: by replay where there are operations, else by the recording's own judge."""
-    if recording.operations is None:
-        return None, *judge_recording(recording, scores, thresholds)
-    replayed = replay_trace(recording.operations)
-    return replayed, replayed.verdict, replayed.episodes
+    """By a replay where there are operation rows, else by what the steps tell."""
+    trace = recording.operations
+    if trace is not None:
+        replayed = replay_trace(trace)
+        return replayed, replayed.verdict, replayed.episodes
+    verdict, episodes = judge_recording(recording, scores, thresholds)
+    return None, verdict, tuple(_over_all(recording.steps, episode) for episode in episodes)
+
+
+def _over_all(steps: Steps, episode: Episode) -> Episode:
+    """The episode with the loss of every step, where columns stand for several."""
+    if steps.stands_for is None:
+        return episode
+    return replace(episode, lost_by_step=episode.lost_by_step * steps.stands_for[episode.places])
 
 
 def _places(steps: Steps, episodes: tuple[Episode, ...]) -> slice:
@@ -160,6 +173,9 @@ def as_json(report: Report) -> dict[str, Any]:
         **asdict(report.times),
         **asdict(report.cost),
         "price_per_gpu_hour": report.price_per_gpu_hour,
+        "causes": [
+            asdict(cause) for cause in costs.causes(report.goodput, report.price_per_gpu_hour)
+        ],
         "goodput": {**report.goodput.seconds, "ratio": report.goodput.ratio},
         "ranks": [asdict(line) for line in report.ranks],
         "ranks_over": list(report.ranks_over),
@@ -196,5 +212,6 @@ def _episode_json(report: Report, episode: Episode) -> dict[str, Any]:
 
 def lost_step_ratio(report: Report, episode: Episode) -> float | None:
     """What an episode's mean step lost, as a share of that step's duration."""
-    seconds = float(np.nansum(report.scores.step_seconds[episode.places]))
+    covered = report.steps.over_all(report.scores.step_seconds)
+    seconds = float(np.nansum(covered[episode.places]))
     return episode.lost_seconds / seconds if seconds > 0 else None

@@ -46,6 +46,8 @@ class Steps:
         last_arrival: the same for the arrival at the step's last collective.
         loss: training loss told by the rank.
         notes: sentences for the reader about what is missing.
+        stands_for: how many steps of the job a column stands for, its values being their means
+            [steps]; None where each column is one step.
     """
 
     job_id: str
@@ -62,6 +64,11 @@ class Steps:
     cluster: str = ""
     project: str = ""
     notes: tuple[str, ...] = ()
+    stands_for: Matrix | None = None
+
+    def over_all(self, values: Matrix) -> Matrix:
+        """Values of single steps [... x steps] as sums over the steps that each stands for."""
+        return values if self.stands_for is None else values * self.stands_for
 
     @property
     def ranks(self) -> tuple[int, ...]:

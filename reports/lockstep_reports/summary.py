@@ -49,7 +49,10 @@ class Spike:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepSummary:
-    """Durations of the steps; at most 100 spikes, the biggest ones."""
+    """Durations of the steps; at most 100 spikes, the biggest ones.
+
+    From means over several steps the tail cannot be told: no p95 and no spikes.
+    """
 
     count: int
     first: int | None
@@ -107,17 +110,18 @@ def rank_lines(
 
 def step_summary(steps: Steps, scores: Scores) -> StepSummary:
     """How long the steps took."""
-    count = len(steps.numbers)
+    count, coarse = len(steps.numbers), steps.stands_for is not None
     median = known.number(scores.median_step_seconds)
     ratios = np.nan_to_num(scores.step_seconds / median) if median else np.zeros(count)
     biggest = np.argsort(-ratios, kind="stable")[:_MAX_SPIKES]
-    spikes = sorted(int(index) for index in biggest if ratios[index] > _SPIKE_RATIO)
+    spikes = sorted(int(i) for i in biggest if ratios[i] > _SPIKE_RATIO and not coarse)
+    p95 = known.number(known.quantile(scores.step_seconds, 0.95))
     return StepSummary(
-        count=count,
+        count=count if steps.stands_for is None else round(float(steps.stands_for.sum())),
         first=int(steps.numbers[0]) if count else None,
         last=int(steps.numbers[-1]) if count else None,
         median_seconds=median,
-        p95_seconds=known.number(known.quantile(scores.step_seconds, 0.95)),
+        p95_seconds=None if coarse else p95,
         spikes=tuple(Spike(index=index, ratio=float(ratios[index])) for index in spikes),
     )
 

@@ -5,11 +5,14 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from lockstep_reports.advice import next_steps
+from lockstep_reports.compare import Comparison, compared_in_words, signed
 from lockstep_reports.headline import caveats, grounds, headline, how_ended, story
+from lockstep_reports.incident import LogReport
 from lockstep_reports.judge import whom
 from lockstep_reports.report import Report, lost_step_ratio
 from lockstep_reports.summary import RankLine
-from lockstep_reports.wording import clock, duration, milliseconds, percent
+from lockstep_reports.wording import clock, duration, milliseconds, percent, printable
 
 _MOST_RANKS = 32
 _COLOURS = {"rank": "red", "group": "red", "workload": "yellow", "nobody": "green"}
@@ -102,3 +105,32 @@ def _costs(report: Report) -> Text:
         f"run), {duration(cost.lost_gpu_seconds)} over all ranks{money}.\n"
         f"Time of all ranks: {states}."
     )
+
+
+def show_comparison(told: Comparison, console: Console) -> None:
+    """Prints what changed."""
+    table = Table(title=Text(f"Against {told.against}"), title_justify="left")
+    table.add_column("what")
+    for column in ("before", "after", "difference", "95 % interval", "effect"):
+        table.add_column(column, justify="right")
+    for line in told.changes:
+        interval = "unknown"
+        if line.low_seconds is not None:
+            interval = f"{signed(line.low_seconds)} to {signed(line.high_seconds)}"
+        table.add_row(
+            line.what,
+            duration(line.before_seconds),
+            duration(line.after_seconds),
+            signed(line.difference_seconds),
+            interval,
+            "unknown" if line.effect is None else f"{line.effect:+.2f}",
+            style="bold" if line.is_sure else "",
+        )
+    console.print(table)
+    console.print(Text(compared_in_words(told)))
+
+
+def show_advice(report: Report | LogReport, console: Console) -> None:
+    """Prints what to do next."""
+    for sentence in next_steps(report):
+        console.print(Text(f"→ {printable(sentence)}"))

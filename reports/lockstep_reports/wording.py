@@ -3,7 +3,7 @@
 import math
 from datetime import UTC, datetime
 
-_UNKNOWN = "unknown"
+UNKNOWN = "unknown"
 _NEEDS_NO_TENTHS = 0.0995
 # Below which size, divided by what, said how.
 _UNITS = (
@@ -18,7 +18,7 @@ _UNITS = (
 def duration(seconds: float | None) -> str:
     """Seconds in the unit that people would say."""
     if seconds is None or not math.isfinite(seconds):
-        return _UNKNOWN
+        return UNKNOWN
     if seconds == 0:
         return "0 s"
     unit, said = next((unit, said) for below, unit, said in _UNITS if abs(seconds) < below)
@@ -28,21 +28,21 @@ def duration(seconds: float | None) -> str:
 def milliseconds(seconds: float | None) -> str:
     """Seconds as milliseconds, without the unit, for a column of a table."""
     if seconds is None or not math.isfinite(seconds):
-        return _UNKNOWN
+        return UNKNOWN
     return f"{seconds * 1e3:,.1f}"
 
 
 def percent(ratio: float | None) -> str:
     """A ratio as a percentage."""
     if ratio is None or not math.isfinite(ratio):
-        return _UNKNOWN
+        return UNKNOWN
     return f"{ratio:.1%}" if abs(ratio) < _NEEDS_NO_TENTHS else f"{ratio:.0%}"
 
 
 def clock(wall_seconds: float | None) -> str:
     """A wall clock time in UTC, to the second."""
     if wall_seconds is None or not math.isfinite(wall_seconds):
-        return _UNKNOWN
+        return UNKNOWN
     return datetime.fromtimestamp(wall_seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
@@ -56,3 +56,11 @@ def printable(text: str) -> str:
     return "".join(
         letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text
     )
+
+
+def escaped(text: str) -> str:
+    """Text from a record as plain text of Markdown."""
+    text = printable(text)
+    for letter in "\\`*_|<>[]#":
+        text = text.replace(letter, f"\\{letter}")
+    return text

@@ -87,7 +87,7 @@ def test_missing_ranks_are_said(root: Path, tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (("nowhere",), "job 'nowhere' is not under"),
-        (("../..",), "is no job folder"),
+        ((".",), "is no job folder"),
         (("bad/../id",), "is no job folder"),
         (("-x!",), "No such option"),
         (("j3", "--attempt", "4"), "attempt 4 is not in"),

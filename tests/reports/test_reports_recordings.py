@@ -26,9 +26,9 @@ SERIES = FIXTURES / "megatron-iteration-times"
 
 
 def reported(path: Path) -> Report:
-    recording = read_source(str(path), ReadOptions())
-    assert isinstance(recording, Recording)
-    return make_report(recording, now_seconds=0.0)
+    read = read_source(str(path), ReadOptions())
+    assert isinstance(read, Recording)
+    return make_report(read, now_seconds=0.0)
 
 
 def test_workers_that_differ_for_good_are_nobodys_fault() -> None:

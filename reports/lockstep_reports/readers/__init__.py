@@ -6,10 +6,12 @@ A reader is a module with two functions, found through the one line it has in ``
     def read(path: Path, options: ReadOptions) -> Recording
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
+
+from lockstep_reports.wanted import Window
 
 if TYPE_CHECKING:
     from lockstep_reports.incident import LogRecording
@@ -18,15 +20,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadOptions:
-    """What the user told beside the path.
+    """What the user told beside the path or address.
 
     Attributes:
         attempt: attempt of a job with pages; None for the newest.
         meta: layout of an operation trace; None to look beside the trace.
+        job_id: which job of a Prometheus; None when it knows only one.
+        window: the part of the recording that is wanted.
     """
 
     attempt: int | None = None
     meta: Path | None = None
+    job_id: str | None = None
+    window: Window = field(default_factory=Window)
 
 
 class ReaderModule(Protocol):

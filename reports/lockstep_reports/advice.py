@@ -1,0 +1,78 @@
+"""What to do next: a few plain steps that follow from the verdict."""
+
+from lockstep_reports.incident import LogReport
+from lockstep_reports.report import Report
+
+_OF_PHASE = {
+    "data": (
+        "Look at the loader of that rank: workers, storage and CPU pressure of its node.",
+        "Compare the node's disk and network reads with those of a healthy node.",
+    ),
+    "forward": (
+        "Look at the clocks, temperature, power and throttling of that GPU since the first step.",
+        "Run a short matrix multiplication on that GPU and on a healthy one, and compare.",
+    ),
+    "backward": (
+        "Look at the clocks, temperature, power and throttling of that GPU since the first step.",
+        "Run a short matrix multiplication on that GPU and on a healthy one, and compare.",
+    ),
+    "optimizer": (
+        "Look at the host memory and the CPU of that node; an offloaded optimizer runs there.",
+    ),
+    "other": (
+        "Look for garbage collection and logging in the loop of that rank; profile its host side.",
+    ),
+}
+_SWAP = "If the signs stay with the node, drain it and start the job again from its checkpoint."
+_OF_FAILURE = {
+    "infra": "Keep the node out of the pool until its hardware and driver are checked.",
+    "user": "Send the lines above to the job's owner; a restart will fail in the same way.",
+    "unknown": "Collect the logs of all ranks; this one does not show the first cause.",
+}
+
+
+def next_steps(report: Report | LogReport) -> tuple[str, ...]:
+    """What to do next, most urgent first; empty when there is nothing to do."""
+    if isinstance(report, LogReport):
+        return _after_incident(report)
+    verdict = report.verdict
+    if verdict.kind == "nobody":
+        return ()
+    if verdict.kind == "unknown":
+        return _to_know(report)
+    if verdict.cause in {"hang", "deadlock", "mismatched collectives"}:
+        return (
+            "Take the stacks of the named ranks (py-spy dump) before the job is killed.",
+            "Compare the code path and the data of the named ranks with a rank that waits.",
+        )
+    if verdict.kind == "workload":
+        return ("No node is to blame: look at sequence lengths, pauses and shared storage then.",)
+    steps = _OF_PHASE.get(verdict.phase or "", ())
+    if not steps:
+        steps = ("No phase explains it: look at the network port and link errors of that node.",)
+    return (*steps, _SWAP)
+
+
+def _after_incident(report: LogReport) -> tuple[str, ...]:
+    incident = report.incident
+    if incident.outcome in {"succeeded", "running"}:
+        return ()
+    told = []
+    if incident.ranks:
+        ranks = ", ".join(map(str, incident.ranks[:8]))
+        told.append(f"Begin with the log of rank {ranks}; what others say came after it.")
+    if incident.group:
+        told.append(f"Drain node {incident.group} before the next attempt.")
+    if incident.outcome == "time_limit":
+        told.append("Ask for more time, or write checkpoints more often and let the job requeue.")
+    if incident.failure_class:
+        told.append(_OF_FAILURE.get(incident.failure_class, _OF_FAILURE["unknown"]))
+    return tuple(told)
+
+
+def _to_know(report: Report) -> tuple[str, ...]:
+    if len(report.steps.members) <= 1:
+        return ("Give the recordings of all ranks: put them into one folder and name that.",)
+    if report.steps.missing_ranks:
+        return ("Give the recordings of the missing ranks too.",)
+    return ("Record more steps, or rank pages: lockstep run writes them.",)

@@ -1,0 +1,249 @@
+"""The published form of a report's JSON, field by field; docs/report.schema.json comes from it.
+
+Needs msgspec, as ``schema`` does; reports themselves do not.
+"""
+
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
+
+from msgspec import Meta
+
+Seconds = Annotated[float | None, Meta(description="Seconds; null where unknown.")]
+Ratio = Annotated[float | None, Meta(description="Share or ratio; null where unknown.")]
+Count = Annotated[int, Meta(ge=0)]
+Numbers = dict[str, float | None]
+
+
+class Source(TypedDict):
+    """What the report was made from."""
+
+    kind: Annotated[str, Meta(description="Name of the reader, such as pages, operations, log.")]
+    files: NotRequired[Count]
+    lines: NotRequired[Count]
+
+
+class Verdict(TypedDict):
+    """Who was slow, or to blame for the end."""
+
+    kind: Literal["rank", "group", "workload", "nobody", "unknown"]
+    ranks: Annotated[list[int], Meta(description="The culprits, dearest first.")]
+    group: str | None
+    phase: str | None
+    cause: str | None
+    confidence: Annotated[
+        Annotated[float, Meta(ge=0, le=1)] | None,
+        Meta(description="One minus the bound of such a finding by chance."),
+    ]
+    evidence: list[str]
+
+
+class Episode(TypedDict):
+    """A stretch of steps that was slow."""
+
+    start_step: int
+    end_step: int
+    ranks: list[int]
+    lost_seconds: Annotated[float, Meta(description="Wall time that the job lost.")]
+    ongoing: NotRequired[bool]
+    group: NotRequired[str | None]
+    phase: NotRequired[str | None]
+    phase_seconds: NotRequired[Seconds]
+    late_seconds: NotRequired[float]
+    last_share: NotRequired[float]
+    confidence: NotRequired[float]
+    evidence: NotRequired[list[str]]
+    start_time: NotRequired[Seconds]
+    end_time: NotRequired[Seconds]
+    lost_ratio: NotRequired[Ratio]
+
+
+class Spike(TypedDict):
+    """A step over 1.2 times the median."""
+
+    index: Annotated[int, Meta(ge=0, description="Place among the recorded steps, from 0.")]
+    ratio: float
+
+
+class Steps(TypedDict):
+    """How long the steps took."""
+
+    count: Count
+    first: int | None
+    last: int | None
+    median_seconds: Seconds
+    p95_seconds: Seconds
+    spikes: list[Spike]
+
+
+class Collective(TypedDict):
+    """One collective over its ranks."""
+
+    kind: str
+    start_spread_seconds: Seconds
+    last_rank: int | None
+    ranks: list[int]
+
+
+class Alignment(TypedDict):
+    """How the clocks were set right, and how well that went."""
+
+    offsets: Annotated[Numbers, Meta(description="Seconds ahead, by node or rank.")]
+    residual_seconds: Seconds
+    residual_p95_seconds: Seconds
+
+
+class WhatIf(TypedDict):
+    """What a replay with other durations says; slowdowns are ratios to the ideal step."""
+
+    slowdown: Ratio
+    waste_ratio: Ratio
+    launch_slowdown: Ratio
+    simulation_error_ratio: Ratio
+    m_w: Ratio
+    m_s: Ratio
+    seconds: float
+    ideal_seconds: float
+    by_op_type: Numbers
+    by_worker: Numbers
+    by_replica: Numbers
+    by_stage: Numbers
+    by_step: dict[str, Numbers]
+    by_op_type_per_step: dict[str, Numbers]
+    by_replica_per_step: dict[str, Numbers]
+    by_stage_per_step: dict[str, Numbers]
+    worst_workers: dict[str, Any]
+    stages: dict[str, dict[str, Any]]
+    micro_batch_correlation: Ratio
+    micro_batch_spread_ratio: Ratio
+    negative_transfers: Count
+    worst_negative_seconds: Seconds
+    notes: list[str]
+
+
+class Cause(TypedDict):
+    """GPU time that was not productive, by where it went."""
+
+    cause: str
+    gpu_hours: float
+    ratio: float
+    money: float | None
+
+
+class Rank(TypedDict):
+    """One rank over the steps of ``ranks_over``."""
+
+    rank: int
+    node: str
+    last_share: Ratio
+    lag_seconds: Seconds
+    lag_p95_seconds: Seconds
+    lateness_seconds: Seconds
+    own_work_seconds: Seconds
+    sync_seconds: Seconds
+    phase_seconds: Numbers
+
+
+class Ending(TypedDict):
+    """How a rank ended."""
+
+    rank: int
+    exit_code: int | None
+    signal: str | None
+    first: Annotated[bool | None, Meta(description="It was the first to fail.")]
+    phase: str | None
+    last_step: int | None
+
+
+class Attempt(TypedDict):
+    """An attempt that the report is not about."""
+
+    number: int
+    outcome: str | None
+
+
+class Line(TypedDict):
+    """A line of a log."""
+
+    file: str
+    number: int
+    time: Seconds
+    rank: int | None
+    kind: str
+    text: str
+
+
+class Change(TypedDict):
+    """A duration before and after: medians over the steps."""
+
+    what: str
+    before_seconds: Seconds
+    after_seconds: Seconds
+    difference_seconds: Seconds
+    ratio: Ratio
+    low_seconds: Annotated[Seconds, Meta(description="Lower end of the 95 % interval.")]
+    high_seconds: Seconds
+    effect: Annotated[
+        Annotated[float, Meta(ge=-1, le=1)] | None, Meta(description="Cliff's delta.")
+    ]
+
+
+class Compared(TypedDict):
+    """The report held against another one."""
+
+    against: str
+    verdict_changed: bool
+    verdict_before: Verdict
+    changes: list[Change]
+    figures: dict[str, Numbers]
+
+
+class Report(TypedDict):
+    """A report of ``lockstep report``; unknown is null, and ``unknown`` says why."""
+
+    schema: Annotated[int, Meta(ge=1, description="Version of this form.")]
+    source: Source
+    world_size: int | None
+    outcome: Literal[
+        "succeeded", "failed", "cancelled", "preempted", "time_limit", "not_converged", "running",
+        "unknown",
+    ]  # fmt: skip
+    verdict: Verdict
+    episodes: list[Episode]
+    steps: Steps
+    startup_seconds: Seconds
+    run_seconds: Seconds
+    wall_seconds: Seconds
+    seconds_after_last_progress: Seconds
+    lost_seconds: Seconds
+    goodput: Annotated[
+        Numbers,
+        Meta(description="Seconds of all ranks by state, unknown among them; ratio: productive."),
+    ]
+    collectives: list[Collective] | None
+    what_if: WhatIf | None
+    alignment: Alignment | None
+    slo: None
+    comparison: Compared | None
+    notes: list[str]
+    unknown: Annotated[dict[str, str], Meta(description="Why a field is null, by its name.")]
+    first_sign: Annotated[Seconds, Meta(description="Wall clock, seconds since the epoch.")]
+    last_progress: Seconds
+    last_sign: Seconds
+    job_id: NotRequired[str]
+    cluster: NotRequired[str]
+    project: NotRequired[str]
+    attempt: NotRequired[Count]
+    attempts: NotRequired[list[Attempt]]
+    missing_ranks: NotRequired[list[int]]
+    first_step: NotRequired[Seconds]
+    lost_ratio: NotRequired[Ratio]
+    lost_gpu_seconds: NotRequired[Seconds]
+    lost_money: NotRequired[float | None]
+    price_per_gpu_hour: NotRequired[float | None]
+    causes: NotRequired[list[Cause]]
+    ranks: NotRequired[list[Rank]]
+    ranks_over: NotRequired[list[int | None]]
+    endings: NotRequired[list[Ending]]
+    failure_class: NotRequired[str | None]
+    reason: NotRequired[str]
+    events: NotRequired[list[Line]]
+    first_cause: NotRequired[Line | None]

@@ -1,0 +1,17 @@
+"""What the tests of reports share."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lockstep_records.jobs import CANDIDATE_ROOTS
+
+
+@pytest.fixture(name="page_root")
+def _page_root(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A root of jobs on the tmpfs that pages need, which commands look into."""
+    with tempfile.TemporaryDirectory(dir=CANDIDATE_ROOTS[0].parent) as folder:
+        monkeypatch.setenv("LOCKSTEP_DIR", folder)
+        yield Path(folder)

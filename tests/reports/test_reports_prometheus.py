@@ -1,0 +1,204 @@
+"""A job that only a Prometheus remembers: its report, and lockstep top from the same server."""
+
+import json
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from click.testing import CliRunner, Result
+
+from lockstep_catalogue import training
+from lockstep_catalogue.metric import Metric
+from lockstep_reports.command import report
+from lockstep_reports.top_command import top
+
+pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
+
+RANKS, LATE = 4, 2
+SCRAPE, SCRAPES, LATE_FROM = 5, 360, 180
+EVEN = {"data": 0.01, "forward": 0.04, "backward": 0.1, "sync": 0.04, "optimizer": 0.01}
+PATIENCE_SECONDS = 40.0
+
+
+def step_of(rank: int, scrape: int) -> dict[str, float]:
+    """Seconds by phase; the late rank works 50 ms longer from the middle on, the others wait."""
+    if scrape < LATE_FROM:
+        return EVEN
+    longer = "backward" if rank == LATE else "sync"
+    return EVEN | {longer: EVEN[longer] + 0.05}
+
+
+def exposition(begin: int) -> Iterator[str]:
+    """Half an hour of samples, a family after the other, as promtool takes them."""
+    series: dict[tuple[Metric, str], list[tuple[int, float]]] = {}
+    for rank in range(RANKS):
+        of_rank = f'cluster="c",job_id="job-a",rank="{rank}"'
+        info = f'{of_rank},node="n{rank // 2}",world_size="{RANKS}",attempt="0",project="p"'
+        steps, spent = 0.0, dict.fromkeys(EVEN, 0.0)
+        for scrape in range(SCRAPES):
+            at, now = begin + scrape * SCRAPE, step_of(rank, scrape)
+            done = SCRAPE / sum(now.values())
+            steps += done
+            told = [(training.STEPS, of_rank, steps), (training.RANK_INFO, info, 1.0)]
+            told += [(training.LAST_PROGRESS, of_rank, float(at))]
+            for phase, seconds in now.items():
+                spent[phase] += seconds * done
+                told.append((training.PHASE_SECONDS, f'{of_rank},phase="{phase}"', spent[phase]))
+            if rank % 2 == 0:
+                of_node = f'cluster="c",job_id="job-a",node="n{rank // 2}"'
+                told += [(training.STEP, of_node, float(int(steps)))]
+                told += [(training.TOKENS, of_node, steps * 512), (training.LOSS, of_node, 2.5)]
+            for metric, labels, value in told:
+                series.setdefault((metric, labels), []).append((at, value))
+    for metric in dict.fromkeys(metric for metric, _ in series):
+        name = metric.name.removesuffix("_total")
+        yield f"# TYPE {name} {metric.kind.value}"
+        for (of, labels), points in series.items():
+            if of is metric:
+                yield from (f"{metric.name}{{{labels}}} {value:.9g} {at}" for at, value in points)
+    yield "# EOF"
+
+
+@pytest.fixture(scope="module", name="began")
+def _began() -> int:
+    return int(time.time()) - SCRAPES * SCRAPE - 5
+
+
+@pytest.fixture(scope="module", name="url")
+def _url(began: int) -> Iterator[str]:
+    """A Prometheus that holds the blocks of that half hour."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "samples").write_text("\n".join(exposition(began)) + "\n")
+        words = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "samples", "data"]
+        subprocess.run(words, cwd=folder, check=True, capture_output=True, timeout=60)
+        (folder / "none.yml").write_text("global: {}\n")
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{probe.getsockname()[1]}"
+        served = subprocess.Popen(
+            ["prometheus", "--config.file=none.yml", "--storage.tsdb.path=data",
+             f"--web.listen-address={address}"],
+            cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            wait_until_ready(f"http://{address}")
+            yield f"http://{address}"
+        finally:
+            served.terminate()
+            served.wait(10)
+
+
+def wait_until_ready(url: str) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            if httpx.get(f"{url}/-/ready", timeout=1, trust_env=False).is_success:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.1)
+    raise AssertionError("Prometheus was not ready in time")
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(report, list(map(str, arguments)))
+
+
+def told(*arguments: object) -> dict[str, Any]:
+    result = run(*arguments, "--json", "-")
+    assert result.exit_code == 0, result.output
+    read: dict[str, Any] = json.loads(result.stdout)
+    return read
+
+
+@pytest.fixture(scope="module", name="read")
+def _read(url: str, began: int) -> dict[str, Any]:
+    return told(url, "--from", began, "--to", began + SCRAPES * SCRAPE)
+
+
+def test_the_late_rank_and_its_phase_are_told_from_series(read: dict[str, Any]) -> None:
+    assert read["source"] == {"kind": "prometheus"}
+    assert read["verdict"]["kind"] == "rank"
+    assert (read["verdict"]["ranks"], read["verdict"]["phase"]) == ([LATE], "backward")
+    assert (read["job_id"], read["world_size"], read["project"]) == ("job-a", RANKS, "p")
+    assert {line["node"] for line in read["ranks"]} == {"n0", "n1"}
+
+
+def test_steps_and_losses_are_those_of_the_steps_behind_the_series(read: dict[str, Any]) -> None:
+    healthy, late = LATE_FROM * SCRAPE / 0.2, (SCRAPES - LATE_FROM) * SCRAPE / 0.25
+    assert read["steps"]["count"] == pytest.approx(healthy + late, rel=0.03)
+    episode = read["episodes"][0]
+    assert episode["start_step"] == pytest.approx(healthy, rel=0.03)
+    assert episode["late_seconds"] == pytest.approx(0.05, rel=0.02)
+    assert read["lost_seconds"] == pytest.approx(0.05 * late, rel=0.06)
+    parts = [value for name, value in read["goodput"].items() if name != "ratio"]
+    assert sum(parts) == pytest.approx(RANKS * SCRAPES * SCRAPE, rel=0.03)
+    assert read["goodput"]["unknown"] < 0.05 * sum(parts)
+
+
+def test_what_series_cannot_tell_is_null_with_its_reason(read: dict[str, Any]) -> None:
+    assert read["steps"]["p95_seconds"] is None
+    assert read["alignment"]["residual_seconds"] is None
+    assert read["what_if"] is None
+    names = {"steps.p95_seconds", "alignment.residual_seconds", "collectives", "what_if"}
+    assert names <= read["unknown"].keys()
+    assert "at a resolution of" in read["notes"][0]
+
+
+def test_before_the_fault_nobody_was_slow(url: str, began: int) -> None:
+    read = told(url, "--from", began, "--to", began + LATE_FROM * SCRAPE - 30, "--job", "job-a")
+    assert read["verdict"]["kind"] == "nobody"
+
+
+def test_the_page_from_series_is_made(url: str, began: int, tmp_path: Path) -> None:
+    result = run(url, "--from", began, "--html", tmp_path / "p.html")
+    assert result.exit_code == 0, result.output
+    page = (tmp_path / "p.html").read_text()
+    assert "Rank 2 was slow in backward." in page
+    assert "arrival lag" not in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--from", "100"), "is asked by time"),
+        (("--job", "other"), "knows nothing of job other"),
+        (("--from", "now", "--to", "-1h"), "before it begins"),
+        (("--from", "-8d", "--to", "-7d"), "knows nothing of any job"),
+    ],
+)
+def test_what_a_server_cannot_answer_is_one_sentence_and_exit_2(
+    url: str, arguments: tuple[str, ...], said: str
+) -> None:
+    result = run(url, *arguments, "--json", "-")
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_top_from_a_server_has_the_late_rank_on_top(url: str) -> None:
+    result = CliRunner().invoke(top, [url, "--once"])
+    assert result.exit_code == 0, result.output
+    columns, first = result.output.splitlines()[1:3]
+    late = dict(zip(columns.replace(", ms", "").split(), first.split(), strict=False))
+    assert (late["rank"], late["node"], late["state"]) == (str(LATE), "n1", "training")
+    assert float(late["lag"]) == pytest.approx(50, rel=0.05)
+    assert float(late["waits"]) == pytest.approx(40, rel=0.05)
+
+
+def test_top_of_a_job_that_a_server_does_not_know_is_exit_2(url: str) -> None:
+    result = CliRunner().invoke(top, [url, "--once", "--job", "other"])
+    assert result.exit_code == 2
+    assert "knows of no such rank" in result.stderr
+
+
+def test_nobody_at_the_address_is_exit_2() -> None:
+    result = run("http://127.0.0.1:9", "--json", "-")
+    assert result.exit_code == 2
+    assert "cannot be asked" in result.stderr

@@ -1,0 +1,81 @@
+"""The JSON of a report keeps to its published schema, whatever it was made from."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from jsonschema import Draft202012Validator
+
+from lockstep_reports.command import report
+from lockstep_reports.schema import page, schema
+
+from .synthetic_job import Slow, SyntheticJob
+
+ROOT = Path(__file__).parents[2]
+FIXTURES = ROOT / "tests/fixtures"
+SOURCES = {
+    "operations": "straggler-bytedance/trace-ST.parquet",
+    "log": "joblogs/gpu_oom_one_rank_others_time_out.log",
+    "flight_recorder": "flight-recorder-nvrx/lock_gil_1st",
+    "kineto": "kineto-hta",
+    "worker_times": "minibatch-alibaba/job_3_norm.csv",
+}
+
+
+def told(*arguments: object) -> dict[str, Any]:
+    result = CliRunner().invoke(report, [*map(str, arguments), "--json", "-"])
+    assert result.exit_code == 0, result.output
+    read: dict[str, Any] = json.loads(result.stdout)
+    return read
+
+
+def problems(read: dict[str, Any]) -> list[str]:
+    published = json.loads((ROOT / "docs/report.schema.json").read_text())
+    errors = Draft202012Validator(published).iter_errors(read)
+    return [f"{list(error.absolute_path)}: {error.message}" for error in errors]
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_a_report_keeps_to_the_schema(kind: str) -> None:
+    read = told(FIXTURES / SOURCES[kind])
+    assert read["source"]["kind"] == kind
+    assert problems(read) == []
+
+
+def test_a_report_of_a_step_series_keeps_to_the_schema() -> None:
+    read = told(next((FIXTURES / "megatron-iteration-times").glob("gpt*")))
+    assert read["source"]["kind"] == "step_series"
+    assert problems(read) == []
+
+
+def test_a_compared_report_of_pages_keeps_to_the_schema(page_root: Path) -> None:
+    folder = SyntheticJob(slow=(Slow(rank=2),)).write(page_root)
+    read = told(folder, "--from", "100", "--against", "baseline", "--price-per-gpu-hour", "2")
+    assert read["comparison"]["verdict_changed"]
+    assert problems(read) == []
+
+
+def test_the_schema_refuses_what_is_not_declared_and_what_is_missing() -> None:
+    read = told(FIXTURES / SOURCES["operations"])
+    assert problems({**read, "surprise": 1})
+    assert problems({**read, "verdict": {**read["verdict"], "kind": "somebody"}})
+    del read["outcome"]
+    assert problems(read)
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_every_null_at_the_top_has_its_reason(kind: str) -> None:
+    read = told(FIXTURES / SOURCES[kind])
+    silent = {"price_per_gpu_hour", "failure_class", "first_cause", "comparison"}
+    times = {"first_sign", "first_step", "last_progress", "last_sign", "run_seconds"}
+    nulls = {name for name, value in read.items() if value is None} - silent - times
+    assert nulls <= read["unknown"].keys() | {"lost_ratio", "lost_seconds"}
+    assert all(reason for reason in read["unknown"].values())
+
+
+def test_schema_and_page_are_up_to_date() -> None:
+    made = schema()
+    assert json.loads((ROOT / "docs/report.schema.json").read_text()) == made
+    assert (ROOT / "docs/report.md").read_text() == page(made)

@@ -10,6 +10,7 @@ from lockstep_catalogue import (
     health,
     nvlink,
     training,
+    verdicts,
 )
 from lockstep_catalogue.metric import Kind, Label, Metric, Recorded, Series, Stability, Unit
 from lockstep_catalogue.recorded import RECORDED
@@ -23,6 +24,7 @@ METRICS: tuple[Metric, ...] = (
     *nvlink.METRICS,
     *gpu_pcie.METRICS,
     *fabric.METRICS,
+    *verdicts.METRICS,
     *health.METRICS,
 )
 METRIC_BY_NAME = {metric.name: metric for metric in METRICS}

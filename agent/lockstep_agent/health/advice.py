@@ -1,7 +1,7 @@
 """What a person can do about each reason of a verdict."""
 
 ADVICE = {
-    "lost": "the GPU fell off the bus; drain and power-cycle the node, replace the GPU if it recurs",
+    "lost": "the GPU fell off the bus; drain and power-cycle the node, replace it if it recurs",
     "hung": "a driver call does not return; drain the node and look for Xids in the kernel log",
     "silent": "the driver answers no call for the GPU; drain the node and reload the driver",
     "reset_required": "end its processes, then nvidia-smi --gpu-reset",

@@ -116,6 +116,9 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="Over which lowest, mean and highest are told; best the scrape interval.",
 )
 @click.option("--once", is_flag=True, help="Print one scrape on stdout and end.")
+@click.option(
+    "--detail", is_flag=True, help="Tell rare counters too; a node may pass 2,000 series."
+)
 @click.option("--sysfs", type=_FOLDER, default="/sys", show_default=True, help="Where /sys is.")
 @click.option("--procfs", type=_FOLDER, default="/proc", show_default=True, help="Where /proc is.")
 @click.option(
@@ -140,6 +143,7 @@ def agent(
     linger: float,
     window: float,
     once: bool,
+    detail: bool,
     sysfs: Path,
     procfs: Path,
     nvml_library: Path | None,
@@ -161,6 +165,7 @@ def agent(
         procfs=procfs,
         nvml_library=nvml_library,
         dcgm_exporter=dcgm_exporter,
+        detail=detail,
     )
     if once:
         program.print_once(options)

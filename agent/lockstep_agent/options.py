@@ -17,6 +17,7 @@ class Options:
         linger_seconds: how long a job's series stay after its end.
         window_seconds: over which lowest, mean and highest values of a GPU are told.
         dcgm_exporter: address of a dcgm-exporter to take over; None for none.
+        detail: tells rare counters too, beyond the budget of series.
         nvml_library: the NVML library; None leaves it to the loader's search.
     """
 
@@ -32,3 +33,4 @@ class Options:
     procfs: Path
     nvml_library: Path | None
     dcgm_exporter: str | None = None
+    detail: bool = False

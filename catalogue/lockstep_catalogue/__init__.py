@@ -2,13 +2,16 @@
 
 from lockstep_catalogue import (
     fabric,
+    fabric_ports,
     gpu,
     gpu_activity,
     gpu_faults,
     gpu_pcie,
     gpu_power,
     health,
+    host,
     nvlink,
+    pcie,
     training,
 )
 from lockstep_catalogue.metric import Kind, Label, Metric, Recorded, Series, Stability, Unit
@@ -22,7 +25,10 @@ METRICS: tuple[Metric, ...] = (
     *gpu_faults.METRICS,
     *nvlink.METRICS,
     *gpu_pcie.METRICS,
+    *pcie.METRICS,
+    *fabric_ports.METRICS,
     *fabric.METRICS,
+    *host.METRICS,
     *health.METRICS,
 )
 METRIC_BY_NAME = {metric.name: metric for metric in METRICS}

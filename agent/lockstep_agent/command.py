@@ -162,6 +162,9 @@ EXPECT_PORT = click.option(
     help="Over which lowest, mean and highest are told; best the scrape interval.",
 )
 @click.option("--once", is_flag=True, help="Print one scrape on stdout and end.")
+@click.option(
+    "--detail", is_flag=True, help="Tell rare counters too; a node may pass 2,000 series."
+)
 @SYSFS
 @PROCFS
 @NVML_LIBRARY
@@ -196,6 +199,7 @@ def agent(
     linger: float,
     window: float,
     once: bool,
+    detail: bool,
     sysfs: Path,
     procfs: Path,
     nvml_library: Path | None,
@@ -224,6 +228,7 @@ def agent(
         expected=Expectations(gpus=expect_gpus, ports=expect_port),
         web_config=web_config,
         tokens=tokens,
+        detail=detail,
     )
     if once:
         program.print_once(options)

@@ -19,6 +19,7 @@ class Options:
         linger_seconds: how long a job's series stay after its end.
         window_seconds: over which lowest, mean and highest values of a GPU are told.
         dcgm_exporter: address of a dcgm-exporter to take over; None for none.
+        detail: tells rare counters too, beyond the budget of series.
         nvml_library: the NVML library; None leaves it to the loader's search.
         expected: what the node must have.
         web_config: web configuration file of TLS and passwords; None for neither.
@@ -40,3 +41,4 @@ class Options:
     expected: Expectations = field(default_factory=Expectations)
     web_config: Path | None = None
     tokens: Path | None = None
+    detail: bool = False

@@ -2,13 +2,16 @@
 
 from lockstep_catalogue import (
     fabric,
+    fabric_ports,
     gpu,
     gpu_activity,
     gpu_faults,
     gpu_pcie,
     gpu_power,
     health,
+    host,
     nvlink,
+    pcie,
     training,
     verdicts,
 )
@@ -23,7 +26,10 @@ METRICS: tuple[Metric, ...] = (
     *gpu_faults.METRICS,
     *nvlink.METRICS,
     *gpu_pcie.METRICS,
+    *pcie.METRICS,
+    *fabric_ports.METRICS,
     *fabric.METRICS,
+    *host.METRICS,
     *verdicts.METRICS,
     *health.METRICS,
 )

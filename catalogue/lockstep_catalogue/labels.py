@@ -164,6 +164,11 @@ PCIE_ERROR = Label(
         "lcrc",
     ),
 )
+VERDICT = Label(
+    name="verdict",
+    help="what it is worth now, from good to bad",
+    values=("ok", "degraded", "failed"),
+)
 VERSION = Label(name="version", help="version of the program or driver")
 
 # Coordinates of a rank in the device mesh; empty where the axis is not used.

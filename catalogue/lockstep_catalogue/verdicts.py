@@ -1,17 +1,14 @@
-"""What GPUs, network interfaces and the node are worth, judged by the agent from its own readings.
+"""What GPUs, expected ports and the node are worth, judged by the agent from its own readings.
 
 Any metric that carries the label ``verdict`` is a verdict: the node is as bad as the worst of them.
 """
 
-from lockstep_catalogue.labels import DEVICE, OF_GPU
+from lockstep_catalogue.labels import DEVICE, OF_GPU, VERDICT
 from lockstep_catalogue.metric import Kind, Label, Metric, Stability, Unit
 
-OK, DEGRADED, FAILED = "ok", "degraded", "failed"
+OK, DEGRADED, FAILED = VERDICT.values
 NO_REASON = "none"
 
-VERDICT = Label(
-    name="verdict", help="what it is worth now, from good to bad", values=(OK, DEGRADED, FAILED)
-)
 GPU_REASON = Label(
     name="gpu_reason",
     help="why the GPU is judged so",
@@ -37,10 +34,10 @@ GPU_REASON = Label(
         "slowdown",
     ),
 )
-NET_REASON = Label(
-    name="net_reason",
-    help="why the network interface is judged so",
-    values=(NO_REASON, "missing", "down", "rate_below_expected", "flapping"),
+EXPECTED_REASON = Label(
+    name="expected_reason",
+    help="what the port lacks of what is expected",
+    values=(NO_REASON, "missing", "not_up", "rate_below_expected"),
 )
 NODE_REASON = Label(
     name="node_reason",
@@ -66,13 +63,13 @@ GPU_HEALTH = Metric(
     source="readings of the GPU, by the thresholds in docs/agent.md",
     stability=Stability.STABLE,
 )
-NET_HEALTH = Metric(
-    name="lockstep_fabric_net_health_info",
+EXPECTED_PORT_HEALTH = Metric(
+    name="lockstep_fabric_expected_port_health_info",
     kind=Kind.GAUGE,
     unit=Unit.NONE,
-    labels=(DEVICE, VERDICT, NET_REASON),
-    help="What the network interface is worth now, always 1 on each reason that holds.",
-    source="state, rate and carrier changes of the interface; what is expected of it",
+    labels=(DEVICE, VERDICT, EXPECTED_REASON),
+    help="Whether a port that the agent was told to expect is as expected, always 1.",
+    source="--expect-port against state and rate of the device's ports",
 )
 NODE_HEALTH = Metric(
     name="lockstep_host_health_info",
@@ -84,4 +81,4 @@ NODE_HEALTH = Metric(
     stability=Stability.STABLE,
 )
 
-METRICS = (GPU_HEALTH, NET_HEALTH, NODE_HEALTH)
+METRICS = (GPU_HEALTH, EXPECTED_PORT_HEALTH, NODE_HEALTH)

@@ -3,12 +3,14 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lockstep_agent import checkup
 from lockstep_agent.fleet import Figure, compare, figures_of, read_fleet
+from lockstep_agent.health import Expectations
 from lockstep_agent.options import Options
 
 from .fake_node import FakeNode, h100
@@ -23,6 +25,14 @@ def doctor(options: Options, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*COMMAND, *told, *words], capture_output=True, text=True, check=False, timeout=60
     )
+
+
+@pytest.fixture(name="options")
+def _options(options: Options, tmp_path: Path) -> Options:
+    """A node with GPUs and no ports, of which nothing is expected."""
+    sysfs = tmp_path / "sys"
+    sysfs.mkdir()
+    return replace(options, sysfs=sysfs, expected=Expectations())
 
 
 @pytest.fixture(name="gpus")

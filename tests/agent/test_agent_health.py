@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -10,27 +11,39 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep_agent.collector import Reading
-from lockstep_agent.health import Expectations, ExpectedPort, Judge, Limits
+from lockstep_agent.health import Expectations, Judge, Limits
 from lockstep_agent.health.advice import ADVICE
 from lockstep_agent.health.expected import read_port
 from lockstep_agent.health.judge import Held, hold
-from lockstep_agent.health.page import health_of
+from lockstep_agent.health.parts import verdicts_in
 from lockstep_agent.health.signs import Sign
 from lockstep_agent.lanes import Lanes
 from lockstep_agent.options import Options
 from lockstep_agent.sampler import Sampler
-from lockstep_catalogue import Metric, fabric, gpu, gpu_faults, gpu_pcie, gpu_power, health, nvlink
+from lockstep_catalogue import (
+    Metric,
+    fabric,
+    fabric_ports,
+    gpu,
+    gpu_faults,
+    gpu_pcie,
+    gpu_power,
+    health,
+    nvlink,
+)
+from lockstep_catalogue.fabric_labels import PORT_REASON
 from lockstep_catalogue.verdicts import (
+    EXPECTED_PORT_HEALTH,
+    EXPECTED_REASON,
     GPU_HEALTH,
     GPU_REASON,
-    NET_HEALTH,
-    NET_REASON,
     NODE_HEALTH,
     NODE_REASON,
 )
 
 from .conftest import FIXTURES
 from .fake_node import FakeNode, h100
+from .fake_tree import unpack, write
 from .test_agent_command import running_agent
 
 UUIDS = ("GPU-a", "GPU-b")
@@ -62,8 +75,7 @@ def healthy() -> Told:
             (gpu_faults.GPU_ECC_ERRORS, (*part, "corrected", "volatile")): 12,
             (gpu_faults.GPU_ECC_ERRORS, (*part, "uncorrected", "aggregate")): 1,
         }
-    told |= {(fabric.NET_UP, ("eth0",)): 1, (fabric.NET_SPEED, ("eth0",)): 25e9}
-    return told | {(fabric.NET_CARRIER_CHANGES, ("eth0",)): 3}
+    return told | {(fabric.NET_UP, ("eth0",)): 1, (fabric.NET_SPEED, ("eth0",)): 25e9}
 
 
 def readings(told: Told) -> list[Reading]:
@@ -74,7 +86,7 @@ def verdicts(judge: Judge, told: Told, at: float = 0.0) -> dict[str, list[str]]:
     """Verdict and reason of each part that is not ok, by the part."""
     found: dict[str, list[str]] = {}
     for one in judge.judge(readings(told), at):
-        if one.metric in {GPU_HEALTH, NET_HEALTH, NODE_HEALTH} and one.labels[-2] != "ok":
+        if one.metric in {GPU_HEALTH, EXPECTED_PORT_HEALTH, NODE_HEALTH} and one.labels[-2] != "ok":
             part = one.labels[0] if len(one.labels) > 2 else "node"
             found.setdefault(part, []).append(" ".join(one.labels[-2:]))
     return found
@@ -118,7 +130,6 @@ def test_a_healthy_node_is_ok_at_its_power_limit_with_corrected_errors_and_old_w
     told = judge.judge(readings(healthy()), 1)
     assert [one.labels for one in told] == [
         *((*part, "ok", "none") for part in PARTS),
-        ("eth0", "ok", "none"),
         ("ok", "none"),
     ]
 
@@ -213,43 +224,30 @@ def test_a_driver_that_hangs_is_told_and_one_that_is_let_go_of_is_not() -> None:
     assert verdicts(Judge(), {}) == {}
 
 
-def test_an_interface_flaps_from_the_fourth_change_in_ten_minutes_on() -> None:
-    judge = Judge()
-    changes = [(0, 3), (100, 5), (200, 6), (300, 7), (700, 7), (800, 7), (900, 7)]
-    seen = [
-        verdicts(judge, healthy() | {(fabric.NET_CARRIER_CHANGES, ("eth0",)): count}, at)
-        for at, count in changes
-    ]
-    flaps = {"eth0": ["degraded flapping"], "node": ["degraded port_degraded"]}
-    assert seen == [{}, {}, {}, flaps, {}, {}, {}]
+def test_what_a_port_must_do_is_what_was_said() -> None:
+    def expecting(*ports: str) -> Judge:
+        return Judge(Expectations(ports=tuple(map(read_port, ports))))
 
-
-def test_an_interface_made_anew_does_not_flap() -> None:
-    judge = Judge()
-    for count in (50, 2, 3):
-        told = healthy() | {(fabric.NET_CARRIER_CHANGES, ("eth0",)): count}
-        assert verdicts(judge, told, count) == {}
-
-
-def test_what_an_interface_must_do_is_what_was_said_or_what_it_did() -> None:
+    failed, degraded = ["failed port_failed"], ["degraded port_degraded"]
     down = healthy() | {(fabric.NET_UP, ("eth0",)): 0}
-    failed = {"eth0": ["failed down"], "node": ["failed port_failed"]}
-    assert verdicts(Judge(), down) == {}  # nobody knows that it has a cable
-    judge = Judge()
-    assert verdicts(judge, healthy()) == {}
-    assert verdicts(judge, down) == failed
-    assert verdicts(Judge(Expectations(ports=(ExpectedPort("eth0"),))), down) == failed
-    faster = Expectations(ports=(read_port("eth0:400"),))
-    slow = {"eth0": ["degraded rate_below_expected"], "node": ["degraded port_degraded"]}
-    assert verdicts(Judge(faster), healthy()) == slow
-    assert verdicts(Judge(Expectations(ports=(read_port("eth0:200"),))), healthy()) == {}
-    other = verdicts(Judge(Expectations(ports=(ExpectedPort("eth9"),))), healthy())
-    assert other == {"eth9": ["failed missing"], "node": ["failed port_failed"]}
+    assert verdicts(Judge(), down) == {}  # the collector of ports judges those
+    assert verdicts(expecting("eth0"), healthy()) == {}
+    assert verdicts(expecting("eth0"), down) == {"eth0": ["failed not_up"], "node": failed}
+    slow = {"eth0": ["degraded rate_below_expected"], "node": degraded}
+    assert verdicts(expecting("eth0:400"), healthy()) == slow
+    assert verdicts(expecting("eth0:200"), healthy()) == {}
+    missing = verdicts(expecting("eth9"), healthy())
+    assert missing == {"eth9": ["failed missing"], "node": failed}
+
+
+def test_a_verdict_of_a_collector_counts_for_the_node() -> None:
+    flapping = {(fabric_ports.PORT_HEALTH, ("mlx5_0", "1", "degraded", "flapping")): 1}
+    assert verdicts(Judge(), healthy() | flapping) == {"node": ["degraded port_degraded"]}
 
 
 def interfaces(name: str, sysfs: Path) -> Iterable[str]:
     """The interfaces of a recorded node as files; the names of those that had a link."""
-    told = json.loads((FIXTURES / "node-health" / f"{name}.json").read_text())
+    told = json.loads((FIXTURES / "node-health-gcm" / f"{name}.json").read_text())
     for one in told["intf_status"]:
         folder = sysfs / "class" / "net" / one["ifname"]
         folder.mkdir(parents=True)
@@ -260,13 +258,13 @@ def interfaces(name: str, sysfs: Path) -> Iterable[str]:
             yield one["ifname"]
 
 
-def judged(sysfs: Path, options: Options, ports: Iterable[str]) -> dict[str, object]:
+def judged(sysfs: Path, options: Options, ports: Iterable[str]) -> dict[str, list[str]]:
+    """What is wrong with the ports that are expected, by their names."""
     expected = Expectations(ports=tuple(map(read_port, ports)))
-    lanes = Lanes(
-        Options(**{name: getattr(options, name) for name in options.__slots__} | {"sysfs": sysfs})
-    )
-    told = health_of(Sampler(lanes, 1, judge=Judge(expected)).sample(), "node-7")
-    return {part["name"]: part["reasons"] for part in told["parts"] if part["kind"] == "port"}
+    lanes = Lanes(replace(options, sysfs=sysfs))
+    told = Sampler(lanes, 1, judge=Judge(expected)).sample().readings
+    ports_told = [one for one in verdicts_in(told) if one.metric is EXPECTED_PORT_HEALTH]
+    return {one.name: [one.verdict, one.reason] for one in ports_told if one.verdict != "ok"}
 
 
 def test_the_interfaces_of_recorded_nodes_are_judged_as_their_names_say(
@@ -274,17 +272,34 @@ def test_the_interfaces_of_recorded_nodes_are_judged_as_their_names_say(
 ) -> None:
     good = sorted(interfaces("eth_learn_good", tmp_path / "good"))
     list(interfaces("eth_learn_down_intf", tmp_path / "down"))
-    cabled = ("enp97s0f0", "enp225s0f0")
-    assert set(cabled) <= set(good)
-    assert not any(judged(tmp_path / "good", options, good).values())
-    told = judged(tmp_path / "down", options, cabled)
-    assert {name for name, reasons in told.items() if reasons} == {"enp225s0f0"}
-    assert told["enp225s0f0"] == ["down"]
+    cabled = [name for name in good if name.startswith("enp")]
+    assert cabled == ["enp225s0f0", "enp97s0f0"]
+    assert judged(tmp_path / "good", options, cabled) == {}
+    assert judged(tmp_path / "down", options, cabled) == {"enp225s0f0": ["failed", "not_up"]}
+
+
+def test_the_infiniband_ports_of_recorded_nodes_are_judged_as_their_names_say(
+    tmp_path: Path, options: Options
+) -> None:
+    devices = [f"mlx5_{index}" for index in (0, 1, 2, 3, 6, 7, 8, 9)]
+    expected = [f"{device}:200" for device in devices]
+    for name in ("learn_good", "learn_ib_intf_bad_rate"):
+        sysfs = unpack(FIXTURES / "node-health-gcm" / f"{name}.json", tmp_path / name)
+        for adapter in sysfs.glob("bus/pci/devices/*/infiniband/*"):
+            write(sysfs / "class" / "infiniband" / adapter.name, f"-> {adapter}")
+    assert judged(tmp_path / "learn_good", options, expected) == {}
+    slow = judged(tmp_path / "learn_ib_intf_bad_rate", options, expected)
+    assert slow == {device: ["degraded", "rate_below_expected"] for device in devices}
 
 
 def test_every_reason_has_advice_and_every_advice_a_reason() -> None:
     own = {"none", "gpu_failed", "gpu_degraded", "port_failed", "port_degraded"}
-    reasons = {*GPU_REASON.values, *NET_REASON.values, *NODE_REASON.values} - own
+    reasons = {
+        *GPU_REASON.values,
+        *EXPECTED_REASON.values,
+        *PORT_REASON.values,
+        *NODE_REASON.values,
+    } - own
     assert reasons <= set(ADVICE)
 
 
@@ -296,7 +311,7 @@ def test_a_port_that_is_none_is_refused(told: str) -> None:
 
 def test_the_agent_serves_its_verdicts_as_json_on_health(options: Options, node: FakeNode) -> None:
     FakeNode(node.path, [h100(), h100()])
-    with running_agent(options) as (_, url):
+    with running_agent(replace(options, sysfs=tmp_path, expected=Expectations())) as (_, url):
         told = httpx.get(url.replace("/metrics", "/health")).json()
     assert (told["node"], told["verdict"], told["reasons"]) == ("node-7", "ok", [])
     kinds = [(part["kind"], part["name"], part["verdict"]) for part in told["parts"]]

@@ -25,7 +25,7 @@ class Expectations:
 
     Attributes:
         gpus: how many GPUs.
-        ports: the ports that must be up; when some are told, no other is judged for being down.
+        ports: the ports that must be up, beside what their collector judges for itself.
     """
 
     gpus: int | None = None

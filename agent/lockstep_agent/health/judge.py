@@ -9,12 +9,12 @@ from lockstep_agent.health.expected import Expectations
 from lockstep_agent.health.facts import Facts, Labels
 from lockstep_agent.health.gpu_signs import LinksSeen, gpu_signs
 from lockstep_agent.health.limits import Limits
-from lockstep_agent.health.net_signs import NetSeen, net_signs
 from lockstep_agent.health.node_signs import node_signs, of_the_parts
 from lockstep_agent.health.parts import kind_of, verdicts_in
+from lockstep_agent.health.port_signs import port_signs
 from lockstep_agent.health.signs import Sign
-from lockstep_catalogue import Metric, fabric, gpu
-from lockstep_catalogue.verdicts import GPU_HEALTH, NET_HEALTH, NO_REASON, NODE_HEALTH, OK
+from lockstep_catalogue import Metric, gpu
+from lockstep_catalogue.verdicts import EXPECTED_PORT_HEALTH, GPU_HEALTH, NO_REASON, NODE_HEALTH, OK
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,6 @@ class Memory:
     """What a judge knows from the ticks before."""
 
     links: LinksSeen = field(default_factory=LinksSeen)
-    net: NetSeen = field(default_factory=NetSeen)
     most_gpus: float = 0.0
     held: dict[Sign, Held] = field(default_factory=dict)
 
@@ -77,14 +76,14 @@ class Judge:
         memory.most_gpus = max(memory.most_gpus, facts.value(gpu.GPU_COUNT, "nvml") or 0)
         signs = [
             *gpu_signs(facts, memory.links, self._limits),
-            *net_signs(facts, memory.net, expected, self._limits, now_seconds),
+            *port_signs(facts, expected.ports),
             *node_signs(facts, expected.gpus, memory.most_gpus),
         ]
         memory.held = hold(signs, memory.held, now_seconds)
         told = [sign for sign, held in memory.held.items() if held.told]
         parts = (*_verdicts(GPU_HEALTH, facts.of(gpu.GPU_UP), told),)
-        ports = {(port.device,) for port in expected.ports} | set(facts.of(fabric.NET_UP))
-        parts += (*_verdicts(NET_HEALTH, ports, told),)
+        ports = [(port.device,) for port in expected.ports]
+        parts += (*_verdicts(EXPECTED_PORT_HEALTH, ports, told),)
         judged = [(kind_of(one.metric), one.verdict) for one in verdicts_in((*readings, *parts))]
         node = [sign for sign in told if sign.metric is NODE_HEALTH]
         node += of_the_parts(judged)

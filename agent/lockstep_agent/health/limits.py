@@ -11,15 +11,11 @@ class Limits:
         busy_ratio: utilization from which a GPU is under load; an idle link may sleep.
         link_hold_seconds: how long a slow link must last to be told, and be gone to be forgotten.
         throttle_hold_seconds: the same for clocks that are held back.
-        flap_changes: carrier changes within the window that make an interface flap.
-        flap_window_seconds: that window.
     """
 
     busy_ratio: float = 0.5
     link_hold_seconds: float = 30.0
     throttle_hold_seconds: float = 60.0
-    flap_changes: int = 4
-    flap_window_seconds: float = 600.0
 
     @classmethod
     def at_once(cls) -> "Limits":

@@ -5,7 +5,8 @@ from typing import Any
 
 from lockstep_agent.exposition import Exposition
 from lockstep_agent.health.parts import kind_of, verdicts_in
-from lockstep_catalogue.verdicts import NO_REASON, OK, VERDICT
+from lockstep_catalogue.labels import VERDICT
+from lockstep_catalogue.verdicts import NO_REASON, OK
 
 WORSE = VERDICT.values  # from good to bad
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from lockstep_agent.collector import AnyReading, Reading
 from lockstep_catalogue import Metric, labels
-from lockstep_catalogue.verdicts import VERDICT
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +23,17 @@ class Told:
     @property
     def name(self) -> str:
         """What people call the part: index of the GPU, device and port, or nothing for a node."""
-        names = [value for name, value in self.labels if name != labels.UUID.name]
+        names = [value for name, value in self.labels if value and name != labels.UUID.name]
         return "/".join(names)
 
 
 def verdicts_in(readings: Iterable[AnyReading]) -> Iterator[Told]:
     """Every verdict among readings; its reason is the label that comes last."""
     for reading in readings:
-        if isinstance(reading, Reading) and VERDICT.name in reading.metric.label_names:
+        if isinstance(reading, Reading) and labels.VERDICT.name in reading.metric.label_names:
             pairs = tuple(zip(reading.metric.label_names, reading.labels, strict=True))
-            verdict = dict(pairs)[VERDICT.name]
-            part = tuple(pair for pair in pairs[:-1] if pair[0] != VERDICT.name)
+            verdict = dict(pairs)[labels.VERDICT.name]
+            part = tuple(pair for pair in pairs[:-1] if pair[0] != labels.VERDICT.name)
             yield Told(reading.metric, part, verdict, reading.labels[-1])
 
 

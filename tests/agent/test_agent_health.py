@@ -309,7 +309,9 @@ def test_a_port_that_is_none_is_refused(told: str) -> None:
         read_port(told)
 
 
-def test_the_agent_serves_its_verdicts_as_json_on_health(options: Options, node: FakeNode) -> None:
+def test_the_agent_serves_its_verdicts_as_json_on_health(
+    options: Options, node: FakeNode, tmp_path: Path
+) -> None:
     FakeNode(node.path, [h100(), h100()])
     with running_agent(replace(options, sysfs=tmp_path, expected=Expectations())) as (_, url):
         told = httpx.get(url.replace("/metrics", "/health")).json()

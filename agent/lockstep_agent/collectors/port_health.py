@@ -94,20 +94,20 @@ class PortHealth:
         told = read_state(self._files, port)
         counts = {at: self._files.count(f"{port.folder}/{at.path}") for at in (*ERRORS, *RETRIES)}
         errors = [counts[at] for at in ERRORS if at.more[0] in _OF_THE_LINK]
-        downs = [counts[at] for at in ERRORS if at.path == _LINK_DOWNED]
-        flaps = self._interface_count(interface, "carrier_down_count")
-        best = max((count for count in (*downs, flaps) if count is not None), default=None)
+        downs = next(counts[at] for at in ERRORS if at.path == _LINK_DOWNED)
+        carrier_downs = self._interface_count(interface, "carrier_down_count")
         tells = tells_its_state(port) and told.state is not None
         return PortFacts(
             labels=port.labels,
             kind=f"{self._files.text(f'{port.adapter}/board_id')} {link_layer(self._files, port)}",
             at_seconds=self._clock(),
             is_up=told.state == ACTIVE if tells else None,
-            was_up=bool(best) or bool(self._interface_count(interface, "carrier_up_count")),
+            was_up=bool(downs) or bool(self._interface_count(interface, "carrier_up_count")),
             rate=told.rate,
             told_rate=self._interface_rate(interface) if told.state == ACTIVE else None,
             lanes=told.lanes,
-            downs=best,
+            downs=downs,
+            carrier_downs=carrier_downs,
             errors=_sum(errors),
             broken=_sum([counts[at] for at in RETRIES]),
             saturated=any(at.ceiling is not None and counts[at] == at.ceiling for at in ERRORS),
@@ -124,7 +124,7 @@ class PortHealth:
             is_up=is_up,
             was_up=bool(self._interface_count(interface, "carrier_up_count")),
             rate=self._interface_rate(interface),
-            downs=self._interface_count(interface, "carrier_down_count"),
+            carrier_downs=self._interface_count(interface, "carrier_down_count"),
             pcie_ratio=ratio,
         )
 

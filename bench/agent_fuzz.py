@@ -41,6 +41,7 @@ fake: Any = importlib.import_module("agent.fake_tree")
 
 Kind = Callable[[random.Random, Path], Iterable[AnyReading]]
 _PROMTOOL_EVERY = 1000
+_TELL_EVERY = 1000
 _MOST_MUTATIONS = 12
 _PIECES = (
     b"",
@@ -234,6 +235,8 @@ def run(kind: str, cases: int, seed: int, promtool_every: int = _PROMTOOL_EVERY)
                 raise
             readings += len(told)
             shutil.rmtree(folder)
+            if (case + 1) % _TELL_EVERY == 0:
+                print(f"{kind}: {case + 1} cases, 0 failures", flush=True)
     return readings
 
 

@@ -10,7 +10,7 @@ from lockstep_agent.port_counters import ERRORS, RETRIES
 from lockstep_agent.port_verdicts import PortFacts, PortLimits, best_rates, judge_port
 from lockstep_agent.sources.interfaces import Interface, list_interfaces
 from lockstep_agent.sources.open_files import OpenFiles
-from lockstep_agent.sources.pci_tree import list_endpoints
+from lockstep_agent.sources.pci_tree import Endpoints
 from lockstep_agent.sources.rdma import RdmaPort, RdmaPorts, link_name
 from lockstep_agent.sources.rdma_state import (
     ACTIVE,
@@ -50,6 +50,7 @@ class PortHealth:
     ) -> None:
         self._sysfs, self._limits, self._clock = sysfs, limits, clock
         self._ports, self._files = RdmaPorts(sysfs), OpenFiles(most=0)
+        self._endpoints = Endpoints(sysfs)
         self._histories: dict[tuple[str, str], deque[PortFacts]] = {}
         self._best: dict[str, float] = {}
 
@@ -77,8 +78,8 @@ class PortHealth:
                 yield Reading(metrics.PORT_HEALTH, labels, 1)
 
     def _facts(self) -> Iterator[PortFacts]:
-        endpoints = list_endpoints(self._sysfs, self._files)
-        ratios = {at.address: link_ratio(at, self._files) for at in endpoints if at.kind == "nic"}
+        adapters = [at for at in self._endpoints.list() if at.kind == "nic"]
+        ratios = {at.address: link_ratio(at, self._files) for at in adapters}
         interfaces = {at.name: at for at in list_interfaces(self._sysfs, self._files)}
         for port in self._ports.list():
             interface = interfaces.pop(interface_of(self._files, port), None)

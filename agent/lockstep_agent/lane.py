@@ -22,10 +22,6 @@ HUNG = "hung"
 _SLACK_SECONDS = 0.05  # a tick that comes a little early still counts
 
 
-def _is_due(now_seconds: float, due_seconds: float) -> bool:
-    return now_seconds >= due_seconds - _SLACK_SECONDS
-
-
 def _nothing(_state: str) -> Iterable[AnyReading]:
     return ()
 
@@ -66,20 +62,13 @@ class Lane:
         self._thread: threading.Thread | None = None
 
     def beat(self) -> bool:
-        """Asks for one run of what is due; False while the last one is under way, or none is due.
-
-        To wake a thread for nothing costs more than most collectors.
-        """
-        if not self._idle.is_set() or self._ends:
-            return False
-        now = self._clock()
-        if self._thread is not None and not any(_is_due(now, due) for due in self._due_seconds):
-            self._ended_seconds = now
+        """Asks for one run of what is due; False when nothing is, or a run is still under way."""
+        if not self._idle.is_set() or self._ends or not self._is_due():
             return False
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
             self._thread.start()
-        self._began_seconds = now
+        self._began_seconds = self._clock()
         self._idle.clear()
         self._asked.set()
         return True
@@ -134,6 +123,10 @@ class Lane:
             _log.info("lane=%s state=returned", self.name)
         self._said_hung = hung
 
+    def _is_due(self) -> bool:
+        """Whether to wake the thread: to do so for nothing costs more than to ask."""
+        return self._clock() >= min(self._due_seconds, default=0.0) - _SLACK_SECONDS
+
     def _run(self) -> None:
         while True:
             self._asked.wait()
@@ -150,7 +143,7 @@ class Lane:
         now = self._clock()
         try:
             for index, guard in enumerate(self._guards):
-                if _is_due(now, self._due_seconds[index]):
+                if now >= self._due_seconds[index] - _SLACK_SECONDS:
                     run = guard.run()
                     self._latest[index] = run.readings
                     self._runs.append(run)

@@ -19,7 +19,8 @@ class PortFacts:
         was_up: whether it carried any since boot: a port without a cable never did.
         rate: bytes per second and direction.
         told_rate: what the interface of the same port says of the rate.
-        downs: how often the link went down.
+        downs: how often the link went down, by the adapter, which stops to count at 255.
+        carrier_downs: the same by the interface of the port.
         errors: errors of the link, all kinds added up.
         broken: connections that broke because retries were used up.
         saturated: whether a counter stands at its ceiling, so that nothing more is to be seen.
@@ -35,6 +36,7 @@ class PortFacts:
     told_rate: float | None = None
     lanes: int | None = None
     downs: int | None = None
+    carrier_downs: int | None = None
     errors: int | None = None
     broken: int | None = None
     saturated: bool = False
@@ -88,7 +90,7 @@ def judge_port(
         return None
     signs = (
         (is_down, "failed", "down"),
-        (_risen([facts.downs for facts in history]) >= limits.downs, "failed", "flapping"),
+        (_downs(history) >= limits.downs, "failed", "flapping"),
         (_risen([facts.broken for facts in history]) > 0, "degraded", "retries"),
         (_is_below(now.rate, expected_rate), "degraded", "rate"),
         (_is_below(now.lanes, expected_lanes), "degraded", "lanes"),
@@ -110,6 +112,11 @@ def best_rates(ports: Iterable[PortFacts], known: dict[str, float]) -> dict[str,
 
 def _is_below(rate: float | None, expected: float | None) -> bool:
     return rate is not None and expected is not None and rate < expected * _RATE_SLACK
+
+
+def _downs(history: Sequence[PortFacts]) -> int:
+    by_adapter = _risen([facts.downs for facts in history])
+    return max(by_adapter, _risen([facts.carrier_downs for facts in history]))
 
 
 def _risen(counts: Sequence[int | None]) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.sources.open_files import OpenFiles
-from lockstep_agent.sources.pci_tree import PciDevice, link, list_endpoints
+from lockstep_agent.sources.pci_tree import Endpoints, PciDevice, link
 from lockstep_catalogue import pcie as metrics
 from lockstep_catalogue.fabric_labels import AER_ERROR, SEVERITY
 
@@ -31,12 +31,12 @@ class Pcie:
     tier = Tier.TEN_SECONDS
 
     def __init__(self, sysfs: str, *, detail: bool = False) -> None:
-        self._sysfs, self._files, self._detail = sysfs, OpenFiles(most=0), detail
+        self._endpoints, self._files, self._detail = Endpoints(sysfs), OpenFiles(most=0), detail
         self._happened: set[tuple[str, ...]] = set()
 
     def collect(self) -> Iterator[Reading]:
         """Links and errors of each GPU and network adapter."""
-        for device in list_endpoints(self._sysfs, self._files):
+        for device in self._endpoints.list():
             numa_node = "" if device.numa_node is None else str(device.numa_node)
             port_above = device.above[0] if device.above else ""
             told = (device.address, device.kind, device.name, port_above, numa_node)

@@ -10,7 +10,7 @@ from lockstep_agent.port_counters import ERRORS, RETRIES
 from lockstep_agent.port_verdicts import PortFacts, PortLimits, best_rates, judge_port
 from lockstep_agent.sources.interfaces import Interface, list_interfaces
 from lockstep_agent.sources.open_files import OpenFiles
-from lockstep_agent.sources.pci_tree import list_endpoints
+from lockstep_agent.sources.pci_tree import Endpoints
 from lockstep_agent.sources.rdma import RdmaPort, RdmaPorts, link_name
 from lockstep_agent.sources.rdma_state import (
     ACTIVE,
@@ -50,6 +50,7 @@ class PortHealth:
     ) -> None:
         self._sysfs, self._limits, self._clock = sysfs, limits, clock
         self._ports, self._files = RdmaPorts(sysfs), OpenFiles(most=0)
+        self._endpoints = Endpoints(sysfs)
         self._histories: dict[tuple[str, str], deque[PortFacts]] = {}
         self._best: dict[str, float] = {}
 
@@ -77,8 +78,8 @@ class PortHealth:
                 yield Reading(metrics.PORT_HEALTH, labels, 1)
 
     def _facts(self) -> Iterator[PortFacts]:
-        endpoints = list_endpoints(self._sysfs, self._files)
-        ratios = {at.address: link_ratio(at, self._files) for at in endpoints if at.kind == "nic"}
+        adapters = [at for at in self._endpoints.list() if at.kind == "nic"]
+        ratios = {at.address: link_ratio(at, self._files) for at in adapters}
         interfaces = {at.name: at for at in list_interfaces(self._sysfs, self._files)}
         for port in self._ports.list():
             interface = interfaces.pop(interface_of(self._files, port), None)
@@ -94,20 +95,20 @@ class PortHealth:
         told = read_state(self._files, port)
         counts = {at: self._files.count(f"{port.folder}/{at.path}") for at in (*ERRORS, *RETRIES)}
         errors = [counts[at] for at in ERRORS if at.more[0] in _OF_THE_LINK]
-        downs = [counts[at] for at in ERRORS if at.path == _LINK_DOWNED]
-        flaps = self._interface_count(interface, "carrier_down_count")
-        best = max((count for count in (*downs, flaps) if count is not None), default=None)
+        downs = next(counts[at] for at in ERRORS if at.path == _LINK_DOWNED)
+        carrier_downs = self._interface_count(interface, "carrier_down_count")
         tells = tells_its_state(port) and told.state is not None
         return PortFacts(
             labels=port.labels,
             kind=f"{self._files.text(f'{port.adapter}/board_id')} {link_layer(self._files, port)}",
             at_seconds=self._clock(),
             is_up=told.state == ACTIVE if tells else None,
-            was_up=bool(best) or bool(self._interface_count(interface, "carrier_up_count")),
+            was_up=bool(downs) or bool(self._interface_count(interface, "carrier_up_count")),
             rate=told.rate,
             told_rate=self._interface_rate(interface) if told.state == ACTIVE else None,
             lanes=told.lanes,
-            downs=best,
+            downs=downs,
+            carrier_downs=carrier_downs,
             errors=_sum(errors),
             broken=_sum([counts[at] for at in RETRIES]),
             saturated=any(at.ceiling is not None and counts[at] == at.ceiling for at in ERRORS),
@@ -124,7 +125,7 @@ class PortHealth:
             is_up=is_up,
             was_up=bool(self._interface_count(interface, "carrier_up_count")),
             rate=self._interface_rate(interface),
-            downs=self._interface_count(interface, "carrier_down_count"),
+            carrier_downs=self._interface_count(interface, "carrier_down_count"),
             pcie_ratio=ratio,
         )
 

@@ -98,7 +98,6 @@ class KernelEthtool:
     """Asks the kernel; names of counters are asked for once for each interface and their number."""
 
     def __init__(self) -> None:
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._names: dict[tuple[str, int], tuple[str, ...]] = {}
 
     def counters(self, interface: str) -> dict[str, int]:
@@ -180,7 +179,9 @@ class KernelEthtool:
         if len(name) > _LONGEST_NAME:
             raise OSError(f"{interface} is longer than a name can be")
         room = array.array("B", request)
-        fcntl.ioctl(self._socket, _SIOCETHTOOL, struct.pack("16sP8x", name, room.buffer_info()[0]))
+        told = struct.pack("16sP8x", name, room.buffer_info()[0])
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+            fcntl.ioctl(asked, _SIOCETHTOOL, told)
         request[:] = room.tobytes()
 
 

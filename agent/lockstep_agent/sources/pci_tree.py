@@ -4,6 +4,7 @@ import os
 import re
 from dataclasses import dataclass
 
+from lockstep_agent.sources.due import Due
 from lockstep_agent.sources.open_files import OpenFiles
 from lockstep_agent.sources.rdma import names
 
@@ -11,6 +12,7 @@ _NVIDIA = "0x10de"
 _GPU_CLASSES = ("0x0300", "0x0302")
 _NETWORK_CLASS = "0x02"
 _MOST = 64
+_LOOK_SECONDS = 60.0
 _ADDRESS = re.compile(r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]")
 _ROOT = re.compile(r"pci[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}")
 _SPEED = re.compile(r"([0-9]{1,3}(?:\.[0-9])?) GT/s")
@@ -43,6 +45,24 @@ class PciDevice:
     def folder_above(self) -> str | None:
         """The folder of the port at the other end of its link."""
         return self.folder.rpartition("/")[0] if self.above else None
+
+
+class Endpoints:
+    """Lists the GPUs and network adapters; new ones are looked for once a minute.
+
+    Args:
+        sysfs: where /sys is.
+    """
+
+    def __init__(self, sysfs: str) -> None:
+        self._sysfs, self._files, self._look = sysfs, OpenFiles(most=0), Due(_LOOK_SECONDS)
+        self._known: tuple[PciDevice, ...] = ()
+
+    def list(self) -> tuple[PciDevice, ...]:
+        """Those that are there now."""
+        if self._look.is_due():
+            self._known = list_endpoints(self._sysfs, self._files)
+        return tuple(device for device in self._known if os.path.isdir(device.folder))  # noqa: PTH112  # text
 
 
 def list_endpoints(sysfs: str, files: OpenFiles) -> tuple[PciDevice, ...]:

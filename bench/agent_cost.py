@@ -1,12 +1,15 @@
-"""Measures the node agent on a fake node of 8 GPUs with 18 NVLinks each: ``make bench-agent``.
+"""Measures the node agent on a fake node, beside its peers on the same one: ``make bench-agent``.
 
-The GPUs are the C stub behind the real pynvml, so the time of a real driver's calls is not in these
-figures; series, memory, processor time and scrapes of the agent are.
+The node: 8 GPUs with 18 NVLinks each, 10 RDMA ports, 8 simulated ranks that write their pages all
+the time. The GPUs are the C stub behind the real pynvml, so the time of a real driver's calls is
+not in these figures; series, memory, processor time and scrapes are. The peers, each left out with
+a word where it cannot be had: Debian's node_exporter, fetched and unpacked without being installed,
+and nvitop-exporter from PyPI.
 """
 
 import argparse
-import importlib
 import os
+import socket
 import statistics
 import subprocess
 import sys
@@ -14,40 +17,63 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
-REPOSITORY = Path(__file__).parents[1]
-sys.path.insert(0, str(REPOSITORY / "tests"))
-fake: Any = importlib.import_module("agent.fake_node")
-build: Any = importlib.import_module("agent.conftest").build_nvml
+from fake_cluster_node import PORTS, RANKS, build_node, fetch_node_exporter, fetch_nvitop
 
-GPUS = 8
 SCRAPERS = 10
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+WARM_UP_SECONDS = 15.0
+LIMITS = {
+    "first sample": "under 2 s",
+    "series": "under 2,000",
+    "processor": "under 1 %",
+    "resident": "under 80 MiB",
+    "scrape, 99th": "under 20 ms",
+    "growth": "flat",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """One exporter to measure."""
+
+    name: str
+    command: list[str]
+    url: str
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert isinstance(port, int)
+        return port
 
 
 @contextmanager
-def running_agent(folder: Path) -> Iterator[tuple[int, str, float]]:
-    """The agent at default settings: its pid, its address, seconds until the first sample."""
-    fake.FakeNode(folder / "gpus", [fake.h100() for _ in range(GPUS)])
-    command = [sys.executable, "-m", "lockstep_cli.main", "agent", "--listen", "127.0.0.1:0"]
-    command += ["--dir", str(folder / "jobs"), "--nvml-library", str(build(folder))]
-    environment = {**os.environ, "NVML_STUB_STATE": str(folder / "gpus")}
+def running(program: Program) -> Iterator[tuple[int, float]]:
+    """The program as a process: its pid, and seconds until the first scrape with a sample."""
+    environment = {**os.environ, **program.environment}
     began = time.perf_counter()
-    agent = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
-    assert agent.stderr is not None
+    process = subprocess.Popen(
+        program.command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     try:
-        said = agent.stderr.readline()
-        yield agent.pid, said.split()[1], time.perf_counter() - began
+        while series_of(program.url) == 0:
+            assert process.poll() is None, f"{program.name} ended with {process.returncode}"
+            assert time.perf_counter() - began < 60, f"{program.name} serves nothing"  # noqa: PLR2004
+            time.sleep(0.01)
+        yield process.pid, time.perf_counter() - began
     finally:
-        agent.kill()
-        agent.stderr.close()
-        agent.wait()
+        process.kill()
+        process.wait()
 
 
 def processor_seconds(pid: int) -> float:
@@ -61,40 +87,118 @@ def resident_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES
 
 
-def scrape(url: str, times: int) -> list[float]:
-    """Seconds of each of so many scrapes, one connection each, as Prometheus after a pause."""
+def get(url: str) -> bytes:
+    """One scrape on a connection of its own, as it is without being squeezed."""
     where = urlsplit(url)
-    took = []
-    for _ in range(times):
-        began = time.perf_counter()
-        connection = HTTPConnection(where.hostname or "", where.port)
+    connection = HTTPConnection(where.hostname or "", where.port, timeout=30)
+    try:
         connection.request("GET", where.path)
-        connection.getresponse().read()
+        return connection.getresponse().read()
+    finally:
         connection.close()
-        took.append(time.perf_counter() - began)
-    return took
+
+
+def series_of(url: str) -> int:
+    """Number of series in one scrape, 0 while nobody answers."""
+    try:
+        text = get(url).decode()
+    except OSError:
+        return 0
+    return sum(not line.startswith("#") for line in text.splitlines() if line)
 
 
 def scrape_side_by_side(url: str, times: int) -> list[float]:
-    """Seconds of all scrapes of ten scrapers at once."""
+    """Seconds of all scrapes of ten scrapers at once, so many each."""
     took: list[float] = []
-    threads = [
-        threading.Thread(target=lambda: took.extend(scrape(url, times))) for _ in range(SCRAPERS)
-    ]
+
+    def scrape() -> None:
+        for _ in range(times):
+            began = time.perf_counter()
+            get(url)
+            took.append(time.perf_counter() - began)
+
+    threads = [threading.Thread(target=scrape) for _ in range(SCRAPERS)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return took
+    return sorted(took)
 
 
-def series_of(url: str) -> int:
-    """Number of series in one scrape."""
-    where = urlsplit(url)
-    connection = HTTPConnection(where.hostname or "", where.port)
-    connection.request("GET", where.path)
-    text = connection.getresponse().read().decode()
-    return sum(not line.startswith("#") for line in text.splitlines())
+def measure(program: Program, seconds: float, scrapes: int) -> dict[str, str]:
+    """Every figure of one program, as it is printed.
+
+    Args:
+        program: what to start and where it serves.
+        seconds: how long its processor time is measured, scraped by nobody.
+        scrapes: over how many its memory is compared.
+    """
+    with running(program) as (pid, first_seconds):
+        time.sleep(WARM_UP_SECONDS)
+        before = processor_seconds(pid)
+        time.sleep(seconds)
+        share = (processor_seconds(pid) - before) / seconds
+        series = series_of(program.url)
+        took = scrape_side_by_side(program.url, max(scrapes // SCRAPERS // 10, 1))
+        early = resident_bytes(pid)
+        scrape_side_by_side(program.url, scrapes // SCRAPERS * 9 // 10)
+        late = resident_bytes(pid)
+    return {
+        "first sample": f"{first_seconds:.2f} s",
+        "series": f"{series:,}",
+        "processor": f"{share:.2%}",
+        "resident": f"{late / 2**20:.1f} MiB",
+        "scrape, median": f"{statistics.median(took) * 1e3:.1f} ms",
+        "scrape, 99th": f"{took[len(took) * 99 // 100] * 1e3:.1f} ms",
+        "growth": f"{(late - early) / 2**20:+.1f} MiB",
+    }
+
+
+def programs(folder: Path, jobs: Path, fetched: Path) -> Iterator[Program]:
+    """The agent and its peers on one node; a peer that cannot be had is said on stderr."""
+    environment, library = build_node(folder)
+    url = f"http://127.0.0.1:{free_port()}/metrics"
+    agent = [sys.executable, "-m", "lockstep_cli.main", "agent", "--dir", str(jobs)]
+    agent += ["--listen", urlsplit(url).netloc, "--sysfs", str(folder / "sys")]
+    agent += ["--nvml-library", str(library), "--node", "node-0001"]
+    yield Program(name="lockstep agent", command=agent, url=url, environment=environment)
+    if exporter := fetch_node_exporter(fetched):
+        url = f"http://127.0.0.1:{free_port()}/metrics"
+        command = [str(exporter), f"--path.sysfs={folder / 'sys'}"]
+        command += [f"--web.listen-address={urlsplit(url).netloc}", "--log.level=error"]
+        yield Program(name="node_exporter", command=command, url=url)
+    if nvitop := fetch_nvitop():
+        port = free_port()
+        url = f"http://127.0.0.1:{port}/metrics"
+        command = [*nvitop, "--bind-address", "127.0.0.1", "--port", str(port)]
+        more = environment | {"LD_LIBRARY_PATH": str(library.parent)}
+        yield Program(name="nvitop-exporter", command=command, url=url, environment=more)
+
+
+@contextmanager
+def training(jobs: Path) -> Iterator[None]:
+    """Eight simulated ranks that write their pages for as long as the block lasts."""
+    command = [sys.executable, "-m", "lockstep_cli.main", "train", "--simulate"]
+    command += ["--dir", str(jobs), "--ranks", str(RANKS), "--step-seconds", "0.2"]
+    command += ["--steps", "1000000000", "--job-id", "bench"]
+    ranks = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        while len(list(jobs.glob("jobs/*/*/rank-*.page"))) < RANKS:
+            assert ranks.poll() is None, f"the simulated ranks ended with {ranks.returncode}"
+            time.sleep(0.1)
+        yield
+    finally:
+        ranks.kill()
+        ranks.wait()
+
+
+def show(told: dict[str, dict[str, str]]) -> None:
+    """Prints the figures as a table, a column a program."""
+    names = list(told)
+    print(f"{'':<16}{'limit':<14}" + "".join(f"{name:<18}" for name in names))
+    for row in next(iter(told.values())):
+        cells = "".join(f"{told[name][row]:<18}" for name in names)
+        print(f"{row:<16}{LIMITS.get(row, ''):<14}{cells}")
 
 
 def main() -> None:
@@ -102,26 +206,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0, help="how long CPU is measured")
     parser.add_argument("--scrapes", type=int, default=10_000, help="memory is compared over")
-    told = parser.parse_args()
-    with (
-        tempfile.TemporaryDirectory(dir="/dev/shm") as folder,  # pages need a tmpfs
-        running_agent(Path(folder)) as (pid, url, first_seconds),
-    ):
-        print(f"first sample       {first_seconds:8.2f} s    limit 2")
-        time.sleep(5)
-        print(f"series             {series_of(url):8d}      limit 2000")
-        before = processor_seconds(pid)
-        time.sleep(told.seconds)
-        share = (processor_seconds(pid) - before) / told.seconds
-        print(f"processor          {share:8.2%}      limit 1 % of a core")
-        took = sorted(scrape_side_by_side(url, told.scrapes // SCRAPERS // 10))
-        early = resident_bytes(pid)
-        print(f"scrape, median     {statistics.median(took) * 1e3:8.1f} ms   {SCRAPERS} at once")
-        print(f"scrape, 99th       {took[len(took) * 99 // 100] * 1e3:8.1f} ms   limit 20")
-        scrape_side_by_side(url, told.scrapes // SCRAPERS * 9 // 10)
-        late = resident_bytes(pid)
-        print(f"resident           {late / 2**20:8.1f} MiB  limit 80")
-        print(f"growth             {(late - early) / 2**20:8.1f} MiB  over {told.scrapes} scrapes")
+    parser.add_argument("--alone", action="store_true", help="leave the peers out")
+    options = parser.parse_args()
+    with ExitStack() as stack:
+        # pages need a tmpfs
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/dev/shm")))
+        jobs = folder / "lockstep"
+        jobs.mkdir()
+        stack.enter_context(training(jobs))
+        told = {}
+        for program in programs(folder, jobs, folder / "fetched"):
+            told[program.name] = measure(program, options.seconds, options.scrapes)
+            if options.alone:
+                break
+        print(f"8 GPUs, {PORTS} ports, {RANKS} ranks; {SCRAPERS} scrapers at once")
+        show(told)
 
 
 if __name__ == "__main__":

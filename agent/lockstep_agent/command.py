@@ -5,7 +5,9 @@ from pathlib import Path
 
 import click
 
+from lockstep_agent.health.expected import Expectations, ExpectedPort, read_port
 from lockstep_agent.options import Options
+from lockstep_agent.settings import load_settings
 from lockstep_records.jobs import find_root
 
 _HIGHEST_PORT = 65_535
@@ -54,11 +56,55 @@ def _url(_ctx: click.Context, _parameter: click.Parameter, value: str | None) ->
     return value
 
 
+def _ports(
+    _ctx: click.Context, _parameter: click.Parameter, value: tuple[str, ...]
+) -> tuple[ExpectedPort, ...]:
+    try:
+        return tuple(read_port(told) for told in value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_MOST_GPUS = 1024
+SYSFS = click.option(
+    "--sysfs", type=_FOLDER, default="/sys", show_default=True, help="Where /sys is."
+)
+PROCFS = click.option(
+    "--procfs", type=_FOLDER, default="/proc", show_default=True, help="Where /proc is."
+)
+NVML_LIBRARY = click.option(
+    "--nvml-library",
+    metavar="PATH",
+    type=_FILE,
+    help="NVML library to load.  [default: libnvidia-ml.so.1, as the loader finds it]",
+)
+EXPECT_GPUS = click.option(
+    "--expect-gpus",
+    metavar="NUMBER",
+    type=click.IntRange(0, _MOST_GPUS),
+    help="GPUs that the node must have.  [default: as many as were seen]",
+)
+EXPECT_PORT = click.option(
+    "--expect-port",
+    metavar="DEVICE[:GIGABITS]",
+    multiple=True,
+    callback=_ports,
+    help="Port that must be up, at this rate; more than once.  [default: those once up]",
+)
 
 
 @click.command()
+@click.option(
+    "--config",
+    metavar="FILE",
+    type=_FILE,
+    callback=load_settings,
+    is_eager=True,
+    expose_value=False,
+    help="TOML file of these options, dashes as underscores; what is told here comes first.",
+)
 @click.option(
     "--listen",
     metavar="HOST:PORT",
@@ -116,19 +162,32 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="Over which lowest, mean and highest are told; best the scrape interval.",
 )
 @click.option("--once", is_flag=True, help="Print one scrape on stdout and end.")
-@click.option("--sysfs", type=_FOLDER, default="/sys", show_default=True, help="Where /sys is.")
-@click.option("--procfs", type=_FOLDER, default="/proc", show_default=True, help="Where /proc is.")
 @click.option(
-    "--nvml-library",
-    metavar="PATH",
-    type=_FILE,
-    help="NVML library to load.  [default: libnvidia-ml.so.1, as the loader finds it]",
+    "--detail", is_flag=True, help="Tell rare counters too; a node may pass 2,000 series."
 )
+@SYSFS
+@PROCFS
+@NVML_LIBRARY
 @click.option(
     "--dcgm-exporter",
     metavar="URL",
     callback=_url,
     help="Take over what this dcgm-exporter serves, such as http://127.0.0.1:9400/metrics.",
+)
+@EXPECT_GPUS
+@EXPECT_PORT
+@click.option(
+    "--web-config",
+    metavar="FILE",
+    type=_FILE,
+    help="Web configuration file of Prometheus' exporters: TLS, users, headers.",
+)
+@click.option(
+    "--bearer-token-file",
+    "tokens",
+    metavar="FILE",
+    type=_FILE,
+    help="Tokens that may scrape, one a line.",
 )
 def agent(
     *,
@@ -140,10 +199,15 @@ def agent(
     linger: float,
     window: float,
     once: bool,
+    detail: bool,
     sysfs: Path,
     procfs: Path,
     nvml_library: Path | None,
     dcgm_exporter: str | None,
+    expect_gpus: int | None,
+    expect_port: tuple[ExpectedPort, ...],
+    web_config: Path | None,
+    tokens: Path | None,
 ) -> None:
     """Serve what this node's GPUs, network ports and ranks tell, for Prometheus to scrape."""
     from lockstep_agent import program  # noqa: PLC0415  # --help needs none of the agent's parts
@@ -161,6 +225,10 @@ def agent(
         procfs=procfs,
         nvml_library=nvml_library,
         dcgm_exporter=dcgm_exporter,
+        expected=Expectations(gpus=expect_gpus, ports=expect_port),
+        web_config=web_config,
+        tokens=tokens,
+        detail=detail,
     )
     if once:
         program.print_once(options)

@@ -7,6 +7,7 @@ than one percent of a core; the tests hold both against each other.
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 
 from lockstep_agent.collector import AnyReading, Exemplar, HistogramReading, Reading
@@ -83,7 +84,8 @@ def _with_exemplars(readings: Iterable[AnyReading]) -> str:
 def _lines(reading: AnyReading, *, exemplars: bool = False) -> Iterator[str]:
     if isinstance(reading, Reading):
         stem = _stem(reading.metric.name, reading.metric, reading.labels)
-        yield f"{stem} {number(reading.value)}\n"
+        value = reading.value
+        yield f"{stem} {_number(value) if value else number(value)}\n"  # -0.0 equals 0.0
         return
     metric, labels = reading.metric, reading.labels
     bucket, total, count = metric.sample_names
@@ -149,6 +151,10 @@ def number(value: float) -> str:
         mantissa = f"{text[0]}.{text[1:point]}{text[point + 1 :]}".rstrip("0.")
         return f"{mantissa}e+{point - 1:02d}"
     return text
+
+
+# most values are what they were a tick ago, or what another series has
+_number = lru_cache(maxsize=8192, typed=True)(number)
 
 
 def _text_head(metric: Metric) -> str:

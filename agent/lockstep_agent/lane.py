@@ -62,8 +62,8 @@ class Lane:
         self._thread: threading.Thread | None = None
 
     def beat(self) -> bool:
-        """Asks for one run of what is due; False while the last one is still under way."""
-        if not self._idle.is_set() or self._ends:
+        """Asks for one run of what is due; False when nothing is, or a run is still under way."""
+        if not self._idle.is_set() or self._ends or not self._is_due():
             return False
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
@@ -122,6 +122,10 @@ class Lane:
         elif self._said_hung and not hung:
             _log.info("lane=%s state=returned", self.name)
         self._said_hung = hung
+
+    def _is_due(self) -> bool:
+        """Whether to wake the thread: to do so for nothing costs more than to ask."""
+        return self._clock() >= min(self._due_seconds, default=0.0) - _SLACK_SECONDS
 
     def _run(self) -> None:
         while True:

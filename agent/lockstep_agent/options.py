@@ -1,7 +1,9 @@
 """Everything the agent can be told, checked by the command before it gets here."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from lockstep_agent.health.expected import Expectations
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -17,7 +19,11 @@ class Options:
         linger_seconds: how long a job's series stay after its end.
         window_seconds: over which lowest, mean and highest values of a GPU are told.
         dcgm_exporter: address of a dcgm-exporter to take over; None for none.
+        detail: tells rare counters too, beyond the budget of series.
         nvml_library: the NVML library; None leaves it to the loader's search.
+        expected: what the node must have.
+        web_config: web configuration file of TLS and passwords; None for neither.
+        tokens: file of bearer tokens; None for none.
     """
 
     host: str
@@ -32,3 +38,7 @@ class Options:
     procfs: Path
     nvml_library: Path | None
     dcgm_exporter: str | None = None
+    expected: Expectations = field(default_factory=Expectations)
+    web_config: Path | None = None
+    tokens: Path | None = None
+    detail: bool = False

@@ -7,10 +7,12 @@ import time
 
 import click
 
+from lockstep_agent.health import Judge
 from lockstep_agent.lanes import Lanes
 from lockstep_agent.options import Options
 from lockstep_agent.sampler import Sampler
 from lockstep_agent.serve import MetricsServer
+from lockstep_agent.web import Gate
 
 _ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _BETWEEN_SECONDS = 0.2
@@ -19,7 +21,7 @@ _BETWEEN_SECONDS = 0.2
 def print_once(options: Options) -> None:
     """Writes one scrape to stdout."""
     _talk_on_stderr()
-    sampler = Sampler(Lanes(options), options.tick_seconds)
+    sampler = Sampler(Lanes(options), options.tick_seconds, judge=Judge(options.expected))
     sampler.sample()
     time.sleep(min(options.tick_seconds, _BETWEEN_SECONDS))  # activity is told between two samples
     click.echo(sampler.sample().text, nl=False)
@@ -29,7 +31,7 @@ def serve(options: Options) -> None:
     """Serves until SIGTERM or SIGINT; lets go of the driver on SIGUSR1, until SIGUSR2.
 
     Raises:
-        click.UsageError: the address cannot be listened on.
+        click.UsageError: the address cannot be listened on, or who may scrape is not to be read.
     """
     for number in _ENDING_SIGNALS:
         signal.signal(number, signal.default_int_handler)
@@ -42,12 +44,16 @@ def serve(options: Options) -> None:
 
 def _serve(options: Options) -> None:
     _talk_on_stderr()
+    try:
+        gate = Gate(options.web_config, options.tokens)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
     lanes = Lanes(options)
     signal.signal(signal.SIGUSR1, lambda *_: lanes.gpus.release())
     signal.signal(signal.SIGUSR2, lambda *_: lanes.gpus.resume())
-    sampler = Sampler(lanes, options.tick_seconds)
+    sampler = Sampler(lanes, options.tick_seconds, judge=Judge(options.expected))
     try:
-        server = MetricsServer(options.host, options.port, sampler, options.node)
+        server = MetricsServer(options.host, options.port, sampler, options.node, gate)
     except OSError as error:
         raise click.UsageError(
             f"--listen {options.host}:{options.port} cannot be had ({error.strerror}); "

@@ -4,8 +4,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from lockstep_agent.collector import AnyReading, Reading, Run
+from lockstep_agent.collector import AnyReading, Guard, Reading, Run
 from lockstep_agent.exposition import Exposition, render
+from lockstep_agent.health import Judge, Verdicts
 from lockstep_agent.lane import Lane
 from lockstep_catalogue import health
 
@@ -18,6 +19,7 @@ class Sampler:
 
     Args:
         lanes: the lanes of this moment; while one is beaten it may bring others.
+        judge: gives verdicts on what the lanes told.
         clock: wall clock, in seconds.
 
     Attributes:
@@ -29,8 +31,11 @@ class Sampler:
         lanes: Callable[[], Sequence[Lane]],
         tick_seconds: float,
         clock: Callable[[], float] = time.time,
+        judge: Judge | None = None,
     ) -> None:
         self._lanes = lanes
+        self._verdicts = Verdicts(judge or Judge())
+        self._guard = Guard(self._verdicts)
         self._tick_seconds, self._clock = tick_seconds, clock
         self._tallies: dict[str, _Tally] = {}
         self._sampled = threading.Event()
@@ -41,7 +46,10 @@ class Sampler:
         self._beat_all(time.monotonic() + patience_seconds)
         lanes = self._lanes()
         readings = [reading for lane in lanes for reading in lane.readings()]
-        readings.extend(self._of_the_runs(lanes))
+        self._verdicts.hear(readings)
+        judged = self._guard.run()
+        readings.extend(judged.readings)
+        readings.extend(self._of_the_runs(lanes, judged))
         self.latest = render(readings, self._clock())
         self._sampled.set()
         return self.latest
@@ -70,11 +78,12 @@ class Sampler:
             for lane in started:
                 lane.wait(deadline_seconds - time.monotonic())
 
-    def _of_the_runs(self, lanes: Iterable[Lane]) -> Iterator[AnyReading]:
+    def _of_the_runs(self, lanes: Iterable[Lane], judged: Run) -> Iterator[AnyReading]:
+        self._tallies.setdefault(judged.name, _Tally()).add(judged.name, judged)
         for lane in lanes:
             for run in lane.take_runs():
                 self._tallies.setdefault(run.name, _Tally()).add(lane.name, run)
-        names = {lane.name for lane in lanes}
+        names = {judged.name, *(lane.name for lane in lanes)}
         for name, tally in self._tallies.items():
             yield from tally.readings(name, names)
 

@@ -6,21 +6,21 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from lockstep_agent.dcgm_names import in_dcgm_names
+from lockstep_agent.pages import OPEN_TO_ALL, Answer, Pages
 from lockstep_agent.sampler import Sampler
+from lockstep_agent.web import Crowd, Gate, Rules
 
-_PLAIN = "text/plain; charset=utf-8"
-_INDEX = b"""<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>lockstep agent</title>
-<h1>lockstep agent</h1>
-<ul><li><a href="/metrics">/metrics</a>: GPUs, network ports and ranks of this node</li>
-<li><a href="/metrics/dcgm">/metrics/dcgm</a>: the GPUs in the names of dcgm-exporter</li>
-<li><a href="/healthz">/healthz</a>: whether sampling goes on</li></ul></html>
-"""
+_MOST_CONNECTIONS = 64
+_PATIENCE_SECONDS = 15.0
 
 
 class MetricsServer(ThreadingHTTPServer):
     """Listens at once; port 0 takes any free one.
+
+    One request a connection, one thread each: bounded in number and time by the crowd.
+
+    Args:
+        gate: TLS and who may ask.
 
     Raises:
         OSError: the address cannot be listened on.
@@ -29,10 +29,13 @@ class MetricsServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128  # with five, the sixth scraper at once waits a second for its SYN
 
-    def __init__(self, host: str, port: int, sampler: Sampler, node: str = "") -> None:
-        self.sampler, self.node = sampler, node
+    def __init__(
+        self, host: str, port: int, sampler: Sampler, node: str = "", gate: Gate | None = None
+    ) -> None:
+        self.pages, self.gate = Pages(sampler, node), gate or Gate()
+        self.crowd = Crowd(_MOST_CONNECTIONS, _PATIENCE_SECONDS)
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        super().__init__((host, port), _Handler)
+        super().__init__((host, port), _Handler)  # type: ignore[arg-type]  # made in finish_request
 
     def server_bind(self) -> None:
         """Binds without asking a name server who we are, which can take seconds."""
@@ -40,9 +43,40 @@ class MetricsServer(ThreadingHTTPServer):
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
 
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Begins the connection's thread; who is too many makes the oldest go."""
+        self.crowd.enter(request)
+        super().process_request(request, client_address)
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """Shakes hands, in the connection's own thread, and answers."""
+        rules = self.gate.rules()
+        request.settimeout(_Handler.timeout)
+        if rules.context is None:
+            _Handler(request, client_address, self, rules=rules)
+            return
+        with rules.context.wrap_socket(
+            request, server_side=True, do_handshake_on_connect=False
+        ) as secured:
+            if self.crowd.replace(request, secured):
+                try:
+                    secured.do_handshake()
+                    _Handler(secured, client_address, self, rules=rules)
+                finally:
+                    self.crowd.leave(secured)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Ends the connection."""
+        self.crowd.leave(request)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Twice a second, from the loop that accepts: ends what takes too long."""
+        self.crowd.cut_overdue()
+
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Leaves out those who hang up or never read: that is their affair."""
-        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
+        """Leaves out those who hang up, never read or speak no TLS: that is their affair."""
+        if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
     @property
@@ -50,7 +84,7 @@ class MetricsServer(ThreadingHTTPServer):
         """Where the metrics are."""
         host, port = self.server_address[:2]
         shown = f"[{host!s}]" if self.address_family == socket.AF_INET6 else f"{host!s}"
-        return f"http://{shown}:{port}/metrics"
+        return f"http{'s' if self.gate.is_tls else ''}://{shown}:{port}/metrics"
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -58,43 +92,44 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "lockstep", ""
     timeout = 10
 
+    def __init__(
+        self, request: Any, client_address: Any, server: MetricsServer, *, rules: Rules
+    ) -> None:
+        self._rules = rules
+        super().__init__(request, client_address, server)
+
     def do_GET(self) -> None:
+        self._answer(with_body=True)
+
+    def do_HEAD(self) -> None:
+        self._answer(with_body=False)
+
+    def _answer(self, *, with_body: bool) -> None:
         path = self.path.partition("?")[0]
-        if path == "/metrics":
-            self._answer_metrics()
-        elif path == "/metrics/dcgm":
-            self._answer_dcgm()
-        elif path == "/healthz":
-            self._answer_health()
-        elif path == "/":
-            self._send(HTTPStatus.OK, _INDEX, "text/html; charset=utf-8")
-        else:
-            self._send(HTTPStatus.NOT_FOUND, b"not here; try /metrics\n", _PLAIN)
+        admission = self._rules.admission
+        told = self.headers.get("Authorization", "")
+        if path not in OPEN_TO_ALL and not admission.admits(told):
+            refused = Answer(HTTPStatus.UNAUTHORIZED, b"who are you?\n", "text/plain")
+            self._send(refused, {"WWW-Authenticate": admission.asks}, with_body)
+            return
+        accept, encoding = (self.headers.get(name, "") for name in ("Accept", "Accept-Encoding"))
+        self._send(self.server.pages.answer(path, accept, encoding), {}, with_body)
 
-    def _answer_metrics(self) -> None:
-        latest = self.server.sampler.latest
-        if latest is None:
-            self._send(HTTPStatus.SERVICE_UNAVAILABLE, b"the first sample is not done\n", _PLAIN)
-        else:
-            self._send(HTTPStatus.OK, *latest.choose(self.headers.get("Accept", "")))
-
-    def _answer_dcgm(self) -> None:
-        latest = self.server.sampler.latest
-        body = b"" if latest is None else in_dcgm_names(latest.readings, self.server.node)
-        self._send(HTTPStatus.OK, body, _PLAIN)
-
-    def _answer_health(self) -> None:
-        if self.server.sampler.is_fresh():
-            self._send(HTTPStatus.OK, b"ok\n", _PLAIN)
-        else:
-            self._send(HTTPStatus.SERVICE_UNAVAILABLE, b"sampling has stopped\n", _PLAIN)
-
-    def _send(self, status: HTTPStatus, body: bytes, content_type: str) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(body)))
+    def _send(self, answer: Answer, more: dict[str, str], with_body: bool) -> None:
+        self.send_response(answer.status)
+        self.send_header("Content-Type", answer.content_type)
+        self.send_header("Content-Length", str(len(answer.body)))
+        if answer.encoding:
+            self.send_header("Content-Encoding", answer.encoding)
+        for name, value in {
+            "Vary": "Accept, Accept-Encoding",
+            **self._rules.headers,
+            **more,
+        }.items():
+            self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(body)
+        if with_body:
+            self.wfile.write(answer.body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name it overrides
         """Says nothing: a line for every scrape would bury the log."""

@@ -2,14 +2,18 @@
 
 from lockstep_catalogue import (
     fabric,
+    fabric_ports,
     gpu,
     gpu_activity,
     gpu_faults,
     gpu_pcie,
     gpu_power,
     health,
+    host,
     nvlink,
+    pcie,
     training,
+    verdicts,
 )
 from lockstep_catalogue.metric import Kind, Label, Metric, Recorded, Series, Stability, Unit
 from lockstep_catalogue.recorded import RECORDED
@@ -22,7 +26,11 @@ METRICS: tuple[Metric, ...] = (
     *gpu_faults.METRICS,
     *nvlink.METRICS,
     *gpu_pcie.METRICS,
+    *pcie.METRICS,
+    *fabric_ports.METRICS,
     *fabric.METRICS,
+    *host.METRICS,
+    *verdicts.METRICS,
     *health.METRICS,
 )
 METRIC_BY_NAME = {metric.name: metric for metric in METRICS}

@@ -7,13 +7,16 @@ from lockstep_catalogue import (
     METRICS,
     RECORDED,
     fabric,
+    fabric_ports,
     gpu,
     gpu_activity,
     gpu_faults,
     gpu_pcie,
     gpu_power,
     health,
+    host,
     nvlink,
+    pcie,
     training,
 )
 from lockstep_catalogue.metric import Label, Metric
@@ -33,7 +36,10 @@ _ROOMS = (
     ("GPU faults", gpu_faults.METRICS),
     ("GPU PCIe", gpu_pcie.METRICS),
     ("NVLink", nvlink.METRICS),
+    ("PCIe links of GPUs and adapters", pcie.METRICS),
+    ("RDMA ports", fabric_ports.METRICS),
     ("Fabric", fabric.METRICS),
+    ("Host", host.METRICS),
     ("Agent", health.METRICS),
 )
 

@@ -1,5 +1,6 @@
 """What the network ports of a node tell."""
 
+from lockstep_catalogue.fabric_labels import DISCARD, PHY_ERROR, PRIORITY, STORM
 from lockstep_catalogue.labels import DEVICE, DIRECTION
 from lockstep_catalogue.metric import Kind, Metric, Unit
 
@@ -62,6 +63,95 @@ NET_CARRIER_CHANGES = Metric(
     source="/sys/class/net/DEVICE/carrier_changes",
 )
 
+NET_SPEED_MAX = Metric(
+    name="lockstep_fabric_net_speed_max_bytes_per_second",
+    kind=Kind.GAUGE,
+    unit=Unit.BYTES_PER_SECOND,
+    labels=(DEVICE,),
+    help="Fastest line rate that adapter and transceiver support.",
+    source="ethtool: supported link modes",
+)
+NET_VIRTUAL_FUNCTIONS = Metric(
+    name="lockstep_fabric_net_virtual_functions",
+    kind=Kind.GAUGE,
+    unit=Unit.NONE,
+    labels=(DEVICE,),
+    help="Virtual functions that the port is split into; they are no ports of their own.",
+    source="/sys/class/net/DEVICE/device/sriov_numvfs",
+)
+BOND_MEMBERS = Metric(
+    name="lockstep_fabric_bond_members",
+    kind=Kind.GAUGE,
+    unit=Unit.NONE,
+    labels=(DEVICE,),
+    help="Interfaces that the bond is made of.",
+    source="/sys/class/net/DEVICE/bonding/slaves",
+)
+BOND_MEMBERS_UP = Metric(
+    name="lockstep_fabric_bond_members_up",
+    kind=Kind.GAUGE,
+    unit=Unit.NONE,
+    labels=(DEVICE,),
+    help="Interfaces of the bond that are operationally up.",
+    source="/sys/class/net/MEMBER/operstate",
+)
+NET_PAUSES = Metric(
+    name="lockstep_fabric_net_pause_frames_total",
+    kind=Kind.COUNTER,
+    unit=Unit.NONE,
+    labels=(DEVICE, DIRECTION, PRIORITY),
+    help="Pause frames (PFC and global); a single priority is told from its first frame on.",
+    source="ethtool: rx_prio0_pause, tx_pause_ctrl_phy and their like",
+)
+NET_PAUSE_SECONDS = Metric(
+    name="lockstep_fabric_net_pause_seconds_total",
+    kind=Kind.COUNTER,
+    unit=Unit.SECONDS,
+    labels=(DEVICE, DIRECTION),
+    help="Time for which priorities were paused, added up over them.",
+    source="ethtool: rx_prio0_pause_duration, pfc_pri0_rx_duration_us and their like",
+)
+NET_PAUSE_STORMS = Metric(
+    name="lockstep_fabric_net_pause_storms_total",
+    kind=Kind.COUNTER,
+    unit=Unit.NONE,
+    labels=(DEVICE, STORM),
+    help="How often the adapter found itself paused without an end.",
+    source="ethtool: tx_pause_storm_warning_events, tx_pause_storm_error_events",
+)
+NET_ECN_MARKED = Metric(
+    name="lockstep_fabric_net_ecn_marked_packets_total",
+    kind=Kind.COUNTER,
+    unit=Unit.NONE,
+    labels=(DEVICE,),
+    help="Received packets that a switch had marked for congestion.",
+    source="ethtool: rx_ecn_mark",
+)
+NET_DISCARDS = Metric(
+    name="lockstep_fabric_net_discards_total",
+    kind=Kind.COUNTER,
+    unit=Unit.NONE,
+    labels=(DEVICE, DISCARD),
+    help="Packets that the adapter threw away, or that a cloud held back beyond an allowance.",
+    source="ethtool: rx_discards_phy, rx_out_of_buffer and their like",
+)
+NET_PHY_ERRORS = Metric(
+    name="lockstep_fabric_net_phy_errors_total",
+    kind=Kind.COUNTER,
+    unit=Unit.NONE,
+    labels=(DEVICE, PHY_ERROR),
+    help="Errors below the packets: marginal cables and optics.",
+    source="ethtool: rx_symbol_err_phy, rx_corrected_bits_phy and their like",
+)
+NET_RDMA_BYTES = Metric(
+    name="lockstep_fabric_net_rdma_bytes_total",
+    kind=Kind.COUNTER,
+    unit=Unit.BYTES,
+    labels=(DEVICE, DIRECTION),
+    help="Bytes of RDMA that went through the interface past the kernel.",
+    source="ethtool: rx_vport_rdma_unicast_bytes, rx_rdma_bytes and their like",
+)
+
 METRICS = (
     NET_UP,
     NET_SPEED,
@@ -70,4 +160,15 @@ METRICS = (
     NET_ERRORS,
     NET_DROPPED,
     NET_CARRIER_CHANGES,
+    NET_SPEED_MAX,
+    NET_VIRTUAL_FUNCTIONS,
+    BOND_MEMBERS,
+    BOND_MEMBERS_UP,
+    NET_PAUSES,
+    NET_PAUSE_SECONDS,
+    NET_PAUSE_STORMS,
+    NET_ECN_MARKED,
+    NET_DISCARDS,
+    NET_PHY_ERRORS,
+    NET_RDMA_BYTES,
 )

@@ -21,7 +21,11 @@ MINOR = Label(name="minor", help="number in the GPU's device file")
 SERIAL = Label(name="serial", help="serial number on the board")
 VBIOS = Label(name="vbios", help="version of the GPU's BIOS")
 CUDA = Label(name="cuda", help="newest CUDA version that the driver serves")
-COUNTED_BY = Label(name="counted_by", help="who counts the GPUs", values=("nvml", "pci"))
+COUNTED_BY = Label(
+    name="counted_by",
+    help="who counts the GPUs; expected is what the agent was told",
+    values=("nvml", "pci", "expected"),
+)
 GPU_STATE = Label(
     name="gpu_state",
     help="how the driver answers for the GPU",
@@ -159,6 +163,11 @@ PCIE_ERROR = Label(
         "unsupported_request",
         "lcrc",
     ),
+)
+VERDICT = Label(
+    name="verdict",
+    help="what it is worth now, from good to bad",
+    values=("ok", "degraded", "failed"),
 )
 VERSION = Label(name="version", help="version of the program or driver")
 

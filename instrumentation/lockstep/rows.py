@@ -151,4 +151,6 @@ def _fitting(value: float) -> float:
 
 def _number(value: Any) -> float | None:
     """A number without waiting for a device; None when that is not possible."""
-    return None if value is None or getattr(value, "is_cuda", False) else float(value)
+    if value is None or getattr(value, "is_cuda", False):
+        return None
+    return float(value.detach() if hasattr(value, "detach") else value)

@@ -51,13 +51,11 @@ def _strict(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-@click.command()
-@click.argument("page", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object.")
-def doctor(page: Path, as_json: bool) -> None:
-    """Print a rank PAGE: identity, state, totals and its last steps.
+def print_page(page: Path, *, as_json: bool) -> None:
+    """Writes a page to stdout: identity, state, totals and its last steps.
 
-    Exits with 2 and one sentence when the page is of another version, truncated or damaged.
+    Raises:
+        click.UsageError: the page is of another version, truncated or damaged.
     """
     try:
         read = read_page(page)

@@ -144,7 +144,8 @@ def _by_device(rows: np.ndarray) -> np.ndarray:
     replaced = np.array(
         [is_cut and tuple(key) in told for is_cut, key in zip(cut, keys, strict=True)]
     )
-    return rows[~replaced]
+    kept: NDArray[Any] = rows[~replaced]
+    return kept
 
 
 def _columns(page: Page, sizes: dict[str, int]) -> Columns:

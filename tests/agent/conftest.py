@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from lockstep_agent.health import Expectations, ExpectedPort
 from lockstep_agent.options import Options
 from lockstep_records.jobs import CANDIDATE_ROOTS
 
 from .fake_node import FakeNode, a100, b200, h100, t4
+from .fake_tree import fill_procfs, fill_sysfs
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 
@@ -38,6 +40,15 @@ def _nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_nvml(tmp_path_factory.mktemp("nvml"))
 
 
+@pytest.fixture(name="node_folder", scope="session")
+def _node_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of /sys and /proc, the same for all tests: none writes there."""
+    folder = tmp_path_factory.mktemp("node")
+    fill_sysfs(folder / "sys")
+    fill_procfs(folder / "proc")
+    return folder
+
+
 @pytest.fixture(name="node")
 def _node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNode:
     """Four GPUs of four generations; the driver made of C reads them from a file."""
@@ -48,7 +59,7 @@ def _node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNode:
 
 
 @pytest.fixture(name="options")
-def _options(root: Path, nvml_library: Path, node: FakeNode) -> Options:
+def _options(root: Path, nvml_library: Path, node: FakeNode, node_folder: Path) -> Options:
     assert node.path.exists()
     return Options(
         host="127.0.0.1",
@@ -59,7 +70,9 @@ def _options(root: Path, nvml_library: Path, node: FakeNode) -> Options:
         tick_seconds=0.1,
         linger_seconds=60,
         window_seconds=15,
-        sysfs=FIXTURES / "node" / "sys",
-        procfs=Path("/proc"),
+        sysfs=node_folder / "sys",
+        procfs=node_folder / "proc",
+        detail=True,
         nvml_library=nvml_library,
+        expected=Expectations(gpus=4, ports=(ExpectedPort("mlx5_0"),)),
     )

@@ -35,6 +35,8 @@ def told(options: Options) -> list[str]:
         *("--cluster", options.cluster, "--node", options.node),
         *("--tick", str(options.tick_seconds), "--sysfs", str(options.sysfs)),
         *("--nvml-library", str(options.nvml_library)),
+        *("--procfs", str(options.procfs), "--detail"),
+        *(f"--expect-port={port.device}" for port in options.expected.ports),
     ]
 
 
@@ -44,7 +46,7 @@ def running_agent(options: Options) -> Iterator[tuple[subprocess.Popen[str], str
     agent = subprocess.Popen([*COMMAND, *told(options)], stderr=subprocess.PIPE, text=True)
     assert agent.stderr is not None
     try:
-        said = agent.stderr.readline()
+        said = next(line for line in agent.stderr if line.startswith("serving "))
         assert said.startswith("serving http://127.0.0.1:")
         yield agent, said.split()[1]
     finally:

@@ -26,6 +26,7 @@ from lockstep_catalogue import (
     gpu_power,
     health,
     nvlink,
+    verdicts,
 )
 
 from .fake_node import FakeNode, h100
@@ -142,7 +143,7 @@ def test_a_lost_gpu_is_down_and_its_series_go_while_the_others_stay(
     assert values[gpu.GPU_UP, H100] == 0
     assert values[gpu.GPU_STATE_INFO, (*H100, "lost")] == 1
     left = {metric for metric, labels in values if labels[:2] == H100}
-    assert left == {gpu.GPU_UP, gpu.GPU_STATE_INFO}
+    assert left == {gpu.GPU_UP, gpu.GPU_STATE_INFO, verdicts.GPU_HEALTH}
     of_others = {key for key in before if key[1][:2] in {A100, T4, B200}}
     assert of_others <= set(values)
     node.change(0, lost=16)

@@ -13,6 +13,7 @@ import pytest
 
 from lockstep_agent.collector import AnyReading, Guard, HistogramReading, Reading, Tier
 from lockstep_agent.exposition import Exposition, render
+from lockstep_agent.health import Judge
 from lockstep_agent.lane import Lane
 from lockstep_agent.lanes import Lanes
 from lockstep_agent.options import Options
@@ -26,11 +27,13 @@ from lockstep_catalogue import (
     gpu_power,
     health,
     job_state,
+    labels,
     nvlink,
     training,
 )
 
 from .fake_node import FakeNode, h100
+from .fake_tree import Tree, fill_cgroups
 from .live_page import LivePage
 from .livecheck import complaints
 
@@ -85,7 +88,7 @@ def busy_job(root: Path) -> None:
 
 
 def sampled(options: Options) -> Exposition:
-    sampler = Sampler(Lanes(options), options.tick_seconds)
+    sampler = Sampler(Lanes(options), options.tick_seconds, judge=Judge(options.expected))
     sampler.sample()
     time.sleep(0.11)  # activity is told between two samples
     return sampler.sample()
@@ -129,18 +132,22 @@ def test_the_live_check_finds_what_is_missing_undeclared_or_otherwise_than_decla
     options: Options,
 ) -> None:
     scrape = sampled(options).openmetrics.decode()
-    emitted = [m for m in METRICS if m not in training.METRICS and m is not fabric.NET_UP]
+    of_jobs = [m for m in METRICS if m in training.METRICS or labels.JOB_ID in m.labels]
+    emitted = [m for m in METRICS if m not in of_jobs and m is not fabric.NET_UP]
     [undeclared] = complaints(scrape, emitted)
     assert "not declared" in undeclared
     changed = replace(fabric.NET_UP, labels=())
     assert complaints(scrape, (*emitted, changed))
-    assert len(complaints(scrape)) == len(training.METRICS)
+    assert len(complaints(scrape)) == len(of_jobs)
 
 
-def test_eight_gpus_and_eight_ranks_stay_in_the_budget(
-    root: Path, options: Options, node: FakeNode
+def test_eight_gpus_ten_ports_and_eight_ranks_stay_in_the_budget(
+    root: Path, options: Options, node: FakeNode, tmp_path: Path
 ) -> None:
     FakeNode(node.path, [h100() for _ in range(8)])
+    Tree(tmp_path / "sys", gpus=8, infiniband=8, ethernet=2)
+    fill_cgroups(tmp_path / "sys")
+    options = replace(options, sysfs=tmp_path / "sys", detail=False)
     for rank in range(8):
         LivePage(root, rank=rank, world_size=8).step(1)
     text = sampled(options).text.decode()

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 
 from lockstep_agent.collector import Collector
+from lockstep_agent.collectors.affinity import Affinity
+from lockstep_agent.collectors.ethernet import Ethernet
 from lockstep_agent.collectors.gpu import Load
 from lockstep_agent.collectors.gpu_activity import Activity, MigActivity
 from lockstep_agent.collectors.gpu_fabric import GpuFabric
@@ -14,16 +16,34 @@ from lockstep_agent.collectors.gpu_pcie import PcieBytes, PcieLimits, PcieLink
 from lockstep_agent.collectors.gpu_power import Limits, Power
 from lockstep_agent.collectors.gpu_throttle import Throttle, ThrottleSeconds
 from lockstep_agent.collectors.gpu_window import Windows
+from lockstep_agent.collectors.host import Host
+from lockstep_agent.collectors.infiniband import Infiniband
+from lockstep_agent.collectors.infiniband_errors import InfinibandErrors
 from lockstep_agent.collectors.itself import Itself
+from lockstep_agent.collectors.job_host import JobHost, running_ranks
 from lockstep_agent.collectors.net import Net
+from lockstep_agent.collectors.pcie import Pcie
+from lockstep_agent.collectors.port_health import PortHealth
 from lockstep_agent.collectors.ranks import Ranks
+from lockstep_agent.collectors.storage import Storage
 from lockstep_agent.options import Options
 from lockstep_agent.sources.nvml import Gpu
 
 _OF_THE_NODE: tuple[Callable[[Options], Collector], ...] = (
     lambda told: Itself(told.cluster, told.node, told.procfs),
     lambda told: Ranks(told.root, told.node, told.procfs, told.linger_seconds),
-    lambda told: Net(told.sysfs),
+    lambda told: Net(str(told.sysfs)),
+    lambda told: Ethernet(str(told.sysfs)),
+    lambda told: Infiniband(str(told.sysfs)),
+    lambda told: InfinibandErrors(str(told.sysfs), detail=told.detail),
+    lambda told: PortHealth(str(told.sysfs)),
+    lambda told: Pcie(str(told.sysfs), detail=told.detail),
+    lambda told: Affinity(str(told.sysfs)),
+    lambda told: Host(str(told.procfs)),
+    lambda told: JobHost(
+        str(told.sysfs), str(told.procfs), lambda: running_ranks(told.root, told.procfs)
+    ),
+    lambda told: Storage(str(told.sysfs), str(told.procfs)),
 )
 # the first tells whether the GPU answers at all
 _OF_A_GPU: tuple[Callable[[Gpu, float], Collector], ...] = (

@@ -1,13 +1,16 @@
 """The network ports of the node, from /sys/class/net; a file that does not tell is left out."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from lockstep_agent.collector import Reading, Tier
-from lockstep_agent.sources.sysfs import read_count, read_text
-from lockstep_catalogue import fabric
+from lockstep_agent.sources.due import Due
+from lockstep_agent.sources.interfaces import Interface, list_bonds, list_interfaces
+from lockstep_agent.sources.open_files import OpenFiles
+from lockstep_catalogue import Metric, fabric
 
 _BYTES_PER_SECOND_OF_ONE_MEGABIT = 125_000
+_LIST_SECONDS = 10.0
+_FASTEST_MEGABITS = 10_000_000  # drivers write 4294967295 for a speed that they do not know
 _DIRECTIONS = {"receive": "rx", "transmit": "tx"}
 _STATISTICS = {
     fabric.NET_BYTES: "bytes",
@@ -15,53 +18,68 @@ _STATISTICS = {
     fabric.NET_ERRORS: "errors",
     fabric.NET_DROPPED: "dropped",
 }
+_Counters = tuple[tuple[str, Metric, tuple[str, ...]], ...]
 
 
 class Net:
-    """Reads the ports that carry traffic between nodes.
+    """Reads the ports that carry traffic between nodes, and the bonds made of them.
 
-    Those are the devices. Bonds would count their traffic twice, and of virtual pairs a container
-    host has hundreds; only where there is no device, inside such a container, are they told.
+    Args:
+        sysfs: where /sys is.
     """
 
     name = "net"
     tier = Tier.EVERY_TICK
 
-    def __init__(self, sysfs: Path) -> None:
-        self._folder = sysfs / "class" / "net"
+    def __init__(self, sysfs: str) -> None:
+        self._sysfs, self._files, self._list = sysfs, OpenFiles(), Due(_LIST_SECONDS)
+        self._ports: tuple[tuple[Interface, _Counters], ...] = ()
+        self._bonds: dict[str, tuple[str, ...]] = {}
 
     def collect(self) -> Iterator[Reading]:
-        """State, line rate and traffic of each port."""
-        for port in self._ports():
-            yield from _link(port)
-            yield from _traffic(port)
+        """State, line rate and traffic of each port; members of each bond."""
+        if self._list.is_due():
+            listing = OpenFiles(most=0)
+            found = list_interfaces(self._sysfs, listing)
+            self._ports = tuple((port, _counters(port)) for port in found)
+            self._bonds = list_bonds(self._sysfs, listing)
+        for port, counters in self._ports:
+            if self._files.is_there(port.folder):
+                yield from self._link(port)
+                for path, metric, labels in counters:
+                    count = self._files.count(path)
+                    if count is not None:
+                        yield Reading(metric, labels, count)
+        yield from self._members()
 
-    def _ports(self) -> list[Path]:
-        if not self._folder.is_dir():
-            return []
-        found = sorted(
-            path
-            for path in self._folder.iterdir()
-            if path.is_dir() and path.name != "lo" and path.name.isprintable()
-        )
-        return [path for path in found if (path / "device").exists()] or found
+    def _link(self, port: Interface) -> Iterator[Reading]:
+        labels = (port.name,)
+        state = self._files.text(f"{port.folder}/operstate")
+        if state and state != "unknown" and not port.is_shadow:
+            yield Reading(fabric.NET_UP, labels, 1 if state == "up" else 0)
+        megabits = self._files.count(f"{port.folder}/speed")
+        if megabits and megabits <= _FASTEST_MEGABITS and not port.is_shadow:
+            speed = megabits * _BYTES_PER_SECOND_OF_ONE_MEGABIT
+            yield Reading(fabric.NET_SPEED, labels, speed)
+        changes = self._files.count(f"{port.folder}/carrier_changes")
+        if changes is not None:
+            yield Reading(fabric.NET_CARRIER_CHANGES, labels, changes)
+        virtual = self._files.count(f"{port.folder}/device/sriov_numvfs")
+        if virtual is not None and not port.is_shadow:
+            yield Reading(fabric.NET_VIRTUAL_FUNCTIONS, labels, virtual)
+
+    def _members(self) -> Iterator[Reading]:
+        for bond, members in self._bonds.items():
+            states = [self._files.text(f"{member}/operstate") for member in members]
+            yield Reading(fabric.BOND_MEMBERS, (bond,), len(members))
+            yield Reading(fabric.BOND_MEMBERS_UP, (bond,), states.count("up"))
 
 
-def _link(port: Path) -> Iterator[Reading]:
-    labels = (port.name,)
-    state = read_text(port / "operstate")
-    if state and state != "unknown":
-        yield Reading(fabric.NET_UP, labels, 1 if state == "up" else 0)
-    if megabits := read_count(port / "speed"):
-        yield Reading(fabric.NET_SPEED, labels, megabits * _BYTES_PER_SECOND_OF_ONE_MEGABIT)
-    changes = read_count(port / "carrier_changes")
-    if changes is not None:
-        yield Reading(fabric.NET_CARRIER_CHANGES, labels, changes)
-
-
-def _traffic(port: Path) -> Iterator[Reading]:
-    for metric, what in _STATISTICS.items():
-        for direction, prefix in _DIRECTIONS.items():
-            count = read_count(port / "statistics" / f"{prefix}_{what}")
-            if count is not None:
-                yield Reading(metric, (port.name, direction), count)
+def _counters(port: Interface) -> _Counters:
+    if port.is_shadow:
+        return ()
+    return tuple(
+        (f"{port.folder}/statistics/{prefix}_{what}", metric, (port.name, direction))
+        for metric, what in _STATISTICS.items()
+        for direction, prefix in _DIRECTIONS.items()
+    )

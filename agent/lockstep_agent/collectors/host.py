@@ -1,0 +1,47 @@
+"""The host: what its tasks wait for, processor time stolen from it, memory left."""
+
+import os
+import re
+from collections.abc import Iterator
+
+from lockstep_agent.collector import Reading, Tier
+from lockstep_agent.sources.open_files import OpenFiles
+from lockstep_agent.sources.pressure import stalled_seconds
+from lockstep_catalogue import host
+from lockstep_catalogue.fabric_labels import RESOURCE
+
+_STEAL = re.compile(r"cpu +(?:[0-9]{1,20} ){7}([0-9]{1,20})")
+_MEMORY = {
+    host.MEMORY_TOTAL: re.compile(r"^MemTotal: +([0-9]{1,15}) kB$", re.MULTILINE),
+    host.MEMORY_AVAILABLE: re.compile(r"^MemAvailable: +([0-9]{1,15}) kB$", re.MULTILINE),
+}
+_KIB = 1024
+_TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+class Host:
+    """Reads three small files of the node and its memory; pressure needs Linux 4.20.
+
+    Args:
+        procfs: where /proc is.
+    """
+
+    name = "host"
+    tier = Tier.TEN_SECONDS
+
+    def __init__(self, procfs: str) -> None:
+        self._procfs, self._files = procfs, OpenFiles()
+
+    def collect(self) -> Iterator[Reading]:
+        """Counters since boot, and memory now."""
+        for resource in RESOURCE.values:
+            text = self._files.text(f"{self._procfs}/pressure/{resource}")
+            for pressure, seconds in stalled_seconds(text):
+                yield Reading(host.PRESSURE_SECONDS, (resource, pressure), seconds)
+        steal = _STEAL.match(self._files.text(f"{self._procfs}/stat") or "")
+        if steal:
+            yield Reading(host.STEAL_SECONDS, (), int(steal[1]) / _TICKS_A_SECOND)
+        text = self._files.text(f"{self._procfs}/meminfo") or ""
+        for metric, line in _MEMORY.items():
+            if found := line.search(text):
+                yield Reading(metric, (), int(found[1]) * _KIB)

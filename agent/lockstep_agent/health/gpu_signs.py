@@ -1,0 +1,117 @@
+"""What is wrong with a GPU, from what its driver tells of it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from lockstep_agent.health.facts import Facts, Labels
+from lockstep_agent.health.limits import Limits
+from lockstep_agent.health.signs import Sign
+from lockstep_catalogue import gpu, gpu_faults, gpu_pcie, gpu_power, nvlink
+from lockstep_catalogue.verdicts import DEGRADED, FAILED, GPU_HEALTH
+
+# what the driver asks for; these can wait until the job has ended, the others cannot
+_CAN_WAIT = frozenset({"drain_p2p", "recover_imex"})
+_FLAGS = (
+    (gpu_faults.GPU_REMAP_FAILED, (), FAILED, "remap_failed"),
+    (gpu_faults.GPU_REMAP_PENDING, (), DEGRADED, "remap_pending"),
+    (gpu_faults.GPU_RETIRED_PENDING, (), DEGRADED, "retirement_pending"),
+    (gpu_faults.GPU_SRAM_THRESHOLD_EXCEEDED, (), FAILED, "sram_threshold"),
+    (gpu_faults.GPU_ECC_ERRORS, ("uncorrected", "volatile"), DEGRADED, "uncorrected_ecc"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LinksSeen:
+    """Most links and highest rate that a model of GPU had on this node since the start.
+
+    Where every GPU has fewer links than its chip, as with bridges between pairs, none is missing.
+    """
+
+    links: dict[str, float] = field(default_factory=dict)
+    rate: dict[str, float] = field(default_factory=dict)
+
+    def learn(self, facts: Facts, models: Mapping[Labels, str]) -> None:
+        """Takes in what the GPUs have now."""
+        for part, model in models.items():
+            links = facts.value(nvlink.NVLINK_LINKS, *part, "active")
+            rate = facts.value(nvlink.NVLINK_SPEED_MIN, *part)
+            self.links[model] = max(self.links.get(model, 0), links or 0)
+            self.rate[model] = max(self.rate.get(model, 0), rate or 0)
+
+
+def gpu_signs(facts: Facts, seen: LinksSeen, limits: Limits) -> Iterator[Sign]:
+    """Everything wrong with any GPU.
+
+    Args:
+        facts: of one tick.
+        seen: learns from these facts too.
+        limits: from when on a sign counts.
+    """
+    models = {labels[:2]: labels[2] for labels in facts.of(gpu.GPU_INFO)}
+    seen.learn(facts, models)
+    for labels in facts.of(gpu.GPU_STATE_INFO):
+        if labels[2] != "ok":
+            yield Sign(GPU_HEALTH, labels[:2], FAILED, labels[2])
+    for labels in facts.of(gpu_faults.GPU_RECOVERY_ACTION):
+        if labels[2] != "none":
+            verdict = DEGRADED if labels[2] in _CAN_WAIT else FAILED
+            yield Sign(GPU_HEALTH, labels[:2], verdict, "recovery_action")
+    for part in facts.of(gpu.GPU_UP):
+        for metric, more, verdict, reason in _FLAGS:
+            if facts.is_set(metric, *part, *more):
+                yield Sign(GPU_HEALTH, part, verdict, reason)
+        yield from _pcie(facts, part, limits)
+        yield from _nvlink(facts, part, models.get(part, ""), seen, limits)
+        yield from _clocks(facts, part, limits)
+
+
+def _pcie(facts: Facts, part: Labels, limits: Limits) -> Iterator[Sign]:
+    """A link below what GPU and slot can do together, under load: an idle link may sleep."""
+    if (facts.value(gpu.GPU_UTILIZATION, *part) or 0) < limits.busy_ratio:
+        return
+    pairs = (
+        (gpu_pcie.GPU_PCIE_GENERATION, gpu_pcie.GPU_PCIE_GENERATION_MAX),
+        (gpu_pcie.GPU_PCIE_WIDTH, gpu_pcie.GPU_PCIE_WIDTH_MAX),
+    )
+    values = [(facts.value(now, *part), facts.value(most, *part)) for now, most in pairs]
+    if any(now is not None and most is not None and now < most for now, most in values):
+        yield Sign(GPU_HEALTH, part, DEGRADED, "pcie_below_max", limits.link_hold_seconds)
+
+
+def _nvlink(
+    facts: Facts, part: Labels, model: str, seen: LinksSeen, limits: Limits
+) -> Iterator[Sign]:
+    links = facts.value(nvlink.NVLINK_LINKS, *part, "active")
+    if links is not None and links < seen.links.get(model, 0):
+        yield Sign(GPU_HEALTH, part, DEGRADED, "nvlink_down")
+    rate = facts.value(nvlink.NVLINK_SPEED_MIN, *part)
+    if rate is not None and rate < seen.rate.get(model, 0):
+        yield Sign(GPU_HEALTH, part, DEGRADED, "nvlink_slow", limits.link_hold_seconds)
+    if facts.is_set(nvlink.NVLINK_FABRIC_STATE, *part, "failed"):
+        yield Sign(GPU_HEALTH, part, FAILED, "fabric_failed")
+    checks = facts.of(nvlink.NVLINK_FABRIC_UNHEALTHY)
+    if any(value > 0 for labels, value in checks.items() if labels[:2] == part):
+        yield Sign(GPU_HEALTH, part, DEGRADED, "fabric_unhealthy")
+
+
+def _clocks(facts: Facts, part: Labels, limits: Limits) -> Iterator[Sign]:
+    """Clocks held back for longer than a load step.
+
+    A GPU at its normal power limit is a GPU that works: the cap counts only when somebody set it
+    below the default.
+    """
+    reasons = ("sw_thermal", "hw_thermal", "hw_power_brake", "sw_power_cap", "hw_slowdown")
+    held = {one for one in reasons if facts.is_set(gpu_power.GPU_THROTTLE_ACTIVE, *part, one)}
+    enforced, default = (
+        facts.value(gpu_power.GPU_POWER_LIMIT, *part, kind) for kind in ("enforced", "default")
+    )
+    lowered = enforced is not None and default is not None and enforced < default
+    thermal = bool(held & {"sw_thermal", "hw_thermal"})
+    power = "hw_power_brake" in held or (lowered and "sw_power_cap" in held)
+    hold_seconds = limits.throttle_hold_seconds
+    if thermal:
+        yield Sign(GPU_HEALTH, part, DEGRADED, "thermal", hold_seconds)
+    if power:
+        yield Sign(GPU_HEALTH, part, DEGRADED, "power_capped", hold_seconds)
+    if "hw_slowdown" in held and not thermal and not power:
+        yield Sign(GPU_HEALTH, part, DEGRADED, "slowdown", hold_seconds)

@@ -1,0 +1,47 @@
+"""Verdicts as they stand in a scrape: any reading that carries the label ``verdict``."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from lockstep_agent.collector import AnyReading, Reading
+from lockstep_catalogue import METRICS, Metric, labels
+
+# looked up for every reading of every tick
+_ARE_VERDICTS = frozenset(metric.name for metric in METRICS if labels.VERDICT in metric.labels)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One verdict with one reason.
+
+    Attributes:
+        labels: name and value of each label that says which part it is.
+    """
+
+    metric: Metric
+    labels: tuple[tuple[str, str], ...]
+    verdict: str
+    reason: str
+
+    @property
+    def name(self) -> str:
+        """What people call the part: index of the GPU, device and port, or nothing for a node."""
+        names = [value for name, value in self.labels if value and name != labels.UUID.name]
+        return "/".join(names)
+
+
+def verdicts_in(readings: Iterable[AnyReading]) -> Iterator[Told]:
+    """Every verdict among readings; its reason is the label that comes last."""
+    for reading in readings:
+        if isinstance(reading, Reading) and reading.metric.name in _ARE_VERDICTS:
+            pairs = tuple(zip(reading.metric.label_names, reading.labels, strict=True))
+            verdict = dict(pairs)[labels.VERDICT.name]
+            part = tuple(pair for pair in pairs[:-1] if pair[0] != labels.VERDICT.name)
+            yield Told(reading.metric, part, verdict, reading.labels[-1])
+
+
+def kind_of(metric: Metric) -> str:
+    """Whether a verdict is on a ``gpu``, a ``port`` or the ``node``."""
+    if labels.GPU.name in metric.label_names:
+        return "gpu"
+    return "port" if labels.DEVICE.name in metric.label_names else "node"

@@ -1,0 +1,171 @@
+"""The counter files of RDMA ports, in one table: which metric, which label, which unit and width.
+
+Drivers share the files in ``counters`` and have each their own in ``hw_counters``.
+"""
+
+from dataclasses import dataclass
+
+from lockstep_catalogue import Metric
+from lockstep_catalogue import fabric_ports as metrics
+from lockstep_catalogue.fabric_labels import QP_ERROR
+
+_WORD_BYTES = 4  # data counters count words of four bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CounterFile:
+    """One file of a port.
+
+    Attributes:
+        path: below the folder of the port.
+        more: label values after device and port.
+        factor: from the file's unit to the metric's.
+        ceiling: where the counter stops; None where it wraps or is wide.
+        rare: told only on request, to keep a node's series in their budget.
+    """
+
+    path: str
+    metric: Metric
+    more: tuple[str, ...]
+    factor: int = 1
+    ceiling: int | None = None
+    rare: bool = False
+
+
+def _error(file: str, error: str, bits: int, *, rare: bool = False) -> CounterFile:
+    ceiling = 2**bits - 1
+    return CounterFile(f"counters/{file}", metrics.PORT_ERRORS, (error,), 1, ceiling, rare)
+
+
+def _hw(
+    metric: Metric, rare: frozenset[str] = frozenset(), **values: str
+) -> tuple[CounterFile, ...]:
+    """Files of ``hw_counters``, several to a value: drivers name them otherwise."""
+    return tuple(
+        CounterFile(f"hw_counters/{file}", metric, (value,), rare=value in rare)
+        for value, files in values.items()
+        for file in files.split()
+    )
+
+
+_RARE_LOSSES = frozenset(
+    {"implied_nak", "duplicate_request", "adaptive_retransmission_timeout", "slow_restart"}
+)
+_RARE_QP_ERRORS = frozenset(QP_ERROR.values) - {"requester_completion", "responder_completion"}
+
+
+TRAFFIC = (
+    CounterFile("counters/port_rcv_data", metrics.PORT_BYTES, ("receive",), _WORD_BYTES),
+    CounterFile("counters/port_xmit_data", metrics.PORT_BYTES, ("transmit",), _WORD_BYTES),
+    *_hw(metrics.PORT_BYTES, receive="rx_bytes", transmit="tx_bytes"),
+    CounterFile("counters/port_xmit_wait", metrics.PORT_WAIT, ()),
+)
+
+_PACKETS = tuple(
+    CounterFile(f"counters/{stem}_packets", metrics.PORT_PACKETS, (way, cast), 1, None, rare)
+    for stem, way, cast, rare in (
+        ("port_rcv", "receive", "all", False),
+        ("port_xmit", "transmit", "all", False),
+        ("unicast_rcv", "receive", "unicast", True),
+        ("unicast_xmit", "transmit", "unicast", True),
+        ("multicast_rcv", "receive", "multicast", True),
+        ("multicast_xmit", "transmit", "multicast", True),
+    )
+)
+_EFA_PACKETS = tuple(
+    CounterFile(f"hw_counters/{file}", metrics.PORT_PACKETS, (way, "all"))
+    for file, way in (("rx_pkts", "receive"), ("tx_pkts", "transmit"))
+)
+_EXTENDED = tuple(
+    CounterFile(f"counters_ext/{file}", metric, more, factor)
+    for file, metric, more, factor in (
+        ("port_rcv_data_64", metrics.PORT_EXTENDED_BYTES, ("receive",), _WORD_BYTES),
+        ("port_xmit_data_64", metrics.PORT_EXTENDED_BYTES, ("transmit",), _WORD_BYTES),
+        ("port_rcv_packets_64", metrics.PORT_EXTENDED_PACKETS, ("receive", "all"), 1),
+        ("port_xmit_packets_64", metrics.PORT_EXTENDED_PACKETS, ("transmit", "all"), 1),
+        ("port_unicast_rcv_packets", metrics.PORT_EXTENDED_PACKETS, ("receive", "unicast"), 1),
+        ("port_unicast_xmit_packets", metrics.PORT_EXTENDED_PACKETS, ("transmit", "unicast"), 1),
+        ("port_multicast_rcv_packets", metrics.PORT_EXTENDED_PACKETS, ("receive", "multicast"), 1),
+        (
+            "port_multicast_xmit_packets",
+            metrics.PORT_EXTENDED_PACKETS,
+            ("transmit", "multicast"),
+            1,
+        ),
+    )
+)
+# widths: drivers/infiniband/core/sysfs.c; port_rcv_discards is no counter of the standard
+ERRORS = (
+    _error("symbol_error", "symbol", 16),
+    _error("link_error_recovery", "link_error_recovery", 8),
+    _error("link_downed", "link_downed", 8),
+    _error("port_rcv_errors", "receive", 16),
+    _error("port_rcv_remote_physical_errors", "receive_remote_physical", 16, rare=True),
+    _error("port_rcv_switch_relay_errors", "receive_switch_relay", 16, rare=True),
+    _error("port_rcv_constraint_errors", "receive_constraint", 8, rare=True),
+    CounterFile("counters/port_rcv_discards", metrics.PORT_ERRORS, ("receive_discards",)),
+    _error("port_xmit_constraint_errors", "transmit_constraint", 8, rare=True),
+    _error("port_xmit_discards", "transmit_discards", 16),
+    _error("local_link_integrity_errors", "local_link_integrity", 4),
+    _error("excessive_buffer_overrun_errors", "excessive_buffer_overrun", 4),
+    _error("VL15_dropped", "vl15_dropped", 16, rare=True),
+)
+RETRIES = _hw(
+    metrics.RDMA_RETRIES_EXCEEDED,
+    transport="req_transport_retries_exceeded max_retry_exceeded",
+    rnr="req_rnr_retries_exceeded rnr_naks_rcvd_exceeded",
+)
+_HARDWARE = (
+    *RETRIES,
+    *_hw(
+        metrics.RDMA_CONGESTION,
+        frozenset({"cnp_ignored"}),
+        ecn_marked="np_ecn_marked_roce_packets RxECNMrkd rx_ecn_marked_pkts",
+        cnp_sent="np_cnp_sent cnpSent tx_cnp_pkts tx_cnp",
+        cnp_handled="rp_cnp_handled cnpHandled rx_cnp_pkts rx_cnp",
+        cnp_ignored="rp_cnp_ignored cnpIgnored",
+    ),
+    *_hw(
+        metrics.RDMA_LOSSES,
+        _RARE_LOSSES,
+        out_of_sequence="out_of_sequence rx_out_of_sequence oos_drop_count",
+        sequence_error="packet_seq_err seq_err_naks_rcvd",
+        implied_nak="implied_nak_seq_err",
+        ack_timeout="local_ack_timeout_err",
+        duplicate_request="duplicate_request dup_req",
+        receiver_not_ready="rnr_nak_retry_err rnr_naks_rcvd",
+        out_of_buffer="out_of_buffer",
+        dropped="rx_drops ip4InDiscards rx_roce_discards",
+        retransmitted="retrans_pkts tcpRetransSegs to_retransmits",
+        retransmit_timeout="retrans_timeout_events",
+        adaptive_retransmission="roce_adp_retrans",
+        adaptive_retransmission_timeout="roce_adp_retrans_to",
+        slow_restart="roce_slow_restart",
+        peer_impaired="impaired_remote_conn_events",
+        peer_unresponsive="unresponsive_remote_events",
+    ),
+    *_hw(
+        metrics.RDMA_QP_ERRORS,
+        _RARE_QP_ERRORS,
+        requester_completion="req_cqe_error",
+        requester_flush="req_cqe_flush_error",
+        requester_remote_access="req_remote_access_errors remote_access_err",
+        requester_remote_invalid="req_remote_invalid_request remote_invalid_req_err",
+        responder_completion="resp_cqe_error",
+        responder_flush="resp_cqe_flush_error",
+        responder_local_length="resp_local_length_error",
+        responder_remote_access="resp_remote_access_errors",
+    ),
+    *_hw(
+        metrics.RDMA_BYTES,
+        transmit="rdma_tx_bytes",
+        receive="rdma_rx_bytes",
+        send="send_bytes",
+        receive_work="recv_bytes",
+        read="rdma_read_bytes",
+        read_response="rdma_read_resp_bytes",
+        write="rdma_write_bytes",
+        write_receive="rdma_write_recv_bytes",
+    ),
+)
+SLOW = (*_PACKETS, *_EFA_PACKETS, *_EXTENDED, *ERRORS, *_HARDWARE)

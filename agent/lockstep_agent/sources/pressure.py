@@ -1,0 +1,13 @@
+"""Pressure stall information: how long tasks waited for processor, memory or storage."""
+
+import re
+from collections.abc import Iterator
+
+_TOTAL = re.compile(r"^(some|full) .*\btotal=([0-9]{1,20})$", re.MULTILINE)
+_MICRO = 1e-6
+
+
+def stalled_seconds(text: str | None) -> Iterator[tuple[str, float]]:
+    """Pairs of ``some`` or ``full`` and seconds since boot, or since the group was made."""
+    for pressure, total in _TOTAL.findall(text or ""):
+        yield pressure, int(total) * _MICRO

@@ -1,0 +1,110 @@
+"""The RDMA ports of the node, from /sys/class/infiniband."""
+
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_log = logging.getLogger(__name__)
+_MOST_PORTS = 64
+_MANAGED = b"SW_MNG"  # in the VPD of the functions that only the fabric manager may use
+_MOST_VPD_BYTES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class RdmaPort:
+    """One port of an adapter.
+
+    Attributes:
+        number: as the folder is called, from "1".
+        adapter: folder of the adapter.
+        folder: folder of the port.
+    """
+
+    device: str
+    number: str
+    adapter: str
+    folder: str
+
+    @property
+    def labels(self) -> tuple[str, str]:
+        """The values of the labels ``device`` and ``port``."""
+        return self.device, self.number
+
+    @property
+    def driver(self) -> str:
+        """Name of the kernel driver; empty where the tree does not tell."""
+        return link_name(f"{self.adapter}/device/driver")
+
+
+def names(folder: str) -> list[str]:
+    """What a folder holds, sorted, names that can be a label only; empty where there is none."""
+    try:
+        return sorted(name for name in os.listdir(folder) if name.isprintable())  # noqa: PTH208  # names only
+    except (OSError, ValueError):
+        return []
+
+
+def link_name(path: str) -> str:
+    """Last part of what a symbolic link points at; empty where there is none."""
+    try:
+        name = os.readlink(path).rpartition("/")[2]  # noqa: PTH115  # text in, text out
+    except (OSError, ValueError):
+        return ""
+    return name if name.isprintable() else ""
+
+
+class RdmaPorts:
+    """Lists the ports, leaving out the functions that only the fabric manager may touch.
+
+    On boards with NVLink switches some functions of the adapters refuse every read and write a
+    line to the kernel log each time.
+
+    Args:
+        sysfs: where /sys is.
+        aloud: says in the log what is absent or skipped; one of several readers is enough.
+    """
+
+    def __init__(self, sysfs: str, *, aloud: bool = False) -> None:
+        self._folder = f"{sysfs}/class/infiniband"
+        self._managed: dict[str, bool] = {}
+        self._aloud, self._said_none = aloud, False
+
+    def list(self) -> tuple[RdmaPort, ...]:
+        """The ports of this moment, at most 64; says once when there are none."""
+        ports = tuple(self._ports())[:_MOST_PORTS]
+        if self._aloud and not ports and not self._said_none:
+            _log.info("collector=infiniband state=absent reason='no port in %s'", self._folder)
+        self._said_none = not ports
+        return ports
+
+    def _ports(self) -> Iterator[RdmaPort]:
+        devices = names(self._folder)
+        self._managed = {name: known for name, known in self._managed.items() if name in devices}
+        for device in devices:
+            adapter = f"{self._folder}/{device}"
+            if self._is_managed(device, adapter):
+                continue
+            for number in names(f"{adapter}/ports"):
+                if number.isascii() and number.isdigit():
+                    yield RdmaPort(device, number, adapter, f"{adapter}/ports/{number}")
+
+    def _is_managed(self, device: str, adapter: str) -> bool:
+        if device not in self._managed:
+            self._managed[device] = _MANAGED in _vital_data(f"{adapter}/device/vpd")
+            if self._aloud and self._managed[device]:
+                _log.info("device=%s state=skipped reason='for the fabric manager'", device)
+        return self._managed[device]
+
+
+def _vital_data(path: str) -> bytes:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (OSError, ValueError):
+        return b""
+    try:
+        return os.read(descriptor, _MOST_VPD_BYTES)
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,208 @@
+"""The web configuration file of Prometheus' exporters, read and checked.
+
+The format: https://github.com/prometheus/exporter-toolkit/blob/master/docs/web-configuration.md
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+_MOST_BYTES = 1 << 20
+_BCRYPT = re.compile(r"\$2[aby]\$(0[4-9]|[12][0-9]|3[01])\$[./A-Za-z0-9]{53}")
+_HEADERS = (
+    "Content-Security-Policy",
+    "X-Frame-Options",
+    "X-Content-Type-Options",
+    "X-XSS-Protection",
+    "Strict-Transport-Security",
+)
+_CLIENT_AUTH = ("NoClientCert", "RequireAndVerifyClientCert", "VerifyClientCertIfGiven")
+_VERSIONS = ("TLS12", "TLS13")
+_PARTS = ("tls_server_config", "http_server_config", "basic_auth_users")
+_TLS_KEYS = (
+    "cert_file",
+    "key_file",
+    "client_ca_file",
+    "client_auth_type",
+    "min_version",
+    "max_version",
+    "prefer_server_cipher_suites",
+)
+# of the format, and refused: to leave one out without a word would serve less safely than asked
+_NOT_SERVED = {
+    "cert": "give cert_file",
+    "key": "give key_file",
+    "client_ca": "give client_ca_file",
+    "client_allowed_sans": "leave it out and sign clients by a CA of their own",
+    "cipher_suites": "leave it out; OpenSSL's own choice is taken",
+    "curve_preferences": "leave it out; OpenSSL's own choice is taken",
+    "rate_limit": "leave it out; connections are bounded anyway",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TlsConfig:
+    """The part ``tls_server_config``.
+
+    Attributes:
+        client_ca_file: who signs clients; None when clients need no certificate.
+        client_must: whether a client without a certificate is refused.
+        min_version: lowest version of TLS, as the format writes it.
+    """
+
+    cert_file: Path
+    key_file: Path
+    client_ca_file: Path | None = None
+    client_must: bool = False
+    min_version: str = "TLS12"
+    max_version: str = "TLS13"
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Every file that the context is made of."""
+        return tuple(path for path in (self.cert_file, self.key_file, self.client_ca_file) if path)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WebConfig:
+    """One web configuration file; empty is: no TLS, everybody may.
+
+    Attributes:
+        users: bcrypt hash by name.
+        headers: sent with every answer.
+    """
+
+    tls: TlsConfig | None = None
+    users: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_web_config(path: Path) -> WebConfig:
+    """The configuration in a file; the files it names are relative to its folder.
+
+    Raises:
+        ValueError: one sentence on what is wrong with it.
+    """
+    try:
+        with path.open("rb") as file:
+            text = file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
+    if len(text) > _MOST_BYTES:
+        raise ValueError(f"{path} is longer than {_MOST_BYTES} bytes; give a web configuration")
+    try:
+        told = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError) as error:
+        place = getattr(error, "problem_mark", None)
+        where = f" in line {place.line + 1}" if place else ""
+        raise ValueError(f"{path} is no YAML{where}") from error
+    try:
+        return _config({} if told is None else told, path.parent)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _config(told: Any, folder: Path) -> WebConfig:
+    parts = _mapping(told, "the file", _PARTS)
+    http = _mapping(parts.get("http_server_config"), "http_server_config", ("http2", "headers"))
+    _flag(http, "http2")  # may be asked for; this server speaks HTTP/1 to everybody
+    tls = parts.get("tls_server_config")
+    return WebConfig(
+        tls=None if tls is None else _tls(tls, folder),
+        users=_users(parts.get("basic_auth_users")),
+        headers=_headers(http.get("headers")),
+    )
+
+
+def _tls(told: Any, folder: Path) -> TlsConfig | None:
+    values = _mapping(told, "tls_server_config", _TLS_KEYS)
+    _flag(values, "prefer_server_cipher_suites")
+    files = {
+        key: folder / _text(values, key)
+        for key in ("cert_file", "key_file", "client_ca_file")
+        if key in values
+    }
+    for key, other in (("cert_file", "key_file"), ("key_file", "cert_file")):
+        if key not in files:
+            given = (
+                f"{other} needs {key}" if other in files else "cert_file and key_file are missing"
+            )
+            raise ValueError(f"tls_server_config: {given}; give both")
+    client = _one_of(values, "client_auth_type", _CLIENT_AUTH)
+    if (client != _CLIENT_AUTH[0]) != ("client_ca_file" in files):
+        raise ValueError(
+            f"tls_server_config: client_auth_type {client} and client_ca_file do not fit together; "
+            "give RequireAndVerifyClientCert with a client_ca_file, or neither"
+        )
+    low, high = (_one_of(values, f"{end}_version", _VERSIONS, at) for end, at in _ENDS)
+    if low > high:
+        raise ValueError(f"tls_server_config: min_version {low} is above max_version {high}")
+    return TlsConfig(
+        cert_file=files["cert_file"],
+        key_file=files["key_file"],
+        client_ca_file=files.get("client_ca_file"),
+        client_must=client == "RequireAndVerifyClientCert",
+        min_version=low,
+        max_version=high,
+    )
+
+
+_ENDS = (("min", 0), ("max", -1))
+
+
+def _users(told: Any) -> dict[str, str]:
+    users = _mapping(told, "basic_auth_users")
+    for name, hashed in users.items():
+        if not name or ":" in name:
+            raise ValueError(f"basic_auth_users: {name!r} is no name; give one without a colon")
+        if not isinstance(hashed, str) or not _BCRYPT.fullmatch(hashed):
+            raise ValueError(
+                f"basic_auth_users: what stands for {name!r} is no bcrypt hash; make one by "
+                "htpasswd -nBC 10"
+            )
+    return users
+
+
+def _headers(told: Any) -> dict[str, str]:
+    headers = _mapping(told, "headers", _HEADERS)
+    for name in headers:
+        value = _text(headers, name)
+        if not value.isascii() or not value.isprintable():
+            raise ValueError(f"headers: {name} {value!r} cannot be sent; give printable ASCII")
+    return {name: value for name, value in headers.items() if value}
+
+
+def _mapping(told: Any, what: str, known: tuple[str, ...] = ()) -> dict[str, Any]:
+    if told is None:
+        return {}
+    if not isinstance(told, dict) or not all(isinstance(key, str) for key in told):
+        raise ValueError(f"{what} holds {type(told).__name__}; give keys and values")
+    for key in told:
+        if known and key in _NOT_SERVED and key not in known:
+            raise ValueError(f"{key!r} is not served by this agent; {_NOT_SERVED[key]}")
+        if known and key not in known:
+            raise ValueError(f"{what} has the unknown key {key!r}; known are {', '.join(known)}")
+    return told
+
+
+def _text(values: Mapping[str, Any], key: str) -> str:
+    value = values[key]
+    if not isinstance(value, str):
+        raise ValueError(f"{key} {value!r} is no text")  # noqa: TRY004  # a value of the file
+    return value
+
+
+def _flag(values: Mapping[str, Any], key: str) -> None:
+    if not isinstance(values.get(key, True), bool):
+        raise ValueError(f"{key} {values[key]!r} is neither true nor false")  # noqa: TRY004  # the same
+
+
+def _one_of(values: Mapping[str, Any], key: str, known: tuple[str, ...], default: int = 0) -> str:
+    value = values.get(key, known[default])
+    if value not in known:
+        raise ValueError(f"{key} {value!r} is not served; give one of {', '.join(known)}")
+    return str(value)

@@ -1,0 +1,60 @@
+"""A TLS context from the files that a web configuration names."""
+
+import ssl
+from pathlib import Path
+
+from lockstep_agent.web.config import TlsConfig
+
+_VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
+
+
+def tls_context(told: TlsConfig) -> ssl.SSLContext:
+    """The context of a server.
+
+    Raises:
+        ValueError: one sentence on the file that does not do.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = _VERSIONS[told.min_version]
+    context.maximum_version = _VERSIONS[told.max_version]
+    context.set_alpn_protocols(["http/1.1"])
+    for path in told.files:
+        _check_readable(path)
+    try:
+        context.load_cert_chain(told.cert_file, told.key_file, password=_no_password)
+    except ssl.SSLError as error:
+        raise ValueError(_sentence(told, error)) from error
+    if told.client_ca_file is not None:
+        try:
+            context.load_verify_locations(told.client_ca_file)
+        except ssl.SSLError as error:
+            raise ValueError(
+                f"client_ca_file {told.client_ca_file} holds no certificate"
+            ) from error
+        context.verify_mode = ssl.CERT_REQUIRED if told.client_must else ssl.CERT_OPTIONAL
+    return context
+
+
+def _no_password() -> str:
+    """Keys with a password are refused: OpenSSL would ask for it on a terminal."""
+    return ""
+
+
+def _check_readable(path: Path) -> None:
+    try:
+        with path.open("rb"):
+            pass
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _sentence(told: TlsConfig, error: ssl.SSLError) -> str:
+    if error.reason == "KEY_VALUES_MISMATCH":
+        return (
+            f"cert_file {told.cert_file} does not match key_file {told.key_file}; "
+            "give the key that the certificate was made for"
+        )
+    return (
+        f"cert_file {told.cert_file} and key_file {told.key_file} are no certificate and key in "
+        f"PEM without a password ({error.reason or 'not to be read'})"
+    )

@@ -1,0 +1,83 @@
+"""The PCIe links of GPUs and network adapters, by the kernel; they stay while a driver hangs."""
+
+from lockstep_catalogue.fabric_labels import (
+    AER_ERROR,
+    DISTANCE,
+    ENDPOINT,
+    LINK_END,
+    NUMA_NODE,
+    PORT_ABOVE,
+    RAIL,
+    SEVERITY,
+)
+from lockstep_catalogue.labels import DEVICE, PCI_BUS_ID
+from lockstep_catalogue.metric import Kind, Metric, Unit
+
+_DEVICE = "/sys/bus/pci/devices/PCI_BUS_ID"
+
+PCIE_INFO = Metric(
+    name="lockstep_pcie_device_info",
+    kind=Kind.GAUGE,
+    unit=Unit.NONE,
+    labels=(PCI_BUS_ID, ENDPOINT, DEVICE, PORT_ABOVE, NUMA_NODE),
+    help="A GPU or network adapter and the port above it, always 1.",
+    source=f"{_DEVICE}: class, infiniband, net, numa_node and its place in the tree",
+)
+PCIE_SPEED = Metric(
+    name="lockstep_pcie_link_speed_transfers_per_second",
+    kind=Kind.GAUGE,
+    unit=Unit.NONE,
+    labels=(PCI_BUS_ID,),
+    help="Transfers per second and lane that the link runs at now.",
+    source=f"{_DEVICE}/current_link_speed",
+)
+PCIE_LANES = Metric(
+    name="lockstep_pcie_link_lanes",
+    kind=Kind.GAUGE,
+    unit=Unit.LANES,
+    labels=(PCI_BUS_ID,),
+    help="Lanes that the link runs on now.",
+    source=f"{_DEVICE}/current_link_width",
+)
+PCIE_RATIO = Metric(
+    name="lockstep_pcie_link_capability_ratio",
+    kind=Kind.GAUGE,
+    unit=Unit.RATIO,
+    labels=(PCI_BUS_ID,),
+    help="Speed times lanes of the link, against what both of its ends can do.",
+    source=f"{_DEVICE}/current_link_speed, max_link_speed and width, and of the port above",
+)
+PCIE_AER_ERRORS = Metric(
+    name="lockstep_pcie_aer_errors_total",
+    kind=Kind.COUNTER,
+    unit=Unit.NONE,
+    labels=(PCI_BUS_ID, LINK_END, SEVERITY),
+    help="Errors that an end of the link reported; the port above is told from its first error on.",
+    source=f"{_DEVICE}/aer_dev_correctable, aer_dev_nonfatal, aer_dev_fatal: the total",
+)
+PCIE_AER_KINDS = Metric(
+    name="lockstep_pcie_aer_kind_errors_total",
+    kind=Kind.COUNTER,
+    unit=Unit.NONE,
+    labels=(PCI_BUS_ID, LINK_END, SEVERITY, AER_ERROR),
+    help="Errors by kind; a kind is told from its first error on.",
+    source=f"{_DEVICE}/aer_dev_correctable, aer_dev_nonfatal, aer_dev_fatal",
+)
+AFFINITY = Metric(
+    name="lockstep_fabric_affinity_info",
+    kind=Kind.GAUGE,
+    unit=Unit.NONE,
+    labels=(PCI_BUS_ID, DEVICE, DISTANCE, RAIL),
+    help="The adapters that are nearest to the GPU at this PCI address, always 1.",
+    source="common bridges and memory nodes in /sys/bus/pci/devices",
+)
+
+METRICS = (
+    PCIE_INFO,
+    PCIE_SPEED,
+    PCIE_LANES,
+    PCIE_RATIO,
+    PCIE_AER_ERRORS,
+    PCIE_AER_KINDS,
+    AFFINITY,
+)

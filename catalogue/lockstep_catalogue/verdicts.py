@@ -1,0 +1,84 @@
+"""What GPUs, expected ports and the node are worth, judged by the agent from its own readings.
+
+Any metric that carries the label ``verdict`` is a verdict: the node is as bad as the worst of them.
+"""
+
+from lockstep_catalogue.labels import DEVICE, OF_GPU, VERDICT
+from lockstep_catalogue.metric import Kind, Label, Metric, Stability, Unit
+
+OK, DEGRADED, FAILED = VERDICT.values
+NO_REASON = "none"
+
+GPU_REASON = Label(
+    name="gpu_reason",
+    help="why the GPU is judged so",
+    values=(
+        NO_REASON,
+        "lost",
+        "hung",
+        "silent",
+        "reset_required",
+        "recovery_action",
+        "remap_failed",
+        "remap_pending",
+        "retirement_pending",
+        "sram_threshold",
+        "uncorrected_ecc",
+        "pcie_below_max",
+        "nvlink_down",
+        "nvlink_slow",
+        "fabric_failed",
+        "fabric_unhealthy",
+        "thermal",
+        "power_capped",
+        "slowdown",
+    ),
+)
+EXPECTED_REASON = Label(
+    name="expected_reason",
+    help="what the port lacks of what is expected",
+    values=(NO_REASON, "missing", "not_up", "rate_below_expected"),
+)
+NODE_REASON = Label(
+    name="node_reason",
+    help="why the node is judged so",
+    values=(
+        NO_REASON,
+        "gpu_count_short",
+        "driver_absent",
+        "driver_hung",
+        "gpu_failed",
+        "gpu_degraded",
+        "port_failed",
+        "port_degraded",
+    ),
+)
+
+GPU_HEALTH = Metric(
+    name="lockstep_gpu_health_info",
+    kind=Kind.GAUGE,
+    unit=Unit.NONE,
+    labels=(*OF_GPU, VERDICT, GPU_REASON),
+    help="What the GPU is worth now, always 1 on each reason that holds.",
+    source="readings of the GPU, by the thresholds in docs/agent.md",
+    stability=Stability.STABLE,
+)
+EXPECTED_PORT_HEALTH = Metric(
+    name="lockstep_fabric_expected_port_health_info",
+    kind=Kind.GAUGE,
+    unit=Unit.NONE,
+    labels=(DEVICE, VERDICT, EXPECTED_REASON),
+    help="Whether a port that the agent was told to expect is as expected, always 1.",
+    source="--expect-port against state and rate of the device's ports",
+)
+NODE_HEALTH = Metric(
+    name="lockstep_host_health_info",
+    kind=Kind.GAUGE,
+    unit=Unit.NONE,
+    labels=(VERDICT, NODE_REASON),
+    help="What the node is worth now, always 1 on each reason that holds.",
+    source="the verdicts on its parts, the number of its GPUs",
+    stability=Stability.STABLE,
+)
+
+METRICS = (GPU_HEALTH, EXPECTED_PORT_HEALTH, NODE_HEALTH)

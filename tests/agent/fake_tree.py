@@ -1,0 +1,187 @@
+"""The files of a fake node: ports, PCI links and control groups, written out or made up."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+FIXTURES = Path(__file__).parent.parent / "fixtures"
+_SWITCH = "pci0000:{bus}/0000:{bus}:01.0/0000:{up}:00.0"
+_MLX5_COUNTERS = (
+    "symbol_error link_error_recovery link_downed port_rcv_errors port_rcv_remote_physical_errors "
+    "port_rcv_switch_relay_errors port_xmit_discards port_xmit_constraint_errors "
+    "port_rcv_constraint_errors local_link_integrity_errors excessive_buffer_overrun_errors "
+    "VL15_dropped port_xmit_wait unicast_rcv_packets unicast_xmit_packets multicast_rcv_packets "
+    "multicast_xmit_packets"
+)
+_MLX5_HARDWARE = (
+    "np_ecn_marked_roce_packets np_cnp_sent rp_cnp_handled rp_cnp_ignored out_of_sequence "
+    "packet_seq_err local_ack_timeout_err implied_nak_seq_err duplicate_request rnr_nak_retry_err "
+    "req_transport_retries_exceeded req_rnr_retries_exceeded req_cqe_error resp_cqe_error "
+    "req_cqe_flush_error resp_cqe_flush_error req_remote_access_errors resp_remote_access_errors "
+    "req_remote_invalid_request resp_local_length_error out_of_buffer roce_adp_retrans "
+    "roce_adp_retrans_to roce_slow_restart roce_slow_restart_cnps roce_slow_restart_trans "
+    "rx_write_requests rx_read_requests rx_atomic_requests rx_dct_connect rx_icrc_encapsulated "
+    "lifespan"
+)
+_AER = {
+    "correctable": ("RxErr 0\nBadTLP 0\nBadDLLP 0\nRollover 0\nTimeout 0\n", "COR"),
+    "nonfatal": ("Undefined 0\nDLP 0\nCmpltTO 0\nUnsupReq 0\n", "NONFATAL"),
+    "fatal": ("Undefined 0\nDLP 0\nSDES 0\nMalfTLP 0\n", "FATAL"),
+}
+
+
+def unpack(listing: Path, folder: Path) -> Path:
+    """Writes the files of a listing: a JSON object of contents by path, ``-> X`` for a link."""
+    contents: dict[str, str] = json.loads(listing.read_text(encoding="utf-8"))
+    for path, content in contents.items():
+        write(folder / path.lstrip("/"), content)
+    return folder
+
+
+def write(path: Path, content: str | int) -> None:
+    """Writes a file or, where the content begins with an arrow, a symbolic link."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = str(content)
+    if text.startswith("-> "):
+        path.symlink_to(text[3:])
+    else:
+        path.write_text(text if text.endswith("\n") else text + "\n")
+
+
+class Tree:
+    """The /sys of a node with GPUs and adapters, four switches of two pairs each.
+
+    Args:
+        sysfs: the folder to fill.
+        gpus: how many; GPU n stands beside adapter n.
+        infiniband: how many InfiniBand adapters.
+        ethernet: how many adapters with RoCE.
+    """
+
+    def __init__(self, sysfs: Path, gpus: int = 8, infiniband: int = 8, ethernet: int = 2) -> None:
+        self.sysfs = sysfs
+        for index in range(gpus):
+            self._pci(f"0000:{0x10 + index:02x}:00.0", index, "0x030200", "0x10de")
+        for index in range(infiniband):
+            self.adapter(f"mlx5_{index}", index, "InfiniBand", f"ib{index}")
+        for index in range(ethernet):
+            number = infiniband + index
+            self.adapter(f"mlx5_{number}", number, "Ethernet", f"ens{index}np0")
+
+    def port(self, device: str) -> Path:
+        """The folder of the first port of an adapter."""
+        return self.sysfs / "class" / "infiniband" / device / "ports" / "1"
+
+    def adapter(self, device: str, index: int, layer: str, interface: str) -> None:
+        """One adapter with one port and its network interface."""
+        home = self._pci(f"0000:{0x40 + index:02x}:00.0", index, "0x020700", "0x15b3")
+        write(home / "sriov_numvfs", 0)
+        write(home / "driver", "-> ../../../../../bus/pci/drivers/mlx5_core")
+        adapter = home / "infiniband" / device
+        for name, content in (("hca_type", "MT4129"), ("fw_ver", "28.39.1002"), ("board_id", "X")):
+            write(adapter / name, content)
+        write(adapter / "device", f"-> ../../../{home.name}")
+        self._ports(adapter / "ports" / "1", layer, interface)
+        self._interface(home / "net" / interface, index, layer)
+        for kind, name in (("infiniband", device), ("net", interface)):
+            found = home.relative_to(self.sysfs) / kind / name
+            write(self.sysfs / "class" / kind / name, f"-> ../../{found}")
+
+    def _ports(self, port: Path, layer: str, interface: str) -> None:
+        told: dict[str, str | int] = {
+            "state": "4: ACTIVE",
+            "phys_state": "5: LinkUp",
+            "rate": "400 Gb/sec (4X NDR)",
+            "link_layer": layer,
+            "gid_attrs/ndevs/0": interface,
+            "counters/port_rcv_data": 4631917,
+            "counters/port_xmit_data": 3733440,
+            "counters/port_rcv_packets": 18527,
+            "counters/port_xmit_packets": 14933,
+            **{f"counters/{name}": 0 for name in _MLX5_COUNTERS.split()},
+            **{f"hw_counters/{name}": 0 for name in _MLX5_HARDWARE.split()},
+        }
+        for path, content in told.items():
+            write(port / path, content)
+
+    def _interface(self, folder: Path, index: int, layer: str) -> None:
+        statistics = {
+            f"statistics/{way}_{what}": 1000 * index
+            for way in ("rx", "tx")
+            for what in ("bytes", "packets", "errors", "dropped")
+        }
+        told: dict[str, str | int] = {
+            "type": 32 if layer == "InfiniBand" else 1,
+            "operstate": "up",
+            "speed": 400_000,
+            "dev_port": 0,
+            "carrier_changes": 2,
+            "carrier_up_count": 1,
+            "carrier_down_count": 1,
+            "device": f"-> ../../../{folder.parents[1].name}",
+            **statistics,
+        }
+        for path, content in told.items():
+            write(folder / path, content)
+        if layer == "Ethernet":
+            shutil.copy(FIXTURES / "node" / "ethtool-mlx5.txt", folder / "ethtool_statistics")
+
+    def _pci(self, address: str, index: int, code: str, vendor: str) -> Path:
+        """A device below a switch, with its link of PCIe 5 and its error counters."""
+        pair = index // 2
+        switch = _SWITCH.format(bus=f"{0xA0 + pair:02x}", up=f"{0xB0 + pair:02x}")
+        below = f"0000:{0xC0 + pair:02x}:{int(address[5:7], 16) % 32:02x}.0"
+        home = self.sysfs / "devices" / switch / below / address
+        for folder in (home, home.parent):
+            for which in ("current", "max"):
+                write(folder / f"{which}_link_speed", "32.0 GT/s PCIe")
+                write(folder / f"{which}_link_width", 16)
+            for severity, (kinds, total) in _AER.items():
+                write(folder / f"aer_dev_{severity}", f"{kinds}TOTAL_ERR_{total} 0")
+        write(home / "class", code)
+        write(home / "vendor", vendor)
+        write(home / "numa_node", pair // 2)
+        target = os.path.relpath(home, self.sysfs / "bus" / "pci" / "devices")
+        write(self.sysfs / "bus" / "pci" / "devices" / address, f"-> {target}")
+        return home
+
+
+def fill_procfs(procfs: Path, group: str = "/kubepods.slice/pod1/rank") -> Path:
+    """A /proc of a node with storage, in which this process is a rank of a job.
+
+    Args:
+        group: control group of the rank.
+    """
+    unpack(FIXTURES / "node" / "proc.json", procfs)
+    write(procfs / str(os.getpid()) / "cgroup", f"0::{group}")
+    shutil.copy("/proc/self/stat", procfs / str(os.getpid()) / "stat")
+    (procfs / "self").mkdir(exist_ok=True)
+    shutil.copy("/proc/self/statm", procfs / "self" / "statm")
+    return procfs
+
+
+def fill_cgroups(sysfs: Path) -> None:
+    """Control groups of version 2 with a limit on the pod and the rank's own group in it."""
+    unpack(FIXTURES / "node" / "cgroups.json", sysfs / "fs" / "cgroup")
+
+
+def fill_sysfs(sysfs: Path) -> Path:
+    """A /sys that holds one of everything: mlx5, mlx4, i40iw and EFA, a bond, errors that stuck."""
+    shutil.copytree(FIXTURES / "node" / "sys", sysfs, dirs_exist_ok=True)
+    unpack(FIXTURES / "sysfs-infiniband" / "node_exporter.json", sysfs)
+    tree = Tree(sysfs, gpus=4, infiniband=2, ethernet=1)
+    write(tree.port("mlx5_1") / "counters" / "link_downed", 255)
+    write(tree.port("mlx5_2") / "hw_counters" / "rdma_rx_bytes", 77)
+    efa = sysfs / "class" / "infiniband" / "rdmap16s27" / "ports" / "1"
+    write(efa.parents[1] / "device" / "driver", "-> ../../../../bus/pci/drivers/efa")
+    for name, content in (("state", "4: ACTIVE"), ("link_layer", "Unspecified")):
+        write(efa / name, content)
+    for name in ("tx_bytes", "rx_bytes", "tx_pkts", "rx_pkts", "rx_drops", "rdma_read_bytes"):
+        write(efa / "hw_counters" / name, 4096)
+    write(sysfs / "class" / "net" / "bond0" / "bonding" / "slaves", "ens1f0np0 ens1f1np1")
+    write(sysfs / "class" / "net" / "bond0" / "operstate", "up")
+    above = (sysfs / "bus" / "pci" / "devices" / "0000:10:00.0").resolve().parent
+    write(above / "aer_dev_correctable", "RxErr 2\nBadTLP 0\nTOTAL_ERR_COR 2")
+    fill_cgroups(sysfs)
+    return sysfs

@@ -1,0 +1,342 @@
+"""Who may scrape, over which wire, and that nobody can hold the server by being slow."""
+
+import base64
+import gzip
+import os
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import bcrypt
+import httpx
+import pytest
+
+from lockstep_agent.sampler import Sampler
+from lockstep_agent.serve import MetricsServer
+from lockstep_agent.web import Crowd, Gate
+from lockstep_agent.web.admission import Admission, read_tokens
+from lockstep_agent.web.config import read_web_config
+
+TOKEN = "thirty-two characters".replace(" ", "-")
+HASHED = bcrypt.hashpw(b"secret", bcrypt.gensalt(4)).decode()
+COMMAND = [sys.executable, "-m", "lockstep_cli.main", "agent", "--listen", "127.0.0.1:0"]
+
+
+def certificate(folder: Path, name: str) -> tuple[Path, Path]:
+    """A certificate for the loopback, signed by itself, and its key."""
+    cert, key = folder / f"{name}.crt", folder / f"{name}.key"
+    made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    made += [
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        f"/CN={name}",
+        "-addext",
+        "subjectAltName=IP:127.0.0.1",
+    ]
+    subprocess.run(
+        [*made, "-keyout", key, "-out", cert], check=True, capture_output=True, timeout=30
+    )
+    return cert, key
+
+
+@pytest.fixture(name="keys", scope="session")
+def _keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("keys")
+    for name in ("first", "second"):
+        certificate(folder, name)
+    return folder
+
+
+@contextmanager
+def serving(gate: Gate | None = None) -> Iterator[MetricsServer]:
+    """A server of an agent with nothing to tell but itself."""
+    sampler = Sampler(tuple, tick_seconds=60)
+    sampler.sample()
+    server = MetricsServer("127.0.0.1", 0, sampler, "node-7", gate)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(5)
+
+
+def trusting(cert: Path) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(cert))
+
+
+def web_file(folder: Path, text: str) -> Path:
+    path = folder / "web.yml"
+    path.write_text(text)
+    return path
+
+
+TLS = "tls_server_config: {{cert_file: {0}/{1}.crt, key_file: {0}/{1}.key}}\n"
+
+
+def test_passwords_and_tokens_open_every_page_and_nothing_else_does(tmp_path: Path) -> None:
+    web = web_file(
+        tmp_path,
+        f"basic_auth_users: {{alice: '{HASHED}'}}\n"
+        "http_server_config: {headers: {X-Frame-Options: deny}}\n",
+    )
+    tokens = tmp_path / "tokens"
+    tokens.write_text(f"# scrapers\n{TOKEN}\n")
+    with serving(Gate(web, tokens)) as server:
+        refused = httpx.get(server.url)
+        assert refused.status_code == httpx.codes.UNAUTHORIZED
+        assert refused.headers["www-authenticate"] == 'Basic realm="lockstep"'
+        for password, status in (("secret", 200), ("wrong", 401), ("", 401)):
+            answer = httpx.get(server.url, auth=("alice", password))
+            assert answer.status_code == status
+            assert answer.headers["x-frame-options"] == "deny"
+        assert httpx.get(server.url, auth=("bob", "secret")).status_code == 401
+        for told, status in ((f"Bearer {TOKEN}", 200), ("Bearer wrong", 401), ("Basic !", 401)):
+            answer = httpx.get(server.url, headers={"Authorization": told})
+            assert answer.status_code == status
+        root = server.url.removesuffix("/metrics")
+        assert httpx.get(f"{root}/health").status_code == 401
+        assert httpx.get(f"{root}/ready").text == "ok\n"
+
+
+def test_a_password_is_computed_once_and_remembered_whether_right_or_wrong(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[bytes] = []
+
+    def checkpw(password: bytes, hashed: bytes) -> bool:
+        asked.append(password)
+        return bcrypt.hashpw(password, hashed) == hashed
+
+    monkeypatch.setattr("lockstep_agent.web.admission.bcrypt.checkpw", checkpw)
+    admission = Admission({"alice": HASHED})
+    right, wrong = (
+        "Basic " + base64.b64encode(f"alice:{password}".encode()).decode()
+        for password in ("secret", "wrong")
+    )
+    assert [admission.admits(told) for told in (right, wrong) * 3] == [True, False] * 3
+    assert asked == [b"secret", b"wrong"]
+
+
+def test_a_scrape_may_be_squeezed_and_holds_the_same() -> None:
+    with serving() as server:
+        plain = httpx.get(server.url, headers={"Accept-Encoding": "identity"})
+        with httpx.stream("GET", server.url, headers={"Accept-Encoding": "gzip"}) as told:
+            assert told.headers["content-encoding"] == "gzip"
+            squeezed = b"".join(told.iter_raw())
+        assert gzip.decompress(squeezed) == plain.content
+        assert "content-encoding" not in plain.headers
+        refused = httpx.get(server.url, headers={"Accept-Encoding": "gzip;q=0"})
+        assert refused.content == plain.content
+        assert "content-encoding" not in refused.headers
+        assert httpx.head(server.url).content == b""
+
+
+def test_tls_is_served_and_a_new_certificate_holds_from_the_next_connection(
+    tmp_path: Path, keys: Path
+) -> None:
+    now = [0.0]
+    web = web_file(tmp_path, TLS.format(keys, "first"))
+    with serving(Gate(web, clock=lambda: now[0])) as server:
+        assert server.url.startswith("https://")
+        assert httpx.get(server.url, verify=trusting(keys / "first.crt")).status_code == 200
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(server.url, verify=trusting(keys / "second.crt"))
+        web.write_text(TLS.format(keys, "second") + "# longer\n")
+        now[0] += 2
+        assert httpx.get(server.url, verify=trusting(keys / "second.crt")).status_code == 200
+        web.write_text("nonsense: 1\n")
+        now[0] += 2
+        assert httpx.get(server.url, verify=trusting(keys / "second.crt")).status_code == 200
+
+
+def test_a_client_must_show_a_certificate_when_the_file_says_so(tmp_path: Path, keys: Path) -> None:
+    web = web_file(
+        tmp_path,
+        TLS.format(keys, "first").replace(
+            "}",
+            f", client_auth_type: RequireAndVerifyClientCert, client_ca_file: {keys}/second.crt}}",
+        ),
+    )
+    with serving(Gate(web)) as server:
+        context = trusting(keys / "first.crt")
+        with pytest.raises(httpx.TransportError):
+            httpx.get(server.url, verify=context)
+        context.load_cert_chain(keys / "second.crt", keys / "second.key")
+        assert httpx.get(server.url, verify=context).status_code == 200
+
+
+def test_slow_clients_cannot_keep_a_scraper_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lockstep_agent.serve._MOST_CONNECTIONS", 8)
+    with serving() as server:
+        port = httpx.URL(server.url).port
+        slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
+        try:
+            for one in slow:
+                one.sendall(b"GET /metrics HT")
+            for _ in range(5):
+                assert httpx.get(server.url, timeout=5).status_code == 200
+            assert len(server.crowd) <= 8
+            slow[0].settimeout(5)
+            assert slow[0].recv(1) == b""
+        finally:
+            for one in slow:
+                one.close()
+
+
+def test_a_connection_is_cut_when_its_time_is_up_however_busy_it_looks() -> None:
+    now = [0.0]
+    crowd = Crowd(10, 15.0, clock=lambda: now[0])
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        crowd.enter(ours)
+        now[0] = 14.9
+        crowd.cut_overdue()
+        assert len(crowd) == 1
+        now[0] = 15.0
+        crowd.cut_overdue()
+        assert len(crowd) == 0
+        assert theirs.recv(1) == b""
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("a: [", "is no YAML"),
+        ("- 1", "holds list"),
+        ("tls_sever_config: {}", "unknown key 'tls_sever_config'"),
+        ("rate_limit: {burst: 1}", "'rate_limit' is not served"),
+        ("tls_server_config: {cert_file: x}", "cert_file needs key_file"),
+        ("tls_server_config: {}", "cert_file and key_file are missing"),
+        ("tls_server_config: {cert: x}", "give cert_file"),
+        ("tls_server_config: {cert_file: 1, key_file: x}", "cert_file 1 is no text"),
+        (
+            "tls_server_config: {cert_file: x, key_file: y, min_version: TLS10}",
+            "min_version 'TLS10' is not served",
+        ),
+        (
+            "tls_server_config: {cert_file: x, key_file: y, min_version: TLS13, max_version: 1}",
+            "max_version 1 is not served",
+        ),
+        (
+            "tls_server_config: {cert_file: x, key_file: y, client_ca_file: z}",
+            "do not fit together",
+        ),
+        ("basic_auth_users: {alice: secret}", "no bcrypt hash"),
+        ("basic_auth_users: {'a:b': secret}", "'a:b' is no name"),
+        ("http_server_config: {http2: 1}", "http2 1 is neither"),
+        ("http_server_config: {headers: {X-Other: a}}", "unknown key 'X-Other'"),
+        ('http_server_config: {headers: {X-Frame-Options: "a\\r\\nb"}}', "cannot be sent"),
+    ],
+)
+def test_a_wrong_web_configuration_is_refused_by_its_key(
+    tmp_path: Path, text: str, named: str
+) -> None:
+    with pytest.raises(ValueError, match=r"web\.yml") as told:
+        read_web_config(web_file(tmp_path, text))
+    assert named in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+def test_the_sample_file_of_the_format_is_understood(tmp_path: Path) -> None:
+    told = read_web_config(
+        web_file(
+            tmp_path,
+            "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n"
+            f"basic_auth_users:\n  alice: {HASHED.replace('$2b', '$2y')}\n",
+        )
+    )
+    assert told.tls is not None
+    assert told.tls.cert_file == tmp_path / "server.crt"
+    assert Admission(told.users).admits("Basic " + base64.b64encode(b"alice:secret").decode())
+
+
+@pytest.mark.parametrize("text", ["", "short\n", "# only\n", "\xff" * 20])
+def test_a_token_that_can_be_guessed_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "tokens"
+    path.write_text(text)
+    with pytest.raises(ValueError, match="tokens"):
+        read_tokens(path)
+
+
+def refused(root: Path, *words: str) -> str:
+    done = subprocess.run(
+        [*COMMAND, "--dir", str(root), *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert not done.stdout
+    return done.stderr
+
+
+def test_a_certificate_that_does_not_match_its_key_is_one_sentence_and_exit_status_2(
+    root: Path, tmp_path: Path, keys: Path
+) -> None:
+    text = TLS.format(keys, "first").replace("first.key", "second.key")
+    said = refused(root, "--web-config", str(web_file(tmp_path, text)))
+    assert "does not match key_file" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ('linsten = "x"', "unknown key 'linsten'; known are bearer_token_file, cluster"),
+        ("tick = true", "tick is True; give a number"),
+        ('expect_port = "eth0"', "give a list"),
+        ("node = 7", "give a text"),
+        ("tick = ", "it is no TOML"),
+        ("once = true", "unknown key 'once'"),
+        ("tick = 0.0", "0.0 is not between"),
+        ('expect_port = ["eth0:fast"]', "is not DEVICE or DEVICE:GIGABITS"),
+    ],
+)
+def test_a_wrong_configuration_file_is_one_sentence_and_exit_status_2(
+    root: Path, tmp_path: Path, text: str, named: str
+) -> None:
+    path = tmp_path / "agent.toml"
+    path.write_text(text)
+    assert named in refused(root, "--config", str(path))
+
+
+def test_a_configuration_file_holds_every_option_and_the_command_line_comes_first(
+    root: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "agent.toml"
+    path.write_text(
+        f'cluster = "file"\nnode = "file"\nlisten = "127.0.0.1:1"\ndir = "{root}"\n'
+        "tick = 1\nexpect_gpus = 3\n"
+    )
+    environment = {**os.environ, "LOCKSTEP_NODE": "environment"}
+    words = ["--config", str(path), "--cluster", "told", "--once"]
+    done = subprocess.run(
+        [*COMMAND, *words], capture_output=True, text=True, check=True, env=environment
+    )
+    assert 'cluster="told",node="environment"' in done.stdout
+    assert 'counted_by="expected"} 3.0' in done.stdout
+
+
+def test_a_token_file_that_cannot_be_read_is_said_with_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "tokens"
+    path.mkdir()
+    with pytest.raises(ValueError, match="tokens cannot be read: Is a directory"):
+        Gate(tokens=path)
+
+
+def test_the_gate_looks_at_its_files_at_most_once_a_second(tmp_path: Path) -> None:
+    now = [0.0]
+    tokens = tmp_path / "tokens"
+    tokens.write_text(TOKEN)
+    gate = Gate(tokens=tokens, clock=lambda: now[0])
+    tokens.write_text(TOKEN[::-1] + "x")
+    assert gate.rules().admission.admits(f"Bearer {TOKEN}")
+    now[0] += 1.1
+    assert not gate.rules().admission.admits(f"Bearer {TOKEN}")

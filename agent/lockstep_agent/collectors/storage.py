@@ -11,6 +11,7 @@ from lockstep_agent.sources.mounts import (
     disk_rows,
     list_volumes,
     nfs_operations,
+    read_long,
     read_of_first_process,
 )
 from lockstep_agent.sources.open_files import OpenFiles
@@ -50,7 +51,8 @@ class Storage:
         yield from self._disks([volume for volume in volumes if not volume.is_network])
 
     def _disks(self, volumes: list[Volume]) -> Iterator[Reading]:
-        rows = list(disk_rows(self._diskstats() if volumes else ""))
+        text = read_long(self._procfs / "diskstats") if volumes else None
+        rows = list(disk_rows(text or ""))
         by_number = {number: (name, numbers) for number, name, numbers in rows}
         by_name = {name: (name, numbers) for _, name, numbers in rows}
         told: set[str] = set()
@@ -64,12 +66,6 @@ class Storage:
                 errors = self._errors(row[0])
                 if errors is not None:
                     yield Reading(host.STORAGE_ERRORS, (row[0],), errors)
-
-    def _diskstats(self) -> str:
-        try:
-            return (self._procfs / "diskstats").read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            return ""
 
     def _errors(self, name: str) -> int | None:
         """Errors that the disk or its file system counted; None where neither counts."""

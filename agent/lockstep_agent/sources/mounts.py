@@ -63,12 +63,20 @@ class Operations:
 def read_of_first_process(procfs: Path, name: str) -> str:
     """A file of process 1, whose mounts are the node's, or of the agent itself; empty without."""
     for process in ("1", "self"):
-        try:
-            with (procfs / process / name).open(encoding="utf-8", errors="replace") as file:
-                return file.read(_MOST_BYTES)
-        except (OSError, ValueError):
-            continue
+        if (told := read_long(procfs / process / name)) is not None:
+            return told
     return ""
+
+
+def read_long(path: Path) -> str | None:
+    """The first 4 MiB of a file, None when it is none; a pipe in its place is not waited for."""
+    try:
+        if not path.is_file():
+            return None
+        with path.open(encoding="utf-8", errors="replace") as file:
+            return file.read(_MOST_BYTES)
+    except (OSError, ValueError):
+        return None
 
 
 def list_volumes(mountinfo: str) -> tuple[Volume, ...]:

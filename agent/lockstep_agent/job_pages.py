@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lockstep_records.events import FILE_NAME, finish_time, read_events
 from lockstep_records.jobs import list_attempts, list_pages
-from lockstep_records.page_reader import Page, PageError, read_page
+from lockstep_records.page_reader import Page, PageError, Values, read_page
 
 _SILENT_LAUNCHER_SECONDS = 900.0
 ENDED_PHASES = frozenset({"done", "failed"})
@@ -75,8 +75,12 @@ class JobPages:
         except PageError as error:
             self.unreadable[path] = error.reason
             return
-        if known and _same_life(known, page) and _sequence(page) < _sequence(known):
-            page = replace(page, state=known.state)
+        if known and _same_life(known, page):
+            page = replace(
+                page,
+                state=max(page.state, known.state, key=_sequence),
+                seldom=max(page.seldom, known.seldom, key=_sequence),
+            )
         self._pages[path] = page
 
     def _runs(self, page: Page) -> bool:
@@ -110,8 +114,8 @@ class JobPages:
         return now_seconds >= self._silent_since_seconds + patience
 
 
-def _sequence(page: Page) -> int:
-    return int(page.state["sequence"])
+def _sequence(values: Values) -> int:
+    return int(values["sequence"])
 
 
 def _same_life(one: Page, other: Page) -> bool:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from lockstep_agent.collector import AnyReading, HistogramReading, Reading
 from lockstep_agent.job_pages import ENDED_PHASES
+from lockstep_agent.state_readings import state_now, state_totals
 from lockstep_catalogue import Metric
 from lockstep_catalogue import training as metrics
 from lockstep_catalogue.labels import KIND, MESH, OUTCOME, STATE, STEP_PHASES
@@ -63,6 +64,9 @@ def job_readings(view: JobView) -> Iterator[AnyReading]:
     of_node = (*of_job, view.node)
     yield from _node_totals(of_node, view.pages)
     yield from _node_now(of_node, view, current)
+    yield from state_totals(of_node, view.pages)
+    running = [page for page in current.values() if page.path in view.running]
+    yield from state_now(of_node, list(current.values()), running)
 
 
 def _attempt(page: Page) -> int:

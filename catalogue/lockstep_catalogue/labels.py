@@ -196,6 +196,56 @@ KIND = Label(
     help="kind of collective",
     values=("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send_recv"),
 )
+GOODPUT = Label(
+    name="goodput",
+    help="what the wall clock of a rank goes into; the parts exclude each other",
+    values=(
+        "productive",
+        "init",
+        "data_wait",
+        "comm_wait",
+        "checkpoint",
+        "eval",
+        "restore",
+        "rework",
+        "hang",
+        "unknown",
+    ),
+)
+RESTORE_OUTCOME = Label(
+    name="restore",
+    help="how a restore ended; fallback passed over a newer checkpoint that was not valid",
+    values=("ok", "fallback", "failed"),
+)
+WRITING = Label(
+    name="writing",
+    help="part of writing a checkpoint: blocking steps wait, persisting may go on beside them",
+    values=("blocking", "persisting"),
+)
+WHERE = Label(
+    name="where",
+    help="where a value was NaN or infinite; parameters and their gradients are sampled",
+    values=("loss", "gradient_norm", "parameters"),
+)
+ANOMALY = Label(
+    name="anomaly", help="what the loss does that it should not", values=("spike", "divergence")
+)
+MEMORY = Label(
+    name="memory",
+    help="device memory as torch tells, or resident memory of the process",
+    values=("allocated", "reserved", "peak", "resident"),
+)
+TROUBLE = Label(
+    name="trouble",
+    help="what went wrong around the monitor of a rank, while training went on",
+    values=(
+        "span_exception",
+        "shape_change",
+        "no_step",
+        "page_deleted",
+        "fork",
+    ),
+)
 DIRECTION = Label(name="direction", help="receive or transmit", values=("receive", "transmit"))
 COLLECTOR = Label(name="collector", help="name of a collector of the agent")
 LANE = Label(name="lane", help="thread of the agent: a collector of its own, or one GPU")

@@ -5,8 +5,10 @@ rank is its own work against the median of its group, and its lateness: how much
 others' its synchronisation is (straggler theory: docs/decisions/0002-lateness.md).
 """
 
+from lockstep_catalogue.job_state import GOODPUT_SECONDS, MODEL_FLOPS, PEAK_FLOPS
 from lockstep_catalogue.labels import (
     CLUSTER,
+    GOODPUT,
     JOB_ID,
     OWN_WORK_PHASES,
     PHASE,
@@ -94,5 +96,32 @@ TOKENS_RATE = Recorded(
     help="Tokens a second of the job.",
     expression=by("sum", rate(TOKENS, "1m"), *_JOB),
 )
+MFU = Recorded(
+    name="cluster_job_id:lockstep_train_mfu:ratio1m",
+    unit=Unit.RATIO,
+    labels=_JOB,
+    help="Model FLOPs utilisation of the job: FLOPs of its tokens over what its devices could do.",
+    expression=(
+        f"{by('sum', rate(MODEL_FLOPS, '1m'), *_JOB)} / {by('sum', select(PEAK_FLOPS), *_JOB)}"
+    ),
+)
+_SPENT = by("sum", rate(GOODPUT_SECONDS, LONG_WINDOW), *_JOB)
+_GOOD = by("sum", rate(GOODPUT_SECONDS, LONG_WINDOW, eq(GOODPUT, "productive")), *_JOB)
+GOODPUT_RATIO = Recorded(
+    name="cluster_job_id:lockstep_train_goodput:ratio5m",
+    unit=Unit.RATIO,
+    labels=_JOB,
+    help="Share of the ranks' wall clock that went into forward, backward and optimizer.",
+    expression=f"{_GOOD} / ({_SPENT} > 0)",
+)
 
-RECORDED = (PHASE_PER_STEP, STEP_MEAN, LATENESS, LATENESS_RATIO, EXCESS, TOKENS_RATE)
+RECORDED = (
+    PHASE_PER_STEP,
+    STEP_MEAN,
+    LATENESS,
+    LATENESS_RATIO,
+    EXCESS,
+    TOKENS_RATE,
+    MFU,
+    GOODPUT_RATIO,
+)

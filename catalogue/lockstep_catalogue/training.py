@@ -1,5 +1,6 @@
 """What a training job tells: per rank at most twelve series, the rest added up by the agent."""
 
+from lockstep_catalogue import job_state
 from lockstep_catalogue.labels import (
     ATTEMPT,
     CLUSTER,
@@ -243,4 +244,5 @@ METRICS = (
     COLLECTIVES,
     COLLECTIVE_BYTES,
     COLLECTIVE_SECONDS,
+    *job_state.METRICS,
 )

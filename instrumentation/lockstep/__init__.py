@@ -10,7 +10,8 @@ monitor.close()
 """
 
 from lockstep.attach import attach, disabled
+from lockstep.checkpoints import Restoring, Saving
 from lockstep.disabled import Disabled
 from lockstep.monitor import Monitor
 
-__all__ = ["Disabled", "Monitor", "attach", "disabled"]
+__all__ = ["Disabled", "Monitor", "Restoring", "Saving", "attach", "disabled"]

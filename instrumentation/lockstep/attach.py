@@ -71,13 +71,19 @@ def _hang_on(
 ) -> None:
     if model is None:
         return
+    from lockstep.fingerprint import (  # noqa: PLC0415  # torch is loaded only with a model
+        watch_replicas,
+    )
     from lockstep.hooks import StepHooks  # noqa: PLC0415  # torch is loaded only with a model
 
     hooks = StepHooks(monitor, model)
     if optimizer is None:
         return
+    replicas = watch_replicas(monitor, model, shards_known=monitor.has_mesh)
     for one in optimizer if isinstance(optimizer, Iterable) else (optimizer,):
         hooks.watch_optimizer(one)
+        if replicas is not None:
+            replicas.watch(one)
 
 
 def _at_exit(monitor: Monitor) -> None:

@@ -1,8 +1,10 @@
 """The monitor that does nothing: the same methods, so that no loop ever branches."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from lockstep.checkpoints import Restoring, Saving
 
 T = TypeVar("T")
 
@@ -29,20 +31,52 @@ class Disabled:
         yield
 
     @contextmanager
-    def checkpoint(self, step: int | None = None) -> Iterator[None]:
+    def checkpoint(self, step: int | None = None) -> Iterator[Saving]:
         """Runs the block."""
-        del step
-        yield
+        yield Saving(step, lambda _: None)
+
+    @contextmanager
+    def restore(self) -> Iterator[Restoring]:
+        """Runs the block."""
+        yield Restoring()
+
+    def describe(
+        self, *, flops_per_token: float | None = None, peak_flops: float | None = None
+    ) -> None:
+        """Nothing."""
+
+    def tell_fork(self) -> None:
+        """Nothing."""
+
+    def tell_shape(self) -> None:
+        """Nothing."""
+
+    def tell_fingerprint(self, step: int, parameters: int, gradients: int) -> None:
+        """Nothing."""
+
+    def tell_nonfinite(self, number: int) -> None:
+        """Nothing."""
+
+    @property
+    def has_mesh(self) -> bool:
+        """Nothing is known of the rank."""
+        return False
+
+    @property
+    def next_step(self) -> int:
+        """Nothing is counted."""
+        return 0
 
     def step(
         self,
         *,
         step: int | None = None,
-        loss: object = None,
-        gradient_norm: object = None,
-        learning_rate: object = None,
+        loss: Any = None,
+        gradient_norm: Any = None,
+        learning_rate: Any = None,
         tokens: int = 0,
         samples: int = 0,
+        sequence_lengths: Sequence[int] = (),
     ) -> None:
         """Nothing."""
 

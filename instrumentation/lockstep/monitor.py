@@ -1,91 +1,68 @@
 """The monitor: cuts a rank's time into contiguous phases and writes a row a step into its page.
 
 Hot path: a mark is one clock read, one addition and one store; a step is one row and one slot.
-It makes no system call but the clock's, takes no lock, and starts no collective. On a GPU the
-marks tell host time: what the device does meanwhile is not waited for.
+It takes no lock, starts no collective, and makes no system call but the clock's; about once a
+second a mark also does what ``seldom`` says. On a GPU the marks tell host time: what the device
+does meanwhile is not waited for.
 """
 
-import functools
 import logging
-import math
 import os
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 from lockstep.disabled import Disabled
-from lockstep.loading import TimedLoader
-from lockstep.phases import (
-    DONE,
-    FAILED,
-    IN_STEP,
-    INIT,
-    NUM_PHASES,
-    OTHER,
-    SYNC,
-    code_of,
-)
-from lockstep_records.layout import ROW, SLOT
+from lockstep.guard import guarded
+from lockstep.phases import CODE, DONE, FAILED, INIT, NUM_PHASES, OTHER, SYNC, code_of
+from lockstep.rows import NO_LENGTHS, Rows, figures_of
+from lockstep.seldom import EVERY_NS, Seldom, last_error
+from lockstep.unusual import FLAG, Unusual
+from lockstep_records.layout import SLOT
 from lockstep_records.page_writer import PageWriter
 
-T = TypeVar("T")
-P = ParamSpec("P")
 log = logging.getLogger("lockstep")
 
+_clock = time.monotonic_ns
 _NS = 1e-9
-_LARGEST = 3.4e38  # what a row can hold; a loss beyond it is as good as infinite
-_PHASE_SECONDS = SLOT.word("phase_seconds")
-_STEP = SLOT.word("step")
-_PRESENT = SLOT.word("present")
-_TOKENS = SLOT.word("tokens")
-_SAMPLES = SLOT.word("samples")
-_NONFINITE = SLOT.word("nonfinite_steps")
 _ERRORS = SLOT.word("internal_errors")
-_LOSS_BIT = ROW.presence["loss"]
-_NORM_BIT = ROW.presence["gradient_norm"]
-_FIRST_BIT = ROW.presence["first_arrival_ns"]
-_LAST_BIT = ROW.presence["last_arrival_ns"]
-# Word and presence bit of what a step may tell, in the order of Monitor.step.
-_TOLD = tuple(
-    (SLOT.word(name), SLOT.presence[name]) for name in ("loss", "gradient_norm", "learning_rate")
-)
-_STEP_BIT = SLOT.presence["step"]
+_EVERY = 64
+_NEVER_NS = 1 << 62
 
 
-def guarded(
-    method: Callable[Concatenate["Monitor", P], None],
-) -> Callable[Concatenate["Monitor", P], None]:
-    """Lets no error of ours into the training loop: it is counted, said once, and we turn off."""
-
-    def safely(self: "Monitor", /, *args: P.args, **kwargs: P.kwargs) -> None:
-        try:
-            method(self, *args, **kwargs)
-        except Exception as error:  # noqa: BLE001  # one of the two places that may: the step
-            self.fail(error)
-
-    functools.update_wrapper(safely, method)
-    return safely
-
-
-class Monitor(Disabled):
+class Monitor(Rows):
     """Records one rank. Made by ``lockstep.attach``; every method is safe to call at any time."""
 
     enabled = True
 
-    def __init__(self, page: PageWriter) -> None:
+    def __init__(self, page: PageWriter, patience_seconds: float = 300.0) -> None:
         self._page = page
-        self._pulse = page.pulse
+        self._seldom = Seldom(page, patience_seconds)
+        self._unusual = Unusual(page, self._seldom)
+        self._judge = self._unusual.judge
+        self._losses = self._judge.losses
+        self._pulse = page.pulse_word
         self._spent_ns = [0] * NUM_PHASES
         self._now_in = INIT
-        self._since_ns = time.monotonic_ns()
+        self._since_ns = _clock()
+        self._tick_ns = self._due_ns = 0
+        self._measures, self._own_ns = False, 0
         self._held = False
+        self._flags = 0
+        self._look_at = 1
         self._first_arrival_ns = 0
         self._last_arrival_ns = 0
         self._next_step = 0
         me = weakref.ref(self)
-        os.register_at_fork(after_in_child=lambda: _let_go(me()))
+        os.register_at_fork(
+            after_in_child=lambda: _let_go(me()), after_in_parent=lambda: _forked(me())
+        )
+
+    @property
+    def next_step(self) -> int:
+        """Number that the step which runs now will have."""
+        return self._next_step
 
     def enter(self, code: int) -> None:
         """Ends the current phase and begins another, unless a span holds the phase."""
@@ -93,11 +70,13 @@ class Monitor(Disabled):
             self._cut(code)
 
     def _cut(self, code: int) -> int:
-        now = time.monotonic_ns()
+        now = _clock()
         self._spent_ns[self._now_in] += now - self._since_ns
         self._now_in = code
         self._since_ns = now
-        self._pulse(now, code)
+        self._pulse[0] = now << 4 | code
+        if now >= self._tick_ns:
+            self._tick(now)
         return now
 
     def mark(self, phase: str) -> None:
@@ -106,56 +85,32 @@ class Monitor(Disabled):
         Raises:
             ValueError: no phase has that name.
         """
-        self.enter(code_of(phase))
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Counts the block as one phase, whatever hooks fire inside, such as in an evaluation.
-
-        Raises:
-            ValueError: no phase has that name.
-        """
-        outer, was_held = self._now_in, self._held
-        self._cut(code_of(name))
-        self._held = True
-        try:
-            yield
-        finally:
-            self._held = was_held
-            self._cut(outer if was_held else OTHER)
-
-    def prepare(self, loader: Iterable[T]) -> Iterable[T]:
-        """The same batches; the time until each is there counts as waiting for data."""
-        return TimedLoader(self, loader)
-
-    @contextmanager
-    def checkpoint(self, step: int | None = None) -> Iterator[None]:
-        """Counts the block as writing a checkpoint; an exception in it makes the attempt failed."""
-        outcome = "failed"
-        try:
-            with self.phase("checkpoint"):
-                yield
-            outcome = "ok"
-        finally:
-            self._count_checkpoint(outcome, step)
+        code = CODE.get(phase)
+        if code is None:
+            code_of(phase)
+        elif not self._held:  # as _cut does: a call less in what a loop does ten times a step
+            now = _clock()
+            self._spent_ns[self._now_in] += now - self._since_ns
+            self._now_in = code
+            self._since_ns = now
+            self._pulse[0] = now << 4 | code
+            if now >= self._tick_ns:
+                self._tick(now)
 
     @guarded
-    def _count_checkpoint(self, outcome: str, step: int | None) -> None:
-        self._page.count_checkpoint(outcome)
-        if outcome == "ok":
-            signed = self._page.signed
-            signed[SLOT.word("checkpoint_wall_ns")] = time.time_ns()
-            present = SLOT.presence["checkpoint_wall_ns"]
-            if step is not None:
-                signed[SLOT.word("checkpoint_step")] = step
-                present |= SLOT.presence["checkpoint_step"]
-            self._page.words[_PRESENT] |= present
-        self._page.commit(time.monotonic_ns())
+    def _tick(self, now: int) -> None:
+        """Once a second what is seldom done; in a measured step after every mark."""
+        if self._measures:
+            self._own_ns += _clock() - now
+        if now >= self._due_ns:
+            self._due_ns = now + EVERY_NS
+            self._seldom.tick(now)
+        self._tick_ns = 0 if self._measures else self._due_ns
 
     def first_arrival(self) -> None:
         """The rank has handed over its first gradients of the step."""
         if not self._first_arrival_ns:
-            self._first_arrival_ns = time.monotonic_ns()
+            self._first_arrival_ns = _clock()
 
     def arrive(self) -> None:
         """The rank's last local gradient is ready: from here on it waits for the others."""
@@ -170,16 +125,16 @@ class Monitor(Disabled):
             waited = (now - self._last_arrival_ns) * _NS
             self._page.count_collective("all_reduce", calls, size_bytes, waited)
 
-    @guarded
     def step(
         self,
         *,
         step: int | None = None,
-        loss: object = None,
-        gradient_norm: object = None,
-        learning_rate: object = None,
+        loss: Any = None,
+        gradient_norm: Any = None,
+        learning_rate: Any = None,
         tokens: int = 0,
         samples: int = 0,
+        sequence_lengths: Sequence[int] = (),
     ) -> None:
         """Ends the step and writes its row.
 
@@ -189,92 +144,56 @@ class Monitor(Disabled):
                 would have to be waited for, so it counts as unknown.
             gradient_norm: norm before clipping; the same kinds.
             learning_rate: learning rate of the step.
-            tokens: tokens of this rank in the step.
-            samples: samples of this rank in the step.
+            tokens: tokens of this rank in the step; the sum of the lengths when left out.
+            samples: samples of this rank in the step; as many as lengths when left out.
+            sequence_lengths: tokens of each sequence of this rank in the step.
         """
-        now = self._cut(OTHER)
-        number = self._next_step if step is None else step
-        self._next_step = number + 1
-        told = (_number(loss), _number(gradient_norm), _number(learning_rate))
-        self._write_row(now, number, told, tokens, samples)
-        self._tell(number, told, tokens, samples)
-        self._page.commit(now)
+        try:
+            now = self._cut(OTHER)
+            number = self._next_step if step is None else step
+            self._next_step = number + 1
+            flags, present, row_loss, row_norm = self._tell(loss, gradient_norm, learning_rate)
+            if sequence_lengths:
+                tokens, samples = tokens or sum(sequence_lengths), samples or len(sequence_lengths)
+            told = (row_loss, row_norm, tokens, samples)
+            lengths = figures_of(sequence_lengths) if sequence_lengths else NO_LENGTHS
+            steps = self._write_row(now, number, flags, present, told, lengths)
+            if steps >= self._look_at:
+                self._look(steps, now)
+        except Exception as error:  # noqa: BLE001  # as guarded does, without its cost
+            self.fail(error)
 
-    def _write_row(
-        self,
-        now: int,
-        number: int,
-        told: tuple[float | None, ...],
-        tokens: int,
-        samples: int,
-    ) -> None:
-        seconds = self._take_phases()
-        total = sum(seconds)
-        present = 0
-        loss, norm = told[0], told[1]
-        if loss is not None:
-            present |= _LOSS_BIT
-        if norm is not None:
-            present |= _NORM_BIT
-        if self._last_arrival_ns:
-            present |= _LAST_BIT
-        if self._first_arrival_ns:
-            present |= _FIRST_BIT
-        self._page.append(
-            (
-                number,
-                now - int(total * 1e9),
-                self._first_arrival_ns,
-                self._last_arrival_ns,
-                total,
-                *seconds,
-                _fitting(loss),
-                _fitting(norm),
-                tokens,
-                samples,
-                present,
-            )
-        )
-        self._page.count_step_seconds(total)
-        self._first_arrival_ns = self._last_arrival_ns = 0
-
-    def _take_phases(self) -> list[float]:
-        """Seconds of the step's phases, added to the totals and begun anew."""
-        seconds = [spent * _NS for spent in self._spent_ns]
-        self._spent_ns = [0] * NUM_PHASES
-        floats, word = self._page.floats, _PHASE_SECONDS
-        for part in seconds:
-            if part:
-                floats[word] += part
-            word += 1
-        return seconds[IN_STEP]
-
-    def _tell(self, number: int, told: tuple[float | None, ...], tokens: int, samples: int) -> None:
-        page, present, finite = self._page, _STEP_BIT, True
-        page.signed[_STEP] = number
-        for (word, bit), value in zip(_TOLD, told, strict=True):
-            if value is not None:
-                page.floats[word] = value
-                present |= bit
-                finite = finite and math.isfinite(value)
-        page.words[_PRESENT] |= present
-        page.words[_TOKENS] += tokens
-        page.words[_SAMPLES] += samples
-        if not finite:
-            page.words[_NONFINITE] += 1
+    def _look(self, steps: int, now: int) -> None:
+        """Seldom: judges anew, and lets our own calls be timed in the step that comes."""
+        if self._measures:
+            self._seldom.slots.count("measured_steps")
+            self._seldom.slots.add("measured_seconds", (_clock() - now + self._own_ns) * _NS)
+            self._tick_ns = self._due_ns
+        else:
+            self._unusual.look()
+        self._measures, self._own_ns = not self._measures and steps % _EVERY == 0, 0
+        if self._measures:
+            self._look_at, self._tick_ns, self._flags = steps + 1, 0, self._flags | FLAG["measured"]
+        else:
+            self._look_at = min(2 * steps, steps - steps % _EVERY + _EVERY)
 
     def fail(self, error: Exception) -> None:
         """Counts an error of ours, says it once and turns the monitor off; training goes on."""
         self._page.words[_ERRORS] += 1
-        self._page.commit(time.monotonic_ns())
+        self._page.commit(_clock())
         log.warning("the monitor is off after an error of its own; training goes on: %r", error)
         _let_go(self)
 
     @guarded
     def close(self, *, failed: bool = False) -> None:
         """Writes what is left and says that the rank is done, or that it failed."""
+        error = last_error() if failed else None
+        if error is not None:
+            self._seldom.tell_error(error)
+        self._tick_ns = self._due_ns = _NEVER_NS
         now = self._cut(FAILED if failed else DONE)
         self._take_phases()
+        self._seldom.close(now)
         self._page.commit(now)
         self._page.close()
         _let_go(self)
@@ -286,14 +205,7 @@ def _let_go(monitor: "Monitor | None") -> None:
         monitor.__class__ = Disabled  # type: ignore[assignment]  # off is an object, not an if
 
 
-def _fitting(value: float | None) -> float:
-    """The value as a row can hold it; a diverging one becomes infinite."""
-    known = value or 0.0
-    return math.copysign(math.inf, known) if abs(known) > _LARGEST else known
-
-
-def _number(value: Any) -> float | None:
-    """A number without waiting for a device; None when that is not possible."""
-    if value is None or getattr(value, "is_cuda", False):
-        return None
-    return float(value)
+def _forked(monitor: "Monitor | None") -> None:
+    """The child leaves the page alone; loader workers fork as well, so it is no warning."""
+    if isinstance(monitor, Monitor):
+        monitor.tell_fork()

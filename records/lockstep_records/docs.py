@@ -11,12 +11,14 @@ from lockstep_records.layout import (
     PULSE_OFFSET,
     RING_OFFSET,
     ROW,
+    SELDOM,
+    SELDOM_OFFSETS,
     SLOT,
     SLOT_OFFSETS,
     VERSION,
-    Section,
     page_bytes,
 )
+from lockstep_records.section import Section
 
 _HEAD = f"""# The rank page, format version {VERSION}
 
@@ -33,6 +35,8 @@ Little-endian. Codes are those of Python's `struct`:
 | pulse | {PULSE_OFFSET} | {PULSE.size} |
 | slot 0 | {SLOT_OFFSETS[0]} | {SLOT.size} |
 | slot 1 | {SLOT_OFFSETS[1]} | {SLOT.size} |
+| seldom slot 0 | {SELDOM_OFFSETS[0]} | {SELDOM.size} |
+| seldom slot 1 | {SELDOM_OFFSETS[1]} | {SELDOM.size} |
 | ring of rows | {RING_OFFSET} | row_count x {ROW.size} |
 
 With {DEFAULT_ROWS} rows a page takes {page_bytes(DEFAULT_ROWS):,} bytes. Phase codes:
@@ -63,7 +67,7 @@ def _table(section: Section) -> list[str]:
 def render() -> str:
     """The whole page as Markdown."""
     lines = [_HEAD]
-    for section in (IDENTITY, PULSE, SLOT, ROW):
+    for section in (IDENTITY, PULSE, SLOT, SELDOM, ROW):
         lines += _table(section)
     return "\n".join(lines).rstrip() + "\n"
 

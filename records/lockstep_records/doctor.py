@@ -18,9 +18,9 @@ def _lines(page: Page) -> list[str]:
     lines += [f"  {name:<22} {value}" for name, value in identity.items()]
     lines += ["now", f"  {'phase':<22} {page.phase}"]
     lines.append(f"  {'last progress':<22} {page.progress_wall_seconds:.3f} s since the epoch")
-    lines += [
-        f"  {name:<22} {_shown(value)}" for name, value in page.state.items() if name not in _UNSAID
-    ]
+    for part in (page.state, page.seldom):
+        told = {name: value for name, value in part.items() if name not in _UNSAID}
+        lines += [f"  {name:<22} {_shown(value)}" for name, value in told.items()]
     return lines
 
 
@@ -30,7 +30,7 @@ def _shown(value: object) -> str:
     return "unknown" if value is None else str(value)
 
 
-_UNSAID = frozenset({"magic", "padding", "checksum", "present", "sequence", "step_buckets"})
+_UNSAID = frozenset({"magic", "checksum", "present", "sequence", "step_buckets"})
 
 
 def _row_line(row: Values) -> str:
@@ -70,6 +70,7 @@ def doctor(page: Path, as_json: bool) -> None:
             "phase": read.phase,
             "progress_ns": read.progress_ns,
             "state": read.state,
+            "seldom": read.seldom,
             "rows": rows,
         }
         click.echo(json.dumps(_strict(whole), default=str, allow_nan=False))

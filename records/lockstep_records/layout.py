@@ -1,18 +1,25 @@
-"""The one table of the rank page, format v1: writer, reader and docs/format.md come from it.
+"""The one table of the rank page, format v2: writer, reader and docs/format.md come from it.
 
-A page is one fixed-size file: identity, pulse, two slots and a ring of step rows. Everything is
-little-endian; words of eight bytes are aligned to eight. Clocks are CLOCK_MONOTONIC in
+A page is one fixed-size file: identity, pulse, two slots for what changes with every step, two for
+what changes seldom, and a ring of step rows. Everything is little-endian; words of eight bytes are
+aligned to eight. Clocks are CLOCK_MONOTONIC in
 nanoseconds unless a name says wall; the identity holds a pair of both to convert with.
 """
 
-import struct
-from dataclasses import dataclass
-
-from lockstep_catalogue.labels import KIND, OUTCOME, STEP_PHASES
+from lockstep_catalogue.labels import (
+    ANOMALY,
+    KIND,
+    OUTCOME,
+    RESTORE_OUTCOME,
+    STEP_PHASES,
+    TROUBLE,
+    WHERE,
+)
 from lockstep_catalogue.training import STEP_SECONDS
+from lockstep_records.section import Field, Section
 
 MAGIC = b"LKSTPAGE"
-VERSION = 1
+VERSION = 2
 
 # The code of a phase is its place here; four bits of the pulse hold it. Those of a step row stand
 # together, in the order of the row.
@@ -33,54 +40,14 @@ PHASES = (
 COLLECTIVE_KINDS = KIND.values
 CHECKPOINT_OUTCOMES = OUTCOME.values
 STEP_BUCKETS = STEP_SECONDS.buckets
+RESTORE_OUTCOMES = RESTORE_OUTCOME.values
+NONFINITE_IN = WHERE.values
+ANOMALIES = ANOMALY.values
+TROUBLES = TROUBLE.values
+FINGERPRINTS = 8  # newest ones that a page keeps, so that ranks read at other moments still meet
+# Bit n of a row's flags is set when the n-th is true of the step.
+ROW_FLAGS = ("loss_spike", "divergence", "rework", "hang", "nonfinite", "out_of_memory", "measured")
 MESH_AXES = ("dp", "fsdp", "pp", "tp", "cp", "ep")
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """One field: struct code, how many of them, its meaning; optional ones have a presence bit."""
-
-    name: str
-    code: str
-    help: str
-    count: int = 1
-    optional: bool = False
-    items: tuple[str, ...] = ()
-
-    @property
-    def format(self) -> str:
-        """The struct format of the whole field."""
-        if self.code.endswith("s"):
-            return self.code
-        return f"{self.count}{self.code}" if self.count > 1 else self.code
-
-
-class Section:
-    """Fields in a row, with their offsets in bytes from the section's start.
-
-    Attributes:
-        size: bytes that the fields take.
-        presence: bit of each optional field in the field ``present``.
-    """
-
-    def __init__(self, name: str, help_: str, *fields: Field) -> None:
-        self.name, self.help, self.fields = name, help_, fields
-        self.struct = struct.Struct("<" + "".join(field.format for field in fields))
-        self.size = self.struct.size
-        self.offsets: dict[str, int] = {}
-        at = 0
-        for field in fields:
-            size = struct.calcsize("<" + field.format)
-            width = struct.calcsize("<" + field.code) if not field.code.endswith("s") else 1
-            assert at % width == 0, f"{name}.{field.name} is not aligned"
-            self.offsets[field.name] = at
-            at += size
-        optional = [field.name for field in fields if field.optional]
-        self.presence = {name: 1 << bit for bit, name in enumerate(optional)}
-
-    def word(self, name: str) -> int:
-        """Index of a field when the section is seen as words of eight bytes."""
-        return self.offsets[name] // 8
 
 
 def _text(name: str, size: int, help_: str) -> Field:
@@ -101,7 +68,7 @@ IDENTITY = Section(
     Field("attempt", "i", "restarts of the job before this page, from 0"),
     Field("pid", "i", "process of the rank"),
     *(Field(axis, "i", f"coordinate on the {axis} axis, -1 where unused") for axis in MESH_AXES),
-    Field("padding", "i", "zero"),
+    Field("seldom_bytes", "I", "bytes of a seldom slot"),
     Field("start_monotonic_ns", "q", "clock pair, taken together at birth: monotonic"),
     Field("start_wall_ns", "q", "clock pair, taken together at birth: wall, since the epoch"),
     _text("job_id", 128, "one training job over all its attempts"),
@@ -171,6 +138,57 @@ SLOT = Section(
     Field("checksum", "Q", "CRC-32 of everything before it in the slot"),
 )
 
+
+def _by(items: tuple[str, ...], name: str, code: str, help_: str) -> Field:
+    return Field(name, code, help_, len(items), items=items)
+
+
+SELDOM = Section(
+    "seldom",
+    "What changes less often than every step; two of them alternate, the newest valid one counts.",
+    Field("sequence", "Q", "number of this write, from 1; its last bit tells which slot it is in"),
+    Field("present", "Q", "bit n is set when the n-th optional field is known"),
+    Field("written_ns", "q", "monotonic time of the write"),
+    Field("process_seconds", "d", "age of the process at the page's birth", optional=True),
+    Field("step_before", "q", "highest step that an earlier attempt completed", optional=True),
+    Field("flops_per_token", "d", "model FLOPs a token, as the user told", optional=True),
+    Field("peak_flops", "d", "FLOP/s of this rank's device, as the user told", optional=True),
+    _by(NONFINITE_IN, "nonfinite", "Q", "times that NaN or an infinity was seen, by where"),
+    _by(ANOMALIES, "anomalies", "Q", "spikes and divergences of the loss that began"),
+    _by(ANOMALIES, "anomaly_now", "Q", "1 while one lasts"),
+    Field("device_allocated_bytes", "Q", "of the GPU, by tensors", optional=True),
+    Field("device_reserved_bytes", "Q", "of the GPU, by the allocator", optional=True),
+    Field("device_peak_bytes", "Q", "highest allocated so far", optional=True),
+    Field("resident_bytes", "Q", "of the host, by the process", optional=True),
+    Field("resident_peak_bytes", "Q", "highest resident so far", optional=True),
+    Field("allocator_retries", "Q", "times that the GPU's allocator gave all back and tried again"),
+    Field("out_of_memory", "Q", "allocations that failed"),
+    Field("asked_bytes", "Q", "of the last allocation that failed", optional=True),
+    Field("collections", "Q", "runs of Python's garbage collector"),
+    Field("collection_seconds", "d", "seconds in them"),
+    Field("measured_steps", "Q", "steps in which our own calls were timed"),
+    Field("measured_seconds", "d", "seconds in our own calls in those steps"),
+    Field("checkpoint_blocking_seconds", "d", "seconds that steps waited for checkpoints"),
+    Field("checkpoint_persisting_seconds", "d", "seconds from begin to end of writing them"),
+    Field("checkpoint_bytes", "Q", "bytes that this rank wrote, where known"),
+    Field("checkpoints_verified", "Q", "checkpoints that were read back and proved good"),
+    Field("write_step", "q", "step of the checkpoint written last", optional=True),
+    Field("write_seconds", "d", "seconds that this rank wrote it", optional=True),
+    _by(RESTORE_OUTCOMES, "restores", "Q", "restores by outcome"),
+    Field("restore_seconds", "d", "seconds in restores"),
+    Field("passed_over", "Q", "checkpoints that were passed over as not valid"),
+    Field("restore_asked", "q", "step that the last restore wanted", optional=True),
+    Field("restored_step", "q", "step that it got, 0 for a fresh start", optional=True),
+    _by(STEP_PHASES, "rework_seconds", "d", "seconds of steps done before, by phase"),
+    _by(STEP_PHASES, "hang_seconds", "d", "seconds of steps that hung, by phase"),
+    Field("fingerprints", "Q", "taken; the newest stand at place n mod the number of places"),
+    Field("fingerprint_step", "q", "step of each", FINGERPRINTS),
+    Field("fingerprint_parameters", "Q", "sum of the bits of sampled parameters", FINGERPRINTS),
+    Field("fingerprint_gradients", "Q", "sum of the bits of sampled gradients", FINGERPRINTS),
+    _by(TROUBLES, "troubles", "Q", "what went wrong around the monitor, by kind"),
+    Field("checksum", "Q", "CRC-32 of everything before it in the slot"),
+)
+
 ROW = Section(
     "row",
     "One step. Phases are contiguous, so their seconds add up to the step.",
@@ -190,18 +208,24 @@ ROW = Section(
     Field("tokens", "I", "tokens of this rank"),
     Field("samples", "I", "samples of this rank"),
     Field("present", "I", "bit n is set when the n-th optional field is known"),
-    _text("reserved", 28, "zero"),
+    Field("flags", "I", f"bits from 0: {', '.join(ROW_FLAGS)}"),
+    Field("sequence_min", "I", "tokens of the rank's shortest sequence", optional=True),
+    Field("sequence_max", "I", "tokens of the rank's longest sequence", optional=True),
+    Field("sequence_squares", "f", "sum of the squared lengths of sequences", optional=True),
+    _text("reserved", 12, "zero"),
     Field("checksum", "I", "CRC-32 of everything before it in the row"),
 )
 
 PULSE_OFFSET = 4096
 SLOT_OFFSETS = (8192, 12288)
-RING_OFFSET = 16384
+SELDOM_OFFSETS = (16384, 20480)
+RING_OFFSET = 24576
 DEFAULT_ROWS = 65_536
 MAX_ROWS = 1 << 20
 
 assert IDENTITY.size <= PULSE_OFFSET
 assert SLOT.size <= SLOT_OFFSETS[1] - SLOT_OFFSETS[0]
+assert SELDOM.size <= SELDOM_OFFSETS[1] - SELDOM_OFFSETS[0]
 assert ROW.size % 8 == 0
 
 

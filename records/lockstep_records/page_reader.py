@@ -19,12 +19,14 @@ from lockstep_records.layout import (
     PULSE_OFFSET,
     RING_OFFSET,
     ROW,
+    SELDOM,
+    SELDOM_OFFSETS,
     SLOT,
     SLOT_OFFSETS,
     VERSION,
-    Section,
     page_bytes,
 )
+from lockstep_records.section import Section
 
 Values = dict[str, Any]
 _LOOKS = 4  # a writer stores into one slot at a time, and for well under a microsecond
@@ -49,6 +51,7 @@ class Page:
     Attributes:
         identity: fields of the identity section; texts decoded, unused mesh axes left out.
         state: fields of the slot; unknown ones are None, arrays are dicts by item.
+        seldom: fields of the seldom slot, in the same way.
         phase: phase that the last mark began.
         progress_ns: monotonic time of that mark.
     """
@@ -56,6 +59,7 @@ class Page:
     path: Path
     identity: Values
     state: Values
+    seldom: Values
     phase: str
     progress_ns: int
 
@@ -128,11 +132,14 @@ def _read_identity(descriptor: int, path: Path) -> Values:
     return _decoded(values, path)
 
 
+_SIZES = (("row_bytes", ROW.size), ("slot_bytes", SLOT.size), ("seldom_bytes", SELDOM.size))
+
+
 def _check_sizes(descriptor: int, path: Path, values: Values) -> None:
-    for name, right in (("row_bytes", ROW.size), ("slot_bytes", SLOT.size)):
+    for name, right in _SIZES:
         if values[name] != right:
             raise PageError(
-                "identity", f"page {path}: {name} is {values[name]}, version 1 has {right}"
+                "identity", f"page {path}: {name} is {values[name]}, version {VERSION} has {right}"
             )
     rows = values["row_count"]
     if not 1 <= rows <= MAX_ROWS:
@@ -165,16 +172,16 @@ def _decoded(values: Values, path: Path) -> Values:
     return values
 
 
-def _read_state(descriptor: int, path: Path) -> Values:
+def _read_newer(descriptor: int, path: Path, section: Section, offsets: tuple[int, int]) -> Values:
     """The newer slot; looks again while one is being written, so that states never go back."""
     valid: list[Values] = []
     for _ in range(_LOOKS):
-        slots = [os.pread(descriptor, SLOT.size, at) for at in SLOT_OFFSETS]
-        valid = [unpack(SLOT, data) for data in slots if _sealed(SLOT, data)] or valid
-        if len(valid) == len(SLOT_OFFSETS):
+        slots = [os.pread(descriptor, section.size, at) for at in offsets]
+        valid = [unpack(section, data) for data in slots if _sealed(section, data)] or valid
+        if len(valid) == len(offsets):
             break
     if not valid:
-        raise PageError("checksum", f"page {path}: neither slot has a valid checksum")
+        raise PageError("checksum", f"page {path}: neither {section.name} has a valid checksum")
     return max(valid, key=lambda state: state["sequence"])
 
 
@@ -187,7 +194,8 @@ def read_page(path: Path) -> Page:
     with _opened(path) as descriptor:
         try:
             identity = _read_identity(descriptor, path)
-            state = _read_state(descriptor, path)
+            state = _read_newer(descriptor, path, SLOT, SLOT_OFFSETS)
+            seldom = _read_newer(descriptor, path, SELDOM, SELDOM_OFFSETS)
             mark = os.pread(descriptor, PULSE.size, PULSE_OFFSET)
             (word,) = struct.unpack("<Q", mark)
         except (OSError, struct.error) as error:
@@ -196,7 +204,12 @@ def read_page(path: Path) -> Page:
     if code >= len(PHASES):
         raise PageError("identity", f"page {path}: phase code {code} is not known")
     return Page(
-        path=path, identity=identity, state=state, phase=PHASES[code], progress_ns=word >> 4
+        path=path,
+        identity=identity,
+        state=state,
+        seldom=seldom,
+        phase=PHASES[code],
+        progress_ns=word >> 4,
     )
 
 

@@ -7,12 +7,13 @@ minutes. So a page is born only on a verified tmpfs, with all its space taken by
 import mmap
 import os
 import shutil
+import struct
 import time
-import zlib
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from zlib import crc32
 
 from lockstep_records.layout import (
     CHECKPOINT_OUTCOMES,
@@ -25,16 +26,23 @@ from lockstep_records.layout import (
     PULSE_OFFSET,
     RING_OFFSET,
     ROW,
+    SELDOM,
+    SELDOM_OFFSETS,
     SLOT,
     SLOT_OFFSETS,
     STEP_BUCKETS,
     VERSION,
     page_bytes,
 )
+from lockstep_records.slots import Slots
 
 _MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs"})
-_SEAL_BYTES = SLOT.size - 8
+_ROW_BYTES = ROW.size
 _ROW_SEAL_BYTES = ROW.size - 4
+_LAST_OF_ROW = ("reserved", "checksum")  # zero, and the seal
+_PACK_ROW = struct.Struct(
+    "<" + "".join(field.format for field in ROW.fields if field.name not in _LAST_OF_ROW)
+).pack_into
 
 
 class NoPageError(RuntimeError):
@@ -134,7 +142,8 @@ class PageWriter:
     """The writing side of one page.
 
     ``words`` and ``floats`` are the slot's eight-byte words as unsigned integers and as doubles;
-    a caller adds into them by ``SLOT.word(name)`` and then calls ``commit``.
+    a caller adds into them by ``SLOT.word(name)`` and then calls ``commit``. ``seldom`` is the
+    same for what changes seldom. ``pulse_word`` holds the pulse at 0, see ``pulse``.
 
     Raises:
         NoPageError: no page can be had in this folder.
@@ -146,17 +155,17 @@ class PageWriter:
         self.path, self.identity = path, identity
         self._map = _create(path, page_bytes(rows))
         self._rows = rows
-        self._slot = bytearray(SLOT.size)
-        self._sealed = memoryview(self._slot)[:_SEAL_BYTES]
-        self.words = memoryview(self._slot).cast("Q")
-        self.signed = memoryview(self._slot).cast("q")
-        self.floats = memoryview(self._slot).cast("d")
+        self.now = Slots(self._map, SLOT, SLOT_OFFSETS)
+        self.seldom = Slots(self._map, SELDOM, SELDOM_OFFSETS)
+        self.words, self.signed, self.floats = self.now.words, self.now.signed, self.now.floats
+        self.commit = self.now.commit
         self._row = bytearray(ROW.size)
         self._row_sealed = memoryview(self._row)[:_ROW_SEAL_BYTES]
         self._row_checksum = memoryview(self._row).cast("I")
-        self._pulse = memoryview(self._map)[PULSE_OFFSET : PULSE_OFFSET + 8].cast("Q")
+        self.pulse_word = memoryview(self._map)[PULSE_OFFSET : PULSE_OFFSET + 8].cast("Q")
         self._write_identity(rows)
         self.pulse(time.monotonic_ns(), 0)
+        self.seldom.commit(time.monotonic_ns())
         self.commit(time.monotonic_ns())
 
     def _write_identity(self, rows: int) -> None:
@@ -168,7 +177,7 @@ class PageWriter:
             "row_bytes": ROW.size,
             "slot_bytes": SLOT.size,
             "pid": os.getpid(),
-            "padding": 0,
+            "seldom_bytes": SELDOM.size,
             "checksum": 0,
             "start_monotonic_ns": time.monotonic_ns(),
             "start_wall_ns": time.time_ns(),
@@ -180,32 +189,27 @@ class PageWriter:
             values.append(value.encode() if isinstance(value, str) else value)
         packed = bytearray(IDENTITY.struct.pack(*values))
         seal = IDENTITY.offsets["checksum"]
-        packed[seal:] = zlib.crc32(packed[:seal]).to_bytes(4, "little")
+        packed[seal:] = crc32(packed[:seal]).to_bytes(4, "little")
         self._map[: IDENTITY.size] = bytes(packed)
 
     def pulse(self, now_ns: int, phase: int) -> None:
         """Tells the phase that begins now: one aligned store."""
-        self._pulse[0] = now_ns << 4 | phase
+        self.pulse_word[0] = now_ns << 4 | phase
 
-    def commit(self, now_ns: int) -> None:
-        """Makes the state of ``words`` and ``floats`` readable, in the older of the two slots."""
-        words = self.words
-        sequence = words[_SEQUENCE] + 1
-        words[_SEQUENCE] = sequence
-        words[_WRITTEN] = now_ns
-        words[_CHECKSUM] = zlib.crc32(self._sealed)
-        at = SLOT_OFFSETS[sequence & 1]
-        self._map[at : at + SLOT.size] = self._slot
+    def append(self, values: Sequence[float]) -> int:
+        """Writes the next row and gives how many there are.
 
-    def append(self, values: Sequence[float]) -> None:
-        """Writes the next row: ``values`` are its fields from step to present, in their order."""
+        Args:
+            values: its fields from step to sequence_squares, in their order.
+        """
         number = self.words[_STEPS]
         row = self._row
-        ROW.struct.pack_into(row, 0, number, *values, b"", 0)
-        self._row_checksum[_ROW_CHECKSUM] = zlib.crc32(self._row_sealed)
-        at = RING_OFFSET + number % self._rows * ROW.size
-        self._map[at : at + ROW.size] = row
-        self.words[_STEPS] = number + 1
+        _PACK_ROW(row, 0, number, *values)
+        self._row_checksum[_ROW_CHECKSUM] = crc32(self._row_sealed)
+        at = RING_OFFSET + number % self._rows * _ROW_BYTES
+        self._map[at : at + _ROW_BYTES] = row
+        self.words[_STEPS] = number = number + 1
+        return number
 
     def count_step_seconds(self, seconds: float) -> None:
         """Adds a step's duration to the histogram."""
@@ -225,22 +229,13 @@ class PageWriter:
 
     def close(self) -> None:
         """Lets go of the mapping; the file stays."""
-        for view in (
-            self._pulse,
-            self.words,
-            self.signed,
-            self.floats,
-            self._sealed,
-            self._row_sealed,
-            self._row_checksum,
-        ):
+        for view in (self.pulse_word, self._row_sealed, self._row_checksum):
             view.release()
+        self.now.release()
+        self.seldom.release()
         self._map.close()
 
 
-_SEQUENCE = SLOT.word("sequence")
-_WRITTEN = SLOT.word("written_ns")
-_CHECKSUM = SLOT.word("checksum")
 _STEPS = SLOT.word("steps")
 _STEP_SECONDS_SUM = SLOT.word("step_seconds_sum")
 _STEP_BUCKETS = SLOT.word("step_buckets")

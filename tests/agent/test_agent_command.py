@@ -69,6 +69,8 @@ def test_a_running_agent_emits_what_the_catalogue_declares_and_follows_the_ranks
         page.know(field, 0.5)
     page.know("checkpoint_wall_ns", time.time_ns())
     page.commit()
+    for one in (page, LivePage(root, rank=1)):
+        one.healthy()
     with running_agent(options) as (_, url):
         answer = httpx.get(url, headers=OPENMETRICS)
         assert answer.headers["content-type"].startswith("application/openmetrics-text")

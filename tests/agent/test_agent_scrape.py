@@ -25,6 +25,7 @@ from lockstep_catalogue import (
     gpu_pcie,
     gpu_power,
     health,
+    job_state,
     nvlink,
     training,
 )
@@ -47,6 +48,7 @@ VOLATILE = (
     health.AGENT_MEMORY,
     health.AGENT_CPU,
     training.LAST_PROGRESS,
+    job_state.GOODPUT_SECONDS,
 )
 SERIES_A_NODE = 2000
 
@@ -75,6 +77,7 @@ def busy_job(root: Path) -> None:
         page.know("gradient_norm", 0.75)
         page.know("learning_rate", 0.001)
         page.know("checkpoint_wall_ns", 1_700_000_000_000_000_000)
+        page.healthy()
         page.writer.count_checkpoint("ok")
         page.commit()
         page.phase(phase)

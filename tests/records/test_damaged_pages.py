@@ -15,10 +15,10 @@ from lockstep_records.layout import (
     ROW,
     SLOT,
     SLOT_OFFSETS,
-    Section,
     page_bytes,
 )
 from lockstep_records.page_reader import PageError, read_page, read_rows
+from lockstep_records.section import Section
 
 from .written import written_page
 
@@ -57,7 +57,7 @@ def whole(number: int) -> bytes:
     ("name", "value", "reason", "sentence"),
     [
         ("magic", b"NOTAPAGE", "identity", "magic is b'NOTAPAGE'"),
-        ("version", whole(2), "version", "format version 2, this reader knows 1"),
+        ("version", whole(1), "version", "format version 1, this reader knows 2"),
         ("version", whole(0), "version", "format version 0"),
         ("row_count", whole(0), "identity", "row_count is 0"),
         ("row_count", whole(2**32 - 1), "identity", "row_count is 4294967295"),
@@ -65,6 +65,7 @@ def whole(number: int) -> bytes:
         ("row_count", whole(ROWS - 1), "truncated", "15 rows need"),
         ("row_bytes", whole(64), "identity", "row_bytes is 64"),
         ("slot_bytes", whole(0), "identity", "slot_bytes is 0"),
+        ("seldom_bytes", whole(8), "identity", "seldom_bytes is 8"),
         ("rank", whole(8), "identity", "rank 8 is outside its world_size 8"),
         ("rank", whole(-1), "identity", "rank -1"),
         ("world_size", whole(-5), "identity", "world_size -5"),

@@ -63,7 +63,7 @@ def cut(page: Path) -> None:
 @pytest.mark.parametrize(
     ("harm", "sentence"),
     [
-        (other_version, "has format version 9, this reader knows 1"),
+        (other_version, "has format version 9, this reader knows 2"),
         (cut, "has 1000 bytes, 16 rows need"),
         (Path.unlink, "cannot be opened: No such file"),
     ],

@@ -1,4 +1,4 @@
-"""Format v1 of the rank page, byte by byte: who changes it must change the version too."""
+"""Format v2 of the rank page, byte by byte: who changes it must change the version too."""
 
 import struct
 
@@ -13,17 +13,18 @@ from lockstep_records.layout import (
     PULSE_OFFSET,
     RING_OFFSET,
     ROW,
+    SELDOM,
+    SELDOM_OFFSETS,
     SLOT,
     SLOT_OFFSETS,
     VERSION,
-    Field,
-    Section,
     page_bytes,
 )
+from lockstep_records.section import Field, Section
 
-SECTIONS = (IDENTITY, PULSE, SLOT, ROW)
+SECTIONS = (IDENTITY, PULSE, SLOT, SELDOM, ROW)
 
-# Offset, struct format and name of every field of version 1.
+# Offset, struct format and name of every field of version 2.
 GOLDEN = {
     "identity": (
         (0, "8s", "magic"),
@@ -42,7 +43,7 @@ GOLDEN = {
         (56, "i", "tp"),
         (60, "i", "cp"),
         (64, "i", "ep"),
-        (68, "i", "padding"),
+        (68, "I", "seldom_bytes"),
         (72, "q", "start_monotonic_ns"),
         (80, "q", "start_wall_ns"),
         (88, "128s", "job_id"),
@@ -79,6 +80,49 @@ GOLDEN = {
         (376, "33Q", "step_buckets"),
         (640, "Q", "checksum"),
     ),
+    "seldom": (
+        (0, "Q", "sequence"),
+        (8, "Q", "present"),
+        (16, "q", "written_ns"),
+        (24, "d", "process_seconds"),
+        (32, "q", "step_before"),
+        (40, "d", "flops_per_token"),
+        (48, "d", "peak_flops"),
+        (56, "3Q", "nonfinite"),
+        (80, "2Q", "anomalies"),
+        (96, "2Q", "anomaly_now"),
+        (112, "Q", "device_allocated_bytes"),
+        (120, "Q", "device_reserved_bytes"),
+        (128, "Q", "device_peak_bytes"),
+        (136, "Q", "resident_bytes"),
+        (144, "Q", "resident_peak_bytes"),
+        (152, "Q", "allocator_retries"),
+        (160, "Q", "out_of_memory"),
+        (168, "Q", "asked_bytes"),
+        (176, "Q", "collections"),
+        (184, "d", "collection_seconds"),
+        (192, "Q", "measured_steps"),
+        (200, "d", "measured_seconds"),
+        (208, "d", "checkpoint_blocking_seconds"),
+        (216, "d", "checkpoint_persisting_seconds"),
+        (224, "Q", "checkpoint_bytes"),
+        (232, "Q", "checkpoints_verified"),
+        (240, "q", "write_step"),
+        (248, "d", "write_seconds"),
+        (256, "3Q", "restores"),
+        (280, "d", "restore_seconds"),
+        (288, "Q", "passed_over"),
+        (296, "q", "restore_asked"),
+        (304, "q", "restored_step"),
+        (312, "8d", "rework_seconds"),
+        (376, "8d", "hang_seconds"),
+        (440, "Q", "fingerprints"),
+        (448, "8q", "fingerprint_step"),
+        (512, "8Q", "fingerprint_parameters"),
+        (576, "8Q", "fingerprint_gradients"),
+        (640, "5Q", "troubles"),
+        (680, "Q", "checksum"),
+    ),
     "row": (
         (0, "Q", "number"),
         (8, "q", "step"),
@@ -99,7 +143,11 @@ GOLDEN = {
         (84, "I", "tokens"),
         (88, "I", "samples"),
         (92, "I", "present"),
-        (96, "28s", "reserved"),
+        (96, "I", "flags"),
+        (100, "I", "sequence_min"),
+        (104, "I", "sequence_max"),
+        (108, "f", "sequence_squares"),
+        (112, "12s", "reserved"),
         (124, "I", "checksum"),
     ),
 }
@@ -112,7 +160,31 @@ GOLDEN_PRESENCE = {
         "checkpoint_step",
         "checkpoint_wall_ns",
     ),
-    "row": ("first_arrival_ns", "last_arrival_ns", "loss", "gradient_norm"),
+    "seldom": (
+        "process_seconds",
+        "step_before",
+        "flops_per_token",
+        "peak_flops",
+        "device_allocated_bytes",
+        "device_reserved_bytes",
+        "device_peak_bytes",
+        "resident_bytes",
+        "resident_peak_bytes",
+        "asked_bytes",
+        "write_step",
+        "write_seconds",
+        "restore_asked",
+        "restored_step",
+    ),
+    "row": (
+        "first_arrival_ns",
+        "last_arrival_ns",
+        "loss",
+        "gradient_norm",
+        "sequence_min",
+        "sequence_max",
+        "sequence_squares",
+    ),
 }
 GOLDEN_PHASES = (
     "init data forward backward sync optimizer checkpoint eval other restore done failed"
@@ -123,13 +195,16 @@ def told(section: Section) -> tuple[tuple[int, str, str], ...]:
     return tuple((section.offsets[one.name], one.format, one.name) for one in section.fields)
 
 
-def test_version_one_is_what_it_always_was() -> None:
-    assert (VERSION, MAGIC) == (1, b"LKSTPAGE")
+def test_version_two_is_what_it_always_was() -> None:
+    assert (VERSION, MAGIC) == (2, b"LKSTPAGE")
     assert {section.name: told(section) for section in SECTIONS} == GOLDEN
     assert " ".join(PHASES) == GOLDEN_PHASES
-    assert {section.name: tuple(section.presence) for section in (SLOT, ROW)} == GOLDEN_PRESENCE
-    assert (PULSE_OFFSET, *SLOT_OFFSETS, RING_OFFSET) == (4096, 8192, 12288, 16384)
-    assert page_bytes(65_536) == 8_404_992
+    assert {
+        section.name: tuple(section.presence) for section in (SLOT, SELDOM, ROW)
+    } == GOLDEN_PRESENCE
+    assert (PULSE_OFFSET, *SLOT_OFFSETS) == (4096, 8192, 12288)
+    assert (*SELDOM_OFFSETS, RING_OFFSET) == (16384, 20480, 24576)
+    assert page_bytes(65_536) == 8_413_184
 
 
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.name)
@@ -149,7 +224,7 @@ def test_fields_leave_no_gap_and_do_not_overlap(section: Section) -> None:
 
 
 def test_the_checksum_is_the_last_field_of_what_is_sealed() -> None:
-    for section in (IDENTITY, SLOT, ROW):
+    for section in (IDENTITY, SLOT, SELDOM, ROW):
         assert section.fields[-1].name == "checksum"
 
 
@@ -159,8 +234,8 @@ def test_a_field_that_is_not_aligned_cannot_be_declared() -> None:
 
 
 def test_parts_of_a_page_do_not_overlap() -> None:
-    starts = (0, PULSE_OFFSET, *SLOT_OFFSETS, RING_OFFSET)
-    sizes = (IDENTITY.size, PULSE.size, SLOT.size, SLOT.size)
+    starts = (0, PULSE_OFFSET, *SLOT_OFFSETS, *SELDOM_OFFSETS, RING_OFFSET)
+    sizes = (IDENTITY.size, PULSE.size, SLOT.size, SLOT.size, SELDOM.size, SELDOM.size)
     for start, size, following in zip(starts, sizes, starts[1:], strict=False):
         assert start + size <= following
 

@@ -5,6 +5,7 @@ the rest, writing, proving and committing, over a process group of its own.
 """
 
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -60,10 +61,17 @@ def facts_of(config: TrainConfig, layout: Layout, *, corpus_sha256: str) -> Fact
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Save:
-    """A save that has come to its end; ``failure`` says why it is none, on every rank alike."""
+    """A save that has come to its end; ``failure`` says why it is none, on every rank alike.
+
+    Attributes:
+        seconds: from the write's begin to its end.
+        size_bytes: of this rank's own shards.
+    """
 
     step: int
     failure: str | None
+    seconds: float
+    size_bytes: int
 
     def check(self) -> None:
         """Does nothing if it went well.
@@ -99,7 +107,8 @@ class Checkpoints:
         self._config, self._facts, self._world, self._say = config, facts, world, say
         self._monitor = monitor or lockstep.disabled()
         self._ended: list[Save] = []
-        self._running: tuple[int, Future[str | None]] | None = None
+        self._running: Future[Save] | None = None
+        self._told: dict[int, lockstep.Saving] = {}
         if config.checkpoint_dir is None:
             return
         limit = timedelta(seconds=config.timeout)
@@ -121,14 +130,22 @@ class Checkpoints:
     ) -> None:
         """Saves if that is due after a step, and tells and counts the saves that have ended."""
         if self.due(step, stopping=stopping):
-            with self._monitor.phase("checkpoint"):
+            with self._monitor.checkpoint(step) as saving:
+                saving.later()
+                self._told[step] = saving
                 self.save(step, model, optimizer, wait=stopping)
         for save in self.ended():
-            try:
-                with self._monitor.checkpoint(step=save.step):
-                    save.check()
-            except CheckpointError as error:
-                self._say(str(error))
+            self._tell(save)
+
+    def _tell(self, save: Save) -> None:
+        saving = self._told.pop(save.step)
+        saving.wrote(save.size_bytes)
+        saving.verified()  # every rank reads its shards again before any calls it written
+        saving.end(failed=save.failure is not None, seconds=save.seconds)
+        try:
+            save.check()
+        except CheckpointError as error:
+            self._say(str(error))
 
     def due(self, step: int, *, stopping: bool = False) -> bool:
         """Whether a checkpoint is to be written after a step: by the plan, or the run stops."""
@@ -149,30 +166,40 @@ class Checkpoints:
         """
         state = state_of(model, optimizer)
         if not self._config.checkpoint_async:
-            self._ended.append(Save(step=step, failure=self._write(step, state)))
+            self._ended.append(self._saved(step, state))
             return
         self._collect()  # one at a time: the copy's memory is used again
         staged: Any = self._stager.stage(cast(dict[str, Any], state))
-        self._running = step, self._thread.submit(self._write, step, staged)
+        self._running = self._thread.submit(self._saved, step, staged)
         if wait or step == self._config.steps:
             self._collect()
 
     def ended(self) -> Iterator[Save]:
         """The saves that came to their end since this was asked last; does not wait."""
-        if self._running is not None and self._running[1].done():
+        if self._running is not None and self._running.done():
             self._collect()
         ended, self._ended = self._ended, []
         return iter(ended)
 
     def _collect(self) -> None:
         if self._running is not None:
-            step, running = self._running
-            self._ended.append(Save(step=step, failure=running.result()))
+            self._ended.append(self._running.result())
             self._running = None
 
     @property
     def _is_coordinator(self) -> bool:
         return self._world.rank == 0
+
+    def _saved(self, step: int, state: State) -> Save:
+        began = time.monotonic()
+        failure = self._write(step, state)
+        shards = folder_of(self._root, step).glob(f"__{self._world.rank}_*")
+        return Save(
+            step=step,
+            failure=failure,
+            seconds=time.monotonic() - began,
+            size_bytes=0 if failure else sum(shard.stat().st_size for shard in shards),
+        )
 
     def _write(self, step: int, state: State) -> str | None:
         """Why a checkpoint could not be written, or None; the same on every rank."""
@@ -205,28 +232,34 @@ class Checkpoints:
         wanted = self._config.resume or self._world.attempt > 0
         if self._config.checkpoint_dir is None or not wanted:
             return 0
-        chosen: list[Any] = [self._choose() if self._is_coordinator else None]
-        dist.broadcast_object_list(chosen, group=self._group, group_src=0)
-        if chosen[0] is None:
-            return 0
-        path, step = chosen[0]
+        with self._monitor.restore() as restoring:
+            chosen: list[Any] = [self._choose() if self._is_coordinator else None]
+            dist.broadcast_object_list(chosen, group=self._group, group_src=0)
+            path, step, passed_over = chosen[0]
+            if path is not None:
+                self._load(path, model, optimizer)
+            if path is not None or passed_over:
+                restoring.found(step, passed_over=passed_over)
+        return int(step)
+
+    def _load(self, path: Path, model: SharedModel, optimizer: torch.optim.Optimizer) -> None:
         state = state_of(model, optimizer)
         try:
             read_shards(state, path, self._group)
         except CheckpointException as error:
             raise RuntimeError(f"checkpoint {path} cannot be loaded: {_first_of(error)}") from error
         set_state(state, model, optimizer)
-        return int(step)
 
-    def _choose(self) -> tuple[Path, int] | None:
+    def _choose(self) -> tuple[Path | None, int, int]:
+        """The checkpoint to resume from and its step, and how many newer ones were not valid."""
         newest, passed_over = find_newest(self._root)
         for reason in passed_over:
             self._say(f"passed over checkpoint {reason}")
         if newest is None:
             self._say(f"no valid checkpoint in {self._root}: starting afresh")
-            return None
+            return None, 0, len(passed_over)
         self._say(f"resuming from {newest.path}")
-        return newest.path, newest.step
+        return newest.path, newest.step, len(passed_over)
 
 
 def _first_of(error: CheckpointException) -> str:

@@ -1,5 +1,7 @@
 """The training loop, to be read top to bottom: a GPT on real text, by several ranks in lockstep."""
 
+from typing import Any
+
 import torch
 
 import lockstep
@@ -46,6 +48,8 @@ def _train(config: TrainConfig, world: World, preemption: Preemption) -> Summary
     optimizer = adamw(model.module.parameters())
     monitor = lockstep.attach(model.watched, optimizer, mesh=layout.coordinates(world.rank))
 
+    monitor.describe(flops_per_token=work.flops_per_token, peak_flops=config.peak_flops)
+
     # Where an earlier run stopped.
     facts = facts_of(config, layout, corpus_sha256=corpus.sha256)
     checkpoints = Checkpoints(config, facts, world, progress.say, monitor)
@@ -66,7 +70,7 @@ def _train(config: TrainConfig, world: World, preemption: Preemption) -> Summary
         norm = model.clip(config.clip)
         optimizer.step()
         optimizer.zero_grad()
-        told = {"loss": loss, "gradient_norm": norm, "learning_rate": learning_rate}
+        told: dict[str, Any] = {"loss": loss, "gradient_norm": norm, "learning_rate": learning_rate}
         counted = len(x) if layout.leads(world.rank) else 0
         monitor.step(step=step, **told, samples=counted, tokens=counted * config.sequence)
         progress.step(step, loss.item)

@@ -1,0 +1,153 @@
+"""What a step leaves in the page: a row, its share of the totals, and what the loop told."""
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from lockstep.divergence import LossJudge
+from lockstep.phases import DATA, INIT, NUM_PHASES, OTHER
+from lockstep.spans import Spans
+from lockstep.unusual import FLAG, Unusual
+from lockstep_catalogue.labels import STEP_PHASES
+from lockstep_records.layout import PHASES, ROW, SLOT
+
+_NS = 1e-9
+_LARGEST = 3.4e38  # what a row can hold; a loss beyond it is as good as infinite
+_PHASE_SECONDS = SLOT.word("phase_seconds")
+_PRESENT = SLOT.word("present")
+_NONFINITE = SLOT.word("nonfinite_steps")
+_LOSS, _NORM, _RATE = (SLOT.word(name) for name in ("loss", "gradient_norm", "learning_rate"))
+_INIT, _DATA, _FORWARD, _BACKWARD, _SYNC, _OPTIMIZER, _CHECKPOINT, _EVAL, _OTHER, _RESTORE = (
+    SLOT.word("phase_seconds") + code for code in range(NUM_PHASES - 2)
+)
+assert PHASES[INIT] == "init"
+assert PHASES[DATA : OTHER + 1] == STEP_PHASES
+assert PHASES[OTHER + 1 :] == ("restore", "done", "failed")
+_STEP, _TOKENS, _SAMPLES = (SLOT.word(name) for name in ("step", "tokens", "samples"))
+_STEP_BIT = SLOT.presence["step"]
+_LOSS_BIT, _NORM_BIT, _RATE_BIT = (
+    SLOT.presence[name] for name in ("loss", "gradient_norm", "learning_rate")
+)
+_ROW_LOSS_BIT, _ROW_NORM_BIT = ROW.presence["loss"], ROW.presence["gradient_norm"]
+_FIRST_BIT, _LAST_BIT = ROW.presence["first_arrival_ns"], ROW.presence["last_arrival_ns"]
+_LENGTH_BITS = sum(
+    ROW.presence[name] for name in ("sequence_min", "sequence_max", "sequence_squares")
+)
+NO_LENGTHS = (0, 0, 0.0)
+_NONFINITE_FLAG = FLAG["nonfinite"]
+
+
+class Rows(Spans):
+    """The part of a monitor that writes a step down. Written for speed: it runs in every step."""
+
+    _unusual: Unusual
+    _judge: LossJudge
+    _losses: deque[float]
+    _spent_ns: list[float]
+    _first_arrival_ns: int
+    _last_arrival_ns: int
+
+    def _tell(self, loss: Any, norm: Any, rate: Any) -> tuple[int, int, float, float]:
+        """Takes in what the loop knows; gives flags, presence, loss and norm for the row."""
+        floats, known, present, flags = self._page.floats, _STEP_BIT, 0, self._flags
+        row_loss = row_norm = 0.0
+        if loss is not None and (loss := _number(loss)) is not None:
+            floats[_LOSS] = row_loss = loss
+            known, present = known | _LOSS_BIT, _ROW_LOSS_BIT
+            self._losses.append(loss)
+            if not loss <= self._judge.bound:
+                flags |= self._unusual.loss(loss)
+            if not -_LARGEST < loss < _LARGEST:
+                row_loss = _fitting(loss)
+        if norm is not None and (norm := _number(norm)) is not None:
+            floats[_NORM] = row_norm = norm
+            known, present = known | _NORM_BIT, present | _ROW_NORM_BIT
+            if not -_LARGEST < norm < _LARGEST:
+                row_norm = _fitting(norm)
+                flags |= self._unusual.norm(norm)
+        if rate is not None and (rate := _number(rate)) is not None:
+            floats[_RATE] = rate
+            known |= _RATE_BIT
+        words = self._page.words
+        words[_PRESENT] |= known
+        if flags:
+            self._flags = 0
+            words[_NONFINITE] += bool(flags & _NONFINITE_FLAG)
+        return flags, present, row_loss, row_norm
+
+    def _take_phases(self) -> tuple[float, ...]:
+        """Seconds of the step's phases, in the row's order; added to the totals and begun anew."""
+        init, data, forward, backward, sync, optimizer, saving, scoring, other, restore, *_ = (
+            self._spent_ns
+        )
+        self._spent_ns = [0] * NUM_PHASES
+        floats = self._page.floats
+        floats[_DATA] += (data := data * _NS)
+        floats[_FORWARD] += (forward := forward * _NS)
+        floats[_BACKWARD] += (backward := backward * _NS)
+        floats[_SYNC] += (sync := sync * _NS)
+        floats[_OPTIMIZER] += (optimizer := optimizer * _NS)
+        floats[_OTHER] += (other := other * _NS)
+        if saving:
+            floats[_CHECKPOINT] += (saving := saving * _NS)
+        if scoring:
+            floats[_EVAL] += (scoring := scoring * _NS)
+        if init:
+            floats[_INIT] += init * _NS
+        if restore:
+            floats[_RESTORE] += restore * _NS
+        return data, forward, backward, sync, optimizer, saving, scoring, other
+
+    def _write_row(  # noqa: PLR0917  # keywords cost time, and it is called once
+        self,
+        now: int,
+        number: int,
+        flags: int,
+        present: int,
+        told: tuple[float, float, int, int],
+        lengths: tuple[int, int, float],
+    ) -> int:
+        """Writes the step's row and makes the state readable; gives the number of rows so far."""
+        seconds = self._take_phases()
+        total = sum(seconds)
+        if total > self._unusual.usual_seconds:
+            flags |= self._unusual.step(number, seconds)
+        first, last = self._first_arrival_ns, self._last_arrival_ns
+        if last:
+            present |= _LAST_BIT
+            self._last_arrival_ns = 0
+        if first:
+            present |= _FIRST_BIT
+            self._first_arrival_ns = 0
+        if lengths is not NO_LENGTHS:
+            present |= _LENGTH_BITS
+        page = self._page
+        page.signed[_STEP] = number
+        words = page.words
+        words[_TOKENS] += told[2]
+        words[_SAMPLES] += told[3]
+        page.count_step_seconds(total)
+        begin = now - int(total * 1e9)
+        steps = page.append(
+            (number, begin, first, last, total, *seconds, *told, present, flags, *lengths)
+        )
+        page.commit(now)
+        return steps
+
+
+def figures_of(lengths: Sequence[int]) -> tuple[int, int, float]:
+    """Shortest and longest sequence, and the sum of the squared lengths."""
+    return min(lengths), max(lengths), float(sum(length * length for length in lengths))
+
+
+def _fitting(value: float) -> float:
+    """The value as a row can hold it; a diverging one becomes infinite."""
+    return math.copysign(math.inf, value) if abs(value) > _LARGEST else value
+
+
+def _number(value: Any) -> float | None:
+    """A number without waiting for a device; None when that is not possible."""
+    if type(value) is float:
+        return value
+    return None if getattr(value, "is_cuda", False) else float(value)

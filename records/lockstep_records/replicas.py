@@ -1,0 +1,65 @@
+"""Do data-parallel replicas still hold the same numbers? Their pages' fingerprints tell.
+
+Ranks that differ in nothing but their place on the dp axis hold the same parameters and, after the
+gradients are averaged, the same gradients. A rank whose memory or arithmetic went wrong drifts off.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from lockstep_records.layout import FINGERPRINTS
+from lockstep_records.page_reader import Page
+
+Fingerprint = tuple[int, int]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Comparison:
+    """Replicas of one part of the model at the newest step that at least two of them tell of.
+
+    Attributes:
+        part: coordinates on the axes other than dp.
+        ranks: that were compared.
+        odd: those whose fingerprint is not that of most; all of them where there is no majority.
+    """
+
+    part: tuple[tuple[str, int], ...]
+    step: int
+    ranks: tuple[int, ...]
+    odd: tuple[int, ...]
+
+
+def fingerprints_of(page: Page) -> Mapping[int, Fingerprint]:
+    """Fingerprint of (parameters, gradients) by step; at most the newest few."""
+    seldom = page.seldom
+    kept = min(seldom["fingerprints"], FINGERPRINTS)
+    told = zip(seldom["fingerprint_parameters"], seldom["fingerprint_gradients"], strict=True)
+    return dict(list(zip(seldom["fingerprint_step"], told, strict=True))[:kept])
+
+
+def compare_replicas(pages: Iterable[Page]) -> list[Comparison]:
+    """Comparisons of all parts of the model that have replicas among the pages of one attempt."""
+    by_part: dict[tuple[tuple[str, int], ...], dict[int, Mapping[int, Fingerprint]]]
+    by_part = defaultdict(dict)
+    for page in pages:
+        who = page.identity
+        part = tuple((axis, at) for axis, at in sorted(who["mesh"].items()) if axis != "dp")
+        by_part[part][who["rank"]] = fingerprints_of(page)
+    found = [_compared(part, told) for part, told in sorted(by_part.items())]
+    return [one for one in found if one is not None]
+
+
+def _compared(
+    part: tuple[tuple[str, int], ...], by_rank: Mapping[int, Mapping[int, Fingerprint]]
+) -> Comparison | None:
+    told = Counter(step for by_step in by_rank.values() for step in by_step)
+    steps = [step for step, ranks in told.items() if ranks > 1]
+    if not steps:
+        return None
+    step = max(steps)
+    values = {rank: by_step[step] for rank, by_step in by_rank.items() if step in by_step}
+    (most, votes), *_ = Counter(values.values()).most_common(1)
+    has_majority = 2 * votes > len(values)
+    odd = [rank for rank, value in values.items() if not has_majority or value != most]
+    return Comparison(part=part, step=step, ranks=tuple(sorted(values)), odd=tuple(sorted(odd)))

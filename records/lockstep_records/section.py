@@ -1,0 +1,55 @@
+"""What a table of the page's format is made of: fields, and sections of them with their offsets."""
+
+import struct
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field: struct code, how many of them, its meaning; optional ones have a presence bit."""
+
+    name: str
+    code: str
+    help: str
+    count: int = 1
+    optional: bool = False
+    items: tuple[str, ...] = ()
+
+    @property
+    def format(self) -> str:
+        """The struct format of the whole field."""
+        if self.code.endswith("s"):
+            return self.code
+        return f"{self.count}{self.code}" if self.count > 1 else self.code
+
+
+class Section:
+    """Fields in a row, with their offsets in bytes from the section's start.
+
+    Attributes:
+        size: bytes that the fields take.
+        presence: bit of each optional field in the field ``present``.
+        codes: struct code by field.
+        items: what an array counts, by field.
+    """
+
+    def __init__(self, name: str, help_: str, *fields: Field) -> None:
+        self.name, self.help, self.fields = name, help_, fields
+        self.struct = struct.Struct("<" + "".join(field.format for field in fields))
+        self.size = self.struct.size
+        self.offsets: dict[str, int] = {}
+        at = 0
+        for field in fields:
+            size = struct.calcsize("<" + field.format)
+            width = struct.calcsize("<" + field.code) if not field.code.endswith("s") else 1
+            assert at % width == 0, f"{name}.{field.name} is not aligned"
+            self.offsets[field.name] = at
+            at += size
+        optional = [field.name for field in fields if field.optional]
+        self.codes = {field.name: field.code for field in fields}
+        self.items = {field.name: field.items for field in fields}
+        self.presence = {name: 1 << bit for bit, name in enumerate(optional)}
+
+    def word(self, name: str) -> int:
+        """Index of a field when the section is seen as words of eight bytes."""
+        return self.offsets[name] // 8

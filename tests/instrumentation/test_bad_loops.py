@@ -1,0 +1,157 @@
+"""What goes wrong in a loop or around it: training goes on, and it is said once and counted."""
+
+import logging
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import lockstep
+from lockstep_records.page_reader import Page, read_page
+from lockstep_records.page_writer import PageWriter, RankIdentity
+
+SECOND_NS = 1_000_000_000
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="lockstep-test-", dir="/dev/shm"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def monitor(root: Path) -> lockstep.Monitor:
+    page = PageWriter(
+        root / "0" / "rank-00000.page", RankIdentity(job_id="a", rank=0, world_size=1)
+    )
+    return lockstep.Monitor(page, patience_seconds=100)
+
+
+@pytest.fixture
+def tiny(root: Path) -> Iterator[Path]:
+    """A tmpfs of one MiB."""
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(root)]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a tmpfs needs root")
+    yield root
+    subprocess.run(["umount", root], check=True)
+
+
+def troubles(root: Path) -> dict[str, int]:
+    """Those that there were."""
+    page = read_page(root / "0" / "rank-00000.page")
+    return {name: count for name, count in page.seldom["troubles"].items() if count}
+
+
+def said(caplog: pytest.LogCaptureFixture, words: str) -> int:
+    return sum(words in record.getMessage() for record in caplog.records)
+
+
+def test_a_users_exception_in_a_block_passes_and_is_said_once(
+    root: Path, monitor: lockstep.Monitor, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(3):
+        with pytest.raises(KeyError), monitor.phase("eval"):
+            raise KeyError("no such batch")
+        monitor.step()
+    monitor.close()
+    assert troubles(root) == {"span_exception": 3}
+    assert said(caplog, "KeyError left a block of phase eval; training goes on") == 1
+
+
+class Watch:
+    """Lets seconds pass for a monitor, by a clock of the test's own, with or without steps."""
+
+    def __init__(self, monitor: lockstep.Monitor) -> None:
+        self._monitor, self._now_ns = monitor, time.monotonic_ns()
+
+    def passes(self, seconds: int, *, with_steps: bool = False, marks: bool = True) -> None:
+        for second in range(seconds):
+            self._now_ns += SECOND_NS
+            if with_steps:
+                self._monitor.step()
+            if marks or second == seconds - 1:
+                self._monitor._seldom.tick(self._now_ns)  # as a mark does
+
+
+def test_a_loop_that_forgets_to_end_its_steps_is_told_and_one_that_does_not_is_not(
+    root: Path, monitor: lockstep.Monitor, caplog: pytest.LogCaptureFixture
+) -> None:
+    watch = Watch(monitor)
+    watch.passes(500, with_steps=True)
+    assert troubles(root) == {}
+    watch.passes(500)
+    monitor.close()
+    assert troubles(root)["no_step"] >= 3
+    assert said(caplog, "call monitor.step() at the end of each step") == 1
+
+
+def test_a_first_step_that_takes_long_without_marks_is_no_forgotten_step(
+    root: Path, monitor: lockstep.Monitor
+) -> None:
+    monitor._tick(SECOND_NS)  # the first mark
+    monitor._tick(900 * SECOND_NS)  # the next one, after a compilation
+    monitor.close()
+    assert troubles(root) == {}
+
+
+def test_a_page_that_is_deleted_under_the_run_is_said_once_and_the_run_goes_on(
+    root: Path, monitor: lockstep.Monitor, caplog: pytest.LogCaptureFixture
+) -> None:
+    page = root / "0" / "rank-00000.page"
+    kept = root / "kept.page"
+    os.link(page, kept)
+    watch = Watch(monitor)
+    watch.passes(15, with_steps=True)
+    shutil.rmtree(page.parent)
+    watch.passes(60, with_steps=True)
+    monitor.close()
+    told: Page = read_page(kept)
+    assert told.seldom["troubles"]["page_deleted"] == 1
+    assert told.state["steps"] == 15 + 60
+    assert said(caplog, "was deleted under the run") == 1
+
+
+def test_a_fork_is_said_once_and_counted_and_the_child_writes_nothing(
+    root: Path, monitor: lockstep.Monitor, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, logger="lockstep"):
+        for _ in range(2):
+            child = os.fork()
+            if child == 0:
+                monitor.step(tokens=100)
+                os._exit(0)
+            os.waitpid(child, 0)
+    monitor.step(tokens=1)
+    monitor.close()
+    assert read_page(root / "0" / "rank-00000.page").state["tokens"] == 1
+    assert troubles(root) == {"fork": 2}
+    assert said(caplog, "the process forked") == 1
+
+
+def test_a_full_tmpfs_leaves_a_loop_that_runs_without_a_page(
+    tiny: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monitor = lockstep.attach(root=tiny, environment={"LOCKSTEP_JOB_ID": "a"})
+    monitor.step(loss=1.0)
+    assert not monitor.enabled
+    assert said(caplog, "its file system has no room") == 1
+
+
+def test_a_mark_costs_no_system_call_but_once_a_second(
+    monitor: lockstep.Monitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks: list[int] = []
+    monitor.mark("data")
+    monkeypatch.setattr(monitor._seldom, "tick", ticks.append)  # to count them
+    begin = time.monotonic()
+    for _ in range(2000):
+        monitor.mark("forward")
+    assert len(ticks) <= time.monotonic() - begin + 1
+    monitor.close()

@@ -1,0 +1,118 @@
+"""Checkpoints and restores as the page tells them, by the loop's word or by DCP's own log."""
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import torch
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import async_save, save
+
+import lockstep
+from lockstep.dcp import DcpWatch
+from lockstep_records.page_reader import Page, read_page
+
+ENVIRONMENT = {"RANK": "1", "WORLD_SIZE": "4", "LOCKSTEP_JOB_ID": "job-a"}
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="lockstep-test-", dir="/dev/shm"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def monitor(root: Path) -> Iterator[lockstep.Disabled]:
+    made = lockstep.attach(root=root, environment=ENVIRONMENT, rows=256)
+    assert made.enabled
+    yield made
+    made.close()
+
+
+def page_of(root: Path) -> Page:
+    return read_page(root / "jobs" / "job-a" / "0" / "rank-00001.page")
+
+
+def test_a_checkpoint_that_goes_on_after_its_block_ends_when_it_is_told(
+    root: Path, monitor: lockstep.Disabled
+) -> None:
+    with monitor.checkpoint(step=7) as saving:
+        saving.later()
+        time.sleep(0.005)
+    assert page_of(root).state["checkpoints"] == {"ok": 0, "failed": 0}
+    saving.wrote(100)
+    saving.wrote(28)
+    saving.verified()
+    saving.end(seconds=2.5)
+    saving.end(failed=True)
+    page = page_of(root)
+    assert page.state["checkpoints"] == {"ok": 1, "failed": 0}
+    assert page.state["checkpoint_step"] == page.seldom["write_step"] == 7
+    assert page.seldom["checkpoint_persisting_seconds"] == page.seldom["write_seconds"] == 2.5
+    assert 0.005 <= page.seldom["checkpoint_blocking_seconds"] < 2.5
+    assert (page.seldom["checkpoint_bytes"], page.seldom["checkpoints_verified"]) == (128, 1)
+
+
+def test_a_checkpoint_that_fails_is_not_verified_and_not_durable(
+    root: Path, monitor: lockstep.Disabled
+) -> None:
+    with suppress(OSError), monitor.checkpoint(step=7) as saving:
+        saving.later()
+        saving.verified()
+        raise OSError("disk full")
+    page = page_of(root)
+    assert page.state["checkpoints"] == {"ok": 0, "failed": 1}
+    assert page.state["checkpoint_step"] is None
+    assert page.seldom["checkpoints_verified"] == 0
+    assert page.seldom["troubles"]["span_exception"] == 1
+
+
+def test_a_restore_tells_what_it_fell_back_to(root: Path, monitor: lockstep.Disabled) -> None:
+    with monitor.restore():
+        time.sleep(0.002)
+    with monitor.restore() as restoring:
+        restoring.found(40)
+    with monitor.restore() as restoring:
+        restoring.found(20, asked=40, passed_over=2)
+    with pytest.raises(OSError, match="gone"), monitor.restore():
+        raise OSError("gone")
+    seldom = page_of(root).seldom
+    assert seldom["restores"] == {"ok": 1, "fallback": 1, "failed": 1}
+    assert (seldom["restore_asked"], seldom["restored_step"], seldom["passed_over"]) == (40, 20, 2)
+    assert seldom["restore_seconds"] >= 0.002
+    assert page_of(root).phase == "init"
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_checkpoints_of_dcp_are_counted_from_its_own_log(
+    root: Path, monitor: lockstep.Disabled, tmp_path: Path
+) -> None:
+    state = {"weight": torch.ones(1000)}
+    watch = DcpWatch(monitor, rank=0)
+    try:
+        save(state, checkpoint_id=tmp_path / "step-30")
+        written = async_save(state, checkpoint_id=tmp_path / "step-40", no_dist=True)
+        assert isinstance(written, Future)
+        written.result()
+        with pytest.raises(CheckpointException):
+            load(state, checkpoint_id=tmp_path / "step-50")
+        load(state, checkpoint_id=tmp_path / "step-30")
+    finally:
+        watch.close()
+    save(state, checkpoint_id=tmp_path / "step-60")
+    monitor.close()
+    page = page_of(root)
+    assert page.state["checkpoints"] == {"ok": 2, "failed": 0}
+    assert page.state["checkpoint_step"] == page.seldom["write_step"] == 40
+    assert page.seldom["checkpoint_bytes"] > 2 * 4000
+    assert page.seldom["checkpoint_blocking_seconds"] > 0
+    assert page.seldom["checkpoint_persisting_seconds"] > page.seldom["write_seconds"] > 0
+    assert page.seldom["restores"] == {"ok": 1, "fallback": 0, "failed": 1}
+    assert page.seldom["restored_step"] == 30

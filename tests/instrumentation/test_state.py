@@ -1,0 +1,213 @@
+"""The state of the step, checkpoints, pauses and our own cost, as the page tells them."""
+
+import gc
+import math
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import lockstep
+from lockstep.divergence import LossJudge, Thresholds
+from lockstep.memory import Memory
+from lockstep_records.goodput import goodput_ns
+from lockstep_records.layout import ROW_FLAGS
+from lockstep_records.page_reader import Page, read_page, read_rows
+
+ENVIRONMENT = {"RANK": "1", "WORLD_SIZE": "4", "LOCKSTEP_JOB_ID": "job-a"}
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="lockstep-test-", dir="/dev/shm"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def monitor(root: Path) -> Iterator[lockstep.Disabled]:
+    made = lockstep.attach(root=root, environment=ENVIRONMENT, rows=256)
+    assert made.enabled
+    yield made
+    made.close()
+
+
+def page_of(root: Path, attempt: int = 0) -> Page:
+    return read_page(root / "jobs" / "job-a" / str(attempt) / "rank-00001.page")
+
+
+def closed(root: Path, monitor: lockstep.Disabled) -> dict[str, Any]:
+    monitor.close()
+    return page_of(root).seldom
+
+
+def flags(row: dict[str, Any]) -> set[str]:
+    return {name for bit, name in enumerate(ROW_FLAGS) if row["flags"] >> bit & 1}
+
+
+def feed(judge: LossJudge, losses: list[float]) -> tuple[list[int], list[int]]:
+    """Places at which spikes and divergences begin."""
+    spikes, divergences = [], []
+    for place, loss in enumerate(losses):
+        judge.losses.append(loss)
+        if not loss <= judge.bound and judge.is_unusual(loss):
+            spikes.append(place)
+        if place % Thresholds().every == Thresholds().every - 1 and judge.look():
+            divergences.append(place)
+    return spikes, divergences
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_loss_that_falls_with_noise_is_neither_a_spike_nor_a_divergence(seed: int) -> None:
+    draw = random.Random(seed)
+    losses = [8 * math.exp(-n / 2000) + 2 + draw.gauss(0, 0.05) for n in range(10_000)]
+    assert feed(LossJudge(), losses) == ([], [])
+
+
+def test_a_spike_counts_once_while_it_lasts_and_again_after_it() -> None:
+    draw = random.Random(1)
+    losses = [2 + draw.gauss(0, 0.02) for _ in range(512)]
+    for place in (200, 201, 202, 400):
+        losses[place] = 4.0
+    judge = LossJudge()
+    assert feed(judge, losses) == ([200, 400], [])
+    assert not judge.spiking
+
+
+def test_a_loss_that_turns_round_diverges_once_and_a_new_level_is_accepted_later() -> None:
+    draw = random.Random(2)
+    rising = [2 + max(0, n - 640) / 500 + draw.gauss(0, 0.02) for n in range(1280)]
+    judge = LossJudge()
+    _, divergences = feed(judge, rising)
+    assert len(divergences) == 1
+    assert 640 <= divergences[0] < 640 + 192
+    assert judge.diverging
+    feed(judge, [rising[-1] + draw.gauss(0, 0.02) for _ in range(64 * 20)])
+    assert not judge.diverging
+    assert len(judge.losses) == Thresholds().window
+
+
+def test_non_finite_values_are_told_by_where_and_flag_the_row(
+    root: Path, monitor: lockstep.Disabled
+) -> None:
+    monitor.step(loss=math.nan, gradient_norm=1.0)
+    monitor.step(loss=1.0, gradient_norm=math.inf)
+    monitor.step(loss=1.0, gradient_norm=1.0)
+    rows = read_rows(page_of(root))
+    seldom = closed(root, monitor)
+    assert seldom["nonfinite"] == {"loss": 1, "gradient_norm": 1, "parameters": 0}
+    assert [flags(row) & {"nonfinite"} for row in rows] == [{"nonfinite"}, {"nonfinite"}, set()]
+
+
+def test_a_spike_flags_its_row_and_counts_in_the_page(
+    root: Path, monitor: lockstep.Disabled
+) -> None:
+    for number in range(130):
+        monitor.step(loss=9.0 if number == 100 else 2 + number % 5 / 100)
+    rows = read_rows(page_of(root))
+    assert [row["number"] for row in rows if "loss_spike" in flags(row)] == [100]
+    assert closed(root, monitor)["anomalies"] == {"spike": 1, "divergence": 0}
+
+
+def test_lengths_of_sequences_give_figures_and_the_tokens(
+    root: Path, monitor: lockstep.Disabled
+) -> None:
+    monitor.step(sequence_lengths=[3, 10, 7])
+    monitor.step(tokens=5, samples=1)
+    first, second = read_rows(page_of(root))
+    assert (first["sequence_min"], first["sequence_max"], first["sequence_squares"]) == (3, 10, 158)
+    assert (first["tokens"], first["samples"]) == (20, 3)
+    assert second["sequence_min"] is second["sequence_squares"] is None
+    assert second["tokens"] == 5
+
+
+def test_our_own_cost_is_measured_in_one_step_of_sixty_four_and_flagged(
+    root: Path, monitor: lockstep.Disabled
+) -> None:
+    begin = time.monotonic()
+    for _ in range(200):
+        for phase in ("data", "forward", "backward"):
+            monitor.mark(phase)
+        monitor.step(loss=1.0)
+    passed = time.monotonic() - begin
+    rows = read_rows(page_of(root))
+    seldom = closed(root, monitor)
+    assert [row["number"] for row in rows if "measured" in flags(row)] == [64, 128, 192]
+    assert seldom["measured_steps"] == 3
+    assert 1e-6 < seldom["measured_seconds"] < passed
+
+
+def test_runs_of_the_garbage_collector_and_memory_are_told(
+    root: Path, monitor: lockstep.Disabled
+) -> None:
+    for _ in range(3):
+        gc.collect()
+    hooks = len(gc.callbacks)
+    seldom = closed(root, monitor)
+    assert seldom["collections"] >= 3
+    assert seldom["collection_seconds"] > 0
+    assert len(gc.callbacks) == hooks - 1
+    assert 1 << 20 < seldom["resident_bytes"] <= seldom["resident_peak_bytes"]
+    assert seldom["device_allocated_bytes"] is None
+
+
+def test_what_the_gpus_allocator_says_is_taken_over_and_its_counters_add_up(
+    root: Path, monitor: lockstep.Disabled
+) -> None:
+    memory = Memory(monitor._seldom.slots)  # type: ignore[attr-defined]  # no GPU here
+    stats = {"allocated_bytes.all.current": 5, "reserved_bytes.all.current": 8}
+    memory.told_by_device({**stats, "num_alloc_retries": 2, "num_ooms": 1})
+    memory.told_by_device({**stats, "num_alloc_retries": 3, "num_ooms": 1})
+    seldom = closed(root, monitor)
+    assert (seldom["device_allocated_bytes"], seldom["device_reserved_bytes"]) == (5, 8)
+    assert (seldom["allocator_retries"], seldom["out_of_memory"]) == (3, 1)
+
+
+def test_memory_that_runs_out_is_counted_once_with_the_bytes_asked(
+    root: Path, monitor: lockstep.Disabled
+) -> None:
+    with pytest.raises(RuntimeError), monitor.phase("eval"), monitor.phase("forward"):
+        torch.empty(10**15)
+    monitor.step()
+    [row] = read_rows(page_of(root))
+    seldom = closed(root, monitor)
+    assert "out_of_memory" in flags(row)
+    assert (seldom["out_of_memory"], seldom["asked_bytes"]) == (1, 4 * 10**15)
+
+
+def test_what_mfu_is_reckoned_from_stands_in_the_page_or_is_refused(
+    root: Path, monitor: lockstep.Disabled
+) -> None:
+    monitor.describe(flops_per_token=6e9, peak_flops=1e15)
+    with pytest.raises(ValueError, match="peak_flops 0 must be a positive number"):
+        monitor.describe(peak_flops=0)
+    seldom = page_of(root).seldom
+    assert (seldom["flops_per_token"], seldom["peak_flops"]) == (6e9, 1e15)
+
+
+def test_steps_that_an_earlier_attempt_did_are_rework_and_the_states_sum_to_the_wall(
+    root: Path,
+) -> None:
+    for attempt in range(2):
+        environment = {**ENVIRONMENT, "TORCHELASTIC_RESTART_COUNT": str(attempt)}
+        monitor = lockstep.attach(root=root, environment=environment, rows=64)
+        for number in range(5 - attempt, 10):
+            monitor.mark("forward")
+            time.sleep(0.002)
+            monitor.step(step=number + 3 * attempt)
+        monitor.close()
+    page = page_of(root, 1)
+    assert page.seldom["step_before"] == 9
+    assert [("rework" in flags(row)) for row in read_rows(page)] == [True] * 3 + [False] * 3
+    spent = goodput_ns(page)
+    assert spent["rework"] >= 3 * 2_000_000
+    assert spent["productive"] >= 3 * 2_000_000
+    until = page.progress_ns + 1000
+    wall = until - page.identity["start_monotonic_ns"] + round(page.seldom["process_seconds"] * 1e9)
+    assert sum(goodput_ns(page, until).values()) == wall

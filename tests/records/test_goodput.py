@@ -1,0 +1,173 @@
+"""The wall clock of a rank by state: exclusive, and summing to it to the nanosecond."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lockstep_catalogue.labels import GOODPUT, STEP_PHASES
+from lockstep_records.attempts import highest_step_before
+from lockstep_records.goodput import HANG_SECONDS, closed_ns, goodput_ns, hang_after_seconds
+from lockstep_records.jobs import page_path
+from lockstep_records.layout import PHASES, SELDOM, SLOT
+from lockstep_records.page_reader import Page, read_page
+from lockstep_records.page_writer import PageWriter, RankIdentity
+from lockstep_records.replicas import compare_replicas
+
+SECOND_NS = 1_000_000_000
+seconds = st.floats(0, 1e7, allow_nan=False)
+
+
+def page(**parts: Any) -> Page:
+    """A page that began at 1 s and whose last mark was just where its totals end."""
+    spent = dict.fromkeys(PHASES, 0.0) | parts.pop("spent", {})
+    seldom = {
+        "process_seconds": parts.pop("process_seconds", None),
+        "rework_seconds": dict.fromkeys(STEP_PHASES, 0.0) | parts.pop("rework", {}),
+        "hang_seconds": dict.fromkeys(STEP_PHASES, 0.0) | parts.pop("hang", {}),
+    }
+    state = {"phase_seconds": spent, "steps": parts.pop("steps", 0), "step_seconds_sum": 0.0}
+    made = Page(
+        path=Path("page"),
+        identity={"start_monotonic_ns": SECOND_NS, "rank": 0, "mesh": {}},
+        state=state,
+        seldom=seldom,
+        phase=parts.pop("phase", "forward"),
+        progress_ns=0,
+    )
+    return Page(
+        **{name: getattr(made, name) for name in ("path", "identity", "state", "seldom", "phase")},
+        progress_ns=closed_ns(made) + parts.pop("marked_ns", 0),
+    )
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    spent=st.dictionaries(st.sampled_from(PHASES), seconds),
+    rework=st.dictionaries(st.sampled_from(STEP_PHASES), seconds),
+    hang=st.dictionaries(st.sampled_from(STEP_PHASES), seconds),
+    process_seconds=st.none() | seconds,
+    phase=st.sampled_from(PHASES),
+    marked_ns=st.integers(0, 10**12),
+    since_ns=st.none() | st.integers(0, 10**15),
+)
+def test_the_states_sum_to_the_wall_clock_exactly_whatever_the_page_says(
+    since_ns: int | None, process_seconds: float | None, **parts: Any
+) -> None:
+    one = page(process_seconds=process_seconds, **parts)
+    until = None if since_ns is None else one.progress_ns + since_ns
+    told = goodput_ns(one, until)
+    born = round((process_seconds or 0) * 1e9)
+    assert tuple(told) == GOODPUT.values
+    assert min(told.values()) >= 0
+    assert sum(told.values()) == born + (until or closed_ns(one)) - SECOND_NS
+
+
+def test_each_phase_is_its_state_and_what_no_mark_explains_is_unknown() -> None:
+    told = goodput_ns(page(spent=dict.fromkeys(PHASES, 1.0), process_seconds=3.0))
+    assert told == {
+        "productive": 3 * SECOND_NS,
+        "init": 4 * SECOND_NS,
+        "data_wait": SECOND_NS,
+        "comm_wait": SECOND_NS,
+        "checkpoint": SECOND_NS,
+        "eval": SECOND_NS,
+        "restore": SECOND_NS,
+        "rework": 0,
+        "hang": 0,
+        "unknown": 3 * SECOND_NS,
+    }
+
+
+def test_rework_and_hangs_are_taken_from_what_they_were_and_checkpoints_are_never_rework() -> None:
+    told = goodput_ns(
+        page(
+            spent={"forward": 5.0, "sync": 400.0, "checkpoint": 2.0},
+            rework={"forward": 2.0, "checkpoint": 2.0},
+            hang={"sync": 300.0},
+        )
+    )
+    assert told["productive"] == 3 * SECOND_NS
+    assert told["rework"] == 2 * SECOND_NS
+    assert told["comm_wait"] == 100 * SECOND_NS
+    assert told["hang"] == 300 * SECOND_NS
+    assert told["checkpoint"] == 2 * SECOND_NS
+
+
+@pytest.mark.parametrize(
+    ("phase", "since_seconds", "state"),
+    [
+        ("sync", 119, "comm_wait"),
+        ("sync", 121, "hang"),
+        ("init", 600, "init"),
+        ("restore", 600, "restore"),
+        ("done", 600, "unknown"),
+    ],
+)
+def test_the_time_since_the_last_mark_is_its_phase_until_it_is_a_hang(
+    phase: str, since_seconds: int, state: str
+) -> None:
+    one = page(phase=phase)
+    told = goodput_ns(one, one.progress_ns + since_seconds * SECOND_NS)
+    assert {name: spent for name, spent in told.items() if spent} == {
+        state: since_seconds * SECOND_NS
+    }
+
+
+def test_a_hang_is_judged_by_the_length_of_steps_where_they_are_long() -> None:
+    assert hang_after_seconds(0, 0.0) == hang_after_seconds(100, 100.0) == HANG_SECONDS
+    assert hang_after_seconds(10, 600.0) == 20 * 60
+
+
+def writer(root: Path, rank: int, attempt: int = 0, **mesh: int) -> PageWriter:
+    path = page_path(root, "job", attempt, rank)
+    who = RankIdentity(job_id="job", rank=rank, world_size=8, mesh=tuple(mesh.items()))
+    return PageWriter(path, who, rows=4)
+
+
+def test_the_highest_step_of_an_earlier_attempt_is_found_on_this_rank_or_another(
+    memory: Path,
+) -> None:
+    for attempt, rank, step in ((0, 3, 70), (1, 2, 50), (1, 4, 49)):
+        one = writer(memory, rank, attempt)
+        one.now.know("step", step)
+        one.commit(1)
+    assert highest_step_before(page_path(memory, "job", 2, 3)) == 70
+    assert highest_step_before(page_path(memory, "job", 1, 3)) == 70
+    assert highest_step_before(page_path(memory, "job", 0, 3)) is None
+    assert highest_step_before(memory / "elsewhere" / "page") is None
+    (page_path(memory, "job", 0, 3)).write_bytes(b"not a page")
+    assert highest_step_before(page_path(memory, "job", 2, 4)) == 49
+
+
+def fingerprinted(root: Path, rank: int, told: dict[int, int], **mesh: int) -> Page:
+
+    one = writer(root, rank, **mesh)
+    for place, (step, value) in enumerate(told.items()):
+        one.seldom.signed[SELDOM.word("fingerprint_step") + place] = step
+        one.seldom.words[SELDOM.word("fingerprint_parameters") + place] = value
+        one.seldom.count("fingerprints")
+    one.seldom.commit(1)
+    assert SLOT.word("sequence") == 0
+    return read_page(one.path)
+
+
+def test_replicas_are_compared_at_their_newest_common_step_part_by_part(memory: Path) -> None:
+    pages = [
+        fingerprinted(memory, 0, {100: 5, 200: 6}, dp=0, pp=0),
+        fingerprinted(memory, 1, {100: 5}, dp=1, pp=0),
+        fingerprinted(memory, 2, {100: 9, 300: 1}, dp=2, pp=0),
+        fingerprinted(memory, 3, {100: 8}, dp=0, pp=1),
+        fingerprinted(memory, 4, {100: 8}, dp=1, pp=1),
+        fingerprinted(memory, 5, {100: 8}, dp=0, pp=2),
+    ]
+    first, second = compare_replicas(pages)
+    assert (first.step, first.ranks, first.odd) == (100, (0, 1, 2), (2,))
+    assert (second.part, second.ranks, second.odd) == ((("pp", 1),), (3, 4), ())
+
+
+def test_two_replicas_that_differ_are_both_odd(memory: Path) -> None:
+    pages = [fingerprinted(memory, rank, {10: rank}, dp=rank) for rank in range(2)]
+    assert [one.odd for one in compare_replicas(pages)] == [(0, 1)]

@@ -119,6 +119,31 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--sysfs", type=_FOLDER, default="/sys", show_default=True, help="Where /sys is.")
 @click.option("--procfs", type=_FOLDER, default="/proc", show_default=True, help="Where /proc is.")
 @click.option(
+    "--kmsg",
+    metavar="PATH",
+    type=click.Path(path_type=Path),
+    default="/dev/kmsg",
+    show_default=True,
+    help="The kernel log: the device, or a plain file.",
+)
+@click.option(
+    "--fabric-manager-log",
+    metavar="PATH",
+    type=click.Path(path_type=Path),
+    default="/var/log/fabricmanager.log",
+    show_default=True,
+    help="Log of the fabric manager; it need not exist.",
+)
+@click.option(
+    "--state",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path, file_okay=False),
+    envvar="STATE_DIRECTORY",
+    default="/var/lib/lockstep",
+    show_default=True,
+    help="Where counters that outlive the agent are kept.",
+)
+@click.option(
     "--nvml-library",
     metavar="PATH",
     type=_FILE,
@@ -142,6 +167,9 @@ def agent(
     once: bool,
     sysfs: Path,
     procfs: Path,
+    kmsg: Path,
+    fabric_manager_log: Path,
+    state: Path,
     nvml_library: Path | None,
     dcgm_exporter: str | None,
 ) -> None:
@@ -159,6 +187,9 @@ def agent(
         window_seconds=window,
         sysfs=sysfs,
         procfs=procfs,
+        kmsg=kmsg,
+        fabric_manager_log=fabric_manager_log,
+        state=None if once else state,
         nvml_library=nvml_library,
         dcgm_exporter=dcgm_exporter,
     )

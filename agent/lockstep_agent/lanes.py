@@ -5,6 +5,7 @@ from functools import partial
 
 from lockstep_agent.collectors import node_collectors
 from lockstep_agent.collectors.dcgm_exporter import DcgmExporter
+from lockstep_agent.collectors.kernel_log import KernelLog
 from lockstep_agent.gpu_lanes import GpuLanes
 from lockstep_agent.lane import Lane
 from lockstep_agent.options import Options
@@ -16,6 +17,7 @@ class Lanes:
 
     Attributes:
         gpus: what can let go of the driver.
+        kernel_log: what tells the recent incidents.
     """
 
     def __init__(self, options: Options) -> None:
@@ -27,6 +29,7 @@ class Lanes:
             taken_over = DcgmExporter(options.dcgm_exporter)
             self._after = (Lane(taken_over.name, (taken_over,)),)
         collectors = (*node_collectors(options), self.gpus)
+        self.kernel_log = next(one for one in collectors if isinstance(one, KernelLog))
         self._fixed = tuple(Lane(collector.name, (collector,)) for collector in collectors)
 
     def __call__(self) -> Sequence[Lane]:

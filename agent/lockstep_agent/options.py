@@ -18,6 +18,9 @@ class Options:
         window_seconds: over which lowest, mean and highest values of a GPU are told.
         dcgm_exporter: address of a dcgm-exporter to take over; None for none.
         nvml_library: the NVML library; None leaves it to the loader's search.
+        kmsg: the kernel log, the device or a plain file.
+        fabric_manager_log: log of the fabric manager, which need not exist.
+        state: folder of what outlives the agent; None keeps nothing.
     """
 
     host: str
@@ -32,3 +35,6 @@ class Options:
     procfs: Path
     nvml_library: Path | None
     dcgm_exporter: str | None = None
+    kmsg: Path = Path("/dev/kmsg")
+    fabric_manager_log: Path = Path("/var/log/fabricmanager.log")
+    state: Path | None = None

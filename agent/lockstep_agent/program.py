@@ -47,7 +47,13 @@ def _serve(options: Options) -> None:
     signal.signal(signal.SIGUSR2, lambda *_: lanes.gpus.resume())
     sampler = Sampler(lanes, options.tick_seconds)
     try:
-        server = MetricsServer(options.host, options.port, sampler, options.node)
+        server = MetricsServer(
+            options.host,
+            options.port,
+            sampler,
+            options.node,
+            events=lambda: lanes.kernel_log.recent_json,
+        )
     except OSError as error:
         raise click.UsageError(
             f"--listen {options.host}:{options.port} cannot be had ({error.strerror}); "

@@ -2,6 +2,7 @@
 
 import socket
 import sys
+from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -15,6 +16,7 @@ _INDEX = b"""<!doctype html>
 <h1>lockstep agent</h1>
 <ul><li><a href="/metrics">/metrics</a>: GPUs, network ports and ranks of this node</li>
 <li><a href="/metrics/dcgm">/metrics/dcgm</a>: the GPUs in the names of dcgm-exporter</li>
+<li><a href="/events">/events</a>: recent incidents of the kernel log</li>
 <li><a href="/healthz">/healthz</a>: whether sampling goes on</li></ul></html>
 """
 
@@ -29,8 +31,15 @@ class MetricsServer(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128  # with five, the sixth scraper at once waits a second for its SYN
 
-    def __init__(self, host: str, port: int, sampler: Sampler, node: str = "") -> None:
-        self.sampler, self.node = sampler, node
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        sampler: Sampler,
+        node: str = "",
+        events: Callable[[], bytes] = lambda: b"[]",
+    ) -> None:
+        self.sampler, self.node, self.events = sampler, node, events
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), _Handler)
 
@@ -64,6 +73,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer_metrics()
         elif path == "/metrics/dcgm":
             self._answer_dcgm()
+        elif path == "/events":
+            self._send(HTTPStatus.OK, self.server.events(), "application/json")
         elif path == "/healthz":
             self._answer_health()
         elif path == "/":

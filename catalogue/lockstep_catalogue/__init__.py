@@ -1,6 +1,7 @@
 """What we measure: every metric, label, unit and recorded series, declared once."""
 
 from lockstep_catalogue import (
+    events,
     fabric,
     gpu,
     gpu_activity,
@@ -23,6 +24,7 @@ METRICS: tuple[Metric, ...] = (
     *nvlink.METRICS,
     *gpu_pcie.METRICS,
     *fabric.METRICS,
+    *events.METRICS,
     *health.METRICS,
 )
 METRIC_BY_NAME = {metric.name: metric for metric in METRICS}

@@ -48,7 +48,7 @@ def _node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNode:
 
 
 @pytest.fixture(name="options")
-def _options(root: Path, nvml_library: Path, node: FakeNode) -> Options:
+def _options(root: Path, nvml_library: Path, node: FakeNode, tmp_path: Path) -> Options:
     assert node.path.exists()
     return Options(
         host="127.0.0.1",
@@ -62,4 +62,7 @@ def _options(root: Path, nvml_library: Path, node: FakeNode) -> Options:
         sysfs=FIXTURES / "node" / "sys",
         procfs=Path("/proc"),
         nvml_library=nvml_library,
+        kmsg=FIXTURES / "kernel-log" / "node.log",
+        fabric_manager_log=FIXTURES / "kernel-log" / "fabricmanager.log",
+        state=tmp_path / "state",
     )

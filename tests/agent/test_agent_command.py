@@ -35,6 +35,7 @@ def told(options: Options) -> list[str]:
         *("--cluster", options.cluster, "--node", options.node),
         *("--tick", str(options.tick_seconds), "--sysfs", str(options.sysfs)),
         *("--nvml-library", str(options.nvml_library)),
+        *("--kmsg", str(options.kmsg), "--state", str(options.state)),
     ]
 
 

@@ -15,15 +15,23 @@ from lockstep_agent.collectors.gpu_power import Limits, Power
 from lockstep_agent.collectors.gpu_throttle import Throttle, ThrottleSeconds
 from lockstep_agent.collectors.gpu_window import Windows
 from lockstep_agent.collectors.itself import Itself
+from lockstep_agent.collectors.kernel_log import KernelLog
 from lockstep_agent.collectors.net import Net
 from lockstep_agent.collectors.ranks import Ranks
 from lockstep_agent.options import Options
 from lockstep_agent.sources.nvml import Gpu
+from lockstep_agent.state_file import StateFile
 
 _OF_THE_NODE: tuple[Callable[[Options], Collector], ...] = (
     lambda told: Itself(told.cluster, told.node, told.procfs),
     lambda told: Ranks(told.root, told.node, told.procfs, told.linger_seconds),
     lambda told: Net(told.sysfs),
+    lambda told: KernelLog(
+        {"kernel": told.kmsg, "fabric_manager": told.fabric_manager_log},
+        told.procfs / "sys" / "kernel" / "random" / "boot_id",
+        told.sysfs,
+        StateFile(told.state and told.state / "kernel-log.json"),
+    ),
 )
 # the first tells whether the GPU answers at all
 _OF_A_GPU: tuple[Callable[[Gpu, float], Collector], ...] = (

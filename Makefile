@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 SERVERS := $(VENV)/.servers
 ROOMS := catalogue records cli instrumentation trainer agent ledger alerts dashboards reports
-EXTRAS := agent,trainer,alerts,dashboards,reports,ledger,dev
+EXTRAS := agent,kubernetes,archive,trainer,alerts,dashboards,reports,ledger,dev
 
 export PATH := $(abspath $(BIN)):$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1

@@ -1,7 +1,9 @@
 """Serve what this node's GPUs, network ports and ranks tell, for Prometheus to scrape."""
 
 import platform
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -12,7 +14,11 @@ _HIGHEST_PORT = 65_535
 _TICK_SECONDS = (0.05, 60.0)
 _LINGER_SECONDS = (0.0, 86_400.0)
 _WINDOW_SECONDS = (1.0, 300.0)
-_LIMITS = {"tick": _TICK_SECONDS, "linger": _LINGER_SECONDS, "window": _WINDOW_SECONDS}
+_LIMITS = {
+    "tick_seconds": _TICK_SECONDS,
+    "linger_seconds": _LINGER_SECONDS,
+    "window_seconds": _WINDOW_SECONDS,
+}
 
 
 def _listen(_ctx: click.Context, _parameter: click.Parameter, value: str) -> tuple[str, int]:
@@ -51,6 +57,12 @@ def _name(_ctx: click.Context, _parameter: click.Parameter, value: str) -> str:
 def _url(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
     if value is not None and not value.startswith(("http://", "https://")):
         raise click.BadParameter(f"{value!r} is no address; give one that begins with http://")
+    return value
+
+
+def _archive(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None and find_spec("fsspec") is None:
+        raise click.BadParameter("it needs fsspec; install lockstep[archive]")
     return value
 
 
@@ -93,6 +105,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option(
     "--tick",
+    "tick_seconds",
     metavar="SECONDS",
     default=1.0,
     show_default=True,
@@ -101,6 +114,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option(
     "--linger",
+    "linger_seconds",
     metavar="SECONDS",
     default=60.0,
     show_default=True,
@@ -109,6 +123,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option(
     "--window",
+    "window_seconds",
     metavar="SECONDS",
     default=15.0,
     show_default=True,
@@ -135,6 +150,32 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="Log of the fabric manager; it need not exist.",
 )
 @click.option(
+    "--kubelet",
+    metavar="SOCKET",
+    type=click.Path(path_type=Path),
+    default="/var/lib/kubelet/pod-resources/kubelet.sock",
+    show_default=True,
+    help="The kubelet's pod-resources service; it need not exist.",
+)
+@click.option(
+    "--job-files",
+    metavar="FOLDER",
+    type=_FOLDER,
+    help="Where a Slurm prolog writes the job ids of each GPU, one file a GPU.",
+)
+@click.option(
+    "--ledger",
+    metavar="URL",
+    callback=_url,
+    help="Deliver the events of jobs to this address.",
+)
+@click.option(
+    "--archive",
+    metavar="URL",
+    callback=_archive,
+    help="Copy the pages and events of jobs there: a folder, or what fsspec can write.",
+)
+@click.option(
     "--state",
     metavar="FOLDER",
     type=click.Path(path_type=Path, file_okay=False),
@@ -155,44 +196,13 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     callback=_url,
     help="Take over what this dcgm-exporter serves, such as http://127.0.0.1:9400/metrics.",
 )
-def agent(
-    *,
-    listen: tuple[str, int],
-    root: Path,
-    cluster: str,
-    node: str,
-    tick: float,
-    linger: float,
-    window: float,
-    once: bool,
-    sysfs: Path,
-    procfs: Path,
-    kmsg: Path,
-    fabric_manager_log: Path,
-    state: Path,
-    nvml_library: Path | None,
-    dcgm_exporter: str | None,
-) -> None:
+def agent(*, listen: tuple[str, int], once: bool, **told: Any) -> None:
     """Serve what this node's GPUs, network ports and ranks tell, for Prometheus to scrape."""
     from lockstep_agent import program  # noqa: PLC0415  # --help needs none of the agent's parts
 
-    options = Options(
-        host=listen[0],
-        port=listen[1],
-        root=root,
-        cluster=cluster,
-        node=node,
-        tick_seconds=tick,
-        linger_seconds=linger,
-        window_seconds=window,
-        sysfs=sysfs,
-        procfs=procfs,
-        kmsg=kmsg,
-        fabric_manager_log=fabric_manager_log,
-        state=None if once else state,
-        nvml_library=nvml_library,
-        dcgm_exporter=dcgm_exporter,
-    )
+    if once:
+        told["state"] = None  # a running agent goes on from what is kept there
+    options = Options(host=listen[0], port=listen[1], **told)
     if once:
         program.print_once(options)
     else:

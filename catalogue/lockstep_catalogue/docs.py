@@ -6,10 +6,12 @@ from pathlib import Path
 from lockstep_catalogue import (
     METRICS,
     RECORDED,
+    events,
     fabric,
     gpu,
     gpu_activity,
     gpu_faults,
+    gpu_owner,
     gpu_pcie,
     gpu_power,
     health,
@@ -31,9 +33,11 @@ _ROOMS = (
     ("GPU power, clocks and temperature", gpu_power.METRICS),
     ("GPU activity", gpu_activity.METRICS),
     ("GPU faults", gpu_faults.METRICS),
+    ("GPU owners", gpu_owner.METRICS),
     ("GPU PCIe", gpu_pcie.METRICS),
     ("NVLink", nvlink.METRICS),
     ("Fabric", fabric.METRICS),
+    ("Incidents", events.METRICS),
     ("Agent", health.METRICS),
 )
 

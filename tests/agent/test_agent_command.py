@@ -36,6 +36,8 @@ def told(options: Options) -> list[str]:
         *("--tick", str(options.tick_seconds), "--sysfs", str(options.sysfs)),
         *("--nvml-library", str(options.nvml_library)),
         *("--kmsg", str(options.kmsg), "--state", str(options.state)),
+        *(("--ledger", options.ledger) if options.ledger else ()),
+        *(("--archive", options.archive) if options.archive else ()),
     ]
 
 

@@ -71,7 +71,9 @@ class Broken:
 def busy_job(root: Path) -> None:
     """Four ranks: one waits, one checkpoints, one is done, one has gone."""
     for rank, phase in enumerate(("sync", "checkpoint", "done", "forward")):
-        page = LivePage(root, rank=rank, mesh=(("dp", rank // 2), ("pp", rank % 2)))
+        mesh = (("dp", rank // 2), ("pp", rank % 2))
+        uuid = f"GPU-00000000-0000-0000-0000-{rank:012d}"
+        page = LivePage(root, rank=rank, mesh=mesh, gpu_uuid=uuid)
         for number in range(3):
             page.step(number, loss=2.5 - number / 4)
         page.know("gradient_norm", 0.75)

@@ -7,7 +7,7 @@ from lockstep_agent.kernel.finding import ADDRESS, Finding, Pattern, host, nic, 
 _DRIVERS = "mlx4_core|mlx4_en|mlx5_core|mlx5_ib|ena|efa|bnxt_en|bnxt_re|ice|irdma|idpf|gve"
 _PORT = (
     rf"\b(?:{_DRIVERS})\b[ :]+(?P<pci>{ADDRESS})?"
-    r"(?:[ :]+(?P<port>[a-z][\w@.-]{1,30})(?=:))?.*?"
+    r"(?: (?P<port>[a-z][\w@.-]{1,30})(?=:))?.*?"
 )
 
 _KERNEL = (

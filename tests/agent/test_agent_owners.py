@@ -23,34 +23,34 @@ GPUS = [
 ]
 
 
-def answer() -> Any:
-    """Devices as plugins, GKE and the driver of claims name them."""
-    return messages()["Answer"](
-        pod_resources=[
+HELD: tuple[dict[str, Any], ...] = (
+    {"devices": [{"resource_name": "nvidia.com/gpu", "device_ids": ["GPU-a::3"]}]},
+    {"devices": [{"resource_name": "mig", "device_ids": ["MIG-b1", "cpu-7"]}]},
+    {
+        "dynamic_resources": [
             {
-                "name": f"trainer-{number}",
-                "namespace": "research",
-                "containers": [{"name": "main", **held}],
+                "claim_name": "my-gpu",
+                "claim_resources": [
+                    {"driver_name": "gpu.nvidia.com", "device_name": "gpu-2"},
+                    {"driver_name": "nic.example.com", "device_name": "gpu-1"},
+                ],
             }
-            for number, held in enumerate(
-                (
-                    {"devices": [{"resource_name": "nvidia.com/gpu", "device_ids": ["GPU-a::3"]}]},
-                    {"devices": [{"resource_name": "mig", "device_ids": ["MIG-b1", "cpu-7"]}]},
-                    {
-                        "dynamic_resources": [
-                            {
-                                "claim_name": "my-gpu",
-                                "claim_resources": [
-                                    {"driver_name": "gpu.nvidia.com", "device_name": "gpu-2"},
-                                    {"driver_name": "nic.example.com", "device_name": "gpu-1"},
-                                ],
-                            }
-                        ]
-                    },
-                )
-            )
         ]
-    )
+    },
+)
+
+
+def answer() -> Any:
+    """Devices as plugins and the driver of claims name them."""
+    pods = [
+        {
+            "name": f"trainer-{number}",
+            "namespace": "research",
+            "containers": [{"name": "main", **held}],
+        }
+        for number, held in enumerate(HELD)
+    ]
+    return messages()["Answer"](pod_resources=pods)
 
 
 @pytest.fixture(name="kubelet")

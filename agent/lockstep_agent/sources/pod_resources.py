@@ -80,9 +80,9 @@ def messages() -> dict[str, Any]:
                 type_name=f".{file.package}.{holds}" if holds else None,
             )
     pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)  # type: ignore[no-untyped-call]  # the stubs leave it untyped
+    pool.Add(file)
     return {
-        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{file.package}.{name}"))  # type: ignore[no-untyped-call]  # as above
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{file.package}.{name}"))
         for name in _MESSAGES
     }
 

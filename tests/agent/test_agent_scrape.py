@@ -21,6 +21,7 @@ from lockstep_catalogue import (
     METRICS,
     Kind,
     Metric,
+    events,
     fabric,
     gpu_owner,
     gpu_pcie,
@@ -37,6 +38,7 @@ from .livecheck import complaints
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "agent.prom"
 VOLATILE = (
+    events.GPU_XID_LAST,
     health.COLLECTOR_DURATION,
     health.AGENT_TICK,
     health.LANE_AGE,

@@ -56,7 +56,7 @@ class KernelLog:
         for metric in (metrics.NVSWITCH_INCIDENTS, metrics.NIC_INCIDENTS, metrics.HOST_INCIDENTS):
             for labels, count in self._incidents.told(metric):
                 yield Reading(metric, labels, count.number)
-        for name in self._logs.keys() - self._silent:
+        for name in (name for name in self._logs if name not in self._silent):
             yield Reading(metrics.LOG_READ, (name,), self._read[name])
             yield Reading(metrics.LOG_LOST, (name,), self._lost[name] + self._logs[name].lost)
 

@@ -36,6 +36,7 @@ def told(options: Options) -> list[str]:
         *("--tick", str(options.tick_seconds), "--sysfs", str(options.sysfs)),
         *("--nvml-library", str(options.nvml_library)),
         *("--kmsg", str(options.kmsg), "--state", str(options.state)),
+        *("--fabric-manager-log", str(options.fabric_manager_log)),
         *(("--ledger", options.ledger) if options.ledger else ()),
         *(("--archive", options.archive) if options.archive else ()),
     ]
@@ -66,7 +67,7 @@ def within_ten_seconds(holds: Callable[[], bool]) -> None:
 def test_a_running_agent_emits_what_the_catalogue_declares_and_follows_the_ranks(
     root: Path, options: Options
 ) -> None:
-    page = LivePage(root)
+    page = LivePage(root, gpu_uuid="GPU-00000000-0000-0000-0000-000000000000")
     page.step(1)
     for field in ("gradient_norm", "learning_rate"):
         page.know(field, 0.5)

@@ -2,6 +2,7 @@
 
 import logging
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -18,6 +19,7 @@ from lockstep_records.page_reader import PageError, read_page
 _log = logging.getLogger(__name__)
 _NUMBERED = re.compile(r"(?:nvidia|gpu-?)(\d{1,3})(?:\D.*)?")
 _MOST_CHARACTERS = 200
+_REFRESH_SECONDS = 10.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,7 +66,7 @@ class Owners:
     """
 
     name = "owners"
-    tier = Tier.TEN_SECONDS
+    tier = Tier.EVERY_TICK
 
     def __init__(
         self,
@@ -80,10 +82,20 @@ class Owners:
         self._root, self._procfs = root, procfs
         self._kubelet, self._job_files = kubelet, job_files
         self._said: set[str] = set()
+        self._last_gpus: list[GpuInUse] = []
+        self._next_seconds = 0.0
+        self._latest: tuple[Reading, ...] = ()
 
     def collect(self) -> Iterator[Reading]:
-        """One info series for each GPU, or part of one, that is somebody's."""
+        """One info series for each GPU, or part of one, that is somebody's; asked seldom."""
         gpus = list(self._gpus())
+        now = time.monotonic()
+        if gpus != self._last_gpus or now >= self._next_seconds:
+            self._last_gpus, self._next_seconds = gpus, now + _REFRESH_SECONDS
+            self._latest = tuple(self._read(gpus))
+        yield from self._latest
+
+    def _read(self, gpus: list[GpuInUse]) -> Iterator[Reading]:
         owners: dict[Device, list[Owner]] = {}
         for source in (self._of_pages, self._of_processes, self._of_pods, self._of_job_files):
             for device, owner in source(gpus):

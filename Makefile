@@ -8,7 +8,7 @@ SERVERS := $(VENV)/.servers
 PEERS := $(VENV)/peers
 ROOMS := catalogue records cli instrumentation trainer agent ledger alerts dashboards reports
 FRAMEWORKS := telemetry,transformers,lightning,accelerate,mlflow,wandb,tensorboard
-EXTRAS := agent,trainer,alerts,dashboards,reports,ledger,$(FRAMEWORKS),dev
+EXTRAS := agent,kubernetes,archive,trainer,alerts,dashboards,reports,ledger,$(FRAMEWORKS),dev
 
 export PATH := $(abspath $(BIN)):$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1

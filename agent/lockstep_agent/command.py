@@ -1,7 +1,9 @@
 """Serve what this node's GPUs, network ports and ranks tell, for Prometheus to scrape."""
 
 import platform
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -14,7 +16,11 @@ _HIGHEST_PORT = 65_535
 _TICK_SECONDS = (0.05, 60.0)
 _LINGER_SECONDS = (0.0, 86_400.0)
 _WINDOW_SECONDS = (1.0, 300.0)
-_LIMITS = {"tick": _TICK_SECONDS, "linger": _LINGER_SECONDS, "window": _WINDOW_SECONDS}
+_LIMITS = {
+    "tick_seconds": _TICK_SECONDS,
+    "linger_seconds": _LINGER_SECONDS,
+    "window_seconds": _WINDOW_SECONDS,
+}
 
 
 def _listen(_ctx: click.Context, _parameter: click.Parameter, value: str) -> tuple[str, int]:
@@ -63,6 +69,12 @@ def _ports(
         return tuple(read_port(told) for told in value)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
+
+
+def _archive(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None and find_spec("fsspec") is None:
+        raise click.BadParameter("it needs fsspec; install lockstep[archive]")
+    return value
 
 
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
@@ -139,6 +151,7 @@ EXPECT_PORT = click.option(
 )
 @click.option(
     "--tick",
+    "tick_seconds",
     metavar="SECONDS",
     default=1.0,
     show_default=True,
@@ -147,6 +160,7 @@ EXPECT_PORT = click.option(
 )
 @click.option(
     "--linger",
+    "linger_seconds",
     metavar="SECONDS",
     default=60.0,
     show_default=True,
@@ -155,6 +169,7 @@ EXPECT_PORT = click.option(
 )
 @click.option(
     "--window",
+    "window_seconds",
     metavar="SECONDS",
     default=15.0,
     show_default=True,
@@ -164,6 +179,57 @@ EXPECT_PORT = click.option(
 @click.option("--once", is_flag=True, help="Print one scrape on stdout and end.")
 @click.option(
     "--detail", is_flag=True, help="Tell rare counters too; a node may pass 2,000 series."
+)
+@click.option(
+    "--kmsg",
+    metavar="PATH",
+    type=click.Path(path_type=Path),
+    default="/dev/kmsg",
+    show_default=True,
+    help="The kernel log: the device, or a plain file.",
+)
+@click.option(
+    "--fabric-manager-log",
+    metavar="PATH",
+    type=click.Path(path_type=Path),
+    default="/var/log/fabricmanager.log",
+    show_default=True,
+    help="Log of the fabric manager; it need not exist.",
+)
+@click.option(
+    "--kubelet",
+    metavar="SOCKET",
+    type=click.Path(path_type=Path),
+    default="/var/lib/kubelet/pod-resources/kubelet.sock",
+    show_default=True,
+    help="The kubelet's pod-resources service; it need not exist.",
+)
+@click.option(
+    "--job-files",
+    metavar="FOLDER",
+    type=_FOLDER,
+    help="Where a Slurm prolog writes the job ids of each GPU, one file a GPU.",
+)
+@click.option(
+    "--ledger",
+    metavar="URL",
+    callback=_url,
+    help="Deliver the events of jobs to this address.",
+)
+@click.option(
+    "--archive",
+    metavar="URL",
+    callback=_archive,
+    help="Copy the pages and events of jobs there: a folder, or what fsspec can write.",
+)
+@click.option(
+    "--state",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path, file_okay=False),
+    envvar="STATE_DIRECTORY",
+    default="/var/lib/lockstep",
+    show_default=True,
+    help="Where counters that outlive the agent are kept.",
 )
 @SYSFS
 @PROCFS
@@ -192,44 +258,18 @@ EXPECT_PORT = click.option(
 def agent(
     *,
     listen: tuple[str, int],
-    root: Path,
-    cluster: str,
-    node: str,
-    tick: float,
-    linger: float,
-    window: float,
     once: bool,
-    detail: bool,
-    sysfs: Path,
-    procfs: Path,
-    nvml_library: Path | None,
-    dcgm_exporter: str | None,
     expect_gpus: int | None,
     expect_port: tuple[ExpectedPort, ...],
-    web_config: Path | None,
-    tokens: Path | None,
+    **told: Any,
 ) -> None:
     """Serve what this node's GPUs, network ports and ranks tell, for Prometheus to scrape."""
     from lockstep_agent import program  # noqa: PLC0415  # --help needs none of the agent's parts
 
-    options = Options(
-        host=listen[0],
-        port=listen[1],
-        root=root,
-        cluster=cluster,
-        node=node,
-        tick_seconds=tick,
-        linger_seconds=linger,
-        window_seconds=window,
-        sysfs=sysfs,
-        procfs=procfs,
-        nvml_library=nvml_library,
-        dcgm_exporter=dcgm_exporter,
-        expected=Expectations(gpus=expect_gpus, ports=expect_port),
-        web_config=web_config,
-        tokens=tokens,
-        detail=detail,
-    )
+    if once:
+        told["state"] = None  # a running agent goes on from what is kept there
+    expected = Expectations(gpus=expect_gpus, ports=expect_port)
+    options = Options(host=listen[0], port=listen[1], expected=expected, **told)
     if once:
         program.print_once(options)
     else:

@@ -9,6 +9,7 @@ from pathlib import Path
 from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.collectors import gpu_collectors
 from lockstep_agent.collectors.gpu import absent_gpu
+from lockstep_agent.collectors.owners import GpuInUse
 from lockstep_agent.lane import Lane
 from lockstep_agent.sources.nvml import Driver, Gpu, NoDriverError
 from lockstep_agent.sources.pci import count_gpus
@@ -62,6 +63,15 @@ class GpuLanes:
         """Opens the driver again within a tick."""
         self._next_look_seconds = self._clock()
         self._released.clear()
+
+    def in_use(self) -> list[GpuInUse]:
+        """What the GPUs told last of who uses them; asks no driver."""
+        driver = self._driver
+        return [
+            GpuInUse(index=gpu.index, uuid=gpu.uuid, pids=gpu.pids, instances=gpu.parts)
+            for gpu in (driver.gpus if driver else ())
+            if gpu.uuid
+        ]
 
     def collect(self) -> Iterator[Reading]:
         """Version of the driver, number of GPUs, and whether it is let go of."""

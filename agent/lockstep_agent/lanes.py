@@ -3,12 +3,18 @@
 from collections.abc import Sequence
 from functools import partial
 
+from lockstep_agent.archive import Archive
 from lockstep_agent.collectors import node_collectors
 from lockstep_agent.collectors.dcgm_exporter import DcgmExporter
+from lockstep_agent.collectors.kernel_log import KernelLog
+from lockstep_agent.collectors.owners import Owners
+from lockstep_agent.delivery import Delivery
 from lockstep_agent.gpu_lanes import GpuLanes
 from lockstep_agent.lane import Lane
 from lockstep_agent.options import Options
 from lockstep_agent.sources.nvml import Driver
+from lockstep_agent.spool import Spool
+from lockstep_agent.state_file import StateFile
 
 
 class Lanes:
@@ -16,6 +22,7 @@ class Lanes:
 
     Attributes:
         gpus: what can let go of the driver.
+        kernel_log: what tells the recent incidents.
     """
 
     def __init__(self, options: Options) -> None:
@@ -26,7 +33,22 @@ class Lanes:
         if options.dcgm_exporter:
             taken_over = DcgmExporter(options.dcgm_exporter)
             self._after = (Lane(taken_over.name, (taken_over,)),)
-        collectors = (*node_collectors(options), self.gpus)
+        owners = Owners(
+            self.gpus.in_use,
+            root=options.root,
+            procfs=options.procfs,
+            kubelet=options.kubelet,
+            job_files=options.job_files,
+        )
+        spool = Spool(options.root, StateFile(options.state and options.state / "spool.json"))
+        collectors = (
+            *node_collectors(options),
+            self.gpus,
+            owners,
+            Delivery(spool, options.ledger, (options.cluster, options.node)),
+            Archive(options.root, options.archive),
+        )
+        self.kernel_log = next(one for one in collectors if isinstance(one, KernelLog))
         self._fixed = tuple(Lane(collector.name, (collector,)) for collector in collectors)
 
     def __call__(self) -> Sequence[Lane]:

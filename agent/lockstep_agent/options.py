@@ -24,6 +24,13 @@ class Options:
         expected: what the node must have.
         web_config: web configuration file of TLS and passwords; None for neither.
         tokens: file of bearer tokens; None for none.
+        kmsg: the kernel log, the device or a plain file.
+        fabric_manager_log: log of the fabric manager, which need not exist.
+        kubelet: socket of the kubelet's pod-resources service, which need not exist.
+        job_files: folder in which a Slurm prolog notes the jobs of each GPU; None for none.
+        ledger: address that job events are delivered to; None keeps them on the node.
+        archive: address that finished pages are copied to; None for none.
+        state: folder of what outlives the agent; None keeps nothing.
     """
 
     host: str
@@ -42,3 +49,10 @@ class Options:
     web_config: Path | None = None
     tokens: Path | None = None
     detail: bool = False
+    kmsg: Path = Path("/dev/kmsg")
+    fabric_manager_log: Path = Path("/var/log/fabricmanager.log")
+    kubelet: Path = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
+    job_files: Path | None = None
+    ledger: str | None = None
+    archive: str | None = None
+    state: Path | None = None

@@ -20,6 +20,7 @@ _INDEX = b"""<!doctype html>
 <ul><li><a href="/metrics">/metrics</a>: GPUs, network ports and ranks of this node</li>
 <li><a href="/metrics/dcgm">/metrics/dcgm</a>: the GPUs in the names of dcgm-exporter</li>
 <li><a href="/health">/health</a>: verdicts on GPUs, ports and the node</li>
+<li><a href="/events">/events</a>: recent incidents of the kernel log</li>
 <li><a href="/ready">/ready</a>: whether there is a sample</li>
 <li><a href="/healthz">/healthz</a>: whether sampling goes on</li></ul></html>
 """
@@ -45,10 +46,13 @@ class Pages:
     Args:
         sampler: has the newest exposition.
         node: name of this machine.
+        events: recent incidents as JSON.
     """
 
-    def __init__(self, sampler: Sampler, node: str) -> None:
-        self._sampler, self._node = sampler, node
+    def __init__(
+        self, sampler: Sampler, node: str, events: Callable[[], bytes] = lambda: b"[]"
+    ) -> None:
+        self._sampler, self._node, self._events = sampler, node, events
         self._lock = threading.Lock()
         self._of: Exposition | None = None
         self._made: dict[tuple[str, bool], bytes] = {}
@@ -66,6 +70,12 @@ class Pages:
             return self._of_sample(
                 "health", lambda latest: health_page(latest, self._node), _JSON, squeezed
             )
+        return self._plain(path)
+
+    def _plain(self, path: str) -> Answer:
+        """The pages that are the same for everybody and squeezed for nobody."""
+        if path == "/events":
+            return Answer(HTTPStatus.OK, self._events(), _JSON)
         if path in OPEN_TO_ALL:
             return self._liveness()
         if path == "/":

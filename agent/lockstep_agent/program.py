@@ -53,7 +53,14 @@ def _serve(options: Options) -> None:
     signal.signal(signal.SIGUSR2, lambda *_: lanes.gpus.resume())
     sampler = Sampler(lanes, options.tick_seconds, judge=Judge(options.expected))
     try:
-        server = MetricsServer(options.host, options.port, sampler, options.node, gate)
+        server = MetricsServer(
+            options.host,
+            options.port,
+            sampler,
+            node=options.node,
+            gate=gate,
+            events=lambda: lanes.kernel_log.recent_json,
+        )
     except OSError as error:
         raise click.UsageError(
             f"--listen {options.host}:{options.port} cannot be had ({error.strerror}); "

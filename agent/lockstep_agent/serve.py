@@ -2,6 +2,7 @@
 
 import socket
 import sys
+from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -30,9 +31,16 @@ class MetricsServer(ThreadingHTTPServer):
     request_queue_size = 128  # with five, the sixth scraper at once waits a second for its SYN
 
     def __init__(
-        self, host: str, port: int, sampler: Sampler, node: str = "", gate: Gate | None = None
+        self,
+        host: str,
+        port: int,
+        sampler: Sampler,
+        *,
+        node: str = "",
+        gate: Gate | None = None,
+        events: Callable[[], bytes] = lambda: b"[]",
     ) -> None:
-        self.pages, self.gate = Pages(sampler, node), gate or Gate()
+        self.pages, self.gate = Pages(sampler, node, events), gate or Gate()
         self.crowd = Crowd(_MOST_CONNECTIONS, _PATIENCE_SECONDS)
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), _Handler)  # type: ignore[arg-type]  # made in finish_request

@@ -1,11 +1,13 @@
 """What we measure: every metric, label, unit and recorded series, declared once."""
 
 from lockstep_catalogue import (
+    events,
     fabric,
     fabric_ports,
     gpu,
     gpu_activity,
     gpu_faults,
+    gpu_owner,
     gpu_pcie,
     gpu_power,
     health,
@@ -24,6 +26,7 @@ METRICS: tuple[Metric, ...] = (
     *gpu_power.METRICS,
     *gpu_activity.METRICS,
     *gpu_faults.METRICS,
+    *gpu_owner.METRICS,
     *nvlink.METRICS,
     *gpu_pcie.METRICS,
     *pcie.METRICS,
@@ -31,6 +34,7 @@ METRICS: tuple[Metric, ...] = (
     *fabric.METRICS,
     *host.METRICS,
     *verdicts.METRICS,
+    *events.METRICS,
     *health.METRICS,
 )
 METRIC_BY_NAME = {metric.name: metric for metric in METRICS}

@@ -6,11 +6,13 @@ from pathlib import Path
 from lockstep_catalogue import (
     METRICS,
     RECORDED,
+    events,
     fabric,
     fabric_ports,
     gpu,
     gpu_activity,
     gpu_faults,
+    gpu_owner,
     gpu_pcie,
     gpu_power,
     health,
@@ -34,12 +36,14 @@ _ROOMS = (
     ("GPU power, clocks and temperature", gpu_power.METRICS),
     ("GPU activity", gpu_activity.METRICS),
     ("GPU faults", gpu_faults.METRICS),
+    ("GPU owners", gpu_owner.METRICS),
     ("GPU PCIe", gpu_pcie.METRICS),
     ("NVLink", nvlink.METRICS),
     ("PCIe links of GPUs and adapters", pcie.METRICS),
     ("RDMA ports", fabric_ports.METRICS),
     ("Fabric", fabric.METRICS),
     ("Host", host.METRICS),
+    ("Incidents", events.METRICS),
     ("Agent", health.METRICS),
 )
 

@@ -1,7 +1,16 @@
 """What the agent tells of itself."""
 
 from lockstep_catalogue.labels import CLUSTER, COLLECTOR, LANE, NODE, REASON, VERSION
-from lockstep_catalogue.metric import Kind, Metric, Stability, Unit
+from lockstep_catalogue.metric import Kind, Label, Metric, Stability, Unit
+
+DELIVERY = Label(
+    name="delivery",
+    help="how an event left the spool; dropped when there were too many",
+    values=("delivered", "refused", "dropped"),
+)
+ARCHIVED = Label(
+    name="archived", help="whether the file is in the archive", values=("copied", "failed")
+)
 
 AGENT_INFO = Metric(
     name="lockstep_agent_info",
@@ -102,6 +111,30 @@ PAGES_UNREADABLE = Metric(
     help="Rank pages on the node that cannot be read now, by reason.",
     source="the page reader",
 )
+EVENTS_PENDING = Metric(
+    name="lockstep_agent_events_pending",
+    kind=Kind.GAUGE,
+    unit=Unit.NONE,
+    labels=(),
+    help="Events of jobs that wait on the node to be delivered to the ledger.",
+    source="the spool",
+)
+EVENTS = Metric(
+    name="lockstep_agent_events_total",
+    kind=Kind.COUNTER,
+    unit=Unit.NONE,
+    labels=(DELIVERY,),
+    help="Events of jobs that left the spool since the agent started.",
+    source="the spool",
+)
+ARCHIVED_FILES = Metric(
+    name="lockstep_agent_archived_files_total",
+    kind=Kind.COUNTER,
+    unit=Unit.NONE,
+    labels=(ARCHIVED,),
+    help="Pages and event files that the child process was to copy to the archive.",
+    source="what the child process reports",
+)
 
 METRICS = (
     AGENT_INFO,
@@ -116,4 +149,7 @@ METRICS = (
     AGENT_MEMORY,
     AGENT_CPU,
     PAGES_UNREADABLE,
+    EVENTS_PENDING,
+    EVENTS,
+    ARCHIVED_FILES,
 )

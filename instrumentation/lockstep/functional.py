@@ -54,8 +54,9 @@ def _ranks_in(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
     name = kwargs.get("group_name", args[-1] if args else None)
     if not isinstance(name, str):
         return None
+    named: Any = distributed_c10d
     try:
-        return int(distributed_c10d._resolve_process_group(name).size())  # noqa: SLF001  # torch has no public name for it
+        return int(named._resolve_process_group(name).size())  # noqa: SLF001  # its only name
     except (LookupError, RuntimeError, ValueError):
         return None
 

@@ -62,10 +62,11 @@ def read_events(job: Path) -> list[Event]:
         return []
     with path.open("rb") as file:
         text = file.read(_MAX_BYTES).decode(errors="replace")
-    return [event for line in text.splitlines() if (event := _parse(line)) is not None]
+    return [event for line in text.splitlines() if (event := parse_event(line)) is not None]
 
 
-def _parse(line: str) -> Event | None:
+def parse_event(line: str) -> Event | None:
+    """The event that a line of the file holds, None where it holds none."""
     try:
         told = json.loads(line)
         event = Event(

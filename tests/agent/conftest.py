@@ -59,7 +59,9 @@ def _node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeNode:
 
 
 @pytest.fixture(name="options")
-def _options(root: Path, nvml_library: Path, node: FakeNode, node_folder: Path) -> Options:
+def _options(
+    root: Path, nvml_library: Path, node: FakeNode, node_folder: Path, tmp_path: Path
+) -> Options:
     assert node.path.exists()
     return Options(
         host="127.0.0.1",
@@ -75,4 +77,7 @@ def _options(root: Path, nvml_library: Path, node: FakeNode, node_folder: Path) 
         detail=True,
         nvml_library=nvml_library,
         expected=Expectations(gpus=4, ports=(ExpectedPort("mlx5_0"),)),
+        kmsg=FIXTURES / "kernel-log" / "node.log",
+        fabric_manager_log=FIXTURES / "kernel-log" / "fabricmanager.log",
+        state=tmp_path / "state",
     )

@@ -37,6 +37,10 @@ def told(options: Options) -> list[str]:
         *("--nvml-library", str(options.nvml_library)),
         *("--procfs", str(options.procfs), "--detail"),
         *(f"--expect-port={port.device}" for port in options.expected.ports),
+        *("--kmsg", str(options.kmsg), "--state", str(options.state)),
+        *("--fabric-manager-log", str(options.fabric_manager_log)),
+        *(("--ledger", options.ledger) if options.ledger else ()),
+        *(("--archive", options.archive) if options.archive else ()),
     ]
 
 
@@ -65,7 +69,7 @@ def within_ten_seconds(holds: Callable[[], bool]) -> None:
 def test_a_running_agent_emits_what_the_catalogue_declares_and_follows_the_ranks(
     root: Path, options: Options
 ) -> None:
-    page = LivePage(root)
+    page = LivePage(root, gpu_uuid="GPU-00000000-0000-0000-0000-000000000000")
     page.step(1)
     for field in ("gradient_norm", "learning_rate"):
         page.know(field, 0.5)

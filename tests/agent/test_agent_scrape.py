@@ -22,7 +22,9 @@ from lockstep_catalogue import (
     METRICS,
     Kind,
     Metric,
+    events,
     fabric,
+    gpu_owner,
     gpu_pcie,
     gpu_power,
     health,
@@ -39,6 +41,7 @@ from .livecheck import complaints
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "agent.prom"
 VOLATILE = (
+    events.GPU_XID_LAST,
     health.COLLECTOR_DURATION,
     health.AGENT_TICK,
     health.LANE_AGE,
@@ -74,7 +77,9 @@ class Broken:
 def busy_job(root: Path) -> None:
     """Four ranks: one waits, one checkpoints, one is done, one has gone."""
     for rank, phase in enumerate(("sync", "checkpoint", "done", "forward")):
-        page = LivePage(root, rank=rank, mesh=(("dp", rank // 2), ("pp", rank % 2)))
+        mesh = (("dp", rank // 2), ("pp", rank % 2))
+        uuid = f"GPU-00000000-0000-0000-0000-{rank:012d}"
+        page = LivePage(root, rank=rank, mesh=mesh, gpu_uuid=uuid)
         for number in range(3):
             page.step(number, loss=2.5 - number / 4)
         page.know("gradient_norm", 0.75)
@@ -133,6 +138,7 @@ def test_the_live_check_finds_what_is_missing_undeclared_or_otherwise_than_decla
 ) -> None:
     scrape = sampled(options).openmetrics.decode()
     of_jobs = [m for m in METRICS if m in training.METRICS or labels.JOB_ID in m.labels]
+    of_jobs += gpu_owner.METRICS
     emitted = [m for m in METRICS if m not in of_jobs and m is not fabric.NET_UP]
     [undeclared] = complaints(scrape, emitted)
     assert "not declared" in undeclared

@@ -59,7 +59,7 @@ def serving(gate: Gate | None = None) -> Iterator[MetricsServer]:
     """A server of an agent with nothing to tell but itself."""
     sampler = Sampler(tuple, tick_seconds=60)
     sampler.sample()
-    server = MetricsServer("127.0.0.1", 0, sampler, "node-7", gate)
+    server = MetricsServer("127.0.0.1", 0, sampler, node="node-7", gate=gate)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     try:

@@ -21,6 +21,7 @@ from lockstep_agent.collectors.infiniband import Infiniband
 from lockstep_agent.collectors.infiniband_errors import InfinibandErrors
 from lockstep_agent.collectors.itself import Itself
 from lockstep_agent.collectors.job_host import JobHost, running_ranks
+from lockstep_agent.collectors.kernel_log import KernelLog
 from lockstep_agent.collectors.net import Net
 from lockstep_agent.collectors.pcie import Pcie
 from lockstep_agent.collectors.port_health import PortHealth
@@ -28,6 +29,7 @@ from lockstep_agent.collectors.ranks import Ranks
 from lockstep_agent.collectors.storage import Storage
 from lockstep_agent.options import Options
 from lockstep_agent.sources.nvml import Gpu
+from lockstep_agent.state_file import StateFile
 
 _OF_THE_NODE: tuple[Callable[[Options], Collector], ...] = (
     lambda told: Itself(told.cluster, told.node, told.procfs),
@@ -44,6 +46,12 @@ _OF_THE_NODE: tuple[Callable[[Options], Collector], ...] = (
         str(told.sysfs), str(told.procfs), lambda: running_ranks(told.root, told.procfs)
     ),
     lambda told: Storage(str(told.sysfs), str(told.procfs)),
+    lambda told: KernelLog(
+        {"kernel": told.kmsg, "fabric_manager": told.fabric_manager_log},
+        told.procfs / "sys" / "kernel" / "random" / "boot_id",
+        told.sysfs,
+        StateFile(told.state and told.state / "kernel-log.json"),
+    ),
 )
 # the first tells whether the GPU answers at all
 _OF_A_GPU: tuple[Callable[[Gpu, float], Collector], ...] = (

@@ -21,6 +21,7 @@ class Tenants:
         labels = self._gpu.labels
         processes = self._gpu.ask("nvmlDeviceGetComputeRunningProcesses_v3")
         if processes is not None:
+            self._gpu.pids = tuple(process.pid for process in processes)
             yield Reading(metrics.GPU_PROCESSES, labels, len(processes))
         window = self._gpu.ask("nvmlDeviceGetBAR1MemoryInfo")
         if window is not None:
@@ -30,7 +31,9 @@ class Tenants:
             return
         split = bool(modes[0])
         yield Reading(metrics.GPU_MIG_ENABLED, labels, 1 if split else 0)
-        for instance in self._gpu.instances() if split else ():
+        instances = self._gpu.instances() if split else []
+        self._gpu.parts = tuple(instance.uuid for instance in instances)
+        for instance in instances:
             told = (*labels, instance.name)
             yield Reading(metrics.GPU_MIG_INFO, (*told, instance.uuid), 1)
             memory = instance.memory()

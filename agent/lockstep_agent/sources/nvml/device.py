@@ -19,6 +19,8 @@ class Gpu:
     Attributes:
         uuid: empty until the driver has told it once.
         model: product name, None until the driver has told it once.
+        pids: processes that computed on it when they were last asked for.
+        parts: UUIDs of its instances at that moment.
         generation: rises with every handle; what was learnt of an older one may be wrong.
     """
 
@@ -27,6 +29,8 @@ class Gpu:
         self.uuid = ""
         self.model: str | None = None
         self.generation = 0
+        self.pids: tuple[int, ...] = ()
+        self.parts: tuple[str, ...] = ()
         self._handle: Any = None
         self._unsupported: set[tuple[str, tuple[Any, ...]]] = set()
 

@@ -1,0 +1,174 @@
+"""Copies pages and events of jobs to an archive, in a child process that cannot hold up the agent.
+
+The child is ``python -m lockstep_agent.archive ROOT URL``; it ends with the agent, whose end closes
+its stdin. What it writes is URL/jobs/JOB_ID/ATTEMPT/rank-00003.page, as on the node, so that
+``lockstep report`` reads a job's folder in the archive like one on the node.
+"""
+
+import hashlib
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lockstep_agent.collector import Reading, Tier
+from lockstep_catalogue import health
+from lockstep_records.events import FILE_NAME, is_finished, read_events
+from lockstep_records.jobs import list_attempts, list_jobs, list_pages
+from lockstep_records.page_reader import PageError, read_page
+
+_LOOK_SECONDS = 10.0
+_RUNNING_SECONDS = 300.0
+_ENDED = frozenset({"done", "failed"})
+_NICE = 19
+_BAD_ADDRESS = 2
+
+
+class Archive:
+    """Keeps the child process, starts it anew when it ended, and tells what it reports."""
+
+    name = "archive"
+    tier = Tier.TEN_SECONDS
+
+    def __init__(self, root: Path, url: str | None) -> None:
+        self._command = [sys.executable, "-m", "lockstep_agent.archive", str(root), url or ""]
+        self._url = url
+        self._child: subprocess.Popen[bytes] | None = None
+        self._before = {"copied": 0, "failed": 0}
+        self._of_child = {"copied": 0, "failed": 0}
+        self._rest = b""
+
+    def collect(self) -> Iterator[Reading]:
+        """Files copied and not copied, over all child processes of this agent."""
+        if self._url is not None:
+            self._look_after()
+        for outcome, before in self._before.items():
+            yield Reading(health.ARCHIVED_FILES, (outcome,), before + self._of_child[outcome])
+
+    def _look_after(self) -> None:
+        if self._child is not None:
+            self._listen(self._child)
+            if self._child.poll() not in {None, _BAD_ADDRESS}:
+                self._child = None
+        if self._child is None:
+            self._before = {
+                name: self._before[name] + self._of_child[name] for name in self._before
+            }
+            self._of_child = {"copied": 0, "failed": 0}
+            self._child = subprocess.Popen(
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            )
+
+    def _listen(self, child: subprocess.Popen[bytes]) -> None:
+        assert child.stdout is not None
+        descriptor = child.stdout.fileno()
+        while select.select([descriptor], [], [], 0)[0]:
+            chunk = os.read(descriptor, 1 << 16)
+            if not chunk:
+                break
+            *lines, self._rest = (self._rest + chunk).split(b"\n")
+            if lines:
+                self._of_child = json.loads(lines[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class _Copied:
+    """What was copied of a file; nothing is added to a page that has ended."""
+
+    digest: bytes
+    again_seconds: float
+    ended: bool
+
+
+class Copier:
+    """Copies what changed: ended pages and events at once, pages of running ranks now and then.
+
+    Args:
+        files: an fsspec file system.
+        target: path in it.
+        clock: monotonic, in seconds.
+    """
+
+    def __init__(
+        self, root: Path, files: Any, target: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._root, self._files, self._target = root, files, target.rstrip("/")
+        self._clock = clock
+        self._copied: dict[Path, _Copied] = {}
+        self.told = {"copied": 0, "failed": 0}
+
+    def copy(self) -> None:
+        """Goes once over all jobs; a file that cannot be copied is tried again next time."""
+        there = list(self._found())
+        self._copied = {path: self._copied[path] for path in there if path in self._copied}
+        for path in there:
+            try:
+                self._copy(path)
+            except OSError as error:
+                self.told["failed"] += 1
+                print(f"lockstep archive: {path}: {error}", file=sys.stderr, flush=True)  # noqa: T201  # the child's log
+
+    def _found(self) -> Iterator[Path]:
+        for job in list_jobs(self._root):
+            try:
+                if (job / FILE_NAME).is_file():
+                    yield job / FILE_NAME
+                for attempt in list_attempts(job):
+                    yield from list_pages(attempt)
+            except OSError:
+                continue  # the folder is being removed
+
+    def _copy(self, path: Path) -> None:
+        known = self._copied.get(path)
+        if known is not None and (known.ended or self._clock() < known.again_seconds):
+            return
+        is_page = path.name != FILE_NAME
+        ended = is_page and _has_ended(path)
+        body = path.read_bytes()
+        digest = hashlib.blake2b(body).digest()  # a CRC cannot tell apart what ends with its own
+        if known is None or digest != known.digest:
+            where = f"{self._target}/{path.relative_to(self._root).as_posix()}"
+            self._files.makedirs(where.rpartition("/")[0], exist_ok=True)
+            self._files.pipe_file(where, body)
+            self.told["copied"] += 1
+        patience = _RUNNING_SECONDS if is_page and not _is_over(path) else 0.0
+        self._copied[path] = _Copied(digest, self._clock() + patience, ended)
+
+
+def _is_over(page: Path) -> bool:
+    """Whether the launcher has said that the job of a page is over."""
+    return is_finished(read_events(page.parents[1]))
+
+
+def _has_ended(path: Path) -> bool:
+    try:
+        return read_page(path).phase in _ENDED
+    except PageError:
+        return False
+
+
+def _main(root: str, url: str) -> None:
+    import fsspec  # noqa: PLC0415  # only the child needs it
+
+    os.nice(_NICE)
+    try:
+        files, target = fsspec.core.url_to_fs(url)
+    except (ValueError, ImportError) as error:
+        print(f"lockstep agent: --archive {url}: {error}", file=sys.stderr)  # noqa: T201  # the child's log
+        sys.exit(_BAD_ADDRESS)
+    copier = Copier(Path(root), files, target)
+    while True:
+        copier.copy()
+        print(json.dumps(copier.told), flush=True)  # noqa: T201  # how the agent is told
+        if select.select([sys.stdin], [], [], _LOOK_SECONDS)[0]:
+            return
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

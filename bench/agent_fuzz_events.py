@@ -1,0 +1,256 @@
+"""Feeds the agent spoiled kernel logs, pages and kubelet answers: ``bench/agent_fuzz_events.py``.
+
+A kind takes a random generator and an empty folder, makes one case in it and yields the readings
+that the agent's own collectors make of it. No case may crash a collector, let a counter fall over a
+restart, or make an exposition that is not valid.
+"""
+
+import argparse
+import importlib
+import logging
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from lockstep_agent.collector import AnyReading, Reading
+from lockstep_agent.collectors.kernel_log import KernelLog
+from lockstep_agent.collectors.owners import GpuInUse, Owners
+from lockstep_agent.collectors.ranks import Ranks
+from lockstep_agent.exposition import render
+from lockstep_agent.sources.pod_resources import messages, parse_answer
+from lockstep_agent.state_file import StateFile
+from lockstep_catalogue import Kind as MetricKind
+from lockstep_catalogue import events
+from lockstep_records.jobs import CANDIDATE_ROOTS, page_path
+
+TESTS = Path(__file__).parents[1] / "tests"
+sys.path.insert(0, str(TESTS))
+live_page: Any = importlib.import_module("agent.live_page")
+
+Kind = Callable[[random.Random, Path], Iterable[AnyReading]]
+_MOST_LINES = 30
+_PROMTOOL_EVERY = 1000
+_PIECES = (
+    "",
+    "0",
+    "-1",
+    "99999999999999999999",
+    "ffffffff:ff:ff",
+    "\x00",
+    "\u202e",
+    "\u0663",
+    '"\\',
+    ",",
+    "mlx5_core ",
+    "NVRM: Xid (PCI:",
+    " caused by previous Xid 79",
+)
+
+
+@cache
+def _lines() -> tuple[str, ...]:
+    logs = sorted((TESTS / "fixtures" / "kernel-log").glob("*.log"))
+    return tuple(line for log in logs for line in log.read_text().splitlines())
+
+
+def _line(chance: random.Random) -> bytes:
+    """A line of a log, spoiled more often than not."""
+    line = chance.choice(_lines())
+    for _ in range(chance.randrange(4)):
+        at = chance.randrange(len(line) + 1)
+        line = line[:at] + chance.choice(_PIECES) + line[at + chance.randrange(6) :]
+    body = line.encode(errors="replace")
+    return (chance.randbytes(chance.randrange(60)) if chance.random() < 0.1 else body) + b"\n"  # noqa: PLR2004  # one in ten
+
+
+def kernel_logs(chance: random.Random, folder: Path) -> Iterator[AnyReading]:
+    """A spoiled log that grows while the agent is started anew; nothing is counted twice."""
+    path = folder / "kmsg"
+    body = b"".join(_line(chance) for _ in range(chance.randint(1, _MOST_LINES)))
+    cut = chance.randrange(len(body) + 1)
+    path.write_bytes(body[:cut])
+    paths = {"kernel": path, "fabric_manager": path}
+
+    def agent(state: str) -> list[Reading]:
+        log = KernelLog(paths, folder / "boot_id", folder, StateFile(folder / state))
+        return list(log.collect())
+
+    before = _counters(agent("restarted"))
+    with path.open("ab") as file:
+        file.write(body[cut:])
+    after = agent("restarted")
+    again = _counters(agent("restarted"))
+    assert all(again[series] >= number for series, number in before.items()), "a counter fell"
+    assert again == _counters(after), "a message was counted twice"
+    assert _messages(again) == _messages(_counters(agent("at once"))), "a message was missed"
+    yield from after
+
+
+def _counters(readings: Iterable[AnyReading]) -> dict[tuple[str, ...], float]:
+    return {
+        (one.metric.name, *one.labels): one.value
+        for one in readings
+        if isinstance(one, Reading) and one.metric.kind is MetricKind.COUNTER
+    }
+
+
+def _messages(counters: dict[tuple[str, ...], float]) -> list[float]:
+    return [value for (name, *_), value in counters.items() if name == events.LOG_READ.name]
+
+
+@cache
+def _good_page() -> bytes:
+    with tempfile.TemporaryDirectory(dir=CANDIDATE_ROOTS[0].parent) as folder:
+        page = live_page.LivePage(Path(folder), gpu_uuid="GPU-a")
+        for number in range(3):
+            page.step(number)
+        page.healthy()
+        body: bytes = page.path.read_bytes()
+    return body
+
+
+def pages(chance: random.Random, folder: Path) -> Iterator[AnyReading]:
+    """Good pages that are spoiled between two readings: no counter falls."""
+    paths = [page_path(folder, "job", attempt, rank) for attempt in (0, 1) for rank in (0, 1)]
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(_good_page())
+    ranks = Ranks(folder, "node-7", folder, linger_seconds=1e12)
+    before = _counters(ranks.collect())
+    for path in paths:
+        _spoil(chance, path)
+    after = list(ranks.collect())
+    now = _counters(after)
+    assert all(now[series] >= number for series, number in before.items()), "a counter fell"
+    yield from after
+    yield from Owners(list, root=folder, procfs=folder, kubelet=folder / "none").collect()
+
+
+def _spoil(chance: random.Random, path: Path) -> None:
+    body = bytearray(path.read_bytes())
+    how = chance.randrange(5)
+    if how == 0:
+        path.unlink()
+        return
+    if how == 1:
+        del body[chance.randrange(len(body)) :]
+    for _ in range(chance.randint(0, 20)):
+        if body:
+            body[chance.randrange(min(len(body), 4096))] = chance.randrange(256)
+    path.write_bytes(body)
+
+
+def pod_resources(chance: random.Random, folder: Path) -> Iterator[AnyReading]:
+    """Answers of a kubelet with any names in them, whole and spoiled."""
+    names = ("GPU-a", "GPU-a::1", "MIG-a", "nvidia0/gi1", "gpu-0", "", "x" * 300, "a\nb", *_PIECES)
+    uuids = [name for name in names if "\x00" not in name]
+    pods = [
+        {
+            "name": chance.choice(uuids),
+            "namespace": chance.choice(uuids),
+            "containers": [
+                {
+                    "name": chance.choice(uuids),
+                    "devices": [{"device_ids": chance.choices(uuids, k=3)}],
+                    "dynamic_resources": [
+                        {
+                            "claim_name": chance.choice(uuids),
+                            "claim_resources": [
+                                {"driver_name": "gpu.nvidia.com", "device_name": "gpu-0"}
+                            ],
+                        }
+                    ],
+                }
+            ],
+        }
+        for _ in range(chance.randrange(4))
+    ]
+    body = bytearray(messages()["Answer"](pod_resources=pods).SerializeToString())
+    for _ in range(chance.randrange(4) if body else 0):
+        body[chance.randrange(len(body))] = chance.randrange(256)
+    socket = folder / "kubelet.sock"
+    socket.touch()
+    gpus = [GpuInUse(index=0, uuid="GPU-a", instances=("MIG-a",))]
+    yield from Owners(
+        lambda: gpus,
+        root=folder,
+        procfs=folder,
+        kubelet=socket,
+        ask=lambda _: parse_answer(bytes(body)),
+    ).collect()
+
+
+KINDS: dict[str, Kind] = {
+    "kernel_logs": kernel_logs,
+    "pages": pages,
+    "pod_resources": pod_resources,
+}
+
+
+def check(readings: list[AnyReading], *, by_promtool: bool) -> None:
+    """Renders the readings and parses what a scrape would get.
+
+    Raises:
+        ValueError: it is not valid, or promtool complains.
+    """
+    exposition = render(readings, 0)
+    parse: Any = text_string_to_metric_families
+    for family in parse(exposition.openmetrics.decode()):
+        assert family.samples, family.name
+    if by_promtool:
+        command = ["promtool", "check", "metrics"]
+        told = subprocess.run(command, input=exposition.text, capture_output=True, check=False)
+        if told.returncode:
+            raise ValueError(f"promtool: {told.stdout!r} {told.stderr!r}")
+
+
+def run(kind: str, cases: int, seed: int, promtool_every: int = _PROMTOOL_EVERY) -> int:
+    """Tries so many cases of a kind; returns the number of readings.
+
+    Raises:
+        Exception: a case broke a collector or the exposition; its note says which.
+    """
+    readings = 0
+    with tempfile.TemporaryDirectory(dir=CANDIDATE_ROOTS[0].parent) as scratch:
+        for case in range(cases):
+            folder = Path(scratch) / "case"
+            folder.mkdir()
+            try:
+                told = list(KINDS[kind](random.Random(f"{seed}/{kind}/{case}"), folder))
+                by_promtool = bool(promtool_every) and case % promtool_every == 0
+                check(told, by_promtool=by_promtool)
+            except Exception as error:
+                error.add_note(f"kind {kind}, seed {seed}, case {case}")
+                raise
+            readings += len(told)
+            shutil.rmtree(folder)
+    return readings
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Tries cases of each kind and prints what it took."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cases", type=int, default=25_000, help="of each kind")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
+    parser.add_argument("--kind", choices=sorted(KINDS), action="append", help="by default all")
+    told = parser.parse_args(arguments)
+    logging.disable()  # what is spoiled is said, and here that is everything
+    print(f"seed {told.seed}", flush=True)
+    for kind in told.kind or sorted(KINDS):
+        began = time.monotonic()
+        readings = run(kind, told.cases, told.seed)
+        seconds = time.monotonic() - began
+        print(f"{kind}: {told.cases} cases, {readings} readings, 0 failures, {seconds:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

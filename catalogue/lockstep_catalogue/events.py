@@ -1,0 +1,135 @@
+"""What the kernel log tells: faults of GPUs, switches, ports and of the node, one incident once."""
+
+from lockstep_catalogue.labels import DEVICE, MIG, PCI_BUS_ID
+from lockstep_catalogue.metric import Kind, Label, Metric, Unit
+
+XID = Label(name="xid", help="number of the fault, as the driver of the GPU says it")
+XID_CLASS = Label(
+    name="xid_class",
+    help="what the fault is a fault of",
+    values=("application", "memory", "bus", "nvlink", "firmware", "hardware", "information"),
+)
+SEVERITY = Label(
+    name="severity",
+    help="fatal: the GPU cannot go on; error: the job cannot; notice: both can",
+    values=("fatal", "error", "notice"),
+)
+REMEDY = Label(
+    name="remedy",
+    help="what is to be done first",
+    values=(
+        "none",
+        "restart_job",
+        "follow_companion",
+        "reset_gpu",
+        "restart_node",
+        "check_link",
+        "check_hardware",
+        "contact_support",
+    ),
+)
+SXID = Label(name="sxid", help="number of the fault, as the driver of the NVSwitch says it")
+SXID_FATAL = Label(
+    name="sxid_fatal", help="whether the switch calls it fatal", values=("fatal", "non_fatal")
+)
+NIC_INCIDENT = Label(
+    name="nic_incident",
+    help="what the driver of the port complains of",
+    values=("link_down", "health", "command_failed", "queue_error", "timeout", "temperature"),
+)
+HOST_INCIDENT = Label(
+    name="host_incident",
+    help="what the kernel complains of",
+    values=(
+        "soft_lockup",
+        "hard_lockup",
+        "hung_task",
+        "rcu_stall",
+        "oom_host",
+        "oom_cgroup",
+        "machine_check",
+        "memory_corrected",
+        "memory_uncorrected",
+        "pcie_corrected",
+        "pcie_uncorrected",
+        "file_server_silent",
+        "fabric_manager",
+    ),
+)
+LOG = Label(name="log", help="which log", values=("kernel", "fabric_manager"))
+
+GPU_XID_INCIDENTS = Metric(
+    name="lockstep_gpu_xid_incidents_total",
+    kind=Kind.COUNTER,
+    unit=Unit.NONE,
+    labels=(PCI_BUS_ID, MIG, XID),
+    help="Incidents in which the driver reported this fault; kept over restarts of the agent.",
+    source="kernel log, lines of NVRM: Xid",
+)
+GPU_XID_LAST = Metric(
+    name="lockstep_gpu_xid_last_timestamp_seconds",
+    kind=Kind.GAUGE,
+    unit=Unit.TIMESTAMP_SECONDS,
+    labels=(PCI_BUS_ID, MIG, XID),
+    help="Wall clock at which the fault was last reported.",
+    source="kernel log, lines of NVRM: Xid",
+)
+GPU_XID_INFO = Metric(
+    name="lockstep_gpu_xid_info",
+    kind=Kind.GAUGE,
+    unit=Unit.NONE,
+    labels=(XID, XID_CLASS, SEVERITY, REMEDY),
+    help="What a fault that was seen on this node means, always 1.",
+    source="the table of Xids in the catalogue",
+)
+NVSWITCH_INCIDENTS = Metric(
+    name="lockstep_nvlink_switch_incidents_total",
+    kind=Kind.COUNTER,
+    unit=Unit.NONE,
+    labels=(PCI_BUS_ID, SXID, SXID_FATAL),
+    help="Incidents in which an NVSwitch reported this fault; kept over restarts of the agent.",
+    source="kernel log, lines of SXid",
+)
+NIC_INCIDENTS = Metric(
+    name="lockstep_fabric_nic_incidents_total",
+    kind=Kind.COUNTER,
+    unit=Unit.NONE,
+    labels=(DEVICE, NIC_INCIDENT),
+    help="Incidents that the driver of a port reported; the device as the driver names it.",
+    source="kernel log, lines of mlx5_core, ena, bnxt_en, ice and of the link state",
+)
+HOST_INCIDENTS = Metric(
+    name="lockstep_host_incidents_total",
+    kind=Kind.COUNTER,
+    unit=Unit.NONE,
+    labels=(HOST_INCIDENT,),
+    help="Incidents that the kernel reported; kept over restarts of the agent.",
+    source="kernel log and log of the fabric manager",
+)
+LOG_LOST = Metric(
+    name="lockstep_agent_log_messages_lost_total",
+    kind=Kind.COUNTER,
+    unit=Unit.NONE,
+    labels=(LOG,),
+    help="Messages that the log dropped before the agent could read them.",
+    source="sequence numbers of /dev/kmsg",
+)
+LOG_READ = Metric(
+    name="lockstep_agent_log_messages_total",
+    kind=Kind.COUNTER,
+    unit=Unit.NONE,
+    labels=(LOG,),
+    help="Messages that the agent has read; kept over restarts of the agent.",
+    source="the log",
+)
+
+METRICS = (
+    GPU_XID_INCIDENTS,
+    GPU_XID_LAST,
+    GPU_XID_INFO,
+    NVSWITCH_INCIDENTS,
+    NIC_INCIDENTS,
+    HOST_INCIDENTS,
+    LOG_LOST,
+    LOG_READ,
+)

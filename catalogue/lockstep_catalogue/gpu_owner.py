@@ -1,0 +1,33 @@
+"""Whose each GPU is: one info series, to be joined to everything else by uuid."""
+
+from lockstep_catalogue.labels import JOB_ID, MIG_UUID, OF_GPU, RANK
+from lockstep_catalogue.metric import Kind, Label, Metric, Unit
+
+SLURM_JOB = Label(name="slurm_job", help="id of the Slurm job")
+SLURM_STEP = Label(name="slurm_step", help="step of the Slurm job")
+NAMESPACE = Label(name="namespace", help="namespace of the pod")
+POD = Label(name="pod", help="name of the pod")
+CONTAINER = Label(name="container", help="name of the container in the pod")
+CLAIM = Label(name="claim", help="name of the resource claim, empty for a device of a plugin")
+
+GPU_OWNER_INFO = Metric(
+    name="lockstep_gpu_owner_info",
+    kind=Kind.GAUGE,
+    unit=Unit.NONE,
+    labels=(
+        *OF_GPU,
+        MIG_UUID,
+        JOB_ID,
+        RANK,
+        SLURM_JOB,
+        SLURM_STEP,
+        NAMESPACE,
+        POD,
+        CONTAINER,
+        CLAIM,
+    ),
+    help="Who has the GPU, always 1; where several share it, their names are a list.",
+    source="rank pages, kubelet pod-resources, processes of the GPU, files of a Slurm prolog",
+)
+
+METRICS = (GPU_OWNER_INFO,)

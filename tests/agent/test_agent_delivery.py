@@ -1,0 +1,205 @@
+"""Events of jobs on their way to the ledger, and pages on theirs to the archive."""
+
+import json
+import shutil
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+
+from lockstep_agent.archive import Copier
+from lockstep_agent.delivery import Delivery
+from lockstep_agent.options import Options
+from lockstep_agent.spool import Spool
+from lockstep_agent.state_file import StateFile
+from lockstep_catalogue import health
+from lockstep_records.events import Event, append_event
+from lockstep_records.jobs import job_folder
+from lockstep_records.page_reader import read_page
+
+from .live_page import LivePage
+from .test_agent_command import running_agent, within_ten_seconds
+
+
+class Ledger(HTTPServer):
+    """A ledger that keeps what it is sent, by id, and answers as it is told."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Answer)
+        self.statuses: list[int] = []
+        self.bad_ids: set[str] = set()
+        self.bodies: list[dict[str, Any]] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/v1/events"
+
+    @property
+    def ids(self) -> list[str]:
+        return [event["id"] for body in self.bodies for event in body["events"]]
+
+
+class _Answer(BaseHTTPRequestHandler):
+    server: Ledger
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        status = self.server.statuses.pop(0) if self.server.statuses else 200
+        if self.server.bad_ids & {event["id"] for event in body["events"]}:
+            status = 422
+        if status == 200:
+            self.server.bodies.append(body)
+        self.send_response(status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name it overrides
+        pass
+
+
+@pytest.fixture(name="ledger")
+def _ledger() -> Iterator[Ledger]:
+    ledger = Ledger()
+    thread = threading.Thread(target=ledger.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    yield ledger
+    ledger.shutdown()
+    thread.join()
+    ledger.server_close()
+
+
+def tell(root: Path, number: int, job: str = "job") -> None:
+    event = Event(kind="attempt_started", job_id=job, attempt=number, id=f"{job}-{number}")
+    append_event(job_folder(root, job), event)
+
+
+class Agent:
+    """The delivering part of an agent, with a clock that a test turns."""
+
+    def __init__(self, root: Path, state: Path, url: str, most: int = 10_000) -> None:
+        self.now = 0.0
+        self.spool = Spool(root, StateFile(state / "spool.json"), most)
+        self.delivery = Delivery(self.spool, url, ("east", "node-7"), clock=lambda: self.now)
+
+    def tick(self, seconds: float = 0.0) -> dict[tuple[str, ...], float]:
+        self.now += seconds
+        return {reading.labels: reading.value for reading in self.delivery.collect()}
+
+
+def test_events_arrive_in_order_with_their_origin_and_only_once_while_all_is_well(
+    tmp_path: Path, ledger: Ledger
+) -> None:
+    agent = Agent(tmp_path, tmp_path, ledger.url)
+    for number in range(3):
+        tell(tmp_path, number)
+    assert agent.tick() == {(): 0, ("delivered",): 3, ("refused",): 0, ("dropped",): 0}
+    tell(tmp_path, 3)
+    agent.tick()
+    agent.tick()
+    assert ledger.ids == ["job-0", "job-1", "job-2", "job-3"]
+    [first, _] = ledger.bodies
+    assert (first["version"], first["cluster"], first["node"]) == (1, "east", "node-7")
+    assert first["events"][0]["kind"] == "attempt_started"
+
+
+def test_events_wait_while_the_ledger_is_away_and_outlive_the_agent_and_the_jobs_folder(
+    tmp_path: Path, ledger: Ledger
+) -> None:
+    ledger.statuses = [503, 429, 500]
+    agent = Agent(tmp_path, tmp_path, ledger.url)
+    tell(tmp_path, 0)
+    assert agent.tick()[()] == 1
+    assert len(ledger.statuses) == 2
+    agent.tick(0.4)
+    assert len(ledger.statuses) == 2, "it comes back before it is time"
+    agent.tick(0.7)
+    agent.tick(2.1)
+    assert not ledger.statuses
+    shutil.rmtree(job_folder(tmp_path, "job"))
+    tell(tmp_path, 1, job="other")
+    again = Agent(tmp_path, tmp_path, ledger.url)
+    assert again.tick()[()] == 0
+    assert ledger.ids == ["job-0", "other-1"]
+
+
+def test_one_bad_event_does_not_hold_up_the_others(tmp_path: Path, ledger: Ledger) -> None:
+    for number in range(9):
+        tell(tmp_path, number)
+    ledger.bad_ids = {"job-4"}
+    agent = Agent(tmp_path, tmp_path, ledger.url)
+    for _ in range(20):
+        told = agent.tick()
+    assert told == {(): 0, ("delivered",): 8, ("refused",): 1, ("dropped",): 0}
+    assert ledger.ids == [f"job-{number}" for number in range(9) if number != 4]
+
+
+def test_the_spool_is_bounded_and_the_newest_events_stay(tmp_path: Path) -> None:
+    agent = Agent(tmp_path, tmp_path, "http://127.0.0.1:1/", most=5)
+    for number in range(8):
+        tell(tmp_path, number)
+    assert agent.tick()[("dropped",)] == 3
+    assert [event["id"] for event in agent.spool.pending] == [f"job-{n}" for n in range(3, 8)]
+
+
+def test_damaged_spools_and_event_files_are_no_end(tmp_path: Path, ledger: Ledger) -> None:
+    (tmp_path / "spool.json").write_text('{"version":1,"pending":7,"read":[]}')
+    tell(tmp_path, 0)
+    with (job_folder(tmp_path, "job") / "events.jsonl").open("ab") as file:
+        file.write(b"\xff\x00{]\n[1]\nnull\n")
+    tell(tmp_path, 1)
+    Agent(tmp_path, tmp_path, ledger.url).tick()
+    assert ledger.ids == ["job-0", "job-1"]
+
+
+def test_a_running_agent_delivers_and_archives(
+    root: Path, options: Options, tmp_path: Path, ledger: Ledger
+) -> None:
+    LivePage(root).step(1)
+    tell(root, 0)
+    archive = tmp_path / "archive"
+    told = replace(options, ledger=ledger.url, archive=f"file://{archive}")
+    with running_agent(told):
+        within_ten_seconds(lambda: ledger.ids == ["job-0"])
+        page = archive / "jobs" / "job" / "0" / "rank-00000.page"
+        within_ten_seconds(lambda: page.is_file() and read_page(page).state["steps"] == 1)
+    with running_agent(told):
+        pass
+    assert ledger.ids == ["job-0"]
+
+
+def test_the_archive_gets_ended_pages_once_running_ones_now_and_then_and_tries_again(
+    root: Path,
+) -> None:
+    files = fsspec.filesystem("memory")
+    now = [0.0]
+    copier = Copier(root, files, "/kept", clock=lambda: now[0])
+    running, ended = LivePage(root), LivePage(root, rank=1)
+    for page in (running, ended):
+        page.step(1)
+    ended.phase("done")
+    tell(root, 0)
+    copier.copy()
+    assert copier.told == {"copied": 3, "failed": 0}
+    running.step(2)
+    copier.copy()
+    assert copier.told["copied"] == 3
+    now[0] += 301
+    copier.copy()
+    assert copier.told["copied"] == 4
+    body = files.cat_file("/kept/jobs/job/0/rank-00000.page")
+    assert body == running.path.read_bytes()
+
+    class Full:
+        def makedirs(self, *_: object, **__: object) -> None:
+            raise OSError(28, "no space")
+
+    full = Copier(root, Full(), "/kept", clock=lambda: now[0])
+    full.copy()
+    full.copy()
+    assert full.told == {"copied": 0, "failed": 6}
+    assert health.ARCHIVED_FILES.labels[0].values == ("copied", "failed")

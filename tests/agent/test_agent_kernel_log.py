@@ -1,0 +1,209 @@
+"""The logs of the node: what counts as one incident, and that a restart counts nothing twice."""
+
+import json
+import random
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+
+from lockstep_agent.collectors.kernel_log import KernelLog
+from lockstep_agent.kernel.patterns import understand
+from lockstep_agent.options import Options
+from lockstep_agent.sources.logs import Ring, parse_line
+from lockstep_agent.state_file import StateFile
+from lockstep_catalogue import Metric, events
+from lockstep_catalogue.events import HOST_INCIDENT, NIC_INCIDENT
+
+from .conftest import FIXTURES
+from .test_agent_command import COMMAND, running_agent, within_ten_seconds
+
+LOGS = FIXTURES / "kernel-log"
+
+
+def reader(log: Path, folder: Path, boot: str = "one") -> KernelLog:
+    folder.mkdir(exist_ok=True)
+    (folder / "boot_id").write_text(boot)
+    state = StateFile(folder / "state.json")
+    return KernelLog({"kernel": log}, folder / "boot_id", folder, state)
+
+
+def counted(log: KernelLog, metric: Metric) -> dict[tuple[str, ...], float]:
+    return {one.labels: one.value for one in log.collect() if one.metric is metric}
+
+
+def test_the_five_lines_of_a_real_xid_119_are_one_incident(tmp_path: Path) -> None:
+    log = reader(LOGS / "dmesg-with-xid-119.log", tmp_path)
+    assert counted(log, events.GPU_XID_INCIDENTS) == {("0000:9b:00.0", "", "119"): 1}
+    [one] = json.loads(log.recent_json)
+    assert (one["messages"], one["facts"]["pid"], one["facts"]["process"]) == (
+        5,
+        "2024380",
+        "nvidia-smi",
+    )
+    assert one["last_seconds"] - one["first_seconds"] == 355
+
+
+def test_every_kind_of_incident_is_told_and_each_is_counted_once(tmp_path: Path) -> None:
+    log = reader(LOGS / "node.log", tmp_path)
+    assert counted(log, events.GPU_XID_INCIDENTS) == {
+        ("0000:9b:00.0", "", "79"): 1,
+        ("0000:9b:00.0", "", "154"): 0,
+        ("0000:4e:00.0", "01/00", "13"): 2,
+    }
+    told = counted(log, events.HOST_INCIDENTS)
+    assert told == {(value,): float(value != "fabric_manager") for value in HOST_INCIDENT.values}
+    ports = counted(log, events.NIC_INCIDENTS)
+    assert {kind for _, kind in ports} == set(NIC_INCIDENT.values)
+    assert set(ports.values()) == {1}
+    assert counted(log, events.NVSWITCH_INCIDENTS) == {("0000:86:00.0", "12028", "non_fatal"): 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "facts"),
+    [
+        ("NVRM: Xid (PCI:0001:9B:00): 31, pid='<unknown>', name=<unknown>, Ch 1", "0001:9b:00.0"),
+        ("NVRM: Xid (0000:03:00): 8, Channel 00000001", "0000:03:00.0"),
+        ("NVRM: Xid (PCI:0000:3b:00 GPU-I:05): 94, pid=1, name=a, Contained", "05"),
+        ("NVRM: The NVIDIA GPU 0000:af:00.0 has fallen off the bus", "79"),
+    ],
+)
+def test_xids_are_read_in_all_forms_that_drivers_write(text: str, facts: str) -> None:
+    finding = understand("kernel", text)
+    assert finding
+    assert facts in finding.labels
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "mlx5_core 0000:5c:00.0 eth2: Link up",
+        "usb 1-1: device descriptor read",
+        "NVRM: GPU at PCI:0000:9b:00: GPU-509665ad-b600-ac93-3616-d754b23d636d",
+        "nvidia-nvswitch2: SXid (PCI:0000:86:00.0): 12028, Data {0x1, 0x2}",
+    ],
+)
+def test_a_message_of_no_concern_is_none(text: str) -> None:
+    assert understand("kernel", text) is None
+
+
+def test_the_same_fault_after_a_quiet_time_is_another_incident(tmp_path: Path) -> None:
+    text = "NVRM: Xid (PCI:0000:9b:00): 48, DBE"
+    path = tmp_path / "kmsg"
+    path.write_text("".join(f"4,{n},{n * 200_000_000},-;{text}\n" for n in (1, 2, 4)))
+    assert list(counted(reader(path, tmp_path), events.GPU_XID_INCIDENTS).values()) == [2]
+
+
+def test_a_file_that_is_replaced_is_read_anew_and_half_a_line_waits(tmp_path: Path) -> None:
+    path = tmp_path / "kmsg"
+    path.write_text("[1.0] NVRM: Xid (PCI:0000:9b:00): 48, DBE\n[2.0] NVRM: Xid (PCI:00")
+    log = reader(path, tmp_path)
+    assert sum(counted(log, events.GPU_XID_INCIDENTS).values()) == 1
+    with path.open("a") as file:
+        file.write("00:9c:00): 48, DBE\n")
+    assert sum(counted(log, events.GPU_XID_INCIDENTS).values()) == 2
+    path.unlink()
+    path.write_text("[3.0] NVRM: Xid (PCI:0000:9d:00): 48, DBE\n")
+    assert sum(counted(log, events.GPU_XID_INCIDENTS).values()) == 3
+
+
+def test_the_ring_counts_what_it_lost_and_goes_on_after_an_overrun() -> None:
+    def records() -> Iterator[bytes | OSError]:
+        yield b"4,7,1000000,-;first\n SUBSYSTEM=pci\n"
+        yield BrokenPipeError(32, "overrun")
+        yield b"4,12,2000000,-;second\n"
+        yield BlockingIOError(11, "nothing more")
+
+    source = records()
+
+    def read(_descriptor: int, _size: int) -> bytes:
+        answer = next(source)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    ring = Ring(Path("/dev/null"), {"sequence": 6}, read)
+    assert [message.text for message in ring.read()] == ["first", "second"]
+    assert (ring.lost, ring.position) == (4, {"sequence": 12})
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "4,1,2500000,-;text",
+        "[    2.500000] text",
+        "Feb 23 16:24:18 node-7 kernel: [    2.500000] text",
+    ],
+)
+def test_every_format_of_a_line_tells_its_text_and_its_clock(line: str) -> None:
+    assert parse_line(line, 99.0).text == "text"
+    assert parse_line(line, 99.0).seconds == 2.5
+
+
+def test_damaged_state_is_said_and_counting_begins_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for damage in ("{", "[]", '{"version":1,"counts":[["x",[],1,null]]}', '{"version":1}'):
+        (tmp_path / "state.json").write_text(damage)
+        log = reader(LOGS / "dmesg-with-xid-119.log", tmp_path)
+        assert sum(counted(log, events.GPU_XID_INCIDENTS).values()) == 1
+    assert caplog.text.count("counting begins anew") == 4
+
+
+def storm(number: int) -> str:
+    """A storm: 40 GPUs' worth of faults, each told by three messages."""
+    return f"4,{number},{number * 1000},-;NVRM: Xid (PCI:0000:{number // 3:02x}:00): 79, pid=1\n"
+
+
+def total(text: str) -> int:
+    found = re.findall(
+        rf"^{events.GPU_XID_INCIDENTS.name}{{\S+ (\S+)$", text.replace(", ", ","), re.MULTILINE
+    )
+    return int(sum(map(float, found)))
+
+
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM])
+def test_restarts_in_the_middle_of_a_storm_count_nothing_twice_and_miss_nothing(
+    options: Options, tmp_path: Path, ending: signal.Signals
+) -> None:
+    kmsg = tmp_path / "storm.log"
+    kmsg.write_text("")
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")  # noqa: T201  # to make a failure again
+    chance = random.Random(seed)
+    written, highest = 0, 0
+    while written < 120:
+        with running_agent(replace(options, kmsg=kmsg)) as (agent, url):
+            first = total(httpx.get(url).text)
+            assert highest <= first <= -(-written // 3)
+            for _ in range(3):
+                more = min(chance.randint(4, 20), 120 - written)
+                with kmsg.open("a") as file:
+                    file.writelines(storm(number) for number in range(written, written + more))
+                written += more
+                highest = max(highest, total(httpx.get(url).text))
+            agent.send_signal(ending)
+            agent.wait(timeout=10)
+        with kmsg.open("a") as file:
+            file.writelines(storm(number) for number in range(written, min(written + 2, 120)))
+        written = min(written + 2, 120)
+    with running_agent(replace(options, kmsg=kmsg)) as (_, url):
+        within_ten_seconds(lambda: total(httpx.get(url).text) == 40)
+        recent = httpx.get(url.replace("/metrics", "/events")).json()
+    assert sum(one["messages"] for one in recent) == 120
+
+
+def test_a_node_without_a_kernel_log_is_served_and_it_is_said_once(
+    options: Options, tmp_path: Path
+) -> None:
+    command = [*COMMAND, "--once", "--dir", str(tmp_path), "--kmsg", "/no/such"]
+    done = subprocess.run(
+        [*command, "--sysfs", str(options.sysfs)], capture_output=True, text=True, check=True
+    )
+    assert events.HOST_INCIDENTS.name in done.stdout
+    assert done.stderr.count("/no/such") == 1

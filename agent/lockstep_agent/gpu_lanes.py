@@ -30,6 +30,7 @@ class GpuLanes:
         sysfs: where /sys is; it tells GPUs that the driver does not.
         window_seconds: over which lowest, mean and highest values are told.
         clock: monotonic, in seconds.
+        detail: tells rare counters too.
 
     Attributes:
         lanes: one a GPU, empty without a driver.
@@ -44,7 +45,10 @@ class GpuLanes:
         sysfs: Path,
         window_seconds: float,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        detail: bool = False,
     ) -> None:
+        self._detail = detail
         self._open_driver, self._sysfs, self._clock = open_driver, sysfs, clock
         self._window_seconds = window_seconds
         self.lanes: tuple[Lane, ...] = ()
@@ -121,7 +125,7 @@ class GpuLanes:
     def _lane(self, gpu: Gpu) -> Lane:
         return Lane(
             f"gpu{gpu.index}",
-            gpu_collectors(gpu, self._window_seconds),
+            gpu_collectors(gpu, self._window_seconds, detail=self._detail),
             silence=lambda state: absent_gpu(gpu, state),
             clock=self._clock,
         )

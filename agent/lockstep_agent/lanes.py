@@ -27,7 +27,10 @@ class Lanes:
 
     def __init__(self, options: Options) -> None:
         self.gpus = GpuLanes(
-            partial(Driver, options.nvml_library), options.sysfs, options.window_seconds
+            partial(Driver, options.nvml_library),
+            options.sysfs,
+            options.window_seconds,
+            detail=options.detail,
         )
         self._after: tuple[Lane, ...] = ()
         if options.dcgm_exporter:

@@ -20,6 +20,7 @@ from lockstep_catalogue import (
     nvlink,
     pcie,
     training,
+    verdicts,
 )
 from lockstep_catalogue.metric import Label, Metric
 
@@ -43,6 +44,7 @@ _ROOMS = (
     ("RDMA ports", fabric_ports.METRICS),
     ("Fabric", fabric.METRICS),
     ("Host", host.METRICS),
+    ("Verdicts", verdicts.METRICS),
     ("Incidents", events.METRICS),
     ("Agent", health.METRICS),
 )

@@ -10,7 +10,7 @@ XID_CLASS = Label(
     values=("application", "memory", "bus", "nvlink", "firmware", "hardware", "information"),
 )
 SEVERITY = Label(
-    name="severity",
+    name="xid_severity",
     help="fatal: the GPU cannot go on; error: the job cannot; notice: both can",
     values=("fatal", "error", "notice"),
 )

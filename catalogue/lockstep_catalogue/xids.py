@@ -13,7 +13,7 @@ class Xid:
 
     Attributes:
         kind: a value of the label ``xid_class``.
-        severity: a value of the label ``severity``.
+        severity: a value of the label ``xid_severity``.
         remedy: a value of the label ``remedy``.
     """
 

@@ -8,11 +8,11 @@ from lockstep_agent.collectors.ethernet import Ethernet
 from lockstep_agent.collectors.gpu import Load
 from lockstep_agent.collectors.gpu_activity import Activity, MigActivity
 from lockstep_agent.collectors.gpu_fabric import GpuFabric
-from lockstep_agent.collectors.gpu_faults import Faults, SlowFaults
+from lockstep_agent.collectors.gpu_faults import FaultPlaces, Faults, SlowFaults
 from lockstep_agent.collectors.gpu_identity import Identity
 from lockstep_agent.collectors.gpu_mig import Tenants
 from lockstep_agent.collectors.gpu_nvlink import NvlinkBytes, NvlinkQuality, Nvlinks
-from lockstep_agent.collectors.gpu_pcie import PcieBytes, PcieLimits, PcieLink
+from lockstep_agent.collectors.gpu_pcie import PcieBytes, PcieErrors, PcieLimits, PcieLink
 from lockstep_agent.collectors.gpu_power import Limits, Power
 from lockstep_agent.collectors.gpu_throttle import Throttle, ThrottleSeconds
 from lockstep_agent.collectors.gpu_window import Windows
@@ -75,6 +75,11 @@ _OF_A_GPU: tuple[Callable[[Gpu, float], Collector], ...] = (
     lambda gpu, _: PcieLimits(gpu),
     lambda gpu, _: NvlinkQuality(gpu),
 )
+# counters by kind and place, for whose series a node of eight GPUs has no room by default
+_OF_A_GPU_IN_DETAIL: tuple[Callable[[Gpu, float], Collector], ...] = (
+    lambda gpu, _: FaultPlaces(gpu),
+    lambda gpu, _: PcieErrors(gpu),
+)
 
 
 def node_collectors(options: Options) -> tuple[Collector, ...]:
@@ -82,11 +87,15 @@ def node_collectors(options: Options) -> tuple[Collector, ...]:
     return tuple(make(options) for make in _OF_THE_NODE)
 
 
-def gpu_collectors(gpu: Gpu, window_seconds: float) -> tuple[Collector, ...]:
+def gpu_collectors(
+    gpu: Gpu, window_seconds: float, *, detail: bool = False
+) -> tuple[Collector, ...]:
     """What is read of one GPU, in the order in which its lane runs them.
 
     Args:
         gpu: the one that they read.
         window_seconds: over which lowest, mean and highest are told.
+        detail: tells rare counters too.
     """
-    return tuple(make(gpu, window_seconds) for make in _OF_A_GPU)
+    makers = (*_OF_A_GPU, *_OF_A_GPU_IN_DETAIL) if detail else _OF_A_GPU
+    return tuple(make(gpu, window_seconds) for make in makers)

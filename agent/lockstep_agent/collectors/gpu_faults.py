@@ -56,23 +56,11 @@ class Faults:
                 count = self._gpu.ask("nvmlDeviceGetTotalEccErrors", _KINDS[kind], _SCOPES[scope])
             if count is not None:
                 yield Reading(metrics.GPU_ECC_ERRORS, (*labels, kind, scope), count)
-        yield from self._by_location(labels)
         yield from self._remapped(labels)
         action = values.get((_RECOVERY, 0))
         if action is not None and 0 <= action < len(ACTION.values):
             told = (*labels, ACTION.values[int(action)])
             yield Reading(metrics.GPU_RECOVERY_ACTION, told, 1)
-
-    def _by_location(self, labels: tuple[str, str]) -> Iterator[Reading]:
-        for kind, error in _KINDS.items():
-            for scope, counter in _SCOPES.items():
-                for name, location in _LOCATIONS.items():
-                    count = self._gpu.ask(
-                        "nvmlDeviceGetMemoryErrorCounter", error, counter, location
-                    )
-                    if count is not None:
-                        told = (*labels, kind, scope, name)
-                        yield Reading(metrics.GPU_ECC_LOCATION_ERRORS, told, count)
 
     def _remapped(self, labels: tuple[str, str]) -> Iterator[Reading]:
         rows = self._gpu.ask("nvmlDeviceGetRemappedRows")
@@ -82,6 +70,28 @@ class Faults:
             yield Reading(metrics.GPU_REMAPPED_ROWS, (*labels, _UNCORRECTED), uncorrected)
             yield Reading(metrics.GPU_REMAP_PENDING, labels, 1 if pending else 0)
             yield Reading(metrics.GPU_REMAP_FAILED, labels, 1 if failed else 0)
+
+
+class FaultPlaces:
+    """Reads error counts by the place in the GPU where they were found."""
+
+    name = "gpu_fault_places"
+    tier = Tier.TEN_SECONDS
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+
+    def collect(self) -> Iterator[Reading]:
+        """Counts by kind, scope and place."""
+        for kind, error in _KINDS.items():
+            for scope, counter in _SCOPES.items():
+                for name, location in _LOCATIONS.items():
+                    count = self._gpu.ask(
+                        "nvmlDeviceGetMemoryErrorCounter", error, counter, location
+                    )
+                    if count is not None:
+                        told = (*self._gpu.labels, kind, scope, name)
+                        yield Reading(metrics.GPU_ECC_LOCATION_ERRORS, told, count)
 
 
 class SlowFaults:

@@ -42,9 +42,26 @@ class PcieBytes:
 
 
 class PcieLink:
-    """Reads what the link runs at, and what went wrong on it."""
+    """Reads what the link runs at."""
 
     name = "gpu_pcie_link"
+    tier = Tier.TEN_SECONDS
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+
+    def collect(self) -> Iterator[Reading]:
+        """Generation and lanes of this moment, and replays since the driver was loaded."""
+        for metric, call in _NOW.items():
+            value = self._gpu.ask(call)
+            if value is not None:
+                yield Reading(metric, self._gpu.labels, value)
+
+
+class PcieErrors:
+    """Reads what went wrong on the link, by kind."""
+
+    name = "gpu_pcie_errors"
     tier = Tier.TEN_SECONDS
 
     def __init__(self, gpu: Gpu) -> None:
@@ -52,11 +69,7 @@ class PcieLink:
         self._fields = Fields(gpu, ((field, 0) for field in _ERRORS.values()))
 
     def collect(self) -> Iterator[Reading]:
-        """Generation and lanes of this moment, and counts since the driver was loaded."""
-        for metric, call in _NOW.items():
-            value = self._gpu.ask(call)
-            if value is not None:
-                yield Reading(metric, self._gpu.labels, value)
+        """Counts since the driver was loaded."""
         values = self._fields.read()
         for error, field in _ERRORS.items():
             if (field, 0) in values:

@@ -18,6 +18,8 @@ class Member:
         phase: phase of its last mark.
         progress_seconds: wall clock of that mark.
         last_step: last completed step, None when there is none.
+        collection_seconds: seconds in Python's garbage collector, all in all.
+        allocator_retries: times that the GPU's allocator gave all back and tried again.
     """
 
     rank: int
@@ -30,6 +32,8 @@ class Member:
     phase: str = "init"
     progress_seconds: float = 0.0
     last_step: int | None = None
+    collection_seconds: float | None = None
+    allocator_retries: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -46,6 +50,8 @@ class Steps:
         last_arrival: the same for the arrival at the step's last collective.
         loss: training loss told by the rank.
         notes: sentences for the reader about what is missing.
+        tokens: tokens of the rank in the step; None where the source does not tell.
+        sequence_squares: sum of the squared lengths of its sequences, in the same way.
     """
 
     job_id: str
@@ -62,6 +68,8 @@ class Steps:
     cluster: str = ""
     project: str = ""
     notes: tuple[str, ...] = ()
+    tokens: Matrix | None = None
+    sequence_squares: Matrix | None = None
 
     @property
     def ranks(self) -> tuple[int, ...]:

@@ -1,0 +1,139 @@
+"""Finds the steps in which a unit was late, however few: at once, again and again, or to the end.
+
+Late steps are gathered into stretches. Each must be no chance by a test that asks nothing of how
+the noise is distributed, paid for every unit and every stretch that there could have been:
+
+* always: the unit was late in more than half of the steps. Only one unit of a kind can be late in
+  a step, so even odds are the worst that chance can do.
+* changed: the unit's late steps lie inside the stretch and not elsewhere (Fisher's exact test).
+* recurrent: of the steps in which any unit was late, it was this one too often.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lockstep_reports.chance import gathered, tail_bound
+from lockstep_reports.episodes import Stretch
+from lockstep_reports.steps import Flags, Matrix
+
+# A late step counts one, any step between costs this much: late in at least that share of them.
+_STEADY, _RECURRENT = 0.5, 0.1
+_LEAST_STEADY, _LEAST_RECURRENT = 4, 6
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Search:
+    """What counts as late, and which tests may be passed.
+
+    Attributes:
+        threshold: margin in seconds over which a step is late.
+        mean: seconds that a recurrent stretch must lose a step on the mean.
+        gap: steps without a late one that end a stretch.
+        weight: independent steps that a step is worth.
+        chance: of a stretch anywhere in a healthy run, at most.
+        always: whether being late from the beginning may count.
+        recurrent: whether being late now and then may count.
+        chosen: among so many units the recording chose them; 0 when it did not.
+    """
+
+    threshold: float
+    mean: float
+    gap: int
+    weight: float
+    chance: float
+    always: bool = True
+    changed: bool = True
+    recurrent: bool = False
+    chosen: float = 0.0
+
+
+def find_late(margin: Matrix, search: Search) -> list[Stretch]:
+    """All stretches that pass a test, by unit and step.
+
+    Args:
+        margin: by how much each unit came after all others [units x steps], NaN where unknown.
+        search: what to look for.
+    """
+    late = margin > search.threshold
+    anybody, found = late.any(axis=0), []
+    for unit in np.flatnonzero(late.sum(axis=1) >= _LEAST_STEADY).tolist():
+        at = np.flatnonzero(late[unit])
+        kinds = [(True, _STEADY)] + [(False, _RECURRENT)] * search.recurrent
+        for steady, price in kinds:
+            for first, last in gathered_late(at, price, search.gap):
+                stretch = _stretch(unit, (first, last), margin, search.threshold, steady=steady)
+                chance = _chance(stretch, late, anybody, margin, search)
+                taken = any(first <= s.last and s.first <= last for s in found if s.unit == unit)
+                if chance <= search.chance and not taken:
+                    found.append(replace(stretch, chance=chance))
+    return found
+
+
+def gathered_late(at: NDArray[np.int64], price: float, gap: int) -> Iterator[tuple[int, int]]:
+    """First and last late step of each stretch in which one and the price of all steps add up."""
+    begin = last = -1
+    score = 0.0
+    for place in at.tolist():
+        paid = score - price * (place - last - 1)
+        if begin < 0 or place - last > gap or paid <= 0:
+            if begin >= 0:
+                yield begin, last
+            begin, paid = place, 0.0
+        score, last = paid + 1 - price, place
+    if begin >= 0:
+        yield begin, last
+
+
+def _stretch(
+    unit: int, ends: tuple[int, int], margin: Matrix, threshold: float, *, steady: bool
+) -> Stretch:
+    first, last = ends
+    seen = margin[unit, first : last + 1]
+    return Stretch(
+        unit=unit,
+        first=first,
+        last=last,
+        threshold=threshold,
+        late=int(np.count_nonzero(seen > threshold)),
+        came_last=int(np.count_nonzero(seen > 0)),
+        told=int(np.count_nonzero(~np.isnan(seen))),
+        steady=steady,
+    )
+
+
+def _chance(stretch: Stretch, late: Flags, anybody: Flags, margin: Matrix, search: Search) -> float:
+    """The smallest chance of the tests that apply, each paid for all that could pass it."""
+    units, steps = margin.shape
+    weight, told = search.weight, stretch.told
+    hits = stretch.late - bool(search.chosen)  # the step that chose the unit proves nothing
+    places = max(1.0, search.chosen) * units * steps * steps / 2
+    found = []
+    if stretch.steady and stretch.late >= _LEAST_STEADY:
+        if search.always:
+            odds = tail_bound(hits * weight, told * weight, 0.5)
+            found.append(odds * 2 * steps * max(1.0, search.chosen))
+        if search.changed:
+            everywhere = int(np.count_nonzero(~np.isnan(margin[stretch.unit])))
+            elsewhere = int(np.count_nonzero(late[stretch.unit])) - stretch.late
+            found.append(_changed(hits, told, elsewhere, everywhere, weight) * places)
+    if not stretch.steady and stretch.late >= _LEAST_RECURRENT and _dear(stretch, margin, search):
+        shared = int(np.count_nonzero(anybody[stretch.places]))
+        found.append(tail_bound(hits * weight, shared * weight, 1 / units) * places)
+    return min([1.0, *found])
+
+
+def _changed(hits: int, told: int, elsewhere: int, everywhere: int, weight: float) -> float:
+    """Fisher's exact test, on as many steps as they are worth."""
+    inside, outside = int(told * weight), int((everywhere - told) * weight)
+    few = min(inside, int(hits * weight))
+    others = min(outside, -int(-elsewhere * weight // 1))
+    return gathered(few, inside, few + others, inside + outside)
+
+
+def _dear(stretch: Stretch, margin: Matrix, search: Search) -> bool:
+    seen = margin[stretch.unit, stretch.places]
+    lost = float(seen[seen > search.threshold].sum())
+    return lost >= search.mean * stretch.told

@@ -57,21 +57,29 @@ def attach(
     if environment.get("LOCKSTEP", "on") == "off":
         return Disabled()
     try:
-        identity, settings = identity_from(environment, mesh), settings_from(environment)
-        path = page_path(
-            root or find_root(environment), identity.job_id, identity.attempt, identity.rank
-        )
-        page = PageWriter(path, identity, rows)
-        monitor = Monitor(page, environment)
-        follow(page)
-        if environment.get(SWITCH):
-            json_logs(environment=environment)
-        watch_steps(monitor, path, identity, settings)
+        monitor = _born(mesh, root, environment, rows)
     except (NoPageError, ValueError) as error:
         log.warning("the monitor is off, training goes on: %s", error)
         return Disabled()
     _watch(monitor, model, optimizer, schedule)
     atexit.register(_at_exit, monitor)
+    return monitor
+
+
+def _born(
+    mesh: Mapping[str, int] | None, root: Path | None, environment: Mapping[str, str], rows: int
+) -> Monitor:
+    """A monitor with its page and all that stands beside it."""
+    identity, settings = identity_from(environment, mesh), settings_from(environment)
+    path = page_path(
+        root or find_root(environment), identity.job_id, identity.attempt, identity.rank
+    )
+    page = PageWriter(path, identity, rows)
+    monitor = Monitor(page, environment)
+    follow(page)
+    if environment.get(SWITCH):
+        json_logs(environment=environment)
+    watch_steps(monitor, path, identity, settings)
     return monitor
 
 

@@ -112,9 +112,10 @@ def _around_fork(watch: HangWatch | None, *, armed: bool) -> None:
 
 
 def _worker_server(path: Path) -> Any:
-    """Torch's worker server on a private socket; None where torch is not there or refuses."""
-    if "torch.distributed" not in sys.modules:
-        return None
+    """Torch's worker server on a private socket; None without a group, or where torch refuses."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None  # who waits for nobody has no Flight Recorder to fetch
     if len(str(path)) > MAX_PATH_BYTES:
         log.warning("no Flight Recorder in a hang: path %s is too long for a socket", path)
         return None

@@ -107,9 +107,11 @@ class StepHooks:
     def _gradients_complete(self) -> None:
         assert self._buckets is not None
         self._buckets.step_done()
+        if self._interrupted == NOT_WAITING:
+            self._monitor.enter(OTHER)
+            return
         calls, size_bytes = self._buckets.num_buckets, self._buckets.size_bytes
-        waits.end(self._interrupted, "all_reduce", size_bytes, calls=calls, op="grads-sync")
-        self._monitor.enter(OTHER)
+        waits.end(OTHER, "all_reduce", size_bytes, calls=calls, op="grads-sync")
 
     def _backward_ended(self) -> None:
         self._monitor.enter(OTHER)

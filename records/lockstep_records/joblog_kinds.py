@@ -49,7 +49,7 @@ class Kind:
     pattern: re.Pattern[str]
 
 
-def _kind(  # noqa: PLR0917 - a row of the table, in the order of its columns
+def _kind(  # noqa: PLR0917  # a row of the table, in the order of its columns
     name: str,
     tier: Tier,
     failure_class: FailureClass,
@@ -64,7 +64,7 @@ def _kind(  # noqa: PLR0917 - a row of the table, in the order of its columns
 
 
 _C, _X, _N, _V, _E, _M = Tier
-# ruff: noqa: E501 - a row stands on one line, as its pattern is read
+# ruff: noqa: E501  # a row stands on one line, as its pattern is read
 # fmt: off
 KINDS: tuple[Kind, ...] = (
     # --- the marks of MLPerf

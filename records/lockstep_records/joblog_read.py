@@ -72,12 +72,7 @@ def _joined(told: list[_Told], notes: list[str]) -> JobLog:
     marks = main.scan.marks
     seconds, numbers = marks.steps
     times = _Times(told)
-    sizes = [one.scan.marks.world for one in told if one.scan.marks.world]
-    inits = sum(one.scan.marks.inits for one in told)
-    exits = {rank for f in merged if f.kind == "summary_exit" for rank in f.ranks}
-    if ranks.tasks_are_ranks:
-        exits |= {rank for f in merged if f.kind in _BY_TASK for rank in f.ranks}
-    world = max([*sizes, inits if inits > 1 else 0, max(seen | exits, default=-1) + 1])
+    world = _world(told, merged, seen, tasks_are_ranks=ranks.tasks_are_ranks)
     return JobLog(
         files=tuple(one.scan.name for one in told),
         lines=sum(one.scan.lines for one in told),
@@ -97,14 +92,28 @@ def _joined(told: list[_Told], notes: list[str]) -> JobLog:
         step_seconds=seconds,
         step_numbers=numbers,
         block_means=marks.means if len(seconds) else 0,
-        last_step=max(
-            (one.scan.marks.last_step for one in told if one.scan.marks.last_step is not None),
-            default=None,
-        ),
+        last_step=_last_step(told),
         enqueued=_by_rank(told, ranks, lambda marks: marks.enqueued),
         timeouts=_by_rank(told, ranks, lambda marks: marks.timeouts),
         notes=tuple(notes),
     )
+
+
+def _world(
+    told: list[_Told], findings: tuple[Finding, ...], seen: set[int], *, tasks_are_ranks: bool
+) -> int:
+    """The number of ranks as it is told, or as many as were seen, begun or ended."""
+    sizes = [one.scan.marks.world for one in told if one.scan.marks.world]
+    inits = sum(one.scan.marks.inits for one in told)
+    exits = {rank for f in findings if f.kind == "summary_exit" for rank in f.ranks}
+    if tasks_are_ranks:
+        exits |= {rank for f in findings if f.kind in _BY_TASK for rank in f.ranks}
+    return max([*sizes, inits if inits > 1 else 0, max(seen | exits, default=-1) + 1])
+
+
+def _last_step(told: list[_Told]) -> int | None:
+    steps = (one.scan.marks.last_step for one in told)
+    return max((step for step in steps if step is not None), default=None)
 
 
 def _by_rank(

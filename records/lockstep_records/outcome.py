@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lockstep_records.events import PREEMPTED
-from lockstep_records.joblog_blame import Suspect, find_suspect
+from lockstep_records.joblog_blame import find_suspect
 from lockstep_records.joblog_kinds import BY_NAME, FailureClass, Tier
+from lockstep_records.joblog_suspect import Suspect
 from lockstep_records.joblogs import Finding, JobLog, Line
 
 Outcome = Literal[

@@ -86,6 +86,18 @@ def make_log_report(recording: LogRecording, *, now_seconds: float | None) -> Lo
     )
 
 
+def _verdict_json(incident: Incident) -> dict[str, Any]:
+    return {
+        "kind": incident.blame,
+        "ranks": list(incident.ranks),
+        "group": incident.group,
+        "phase": None,
+        "cause": incident.cause,
+        "confidence": None,
+        "evidence": [incident.reason, *(evidence_text(line) for line in incident.evidence)],
+    }
+
+
 def log_json(report: LogReport) -> dict[str, Any]:
     """The report as plain values; what is unknown is None."""
     incident, log = report.incident, report.log
@@ -96,15 +108,7 @@ def log_json(report: LogReport) -> dict[str, Any]:
         "outcome": incident.outcome,
         "failure_class": incident.failure_class,
         "reason": incident.reason,
-        "verdict": {
-            "kind": incident.blame,
-            "ranks": list(incident.ranks),
-            "group": incident.group,
-            "phase": None,
-            "cause": incident.cause,
-            "confidence": None,
-            "evidence": [incident.reason, *(evidence_text(line) for line in incident.evidence)],
-        },
+        "verdict": _verdict_json(incident),
         "episodes": [
             {
                 "start_step": step.index,

@@ -48,6 +48,11 @@ class Recording:
     flights: FlightLog | None = None
     collectives: CollectiveLog | None = None
 
+    @property
+    def others(self) -> tuple[Attempt, ...]:
+        """The attempts that the steps are not of."""
+        return tuple(one for one in self.attempts if one.number != self.steps.attempt)
+
 
 def read_source(named: str, options: ReadOptions) -> Recording | LogRecording:
     """What a path or a job id names, read by the reader that recognises its content.

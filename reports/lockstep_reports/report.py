@@ -98,10 +98,8 @@ def make_report(
         thresholds: when lateness counts; the defaults when left out.
         price_per_gpu_hour: of one GPU.
     """
-    steps, trace = recording.steps, recording.operations
-    scores, replayed = score(steps), replay_trace(trace) if trace else None
-    judged = (replayed.verdict, replayed.episodes) if replayed else None
-    verdict, episodes = judged or judge_recording(recording, scores, thresholds)
+    steps, scores = recording.steps, score(recording.steps)
+    replayed, verdict, episodes = _judged(recording, scores, thresholds)
     alignment = realigned(aligned_by(align(steps), recording.collectives), replayed)
     places = _places(steps, episodes)
     return Report(
@@ -119,11 +117,21 @@ def make_report(
         goodput=costs.goodput(steps, episodes),
         times=clocks.times(recording, alignment),
         endings=endings(steps, recording.events),
-        others=tuple(a for a in recording.attempts if a.number != steps.attempt),
+        others=recording.others,
         price_per_gpu_hour=price_per_gpu_hour,
         replayed=replayed,
         collectives=recording.collectives,
     )
+
+
+def _judged(
+    recording: Recording, scores: Scores, thresholds: Thresholds | None
+) -> tuple[Replayed | None, Verdict, tuple[Episode, ...]]:
+    """The verdict: by replay where there are operations, else by the recording's own judge."""
+    if recording.operations is None:
+        return None, *judge_recording(recording, scores, thresholds)
+    replayed = replay_trace(recording.operations)
+    return replayed, replayed.verdict, replayed.episodes
 
 
 def _places(steps: Steps, episodes: tuple[Episode, ...]) -> slice:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import lockstep
+from lockstep.phases import OTHER
 from lockstep_records.operations import operation_values, read_operations
 from lockstep_records.page_reader import read_page, read_rows
 
@@ -43,7 +44,8 @@ def one_step(monitor: lockstep.Monitor, micro_batches: int = 2) -> None:
         time.sleep(0.002)
         monitor.mark("backward")
         time.sleep(0.001)
-    monitor.wait_ended(monitor.wait_begins(), "all_reduce", 1, 100)
+    monitor.wait_begins()
+    monitor.wait_ended(OTHER, "all_reduce", 1, 100)
     monitor.mark("optimizer")
     monitor.step()
 
@@ -60,7 +62,7 @@ def test_each_so_many_th_step_is_recorded_from_its_phases(root: Path) -> None:
         "backward-compute",
         "forward-compute",
         "backward-compute",
-        "grads-reduce-scatter",
+        "grads-sync",
         "optimizer",
     ]
     assert [row["micro_batch"] for row in of_one] == [0, 0, 1, 1, None, None]

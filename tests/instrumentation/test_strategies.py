@@ -201,12 +201,12 @@ def test_operations_of_a_pipeline_have_the_names_of_the_published_traces(
     assert {mb for op, mb, _, _ in first if op == "backward-recv"} == {0, 1, 2, 3}
 
 
-def test_operations_of_sharding_have_the_names_of_the_published_traces(
+def test_what_parameters_and_gradients_wait_for_is_named_so(
     runs: dict[str, Run],
 ) -> None:
     told = {(op, kind) for op, _, _, kind in runs["fsdp2"].operations[0]}
-    assert ("params-all-gather", "all_gather") in told
-    assert ("grads-reduce-scatter", "reduce_scatter") in told
-    assert ("grads-all-reduce", "all_reduce") in {
+    assert ("params-sync", "all_gather") in told
+    assert ("grads-sync", "reduce_scatter") in told
+    assert ("grads-sync", "all_reduce") in {
         (op, kind) for op, _, _, kind in runs["ddp"].operations[0]
     }

@@ -169,9 +169,9 @@ def test_a_trace_of_the_next_steps_is_taken_and_fetched(
     operations = [event["name"] for event in events if event.get("cat") == "cpu_op"]
     assert operations.count("aten::ones") == 3
     assert sorted(path.suffix for path in (job / "0").iterdir()) == [
+        ".jsonl",
         ".ops",
         ".page",
-        ".sock",
         ".stacks",
     ]
     monitor.close()

@@ -235,6 +235,7 @@ class _Run:
             repeat(simulation.tokens),
             repeat(simulation.samples),
             repeat(_ROW_PRESENT),
+            *(repeat(unused) for unused in (0, 0, 0, 0.0)),  # flags and sequence lengths
         )
         sync = step.phases[:, STEP_PHASES.index("sync")].tolist()
         states = zip(

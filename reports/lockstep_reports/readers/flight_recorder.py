@@ -63,20 +63,7 @@ def read(path: Path, options: ReadOptions) -> Recording:
         OSError: a file cannot be read.
     """
     del options
-    dumps: dict[int, _Dump] = {}
-    notes: list[str] = []
-    for file in files_of(path):
-        if not _is_dump(file):
-            continue
-        try:
-            dump = _dump(file)
-        except ValueError as error:
-            notes.append(f"Left out: {file.name}: {error}.")
-            continue
-        if dump.rank in dumps:
-            notes.append(f"A second dump of rank {dump.rank} is left out: {file.name}.")
-            continue
-        dumps[dump.rank] = dump
+    dumps, notes = _dumps_in(path)
     if not dumps:
         raise ValueError(f"no dump in {path} can be read: {notes[0] if notes else 'there is none'}")
     log = _joined(dumps)
@@ -98,6 +85,25 @@ def read(path: Path, options: ReadOptions) -> Recording:
         attempts=(Attempt(number=0, outcome=None),),
         flights=log,
     )
+
+
+def _dumps_in(path: Path) -> tuple[dict[int, _Dump], list[str]]:
+    """The dumps by rank, and sentences about what was left out."""
+    dumps: dict[int, _Dump] = {}
+    notes: list[str] = []
+    for file in files_of(path):
+        if not _is_dump(file):
+            continue
+        try:
+            dump = _dump(file)
+        except ValueError as error:
+            notes.append(f"Left out: {file.name}: {error}.")
+            continue
+        if dump.rank in dumps:
+            notes.append(f"A second dump of rank {dump.rank} is left out: {file.name}.")
+            continue
+        dumps[dump.rank] = dump
+    return dumps, notes
 
 
 def _dump(file: Path) -> _Dump:

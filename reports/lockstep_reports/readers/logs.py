@@ -28,7 +28,7 @@ def recognises(path: Path) -> bool:
         return False
 
 
-def read(path: Path, options: ReadOptions) -> LogRecording:  # noqa: ARG001 - one way to call all
+def read(path: Path, options: ReadOptions) -> LogRecording:  # noqa: ARG001  # one way to call all
     """The log, or the folder of logs of one job.
 
     Raises:

@@ -64,7 +64,8 @@ def find_late(margin: Matrix, search: Search) -> list[Stretch]:
         kinds = [(True, _STEADY)] + [(False, _RECURRENT)] * search.recurrent
         for steady, price in kinds:
             for first, last in gathered_late(at, price, search.gap):
-                stretch = _stretch(unit, (first, last), margin, search.threshold, steady=steady)
+                ends = _refined(margin[unit], first, last, search) if steady else (first, last)
+                stretch = _stretch(unit, ends, margin, search.threshold, steady=steady)
                 chance = _chance(stretch, late, anybody, margin, search)
                 taken = any(first <= s.last and s.first <= last for s in found if s.unit == unit)
                 if chance <= search.chance and not taken:
@@ -85,6 +86,16 @@ def gathered_late(at: NDArray[np.int64], price: float, gap: int) -> Iterator[tup
         score, last = paid + 1 - price, place
     if begin >= 0:
         yield begin, last
+
+
+def _refined(margin: Matrix, first: int, last: int, search: Search) -> tuple[int, int]:
+    """The part of a stretch with the steps that come near its level; noise around it is cut off."""
+    inside = margin[first : last + 1]
+    level = float(np.median(inside[inside > search.threshold])) / 2
+    at = np.flatnonzero(inside > max(level, search.threshold))
+    parts = list(gathered_late(at, _STEADY, search.gap))
+    begin, end = max(parts, key=lambda part: np.count_nonzero((at >= part[0]) & (at <= part[1])))
+    return first + begin, first + end
 
 
 def _stretch(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from lockstep_catalogue.labels import OWN_WORK_PHASES
 from lockstep_reports import known
 from lockstep_reports.episodes import Stretch, Thresholds, independence
 from lockstep_reports.late import Search, find_late
@@ -70,21 +71,26 @@ def beyond_usual(own_work: Matrix) -> Matrix:
 
 
 def _by_work(steps: Steps, scores: Scores, search: Search) -> Iterator[Suspect]:
-    own = scores.own_work
-    beyond = beyond_usual(own)
-    ranks = single_ranks(steps)
-    sample = slice(None, None, 1 + len(own) // _SAMPLED_ROWS)
-    search = replace(search, weight=independence(ranks.margin(beyond)[sample]))
-    in_time = replace(search, always=False, recurrent=True)
-    for_good = replace(search, always=True, changed=False)
-    for units in (ranks, *groups(steps)):
-        yield from _suspects(units, beyond, in_time)
-        yield from _suspects(units, own, for_good)
-    block = search.gap // 2
-    for values, plain in ((beyond, in_time), (own, for_good)):
-        for units in gapped_sets(steps, values, search.threshold, block):
-            chosen = replace(plain, chosen=units.chosen, recurrent=False)
-            yield from _suspects(units, values, chosen)
+    """By the whole own work, and by each phase: what is noise in one does not hide another."""
+    own, kinds = scores.own_work, (single_ranks(steps), *groups(steps))
+    shared = replace(search, chance=search.chance / (2 + len(OWN_WORK_PHASES)))
+    for_good = replace(shared, changed=False, weight=independence(_sample(own)))
+    for units in (*kinds, *gapped_sets(steps, own, search.threshold, search.gap // 2)):
+        yield from _suspects(units, own, replace(for_good, chosen=units.chosen))
+    for number, values in enumerate([own, *(steps.phases[name] for name in OWN_WORK_PHASES)]):
+        beyond = beyond_usual(values)
+        weight = independence(_sample(beyond))
+        in_time = replace(shared, always=False, recurrent=True, weight=weight)
+        for units in kinds:
+            yield from _suspects(units, beyond, in_time)
+        if number == 0:
+            for units in gapped_sets(steps, beyond, search.threshold, search.gap // 2):
+                chosen = replace(in_time, chosen=units.chosen, recurrent=False)
+                yield from _suspects(units, beyond, chosen)
+
+
+def _sample(values: Matrix) -> Matrix:
+    return values[:: 1 + len(values) // _SAMPLED_ROWS]
 
 
 def _suspects(units: Units, values: Matrix, search: Search) -> Iterator[Suspect]:
@@ -105,7 +111,7 @@ def _by_waiting(steps: Steps, scores: Scores, search: Search) -> Iterator[Suspec
     if scores.nodes is not None:
         kinds += [(units, scores.nodes) for units in groups(steps) if units.kind == "node"]
     for units, waiting in kinds:
-        weight = independence(waiting.margin[:: 1 + len(waiting.margin) // _SAMPLED_ROWS])
+        weight = independence(_sample(waiting.margin))
         for stretch in find_late(waiting.margin, replace(search, weight=weight)):
             yield Suspect(
                 units=units,

@@ -62,6 +62,7 @@ def workload(
         chance=thresholds.false_alarm_probability / 2,
         always=False,
     )
+    search = replace(search, weight=independence(beyond[:: 1 + len(beyond) // 1024]))
     together = known.quantile(beyond, _FEWEST, axis=0)[None]
     for stretch in _found(together, search)[:1]:
         return _verdict(steps, stretch, *_why_together(steps, together, stretch))
@@ -81,8 +82,8 @@ def workload(
 
 
 def _found(values: Matrix, search: Search) -> list[Stretch]:
-    dearest = find_late(values, replace(search, weight=independence(values)))
-    return sorted(dearest, key=lambda stretch: -stretch.late)
+    weight = min(search.weight, independence(values))
+    return sorted(find_late(values, replace(search, weight=weight)), key=lambda stretch: -stretch.late)
 
 
 def _why_together(steps: Steps, together: Matrix, stretch: Stretch) -> tuple[str | None, str]:

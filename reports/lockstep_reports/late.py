@@ -22,6 +22,8 @@ from lockstep_reports.steps import Flags, Matrix
 # A late step counts one, any step between costs this much: late in at least that share of them.
 _STEADY, _RECURRENT = 0.5, 0.1
 _LEAST_STEADY, _LEAST_RECURRENT = 4, 6
+# A big fault is looked for above the noise that hides it: at 1, 2, 4, 8 times the threshold.
+_LEVELS = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,8 +59,18 @@ def find_late(margin: Matrix, search: Search) -> list[Stretch]:
         margin: by how much each unit came after all others [units x steps], NaN where unknown.
         search: what to look for.
     """
+    found: list[Stretch] = []
+    for level in range(_LEVELS):
+        at_level = replace(search, threshold=search.threshold * 2**level)
+        for stretch in _find_at(margin, at_level):
+            if not any(stretch.unit == s.unit and _overlap(stretch, s) for s in found):
+                found.append(stretch)
+    return sorted(found, key=lambda stretch: (stretch.unit, stretch.first))
+
+
+def _find_at(margin: Matrix, search: Search) -> Iterator[Stretch]:
     late = margin > search.threshold
-    anybody, found = late.any(axis=0), []
+    anybody = late.any(axis=0)
     for unit in np.flatnonzero(late.sum(axis=1) >= _LEAST_STEADY).tolist():
         at = np.flatnonzero(late[unit])
         kinds = [(True, _STEADY)] + [(False, _RECURRENT)] * search.recurrent
@@ -66,11 +78,13 @@ def find_late(margin: Matrix, search: Search) -> list[Stretch]:
             for first, last in gathered_late(at, price, search.gap):
                 ends = _refined(margin[unit], first, last, search) if steady else (first, last)
                 stretch = _stretch(unit, ends, margin, search.threshold, steady=steady)
-                chance = _chance(stretch, late, anybody, margin, search)
-                taken = any(first <= s.last and s.first <= last for s in found if s.unit == unit)
-                if chance <= search.chance and not taken:
-                    found.append(replace(stretch, chance=chance))
-    return found
+                chance = _LEVELS * _chance(stretch, late, anybody, margin, search)
+                if chance <= search.chance:
+                    yield replace(stretch, chance=chance)
+
+
+def _overlap(one: Stretch, other: Stretch) -> bool:
+    return one.first <= other.last and other.first <= one.last
 
 
 def gathered_late(at: NDArray[np.int64], price: float, gap: int) -> Iterator[tuple[int, int]]:

@@ -66,7 +66,7 @@ def _named(steps: Steps, episodes: list[Episode], missing: tuple[str, ...]) -> V
 
 def _episode(steps: Steps, suspect: Suspect) -> Episode:
     stretch, rows = suspect.stretch, list(suspect.rows)
-    late = suspect.margin > stretch.threshold
+    late = suspect.late
     late_seconds = float(known.median(suspect.margin[late]))
     phase, phase_seconds = _slow_phase(steps, suspect, late, late_seconds)
     grouped = suspect.units.kind not in {"rank", "ranks"}

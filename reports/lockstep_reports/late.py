@@ -22,8 +22,8 @@ from lockstep_reports.steps import Flags, Matrix
 # A late step counts one, any step between costs this much: late in at least that share of them.
 _STEADY, _RECURRENT = 0.5, 0.1
 _LEAST_STEADY, _LEAST_RECURRENT = 4, 6
-# A big fault is looked for above the noise that hides it: at 1, 2, 4, 8 times the threshold.
-_LEVELS = 4
+# A big fault is looked for above the noise that hides it: so many times the threshold.
+_LEVELS = (1.0, 1.4, 2.0, 4.0, 8.0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,8 +60,8 @@ def find_late(margin: Matrix, search: Search) -> list[Stretch]:
         search: what to look for.
     """
     found: list[Stretch] = []
-    for level in range(_LEVELS):
-        at_level = replace(search, threshold=search.threshold * 2**level)
+    for level in _LEVELS:
+        at_level = replace(search, threshold=search.threshold * level)
         for stretch in _find_at(margin, at_level):
             if not any(stretch.unit == s.unit and _overlap(stretch, s) for s in found):
                 found.append(stretch)
@@ -78,7 +78,7 @@ def _find_at(margin: Matrix, search: Search) -> Iterator[Stretch]:
             for first, last in gathered_late(at, price, search.gap):
                 ends = _refined(margin[unit], first, last, search) if steady else (first, last)
                 stretch = _stretch(unit, ends, margin, search.threshold, steady=steady)
-                chance = _LEVELS * _chance(stretch, late, anybody, margin, search)
+                chance = len(_LEVELS) * _chance(stretch, late, anybody, margin, search)
                 if chance <= search.chance:
                     yield replace(stretch, chance=chance)
 

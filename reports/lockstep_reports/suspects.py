@@ -15,10 +15,11 @@ from lockstep_reports import known
 from lockstep_reports.episodes import Stretch, Thresholds, independence
 from lockstep_reports.late import Search, find_late
 from lockstep_reports.score import Scores
-from lockstep_reports.steps import Matrix, Steps
+from lockstep_reports.steps import Flags, Matrix, Steps
 from lockstep_reports.units import Units, gapped_sets, groups, single_ranks
 
-_WITNESSES = 2
+# How the chance of a false alarm is shared out: most of it to changes of the phases.
+_OF_WAITING, _OF_ALWAYS, _OF_PHASES = 0.1, 0.1, 0.8
 _USUAL = 0.25  # of a rank's steps are below its usual: up to three in four may be slow
 _WAITED = 0.5  # of the longer work must show as waiting of the others
 _SET_COUNTS = 0.75
@@ -31,6 +32,7 @@ class Suspect:
 
     Attributes:
         rows: its ranks' rows.
+        late: the late steps [steps of the stretch].
         margin: by how much it came after all others, in seconds [steps of the stretch].
         cost: what the job would have gained had it come with the next one [steps of the stretch].
         by_work: seen in own work, else in waiting.
@@ -39,6 +41,7 @@ class Suspect:
     units: Units
     stretch: Stretch
     rows: tuple[int, ...]
+    late: Flags
     margin: Matrix
     cost: Matrix
     by_work: bool
@@ -53,7 +56,7 @@ def find_suspects(
         mean=threshold / 2,
         gap=2 * thresholds.window_steps,
         weight=1.0,
-        chance=thresholds.false_alarm_probability / _WITNESSES,
+        chance=thresholds.false_alarm_probability,
     )
     by_work = [s for s in _by_work(steps, scores, search) if _waited_for(steps, s)]
     kept = _without_doubles(by_work)
@@ -73,14 +76,16 @@ def beyond_usual(own_work: Matrix) -> Matrix:
 def _by_work(steps: Steps, scores: Scores, search: Search) -> Iterator[Suspect]:
     """By the whole own work, and by each phase: what is noise in one does not hide another."""
     own, kinds = scores.own_work, (single_ranks(steps), *groups(steps))
-    shared = replace(search, chance=search.chance / (2 + len(OWN_WORK_PHASES)))
-    for_good = replace(shared, changed=False, weight=independence(_sample(own)))
+    share = search.chance * _OF_PHASES / (1 + len(OWN_WORK_PHASES))
+    for_good = replace(
+        search, changed=False, weight=independence(_sample(own)), chance=search.chance * _OF_ALWAYS
+    )
     for units in (*kinds, *gapped_sets(steps, own, search.threshold, search.gap // 2)):
         yield from _suspects(units, own, replace(for_good, chosen=units.chosen))
     for number, values in enumerate([own, *(steps.phases[name] for name in OWN_WORK_PHASES)]):
         beyond = beyond_usual(values)
         weight = independence(_sample(beyond))
-        in_time = replace(shared, always=False, recurrent=True, weight=weight)
+        in_time = replace(search, always=False, recurrent=True, weight=weight, chance=share)
         for units in kinds:
             yield from _suspects(units, beyond, in_time)
         if number == 0:
@@ -95,13 +100,21 @@ def _sample(values: Matrix) -> Matrix:
 
 def _suspects(units: Units, values: Matrix, search: Search) -> Iterator[Suspect]:
     margin = units.margin(values)
-    for stretch in find_late(margin, search):
+    found = [(margin, stretch) for stretch in find_late(margin, search)]
+    if search.changed and units.kind == "rank":
+        # In time a rank is compared with itself, so that the median of the others is enough.
+        beyond = units.deviation(values)
+        found += [(beyond, s) for s in find_late(beyond, replace(search, recurrent=False))]
+    for looked_at, stretch in found:
+        places = stretch.places
+        inside = margin[stretch.unit, places]
         yield Suspect(
             units=units,
-            stretch=stretch,
+            stretch=replace(stretch, came_last=int(np.count_nonzero(inside > 0))),
             rows=tuple(units.rows(stretch.unit)),
-            margin=margin[stretch.unit, stretch.places],
-            cost=units.cost(values[:, stretch.places], stretch.unit),
+            late=looked_at[stretch.unit, places] > stretch.threshold,
+            margin=inside,
+            cost=units.cost(values[:, places], stretch.unit),
             by_work=True,
         )
 
@@ -110,6 +123,7 @@ def _by_waiting(steps: Steps, scores: Scores, search: Search) -> Iterator[Suspec
     kinds = [(single_ranks(steps), scores.ranks)]
     if scores.nodes is not None:
         kinds += [(units, scores.nodes) for units in groups(steps) if units.kind == "node"]
+    search = replace(search, chance=search.chance * _OF_WAITING)
     for units, waiting in kinds:
         weight = independence(_sample(waiting.margin))
         for stretch in find_late(waiting.margin, replace(search, weight=weight)):
@@ -117,6 +131,7 @@ def _by_waiting(steps: Steps, scores: Scores, search: Search) -> Iterator[Suspec
                 units=units,
                 stretch=stretch,
                 rows=tuple(units.rows(stretch.unit)),
+                late=waiting.margin[stretch.unit, stretch.places] > stretch.threshold,
                 margin=waiting.margin[stretch.unit, stretch.places],
                 cost=waiting.cost[stretch.unit, stretch.places],
                 by_work=False,
@@ -135,9 +150,8 @@ def _waited_for(steps: Steps, suspect: Suspect) -> bool:
         sync[rows], axis=0
     )
     after = np.append(lateness[1:], lateness[-1])
-    late = suspect.margin > suspect.stretch.threshold
-    shown = np.fmax(lateness, after)[: len(late)][late]
-    return bool(known.median(shown) >= _WAITED * known.median(suspect.margin[late]))
+    shown = np.fmax(lateness, after)[: len(suspect.late)][suspect.late]
+    return bool(known.median(shown) >= _WAITED * known.median(suspect.margin[suspect.late]))
 
 
 def _without_doubles(suspects: list[Suspect]) -> list[Suspect]:

@@ -41,6 +41,15 @@ class Units:
         margin: Matrix = lowest - _highest_of_others(highest)[: len(self.names)]
         return np.where(np.isfinite(margin), margin, np.nan)
 
+    def deviation(self, values: Matrix) -> Matrix:
+        """Value of each single rank beyond the median of all others [ranks x steps]."""
+        order, others = np.sort(values, axis=0), len(values) - 1
+        middle = np.zeros_like(values)
+        for at in ((others - 1) // 2, others // 2):
+            middle += np.where(values <= order[at], order[at + 1], order[at]) / 2
+        deviation: Matrix = values - middle
+        return deviation
+
     def cost(self, values: Matrix, unit: int) -> Matrix:
         """Largest value of a unit beyond the largest of the others, or zero [steps]."""
         inside = self.place == unit

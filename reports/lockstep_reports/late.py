@@ -24,6 +24,8 @@ _STEADY, _RECURRENT = 0.5, 0.1
 _LEAST_STEADY, _LEAST_RECURRENT = 4, 6
 # A big fault is looked for above the noise that hides it: so many times the threshold.
 _LEVELS = (1.0, 1.4, 2.0, 4.0, 8.0)
+# Of the chance of a false alarm, what goes to stretches that last to the end: they are few.
+_TO_THE_END = 0.5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,11 +73,14 @@ def find_late(margin: Matrix, search: Search) -> list[Stretch]:
 def _find_at(margin: Matrix, search: Search) -> Iterator[Stretch]:
     late = margin > search.threshold
     anybody = late.any(axis=0)
+    kinds = [(True, _STEADY, _LEAST_STEADY)]
+    kinds += [(False, _RECURRENT, _LEAST_RECURRENT)] * search.recurrent
     for unit in np.flatnonzero(late.sum(axis=1) >= _LEAST_STEADY).tolist():
         at = np.flatnonzero(late[unit])
-        kinds = [(True, _STEADY)] + [(False, _RECURRENT)] * search.recurrent
-        for steady, price in kinds:
-            for first, last in gathered_late(at, price, search.gap):
+        for steady, price, least in kinds:
+            for first, last, count in gathered_late(at, price, search.gap):
+                if count < least:
+                    continue
                 ends = _refined(margin[unit], first, last, search) if steady else (first, last)
                 stretch = _stretch(unit, ends, margin, search.threshold, steady=steady)
                 chance = len(_LEVELS) * _chance(stretch, late, anybody, margin, search)
@@ -87,19 +92,24 @@ def _overlap(one: Stretch, other: Stretch) -> bool:
     return one.first <= other.last and other.first <= one.last
 
 
-def gathered_late(at: NDArray[np.int64], price: float, gap: int) -> Iterator[tuple[int, int]]:
-    """First and last late step of each stretch in which one and the price of all steps add up."""
+def gathered_late(
+    at: NDArray[np.int64], price: float, gap: int
+) -> Iterator[tuple[int, int, int]]:
+    """First and last late step of each stretch whose late steps outweigh the price of all.
+
+    The third number is how many late steps it has.
+    """
     begin = last = -1
-    score = 0.0
+    score, count = 0.0, 0
     for place in at.tolist():
         paid = score - price * (place - last - 1)
         if begin < 0 or place - last > gap or paid <= 0:
             if begin >= 0:
-                yield begin, last
-            begin, paid = place, 0.0
-        score, last = paid + 1 - price, place
+                yield begin, last, count
+            begin, paid, count = place, 0.0, 0
+        score, last, count = paid + 1 - price, place, count + 1
     if begin >= 0:
-        yield begin, last
+        yield begin, last, count
 
 
 def _refined(margin: Matrix, first: int, last: int, search: Search) -> tuple[int, int]:
@@ -107,8 +117,8 @@ def _refined(margin: Matrix, first: int, last: int, search: Search) -> tuple[int
     inside = margin[first : last + 1]
     level = float(np.median(inside[inside > search.threshold])) / 2
     at = np.flatnonzero(inside > max(level, search.threshold))
-    parts = list(gathered_late(at, _STEADY, search.gap))
-    begin, end = max(parts, key=lambda part: np.count_nonzero((at >= part[0]) & (at <= part[1])))
+    parts = gathered_late(at, _STEADY, search.gap)
+    begin, end, _ = max(parts, key=lambda part: part[2])
     return first + begin, first + end
 
 
@@ -129,33 +139,53 @@ def _stretch(
     )
 
 
-def _chance(stretch: Stretch, late: Flags, anybody: Flags, margin: Matrix, search: Search) -> float:
+def _chance(
+    stretch: Stretch, late: Flags, anybody: Flags, margin: Matrix, search: Search
+) -> float:
     """The smallest chance of the tests that apply, each paid for all that could pass it."""
     units, steps = margin.shape
-    weight, told = search.weight, stretch.told
-    hits = stretch.late - bool(search.chosen)  # the step that chose the unit proves nothing
-    places = max(1.0, search.chosen) * units * steps * steps / 2
-    found = []
-    if stretch.steady and stretch.late >= _LEAST_STEADY:
-        if search.always:
-            odds = tail_bound(hits * weight, told * weight, 0.5)
-            found.append(odds * 2 * steps * max(1.0, search.chosen))
-        if search.changed:
-            everywhere = int(np.count_nonzero(~np.isnan(margin[stretch.unit])))
-            elsewhere = int(np.count_nonzero(late[stretch.unit])) - stretch.late
-            found.append(_changed(hits, told, elsewhere, everywhere, weight) * places)
-    if not stretch.steady and stretch.late >= _LEAST_RECURRENT and _dear(stretch, margin, search):
-        shared = int(np.count_nonzero(anybody[stretch.places]))
-        found.append(tail_bound(hits * weight, shared * weight, 1 / units) * places)
-    return min([1.0, *found])
+    chosen = max(1.0, search.chosen)
+    found = [1.0]
+    if stretch.steady and search.always:
+        hits = stretch.late - bool(search.chosen)
+        odds = tail_bound(hits * search.weight, stretch.told * search.weight, 0.5)
+        found.append(odds * 2 * steps * chosen)
+    if stretch.steady and not search.changed:
+        return min(found)
+    if not stretch.steady and not _dear(stretch, margin, search):
+        return 1.0
+    anywhere = steps * steps / 2 / (1 - _TO_THE_END)
+    for last, places in ((stretch.last, anywhere), (steps - 1, steps / _TO_THE_END)):
+        inside = slice(stretch.first, last + 1)
+        odds = _changed if stretch.steady else _shared
+        chance = odds(stretch.unit, inside, late=late, margin=margin, anybody=anybody, of=search)
+        found.append(chance * places * units * chosen)
+    return min(found)
 
 
-def _changed(hits: int, told: int, elsewhere: int, everywhere: int, weight: float) -> float:
+def _changed(
+    unit: int, inside: slice, *, late: Flags, margin: Matrix, anybody: Flags, of: Search
+) -> float:
     """Fisher's exact test, on as many steps as they are worth."""
-    inside, outside = int(told * weight), int((everywhere - told) * weight)
-    few = min(inside, int(hits * weight))
-    others = min(outside, -int(-elsewhere * weight // 1))
-    return gathered(few, inside, few + others, inside + outside)
+    del anybody
+    known_steps = ~np.isnan(margin[unit])
+    told, everywhere = np.count_nonzero(known_steps[inside]), np.count_nonzero(known_steps)
+    hits, all_hits = np.count_nonzero(late[unit, inside]), np.count_nonzero(late[unit])
+    elsewhere = int(all_hits - hits)
+    hits -= bool(of.chosen)  # the step that chose the unit proves nothing
+    here, there = int(told * of.weight), int((everywhere - told) * of.weight)
+    few = min(here, int(hits * of.weight))
+    others = min(there, -int(-elsewhere * of.weight // 1))
+    return gathered(few, here, few + others, here + there)
+
+
+def _shared(
+    unit: int, inside: slice, *, late: Flags, margin: Matrix, anybody: Flags, of: Search
+) -> float:
+    """Whether of the steps in which any unit was late, it was this one too often."""
+    hits = np.count_nonzero(late[unit, inside])
+    shared = np.count_nonzero(anybody[inside])
+    return tail_bound(hits * of.weight, shared * of.weight, 1 / len(margin))
 
 
 def _dear(stretch: Stretch, margin: Matrix, search: Search) -> bool:

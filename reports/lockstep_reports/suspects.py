@@ -22,7 +22,9 @@ from lockstep_reports.units import Units, gapped_sets, groups, single_ranks
 _OF_WAITING, _OF_ALWAYS, _OF_PHASES = 0.1, 0.1, 0.8
 _USUAL = 0.25  # of a rank's steps are below its usual: up to three in four may be slow
 _WAITED = 0.5  # of the longer work must show as waiting of the others
-_SET_COUNTS = 0.75
+# One steady rank or group is told rather than a set, or what comes and goes, that explains as much.
+_PLAIN_FIRST = 0.75
+_BESIDE = 0.5  # of the dearest at the same time, to be told beside it
 _SAMPLED_ROWS = 1024
 
 
@@ -156,14 +158,14 @@ def _waited_for(steps: Steps, suspect: Suspect) -> bool:
 
 def _without_doubles(suspects: list[Suspect]) -> list[Suspect]:
     def explains(suspect: Suspect) -> float:
-        return float(suspect.cost.sum()) * (_SET_COUNTS if suspect.units.kind == "ranks" else 1)
+        plain = suspect.units.kind != "ranks" and suspect.stretch.steady
+        return float(suspect.cost.sum()) * (1 if plain else _PLAIN_FIRST)
 
     kept: list[Suspect] = []
     for suspect in sorted(suspects, key=explains, reverse=True):
-        if not any(
-            _overlap(suspect.stretch, other.stretch) and {*suspect.rows} & {*other.rows}
-            for other in kept
-        ):
+        beside = [other for other in kept if _overlap(suspect.stretch, other.stretch)]
+        alike = any({*suspect.rows} & {*other.rows} for other in beside)
+        if not alike and all(explains(suspect) >= _BESIDE * explains(o) for o in beside):
             kept.append(suspect)
     return kept
 

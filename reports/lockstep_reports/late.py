@@ -92,9 +92,7 @@ def _overlap(one: Stretch, other: Stretch) -> bool:
     return one.first <= other.last and other.first <= one.last
 
 
-def gathered_late(
-    at: NDArray[np.int64], price: float, gap: int
-) -> Iterator[tuple[int, int, int]]:
+def gathered_late(at: NDArray[np.int64], price: float, gap: int) -> Iterator[tuple[int, int, int]]:
     """First and last late step of each stretch whose late steps outweigh the price of all.
 
     The third number is how many late steps it has.
@@ -139,9 +137,7 @@ def _stretch(
     )
 
 
-def _chance(
-    stretch: Stretch, late: Flags, anybody: Flags, margin: Matrix, search: Search
-) -> float:
+def _chance(stretch: Stretch, late: Flags, anybody: Flags, margin: Matrix, search: Search) -> float:
     """The smallest chance of the tests that apply, each paid for all that could pass it."""
     units, steps = margin.shape
     chosen = max(1.0, search.chosen)

@@ -83,7 +83,9 @@ def workload(
 
 def _found(values: Matrix, search: Search) -> list[Stretch]:
     weight = min(search.weight, independence(values))
-    return sorted(find_late(values, replace(search, weight=weight)), key=lambda stretch: -stretch.late)
+    return sorted(
+        find_late(values, replace(search, weight=weight)), key=lambda stretch: -stretch.late
+    )
 
 
 def _why_together(steps: Steps, together: Matrix, stretch: Stretch) -> tuple[str | None, str]:

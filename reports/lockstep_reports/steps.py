@@ -93,5 +93,10 @@ class Steps:
     @property
     def sync(self) -> Matrix:
         """Exposed synchronisation [ranks x steps]; NaN in a step without any for the rank."""
-        took_part = ~np.isnan(self.last_arrival) | (self.phases["sync"] > 0)
-        return np.where(took_part, self.phases["sync"], np.nan)
+        return self.sync_of(slice(None))
+
+    def sync_of(self, places: slice) -> Matrix:
+        """The same for some of the steps."""
+        seconds = self.phases["sync"][:, places]
+        took_part = ~np.isnan(self.last_arrival[:, places]) | (seconds > 0)
+        return np.where(took_part, seconds, np.nan)

@@ -146,7 +146,7 @@ def _waited_for(steps: Steps, suspect: Suspect) -> bool:
     What a rank does after the step's last collective is waited for in the next step.
     """
     first, last = suspect.stretch.first, min(suspect.stretch.last + 1, len(steps.numbers) - 1)
-    sync = steps.sync[:, first : last + 1]
+    sync = steps.sync_of(slice(first, last + 1))
     rows = list(suspect.rows)
     lateness = known.median(np.delete(sync, rows, axis=0), axis=0) - known.median(
         sync[rows], axis=0

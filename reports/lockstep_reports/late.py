@@ -72,7 +72,7 @@ def find_late(margin: Matrix, search: Search) -> list[Stretch]:
 
 def _find_at(margin: Matrix, search: Search) -> Iterator[Stretch]:
     late = margin > search.threshold
-    anybody = late.any(axis=0)
+    anybody: Flags = np.asarray(late.any(axis=0))
     kinds = [(True, _STEADY, _LEAST_STEADY)]
     kinds += [(False, _RECURRENT, _LEAST_RECURRENT)] * search.recurrent
     for unit in np.flatnonzero(late.sum(axis=1) >= _LEAST_STEADY).tolist():
@@ -153,8 +153,8 @@ def _chance(stretch: Stretch, late: Flags, anybody: Flags, margin: Matrix, searc
     anywhere = steps * steps / 2 / (1 - _TO_THE_END)
     for last, places in ((stretch.last, anywhere), (steps - 1, steps / _TO_THE_END)):
         inside = slice(stretch.first, last + 1)
-        odds = _changed if stretch.steady else _shared
-        chance = odds(stretch.unit, inside, late=late, margin=margin, anybody=anybody, of=search)
+        test = _changed if stretch.steady else _shared
+        chance = test(stretch.unit, inside, late=late, margin=margin, anybody=anybody, of=search)
         found.append(chance * places * units * chosen)
     return min(found)
 

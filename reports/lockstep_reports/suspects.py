@@ -158,8 +158,11 @@ def _waited_for(steps: Steps, suspect: Suspect) -> bool:
 
 def _without_doubles(suspects: list[Suspect]) -> list[Suspect]:
     def explains(suspect: Suspect) -> float:
-        plain = suspect.units.kind != "ranks" and suspect.stretch.steady
-        return float(suspect.cost.sum()) * (1 if plain else _PLAIN_FIRST)
+        lost, stretch = float(suspect.cost.sum()), suspect.stretch
+        if suspect.units.kind == "ranks" or not stretch.steady:
+            return lost * _PLAIN_FIRST
+        # Of two stretches that lost the same, the one with fewer quick steps.
+        return lost - stretch.threshold * (stretch.told - stretch.late)
 
     kept: list[Suspect] = []
     for suspect in sorted(suspects, key=explains, reverse=True):

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lockstep_reports.align import align
 from lockstep_reports.chance import gathered
 from lockstep_reports.judge import Verdict, judge
 from lockstep_reports.late import gathered_late
@@ -136,3 +137,18 @@ def test_the_chance_that_hits_gather_is_that_of_fishers_exact_test(hits: int, in
 def test_late_steps_are_gathered_by_what_lies_between_them() -> None:
     at = np.array([3, 4, 5, 7, 40, 41, 90])
     assert list(gathered_late(at, 0.5, 20)) == [(3, 7, 4), (40, 41, 2), (90, 90, 1)]
+
+
+@pytest.mark.parametrize("rate", [0.0, 2e-5, -2e-5])
+def test_a_clock_that_gains_on_the_others_is_found_and_changes_no_verdict(rate: float) -> None:
+    job = SyntheticJob(ranks=8, nodes=4, num_steps=1500, slow=(Slow(rank=2, from_step=900),))
+    steps = job.steps()
+    gained = np.zeros_like(steps.start)
+    gained[6:] = rate * (steps.start[6:] - steps.start[0, 0])
+    drifting = replace(steps, start=steps.start + gained, last_arrival=steps.last_arrival + gained)
+    assert verdict_of(drifting).ranks == verdict_of(steps).ranks == (2,)
+    found = align(drifting)
+    drift = found.drifts["node-3"]
+    assert drift is not None
+    assert drift == pytest.approx(rate, abs=1e-6)
+    np.testing.assert_allclose(found.lag, align(steps).lag, atol=1e-4)

@@ -68,7 +68,7 @@ def running(program: Program) -> Iterator[tuple[int, float]]:
     try:
         while series_of(program.url) == 0:
             assert process.poll() is None, f"{program.name} ended with {process.returncode}"
-            assert time.perf_counter() - began < 60, f"{program.name} serves nothing"  # noqa: PLR2004
+            assert time.perf_counter() - began < 60, f"{program.name} serves nothing"  # noqa: PLR2004  # a minute is long enough
             time.sleep(0.01)
         yield process.pid, time.perf_counter() - began
     finally:

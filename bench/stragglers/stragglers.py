@@ -87,7 +87,17 @@ def _sums(judged: list[Judged]) -> list[str]:
             f"steady, {_LARGE} % and more", [one for one in steady if one.trial.percent >= _LARGE]
         ),
         count(f"steady, {_SLIGHT} %", [one for one in steady if one.trial.percent == _SLIGHT]),
+        _healthy([one for one in judged if one.trial.pattern == "none"]),
     ]
+
+
+def _healthy(judged: list[Judged]) -> str:
+    """Who was named when nobody was slow; and by the rule of three how often that may be."""
+    named = sum(one.said.startswith(("rank", "group")) for one in judged)
+    bound = (
+        "" if named or not judged else f"; under {3 / len(judged):.0%} of runs with 95 % sureness"
+    )
+    return f"healthy: somebody was named in {named} of {len(judged)}{bound}"
 
 
 @click.command()

@@ -12,6 +12,8 @@ import numpy as np
 from lockstep_reports import known
 from lockstep_reports.steps import Matrix, Steps
 
+_LEAST_THIRD, _LEAST_SECONDS = 30, 60.0
+
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Alignment:
@@ -19,6 +21,7 @@ class Alignment:
 
     Attributes:
         offsets: seconds by which the clock of each node is ahead of the ranks' median.
+        drifts: seconds that it gains a second; None where the recording is too short to tell.
         residual_seconds: how far apart the ranks still leave a synchronisation, median over the
             steps; None when no step could tell.
         residual_p95_seconds: the same, 95th percentile.
@@ -27,6 +30,7 @@ class Alignment:
     """
 
     offsets: dict[str, float]
+    drifts: dict[str, float | None]
     residual_seconds: float | None
     residual_p95_seconds: float | None
     start: Matrix
@@ -39,20 +43,45 @@ class Alignment:
 
 
 def align(steps: Steps) -> Alignment:
-    """Removes one clock offset per node; ranks of a node share a clock."""
+    """Removes one clock offset and drift per node; ranks of a node share a clock."""
     end = steps.last_arrival + steps.sync
-    apart = end - known.median(end, axis=0)
-    offsets, shift = {}, np.zeros((len(steps.members), 1))
-    for node in steps.nodes:
+    middle = known.median(end, axis=0)
+    apart = end - middle
+    offsets, drifts, shift = {}, {}, np.zeros((len(steps.members), 1))
+    several = len(steps.nodes) > 1
+    for node in steps.nodes if several else ():
         rows = steps.on_node(node)
-        offset = known.number(known.median(apart[rows])) if len(steps.nodes) > 1 else None
-        offsets[node] = offset or 0.0
+        of_node = known.median(apart[rows], axis=0)
+        drifts[node] = _drift(middle, of_node)
+        offsets[node] = known.number(known.median(of_node)) or 0.0
         shift[rows] = offsets[node]
+    if any(drifts.values()):
+        since = np.nan_to_num(middle - known.median(middle))
+        rates = np.array([drifts[member.node] or 0.0 for member in steps.members])
+        shift = shift + rates[:, None] * since
     spread = known.highest(end - shift, axis=0) - known.lowest(end - shift, axis=0)
     return Alignment(
-        offsets=offsets,
+        offsets=offsets if several else dict.fromkeys(steps.nodes, 0.0),
+        drifts=drifts if several else dict.fromkeys(steps.nodes),
         residual_seconds=known.number(known.median(spread)),
         residual_p95_seconds=known.number(known.quantile(spread, 0.95)),
         start=steps.start - shift,
         last_arrival=steps.last_arrival - shift,
     )
+
+
+def _drift(time: Matrix, apart: Matrix) -> float | None:
+    """Seconds that a clock gains a second: medians of the first and the last third; None if short.
+
+    A drift that the noise of the thirds could make counts as none.
+    """
+    third = len(time) // 3
+    if third < _LEAST_THIRD:
+        return None
+    first, last = apart[:third], apart[-third:]
+    between = known.number(known.median(time[-third:]) - known.median(time[:third]))
+    gained = known.number(known.median(last) - known.median(first))
+    if between is None or gained is None or between < _LEAST_SECONDS:
+        return None
+    noise = max(float(known.median(np.abs(x - known.median(x)))) for x in (first, last))
+    return gained / between if abs(gained) > noise else 0.0

@@ -36,9 +36,9 @@ class Thresholds:
         ValueError: a value is out of its range.
     """
 
-    window_steps: int = 20
-    min_steps: int = 40
-    min_episode_steps: int = 20
+    window_steps: int = 10
+    min_steps: int = 20
+    min_episode_steps: int = 5
     min_effect_ratio: float = 0.05
     false_alarm_probability: float = 1e-3
 
@@ -62,6 +62,7 @@ class Stretch:
         late: in how many of the ``told`` steps it was.
         came_last: in how many of them no other unit came later.
         chance: upper bound of the probability of that anywhere in a healthy run.
+        steady: late in most of the steps; else now and then.
     """
 
     unit: int
@@ -72,6 +73,7 @@ class Stretch:
     came_last: int
     told: int
     chance: float = 1.0
+    steady: bool = True
 
     @property
     def places(self) -> slice:
@@ -81,7 +83,7 @@ class Stretch:
 
 def find_stretches(margin: Matrix, threshold: float, thresholds: Thresholds) -> list[Stretch]:
     """All stretches that pass every test, by unit and step."""
-    window, weight = thresholds.window_steps, _independence(margin)
+    window, weight = thresholds.window_steps, independence(margin)
     found = []
     for unit, first, last in _merge(_runs(_mostly(margin > threshold, window)), window):
         ends = _refined(margin[unit], first, last, threshold, window)
@@ -192,7 +194,7 @@ def _usual_share(margin: Matrix, places: slice, least: int) -> float:
     return min(1.0, share + _SIGMAS_OF_SHARE * math.sqrt(share * (1 - share) / told))
 
 
-def _independence(margin: Matrix) -> float:
+def independence(margin: Matrix) -> float:
     """How many independent steps a step is worth: 1, and less where noise drags on.
 
     Told from how often the margin turns, which no episode changes: two steps in three in

@@ -16,6 +16,7 @@ from lockstep_reports.steps import Matrix, Steps
 from lockstep_reports.wording import percent, plural
 
 _MAX_CONFIDENCE = 0.999
+_SLOWLY = Thresholds(window_steps=20, min_steps=40, min_episode_steps=20)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +40,7 @@ def judge_own_times(
     steps: Steps, limits: OwnLimits | None = None, thresholds: Thresholds | None = None
 ) -> tuple[Verdict, tuple[Episode, ...]]:
     """The verdict, and an episode for each rank and stretch of steps in which it was slow."""
-    limits, thresholds = limits or OwnLimits(), thresholds or Thresholds()
+    limits, thresholds = limits or OwnLimits(), thresholds or _SLOWLY
     count = len(steps.numbers)
     if len(steps.members) <= 1:
         return _unknown("One series of step times was read; who is slow needs those of ranks."), ()

@@ -182,6 +182,7 @@ def as_json(report: Report) -> dict[str, Any]:
         "endings": [asdict(ending) for ending in report.endings],
         "alignment": {
             "offsets": report.alignment.offsets,
+            "drifts": report.alignment.drifts,
             "residual_seconds": report.alignment.residual_seconds,
             "residual_p95_seconds": report.alignment.residual_p95_seconds,
         },

@@ -18,6 +18,8 @@ class Member:
         phase: phase of its last mark.
         progress_seconds: wall clock of that mark.
         last_step: last completed step, None when there is none.
+        collection_seconds: seconds in Python's garbage collector, all in all.
+        allocator_retries: times that the GPU's allocator gave all back and tried again.
     """
 
     rank: int
@@ -30,6 +32,8 @@ class Member:
     phase: str = "init"
     progress_seconds: float = 0.0
     last_step: int | None = None
+    collection_seconds: float | None = None
+    allocator_retries: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -48,6 +52,8 @@ class Steps:
         notes: sentences for the reader about what is missing.
         stands_for: how many steps of the job a column stands for, its values being their means
             [steps]; None where each column is one step.
+        tokens: tokens of the rank in the step; None where the source does not tell.
+        sequence_squares: sum of the squared lengths of its sequences, in the same way.
     """
 
     job_id: str
@@ -65,6 +71,8 @@ class Steps:
     project: str = ""
     notes: tuple[str, ...] = ()
     stands_for: Matrix | None = None
+    tokens: Matrix | None = None
+    sequence_squares: Matrix | None = None
 
     def over_all(self, values: Matrix) -> Matrix:
         """Values of single steps [... x steps] as sums over the steps that each stands for."""
@@ -92,5 +100,10 @@ class Steps:
     @property
     def sync(self) -> Matrix:
         """Exposed synchronisation [ranks x steps]; NaN in a step without any for the rank."""
-        took_part = ~np.isnan(self.last_arrival) | (self.phases["sync"] > 0)
-        return np.where(took_part, self.phases["sync"], np.nan)
+        return self.sync_of(slice(None))
+
+    def sync_of(self, places: slice) -> Matrix:
+        """The same for some of the steps."""
+        seconds = self.phases["sync"][:, places]
+        took_part = ~np.isnan(self.last_arrival[:, places]) | (seconds > 0)
+        return np.where(took_part, seconds, np.nan)

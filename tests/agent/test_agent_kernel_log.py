@@ -178,7 +178,9 @@ def test_restarts_in_the_middle_of_a_storm_count_nothing_twice_and_miss_nothing(
     chance = random.Random(seed)
     written, highest = 0, 0
     while written < 120:
-        with running_agent(replace(options, kmsg=kmsg)) as (agent, url):
+        with running_agent(
+            replace(options, kmsg=kmsg, fabric_manager_log=tmp_path / "none.log")
+        ) as (agent, url):
             first = total(httpx.get(url).text)
             assert highest <= first <= -(-written // 3)
             for _ in range(3):
@@ -192,7 +194,10 @@ def test_restarts_in_the_middle_of_a_storm_count_nothing_twice_and_miss_nothing(
         with kmsg.open("a") as file:
             file.writelines(storm(number) for number in range(written, min(written + 2, 120)))
         written = min(written + 2, 120)
-    with running_agent(replace(options, kmsg=kmsg)) as (_, url):
+    with running_agent(replace(options, kmsg=kmsg, fabric_manager_log=tmp_path / "none.log")) as (
+        _,
+        url,
+    ):
         within_ten_seconds(lambda: total(httpx.get(url).text) == 40)
         recent = httpx.get(url.replace("/metrics", "/events")).json()
     assert sum(one["messages"] for one in recent) == 120

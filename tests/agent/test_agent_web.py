@@ -2,7 +2,6 @@
 
 import base64
 import gzip
-import os
 import socket
 import ssl
 import subprocess
@@ -284,44 +283,6 @@ def test_a_certificate_that_does_not_match_its_key_is_one_sentence_and_exit_stat
     text = TLS.format(keys, "first").replace("first.key", "second.key")
     said = refused(root, "--web-config", str(web_file(tmp_path, text)))
     assert "does not match key_file" in said
-
-
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        ('linsten = "x"', "unknown key 'linsten'; known are bearer_token_file, cluster"),
-        ("tick = true", "tick is True; give a number"),
-        ('expect_port = "eth0"', "give a list"),
-        ("node = 7", "give a text"),
-        ("tick = ", "it is no TOML"),
-        ("once = true", "unknown key 'once'"),
-        ("tick = 0.0", "0.0 is not between"),
-        ('expect_port = ["eth0:fast"]', "is not DEVICE or DEVICE:GIGABITS"),
-    ],
-)
-def test_a_wrong_configuration_file_is_one_sentence_and_exit_status_2(
-    root: Path, tmp_path: Path, text: str, named: str
-) -> None:
-    path = tmp_path / "agent.toml"
-    path.write_text(text)
-    assert named in refused(root, "--config", str(path))
-
-
-def test_a_configuration_file_holds_every_option_and_the_command_line_comes_first(
-    root: Path, tmp_path: Path
-) -> None:
-    path = tmp_path / "agent.toml"
-    path.write_text(
-        f'cluster = "file"\nnode = "file"\nlisten = "127.0.0.1:1"\ndir = "{root}"\n'
-        "tick = 1\nexpect_gpus = 3\n"
-    )
-    environment = {**os.environ, "LOCKSTEP_NODE": "environment"}
-    words = ["--config", str(path), "--cluster", "told", "--once"]
-    done = subprocess.run(
-        [*COMMAND, *words], capture_output=True, text=True, check=True, env=environment
-    )
-    assert 'cluster="told",node="environment"' in done.stdout
-    assert 'counted_by="expected"} 3.0' in done.stdout
 
 
 def test_a_token_file_that_cannot_be_read_is_said_with_its_name(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ _MAX_STEP_SECONDS = 30 * 86400.0
 _WALL_RANGE = (0.0, 4e9)  # 1970 to 2096; anything else is a damaged clock
 _PHASES = tuple(f"{phase}_seconds" for phase in STEP_PHASES)
 _TIMES = ("start", "first_arrival", "last_arrival")
+_LOADS = ("tokens", "sequence_squares")
 
 
 class NoStepsError(ValueError):
@@ -74,6 +75,8 @@ def read_attempt(folder: Path, max_cells: int = MAX_CELLS) -> Steps:
         last_arrival=matrices["last_arrival"],
         loss=matrices["loss"],
         notes=tuple(notes),
+        tokens=matrices["tokens"],
+        sequence_squares=matrices["sequence_squares"],
     )
 
 
@@ -131,11 +134,13 @@ def _member(rank: _Rank) -> Member:
         phase=page.phase,
         progress_seconds=page.progress_wall_seconds,
         last_step=page.state["step"],
+        collection_seconds=page.seldom["collection_seconds"],
+        allocator_retries=page.seldom["allocator_retries"] or 0,
     )
 
 
 def _matrices(ranks: Sequence[_Rank], numbers: NDArray[np.int64]) -> dict[str, Matrix]:
-    names = ("seconds", "loss", *_PHASES, *_TIMES)
+    names = ("seconds", "loss", *_PHASES, *_TIMES, *_LOADS)
     matrices = {name: np.full((len(ranks), len(numbers)), np.nan) for name in names}
     for place, rank in enumerate(ranks):
         rows = rank.rows[rank.rows["step"] >= numbers[0]] if len(numbers) else rank.rows

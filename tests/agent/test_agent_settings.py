@@ -1,0 +1,47 @@
+"""A configuration file holds the options of the agent, and a wrong one is refused."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from .test_agent_web import COMMAND, refused
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ('linsten = "x"', "unknown key 'linsten'; known are archive, bearer_token_file"),
+        ("tick = true", "tick is True; give a number"),
+        ('expect_port = "eth0"', "give a list"),
+        ("node = 7", "give a text"),
+        ("tick = ", "it is no TOML"),
+        ("once = true", "unknown key 'once'"),
+        ("tick = 0.0", "0.0 is not between"),
+        ('expect_port = ["eth0:fast"]', "is not DEVICE or DEVICE:GIGABITS"),
+    ],
+)
+def test_a_wrong_configuration_file_is_one_sentence_and_exit_status_2(
+    root: Path, tmp_path: Path, text: str, named: str
+) -> None:
+    path = tmp_path / "agent.toml"
+    path.write_text(text)
+    assert named in refused(root, "--config", str(path))
+
+
+def test_a_configuration_file_holds_every_option_and_the_command_line_comes_first(
+    root: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "agent.toml"
+    path.write_text(
+        f'cluster = "file"\nnode = "file"\nlisten = "127.0.0.1:1"\ndir = "{root}"\n'
+        "tick = 1\nexpect_gpus = 3\n"
+    )
+    environment = {**os.environ, "LOCKSTEP_NODE": "environment"}
+    words = ["--config", str(path), "--cluster", "told", "--once"]
+    done = subprocess.run(
+        [*COMMAND, *words], capture_output=True, text=True, check=True, env=environment
+    )
+    assert 'cluster="told",node="environment"' in done.stdout
+    assert 'counted_by="expected"} 3.0' in done.stdout

@@ -87,6 +87,7 @@ class Alignment(TypedDict):
     """How the clocks were set right, and how well that went."""
 
     offsets: Annotated[Numbers, Meta(description="Seconds ahead, by node or rank.")]
+    drifts: Annotated[Numbers, Meta(description="Seconds gained a second, by node or rank.")]
     residual_seconds: Seconds
     residual_p95_seconds: Seconds
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from lockstep_agent.web import Gate
+
 from .test_agent_web import COMMAND, refused
 
 
@@ -45,3 +47,10 @@ def test_a_configuration_file_holds_every_option_and_the_command_line_comes_firs
     )
     assert 'cluster="told",node="environment"' in done.stdout
     assert 'counted_by="expected"} 3.0' in done.stdout
+
+
+def test_a_token_file_that_cannot_be_read_is_said_with_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "tokens"
+    path.mkdir()
+    with pytest.raises(ValueError, match="tokens cannot be read: Is a directory"):
+        Gate(tokens=path)

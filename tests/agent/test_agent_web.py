@@ -285,13 +285,6 @@ def test_a_certificate_that_does_not_match_its_key_is_one_sentence_and_exit_stat
     assert "does not match key_file" in said
 
 
-def test_a_token_file_that_cannot_be_read_is_said_with_its_name(tmp_path: Path) -> None:
-    path = tmp_path / "tokens"
-    path.mkdir()
-    with pytest.raises(ValueError, match="tokens cannot be read: Is a directory"):
-        Gate(tokens=path)
-
-
 def test_the_gate_looks_at_its_files_at_most_once_a_second(tmp_path: Path) -> None:
     now = [0.0]
     tokens = tmp_path / "tokens"

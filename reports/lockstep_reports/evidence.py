@@ -76,7 +76,7 @@ def why_nobody(
             f"{percent(1 / len(steps.members))}."
         ),
         (
-            "Thresholds are set so that of runs in which nobody is slow at most one in "
+            "Thresholds aim at naming somebody, where nobody is slow, in at most one run in "
             f"{1 / thresholds.false_alarm_probability:,.0f} names somebody."
         ),
     )

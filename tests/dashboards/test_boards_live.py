@@ -52,7 +52,9 @@ def seconds_of(rank: int) -> dict[str, float]:
 
 def write_step(writer: PageWriter, number: int, rank: int) -> None:
     seconds = seconds_of(rank)
-    writer.append((number, 0, 0, 0, STEP_SECONDS, *seconds.values(), 0.0, 0.0, 512, 4, 0, 0, 0, 0, 0.0))
+    writer.append(
+        (number, 0, 0, 0, STEP_SECONDS, *seconds.values(), 0.0, 0.0, 512, 4, 0, 0, 0, 0, 0.0)
+    )
     for phase, part in seconds.items():
         writer.floats[SLOT.word("phase_seconds") + PHASES.index(phase)] += part
     writer.words[SLOT.word("tokens")] += 512

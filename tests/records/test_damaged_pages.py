@@ -15,6 +15,7 @@ from lockstep_records.layout import (
     ROW,
     SLOT,
     SLOT_OFFSETS,
+    VERSION,
     page_bytes,
 )
 from lockstep_records.page_reader import PageError, read_page, read_rows
@@ -57,7 +58,7 @@ def whole(number: int) -> bytes:
     ("name", "value", "reason", "sentence"),
     [
         ("magic", b"NOTAPAGE", "identity", "magic is b'NOTAPAGE'"),
-        ("version", whole(1), "version", "format version 1, this reader knows 2"),
+        ("version", whole(1), "version", f"format version 1, this reader knows {VERSION}"),
         ("version", whole(0), "version", "format version 0"),
         ("row_count", whole(0), "identity", "row_count is 0"),
         ("row_count", whole(2**32 - 1), "identity", "row_count is 4294967295"),

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import pytest
 
-from lockstep_records.layout import IDENTITY, SLOT
+from lockstep_records.layout import IDENTITY, SLOT, VERSION
 from lockstep_records.page_writer import PageWriter
 
 from .written import IDENTITY as NAMED
@@ -63,7 +63,7 @@ def cut(page: Path) -> None:
 @pytest.mark.parametrize(
     ("harm", "sentence"),
     [
-        (other_version, "has format version 9, this reader knows 2"),
+        (other_version, f"has format version 9, this reader knows {VERSION}"),
         (cut, "has 1000 bytes, 16 rows need"),
         (Path.unlink, "cannot be opened: No such file"),
     ],

@@ -4,10 +4,12 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lockstep_agent.health import Expectations, ExpectedPort
+from lockstep_agent.lane import Lane
 from lockstep_agent.options import Options
 from lockstep_records.jobs import CANDIDATE_ROOTS
 
@@ -81,3 +83,19 @@ def _options(
         fabric_manager_log=FIXTURES / "kernel-log" / "fabricmanager.log",
         state=tmp_path / "state",
     )
+
+
+@pytest.fixture(autouse=True)
+def _lanes_end_with_the_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The threads of an agent end with its process; here they would keep its files open."""
+    lanes: list[Lane] = []
+    begin = Lane.__init__
+
+    def begin_and_be_known(lane: Lane, *args: Any, **kwargs: Any) -> None:
+        begin(lane, *args, **kwargs)
+        lanes.append(lane)
+
+    monkeypatch.setattr(Lane, "__init__", begin_and_be_known)
+    yield
+    for lane in lanes:
+        lane.end(0)

@@ -18,6 +18,7 @@ from lockstep_reports.workload import explained_by_load, workload
 __all__ = ["Episode", "Kind", "Verdict", "judge", "whom"]
 _MIN_PHASE_SHARE = 0.25
 _MAX_CONFIDENCE = 0.999
+_LEAST_SHARE = 0.1  # of the dearest episode's loss
 
 
 def judge(
@@ -49,7 +50,9 @@ def _named(steps: Steps, episodes: list[Episode], missing: tuple[str, ...]) -> V
     dearest_first = sorted(episodes, key=lambda episode: -episode.lost_seconds)
     worst = dearest_first[0]
     same_kind = [e for e in dearest_first if (e.group is None) == (worst.group is None)]
-    ranks = dict.fromkeys(rank for episode in same_kind for rank in episode.ranks)
+    # Who cost next to nothing beside the dearest is told as an episode and accused of nothing.
+    dear = [e for e in same_kind if e.lost_seconds >= _LEAST_SHARE * worst.lost_seconds]
+    ranks = dict.fromkeys(rank for episode in dear for rank in episode.ranks)
     again = sum(episode.ranks == worst.ranks for episode in same_kind)
     recurrence = (f"It happened {again} times in the recording.",) if again > 1 else ()
     cause, why = cause_of(steps, worst)

@@ -136,6 +136,16 @@ def test_two_culprits_one_after_the_other_are_two_episodes() -> None:
     assert verdict.ranks == (0, 3)
 
 
+def test_who_cost_next_to_nothing_beside_the_culprit_is_an_episode_and_not_accused() -> None:
+    slow = (
+        Slow(rank=0, from_step=50, until_step=200),
+        Slow(rank=3, phase="data", seconds=0.02, from_step=240, until_step=250),
+    )
+    verdict, episodes = judged(SyntheticJob(num_steps=300, slow=slow).steps())
+    assert {e.ranks for e in episodes} == {(0,), (3,)}
+    assert verdict.ranks == (0,)
+
+
 def test_a_rank_that_is_slow_to_the_end_is_still_going() -> None:
     _, episodes = judged(SyntheticJob(slow=(Slow(rank=1, from_step=150),)).steps())
     assert episodes[0].ongoing

@@ -73,7 +73,8 @@ class Monitor(Rows):
         self._gate_ns = self._due_ns = 0  # a mark before the gate has nothing to look at
         self._measures, self._own_ns = False, 0
         self._held = False
-        self._flags = 0
+        self._flags = self._known = 0
+        self.numbers = None
         self._look_at = 1
         self._first_arrival_ns = 0
         self._last_arrival_ns = 0
@@ -195,8 +196,8 @@ class Monitor(Rows):
             flags, present, row_loss, row_norm = self._tell(loss, gradient_norm, learning_rate)
             if sequence_lengths:
                 tokens, samples = tokens or sum(sequence_lengths), samples or len(sequence_lengths)
-            told = (row_loss, row_norm, tokens, samples)
             lengths = figures_of(sequence_lengths) if sequence_lengths else NO_LENGTHS
+            told = (row_loss, row_norm, tokens, samples)
             steps = self._write_row(now, number, flags, present, told, lengths)
             if steps >= self._look_at:
                 self._look(steps, now)

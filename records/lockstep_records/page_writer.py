@@ -40,9 +40,9 @@ _MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs"})
 _ROW_BYTES = ROW.size
 _ROW_SEAL_BYTES = ROW.size - 4
 _LAST_OF_ROW = ("reserved", "checksum")  # zero, and the seal
-_PACK_ROW = struct.Struct(
+pack_row = struct.Struct(
     "<" + "".join(field.format for field in ROW.fields if field.name not in _LAST_OF_ROW)
-).pack_into
+).pack_into  # into ``PageWriter.row``: its fields from number to sequence_squares
 
 
 class NoPageError(RuntimeError):
@@ -143,7 +143,8 @@ class PageWriter:
 
     ``words`` and ``floats`` are the slot's eight-byte words as unsigned integers and as doubles;
     a caller adds into them by ``SLOT.word(name)`` and then calls ``commit``. ``seldom`` is the
-    same for what changes seldom. ``pulse_word`` holds the pulse at 0, see ``pulse``.
+    same for what changes seldom. ``pulse_word`` holds the pulse at 0, see ``pulse``. ``row`` is
+    the row that ``seal_row`` takes into the ring.
 
     Raises:
         NoPageError: no page can be had in this folder.
@@ -159,9 +160,9 @@ class PageWriter:
         self.seldom = Slots(self._map, SELDOM, SELDOM_OFFSETS)
         self.words, self.signed, self.floats = self.now.words, self.now.signed, self.now.floats
         self.commit = self.now.commit
-        self._row = bytearray(ROW.size)
-        self._row_sealed = memoryview(self._row)[:_ROW_SEAL_BYTES]
-        self._row_checksum = memoryview(self._row).cast("I")
+        self.row = bytearray(ROW.size)
+        self._row_sealed = memoryview(self.row)[:_ROW_SEAL_BYTES]
+        self._row_checksum = memoryview(self.row).cast("I")
         self.pulse_word = memoryview(self._map)[PULSE_OFFSET : PULSE_OFFSET + 8].cast("Q")
         self._write_identity(rows)
         self.pulse(time.monotonic_ns(), 0)
@@ -202,19 +203,27 @@ class PageWriter:
         Args:
             values: its fields from step to sequence_squares, in their order.
         """
+        pack_row(self.row, 0, self.words[_STEPS], *values)
+        return self.seal_row()
+
+    def seal_row(self) -> int:
+        """Takes what ``row`` holds into the ring and gives how many rows there are."""
         number = self.words[_STEPS]
-        row = self._row
-        _PACK_ROW(row, 0, number, *values)
         self._row_checksum[_ROW_CHECKSUM] = crc32(self._row_sealed)
         at = RING_OFFSET + number % self._rows * _ROW_BYTES
-        self._map[at : at + _ROW_BYTES] = row
+        self._map[at : at + _ROW_BYTES] = self.row
         self.words[_STEPS] = number = number + 1
         return number
 
-    def count_step_seconds(self, seconds: float) -> None:
-        """Adds a step's duration to the histogram."""
+    def count_step(self, step: int, seconds: float, tokens: int, samples: int) -> int:
+        """Adds a step to the state, and gives the number that its row will have."""
+        words = self.words
+        self.signed[_STEP] = step
+        words[_TOKENS] += tokens
+        words[_SAMPLES] += samples
         self.floats[_STEP_SECONDS_SUM] += seconds
-        self.words[_STEP_BUCKETS + bisect_left(STEP_BUCKETS, seconds)] += 1
+        words[_STEP_BUCKETS + bisect_left(STEP_BUCKETS, seconds)] += 1
+        return words[_STEPS]
 
     def count_checkpoint(self, outcome: str) -> None:
         """Counts one attempt to write a checkpoint."""
@@ -236,7 +245,9 @@ class PageWriter:
         self._map.close()
 
 
-_STEPS = SLOT.word("steps")
+_STEPS, _STEP, _TOKENS, _SAMPLES = (
+    SLOT.word(name) for name in ("steps", "step", "tokens", "samples")
+)
 _STEP_SECONDS_SUM = SLOT.word("step_seconds_sum")
 _STEP_BUCKETS = SLOT.word("step_buckets")
 _COLLECTIVES = SLOT.word("collectives")

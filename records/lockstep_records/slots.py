@@ -1,7 +1,7 @@
 """Two alternating copies of one section: a writer killed at any moment leaves one of them whole."""
 
 import mmap
-import zlib
+from zlib import crc32
 
 from lockstep_records.section import Section
 
@@ -34,7 +34,7 @@ class Slots:
         sequence = words[0] + 1
         words[0] = sequence
         words[self._written] = now_ns
-        words[self._checksum] = zlib.crc32(self._sealed)
+        words[self._checksum] = crc32(self._sealed)
         self._file[self._places[sequence & 1]] = self._data
 
     def know(self, name: str, value: float) -> None:

@@ -52,11 +52,10 @@ class LivePage:
     def step(self, number: int, *, loss: float | None = 2.5) -> None:
         for phase, seconds in STEP_SECONDS.items():
             self.writer.floats[SLOT.word("phase_seconds") + PHASES.index(phase)] += seconds
-        self.writer.count_step_seconds(sum(STEP_SECONDS.values()))
+        seconds = sum(STEP_SECONDS.values())
+        self.writer.count_step(number, seconds, TOKENS_A_STEP, SAMPLES_A_STEP)
         self.writer.count_collective("all_reduce", 2, ALL_REDUCE_BYTES, STEP_SECONDS["sync"])
         self.add("steps", 1)
-        self.add("tokens", TOKENS_A_STEP)
-        self.add("samples", SAMPLES_A_STEP)
         self.know("step", number)
         if loss is not None:
             self.know("loss", loss)

@@ -52,19 +52,18 @@ def seconds_of(rank: int) -> dict[str, float]:
 
 def write_step(writer: PageWriter, number: int, rank: int) -> None:
     seconds = seconds_of(rank)
+    writer.count_step(number, STEP_SECONDS, 512, 4)
     writer.append(
         (number, 0, 0, 0, STEP_SECONDS, *seconds.values(), 0.0, 0.0, 512, 4, 0, 0, 0, 0, 0.0)
     )
     for phase, part in seconds.items():
         writer.floats[SLOT.word("phase_seconds") + PHASES.index(phase)] += part
-    writer.words[SLOT.word("tokens")] += 512
     for name in ("loss", "gradient_norm", "learning_rate"):
         writer.words[SLOT.word("present")] |= SLOT.presence[name]
         writer.floats[SLOT.word(name)] = 1 / (number + 1)
     for name, value in (("step", number), ("checkpoint_wall_ns", time.time_ns())):
         writer.words[SLOT.word("present")] |= SLOT.presence[name]
         writer.words[SLOT.word(name)] = value
-    writer.count_step_seconds(STEP_SECONDS)
     writer.count_collective("all_reduce", 1, 1 << 20, seconds["sync"])
     writer.pulse(time.monotonic_ns(), PHASES.index("data"))
     writer.commit(time.monotonic_ns())

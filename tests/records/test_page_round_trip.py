@@ -147,7 +147,7 @@ def test_a_bucket_counts_up_to_its_bound_and_the_last_one_the_rest(
     memory: Path, seconds: float, bucket: str
 ) -> None:
     writer = PageWriter(memory / "rank-00003.page", NAMED, 1)
-    writer.count_step_seconds(seconds)
+    writer.count_step(0, seconds, 512, 4)
     writer.commit(1)
     counts = read_page(writer.path).state["step_buckets"]
     writer.close()

@@ -16,14 +16,12 @@ SECONDS = dict.fromkeys(STEP_PHASES, 0.0) | {"data": 0.25, "backward": 0.5, "syn
 def write_step(writer: PageWriter, tokens: int = TOKENS_PER_STEP) -> None:
     """One step of 0.875 s, numbered from 0, with its totals."""
     number, total = writer.words[SLOT.word("steps")], sum(SECONDS.values())
+    writer.count_step(number, total, tokens, 4)
     writer.append(
         (number, number * 10, 0, 0, total, *SECONDS.values(), 0.0, 0.0, tokens, 4, 0, 0, 0, 0, 0.0)
     )
     for phase, seconds in SECONDS.items():
         writer.floats[SLOT.word("phase_seconds") + PHASES.index(phase)] += seconds
-    writer.words[SLOT.word("tokens")] += tokens
-    writer.words[SLOT.word("samples")] += 4
-    writer.count_step_seconds(total)
     writer.commit(time.monotonic_ns())
 
 

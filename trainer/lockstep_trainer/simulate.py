@@ -29,8 +29,7 @@ _DATA, _SYNC, _DONE = (PHASES.index(phase) for phase in ("data", "sync", "done")
 _PHASE_SECONDS = SLOT.word("phase_seconds") + PHASES.index(STEP_PHASES[0])
 _ROW_PRESENT = sum(ROW.presence[name] for name in ("loss", "first_arrival_ns", "last_arrival_ns"))
 _SLOT_PRESENT = SLOT.presence["step"] | SLOT.presence["loss"]
-_PRESENT, _STEP, _LOSS = SLOT.word("present"), SLOT.word("step"), SLOT.word("loss")
-_TOKENS, _SAMPLES = SLOT.word("tokens"), SLOT.word("samples")
+_PRESENT, _LOSS = SLOT.word("present"), SLOT.word("loss")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -242,14 +241,11 @@ class _Run:
             self._writers, rows, (totals.data for totals in self._totals), sync, ends, strict=False
         )
         for writer, row, totals, waited, end_ns in states:
+            writer.count_step(step.number, row[4], simulation.tokens, simulation.samples)
             writer.append(row)
-            writer.count_step_seconds(row[4])
             writer.count_collective("all_reduce", 1, _GRADIENT_BYTES, waited)
             writer.floats[_PHASE_SECONDS : _PHASE_SECONDS + len(totals)] = totals
-            words = writer.words
-            words[_PRESENT], words[_STEP], writer.floats[_LOSS] = _SLOT_PRESENT, step.number, loss
-            words[_TOKENS] += simulation.tokens
-            words[_SAMPLES] += simulation.samples
+            writer.words[_PRESENT], writer.floats[_LOSS] = _SLOT_PRESENT, loss
             writer.commit(end_ns)
             writer.pulse(end_ns, _DATA)
 

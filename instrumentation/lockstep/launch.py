@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -237,8 +238,13 @@ def launch(program: Sequence[str], **options: Any) -> int:
         options: fields of ``Job``; empty ones take its defaults.
 
     Raises:
-        click.UsageError: an option cannot be; the text names it.
+        click.UsageError: an option cannot be, or torch is not there; the text names it.
     """
+    if find_spec("torch") is None:
+        raise click.UsageError(
+            "the ranks are started by torch, which is not installed here; install torch or "
+            "lockstep[trainer]"
+        )
     try:
         told = {name: value for name, value in options.items() if value not in {None, ""}}
         job = Job(program=tuple(program), **told)

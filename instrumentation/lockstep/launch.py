@@ -22,6 +22,7 @@ from lockstep.telemetry import exporter_of
 from lockstep_records.events import PREEMPTED, Event, append_event, is_finished, read_events
 from lockstep_records.hangs import DEFAULT_SECONDS
 from lockstep_records.jobs import list_jobs
+from lockstep_records.options import FiniteRange
 from lockstep_records.trace import trace_of
 
 BAD_INPUT = 2
@@ -41,6 +42,7 @@ def run_job(job: Job) -> int:
         *sinks_of(job.summary_to, job.folder),
     )
     _make_room(job)
+    click.echo(f"lockstep: job {job.job_id}, pages in {job.folder}", err=True)
     append_event(job.folder, _event(job, "job_started", 0, nproc_per_node=job.nproc_per_node))
     with beside(children):
         with _environment(job), _agent_of_its_own(job), _hangs_watched(job):
@@ -199,7 +201,7 @@ _JOB_OPTIONS = {
     ),
     "hang_seconds": click.option(
         "--hang-seconds",
-        type=click.FloatRange(0),
+        type=FiniteRange(0),
         default=DEFAULT_SECONDS,
         show_default=True,
         help="No progress for so long, and for 20 median steps, is a hang; 0 = do not watch.",
@@ -248,7 +250,6 @@ def launch(program: Sequence[str], **options: Any) -> int:
     try:
         told = {name: value for name, value in options.items() if value not in {None, ""}}
         job = Job(program=tuple(program), **told)
-        click.echo(f"lockstep: job {job.job_id}, pages in {job.folder}", err=True)
         exit_code = run_job(job)
     except ValueError as error:
         raise click.UsageError(str(error)) from error

@@ -3,13 +3,10 @@
 import gc
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 import weakref
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,13 +57,6 @@ monitor.close()
 dist.barrier()  # gloo may abort a rank that tears down while its peer has already gone
 dist.destroy_process_group()
 """
-
-
-@pytest.fixture
-def root() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="lockstep-test-", dir="/dev/shm"))
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def typical(rows: list[dict[str, Any]], name: str) -> float:

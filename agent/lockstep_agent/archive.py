@@ -28,6 +28,7 @@ _RUNNING_SECONDS = 300.0
 _ENDED = frozenset({"done", "failed"})
 _NICE = 19
 _BAD_ADDRESS = 2
+_SHOWS_HALVES = {"file", "local", "sftp", "ssh", "smb", "hdfs"}
 
 
 class Archive:
@@ -134,11 +135,23 @@ class Copier:
         digest = hashlib.blake2b(body).digest()  # a CRC cannot tell apart what ends with its own
         if known is None or digest != known.digest:
             where = f"{self._target}/{path.relative_to(self._root).as_posix()}"
-            self._files.makedirs(where.rpartition("/")[0], exist_ok=True)
-            self._files.pipe_file(where, body)
+            self._put(where, body)
             self.told["copied"] += 1
         patience = _RUNNING_SECONDS if is_page and not _is_over(path) else 0.0
         self._copied[path] = _Copied(digest, self._clock() + patience, ended)
+
+    def _put(self, where: str, body: bytes) -> None:
+        """Object stores show a file when it is whole; elsewhere it is written beside and moved."""
+        folder, _, name = where.rpartition("/")
+        self._files.makedirs(folder, exist_ok=True)
+        protocol = self._files.protocol
+        names = {protocol} if isinstance(protocol, str) else set(protocol)
+        if not _SHOWS_HALVES & names:
+            self._files.pipe_file(where, body)
+            return
+        beside = f"{folder}/.{name}.part"
+        self._files.pipe_file(beside, body)
+        self._files.mv(beside, where)
 
 
 def _is_over(page: Path) -> bool:

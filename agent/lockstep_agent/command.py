@@ -11,8 +11,8 @@ from lockstep_agent.health.expected import Expectations, ExpectedPort, read_port
 from lockstep_agent.options import Options
 from lockstep_agent.settings import load_settings
 from lockstep_records.jobs import find_root
+from lockstep_records.options import read_address
 
-_HIGHEST_PORT = 65_535
 _TICK_SECONDS = (0.05, 60.0)
 _LINGER_SECONDS = (0.0, 86_400.0)
 _WINDOW_SECONDS = (1.0, 300.0)
@@ -24,14 +24,10 @@ _LIMITS = {
 
 
 def _listen(_ctx: click.Context, _parameter: click.Parameter, value: str) -> tuple[str, int]:
-    host, colon, port = value.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    whole = port.isascii() and port.isdigit() and len(port) <= len(str(_HIGHEST_PORT))
-    if not colon or not host or not whole or int(port) > _HIGHEST_PORT:
-        raise click.BadParameter(
-            f"{value!r} is not HOST:PORT with a port up to {_HIGHEST_PORT}, such as 127.0.0.1:9440"
-        )
-    return host, int(port)
+    try:
+        return read_address(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 def _root(_ctx: click.Context, _parameter: click.Parameter, value: Path | None) -> Path:

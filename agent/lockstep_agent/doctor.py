@@ -13,8 +13,9 @@ from lockstep_agent.command import (
 )
 from lockstep_agent.health.expected import Expectations, ExpectedPort
 from lockstep_records.doctor import print_page
+from lockstep_records.options import FiniteRange
 
-_SECONDS = click.FloatRange(0.2, 600)
+_SECONDS = FiniteRange(0.2, 600)
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -44,7 +45,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option(
     "--slower-than",
     metavar="RATIO",
-    type=click.FloatRange(0.01, 1),
+    type=FiniteRange(0.01, 1),
     default=0.9,
     show_default=True,
     help="Share of the fleet's median below which a figure is too slow.",

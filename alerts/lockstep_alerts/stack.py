@@ -1,7 +1,6 @@
 """Prometheus, Alertmanager and a pager as plain processes over one folder."""
 
 import json
-import re
 import shutil
 import socket
 import sys
@@ -19,12 +18,12 @@ from lockstep_alerts.write import (
     write_file,
     write_files,
 )
+from lockstep_records.options import read_address
 
 STATE_FILE = "stack.json"
 _PROMETHEUS_FILE = "prometheus.yaml"
 _TARGETS_FILE = "targets.json"
 _HEAD = "# Written by `lockstep stack up`, anew each time.\n"
-_TARGET = re.compile(r"^[A-Za-z0-9._-]+:[0-9]{1,5}$|^\[[0-9a-fA-F:]+\]:[0-9]{1,5}$")
 _READY_SECONDS = 30.0
 READY_PATHS = {"prometheus": "/-/ready", "alertmanager": "/-/ready", "pager": "/pages"}
 _PROGRAMS = {
@@ -57,8 +56,10 @@ class StackOptions:
 
     def __post_init__(self) -> None:
         for target in self.targets:
-            if not _TARGET.match(target):
-                raise StackError(f"--target {target!r}: must be HOST:PORT, such as 127.0.0.1:9400")
+            try:
+                read_address(target)
+            except ValueError as error:
+                raise StackError(f"--target {error}") from error
 
 
 def _programs() -> dict[str, str]:

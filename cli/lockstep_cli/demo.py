@@ -41,7 +41,7 @@ PHASES = ("loader", "forward", "backward")
 )
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=click.Path(file_okay=False, path_type=Path),
     default=Path("demo-out"),
     show_default=True,
     help="Folder for report, boards, pages and logs; made anew.",

@@ -2,9 +2,10 @@
 
 import ast
 import sys
-from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, metadata, version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -25,6 +26,31 @@ def _summary(entry: EntryPoint) -> str:
     return (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0]
 
 
+def _extras(entry: EntryPoint) -> str:
+    """What brings the packages of a command: its room's extra, for the demo those of all rooms."""
+    drawn = set(metadata("lockstep").get_all("Provides-Extra") or ())
+    rooms = {other.module.partition(".")[0] for other in entry_points(group=_GROUP)}
+    extra_of = {room: room.removeprefix("lockstep_") for room in rooms}
+    own = extra_of[entry.module.partition(".")[0]]
+    return own if own in drawn else ",".join(sorted(drawn & set(extra_of.values())))
+
+
+def _refusal(command: str, missing: ModuleNotFoundError) -> click.UsageError:
+    """Says which package a command lacks and what brings it.
+
+    Raises:
+        ModuleNotFoundError: what is missing is a module of ours, which is our mistake.
+    """
+    package = (missing.name or "").partition(".")[0]
+    if not package or package.startswith("lockstep"):
+        raise missing
+    (entry,) = entry_points(group=_GROUP, name=command)
+    return click.UsageError(
+        f"command {command!r} needs the package {package!r}, which is not installed; "
+        f"install lockstep[{_extras(entry)}]"
+    )
+
+
 class _Rooms(click.Group):
     """A group whose commands are entry points."""
 
@@ -34,18 +60,20 @@ class _Rooms(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         del ctx
-        found = entry_points(group=_GROUP, name=cmd_name)
-        for entry in found:
+        for entry in entry_points(group=_GROUP, name=cmd_name):
             try:
                 command = entry.load()
             except ModuleNotFoundError as error:
-                raise click.UsageError(
-                    f"command {cmd_name!r} needs the package {error.name!r}, which is not "
-                    "installed; install the extra that brings it, see README.md"
-                ) from error
+                raise _refusal(cmd_name, error) from error
             assert isinstance(command, click.Command)
             return command
         return None
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as error:  # what is heavy is loaded late, so it is missed late
+            raise _refusal(ctx.invoked_subcommand or "", error) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx

@@ -13,6 +13,7 @@ from lockstep_dashboards.check import Finding, Scope, check_board
 from lockstep_dashboards.house import board_json
 from lockstep_dashboards.job import JOB
 from lockstep_records.jobs import check_job_id
+from lockstep_records.options import FiniteRange
 
 BOARDS = {"job.json": JOB}
 _GENERATED = Path("dashboards/generated")
@@ -74,7 +75,7 @@ def _write(path: Path, text: str) -> None:
 @click.option(
     "--range",
     "range_seconds",
-    type=click.FloatRange(min=1),
+    type=FiniteRange(min=1),
     default=900.0,
     show_default=True,
     help="Time shown, until now, in seconds.",
@@ -82,7 +83,7 @@ def _write(path: Path, text: str) -> None:
 @click.option(
     "--scrape-interval",
     "scrape_seconds",
-    type=click.FloatRange(min=0.1),
+    type=FiniteRange(min=0.1),
     default=15.0,
     show_default=True,
     help="As the data source is told, in seconds; rates reach over five of them.",

@@ -5,6 +5,8 @@ from pathlib import Path
 
 from lockstep_records.hangs import DEFAULT_SECONDS
 from lockstep_records.jobs import check_job_id, find_root, job_folder, new_job_id
+from lockstep_records.options import read_address
+from lockstep_records.page_writer import RankIdentity
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,7 +23,8 @@ class Job:
         hang_seconds: no progress for so long is a hang, at least; 0 watches nobody.
 
     Raises:
-        ValueError: the id cannot be a folder's name, or several nodes have nowhere to meet.
+        ValueError: the id cannot be a folder's name, a name does not fit into a page, an address
+            is none, or several nodes have nowhere to meet.
     """
 
     program: tuple[str, ...]
@@ -40,6 +43,14 @@ class Job:
 
     def __post_init__(self) -> None:
         check_job_id(self.job_id)
+        RankIdentity(  # what a rank could not write is refused here
+            rank=0, world_size=1, job_id=self.job_id, cluster=self.cluster, project=self.project
+        )
+        for flag, address in (("--endpoint", self.endpoint), ("--serve", self.serve)):
+            try:
+                read_address(address or "localhost:0")
+            except ValueError as error:
+                raise ValueError(f"{flag} {error}") from error
         if self.nnodes > 1 and not self.endpoint:
             raise ValueError(
                 f"--nnodes {self.nnodes} needs --endpoint HOST:PORT and --job-id, the same on all"

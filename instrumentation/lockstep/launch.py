@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from lockstep.telemetry import exporter_of
 from lockstep_records.events import PREEMPTED, Event, append_event, is_finished, read_events
 from lockstep_records.hangs import DEFAULT_SECONDS
 from lockstep_records.jobs import list_jobs
+from lockstep_records.options import FiniteRange
 from lockstep_records.trace import trace_of
 
 BAD_INPUT = 2
@@ -40,6 +42,7 @@ def run_job(job: Job) -> int:
         *sinks_of(job.summary_to, job.folder),
     )
     _make_room(job)
+    click.echo(f"lockstep: job {job.job_id}, pages in {job.folder}", err=True)
     append_event(job.folder, _event(job, "job_started", 0, nproc_per_node=job.nproc_per_node))
     with beside(children):
         with _environment(job), _agent_of_its_own(job), _hangs_watched(job):
@@ -198,7 +201,7 @@ _JOB_OPTIONS = {
     ),
     "hang_seconds": click.option(
         "--hang-seconds",
-        type=click.FloatRange(0),
+        type=FiniteRange(0),
         default=DEFAULT_SECONDS,
         show_default=True,
         help="No progress for so long, and for 20 median steps, is a hang; 0 = do not watch.",
@@ -237,12 +240,16 @@ def launch(program: Sequence[str], **options: Any) -> int:
         options: fields of ``Job``; empty ones take its defaults.
 
     Raises:
-        click.UsageError: an option cannot be; the text names it.
+        click.UsageError: an option cannot be, or torch is not there; the text names it.
     """
+    if find_spec("torch") is None:
+        raise click.UsageError(
+            "the ranks are started by torch, which is not installed here; install torch or "
+            "lockstep[trainer]"
+        )
     try:
         told = {name: value for name, value in options.items() if value not in {None, ""}}
         job = Job(program=tuple(program), **told)
-        click.echo(f"lockstep: job {job.job_id}, pages in {job.folder}", err=True)
         exit_code = run_job(job)
     except ValueError as error:
         raise click.UsageError(str(error)) from error

@@ -18,6 +18,8 @@ import torch
 import torch.distributed as dist
 from torch.multiprocessing.spawn import spawn
 
+from lockstep_records.options import FiniteRange
+
 _ROUNDS_AT_LEAST = 5
 _CPU_RANKS = 2
 _MEGA = 1 << 20
@@ -183,7 +185,7 @@ def _processor() -> str:
 
 @click.command()
 @click.option(
-    "--seconds", type=click.FloatRange(0.05, 60), default=1.0, help="How long each probe runs."
+    "--seconds", type=FiniteRange(0.05, 60), default=1.0, help="How long each probe runs."
 )
 def main(seconds: float) -> None:
     """Measure this node and print the figures as JSON."""

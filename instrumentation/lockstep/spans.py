@@ -1,6 +1,7 @@
 """Blocks that a loop puts around what is no ordinary step: evaluation, checkpoints, restores."""
 
 import logging
+import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -69,10 +70,9 @@ class Spans(Disabled):
         try:
             yield
             failed = False
-        except Exception as error:
-            self._note(error, name)
-            raise
         finally:
+            if failed:
+                self._note(sys.exception(), name)
             self._held = was_held
             ended_ns = self._cut(outer if was_held or outer == INIT else OTHER)
             self._trace(name, began_ns, ended_ns, failed=failed)
@@ -82,8 +82,10 @@ class Spans(Disabled):
         self._traces.phase_ended(name, began_ns, ended_ns, failed=failed)
 
     @guarded
-    def _note(self, error: BaseException, name: str) -> None:
+    def _note(self, error: BaseException | None, name: str) -> None:
         """The user's own error leaves a block: it is theirs, and passes on."""
+        if not isinstance(error, Exception):
+            return
         if self._seldom.tell_error(error):
             self._flags |= FLAG["out_of_memory"]
         self._seldom.tell("span_exception", f"{type(error).__name__} left a block of phase {name}")

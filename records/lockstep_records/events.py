@@ -16,6 +16,8 @@ KINDS = ("job_started", "attempt_started", "hang", "rank_ended", "attempt_ended"
 FILE_NAME = "events.jsonl"
 PREEMPTED = 75
 """Exit code of a rank, and of a job, that was told to stop, saved and left: start it again."""
+OUT_OF_MEMORY = 76
+"""Exit code of a rank that ran out of memory, its own or the GPU's."""
 _MAX_BYTES = 16 << 20
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from lockstep_records.hangs import newest_pages
+from lockstep_records.options import FiniteRange
 from lockstep_records.profiles import fetch, read_answer
 from lockstep_records.switch_command import job_or_usage, turn_switches
 from lockstep_records.switches import MAX_PROFILED_STEPS, ProfileRequest
@@ -43,7 +44,7 @@ def _ranks(_context: click.Context, _option: click.Parameter, text: str) -> tupl
 )
 @click.option(
     "--wait-seconds",
-    type=click.FloatRange(1),
+    type=FiniteRange(1),
     default=300.0,
     show_default=True,
     help="How long to wait for the ranks.",

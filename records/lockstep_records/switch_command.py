@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from lockstep_records.jobs import find_job
+from lockstep_records.options import FiniteRange
 from lockstep_records.switches import (
     MAX_HANG_SECONDS,
     MAX_SAMPLE_EVERY,
@@ -60,7 +61,7 @@ def turn_switches(job: Path, **changed: Any) -> Switches:
 )
 @click.option(
     "--hang-seconds",
-    type=click.FloatRange(0, MAX_HANG_SECONDS),
+    type=FiniteRange(0, MAX_HANG_SECONDS),
     help="No progress for so long is a hang, at least; 0 turns the watch off.",
 )
 def switch(job: str, **options: Any) -> None:

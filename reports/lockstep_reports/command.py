@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from lockstep_records.jobs import find_job, list_attempts
+from lockstep_records.options import FiniteRange
 from lockstep_reports.compare import Comparison, compare
 from lockstep_reports.incident import LogRecording, LogReport, make_log_report
 from lockstep_reports.outputs import Outputs, show
@@ -91,7 +92,7 @@ class _Asked:
 )
 @click.option(
     "--price-per-gpu-hour",
-    type=click.FloatRange(0),
+    type=FiniteRange(0),
     help="Counts the loss in money too, in your currency.",
 )
 def report(job: str, *, against: str | None, **told: Any) -> None:
@@ -112,11 +113,22 @@ def report(job: str, *, against: str | None, **told: Any) -> None:
             now_seconds=now,
         )
         whole = read_source(job, asked.options)
+        _refuse_what_is_not_for(job, whole, asked.options)
         made = _make(_cut(whole, asked), asked)
         comparison = None if against is None else _compare(made, whole, against, asked)
         _write(made, comparison, _with_page(outputs, whole.path.name))
     except (ValueError, OSError) as error:
         raise click.UsageError(str(error)) from error
+
+
+def _refuse_what_is_not_for(
+    job: str, recording: Recording | LogRecording, options: ReadOptions
+) -> None:
+    """An option that would change nothing is a mistake of who gave it."""
+    if options.job_id is not None and not job.startswith(("http://", "https://")):
+        raise ValueError("--job is for a Prometheus; give its http:// address, or leave --job out")
+    if options.meta is not None and getattr(recording, "operations", None) is None:
+        raise ValueError(f"--meta is for operation traces, and {job} is none; leave --meta out")
 
 
 def _export(job: str, attempt: int | None, folder: Path) -> None:

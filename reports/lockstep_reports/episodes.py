@@ -80,6 +80,30 @@ class Stretch:
         """The steps as a slice."""
         return slice(self.first, self.last + 1)
 
+    @classmethod
+    def over(
+        cls,
+        unit: int,
+        ends: tuple[int, int],
+        margin: Matrix,
+        threshold: float,
+        *,
+        steady: bool = True,
+    ) -> "Stretch":
+        """The steps from one end to the other, counted by a margin [units x steps], in seconds."""
+        first, last = ends
+        seen = margin[unit, first : last + 1]
+        return cls(
+            unit=unit,
+            first=first,
+            last=last,
+            threshold=threshold,
+            late=int(np.count_nonzero(seen > threshold)),
+            came_last=int(np.count_nonzero(seen > 0)),
+            told=int(np.count_nonzero(~np.isnan(seen))),
+            steady=steady,
+        )
+
 
 def find_stretches(margin: Matrix, threshold: float, thresholds: Thresholds) -> list[Stretch]:
     """All stretches that pass every test, by unit and step."""
@@ -87,7 +111,7 @@ def find_stretches(margin: Matrix, threshold: float, thresholds: Thresholds) -> 
     found = []
     for unit, first, last in _merge(_runs(_mostly(margin > threshold, window)), window):
         ends = _refined(margin[unit], first, last, threshold, window)
-        stretch = _stretch(unit, ends, margin, threshold)
+        stretch = Stretch.over(unit, ends, margin, threshold)
         usually = _usual_share(margin[unit], stretch.places, thresholds.min_steps)
         stretch = replace(stretch, chance=_chance(stretch, usually, weight, margin.shape))
         if _counts(stretch, thresholds):
@@ -151,20 +175,6 @@ def _best_start(votes: np.ndarray[tuple[int], np.dtype[np.int64]]) -> int:
     """Place from which on the votes to the end add up to most."""
     to_end = np.cumsum(votes[::-1])[::-1]
     return int(np.argmax(to_end))
-
-
-def _stretch(unit: int, ends: tuple[int, int], margin: Matrix, threshold: float) -> Stretch:
-    first, last = ends
-    seen = margin[unit, first : last + 1]
-    return Stretch(
-        unit=unit,
-        first=first,
-        last=last,
-        threshold=threshold,
-        late=int(np.count_nonzero(seen > threshold)),
-        came_last=int(np.count_nonzero(seen > 0)),
-        told=int(np.count_nonzero(~np.isnan(seen))),
-    )
 
 
 def _chance(stretch: Stretch, usually: float, weight: float, shape: tuple[int, ...]) -> float:

@@ -82,7 +82,7 @@ def _find_at(margin: Matrix, search: Search) -> Iterator[Stretch]:
                 if count < least:
                     continue
                 ends = _refined(margin[unit], first, last, search) if steady else (first, last)
-                stretch = _stretch(unit, ends, margin, search.threshold, steady=steady)
+                stretch = Stretch.over(unit, ends, margin, search.threshold, steady=steady)
                 chance = len(_LEVELS) * _chance(stretch, late, anybody, margin, search)
                 if chance <= search.chance:
                     yield replace(stretch, chance=chance)
@@ -118,23 +118,6 @@ def _refined(margin: Matrix, first: int, last: int, search: Search) -> tuple[int
     parts = gathered_late(at, _STEADY, search.gap)
     begin, end, _ = max(parts, key=lambda part: part[2])
     return first + begin, first + end
-
-
-def _stretch(
-    unit: int, ends: tuple[int, int], margin: Matrix, threshold: float, *, steady: bool
-) -> Stretch:
-    first, last = ends
-    seen = margin[unit, first : last + 1]
-    return Stretch(
-        unit=unit,
-        first=first,
-        last=last,
-        threshold=threshold,
-        late=int(np.count_nonzero(seen > threshold)),
-        came_last=int(np.count_nonzero(seen > 0)),
-        told=int(np.count_nonzero(~np.isnan(seen))),
-        steady=steady,
-    )
 
 
 def _chance(stretch: Stretch, late: Flags, anybody: Flags, margin: Matrix, search: Search) -> float:

@@ -36,11 +36,13 @@ def write_text(path: Path, text: str | bytes) -> None:
     """Writes a file whole or not at all.
 
     Raises:
-        OSError: the file cannot be written; nothing is left behind.
+        OSError: the file cannot be written, which it names; nothing is left behind.
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         beside.write_bytes(text.encode() if isinstance(text, str) else text)
         beside.replace(path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         beside.unlink(missing_ok=True)

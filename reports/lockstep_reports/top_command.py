@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from lockstep_records.options import FiniteRange
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -25,7 +27,7 @@ _URLS = ("http://", "https://")
 @click.option(
     "--every",
     "every_seconds",
-    type=click.FloatRange(0.2, 3600),
+    type=FiniteRange(0.2, 3600),
     default=2.0,
     show_default=True,
     help="Seconds between two looks.",

@@ -8,6 +8,7 @@ from typing import Any
 from lockstep_records.jobs import page_path
 from lockstep_records.layout import IDENTITY, PHASES, SELDOM, SLOT, SLOT_OFFSETS
 from lockstep_records.page_writer import PageWriter, RankIdentity
+from lockstep_records.section import Section
 
 STEP_SECONDS = {"data": 0.125, "forward": 0.25, "backward": 0.5, "sync": 0.0625, "optimizer": 0.25}
 TOKENS_A_STEP = 1024
@@ -81,10 +82,15 @@ class LivePage:
     def commit(self) -> None:
         self.writer.commit(time.monotonic_ns())
 
-    def damage_newest_slot(self) -> None:
+    def damage_newest_slot(
+        self, section: Section = SLOT, offsets: tuple[int, int] = SLOT_OFFSETS
+    ) -> None:
         """Breaks the slot that counts; the older one stays good."""
-        at = SLOT_OFFSETS[self.writer.words[SLOT.word("sequence")] & 1]
-        self._overwrite(at + SLOT.offsets["tokens"], b"\xff")
+        words = self.writer.words if section is SLOT else self.writer.seldom.words
+        at = offsets[words[section.word("sequence")] & 1]
+        seal = at + section.offsets["checksum"]
+        (byte,) = self.path.read_bytes()[seal : seal + 1]
+        self._overwrite(seal, bytes([byte ^ 1]))
 
     def replace_identity(self, **fields: int) -> None:
         """Seals other whole numbers into the identity, such as the pid of a process that ended."""

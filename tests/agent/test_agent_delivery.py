@@ -1,5 +1,6 @@
 """Events of jobs on their way to the ledger, and pages on theirs to the archive."""
 
+import itertools
 import json
 import shutil
 import threading
@@ -13,7 +14,7 @@ import fsspec
 import pytest
 
 from lockstep_agent.archive import Copier
-from lockstep_agent.delivery import Delivery
+from lockstep_agent.delivery import Delivery, Post, post
 from lockstep_agent.options import Options
 from lockstep_agent.spool import Spool
 from lockstep_agent.state_file import StateFile
@@ -81,10 +82,13 @@ def tell(root: Path, number: int, job: str = "job") -> None:
 class Agent:
     """The delivering part of an agent, with a clock that a test turns."""
 
-    def __init__(self, root: Path, state: Path, url: str, most: int = 10_000) -> None:
+    def __init__(
+        self, root: Path, state: Path, url: str, most: int = 10_000, send: Post = post
+    ) -> None:
         self.now = 0.0
         self.spool = Spool(root, StateFile(state / "spool.json"), most)
-        self.delivery = Delivery(self.spool, url, ("east", "node-7"), clock=lambda: self.now)
+        origin = ("east", "node-7")
+        self.delivery = Delivery(self.spool, url, origin, send, clock=lambda: self.now)
 
     def tick(self, seconds: float = 0.0) -> dict[tuple[str, ...], float]:
         self.now += seconds
@@ -146,6 +150,63 @@ def test_the_spool_is_bounded_and_the_newest_events_stay(tmp_path: Path) -> None
     assert [event["id"] for event in agent.spool.pending] == [f"job-{n}" for n in range(3, 8)]
 
 
+def test_half_a_line_waits_for_its_other_half(tmp_path: Path, ledger: Ledger) -> None:
+    agent = Agent(tmp_path, tmp_path, ledger.url)
+    tell(tmp_path, 0)
+    path = job_folder(tmp_path, "job") / "events.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:40])
+    assert agent.tick()[()] == 0
+    assert not ledger.ids
+    with path.open("ab") as file:
+        file.write(whole[40:])
+    agent.tick()
+    assert ledger.ids == ["job-0"]
+
+
+def test_a_job_whose_folder_was_made_anew_is_read_from_its_beginning(
+    tmp_path: Path, ledger: Ledger
+) -> None:
+    agent = Agent(tmp_path, tmp_path, ledger.url)
+    tell(tmp_path, 0)
+    agent.tick()
+    path = job_folder(tmp_path, "job") / "events.jsonl"
+    path.rename(tmp_path / "kept, so that its inode is not given out again")
+    for number in (1, 2, 3):
+        tell(tmp_path, number)
+    agent.tick()
+    assert ledger.ids == ["job-0", "job-1", "job-2", "job-3"]
+
+
+def test_a_ledger_that_stays_away_is_asked_once_a_minute_and_no_less(tmp_path: Path) -> None:
+    asked: list[float] = []
+
+    def away(_url: str, _body: bytes) -> int:
+        asked.append(agent.now)
+        raise OSError("nobody there")
+
+    agent = Agent(tmp_path, tmp_path, "http://ledger/", send=away)
+    tell(tmp_path, 0)
+    for _ in range(3600):
+        agent.tick(1.0)
+    pauses = [later - earlier for earlier, later in itertools.pairwise(asked)]
+    assert pauses[0] <= 2
+    assert min(pauses[8:]) >= 30
+    assert max(pauses) <= 61
+
+
+def test_one_bad_event_among_a_hundred_is_found_by_halves(tmp_path: Path, ledger: Ledger) -> None:
+    for number in range(100):
+        tell(tmp_path, number)
+    ledger.bad_ids = {"job-63"}
+    agent = Agent(tmp_path, tmp_path, ledger.url)
+    ticks = 0
+    while agent.tick()[()]:
+        ticks += 1
+    assert ticks < 30
+    assert len(set(ledger.ids)) == 99
+
+
 def test_damaged_spools_and_event_files_are_no_end(tmp_path: Path, ledger: Ledger) -> None:
     (tmp_path / "spool.json").write_text('{"version":1,"pending":7,"read":[]}')
     tell(tmp_path, 0)
@@ -172,6 +233,25 @@ def test_a_running_agent_delivers_and_archives(
     assert ledger.ids == ["job-0"]
 
 
+def test_who_reads_the_archive_while_a_page_is_copied_anew_reads_the_old_one_whole(
+    root: Path, tmp_path: Path
+) -> None:
+    now, page = [0.0], LivePage(root)
+    copier = Copier(root, fsspec.filesystem("file"), str(tmp_path), clock=lambda: now[0])
+    page.step(1)
+    copier.copy()
+    [kept] = tmp_path.rglob("*.page")
+    before = kept.read_bytes()
+    with kept.open("rb") as reading:
+        page.step(2)
+        now[0] += 301
+        copier.copy()
+        assert reading.read() == before
+    assert copier.told == {"copied": 2, "failed": 0}
+    assert read_page(kept).state["steps"] == 2
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [kept]
+
+
 def test_the_archive_gets_ended_pages_once_running_ones_now_and_then_and_tries_again(
     root: Path,
 ) -> None:
@@ -195,6 +275,8 @@ def test_the_archive_gets_ended_pages_once_running_ones_now_and_then_and_tries_a
     assert body == running.path.read_bytes()
 
     class Full:
+        protocol = "file"
+
         def makedirs(self, *_: object, **__: object) -> None:
             raise OSError(28, "no space")
 

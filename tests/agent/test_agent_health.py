@@ -86,6 +86,7 @@ def verdicts(judge: Judge, told: Told, at: float = 0.0) -> dict[str, list[str]]:
 
 
 FIRST = PARTS[0]
+NARROW = (gpu_pcie.GPU_PCIE_WIDTH, FIRST)
 BROKEN: list[tuple[Told, str]] = [
     ({(gpu_faults.GPU_REMAP_FAILED, FIRST): 1}, "failed remap_failed"),
     ({(gpu_faults.GPU_REMAP_PENDING, FIRST): 1}, "degraded remap_pending"),
@@ -139,6 +140,28 @@ def test_each_fault_of_a_gpu_is_told_by_its_reason_and_the_node_is_as_bad(
 def test_an_idle_gpu_may_let_its_pcie_link_sleep() -> None:
     asleep = {(gpu_pcie.GPU_PCIE_GENERATION, FIRST): 1, (gpu.GPU_UTILIZATION, FIRST): 0.02}
     assert verdicts(Judge(limits=Limits.at_once()), healthy() | asleep) == {}
+
+
+@pytest.mark.parametrize(
+    ("fault", "seconds", "reason"),
+    [
+        (
+            {NARROW: 8, (gpu.GPU_UTILIZATION, FIRST): 0.5},
+            30,
+            "pcie_below_max",
+        ),
+        ({NARROW: 8, (gpu.GPU_UTILIZATION, FIRST): 0.49}, None, ""),
+        ({(gpu_power.GPU_THROTTLE_ACTIVE, (*FIRST, "hw_thermal")): 1}, 60, "thermal"),
+    ],
+)
+def test_by_default_a_sign_counts_from_the_load_and_the_time_that_the_docs_tell(
+    fault: Told, seconds: float | None, reason: str
+) -> None:
+    judge = Judge()
+    since = [at for at in range(100) if "0" in verdicts(judge, healthy() | fault, float(at))]
+    assert since[:1] == ([] if seconds is None else [seconds])
+    if seconds is not None:
+        assert verdicts(judge, healthy() | fault, 100.0)["0"] == [f"degraded {reason}"]
 
 
 def test_links_that_no_gpu_of_the_node_has_are_not_missed() -> None:

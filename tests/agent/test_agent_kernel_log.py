@@ -99,6 +99,26 @@ def test_the_same_fault_after_a_quiet_time_is_another_incident(tmp_path: Path) -
     assert list(counted(reader(path, tmp_path), events.GPU_XID_INCIDENTS).values()) == [2]
 
 
+def test_incidents_before_and_after_a_restart_have_each_an_id_of_their_own(tmp_path: Path) -> None:
+    path, told = tmp_path / "kmsg", 0
+    for address in ("9b", "9c"):
+        with path.open("a") as file:
+            file.write(f"[1.0] NVRM: Xid (PCI:0000:{address}:00): 48, DBE\n")
+        log = reader(path, tmp_path)
+        told = len(counted(log, events.GPU_XID_INCIDENTS))
+    assert told == 2
+    assert len({one["id"] for one in json.loads(log.recent_json)}) == 2
+
+
+def test_who_reads_the_state_while_it_is_replaced_reads_the_old_one_whole(tmp_path: Path) -> None:
+    state = StateFile(tmp_path / "state.json")
+    state.save({"counts": "old" * 100})
+    with (tmp_path / "state.json").open() as reading:
+        state.save({"counts": "new"})
+        assert json.load(reading)["counts"] == "old" * 100
+    assert state.load()["counts"] == "new"
+
+
 def test_a_file_that_is_replaced_is_read_anew_and_half_a_line_waits(tmp_path: Path) -> None:
     path = tmp_path / "kmsg"
     path.write_text("[1.0] NVRM: Xid (PCI:0000:9b:00): 48, DBE\n[2.0] NVRM: Xid (PCI:00")

@@ -15,6 +15,7 @@ from lockstep_catalogue import Kind, Metric, health, training
 from lockstep_catalogue.labels import REASON, STATE, STEP_PHASES
 from lockstep_records.events import Event, append_event
 from lockstep_records.jobs import job_folder
+from lockstep_records.layout import SELDOM, SELDOM_OFFSETS
 
 from .live_page import ALL_REDUCE_BYTES, STEP_SECONDS, TOKENS_A_STEP, LivePage
 
@@ -179,6 +180,25 @@ def test_no_counter_ever_falls_whatever_happens_to_the_pages(root: Path, seed: i
         before = after
 
 
+def test_what_a_rank_tells_seldom_never_falls_when_its_newest_slot_is_damaged(root: Path) -> None:
+    page, watch = LivePage(root), Watch(root)
+    page.healthy()
+    before = counters(watch.values())
+    page.damage_newest_slot(SELDOM, SELDOM_OFFSETS)
+    assert counters(watch.values()) == before
+    assert before != counters(Watch(root).values())  # the older slot does tell less
+
+
+def test_a_page_that_was_made_anew_speaks_for_itself(root: Path) -> None:
+    page, watch = LivePage(root), Watch(root)
+    for number in range(5):
+        page.step(number)
+    assert watch.values()[training.STEP, NODE] == 4
+    page.path.unlink()
+    LivePage(root).step(40)
+    assert watch.values()[training.STEP, NODE] == 40
+
+
 def test_an_agent_that_starts_anew_tells_the_same_totals(root: Path) -> None:
     for attempt in range(2):
         for rank in range(3):
@@ -228,6 +248,18 @@ def test_without_a_launcher_a_job_leaves_when_all_its_ranks_have_long_ended(root
     pages[1].replace_identity(pid=DEAD_PID)
     assert states(watch.values()) == {"done": 1, "gone": 1}
     watch.now += 61
+    assert not counters(watch.values())
+
+
+def test_a_launcher_that_has_not_said_the_end_is_waited_for_a_quarter_of_an_hour(
+    root: Path,
+) -> None:
+    append_event(job_folder(root, "job"), Event(kind="job_started", job_id="job", attempt=0))
+    LivePage(root).replace_identity(pid=DEAD_PID)
+    watch = Watch(root)
+    watch.now += 890
+    assert counters(watch.values())
+    watch.now += 20
     assert not counters(watch.values())
 
 

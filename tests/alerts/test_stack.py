@@ -267,7 +267,9 @@ def bad(*words: object) -> str:
 @pytest.mark.promtool
 def test_a_bad_option_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     folder = tmp_path / "st"
-    assert "must be HOST:PORT" in bad("up", "--dir", folder, "--target", "no port")
+    assert "--target 'no port' is not HOST:PORT" in bad(
+        "up", "--dir", folder, "--target", "no port"
+    )
     assert "is no duration" in bad("up", "--dir", folder, "--interval", "5 seconds")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -100,6 +100,22 @@ def test_who_silences_a_check_says_why_on_the_same_line(path: Path) -> None:
         assert silenced is None or silenced["reason"], line
 
 
+def catches_all(handler: ast.ExceptHandler) -> bool:
+    names = ast.walk(handler.type) if handler.type else []
+    broad = {"Exception", "BaseException"}
+    return handler.type is None or any(isinstance(n, ast.Name) and n.id in broad for n in names)
+
+
+def test_all_errors_are_caught_around_a_collector_and_around_the_monitor_and_nowhere_else() -> None:
+    found = {
+        path.name
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ExceptHandler) and catches_all(node)
+    }
+    assert found == {"collector.py", "guard.py", "monitor.py"}
+
+
 def test_rooms_look_down_and_never_sideways() -> None:
     command = Path(sys.executable).parent / "lint-imports"
     done = subprocess.run(

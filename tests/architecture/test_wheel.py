@@ -86,9 +86,42 @@ def test_the_command_helps_and_refuses_where_only_click_is(bare: list[Path]) -> 
     assert doctor.stderr == "lockstep: page /nowhere cannot be opened: No such file or directory\n"
 
 
-def test_a_command_whose_extra_is_missing_names_the_package(bare: list[Path]) -> None:
-    call = "from lockstep_cli.main import main\nsys.argv = ['lockstep', 'alerts']\nmain()"
+def refused(bare: list[Path], root: Path, words: tuple[str, ...]) -> str:
+    """The one sentence a command ends with; it leaves nothing behind."""
+    call = f"import os; os.environ['LOCKSTEP_DIR'] = {str(root)!r}\n"
+    call += f"from lockstep_cli.main import main\nsys.argv = ['lockstep', *{words!r}]\nmain()"
     done = in_bare(bare, call)
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert "needs the package 'yaml'" in done.stderr
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert list(root.iterdir()) == []
+    return done.stderr.removeprefix("lockstep: ").rstrip()
+
+
+@pytest.mark.parametrize(
+    ("words", "package", "extra"),
+    [
+        (("alerts",), "yaml", "alerts"),
+        (("stack",), "rich", "alerts"),
+        (("dashboards",), "httpx", "dashboards"),
+        (("report", "x"), "numpy", "reports"),
+        (("top", "--once"), "numpy", "reports"),
+        (("agent", "--once"), "prometheus_client", "agent"),
+        (("doctor",), "rich", "agent"),
+        (("train",), "torch", "trainer"),
+        (("shards",), "numpy", "trainer"),
+        (("demo",), "rich", "agent,alerts,dashboards,reports,trainer"),
+    ],
+)
+def test_a_command_whose_extra_is_missing_says_which_to_install(
+    bare: list[Path], tmp_path: Path, words: tuple[str, ...], package: str, extra: str
+) -> None:
+    assert refused(bare, tmp_path, words) == (
+        f"command {words[0]!r} needs the package {package!r}, which is not installed; "
+        f"install lockstep[{extra}]"
+    )
+
+
+def test_a_job_is_not_begun_where_torch_is_not(bare: list[Path], tmp_path: Path) -> None:
+    assert refused(bare, tmp_path, ("run", "-m", "this")) == (
+        "the ranks are started by torch, which is not installed here; install torch or "
+        "lockstep[trainer]"
+    )

@@ -56,7 +56,16 @@ def test_help_lists_every_command_with_its_sentence_and_loads_no_room() -> None:
     assert not {name.partition(".")[0] for name in modules} & {*rooms, "torch", "numpy"}
 
 
-@pytest.mark.parametrize("words", [("nosuch",), ("--nosuch",), ("doctor", "--nosuch")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("nosuch",),
+        ("--nosuch",),
+        ("doctor", "--nosuch"),
+        ("doctor", "--seconds", "nan"),
+        ("demo", "--out", __file__),
+    ],
+)
 def test_bad_input_ends_in_one_sentence_and_exit_status_two(words: tuple[str, ...]) -> None:
     done = lockstep(*words)
     assert (done.returncode, done.stdout) == (2, "")

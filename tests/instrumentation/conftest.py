@@ -1,10 +1,33 @@
-"""Monitors end with the test that made them, as they end with a process elsewhere."""
+"""A folder on a tmpfs and a rank for every test; monitors end with the test that made them."""
 
 import atexit
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+import lockstep
+
+from .one_rank import ENVIRONMENT
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="lockstep-test-", dir="/dev/shm"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def monitor(root: Path) -> Iterator[lockstep.Disabled]:
+    """A rank that is watched."""
+    made = lockstep.attach(root=root, environment=ENVIRONMENT, rows=256)
+    assert made.enabled
+    yield made
+    made.close()
 
 
 @pytest.fixture(autouse=True)

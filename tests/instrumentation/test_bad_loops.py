@@ -4,7 +4,6 @@ import logging
 import os
 import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,13 +15,6 @@ from lockstep_records.page_reader import Page, read_page
 from lockstep_records.page_writer import PageWriter, RankIdentity
 
 SECOND_NS = 1_000_000_000
-
-
-@pytest.fixture
-def root() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="lockstep-test-", dir="/dev/shm"))
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

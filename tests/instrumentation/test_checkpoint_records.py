@@ -1,9 +1,6 @@
 """Checkpoints and restores as the page tells them, by the loop's word or by DCP's own log."""
 
-import shutil
-import tempfile
 import time
-from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
@@ -15,28 +12,8 @@ from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save, save
 
 import lockstep
-from lockstep_records.page_reader import Page, read_page
 
-ENVIRONMENT = {"RANK": "1", "WORLD_SIZE": "4", "LOCKSTEP_JOB_ID": "job-a"}
-
-
-@pytest.fixture
-def root() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="lockstep-test-", dir="/dev/shm"))
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-@pytest.fixture
-def monitor(root: Path) -> Iterator[lockstep.Disabled]:
-    made = lockstep.attach(root=root, environment=ENVIRONMENT, rows=256)
-    assert made.enabled
-    yield made
-    made.close()
-
-
-def page_of(root: Path) -> Page:
-    return read_page(root / "jobs" / "job-a" / "0" / "rank-00001.page")
+from .one_rank import page_of
 
 
 def test_a_checkpoint_that_goes_on_after_its_block_ends_when_it_is_told(

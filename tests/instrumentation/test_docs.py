@@ -1,9 +1,6 @@
 """Every block of code in the page for owners of a training loop runs as it stands there."""
 
 import re
-import shutil
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +11,6 @@ from lockstep_records.page_reader import read_page
 
 PAGE = Path(__file__).parents[2] / "docs" / "instrumentation.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-
-
-@pytest.fixture
-def root() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="lockstep-test-", dir="/dev/shm"))
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))

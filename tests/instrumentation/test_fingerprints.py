@@ -3,7 +3,6 @@
 import math
 import shutil
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,29 +10,10 @@ import torch
 
 import lockstep
 from lockstep.fingerprint import Fingerprints
-from lockstep_records.page_reader import Page, read_page
+from lockstep_records.page_reader import Page
 from lockstep_records.replicas import fingerprints_of
 
-ENVIRONMENT = {"RANK": "1", "WORLD_SIZE": "4", "LOCKSTEP_JOB_ID": "job-a"}
-
-
-@pytest.fixture
-def root() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="lockstep-test-", dir="/dev/shm"))
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-@pytest.fixture
-def monitor(root: Path) -> Iterator[lockstep.Disabled]:
-    made = lockstep.attach(root=root, environment=ENVIRONMENT, rows=256)
-    assert made.enabled
-    yield made
-    made.close()
-
-
-def page_of(root: Path) -> Page:
-    return read_page(root / "jobs" / "job-a" / "0" / "rank-00001.page")
+from .one_rank import ENVIRONMENT, page_of
 
 
 def trained(root: Path, monitor: lockstep.Disabled, flip_at: int | None = None) -> Page:

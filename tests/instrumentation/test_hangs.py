@@ -2,11 +2,9 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -58,13 +56,6 @@ for step in range(12):
 monitor.close()
 dist.destroy_process_group()
 """
-
-
-@pytest.fixture
-def root() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="lockstep-test-", dir="/dev/shm"))
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def wait_for(true: Callable[[], object], seconds: float = 30) -> None:

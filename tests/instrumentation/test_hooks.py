@@ -3,13 +3,10 @@
 import gc
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 import weakref
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,13 +57,6 @@ monitor.close()
 dist.barrier()  # gloo may abort a rank that tears down while its peer has already gone
 dist.destroy_process_group()
 """
-
-
-@pytest.fixture
-def root() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="lockstep-test-", dir="/dev/shm"))
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def typical(rows: list[dict[str, Any]], name: str) -> float:
@@ -235,6 +225,11 @@ def test_a_restart_makes_a_new_attempt_beside_the_old_pages(root: Path, tmp_path
         (["--nproc-per-node", "0", "x"], "0 is not in the range"),
         (["--job-id", "a b", "-m", "this"], "job id 'a b' must be"),
         (["--nnodes", "2", "-m", "this"], "--nnodes 2 needs --endpoint"),
+        (["--endpoint", "nowhere", "-m", "this"], "--endpoint 'nowhere' is not HOST:PORT"),
+        (["--serve", "here:99999", "-m", "this"], "--serve 'here:99999' is not HOST:PORT"),
+        (["--hang-seconds", "nan", "-m", "this"], "nan is no number"),
+        (["--cluster", "a\nb", "-m", "this"], "cluster 'a\\nb' must hold printable"),
+        (["--project", "p" * 500, "-m", "this"], "takes more than"),
         (["--dir", "/proc/nothing", "-m", "this"], "cannot be made"),
     ],
 )
@@ -249,4 +244,4 @@ def test_wrong_flags_of_run_end_with_one_sentence_and_two(arguments: list[str], 
     )
     assert ended.returncode == 2
     assert said in ended.stderr
-    assert "Traceback" not in ended.stderr
+    assert ended.stderr.count("\n") == 1

@@ -1,7 +1,5 @@
 """Loops of every shape: accumulation, several models, compiled and recomputed ones, evaluation."""
 
-import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,13 +19,6 @@ from lockstep_records.page_reader import read_page, read_rows
 
 FORWARD_SECONDS, BACKWARD_SECONDS, OPTIMIZER_SECONDS = 0.004, 0.007, 0.003
 STEPS = 12
-
-
-@pytest.fixture
-def root() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="lockstep-test-", dir="/dev/shm"))
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from itertools import pairwise
@@ -18,13 +17,6 @@ import lockstep
 from lockstep_records.page_reader import Page, read_page, read_rows
 
 ENVIRONMENT = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCKSTEP_JOB_ID": "job-a"}
-
-
-@pytest.fixture
-def root() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="lockstep-test-", dir="/dev/shm"))
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def page_of(root: Path) -> Page:

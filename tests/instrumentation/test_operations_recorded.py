@@ -1,9 +1,6 @@
 """Sampled steps leave their operations: told one by one, or cut from the phases of the step."""
 
-import shutil
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +12,6 @@ from lockstep_records.operations import operation_values, read_operations
 from lockstep_records.page_reader import read_page, read_rows
 
 ENVIRONMENT = {"LOCKSTEP_JOB_ID": "job-a", "LOCKSTEP_SAMPLE_EVERY": "4"}
-
-
-@pytest.fixture
-def root() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="lockstep-test-", dir="/dev/shm"))
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def attached(root: Path, **told: str) -> lockstep.Monitor:

@@ -3,10 +3,7 @@
 import gc
 import math
 import random
-import shutil
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,28 +15,9 @@ from lockstep.divergence import LossJudge, Thresholds
 from lockstep.memory import Memory
 from lockstep_records.goodput import goodput_ns
 from lockstep_records.layout import ROW_FLAGS
-from lockstep_records.page_reader import Page, read_page, read_rows
+from lockstep_records.page_reader import read_rows
 
-ENVIRONMENT = {"RANK": "1", "WORLD_SIZE": "4", "LOCKSTEP_JOB_ID": "job-a"}
-
-
-@pytest.fixture
-def root() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="lockstep-test-", dir="/dev/shm"))
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-@pytest.fixture
-def monitor(root: Path) -> Iterator[lockstep.Disabled]:
-    made = lockstep.attach(root=root, environment=ENVIRONMENT, rows=256)
-    assert made.enabled
-    yield made
-    made.close()
-
-
-def page_of(root: Path, attempt: int = 0) -> Page:
-    return read_page(root / "jobs" / "job-a" / str(attempt) / "rank-00001.page")
+from .one_rank import ENVIRONMENT, page_of
 
 
 def closed(root: Path, monitor: lockstep.Disabled) -> dict[str, Any]:

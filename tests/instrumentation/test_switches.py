@@ -1,11 +1,9 @@
 """Switches turn a running rank without a restart, and nonsense in their file turns nothing."""
 
 import json
-import shutil
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,13 +16,6 @@ from lockstep_records.page_reader import read_page
 from lockstep_records.profile_command import profile
 from lockstep_records.switch_command import switch
 from lockstep_records.switches import Switches, read_switches, write_switches
-
-
-@pytest.fixture
-def root() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="lockstep-test-", dir="/dev/shm"))
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from lockstep_records.layout import (
     SLOT,
     STEP_BUCKETS,
 )
-from lockstep_records.page_reader import read_page, read_rows
+from lockstep_records.page_reader import read_newest, read_page, read_rows, unpack
 from lockstep_records.page_writer import PageWriter, RankIdentity
 
 from .written import IDENTITY as NAMED
@@ -181,6 +181,19 @@ def test_a_row_ahead_of_the_state_counts(memory: Path) -> None:
     writer.close()
     assert page.state["steps"] == 3
     assert [row["number"] for row in read_rows(page)] == [0, 1, 2, 3]
+
+
+def test_rows_that_were_overwritten_since_the_page_was_read_are_left_out(memory: Path) -> None:
+    writer = PageWriter(memory / "rank-00003.page", NAMED, 4)
+    for _ in range(4):
+        write_step(writer)
+    page = read_page(writer.path)
+    for _ in range(3):
+        write_step(writer)
+    writer.close()
+    assert [row["number"] for row in read_rows(page)] == [3, 4]
+    data = read_newest(page, 4)
+    assert [unpack(ROW, data[at:])["number"] for at in range(0, len(data), ROW.size)] == [3]
 
 
 @pytest.mark.parametrize(

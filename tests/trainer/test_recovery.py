@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from lockstep_records.events import Event, read_events
+from lockstep_records.events import OUT_OF_MEMORY, Event, read_events
 from lockstep_trainer.checkpoint_files import find_newest
 from lockstep_trainer.checkpoint_shards import read_whole
-from lockstep_trainer.out_of_memory import OUT_OF_MEMORY
 
 pytestmark = [pytest.mark.distributed, pytest.mark.timeout(150)]
 

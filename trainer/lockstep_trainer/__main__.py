@@ -12,10 +12,10 @@ from typing import Any
 
 import click
 
-from lockstep_records.events import PREEMPTED
+from lockstep.out_of_memory import out_of_memory_in
+from lockstep_records.events import OUT_OF_MEMORY, PREEMPTED
 from lockstep_trainer.config import TrainConfig, trainer_flags
 from lockstep_trainer.faults import told_wrong
-from lockstep_trainer.out_of_memory import OUT_OF_MEMORY, out_of_memory_in
 from lockstep_trainer.preflight import check_run
 from lockstep_trainer.progress import Summary
 from lockstep_trainer.train import train

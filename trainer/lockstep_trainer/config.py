@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from lockstep_records.options import FiniteRange
 from lockstep_trainer.flags import (
     NOT_NEGATIVE,
     POSITIVE,
@@ -67,7 +68,7 @@ class TrainConfig(Sharing):
     )
     learning_rate: float = field(
         default=3e-3,
-        metadata=flag(click.FloatRange(0, min_open=True), "Peak of the learning rate of AdamW."),
+        metadata=flag(FiniteRange(0, min_open=True), "Peak of the learning rate of AdamW."),
     )
     warmup: int = field(
         default=20,
@@ -77,7 +78,7 @@ class TrainConfig(Sharing):
     )
     clip: float = field(
         default=1.0,
-        metadata=flag(click.FloatRange(0), "Largest norm of the gradient; 0 = no clipping."),
+        metadata=flag(FiniteRange(0), "Largest norm of the gradient; 0 = no clipping."),
     )
     seed: int = field(
         default=0,
@@ -115,14 +116,14 @@ class TrainConfig(Sharing):
     timeout: float = field(
         default=60.0,
         metadata=flag(
-            click.FloatRange(0, 86_400, min_open=True),
+            FiniteRange(0, 86_400, min_open=True),
             "Seconds that a rank waits for the others in a collective before it ends.",
         ),
     )
     grace: float = field(
         default=25.0,
         metadata=flag(
-            click.FloatRange(0, 86_400, min_open=True),
+            FiniteRange(0, 86_400, min_open=True),
             "Seconds from SIGTERM until a rank that has not saved and left is ended.",
         ),
     )
@@ -136,7 +137,7 @@ class TrainConfig(Sharing):
     peak_flops: float | None = field(
         default=None,
         metadata=flag(
-            click.FloatRange(0, min_open=True),
+            FiniteRange(0, min_open=True),
             "FLOP/s that a rank's device can do at most, to tell MFU by; left out = not told.",
         ),
     )
@@ -150,7 +151,7 @@ class TrainConfig(Sharing):
     slow_ms: float = field(
         default=100.0,
         metadata=flag(
-            click.FloatRange(0, 3_600_000), "Milliseconds by which --slow-rank is late a step."
+            FiniteRange(0, 3_600_000), "Milliseconds by which --slow-rank is late a step."
         ),
     )
     slow_from: int = field(default=1, metadata=flag(POSITIVE, "First slow step."))

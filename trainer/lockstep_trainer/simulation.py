@@ -21,6 +21,7 @@ import click
 
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.layout import MAX_ROWS
+from lockstep_records.options import FiniteRange
 from lockstep_trainer.flags import NOT_NEGATIVE, POSITIVE, flag, flag_name
 from lockstep_trainer.mesh import Layout
 
@@ -45,7 +46,7 @@ SLOW_PHASES = {
 SPEEDS = ("wall-clock", "fast")
 _MOST_RANKS = 100_000
 _DEGREE = re.compile(r"([a-z]+)=([1-9][0-9]{0,5})")
-_POSITIVE_NUMBER = click.FloatRange(0, min_open=True)
+_POSITIVE_NUMBER = FiniteRange(0, min_open=True)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,21 +75,21 @@ class Simulation:
     jitter: float = field(
         default=0.016,
         metadata=flag(
-            click.FloatRange(0, 2),
+            FiniteRange(0, 2),
             "Spread of a rank's work from step to step (lognormal sigma); 0 = none.",
         ),
     )
     unevenness: float = field(
         default=0.004,
         metadata=flag(
-            click.FloatRange(0, 2),
+            FiniteRange(0, 2),
             "Lasting spread of work between ranks (lognormal sigma); 0 = none.",
         ),
     )
     tail: float = field(
         default=1.5e-6,
         metadata=flag(
-            click.FloatRange(0, 1),
+            FiniteRange(0, 1),
             "Probability that a rank's step is a spike, of 1.36 times the usual work or more; "
             "0 = never.",
         ),
@@ -132,7 +133,7 @@ class Simulation:
     )
     slow_ms: float | None = field(
         default=None,
-        metadata=flag(click.FloatRange(0, 3_600_000), "Milliseconds that it takes longer."),
+        metadata=flag(FiniteRange(0, 3_600_000), "Milliseconds that it takes longer."),
     )
     slow_from: int = field(default=1, metadata=flag(POSITIVE, "First slow step."))
     slow_until: int | None = field(

@@ -52,11 +52,14 @@ class LockstepCallback(TrainerCallback):
             setattr(trainer, name, functools.wraps(method)(functools.partial(wrapper, method)))
 
     def _train(self, method: Method, *args: Any, **kwargs: Any) -> Any:
+        failed = True
         try:
-            return method(*args, **kwargs)
-        except BaseException:
-            self.monitor.close(failed=True)
-            raise
+            returned = method(*args, **kwargs)
+            failed = False
+        finally:
+            if failed:
+                self.monitor.close(failed=True)
+        return returned
 
     def _fetch(self, method: Method, *args: Any, **kwargs: Any) -> Any:
         self.monitor.mark("data")

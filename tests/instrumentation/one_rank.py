@@ -1,0 +1,11 @@
+"""The rank that the tests of one process are, and where its page lies."""
+
+from pathlib import Path
+
+from lockstep_records.page_reader import Page, read_page
+
+ENVIRONMENT = {"RANK": "1", "WORLD_SIZE": "4", "LOCKSTEP_JOB_ID": "job-a"}
+
+
+def page_of(root: Path, attempt: int = 0) -> Page:
+    return read_page(root / "jobs" / "job-a" / str(attempt) / "rank-00001.page")

@@ -35,7 +35,7 @@ KINDS: dict[str, Kind] = {
     "trees": trees,
 }
 _BATCH = 100
-_TELL_EVERY = 5000
+_TELL_EVERY = 1000
 
 
 def check(exposition: Exposition) -> None:

@@ -66,14 +66,13 @@ class Nodes:
         self._folder: Path | None = None
 
     def copy(self, to: Path) -> None:
-        """Copies the node's files, links as links."""
+        """Links the node's files, which nobody may write into; symbolic links are copied."""
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="lockstep-fuzz-", dir=_SCRATCH))
             fake.Tree(self._folder / "sys", gpus=1, infiniband=1, ethernet=1)
             fake.fill_cgroups(self._folder / "sys")
             fake.fill_procfs(self._folder / "proc")
-        copy = shutil.copyfile  # without times and rights, which nobody reads
-        shutil.copytree(self._folder, to, symlinks=True, dirs_exist_ok=True, copy_function=copy)
+        shutil.copytree(self._folder, to, symlinks=True, dirs_exist_ok=True, copy_function=os.link)
 
     def close(self) -> None:
         """Removes the whole node."""
@@ -105,7 +104,9 @@ def _spoil(chance: random.Random, path: Path) -> None:
         _remove(path)
         os.mkfifo(path)
     elif path.is_file() and not path.is_symlink():
-        path.write_bytes(_content(chance, path.read_bytes()))
+        content = _content(chance, path.read_bytes())
+        path.unlink()  # the file itself is that of every case
+        path.write_bytes(content)
 
 
 def _content(chance: random.Random, content: bytes) -> bytes:

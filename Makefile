@@ -90,7 +90,8 @@ bench-stragglers: $(READY) ## Print who is named when one rank is slow, by origi
 	$(BIN)/python bench/stragglers/stragglers.py
 
 bench-agent: $(READY) ## Print what the node agent costs, on a fake node of 8 GPUs
-	$(BIN)/python bench/agent_cost.py
+	-@$(MAKE) --no-print-directory $(PEERS)
+	$(BIN)/python bench/agent_cost.py --peers $(PEERS)
 
 clean: ## Remove .venv and everything made
 	rm -rf $(VENV) dist demo-out .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

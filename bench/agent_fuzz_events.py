@@ -1,31 +1,18 @@
-"""Feeds the agent spoiled kernel logs, pages and kubelet answers: ``bench/agent_fuzz_events.py``.
+"""Spoiled kernel logs, rank pages and answers of a kubelet: kinds of input of ``agent_fuzz.py``."""
 
-A kind takes a random generator and an empty folder, makes one case in it and yields the readings
-that the agent's own collectors make of it. No case may crash a collector, let a counter fall over a
-restart, or make an exposition that is not valid.
-"""
-
-import argparse
 import importlib
-import logging
 import random
-import shutil
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
-
-from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from lockstep_agent.collector import AnyReading, Reading
 from lockstep_agent.collectors.kernel_log import KernelLog
 from lockstep_agent.collectors.owners import GpuInUse, Owners
 from lockstep_agent.collectors.ranks import Ranks
-from lockstep_agent.exposition import render
 from lockstep_agent.sources.pod_resources import messages, parse_answer
 from lockstep_agent.state_file import StateFile
 from lockstep_catalogue import Kind as MetricKind
@@ -36,9 +23,7 @@ TESTS = Path(__file__).parents[1] / "tests"
 sys.path.insert(0, str(TESTS))
 live_page: Any = importlib.import_module("agent.live_page")
 
-Kind = Callable[[random.Random, Path], Iterable[AnyReading]]
 _MOST_LINES = 30
-_PROMTOOL_EVERY = 1000
 _PIECES = (
     "",
     "0",
@@ -153,6 +138,7 @@ def pod_resources(chance: random.Random, folder: Path) -> Iterator[AnyReading]:
     """Answers of a kubelet with any names in them, whole and spoiled."""
     names = ("GPU-a", "GPU-a::1", "MIG-a", "nvidia0/gi1", "gpu-0", "", "x" * 300, "a\nb", *_PIECES)
     uuids = [name for name in names if "\x00" not in name]
+    known = ("GPU-a", "GPU-a::1", "MIG-a", chance.choice(uuids))
     pods = [
         {
             "name": chance.choice(uuids),
@@ -160,7 +146,9 @@ def pod_resources(chance: random.Random, folder: Path) -> Iterator[AnyReading]:
             "containers": [
                 {
                     "name": chance.choice(uuids),
-                    "devices": [{"device_ids": chance.choices(uuids, k=3)}],
+                    "devices": [
+                        {"device_ids": [chance.choice(known), *chance.choices(uuids, k=2)]}
+                    ],
                     "dynamic_resources": [
                         {
                             "claim_name": chance.choice(uuids),
@@ -175,7 +163,7 @@ def pod_resources(chance: random.Random, folder: Path) -> Iterator[AnyReading]:
         for _ in range(chance.randrange(4))
     ]
     body = bytearray(messages()["Answer"](pod_resources=pods).SerializeToString())
-    for _ in range(chance.randrange(4) if body else 0):
+    for _ in range(chance.choice((0, 0, 1, 3)) if body else 0):
         body[chance.randrange(len(body))] = chance.randrange(256)
     socket = folder / "kubelet.sock"
     socket.touch()
@@ -187,70 +175,3 @@ def pod_resources(chance: random.Random, folder: Path) -> Iterator[AnyReading]:
         kubelet=socket,
         ask=lambda _: parse_answer(bytes(body)),
     ).collect()
-
-
-KINDS: dict[str, Kind] = {
-    "kernel_logs": kernel_logs,
-    "pages": pages,
-    "pod_resources": pod_resources,
-}
-
-
-def check(readings: list[AnyReading], *, by_promtool: bool) -> None:
-    """Renders the readings and parses what a scrape would get.
-
-    Raises:
-        ValueError: it is not valid, or promtool complains.
-    """
-    exposition = render(readings, 0)
-    parse: Any = text_string_to_metric_families
-    for family in parse(exposition.openmetrics.decode()):
-        assert family.samples, family.name
-    if by_promtool:
-        command = ["promtool", "check", "metrics"]
-        told = subprocess.run(command, input=exposition.text, capture_output=True, check=False)
-        if told.returncode:
-            raise ValueError(f"promtool: {told.stdout!r} {told.stderr!r}")
-
-
-def run(kind: str, cases: int, seed: int, promtool_every: int = _PROMTOOL_EVERY) -> int:
-    """Tries so many cases of a kind; returns the number of readings.
-
-    Raises:
-        Exception: a case broke a collector or the exposition; its note says which.
-    """
-    readings = 0
-    with tempfile.TemporaryDirectory(dir=CANDIDATE_ROOTS[0].parent) as scratch:
-        for case in range(cases):
-            folder = Path(scratch) / "case"
-            folder.mkdir()
-            try:
-                told = list(KINDS[kind](random.Random(f"{seed}/{kind}/{case}"), folder))
-                by_promtool = bool(promtool_every) and case % promtool_every == 0
-                check(told, by_promtool=by_promtool)
-            except Exception as error:
-                error.add_note(f"kind {kind}, seed {seed}, case {case}")
-                raise
-            readings += len(told)
-            shutil.rmtree(folder)
-    return readings
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Tries cases of each kind and prints what it took."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cases", type=int, default=25_000, help="of each kind")
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
-    parser.add_argument("--kind", choices=sorted(KINDS), action="append", help="by default all")
-    told = parser.parse_args(arguments)
-    logging.disable()  # what is spoiled is said, and here that is everything
-    print(f"seed {told.seed}", flush=True)
-    for kind in told.kind or sorted(KINDS):
-        began = time.monotonic()
-        readings = run(kind, told.cases, told.seed)
-        seconds = time.monotonic() - began
-        print(f"{kind}: {told.cases} cases, {readings} readings, 0 failures, {seconds:.0f} s")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,6 @@
 """The node that the agent is measured on, made by the tests' own parts, and its peers."""
 
 import importlib
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -21,11 +20,20 @@ def build_node(folder: Path) -> tuple[dict[str, str], Path]:
     """A node of 8 H100 and 10 ports in a folder: its environment, and its NVML library."""
     _gpus.FakeNode(folder / "gpus", [_gpus.h100() for _ in range(GPUS)])
     _tree.Tree(folder / "sys", gpus=GPUS, infiniband=8, ethernet=2)
-    return {"NVML_STUB_STATE": str(folder / "gpus")}, _conftest.build_nvml(folder)
+    environment = {"NVML_STUB_STATE": str(folder / "gpus"), "NVML_STUB_LOOK_SECONDS": "1"}
+    return environment, _conftest.build_nvml(folder)
 
 
-def fetch_node_exporter(folder: Path) -> Path | None:
-    """Debian's node_exporter, unpacked in a folder; None where apt has none."""
+class AbsentError(RuntimeError):
+    """A peer that cannot be had; the text says why."""
+
+
+def fetch_node_exporter(folder: Path) -> Path:
+    """Debian's node_exporter, fetched and unpacked in a folder, installed nowhere.
+
+    Raises:
+        AbsentError: apt gives none.
+    """
     folder.mkdir(exist_ok=True)
     try:
         subprocess.run(
@@ -34,14 +42,19 @@ def fetch_node_exporter(folder: Path) -> Path | None:
         [package] = folder.glob(f"{_DEBIAN}_*.deb")
         subprocess.run(["dpkg", "-x", package, folder / "root"], check=True, capture_output=True)
     except (OSError, ValueError, subprocess.CalledProcessError) as error:
-        print(f"left out: {_DEBIAN} cannot be had ({type(error).__name__})", file=sys.stderr)
-        return None
+        raise AbsentError(f"apt-get download {_DEBIAN} failed ({type(error).__name__})") from error
     return folder / "root" / "usr" / "bin" / _DEBIAN
 
 
-def fetch_nvitop() -> list[str] | None:
-    """The command of nvitop-exporter; None where it is not installed."""
-    if importlib.util.find_spec("nvitop_exporter") is None:
-        print("left out: pip install nvitop-exporter to compare with it", file=sys.stderr)
-        return None
-    return [sys.executable, "-m", "nvitop_exporter"]
+def find_nvitop(peers: Path) -> dict[str, str]:
+    """The environment in which nvitop-exporter runs.
+
+    Args:
+        peers: folder into which bench/peers.txt was installed.
+
+    Raises:
+        AbsentError: it is not there.
+    """
+    if not (peers / "nvitop_exporter").is_dir():
+        raise AbsentError(f"{peers} holds no nvitop_exporter; make {peers} says why")
+    return {"PYTHONPATH": str(peers.absolute())}

@@ -5,9 +5,8 @@ than one percent of a core; the tests hold both against each other.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from itertools import accumulate
 
 from lockstep_agent.collector import AnyReading, Exemplar, HistogramReading, Reading
@@ -39,63 +38,143 @@ class Exposition:
         return self.text, _TEXT_TYPE
 
 
+class Renderer:
+    """Renders tick after tick; a series whose value stayed keeps its line, as a family its text."""
+
+    def __init__(self) -> None:
+        self._families = {
+            metric.name: _Histograms(metric) if metric.kind is Kind.HISTOGRAM else _Family(metric)
+            for metric in METRICS
+        }
+        self._tick = 0
+
+    def render(self, readings: Iterable[AnyReading], now_seconds: float) -> Exposition:
+        """The exposition of these readings, in the order of the catalogue.
+
+        Args:
+            readings: of all collectors; of a series told twice the first stays.
+            now_seconds: wall clock, served as the time of this tick.
+        """
+        self._tick = tick = self._tick + 1
+        kept, families = tuple(readings), self._families
+        for reading in kept:
+            families[reading.metric.name].tell(reading, tick)
+        families[health.AGENT_TICK.name].tell(Reading(health.AGENT_TICK, (), now_seconds), tick)
+        series = 1 + sum(family.end(tick) for family in families.values())
+        count = families[health.AGENT_SERIES.name]
+        count.tell(Reading(health.AGENT_SERIES, (), series), tick)
+        count.end(tick)
+        return Exposition(
+            text=b"".join(family.text for family in families.values()),
+            openmetrics=b"".join(
+                (*(family.openmetrics for family in families.values()), b"# EOF\n")
+            ),
+            readings=kept,
+            rendered_seconds=now_seconds,
+        )
+
+
 def render(readings: Iterable[AnyReading], now_seconds: float) -> Exposition:
-    """The exposition of these readings, in the order of the catalogue.
-
-    Args:
-        readings: of all collectors; of a series told twice the first stays.
-        now_seconds: wall clock, served as the time of this tick.
-    """
-    kept = tuple(readings)
-    told: dict[str, dict[tuple[str, ...], AnyReading]] = {metric.name: {} for metric in METRICS}
-    for reading in kept:
-        told[reading.metric.name].setdefault(reading.labels, reading)
-    told[health.AGENT_TICK.name][()] = Reading(health.AGENT_TICK, (), now_seconds)
-    series = 1 + sum(_series(reading) for group in told.values() for reading in group.values())
-    told[health.AGENT_SERIES.name][()] = Reading(health.AGENT_SERIES, (), series)
-    text: list[str] = []
-    openmetrics: list[str] = []
-    for metric in METRICS:
-        if group := told[metric.name]:
-            lines = "".join(line for reading in group.values() for line in _lines(reading))
-            text_head, openmetrics_head = _HEADS[metric.name]
-            text += (text_head, lines)
-            openmetrics += (openmetrics_head, _with_exemplars(group.values()) or lines)
-    return Exposition(
-        text="".join(text).encode(),
-        openmetrics="".join((*openmetrics, "# EOF\n")).encode(),
-        readings=kept,
-        rendered_seconds=now_seconds,
-    )
+    """The exposition of these readings alone; arguments as those of ``Renderer.render``."""
+    return Renderer().render(readings, now_seconds)
 
 
-def _series(reading: AnyReading) -> int:
-    return len(reading.counts) + 2 if isinstance(reading, HistogramReading) else 1
+@dataclass(slots=True)
+class _Series:
+    """The lines of one series as they were last written, and the tick that told it last."""
+
+    stems: tuple[str, ...]
+    told: float | HistogramReading
+    tick: int
+    lines: str = ""
+    with_exemplars: str = ""
 
 
-def _with_exemplars(readings: Iterable[AnyReading]) -> str:
-    """The lines of a family in which a bucket has an exemplar; empty where none has."""
-    told = [one for one in readings if isinstance(one, HistogramReading) and one.exemplars]
-    if not told:
-        return ""
-    return "".join(line for one in readings for line in _lines(one, exemplars=True))
+@dataclass(slots=True)
+class _Family:
+    """The series of one metric, and their text in both formats; empty where there are none."""
+
+    metric: Metric
+    text: bytes = b""
+    openmetrics: bytes = b""
+    _series: dict[tuple[str, ...], _Series] = field(default_factory=dict)
+    _told: int = 0
+    _changed: bool = False
+
+    def tell(self, reading: AnyReading, tick: int) -> None:
+        """Takes in one reading; a series told before in this tick stays as it is."""
+        series = self._series.get(reading.labels)
+        told = reading.value if isinstance(reading, Reading) else reading
+        if series is None:
+            series = self._series[reading.labels] = _Series(self._stems(reading.labels), told, tick)
+        elif series.tick == tick:
+            return
+        elif series.told == told:  # so does -0.0 after 0.0, and nobody can tell them apart
+            series.tick = tick
+            self._told += 1
+            return
+        series.tick, series.told = tick, told
+        self._told += 1
+        self._changed = True
+        self._write(series)
+
+    def end(self, tick: int) -> int:
+        """Lets go of what this tick did not tell; the number of series that are left."""
+        if self._told != len(self._series):
+            self._series = {at: one for at, one in self._series.items() if one.tick == tick}
+            self._changed = True
+        self._told = 0
+        if self._changed:
+            self._changed = False
+            self._join()
+        return len(self._series) * self._samples
+
+    @property
+    def _samples(self) -> int:
+        return 1
+
+    def _stems(self, labels: tuple[str, ...]) -> tuple[str, ...]:
+        return (_stem(self.metric.name, self.metric, labels),)
+
+    def _write(self, series: _Series) -> None:
+        assert not isinstance(series.told, HistogramReading)
+        series.lines = series.with_exemplars = f"{series.stems[0]} {number(series.told)}\n"
+
+    def _join(self) -> None:
+        series = self._series.values()
+        if not series:
+            self.text = self.openmetrics = b""
+            return
+        text_head, openmetrics_head = _HEADS[self.metric.name]
+        self.text = (text_head + "".join([one.lines for one in series])).encode()
+        lines = "".join([one.with_exemplars for one in series])
+        self.openmetrics = (openmetrics_head + lines).encode()
 
 
-def _lines(reading: AnyReading, *, exemplars: bool = False) -> Iterator[str]:
-    if isinstance(reading, Reading):
-        stem = _stem(reading.metric.name, reading.metric, reading.labels)
-        value = reading.value
-        yield f"{stem} {_number(value) if value else number(value)}\n"  # -0.0 equals 0.0
-        return
-    metric, labels = reading.metric, reading.labels
-    bucket, total, count = metric.sample_names
-    bounds = (*(number(bound) for bound in metric.buckets), "+Inf")
-    told = (exemplars and reading.exemplars) or [None] * len(bounds)
-    seen = 0
-    for bound, seen, one in zip(bounds, accumulate(reading.counts), told, strict=True):
-        yield f"{_stem(bucket, metric, labels, bound)} {number(seen)}{_exemplar(one)}\n"
-    yield f"{_stem(count, metric, labels)} {number(seen)}\n"
-    yield f"{_stem(total, metric, labels)} {number(reading.sum)}\n"
+class _Histograms(_Family):
+    """As a family, whose series have a line for each bucket, their number and their sum."""
+
+    @property
+    def _samples(self) -> int:
+        return len(self.metric.buckets) + 3
+
+    def _stems(self, labels: tuple[str, ...]) -> tuple[str, ...]:
+        bucket, total, count = self.metric.sample_names
+        bounds = (*(number(bound) for bound in self.metric.buckets), "+Inf")
+        stems = (_stem(bucket, self.metric, labels, bound) for bound in bounds)
+        return (*stems, _stem(count, self.metric, labels), _stem(total, self.metric, labels))
+
+    def _write(self, series: _Series) -> None:
+        told = series.told
+        assert isinstance(told, HistogramReading)
+        *buckets, count, total = series.stems
+        seen = [number(below) for below in accumulate(told.counts)]
+        lines = [f"{stem} {below}" for stem, below in zip(buckets, seen, strict=True)]
+        ends = [_exemplar(one) for one in told.exemplars] or [""] * len(lines)
+        last = f"{count} {seen[-1]}\n{total} {number(told.sum)}\n"
+        series.lines = "".join([*(f"{line}\n" for line in lines), last])
+        full = (f"{line}{end}\n" for line, end in zip(lines, ends, strict=True))
+        series.with_exemplars = "".join([*full, last])
 
 
 def _exemplar(one: Exemplar | None) -> str:
@@ -105,26 +184,7 @@ def _exemplar(one: Exemplar | None) -> str:
     return f" # {{{inside}}} {number(one.value)} {one.wall_seconds}"
 
 
-def _memory_of_series(
-    make: Callable[[str, Metric, tuple[str, ...], str], str],
-) -> Callable[..., str]:
-    """Remembers what was made for a sample name and its label values."""
-    made: dict[tuple[str, tuple[str, ...], str], str] = {}
-
-    def remembered(name: str, metric: Metric, labels: tuple[str, ...], bound: str = "") -> str:
-        key = (name, labels, bound)
-        stem = made.get(key)
-        if stem is None:
-            if len(made) > 20_000:  # noqa: PLR2004  # gone jobs leave their series here
-                made.clear()
-            stem = made[key] = make(name, metric, labels, bound)
-        return stem
-
-    return remembered
-
-
-@_memory_of_series
-def _stem(name: str, metric: Metric, labels: tuple[str, ...], bound: str) -> str:
+def _stem(name: str, metric: Metric, labels: tuple[str, ...], bound: str = "") -> str:
     """Name and labels of a sample, as they stand before its value."""
     pairs = list(zip(metric.label_names, labels, strict=True))
     if bound:
@@ -151,10 +211,6 @@ def number(value: float) -> str:
         mantissa = f"{text[0]}.{text[1:point]}{text[point + 1 :]}".rstrip("0.")
         return f"{mantissa}e+{point - 1:02d}"
     return text
-
-
-# most values are what they were a tick ago, or what another series has
-_number = lru_cache(maxsize=8192, typed=True)(number)
 
 
 def _text_head(metric: Metric) -> str:

@@ -5,6 +5,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from queue import SimpleQueue
 
 from lockstep_agent.collector import (
     AnyReading,
@@ -56,31 +57,33 @@ class Lane:
         self._began_seconds: float | None = None
         self._ended_seconds: float | None = None
         self._said_hung = False
-        self._asked, self._idle = threading.Event(), threading.Event()
-        self._idle.set()
+        # a queue and a lock wake a thread at a third of what an Event takes
+        self._asked, self._busy = SimpleQueue[bool](), threading.Lock()
         self._ends = False
         self._thread: threading.Thread | None = None
 
     def beat(self) -> bool:
         """Asks for one run of what is due; False when nothing is, or a run is still under way."""
-        if not self._idle.is_set() or self._ends or not self._is_due():
+        if self._ends or not self._is_due() or not self._busy.acquire(blocking=False):
             return False
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
             self._thread.start()
         self._began_seconds = self._clock()
-        self._idle.clear()
-        self._asked.set()
+        self._asked.put(True)
         return True
 
     def wait(self, timeout_seconds: float) -> bool:
         """Waits until no run is under way; False when time is up first."""
-        return self._idle.wait(max(timeout_seconds, 0.0))
+        returned = self._busy.acquire(timeout=max(timeout_seconds, 0.0))
+        if returned:
+            self._busy.release()
+        return returned
 
     def end(self, timeout_seconds: float) -> bool:
         """Ends the thread; False when its run does not return in time, and it ends when it does."""
         self._ends = True
-        self._asked.set()
+        self._asked.put(False)
         return self._thread is None or self.wait(timeout_seconds)
 
     @property
@@ -128,16 +131,11 @@ class Lane:
         return self._clock() >= min(self._due_seconds, default=0.0) - _SLACK_SECONDS
 
     def _run(self) -> None:
-        while True:
-            self._asked.wait()
-            self._asked.clear()
-            if self._ends:
-                break
+        while self._asked.get():
             self._run_what_is_due()
             self._ended_seconds = self._clock()
             self._began_seconds = None
-            self._idle.set()
-        self._idle.set()
+            self._busy.release()
 
     def _run_what_is_due(self) -> None:
         now = self._clock()

@@ -5,12 +5,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from lockstep_agent.collector import AnyReading, Guard, Reading, Run
-from lockstep_agent.exposition import Exposition, render
+from lockstep_agent.exposition import Exposition, Renderer
 from lockstep_agent.health import Judge, Verdicts
 from lockstep_agent.lane import Lane
 from lockstep_catalogue import health
 
 _FIRST_PATIENCE_SECONDS = 1.5
+_IN_TURN_SECONDS = 0.01  # threads that wake all at once only fight for the interpreter's lock
 _GENERATIONS = 2  # lanes, and those that they bring
 
 
@@ -35,7 +36,7 @@ class Sampler:
     ) -> None:
         self._lanes = lanes
         self._verdicts = Verdicts(judge or Judge())
-        self._guard = Guard(self._verdicts)
+        self._guard, self._renderer = Guard(self._verdicts), Renderer()
         self._tick_seconds, self._clock = tick_seconds, clock
         self._tallies: dict[str, _Tally] = {}
         self._sampled = threading.Event()
@@ -50,7 +51,7 @@ class Sampler:
         judged = self._guard.run()
         readings.extend(judged.readings)
         readings.extend(self._of_the_runs(lanes, judged))
-        self.latest = render(readings, self._clock())
+        self.latest = self._renderer.render(readings, self._clock())
         self._sampled.set()
         return self.latest
 
@@ -74,7 +75,7 @@ class Sampler:
         for _ in range(_GENERATIONS):
             fresh = [lane for lane in self._lanes() if lane not in beaten]
             beaten.update(fresh)
-            started = [lane for lane in fresh if lane.beat()]
+            started = [lane for lane in fresh if lane.beat() and not lane.wait(_IN_TURN_SECONDS)]
             for lane in started:
                 lane.wait(deadline_seconds - time.monotonic())
 

@@ -17,6 +17,7 @@ from .fake_node import FakeNode, a100, b200, h100, t4
 from .fake_tree import fill_procfs, fill_sysfs
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
+_A_CALL_SECONDS = 2.0
 
 
 @pytest.fixture(name="root")
@@ -87,7 +88,10 @@ def _options(
 
 @pytest.fixture(autouse=True)
 def _lanes_end_with_the_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The threads of an agent end with its process; here they would keep its files open."""
+    """The threads of an agent end with its process; here they would keep its files open.
+
+    A call under way is waited for: the next test closes the driver's library, which all share.
+    """
     lanes: list[Lane] = []
     begin = Lane.__init__
 
@@ -99,3 +103,5 @@ def _lanes_end_with_the_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     for lane in lanes:
         lane.end(0)
+    for lane in lanes:
+        lane.wait(_A_CALL_SECONDS)

@@ -9,6 +9,7 @@ from typing import Any
 from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.kernel.incidents import Incidents
 from lockstep_agent.kernel.patterns import understand
+from lockstep_agent.sources.due import Due
 from lockstep_agent.sources.logs import Log, open_log
 from lockstep_agent.sources.pci import list_gpus
 from lockstep_agent.sources.sysfs import read_text
@@ -17,6 +18,7 @@ from lockstep_catalogue import events as metrics
 from lockstep_catalogue.xids import TOLD_FROM_THE_START, XID_BY_NUMBER
 
 _log = logging.getLogger(__name__)
+_LIST_SECONDS = 10.0
 
 
 class KernelLog:
@@ -41,6 +43,8 @@ class KernelLog:
         self._boot_id = read_text(boot) or ""
         self._silent: set[str] = set()
         self._logs: dict[str, Log] = self._take_up(state.load())
+        self._list = Due(_LIST_SECONDS)
+        self._gpus: tuple[str, ...] = ()
         self.recent_json = b"[]"
         self._serve_recent()
 
@@ -66,7 +70,9 @@ class KernelLog:
             yield Reading(metrics.GPU_XID_INCIDENTS, labels, count.number)
             if count.last_wall_seconds is not None:
                 yield Reading(metrics.GPU_XID_LAST, labels, count.last_wall_seconds)
-        for address in list_gpus(self._sysfs):
+        if self._list.is_due():
+            self._gpus = tuple(list_gpus(self._sysfs))
+        for address in self._gpus:
             for number in TOLD_FROM_THE_START:
                 labels = (address, "", str(number))
                 if labels not in told:

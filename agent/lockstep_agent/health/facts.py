@@ -1,6 +1,6 @@
 """The readings of one moment, found by metric and labels."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from lockstep_agent.collector import AnyReading, Reading
 from lockstep_catalogue import Metric
@@ -16,15 +16,24 @@ class Facts:
     """
 
     def __init__(self, readings: Iterable[AnyReading]) -> None:
-        self._told: dict[str, dict[Labels, float]] = {}
+        self._readings: dict[str, list[AnyReading]] = {}
+        self._values: dict[str, dict[Labels, float]] = {}
         for reading in readings:
-            if isinstance(reading, Reading):
-                values = self._told.setdefault(reading.metric.name, {})
-                values.setdefault(reading.labels, reading.value)
+            self._readings.setdefault(reading.metric.name, []).append(reading)
 
     def of(self, metric: Metric) -> Mapping[Labels, float]:
         """Every value of a metric by its label values."""
-        return self._told.get(metric.name, {})
+        values = self._values.get(metric.name)
+        if values is None:  # of most metrics nobody asks
+            values = self._values[metric.name] = {}
+            for reading in self._readings.get(metric.name, ()):
+                if isinstance(reading, Reading):
+                    values.setdefault(reading.labels, reading.value)
+        return values
+
+    def readings(self, names: Iterable[str]) -> Iterator[AnyReading]:
+        """The readings of the metrics of these names."""
+        return (reading for name in names for reading in self._readings.get(name, ()))
 
     def value(self, metric: Metric, *labels: str) -> float | None:
         """One value, None when it is unknown."""

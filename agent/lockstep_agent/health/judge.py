@@ -10,7 +10,7 @@ from lockstep_agent.health.facts import Facts, Labels
 from lockstep_agent.health.gpu_signs import LinksSeen, gpu_signs
 from lockstep_agent.health.limits import Limits
 from lockstep_agent.health.node_signs import node_signs, of_the_parts
-from lockstep_agent.health.parts import kind_of, verdicts_in
+from lockstep_agent.health.parts import VERDICT_NAMES, kind_of, verdicts_in
 from lockstep_agent.health.port_signs import port_signs
 from lockstep_agent.health.signs import Sign
 from lockstep_catalogue import Metric, gpu
@@ -84,7 +84,8 @@ class Judge:
         parts = (*_verdicts(GPU_HEALTH, facts.of(gpu.GPU_UP), told),)
         ports = [(port.device,) for port in expected.ports]
         parts += (*_verdicts(EXPECTED_PORT_HEALTH, ports, told),)
-        judged = [(kind_of(one.metric), one.verdict) for one in verdicts_in((*readings, *parts))]
+        verdicts = verdicts_in((*facts.readings(VERDICT_NAMES), *parts))
+        judged = [(kind_of(one.metric), one.verdict) for one in verdicts]
         node = [sign for sign in told if sign.metric is NODE_HEALTH]
         node += of_the_parts(judged)
         count = expected.gpus

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from lockstep_agent.collector import AnyReading, Reading
 from lockstep_catalogue import METRICS, Metric, labels
 
-# looked up for every reading of every tick
-_ARE_VERDICTS = frozenset(metric.name for metric in METRICS if labels.VERDICT in metric.labels)
+VERDICT_NAMES = frozenset(metric.name for metric in METRICS if labels.VERDICT in metric.labels)
+"""Names of the metrics that are verdicts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Told:
 def verdicts_in(readings: Iterable[AnyReading]) -> Iterator[Told]:
     """Every verdict among readings; its reason is the label that comes last."""
     for reading in readings:
-        if isinstance(reading, Reading) and reading.metric.name in _ARE_VERDICTS:
+        if isinstance(reading, Reading) and reading.metric.name in VERDICT_NAMES:
             pairs = tuple(zip(reading.metric.label_names, reading.labels, strict=True))
             verdict = dict(pairs)[labels.VERDICT.name]
             part = tuple(pair for pair in pairs[:-1] if pair[0] != labels.VERDICT.name)

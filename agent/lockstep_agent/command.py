@@ -10,6 +10,7 @@ import click
 from lockstep_agent.health.expected import Expectations, ExpectedPort, read_port
 from lockstep_agent.options import Options
 from lockstep_agent.settings import load_settings
+from lockstep_records.hangs import DEFAULT_SECONDS
 from lockstep_records.jobs import find_root
 
 _HIGHEST_PORT = 65_535
@@ -20,6 +21,7 @@ _LIMITS = {
     "tick_seconds": _TICK_SECONDS,
     "linger_seconds": _LINGER_SECONDS,
     "window_seconds": _WINDOW_SECONDS,
+    "hang_seconds": _LINGER_SECONDS,
 }
 
 
@@ -175,6 +177,14 @@ EXPECT_PORT = click.option(
     show_default=True,
     callback=_seconds,
     help="Over which lowest, mean and highest are told; best the scrape interval.",
+)
+@click.option(
+    "--hang-seconds",
+    metavar="SECONDS",
+    default=DEFAULT_SECONDS,
+    show_default=True,
+    callback=_seconds,
+    help="No progress of a rank for so long, and for 20 median steps, is a hang; 0 judges none.",
 )
 @click.option("--once", is_flag=True, help="Print one scrape on stdout and end.")
 @click.option(

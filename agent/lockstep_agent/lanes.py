@@ -6,12 +6,14 @@ from functools import partial
 from lockstep_agent.archive import Archive
 from lockstep_agent.collectors import node_collectors
 from lockstep_agent.collectors.dcgm_exporter import DcgmExporter
+from lockstep_agent.collectors.hangs import Hangs
 from lockstep_agent.collectors.kernel_log import KernelLog
 from lockstep_agent.collectors.owners import Owners
 from lockstep_agent.delivery import Delivery
 from lockstep_agent.gpu_lanes import GpuLanes
 from lockstep_agent.lane import Lane
 from lockstep_agent.options import Options
+from lockstep_agent.recent import joined
 from lockstep_agent.sources.nvml import Driver
 from lockstep_agent.spool import Spool
 from lockstep_agent.state_file import StateFile
@@ -52,8 +54,14 @@ class Lanes:
             Archive(options.root, options.archive),
         )
         self.kernel_log = next(one for one in collectors if isinstance(one, KernelLog))
+        self._hangs = next(one for one in collectors if isinstance(one, Hangs))
         self._fixed = tuple(Lane(collector.name, (collector,)) for collector in collectors)
 
     def __call__(self) -> Sequence[Lane]:
         """The lanes of this moment."""
         return (*self._fixed, *self.gpus.lanes, *self._after)
+
+    @property
+    def events_json(self) -> bytes:
+        """Recent incidents of the logs, then hangs of ranks, as one JSON list."""
+        return joined((self.kernel_log.recent_json, self._hangs.recent.json))

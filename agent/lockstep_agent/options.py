@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lockstep_agent.health.expected import Expectations
+from lockstep_records.hangs import DEFAULT_SECONDS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,6 +32,7 @@ class Options:
         ledger: address that job events are delivered to; None keeps them on the node.
         archive: address that finished pages are copied to; None for none.
         state: folder of what outlives the agent; None keeps nothing.
+        hang_seconds: no progress of a rank for so long, at least, is a hang; 0 judges none.
     """
 
     host: str
@@ -56,3 +58,4 @@ class Options:
     ledger: str | None = None
     archive: str | None = None
     state: Path | None = None
+    hang_seconds: float = DEFAULT_SECONDS

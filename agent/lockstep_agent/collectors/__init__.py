@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from lockstep_agent.collector import Collector
 from lockstep_agent.collectors.affinity import Affinity
+from lockstep_agent.collectors.bus import Bus
 from lockstep_agent.collectors.ethernet import Ethernet
 from lockstep_agent.collectors.gpu import Load
 from lockstep_agent.collectors.gpu_activity import Activity, MigActivity
@@ -16,6 +17,7 @@ from lockstep_agent.collectors.gpu_pcie import PcieBytes, PcieErrors, PcieLimits
 from lockstep_agent.collectors.gpu_power import Limits, Power
 from lockstep_agent.collectors.gpu_throttle import Throttle, ThrottleSeconds
 from lockstep_agent.collectors.gpu_window import Windows
+from lockstep_agent.collectors.hangs import Hangs
 from lockstep_agent.collectors.host import Host
 from lockstep_agent.collectors.infiniband import Infiniband
 from lockstep_agent.collectors.infiniband_errors import InfinibandErrors
@@ -34,6 +36,8 @@ from lockstep_agent.state_file import StateFile
 _OF_THE_NODE: tuple[Callable[[Options], Collector], ...] = (
     lambda told: Itself(told.cluster, told.node, told.procfs),
     lambda told: Ranks(told.root, told.node, told.procfs, told.linger_seconds),
+    lambda told: Hangs(told.root, told.node, told.procfs, told.hang_seconds),
+    lambda told: Bus(told.root, told.node),
     lambda told: Net(str(told.sysfs)),
     lambda told: Ethernet(str(told.sysfs)),
     lambda told: Infiniband(str(told.sysfs)),

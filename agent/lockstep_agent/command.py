@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from lockstep_agent.dcgm_options import DCGM, DCGM_LIBRARY
 from lockstep_agent.health.expected import Expectations, ExpectedPort, read_port
 from lockstep_agent.options import Options
 from lockstep_agent.settings import load_settings
@@ -250,6 +251,8 @@ EXPECT_PORT = click.option(
     callback=_url,
     help="Take over what this dcgm-exporter serves, such as http://127.0.0.1:9400/metrics.",
 )
+@DCGM
+@DCGM_LIBRARY
 @EXPECT_GPUS
 @EXPECT_PORT
 @click.option(

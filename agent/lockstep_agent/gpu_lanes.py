@@ -68,6 +68,10 @@ class GpuLanes:
         self._next_look_seconds = self._clock()
         self._released.clear()
 
+    def is_released(self) -> bool:
+        """Whether somebody asked that nothing holds the driver."""
+        return self._released.is_set()
+
     def in_use(self) -> list[GpuInUse]:
         """What the GPUs told last of who uses them; asks no driver."""
         driver = self._driver

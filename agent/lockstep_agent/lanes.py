@@ -5,6 +5,7 @@ from functools import partial
 
 from lockstep_agent.archive import Archive
 from lockstep_agent.collectors import node_collectors
+from lockstep_agent.collectors.dcgm import FIELDS, Profiling
 from lockstep_agent.collectors.dcgm_exporter import DcgmExporter
 from lockstep_agent.collectors.hangs import Hangs
 from lockstep_agent.collectors.kernel_log import KernelLog
@@ -14,6 +15,7 @@ from lockstep_agent.gpu_lanes import GpuLanes
 from lockstep_agent.lane import Lane
 from lockstep_agent.options import Options
 from lockstep_agent.recent import joined
+from lockstep_agent.sources.dcgm import Dcgm
 from lockstep_agent.sources.nvml import Driver
 from lockstep_agent.spool import Spool
 from lockstep_agent.state_file import StateFile
@@ -35,9 +37,13 @@ class Lanes:
             detail=options.detail,
         )
         self._after: tuple[Lane, ...] = ()
+        if options.dcgm:
+            connect = partial(Dcgm, options.dcgm, tuple(FIELDS), options.dcgm_library)
+            profiling = Profiling(connect, self.gpus.is_released)
+            self._after = (Lane(profiling.name, (profiling,)),)
         if options.dcgm_exporter:
             taken_over = DcgmExporter(options.dcgm_exporter)
-            self._after = (Lane(taken_over.name, (taken_over,)),)
+            self._after += (Lane(taken_over.name, (taken_over,)),)
         owners = Owners(
             self.gpus.in_use,
             root=options.root,

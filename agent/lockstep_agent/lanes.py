@@ -60,6 +60,7 @@ class Lanes:
             Archive(options.root, options.archive),
         )
         self.kernel_log = next(one for one in collectors if isinstance(one, KernelLog))
+        self.kernel_log.take_xids = self.gpus.take_xids
         self._hangs = next(one for one in collectors if isinstance(one, Hangs))
         self._fixed = tuple(Lane(collector.name, (collector,)) for collector in collectors)
 

@@ -8,6 +8,7 @@ from lockstep_agent.collectors.bus import Bus
 from lockstep_agent.collectors.ethernet import Ethernet
 from lockstep_agent.collectors.gpu import Load
 from lockstep_agent.collectors.gpu_activity import Activity, MigActivity
+from lockstep_agent.collectors.gpu_events import GpuEvents
 from lockstep_agent.collectors.gpu_fabric import GpuFabric
 from lockstep_agent.collectors.gpu_faults import FaultPlaces, Faults, SlowFaults
 from lockstep_agent.collectors.gpu_identity import Identity
@@ -57,8 +58,9 @@ _OF_THE_NODE: tuple[Callable[[Options], Collector], ...] = (
         StateFile(told.state and told.state / "kernel-log.json"),
     ),
 )
-# the first tells whether the GPU answers at all
+# the first hears what a GPU that is lost by now complained of, the second tells whether it answers
 _OF_A_GPU: tuple[Callable[[Gpu, float], Collector], ...] = (
+    lambda gpu, _: GpuEvents(gpu),
     lambda gpu, _: Load(gpu),
     lambda gpu, _: Power(gpu),
     lambda gpu, _: Throttle(gpu),

@@ -1,6 +1,9 @@
 """Hangs of ranks that nobody of ours started, judged from their pages; what a bus carries."""
 
 import json
+import os
+import signal
+import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -102,6 +105,20 @@ def test_others_wait_for_a_rank_whose_process_has_ended_and_it_does_not_hang(roo
     values = Watch(root).values()
     assert values[job_watch.HUNG_RANKS, NODE] == 2
     assert of(values, job_watch.HANG_MISSING) == {("2", "gone"): 1}
+
+
+def test_a_rank_that_is_stopped_is_missing_though_it_stands_with_the_others(root: Path) -> None:
+    with subprocess.Popen(["sleep", "60"]) as rank:
+        pages = stepping(root)
+        for page in pages:
+            page.phase("sync", ago_seconds=200)
+        pages[1].replace_identity(pid=rank.pid)
+        rank.send_signal(signal.SIGSTOP)
+        os.waitpid(rank.pid, os.WUNTRACED)
+        watch = Watch(root)
+        assert of(watch.values(), job_watch.HANG_MISSING) == {("1", "sync"): 1}
+        assert watch.values()[job_watch.HUNG_RANKS, NODE] == 3
+        rank.kill()
 
 
 def test_when_all_wait_the_missing_rank_is_on_another_node(root: Path) -> None:

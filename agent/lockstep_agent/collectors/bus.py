@@ -85,7 +85,7 @@ def _rates(before: Page, now: Page) -> dict[str, float]:
     for kind in KIND.values:
         size = now.seldom["bus_bytes"][kind] - before.seldom["bus_bytes"][kind]
         seconds = now.state["collective_seconds"][kind] - before.state["collective_seconds"][kind]
-        if size > 0 and seconds > 0:
+        if size > 0 and 0 < seconds < float("inf"):
             rates[kind] = (size / of_bytes) / (seconds / of_seconds)
     return rates
 
@@ -95,7 +95,11 @@ def _of_life(page: Page) -> dict[str, float]:
     bus, exposed = page.seldom["bus_bytes"], page.state["collective_seconds"]
     if page.state["steps"] < _LEAST_STEPS:
         return {}
-    return {kind: bus[kind] / exposed[kind] for kind in KIND.values if bus[kind] and exposed[kind]}
+    return {
+        kind: bus[kind] / exposed[kind]
+        for kind in KIND.values
+        if bus[kind] > 0 and 0 < exposed[kind] < float("inf")
+    }
 
 
 def _same_life(one: Page, other: Page) -> bool:

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from lockstep_agent.collector import AnyReading, Reading
+from lockstep_agent.collectors.bus import Bus
+from lockstep_agent.collectors.hangs import Hangs
 from lockstep_agent.collectors.kernel_log import KernelLog
 from lockstep_agent.collectors.owners import GpuInUse, Owners
 from lockstep_agent.collectors.ranks import Ranks
@@ -96,9 +98,10 @@ def _messages(counters: dict[tuple[str, ...], float]) -> list[float]:
 def _good_page() -> bytes:
     with tempfile.TemporaryDirectory(dir=CANDIDATE_ROOTS[0].parent) as folder:
         page = live_page.LivePage(Path(folder), gpu_uuid="GPU-a")
-        for number in range(3):
+        for number in range(8):
             page.step(number)
         page.healthy()
+        page.phase("forward", ago_seconds=1000)
         body: bytes = page.path.read_bytes()
     return body
 
@@ -110,13 +113,17 @@ def pages(chance: random.Random, folder: Path) -> Iterator[AnyReading]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(_good_page())
     ranks = Ranks(folder, "node-7", folder, linger_seconds=1e12)
+    judges = (Hangs(folder, "node-7", Path("/proc"), 120), Bus(folder, "node-7"))
     before = _counters(ranks.collect())
+    assert any(list(judge.collect()) for judge in judges), "nobody judges good pages"
     for path in paths:
         _spoil(chance, path)
     after = list(ranks.collect())
     now = _counters(after)
     assert all(now[series] >= number for series, number in before.items()), "a counter fell"
     yield from after
+    for judge in judges:
+        yield from judge.collect()
     yield from Owners(list, root=folder, procfs=folder, kubelet=folder / "none").collect()
 
 

@@ -7,9 +7,11 @@ from typing import Any
 
 import click
 
+from lockstep_agent.dcgm_options import DCGM, DCGM_LIBRARY
 from lockstep_agent.health.expected import Expectations, ExpectedPort, read_port
 from lockstep_agent.options import Options
 from lockstep_agent.settings import load_settings
+from lockstep_records.hangs import DEFAULT_SECONDS
 from lockstep_records.jobs import find_root
 from lockstep_records.options import read_address
 
@@ -20,6 +22,7 @@ _LIMITS = {
     "tick_seconds": _TICK_SECONDS,
     "linger_seconds": _LINGER_SECONDS,
     "window_seconds": _WINDOW_SECONDS,
+    "hang_seconds": _LINGER_SECONDS,
 }
 
 
@@ -172,6 +175,14 @@ EXPECT_PORT = click.option(
     callback=_seconds,
     help="Over which lowest, mean and highest are told; best the scrape interval.",
 )
+@click.option(
+    "--hang-seconds",
+    metavar="SECONDS",
+    default=DEFAULT_SECONDS,
+    show_default=True,
+    callback=_seconds,
+    help="No progress of a rank for so long, and for 20 median steps, is a hang; 0 judges none.",
+)
 @click.option("--once", is_flag=True, help="Print one scrape on stdout and end.")
 @click.option(
     "--detail", is_flag=True, help="Tell rare counters too; a node may pass 2,000 series."
@@ -236,6 +247,8 @@ EXPECT_PORT = click.option(
     callback=_url,
     help="Take over what this dcgm-exporter serves, such as http://127.0.0.1:9400/metrics.",
 )
+@DCGM
+@DCGM_LIBRARY
 @EXPECT_GPUS
 @EXPECT_PORT
 @click.option(

@@ -13,6 +13,7 @@ from lockstep_agent.collectors.owners import GpuInUse
 from lockstep_agent.lane import Lane
 from lockstep_agent.sources.nvml import Driver, Gpu, NoDriverError
 from lockstep_agent.sources.pci import count_gpus
+from lockstep_agent.sources.xid_event import XidEvent
 from lockstep_catalogue import gpu as metrics
 from lockstep_catalogue import health
 
@@ -68,6 +69,10 @@ class GpuLanes:
         self._next_look_seconds = self._clock()
         self._released.clear()
 
+    def is_released(self) -> bool:
+        """Whether somebody asked that nothing holds the driver."""
+        return self._released.is_set()
+
     def in_use(self) -> list[GpuInUse]:
         """What the GPUs told last of who uses them; asks no driver."""
         driver = self._driver
@@ -76,6 +81,12 @@ class GpuLanes:
             for gpu in (driver.gpus if driver else ())
             if gpu.uuid
         ]
+
+    def take_xids(self) -> list[XidEvent] | None:
+        """Faults that the driver told as events since the last call; None where it tells none."""
+        driver = self._driver
+        told = [gpu.xids for gpu in (driver.gpus if driver else ()) if gpu.xids is not None]
+        return [queue.popleft() for queue in told for _ in range(len(queue))] if told else None
 
     def collect(self) -> Iterator[Reading]:
         """Version of the driver, number of GPUs, and whether it is let go of."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep_agent.collector import AnyReading, Exemplar, HistogramReading, Reading
+from lockstep_agent.device_readings import device_totals
 from lockstep_agent.job_pages import ENDED_PHASES
 from lockstep_agent.state_readings import state_now, state_totals
 from lockstep_catalogue import Metric
@@ -67,6 +68,7 @@ def job_readings(view: JobView) -> Iterator[AnyReading]:
     yield from _node_totals(of_node, view.pages, view.exemplars)
     yield from _node_now(of_node, view, current)
     yield from state_totals(of_node, view.pages)
+    yield from device_totals(of_node, view.pages)
     running = [page for page in current.values() if page.path in view.running]
     yield from state_now(of_node, list(current.values()), running)
 

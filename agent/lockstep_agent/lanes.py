@@ -5,13 +5,17 @@ from functools import partial
 
 from lockstep_agent.archive import Archive
 from lockstep_agent.collectors import node_collectors
+from lockstep_agent.collectors.dcgm import FIELDS, Profiling
 from lockstep_agent.collectors.dcgm_exporter import DcgmExporter
+from lockstep_agent.collectors.hangs import Hangs
 from lockstep_agent.collectors.kernel_log import KernelLog
 from lockstep_agent.collectors.owners import Owners
 from lockstep_agent.delivery import Delivery
 from lockstep_agent.gpu_lanes import GpuLanes
 from lockstep_agent.lane import Lane
 from lockstep_agent.options import Options
+from lockstep_agent.recent import joined
+from lockstep_agent.sources.dcgm import Dcgm
 from lockstep_agent.sources.nvml import Driver
 from lockstep_agent.spool import Spool
 from lockstep_agent.state_file import StateFile
@@ -33,9 +37,13 @@ class Lanes:
             detail=options.detail,
         )
         self._after: tuple[Lane, ...] = ()
+        if options.dcgm:
+            connect = partial(Dcgm, options.dcgm, tuple(FIELDS), options.dcgm_library)
+            profiling = Profiling(connect, self.gpus.is_released)
+            self._after = (Lane(profiling.name, (profiling,)),)
         if options.dcgm_exporter:
             taken_over = DcgmExporter(options.dcgm_exporter)
-            self._after = (Lane(taken_over.name, (taken_over,)),)
+            self._after += (Lane(taken_over.name, (taken_over,)),)
         owners = Owners(
             self.gpus.in_use,
             root=options.root,
@@ -52,8 +60,15 @@ class Lanes:
             Archive(options.root, options.archive),
         )
         self.kernel_log = next(one for one in collectors if isinstance(one, KernelLog))
+        self.kernel_log.take_xids = self.gpus.take_xids
+        self._hangs = next(one for one in collectors if isinstance(one, Hangs))
         self._fixed = tuple(Lane(collector.name, (collector,)) for collector in collectors)
 
     def __call__(self) -> Sequence[Lane]:
         """The lanes of this moment."""
         return (*self._fixed, *self.gpus.lanes, *self._after)
+
+    @property
+    def events_json(self) -> bytes:
+        """Recent incidents of the logs, then hangs of ranks, as one JSON list."""
+        return joined((self.kernel_log.recent_json, self._hangs.recent.json))

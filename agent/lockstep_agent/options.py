@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lockstep_agent.health.expected import Expectations
+from lockstep_records.hangs import DEFAULT_SECONDS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,6 +32,9 @@ class Options:
         ledger: address that job events are delivered to; None keeps them on the node.
         archive: address that finished pages are copied to; None for none.
         state: folder of what outlives the agent; None keeps nothing.
+        dcgm: engine of libdcgm: ``embedded``, its address, or None for none.
+        dcgm_library: the libdcgm to load; None leaves it to the loader's search.
+        hang_seconds: no progress of a rank for so long, at least, is a hang; 0 judges none.
     """
 
     host: str
@@ -56,3 +60,6 @@ class Options:
     ledger: str | None = None
     archive: str | None = None
     state: Path | None = None
+    dcgm: str | None = None
+    dcgm_library: Path | None = None
+    hang_seconds: float = DEFAULT_SECONDS

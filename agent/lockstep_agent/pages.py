@@ -20,7 +20,7 @@ _INDEX = b"""<!doctype html>
 <ul><li><a href="/metrics">/metrics</a>: GPUs, network ports and ranks of this node</li>
 <li><a href="/metrics/dcgm">/metrics/dcgm</a>: the GPUs in the names of dcgm-exporter</li>
 <li><a href="/health">/health</a>: verdicts on GPUs, ports and the node</li>
-<li><a href="/events">/events</a>: recent incidents of the kernel log</li>
+<li><a href="/events">/events</a>: recent incidents, and hangs of jobs</li>
 <li><a href="/ready">/ready</a>: whether there is a sample</li>
 <li><a href="/healthz">/healthz</a>: whether sampling goes on</li></ul></html>
 """
@@ -46,7 +46,7 @@ class Pages:
     Args:
         sampler: has the newest exposition.
         node: name of this machine.
-        events: recent incidents as JSON.
+        events: recent incidents and hangs as JSON.
     """
 
     def __init__(

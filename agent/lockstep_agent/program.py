@@ -61,7 +61,7 @@ def _serve(options: Options) -> None:
             sampler,
             node=options.node,
             gate=gate,
-            events=lambda: lanes.kernel_log.recent_json,
+            events=lambda: lanes.events_json,
         )
     except OSError as error:
         raise click.UsageError(

@@ -56,7 +56,11 @@ HOST_INCIDENT = Label(
         "fabric_manager",
     ),
 )
-LOG = Label(name="log", help="which log", values=("kernel", "fabric_manager"))
+LOG = Label(
+    name="log",
+    help="which log; nvml stands for the driver's own events",
+    values=("kernel", "fabric_manager", "nvml"),
+)
 
 GPU_XID_INCIDENTS = Metric(
     name="lockstep_gpu_xid_incidents_total",
@@ -64,7 +68,7 @@ GPU_XID_INCIDENTS = Metric(
     unit=Unit.NONE,
     labels=(PCI_BUS_ID, MIG, XID),
     help="Incidents in which the driver reported this fault; kept over restarts of the agent.",
-    source="kernel log, lines of NVRM: Xid",
+    source="kernel log, lines of NVRM: Xid, and events of NVML",
 )
 GPU_XID_LAST = Metric(
     name="lockstep_gpu_xid_last_timestamp_seconds",
@@ -72,7 +76,7 @@ GPU_XID_LAST = Metric(
     unit=Unit.TIMESTAMP_SECONDS,
     labels=(PCI_BUS_ID, MIG, XID),
     help="Wall clock at which the fault was last reported.",
-    source="kernel log, lines of NVRM: Xid",
+    source="kernel log, lines of NVRM: Xid, and events of NVML",
 )
 GPU_XID_INFO = Metric(
     name="lockstep_gpu_xid_info",
@@ -120,7 +124,7 @@ LOG_READ = Metric(
     unit=Unit.NONE,
     labels=(LOG,),
     help="Messages that the agent has read; kept over restarts of the agent.",
-    source="the log",
+    source="the log, and events of NVML",
 )
 
 METRICS = (

@@ -1,6 +1,6 @@
 """What a training job tells: per rank at most twelve series, the rest added up by the agent."""
 
-from lockstep_catalogue import job_state
+from lockstep_catalogue import job_state, job_watch
 from lockstep_catalogue.labels import (
     ATTEMPT,
     CLUSTER,
@@ -245,4 +245,5 @@ METRICS = (
     COLLECTIVE_BYTES,
     COLLECTIVE_SECONDS,
     *job_state.METRICS,
+    *job_watch.METRICS,
 )

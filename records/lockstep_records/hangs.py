@@ -75,13 +75,16 @@ def newest_pages(job: Path) -> list[Page]:
     return found
 
 
-def judge(pages: Iterable[Page], now_ns: int, floor_seconds: float) -> Hang | None:
+def judge(
+    pages: Iterable[Page], now_ns: int, floor_seconds: float, proc: Path = Path("/proc")
+) -> Hang | None:
     """The hang of an attempt's ranks on this node; None while they make progress.
 
     Args:
         pages: one per rank, written on this machine.
         now_ns: its monotonic clock.
         floor_seconds: no hang is shorter.
+        proc: where its processes are told.
     """
     idle, limit = [], 0.0
     for page in pages:
@@ -92,7 +95,7 @@ def judge(pages: Iterable[Page], now_ns: int, floor_seconds: float) -> Hang | No
         first = page.state["step"] is None
         own *= PATIENCE if first or page.phase in PATIENT_PHASES else 1.0
         if seconds > own:
-            idle.append(_idle(page, seconds))
+            idle.append(_idle(page, seconds, proc))
             limit = max(limit, own)
     if not idle:
         return None
@@ -107,13 +110,13 @@ def _median_step_seconds(page: Page) -> float | None:
     return statistics.median(row["seconds"] for row in rows) if rows else None
 
 
-def _idle(page: Page, seconds: float) -> Idle:
+def _idle(page: Page, seconds: float, proc: Path) -> Idle:
     return Idle(
         rank=page.identity["rank"],
         phase=page.phase,
         step=page.state["step"],
         idle_seconds=seconds,
-        process=process_state(page.identity["pid"]),
+        process=process_state(page.identity["pid"], proc),
     )
 
 

@@ -143,6 +143,7 @@ def _shared(name: str, architecture: int) -> State:
         "nvmlDeviceGetSerial": "1650000000000",
         "nvmlDeviceGetComputeRunningProcesses_v3": 1,
         "nvmlDeviceGetMigMode": 0,
+        "nvmlDeviceGetSupportedEventTypes": 31,
         "nvmlDeviceGetPerformanceState": 0,
         "field.83.0": "123456789000+650000",
         "sample.0": 480000,

@@ -5,6 +5,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.jobs import page_path
 from lockstep_records.layout import IDENTITY, PHASES, SELDOM, SLOT, SLOT_OFFSETS
 from lockstep_records.page_writer import PageWriter, RankIdentity
@@ -36,8 +37,10 @@ class LivePage:
             self.path, RankIdentity(rank=rank, attempt=attempt, **identity), rows=16
         )
 
-    def phase(self, name: str) -> None:
-        self.writer.pulse(time.monotonic_ns(), PHASES.index(name))
+    def phase(self, name: str, *, ago_seconds: float = 0.0) -> None:
+        """Makes a mark, now or some time ago."""
+        now_ns = time.monotonic_ns() - int(ago_seconds * 1e9)
+        self.writer.pulse(now_ns, PHASES.index(name))
 
     def know(self, field: str, value: float) -> None:
         """Sets an optional field of the state, which the next commit makes readable."""
@@ -62,6 +65,13 @@ class LivePage:
             self.know("loss", loss)
         self.commit()
 
+    def row(self, number: int, *, seconds: float) -> None:
+        """Writes the row of a step, all of it spent in its forward pass."""
+        spent = (seconds if phase == "forward" else 0.0 for phase in STEP_PHASES)
+        self.writer.append(
+            (number, number, 0, 0, seconds, *spent, 0.0, 0.0, TOKENS_A_STEP, 1, 0, 0, 0, 0, 0.0)
+        )
+
     def healthy(self) -> None:
         """Tells what a rank tells seldom; rank 3 has other parameters than its replicas."""
         seldom, rank = self.writer.seldom, self.writer.identity.rank
@@ -75,6 +85,9 @@ class LivePage:
         seldom.count("checkpoint_bytes", number=4096)
         seldom.count("restores", "fallback")
         seldom.count("anomalies", "spike")
+        seldom.count("bus_bytes", "all_reduce", 4 * ALL_REDUCE_BYTES)
+        seldom.count("device_steps")
+        seldom.add("device_seconds", STEP_SECONDS["sync"], "sync")
         seldom.count("fingerprints")
         seldom.words[SELDOM.word("fingerprint_parameters")] = 7 if rank == 3 else 5
         seldom.commit(time.monotonic_ns())

@@ -75,8 +75,12 @@ def test_a_running_agent_emits_what_the_catalogue_declares_and_follows_the_ranks
         page.know(field, 0.5)
     page.know("checkpoint_wall_ns", time.time_ns())
     page.commit()
-    for one in (page, LivePage(root, rank=1)):
+    hung = LivePage(root, rank=1)
+    for number in range(8):
+        hung.step(number)
+    for one in (page, hung):
         one.healthy()
+    hung.phase("forward", ago_seconds=1000)
     with running_agent(options) as (_, url):
         answer = httpx.get(url, headers=OPENMETRICS)
         assert answer.headers["content-type"].startswith("application/openmetrics-text")

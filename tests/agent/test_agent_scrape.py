@@ -29,6 +29,7 @@ from lockstep_catalogue import (
     gpu_power,
     health,
     job_state,
+    job_watch,
     labels,
     nvlink,
     training,
@@ -55,6 +56,7 @@ VOLATILE = (
     health.AGENT_CPU,
     training.LAST_PROGRESS,
     job_state.GOODPUT_SECONDS,
+    job_watch.HANG_FIRST,
 )
 SERIES_A_NODE = 2000
 
@@ -75,12 +77,12 @@ class Broken:
 
 
 def busy_job(root: Path) -> None:
-    """Four ranks: one waits, one checkpoints, one is done, one has gone."""
+    """Four ranks: one hangs in waiting, one checkpoints, one is done, one has gone."""
     for rank, phase in enumerate(("sync", "checkpoint", "done", "forward")):
         mesh = (("dp", rank // 2), ("pp", rank % 2))
         uuid = f"GPU-00000000-0000-0000-0000-{rank:012d}"
         page = LivePage(root, rank=rank, mesh=mesh, gpu_uuid=uuid)
-        for number in range(3):
+        for number in range(8):
             page.step(number, loss=2.5 - number / 4)
         page.know("gradient_norm", 0.75)
         page.know("learning_rate", 0.001)
@@ -88,7 +90,7 @@ def busy_job(root: Path) -> None:
         page.healthy()
         page.writer.count_checkpoint("ok")
         page.commit()
-        page.phase(phase)
+        page.phase(phase, ago_seconds=1000 if phase == "sync" else 0)
     page.replace_identity(pid=0x7FFFFFFF)
 
 

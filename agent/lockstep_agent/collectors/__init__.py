@@ -4,9 +4,11 @@ from collections.abc import Callable
 
 from lockstep_agent.collector import Collector
 from lockstep_agent.collectors.affinity import Affinity
+from lockstep_agent.collectors.bus import Bus
 from lockstep_agent.collectors.ethernet import Ethernet
 from lockstep_agent.collectors.gpu import Load
 from lockstep_agent.collectors.gpu_activity import Activity, MigActivity
+from lockstep_agent.collectors.gpu_events import GpuEvents
 from lockstep_agent.collectors.gpu_fabric import GpuFabric
 from lockstep_agent.collectors.gpu_faults import FaultPlaces, Faults, SlowFaults
 from lockstep_agent.collectors.gpu_identity import Identity
@@ -16,6 +18,7 @@ from lockstep_agent.collectors.gpu_pcie import PcieBytes, PcieErrors, PcieLimits
 from lockstep_agent.collectors.gpu_power import Limits, Power
 from lockstep_agent.collectors.gpu_throttle import Throttle, ThrottleSeconds
 from lockstep_agent.collectors.gpu_window import Windows
+from lockstep_agent.collectors.hangs import Hangs
 from lockstep_agent.collectors.host import Host
 from lockstep_agent.collectors.infiniband import Infiniband
 from lockstep_agent.collectors.infiniband_errors import InfinibandErrors
@@ -34,6 +37,8 @@ from lockstep_agent.state_file import StateFile
 _OF_THE_NODE: tuple[Callable[[Options], Collector], ...] = (
     lambda told: Itself(told.cluster, told.node, told.procfs),
     lambda told: Ranks(told.root, told.node, told.procfs, told.linger_seconds),
+    lambda told: Hangs(told.root, told.node, told.procfs, told.hang_seconds),
+    lambda told: Bus(told.root, told.node),
     lambda told: Net(str(told.sysfs)),
     lambda told: Ethernet(str(told.sysfs)),
     lambda told: Infiniband(str(told.sysfs)),
@@ -53,8 +58,9 @@ _OF_THE_NODE: tuple[Callable[[Options], Collector], ...] = (
         StateFile(told.state and told.state / "kernel-log.json"),
     ),
 )
-# the first tells whether the GPU answers at all
+# the first hears what a GPU that is lost by now complained of, the second tells whether it answers
 _OF_A_GPU: tuple[Callable[[Gpu, float], Collector], ...] = (
+    lambda gpu, _: GpuEvents(gpu),
     lambda gpu, _: Load(gpu),
     lambda gpu, _: Power(gpu),
     lambda gpu, _: Throttle(gpu),

@@ -2,17 +2,20 @@
 
 import json
 import logging
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from lockstep_agent.collector import Reading, Tier
-from lockstep_agent.kernel.incidents import Incidents
+from lockstep_agent.kernel.incidents import BY_EVENT, Incidents
 from lockstep_agent.kernel.patterns import understand
+from lockstep_agent.kernel.witness import Witness
 from lockstep_agent.sources.due import Due
 from lockstep_agent.sources.logs import Log, open_log
 from lockstep_agent.sources.pci import list_gpus
 from lockstep_agent.sources.sysfs import read_text
+from lockstep_agent.sources.xid_event import XidEvent
 from lockstep_agent.state_file import StateFile
 from lockstep_catalogue import events as metrics
 from lockstep_catalogue.xids import TOLD_FROM_THE_START, XID_BY_NUMBER
@@ -22,7 +25,7 @@ _LIST_SECONDS = 10.0
 
 
 class KernelLog:
-    """Reads the kernel log and the fabric manager's.
+    """Reads the kernel log and the fabric manager's, with the driver's events as a second witness.
 
     Counters and how far the logs were read are kept in one file that is replaced as a whole before
     anything is served: after a restart nothing is counted twice, nothing is missed, nothing falls.
@@ -30,15 +33,28 @@ class KernelLog:
     Args:
         paths: of the logs, by the value of the label ``log``.
         boot: file that tells the id of this start of the node.
+        clock: wall clock, in seconds.
+
+    Attributes:
+        take_xids: gives what the driver told as events since its last call; None where it does not.
+        recent_json: recent incidents as JSON.
     """
 
     name = "kernel_log"
     tier = Tier.EVERY_TICK
 
-    def __init__(self, paths: dict[str, Path], boot: Path, sysfs: Path, state: StateFile) -> None:
+    def __init__(
+        self,
+        paths: dict[str, Path],
+        boot: Path,
+        sysfs: Path,
+        state: StateFile,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._paths, self._boot, self._sysfs, self._state = paths, boot, sysfs, state
-        self._incidents = Incidents()
-        self._read = dict.fromkeys(paths, 0)
+        self._incidents, self._witness = Incidents(), Witness(clock)
+        self.take_xids: Callable[[], list[XidEvent] | None] = lambda: None
+        self._read = dict.fromkeys((*paths, BY_EVENT), 0)
         self._lost = dict.fromkeys(paths, 0)
         self._boot_id = read_text(boot) or ""
         self._silent: set[str] = set()
@@ -53,6 +69,8 @@ class KernelLog:
         before = sum(self._read.values())
         for name, log in self._logs.items():
             self._follow(name, log)
+        events = self.take_xids()
+        self._read[BY_EVENT] += self._witness.hear(events or (), self._incidents)
         if sum(self._read.values()) != before:
             self._save()
             self._serve_recent()
@@ -63,6 +81,8 @@ class KernelLog:
         for name in (name for name in self._logs if name not in self._silent):
             yield Reading(metrics.LOG_READ, (name,), self._read[name])
             yield Reading(metrics.LOG_LOST, (name,), self._lost[name] + self._logs[name].lost)
+        if events is not None:
+            yield Reading(metrics.LOG_READ, (BY_EVENT,), self._read[BY_EVENT])
 
     def _of_gpus(self) -> Iterator[Reading]:
         told = dict(self._incidents.told(metrics.GPU_XID_INCIDENTS))

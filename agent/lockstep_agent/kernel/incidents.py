@@ -8,12 +8,14 @@ from typing import Any
 from lockstep_agent.kernel.finding import Finding
 from lockstep_agent.sources.logs import Message
 from lockstep_catalogue import METRIC_BY_NAME, Metric
-from lockstep_catalogue.events import HOST_INCIDENT, HOST_INCIDENTS
+from lockstep_catalogue.events import GPU_XID_INCIDENTS, HOST_INCIDENT, HOST_INCIDENTS
 
 _MOST_COUNTERS = 1000
 _MOST_OPEN = 5000
 _MOST_RECENT = 200
 _LONGEST_QUIET_SECONDS = 300.0
+_LATEST_SECONDS = 60.0  # that a message of the log may come behind the driver's event
+BY_EVENT = "nvml"
 
 Counter = tuple[str, tuple[str, ...]]
 """Name and label values of a counter."""
@@ -62,7 +64,7 @@ class Incidents:
             self._prolong(number, message)
             return
         self._trim(message.seconds)
-        follows = self._follows(log, finding, message)
+        follows = self._follows(log, finding, message) or self._was_told(log, finding, message)
         if not follows:
             count.number += 1
         self._remember(log, finding, message, counted=not follows)
@@ -118,6 +120,32 @@ class Incidents:
             and abs(message.seconds - seconds) <= finding.quiet_seconds
             for key, (seconds, _) in self._open.items()
         )
+
+    def told_lately(self, address: str, number: str, wall_seconds: float) -> bool:
+        """Whether any log told of this fault of a GPU within its quiet time."""
+        return any(
+            name == GPU_XID_INCIDENTS.name
+            and (labels[0], labels[2]) == (address, number)
+            and abs((count.last_wall_seconds or 0.0) - wall_seconds) <= _LONGEST_QUIET_SECONDS
+            for (name, labels), count in self.counts.items()
+        )
+
+    def lasts(self, log: str, finding: Finding, seconds: float) -> bool:
+        """Whether the incident that a finding belongs to is open, by the clock of the log."""
+        known = self._open.get((log, *finding.key))
+        return known is not None and abs(seconds - known[0]) <= finding.quiet_seconds
+
+    def _was_told(self, log: str, finding: Finding, message: Message) -> bool:
+        """Whether the driver told of it as an event, which was counted, before its log did."""
+        if finding.metric is not GPU_XID_INCIDENTS or log == BY_EVENT:
+            return False
+        address, _, number = finding.labels
+        for key, (wall_seconds, _) in self._open.items():
+            same = key[:3] == (BY_EVENT, "xid", address) and key[4] == number
+            if same and abs(message.wall_seconds - wall_seconds) <= _LATEST_SECONDS:
+                del self._open[key]  # of several processes' faults it was one
+                return True
+        return False
 
     def _trim(self, seconds: float) -> None:
         """Forgets incidents that no message can prolong any more, oldest first."""

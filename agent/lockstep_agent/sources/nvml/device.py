@@ -1,10 +1,12 @@
 """One GPU of the driver: calls that are asked once where they are not supported."""
 
 import ctypes
+from collections import deque
 from typing import Any
 
 from lockstep_agent.collector import SourceLostError
 from lockstep_agent.sources.nvml.mig import Instance, find_instance
+from lockstep_agent.sources.xid_event import XidEvent
 
 _LOST, _RESET, _SILENT = "lost", "reset_required", "silent"
 
@@ -21,6 +23,7 @@ class Gpu:
         model: product name, None until the driver has told it once.
         pids: processes that computed on it when they were last asked for.
         parts: UUIDs of its instances at that moment.
+        xids: faults that the driver told as events and nobody took yet; None while it tells none.
         generation: rises with every handle; what was learnt of an older one may be wrong.
     """
 
@@ -31,6 +34,7 @@ class Gpu:
         self.generation = 0
         self.pids: tuple[int, ...] = ()
         self.parts: tuple[str, ...] = ()
+        self.xids: deque[XidEvent] | None = None
         self._handle: Any = None
         self._unsupported: set[tuple[str, tuple[Any, ...]]] = set()
 

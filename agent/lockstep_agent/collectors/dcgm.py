@@ -1,0 +1,100 @@
+"""Profiling fields by libdcgm, under the names that GPM has on newer GPUs."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+
+from lockstep_agent.collector import Reading, Tier
+from lockstep_agent.collectors.dcgm_exporter import is_blank
+from lockstep_agent.sources.dcgm import Dcgm, NoDcgmError
+from lockstep_catalogue import Metric, gpu_activity, gpu_pcie, nvlink
+
+_log = logging.getLogger(__name__)
+_LOOK_AGAIN_SECONDS = 60.0
+_OLDEST_SECONDS = 10.0  # a paused profiling module keeps what it saw last
+
+# DCGM_FI_PROF_ fields, the most wanted first: not all can be measured at once on every GPU
+FIELDS: dict[int, tuple[Metric, tuple[str, ...]]] = {
+    1002: (gpu_activity.GPU_SM_ACTIVE, ()),
+    1004: (gpu_activity.GPU_TENSOR_ACTIVE, ("any",)),
+    1005: (gpu_activity.GPU_DRAM_ACTIVE, ()),
+    1001: (gpu_activity.GPU_GRAPHICS_ACTIVE, ()),
+    1003: (gpu_activity.GPU_SM_OCCUPANCY, ()),
+    1011: (nvlink.NVLINK_RATE, ("transmit",)),
+    1012: (nvlink.NVLINK_RATE, ("receive",)),
+    1009: (gpu_pcie.GPU_PCIE_RATE, ("transmit",)),
+    1010: (gpu_pcie.GPU_PCIE_RATE, ("receive",)),
+    1014: (gpu_activity.GPU_TENSOR_ACTIVE, ("hmma",)),
+    1013: (gpu_activity.GPU_TENSOR_ACTIVE, ("imma",)),
+    1015: (gpu_activity.GPU_TENSOR_ACTIVE, ("dfma",)),
+}
+
+
+class Profiling:
+    """Reads what the engine keeps; where the driver tells the same series, the driver's stays.
+
+    Without the library or its engine the series are absent, which is said once.
+
+    Args:
+        connect: opens the library; raises NoDcgmError where there is none.
+        is_released: whether the driver is let go of: then the library must be, too.
+        clock: wall clock, in seconds.
+    """
+
+    name = "dcgm"
+    tier = Tier.EVERY_TICK
+
+    def __init__(
+        self,
+        connect: Callable[[], Dcgm],
+        is_released: Callable[[], bool] = lambda: False,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._connect, self._is_released, self._clock = connect, is_released, clock
+        self._dcgm: Dcgm | None = None
+        self._next_look_seconds = 0.0
+        self._said = ""
+
+    def collect(self) -> Iterator[Reading]:
+        """What is fresh, in base units; ratios are shares already, rates are bytes a second."""
+        if self._is_released():
+            self._close()
+            self._next_look_seconds = 0.0
+            return
+        dcgm = self._opened()
+        if dcgm is None:
+            return
+        try:
+            samples = list(dcgm.read())
+        except NoDcgmError as error:
+            self._lose(str(error))
+            return
+        now = self._clock()
+        for sample in samples:
+            metric, more = FIELDS[sample.field]
+            if not is_blank(sample.value) and now - sample.wall_seconds <= _OLDEST_SECONDS:
+                yield Reading(metric, (str(sample.index), sample.uuid, *more), sample.value)
+
+    def _opened(self) -> Dcgm | None:
+        if self._dcgm is None and self._clock() >= self._next_look_seconds:
+            try:
+                self._dcgm = self._connect()
+            except NoDcgmError as error:
+                self._lose(str(error))
+            else:
+                left_out = sorted(set(FIELDS) - set(self._dcgm.watched))
+                _log.info("collector=dcgm state=open left_out=%s", left_out)
+                self._said = ""
+        return self._dcgm
+
+    def _lose(self, reason: str) -> None:
+        self._close()
+        self._next_look_seconds = self._clock() + _LOOK_AGAIN_SECONDS
+        if reason != self._said:
+            _log.warning("collector=dcgm state=absent reason=%r", reason)
+        self._said = reason
+
+    def _close(self) -> None:
+        if self._dcgm is not None:
+            self._dcgm.close()
+            self._dcgm = None

@@ -1,0 +1,31 @@
+"""One GPU: the faults that its driver tells as events, kept for who counts them."""
+
+from collections import deque
+from collections.abc import Iterator
+
+from lockstep_agent.collector import Reading, Tier
+from lockstep_agent.sources.nvml import Gpu
+from lockstep_agent.sources.nvml.events import Events
+
+_MOST_WAITING = 1000
+
+
+class GpuEvents:
+    """Hears a GPU's Xids once a tick; also those by which it was lost since the last one."""
+
+    name = "gpu_events"
+    tier = Tier.EVERY_TICK
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu, self._events = gpu, Events(gpu)
+
+    def collect(self) -> Iterator[Reading]:
+        """No readings: what was heard is put into ``gpu.xids``."""
+        heard = self._events.read()
+        if heard is None:
+            self._gpu.xids = None
+        elif self._gpu.xids is None:
+            self._gpu.xids = deque(heard, maxlen=_MOST_WAITING)
+        else:
+            self._gpu.xids.extend(heard)
+        return iter(())

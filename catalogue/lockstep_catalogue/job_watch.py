@@ -1,0 +1,81 @@
+"""What the agent judges of a job from its pages: hangs, and what its collectives put on the bus.
+
+Nobody has to start the ranks in any special way for it. All ranks of a node are told together.
+"""
+
+from lockstep_catalogue.labels import CLUSTER, JOB_ID, KIND, NODE, PHASE, RANK, STEP_PHASES
+from lockstep_catalogue.metric import Kind, Label, Metric, Unit
+
+_OF_NODE = (CLUSTER, JOB_ID, NODE)
+STANDING = Label(
+    name="standing",
+    help="phase in which the rank made its last mark; gone when its process has ended",
+    values=("init", *STEP_PHASES, "restore", "gone"),
+)
+
+HUNG_RANKS = Metric(
+    name="lockstep_train_hung_ranks",
+    kind=Kind.GAUGE,
+    unit=Unit.NONE,
+    labels=_OF_NODE,
+    help="Running ranks of the node without progress for 20 of their median steps and the floor.",
+    source="rank page and /proc",
+)
+HANG_FIRST = Metric(
+    name="lockstep_train_hang_first_seconds",
+    kind=Kind.GAUGE,
+    unit=Unit.SECONDS,
+    labels=(*_OF_NODE, RANK, STANDING),
+    help="Seconds without progress of the hung rank of the node that stopped first.",
+    source="rank page and /proc",
+)
+HANG_MISSING = Metric(
+    name="lockstep_train_hang_missing_info",
+    kind=Kind.GAUGE,
+    unit=Unit.NONE,
+    labels=(*_OF_NODE, RANK, STANDING),
+    help="Ranks of the node for whom the others wait in a hang, always 1; at most eight are told.",
+    source="rank page and /proc",
+)
+BUS_BYTES = Metric(
+    name="lockstep_train_collective_bus_bytes_total",
+    kind=Kind.COUNTER,
+    unit=Unit.BYTES,
+    labels=(*_OF_NODE, KIND),
+    help="Bytes that collectives put on the bus by nccl-tests' factors, all ranks of the node.",
+    source="rank page",
+)
+BUS_RATE = Metric(
+    name="lockstep_train_collective_bus_bytes_per_second",
+    kind=Kind.GAUGE,
+    unit=Unit.BYTES_PER_SECOND,
+    labels=(*_OF_NODE, KIND),
+    help="Bytes on the bus over exposed seconds, of the node's rank that waited least of late.",
+    source="rank page, from one look to the next",
+)
+DEVICE_SECONDS = Metric(
+    name="lockstep_train_device_seconds_total",
+    kind=Kind.COUNTER,
+    unit=Unit.SECONDS,
+    labels=(*_OF_NODE, PHASE),
+    help="Seconds of the GPUs' streams in sampled steps by phase, all ranks of the node together.",
+    source="rank page",
+)
+DEVICE_STEPS = Metric(
+    name="lockstep_train_device_steps_total",
+    kind=Kind.COUNTER,
+    unit=Unit.NONE,
+    labels=_OF_NODE,
+    help="Sampled steps whose seconds on the GPU's stream are known, all ranks of the node.",
+    source="rank page",
+)
+
+METRICS = (
+    HUNG_RANKS,
+    HANG_FIRST,
+    HANG_MISSING,
+    BUS_BYTES,
+    BUS_RATE,
+    DEVICE_SECONDS,
+    DEVICE_STEPS,
+)

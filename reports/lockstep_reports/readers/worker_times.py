@@ -82,7 +82,8 @@ def _slots(workers: NDArray[np.int64], times: Matrix, notes: list[str]) -> NDArr
         return told
     notes.append("Workers tell few steps in common; rows of the same slot of time count as one.")
     slots = np.rint((times - times.min()) / usual)
-    return np.rint(times.min() + slots * max(1.0, usual)).astype(np.int64)
+    numbers: NDArray[np.int64] = np.rint(times.min() + slots * max(1.0, usual)).astype(np.int64)
+    return numbers
 
 
 def _recording(

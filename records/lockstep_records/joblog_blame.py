@@ -70,6 +70,9 @@ def _accused(log: JobLog, first: Finding, causes: list[Finding]) -> Suspect:
     node = next((node for f in same for node in f.nodes), None)
     if kind.blame == "node" and not ranks and node is not None:
         return accuse(first, "group", f"{upper(what)}: {node}.", group=node)
+    if ranks and _breaks_off(log, first):
+        reason = f"{upper(what)} on rank {named(ranks)}, and the log breaks off before others tell."
+        return accuse(first, "unknown", reason)
     if ranks:
         reason = f"{upper(what)} on rank {named(ranks)}."
         return accuse(first, "rank", reason, ranks=ranks, group=node)
@@ -91,6 +94,13 @@ def _everywhere(log: JobLog, same: list[Finding], ranks: tuple[int, ...]) -> boo
         return len(ranks) > 1 and len(ranks) > _FEW * world
     many = max(f.voices or f.count for f in same)
     return many >= max(_MANY, _FEW * world)
+
+
+def _breaks_off(log: JobLog, first: Finding) -> bool:
+    """Whether ranks raised what all may have raised, and nothing tells how the others ended."""
+    if first.kind not in _BY_THEMSELVES or (log.world_size or 0) <= 1:
+        return False
+    return not any(tier_of(f) not in (Tier.CAUSE, Tier.CRASH) for f in log.findings)
 
 
 def _silent_among_victims(log: JobLog) -> tuple[int, ...]:

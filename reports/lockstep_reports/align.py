@@ -52,7 +52,7 @@ def align(steps: Steps) -> Alignment:
     for node in steps.nodes if several else ():
         rows = steps.on_node(node)
         of_node = known.median(apart[rows], axis=0)
-        drifts[node] = _drift(middle, of_node)
+        drifts[node] = drift_of(middle, of_node)
         offsets[node] = known.number(known.median(of_node)) or 0.0
         shift[rows] = offsets[node]
     if any(drifts.values()):
@@ -70,8 +70,12 @@ def align(steps: Steps) -> Alignment:
     )
 
 
-def _drift(time: Matrix, apart: Matrix) -> float | None:
+def drift_of(time: Matrix, apart: Matrix) -> float | None:
     """Seconds that a clock gains a second: medians of the first and the last third; None if short.
+
+    Args:
+        time: of each collective, ascending [collectives].
+        apart: by how much the clock was ahead there [collectives].
 
     A drift that the noise of the thirds could make counts as none.
     """

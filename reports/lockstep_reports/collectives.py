@@ -1,7 +1,7 @@
 """Collectives that several ranks recorded: how far apart they began, and who was last.
 
 Ranks leave a collective together, so where one seems to leave later by as much each time, its
-clock is ahead; begins are compared after that is set right.
+clock is ahead, and where that grows, it drifts; begins are compared after both are set right.
 """
 
 from collections import defaultdict
@@ -11,7 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from lockstep_reports import known
+from lockstep_reports.align import drift_of
 from lockstep_reports.steps import Matrix
+
+_MOST_ROUNDS, _AGREED_SECONDS = 20, 1e-6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,7 +46,8 @@ class CollectiveLog:
         ranks: rows of the matrices.
         seconds: from own begin to end of each rank [ranks x collectives]; NaN where absent.
         between: from the end of the one before to this end [ranks x collectives].
-        offsets: seconds by which the clock of each rank is ahead, by rank.
+        offsets: seconds by which the clock of each rank is ahead; ranks without an end left out.
+        drifts: seconds that it gains a second; None where the recording is too short to tell.
         residual: how far apart the ranks still end [collectives].
     """
 
@@ -52,11 +56,17 @@ class CollectiveLog:
     seconds: Matrix
     between: Matrix
     offsets: dict[int, float]
+    drifts: dict[int, float | None]
     residual: Matrix
 
 
-def join(spans: Iterable[Span]) -> CollectiveLog:
-    """Pairs the spans of all ranks by their key."""
+def join(spans: Iterable[Span], blur_seconds: float = 0.0) -> CollectiveLog:
+    """Pairs the spans of all ranks by their key.
+
+    Args:
+        spans: of all ranks; an end that nobody told is NaN.
+        blur_seconds: how wrong an end may be told; begins that lie nearer have no order.
+    """
     by_key: dict[tuple[str, int], dict[int, Span]] = defaultdict(dict)
     for span in spans:
         by_key[span.key][span.rank] = span
@@ -67,36 +77,70 @@ def join(spans: Iterable[Span]) -> CollectiveLog:
     for column, members in enumerate(shared):
         for rank, span in members.items():
             start[row[rank], column], end[row[rank], column] = span.start, span.end
-    offset = _offsets(end)
-    order = np.argsort(known.median(end - offset, axis=0), kind="stable")
-    start, end = start[:, order] - offset, end[:, order] - offset
-    kinds = [next(iter(shared[at].values())).kind for at in order]
+    told = ~np.isnan(end)
+    by_time = np.argsort(known.median(np.where(told, end, start), axis=0), kind="stable")
+    start, end = start[:, by_time], end[:, by_time]
+    clocks = _clocks(end)
+    start, end = start - clocks.shift, end - clocks.shift
+    aligned = told.any(axis=1)
+    kinds = [next(iter(shared[at].values())).kind for at in by_time]
     return CollectiveLog(
         items=tuple(
-            _collective(kind, ranks, start[:, column]) for column, kind in enumerate(kinds)
+            _collective(kind, ranks, start[:, column], blur_seconds)
+            for column, kind in enumerate(kinds)
         ),
         ranks=ranks,
         seconds=end - start,
         between=np.diff(end, axis=1, prepend=np.nan) if shared else end,
-        offsets=dict(zip(ranks, offset[:, 0].tolist(), strict=True)),
+        offsets={rank: clocks.offset[at] for at, rank in enumerate(ranks) if aligned[at]},
+        drifts={rank: clocks.drift[at] for at, rank in enumerate(ranks) if aligned[at]},
         residual=known.highest(end, axis=0) - known.lowest(end, axis=0) if ranks else end,
     )
 
 
-def _offsets(end: Matrix) -> Matrix:
-    """By how much each rank's clock is ahead of the ranks' median [ranks x 1]."""
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class _Clocks:
+    offset: list[float]
+    drift: list[float | None]
+    shift: Matrix
+
+
+def _clocks(end: Matrix) -> _Clocks:
+    """By how much each rank's clock is ahead of the others', at each collective.
+
+    Groups of a few ranks tell only how those differ, so what is told goes round until all agree.
+    """
+    offset, rate = np.zeros(len(end)), np.zeros(len(end))
+    drift: list[float | None] = [None] * len(end)
     if not end.size:
-        return np.zeros((len(end), 1))
-    apart = known.median(end - known.median(end, axis=0), axis=1)
-    return np.nan_to_num(apart)[:, None]
+        return _Clocks(offset=[], drift=drift, shift=offset[:, None])
+    there, time = ~np.isnan(end), known.median(end, axis=0)
+    since = np.nan_to_num(time - known.median(time))
+    shift = np.zeros_like(end)
+    for _ in range(_MOST_ROUNDS):
+        apart = end - shift - known.median(end - shift, axis=0)
+        change = np.nan_to_num(known.median(apart, axis=1))
+        drift = [drift_of(time[row], apart[at, row]) for at, row in enumerate(there)]
+        offset, rate = offset + change, rate + [more or 0.0 for more in drift]
+        before, shift = shift, offset[:, None] + rate[:, None] * since
+        if np.abs(shift - before).max() < _AGREED_SECONDS:
+            break
+    told = [
+        None if more is None else float(all_of_it)
+        for more, all_of_it in zip(drift, rate, strict=True)
+    ]
+    return _Clocks(offset=offset.tolist(), drift=told, shift=shift)
 
 
-def _collective(kind: str, ranks: tuple[int, ...], start: Matrix) -> Collective:
+def _collective(
+    kind: str, ranks: tuple[int, ...], start: Matrix, blur_seconds: float
+) -> Collective:
     there = np.nonzero(~np.isnan(start))[0]
-    last = int(np.nanargmax(start))
+    spread = float(np.nanmax(start) - np.nanmin(start))
+    told = spread >= blur_seconds
     return Collective(
         kind=kind,
-        start_spread_seconds=float(np.nanmax(start) - np.nanmin(start)),
-        last_rank=ranks[last],
+        start_spread_seconds=spread if told else None,
+        last_rank=ranks[int(np.nanargmax(start))] if told else None,
         ranks=tuple(ranks[at] for at in there),
     )

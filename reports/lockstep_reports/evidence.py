@@ -77,7 +77,29 @@ def why_nobody(
         ),
         (
             "Thresholds aim at naming somebody, where nobody is slow, in at most one run in "
-            f"{1 / thresholds.false_alarm_probability:,.0f} names somebody."
+            f"{1 / thresholds.false_alarm_probability:,.0f}."
+        ),
+    )
+
+
+def why_brief(late: list[tuple[int, ...]], lost_ratio: float) -> tuple[str, ...]:
+    """What was late, but too briefly to accuse anybody.
+
+    Args:
+        late: the ranks of each stretch.
+        lost_ratio: share of the run's time that all stretches lost.
+    """
+    if not late:
+        return ()
+    ranks = sorted({rank for ranks in late for rank in ranks})
+    some = ", ".join(map(str, ranks[:_NAMED_RANKS])) + (
+        ", ..." if len(ranks) > _NAMED_RANKS else ""
+    )
+    return (
+        (
+            f"{plural(len(late), 'time')} a rank was late for a few steps ("
+            f"{'rank' if len(ranks) == 1 else 'ranks'} {some}); that lost {percent(lost_ratio)} "
+            "of the run, and so little accuses nobody."
         ),
     )
 

@@ -8,10 +8,16 @@ from lockstep_catalogue.labels import OWN_WORK_PHASES
 from lockstep_reports import known
 from lockstep_reports.causes import cause_of
 from lockstep_reports.episodes import Thresholds
-from lockstep_reports.evidence import missing_ranks, why_episode, why_nobody, why_unknown
+from lockstep_reports.evidence import (
+    missing_ranks,
+    why_brief,
+    why_episode,
+    why_nobody,
+    why_unknown,
+)
 from lockstep_reports.score import Scores, excess, last_share
 from lockstep_reports.steps import Flags, Steps
-from lockstep_reports.suspects import Suspect, find_suspects
+from lockstep_reports.suspects import Suspect, find_suspects, lasting
 from lockstep_reports.verdict import Episode, Kind, Verdict, whom
 from lockstep_reports.workload import explained_by_load, workload
 
@@ -30,7 +36,9 @@ def judge(
     if why := why_unknown(steps, thresholds):
         return Verdict(kind="unknown", evidence=(why, *missing)), ()
     least = thresholds.min_effect_ratio * scores.median_step_seconds
-    suspects = find_suspects(steps, scores, least, thresholds)
+    found = find_suspects(steps, scores, least, thresholds)
+    whole = float(np.nansum(scores.step_seconds))
+    suspects = lasting(found, whole, len(steps.members), thresholds)
     loads = [explained_by_load(steps, suspect) for suspect in suspects]
     accused = [suspect for suspect, load in zip(suspects, loads, strict=True) if load is None]
     if accused:
@@ -42,7 +50,9 @@ def judge(
     )
     if verdict is not None:
         return replace(verdict, evidence=(*verdict.evidence, *missing)), ()
-    evidence = (*why_nobody(steps, scores, least, thresholds), *missing)
+    ranks = [tuple(steps.ranks[row] for row in suspect.rows) for suspect in found]
+    hiccups = why_brief(ranks, sum(float(suspect.cost.sum()) for suspect in found) / whole)
+    evidence = (*why_nobody(steps, scores, least, thresholds), *hiccups, *missing)
     return Verdict(kind="nobody", evidence=evidence), ()
 
 

@@ -70,6 +70,7 @@ def aligned_by(alignment: Alignment, log: CollectiveLog | None) -> Alignment:
     return replace(
         alignment,
         offsets={f"rank {rank}": seconds for rank, seconds in log.offsets.items()},
+        drifts={f"rank {rank}": rate for rank, rate in log.drifts.items()},
         residual_seconds=known.number(known.median(log.residual)) if log.items else None,
         residual_p95_seconds=known.number(known.quantile(log.residual, 0.95))
         if log.items

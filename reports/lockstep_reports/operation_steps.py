@@ -13,6 +13,7 @@ from lockstep_reports.operations import (
     Seconds,
 )
 from lockstep_reports.steps import Matrix, Member, Steps
+from lockstep_reports.whatif.clocks import IDLE_STEPS
 
 _PHASE_OF = {FORWARD: "forward", BACKWARD: "backward", OPTIMIZER: "optimizer", GARBAGE: "other"}
 
@@ -20,14 +21,18 @@ _PHASE_OF = {FORWARD: "forward", BACKWARD: "backward", OPTIMIZER: "optimizer", G
 def steps_of(trace: OperationTrace) -> Steps:
     """Ranks x steps. A step lasts from its first start to its last end on any rank.
 
-    Wall clock and losses are not recorded there and stay unknown.
+    Wall clock and losses are not recorded there and stay unknown; so does a step whose times
+    cannot be true.
     """
     ranks, row = np.unique(trace.rank, return_inverse=True)
     numbers, column = np.unique(trace.step, return_inverse=True)
     shape = (len(ranks), len(numbers))
     cell = row * shape[1] + column
     seen = np.bincount(cell, minlength=shape[0] * shape[1]).reshape(shape) > 0
-    step_seconds = np.broadcast_to(_step_seconds(trace, column, len(numbers)), shape)
+    lasted = _step_seconds(trace, column, len(numbers))
+    busiest = _sums(trace.duration, cell, shape).max(axis=0)
+    impossible = lasted > busiest + IDLE_STEPS * np.median(lasted)
+    step_seconds = np.broadcast_to(np.where(impossible, np.nan, lasted), shape)
     seconds = np.where(seen, step_seconds, np.nan)
     phases = {phase: np.where(seen, 0.0, np.nan) for phase in STEP_PHASES}
     for name, phase in _PHASE_OF.items():

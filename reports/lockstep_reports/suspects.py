@@ -5,6 +5,7 @@ usual. It counts only where the others did wait for it. Waiting alone sees what 
 (a device that is slow behind the host's back), and never overrules it.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from lockstep_catalogue.labels import OWN_WORK_PHASES
 from lockstep_reports import known
+from lockstep_reports.chance import tail_bound
 from lockstep_reports.episodes import Stretch, Thresholds, independence
 from lockstep_reports.late import Search, find_late
 from lockstep_reports.score import Scores
@@ -66,6 +68,41 @@ def find_suspects(
         suspect
         for suspect in _without_doubles(list(_by_waiting(steps, scores, search)))
         if not any(_overlap(suspect.stretch, other.stretch) for other in kept)
+    ]
+
+
+def lasting(
+    suspects: list[Suspect], run_seconds: float, units: int, thresholds: Thresholds
+) -> list[Suspect]:
+    """Those that anybody may be accused of: what was brief and cheap on some rank is left out.
+
+    Hosts have hiccups of a few steps, on one rank or another. They count when they cost the run
+    as much as a step must lose to be late, or hit the same ranks more often than chance would.
+
+    Args:
+        suspects: what was found.
+        run_seconds: wall time of all judged steps.
+        units: ranks or groups that a hiccup could have hit.
+        thresholds: how many late steps are not brief, and how much is not cheap.
+    """
+    cheap = thresholds.min_effect_ratio * run_seconds
+    brief = _brief(suspects, thresholds.window_steps, cheap)
+    if len({suspect.rows for suspect in brief}) > 1:
+        # Where hiccups are usual, two may meet.
+        brief = _brief(suspects, 2 * thresholds.window_steps, cheap)
+    often = {
+        rows
+        for rows, times in Counter(suspect.rows for suspect in brief).items()
+        if tail_bound(times, len(brief), 1 / units) * units <= thresholds.false_alarm_probability
+    }
+    return [s for s in suspects if s.rows in often or not any(s is other for other in brief)]
+
+
+def _brief(suspects: list[Suspect], most_steps: int, cheap_seconds: float) -> list[Suspect]:
+    return [
+        suspect
+        for suspect in suspects
+        if np.count_nonzero(suspect.late) < most_steps and float(suspect.cost.sum()) < cheap_seconds
     ]
 
 

@@ -58,6 +58,61 @@ def test_a_single_slow_step_names_nobody() -> None:
     assert verdict_of(SyntheticJob(num_steps=50, slow=slow).steps()).kind == "nobody"
 
 
+def _hiccups(seed: int, ranks: int, steps: int, *, only: int | None = None) -> tuple[Slow, ...]:
+    """Stretches of three to eight slow steps, on a rank or another, as busy hosts have them."""
+    draw = np.random.default_rng(seed)
+    return tuple(
+        Slow(
+            rank=int(draw.integers(ranks)) if only is None else only,
+            phase=str(draw.choice(["data", "forward", "backward"])),
+            seconds=float(draw.uniform(0.01, 0.04)),
+            from_step=begin,
+            until_step=begin + int(draw.integers(3, 9)),
+        )
+        for begin in draw.integers(5, steps - 10, steps // 60).tolist()
+    )
+
+
+@pytest.mark.parametrize(("ranks", "steps"), [(4, 1000), (16, 1000), (4, 4000)])
+@pytest.mark.parametrize("seed", range(4))
+def test_hiccups_of_a_few_steps_now_here_now_there_accuse_nobody(
+    ranks: int, steps: int, seed: int
+) -> None:
+    job = SyntheticJob(ranks=ranks, num_steps=steps, slow=_hiccups(seed, ranks, steps)).steps()
+    verdict, episodes = judge(job, score(job))
+    assert (verdict.kind in {"nobody", "workload"}, verdict.ranks, episodes) == (True, (), ())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_hiccups_beside_a_slow_rank_are_no_episodes(seed: int) -> None:
+    slow = (Slow(rank=2, from_step=500, until_step=700), *_hiccups(seed, 4, 450))
+    job = SyntheticJob(num_steps=1000, slow=slow).steps()
+    verdict, episodes = judge(job, score(job))
+    assert verdict.ranks == (2,)
+    assert {episode.ranks for episode in episodes} == {(2,)}
+
+
+def test_hiccups_that_always_hit_the_same_rank_are_that_ranks() -> None:
+    slow = _hiccups(1, 4, 2000, only=3)
+    job = SyntheticJob(num_steps=2000, slow=slow).steps()
+    verdict, episodes = judge(job, score(job))
+    assert verdict.ranks == (3,)
+    assert len(episodes) > 1
+
+
+def test_what_was_too_brief_to_accuse_anybody_is_still_told() -> None:
+    slow = (Slow(rank=1, from_step=300, until_step=306),)
+    verdict = verdict_of(SyntheticJob(num_steps=1000, slow=slow).steps())
+    assert verdict.kind == "nobody"
+    assert "few steps (rank 1)" in " ".join(verdict.evidence)
+
+
+def test_a_few_steps_that_cost_much_of_the_run_are_told() -> None:
+    slow = (Slow(rank=1, seconds=2.0, from_step=100, until_step=106),)
+    verdict = verdict_of(SyntheticJob(num_steps=300, slow=slow).steps())
+    assert verdict.ranks == (1,)
+
+
 @pytest.mark.parametrize("culprits", [(0, 3), (1, 2, 5, 6)])
 def test_several_ranks_up_to_half_of_all_that_are_slow_together_are_all_named(
     culprits: tuple[int, ...],

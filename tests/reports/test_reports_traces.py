@@ -104,8 +104,8 @@ def test_a_folder_with_one_trace_in_two_formats_is_read_once() -> None:
 
 
 def test_two_traces_in_a_folder_are_not_mixed(tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        pq.write_table(SyntheticTrace(num_steps=2).table(), tmp_path / f"{name}.parquet")
+    for seed, name in enumerate(("one", "two")):
+        pq.write_table(SyntheticTrace(num_steps=2, seed=seed).table(), tmp_path / f"{name}.parquet")
     result = told(tmp_path, "--json", "-")
     assert result.exit_code == 2
     assert "are two traces" in result.stderr

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lockstep_reports.wording import printable
+from lockstep_reports.wording import plural, printable
 
 MAX_ROWS = 1 << 26
 MAX_FILE_BYTES = 1 << 31
@@ -20,6 +20,7 @@ _HEAD_BYTES = 1 << 16
 _BLOCK_BYTES = 1 << 22
 _FLOATS = ("start_ts", "duration")
 _TEXTS = ("optype", "node")
+_NO_NUMBER = ["", "-", "nan", "NaN", "null", "NULL", "None"]  # "-": a number that was cut off
 
 
 def looks_like_rows(path: Path) -> bool:
@@ -35,8 +36,12 @@ def looks_like_rows(path: Path) -> bool:
     return set(_names(header)) >= _TELLING
 
 
-def read_rows(path: Path) -> pa.Table:
+def read_rows(path: Path, notes: list[str] | None = None) -> pa.Table:
     """All rows of a file with the columns that count.
+
+    Args:
+        path: the file.
+        notes: takes a sentence when lines of a table that breaks off are left out.
 
     Raises:
         ValueError: the file is broken, too big, or lacks a column.
@@ -45,7 +50,9 @@ def read_rows(path: Path) -> pa.Table:
     try:
         with _opened(path) as stream:
             is_parquet = bytes(stream.read(4)) == _PARQUET
-        return _read_parquet(path) if is_parquet else _read_csv(path)
+        return (
+            _read_parquet(path) if is_parquet else _read_csv(path, [] if notes is None else notes)
+        )
     except (pa.ArrowException, OverflowError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the file system's own word; a broken stream has no number
@@ -100,7 +107,7 @@ def _read_parquet(path: Path) -> pa.Table:
     return _bounded(path, batches)
 
 
-def _read_csv(path: Path) -> pa.Table:
+def _read_csv(path: Path, notes: list[str]) -> pa.Table:
     from pyarrow import csv  # noqa: PLC0415  # 20 ms that Parquet readers need not wait for
 
     with _opened(path) as stream:
@@ -113,12 +120,25 @@ def _read_csv(path: Path) -> pa.Table:
         name: pa.float64() if name in _FLOATS else text if name in _TEXTS else pa.int64()
         for name in wanted
     }
+    broken = 0
+
+    def skip(_: object) -> str:
+        nonlocal broken
+        broken += 1
+        return "skip"
+
     reader = csv.open_csv(
         _opened(path),
         read_options=csv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=True),
-        convert_options=csv.ConvertOptions(include_columns=wanted, column_types=kinds),
+        parse_options=csv.ParseOptions(invalid_row_handler=skip),
+        convert_options=csv.ConvertOptions(
+            include_columns=wanted, column_types=kinds, null_values=_NO_NUMBER
+        ),
     )
-    return _bounded(path, reader)
+    table = _bounded(path, reader)
+    if broken:
+        notes.append(f"{plural(broken, 'incomplete line')} of {printable(path.name)} left out.")
+    return table
 
 
 def _check_columns(path: Path, names: list[str]) -> None:

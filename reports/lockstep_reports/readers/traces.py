@@ -66,13 +66,14 @@ def read_trace(path: Path, meta: Path | None = None) -> OperationTrace:
     files = _files(path) if path.is_dir() else [path]
     if not files:
         raise ValueError(f"{path} holds no operation trace")
-    tables = [read_rows(file) for file in files]
+    notes: list[str] = []
+    tables = [read_rows(file, notes) for file in files]
     _check_parts(files, tables)
     names = [name for name in tables[0].column_names if all(name in t.column_names for t in tables)]
     table = pa.concat_tables([t.select(names) for t in tables], promote_options="permissive")
     table = table.unify_dictionaries()
     told = meta or find_meta(files[0])
-    return _trace(path, table, read_meta(told) if told else None)
+    return _trace(path, table, read_meta(told) if told else None, notes)
 
 
 def _files(folder: Path) -> list[Path]:
@@ -89,22 +90,36 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _check_parts(files: list[Path], tables: list[pa.Table]) -> None:
-    """Parts of one trace share no step of a rank."""
-    seen: dict[tuple[int, int], Path] = {}
+    """Parts of one trace share no step of a rank, or tell the same of it."""
+    seen: dict[tuple[int, int], int] = {}
+    alike: set[tuple[int, int]] = set()
     if len(files) == 1:
         return
-    for file, table in zip(files, tables, strict=True):
+    for at, table in enumerate(tables):
         pairs = table.group_by(["rank", "step"]).aggregate([])
         for pair in zip(pairs["rank"].to_pylist(), pairs["step"].to_pylist(), strict=True):
-            if seen.setdefault(pair, file) != file:
+            other = seen.setdefault(pair, at)
+            if other == at or (other, at) in alike:
+                continue
+            if _rows_at(tables[other], pair) != _rows_at(table, pair):
                 raise ValueError(
-                    f"{seen[pair].name} and {file.name} are two traces, both have rank {pair[0]} "
-                    f"at step {pair[1]}; give one of them"
+                    f"{files[other].name} and {files[at].name} are two traces, both have rank "
+                    f"{pair[0]} at step {pair[1]}; give one of them"
                 )
+            alike.add((other, at))
 
 
-def _trace(path: Path, table: pa.Table, meta: dict[str, object] | None) -> OperationTrace:
-    notes: list[str] = []
+def _rows_at(table: pa.Table, pair: tuple[int, int]) -> set[tuple[object, ...]]:
+    """What is told of a rank at a step."""
+    here = np.asarray(table["rank"]) == pair[0]
+    rows = table.filter(pa.array(here & (np.asarray(table["step"]) == pair[1])))
+    told = [rows[name].to_pylist() for name in ("optype", "seq_id", "start_ts", "duration")]
+    return set(zip(*told, strict=True))
+
+
+def _trace(
+    path: Path, table: pa.Table, meta: dict[str, object] | None, notes: list[str]
+) -> OperationTrace:
     table = _finite(table, notes)
     types, type_of = _coded(table["optype"])
     whole = {name: _whole(path, table, name) for name in (*_MOST, "mc", "mb_id", "gmc")}

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lockstep_reports import known
 from lockstep_reports.read import Recording
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.series import of_times, timed_steps
@@ -17,6 +18,7 @@ from lockstep_reports.steps import Matrix
 from lockstep_reports.wording import plural
 
 MAX_CELLS = 1 << 25
+_FILLED = 0.5  # of all pairs of worker and step, and of the rows that are no doubles, are told
 _WORKER = re.compile(r"(worker|rank|replica|process)([ _-]?(id|rank|index))?")
 _PLACE = re.compile(r"(time|timestamp|step|iteration|iter|batch)([ _-]?(id|index|number))?")
 _SPENT = re.compile(
@@ -57,8 +59,31 @@ def read(path: Path, options: ReadOptions) -> Recording:
     left_out = broken + int(np.count_nonzero(~good))
     if left_out:
         notes.append(f"{plural(left_out, 'incomplete row')} left out.")
-    at = workers[good].astype(np.int64), places[good].astype(np.int64)
-    return _recording(path, *at, seconds[good] * (unit or 1.0), notes)
+    row = workers[good].astype(np.int64)
+    slots = _slots(row, places[good], notes)
+    return _recording(path, row, slots, seconds[good] * (unit or 1.0), notes)
+
+
+def _slots(workers: NDArray[np.int64], times: Matrix, notes: list[str]) -> NDArray[np.int64]:
+    """Numbers that rows of one step share: what is told, or times in slots where few are equal.
+
+    Clocks that are a little off and times that are not whole must not tear a step apart.
+    """
+    told = np.rint(times).astype(np.int64)
+    steps, of_step = np.unique(told, return_inverse=True)
+    pairs = len(np.unique(np.stack([of_step, workers]), axis=1).T)
+    cells = len(steps) * len(np.unique(workers))
+    if cells == len(steps) or min(pairs / cells, pairs / len(told)) >= _FILLED:
+        return told
+    order = np.lexsort((times, workers))
+    between = np.diff(times[order])[np.diff(workers[order]) == 0]
+    usual = known.number(known.median(between[between > 0]))
+    if not usual:
+        return told
+    notes.append("Workers tell few steps in common; rows of the same slot of time count as one.")
+    slots = np.rint((times - times.min()) / usual)
+    numbers: NDArray[np.int64] = np.rint(times.min() + slots * max(1.0, usual)).astype(np.int64)
+    return numbers
 
 
 def _recording(

@@ -13,9 +13,14 @@ from lockstep_reports.operations import (
     Integers,
 )
 from lockstep_reports.steps import Matrix
-from lockstep_reports.whatif.grid import Grid
+from lockstep_reports.whatif.grid import Grid, NoReplayError
+from lockstep_reports.wording import plural
 
 LEAST_SECONDS = 2e-3
+# A clock has jumped where it is off by so many times what it usually varies by, and by so much.
+_JUMP_SIGMAS, _JUMP_SECONDS = 8.0, 1e-2
+# A step that lasts so many usual ones longer than its busiest rank worked has a time that is wrong.
+IDLE_STEPS = 2.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -56,9 +61,10 @@ def align_clocks(grid: Grid, least_seconds: float = LEAST_SECONDS) -> tuple[Grid
     np.add.at(offset, worker, apart)
     offset /= np.maximum(count, 1)[:, :, None]
     offset[np.abs(offset) < least_seconds] = 0
-    aligned = grid
-    if offset.any():
-        start = grid.start - offset[grid.stage, grid.shard][:, :, None]
+    aligned, jump = grid, _jumps(grid, ops, end - middle)
+    if offset.any() or jump.any():
+        ahead = offset[..., None] + jump
+        start = grid.start - ahead[grid.stage, grid.shard]
         aligned = replace(grid, start=start - start.min(axis=(0, 1)))
     left = aligned.end[ops].astype(np.float64)
     spread = np.array([np.ptp(left[group], axis=(0, 1)) for group in groups])
@@ -66,6 +72,50 @@ def align_clocks(grid: Grid, least_seconds: float = LEAST_SECONDS) -> tuple[Grid
         offset_seconds=offset,
         residual_seconds=float(np.median(spread)),
         residual_p95_seconds=float(np.quantile(spread, 0.95)),
+    )
+
+
+def _jumps(grid: Grid, ops: Integers, apart: Matrix) -> Matrix:
+    """How far clocks stood from their usual offset in steps after a jump; zero in all others.
+
+    Args:
+        grid: all operations.
+        ops: those that a group leaves together.
+        apart: by how much each ends after the middle of its group [ops x replicas x steps].
+
+    Returns:
+        Seconds [stages x shards x replicas x steps].
+    """
+    off, count = np.zeros((*grid.rank.shape, apart.shape[2])), np.zeros(grid.rank.shape[:2])
+    np.add.at(off, (grid.stage[ops], grid.shard[ops]), apart)
+    np.add.at(count, (grid.stage[ops], grid.shard[ops]), 1)
+    off /= np.maximum(count, 1)[:, :, None, None]
+    off -= np.median(off, axis=3, keepdims=True)
+    usual = np.median(np.abs(off), axis=3, keepdims=True)
+    return np.where(np.abs(off) > np.maximum(_JUMP_SECONDS, _JUMP_SIGMAS * usual), off, 0.0)
+
+
+def possible_steps(grid: Grid) -> Grid:
+    """The grid without the steps in which a time cannot be true: nobody worked for most of it.
+
+    Raises:
+        NoReplayError: no step is left.
+    """
+    busy = np.zeros((*grid.rank.shape, len(grid.steps)))
+    np.add.at(busy, (grid.stage, grid.shard), grid.duration)
+    lasted = grid.end.max(axis=(0, 1)) - grid.start.min(axis=(0, 1))
+    kept = lasted <= busy.max(axis=(0, 1, 2)) + IDLE_STEPS * np.median(lasted)
+    if kept.all():
+        return grid
+    if not kept.any():
+        raise NoReplayError("the clocks of the ranks jump in every step")
+    lost = plural(int(np.count_nonzero(~kept)), "step")
+    return replace(
+        grid,
+        start=grid.start[:, :, kept],
+        duration=grid.duration[:, :, kept],
+        steps=grid.steps[kept],
+        notes=(*grid.notes, f"{lost} with a time that cannot be true are not replayed."),
     )
 
 

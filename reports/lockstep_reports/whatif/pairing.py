@@ -98,6 +98,10 @@ def _match(grid: Grid, lane: Lane, direction: _Direction, stage: int, shard: int
         took_place = lane.start[ops] <= lane.start[computed].max() + CLOCK_STEP_SECONDS
     else:
         took_place = lane.end[ops] >= lane.end[computed].min() - CLOCK_STEP_SECONDS
+    crossing = [at for at, op in enumerate(computed) if _crosses(grid, direction, int(op))]
+    if len(crossing) == len(ops) < len(computed):
+        # Only what took place was written down: nothing at the ends of the model.
+        return [(int(op), _up_to(computed, at)) for op, at in zip(ops, crossing, strict=True)]
     ops = ops[took_place]
     missing = len(computed) - len(ops)
     at_an_end = stage in {0, grid.stages - 1}
@@ -107,10 +111,12 @@ def _match(grid: Grid, lane: Lane, direction: _Direction, stage: int, shard: int
             f"{direction.compute}"
         )
     skip = 1 if direction.receives and missing == 1 and len(ops) else 0
-    return [
-        (int(op), tuple(int(c) for c in computed[max(0, at - 1) : at + 1]))
-        for at, op in enumerate(ops, start=skip)
-    ]
+    return [(int(op), _up_to(computed, at)) for at, op in enumerate(ops, start=skip)]
+
+
+def _up_to(computed: Integers, at: int) -> tuple[int, ...]:
+    """A computation, after the one before it if there is one."""
+    return tuple(int(op) for op in computed[max(0, at - 1) : at + 1])
 
 
 def _waits(direction: _Direction, matched: Matched) -> list[tuple[int, int]]:

@@ -1,0 +1,138 @@
+"""An interleaved pipeline, two model chunks a stage, whose every time was worked out by hand.
+
+Two stages, two chunks each, two micro-batches, transfers that take no time. A computation is
+``(stage, chunk, batch)``; stage 0 runs all forwards first, stage 1 turns after two of them:
+
+    stage 0:  F 0/0, F 0/1, F 1/0, F 1/1, B 1/0, B 1/1, B 0/0, B 0/1      (chunk/batch)
+    stage 1:  F 0/0, F 0/1, F 1/0, B 1/0, F 1/1, B 1/1, B 0/0, B 0/1
+
+With forwards of f and backwards of b seconds everywhere the step takes 5 f + 5 b.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from lockstep_reports.readers.traces import read_trace
+from lockstep_reports.whatif.replayed import Replayed, replay_trace
+
+STAGES, CHUNKS, STEPS = 2, 2, 4
+_ORDER = {
+    0: ["F00", "F01", "F10", "F11", "B10", "B11", "B00", "B01"],
+    1: ["F00", "F01", "F10", "B10", "F11", "B11", "B00", "B01"],
+}
+# Begins of stage 0 and 1 in the order above, worked out by hand for each pair of durations.
+EVEN = {0: (0, 1, 2, 3, 6, 9, 11, 13), 1: (1, 2, 3, 4, 6, 7, 9, 11)}
+HEAVY = {0: (0, 1, 4, 7, 14, 21, 25, 29), 1: (1, 4, 7, 10, 14, 17, 21, 25)}
+
+
+@dataclass(frozen=True)
+class Computed:
+    way: str
+    stage: int
+    chunk: int
+    batch: int
+    begin: float
+    end: float
+
+    @property
+    def place(self) -> int:
+        """Place in the model, from its first layers to its last."""
+        return self.chunk * STAGES + self.stage
+
+
+def computed(begins: dict[int, tuple[int, ...]], spent: dict[str, float]) -> list[Computed]:
+    """All computations of a step; ``spent`` is seconds by way and stage, such as F1."""
+    return [
+        Computed(
+            way=what[0],
+            stage=stage,
+            chunk=int(what[1]),
+            batch=int(what[2]),
+            begin=begin,
+            end=begin + spent[f"{what[0]}{stage}"],
+        )
+        for stage, order in _ORDER.items()
+        for what, begin in zip(order, begins[stage], strict=True)
+    ]
+
+
+def rows_of(ops: list[Computed], *, no_ops: bool) -> list[tuple[str, int, int, float, float]]:
+    """Computations, sends and receives as (type, stage, chunk, begin, end).
+
+    Some recorders write a send and a receive at both ends of the model too: ``no_ops``.
+    """
+    names = {"F": "forward", "B": "backward"}
+    rows = [(f"{names[op.way]}-compute", op.stage, op.chunk, op.begin, op.end) for op in ops]
+    by_place = {(op.way, op.place, op.batch): op for op in ops}
+    before = {
+        (op.way, op.place, op.batch): earlier.end
+        for stage in range(STAGES)
+        for earlier, op in zip(
+            [o for o in ops if o.stage == stage], [o for o in ops if o.stage == stage][1:],
+            strict=False,
+        )
+    }  # fmt: skip
+    for op in ops:
+        towards = 1 if op.way == "F" else -1
+        peer = by_place.get((op.way, op.place + towards, op.batch))
+        name = names[op.way]
+        if peer is not None:
+            posted = before.get((peer.way, peer.place, peer.batch), 0.0)
+            done = max(op.end, posted)
+            rows.append((f"{name}-send", op.stage, -1, op.end, done))
+            rows.append((f"{name}-recv", peer.stage, -1, posted, done))
+        elif no_ops:
+            rows.append((f"{name}-send", op.stage, -1, op.end, op.end))
+        if no_ops and (op.way, op.place - towards, op.batch) not in by_place:
+            rows.append((f"{name}-recv", op.stage, -1, op.begin, op.begin))
+    return rows
+
+
+def replayed(
+    folder: Path, begins: dict[int, tuple[int, ...]], spent: dict[str, float], *, no_ops: bool
+) -> Replayed:
+    lines = ["dp_rank,stage,rank,step,optype,start_ts,duration,seq_id,mc,mb_id,gmc"]
+    rows = sorted(rows_of(computed(begins, spent), no_ops=no_ops), key=lambda row: row[3:])
+    for step in range(STEPS):
+        seen: dict[tuple[str, int], int] = {}
+        for name, stage, chunk, begin, end in rows:
+            order = seen.setdefault((name, stage), 0)
+            seen[name, stage] += 1
+            place = chunk * STAGES + stage if chunk >= 0 else -1
+            lines.append(
+                f"0,{stage},{stage},{step},{name},{begin},{end - begin},{order},{chunk},-1,{place}"
+            )
+    path = folder / "interleaved.csv"
+    path.write_text("\n".join(lines) + "\n")
+    (folder / "meta-interleaved.yaml").write_text("dp_size: 1\npp_size: 2\nvpp_size: 2\n")
+    return replay_trace(read_trace(path))
+
+
+@pytest.mark.parametrize("no_ops", [True, False])
+def test_chunks_that_are_all_alike_take_as_long_as_worked_out(
+    tmp_path: Path, *, no_ops: bool
+) -> None:
+    made = replayed(tmp_path, EVEN, {"F0": 1, "F1": 1, "B0": 2, "B1": 2}, no_ops=no_ops)
+    assert made.what_if is not None, made.why_not
+    assert made.what_if.seconds == pytest.approx([15.0] * STEPS)
+    assert made.what_if.slowdown == pytest.approx(1.0)
+    assert made.what_if.simulation_error_ratio == pytest.approx(0.0, abs=1e-9)
+    assert made.verdict.kind == "nobody"
+
+
+@pytest.mark.parametrize("no_ops", [True, False])
+def test_a_heavy_last_stage_costs_what_was_worked_out(tmp_path: Path, *, no_ops: bool) -> None:
+    made = replayed(tmp_path, HEAVY, {"F0": 1, "F1": 3, "B0": 2, "B1": 4}, no_ops=no_ops)
+    what_if = made.what_if
+    assert what_if is not None, made.why_not
+    assert what_if.recorded_seconds == pytest.approx([31.0] * STEPS)
+    assert what_if.seconds == pytest.approx([31.0] * STEPS)
+    # Ideal: forwards of (1 + 3) / 2, backwards of (2 + 4) / 2.
+    assert what_if.ideal_seconds == pytest.approx([5 * 2.0 + 5 * 3.0] * STEPS)
+    assert what_if.slowdown == pytest.approx(31 / 25)
+    assert what_if.stages[1].without_seconds == pytest.approx(23.0)
+    assert what_if.stages[1].alone_seconds == pytest.approx(33.0)
+    assert what_if.m_s == pytest.approx((31 - 23) / (31 - 25))
+    assert (made.verdict.kind, made.verdict.group, made.verdict.ranks) == ("group", "stage 1", (1,))

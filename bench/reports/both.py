@@ -62,10 +62,11 @@ def run(origin: str, peers: Path) -> Run:
 
 
 def _words(diagnosis: dict[str, object]) -> str:
-    """TraceML's diagnosis of the step times, with the ranks that it names."""
+    """TraceML's diagnosis of the step times; only its kinds of stragglers accuse a rank."""
     ranks = diagnosis.get("ranks")
-    named = ", ".join(str(rank) for rank in ranks) if isinstance(ranks, list) else ""
-    return f"{diagnosis['status']}, " + (f"rank {named}" if named else "nobody named")
+    if not isinstance(ranks, list) or "STRAGGLER" not in str(diagnosis["kind"]):
+        return f"{diagnosis['status']}, nobody named"
+    return f"{diagnosis['status']}, rank {', '.join(map(str, ranks))}"
 
 
 def _free() -> str:

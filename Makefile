@@ -18,7 +18,7 @@ SEED ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help install servers demo test test-quick train-matrix check format generate golden bench bench-overhead
-.PHONY: bench-stragglers bench-agent clean
+.PHONY: bench-stragglers bench-reports bench-agent clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -81,13 +81,22 @@ $(PEERS): bench/peers.txt | $(READY)
 	@$(BIN)/python -m pip install --quiet --upgrade --target $(PEERS) --no-deps --requirement $<
 	@touch $@
 
-bench: bench-overhead bench-stragglers bench-agent ## Run every bench
+bench: bench-overhead bench-stragglers bench-reports bench-agent ## Run every bench
 
 bench-overhead: $(READY) $(PEERS) ## Print what watching costs a step, beside TraceML and NVRx
 	$(BIN)/python bench/overhead/overhead.py
 
 bench-stragglers: $(READY) ## Print who is named when one rank is slow, by origin, size, pattern and strategy
 	$(BIN)/python bench/stragglers/stragglers.py
+
+# A peer that cannot be installed gets a sentence in the table; the bench runs all the same.
+$(PEERS)-reports: bench/reports/peers.txt | $(READY)
+	@echo 'installing the tools to compare reports with into $@'
+	@$(BIN)/python -m pip install --quiet --upgrade --target $@ --no-deps --requirement $< && touch $@ \
+		|| { mkdir -p $@; touch -t 200001010000 $@; }
+
+bench-reports: $(READY) $(PEERS)-reports ## Print whom reports accuse, and how soon, beside HTA and TraceML
+	$(BIN)/python -u bench/reports/beside.py --peers $(PEERS)-reports
 
 bench-agent: $(READY) ## Print what the node agent costs, on a fake node of 8 GPUs
 	-@$(MAKE) --no-print-directory $(PEERS)

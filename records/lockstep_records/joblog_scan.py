@@ -1,7 +1,6 @@
 """One pass over one log: finds the lines that tell something and keeps what they say, bounded."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from lockstep_records.joblog_clock import Clock
@@ -15,6 +14,7 @@ from lockstep_records.joblog_kinds import (
     Kind,
 )
 from lockstep_records.joblog_marks import Marks
+from lockstep_records.joblog_needles import LONGEST_LINE, Needles, kinds_by_needle
 from lockstep_records.joblog_prefix import Stamp, Who, clean, split_prefix
 from lockstep_records.joblog_summary import SUMMARY, Exited, Summary
 from lockstep_records.joblogs import Line
@@ -22,15 +22,11 @@ from lockstep_records.joblogs import Line
 MOST_FINDINGS = 2000
 _MOST_VOICES = 100_000
 _TEXT = 240
-_LONGEST_LINE = 32_768
 _KEY = 160
 _SHELL_TRACE = ("+ ", "++ ")
 _TRACEBACK_BYTES, _TRACEBACK_LINES = 16_384, 120
 _ALL_ALIKE = re.compile(r"0x[0-9a-fA-F]+|(?<![A-Za-z])\d+(?:\.\d+)?")
-_NEEDLES: dict[bytes, list[int]] = {}
-for _place, _kind in enumerate(KINDS):
-    for _needle in _kind.needles:
-        _NEEDLES.setdefault(_needle.encode(), []).append(_place)
+_NEEDLES = Needles(kinds_by_needle(KINDS))
 
 
 @dataclass(slots=True)
@@ -99,10 +95,10 @@ class Scan:
         if self.first is None:
             self.first = self.clock.first_in(data)
         counted, number, floor = 0, self.lines, 0
-        for start, end, kinds in _hits(data):
+        for start, end, kinds in _NEEDLES.lines(data):
             number += data.count(b"\n", counted, start) - data.count(b"\0\n", counted, start)
             counted = start
-            text = clean(data[start : min(end, start + _LONGEST_LINE)]).replace("\0", "")
+            text = clean(data[start : min(end, start + LONGEST_LINE)]).replace("\0", "")
             who, body = split_prefix(text)
             self._line(Said(text, body, who, number + 1, data, start, floor), kinds)
             floor = end
@@ -186,23 +182,6 @@ class Scan:
             found.codes[exited.code] = None
             found.told_ranks |= dict.fromkeys(exited.ranks)
             found.nodes |= dict.fromkeys(exited.nodes)
-
-
-def _hits(data: bytes) -> Iterator[tuple[int, int, list[int]]]:
-    """Lines with a needle in them: begin, end, and the kinds that it may be, in table order."""
-    lines: dict[int, tuple[int, set[int]]] = {}
-    for needle, kinds in _NEEDLES.items():
-        place = data.find(needle)
-        while place >= 0:
-            low = max(0, place - _LONGEST_LINE)
-            start = max(data.rfind(b"\n", low, place) + 1, low)
-            end = data.find(b"\n", place)
-            end = len(data) if end < 0 else end
-            lines.setdefault(start, (end, set()))[1].update(kinds)
-            place = data.find(needle, end)
-    for start in sorted(lines):
-        end, places = lines[start]
-        yield start, end, sorted(places)
 
 
 def _key(kind: Kind, match: re.Match[str]) -> str:

@@ -37,6 +37,30 @@ class Member:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Durations:
+    """How many steps took how long, where single steps are not known.
+
+    Attributes:
+        bounds: upper bounds in seconds [bounds], rising, the last infinite.
+        counts: steps of all ranks that took no longer [bounds x columns]; NaN where not known.
+    """
+
+    bounds: NDArray[np.float64]
+    counts: Matrix
+
+    def quantile(self, share: float) -> float | None:
+        """A quantile over all columns, as even between two bounds; None above the last finite."""
+        upto = np.maximum.accumulate(np.nansum(self.counts, axis=1))
+        wanted = share * upto[-1]
+        place = int(np.searchsorted(upto, wanted))
+        if not upto[-1] or not np.isfinite(self.bounds[place]):
+            return None
+        low, below = (self.bounds[place - 1], upto[place - 1]) if place else (0.0, 0.0)
+        within = (wanted - below) / (upto[place] - below)
+        return float(low + within * (self.bounds[place] - low))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Steps:
     """Step rows of one attempt, aligned over its ranks by step number.
 
@@ -52,6 +76,7 @@ class Steps:
         notes: sentences for the reader about what is missing.
         stands_for: how many steps of the job a column stands for, its values being their means
             [steps]; None where each column is one step.
+        durations: how long the single steps behind the columns took, where counts of them are kept.
         tokens: tokens of the rank in the step; None where the source does not tell.
         sequence_squares: sum of the squared lengths of its sequences, in the same way.
     """
@@ -71,6 +96,7 @@ class Steps:
     project: str = ""
     notes: tuple[str, ...] = ()
     stands_for: Matrix | None = None
+    durations: Durations | None = None
     tokens: Matrix | None = None
     sequence_squares: Matrix | None = None
 

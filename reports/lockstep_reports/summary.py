@@ -51,7 +51,8 @@ class Spike:
 class StepSummary:
     """Durations of the steps; at most 100 spikes, the biggest ones.
 
-    From means over several steps the tail cannot be told: no p95 and no spikes.
+    From means over several steps the tail cannot be told: no spikes, and a p95 only where counts of
+    steps by duration stand beside them, as exact as their buckets.
     """
 
     count: int
@@ -115,15 +116,20 @@ def step_summary(steps: Steps, scores: Scores) -> StepSummary:
     ratios = np.nan_to_num(scores.step_seconds / median) if median else np.zeros(count)
     biggest = np.argsort(-ratios, kind="stable")[:_MAX_SPIKES]
     spikes = sorted(int(i) for i in biggest if ratios[i] > _SPIKE_RATIO and not coarse)
-    p95 = known.number(known.quantile(scores.step_seconds, 0.95))
     return StepSummary(
         count=count if steps.stands_for is None else round(float(steps.stands_for.sum())),
         first=int(steps.numbers[0]) if count else None,
         last=int(steps.numbers[-1]) if count else None,
         median_seconds=median,
-        p95_seconds=None if coarse else p95,
+        p95_seconds=_p95(steps, scores),
         spikes=tuple(Spike(index=index, ratio=float(ratios[index])) for index in spikes),
     )
+
+
+def _p95(steps: Steps, scores: Scores) -> float | None:
+    if steps.stands_for is None:
+        return known.number(known.quantile(scores.step_seconds, 0.95))
+    return None if steps.durations is None else steps.durations.quantile(0.95)
 
 
 def endings(steps: Steps, events: tuple[Event, ...]) -> tuple[Ending, ...]:

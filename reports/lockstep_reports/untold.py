@@ -75,7 +75,7 @@ def _no_steps(report: Report) -> str:
 
 def _no_tail(report: Report) -> str:
     if report.steps.stands_for is not None:
-        return "means over many steps tell no tail"
+        return "means over many steps tell no tail, and no counts by duration stand beside them"
     return _no_steps(report)
 
 

@@ -92,6 +92,9 @@ def _cut_steps(steps: Steps, kept: Flags) -> Steps:
         numbers=steps.numbers[kept],
         phases={phase: values[:, kept] for phase, values in steps.phases.items()},
         stands_for=None if steps.stands_for is None else steps.stands_for[kept],
+        durations=None
+        if steps.durations is None
+        else replace(steps.durations, counts=steps.durations.counts[:, kept]),
         notes=(*steps.notes, *told),
         **matrices,
     )

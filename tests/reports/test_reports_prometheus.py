@@ -6,6 +6,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,20 @@ from click.testing import CliRunner, Result
 from lockstep_catalogue import training
 from lockstep_catalogue.metric import Metric
 from lockstep_reports.command import report
+from lockstep_reports.readers import ReadOptions
+from lockstep_reports.readers.prometheus import read_url
+from lockstep_reports.report import make_report
 from lockstep_reports.top_command import top
+from lockstep_reports.untold import untold
+from lockstep_reports.wanted import Bound, Window
+from lockstep_reports.window import cut
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 
 RANKS, LATE = 4, 2
 SCRAPE, SCRAPES, LATE_FROM = 5, 360, 180
 EVEN = {"data": 0.01, "forward": 0.04, "backward": 0.1, "sync": 0.04, "optimizer": 0.01}
+BOUNDS = (*training.STEP_SECONDS.buckets, float("inf"))
 PATIENCE_SECONDS = 40.0
 
 
@@ -40,11 +48,15 @@ def exposition(begin: int) -> Iterator[str]:
     for rank in range(RANKS):
         of_rank = f'cluster="c",job_id="job-a",rank="{rank}"'
         info = f'{of_rank},node="n{rank // 2}",world_size="{RANKS}",attempt="0",project="p"'
-        steps, spent = 0.0, dict.fromkeys(EVEN, 0.0)
+        steps, spent, shorter = 0.0, dict.fromkeys(EVEN, 0.0), dict.fromkeys(BOUNDS, 0.0)
         for scrape in range(SCRAPES):
             at, now = begin + scrape * SCRAPE, step_of(rank, scrape)
             done = SCRAPE / sum(now.values())
             steps += done
+            shorter |= {
+                bound: count + 2 * done * (sum(now.values()) < bound + 1e-9)
+                for bound, count in shorter.items()
+            }
             told = [(training.STEPS, of_rank, steps), (training.RANK_INFO, info, 1.0)]
             told += [(training.LAST_PROGRESS, of_rank, float(at))]
             for phase, seconds in now.items():
@@ -54,6 +66,10 @@ def exposition(begin: int) -> Iterator[str]:
                 of_node = f'cluster="c",job_id="job-a",node="n{rank // 2}"'
                 told += [(training.STEP, of_node, float(int(steps)))]
                 told += [(training.TOKENS, of_node, steps * 512), (training.LOSS, of_node, 2.5)]
+                told += [
+                    (training.STEP_SECONDS, f'{of_node},le="{bound:g}"', count)
+                    for bound, count in shorter.items()
+                ]
             for metric, labels, value in told:
                 series.setdefault((metric, labels), []).append((at, value))
     for metric in dict.fromkeys(metric for metric, _ in series):
@@ -61,7 +77,8 @@ def exposition(begin: int) -> Iterator[str]:
         yield f"# TYPE {name} {metric.kind.value}"
         for (of, labels), points in series.items():
             if of is metric:
-                yield from (f"{metric.name}{{{labels}}} {value:.9g} {at}" for at, value in points)
+                sample = f"{metric.name}_bucket" if metric.buckets else metric.name
+                yield from (f"{sample}{{{labels}}} {value:.9g} {at}" for at, value in points)
     yield "# EOF"
 
 
@@ -143,11 +160,43 @@ def test_steps_and_losses_are_those_of_the_steps_behind_the_series(read: dict[st
     assert read["goodput"]["unknown"] < 0.05 * sum(parts)
 
 
+@pytest.mark.parametrize(
+    ("until", "low", "high"), [(LATE_FROM * SCRAPE - 30, 0.16, 0.2), (SCRAPES * SCRAPE, 0.2, 0.25)]
+)
+def test_the_tail_is_told_from_the_histogram_as_exactly_as_its_buckets(
+    url: str, began: int, until: int, low: float, high: float
+) -> None:
+    steps = told(url, "--from", began, "--to", began + until)["steps"]
+    assert low < steps["p95_seconds"] <= high
+    assert steps["p95_seconds"] > low + 0.8 * (high - low)
+
+
+def test_a_window_inside_has_the_tail_of_its_own_steps(url: str, began: int) -> None:
+    end = began + SCRAPES * SCRAPE
+    recording = read_url(url, ReadOptions(window=bounds(began, end)))
+    late = cut(recording, bounds(began + LATE_FROM * SCRAPE + 60, end))
+    middles = [
+        one.steps.durations.quantile(0.5) for one in (recording, late) if one.steps.durations
+    ]
+    assert middles == [pytest.approx(0.196, abs=0.003), pytest.approx(0.225, abs=0.001)]
+
+
+def test_without_the_histogram_the_tail_is_null_with_its_reason(url: str, began: int) -> None:
+    whole = read_url(url, ReadOptions(window=bounds(began, began + SCRAPES * SCRAPE)))
+    bare = replace(whole, steps=replace(whole.steps, durations=None))
+    made = make_report(bare, now_seconds=time.time())
+    assert made.summary.p95_seconds is None
+    assert "no counts by duration" in untold(made)["steps.p95_seconds"]
+
+
+def bounds(first: float, last: float) -> Window:
+    return Window(first=Bound(wall_seconds=first), last=Bound(wall_seconds=last))
+
+
 def test_what_series_cannot_tell_is_null_with_its_reason(read: dict[str, Any]) -> None:
-    assert read["steps"]["p95_seconds"] is None
     assert read["alignment"]["residual_seconds"] is None
     assert read["what_if"] is None
-    names = {"steps.p95_seconds", "alignment.residual_seconds", "collectives", "what_if"}
+    names = {"alignment.residual_seconds", "collectives", "what_if"}
     assert names <= read["unknown"].keys()
     assert "at a resolution of" in read["notes"][0]
 

@@ -25,12 +25,12 @@ from lockstep_catalogue.labels import (
     WORLD_SIZE,
 )
 from lockstep_catalogue.metric import Metric
-from lockstep_catalogue.promql import Matcher, by, eq, increase, select
+from lockstep_catalogue.promql import LE, Matcher, by, eq, increase, select
 from lockstep_reports import known
 from lockstep_reports.prometheus import MAX_POINTS, Labels, Prometheus, Series, by_label
 from lockstep_reports.read import Attempt, Recording
 from lockstep_reports.readers import ReadOptions
-from lockstep_reports.steps import Matrix, Member, Steps
+from lockstep_reports.steps import Durations, Flags, Matrix, Member, Steps
 from lockstep_reports.wording import duration, plural
 
 KIND = "prometheus"
@@ -132,6 +132,7 @@ def _read(server: Prometheus, begin: float, end: float, job_id: str | None) -> R
         last_arrival=unknown[:, columns],
         loss=_loss(server, slots, ours, done)[:, columns],
         stands_for=stands_for[columns],
+        durations=_durations(server, slots, ours, columns),
         notes=(_resolution(slots, stands_for[columns]),),
     )
     attempt = Attempt(number=steps.attempt, outcome=_outcome(server, ours, slots.last))
@@ -189,6 +190,20 @@ def _phase(server: Prometheus, slots: _Slots, of: tuple[Matcher, ...], ranks: li
     """Seconds in a phase by slot; zero all over where the server has no series of the phase."""
     found = _ask(server, training.PHASE_SECONDS, slots, *of)
     return slots.rows(found, ranks) if found else np.zeros((len(ranks), slots.count))
+
+
+def _durations(
+    server: Prometheus, slots: _Slots, ours: Matcher, columns: Flags
+) -> Durations | None:
+    """Steps by how long they took, of all nodes together; None without such a histogram."""
+    query = by("sum", increase(training.STEP_SECONDS, f"{slots.seconds:.0f}s", ours), LE)
+    found = {float(series.labels[LE.name]): series for series in _over(server, query, slots)}
+    if math.inf not in found:
+        return None
+    counts = np.full((len(found), slots.count), np.nan)
+    for row, bound in enumerate(sorted(found)):
+        slots.put(counts[row], found[bound])
+    return Durations(bounds=np.array(sorted(found)), counts=counts[:, columns])
 
 
 def _loss(server: Prometheus, slots: _Slots, ours: Matcher, shape: Matrix) -> Matrix:

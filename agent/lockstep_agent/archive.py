@@ -7,6 +7,7 @@ its stdin. What it writes is URL/jobs/JOB_ID/ATTEMPT/rank-00003.page, as on the 
 
 import hashlib
 import json
+import logging
 import os
 import select
 import subprocess
@@ -23,7 +24,10 @@ from lockstep_records.events import FILE_NAME, is_finished, read_events
 from lockstep_records.jobs import list_attempts, list_jobs, list_pages
 from lockstep_records.page_reader import PageError, read_page
 
+_log = logging.getLogger(__name__)
+
 _LOOK_SECONDS = 10.0
+_SILENT_SECONDS = 60.0  # the child tells of every file, and of every look at least
 _RUNNING_SECONDS = 300.0
 _ENDED = frozenset({"done", "failed"})
 _NICE = 19
@@ -32,12 +36,24 @@ _SHOWS_HALVES = {"file", "local", "sftp", "ssh", "smb", "hdfs"}
 
 
 class Archive:
-    """Keeps the child process, starts it anew when it ended, and tells what it reports."""
+    """Keeps the child process, starts it anew when it ended, and tells what it reports.
+
+    Args:
+        root: of the jobs.
+        url: where to; None for nowhere.
+        silent_seconds: a child that says nothing for so long stands before a disk that does not
+            answer, which is said once. No other child is started: it would stand there too.
+    """
 
     name = "archive"
     tier = Tier.TEN_SECONDS
 
-    def __init__(self, root: Path, url: str | None) -> None:
+    def __init__(
+        self, root: Path, url: str | None, *, silent_seconds: float = _SILENT_SECONDS
+    ) -> None:
+        self._silent_seconds = silent_seconds
+        self._heard_seconds = 0.0
+        self._said_silent = False
         self._command = [sys.executable, "-m", "lockstep_agent.archive", str(root), url or ""]
         self._url = url
         self._child: subprocess.Popen[bytes] | None = None
@@ -65,6 +81,20 @@ class Archive:
             self._child = subprocess.Popen(
                 self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE
             )
+            self._hear()
+        elif time.monotonic() - self._heard_seconds > self._silent_seconds:
+            self._say(silent=self._child.poll() is None)
+
+    def _hear(self) -> None:
+        self._heard_seconds = time.monotonic()
+        self._say(silent=False)
+
+    def _say(self, *, silent: bool) -> None:
+        if silent and not self._said_silent:
+            _log.warning("archive=silent url=%s after_seconds=%s", self._url, self._silent_seconds)
+        elif self._said_silent and not silent:
+            _log.info("archive=answers url=%s", self._url)
+        self._said_silent = silent
 
     def _listen(self, child: subprocess.Popen[bytes]) -> None:
         assert child.stdout is not None
@@ -76,6 +106,7 @@ class Archive:
             *lines, self._rest = (self._rest + chunk).split(b"\n")
             if lines:
                 self._of_child = json.loads(lines[-1])
+                self._hear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +125,18 @@ class Copier:
         files: an fsspec file system.
         target: path in it.
         clock: monotonic, in seconds.
+        tell: called with the counts after each file that was copied.
     """
 
     def __init__(
-        self, root: Path, files: Any, target: str, clock: Callable[[], float] = time.monotonic
+        self,
+        root: Path,
+        files: Any,
+        target: str,
+        clock: Callable[[], float] = time.monotonic,
+        tell: Callable[[dict[str, int]], None] = lambda _: None,
     ) -> None:
+        self._tell = tell
         self._root, self._files, self._target = root, files, target.rstrip("/")
         self._clock = clock
         self._copied: dict[Path, _Copied] = {}
@@ -137,6 +175,7 @@ class Copier:
             where = f"{self._target}/{path.relative_to(self._root).as_posix()}"
             self._put(where, body)
             self.told["copied"] += 1
+            self._tell(self.told)
         patience = _RUNNING_SECONDS if is_page and not _is_over(path) else 0.0
         self._copied[path] = _Copied(digest, self._clock() + patience, ended)
 
@@ -166,6 +205,10 @@ def _has_ended(path: Path) -> bool:
         return False
 
 
+def _tell(told: dict[str, int]) -> None:
+    print(json.dumps(told), flush=True)  # noqa: T201  # how the agent is told
+
+
 def _main(root: str, url: str) -> None:
     import fsspec  # noqa: PLC0415  # only the child needs it
 
@@ -175,10 +218,11 @@ def _main(root: str, url: str) -> None:
     except (ValueError, ImportError) as error:
         print(f"lockstep agent: --archive {url}: {error}", file=sys.stderr)  # noqa: T201  # the child's log
         sys.exit(_BAD_ADDRESS)
-    copier = Copier(Path(root), files, target)
+    copier = Copier(Path(root), files, target, tell=_tell)
+    _tell(copier.told)
     while True:
         copier.copy()
-        print(json.dumps(copier.told), flush=True)  # noqa: T201  # how the agent is told
+        _tell(copier.told)
         if select.select([sys.stdin], [], [], _LOOK_SECONDS)[0]:
             return
 

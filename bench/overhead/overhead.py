@@ -64,6 +64,7 @@ _SIDES = (
     Side("traceml", _TRACEML, pairs=5, peer="traceml_ai"),
     Side("nvrx", (), pairs=20, peer="nvidia_resiliency_ext"),
     Side("ddp", _TORCHRUN, pairs=60),
+    Side("cuda", (), pairs=20),
 )
 
 
@@ -97,6 +98,13 @@ def _table(pooled: dict[tuple[str, str], list[Pair]]) -> Table:
     bare = median_of([bare for bare, _ in rows]).value
     percent = f"{share.value:+.2f} % ({share.low:+.2f} to {share.high:+.2f})"
     table.add_row("Lockstep", "DDP, 2 gloo ranks, every hook", f"{bare:.0f}", percent, "<= 0.5 %")
+    if rows := pooled.get(("cuda", "cuda")):
+        bare = median_of([bare for bare, _ in rows]).value
+        table.add_row(
+            "Lockstep", "CUDA events, every step", f"{bare:.1f}", _micro(_added(rows)), ""
+        )
+    else:
+        table.add_row("Lockstep", "CUDA events, every step", "", "no GPU here", "")
     return table
 
 

@@ -1,0 +1,78 @@
+"""Ranks that plain torchrun started, one of which stops: an agent beside them says which."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from lockstep_agent.collectors.hangs import Hangs
+from lockstep_catalogue import job_watch
+from lockstep_records.hangs import newest_pages
+from lockstep_records.jobs import job_folder
+from lockstep_records.page_reader import Page
+
+LOOP = """
+import torch, torch.distributed as dist, lockstep
+dist.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))
+optimizer = torch.optim.SGD(model.parameters(), 0.01)
+monitor = lockstep.attach(model, optimizer)
+while True:
+    model(torch.ones(8, 64)).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    monitor.step()
+"""
+FLOOR_SECONDS = 5.0
+
+
+def until(holds: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.mark.distributed
+@pytest.mark.timeout(120)
+def test_the_rank_of_a_plain_torchrun_that_stopped_is_named(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "loop.py").write_text(LOOP)
+    told = {"LOCKSTEP_JOB_ID": "plain", "LOCKSTEP_DIR": str(root), "OMP_NUM_THREADS": "1"}
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    agent = Hangs(root, "node-7", Path("/proc"), FLOOR_SECONDS)
+    with subprocess.Popen(
+        [sys.executable, *command, str(tmp_path / "loop.py")],
+        env=os.environ | told,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as launcher:
+        try:
+            until(lambda: [page.state["steps"] > 10 for page in pages(root)] == [True] * 2, 60)
+            assert agent_tells(agent) == {job_watch.HUNG_RANKS: 0}
+            os.kill(pages(root)[1].identity["pid"], signal.SIGSTOP)
+            until(lambda: agent_tells(agent).get(job_watch.HUNG_RANKS) == 2, 30)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(launcher.pid, signal.SIGKILL)
+            for page in pages(root):  # torchrun gives each rank a session of its own
+                with suppress(ProcessLookupError):
+                    os.kill(page.identity["pid"], signal.SIGKILL)
+    [event] = json.loads(agent.recent.json)
+    assert event["facts"]["missing"] == "1"
+    assert "rank 0 in sync" in event["text"]
+
+
+def pages(root: Path) -> list[Page]:
+    job = job_folder(root, "plain")
+    return newest_pages(job) if job.is_dir() else []
+
+
+def agent_tells(agent: Hangs) -> dict[object, float]:
+    return {one.metric: one.value for one in agent.collect()}

@@ -20,7 +20,7 @@ mlperf-steps             eos: 2,432 ranks, 318 s, 3,571.4 s, 273       logs
 mlperf-incidents         succeeded, killed 12 s later; data error of   logs
                          all ranks; all crash before training; healthy
 flight-recorder-nvrx     ranks 9 and 14, by what they had entered      recordings,
-                                                                       properties_collectives
+                                                                       properties_flights
 kineto-hta               two ranks are paired, nobody is accused       recordings
 megatron-iteration-times clean after step 2                            recordings, here
                          4,538 points, 8.961 s, seven high ones,       recordings, here

@@ -21,10 +21,13 @@ class Clock:
     def __init__(self, year: int) -> None:
         self._year = year
         self._ahead: Counter[int] = Counter()
-        self._zoned: float | None = None
-        self._local: float | None = None
+        self._latest: dict[bool, Stamp] = {}
         self.last: Stamp | None = None
-        self.latest: Stamp | None = None
+
+    @property
+    def latest(self) -> Stamp | None:
+        """The latest time seen, of local times and those with a zone."""
+        return max(self._latest.values(), key=lambda stamp: self.seconds(stamp) or 0, default=None)
 
     def of(self, text: str) -> Stamp | None:
         """The time that a line tells."""
@@ -35,16 +38,14 @@ class Clock:
 
     def see(self, stamp: Stamp) -> None:
         """Takes note of a time, in the order of the log."""
-        self.last = stamp
-        latest = self.latest
-        if latest is None or latest.zoned != stamp.zoned or stamp.seconds > latest.seconds:
-            self.latest = stamp
-        if stamp.zoned:
-            self._zoned = stamp.seconds
-        else:
-            self._local = stamp.seconds
-        if self._zoned is not None and self._local is not None:
-            self._ahead[round((self._local - self._zoned) / _QUARTER)] += 1
+        before, self.last = self.last, stamp
+        latest = self._latest.get(stamp.zoned)
+        if latest is None or stamp.seconds > latest.seconds:
+            self._latest[stamp.zoned] = stamp
+        # Only neighbours are of one moment: long after a local time, another tells nothing of it.
+        if before is not None and before.zoned != stamp.zoned:
+            local, zoned = (before, stamp) if stamp.zoned else (stamp, before)
+            self._ahead[round((local.seconds - zoned.seconds) / _QUARTER)] += 1
 
     def before(self, data: bytes, place: int, floor: int) -> Stamp | None:
         """The last time in the lines before a place, not before ``floor``; else the last seen."""

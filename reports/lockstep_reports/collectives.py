@@ -83,10 +83,12 @@ def join(spans: Iterable[Span], blur_seconds: float = 0.0) -> CollectiveLog:
     clocks = _clocks(end)
     start, end = start - clocks.shift, end - clocks.shift
     aligned = told.any(axis=1)
+    residual = known.highest(end, axis=0) - known.lowest(end, axis=0) if ranks else end
+    gaps = np.nan_to_num(residual)  # where a clock has jumped, not even ends are together
     kinds = [next(iter(shared[at].values())).kind for at in by_time]
     return CollectiveLog(
         items=tuple(
-            _collective(kind, ranks, start[:, column], blur_seconds)
+            _collective(kind, ranks, start[:, column], max(blur_seconds, 2 * gaps[column]))
             for column, kind in enumerate(kinds)
         ),
         ranks=ranks,
@@ -94,7 +96,7 @@ def join(spans: Iterable[Span], blur_seconds: float = 0.0) -> CollectiveLog:
         between=np.diff(end, axis=1, prepend=np.nan) if shared else end,
         offsets={rank: clocks.offset[at] for at, rank in enumerate(ranks) if aligned[at]},
         drifts={rank: clocks.drift[at] for at, rank in enumerate(ranks) if aligned[at]},
-        residual=known.highest(end, axis=0) - known.lowest(end, axis=0) if ranks else end,
+        residual=residual,
     )
 
 

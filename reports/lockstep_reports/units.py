@@ -50,6 +50,9 @@ class Units:
         """
         if len(values) > _MANY:
             return values - known.median(values, axis=0)
+        if np.isnan(values).any():
+            rows = range(len(values))
+            return values - [known.median(np.delete(values, row, axis=0), axis=0) for row in rows]
         order, others = np.sort(values, axis=0), len(values) - 1
         middle = np.zeros_like(values)
         for at in ((others - 1) // 2, others // 2):
@@ -114,7 +117,9 @@ def gapped_sets(steps: Steps, values: Matrix, threshold: float, block: int) -> I
     if half <= 1:
         return
     for begin in range(0, values.shape[1] - block + 1, block):
-        middle = np.nan_to_num(np.median(values[:, begin : begin + block], axis=1), nan=-np.inf)
+        middle = known.median(values[:, begin : begin + block], axis=1)
+        # A rank of which nothing is known stands with the last, where it makes no gap.
+        middle = np.nan_to_num(middle, nan=known.number(known.lowest(middle, axis=0)) or 0.0)
         order = np.argsort(-middle, kind="stable")
         gaps = middle[order[:half]] - middle[order[1 : half + 1]]
         size = int(np.argmax(np.nan_to_num(gaps))) + 1

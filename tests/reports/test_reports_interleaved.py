@@ -23,8 +23,11 @@ _ORDER = {
     1: ["F00", "F01", "F10", "B10", "F11", "B11", "B00", "B01"],
 }
 # Begins of stage 0 and 1 in the order above, worked out by hand for each pair of durations.
-EVEN = {0: (0, 1, 2, 3, 6, 9, 11, 13), 1: (1, 2, 3, 4, 6, 7, 9, 11)}
-HEAVY = {0: (0, 1, 4, 7, 14, 21, 25, 29), 1: (1, 4, 7, 10, 14, 17, 21, 25)}
+EVEN: dict[int, tuple[int, ...]] = {0: (0, 1, 2, 3, 6, 9, 11, 13), 1: (1, 2, 3, 4, 6, 7, 9, 11)}
+HEAVY: dict[int, tuple[int, ...]] = {
+    0: (0, 1, 4, 7, 14, 21, 25, 29),
+    1: (1, 4, 7, 10, 14, 17, 21, 25),
+}
 
 
 @dataclass(frozen=True)

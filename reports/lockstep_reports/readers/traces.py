@@ -1,5 +1,6 @@
 """Reads operation traces: a row an operation of a rank, as the published straggler traces."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -73,7 +74,8 @@ def read_trace(path: Path, meta: Path | None = None) -> OperationTrace:
     table = pa.concat_tables([t.select(names) for t in tables], promote_options="permissive")
     table = table.unify_dictionaries()
     told = meta or find_meta(files[0])
-    return _trace(path, table, read_meta(told) if told else None, notes)
+    trace = _trace(path, table, read_meta(told) if told else None)
+    return replace(trace, notes=(*notes, *trace.notes))
 
 
 def _files(folder: Path) -> list[Path]:
@@ -117,9 +119,8 @@ def _rows_at(table: pa.Table, pair: tuple[int, int]) -> set[tuple[object, ...]]:
     return set(zip(*told, strict=True))
 
 
-def _trace(
-    path: Path, table: pa.Table, meta: dict[str, object] | None, notes: list[str]
-) -> OperationTrace:
+def _trace(path: Path, table: pa.Table, meta: dict[str, object] | None) -> OperationTrace:
+    notes: list[str] = []
     table = _finite(table, notes)
     types, type_of = _coded(table["optype"])
     whole = {name: _whole(path, table, name) for name in (*_MOST, "mc", "mb_id", "gmc")}

@@ -16,7 +16,7 @@ from lockstep_reports.operations import (
     OperationTrace,
 )
 from lockstep_reports.steps import Matrix
-from lockstep_reports.whatif.clocks import Clocks, align_clocks, possible_steps
+from lockstep_reports.whatif.clocks import Clocks, align_clocks
 from lockstep_reports.whatif.grid import lay_out
 from lockstep_reports.whatif.scenarios import (
     Flags,
@@ -140,7 +140,6 @@ def analyse(trace: OperationTrace) -> WhatIf:
         NoReplayError: it cannot be replayed; the text says why.
     """
     grid, clocks = align_clocks(lay_out(trace))
-    grid = possible_steps(grid)
     model = make_model(grid, trace.layout)
     types = {name: _REPORTED_AS.get(name, name) for name in _types(model)}
     shown = tuple(dict.fromkeys(types.values()))

@@ -44,11 +44,16 @@ def align_clocks(grid: Grid, least_seconds: float = LEAST_SECONDS) -> tuple[Grid
     """The grid on one clock. Clocks that differ by less than told are left as they are.
 
     Clipping joins all ranks; where none is recorded, only the replicas of a stage are aligned.
+    Where a clock jumps, it is set back by as much; steps that still cannot be true are left out.
+
+    Raises:
+        NoReplayError: no step is left.
     """
     offset = np.zeros(grid.rank.shape)
     ops, together = _leaving_together(grid)
     if not len(ops):
-        return grid, Clocks(offset_seconds=offset, residual_seconds=None, residual_p95_seconds=None)
+        clocks = Clocks(offset_seconds=offset, residual_seconds=None, residual_p95_seconds=None)
+        return _possible_steps(grid), clocks
     end = grid.end[ops].astype(np.float64)
     groups = [np.flatnonzero(together == number) for number in np.unique(together)]
     middle = np.empty_like(end)
@@ -68,7 +73,7 @@ def align_clocks(grid: Grid, least_seconds: float = LEAST_SECONDS) -> tuple[Grid
         aligned = replace(grid, start=start - start.min(axis=(0, 1)))
     left = aligned.end[ops].astype(np.float64)
     spread = np.array([np.ptp(left[group], axis=(0, 1)) for group in groups])
-    return aligned, Clocks(
+    return _possible_steps(aligned), Clocks(
         offset_seconds=offset,
         residual_seconds=float(np.median(spread)),
         residual_p95_seconds=float(np.quantile(spread, 0.95)),
@@ -95,7 +100,7 @@ def _jumps(grid: Grid, ops: Integers, apart: Matrix) -> Matrix:
     return np.where(np.abs(off) > np.maximum(_JUMP_SECONDS, _JUMP_SIGMAS * usual), off, 0.0)
 
 
-def possible_steps(grid: Grid) -> Grid:
+def _possible_steps(grid: Grid) -> Grid:
     """The grid without the steps in which a time cannot be true: nobody worked for most of it.
 
     Raises:

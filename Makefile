@@ -86,8 +86,8 @@ bench: bench-overhead bench-stragglers bench-agent ## Run every bench
 bench-overhead: $(READY) $(PEERS) ## Print what watching costs a step, beside TraceML and NVRx
 	$(BIN)/python bench/overhead/overhead.py
 
-bench-stragglers: $(READY) ## Print who is named when one rank is slow, by origin, size, pattern and strategy
-	$(BIN)/python bench/stragglers/stragglers.py
+bench-stragglers: $(READY) $(PEERS) ## Print who is named when one rank is slow, and when none is (WORK=folder: go on there)
+	$(BIN)/python bench/stragglers/stragglers.py --peers $(PEERS) --seed $(or $(SEED),1) $(if $(WORK),--work $(WORK))
 
 bench-agent: $(READY) ## Print what the node agent costs, on a fake node of 8 GPUs
 	$(BIN)/python bench/agent_cost.py

@@ -42,7 +42,7 @@ class Side:
                 [sys.executable, *self.launcher, str(_HERE / f"side_{self.name}.py")],
                 env={
                     **os.environ,
-                    "PYTHONPATH": f"{_HERE}:{peers}" if self.peer else str(_HERE),
+                    "PYTHONPATH": f"{_HERE}:{_HERE.parent}:{peers}" if self.peer else str(_HERE),
                     "BENCH_PAIRS": str(told),
                     "BENCH_ROUND_PAIRS": str(self.pairs),
                     "OMP_NUM_THREADS": "1",

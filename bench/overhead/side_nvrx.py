@@ -1,34 +1,17 @@
 """NVRx's side: its detector's sections, with a stub for CUPTI, which needs a GPU."""
 
 import os
-import sys
 from contextlib import AbstractContextManager
-from types import ModuleType
 
 import torch
+from no_cupti import stub_cupti
 from pairs import in_pairs, tell
 from steps import Small
 
 
-class _NoProfiler:
-    """The profiler that it makes at its start, empty: the real one asks for a driver."""
-
-    def __init__(self, **_: object) -> None: ...
-    def initialize(self) -> None: ...
-    def shutdown(self) -> None: ...
-    def start(self) -> None: ...
-    def stop(self) -> None: ...
-
-
-def _stub_cupti() -> None:
-    stub = ModuleType("nvrx_cupti_module")
-    stub.CuptiProfiler = _NoProfiler  # type: ignore[attr-defined]  # made here
-    sys.modules["nvrx_cupti_module"] = stub
-
-
 def main() -> None:
     """Measures, and tells the pairs."""
-    _stub_cupti()
+    stub_cupti()
     from nvidia_resiliency_ext.straggler import Detector  # noqa: PLC0415  # after its stub
 
     torch.set_num_threads(1)

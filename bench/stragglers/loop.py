@@ -4,7 +4,6 @@ The work of a device stands in as sleep: ranks that share a few cores would be s
 which ranks with a GPU each are not. What travels between them is real.
 """
 
-import json
 import os
 import statistics
 import sys
@@ -15,7 +14,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from plan import WARM_UP, Trial, last_step
+from beside import Alone
+from plan import WARM_UP, Course, Trial
 from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
@@ -23,16 +23,15 @@ from torch.nn.parallel import DistributedDataParallel
 
 import lockstep
 
-_LAYERS, _WIDTH, _MICRO_BATCHES = 4, 64, 8
-_FORWARD_SECONDS, _BACKWARD_SECONDS = 0.0015, 0.003  # of each layer
+_WIDTH = 64
 
 
 class Faults:
     """Makes this rank slow where and when the plan says."""
 
-    def __init__(self, trials: list[Trial]) -> None:
+    def __init__(self, trials: tuple[Trial, ...]) -> None:
         self._trials = iter(trials)
-        self._trial: Trial | None = next(self._trials)
+        self._trial: Trial | None = next(self._trials, None)
         self._origin, self._seconds = "", 0.0
         self.step_seconds = 0.0
 
@@ -56,17 +55,17 @@ class Device(torch.autograd.Function):
     """Takes the time that a device would, forward and backward."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, faults: Faults, share: float) -> Tensor:
+    def forward(ctx: Any, x: Tensor, faults: Faults, seconds: float) -> Tensor:
         """The input, later."""
-        ctx.faults, ctx.share = faults, share
-        time.sleep(_FORWARD_SECONDS * share)
+        ctx.faults, ctx.seconds = faults, seconds
+        time.sleep(seconds)
         faults.at("forward")
         return x.clone()
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         """The gradient, later."""
-        time.sleep(_BACKWARD_SECONDS * ctx.share)
+        time.sleep(2 * ctx.seconds)
         ctx.faults.at("backward")
         return gradients[0], None, None
 
@@ -74,53 +73,59 @@ class Device(torch.autograd.Function):
 class Layer(nn.Module):
     """A linear layer with the time of a large one."""
 
-    def __init__(self, faults: Faults, share: float) -> None:
+    def __init__(self, faults: Faults, seconds: float) -> None:
         super().__init__()
-        self.linear, self._faults, self._share = nn.Linear(_WIDTH, _WIDTH), faults, share
+        self.linear, self._faults, self._seconds = nn.Linear(_WIDTH, _WIDTH), faults, seconds
 
     def forward(self, x: Tensor) -> Tensor:
         """See ``Device``; the node of the clone is in every backward."""
         slowed: Tensor = Device.apply(  # type: ignore[no-untyped-call]  # torch gives it no types
-            self.linear(x), self._faults, self._share
+            self.linear(x), self._faults, self._seconds
         )
         return slowed
 
 
-def _whole(faults: Faults) -> nn.Sequential:
-    return nn.Sequential(*(Layer(faults, 1.0) for _ in range(_LAYERS)))
+def _whole(faults: Faults, course: Course) -> nn.Sequential:
+    return nn.Sequential(*(Layer(faults, course.forward_seconds) for _ in range(course.layers)))
 
 
-def _ddp(faults: Faults) -> tuple[nn.Module, None]:
-    return DistributedDataParallel(_whole(faults)), None
+def _ddp(faults: Faults, course: Course) -> tuple[nn.Module, None]:
+    return DistributedDataParallel(_whole(faults, course)), None
 
 
-def _fsdp2(faults: Faults) -> tuple[nn.Module, None]:
-    model = _whole(faults)
+def _fsdp2(faults: Faults, course: Course) -> tuple[nn.Module, None]:
+    model = _whole(faults, course)
     for layer in model:
         fully_shard(layer)
     fully_shard(model)
     return model, None
 
 
-def _pipeline(faults: Faults) -> tuple[nn.Module, Any]:
-    stage = nn.Sequential(Layer(faults, _LAYERS / _MICRO_BATCHES))
+def _pipeline(faults: Faults, course: Course) -> tuple[nn.Module, Any]:
+    seconds = course.forward_seconds * course.layers / course.micro_batches
+    stage = nn.Sequential(Layer(faults, seconds))
     built = PipelineStage(stage, dist.get_rank(), dist.get_world_size(), torch.device("cpu"))
-    return stage, Schedule1F1B(built, _MICRO_BATCHES, loss_fn=lambda out, _: out.square().mean())
+    return stage, Schedule1F1B(
+        built, course.micro_batches, loss_fn=lambda out, _: out.square().mean()
+    )
 
 
 _STRATEGIES = {"ddp": _ddp, "fsdp2": _fsdp2, "pipeline": _pipeline}
 
 
-def _batches(faults: Faults, steps: int) -> Iterator[Tensor]:
-    for step in range(steps):
+def _batches(faults: Faults, course: Course) -> Iterator[Tensor]:
+    for step in range(course.steps):
         faults.begin(step)
         faults.at("loader")
-        yield torch.randn(2 * _MICRO_BATCHES, _WIDTH)
+        yield torch.randn(2 * course.micro_batches, _WIDTH)
 
 
-def _forward_backward(model: nn.Module, schedule: Any, batch: Tensor) -> None:
+def _forward_backward(model: nn.Module, schedule: Any, batch: Tensor, beside: Alone) -> None:
     if schedule is None:
-        model(batch).square().mean().backward()
+        with beside.section("forward"):
+            loss = model(batch).square().mean()
+        with beside.section("backward"):
+            loss.backward()
     elif dist.get_rank() == 0:
         schedule.step(batch)
     elif dist.get_rank() == dist.get_world_size() - 1:
@@ -137,15 +142,23 @@ def _late_inside(original: Callable[..., Any], faults: Faults) -> Callable[..., 
     return call
 
 
+def _beside(course: Course, root: Path) -> Alone:
+    if not course.peers:
+        return Alone()
+    from peers_beside import Peers  # noqa: PLC0415  # they are installed for some runs only
+
+    return Peers(course.trials[0].start, root)
+
+
 def main(strategy: str, root: Path, plan: Path) -> None:
     """Trains through all trials."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    trials = [Trial(**one) for one in json.loads(plan.read_text(encoding="utf-8"))]
-    faults = Faults(trials)
+    course = Course.read(plan)
+    faults, beside = Faults(course.trials), _beside(course, root)
     # What a rank loses here it loses inside a collective, after its arrival.
     dist.all_reduce = _late_inside(dist.all_reduce, faults)
-    model, schedule = _STRATEGIES[strategy](faults)
+    model, schedule = _STRATEGIES[strategy](faults, course)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     environment = {**os.environ, "LOCKSTEP_JOB_ID": strategy}
     monitor = lockstep.attach(
@@ -153,21 +166,23 @@ def main(strategy: str, root: Path, plan: Path) -> None:
     )
     optimizer.register_step_pre_hook(lambda *_: faults.at("optimizer"))
     took, begun = [], time.perf_counter()
-    for step, batch in enumerate(monitor.prepare(_batches(faults, last_step(trials)))):
-        _forward_backward(model, schedule, batch)
-        norm = torch.zeros(())
-        dist.all_reduce(norm)  # as clipping does: the ranks' steps end together
-        optimizer.step()
-        optimizer.zero_grad()
+    batches = beside.batches(_batches(faults, course))
+    for step, batch in enumerate(monitor.prepare(batches)):
+        with beside.step(model):
+            _forward_backward(model, schedule, batch, beside)
+            norm = torch.zeros(())
+            dist.all_reduce(norm)  # as clipping does: the ranks' steps end together
+            with beside.section("optimizer"):
+                optimizer.step()
+            optimizer.zero_grad()
         monitor.step()
         if step < WARM_UP:
             took.append(time.perf_counter() - begun)
             begun = time.perf_counter()
             faults.step_seconds = statistics.median(took)
     monitor.close()
+    beside.close()
     dist.barrier()
-    if dist.get_rank() == 0:
-        (root / f"{strategy}.json").write_text(json.dumps(faults.step_seconds), encoding="utf-8")
     dist.destroy_process_group()
 
 

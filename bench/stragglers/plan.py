@@ -1,14 +1,19 @@
 """Which rank is slow where, by how much and in which steps: one trial after another in one run."""
 
+import json
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 ORIGINS = ("loader", "forward", "backward", "optimizer", "collective")
 PERCENTS = (250, 60, 35, 12)
 PATTERNS = ("steady", "intermittent", "rotating", "one-shot", "none")
 WARM_UP = 40  # quick steps at the beginning, from which the size of a step is taken
 HEALTHY = 30  # quick steps before each trial
+_STEPS = {"intermittent": 60, "rotating": 40}
+_FEWEST_STEPS = 20
+NVRX_FILE = "nvrx.json"  # what a run with peers leaves beside the pages
 EVERY = 3  # an intermittent fault comes in each third step
 
 
@@ -46,6 +51,37 @@ class Trial:
         return self.rank
 
 
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What the ranks of one run do.
+
+    Attributes:
+        trials: when they are slow; none for a healthy run.
+        steps: steps to train.
+        layers: of the model, or stages' worth of them in a pipeline.
+        micro_batches: of a pipeline's step.
+        forward_seconds: time of a layer on its device; the backward takes twice that.
+        peers: whether other tools watch as well.
+    """
+
+    trials: tuple[Trial, ...]
+    steps: int
+    layers: int = 4
+    micro_batches: int = 8
+    forward_seconds: float = 0.0015
+    peers: bool = False
+
+    def write(self, path: Path) -> None:
+        """Writes it for the ranks."""
+        path.write_text(json.dumps(asdict(self)), encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> "Course":
+        """Reads what ``write`` wrote."""
+        told = json.loads(path.read_text(encoding="utf-8"))
+        return cls(**told | {"trials": tuple(Trial(**one) for one in told["trials"])})
+
+
 def plan(ranks: int, seed: int, repeats: int) -> list[Trial]:
     """All trials of a run, in an order drawn by the seed; steady ones several times."""
     draw = random.Random(seed)
@@ -53,7 +89,7 @@ def plan(ranks: int, seed: int, repeats: int) -> list[Trial]:
     draw.shuffle(cells)
     trials, at = [], WARM_UP
     for origin, percent, pattern in cells:
-        steps = 60 if pattern == "intermittent" else 20
+        steps = _STEPS.get(pattern, _FEWEST_STEPS)
         at += HEALTHY
         trials.append(Trial(origin, percent, pattern, draw.randrange(ranks), at, steps))
         at += steps

@@ -1,133 +1,141 @@
-"""Who was named when one rank was slow somewhere, by some, now and then."""
+"""Who was named when one rank was slow somewhere, by some, now and then; and when nobody was."""
 
-import json
 import os
-import shutil
-import statistics
-import subprocess
-import sys
-import tempfile
-from collections import defaultdict
-from dataclasses import asdict
+import platform
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
-from plan import ORIGINS, PATTERNS, PERCENTS, Trial, plan
+from healthy import Healthy, rounds, run_healthy, say
+from peers import Named, peer_trials, run_peers
+from plan import Course, Trial, last_step, plan
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
+from runs import RANKS, STRATEGIES, kept, root_folder, train
+from tables import peers_table, sums, trials_table
 from verdicts import Judged, judge_trials
 
-_HERE = Path(__file__).parent
-_RANKS = 4
-_STRATEGIES = ("ddp", "fsdp2", "pipeline")
-_SOON = 20  # steps
-_LARGE, _SLIGHT = 35, 12  # percent of the median step
+_ALL_RANK_STEPS = 1_000_000
 
 
-def run(strategy: str, root: Path, trials: list[Trial]) -> list[Judged]:
-    """Trains through the trials and judges what was left.
-
-    Raises:
-        ClickException: the training ended badly.
-    """
-    told = root / "plan.json"
-    told.write_text(json.dumps([asdict(trial) for trial in trials]), encoding="utf-8")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += ["--nproc-per-node", str(_RANKS), str(_HERE / "loop.py")]
-    ended = subprocess.run(
-        [*command, strategy, str(root), str(told)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=3600,
-        check=False,
-    )
-    if ended.returncode != 0:
-        raise click.ClickException(f"{strategy} did not run:\n{ended.stderr[-2000:]}")
-    return judge_trials(root / "jobs" / strategy / "0", trials)
+def _trials(strategy: str, seed: int, repeats: int) -> list[dict[str, Any]]:
+    trials = plan(RANKS, seed, repeats)
+    with root_folder() as root:
+        attempt = train(strategy, root, Course(tuple(trials), last_step(trials)))
+        return [asdict(one) for one in judge_trials(attempt, trials, strategy)]
 
 
-def table(judged: dict[str, list[Judged]]) -> Table:
-    """Right verdicts of all, with the median of the steps that they took."""
-    columns = [f"{pattern} {percent} %" for pattern in PATTERNS[:1] for percent in PERCENTS]
-    out = Table("strategy", "slow in", *columns, *PATTERNS[1:])
-    for strategy, all_of_them in judged.items():
-        for origin in ORIGINS:
-            cells = defaultdict(list)
-            for one in all_of_them:
-                trial = one.trial
-                steady = trial.pattern == "steady"
-                name = f"steady {trial.percent} %" if steady else trial.pattern
-                if trial.origin == origin or trial.pattern == "none":
-                    cells[name].append(one)
-            out.add_row(
-                strategy, origin, *(_cell(cells[name]) for name in (*columns, *PATTERNS[1:]))
+def _peers(trial: Trial, peers: Path) -> dict[str, Any]:
+    return asdict(run_peers(trial, peers))
+
+
+def _healthy(strategy: str, steps: int, device_seconds: float) -> dict[str, Any]:
+    return asdict(run_healthy(strategy, steps, device_seconds))
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to run; the fields are the options of the command."""
+
+    strategies: tuple[str, ...]
+    repeats: int
+    seed: int
+    rank_steps: int
+    device_ms: float
+    peers: Path | None
+
+    def parts(self) -> dict[str, Callable[[], Any]]:
+        """What there is to do, by the name of its file in the work folder."""
+        parts: dict[str, Callable[[], Any]] = {}
+        for number, strategy in enumerate(self.strategies if self.repeats else ()):
+            seed = self.seed + number
+            parts[f"trials-{strategy}-{seed}-{self.repeats}"] = partial(
+                _trials, strategy, seed, self.repeats
             )
-    return out
+        if self.peers:
+            for number, trial in enumerate(peer_trials()):
+                parts[f"peers-{number}"] = partial(_peers, trial, self.peers.absolute())
+        for strategy in self.strategies:
+            for number, steps in enumerate(rounds(strategy, self.rank_steps)):
+                parts[f"healthy-{strategy}-{number}-{steps}-{self.device_ms:g}"] = partial(
+                    _healthy, strategy, steps, self.device_ms / 1e3
+                )
+        return parts
 
 
-def _cell(judged: list[Judged]) -> str:
-    right = [one for one in judged if one.right]
-    after = [one.after for one in right if one.after]
-    took = f" in {statistics.median(after):.0f}" if after and right[0].trial.percent else ""
-    return f"{len(right)}/{len(judged)}{took}"
-
-
-def _sums(judged: list[Judged]) -> list[str]:
-    def count(name: str, wanted: list[Judged]) -> str:
-        right = sum(one.right and (one.after or _SOON + 1) <= _SOON for one in wanted)
-        return f"{name}: {right} of {len(wanted)} right within {_SOON} steps"
-
-    steady = [
-        one for one in judged if one.trial.pattern == "steady" and one.trial.origin != "collective"
-    ]
-    return [
-        count(
-            f"steady, {_LARGE} % and more", [one for one in steady if one.trial.percent >= _LARGE]
-        ),
-        count(f"steady, {_SLIGHT} %", [one for one in steady if one.trial.percent == _SLIGHT]),
-        _healthy([one for one in judged if one.trial.pattern == "none"]),
-    ]
-
-
-def _healthy(judged: list[Judged]) -> str:
-    """Who was named when nobody was slow; and by the rule of three how often that may be."""
-    named = sum(one.said.startswith(("rank", "group")) for one in judged)
-    bound = (
-        "" if named or not judged else f"; under {3 / len(judged):.0%} of runs with 95 % sureness"
-    )
-    return f"healthy: somebody was named in {named} of {len(judged)}{bound}"
+def _print(out: Console, made: dict[str, Any]) -> None:
+    judged: dict[str, list[Judged]] = {}
+    named, healthy = [], []
+    for name, told in made.items():
+        if name.startswith("trials"):
+            rows = [Judged(**one | {"trial": Trial(**one["trial"])}) for one in told]
+            judged[rows[0].strategy] = rows
+        elif name.startswith("peers"):
+            named.append(Named(**told | {"trial": Trial(**told["trial"])}))
+        else:
+            healthy.append(Healthy(**told))
+    out.print(f"{platform.machine()}, {os.cpu_count()} cores, {RANKS} ranks over gloo")
+    if judged:
+        out.print(trials_table(judged))
+        for line in sums([one for rows in judged.values() for one in rows]):
+            out.print(line)
+    if named:
+        out.print(peers_table(named))
+    for line in say(healthy):
+        out.print(line)
 
 
 @click.command()
-@click.option("--strategy", "strategies", multiple=True, type=click.Choice(_STRATEGIES))
-@click.option("--repeats", default=2, show_default=True, help="Steady trials of each kind.")
+@click.option("--strategy", "strategies", multiple=True, type=click.Choice(STRATEGIES))
+@click.option(
+    "--repeats", default=2, show_default=True, help="Steady trials of each kind; 0 for no trials."
+)
 @click.option("--seed", default=1, show_default=True, help="Draws order and ranks.")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Every trial, here.")
-def main(strategies: tuple[str, ...], repeats: int, seed: int, json_file: Path | None) -> None:
-    """Print who was named, for every origin, size, pattern and strategy."""
-    judged: dict[str, list[Judged]] = {}
+@click.option(
+    "--healthy-steps",
+    "rank_steps",
+    default=_ALL_RANK_STEPS,
+    show_default=True,
+    help="Rank-steps of healthy runs, over all strategies; 0 for none.",
+)
+@click.option(
+    "--device-ms",
+    default=1.8,
+    show_default=True,
+    help="What a device takes of each healthy step; longer where ranks outnumber the cores.",
+)
+@click.option(
+    "--peers",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Folder that holds TraceML and NVRx; left out, they do not run.",
+)
+@click.option(
+    "--work",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Keep the verdicts of each part here, and do not run again what is here.",
+)
+def main(
+    *,
+    strategies: tuple[str, ...],
+    repeats: int,
+    seed: int,
+    rank_steps: int,
+    device_ms: float,
+    peers: Path | None,
+    work: Path | None,
+) -> None:
+    """Print who was named, for every origin, size, pattern and strategy; then in healthy runs."""
+    wanted = Wanted(strategies or STRATEGIES, repeats, seed, rank_steps, device_ms, peers)
+    parts = wanted.parts()
     console = Console(stderr=True)
-    for number, strategy in enumerate(
-        track(strategies or _STRATEGIES, "training", console=console, transient=True)
-    ):
-        root = Path(tempfile.mkdtemp(prefix="lockstep-bench-", dir="/dev/shm"))
-        try:
-            judged[strategy] = run(strategy, root, plan(_RANKS, seed + number, repeats))
-        finally:
-            shutil.rmtree(root, ignore_errors=True)
-    together = [one for some in judged.values() for one in some]
-    out = Console(width=150)
-    out.print(table(judged))
-    for line in _sums(together):
-        out.print(line)
-    for one in together:
-        if not one.right:
-            out.print(f"wrong: {one.trial} -> {one.said}")
-    if json_file:
-        told = {name: [asdict(one) for one in some] for name, some in judged.items()}
-        json_file.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    made = {}
+    for name in track(parts, "training", console=console, transient=True):
+        console.log(name)
+        made[name] = kept(work / f"{name}.json" if work else None, parts[name])
+    _print(Console(width=150), made)
 
 
 if __name__ == "__main__":

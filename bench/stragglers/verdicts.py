@@ -18,6 +18,7 @@ PHASES = {
     "backward": "backward",
     "optimizer": "optimizer",
 }
+_ROTATING = "rotating"
 _AFTER = (3, 5, 8, 10, 12, 15, 20, 30, 40, 60)
 
 
@@ -26,26 +27,29 @@ class Judged:
     """One trial and what became of it.
 
     Attributes:
+        strategy: how the ranks trained.
         said: who was named at its end, in words.
         right: whether that is so.
         after: steps of the trial that were enough; None where it was never right.
     """
 
+    strategy: str
     trial: Trial
     said: str
     right: bool
     after: int | None
 
 
-def judge_trials(attempt: Path, trials: Sequence[Trial]) -> list[Judged]:
+def judge_trials(attempt: Path, trials: Sequence[Trial], strategy: str = "ddp") -> list[Judged]:
     """Judges each trial on its own, with the healthy steps before it.
 
     Args:
         attempt: folder in which the ranks left their pages.
         trials: the plan that they trained by.
+        strategy: how.
     """
     steps = read_attempt(attempt)
-    return [_judged(steps, trial) for trial in trials]
+    return [_judged(steps, trial, strategy) for trial in trials]
 
 
 def window(steps: Steps, first: int, last: int) -> Steps:
@@ -60,16 +64,17 @@ def window(steps: Steps, first: int, last: int) -> Steps:
     return replace(steps, **cut)  # type: ignore[arg-type]  # the same fields, cut
 
 
-def _judged(steps: Steps, trial: Trial) -> Judged:
+def _judged(steps: Steps, trial: Trial, strategy: str) -> Judged:
     begin, after = trial.start - HEALTHY, None
     for count in (count for count in _AFTER if count <= trial.steps):
-        verdict = _verdict(window(steps, begin, trial.start + count))
+        verdict = verdict_of(window(steps, begin, trial.start + count))
         after = (after or count) if _right(verdict, trial) else None
-    verdict = _verdict(window(steps, begin, trial.start + trial.steps))
-    return Judged(trial, _words(verdict), _right(verdict, trial), after)
+    verdict = verdict_of(window(steps, begin, trial.start + trial.steps))
+    return Judged(strategy, trial, words(verdict), _right(verdict, trial), after)
 
 
-def _verdict(steps: Steps) -> Verdict:
+def verdict_of(steps: Steps) -> Verdict:
+    """What the report says of them."""
     return judge(steps, score(steps))[0]
 
 
@@ -78,13 +83,15 @@ def _right(verdict: Verdict, trial: Trial) -> bool:
     if trial.pattern == "none" or trial.origin == "collective":
         return verdict.kind in {"nobody", "workload", "unknown"}
     if trial.pattern == "rotating":
-        return verdict.kind != "rank"
+        return verdict.kind == "nobody" or (verdict.kind, verdict.cause) == ("workload", _ROTATING)
     mine = list(verdict.ranks) == [trial.rank] and verdict.kind == "rank"
     if trial.pattern == "one-shot":
         return mine or verdict.kind != "rank"
     return mine and verdict.phase == PHASES[trial.origin]
 
 
-def _words(verdict: Verdict) -> str:
+def words(verdict: Verdict) -> str:
+    """Kind, ranks and phase; of a workload, its cause."""
     who = " ".join(str(rank) for rank in verdict.ranks)
-    return " ".join(part for part in (verdict.kind, who, verdict.phase or "") if part)
+    why = verdict.cause if verdict.kind == "workload" else verdict.phase
+    return " ".join(part for part in (verdict.kind, who, why or "") if part)

@@ -57,6 +57,33 @@ monitor.close()
 dist.destroy_process_group()
 """
 
+FORKED = """
+import gc, os, sys
+from pathlib import Path
+import torch.distributed as dist
+import lockstep
+from lockstep.hangs import HangWatch
+from lockstep_records.jobs import page_path
+from lockstep_records.worker_socket import FLIGHT_RECORDER, ask, socket_path
+root, store = map(Path, sys.argv[1:])
+dist.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
+monitor = lockstep.attach(root=root, environment={"LOCKSTEP_JOB_ID": "job-a"})
+socket = socket_path(page_path(root, "job-a", 0, 0))
+assert ask(socket, FLIGHT_RECORDER)
+child = os.fork()
+if child == 0:
+    monitor.close()
+    for watch in [one for one in gc.get_objects() if isinstance(one, HangWatch)]:
+        watch._server = None  # as at the end of an interpreter
+    os._exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+for _ in range(3):
+    monitor.step()
+assert ask(socket, FLIGHT_RECORDER), "the child took the parent's socket with it"
+monitor.close()
+dist.destroy_process_group()
+"""
+
 
 def wait_for(true: Callable[[], object], seconds: float = 30) -> None:
     until = time.monotonic() + seconds
@@ -112,6 +139,15 @@ def test_a_hang_is_told_once_and_the_next_one_again(root: Path) -> None:
         for seconds in (1000, 1001, 0, 1002):
             guard.look(now + int(seconds * 1e9))
         assert [event.kind for event in read_events(job)] == ["hang", "hang"]
+
+
+@pytest.mark.timeout(120)
+def test_a_forked_child_leaves_the_worker_server_of_its_parent_alone(
+    root: Path, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-c", FORKED, str(root), str(tmp_path / "store")]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert ended.returncode == 0, ended.stderr
 
 
 def test_a_hang_is_never_shorter_than_the_floor_or_twenty_median_steps() -> None:

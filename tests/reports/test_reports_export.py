@@ -12,7 +12,13 @@ import pytest
 from click.testing import CliRunner
 
 from lockstep_records.layout import SLOT
-from lockstep_records.operations import CODES, OperationWriter, operations_path
+from lockstep_records.operations import (
+    CODES,
+    FROM_PHASES,
+    ON_DEVICE,
+    OperationWriter,
+    operations_path,
+)
 from lockstep_records.page_writer import PageWriter, RankIdentity
 from lockstep_reports.command import report
 from lockstep_reports.export import NoOperationsError, export_operations
@@ -97,6 +103,37 @@ def test_starts_count_from_the_first_operation_of_the_step_over_all_ranks(
     first = of_type(table, "forward-compute").sort_by("rank")["start_ts"].to_pylist()
     assert first[0] == 0.0
     assert first[1] == pytest.approx(0.04, abs=0.005), "two clock pairs, taken one after the other"
+
+
+@pytest.mark.parametrize(
+    ("rows", "seconds"),
+    [
+        ([(FROM_PHASES, 0.25)], [0.25]),
+        ([(FROM_PHASES, 0.25), (FROM_PHASES | ON_DEVICE, 0.75)], [0.75]),
+        ([(FROM_PHASES, 0.25), (0, 0.5)], [0.25, 0.5]),
+        ([(0, 0.5), (FROM_PHASES | ON_DEVICE, 0.75)], [0.5, 0.75]),
+    ],
+    ids=["the host's alone", "both", "none of a device", "another source's beside the device's"],
+)
+def test_where_a_device_has_told_its_seconds_those_of_the_host_are_left_out(
+    job: Path, tmp_path: Path, rows: list[tuple[int, float]], seconds: list[float]
+) -> None:
+    write_rank(job, 0, [7], last=9)
+    path = operations_path(job / "0" / "rank-00000.page")
+    path.unlink()
+    writer = OperationWriter(path, 0, rows=64)
+    forward, optimizer = CODES["forward-compute"], CODES["optimizer"]
+    for flags, took in rows:
+        writer.append(8, forward, 10**9, 10**9 + int(took * 1e9), 0, flags=flags)
+    writer.append(8, optimizer, 2 * 10**9, 2 * 10**9 + 1000, 0, flags=FROM_PHASES)
+    writer.append(9, forward, 3 * 10**9, 3 * 10**9 + 10**9, 0, flags=FROM_PHASES)
+    writer.close()
+    table = pq.read_table(export_operations(job / "0", "job-a", tmp_path / "out").trace)
+    at_eight = table.filter(pc.equal(table["step"], 8))
+    told = of_type(at_eight, "forward-compute")["duration"].to_pylist()
+    assert sorted(told) == pytest.approx(seconds)
+    assert of_type(at_eight, "optimizer").num_rows == 1, "the device told nothing of it"
+    assert table.filter(pc.equal(table["step"], 9)).num_rows == 1, "nor of this step"
 
 
 def test_a_step_that_was_never_completed_is_left_out(job: Path, tmp_path: Path) -> None:

@@ -1,0 +1,107 @@
+"""The same trials judged by three tools at once: Lockstep, TraceML and NVRx in one DDP loop."""
+
+import json
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from plan import HEALTHY, NVRX_FILE, ORIGINS, WARM_UP, Course, Trial
+from runs import HERE, LateError, Launch, root_folder, train
+from verdicts import PHASES, judge_trials
+
+_TRACEML = ("-m", "traceml_ai.launcher.cli", "run", "--mode", "summary")
+_STEPS = 100  # all of a trial's: TraceML judges its whole run, the healthy steps before as well
+_PERCENTS = (250, 35)
+_INPUT = "INPUT_STRAGGLER"
+_PATIENCE_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What three tools said of one trial, and whether it was so.
+
+    Attributes:
+        trial: who was slow, where.
+        said: by tool.
+        right: by tool; for a healthy trial, that nobody was named.
+    """
+
+    trial: Trial
+    said: dict[str, str]
+    right: dict[str, bool]
+
+
+def peer_trials() -> Iterator[Trial]:
+    """Steady ones of each origin, and two in which nobody is slow."""
+    start = WARM_UP + HEALTHY
+    for number, origin in enumerate(ORIGINS):
+        for percent in _PERCENTS:
+            yield Trial(origin, percent, "steady", 1 + number % 3, start, _STEPS)
+    for rank in range(2):
+        yield Trial("loader", 0, "none", rank, start, _STEPS)
+
+
+def run_peers(trial: Trial, peers: Path) -> Named:
+    """Trains through one trial with all three tools in the loop; once more if that does not end.
+
+    Args:
+        trial: one of ``peer_trials``.
+        peers: folder that holds the other tools.
+    """
+    try:
+        return _run(trial, peers)
+    except LateError:  # was seen once, on a crowded machine: a rank that did not leave at its end
+        return _run(trial, peers)
+
+
+def _run(trial: Trial, peers: Path) -> Named:
+    with root_folder() as root:
+        course = Course((trial,), trial.start + trial.steps, peers=True)
+        launcher = (*_TRACEML, "--logs-dir", str(root), "--run-name", "traceml")
+        launch = Launch(
+            launcher=(*launcher, "--aggregator-port", str(_free_port())),
+            between=("--args",),
+            path=f"{HERE}:{HERE.parent}:{peers}",
+            patience_seconds=_PATIENCE_SECONDS,
+        )
+        attempt = train("ddp", root, course, launch)
+        ours = judge_trials(attempt, [trial])[0]
+        nvrx = json.loads((root / NVRX_FILE).read_text(encoding="utf-8"))
+        summary = json.loads((root / "traceml" / "final_summary.json").read_text(encoding="utf-8"))
+    within = f" in {ours.after} steps" if ours.after and trial.percent else ""
+    theirs = _traceml(summary["step_time"]["diagnosis"], trial)
+    return Named(
+        trial,
+        {"Lockstep": ours.said + within, "NVRx": _nvrx_words(nvrx), "TraceML": theirs[0]},
+        {"Lockstep": ours.right, "NVRx": nvrx == _expected(trial), "TraceML": theirs[1]},
+    )
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+    return port
+
+
+def _expected(trial: Trial) -> dict[str, list[int]]:
+    """The rank in its section, and no other rank or section."""
+    healthy = trial.pattern == "none" or trial.origin == "collective"
+    return {} if healthy else {PHASES[trial.origin]: [trial.rank]}
+
+
+def _nvrx_words(named: dict[str, list[int]]) -> str:
+    sections = (f"{name}: {' '.join(str(rank) for rank in ranks)}" for name, ranks in named.items())
+    return "; ".join(sections) or "nobody"
+
+
+def _traceml(diagnosis: dict[str, Any], trial: Trial) -> tuple[str, bool]:
+    """What its summary says of the steps' times, and whether that is so."""
+    ranks = list(diagnosis.get("ranks") or []) if "STRAGGLER" in diagnosis["kind"] else []
+    phase = str(diagnosis.get("phase") or "")
+    said = f"{' '.join(str(rank) for rank in ranks) or 'nobody'}: {diagnosis['status']} {phase}"
+    if not _expected(trial):
+        return said.strip(), not ranks
+    place = diagnosis["kind"] == _INPUT if trial.origin == "loader" else phase == trial.origin
+    return said.strip(), ranks == [trial.rank] and place

@@ -60,6 +60,22 @@ def test_the_slow_rank_stands_in_terminal_page_and_json(root: Path, tmp_path: Pa
     assert not list(tmp_path.glob(".*"))
 
 
+@pytest.mark.parametrize(("outcome", "end"), [("succeeded", "with the job"), ("", "still going")])
+def test_who_is_slow_in_no_phase_that_was_marked_is_told_in_words(
+    root: Path, tmp_path: Path, outcome: str, end: str
+) -> None:
+    job = SyntheticJob(job_id="j4", slow=(Slow(rank=2, phase="other"),)).write(root)
+    if outcome:
+        fields = {"outcome": outcome, "exit_code": 0}
+        append_event(job, Event(kind="attempt_ended", job_id="j4", attempt=0, fields=fields))
+    page = tmp_path / "r.html"
+    result = told("j4", "--html", str(page))
+    for text in (result.output, page.read_text()):
+        assert "Rank 2 was slow outside the marked phases." in text
+        assert "Its work outside the marked phases took" in text
+        assert end in text
+
+
 def test_json_to_standard_output_is_only_json(root: Path, here: Path) -> None:
     SyntheticJob(job_id="clean").write(root)
     result = told("clean", "--json", "-")

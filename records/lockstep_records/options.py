@@ -17,7 +17,7 @@ class FiniteRange(click.FloatRange):  # noqa: TID251  # the one place that mends
         """The number; a usage error names what was given."""
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):
-            self.fail(f"{number} is no number to count with.", param, ctx)
+            self.fail(f"{number} must be a finite number.", param, ctx)
         return number
 
 

@@ -17,8 +17,9 @@ def why_episode(episode: Episode, stretch: Stretch, units: int) -> tuple[str, ..
     """Why an episode is one."""
     hits, told = stretch.came_last, stretch.told
     chance = tail_bound(hits, told, 1 / units)
+    work = "work outside the marked phases" if episode.phase == "other" else episode.phase
     phase = (
-        f"Its {episode.phase} took {duration(episode.phase_seconds or 0)} longer than the median "
+        f"Its {work} took {duration(episode.phase_seconds or 0)} longer than the median "
         "of the other ranks."
         if episode.phase
         else "No phase of its own work explains it."

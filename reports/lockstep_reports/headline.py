@@ -1,6 +1,6 @@
 """The sentence that a report begins with, and the ones that say what it leaves out."""
 
-from lockstep_reports.judge import whom
+from lockstep_reports.judge import Episode, whom
 from lockstep_reports.report import Report, lost_step_ratio
 from lockstep_reports.wording import clock, duration, percent, plural
 
@@ -10,8 +10,20 @@ def headline(report: Report) -> str:
     worst = report.worst
     if worst is None:
         return _without_episode(report)
-    phase = f" in {worst.phase}" if worst.phase else ""
-    return f"{whom(worst)} was slow{phase}."
+    return f"{whom(worst)} was slow{_in_phase(worst.phase)}."
+
+
+def _in_phase(phase: str | None) -> str:
+    if phase is None:
+        return ""
+    return " outside the marked phases" if phase == "other" else f" in {phase}"
+
+
+def ended(report: Report, episode: Episode) -> str:
+    """When an episode ended, for a column of a table: of a job that runs it may not have."""
+    if not episode.ongoing:
+        return clock(report.span(episode)[1])
+    return "still going" if report.outcome in {"running", "unknown"} else "with the job"
 
 
 def _without_episode(report: Report) -> str:

@@ -4,7 +4,7 @@ from typing import Any
 
 from lockstep_reports.compare import Comparison
 from lockstep_reports.figures import PHASE_COLOURS, figures, plotly_script, shown_as
-from lockstep_reports.headline import caveats, grounds, headline, how_ended, story
+from lockstep_reports.headline import caveats, ended, grounds, headline, how_ended, story
 from lockstep_reports.judge import whom
 from lockstep_reports.pages import page
 from lockstep_reports.report import Report, lost_step_ratio
@@ -143,6 +143,7 @@ def _episodes(report: Report) -> list[dict[str, Any]]:
         {
             "who": whom(episode),
             "told": episode,
+            "ended": ended(report, episode),
             "span": report.span(episode),
             "ratio": lost_step_ratio(report, episode),
         }

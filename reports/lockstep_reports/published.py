@@ -235,7 +235,9 @@ class Report(TypedDict):
     attempt: NotRequired[Count]
     attempts: NotRequired[list[Attempt]]
     missing_ranks: NotRequired[list[int]]
-    first_step: NotRequired[Seconds]
+    first_step: NotRequired[
+        Annotated[Seconds, Meta(description="Start of the first step, as ``first_sign``.")]
+    ]
     lost_ratio: NotRequired[Ratio]
     lost_gpu_seconds: NotRequired[Seconds]
     lost_money: NotRequired[float | None]

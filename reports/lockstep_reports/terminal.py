@@ -7,7 +7,7 @@ from rich.text import Text
 
 from lockstep_reports.advice import next_steps
 from lockstep_reports.compare import Comparison, compared_in_words, signed
-from lockstep_reports.headline import caveats, grounds, headline, how_ended, story
+from lockstep_reports.headline import caveats, ended, grounds, headline, how_ended, story
 from lockstep_reports.incident import LogReport
 from lockstep_reports.judge import whom
 from lockstep_reports.report import Report, lost_step_ratio
@@ -48,12 +48,12 @@ def _episodes(report: Report) -> Table:
     for column in ("late a step", "lost", "of the step"):
         table.add_column(column, justify="right")
     for episode in report.episodes:
-        start, end = report.span(episode)
+        start, _ = report.span(episode)
         table.add_row(
             Text(whom(episode)),
             f"{episode.start_step} to {episode.end_step}",
             clock(start),
-            "still going" if episode.ongoing else clock(end),
+            ended(report, episode),
             episode.phase or "none",
             duration(episode.late_seconds),
             duration(episode.lost_seconds),

@@ -60,6 +60,22 @@ def test_the_slow_rank_stands_in_terminal_page_and_json(root: Path, tmp_path: Pa
     assert not list(tmp_path.glob(".*"))
 
 
+@pytest.mark.parametrize(("outcome", "end"), [("succeeded", "with the job"), ("", "still going")])
+def test_who_is_slow_in_no_phase_that_was_marked_is_told_in_words(
+    root: Path, tmp_path: Path, outcome: str, end: str
+) -> None:
+    job = SyntheticJob(job_id="j4", slow=(Slow(rank=2, phase="other"),)).write(root)
+    if outcome:
+        fields = {"outcome": outcome, "exit_code": 0}
+        append_event(job, Event(kind="attempt_ended", job_id="j4", attempt=0, fields=fields))
+    page = tmp_path / "r.html"
+    result = told("j4", "--html", str(page))
+    for text in (result.output, page.read_text()):
+        assert "Rank 2 was slow outside the marked phases." in text
+        assert "Its work outside the marked phases took" in text
+        assert end in text
+
+
 def test_json_to_standard_output_is_only_json(root: Path, here: Path) -> None:
     SyntheticJob(job_id="clean").write(root)
     result = told("clean", "--json", "-")
@@ -92,7 +108,7 @@ def test_missing_ranks_are_said(root: Path, tmp_path: Path) -> None:
         (("-x!",), "No such option"),
         (("j3", "--attempt", "4"), "attempt 4 is not in"),
         (("j3", "--html", "/nowhere/at/all.html"), "cannot write /nowhere/at/all.html"),
-        (("j3", "--price-per-gpu-hour", "nan"), "nan is no number"),
+        (("j3", "--price-per-gpu-hour", "nan"), "nan must be a finite number"),
         (("j3", "--job", "other"), "--job is for a Prometheus"),
         (("j3", "--meta", __file__), "--meta is for operation traces"),
         (("j3", "--price-per-gpu-hour", "-1"), "price-per-gpu-hour"),

@@ -10,7 +10,6 @@ import os
 import shutil
 import statistics
 import subprocess
-import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -55,10 +54,10 @@ class FrozenFileSystem(Disk):
 class PipeNobodyReads(Disk):
     @property
     def pipe(self) -> Path:
-        return self.folder / "jobs" / "job-a" / FILE_NAME
+        return self.folder / "jobs" / "job-a" / f".{FILE_NAME}.part"
 
     def freeze(self) -> None:
-        self.pipe.unlink()
+        self.pipe.unlink(missing_ok=True)
         os.mkfifo(self.pipe)
 
     def thaw(self) -> None:
@@ -94,12 +93,6 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Disk:
     folder = tmp_path / "archive"
     folder.mkdir()
     return PipeNobodyReads(folder)
-
-
-@pytest.fixture
-def root() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="lockstep-test-", dir="/dev/shm") as folder:
-        yield Path(folder)
 
 
 @contextmanager

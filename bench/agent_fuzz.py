@@ -68,8 +68,8 @@ def try_case(kind: str, seed: int, case: int, folder: Path) -> list[AnyReading]:
     return told
 
 
-def run(kind: str, cases: int, seed: int, *, by_promtool: bool = True) -> int:
-    """Tries so many cases of a kind; returns the number of readings.
+def run(kind: str, cases: int, seed: int, *, first: int = 0, by_promtool: bool = True) -> int:
+    """Tries so many cases of a kind, numbered from the first; returns the number of readings.
 
     Raises:
         Exception: a case broke a collector or the exposition; its note says which.
@@ -81,12 +81,12 @@ def run(kind: str, cases: int, seed: int, *, by_promtool: bool = True) -> int:
         tempfile.TemporaryDirectory(prefix="fuzz-", dir=CANDIDATE_ROOTS[0].parent) as scratch,
     ):
         folder = Path(scratch) / "case"
-        for case in range(cases):
+        for case in range(first, first + cases):
             folder.mkdir()
             try:
                 told = try_case(kind, seed, case, folder)
                 batch.extend(told)
-                if (case + 1) % _BATCH == 0 or case + 1 == cases:
+                if (case + 1) % _BATCH == 0 or case + 1 == first + cases:
                     if by_promtool:
                         check_by_promtool(render(batch, 0))
                     batch.clear()
@@ -104,6 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Tries cases of each kind and prints what it took."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=25_000, help="of each kind")
+    parser.add_argument("--first", type=int, default=0, help="number of the first case")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     parser.add_argument("--kind", choices=sorted(KINDS), action="append", help="by default all")
     told = parser.parse_args(arguments)
@@ -111,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"seed {told.seed}", flush=True)
     for kind in told.kind or sorted(KINDS):
         began = time.monotonic()
-        readings = run(kind, told.cases, told.seed)
+        readings = run(kind, told.cases, told.seed, first=told.first)
         seconds = time.monotonic() - began
         print(f"{kind}: {told.cases} cases, {readings} readings, 0 failures, {seconds:.0f} s")
 

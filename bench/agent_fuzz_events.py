@@ -141,12 +141,12 @@ def _spoil(chance: random.Random, path: Path) -> None:
     path.write_bytes(body)
 
 
-def pod_resources(chance: random.Random, folder: Path) -> Iterator[AnyReading]:
-    """Answers of a kubelet with any names in them, whole and spoiled."""
+def _pods(chance: random.Random) -> list[dict[str, Any]]:
+    """Pods with any names and devices, as the kubelet's answer holds them."""
     names = ("GPU-a", "GPU-a::1", "MIG-a", "nvidia0/gi1", "gpu-0", "", "x" * 300, "a\nb", *_PIECES)
     uuids = [name for name in names if "\x00" not in name]
     known = ("GPU-a", "GPU-a::1", "MIG-a", chance.choice(uuids))
-    pods = [
+    return [
         {
             "name": chance.choice(uuids),
             "namespace": chance.choice(uuids),
@@ -169,6 +169,11 @@ def pod_resources(chance: random.Random, folder: Path) -> Iterator[AnyReading]:
         }
         for _ in range(chance.randrange(4))
     ]
+
+
+def pod_resources(chance: random.Random, folder: Path) -> Iterator[AnyReading]:
+    """Answers of a kubelet with any names in them, whole and spoiled."""
+    pods = _pods(chance)
     body = bytearray(messages()["Answer"](pod_resources=pods).SerializeToString())
     for _ in range(chance.choice((0, 0, 1, 3)) if body else 0):
         body[chance.randrange(len(body))] = chance.randrange(256)

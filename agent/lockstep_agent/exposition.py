@@ -138,17 +138,20 @@ class _Family:
 
     def _write(self, series: _Series) -> None:
         assert not isinstance(series.told, HistogramReading)
-        series.lines = series.with_exemplars = f"{series.stems[0]} {number(series.told)}\n"
+        series.lines = f"{series.stems[0]} {number(series.told)}\n"
 
     def _join(self) -> None:
-        series = self._series.values()
-        if not series:
+        if not self._series:
             self.text = self.openmetrics = b""
             return
         text_head, openmetrics_head = _HEADS[self.metric.name]
-        self.text = (text_head + "".join([one.lines for one in series])).encode()
-        lines = "".join([one.with_exemplars for one in series])
-        self.openmetrics = (openmetrics_head + lines).encode()
+        lines = "".join([one.lines for one in self._series.values()]).encode()
+        self.text = text_head + lines
+        self.openmetrics = openmetrics_head + (self._with_exemplars() or lines)
+
+    def _with_exemplars(self) -> bytes:
+        """The lines in OpenMetrics, where they are others than in text."""
+        return b""
 
 
 class _Histograms(_Family):
@@ -175,6 +178,9 @@ class _Histograms(_Family):
         series.lines = "".join([*(f"{line}\n" for line in lines), last])
         full = (f"{line}{end}\n" for line, end in zip(lines, ends, strict=True))
         series.with_exemplars = "".join([*full, last])
+
+    def _with_exemplars(self) -> bytes:
+        return "".join([one.with_exemplars for one in self._series.values()]).encode()
 
 
 def _exemplar(one: Exemplar | None) -> str:
@@ -213,15 +219,16 @@ def number(value: float) -> str:
     return text
 
 
-def _text_head(metric: Metric) -> str:
+def _text_head(metric: Metric) -> bytes:
     told = metric.help.replace("\\", r"\\").replace("\n", r"\n")
-    return f"# HELP {metric.name} {told}\n# TYPE {metric.name} {metric.kind.value}\n"
+    return f"# HELP {metric.name} {told}\n# TYPE {metric.name} {metric.kind.value}\n".encode()
 
 
-def _openmetrics_head(metric: Metric) -> str:
+def _openmetrics_head(metric: Metric) -> bytes:
     name = metric.name.removesuffix("_total") if metric.kind is Kind.COUNTER else metric.name
     unit = f"# UNIT {name} {metric.unit.value}\n" if metric.unit.value else ""
-    return f"# HELP {name} {escaped(metric.help)}\n# TYPE {name} {metric.kind.value}\n{unit}"
+    head = f"# HELP {name} {escaped(metric.help)}\n# TYPE {name} {metric.kind.value}\n{unit}"
+    return head.encode()
 
 
 _HEADS = {metric.name: (_text_head(metric), _openmetrics_head(metric)) for metric in METRICS}

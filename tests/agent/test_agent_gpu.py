@@ -61,7 +61,7 @@ def test_a_gpu_is_told_in_base_units(values: Values) -> None:
     assert values[gpu.GPU_MEMORY_RESERVED, H100] == 479 << 20
     assert values[gpu_power.GPU_POWER, H100] == pytest.approx(588.39)
     assert values[gpu_power.GPU_MEMORY_POWER, H100] == pytest.approx(85.83)
-    assert 123_456_789 <= values[gpu_power.GPU_ENERGY, H100] < 123_456_789 + 650 * 60
+    assert 123_456_789 <= values[gpu_power.GPU_ENERGY, H100] < 123_456_789 + 650 * 3600
     assert values[gpu_power.GPU_CLOCK, (*H100, "sm")] == 1.98e9
     assert values[gpu_power.GPU_TEMPERATURE, (*H100, "memory")] == 55
     assert values[gpu_power.GPU_TEMPERATURE_MARGIN, H100] == 26

@@ -129,6 +129,17 @@ def test_a_link_is_held_against_what_both_ends_can_do(tmp_path: Path) -> None:
     assert infos["0000:11:00.0"][-1] == ""
 
 
+@pytest.mark.parametrize("which", ["current", "max"])
+def test_a_link_without_a_speed_is_held_against_nothing(tmp_path: Path, which: str) -> None:
+    Tree(tmp_path, gpus=1, infiniband=0, ethernet=0)
+    gpu = (tmp_path / "bus" / "pci" / "devices" / "0000:10:00.0").resolve()
+    for end in (gpu, gpu.parent):
+        write(end / f"{which}_link_speed", "0 GT/s")
+    told = {metric for metric, _ in values_of(Pcie(str(tmp_path)))}
+    assert pcie.PCIE_INFO in told
+    assert pcie.PCIE_RATIO not in told
+
+
 def test_errors_at_both_ends_of_a_link_are_told_apart_and_stay_once_told(tmp_path: Path) -> None:
     Tree(tmp_path, gpus=1, infiniband=0, ethernet=0)
     collector, gpu = Pcie(str(tmp_path)), "0000:10:00.0"

@@ -78,11 +78,15 @@ def list_endpoints(sysfs: str, files: OpenFiles) -> tuple[PciDevice, ...]:
 
 
 def link(folder: str, which: str, files: OpenFiles) -> tuple[float | None, int | None]:
-    """Transfers per second and lanes of a link: ``current``, or ``max`` for what its end can do."""
-    speed = _SPEED.match(files.text(f"{folder}/{which}_link_speed") or "")
+    """Transfers per second and lanes of a link: ``current``, or ``max`` for what its end can do.
+
+    None for what is not told, or told as 0: no link has none.
+    """
+    found = _SPEED.match(files.text(f"{folder}/{which}_link_speed") or "")
+    speed = float(found[1]) * _GIGA if found else 0.0
     lanes = files.count(f"{folder}/{which}_link_width")
     known = lanes is not None and 0 < lanes <= _MOST_LANES
-    return float(speed[1]) * _GIGA if speed else None, lanes if known else None
+    return speed or None, lanes if known else None
 
 
 def _kind(folder: str, files: OpenFiles) -> str:

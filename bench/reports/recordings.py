@@ -9,7 +9,7 @@ from pathlib import Path
 from kineto_made import NEW, MadeTraces
 
 _FIXTURES = Path(__file__).resolve().parents[2] / "tests" / "fixtures" / "kineto-hta"
-_UNKNOWN = "unknown"
+_UNKNOWN = "nobody can tell"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,7 +26,7 @@ class Case:
 
     def judge(self, said: str) -> str:
         """The answer with its mark; a tool may name the culprit and an innocent rank beside it."""
-        if said.startswith("no answer"):
+        if said.startswith("no answer") or self.truth == _UNKNOWN:
             return said
         if said.startswith(self.truth):
             return f"{said}: right"

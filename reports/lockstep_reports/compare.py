@@ -153,7 +153,7 @@ def cliffs_delta(before: Matrix, after: Matrix) -> float:
     return float((below - above).sum() / (len(before) * len(after)))
 
 
-def _medians(values: Matrix, draw: np.random.Generator) -> Matrix:
+def _medians(values: Matrix, draw: "np.random.Generator") -> Matrix:
     """Medians of samples drawn in blocks of neighbours [resamples]."""
     values = values[-_MOST_STEPS:]
     size = min(_BLOCK_STEPS, max(1, len(values) // 4))

@@ -96,7 +96,7 @@ $(PEERS)-reports: bench/reports/peers.txt | $(READY)
 		|| { mkdir -p $@; touch -t 200001010000 $@; }
 
 bench-reports: $(READY) $(PEERS)-reports ## Print whom reports accuse, and how soon, beside HTA and TraceML
-	$(BIN)/python -u bench/reports/beside.py --peers $(PEERS)-reports
+	$(BIN)/python -u bench/reports/accused.py --peers $(PEERS)-reports
 
 bench-agent: $(READY) ## Print what the node agent costs, on a fake node of 8 GPUs
 	-@$(MAKE) --no-print-directory $(PEERS)

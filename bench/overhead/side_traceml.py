@@ -13,6 +13,7 @@ _EMPTIES_SECONDS = 2.1  # its queue is emptied every 2 s; a full one would be de
 def main() -> None:
     """Measures, and tells the pairs."""
     torch.set_num_threads(1)
+    traceml.init()  # its own way in: without it phases inside a step go unseen
     small = Small.fresh()
 
     def watched() -> None:

@@ -69,7 +69,7 @@ class Monitor(Rows):
         self.pulse: PulseWord = page.pulse_word  # stood in for while a step is recorded
         self._spent_ns = [0] * NUM_PHASES
         self._now_in = INIT
-        self._since_ns = _clock()
+        self._since_ns = self._begun_ns = _clock()
         self._gate_ns = self._due_ns = 0  # a mark before the gate has nothing to look at
         self._measures, self._own_ns = False, 0
         self._held = False

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from lockstep.device_numbers import DeviceNumbers
 from lockstep.phases import DATA, INIT, NUM_PHASES, OTHER
@@ -33,6 +33,8 @@ _FIRST_BIT, _LAST_BIT = ROW.presence["first_arrival_ns"], ROW.presence["last_arr
 _LENGTH_BITS = sum(
     ROW.presence[name] for name in ("sequence_min", "sequence_max", "sequence_squares")
 )
+Told: TypeAlias = tuple[float, float, int, int]  # loss, gradient norm, tokens, samples
+Lengths: TypeAlias = tuple[int, int, float]  # shortest, longest, sum of squares
 NO_LENGTHS = (0, 0, 0.0)
 _NONFINITE_FLAG = FLAG["nonfinite"]
 
@@ -41,6 +43,7 @@ class Rows(Spans):
     """The part of a monitor that writes a step down. Written for speed: it runs in every step."""
 
     _spent_ns: list[float]
+    _begun_ns: int  # the step that runs now
     _known: int  # presence bits that the last step has set
     _first_arrival_ns: int
     _last_arrival_ns: int
@@ -99,25 +102,21 @@ class Rows(Spans):
             floats[_CHECKPOINT] += (saving := saving * _NS)
         if scoring:
             floats[_EVAL] += (scoring := scoring * _NS)
-        if init:
+        if init or restore:  # of the job, but of no step
             floats[_INIT] += init * _NS
-        if restore:
             floats[_RESTORE] += restore * _NS
+            self._begun_ns += int(init + restore)
         return data, forward, backward, sync, optimizer, saving, scoring, other
 
     def _write_row(  # noqa: PLR0917  # keywords cost time, and it is called once
-        self,
-        now: int,
-        number: int,
-        flags: int,
-        present: int,
-        told: tuple[float, float, int, int],
-        lengths: tuple[int, int, float],
+        self, now: int, number: int, flags: int, present: int, told: Told, lengths: Lengths
     ) -> int:
         """Writes the step's row and makes the state readable; gives the number of rows so far."""
         page = self._page
         parts = self._take_phases()
-        total = sum(parts)
+        begun = self._begun_ns
+        self._begun_ns = now
+        total = (now - begun) * _NS
         if total > self._unusual.usual_seconds:
             flags |= self._unusual.step(number, parts)
         first, last = self._first_arrival_ns, self._last_arrival_ns
@@ -135,7 +134,7 @@ class Rows(Spans):
         data, forward, backward, sync, optimizer, saving, scoring, other = parts
         # fmt: off
         pack_row(
-            page.row, 0, row_number, number, now - int(total * 1e9), first, last, total,
+            page.row, 0, row_number, number, begun, first, last, total,
             data, forward, backward, sync, optimizer, saving, scoring, other,
             loss, norm, tokens, samples, present, flags, shortest, longest, squares,
         )
@@ -147,7 +146,7 @@ class Rows(Spans):
         return steps
 
 
-def figures_of(lengths: Sequence[int]) -> tuple[int, int, float]:
+def figures_of(lengths: Sequence[int]) -> Lengths:
     """Shortest and longest sequence, and the sum of the squared lengths."""
     return min(lengths), max(lengths), float(sum(length * length for length in lengths))
 

@@ -31,6 +31,7 @@ from lockstep_records.section import Section
 Values = dict[str, Any]
 # Of a row: its number, and its checksum at the end.
 _NUMBER_AND_SEAL = struct.Struct(f"<Q{ROW.offsets['checksum'] - 8}xI")
+_SEQUENCE = struct.Struct("<Q")  # the first field of a slot
 _LOOKS = 4  # a writer stores into one slot at a time, and for well under a microsecond
 
 
@@ -176,15 +177,15 @@ def _decoded(values: Values, path: Path) -> Values:
 
 def _read_newer(descriptor: int, path: Path, section: Section, offsets: tuple[int, int]) -> Values:
     """The newer slot; looks again while one is being written, so that states never go back."""
-    valid: list[Values] = []
+    valid: list[bytes] = []
     for _ in range(_LOOKS):
         slots = [os.pread(descriptor, section.size, at) for at in offsets]
-        valid = [unpack(section, data) for data in slots if _sealed(section, data)] or valid
+        valid = [data for data in slots if _sealed(section, data)] or valid
         if len(valid) == len(offsets):
             break
     if not valid:
         raise PageError("checksum", f"page {path}: neither {section.name} has a valid checksum")
-    return max(valid, key=lambda state: state["sequence"])
+    return unpack(section, max(valid, key=_SEQUENCE.unpack_from))
 
 
 def read_page(path: Path) -> Page:

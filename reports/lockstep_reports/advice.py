@@ -5,16 +5,16 @@ from lockstep_reports.report import Report
 
 _OF_PHASE = {
     "data": (
-        "Look at the loader of that rank: workers, storage and CPU pressure of its node.",
+        "Look at the loader there: workers, storage and CPU pressure of the node.",
         "Compare the node's disk and network reads with those of a healthy node.",
     ),
     "forward": (
-        "Look at the clocks, temperature, power and throttling of that GPU since the first step.",
-        "Run a short matrix multiplication on that GPU and on a healthy one, and compare.",
+        "Look at clocks, temperature, power and throttling there, from before the first late step.",
+        "Run a short matrix multiplication there and on a healthy GPU, and compare.",
     ),
     "backward": (
-        "Look at the clocks, temperature, power and throttling of that GPU since the first step.",
-        "Run a short matrix multiplication on that GPU and on a healthy one, and compare.",
+        "Look at clocks, temperature, power and throttling there, from before the first late step.",
+        "Run a short matrix multiplication there and on a healthy GPU, and compare.",
     ),
     "optimizer": (
         "Look at the host memory and the CPU of that node; an offloaded optimizer runs there.",

@@ -1,10 +1,11 @@
-"""Marks the backward of a process of its own: stands around ``torch.autograd.backward``.
+"""Marks backwards: stands around ``torch.autograd.backward``.
 
-A hook on the graph costs ten times as much, for it is hung anew in every step, and is needed only
-where something happens inside the backward that is to be told apart: see ``hooks``.
+A hook on the graph costs ten times as much, for it is hung anew in every step; ``hooks`` says
+where one is needed all the same.
 """
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,8 +21,10 @@ class _Listener:
 
     monitor: Disabled = field(default_factory=Disabled)
     thread: int = 0
-    inside: bool = False  # reentrant checkpoints call it again from within
+    inside: bool = False
+    nests: bool = False
     calls: int = 0
+    ended: list[Callable[[], None]] = field(default_factory=list)
 
 
 _listener = _Listener()
@@ -30,6 +33,7 @@ _listener = _Listener()
 def listen(monitor: Disabled) -> None:
     """Marks what the calling thread does for this monitor from now on."""
     _listener.monitor, _listener.thread = monitor, threading.get_ident()
+    _listener.nests = False
     original: Any = torch.autograd.backward
     if hasattr(original, "lockstep"):
         return
@@ -37,6 +41,7 @@ def listen(monitor: Disabled) -> None:
     def backward(*args: Any, **kwargs: Any) -> None:
         listener = _listener
         if listener.inside or threading.get_ident() != listener.thread:
+            listener.nests |= listener.inside
             original(*args, **kwargs)
             return
         listener.inside = True
@@ -45,13 +50,37 @@ def listen(monitor: Disabled) -> None:
         try:
             original(*args, **kwargs)
         finally:
-            listener.inside = False
-            listener.monitor.enter(OTHER)
+            _ended(listener)
 
     backward.lockstep = True  # type: ignore[attr-defined]  # so that it is done once
     torch.autograd.backward = backward
 
 
+def _ended(listener: _Listener) -> None:
+    listener.inside = False
+    if not listener.ended:
+        listener.monitor.enter(OTHER)
+        return
+    ended, listener.ended = listener.ended, []
+    for tell in ended:
+        tell()
+
+
 def calls() -> int:
     """Backwards marked so far; one that does not count came by another way in."""
     return _listener.calls
+
+
+def inside() -> bool:
+    """Whether a backward that is marked runs now."""
+    return _listener.inside
+
+
+def nests() -> bool:
+    """Whether one has been seen within another, as reentrant checkpoints do."""
+    return _listener.nests
+
+
+def then(ended: Callable[[], None]) -> None:
+    """To be called at the end of the backward that runs now, in place of its mark."""
+    _listener.ended.append(ended)

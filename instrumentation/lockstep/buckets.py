@@ -12,8 +12,6 @@ from weakref import ref
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from lockstep.monitor import Monitor
-
 _LEARN_AT = 3  # buckets are rebuilt after the first step; one more to be safe
 
 
@@ -31,22 +29,34 @@ def _when_ready(parameter: torch.Tensor, tell: Callable[[torch.Tensor], None]) -
 
 
 class BucketWatch:
-    """Counts and sizes of the gradient buckets of one DDP model."""
+    """Counts and sizes of the gradient buckets of one DDP model.
 
-    def __init__(self, monitor: Monitor, model: "ref[DistributedDataParallel]") -> None:
-        self._monitor, self._model = monitor, model
+    Args:
+        model: whose buckets.
+        arrived: called in each synchronised backward when the first bucket is ready, once
+            ``arrives``.
+
+    Attributes:
+        arrives: whether the moment is told; not where a parameter may be left unused.
+        settled: whether ``step_done`` has learnt what there is to learn.
+        told: number of buckets, their bytes together, and ranks that share them.
+    """
+
+    def __init__(self, model: "ref[DistributedDataParallel]", arrived: Callable[[], None]) -> None:
+        self._model, self._arrived = model, arrived
+        self.arrives = self.settled = False
         self._steps = 0
         self._ready: list[torch.Tensor] = []
         self._learning: list[Any] = []
-        of_model = model()
-        self.ranks = of_model.process_group.size() if of_model is not None else None
+        self._sizes: list[int] = []
+        self.told: tuple[int, int, int | None] = (1, 0, None)
         self._read_buckets()
 
     def _read_buckets(self) -> None:
         model = self._model()
-        self._sizes = _bucket_bytes(model) if model is not None else []
-        self.num_buckets = max(1, len(self._sizes))
-        self.size_bytes = sum(self._sizes)
+        if model is not None:
+            self._sizes = _bucket_bytes(model)
+            self.told = (max(1, len(self._sizes)), sum(self._sizes), model.process_group.size())
 
     def synchronises(self) -> bool:
         """Whether the backward that runs now ends in a synchronisation; not under no_sync."""
@@ -67,7 +77,7 @@ class BucketWatch:
         elif self._learning:
             for handle in self._learning:
                 handle.remove()
-            self._learning = []
+            self._learning, self.settled = [], True
             self._keep_one()
 
     def _keep_one(self) -> None:
@@ -76,9 +86,11 @@ class BucketWatch:
             reached += parameter.numel() * parameter.element_size()
             if self._sizes and reached >= self._sizes[0]:
                 _when_ready(parameter, self._first_bucket_ready)
+                model = self._model()
+                self.arrives = model is not None and not model.find_unused_parameters
                 break
         self._ready.clear()
 
     def _first_bucket_ready(self, _parameter: torch.Tensor) -> None:
         if self.synchronises():
-            self._monitor.first_arrival()
+            self._arrived()

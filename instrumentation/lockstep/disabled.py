@@ -76,9 +76,6 @@ class Disabled:
     def tell_dropped(self, number: int) -> None:
         """Nothing."""
 
-    def count_bus(self, kind: str, size_bytes: int, ranks: int) -> None:
-        """Nothing."""
-
     @property
     def has_mesh(self) -> bool:
         """Nothing is known of the rank."""
@@ -110,7 +107,12 @@ class Disabled:
         return NOT_WAITING
 
     def wait_ended(
-        self, interrupted: int, kind: str | None, calls: int = 1, size_bytes: int = 0
+        self,
+        interrupted: int,
+        kind: str | None,
+        calls: int = 1,
+        size_bytes: int = 0,
+        ranks: int | None = None,
     ) -> None:
         """Nothing."""
 

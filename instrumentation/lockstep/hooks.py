@@ -1,15 +1,15 @@
 """Finds forward, backward and optimizer by hooks on what the user already has.
 
-Among several ranks the end of the local backward comes from the autograd engine: a pre-hook on the
-node of the model's output queues a callback that runs when the last local gradient is ready, in DDP
-before the reducer waits for the others; a second callback, queued by the first, runs when it has
-waited. FSDP2 works in a callback of its own, queued before the second, so its backward ends there
-too. One process alone waits for nobody: ``backward`` marks it from outside, at a tenth of the cost.
+A backward is marked from outside, by ``backward``. Where DDP waits at its end, a callback of the
+autograd engine tells when the last local gradient is ready, before the reducer waits for the
+others; the gradient that completes the first bucket queues it. Until that gradient is known, and
+for loops that come to their backward by another way, a pre-hook stands on the node of the model's
+output: it is hung anew in every forward and costs ten times as much.
 
 Nothing here holds the model: it goes when its owner lets it go, as it would without us.
 """
 
-import sys
+from collections.abc import Callable
 from typing import Any
 from weakref import ref
 
@@ -17,13 +17,15 @@ import torch
 import torch.distributed as dist
 from torch.autograd import Variable
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.hooks import RemovableHandle
 
 from lockstep import backward, waits
 from lockstep.buckets import BucketWatch
 from lockstep.monitor import Monitor
-from lockstep.phases import BACKWARD, FORWARD, NOT_WAITING, OPTIMIZER, OTHER
+from lockstep.phases import NOT_WAITING, OTHER
 
 _queue_callback = Variable._execution_engine.queue_callback  # noqa: SLF001  # DDP's own way in
+_SURE = 4  # steps in succession whose backward was marked from outside
 
 
 def _graph_node(output: Any) -> Any:
@@ -41,12 +43,6 @@ def _is_alone() -> bool:
     return not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1)
 
 
-def _is_sharded(model: torch.nn.Module) -> bool:
-    """Whether FSDP2 shards a part of the model; who never loaded FSDP2 need not do so for us."""
-    fsdp = sys.modules.get("torch.distributed.fsdp")
-    return fsdp is not None and any(isinstance(part, fsdp.FSDPModule) for part in model.modules())
-
-
 class StepHooks:
     """Hooks on one model that mark the phases of a monitor.
 
@@ -62,88 +58,130 @@ class StepHooks:
         self._interrupted = NOT_WAITING
         self._buckets: BucketWatch | None = None
         inner = getattr(model, "_orig_mod", model)  # what torch.compile wraps
-        self._sharded = _is_sharded(inner)
-        self._marked_before: int | None = None  # backwards seen from outside at the last forward
         if isinstance(inner, DistributedDataParallel):
-            self._buckets = BucketWatch(monitor, ref(inner))
+            self._buckets = BucketWatch(ref(inner), self._first_bucket_ready)
         elif not calls:
             return
-        self._from_outside = self._buckets is None and _is_alone()
-        if self._from_outside:
+        if calls:
             backward.listen(monitor)
-        if model._compiled_call_impl is not None:  # noqa: SLF001  # hooks would be compiled too
+        # Alone it has nothing inside that is to be told apart.
+        self._on_graph = self._buckets is not None or not _is_alone()
+        self._sure = _SURE if self._on_graph else 1
+        self._outside = 0
+        self._marked = -1  # backwards marked from outside, at the last forward
+        self._model = ref(model)
+        self._handle: RemovableHandle | None = None
+        self._compiled = model._compiled_call_impl is not None  # noqa: SLF001  # its only name
+        if self._compiled:
             self._wrap_compiled(model)
-        else:
-            model.register_forward_pre_hook(self._forward_begins, prepend=True)
-            model.register_forward_hook(self._forward_ended)
+            return
+        model.register_forward_pre_hook(self._forward_begins, prepend=True)
+        if self._on_graph:
+            self._hang()
 
     def _wrap_compiled(self, model: Any) -> None:
-        """Puts the hooks around a call that ``model.compile()`` has compiled with its hooks."""
+        """Stands around a call that ``model.compile()`` has compiled, with its hooks."""
         compiled = model._compiled_call_impl  # noqa: SLF001  # its only name
 
         def call(*args: Any, **kwargs: Any) -> Any:
             self._forward_begins()
             output = compiled(*args, **kwargs)
-            self._forward_ended(None, None, output)
+            if self._on_graph:
+                self._forward_ended(None, None, output)
             return output
 
         model._compiled_call_impl = call  # noqa: SLF001  # its only name
 
     def _forward_begins(self, *_: Any) -> None:
-        if not torch.compiler.is_compiling():
-            self._monitor.enter(FORWARD)
+        if torch.compiler.is_compiling():
+            return
+        self._monitor.mark("forward")
+        marked = backward.calls()
+        if self._on_graph or marked == self._marked:
+            self._choose(outside=marked != self._marked)
+        self._marked = marked
+
+    def _choose(self, *, outside: bool) -> None:
+        """Leaves the graph once backwards are marked from outside; comes back when one was not."""
+        self._outside = self._outside + 1 if outside else 0
+        blind = self._buckets is not None and (backward.nests() or not self._buckets.arrives)
+        if blind or self._outside < self._sure:
+            self._hang()
+            return
+        self._on_graph = False
+        if self._handle is not None:
+            self._handle.remove()
+            self._handle = None
+
+    def _hang(self) -> None:
+        self._on_graph = True
+        model = self._model()
+        if self._handle is None and model is not None and not self._compiled:
+            self._handle = model.register_forward_hook(self._forward_ended)
 
     def _forward_ended(self, _module: Any, _inputs: Any, output: Any) -> None:
         if torch.compiler.is_compiling():
             return
         node = _graph_node(output)
-        if node is None or (self._from_outside and self._is_marked()):
-            return
-        node.register_prehook(self._backward_begins)
-
-    def _is_marked(self) -> bool:
-        """Whether this backward will be marked from outside, as far as the last one tells."""
-        marked = backward.calls()
-        self._from_outside = marked != self._marked_before
-        self._marked_before = marked
-        return self._from_outside
+        if node is not None:
+            node.register_prehook(self._backward_begins)
 
     def _backward_begins(self, *_: Any) -> None:
         waits.this_thread_too()
-        self._monitor.enter(BACKWARD)
+        self._monitor.mark("backward")
         _queue_callback(self._last_gradient_ready)
+
+    def _first_bucket_ready(self) -> None:
+        """In DDP, from the gradient that completes the first bucket."""
+        self._monitor.first_arrival()
+        if self._on_graph:
+            return
+        if backward.nests():  # and then a callback may come before the others' gradients
+            self._hang()
+            return
+        if not backward.inside():
+            self._monitor.mark("backward")
+        _queue_callback(self._ddp_waits)
 
     def _last_gradient_ready(self) -> None:
         if self._buckets is not None and self._buckets.synchronises():
-            self._interrupted = waits.begin()
-            _queue_callback(self._gradients_complete)
-        elif self._sharded:
-            _queue_callback(self._backward_ended)
+            self._ddp_waits()
         else:
-            self._monitor.enter(OTHER)
+            self._at_end(self._backward_ended)
+
+    def _ddp_waits(self) -> None:
+        self._interrupted = waits.begin()
+        self._at_end(self._gradients_complete)
+
+    @staticmethod
+    def _at_end(ended: Callable[[], None]) -> None:
+        if backward.inside():
+            backward.then(ended)
+        else:
+            _queue_callback(ended)  # after those of DDP and FSDP2
 
     def _gradients_complete(self) -> None:
         assert self._buckets is not None
-        self._buckets.step_done()
+        if not self._buckets.settled:
+            self._buckets.step_done()
         if self._interrupted == NOT_WAITING:
-            self._monitor.enter(OTHER)
+            self._monitor.mark("other")
             return
-        calls, size_bytes = self._buckets.num_buckets, self._buckets.size_bytes
-        told: dict[str, Any] = {"calls": calls, "op": "grads-sync", "ranks": self._buckets.ranks}
-        waits.end(OTHER, "all_reduce", size_bytes, **told)
+        calls, size_bytes, ranks = self._buckets.told
+        waits.end(OTHER, "all_reduce", size_bytes, calls=calls, op="grads-sync", ranks=ranks)
 
     def _backward_ended(self) -> None:
-        self._monitor.enter(OTHER)
+        self._monitor.mark("other")
 
 
 def watch_optimizer(monitor: Monitor, optimizer: torch.optim.Optimizer) -> None:
     """Marks the steps of an optimizer."""
 
     def begins(*_: Any) -> None:
-        monitor.enter(OPTIMIZER)
+        monitor.mark("optimizer")
 
     def ended(*_: Any) -> None:
-        monitor.enter(OTHER)
+        monitor.mark("other")
 
     optimizer.register_step_pre_hook(begins)
     optimizer.register_step_post_hook(ended)

@@ -151,20 +151,29 @@ class Monitor(Rows):
             self._first_arrival_ns = now
         return interrupted
 
-    @guarded
     def wait_ended(
-        self, interrupted: int, kind: str | None, calls: int = 1, size_bytes: int = 0
+        self,
+        interrupted: int,
+        kind: str | None,
+        calls: int = 1,
+        size_bytes: int = 0,
+        ranks: int | None = None,
     ) -> None:
         """The others were there: so many collectives of a kind, or of none that is counted."""
         if interrupted == NOT_WAITING or self._now_in != SYNC:
             return
-        begun = self._since_ns
-        now = self._cut(interrupted)
-        if kind != "send_recv":  # which brings two ranks together, not the group
-            # As if all waiting of the step had come last: docs/decisions/0006-attach-points.md.
-            self._last_arrival_ns = now - int(self._spent_ns[SYNC])
-        if kind is not None:
-            self._page.count_collective(kind, calls, size_bytes, (now - begun) * _NS)
+        try:
+            begun = self._since_ns
+            now = self._cut(interrupted)
+            if kind != "send_recv":  # which brings two ranks together, not the group
+                # As if all waiting of the step had come last: docs/decisions/0006-attach-points.md.
+                self._last_arrival_ns = now - int(self._spent_ns[SYNC])
+            if kind is not None:
+                self._page.count_collective(kind, calls, size_bytes, (now - begun) * _NS)
+                if ranks is not None:
+                    self._count_bus(kind, size_bytes, ranks)
+        except Exception as error:  # noqa: BLE001  # as guarded does, without its cost
+            self.fail(error)
 
     def step(
         self,

@@ -160,4 +160,4 @@ def _number(value: Any) -> float | None:
     """A number without waiting for a device; None when that is not possible."""
     if value is None or getattr(value, "is_cuda", False):
         return None
-    return float(value.detach() if hasattr(value, "detach") else value)
+    return float(value.item() if hasattr(value, "item") else value)

@@ -19,11 +19,12 @@ from lockstep.seldom import Seldom
 from lockstep.traces import Traces
 from lockstep.unusual import FLAG, Unusual
 from lockstep_records.bus import bus_factor
-from lockstep_records.layout import FINGERPRINTS, LATE_LOSSES, SELDOM
+from lockstep_records.layout import COLLECTIVE_KINDS, FINGERPRINTS, LATE_LOSSES, SELDOM
 from lockstep_records.page_writer import PageWriter
 
 T = TypeVar("T")
 _FINGERPRINTS = SELDOM.word("fingerprints")
+_BUS_BYTES = {kind: SELDOM.word("bus_bytes") + n for n, kind in enumerate(COLLECTIVE_KINDS)}
 _LATE, _DROPPED = SELDOM.word("late_losses"), SELDOM.word("device_dropped")
 
 
@@ -173,11 +174,9 @@ class Spans(Disabled):
         """Tells how many sampled steps and numbers of a device have been given up so far."""
         self._seldom.slots.words[_DROPPED] = number
 
-    @guarded
-    def count_bus(self, kind: str, size_bytes: int, ranks: int) -> None:
+    def _count_bus(self, kind: str, size_bytes: int, ranks: int) -> None:
         """Counts what a collective of so many ranks puts on the bus."""
-        size = int(size_bytes * bus_factor(kind, ranks))
-        self._seldom.slots.count("bus_bytes", kind, size)
+        self._seldom.slots.words[_BUS_BYTES[kind]] += int(size_bytes * bus_factor(kind, ranks))
 
     @guarded
     def _count_blocking(self, nanoseconds: int) -> None:

@@ -75,9 +75,7 @@ def end(
     if interrupted == NOT_WAITING:
         return
     listener = _listener
-    listener.monitor.wait_ended(interrupted, kind, calls, size_bytes)
-    if kind is not None and ranks is not None:
-        listener.monitor.count_bus(kind, size_bytes, ranks)
+    listener.monitor.wait_ended(interrupted, kind, calls, size_bytes, ranks)
     if operations_tap.tap is not None and listener.since_ns:
         name = op or kind or "barrier"
         now = time.monotonic_ns()

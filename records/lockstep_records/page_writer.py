@@ -231,7 +231,7 @@ class PageWriter:
 
     def count_collective(self, kind: str, calls: int, size_bytes: int, seconds: float) -> None:
         """Adds collectives of one kind: calls, bytes and exposed seconds."""
-        place = COLLECTIVE_KINDS.index(kind)
+        place = _PLACES[kind]
         self.words[_COLLECTIVES + place] += calls
         self.words[_COLLECTIVE_BYTES + place] += size_bytes
         self.floats[_COLLECTIVE_SECONDS + place] += seconds
@@ -253,4 +253,5 @@ _STEP_BUCKETS = SLOT.word("step_buckets")
 _COLLECTIVES = SLOT.word("collectives")
 _COLLECTIVE_BYTES = SLOT.word("collective_bytes")
 _COLLECTIVE_SECONDS = SLOT.word("collective_seconds")
+_PLACES = {kind: place for place, kind in enumerate(COLLECTIVE_KINDS)}
 _ROW_CHECKSUM = ROW.offsets["checksum"] // 4

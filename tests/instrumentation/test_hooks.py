@@ -92,7 +92,7 @@ def test_one_process_finds_forward_backward_and_optimizer_without_a_line_of_ours
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     optimizer.register_step_post_hook(lambda *_: time.sleep(0.004))
     monitor = lockstep.attach(model, optimizer, root=root, environment={"LOCKSTEP_JOB_ID": "one"})
-    for _ in range(12):
+    for _ in range(40):
         loss = model(torch.randn(4, 64)).sum()
         loss.backward()
         optimizer.step()

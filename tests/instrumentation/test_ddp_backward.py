@@ -1,0 +1,128 @@
+"""Where DDP's backward is told apart: on the graph at first, then from its first bucket."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
+
+import lockstep
+from lockstep_records.page_reader import read_page, read_rows
+
+SETTLED_STEPS = 10
+BACKWARD_SECONDS = 0.006
+
+
+@pytest.fixture(scope="module", autouse=True)
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A process group of one rank, for DDP."""
+    store = f"file://{tmp_path_factory.mktemp('group') / 'store'}"
+    dist.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+class Slow(torch.autograd.Function):
+    """Passes its input on; the backward takes its time."""
+
+    @staticmethod
+    def forward(_ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(_ctx: Any, *gradients: Tensor) -> Tensor:
+        time.sleep(BACKWARD_SECONDS)
+        return gradients[0]
+
+
+class Net(nn.Module):
+    """Its slow part comes late in the backward, after the last layer, which fills a bucket."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 8), nn.Linear(8, 40_000)
+        self.reentrant = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x)
+        slow: Any = Slow.apply
+        x = slow(x)
+        out: Tensor = (
+            checkpoint(self.last, x, use_reentrant=True) if self.reentrant else self.last(x)
+        )
+        return out
+
+
+def train(monitor: lockstep.Disabled, model: nn.Module, steps: int) -> None:
+    for _ in range(steps):
+        model(torch.randn(2, 8)).square().mean().backward()
+        monitor.step()
+
+
+def watched(root: Path, model: nn.Module) -> lockstep.Disabled:
+    return lockstep.attach(model, root=root, environment={"LOCKSTEP_JOB_ID": "one"})
+
+
+def rows_in(root: Path) -> list[dict[str, Any]]:
+    return read_rows(read_page(root / "jobs" / "one" / "0" / "rank-00000.page"))
+
+
+def quickest(rows: list[dict[str, Any]], phase: str) -> float:
+    """A busy machine makes steps longer, and never one shorter."""
+    return float(min(row[f"{phase}_seconds"] for row in rows))
+
+
+def test_a_settled_model_has_no_hook_on_its_graph_and_still_tells_its_arrival(root: Path) -> None:
+    model = DistributedDataParallel(Net())
+    train(watched(root, model), model, 2 * SETTLED_STEPS)
+    assert not model._forward_hooks
+    rows = rows_in(root)[SETTLED_STEPS:]
+    assert all(row["first_arrival_ns"] <= row["last_arrival_ns"] for row in rows)
+    assert quickest(rows, "backward") >= BACKWARD_SECONDS > quickest(rows, "sync")
+
+
+def test_where_parameters_may_be_left_unused_the_graph_is_asked_in_every_step(root: Path) -> None:
+    model = DistributedDataParallel(Net(), find_unused_parameters=True)
+    train(watched(root, model), model, SETTLED_STEPS)
+    assert model._forward_hooks
+    assert all(row["last_arrival_ns"] for row in rows_in(root))
+
+
+def test_backwards_within_backwards_bring_the_graph_back(root: Path) -> None:
+    model = DistributedDataParallel(Net())
+    monitor = watched(root, model)
+    train(monitor, model, SETTLED_STEPS)
+    model.module.reentrant = True
+    train(monitor, model, SETTLED_STEPS)
+    assert model._forward_hooks
+    rows = rows_in(root)[SETTLED_STEPS + 1 :]
+    assert quickest(rows, "backward") >= BACKWARD_SECONDS > quickest(rows, "sync")
+
+
+def test_a_backward_that_nobody_marks_brings_the_graph_back(root: Path) -> None:
+    model = DistributedDataParallel(Net())
+    monitor = watched(root, model)
+    train(monitor, model, SETTLED_STEPS)
+    engine: Any = torch.autograd.graph._engine_run_backward
+    for _ in range(SETTLED_STEPS):
+        loss = model(torch.randn(2, 8)).square().mean()
+        engine(
+            (loss,),
+            (torch.ones_like(loss),),
+            False,
+            False,
+            (),
+            allow_unreachable=True,
+            accumulate_grad=True,
+        )
+        monitor.step()
+    assert model._forward_hooks
+    rows = rows_in(root)[SETTLED_STEPS + 1 :]
+    assert all(row["last_arrival_ns"] for row in rows)
+    assert quickest(rows, "backward") >= BACKWARD_SECONDS > quickest(rows, "sync")

@@ -16,8 +16,17 @@ from lockstep.phases import BACKWARD, OTHER
 
 
 @dataclass(slots=True)
-class _Listener:
-    """Who is told, and of which thread's calls."""
+class Listener:
+    """Who is told of backwards, and what is known of them. Its attributes are read in every step.
+
+    Attributes:
+        monitor: who is told.
+        thread: whose calls count.
+        inside: whether a backward that is marked runs now.
+        nests: whether one has been seen within another, as reentrant checkpoints do.
+        calls: backwards marked so far; one that does not count came by another way in.
+        ended: called in place of the mark at the end of the backward that runs now.
+    """
 
     monitor: Disabled = field(default_factory=Disabled)
     thread: int = 0
@@ -27,19 +36,18 @@ class _Listener:
     ended: list[Callable[[], None]] = field(default_factory=list)
 
 
-_listener = _Listener()
+listener = Listener()
 
 
 def listen(monitor: Disabled) -> None:
     """Marks what the calling thread does for this monitor from now on."""
-    _listener.monitor, _listener.thread = monitor, threading.get_ident()
-    _listener.nests = False
+    listener.monitor, listener.thread = monitor, threading.get_ident()
+    listener.nests = False
     original: Any = torch.autograd.backward
     if hasattr(original, "lockstep"):
         return
 
     def backward(*args: Any, **kwargs: Any) -> None:
-        listener = _listener
         if listener.inside or threading.get_ident() != listener.thread:
             listener.nests |= listener.inside
             original(*args, **kwargs)
@@ -50,13 +58,13 @@ def listen(monitor: Disabled) -> None:
         try:
             original(*args, **kwargs)
         finally:
-            _ended(listener)
+            _ended()
 
     backward.lockstep = True  # type: ignore[attr-defined]  # so that it is done once
     torch.autograd.backward = backward
 
 
-def _ended(listener: _Listener) -> None:
+def _ended() -> None:
     listener.inside = False
     if not listener.ended:
         listener.monitor.enter(OTHER)
@@ -64,23 +72,3 @@ def _ended(listener: _Listener) -> None:
     ended, listener.ended = listener.ended, []
     for tell in ended:
         tell()
-
-
-def calls() -> int:
-    """Backwards marked so far; one that does not count came by another way in."""
-    return _listener.calls
-
-
-def inside() -> bool:
-    """Whether a backward that is marked runs now."""
-    return _listener.inside
-
-
-def nests() -> bool:
-    """Whether one has been seen within another, as reentrant checkpoints do."""
-    return _listener.nests
-
-
-def then(ended: Callable[[], None]) -> None:
-    """To be called at the end of the backward that runs now, in place of its mark."""
-    _listener.ended.append(ended)

@@ -24,6 +24,7 @@ from lockstep.buckets import BucketWatch
 from lockstep.monitor import Monitor
 from lockstep.phases import NOT_WAITING, OTHER
 
+_backwards = backward.listener
 _queue_callback = Variable._execution_engine.queue_callback  # noqa: SLF001  # DDP's own way in
 _SURE = 4  # steps in succession whose backward was marked from outside
 
@@ -96,7 +97,7 @@ class StepHooks:
         if torch.compiler.is_compiling():
             return
         self._monitor.mark("forward")
-        marked = backward.calls()
+        marked = _backwards.calls
         if self._on_graph or marked == self._marked:
             self._choose(outside=marked != self._marked)
         self._marked = marked
@@ -104,7 +105,7 @@ class StepHooks:
     def _choose(self, *, outside: bool) -> None:
         """Leaves the graph once backwards are marked from outside; comes back when one was not."""
         self._outside = self._outside + 1 if outside else 0
-        blind = self._buckets is not None and (backward.nests() or not self._buckets.arrives)
+        blind = self._buckets is not None and (_backwards.nests or not self._buckets.arrives)
         if blind or self._outside < self._sure:
             self._hang()
             return
@@ -136,10 +137,10 @@ class StepHooks:
         self._monitor.first_arrival()
         if self._on_graph:
             return
-        if backward.nests():  # and then a callback may come before the others' gradients
+        if _backwards.nests:  # and then a callback may come before the others' gradients
             self._hang()
             return
-        if not backward.inside():
+        if not _backwards.inside:
             self._monitor.mark("backward")
         _queue_callback(self._ddp_waits)
 
@@ -155,8 +156,8 @@ class StepHooks:
 
     @staticmethod
     def _at_end(ended: Callable[[], None]) -> None:
-        if backward.inside():
-            backward.then(ended)
+        if _backwards.inside:
+            _backwards.ended.append(ended)
         else:
             _queue_callback(ended)  # after those of DDP and FSDP2
 

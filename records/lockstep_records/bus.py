@@ -3,10 +3,13 @@
 The formulas are those of https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md.
 """
 
+from functools import cache
+
 _BY_SHARE = frozenset({"all_gather", "reduce_scatter", "all_to_all"})
 _WHOLE = frozenset({"broadcast", "send_recv"})
 
 
+@cache  # few kinds and sizes of groups, and some are asked for in every step
 def bus_factor(kind: str, ranks: int) -> float:
     """Bytes on the bus for each byte of a collective; its size is that which nccl-tests prints.
 

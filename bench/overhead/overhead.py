@@ -96,6 +96,8 @@ def _table(pooled: dict[tuple[str, str], list[Pair]]) -> Table:
     for loop, what, wanted in (
         ("twin", "DDP, 2 gloo ranks, a bare twin: noise", ""),
         ("ddp", "DDP, 2 gloo ranks, every hook", "<= 0.5 %"),
+        ("twin busy", "the same twin, processor time of the loop", ""),
+        ("ddp busy", "the same DDP, processor time of the loop", ""),
     ):
         rows = pooled["ddp", loop]
         share = median_of([100 * (watched / bare - 1) for bare, watched in rows])

@@ -5,6 +5,7 @@ A second bare twin in the watched one's place tells how far the pairs can be tru
 
 import os
 import shutil
+import time
 from pathlib import Path
 
 import torch
@@ -34,6 +35,8 @@ def main() -> None:
     figures = {
         "twin": in_pairs(bare, twin, pairs=pairs, num_steps=1),
         "ddp": in_pairs(bare, watched, pairs=pairs, num_steps=1),
+        "twin busy": in_pairs(bare, twin, pairs=pairs, num_steps=1, clock=time.thread_time_ns),
+        "ddp busy": in_pairs(bare, watched, pairs=pairs, num_steps=1, clock=time.thread_time_ns),
     }
     dist.barrier()
     if dist.get_rank() == 0:

@@ -1,10 +1,14 @@
 """Where the judge draws its lines: each is held from both sides by a job whose truth is known."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from lockstep_reports.headline import story
 from lockstep_reports.judge import Episode, Verdict, judge
+from lockstep_reports.read import Attempt, Recording
+from lockstep_reports.report import make_report
 from lockstep_reports.score import score
 from lockstep_reports.steps import Steps
 
@@ -102,3 +106,62 @@ def test_six_late_steps_accuse_when_chance_gathers_them_in_one_run_of_a_thousand
     slow = (Slow(rank=1, seconds=1.0, from_step=among - 12, until_step=among - 6),)
     verdict, _ = judged(SyntheticJob(num_steps=among, jitter=0, slow=slow).steps())
     assert verdict.kind == kind
+
+
+def _bursts(*spans: tuple[int, int, float]) -> tuple[Slow, ...]:
+    """Rank 2 slow in one phase again and again: first step, the one after the last, seconds."""
+    return tuple(
+        Slow(rank=2, seconds=seconds, from_step=begin, until_step=end)
+        for begin, end, seconds in spans
+    )
+
+
+_DEAR = (200, 300, 0.1)
+
+
+@pytest.mark.parametrize(
+    "weak",
+    [
+        ((40, 55, 0.01), (100, 115, 0.01)),
+        ((40, 55, 0.01), (170, 200, 0.01)),
+        ((350, 370, 0.03),),
+    ],
+    ids=["long before", "up to it", "after it"],
+)
+def test_a_rank_late_by_little_before_or_after_it_is_slow_was_slow_once_and_since_then(
+    weak: tuple[tuple[int, int, float], ...],
+) -> None:
+    steps = SyntheticJob(num_steps=400, slow=_bursts(*weak, _DEAR)).steps()
+    verdict, episodes = judged(steps)
+    assert verdict.ranks == (2,)
+    assert len(episodes) > 1, "what was weak is told, only not as the same"
+    assert "happened" not in " ".join(verdict.evidence)
+    dearest = max(episodes, key=lambda episode: episode.lost_seconds)
+    assert (dearest.start_step, dearest.end_step) == (200, 299)
+    recording = Recording(
+        source_kind="pages",
+        path=Path("j"),
+        steps=steps,
+        events=(),
+        attempts=(Attempt(number=0, outcome=None),),
+    )
+    assert story(make_report(recording, now_seconds=0.0)).startswith("From step 200 ")
+
+
+@pytest.mark.parametrize(
+    ("bursts", "times"),
+    [
+        (((40, 60, 0.05), (120, 140, 0.05), (200, 220, 0.05)), 3),
+        (((40, 60, 0.05), (120, 150, 0.05), (200, 240, 0.05)), 3),
+        (((40, 55, 0.05), (200, 240, 0.1)), 2),
+        (((40, 60, 0.05), (120, 140, 0.05), (200, 215, 0.0065)), 2),
+    ],
+    ids=["alike", "ever longer", "a fifth as dear", "a weak one beside"],
+)
+def test_a_rank_that_is_slow_again_and_again_is_told_as_often_as_it_was_dear(
+    bursts: tuple[tuple[int, int, float], ...], times: int
+) -> None:
+    job = SyntheticJob(num_steps=400, jitter=0.005, slow=_bursts(*bursts))
+    verdict, episodes = judged(job.steps())
+    assert (verdict.ranks, len(episodes)) == ((2,), len(bursts))
+    assert f"It happened {times} times in the recording." in verdict.evidence

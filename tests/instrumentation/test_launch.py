@@ -142,3 +142,20 @@ def test_without_torch_the_launcher_names_what_to_install(
     with pytest.raises(click.UsageError, match=r"install torch or lockstep\[trainer\]"):
         launch(("-m", "this"), root=tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_options_left_empty_take_the_defaults_of_a_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Job] = []
+    monkeypatch.setenv("LOCKSTEP_DIR", str(tmp_path))
+
+    def run_job(one: Job) -> int:
+        started.append(one)
+        return 7
+
+    monkeypatch.setattr("lockstep.launch.run_job", run_job)
+    assert launch(("-m", "this"), job_id="", root=None, cluster="east", max_restarts=0) == 7
+    (one,) = started
+    assert (one.root, one.cluster, one.max_restarts) == (tmp_path, "east", 0)
+    assert one.job_id

@@ -71,8 +71,21 @@ def _ports(
 
 
 def _archive(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
-    if value is not None and find_spec("fsspec") is None:
+    if value is None:
+        return None
+    if find_spec("fsspec") is None:
         raise click.BadParameter("it needs fsspec; install lockstep[archive]")
+    from fsspec import available_protocols  # noqa: PLC0415  # only who archives pays for it
+    from fsspec.registry import known_implementations  # noqa: PLC0415  # the same
+
+    for part in value.split("::"):  # as in simplecache::s3://bucket
+        scheme, named, _ = part.partition("://")
+        if named and scheme not in available_protocols():
+            known = ", ".join(sorted(available_protocols()))
+            raise click.BadParameter(f"{value!r} has an unknown scheme; known are {known}")
+        package = known_implementations[scheme]["class"].partition(".")[0] if named else "fsspec"
+        if find_spec(package) is None:
+            raise click.BadParameter(f"{value!r} needs the package {package}; install it")
     return value
 
 

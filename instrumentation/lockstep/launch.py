@@ -124,15 +124,20 @@ def _run_workers(job: Job) -> tuple[str, int, int]:
     from lockstep.workers import run_workers  # noqa: PLC0415  # loads torch: only when a job starts
 
     ended = run_workers(job)
-    failed = [code for code in ended.exit_codes if code != 0]
+    return *_outcome(ended.exit_codes, ended.signal_number), ended.attempt
+
+
+def _outcome(exit_codes: Sequence[int], signal_number: int | None) -> tuple[str, int]:
+    """Outcome and exit status by how the workers ended, and what told the launcher to stop."""
+    failed = [code for code in exit_codes if code != 0]
     if set(failed) == {PREEMPTED}:
-        return "preempted", PREEMPTED, ended.attempt
-    if ended.signal_number is not None:
-        return "cancelled", 128 + ended.signal_number, ended.attempt
+        return "preempted", PREEMPTED
+    if signal_number is not None:
+        return "cancelled", 128 + signal_number
     if not failed:
-        return "succeeded", 0, ended.attempt
+        return "succeeded", 0
     refused = BAD_INPUT in failed and set(failed) <= {BAD_INPUT, -signal.SIGTERM}
-    return "failed", BAD_INPUT if refused else 1, ended.attempt
+    return "failed", BAD_INPUT if refused else 1
 
 
 def _say_how_it_ended(job: Job, exit_code: int) -> None:

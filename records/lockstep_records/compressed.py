@@ -49,24 +49,31 @@ def chunks(path: Path, size: int = CHUNK_BYTES, most: int = MOST_BYTES) -> Itera
 
     Raises:
         OSError: the file cannot be read.
-        TruncatedStreamError: its compression is broken; all that could be read came before.
+        TruncatedStreamError: its compression is broken; all that could be read came before. A zstd
+            file that was cut short does not tell, and counts as whole.
         ValueError: zstd without its package, or more than ``most`` bytes came out of it.
     """
     rest, total = b"", 0
-    for piece in _pieces(path, size):
-        total += len(piece)
-        if total > most:
+    pieces = _pieces(path, size)
+    while True:
+        try:
+            piece = next(pieces, b"")
+        except TruncatedStreamError:
             yield rest
-            raise ValueError(f"{path} holds more than {most} bytes; cut it before it is read")
+            raise
+        total += len(piece)
+        if not piece or total > most:
+            break
         cut = piece.rfind(b"\n") + 1
         if not cut and len(rest) + len(piece) < 2 * size:
             rest += piece
             continue
-        cut = cut or len(piece)
         yield rest + piece[:cut]
         rest = piece[cut:]
     if rest:
         yield rest
+    if total > most:
+        raise ValueError(f"{path} holds more than {most} bytes; cut it before it is read")
 
 
 def head_of(path: Path, size: int) -> bytes:

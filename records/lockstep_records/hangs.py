@@ -20,7 +20,7 @@ MEDIAN_STEPS = 20.0
 # Before the first step models are loaded and compiled; a checkpoint may take its time.
 PATIENT_PHASES = frozenset({"init", "checkpoint", "eval", "restore"})
 PATIENCE = 10.0
-_OVER = frozenset({"done", "failed"})
+OVER = frozenset({"done", "failed"})
 _WAITING = "sync"
 _STOPPED = frozenset("Tt")
 _ROWS_FOR_MEDIAN = 64
@@ -89,7 +89,7 @@ def judge(
     idle, limit = [], 0.0
     for page in pages:
         seconds = (now_ns - page.progress_ns) / 1e9
-        if page.phase in _OVER or seconds <= floor_seconds:
+        if page.phase in OVER or seconds <= floor_seconds:
             continue
         own = limit_seconds(floor_seconds, _median_step_seconds(page))
         first = page.state["step"] is None

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from lockstep_records.hangs import newest_pages
+from lockstep_records.events import is_finished, read_events
+from lockstep_records.hangs import OVER, newest_pages
 from lockstep_records.options import FiniteRange
 from lockstep_records.profiles import fetch, read_answer
 from lockstep_records.switch_command import job_or_usage, turn_switches
@@ -58,17 +59,32 @@ def profile(
     with 1 when a rank has not answered in time.
     """
     folder = job_or_usage(job)
-    pages = {page.identity["rank"]: page.path for page in newest_pages(folder)}
+    pages = _pages_of_running(folder)
     wanted = set(pages if ranks is None else ranks)
     if not wanted or wanted - set(pages):
         here = ", ".join(map(str, sorted(pages))) or "none"
-        raise click.UsageError(f"--ranks: not all of them are on this node; here: {here}")
+        raise click.UsageError(f"--ranks: not all of them run on this node; here: {here}")
     request = ProfileRequest(id=f"p-{secrets.token_hex(4)}", steps=steps, ranks=ranks)
     turn_switches(folder, profile=request)
     out = out or Path(f"lockstep-profile-{folder.name}")
     failed = _collect({rank: pages[rank] for rank in wanted}, request.id, out, wait_seconds)
     turn_switches(folder, profile=None)
     return 1 if failed else 0
+
+
+def _pages_of_running(job: Path) -> dict[int, Path]:
+    """Pages by rank, of those that may step again.
+
+    Raises:
+        click.UsageError: none of them will.
+    """
+    pages = newest_pages(job)
+    running = {page.identity["rank"]: page.path for page in pages if page.phase not in OVER}
+    if is_finished(read_events(job)) or (pages and not running):
+        raise click.UsageError(
+            f"job {job.name} has ended, and only steps to come are traced; name one that runs"
+        )
+    return running
 
 
 def _collect(pages: dict[int, Path], request: str, out: Path, wait_seconds: float) -> bool:

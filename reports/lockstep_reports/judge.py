@@ -60,10 +60,11 @@ def _named(steps: Steps, episodes: list[Episode], missing: tuple[str, ...]) -> V
     dearest_first = sorted(episodes, key=lambda episode: -episode.lost_seconds)
     worst = dearest_first[0]
     same_kind = [e for e in dearest_first if (e.group is None) == (worst.group is None)]
-    # Who cost next to nothing beside the dearest is told as an episode and accused of nothing.
+    # What cost next to nothing beside the dearest is told as an episode: it accuses nobody, nor is
+    # it the dearest come again.
     dear = [e for e in same_kind if e.lost_seconds >= _LEAST_SHARE * worst.lost_seconds]
     ranks = dict.fromkeys(rank for episode in dear for rank in episode.ranks)
-    again = sum(episode.ranks == worst.ranks for episode in same_kind)
+    again = sum(episode.ranks == worst.ranks for episode in dear)
     recurrence = (f"It happened {again} times in the recording.",) if again > 1 else ()
     cause, why = cause_of(steps, worst)
     return Verdict(

@@ -178,6 +178,9 @@ def test_once_prints_one_scrape_and_says_that_there_is_no_driver(
         (("--tick", "nan"), "nan is not between"),
         (("--node", ""), "'' cannot be a label"),
         (("--sysfs", "/no/such/place"), "/no/such/place"),
+        (("--archive", "nosuch://a"), "'nosuch://a' has an unknown scheme; known are abfs, "),
+        (("--archive", "simplecache::nosuch://a"), "unknown scheme"),
+        (("--archive", "gdrive://a"), "'gdrive://a' needs the package gdrive_fsspec"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_status_2(

@@ -6,9 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lockstep_reports.cost import causes, goodput
+from lockstep_catalogue.labels import STEP_PHASES
+from lockstep_reports.cost import causes, cost, goodput
+from lockstep_reports.judge import judge
 from lockstep_reports.read import Attempt, Recording
 from lockstep_reports.report import Report, make_report
+from lockstep_reports.score import score
 from lockstep_reports.steps import Steps
 
 from .synthetic_job import Slow, SyntheticJob
@@ -34,6 +37,27 @@ def reported(steps: Steps, price: float | None = None) -> Report:
     return make_report(recording, now_seconds=0.0, price_per_gpu_hour=price)
 
 
+def by_tens(steps: Steps) -> Steps:
+    """The same job in columns that are means over ten steps."""
+    ten = np.arange(len(steps.numbers)).reshape(-1, 10)
+    unknown = np.full((len(steps.members), len(ten)), np.nan)
+
+    def mean(values: np.ndarray) -> np.ndarray:
+        return np.asarray(values[:, ten].mean(axis=2))
+
+    return replace(
+        steps,
+        numbers=steps.numbers[ten[:, 0]],
+        seconds=mean(steps.seconds),
+        phases={phase: mean(values) for phase, values in steps.phases.items()},
+        start=steps.start[:, ten[:, 0]],
+        first_arrival=unknown,
+        last_arrival=unknown,
+        loss=mean(steps.loss),
+        stands_for=np.full(len(ten), 10.0),
+    )
+
+
 def test_startup_is_a_state_of_its_own_and_all_states_make_up_the_time() -> None:
     steps = born(SyntheticJob().steps(), 30.0)
     told = goodput(steps, ())
@@ -48,6 +72,104 @@ def test_startup_is_not_counted_where_the_first_step_is_not_there() -> None:
     assert goodput(later, ()).seconds["startup"] == 0
 
 
+@pytest.mark.parametrize(("first", "told"), [(0, True), (1, True), (2, False)])
+def test_the_first_step_is_numbered_nought_or_one(first: int, told: bool) -> None:
+    steps = born(SyntheticJob().steps(), 30.0)
+    startup = goodput(replace(steps, numbers=steps.numbers + first), ()).seconds["startup"]
+    assert startup == pytest.approx(4 * 30.0 if told else 0.0)
+
+
+@pytest.mark.parametrize("known", [0, 1])
+def test_a_page_of_unknown_birth_or_born_after_its_first_step_adds_no_startup(
+    known: int,
+) -> None:
+    steps = born(SyntheticJob().steps(), 30.0)
+    odd = known * (float(steps.start[2, 0]) + 5.0)  # 0 is not known
+    members = [replace(m, born_seconds=odd) if m.rank == 2 else m for m in steps.members]
+    told = goodput(replace(steps, members=tuple(members)), ())
+    assert told.seconds["startup"] == pytest.approx(3 * 30.0)
+
+
+_STATES = {
+    "data": "input",
+    "forward": "productive",
+    "backward": "productive",
+    "optimizer": "productive",
+    "sync": "synchronisation",
+    "checkpoint": "checkpoint",
+    "eval": "evaluation",
+    "other": "other",
+}
+
+
+@pytest.mark.parametrize("phase", STEP_PHASES)
+def test_seconds_of_a_phase_are_charged_to_its_state_alone(phase: str) -> None:
+    steps = SyntheticJob().steps()
+    longer = steps.phases[phase].copy()
+    longer[1, 7] += 2.5
+    before = goodput(steps, ()).seconds
+    after = goodput(replace(steps, phases={**steps.phases, phase: longer}), ()).seconds
+    moved = {state: after[state] - before[state] for state in after if state != "unknown"}
+    expected = dict.fromkeys(moved, 0.0) | {_STATES[phase]: 2.5}
+    assert moved == pytest.approx(expected)
+
+
+def test_time_between_rows_is_unknown_and_phases_beyond_the_clock_make_none_negative() -> None:
+    steps = SyntheticJob().steps()
+    paused = replace(steps, start=steps.start + 7.0 * (steps.numbers >= 100))
+    before, after = goodput(steps, ()), goodput(paused, ())
+    assert after.seconds["unknown"] == pytest.approx(before.seconds["unknown"] + 4 * 7.0, abs=0.5)
+    first = steps.start[:, :1]
+    quick = replace(steps, start=first + (steps.start - first) / 2)
+    assert goodput(quick, ()).seconds["unknown"] == 0
+
+
+def test_time_between_columns_of_many_steps_is_unknown_too() -> None:
+    steps = SyntheticJob(jitter=0).steps()
+    paused = replace(steps, start=steps.start + 7.0 * (steps.numbers >= 100))
+    assert goodput(by_tens(paused), ()).seconds["unknown"] == pytest.approx(
+        goodput(paused, ()).seconds["unknown"], abs=0.5
+    )
+
+
+@pytest.mark.parametrize("factor", [1, 1000])
+def test_straggler_wait_is_taken_out_of_synchronisation_and_never_more_than_that(
+    factor: int,
+) -> None:
+    steps = SyntheticJob(slow=(Slow(rank=1),)).steps()
+    _, (episode,) = judge(steps, score(steps))
+    dear = replace(episode, lost_by_step=episode.lost_by_step * factor)
+    without, told = goodput(steps, ()).seconds, goodput(steps, (dear,)).seconds
+    wait = min(3 * dear.lost_seconds, without["synchronisation"])
+    assert told["straggler_wait"] == pytest.approx(wait)
+    assert told["synchronisation"] == pytest.approx(without["synchronisation"] - wait)
+    assert told["synchronisation"] >= 0
+
+
+def test_every_rank_of_the_job_pays_also_one_that_left_no_page() -> None:
+    steps = SyntheticJob(slow=(Slow(rank=1),)).steps()
+    scores = score(steps)
+    _, episodes = judge(steps, scores)
+    told = cost(replace(steps, world_size=6), scores, episodes)
+    assert told.lost_gpu_seconds == pytest.approx(6 * told.lost_seconds)
+    assert told.lost_money is None
+
+
+def test_what_was_lost_is_told_as_a_share_of_all_steps() -> None:
+    steps = SyntheticJob(num_steps=800, slow=(Slow(rank=1, from_step=400),)).steps()
+    for each in (steps, by_tens(steps)):
+        told = reported(each).cost
+        assert told.lost_seconds == pytest.approx(400 * 0.03, rel=0.1)
+        whole = float(np.median(steps.seconds, axis=0).sum())
+        assert told.lost_ratio == pytest.approx(told.lost_seconds / whole, rel=0.02)
+
+
+def test_nothing_is_a_share_of_no_time() -> None:
+    steps = SyntheticJob().steps()
+    none = replace(steps, seconds=np.full_like(steps.seconds, np.nan))
+    assert cost(none, score(none), ()).lost_ratio is None
+
+
 def test_causes_are_dearest_first_and_money_follows_the_price() -> None:
     report = reported(SyntheticJob(slow=(Slow(rank=2),)).steps(), price=5.0)
     told = causes(report.goodput, 5.0)
@@ -55,6 +177,7 @@ def test_causes_are_dearest_first_and_money_follows_the_price() -> None:
         (line.gpu_hours for line in told), reverse=True
     )
     assert {line.cause for line in told} >= {"straggler_wait", "synchronisation", "input"}
+    assert "evaluation" not in {line.cause for line in told}, "it took no time"
     assert "productive" not in {line.cause for line in told}
     wait = next(line for line in told if line.cause == "straggler_wait")
     assert wait.money == pytest.approx(5.0 * 3 * report.cost.lost_seconds / 3600)
@@ -65,23 +188,7 @@ def test_causes_are_dearest_first_and_money_follows_the_price() -> None:
 def test_columns_that_stand_for_many_steps_cost_as_much_as_the_steps() -> None:
     """Means over tens of steps keep verdict and cost, though not the tail."""
     steps = SyntheticJob(num_steps=800, slow=(Slow(rank=1, from_step=400),)).steps()
-    ten = np.arange(800).reshape(-1, 10)
-
-    def mean(values: np.ndarray) -> np.ndarray:
-        return np.asarray(values[:, ten].mean(axis=2))
-
-    coarse = replace(
-        steps,
-        numbers=steps.numbers[ten[:, 0]],
-        seconds=mean(steps.seconds),
-        phases={phase: mean(values) for phase, values in steps.phases.items()},
-        start=steps.start[:, ten[:, 0]],
-        first_arrival=np.full((4, 80), np.nan),
-        last_arrival=np.full((4, 80), np.nan),
-        loss=mean(steps.loss),
-        stands_for=np.full(80, 10.0),
-    )
-    fine, rough = reported(steps), reported(coarse)
+    fine, rough = reported(steps), reported(by_tens(steps))
     assert (rough.verdict.ranks, rough.verdict.phase) == (fine.verdict.ranks, fine.verdict.phase)
     assert rough.cost.lost_seconds == pytest.approx(fine.cost.lost_seconds, rel=0.05)
     assert rough.summary.count == 800

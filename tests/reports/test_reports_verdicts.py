@@ -134,6 +134,7 @@ def test_two_culprits_one_after_the_other_are_two_episodes() -> None:
     verdict, episodes = judged(SyntheticJob(num_steps=300, slow=slow).steps())
     assert [(e.ranks, e.phase) for e in episodes] == [((0,), "backward"), ((3,), "data")]
     assert verdict.ranks == (0, 3)
+    assert "happened" not in " ".join(verdict.evidence)
 
 
 def test_who_cost_next_to_nothing_beside_the_culprit_is_an_episode_and_not_accused() -> None:

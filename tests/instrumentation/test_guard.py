@@ -1,0 +1,50 @@
+"""No error of ours gets into the training loop, and nothing that is not ours is held up."""
+
+from typing import Any
+
+import pytest
+
+from lockstep.guard import guarded
+
+
+class Watcher:
+    """Does what it is told, and keeps the errors that it is handed."""
+
+    def __init__(self) -> None:
+        self.failed: list[Exception] = []
+        self.taken: list[tuple[Any, ...]] = []
+
+    def fail(self, error: Exception) -> None:
+        self.failed.append(error)
+
+    @guarded
+    def take(self, *told: int, error: BaseException | None = None) -> None:
+        """Takes what is told."""
+        if error is not None:
+            raise error
+        self.taken.append(told)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ValueError("a"), OSError(28, "No space left on device"), RecursionError(), MemoryError()],
+    ids=repr,
+)
+def test_an_error_is_handed_to_fail_once_and_stops_nothing(error: Exception) -> None:
+    watcher = Watcher()
+    watcher.take(1, error=error)
+    assert watcher.failed == [error]
+    watcher.take(2, 3)
+    assert (watcher.failed, watcher.taken) == ([error], [(2, 3)])
+
+
+@pytest.mark.parametrize("wish", [KeyboardInterrupt(), SystemExit(3)], ids=repr)
+def test_a_wish_to_end_the_program_passes(wish: BaseException) -> None:
+    watcher = Watcher()
+    with pytest.raises(type(wish)):
+        watcher.take(error=wish)
+    assert watcher.failed == []
+
+
+def test_a_guarded_method_keeps_its_name_and_its_docstring() -> None:
+    assert (Watcher.take.__name__, Watcher.take.__doc__) == ("take", "Takes what is told.")

@@ -115,7 +115,7 @@ def _print(out: Console, made: dict[str, Any], seed: int) -> None:
 )
 @click.option(
     "--device-ms",
-    default=5.0,
+    default=4.0,
     show_default=True,
     help="What a device takes of each healthy step of DDP; four times that of the others'.",
 )

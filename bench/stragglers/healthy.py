@@ -9,14 +9,15 @@ from pathlib import Path
 
 from cores import WINDOW_STEPS, Reading, read_cores
 from plan import Course
-from runs import RANKS, root_folder, train
+from runs import Launch, root_folder, train
 from verdicts import verdict_of, window, words
 
 from lockstep_reports.readers.pages import read_attempt
 
 _A_RUN_STEPS = 32_000  # half the rows that a page keeps
 _SHARES = {"ddp": 0.94, "fsdp2": 0.03, "pipeline": 0.03}  # dearer steps, fewer of them
-_LONGER = {"ddp": 1, "fsdp2": 4, "pipeline": 4}  # their devices, as more goes between them
+_RANKS = {"ddp": 8, "fsdp2": 4, "pipeline": 4}  # more of them, not shorter steps, make a million
+_LONGER = {"ddp": 1, "fsdp2": 2, "pipeline": 2}  # their devices, as more goes between them
 _SURE = 0.95
 
 
@@ -41,12 +42,12 @@ class Healthy:
     @property
     def rank_steps(self) -> int:
         """Steps judged, of all ranks together."""
-        return self.windows * WINDOW_STEPS * RANKS
+        return self.windows * WINDOW_STEPS * _RANKS[self.strategy]
 
 
 def rounds(strategy: str, rank_steps: int) -> list[int]:
     """Steps of each run of one strategy, whole windows; all strategies add up to ``rank_steps``."""
-    windows = math.ceil(_SHARES[strategy] * rank_steps / (RANKS * WINDOW_STEPS))
+    windows = math.ceil(_SHARES[strategy] * rank_steps / (_RANKS[strategy] * WINDOW_STEPS))
     whole, rest = divmod(windows, _A_RUN_STEPS // WINDOW_STEPS)
     return [_A_RUN_STEPS] * whole + [rest * WINDOW_STEPS] * (rest > 0)
 
@@ -68,8 +69,8 @@ def run_healthy(
         (), steps, layers=1, micro_batches=4, forward_seconds=seconds, clipping=strategy != "ddp"
     )
     with root_folder() as root:
-        attempt = train(strategy, root, course)
-        made = judged(strategy, attempt, read_cores(root, RANKS))
+        attempt = train(strategy, root, course, Launch(ranks=_RANKS[strategy]))
+        made = judged(strategy, attempt, read_cores(root, _RANKS[strategy]))
         if made.named and keep:
             shutil.copytree(
                 attempt, keep, ignore=shutil.ignore_patterns("*.sock"), dirs_exist_ok=True
@@ -125,7 +126,7 @@ def say(together: Sequence[Healthy]) -> list[str]:
     named = sum(len(one.named) for one in together)
     bound = at_most(named, windows)
     of = f"{windows} windows of {WINDOW_STEPS} steps, {rank_steps} rank-steps in all"
-    alarms = f"in under {bound:.2%} of such windows, {bound / WINDOW_STEPS / RANKS:.1e} a rank-step"
+    alarms = f"in under {bound:.2%} of such windows, {bound * windows / rank_steps:.1e} a rank-step"
     return [
         f"healthy: somebody was named in {named} of {of}",
         f"false alarms, with 95 % sureness: {alarms}",
@@ -146,7 +147,7 @@ def _costs(together: Sequence[Healthy]) -> Iterator[str]:
         wall = sum(one.wall_seconds for one in runs)
         if steps:
             yield (
-                f"  {strategy}: {steps} rank-steps in {wall / 60:.1f} min, "
-                f"{processor / steps * 1e3:.2f} ms of processor each, "
+                f"  {strategy}, {_RANKS[strategy]} ranks: {steps} rank-steps in {wall / 60:.1f} "
+                f"min, {processor / steps * 1e3:.2f} ms of processor each, "
                 f"{processor / wall / (os.cpu_count() or 1):.0%} of the cores"
             )

@@ -94,7 +94,9 @@ def _print(out: Console, made: dict[str, Any], seed: int) -> None:
             named.append(Named(**told | {"trial": Trial(**told["trial"])}))
         else:
             healthy.append(Healthy(**told))
-    out.print(f"{platform.machine()}, {os.cpu_count()} cores, {RANKS} ranks over gloo, seed {seed};")
+    out.print(
+        f"{platform.machine()}, {os.cpu_count()} cores, {RANKS} ranks over gloo, seed {seed};"
+    )
     out.print("each layer has a weight or four and a device that is a sleep, its messages are real")
     if judged or named:
         out.print(whole_table(judged, named))

@@ -4,6 +4,7 @@ The work of a device stands in as sleep: ranks that share a few cores would be s
 which ranks with a GPU each are not. What travels between them is real.
 """
 
+import gc
 import os
 import statistics
 import sys
@@ -15,7 +16,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from beside import Alone
-from plan import WARM_UP, Course, Trial
+from cores import Cores
+from plan import SCHEDULE, WARM_UP, Course, Trial
 from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
@@ -23,7 +25,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 import lockstep
 
-_WIDTH = 64
+# One weight a layer: gloo cuts a tensor into as many messages as it has elements, up to three for
+# each other rank, and on few cores it is messages that cost, not bytes. FSDP2 wants one a rank.
+_WIDTHS = {"ddp": 1, "fsdp2": 4, "pipeline": 1}
 
 
 class Faults:
@@ -71,30 +75,32 @@ class Device(torch.autograd.Function):
 
 
 class Layer(nn.Module):
-    """A linear layer with the time of a large one."""
+    """A few weights with the time of a large layer."""
 
-    def __init__(self, faults: Faults, seconds: float) -> None:
+    def __init__(self, width: int, faults: Faults, seconds: float) -> None:
         super().__init__()
-        self.linear, self._faults, self._seconds = nn.Linear(_WIDTH, _WIDTH), faults, seconds
+        self.weights = nn.Parameter(torch.ones(width))
+        self._faults, self._seconds = faults, seconds
 
     def forward(self, x: Tensor) -> Tensor:
         """See ``Device``; the node of the clone is in every backward."""
         slowed: Tensor = Device.apply(  # type: ignore[no-untyped-call]  # torch gives it no types
-            self.linear(x), self._faults, self._seconds
+            x * self.weights, self._faults, self._seconds
         )
         return slowed
 
 
-def _whole(faults: Faults, course: Course) -> nn.Sequential:
-    return nn.Sequential(*(Layer(faults, course.forward_seconds) for _ in range(course.layers)))
+def _whole(width: int, faults: Faults, course: Course) -> nn.Sequential:
+    seconds = course.forward_seconds
+    return nn.Sequential(*(Layer(width, faults, seconds) for _ in range(course.layers)))
 
 
 def _ddp(faults: Faults, course: Course) -> tuple[nn.Module, None]:
-    return DistributedDataParallel(_whole(faults, course)), None
+    return DistributedDataParallel(_whole(_WIDTHS["ddp"], faults, course)), None
 
 
 def _fsdp2(faults: Faults, course: Course) -> tuple[nn.Module, None]:
-    model = _whole(faults, course)
+    model = _whole(_WIDTHS["fsdp2"], faults, course)
     for layer in model:
         fully_shard(layer)
     fully_shard(model)
@@ -103,7 +109,7 @@ def _fsdp2(faults: Faults, course: Course) -> tuple[nn.Module, None]:
 
 def _pipeline(faults: Faults, course: Course) -> tuple[nn.Module, Any]:
     seconds = course.forward_seconds * course.layers / course.micro_batches
-    stage = nn.Sequential(Layer(faults, seconds))
+    stage = nn.Sequential(Layer(_WIDTHS["pipeline"], faults, seconds))
     built = PipelineStage(stage, dist.get_rank(), dist.get_world_size(), torch.device("cpu"))
     return stage, Schedule1F1B(
         built, course.micro_batches, loss_fn=lambda out, _: out.square().mean()
@@ -113,11 +119,12 @@ def _pipeline(faults: Faults, course: Course) -> tuple[nn.Module, Any]:
 _STRATEGIES = {"ddp": _ddp, "fsdp2": _fsdp2, "pipeline": _pipeline}
 
 
-def _batches(faults: Faults, course: Course) -> Iterator[Tensor]:
+def _batches(width: int, faults: Faults, course: Course) -> Iterator[Tensor]:
+    batch = torch.randn(2 * course.micro_batches, width)
     for step in range(course.steps):
         faults.begin(step)
         faults.at("loader")
-        yield torch.randn(2 * course.micro_batches, _WIDTH)
+        yield batch
 
 
 def _forward_backward(model: nn.Module, schedule: Any, batch: Tensor, beside: Alone) -> None:
@@ -126,12 +133,14 @@ def _forward_backward(model: nn.Module, schedule: Any, batch: Tensor, beside: Al
             loss = model(batch).square().mean()
         with beside.section("backward"):
             loss.backward()
-    elif dist.get_rank() == 0:
-        schedule.step(batch)
-    elif dist.get_rank() == dist.get_world_size() - 1:
-        schedule.step(target=batch)
-    else:
-        schedule.step()
+        return
+    with beside.section(SCHEDULE):
+        if dist.get_rank() == 0:
+            schedule.step(batch)
+        elif dist.get_rank() == dist.get_world_size() - 1:
+            schedule.step(target=batch)
+        else:
+            schedule.step()
 
 
 def _late_inside(original: Callable[..., Any], faults: Faults) -> Callable[..., Any]:
@@ -150,12 +159,8 @@ def _beside(course: Course, root: Path) -> Alone:
     return Peers(course.trials[0].start, root)
 
 
-def main(strategy: str, root: Path, plan: Path) -> None:
-    """Trains through all trials."""
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo")
-    course = Course.read(plan)
-    faults, beside = Faults(course.trials), _beside(course, root)
+def _train(strategy: str, root: Path, course: Course) -> None:
+    cores, faults, beside = Cores(), Faults(course.trials), _beside(course, root)
     # What a rank loses here it loses inside a collective, after its arrival.
     dist.all_reduce = _late_inside(dist.all_reduce, faults)
     model, schedule = _STRATEGIES[strategy](faults, course)
@@ -166,12 +171,13 @@ def main(strategy: str, root: Path, plan: Path) -> None:
     )
     optimizer.register_step_pre_hook(lambda *_: faults.at("optimizer"))
     took, begun = [], time.perf_counter()
-    batches = beside.batches(_batches(faults, course))
+    batches = beside.batches(_batches(_WIDTHS[strategy], faults, course))
     for step, batch in enumerate(monitor.prepare(batches)):
+        cores.step(step)
         with beside.step(model):
             _forward_backward(model, schedule, batch, beside)
-            norm = torch.zeros(())
-            dist.all_reduce(norm)  # as clipping does: the ranks' steps end together
+            if course.clipping:
+                dist.all_reduce(torch.zeros(()))  # of its norm: the ranks' steps end together
             with beside.section("optimizer"):
                 optimizer.step()
             optimizer.zero_grad()
@@ -180,9 +186,20 @@ def main(strategy: str, root: Path, plan: Path) -> None:
             took.append(time.perf_counter() - begun)
             begun = time.perf_counter()
             faults.step_seconds = statistics.median(took)
+    cores.write(root, dist.get_rank())
     monitor.close()
     beside.close()
+
+
+def main(strategy: str, root: Path, plan: Path) -> None:
+    """Trains through all trials, and leaves."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    _train(strategy, root, Course.read(plan))
     dist.barrier()
+    # The model goes before the group: a DDP reducer that is the group's last owner ends it while it
+    # holds the GIL, joins gloo's thread, and that waits for the GIL to drop the barrier's tensor.
+    gc.collect()
     dist.destroy_process_group()
 
 

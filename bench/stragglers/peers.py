@@ -1,4 +1,4 @@
-"""The same trials judged by three tools at once: Lockstep, TraceML and NVRx in one DDP loop."""
+"""The same trials judged by three tools at once: Lockstep, TraceML and NVRx in one loop."""
 
 import json
 import socket
@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from plan import HEALTHY, NVRX_FILE, ORIGINS, WARM_UP, Course, Trial
-from runs import HERE, LateError, Launch, root_folder, train
+from plan import HEALTHY, NVRX_FILE, ORIGINS, SCHEDULE, WARM_UP, Course, Trial
+from runs import HERE, Launch, root_folder, train
 from verdicts import PHASES, judge_trials
 
 _TRACEML = ("-m", "traceml_ai.launcher.cli", "run", "--mode", "summary")
 _STEPS = 100  # all of a trial's: TraceML judges its whole run, the healthy steps before as well
-_PERCENTS = (250, 35)
+_PERCENTS = {"ddp": (250, 35), "fsdp2": (60,), "pipeline": (60,)}
 _INPUT = "INPUT_STRAGGLER"
-_PATIENCE_SECONDS = 300.0
+_PATIENCE_SECONDS = 180.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,40 +23,36 @@ class Named:
     """What three tools said of one trial, and whether it was so.
 
     Attributes:
+        strategy: how the ranks trained.
         trial: who was slow, where.
         said: by tool.
         right: by tool; for a healthy trial, that nobody was named.
     """
 
+    strategy: str
     trial: Trial
     said: dict[str, str]
     right: dict[str, bool]
 
 
-def peer_trials() -> Iterator[Trial]:
-    """Steady ones of each origin, and two in which nobody is slow."""
+def peer_trials(strategy: str) -> Iterator[Trial]:
+    """Steady ones of each origin, and as many as there are sizes in which nobody is slow."""
     start = WARM_UP + HEALTHY
     for number, origin in enumerate(ORIGINS):
-        for percent in _PERCENTS:
+        for percent in _PERCENTS[strategy]:
             yield Trial(origin, percent, "steady", 1 + number % 3, start, _STEPS)
-    for rank in range(2):
+    for rank in range(len(_PERCENTS[strategy])):
         yield Trial("loader", 0, "none", rank, start, _STEPS)
 
 
-def run_peers(trial: Trial, peers: Path) -> Named:
-    """Trains through one trial with all three tools in the loop; once more if that does not end.
+def run_peers(strategy: str, trial: Trial, peers: Path) -> Named:
+    """Trains through one trial with all three tools in the loop.
 
     Args:
+        strategy: how.
         trial: one of ``peer_trials``.
         peers: folder that holds the other tools.
     """
-    try:
-        return _run(trial, peers)
-    except LateError:  # was seen once, on a crowded machine: a rank that did not leave at its end
-        return _run(trial, peers)
-
-
-def _run(trial: Trial, peers: Path) -> Named:
     with root_folder() as root:
         course = Course((trial,), trial.start + trial.steps, peers=True)
         launcher = (*_TRACEML, "--logs-dir", str(root), "--run-name", "traceml")
@@ -66,16 +62,18 @@ def _run(trial: Trial, peers: Path) -> Named:
             path=f"{HERE}:{HERE.parent}:{peers}",
             patience_seconds=_PATIENCE_SECONDS,
         )
-        attempt = train("ddp", root, course, launch)
-        ours = judge_trials(attempt, [trial])[0]
+        attempt = train(strategy, root, course, launch)
+        ours = judge_trials(attempt, [trial], strategy)[0]
         nvrx = json.loads((root / NVRX_FILE).read_text(encoding="utf-8"))
         summary = json.loads((root / "traceml" / "final_summary.json").read_text(encoding="utf-8"))
     within = f" in {ours.after} steps" if ours.after and trial.percent else ""
     theirs = _traceml(summary["step_time"]["diagnosis"], trial)
+    nvrx_right = nvrx == _expected(trial, strategy)
     return Named(
+        strategy,
         trial,
         {"Lockstep": ours.said + within, "NVRx": _nvrx_words(nvrx), "TraceML": theirs[0]},
-        {"Lockstep": ours.right, "NVRx": nvrx == _expected(trial), "TraceML": theirs[1]},
+        {"Lockstep": ours.right, "NVRx": nvrx_right, "TraceML": theirs[1]},
     )
 
 
@@ -85,10 +83,16 @@ def _free_port() -> int:
     return port
 
 
-def _expected(trial: Trial) -> dict[str, list[int]]:
+def _expected(trial: Trial, strategy: str) -> dict[str, list[int]]:
     """The rank in its section, and no other rank or section."""
-    healthy = trial.pattern == "none" or trial.origin == "collective"
-    return {} if healthy else {PHASES[trial.origin]: [trial.rank]}
+    if _nobody(trial):
+        return {}
+    mixed = strategy == "pipeline" and trial.origin in {"forward", "backward"}
+    return {SCHEDULE if mixed else PHASES[trial.origin]: [trial.rank]}
+
+
+def _nobody(trial: Trial) -> bool:
+    return trial.pattern == "none" or trial.origin == "collective"
 
 
 def _nvrx_words(named: dict[str, list[int]]) -> str:
@@ -101,7 +105,7 @@ def _traceml(diagnosis: dict[str, Any], trial: Trial) -> tuple[str, bool]:
     ranks = list(diagnosis.get("ranks") or []) if "STRAGGLER" in diagnosis["kind"] else []
     phase = str(diagnosis.get("phase") or "")
     said = f"{' '.join(str(rank) for rank in ranks) or 'nobody'}: {diagnosis['status']} {phase}"
-    if not _expected(trial):
+    if _nobody(trial):
         return said.strip(), not ranks
     place = diagnosis["kind"] == _INPUT if trial.origin == "loader" else phase == trial.origin
     return said.strip(), ranks == [trial.rank] and place

@@ -14,6 +14,7 @@ HEALTHY = 30  # quick steps before each trial
 _STEPS = {"intermittent": 60, "rotating": 40}
 _FEWEST_STEPS = 20
 NVRX_FILE = "nvrx.json"  # what a run with peers leaves beside the pages
+SCHEDULE = "schedule"  # NVRx's section of a pipeline, whose forward and backward are one call
 EVERY = 3  # an intermittent fault comes in each third step
 
 
@@ -61,14 +62,16 @@ class Course:
         layers: of the model, or stages' worth of them in a pipeline.
         micro_batches: of a pipeline's step.
         forward_seconds: time of a layer on its device; the backward takes twice that.
+        clipping: whether an all-reduce of one number goes before the optimizer's step.
         peers: whether other tools watch as well.
     """
 
     trials: tuple[Trial, ...]
     steps: int
-    layers: int = 4
-    micro_batches: int = 8
-    forward_seconds: float = 0.0015
+    layers: int = 2
+    micro_batches: int = 4
+    forward_seconds: float = 0.003
+    clipping: bool = True
     peers: bool = False
 
     def write(self, path: Path) -> None:
@@ -84,8 +87,17 @@ class Course:
 
 def plan(ranks: int, seed: int, repeats: int) -> list[Trial]:
     """All trials of a run, in an order drawn by the seed; steady ones several times."""
+    return _drawn(ranks, seed, list(_cells(repeats)))
+
+
+def quick_plan(ranks: int, seed: int) -> list[Trial]:
+    """One large steady trial of each origin, and one in which nobody is slow."""
+    steady = [(origin, PERCENTS[0], "steady") for origin in ORIGINS]
+    return _drawn(ranks, seed, [*steady, ("loader", 0, "none")])
+
+
+def _drawn(ranks: int, seed: int, cells: list[tuple[str, int, str]]) -> list[Trial]:
     draw = random.Random(seed)
-    cells = list(_cells(repeats))
     draw.shuffle(cells)
     trials, at = [], WARM_UP
     for origin, percent, pattern in cells:

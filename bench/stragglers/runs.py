@@ -47,12 +47,14 @@ class Launch:
         between: what the launcher wants between a script and its arguments.
         path: more of Python's search path.
         patience_seconds: how long a run may take.
+        ranks: how many.
     """
 
     launcher: tuple[str, ...] = _TORCHRUN
     between: tuple[str, ...] = ()
     path: str = ""
     patience_seconds: float = _PATIENCE_SECONDS
+    ranks: int = RANKS
 
 
 def train(strategy: str, root: Path, course: Course, launch: Launch = Launch()) -> Path:
@@ -70,7 +72,7 @@ def train(strategy: str, root: Path, course: Course, launch: Launch = Launch()) 
     """
     told = root / "plan.json"
     course.write(told)
-    command = [sys.executable, *launch.launcher, "--nproc-per-node", str(RANKS)]
+    command = [sys.executable, *launch.launcher, "--nproc-per-node", str(launch.ranks)]
     command += [str(HERE / "loop.py"), *launch.between, strategy, str(root), str(told)]
     with subprocess.Popen(
         command,

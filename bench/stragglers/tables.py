@@ -13,25 +13,51 @@ _SOON = 20  # steps
 _LARGE, _SLIGHT = 35, 12  # percent of the median step
 
 
-def trials_table(judged: Mapping[str, Sequence[Judged]]) -> Table:
-    """Right verdicts of all, with the median of the steps that they took."""
+def whole_table(judged: Mapping[str, Sequence[Judged]], named: Sequence[Named]) -> Table:
+    """Right verdicts of all, with the median of the steps that they took; and of the peers.
+
+    Args:
+        judged: the trials of each strategy, watched by Lockstep alone.
+        named: those with the other tools in the same loop.
+    """
     columns = [f"steady {percent} %" for percent in PERCENTS]
-    out = Table("strategy", "slow in", "to be named", *columns, *PATTERNS[1:])
-    for strategy, all_of_them in judged.items():
-        for origin in ORIGINS:
+    tools = [f"beside: {tool}" for tool in (named[0].said if named else ())]
+    out = Table("strategy", "slow in", "to be named", *columns, *PATTERNS[1:], *tools)
+    for strategy in dict.fromkeys((*judged, *(one.strategy for one in named))):
+        of_it = [one for one in named if one.strategy == strategy]
+        for origin in (*ORIGINS, "nowhere"):
             cells = defaultdict(list)
-            for one in all_of_them:
+            for one in judged.get(strategy, ()):
                 steady = one.trial.pattern == "steady"
-                name = f"steady {one.trial.percent} %" if steady else one.trial.pattern
-                if one.trial.origin == origin or one.trial.pattern == "none":
+                if _origin(one.trial) == origin:
+                    name = f"steady {one.trial.percent} %" if steady else one.trial.pattern
                     cells[name].append(one)
-            named = f"rank, {PHASES[origin]}" if origin in PHASES else "nobody"
-            kinds = (*columns, *PATTERNS[1:])
-            out.add_row(strategy, origin, named, *(_cell(cells[kind]) for kind in kinds))
+            who = f"rank, {PHASES[origin]}" if origin in PHASES else "nobody"
+            ours = (_cell(cells[kind]) for kind in (*columns, *PATTERNS[1:]))
+            theirs = _peer_cells([one for one in of_it if _origin(one.trial) == origin], len(tools))
+            out.add_row(strategy, origin, who, *ours, *theirs)
+        out.add_section()
     return out
 
 
+def _origin(trial: Trial) -> str:
+    return "nowhere" if trial.pattern == "none" else trial.origin
+
+
+def _peer_cells(named: Sequence[Named], tools: int) -> list[str]:
+    """How many each tool had right, and what it said of the first that it had not."""
+    if not named:
+        return [""] * tools
+    cells = []
+    for tool in named[0].said:
+        wrong = [f" {one.said[tool]}" for one in named if not one.right[tool]]
+        cells.append(f"{len(named) - len(wrong)}/{len(named)}{''.join(wrong[:1])}")
+    return cells
+
+
 def _cell(judged: Sequence[Judged]) -> str:
+    if not judged:
+        return ""
     right = [one for one in judged if one.right]
     after = [one.after for one in right if one.after]
     took = f" in {statistics.median(after):.0f}" if after and right[0].trial.percent else ""
@@ -76,12 +102,8 @@ def _who(trial: Trial) -> str:
     )
 
 
-def peers_table(named: Sequence[Named]) -> Table:
-    """What three tools said of the same trials, and which was right."""
-    tools = list(named[0].said)
-    out = Table("DDP, all three in one loop", *(f"{tool}" for tool in tools))
-    for one in named:
-        cells = (f"{'right' if one.right[tool] else 'WRONG'}: {one.said[tool]}" for tool in tools)
-        out.add_row(_who(one.trial).partition(", steps")[0], *cells)
-    out.add_row("right", *(f"{sum(one.right[t] for one in named)}/{len(named)}" for t in tools))
-    return out
+def peer_sums(named: Sequence[Named]) -> list[str]:
+    """How many each tool had right, of all that had three tools in one loop."""
+    tools = named[0].right if named else ()
+    right = (f"{tool} {sum(one.right[tool] for one in named)}" for tool in tools)
+    return [f"three tools in one loop, right of {len(named)}: {', '.join(right)}"] if named else []

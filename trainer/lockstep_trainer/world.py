@@ -1,6 +1,7 @@
 """The ranks of a job as one of them sees it: who it is, its device, and joining the others."""
 
 import copy
+import gc
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -109,6 +110,9 @@ def joined(world: World, *, timeout_seconds: float, threads: int) -> Iterator[Wo
         store=store,
     )
     yield replace(world, store=store)
+    # The model goes before the group: a DDP reducer that is the group's last owner ends gloo's
+    # threads while it holds the GIL, and one of them may wait for that.
+    gc.collect()
     dist.barrier()  # gloo may abort a rank that tears down while a peer has already gone
     dist.destroy_process_group()
 

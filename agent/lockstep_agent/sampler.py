@@ -59,7 +59,7 @@ class Sampler:
             self._verdicts.hear(parts)
             judged = self._guard.run()
             self._judged = judged.readings
-            runs.append((judged.name, judged))
+            runs.insert(0, (judged.name, judged))
         parts.append(self._judged)
         parts.extend(self._of_the_runs(lanes, runs))
         self.latest = self._renderer.render(parts, self._clock())

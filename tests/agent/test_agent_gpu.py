@@ -179,7 +179,7 @@ def test_a_field_that_spoils_the_whole_batch_is_found_and_left_out(
     fields = Fields(driver.gpus[0], ((185, 0), (82, 0), (83, 0), (9999, 0)))
     for _ in range(2):
         assert set(fields.read()) == {(185, 0), (83, 0)}
-    assert fields._asked == ((185, 0), (83, 0))
+    assert fields._batch.fields == ((185, 0), (83, 0))
     driver.close()
 
 

@@ -88,7 +88,7 @@ class Renderer:
             if len(part) != len(series):
                 return False
             for reading, one in zip(part, series, strict=True):
-                if reading.labels != one.labels or reading.metric is not one.family.metric:
+                if reading.labels != one.labels or reading.metric is not one.metric:
                     return False
                 one.tell(reading)
         return True
@@ -115,6 +115,7 @@ class _Series:
     """The lines of one series as they were last written."""
 
     family: "_Family"
+    metric: Metric
     labels: tuple[str, ...]
     stems: tuple[str, ...]
     told: float | HistogramReading = math.nan  # which is like no other value
@@ -149,7 +150,7 @@ class _Family:
         labels = reading.labels
         series = None if labels in self._series else self._before.get(labels)
         if series is None:
-            series = _Series(self, labels, self._stems(labels))
+            series = _Series(self, self.metric, labels, self._stems(labels))
         self._series.setdefault(labels, series)
         series.tell(reading)
         return series

@@ -95,9 +95,14 @@ def _read_slots(descriptor: int, section: Section, offsets: tuple[int, int]) -> 
     for _ in range(_LOOKS):
         slots = [os.pread(descriptor, section.size, at) for at in offsets]
         valid = [data for data in slots if is_sealed(section, data)] or valid
-        if len(valid) == len(offsets):
+        if len(valid) == sum(map(_is_begun, slots)):
             break
     return valid
+
+
+def _is_begun(slot: bytes) -> bool:
+    """Whether anything was ever written; a slot of zeros need not be waited for."""
+    return slot[: _SEQUENCE.size] != bytes(_SEQUENCE.size)
 
 
 class PageReader:

@@ -33,12 +33,13 @@ class InfinibandErrors:
 
     def __init__(self, sysfs: str, *, detail: bool = False) -> None:
         self._ports = RdmaPorts(sysfs)
-        self._files = OpenFiles(most=0)  # every ten seconds: not worth a descriptor each
+        self._files = OpenFiles()
         self._wanted = tuple(at for at in SLOW if detail or not at.rare)
 
     def collect(self) -> Iterator[Reading]:
         """What each port tells; what a file does not tell is left out."""
         for port in self._ports.list():
+            self._files.is_there(port.adapter)  # lets go of the files of one that was replaced
             yield self._identity(port)
             yield from self._state(port)
             yield from self._counters(port)

@@ -50,6 +50,10 @@ class Sampler:
         """Runs what is due in every lane, waits for it in patience, judges and renders."""
         return self._sample(patience_seconds, always_judge=True)
 
+    def tick(self, patience_seconds: float = 5.0) -> Exposition:
+        """As ``sample``, one of many: judges only when a verdict may have become another."""
+        return self._sample(patience_seconds, always_judge=False)
+
     def _sample(self, patience_seconds: float, *, always_judge: bool) -> Exposition:
         self._beat_all(time.monotonic() + patience_seconds)
         lanes = self._lanes()
@@ -108,7 +112,7 @@ class Sampler:
         due = time.monotonic()
         patience_seconds = _FIRST_PATIENCE_SECONDS
         while True:
-            self._sample(patience_seconds, always_judge=False)
+            self.tick(patience_seconds)
             patience_seconds = self._tick_seconds / 2
             due = max(due + self._tick_seconds, time.monotonic())
             time.sleep(max(due - time.monotonic(), 0.0))

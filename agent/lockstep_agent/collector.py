@@ -76,6 +76,11 @@ class HistogramReading:
         assert self.metric.kind is Kind.HISTOGRAM, f"{self.metric.name} is no histogram"
         _check_labels(self.metric, self.labels)
 
+    @property
+    def value(self) -> "HistogramReading":
+        """Itself: what is compared and written of it."""
+        return self
+
 
 AnyReading = Reading | HistogramReading
 Part = tuple[AnyReading, ...]

@@ -90,7 +90,8 @@ class Renderer:
             for reading, one in zip(part, series, strict=True):
                 if reading.labels != one.labels or reading.metric is not one.metric:
                     return False
-                one.tell(reading)
+                if one.told != reading.value:  # -0.0 is as good as 0.0: nobody can tell them apart
+                    one.tell(reading.value)
         return True
 
     def _tell_all(self, parts: tuple[Part, ...]) -> None:
@@ -122,12 +123,10 @@ class _Series:
     lines: str = ""
     with_exemplars: str = ""
 
-    def tell(self, reading: AnyReading) -> None:
-        """Takes in a value, and writes it where it is another one."""
-        told = reading.value if isinstance(reading, Reading) else reading
-        if self.told != told:  # -0.0 is as good as 0.0: nobody can tell them apart
-            self.told = told
-            self.family.write(self)
+    def tell(self, value: float | HistogramReading) -> None:
+        """Takes in another value and writes it."""
+        self.told = value
+        self.family.write(self)
 
 
 @dataclass(slots=True)
@@ -152,7 +151,8 @@ class _Family:
         if series is None:
             series = _Series(self, self.metric, labels, self._stems(labels))
         self._series.setdefault(labels, series)
-        series.tell(reading)
+        if series.told != reading.value:
+            series.tell(reading.value)
         return series
 
     def end(self) -> int:

@@ -76,8 +76,15 @@ class HistogramReading:
         assert self.metric.kind is Kind.HISTOGRAM, f"{self.metric.name} is no histogram"
         _check_labels(self.metric, self.labels)
 
+    @property
+    def value(self) -> "HistogramReading":
+        """Itself: what is compared and written of it."""
+        return self
+
 
 AnyReading = Reading | HistogramReading
+Part = tuple[AnyReading, ...]
+"""What one collector told at once: as long as it has nothing new, this very object."""
 
 
 class Tier(Enum):
@@ -114,7 +121,10 @@ class Collector(Protocol):
         ...
 
     def collect(self) -> Iterable[AnyReading]:
-        """The readings of this moment; what is unknown is left out."""
+        """The readings of this moment; what is unknown is left out.
+
+        Who has nothing new returns the tuple of the last time: then nothing is rendered anew.
+        """
         ...
 
 
@@ -123,7 +133,8 @@ class Run:
     """How one run of a collector went; no readings when it failed."""
 
     name: str
-    readings: tuple[AnyReading, ...]
+    tier: Tier
+    readings: Part
     seconds: float
     failed: bool
 
@@ -146,7 +157,7 @@ class Guard:
         """
         began = self._stopwatch()
         trouble = ""
-        readings: tuple[AnyReading, ...] = ()
+        readings: Part = ()
         try:
             readings = tuple(self._collector.collect())
         except SourceLostError:
@@ -155,7 +166,7 @@ class Guard:
             trouble = f"{type(error).__name__}: {error}"
         self._tell(trouble)
         seconds = self._stopwatch() - began
-        return Run(self._collector.name, readings, seconds, failed=bool(trouble))
+        return Run(self._collector.name, self.tier, readings, seconds, failed=bool(trouble))
 
     def _tell(self, trouble: str) -> None:
         """Logs when the collector breaks and when it recovers, not once a run."""

@@ -51,7 +51,6 @@ class Delivery:
     """
 
     name = "delivery"
-    tier = Tier.EVERY_TICK
 
     def __init__(
         self,
@@ -61,6 +60,7 @@ class Delivery:
         send: Post = post,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.tier = Tier.TEN_SECONDS if url is None else Tier.EVERY_TICK
         self._spool, self._url, self._origin = spool, url, origin
         self._send, self._clock = send, clock
         self._most = _MOST_AT_ONCE

@@ -5,11 +5,11 @@ than one percent of a core; the tests hold both against each other.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, chain
 
-from lockstep_agent.collector import AnyReading, Exemplar, HistogramReading, Reading
+from lockstep_agent.collector import AnyReading, Exemplar, HistogramReading, Part, Reading
 from lockstep_catalogue import METRICS, Kind, Metric, health
 
 _OPENMETRICS = "application/openmetrics-text"
@@ -22,14 +22,19 @@ class Exposition:
     """One rendered scrape in both formats.
 
     Attributes:
-        readings: what it was rendered from.
+        parts: what it was rendered from.
         rendered_seconds: wall clock of the rendering.
     """
 
     text: bytes
     openmetrics: bytes
-    readings: tuple[AnyReading, ...]
+    parts: tuple[Part, ...]
     rendered_seconds: float
+
+    @property
+    def readings(self) -> tuple[AnyReading, ...]:
+        """The readings of all parts."""
+        return tuple(chain.from_iterable(self.parts))
 
     def choose(self, accept: str) -> tuple[bytes, str]:
         """Body and content type for an Accept header."""
@@ -39,55 +44,89 @@ class Exposition:
 
 
 class Renderer:
-    """Renders tick after tick; a series whose value stayed keeps its line, as a family its text."""
+    """Renders tick after tick; only what was told anew is looked at, as long as no series goes.
+
+    A part that stayed keeps its lines, a series whose value stayed its line, a family its text.
+    """
 
     def __init__(self) -> None:
         self._families = {
             metric.name: _Histograms(metric) if metric.kind is Kind.HISTOGRAM else _Family(metric)
             for metric in METRICS
         }
-        self._tick = 0
+        self._parts: tuple[Part, ...] = ()
+        self._series: list[list[_Series]] = []
 
-    def render(self, readings: Iterable[AnyReading], now_seconds: float) -> Exposition:
+    def render(self, parts: Sequence[Part], now_seconds: float) -> Exposition:
         """The exposition of these readings, in the order of the catalogue.
 
         Args:
-            readings: of all collectors; of a series told twice the first stays.
+            parts: readings of all collectors; of a series told twice the first stays.
             now_seconds: wall clock, served as the time of this tick.
         """
-        self._tick = tick = self._tick + 1
-        kept, families = tuple(readings), self._families
-        for reading in kept:
-            families[reading.metric.name].tell(reading, tick)
-        families[health.AGENT_TICK.name].tell(Reading(health.AGENT_TICK, (), now_seconds), tick)
-        series = 1 + sum(family.end(tick) for family in families.values())
-        count = families[health.AGENT_SERIES.name]
-        count.tell(Reading(health.AGENT_SERIES, (), series), tick)
-        count.end(tick)
+        told = (*parts, (Reading(health.AGENT_TICK, (), now_seconds),))
+        families = self._families.values()
+        if not self._renew(told):
+            self._tell_all(told)
+            series = 1 + sum(family.end() for family in families)
+            self._families[health.AGENT_SERIES.name].tell(Reading(health.AGENT_SERIES, (), series))
+        self._parts = told
         return Exposition(
-            text=b"".join(family.text for family in families.values()),
-            openmetrics=b"".join(
-                (*(family.openmetrics for family in families.values()), b"# EOF\n")
-            ),
-            readings=kept,
+            text=b"".join([family.join().text for family in families]),
+            openmetrics=b"".join([*(family.openmetrics for family in families), b"# EOF\n"]),
+            parts=told[:-1],
             rendered_seconds=now_seconds,
         )
 
+    def _renew(self, parts: tuple[Part, ...]) -> bool:
+        """Takes in new values of the same series; False where one came, went or moved."""
+        if len(parts) != len(self._parts):
+            return False
+        for part, before, series in zip(parts, self._parts, self._series, strict=True):
+            if part is before:
+                continue
+            if len(part) != len(series):
+                return False
+            for reading, one in zip(part, series, strict=True):
+                if reading.labels != one.labels or reading.metric is not one.metric:
+                    return False
+                if one.told != reading.value:  # -0.0 is as good as 0.0: nobody can tell them apart
+                    one.tell(reading.value)
+        return True
+
+    def _tell_all(self, parts: tuple[Part, ...]) -> None:
+        for family in self._families.values():
+            family.begin()
+        families = self._families
+        self._series = [[families[told.metric.name].tell(told) for told in part] for part in parts]
+
 
 def render(readings: Iterable[AnyReading], now_seconds: float) -> Exposition:
-    """The exposition of these readings alone; arguments as those of ``Renderer.render``."""
-    return Renderer().render(readings, now_seconds)
+    """The exposition of these readings alone.
+
+    Args:
+        readings: of a series told twice the first stays.
+        now_seconds: wall clock, served as the time of this tick.
+    """
+    return Renderer().render((tuple(readings),), now_seconds)
 
 
 @dataclass(slots=True)
 class _Series:
-    """The lines of one series as they were last written, and the tick that told it last."""
+    """The lines of one series as they were last written."""
 
+    family: "_Family"
+    metric: Metric
+    labels: tuple[str, ...]
     stems: tuple[str, ...]
-    told: float | HistogramReading
-    tick: int
+    told: float | HistogramReading = math.nan  # which is like no other value
     lines: str = ""
     with_exemplars: str = ""
+
+    def tell(self, value: float | HistogramReading) -> None:
+        """Takes in another value and writes it."""
+        self.told = value
+        self.family.write(self)
 
 
 @dataclass(slots=True)
@@ -98,36 +137,41 @@ class _Family:
     text: bytes = b""
     openmetrics: bytes = b""
     _series: dict[tuple[str, ...], _Series] = field(default_factory=dict)
-    _told: int = 0
+    _before: dict[tuple[str, ...], _Series] = field(default_factory=dict)
     _changed: bool = False
 
-    def tell(self, reading: AnyReading, tick: int) -> None:
-        """Takes in one reading; a series told before in this tick stays as it is."""
-        series = self._series.get(reading.labels)
-        told = reading.value if isinstance(reading, Reading) else reading
+    def begin(self) -> None:
+        """Forgets its series, but not their lines: all are told again."""
+        self._before, self._series = self._series, {}
+
+    def tell(self, reading: AnyReading) -> _Series:
+        """Takes in a series; one that was told since the beginning is shown by no text."""
+        labels = reading.labels
+        series = None if labels in self._series else self._before.get(labels)
         if series is None:
-            series = self._series[reading.labels] = _Series(self._stems(reading.labels), told, tick)
-        elif series.tick == tick:
-            return
-        elif series.told == told:  # so does -0.0 after 0.0, and nobody can tell them apart
-            series.tick = tick
-            self._told += 1
-            return
-        series.tick, series.told = tick, told
-        self._told += 1
+            series = _Series(self, self.metric, labels, self._stems(labels))
+        self._series.setdefault(labels, series)
+        if series.told != reading.value:
+            series.tell(reading.value)
+        return series
+
+    def end(self) -> int:
+        """Lets go of what was not told again; the number of samples that are left."""
+        self._changed = self._changed or list(self._before) != list(self._series)
+        self._before = {}
+        return len(self._series) * self._samples
+
+    def write(self, series: _Series) -> None:
+        """Writes the lines of a series anew."""
         self._changed = True
         self._write(series)
 
-    def end(self, tick: int) -> int:
-        """Lets go of what this tick did not tell; the number of series that are left."""
-        if self._told != len(self._series):
-            self._series = {at: one for at, one in self._series.items() if one.tick == tick}
-            self._changed = True
-        self._told = 0
+    def join(self) -> "_Family":
+        """Itself, with its text up to date."""
         if self._changed:
             self._changed = False
             self._join()
-        return len(self._series) * self._samples
+        return self
 
     @property
     def _samples(self) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 from lockstep_agent.slow_steps import SlowSteps
 from lockstep_records.events import FILE_NAME, finish_time, read_events
 from lockstep_records.jobs import list_attempts, list_pages
-from lockstep_records.page_reader import Page, PageError, Values, read_page
+from lockstep_records.page_reader import Page, PageError, PageReader, Values
 
 _SILENT_LAUNCHER_SECONDS = 900.0
 ENDED_PHASES = frozenset({"done", "failed"})
@@ -36,6 +36,7 @@ class JobPages:
         self.folder = folder
         self._linger_seconds, self._is_running = linger_seconds, is_running
         self._pages: dict[Path, Page] = {}
+        self._readers: dict[Path, PageReader] = {}
         self._listed: list[Path] = []
         self._events_seen: tuple[int, int] | None = None
         self._finished_seconds: float | None = None
@@ -74,11 +75,11 @@ class JobPages:
     def _read(self, path: Path) -> None:
         known = self._pages.get(path)
         try:
-            page = read_page(path)
+            page = self._readers.setdefault(path, PageReader(path)).read()
         except PageError as error:
             self.unreadable[path] = error.reason
             return
-        if known and _same_life(known, page):
+        if known and _same_life(known, page) and _is_behind(page, known):
             page = replace(
                 page,
                 state=max(page.state, known.state, key=_sequence),
@@ -119,6 +120,13 @@ class JobPages:
 
 def _sequence(values: Values) -> int:
     return int(values["sequence"])
+
+
+def _is_behind(page: Page, known: Page) -> bool:
+    """Whether a slot was torn, so that the other, the older one, was read."""
+    return _sequence(page.state) < _sequence(known.state) or _sequence(page.seldom) < _sequence(
+        known.seldom
+    )
 
 
 def _same_life(one: Page, other: Page) -> bool:

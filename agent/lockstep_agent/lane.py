@@ -11,6 +11,7 @@ from lockstep_agent.collector import (
     AnyReading,
     Collector,
     Guard,
+    Part,
     Reading,
     Run,
     SourceLostError,
@@ -50,7 +51,10 @@ class Lane:
         self.name = name
         self._guards = [Guard(collector) for collector in collectors]
         self._silence, self._stale_seconds, self._clock = silence, stale_seconds, clock
-        self._latest: list[tuple[AnyReading, ...]] = [()] * len(self._guards)
+        self._stalled: tuple[Part, ...] = tuple(
+            (Reading(health.LANE_STALLED, (name,), stalled),) for stalled in (0, 1)
+        )
+        self._latest: list[Part] = [()] * len(self._guards)
         self._due_seconds = [clock()] * len(self._guards)
         self._runs: deque[Run] = deque(maxlen=1000)
         self._lost_state = ""
@@ -97,27 +101,27 @@ class Lane:
         """Whether the source said that it is gone."""
         return bool(self._lost_state)
 
-    def readings(self) -> Iterator[AnyReading]:
-        """The newest readings, or what stands for them, and the lane's own health."""
-        hung = self.is_hung
-        self._say(hung)
-        if state := HUNG if hung else self._lost_state:
-            yield from self._silence(state)
-        else:
-            for latest in self._latest:
-                yield from latest
-        yield from self._health(hung)
+    @property
+    def state(self) -> str:
+        """Why it tells nothing, a value of the label ``state`` of a GPU; empty while it tells."""
+        return HUNG if self.is_hung else self._lost_state
+
+    def parts(self) -> tuple[Part, ...]:
+        """The newest readings of each collector, or what stands for them, and its own health."""
+        state = self.state
+        self._say(state == HUNG)
+        told = (tuple(self._silence(state)),) if state else self._latest
+        age = () if self._ended_seconds is None else (self._age(self._ended_seconds),)
+        return (*told, self._stalled[state == HUNG], age)
 
     def take_runs(self) -> Iterator[Run]:
         """The runs since the last call, oldest first."""
         while self._runs:
             yield self._runs.popleft()
 
-    def _health(self, hung: bool) -> Iterator[Reading]:
-        labels = (self.name,)
-        yield Reading(health.LANE_STALLED, labels, 1 if hung else 0)
-        if self._ended_seconds is not None:
-            yield Reading(health.LANE_AGE, labels, max(self._clock() - self._ended_seconds, 0.0))
+    def _age(self, since_seconds: float) -> Reading:
+        seconds = max(self._clock() - since_seconds, 0.0)
+        return Reading(health.LANE_AGE, (self.name,), seconds)
 
     def _say(self, hung: bool) -> None:
         if hung and not self._said_hung:

@@ -17,6 +17,7 @@ from lockstep_agent.web import Gate
 
 _ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _BETWEEN_SECONDS = 0.2
+_LOOK_SECONDS = 2.0  # for connections whose time is up
 _ALLOCATIONS_BETWEEN_COLLECTIONS = 20_000
 
 
@@ -71,7 +72,7 @@ def _serve(options: Options) -> None:
     sampler.start()
     _collect_seldom()
     click.echo(f"serving {server.url}", err=True)
-    server.serve_forever()
+    server.serve_forever(_LOOK_SECONDS)
 
 
 def _collect_seldom() -> None:

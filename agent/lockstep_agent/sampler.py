@@ -2,9 +2,9 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from lockstep_agent.collector import AnyReading, Guard, Reading, Run
+from lockstep_agent.collector import Guard, Part, Reading, Run, Tier
 from lockstep_agent.exposition import Exposition, Renderer
 from lockstep_agent.health import Judge, Verdicts
 from lockstep_agent.lane import Lane
@@ -13,6 +13,8 @@ from lockstep_catalogue import health
 _FIRST_PATIENCE_SECONDS = 1.5
 _IN_TURN_SECONDS = 0.01  # threads that wake all at once only fight for the interpreter's lock
 _GENERATIONS = 2  # lanes, and those that they bring
+_RanOn = tuple[str, Run]
+"""A lane's name, and a run of one of its collectors."""
 
 
 class Sampler:
@@ -38,20 +40,33 @@ class Sampler:
         self._verdicts = Verdicts(judge or Judge())
         self._guard, self._renderer = Guard(self._verdicts), Renderer()
         self._tick_seconds, self._clock = tick_seconds, clock
+        self._states: list[tuple[str, str]] = []
+        self._judged: Part = ()
         self._tallies: dict[str, _Tally] = {}
         self._sampled = threading.Event()
         self.latest: Exposition | None = None
 
     def sample(self, patience_seconds: float = 5.0) -> Exposition:
-        """Runs what is due in every lane, waits for it in patience, renders what there is then."""
+        """Runs what is due in every lane, waits for it in patience, judges and renders."""
+        return self._sample(patience_seconds, always_judge=True)
+
+    def tick(self, patience_seconds: float = 5.0) -> Exposition:
+        """As ``sample``, one of many: judges only when a verdict may have become another."""
+        return self._sample(patience_seconds, always_judge=False)
+
+    def _sample(self, patience_seconds: float, *, always_judge: bool) -> Exposition:
         self._beat_all(time.monotonic() + patience_seconds)
         lanes = self._lanes()
-        readings = [reading for lane in lanes for reading in lane.readings()]
-        self._verdicts.hear(readings)
-        judged = self._guard.run()
-        readings.extend(judged.readings)
-        readings.extend(self._of_the_runs(lanes, judged))
-        self.latest = self._renderer.render(readings, self._clock())
+        parts = [part for lane in lanes for part in lane.parts()]
+        runs = [(lane.name, run) for lane in lanes for run in lane.take_runs()]
+        if self._may_judge_otherwise(lanes, runs) or always_judge:
+            self._verdicts.hear(parts)
+            judged = self._guard.run()
+            self._judged = judged.readings
+            runs.insert(0, (judged.name, judged))
+        parts.append(self._judged)
+        parts.extend(self._of_the_runs(lanes, runs))
+        self.latest = self._renderer.render(parts, self._clock())
         self._sampled.set()
         return self.latest
 
@@ -79,20 +94,25 @@ class Sampler:
             for lane in started:
                 lane.wait(deadline_seconds - time.monotonic())
 
-    def _of_the_runs(self, lanes: Iterable[Lane], judged: Run) -> Iterator[AnyReading]:
-        self._tallies.setdefault(judged.name, _Tally()).add(judged.name, judged)
-        for lane in lanes:
-            for run in lane.take_runs():
-                self._tallies.setdefault(run.name, _Tally()).add(lane.name, run)
-        names = {judged.name, *(lane.name for lane in lanes)}
-        for name, tally in self._tallies.items():
-            yield from tally.readings(name, names)
+    def _may_judge_otherwise(self, lanes: Sequence[Lane], runs: Sequence[_RanOn]) -> bool:
+        """Whether a lane fell silent or came back, or what is read seldom was read.
+
+        Nothing else that is told each tick makes a verdict another one at once.
+        """
+        before, self._states = self._states, [(lane.name, lane.state) for lane in lanes]
+        return before != self._states or any(run.tier is not Tier.EVERY_TICK for _, run in runs)
+
+    def _of_the_runs(self, lanes: Sequence[Lane], runs: Sequence[_RanOn]) -> Iterator[Part]:
+        names = {lane.name for lane in lanes} | {self._verdicts.name}
+        for lane, run in runs:
+            self._tallies.setdefault(run.name, _Tally(run.name)).add(lane, run)
+        return (tally.part(names) for tally in self._tallies.values())
 
     def _run(self) -> None:
         due = time.monotonic()
         patience_seconds = _FIRST_PATIENCE_SECONDS
         while True:
-            self.sample(patience_seconds)
+            self.tick(patience_seconds)
             patience_seconds = self._tick_seconds / 2
             due = max(due + self._tick_seconds, time.monotonic())
             time.sleep(max(due - time.monotonic(), 0.0))
@@ -101,20 +121,33 @@ class Sampler:
 class _Tally:
     """The runs of one collector over all lanes that have one of its name."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self._labels = (name,)
         self._last: dict[str, Run] = {}
         self._failures = 0
+        self._part: Part | None = None
 
     def add(self, lane: str, run: Run) -> None:
+        """Takes in one run."""
         self._last[lane] = run
         self._failures += run.failed
+        self._part = None
 
-    def readings(self, name: str, lanes: set[str]) -> Iterator[Reading]:
+    def part(self, lanes: set[str]) -> Part:
+        """Its readings; the same ones until there is another run or a lane has gone."""
+        gone = self._last.keys() - lanes
+        for lane in gone:
+            del self._last[lane]
+        if self._part is None or gone:
+            self._part = tuple(self._readings())
+        return self._part
+
+    def _readings(self) -> Iterator[Reading]:
         """Success when the last run of each lane had it, the longest duration, all failures."""
-        last = [run for lane, run in self._last.items() if lane in lanes]
-        labels = (name,)
+        last = self._last.values()
         if last:
             failed = any(run.failed for run in last)
-            yield Reading(health.COLLECTOR_SUCCESS, labels, 0 if failed else 1)
-            yield Reading(health.COLLECTOR_DURATION, labels, max(run.seconds for run in last))
-        yield Reading(health.COLLECTOR_FAILURES, labels, self._failures)
+            yield Reading(health.COLLECTOR_SUCCESS, self._labels, 0 if failed else 1)
+            seconds = max(run.seconds for run in last)
+            yield Reading(health.COLLECTOR_DURATION, self._labels, seconds)
+        yield Reading(health.COLLECTOR_FAILURES, self._labels, self._failures)

@@ -79,7 +79,7 @@ class MetricsServer(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Twice a second, from the loop that accepts: ends what takes too long."""
+        """Now and then, from the loop that accepts: ends what takes too long."""
         self.crowd.cut_overdue()
 
     def handle_error(self, request: Any, client_address: Any) -> None:

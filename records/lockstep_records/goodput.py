@@ -57,9 +57,10 @@ def goodput_ns(page: Page, until_ns: int | None = None) -> Mapping[str, int]:
     for phase, seconds in page.state["phase_seconds"].items():
         spent[_STATE_OF.get(phase, "unknown")] += _ns(seconds)
     for lost, phases in (("hang", STEP_PHASES), ("rework", REWORK_PHASES)):
-        for phase in phases:
+        told = page.seldom[f"{lost}_seconds"]
+        for phase in (one for one in phases if told[one]):
             state = _STATE_OF.get(phase, "unknown")
-            moved = min(spent[state], _ns(page.seldom[f"{lost}_seconds"][phase]))
+            moved = min(spent[state], _ns(told[phase]))
             spent[state] -= moved
             spent[lost] += moved
     if until_ns is not None:

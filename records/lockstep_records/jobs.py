@@ -52,11 +52,14 @@ def page_path(root: Path, job_id: str, attempt: int, rank: int) -> Path:
 def list_jobs(root: Path) -> list[Path]:
     """Folders of all jobs, oldest name first; empty when there are none."""
     folder = root / "jobs"
-    if not folder.is_dir():
+    try:
+        with os.scandir(folder) as found:  # agents list it each second: no Path for what is none
+            names = sorted(
+                one.name for one in found if _JOB_ID.fullmatch(one.name) and one.is_dir()
+            )
+    except (FileNotFoundError, NotADirectoryError):
         return []
-    return sorted(
-        path for path in folder.iterdir() if path.is_dir() and _JOB_ID.fullmatch(path.name)
-    )
+    return [folder / name for name in names]
 
 
 def list_attempts(job: Path) -> list[Path]:

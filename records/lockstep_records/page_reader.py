@@ -3,17 +3,13 @@
 import os
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from lockstep_records.layout import (
     IDENTITY,
-    MAGIC,
-    MAX_ROWS,
-    MESH_AXES,
     PHASES,
     PULSE,
     PULSE_OFFSET,
@@ -23,28 +19,32 @@ from lockstep_records.layout import (
     SELDOM_OFFSETS,
     SLOT,
     SLOT_OFFSETS,
-    VERSION,
-    page_bytes,
+)
+from lockstep_records.page_identity import (
+    PageError,
+    Values,
+    check_length,
+    is_sealed,
+    read_identity,
+    unpack,
 )
 from lockstep_records.section import Section
 
-Values = dict[str, Any]
+__all__ = [
+    "Page",
+    "PageError",
+    "PageReader",
+    "Values",
+    "read_newest",
+    "read_page",
+    "read_ring",
+    "read_rows",
+    "unpack",
+]
 # Of a row: its number, and its checksum at the end.
 _NUMBER_AND_SEAL = struct.Struct(f"<Q{ROW.offsets['checksum'] - 8}xI")
 _SEQUENCE = struct.Struct("<Q")  # the first field of a slot
 _LOOKS = 4  # a writer stores into one slot at a time, and for well under a microsecond
-
-
-class PageError(ValueError):
-    """A page that cannot be read.
-
-    Attributes:
-        reason: one of version, truncated, identity, checksum, io.
-    """
-
-    def __init__(self, reason: str, text: str) -> None:
-        super().__init__(text)
-        self.reason = reason
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,29 +77,6 @@ class Page:
         return self.wall_seconds(self.progress_ns)
 
 
-def unpack(section: Section, data: bytes) -> Values:
-    """A section as a dict by field name; unknown optional fields are None."""
-    flat = iter(section.struct.unpack_from(data))
-    values: Values = {}
-    for field in section.fields:
-        if field.count > 1:
-            many = [next(flat) for _ in range(field.count)]
-            values[field.name] = dict(zip(field.items, many, strict=True)) if field.items else many
-        else:
-            values[field.name] = next(flat)
-    for name, bit in section.presence.items():
-        if not values["present"] & bit:
-            values[name] = None
-    return values
-
-
-def _sealed(section: Section, data: bytes) -> bool:
-    seal = section.offsets["checksum"]
-    if len(data) < section.size:
-        return False
-    return zlib.crc32(data[:seal]) == int.from_bytes(data[seal : section.size], "little")
-
-
 @contextmanager
 def _opened(path: Path) -> Iterator[int]:
     try:
@@ -112,108 +89,90 @@ def _opened(path: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _read_identity(descriptor: int, path: Path) -> Values:
-    data = os.pread(descriptor, IDENTITY.size, 0)
-    if len(data) < IDENTITY.size:
-        raise PageError(
-            "truncated",
-            f"page {path} has {len(data)} bytes, its identity alone takes {IDENTITY.size}",
-        )
-    values = unpack(IDENTITY, data)
-    if values["magic"] != MAGIC:
-        raise PageError(
-            "identity", f"{path} is no rank page: magic is {values['magic']!r}, not {MAGIC!r}"
-        )
-    if values["version"] != VERSION:
-        raise PageError(
-            "version",
-            f"page {path} has format version {values['version']}, this reader knows {VERSION}",
-        )
-    if not _sealed(IDENTITY, data):
-        raise PageError("checksum", f"page {path}: the checksum of the identity does not match")
-    _check_sizes(descriptor, path, values)
-    return _decoded(values, path)
-
-
-_SIZES = (("row_bytes", ROW.size), ("slot_bytes", SLOT.size), ("seldom_bytes", SELDOM.size))
-
-
-def _check_sizes(descriptor: int, path: Path, values: Values) -> None:
-    for name, right in _SIZES:
-        if values[name] != right:
-            raise PageError(
-                "identity", f"page {path}: {name} is {values[name]}, version {VERSION} has {right}"
-            )
-    rows = values["row_count"]
-    if not 1 <= rows <= MAX_ROWS:
-        raise PageError(
-            "identity", f"page {path}: row_count is {rows}, at most {MAX_ROWS} is allowed"
-        )
-    size = os.fstat(descriptor).st_size
-    if size != page_bytes(rows):
-        raise PageError(
-            "truncated", f"page {path} has {size} bytes, {rows} rows need {page_bytes(rows)}"
-        )
-
-
-def _decoded(values: Values, path: Path) -> Values:
-    for field in IDENTITY.fields:
-        if field.code.endswith("s") and field.name != "magic":
-            try:
-                values[field.name] = values[field.name].rstrip(b"\0").decode()
-            except UnicodeDecodeError as error:
-                raise PageError("identity", f"page {path}: {field.name} is not UTF-8") from error
-            if not values[field.name].isprintable():
-                raise PageError("identity", f"page {path}: {field.name} holds control characters")
-    if not 0 <= values["rank"] < values["world_size"]:
-        raise PageError(
-            "identity",
-            f"page {path}: rank {values['rank']} is outside its world_size {values['world_size']}",
-        )
-    values["mesh"] = {axis: values.pop(axis) for axis in MESH_AXES}
-    values["mesh"] = {axis: at for axis, at in values["mesh"].items() if at >= 0}
-    return values
-
-
-def _read_newer(descriptor: int, path: Path, section: Section, offsets: tuple[int, int]) -> Values:
-    """The newer slot; looks again while one is being written, so that states never go back."""
+def _read_slots(descriptor: int, section: Section, offsets: tuple[int, int]) -> list[bytes]:
+    """The valid slots; looks again while one is being written, so that states never go back."""
     valid: list[bytes] = []
     for _ in range(_LOOKS):
         slots = [os.pread(descriptor, section.size, at) for at in offsets]
-        valid = [data for data in slots if _sealed(section, data)] or valid
-        if len(valid) == len(offsets):
+        valid = [data for data in slots if is_sealed(section, data)] or valid
+        if len(valid) == sum(map(_is_begun, slots)):
             break
-    if not valid:
-        raise PageError("checksum", f"page {path}: neither {section.name} has a valid checksum")
-    return unpack(section, max(valid, key=_SEQUENCE.unpack_from))
+    return valid
+
+
+def _is_begun(slot: bytes) -> bool:
+    """Whether anything was ever written; a slot of zeros need not be waited for."""
+    return slot[: _SEQUENCE.size] != bytes(_SEQUENCE.size)
+
+
+class PageReader:
+    """Reads one page again and again; what has the bytes of the last time is not taken apart anew.
+
+    Args:
+        path: of the page; another file may come to stand there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known: dict[str, tuple[bytes, Values]] = {}
+
+    def read(self) -> Page:
+        """Identity and newest state; reads a few kilobytes whatever the ring's size.
+
+        Raises:
+            PageError: the page cannot be read; the text names the field.
+        """
+        path = self._path
+        with _opened(path) as descriptor:
+            try:
+                identity = self._identity(descriptor)
+                state = self._newer(descriptor, SLOT, SLOT_OFFSETS)
+                seldom = self._newer(descriptor, SELDOM, SELDOM_OFFSETS)
+                mark = os.pread(descriptor, PULSE.size, PULSE_OFFSET)
+                (word,) = struct.unpack("<Q", mark)
+            except (OSError, struct.error) as error:
+                raise PageError("io", f"page {path} cannot be read: {error}") from error
+        code = word & 15
+        if code >= len(PHASES):
+            raise PageError("identity", f"page {path}: phase code {code} is not known")
+        return Page(
+            path=path,
+            identity=identity,
+            state=state,
+            seldom=seldom,
+            phase=PHASES[code],
+            progress_ns=word >> 4,
+        )
+
+    def _identity(self, descriptor: int) -> Values:
+        data = os.pread(descriptor, IDENTITY.size, 0)
+        values = self._values(IDENTITY, data, lambda: read_identity(data, self._path))
+        check_length(descriptor, self._path, values["row_count"])
+        return values
+
+    def _newer(self, descriptor: int, section: Section, offsets: tuple[int, int]) -> Values:
+        valid = _read_slots(descriptor, section, offsets)
+        if not valid:
+            raise PageError(
+                "checksum", f"page {self._path}: neither {section.name} has a valid checksum"
+            )
+        data = max(valid, key=_SEQUENCE.unpack_from)
+        return self._values(section, data, lambda: unpack(section, data))
+
+    def _values(self, section: Section, data: bytes, take_apart: Callable[[], Values]) -> Values:
+        known = self._known.get(section.name)
+        if known is None or known[0] != data:
+            known = self._known[section.name] = (data, take_apart())
+        return known[1]
 
 
 def read_page(path: Path) -> Page:
-    """Identity and newest state of a page; reads a few kilobytes whatever the ring's size.
+    """Identity and newest state of a page that is read once; see ``PageReader.read``.
 
     Raises:
         PageError: the page cannot be read; the text names the field.
     """
-    with _opened(path) as descriptor:
-        try:
-            identity = _read_identity(descriptor, path)
-            state = _read_newer(descriptor, path, SLOT, SLOT_OFFSETS)
-            seldom = _read_newer(descriptor, path, SELDOM, SELDOM_OFFSETS)
-            mark = os.pread(descriptor, PULSE.size, PULSE_OFFSET)
-            (word,) = struct.unpack("<Q", mark)
-        except (OSError, struct.error) as error:
-            raise PageError("io", f"page {path} cannot be read: {error}") from error
-    code = word & 15
-    if code >= len(PHASES):
-        raise PageError("identity", f"page {path}: phase code {code} is not known")
-    return Page(
-        path=path,
-        identity=identity,
-        state=state,
-        seldom=seldom,
-        phase=PHASES[code],
-        progress_ns=word >> 4,
-    )
+    return PageReader(path).read()
 
 
 def read_ring(page: Page) -> bytes:

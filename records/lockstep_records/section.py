@@ -29,6 +29,7 @@ class Section:
     Attributes:
         size: bytes that the fields take.
         presence: bit of each optional field in the field ``present``.
+        places: name of each field, where its numbers begin and end, and what they count.
         codes: struct code by field.
         items: what an array counts, by field.
     """
@@ -38,8 +39,11 @@ class Section:
         self.struct = struct.Struct("<" + "".join(field.format for field in fields))
         self.size = self.struct.size
         self.offsets: dict[str, int] = {}
-        at = 0
+        self.places: list[tuple[str, int, int, tuple[str, ...]]] = []
+        at = number = 0
         for field in fields:
+            self.places.append((field.name, number, number + field.count, field.items))
+            number += field.count
             size = struct.calcsize("<" + field.format)
             width = struct.calcsize("<" + field.code) if not field.code.endswith("s") else 1
             assert at % width == 0, f"{name}.{field.name} is not aligned"

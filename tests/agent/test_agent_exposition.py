@@ -1,5 +1,7 @@
 """The writer of expositions, held against prometheus_client's own."""
 
+import re
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
@@ -79,13 +81,43 @@ OF_STEPS = st.builds(
 )
 
 
+PARTS = st.lists(st.lists(PLAIN | OF_STEPS, max_size=4).map(tuple), max_size=3)
+
+
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.lists(PLAIN | OF_STEPS, max_size=6), max_size=5))
+@given(st.lists(PARTS, max_size=5))
 def test_what_is_kept_from_tick_to_tick_is_what_is_written_anew(
-    ticks: list[list[AnyReading]],
+    ticks: list[list[tuple[AnyReading, ...]]],
 ) -> None:
     renderer = Renderer()
-    for number, readings in enumerate(ticks):
-        kept, anew = renderer.render(readings, number), render(readings, number)
+    for number, parts in enumerate(ticks):
+        kept = renderer.render(parts, number)
+        anew = render([reading for part in parts for reading in part], number)
         assert lines_of(kept) == lines_of(anew)
         assert kept.openmetrics.endswith(b"# EOF\n")
+
+
+def net_up(device: str, value: float) -> tuple[AnyReading, ...]:
+    return (Reading(fabric.NET_UP, (device,), value),)
+
+
+def values_of(exposition: Exposition) -> dict[str, str]:
+    """Value by device, as the text shows it."""
+    found = re.findall(r'device="(\w+)"} (\S+)', exposition.text.decode())
+    assert len(dict(found)) == len(found)
+    return dict(found)
+
+
+def test_a_part_that_is_told_as_it_was_keeps_its_lines_beside_one_that_is_told_anew() -> None:
+    renderer, kept = Renderer(), net_up("eth0", 1)
+    for value in (1, 0, 1):
+        told = renderer.render([kept, net_up("eth1", value)], 0)
+        assert values_of(told) == {"eth0": "1.0", "eth1": f"{value}.0"}
+
+
+def test_a_series_told_twice_follows_the_first_and_when_that_goes_the_second() -> None:
+    renderer, second = Renderer(), net_up("eth0", 7)
+    assert values_of(renderer.render([net_up("eth0", 1), second], 0)) == {"eth0": "1.0"}
+    assert values_of(renderer.render([net_up("eth0", 2), second], 1)) == {"eth0": "2.0"}
+    assert values_of(renderer.render([(), second], 2)) == {"eth0": "7.0"}
+    assert values_of(renderer.render([net_up("eth0", 3), second], 3)) == {"eth0": "3.0"}

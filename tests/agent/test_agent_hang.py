@@ -2,12 +2,14 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, pairwise
 
 import httpx
 import pytest
 
-from lockstep_agent.collector import Reading, Tier
+from lockstep_agent.collector import AnyReading, Reading, SourceLostError, Tier
+from lockstep_agent.health import Judge
 from lockstep_agent.lane import Lane
 from lockstep_agent.lanes import Lanes
 from lockstep_agent.options import Options
@@ -126,9 +128,65 @@ def test_a_collector_runs_in_its_tier_and_its_last_readings_are_served_in_betwee
     for _ in range(61):
         assert lane.beat()
         assert lane.wait(5)
-        assert sum(reading.metric is fabric.NET_UP for reading in lane.readings()) == len(tiers)
+        told = chain.from_iterable(lane.parts())
+        assert sum(reading.metric is fabric.NET_UP for reading in told) == len(tiers)
         now[0] += 1
     assert [counted.runs for counted in tiers] == [61, 7, 2]
+
+
+def test_what_is_not_due_is_told_as_the_very_part_of_the_last_time() -> None:
+    now = [0.0]
+    lane = Lane(
+        "tiers", (Counted(Tier.EVERY_TICK), Counted(Tier.TEN_SECONDS)), clock=lambda: now[0]
+    )
+    parts = []
+    for _ in range(11):
+        assert lane.beat()
+        assert lane.wait(5)
+        parts.append(lane.parts())
+        now[0] += 1
+    assert all(one[0] is not other[0] for one, other in pairwise(parts))
+    assert [one[1] is other[1] for one, other in pairwise(parts)] == [True] * 9 + [False]
+
+
+class Lost(Counted):
+    """A collector that loses its source when it is told to."""
+
+    is_lost = False
+
+    def collect(self) -> Iterator[Reading]:
+        if self.is_lost:
+            raise SourceLostError("lost", "gone")
+        return super().collect()
+
+
+class Counting(Judge):
+    """A judge that keeps the times at which it was asked."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        super().__init__()
+        self._now, self.asked = clock, list[float]()
+
+    def judge(self, readings: Sequence[AnyReading], now_seconds: float) -> tuple[Reading, ...]:
+        self.asked.append(self._now())
+        return super().judge(readings, now_seconds)
+
+
+def test_verdicts_follow_what_is_read_seldom_and_at_once_a_lane_that_falls_silent() -> None:
+    now = [0.0]
+    judge, gpu0 = Counting(lambda: now[0]), Lost(Tier.EVERY_TICK)
+    lanes = [
+        Lane(name, (one,), clock=lambda: now[0])
+        for name, one in (("gpu0", gpu0), ("host", Counted(Tier.TEN_SECONDS)))
+    ]
+    sampler = Sampler(lambda: lanes, tick_seconds=1, judge=judge)
+    for tick in range(30):
+        now[0] = float(tick)
+        gpu0.is_lost = tick in {14, 15, 16}
+        sampler.tick()
+    assert judge.asked == [0, 10, 14, 17, 20]
+    sampler.sample()
+    assert judge.asked[-1] == 29
 
 
 def test_a_lane_that_has_ended_runs_no_more() -> None:

@@ -37,6 +37,18 @@ def counted(log: KernelLog, metric: Metric) -> dict[tuple[str, ...], float]:
     return {one.labels: one.value for one in log.collect() if one.metric is metric}
 
 
+def test_a_log_with_nothing_new_is_told_as_the_very_part_of_the_last_time(tmp_path: Path) -> None:
+    path = tmp_path / "kmsg"
+    path.write_text("")
+    log = reader(path, tmp_path / "state")
+    first = log.collect()
+    assert log.collect() is first
+    path.write_bytes((LOGS / "dmesg-with-xid-119.log").read_bytes())
+    assert counted(log, events.GPU_XID_INCIDENTS) == {("0000:9b:00.0", "", "119"): 1}
+    path.unlink()
+    assert not [one for one in log.collect() if one.metric is events.LOG_READ]
+
+
 def test_the_five_lines_of_a_real_xid_119_are_one_incident(tmp_path: Path) -> None:
     log = reader(LOGS / "dmesg-with-xid-119.log", tmp_path)
     assert counted(log, events.GPU_XID_INCIDENTS) == {("0000:9b:00.0", "", "119"): 1}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from lockstep_agent.collector import Tier
 from lockstep_agent.collectors.gpu_events import GpuEvents
 from lockstep_agent.collectors.kernel_log import KernelLog
 from lockstep_agent.lanes import Lanes
@@ -83,6 +84,19 @@ def test_what_both_tell_is_one_incident_whichever_comes_first(tmp_path: Path, fi
     for teller in (first, "line" if first == "event" else "event"):
         getattr(node, teller)(48)
         node.counts(after_seconds=3)
+    assert node.counts(after_seconds=3) == {(ADDRESS, "", "48"): 1}
+
+
+@pytest.mark.parametrize("late_seconds", [0.5, 10, 11])
+def test_an_event_that_is_heard_only_after_ten_seconds_adds_none_to_what_the_log_told(
+    tmp_path: Path, late_seconds: float
+) -> None:
+    node = Node(tmp_path)
+    node.line(48)
+    assert node.counts() == {(ADDRESS, "", "48"): 1}
+    node.now += late_seconds
+    node.event(48)
+    assert node.counts(after_seconds=3) == {(ADDRESS, "", "48"): 1}
     assert node.counts(after_seconds=3) == {(ADDRESS, "", "48"): 1}
 
 
@@ -182,7 +196,10 @@ def test_a_driver_without_such_events_is_no_witness(
     assert heard(gpu, GpuEvents(gpu)) is None
 
 
-def test_an_agent_without_a_kernel_log_counts_by_events(options: Options, node: FakeNode) -> None:
+def test_an_agent_without_a_kernel_log_counts_by_events(
+    options: Options, node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GpuEvents, "tier", Tier.EVERY_TICK)  # ten seconds are long for a test
     lanes = Lanes(replace(options, kmsg=NO_LOG))
     sampler = Sampler(lanes, 1)
     assert f'{events.LOG_READ.name}{{log="kernel"}}' not in sampler.sample().text.decode()

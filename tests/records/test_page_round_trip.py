@@ -19,7 +19,14 @@ from lockstep_records.layout import (
     SLOT,
     STEP_BUCKETS,
 )
-from lockstep_records.page_reader import read_newest, read_page, read_rows, unpack
+from lockstep_records.page_reader import (
+    PageError,
+    PageReader,
+    read_newest,
+    read_page,
+    read_rows,
+    unpack,
+)
 from lockstep_records.page_writer import PageWriter, RankIdentity
 
 from .written import IDENTITY as NAMED
@@ -218,3 +225,23 @@ def test_a_ring_of_an_impossible_size_is_refused(memory: Path, count: int) -> No
     with pytest.raises(ValueError, match=f"rows {count} must be between"):
         PageWriter(memory / "rank-00003.page", NAMED, count)
     assert list(memory.iterdir()) == []
+
+
+def test_a_page_read_again_and_again_tells_what_it_tells_who_reads_it_first(memory: Path) -> None:
+    writer = PageWriter(memory / "rank-00003.page", NAMED, 16)
+    reader, seen = PageReader(writer.path), []
+    for steps in range(4):
+        assert reader.read() == read_page(writer.path)
+        assert reader.read().identity is reader.read().identity
+        seen.append(reader.read().state["steps"])
+        write_step(writer)
+        assert steps == seen[-1]
+    writer.close()
+    (memory / "other").mkdir()
+    other = written_page(memory / "other", steps=1)
+    other.replace(writer.path)
+    assert reader.read() == read_page(writer.path)
+    with writer.path.open("r+b") as file:
+        file.truncate(file.seek(0, 2) - 1)
+    with pytest.raises(PageError, match="rows need"):
+        reader.read()

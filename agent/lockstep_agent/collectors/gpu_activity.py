@@ -63,8 +63,7 @@ class MigActivity:
 
     def collect(self) -> Iterator[Reading]:
         """Activity of the multiprocessors by instance."""
-        modes = self._gpu.ask("nvmlDeviceGetMigMode")
-        instances = self._gpu.instances() if modes is not None and modes[0] else []
+        instances = self._gpu.instances() if self._gpu.parts else []
         known = self._gpms
         self._gpms = {
             one.name: known.get(one.name) or Gpm(self._gpu, (_SM,), one.gpu_instance)

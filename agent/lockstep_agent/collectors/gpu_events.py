@@ -11,10 +11,13 @@ _MOST_WAITING = 1000
 
 
 class GpuEvents:
-    """Hears a GPU's Xids once a tick; also those by which it was lost since the last one."""
+    """Hears a GPU's Xids every ten seconds, and in the tick after it was lost.
+
+    The driver keeps them until they are heard, and the kernel log has told of most by then.
+    """
 
     name = "gpu_events"
-    tier = Tier.EVERY_TICK
+    tier = Tier.TEN_SECONDS
 
     def __init__(self, gpu: Gpu) -> None:
         self._gpu, self._events = gpu, Events(gpu)

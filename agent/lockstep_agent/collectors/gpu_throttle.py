@@ -29,10 +29,10 @@ _NANO = 1e-9
 
 
 class Throttle:
-    """Reads which reasons hold at this moment."""
+    """Reads which reasons hold at this moment; how long they held no polling has to find out."""
 
     name = "gpu_throttle"
-    tier = Tier.EVERY_TICK
+    tier = Tier.TEN_SECONDS
 
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu

@@ -1,15 +1,22 @@
-"""The RDMA ports of the node, every ten seconds: identity, packets, errors, losses, congestion."""
+"""The RDMA ports of the node, every ten seconds: identity, state, packets, errors, congestion."""
 
 from collections.abc import Iterator
 
 from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.port_counters import SLOW, CounterFile
 from lockstep_agent.sources.open_files import OpenFiles
-from lockstep_agent.sources.rdma import RdmaPort, RdmaPorts, names
-from lockstep_agent.sources.rdma_state import interface_of, link_layer, pci_address
+from lockstep_agent.sources.rdma import RdmaPort, RdmaPorts, counter_files
+from lockstep_agent.sources.rdma_state import (
+    ACTIVE,
+    interface_of,
+    link_layer,
+    pci_address,
+    read_state,
+    tells_its_state,
+)
 from lockstep_catalogue import fabric_ports as metrics
+from lockstep_catalogue.fabric_labels import PHYSICAL_STATE, PORT_STATE
 
-_FOLDERS = ("counters", "counters_ext", "hw_counters")
 _MOST_LETTERS = 128
 
 
@@ -26,13 +33,15 @@ class InfinibandErrors:
 
     def __init__(self, sysfs: str, *, detail: bool = False) -> None:
         self._ports = RdmaPorts(sysfs)
-        self._files = OpenFiles(most=0)  # every ten seconds: not worth a descriptor each
+        self._files = OpenFiles()
         self._wanted = tuple(at for at in SLOW if detail or not at.rare)
 
     def collect(self) -> Iterator[Reading]:
         """What each port tells; what a file does not tell is left out."""
         for port in self._ports.list():
+            self._files.is_there(port.adapter)  # lets go of the files of one that was replaced
             yield self._identity(port)
+            yield from self._state(port)
             yield from self._counters(port)
 
     def _identity(self, port: RdmaPort) -> Reading:
@@ -47,10 +56,21 @@ class InfinibandErrors:
         )
         return Reading(metrics.PORT_INFO, labels, 1)
 
+    def _state(self, port: RdmaPort) -> Iterator[Reading]:
+        labels, told = port.labels, read_state(self._files, port)
+        if told.state is not None:
+            if tells_its_state(port):
+                yield Reading(metrics.PORT_UP, labels, 1 if told.state == ACTIVE else 0)
+            if told.physical is not None:
+                pair = (PORT_STATE.values[told.state], PHYSICAL_STATE.values[told.physical])
+                yield Reading(metrics.PORT_STATE_INFO, (*labels, *pair), 1)
+        if told.rate is not None:
+            yield Reading(metrics.PORT_RATE, labels, told.rate)
+        if told.lanes is not None:
+            yield Reading(metrics.PORT_LANES, labels, told.lanes)
+
     def _counters(self, port: RdmaPort) -> Iterator[Reading]:
-        there = {
-            f"{folder}/{name}" for folder in _FOLDERS for name in names(f"{port.folder}/{folder}")
-        }
+        there = counter_files(port)
         told: set[tuple[str, tuple[str, ...]]] = set()
         narrow = saturated = 0
         for at in self._wanted:

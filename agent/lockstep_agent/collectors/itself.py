@@ -14,7 +14,7 @@ class Itself:
     """Tells what the agent is and what it costs."""
 
     name = "itself"
-    tier = Tier.EVERY_TICK
+    tier = Tier.TEN_SECONDS
 
     def __init__(self, cluster: str, node: str, procfs: Path) -> None:
         self._identity = (cluster, node, version("lockstep"))

@@ -61,28 +61,41 @@ class KernelLog:
         self._logs: dict[str, Log] = self._take_up(state.load())
         self._list = Due(_LIST_SECONDS)
         self._gpus: tuple[str, ...] = ()
+        self._latest: tuple[Reading, ...] = ()
+        self._tellers: list[str] = []
         self.recent_json = b"[]"
         self._serve_recent()
 
-    def collect(self) -> Iterator[Reading]:
+    def collect(self) -> tuple[Reading, ...]:
         """Counters of incidents, and what the logs lost."""
-        before = sum(self._read.values())
+        before, listed = sum(self._read.values()), self._list.is_due()
+        if listed:
+            self._gpus = tuple(list_gpus(self._sysfs))
         for name, log in self._logs.items():
             self._follow(name, log)
         events = self.take_xids()
         self._read[BY_EVENT] += self._witness.hear(events or (), self._incidents)
-        if sum(self._read.values()) != before:
+        anew = sum(self._read.values()) != before
+        if anew:
             self._save()
             self._serve_recent()
+        tellers = [name for name in self._logs if name not in self._silent]
+        tellers += [] if events is None else [BY_EVENT]
+        if anew or listed or tellers != self._tellers:
+            self._tellers = tellers
+            self._latest = tuple(self._told())
+        return self._latest
+
+    def _told(self) -> Iterator[Reading]:
         yield from self._of_gpus()
         for metric in (metrics.NVSWITCH_INCIDENTS, metrics.NIC_INCIDENTS, metrics.HOST_INCIDENTS):
             for labels, count in self._incidents.told(metric):
                 yield Reading(metric, labels, count.number)
-        for name in (name for name in self._logs if name not in self._silent):
+        for name in self._tellers:
             yield Reading(metrics.LOG_READ, (name,), self._read[name])
-            yield Reading(metrics.LOG_LOST, (name,), self._lost[name] + self._logs[name].lost)
-        if events is not None:
-            yield Reading(metrics.LOG_READ, (BY_EVENT,), self._read[BY_EVENT])
+            if name in self._logs:
+                lost = self._lost[name] + self._logs[name].lost
+                yield Reading(metrics.LOG_LOST, (name,), lost)
 
     def _of_gpus(self) -> Iterator[Reading]:
         told = dict(self._incidents.told(metrics.GPU_XID_INCIDENTS))
@@ -90,8 +103,6 @@ class KernelLog:
             yield Reading(metrics.GPU_XID_INCIDENTS, labels, count.number)
             if count.last_wall_seconds is not None:
                 yield Reading(metrics.GPU_XID_LAST, labels, count.last_wall_seconds)
-        if self._list.is_due():
-            self._gpus = tuple(list_gpus(self._sysfs))
         for address in self._gpus:
             for number in TOLD_FROM_THE_START:
                 labels = (address, "", str(number))

@@ -1,6 +1,7 @@
 """The network ports of the node, from /sys/class/net; a file that does not tell is left out."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.sources.due import Due
@@ -21,8 +22,15 @@ _STATISTICS = {
 _Counters = tuple[tuple[str, Metric, tuple[str, ...]], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    folder: str
+    counters: _Counters
+    link: tuple[Reading, ...]
+
+
 class Net:
-    """Reads the ports that carry traffic between nodes, and the bonds made of them.
+    """Reads the traffic of ports between nodes; every ten seconds their state, and their bonds.
 
     Args:
         sysfs: where /sys is.
@@ -33,46 +41,50 @@ class Net:
 
     def __init__(self, sysfs: str) -> None:
         self._sysfs, self._files, self._list = sysfs, OpenFiles(), Due(_LIST_SECONDS)
-        self._ports: tuple[tuple[Interface, _Counters], ...] = ()
-        self._bonds: dict[str, tuple[str, ...]] = {}
+        self._known: tuple[_Known, ...] = ()
+        self._bonds: tuple[Reading, ...] = ()
 
     def collect(self) -> Iterator[Reading]:
         """State, line rate and traffic of each port; members of each bond."""
         if self._list.is_due():
-            listing = OpenFiles(most=0)
-            found = list_interfaces(self._sysfs, listing)
-            self._ports = tuple((port, _counters(port)) for port in found)
-            self._bonds = list_bonds(self._sysfs, listing)
-        for port, counters in self._ports:
+            seldom = OpenFiles(most=0)
+            self._known = tuple(
+                _Known(port.folder, _counters(port), tuple(_link(port, seldom)))
+                for port in list_interfaces(self._sysfs, seldom)
+            )
+            self._bonds = tuple(_members(list_bonds(self._sysfs, seldom), seldom))
+        for port in self._known:
             if self._files.is_there(port.folder):
-                yield from self._link(port)
-                for path, metric, labels in counters:
+                yield from port.link
+                for path, metric, labels in port.counters:
                     count = self._files.count(path)
                     if count is not None:
                         yield Reading(metric, labels, count)
-        yield from self._members()
+        yield from self._bonds
 
-    def _link(self, port: Interface) -> Iterator[Reading]:
-        labels = (port.name,)
-        state = self._files.text(f"{port.folder}/operstate")
-        if state and state != "unknown" and not port.is_shadow:
-            yield Reading(fabric.NET_UP, labels, 1 if state == "up" else 0)
-        megabits = self._files.count(f"{port.folder}/speed")
-        if megabits and megabits <= _FASTEST_MEGABITS and not port.is_shadow:
-            speed = megabits * _BYTES_PER_SECOND_OF_ONE_MEGABIT
-            yield Reading(fabric.NET_SPEED, labels, speed)
-        changes = self._files.count(f"{port.folder}/carrier_changes")
-        if changes is not None:
-            yield Reading(fabric.NET_CARRIER_CHANGES, labels, changes)
-        virtual = self._files.count(f"{port.folder}/device/sriov_numvfs")
-        if virtual is not None and not port.is_shadow:
-            yield Reading(fabric.NET_VIRTUAL_FUNCTIONS, labels, virtual)
 
-    def _members(self) -> Iterator[Reading]:
-        for bond, members in self._bonds.items():
-            states = [self._files.text(f"{member}/operstate") for member in members]
-            yield Reading(fabric.BOND_MEMBERS, (bond,), len(members))
-            yield Reading(fabric.BOND_MEMBERS_UP, (bond,), states.count("up"))
+def _link(port: Interface, files: OpenFiles) -> Iterator[Reading]:
+    labels = (port.name,)
+    state = files.text(f"{port.folder}/operstate")
+    if state and state != "unknown" and not port.is_shadow:
+        yield Reading(fabric.NET_UP, labels, 1 if state == "up" else 0)
+    megabits = files.count(f"{port.folder}/speed")
+    if megabits and megabits <= _FASTEST_MEGABITS and not port.is_shadow:
+        speed = megabits * _BYTES_PER_SECOND_OF_ONE_MEGABIT
+        yield Reading(fabric.NET_SPEED, labels, speed)
+    changes = files.count(f"{port.folder}/carrier_changes")
+    if changes is not None:
+        yield Reading(fabric.NET_CARRIER_CHANGES, labels, changes)
+    virtual = files.count(f"{port.folder}/device/sriov_numvfs")
+    if virtual is not None and not port.is_shadow:
+        yield Reading(fabric.NET_VIRTUAL_FUNCTIONS, labels, virtual)
+
+
+def _members(bonds: dict[str, tuple[str, ...]], files: OpenFiles) -> Iterator[Reading]:
+    for bond, members in bonds.items():
+        states = [files.text(f"{member}/operstate") for member in members]
+        yield Reading(fabric.BOND_MEMBERS, (bond,), len(members))
+        yield Reading(fabric.BOND_MEMBERS_UP, (bond,), states.count("up"))
 
 
 def _counters(port: Interface) -> _Counters:

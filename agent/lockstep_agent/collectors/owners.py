@@ -86,14 +86,14 @@ class Owners:
         self._next_seconds = 0.0
         self._latest: tuple[Reading, ...] = ()
 
-    def collect(self) -> Iterator[Reading]:
+    def collect(self) -> tuple[Reading, ...]:
         """One info series for each GPU, or part of one, that is somebody's; asked seldom."""
         gpus = list(self._gpus())
         now = time.monotonic()
         if gpus != self._last_gpus or now >= self._next_seconds:
             self._last_gpus, self._next_seconds = gpus, now + _REFRESH_SECONDS
             self._latest = tuple(self._read(gpus))
-        yield from self._latest
+        return self._latest
 
     def _read(self, gpus: list[GpuInUse]) -> Iterator[Reading]:
         owners: dict[Device, list[Owner]] = {}

@@ -3,8 +3,9 @@
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
-from lockstep_agent.collector import AnyReading, Reading, Tier
+from lockstep_agent.collector import AnyReading, Part, Reading, Tier
 from lockstep_agent.health.expected import Expectations
 from lockstep_agent.health.facts import Facts, Labels
 from lockstep_agent.health.gpu_signs import LinksSeen, gpu_signs
@@ -112,12 +113,13 @@ class Verdicts:
 
     def __init__(self, judge: Judge, clock: Callable[[], float] = time.monotonic) -> None:
         self._judge, self._clock = judge, clock
-        self._heard: Sequence[AnyReading] = ()
+        self._heard: Sequence[Part] = ()
 
-    def hear(self, readings: Sequence[AnyReading]) -> None:
-        """The readings that the next run judges."""
-        self._heard = readings
+    def hear(self, parts: Sequence[Part]) -> None:
+        """What the next run judges."""
+        self._heard = parts
 
     def collect(self) -> Iterable[Reading]:
         """The verdicts."""
-        return self._judge.judge(self._heard, self._clock())
+        heard, self._heard = tuple(chain.from_iterable(self._heard)), ()
+        return self._judge.judge(heard, self._clock())

@@ -9,6 +9,7 @@ _log = logging.getLogger(__name__)
 _MOST_PORTS = 64
 _MANAGED = b"SW_MNG"  # in the VPD of the functions that only the fabric manager may use
 _MOST_VPD_BYTES = 1024
+_COUNTERS = ("counters", "counters_ext", "hw_counters")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,13 @@ def names(folder: str) -> list[str]:
         return sorted(name for name in os.listdir(folder) if name.isprintable())  # noqa: PTH208  # names only
     except (OSError, ValueError):
         return []
+
+
+def counter_files(port: RdmaPort) -> frozenset[str]:
+    """The files of counters that a port has, by their path below its folder."""
+    return frozenset(
+        f"{folder}/{name}" for folder in _COUNTERS for name in names(f"{port.folder}/{folder}")
+    )
 
 
 def link_name(path: str) -> str:

@@ -62,9 +62,25 @@ class Gpu:
         """
         return self._ask((call, arguments), arguments)
 
-    def ask_afresh(self, call: str, *arguments: Any) -> Any:
-        """As ``ask``, for a call whose last argument is another each time."""
-        return self._ask((call, arguments[:-1]), arguments)
+    def call(self, function: str, *arguments: Any) -> int:
+        """The code that a function of the library returns, 0 when it answered.
+
+        Args:
+            function: its name.
+            arguments: of C, after the handle; what they point at is filled.
+
+        Raises:
+            GpuLostError: the GPU is lost or needs a reset.
+        """
+        handle, library = self.handle, self.nvml.nvmlLib
+        if library is None:
+            code = self.nvml.NVML_ERROR_UNINITIALIZED
+        elif not hasattr(library, function):
+            code = self.nvml.NVML_ERROR_FUNCTION_NOT_FOUND
+        else:
+            code = getattr(library, function)(handle, *arguments)
+        self.raise_when_lost(code)
+        return int(code)
 
     def instances(self) -> list[Instance]:
         """The instances of a split GPU; none of one that is whole."""

@@ -1,13 +1,22 @@
 """Field values in one call: a batch that learns which of its fields the driver lacks."""
 
+import struct
 from collections.abc import Iterable
-from typing import Any
 
 from lockstep_agent.sources.nvml.device import Gpu
+from lockstep_agent.sources.nvml.values import value_of
 
 Field = tuple[int, int]  # field id, scope: a link, a kind of power, or 0
 ALL_LINKS = 0xFFFF_FFFF
-_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+_ANSWER = struct.Struct("24xII8s")  # kind of value, return code, value
+
+
+class _Batch:
+    """Some fields and the room for their answers, made once: pynvml makes it for each call."""
+
+    def __init__(self, gpu: Gpu, fields: tuple[Field, ...]) -> None:
+        self.fields = fields
+        self.room = (gpu.nvml.c_nvmlFieldValue_t * len(fields))(*fields)
 
 
 class Fields:
@@ -20,7 +29,7 @@ class Fields:
     def __init__(self, gpu: Gpu, wanted: Iterable[Field]) -> None:
         self._gpu = gpu
         self._wanted = tuple(wanted)
-        self._asked: tuple[Field, ...] = ()
+        self._batch = _Batch(gpu, ())
         self._generation = 0
 
     def read(self) -> dict[Field, float]:
@@ -31,50 +40,46 @@ class Fields:
         """
         _ = self._gpu.handle
         if self._generation == self._gpu.generation:
-            return self._ask(self._asked)[0] if self._asked else {}
+            return self._ask(self._batch)[0] if self._batch.fields else {}
         values = self._probe(self._wanted)
         self._generation = self._gpu.generation
         return values
 
     def _probe(self, wanted: tuple[Field, ...]) -> dict[Field, float]:
-        values, refused = self._ask(wanted)
-        alone = {field: self._ask((field,)) for field in refused} if len(wanted) > 1 else {}
+        values, refused = self._ask(_Batch(self._gpu, wanted))
+        alone = {
+            field: self._ask(_Batch(self._gpu, (field,)))
+            for field in (refused if len(wanted) > 1 else ())
+        }
         for told, _ in alone.values():
             values.update(told)
         given_up = {field for field, (_, bad) in alone.items() if bad} if alone else set(refused)
-        self._asked = tuple(field for field in wanted if field not in given_up)
+        self._batch = _Batch(self._gpu, tuple(one for one in wanted if one not in given_up))
         return values
 
-    def _ask(self, fields: tuple[Field, ...]) -> tuple[dict[Field, float], list[Field]]:
+    def _ask(self, batch: _Batch) -> tuple[dict[Field, float], list[Field]]:
         """Values by field, and the fields that the driver says it lacks."""
-        answers = self._call(fields)
-        if answers is None:
-            return self._halves(fields)
+        if self._gpu.call("nvmlDeviceGetFieldValues", len(batch.fields), batch.room):
+            return self._halves(batch.fields)
         values: dict[Field, float] = {}
         refused: list[Field] = []
-        for field, answer in zip(fields, answers, strict=True):
-            if answer.nvmlReturn == 0:
-                if 0 <= answer.valueType < len(_MEMBERS):
-                    values[field] = getattr(answer.value, _MEMBERS[answer.valueType])
+        answers = _ANSWER.iter_unpack(batch.room)
+        for field, (kind, code, raw) in zip(batch.fields, answers, strict=True):
+            if code == 0:
+                value = value_of(kind, raw)
+                if value is not None:
+                    values[field] = value
                 continue
-            self._gpu.raise_when_lost(answer.nvmlReturn)
-            if self._gpu.is_unsupported(answer.nvmlReturn):
+            self._gpu.raise_when_lost(code)
+            if self._gpu.is_unsupported(code):
                 refused.append(field)
         return values, refused
-
-    def _call(self, fields: tuple[Field, ...]) -> Any:
-        nvml = self._gpu.nvml
-        try:
-            return nvml.nvmlDeviceGetFieldValues(self._gpu.handle, fields)
-        except nvml.NVMLError as error:
-            self._gpu.raise_when_lost(error.value)
-            return None
 
     def _halves(self, fields: tuple[Field, ...]) -> tuple[dict[Field, float], list[Field]]:
         """Asks again in halves, down to the field for which the whole call fails."""
         if len(fields) == 1:
             return {}, list(fields)
         middle = len(fields) // 2
-        values, refused = self._ask(fields[:middle])
-        more, also = self._ask(fields[middle:])
+        values, refused = self._ask(_Batch(self._gpu, fields[:middle]))
+        more, also = self._ask(_Batch(self._gpu, fields[middle:]))
         return {**values, **more}, [*refused, *also]

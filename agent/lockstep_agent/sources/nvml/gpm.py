@@ -1,5 +1,7 @@
 """GPM, the activity counters of Hopper and newer: what a GPU did between two samples."""
 
+import math
+import struct
 import threading
 import time
 from collections.abc import Iterable
@@ -10,6 +12,7 @@ from lockstep_agent.sources.nvml.device import Gpu
 _LOCK = threading.Lock()  # drivers have crashed on GPM calls side by side
 _PATIENCE_SECONDS = 0.2
 _LEAST_SECONDS = 0.1  # between two samples, by the driver's own rule
+_ANSWER = "4xId24x"  # return code, value
 
 
 class Gpm:
@@ -22,6 +25,8 @@ class Gpm:
 
     def __init__(self, gpu: Gpu, wanted: Iterable[int], instance: int | None = None) -> None:
         self._gpu, self._wanted, self._instance = gpu, tuple(wanted), instance
+        self._answers = struct.Struct(_ANSWER * len(self._wanted))
+        self._asked: Any = None
         self._older: Any = None
         self._spare: Any = None
         self._taken_seconds = float("-inf")
@@ -82,20 +87,26 @@ class Gpm:
 
     def _between(self, older: Any, newer: Any) -> dict[int, float]:
         nvml = self._gpu.nvml
-        asked = nvml.c_nvmlGpmMetricsGet_t()
-        asked.version = nvml.NVML_GPM_METRICS_GET_VERSION
-        asked.numMetrics = len(self._wanted)
-        asked.sample1, asked.sample2 = older, newer
-        for at, number in enumerate(self._wanted):
-            asked.metrics[at].metricId = number
+        if self._asked is None:
+            self._asked = self._ask()
+        self._asked.sample1, self._asked.sample2 = older, newer
         try:
-            nvml.nvmlGpmMetricsGet(asked)
+            nvml.nvmlGpmMetricsGet(self._asked)
         except nvml.NVMLError as error:
             self._gpu.raise_when_lost(error.value)
             return {}
-        told = (asked.metrics[at] for at in range(len(self._wanted)))
+        told = self._answers.unpack_from(self._asked, type(self._asked).metrics.offset)
         return {
-            metric.metricId: metric.value
-            for metric in told
-            if metric.nvmlReturn == 0 and metric.value == metric.value  # not NaN
+            number: value
+            for number, code, value in zip(self._wanted, told[::2], told[1::2], strict=True)
+            if code == 0 and not math.isnan(value)
         }
+
+    def _ask(self) -> Any:
+        """The question, made once: it has 19 KB, of which few are looked at."""
+        asked = self._gpu.nvml.c_nvmlGpmMetricsGet_t()
+        asked.version = self._gpu.nvml.NVML_GPM_METRICS_GET_VERSION
+        asked.numMetrics = len(self._wanted)
+        for at, number in enumerate(self._wanted):
+            asked.metrics[at].metricId = number
+        return asked

@@ -80,7 +80,7 @@ def _table(pooled: dict[tuple[str, str], list[Pair]]) -> Table:
     table = Table("contestant", "loop", "bare us", "added us (95 %)", "wanted")
     told = (
         ("lockstep", "ten phases", "Lockstep", "ten phases and the page, nothing else", "<= 6"),
-        ("lockstep", "backward", "Lockstep", "backward mark beside empty forward hooks", "<= 8"),
+        ("lockstep", "backward", "Lockstep", "backward mark beside an empty forward hook", "<= 8"),
         ("lockstep", "step", "Lockstep", "a whole step, every hook", ""),
         ("traceml", "step", "TraceML 0.5.0", "a whole step in trace_step", ""),
         ("nvrx", "step", "NVRx 0.4.1", "a whole step in three sections", ""),

@@ -44,11 +44,10 @@ def _ten_phases(monitor: lockstep.Disabled) -> None:
     monitor.step(loss=1.5, tokens=1024, samples=8, gradient_norm=0.7, learning_rate=1e-3)
 
 
-def _with_empty_hooks() -> Small:
-    """What torch itself takes for the forward hooks that anybody hangs on a model."""
+def _with_empty_hook() -> Small:
+    """What torch itself takes for the forward hook that anybody hangs on a model."""
     small = Small.fresh()
     small.model.register_forward_pre_hook(lambda *_: None)
-    small.model.register_forward_hook(lambda *_: None)
     return small
 
 
@@ -60,7 +59,7 @@ def main() -> None:
     try:
         off, on = lockstep.disabled(), _monitor("ten")
         empty, marked, whole, bare = (
-            _with_empty_hooks(),
+            _with_empty_hook(),
             Small.fresh(),
             Small.fresh(),
             Small.fresh(),

@@ -30,7 +30,7 @@ from lockstep_records.switches import (
 )
 
 log = logging.getLogger("lockstep")
-SAMPLE_EVERY = 32
+SAMPLE_EVERY = 64
 _LOOK_NS = 1_000_000_000
 _NEVER = 1 << 62
 

@@ -73,7 +73,7 @@ class Unusual:
         return flags | FLAG["rework"]
 
     def look(self) -> None:
-        """To be called after steps 1, 2, 4 up to 64, and every 64 from then on."""
+        """To be called after steps 1, 2, 4 up to 64, and now and then from there on."""
         page = self._page
         self._hang_seconds = hang_after_seconds(page.words[_STEPS], page.floats[_STEP_SECONDS_SUM])
         if self.usual_seconds >= 0:

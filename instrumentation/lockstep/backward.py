@@ -58,17 +58,12 @@ def listen(monitor: Disabled) -> None:
         try:
             original(*args, **kwargs)
         finally:
-            _ended()
+            listener.inside = False
+            ended, listener.ended = listener.ended, []
+            if not ended:
+                listener.monitor.enter(OTHER)
+        for tell in ended:  # not of one that failed while it waited: it waits still, as it seems
+            tell()
 
     backward.lockstep = True  # type: ignore[attr-defined]  # so that it is done once
     torch.autograd.backward = backward
-
-
-def _ended() -> None:
-    listener.inside = False
-    if not listener.ended:
-        listener.monitor.enter(OTHER)
-        return
-    ended, listener.ended = listener.ended, []
-    for tell in ended:
-        tell()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch.distributed as dist
 
 import lockstep
 
@@ -19,6 +20,15 @@ def root() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="lockstep-test-", dir="/dev/shm"))
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A process group of one rank, for DDP."""
+    store = f"file://{tmp_path_factory.mktemp('group') / 'store'}"
+    dist.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
 
 
 @pytest.fixture

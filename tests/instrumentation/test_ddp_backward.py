@@ -1,13 +1,11 @@
 """Where DDP's backward is told apart: on the graph at first, then from its first bucket."""
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
@@ -19,13 +17,7 @@ SETTLED_STEPS = 10
 BACKWARD_SECONDS = 0.006
 
 
-@pytest.fixture(scope="module", autouse=True)
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A process group of one rank, for DDP."""
-    store = f"file://{tmp_path_factory.mktemp('group') / 'store'}"
-    dist.init_process_group("gloo", init_method=store, rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
+pytestmark = pytest.mark.usefixtures("alone")
 
 
 class Slow(torch.autograd.Function):
@@ -69,8 +61,12 @@ def watched(root: Path, model: nn.Module) -> lockstep.Disabled:
     return lockstep.attach(model, root=root, environment={"LOCKSTEP_JOB_ID": "one"})
 
 
+def path_of(root: Path) -> Path:
+    return root / "jobs" / "one" / "0" / "rank-00000.page"
+
+
 def rows_in(root: Path) -> list[dict[str, Any]]:
-    return read_rows(read_page(root / "jobs" / "one" / "0" / "rank-00000.page"))
+    return read_rows(read_page(path_of(root)))
 
 
 def quickest(rows: list[dict[str, Any]], phase: str) -> float:
@@ -126,3 +122,21 @@ def test_a_backward_that_nobody_marks_brings_the_graph_back(root: Path) -> None:
     rows = rows_in(root)[SETTLED_STEPS + 1 :]
     assert all(row["last_arrival_ns"] for row in rows)
     assert quickest(rows, "backward") >= BACKWARD_SECONDS > quickest(rows, "sync")
+
+
+def test_a_backward_that_fails_while_it_waits_stays_in_its_wait(root: Path) -> None:
+    model = DistributedDataParallel(Net())
+    monitor = watched(root, model)
+    train(monitor, model, SETTLED_STEPS)
+    queue: Any = torch.autograd.Variable._execution_engine.queue_callback
+    before = read_page(path_of(root)).state["collectives"]
+    model.module.first.weight.register_hook(lambda _: queue(lost_peer))
+    with pytest.raises(ConnectionError):
+        train(monitor, model, 1)
+    assert read_page(path_of(root)).phase == "sync"
+    monitor.step()
+    assert read_page(path_of(root)).state["collectives"] == before
+
+
+def lost_peer() -> None:
+    raise ConnectionError("as gloo tells it after the ranks' timeout")

@@ -11,6 +11,7 @@ from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.jobs import page_path
 from lockstep_records.layout import PHASES, ROW, SLOT
 from lockstep_records.page_writer import PageWriter, RankIdentity
+from lockstep_reports.read import Attempt, Recording
 from lockstep_reports.steps import Member, Steps
 
 Array = NDArray[np.float64]
@@ -150,6 +151,17 @@ class SyntheticJob:
         page.pulse(time.monotonic_ns(), PHASES.index("done"))
         page.commit(time.monotonic_ns())
         page.close()
+
+
+def recording_of(steps: Steps) -> Recording:
+    """Steps as if pages had been read, of an attempt that nobody ended."""
+    return Recording(
+        source_kind="pages",
+        path=Path("j"),
+        steps=steps,
+        events=(),
+        attempts=(Attempt(number=0, outcome=None),),
+    )
 
 
 def _dragging(values: Array, kept: float = 0.9) -> Array:

@@ -1,7 +1,6 @@
 """Where the time of all ranks went, by cause and in money."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,12 +8,11 @@ import pytest
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_reports.cost import causes, cost, goodput
 from lockstep_reports.judge import judge
-from lockstep_reports.read import Attempt, Recording
 from lockstep_reports.report import Report, make_report
 from lockstep_reports.score import score
 from lockstep_reports.steps import Steps
 
-from .synthetic_job import Slow, SyntheticJob
+from .synthetic_job import Slow, SyntheticJob, recording_of
 
 
 def born(steps: Steps, seconds_before: float) -> Steps:
@@ -27,14 +25,7 @@ def born(steps: Steps, seconds_before: float) -> Steps:
 
 
 def reported(steps: Steps, price: float | None = None) -> Report:
-    recording = Recording(
-        source_kind="pages",
-        path=Path("j"),
-        steps=steps,
-        events=(),
-        attempts=(Attempt(number=0, outcome=None),),
-    )
-    return make_report(recording, now_seconds=0.0, price_per_gpu_hour=price)
+    return make_report(recording_of(steps), now_seconds=0.0, price_per_gpu_hour=price)
 
 
 def by_tens(steps: Steps) -> Steps:

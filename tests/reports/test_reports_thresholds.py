@@ -1,18 +1,16 @@
 """Where the judge draws its lines: each is held from both sides by a job whose truth is known."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from lockstep_reports.headline import story
 from lockstep_reports.judge import Episode, Verdict, judge
-from lockstep_reports.read import Attempt, Recording
 from lockstep_reports.report import make_report
 from lockstep_reports.score import score
 from lockstep_reports.steps import Steps
 
-from .synthetic_job import Slow, SyntheticJob
+from .synthetic_job import Slow, SyntheticJob, recording_of
 
 
 def judged(steps: Steps) -> tuple[Verdict, tuple[Episode, ...]]:
@@ -138,14 +136,7 @@ def test_a_rank_late_by_little_before_or_after_it_is_slow_was_slow_once_and_sinc
     assert "happened" not in " ".join(verdict.evidence)
     dearest = max(episodes, key=lambda episode: episode.lost_seconds)
     assert (dearest.start_step, dearest.end_step) == (200, 299)
-    recording = Recording(
-        source_kind="pages",
-        path=Path("j"),
-        steps=steps,
-        events=(),
-        attempts=(Attempt(number=0, outcome=None),),
-    )
-    assert story(make_report(recording, now_seconds=0.0)).startswith("From step 200 ")
+    assert story(make_report(recording_of(steps), now_seconds=0.0)).startswith("From step 200 ")
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,34 @@ def microseconds(loop: Loop, num_steps: int, clock: Clock = time.perf_counter_ns
     return (clock() - begin) / num_steps / 1e3
 
 
+def in_turns(
+    step: Loop, hang: Callable[[bool], None], *, pairs: int, num_steps: int, settle: int = 2
+) -> dict[str, list[Pair]]:
+    """(bare, watched) of one loop that is watched for some steps in turn: microseconds a step.
+
+    With a second or so a turn, what is done once a second counts as it does in a run. Gives "wall"
+    and, of the processor time of the thread, which leaves out what it waits, "busy"; and the same
+    of turns that are both bare: "twin wall", "twin busy".
+    """
+    told: dict[str, list[Pair]] = {"wall": [], "busy": [], "twin wall": [], "twin busy": []}
+    turns = (("bare", False), ("twin", False), ("watched", True))
+    for number in range(pairs):
+        took = {}
+        for name, on in turns[number % 3 :] + turns[: number % 3]:
+            hang(on)
+            for _ in range(settle):
+                step()
+            began, busy = time.perf_counter_ns(), time.thread_time_ns()
+            for _ in range(num_steps):
+                step()
+            busy, ended = time.thread_time_ns() - busy, time.perf_counter_ns()
+            took[name] = (ended - began) / num_steps / 1e3, busy / num_steps / 1e3
+        for other, prefix in (("watched", ""), ("twin", "twin ")):
+            for place, kind in enumerate(("wall", "busy")):
+                told[prefix + kind].append((took["bare"][place], took[other][place]))
+    return told
+
+
 def in_pairs(
     bare: Loop,
     watched: Loop,

@@ -1,26 +1,30 @@
 """Marks backwards: stands around ``torch.autograd.backward``.
 
 A hook on the graph costs ten times as much, for it is hung anew in every step; ``hooks`` says
-where one is needed all the same.
+where one is needed all the same. ``lockstep._native`` holds the same listener in C.
 """
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from lockstep.disabled import Disabled
+from lockstep.native import compiled
+from lockstep.pen import Pen
 from lockstep.phases import BACKWARD, OTHER
 
 
-@dataclass(slots=True)
 class Listener:
-    """Who is told of backwards, and what is known of them. Its attributes are read in every step.
+    """Takes the place of ``torch.autograd.backward``; what it knows is read in every step.
+
+    Args:
+        backward: code of the phase that it marks.
+        other: code of the one after it.
 
     Attributes:
-        monitor: who is told.
+        original: what does the work.
+        pen: who is told.
         thread: whose calls count.
         inside: whether a backward that is marked runs now.
         nests: whether one has been seen within another, as reentrant checkpoints do.
@@ -28,42 +32,44 @@ class Listener:
         ended: called in place of the mark at the end of the backward that runs now.
     """
 
-    monitor: Disabled = field(default_factory=Disabled)
-    thread: int = 0
-    inside: bool = False
-    nests: bool = False
-    calls: int = 0
-    ended: list[Callable[[], None]] = field(default_factory=list)
+    def __init__(self, backward: int, other: int) -> None:
+        self._backward, self._other = backward, other
+        self.original: Callable[..., Any] | None = None
+        self.pen: Pen | None = None
+        self.thread = self.calls = 0
+        self.inside = self.nests = False
+        self.ended: list[Callable[[], None]] = []
 
-
-listener = Listener()
-
-
-def listen(monitor: Disabled) -> None:
-    """Marks what the calling thread does for this monitor from now on."""
-    listener.monitor, listener.thread = monitor, threading.get_ident()
-    listener.nests = False
-    original: Any = torch.autograd.backward
-    if hasattr(original, "lockstep"):
-        return
-
-    def backward(*args: Any, **kwargs: Any) -> None:
-        if listener.inside or threading.get_ident() != listener.thread:
-            listener.nests |= listener.inside
-            original(*args, **kwargs)
-            return
-        listener.inside = True
-        listener.calls += 1
-        listener.monitor.enter(BACKWARD)
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Does what the original does."""
+        assert self.original is not None
+        assert self.pen is not None
+        if self.inside or threading.get_ident() != self.thread:
+            self.nests |= self.inside
+            return self.original(*args, **kwargs)
+        self.inside = True
+        self.calls += 1
+        self.pen.enter(self._backward)
         try:
-            original(*args, **kwargs)
+            result = self.original(*args, **kwargs)
         finally:
-            listener.inside = False
-            ended, listener.ended = listener.ended, []
+            self.inside = False
+            ended, self.ended = self.ended, []
             if not ended:
-                listener.monitor.enter(OTHER)
+                self.pen.enter(self._other)
         for tell in ended:  # not of one that failed while it waited: it waits still, as it seems
             tell()
+        return result
 
-    backward.lockstep = True  # type: ignore[attr-defined]  # so that it is done once
-    torch.autograd.backward = backward
+
+listener: Listener = (Listener if compiled is None else compiled.Listener)(BACKWARD, OTHER)
+
+
+def listen(pen: Pen) -> None:
+    """Marks with this pen what the calling thread does from now on."""
+    listener.pen, listener.thread = pen, threading.get_ident()
+    listener.nests = False
+    if listener.original is None:  # once: somebody may have wrapped it again
+        listener.original = torch.autograd.backward
+        within: Any = torch.autograd
+        within.backward = listener

@@ -33,17 +33,22 @@ class BucketWatch:
 
     Args:
         model: whose buckets.
-        arrived: called in each synchronised backward when the first bucket is ready, once
-            ``arrives``.
+        arriving: asked once, when all is learnt; what it gives is called with the parameter that
+            completes the first bucket, whenever its gradient is ready.
 
     Attributes:
+        model: a weak reference to it.
         arrives: whether the moment is told; not where a parameter may be left unused.
         settled: whether ``step_done`` has learnt what there is to learn.
         told: number of buckets, their bytes together, and ranks that share them.
     """
 
-    def __init__(self, model: "ref[DistributedDataParallel]", arrived: Callable[[], None]) -> None:
-        self._model, self._arrived = model, arrived
+    def __init__(
+        self,
+        model: "ref[DistributedDataParallel]",
+        arriving: Callable[[], Callable[[torch.Tensor], None]],
+    ) -> None:
+        self.model, self._arriving = model, arriving
         self.arrives = self.settled = False
         self._steps = 0
         self._ready: list[torch.Tensor] = []
@@ -53,14 +58,14 @@ class BucketWatch:
         self._read_buckets()
 
     def _read_buckets(self) -> None:
-        model = self._model()
+        model = self.model()
         if model is not None:
             self._sizes = _bucket_bytes(model)
             self.told = (max(1, len(self._sizes)), sum(self._sizes), model.process_group.size())
 
     def synchronises(self) -> bool:
         """Whether the backward that runs now ends in a synchronisation; not under no_sync."""
-        model = self._model()
+        model = self.model()
         return model is not None and bool(model.require_backward_grad_sync)
 
     def step_done(self) -> None:
@@ -68,7 +73,7 @@ class BucketWatch:
         self._steps += 1
         if self._steps == _LEARN_AT:
             self._read_buckets()
-            model = self._model()
+            model = self.model()
             self._learning = [
                 _when_ready(parameter, self._ready.append)
                 for parameter in (model.parameters() if model is not None else ())
@@ -85,12 +90,8 @@ class BucketWatch:
         for parameter in self._ready:
             reached += parameter.numel() * parameter.element_size()
             if self._sizes and reached >= self._sizes[0]:
-                _when_ready(parameter, self._first_bucket_ready)
-                model = self._model()
+                _when_ready(parameter, self._arriving())
+                model = self.model()
                 self.arrives = model is not None and not model.find_unused_parameters
                 break
         self._ready.clear()
-
-    def _first_bucket_ready(self, _parameter: torch.Tensor) -> None:
-        if self.synchronises():
-            self._arrived()

@@ -21,7 +21,11 @@ class Disabled:
         return loader
 
     def mark(self, phase: str) -> None:
-        """Nothing."""
+        """Ends the current phase and begins the named one; here it does nothing.
+
+        Raises:
+            ValueError: no phase has that name.
+        """
 
     def enter(self, code: int) -> None:
         """Nothing."""
@@ -97,7 +101,21 @@ class Disabled:
         samples: int = 0,
         sequence_lengths: Sequence[int] = (),
     ) -> None:
-        """Nothing."""
+        """Ends the step and writes its row; here it does nothing.
+
+        Args:
+            step: number of the step as the job counts; counted from 0 when left out.
+            loss: training loss of this rank; a number or a tensor on the CPU. A tensor on a GPU
+                would have to be waited for: it is read some steps later.
+            gradient_norm: norm before clipping; the same kinds.
+            learning_rate: learning rate of the step.
+            tokens: tokens of this rank in the step; the sum of the lengths when left out.
+            samples: samples of this rank in the step; as many as lengths when left out.
+            sequence_lengths: tokens of each sequence of this rank in the step.
+        """
+
+    def step_while_off(self, number: int | None) -> None:
+        """Nothing: a pen of before may still be held by somebody."""
 
     def first_arrival(self) -> None:
         """Nothing."""

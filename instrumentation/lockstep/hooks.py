@@ -9,6 +9,7 @@ output: it is hung anew in every forward and costs ten times as much.
 Nothing here holds the model: it goes when its owner lets it go, as it would without us.
 """
 
+import copyreg
 from collections.abc import Callable
 from typing import Any
 from weakref import ref
@@ -16,13 +17,16 @@ from weakref import ref
 import torch
 import torch.distributed as dist
 from torch.autograd import Variable
+from torch.compiler import is_dynamo_compiling
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.hooks import RemovableHandle
 
-from lockstep import backward, waits
+from lockstep import backward, operations_tap, waits
 from lockstep.buckets import BucketWatch
 from lockstep.monitor import Monitor
-from lockstep.phases import NOT_WAITING, OTHER
+from lockstep.native import compiled
+from lockstep.pen import Ignored
+from lockstep.phases import BACKWARD, FORWARD, NOT_WAITING, OPTIMIZER, OTHER
 
 _backwards = backward.listener
 _queue_callback = Variable._execution_engine.queue_callback  # noqa: SLF001  # DDP's own way in
@@ -54,24 +58,30 @@ class StepHooks:
             which tells of its chunks itself.
     """
 
+    # What the hooks of a copied or saved model find: a copy is not watched.
+    _forward: Callable[..., None] = Ignored()
+    _on_graph = False
+    _outside = _sure = 0
+    _marked = -1  # backwards marked from outside, at the last forward
+    _buckets: BucketWatch | None = None
+    _handle: RemovableHandle | None = None
+
     def __init__(self, monitor: Monitor, model: torch.nn.Module, *, calls: bool = True) -> None:
-        self._monitor = monitor
+        self._pen = monitor.pen
+        self._forward = self._pen.marker(FORWARD)
+        self._wait: Any = None  # in C, once there is nothing left to learn
         self._interrupted = NOT_WAITING
-        self._buckets: BucketWatch | None = None
         inner = getattr(model, "_orig_mod", model)  # what torch.compile wraps
         if isinstance(inner, DistributedDataParallel):
-            self._buckets = BucketWatch(ref(inner), self._first_bucket_ready)
+            self._buckets = BucketWatch(ref(inner), self._arriving)
         elif not calls:
             return
         if calls:
-            backward.listen(monitor)
+            backward.listen(self._pen)
         # Alone it has nothing inside that is to be told apart.
         self._on_graph = self._buckets is not None or not _is_alone()
         self._sure = _SURE if self._on_graph else 1
-        self._outside = 0
-        self._marked = -1  # backwards marked from outside, at the last forward
         self._model = ref(model)
-        self._handle: RemovableHandle | None = None
         self._compiled = model._compiled_call_impl is not None  # noqa: SLF001  # its only name
         if self._compiled:
             self._wrap_compiled(model)
@@ -79,6 +89,9 @@ class StepHooks:
         model.register_forward_pre_hook(self._forward_begins, prepend=True)
         if self._on_graph:
             self._hang()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return copyreg.__newobj__, (StepHooks,)  # type: ignore[attr-defined]  # typeshed lacks it
 
     def _wrap_compiled(self, model: Any) -> None:
         """Stands around a call that ``model.compile()`` has compiled, with its hooks."""
@@ -94,9 +107,9 @@ class StepHooks:
         model._compiled_call_impl = call  # noqa: SLF001  # its only name
 
     def _forward_begins(self, *_: Any) -> None:
-        if torch.compiler.is_compiling():
+        if is_dynamo_compiling():
             return
-        self._monitor.mark("forward")
+        self._forward()
         marked = _backwards.calls
         if self._on_graph or marked == self._marked:
             self._choose(outside=marked != self._marked)
@@ -109,19 +122,24 @@ class StepHooks:
         if blind or self._outside < self._sure:
             self._hang()
             return
-        self._on_graph = False
+        self._stand_on_graph(here=False)
         if self._handle is not None:
             self._handle.remove()
             self._handle = None
 
+    def _stand_on_graph(self, *, here: bool) -> None:
+        self._on_graph = here
+        if self._wait is not None:
+            self._wait.on_graph = here
+
     def _hang(self) -> None:
-        self._on_graph = True
+        self._stand_on_graph(here=True)
         model = self._model()
         if self._handle is None and model is not None and not self._compiled:
             self._handle = model.register_forward_hook(self._forward_ended)
 
     def _forward_ended(self, _module: Any, _inputs: Any, output: Any) -> None:
-        if torch.compiler.is_compiling():
+        if is_dynamo_compiling() or not self._on_graph:
             return
         node = _graph_node(output)
         if node is not None:
@@ -129,19 +147,44 @@ class StepHooks:
 
     def _backward_begins(self, *_: Any) -> None:
         waits.this_thread_too()
-        self._monitor.mark("backward")
+        self._pen.enter(BACKWARD)
         _queue_callback(self._last_gradient_ready)
 
+    def _arriving(self) -> Callable[[torch.Tensor], None]:
+        """What the gradient that completes DDP's first bucket is to call."""
+        if compiled is None or self._buckets is None:
+            return self._arrived
+        calls, size_bytes, ranks = self._buckets.told
+        self._wait = compiled.GradientWait(
+            pen=self._pen,
+            backwards=_backwards,
+            model=self._buckets.model,
+            queue=_queue_callback,
+            taps=vars(operations_tap),
+            arrived_otherwise=self._first_bucket_ready,
+            begins_otherwise=self._ddp_waits,
+            kind="all_reduce",
+            calls=calls,
+            size_bytes=size_bytes,
+            ranks=ranks,
+        )
+        self._wait.on_graph = self._on_graph
+        arrive: Callable[[torch.Tensor], None] = self._wait.arrive
+        return arrive
+
+    def _arrived(self, _parameter: torch.Tensor) -> None:
+        if self._buckets is not None and self._buckets.synchronises():
+            self._first_bucket_ready()
+
     def _first_bucket_ready(self) -> None:
-        """In DDP, from the gradient that completes the first bucket."""
-        self._monitor.first_arrival()
+        self._pen.first_arrival()
         if self._on_graph:
             return
         if _backwards.nests:  # and then a callback may come before the others' gradients
             self._hang()
             return
         if not _backwards.inside:
-            self._monitor.mark("backward")
+            self._pen.enter(BACKWARD)
         _queue_callback(self._ddp_waits)
 
     def _last_gradient_ready(self) -> None:
@@ -166,23 +209,16 @@ class StepHooks:
         if not self._buckets.settled:
             self._buckets.step_done()
         if self._interrupted == NOT_WAITING:
-            self._monitor.mark("other")
+            self._pen.enter(OTHER)
             return
         calls, size_bytes, ranks = self._buckets.told
         waits.end(OTHER, "all_reduce", size_bytes, calls=calls, op="grads-sync", ranks=ranks)
 
     def _backward_ended(self) -> None:
-        self._monitor.mark("other")
+        self._pen.enter(OTHER)
 
 
 def watch_optimizer(monitor: Monitor, optimizer: torch.optim.Optimizer) -> None:
     """Marks the steps of an optimizer."""
-
-    def begins(*_: Any) -> None:
-        monitor.mark("optimizer")
-
-    def ended(*_: Any) -> None:
-        monitor.mark("other")
-
-    optimizer.register_step_pre_hook(begins)
-    optimizer.register_step_post_hook(ended)
+    optimizer.register_step_pre_hook(monitor.pen.marker(OPTIMIZER))
+    optimizer.register_step_post_hook(monitor.pen.marker(OTHER))

@@ -1,9 +1,7 @@
-"""The monitor: cuts a rank's time into contiguous phases and writes a row a step into its page.
+"""The monitor: what a training loop holds. Its pen writes; here is what is seldom done.
 
-Hot path: a mark is one clock read, one addition and one store; a step is one row and one slot.
-It takes no lock, starts no collective, and makes no system call but the clock's; about once a
-second a mark also does what ``seldom`` says. On a GPU the marks tell host time: what the device
-does meanwhile is not waited for.
+A mark and a step go straight to the pen. About once a second a mark also does what ``seldom`` says,
+and steps that are unusual are looked into.
 """
 
 import logging
@@ -11,23 +9,14 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
 
 from lockstep.disabled import Disabled
 from lockstep.guard import guarded
-from lockstep.phases import (
-    CODE,
-    DONE,
-    FAILED,
-    INIT,
-    NOT_WAITING,
-    NUM_PHASES,
-    OTHER,
-    SYNC,
-    code_of,
-)
-from lockstep.rows import NO_LENGTHS, Rows, figures_of
+from lockstep.native import new_pen
+from lockstep.pen import NEVER
+from lockstep.phases import DONE, FAILED
 from lockstep.seldom import EVERY_NS, Seldom, last_error
+from lockstep.spans import Spans
 from lockstep.traces import Traces
 from lockstep.unusual import FLAG, Unusual
 from lockstep_records.layout import SLOT
@@ -39,17 +28,10 @@ _clock = time.monotonic_ns
 _NS = 1e-9
 _ERRORS = SLOT.word("internal_errors")
 _EVERY = 67  # a prime, so that sampled steps are measured no more often than others
-_NEVER_NS = 1 << 62
+_PEN = ("enter", "mark", "first_arrival", "wait_begins", "wait_ended", "step")
 
 
-class PulseWord(Protocol):
-    """One word that a mark replaces: its nanoseconds x 16 + code of the phase that begins."""
-
-    def __setitem__(self, place: int, mark: int, /) -> None:
-        """Replaces it; ``place`` is 0."""
-
-
-class Monitor(Rows):
+class Monitor(Spans):
     """Records one rank. Made by ``lockstep.attach``; every method is safe to call at any time."""
 
     enabled = True
@@ -65,21 +47,9 @@ class Monitor(Rows):
         self._seldom = Seldom(page, patience_seconds)
         self._unusual = Unusual(page, self._seldom)
         self._judge = self._unusual.judge
-        self._losses = self._judge.losses
-        self.pulse: PulseWord = page.pulse_word  # stood in for while a step is recorded
-        self._spent_ns = [0] * NUM_PHASES
-        self._now_in = INIT
-        self._since_ns = self._begun_ns = _clock()
-        self._gate_ns = self._due_ns = 0  # a mark before the gate has nothing to look at
-        self._measures, self._own_ns = False, 0
-        self._held = False
-        self._flags = self._known = 0
-        self.numbers = None
-        self._look_at = 1
-        self._first_arrival_ns = 0
-        self._last_arrival_ns = 0
-        self._next_step = 0
-        self.wake_step = self.wake_ns = _NEVER_NS
+        self.pen = new_pen(page, self, self._judge.losses.append)
+        vars(self).update({name: getattr(self.pen, name) for name in _PEN})  # a call less
+        self._tell_bounds(_clock())
         self.each_step: Callable[[int, int | None], None] = lambda _now, _step: None  # None: over
         me = weakref.ref(self)
         os.register_at_fork(
@@ -89,145 +59,66 @@ class Monitor(Rows):
     @property
     def next_step(self) -> int:
         """Number that the step which runs now will have."""
-        return self._next_step
-
-    def enter(self, code: int) -> None:
-        """Ends the current phase and begins another, unless a span holds the phase."""
-        if not self._held:
-            self._cut(code)
+        return self.pen.next_step
 
     def _cut(self, code: int) -> int:
-        now = _clock()
-        self._spent_ns[self._now_in] += now - self._since_ns
-        self._now_in = code
-        self._since_ns = now
-        self.pulse[0] = now << 4 | code
-        if now >= self._gate_ns:
-            self._tick(now)
-        return now
+        return self.pen.cut(code)
 
-    def mark(self, phase: str) -> None:
-        """Ends the current phase and begins the named one.
-
-        Raises:
-            ValueError: no phase has that name.
-        """
-        try:
-            code = CODE[phase]
-        except KeyError:
-            code = code_of(phase)
-        now = _clock()
-        if now >= self._gate_ns:
-            self.enter(code)
-            return
-        # As _cut does: a call less in what a loop does ten times a step.
-        self._spent_ns[self._now_in] += now - self._since_ns
-        self._now_in = code
-        self._since_ns = now
-        self.pulse[0] = now << 4 | code
+    def tick(self, now_ns: int) -> int:
+        """Once a second: does what is seldom done; gives the moment of the next time."""
+        self._do_seldom(now_ns)
+        return now_ns + EVERY_NS
 
     @guarded
-    def _tick(self, now: int) -> None:
-        """Once a second what is seldom done; in a measured step after every mark."""
-        if self._measures:
-            self._own_ns += _clock() - now
-        if now >= self._due_ns:
-            self._due_ns = now + EVERY_NS
-            self._seldom.tick(now)
-        self._gate_ns = 0 if self._measures or self._held else self._due_ns
+    def _do_seldom(self, now_ns: int) -> None:
+        self._seldom.tick(now_ns)
 
-    def first_arrival(self) -> None:
-        """The rank has handed over its first gradients of the step."""
-        if not self._first_arrival_ns:
-            self._first_arrival_ns = _clock()
+    def unusual_loss(self, loss: float) -> int:
+        """Looks into a loss that is not below the bound; gives the step's flags."""
+        flags = self._unusual.loss(loss)
+        self.pen.loss_bound = self._judge.bound
+        return flags
 
-    def wait_begins(self) -> int:
-        """From here on the rank waits for others; gives the phase to go on with then."""
-        interrupted = self._now_in
-        if self._held or interrupted == SYNC:
-            return NOT_WAITING
-        now = self._cut(SYNC)
-        if not self._first_arrival_ns:
-            self._first_arrival_ns = now
-        return interrupted
+    def unusual_norm(self, norm: float) -> int:
+        """Looks into a gradient norm that no row can hold; gives the step's flags."""
+        return self._unusual.norm(norm)
 
-    def wait_ended(
-        self,
-        interrupted: int,
-        kind: str | None,
-        calls: int = 1,
-        size_bytes: int = 0,
-        ranks: int | None = None,
-    ) -> None:
-        """The others were there: so many collectives of a kind, or of none that is counted."""
-        if interrupted == NOT_WAITING or self._now_in != SYNC:
-            return
-        try:
-            begun = self._since_ns
-            now = self._cut(interrupted)
-            if kind != "send_recv":  # which brings two ranks together, not the group
-                # As if all waiting of the step had come last: docs/decisions/0006-attach-points.md.
-                self._last_arrival_ns = now - int(self._spent_ns[SYNC])
-            if kind is not None:
-                self._page.count_collective(kind, calls, size_bytes, (now - begun) * _NS)
-                if ranks is not None:
-                    self._count_bus(kind, size_bytes, ranks)
-        except Exception as error:  # noqa: BLE001  # as guarded does, without its cost
-            self.fail(error)
+    def unusual_step(self, number: int, seconds: Sequence[float]) -> int:
+        """Looks into a step that took long, by phase; gives its flags."""
+        flags = self._unusual.step(number, seconds)
+        self.pen.usual_seconds = self._unusual.usual_seconds
+        return flags
 
-    def step(
-        self,
-        *,
-        step: int | None = None,
-        loss: Any = None,
-        gradient_norm: Any = None,
-        learning_rate: Any = None,
-        tokens: int = 0,
-        samples: int = 0,
-        sequence_lengths: Sequence[int] = (),
-    ) -> None:
-        """Ends the step and writes its row.
+    def step_ended(self, now_ns: int, number: int, steps: int, seconds: float) -> None:
+        """One of the bounds of the pen is reached: asks whose it is."""
+        pen = self.pen
+        if seconds > pen.slow_seconds or not number & 255:
+            self._traces.step_ended(now_ns, number, seconds)
+        if steps >= pen.look_at:
+            self._look(steps, now_ns)
+        self._tell_bounds(now_ns)
+        if number >= pen.wake_step or now_ns >= pen.wake_ns:
+            self.each_step(now_ns, number)
 
-        Args:
-            step: number of the step as the job counts; counted from 0 when left out.
-            loss: training loss of this rank; a number or a tensor on the CPU. A tensor on a GPU
-                would have to be waited for, so it counts as unknown.
-            gradient_norm: norm before clipping; the same kinds.
-            learning_rate: learning rate of the step.
-            tokens: tokens of this rank in the step; the sum of the lengths when left out.
-            samples: samples of this rank in the step; as many as lengths when left out.
-            sequence_lengths: tokens of each sequence of this rank in the step.
-        """
-        try:
-            now = self._cut(OTHER)
-            number = self._next_step if step is None else step
-            self._next_step = number + 1
-            flags, present, row_loss, row_norm = self._tell(loss, gradient_norm, learning_rate)
-            if sequence_lengths:
-                tokens, samples = tokens or sum(sequence_lengths), samples or len(sequence_lengths)
-            lengths = figures_of(sequence_lengths) if sequence_lengths else NO_LENGTHS
-            told = (row_loss, row_norm, tokens, samples)
-            steps = self._write_row(now, number, flags, present, told, lengths)
-            if steps >= self._look_at:
-                self._look(steps, now)
-            if number >= self.wake_step or now >= self.wake_ns:
-                self.each_step(now, number)
-        except Exception as error:  # noqa: BLE001  # as guarded does, without its cost
-            self.fail(error)
+    def _tell_bounds(self, now_ns: int) -> None:
+        pen = self.pen
+        pen.loss_bound = self._judge.bound
+        pen.usual_seconds = self._unusual.usual_seconds
+        pen.slow_seconds = self._traces.limit_seconds(now_ns)
 
     def _look(self, steps: int, now: int) -> None:
         """Seldom: judges anew, and lets our own calls be timed in the step that comes."""
-        if self._measures:
+        pen = self.pen
+        if pen.measures:
             self._seldom.slots.count("measured_steps")
-            self._seldom.slots.add("measured_seconds", (_clock() - now + self._own_ns) * _NS)
-            self._gate_ns = self._due_ns
+            self._seldom.slots.add("measured_seconds", (_clock() - now + pen.own_ns) * _NS)
         else:
             self._unusual.look()
-        self._measures, self._own_ns = not self._measures and steps % _EVERY == 0, 0
-        if self._measures:
-            self._look_at, self._gate_ns, self._flags = steps + 1, 0, self._flags | FLAG["measured"]
+        pen.measures, pen.own_ns = not pen.measures and steps % _EVERY == 0, 0
+        if pen.measures:
+            pen.look_at, pen.flags = steps + 1, pen.flags | FLAG["measured"]
         else:
-            self._look_at = min(2 * steps, steps - steps % _EVERY + _EVERY)
+            pen.look_at = min(2 * steps, steps - steps % _EVERY + _EVERY)
 
     def fail(self, error: Exception) -> None:
         """Counts an error of ours, says it once and turns the monitor off; training goes on."""
@@ -242,12 +133,13 @@ class Monitor(Rows):
         error = last_error() if failed else None
         if error is not None:
             self._seldom.tell_error(error)
-        self._gate_ns = self._due_ns = _NEVER_NS
+        self.pen.due_ns = NEVER
         now = self._cut(FAILED if failed else DONE)
-        self._take_phases()
+        self.pen.take_phases()
         self._seldom.close(now)
         self._page.commit(now)
         self._traces.close()
+        self.pen.release()
         self._page.close()
         _let_go(self)
 
@@ -256,6 +148,7 @@ def _let_go(monitor: "Monitor | None") -> None:
     """Turns a monitor into the disabled one for whoever still holds it."""
     if monitor is not None:
         monitor.each_step(0, None)
+        monitor.pen.stop()
         monitor.__class__ = Disabled  # type: ignore[assignment]  # off is an object, not an if
 
 

@@ -1,8 +1,8 @@
 """Records the operations inside sampled steps: told one by one, or cut from the step's phases.
 
 A step that is not sampled costs one test of an attribute an operation. While a step is sampled,
-the monitor's ``pulse`` is stood in for, so that every boundary between phases is noted, and the
-attach points are listened to.
+the pulse of the monitor's pen is stood in for, so that every boundary between phases is noted, and
+the attach points are listened to.
 """
 
 from lockstep import operations_tap
@@ -53,7 +53,7 @@ class OperationRecorder:
 
     def __init__(self, monitor: Monitor, writer: OperationWriter, stage: int = 0) -> None:
         self._monitor, self._writer, self._stage = monitor, writer, stage
-        self._pulse = monitor.pulse
+        self._pulse = monitor.pen.pulse
         self._boundaries: list[tuple[int, int]] = []
         self._sequence = [0] * len(NAMES)
         self._step = 0
@@ -120,7 +120,7 @@ class OperationRecorder:
         self._sequence = [0] * len(NAMES)
         self._boundaries = [(now_ns, UNKNOWN)]
         self._told_collective = False
-        self._monitor.pulse = self
+        self._monitor.pen.pulse = self
         operations_tap.tap = self._hear
         self.sampling = True
         if self.device is not None:
@@ -193,7 +193,7 @@ class OperationRecorder:
 
     def _stop(self) -> None:
         self.sampling = False
-        self._monitor.pulse = self._pulse
+        self._monitor.pen.pulse = self._pulse
         operations_tap.tap = None
 
 

@@ -1,22 +1,21 @@
 """What a step leaves in the page: a row, its share of the totals, and what the loop told."""
 
 import math
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias
 
 from lockstep.device_numbers import DeviceNumbers
 from lockstep.phases import DATA, INIT, NUM_PHASES, OTHER
-from lockstep.spans import Spans
 from lockstep.unusual import FLAG
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.layout import PHASES, ROW, SLOT
-from lockstep_records.page_writer import pack_row
+from lockstep_records.page_writer import PageWriter, pack_row
 
 _NS = 1e-9
 _LARGEST = 3.4e38  # what a row can hold; a loss beyond it is as good as infinite
-_PHASE_SECONDS = SLOT.word("phase_seconds")
 _PRESENT = SLOT.word("present")
 _NONFINITE = SLOT.word("nonfinite_steps")
+_STEPS = SLOT.word("steps")
 _LOSS, _NORM, _RATE = (SLOT.word(name) for name in ("loss", "gradient_norm", "learning_rate"))
 _INIT, _DATA, _FORWARD, _BACKWARD, _SYNC, _OPTIMIZER, _CHECKPOINT, _EVAL, _OTHER, _RESTORE = (
     SLOT.word("phase_seconds") + code for code in range(NUM_PHASES - 2)
@@ -30,39 +29,80 @@ _LOSS_BIT, _NORM_BIT, _RATE_BIT = (
 )
 _ROW_LOSS_BIT, _ROW_NORM_BIT = ROW.presence["loss"], ROW.presence["gradient_norm"]
 _FIRST_BIT, _LAST_BIT = ROW.presence["first_arrival_ns"], ROW.presence["last_arrival_ns"]
-_LENGTH_BITS = sum(
+LENGTH_BITS = sum(
     ROW.presence[name] for name in ("sequence_min", "sequence_max", "sequence_squares")
 )
 Told: TypeAlias = tuple[float, float, int, int]  # loss, gradient norm, tokens, samples
-Lengths: TypeAlias = tuple[int, int, float]  # shortest, longest, sum of squares
-NO_LENGTHS = (0, 0, 0.0)
+# Shortest and longest sequence, their sum and number, and the sum of the squares.
+Lengths: TypeAlias = tuple[int, int, int, int, float]
+NO_LENGTHS = (0, 0, 0, 0, 0.0)
 _NONFINITE_FLAG = FLAG["nonfinite"]
 
 
-class Rows(Spans):
-    """The part of a monitor that writes a step down. Written for speed: it runs in every step."""
+class Owner(Protocol):
+    """Whom a pen turns to when one comparison says that something is due or unusual."""
 
-    _spent_ns: list[float]
-    _begun_ns: int  # the step that runs now
-    _known: int  # presence bits that the last step has set
-    _first_arrival_ns: int
-    _last_arrival_ns: int
-    numbers: DeviceNumbers | None  # set where the process uses a GPU
+    def tick(self, now_ns: int) -> int:
+        """A mark passed ``due_ns``; gives the next one."""
+
+    def unusual_loss(self, loss: float) -> int:
+        """A loss is not below ``loss_bound``; gives the step's flags."""
+
+    def unusual_norm(self, norm: float) -> int:
+        """A gradient norm is one that no row can hold; gives the step's flags."""
+
+    def unusual_step(self, number: int, seconds: Sequence[float]) -> int:
+        """A step took longer than ``usual_seconds``, by phase; gives its flags."""
+
+    def step_ended(self, now_ns: int, number: int, steps: int, seconds: float) -> None:
+        """A row is written and it is slow, or one of ``look_at`` and ``wake_*`` is due."""
+
+    def step_while_off(self, number: int | None) -> None:
+        """The loop ended a step, and nothing is written."""
+
+    def fail(self, error: Exception) -> None:
+        """An error of ours was caught in the loop."""
+
+
+class Rows:
+    """The part of a pen that writes a step down. Written for speed: it runs in every step.
+
+    Attributes:
+        flags: of the step that runs now, so far.
+        numbers: takes what lies on a GPU; set where the process uses one.
+        loss_bound: a loss up to it is nothing to look into.
+        usual_seconds: a step up to that long is nothing to look into.
+        slow_seconds: the same, for traces.
+    """
+
+    def __init__(
+        self, page: PageWriter, owner: Owner, keep_loss: Callable[[float], object]
+    ) -> None:
+        self._page, self._owner, self._keep_loss = page, owner, keep_loss
+        self._spent_ns: list[float] = [0] * NUM_PHASES
+        self._begun_ns = 0  # the step that runs now
+        self._known = 0  # presence bits that the last step has set
+        self._first_arrival_ns = self._last_arrival_ns = 0
+        self.next_step = 0
+        self.flags = 0
+        self.numbers: DeviceNumbers | None = None
+        self.loss_bound = self.usual_seconds = math.inf
+        self.slow_seconds = 0.0
 
     def _tell(self, loss: Any, norm: Any, rate: Any) -> tuple[int, int, float, float]:
         """Takes in what the loop knows; gives flags, presence, loss and norm for the row."""
-        floats, known, present, flags = self._page.floats, _STEP_BIT, 0, self._flags
+        floats, known, present, flags = self._page.floats, _STEP_BIT, 0, self.flags
         row_loss = row_norm = 0.0
         if self.numbers is not None:
             self.numbers.take(self.next_step - 1, loss, norm, rate)
         if not type(loss) is type(norm) is type(rate) is float:
-            loss, norm, rate = _number(loss), _number(norm), _number(rate)
+            loss, norm, rate = number_of(loss), number_of(norm), number_of(rate)
         if loss is not None:
             floats[_LOSS] = row_loss = loss
             known, present = known | _LOSS_BIT, _ROW_LOSS_BIT
-            self._losses.append(loss)
-            if not loss <= self._judge.bound:
-                flags |= self._unusual.loss(loss)
+            self._keep_loss(loss)
+            if not loss <= self.loss_bound:
+                flags |= self._owner.unusual_loss(loss)
             if not -_LARGEST < loss < _LARGEST:
                 row_loss = _fitting(loss)
         if norm is not None:
@@ -70,7 +110,7 @@ class Rows(Spans):
             known, present = known | _NORM_BIT, present | _ROW_NORM_BIT
             if not -_LARGEST < norm < _LARGEST:
                 row_norm = _fitting(norm)
-                flags |= self._unusual.norm(norm)
+                flags |= self._owner.unusual_norm(norm)
         if rate is not None:
             floats[_RATE] = rate
             known |= _RATE_BIT
@@ -83,9 +123,9 @@ class Rows(Spans):
         words = self._page.words
         words[_PRESENT] |= known
         words[_NONFINITE] += bool(flags & _NONFINITE_FLAG)
-        self._known, self._flags = known, 0
+        self._known, self.flags = known, 0
 
-    def _take_phases(self) -> tuple[float, ...]:
+    def take_phases(self) -> tuple[float, ...]:
         """Seconds of the step's phases, in the row's order; added to the totals and begun anew."""
         init, data, forward, backward, sync, optimizer, saving, scoring, other, restore, *_ = (
             self._spent_ns
@@ -110,15 +150,15 @@ class Rows(Spans):
 
     def _write_row(  # noqa: PLR0917  # keywords cost time, and it is called once
         self, now: int, number: int, flags: int, present: int, told: Told, lengths: Lengths
-    ) -> int:
-        """Writes the step's row and makes the state readable; gives the number of rows so far."""
+    ) -> tuple[int, float]:
+        """Writes the step's row, makes the state readable; gives rows so far and seconds."""
         page = self._page
-        parts = self._take_phases()
+        parts = self.take_phases()
         begun = self._begun_ns
         self._begun_ns = now
         total = (now - begun) * _NS
-        if total > self._unusual.usual_seconds:
-            flags |= self._unusual.step(number, parts)
+        if total > self.usual_seconds:
+            flags |= self._owner.unusual_step(number, parts)
         first, last = self._first_arrival_ns, self._last_arrival_ns
         if last:
             present |= _LAST_BIT
@@ -127,28 +167,27 @@ class Rows(Spans):
             present |= _FIRST_BIT
             self._first_arrival_ns = 0
         if lengths is not NO_LENGTHS:
-            present |= _LENGTH_BITS
-        (loss, norm, tokens, samples), (shortest, longest, squares) = told, lengths
-        row_number = page.count_step(number, total, tokens, samples)
+            present |= LENGTH_BITS
+        (loss, norm, tokens, samples), (shortest, longest, _, _, squares) = told, lengths
         # Each by its name: unpacking a tuple into the call takes twice as long as the packing.
         data, forward, backward, sync, optimizer, saving, scoring, other = parts
         # fmt: off
         pack_row(
-            page.row, 0, row_number, number, begun, first, last, total,
+            page.row, 0, page.words[_STEPS], number, begun, first, last, total,
             data, forward, backward, sync, optimizer, saving, scoring, other,
             loss, norm, tokens, samples, present, flags, shortest, longest, squares,
         )
         # fmt: on
+        page.count_step(number, total, tokens, samples)  # when all was found to fit
         steps = page.seal_row()
         page.commit(now)
-        if total > self._traces.limit_seconds or not number & 255:
-            self._traces.step_ended(now, number, total)
-        return steps
+        return steps, total
 
 
 def figures_of(lengths: Sequence[int]) -> Lengths:
-    """Shortest and longest sequence, and the sum of the squared lengths."""
-    return min(lengths), max(lengths), float(sum(length * length for length in lengths))
+    """What a row, and the step's tokens and samples, are told of a step's sequences."""
+    squares = float(sum(length * length for length in lengths))
+    return min(lengths), max(lengths), sum(lengths), len(lengths), squares
 
 
 def _fitting(value: float) -> float:
@@ -156,7 +195,7 @@ def _fitting(value: float) -> float:
     return math.copysign(math.inf, value) if abs(value) > _LARGEST else value
 
 
-def _number(value: Any) -> float | None:
+def number_of(value: Any) -> float | None:
     """A number without waiting for a device; None when that is not possible."""
     if value is None or getattr(value, "is_cuda", False):
         return None

@@ -3,7 +3,6 @@
 import logging
 import sys
 import time
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeVar
@@ -14,17 +13,16 @@ from lockstep.disabled import Disabled
 from lockstep.divergence import LossJudge
 from lockstep.guard import guarded
 from lockstep.loading import TimedLoader
+from lockstep.pen import Pen
 from lockstep.phases import INIT, OTHER, code_of
 from lockstep.seldom import Seldom
 from lockstep.traces import Traces
 from lockstep.unusual import FLAG, Unusual
-from lockstep_records.bus import bus_factor
-from lockstep_records.layout import COLLECTIVE_KINDS, FINGERPRINTS, LATE_LOSSES, SELDOM
+from lockstep_records.layout import FINGERPRINTS, LATE_LOSSES, SELDOM
 from lockstep_records.page_writer import PageWriter
 
 T = TypeVar("T")
 _FINGERPRINTS = SELDOM.word("fingerprints")
-_BUS_BYTES = {kind: SELDOM.word("bus_bytes") + n for n, kind in enumerate(COLLECTIVE_KINDS)}
 _LATE, _DROPPED = SELDOM.word("late_losses"), SELDOM.word("device_dropped")
 
 
@@ -36,11 +34,7 @@ class Spans(Disabled):
     _traces: Traces
     _unusual: Unusual
     _judge: LossJudge
-    _losses: deque[float]
-    _now_in: int
-    _held: bool
-    _gate_ns: int
-    _flags: int
+    pen: Pen
 
     @property
     def has_mesh(self) -> bool:
@@ -50,13 +44,9 @@ class Spans(Disabled):
     def _cut(self, code: int) -> int:
         raise NotImplementedError
 
-    def mark(self, phase: str) -> None:
-        """Ends the current phase and begins the named one.
-
-        Raises:
-            ValueError: no phase has that name.
-        """
-        self.enter(code_of(phase))
+    def unusual_loss(self, loss: float) -> int:
+        """Looks into a loss that is not below the bound; gives the step's flags."""
+        raise NotImplementedError
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -65,16 +55,17 @@ class Spans(Disabled):
         Raises:
             ValueError: no phase has that name.
         """
-        outer, was_held, failed = self._now_in, self._held, True
+        pen, failed = self.pen, True
+        outer, was_held = pen.now_in, pen.held
         began_ns = self._cut(code_of(name))
-        self._held, self._gate_ns = True, 0
+        pen.held = True
         try:
             yield
             failed = False
         finally:
             if failed:
                 self._note(sys.exception(), name)
-            self._held = was_held
+            pen.held = was_held
             ended_ns = self._cut(outer if was_held or outer == INIT else OTHER)
             self._trace(name, began_ns, ended_ns, failed=failed)
 
@@ -88,7 +79,7 @@ class Spans(Disabled):
         if not isinstance(error, Exception):
             return
         if self._seldom.tell_error(error):
-            self._flags |= FLAG["out_of_memory"]
+            self.pen.flags |= FLAG["out_of_memory"]
         self._seldom.tell("span_exception", f"{type(error).__name__} left a block of phase {name}")
 
     def prepare(self, loader: Iterable[T]) -> Iterable[T]:
@@ -147,9 +138,9 @@ class Spans(Disabled):
         state, slots, flags = self._page.now, self._seldom.slots, 0
         if late.loss is not None:
             state.know("loss", late.loss)
-            self._losses.append(late.loss)
+            self._judge.losses.append(late.loss)
             if not late.loss <= self._judge.bound:
-                flags |= self._unusual.loss(late.loss)
+                flags |= self.unusual_loss(late.loss)
             place = slots.words[_LATE] % LATE_LOSSES
             slots.signed[SELDOM.word("late_loss_step") + place] = late.step
             slots.floats[SELDOM.word("late_loss") + place] = late.loss
@@ -173,10 +164,6 @@ class Spans(Disabled):
     def tell_dropped(self, number: int) -> None:
         """Tells how many sampled steps and numbers of a device have been given up so far."""
         self._seldom.slots.words[_DROPPED] = number
-
-    def _count_bus(self, kind: str, size_bytes: int, ranks: int) -> None:
-        """Counts what a collective of so many ranks puts on the bus."""
-        self._seldom.slots.words[_BUS_BYTES[kind]] += int(size_bytes * bus_factor(kind, ranks))
 
     @guarded
     def _count_blocking(self, nanoseconds: int) -> None:

@@ -107,12 +107,12 @@ class StepWatch:
 
     def _wake_for(self, step: int) -> None:
         """Asks for the next step, or for the one before the next sample, and in a second."""
-        every, monitor = self._sample_every, self._monitor
+        every, pen = self._sample_every, self._monitor.pen
         samples = self.recorder is not None and self.recorder.sampling
         busy = samples or self._profiler.running or self._numbers is not None
         before_sample = (step // every + 1) * every - 1 if every else _NEVER
-        monitor.wake_step = step if busy else before_sample
-        monitor.wake_ns = self._look_ns
+        pen.wake_step = step if busy else before_sample
+        pen.wake_ns = self._look_ns
 
     def look(self, now_ns: int) -> None:
         """Looks whether somebody has turned a switch, and keeps the hang watch armed."""
@@ -138,7 +138,7 @@ class StepWatch:
 
     def _find_device(self) -> None:
         """The first work on a GPU may come after ``attach``."""
-        self._numbers = self._monitor.numbers = device_numbers()
+        self._numbers = self._monitor.pen.numbers = device_numbers()
         if self.recorder is not None:
             self.recorder.device = device_events()
 
@@ -216,4 +216,4 @@ def watch_steps(
     """Puts a watch beside a monitor, whose page lies at ``page``."""
     watch = StepWatch(monitor, page, identity, settings, now_ns=time.monotonic_ns())
     monitor.each_step = watch.step_ended
-    monitor.wake_step = monitor.wake_ns = 0
+    monitor.pen.wake_step = monitor.pen.wake_ns = 0

@@ -4,6 +4,7 @@ Never a span for every step: a step costs one comparison, and only a slow one is
 minute at most. The launcher exports what is spooled here.
 """
 
+import math
 import os
 import statistics
 import time
@@ -35,10 +36,7 @@ class Traces:
         slow_ratio: a step is slow above this many times the rank's running median,
         slow_seconds: and at least this much above it; planned pauses do not count.
         slow_per_minute: slow steps written at most in a minute, the second half of them only
-            when they are the minute's slowest; the rest are counted.
-
-    Attributes:
-        limit_seconds: duration above which a step is looked at.
+            when they are the minute's slowest.
     """
 
     def __init__(
@@ -57,12 +55,22 @@ class Traces:
         self._above = (page.identity.attempt, page.identity.rank)
         self._slow_ratio, self._slow_seconds = slow_ratio, slow_seconds
         self._slow_per_minute = slow_per_minute
-        self._number = self._rows_seen = self._kept_back = self._slow_in_minute = 0
+        self._number = self._rows_seen = self._slow_in_minute = 0
         self._minute_began_ns = 0
         self._slowest_seconds = 0.0
         self._median_seconds: float | None = None
         self._initialised = False
-        self.limit_seconds = 0.0
+        self._limit_seconds = 0.0
+
+    def limit_seconds(self, now_ns: int) -> float:
+        """Duration above which a step is looked at; half of a loop's steps may be slow."""
+        if now_ns - self._minute_began_ns >= _MINUTE_NS:
+            self._minute_began_ns, self._slow_in_minute, self._slowest_seconds = now_ns, 0, 0.0
+        if self._slow_in_minute >= self._slow_per_minute:
+            return math.inf
+        if self._slow_in_minute >= self._slow_per_minute // 2:
+            return max(self._limit_seconds, self._slowest_seconds)
+        return self._limit_seconds
 
     def phase_ended(self, phase: str, began_ns: int, ended_ns: int, *, failed: bool) -> None:
         """A block of one phase is over; monotonic times. Phases without spans are left out."""
@@ -76,13 +84,13 @@ class Traces:
         if not self._initialised:
             self._tell_initialisation(self._first_mark_ns())
         rows = self._page.words[_ROWS]
-        median = self._median_seconds
-        if median is not None and seconds > self.limit_seconds:
+        limit = self.limit_seconds(now_ns)
+        if self._median_seconds is not None and seconds > limit:
             row = self._last_row()
             paused = row.get("checkpoint_seconds", 0.0) + row.get("eval_seconds", 0.0)
-            if seconds - paused > self.limit_seconds:
+            if seconds - paused > limit:
                 self._tell_slow(now_ns, step, seconds, row)
-        if median is None or rows - self._rows_seen >= _MEDIAN_OF:
+        if self._median_seconds is None or rows - self._rows_seen >= _MEDIAN_OF:
             self._learn(rows)
 
     def _learn(self, rows: int) -> None:
@@ -91,7 +99,7 @@ class Traces:
         if durations:
             self._rows_seen = rows
             self._median_seconds = median = statistics.median(durations)
-            self.limit_seconds = max(median * self._slow_ratio, median + self._slow_seconds)
+            self._limit_seconds = max(median * self._slow_ratio, median + self._slow_seconds)
 
     def _durations(self) -> list[float]:
         """Seconds of the last steps in the ring."""
@@ -103,30 +111,15 @@ class Traces:
         return unpack(ROW, data) if data else {}
 
     def _last_rows(self, count: int) -> bytes:
-        """So many of the last rows, or about, at the ring's seam; none of a page that has gone."""
-        steps = self._page.words[_ROWS]
-        try:
-            descriptor = os.open(self._page.path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return b""
-        try:
-            ring = (os.fstat(descriptor).st_size - RING_OFFSET) // ROW.size
-            end = (steps - 1) % ring + 1
-            if end < count and steps > ring:
-                end = ring  # the rows before the seam, rather than the few behind it
-            first = max(0, end - min(count, steps))
-            size = (end - first) * ROW.size
-            return os.pread(descriptor, size, RING_OFFSET + first * ROW.size)
-        finally:
-            os.close(descriptor)
+        """So many of the last rows, or about, at the ring's seam."""
+        steps, ring = self._page.words[_ROWS], self._page.rows
+        end = (steps - 1) % ring + 1
+        if end < count and steps > ring:
+            end = ring  # the rows before the seam, rather than the few behind it
+        first = max(0, end - min(count, steps))
+        return self._page.file[RING_OFFSET + first * ROW.size : RING_OFFSET + end * ROW.size]
 
     def _tell_slow(self, now_ns: int, step: int, seconds: float, row: Mapping[str, float]) -> None:
-        if now_ns - self._minute_began_ns >= _MINUTE_NS:
-            self._minute_began_ns, self._slow_in_minute, self._slowest_seconds = now_ns, 0, 0.0
-        slowest = seconds > self._slowest_seconds
-        if self._slow_in_minute >= self._slow_per_minute // (1 if slowest else 2):
-            self._kept_back += 1
-            return
         self._slow_in_minute += 1
         self._slowest_seconds = max(seconds, self._slowest_seconds)
         names = [f"{phase}_seconds" for phase in PHASES[CODE["data"] : CODE["other"] + 1]]
@@ -134,9 +127,6 @@ class Traces:
         told["seconds"] = seconds
         if self._median_seconds is not None:
             told["median_seconds"] = self._median_seconds
-        kept_back, self._kept_back = self._kept_back, 0
-        if kept_back:
-            told["slow_steps_kept_back"] = kept_back
         self._write("slow_step", now_ns - int(seconds * 1e9), now_ns, {"step": step, **told})
 
     def _last_step(self) -> dict[str, int]:

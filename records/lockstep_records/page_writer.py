@@ -144,7 +144,8 @@ class PageWriter:
     ``words`` and ``floats`` are the slot's eight-byte words as unsigned integers and as doubles;
     a caller adds into them by ``SLOT.word(name)`` and then calls ``commit``. ``seldom`` is the
     same for what changes seldom. ``pulse_word`` holds the pulse at 0, see ``pulse``. ``row`` is
-    the row that ``seal_row`` takes into the ring.
+    the row that ``seal_row`` takes into the ring. ``file`` is the whole page, mapped, with its
+    ring of ``rows``.
 
     Raises:
         NoPageError: no page can be had in this folder.
@@ -154,16 +155,16 @@ class PageWriter:
         if not 1 <= rows <= MAX_ROWS:
             raise ValueError(f"rows {rows} must be between 1 and {MAX_ROWS}")
         self.path, self.identity = path, identity
-        self._map = create_mapping(path, page_bytes(rows))
-        self._rows = rows
-        self.now = Slots(self._map, SLOT, SLOT_OFFSETS)
-        self.seldom = Slots(self._map, SELDOM, SELDOM_OFFSETS)
+        self.file = create_mapping(path, page_bytes(rows))
+        self.rows = rows
+        self.now = Slots(self.file, SLOT, SLOT_OFFSETS)
+        self.seldom = Slots(self.file, SELDOM, SELDOM_OFFSETS)
         self.words, self.signed, self.floats = self.now.words, self.now.signed, self.now.floats
         self.commit = self.now.commit
         self.row = bytearray(ROW.size)
         self._row_sealed = memoryview(self.row)[:_ROW_SEAL_BYTES]
         self._row_checksum = memoryview(self.row).cast("I")
-        self.pulse_word = memoryview(self._map)[PULSE_OFFSET : PULSE_OFFSET + 8].cast("Q")
+        self.pulse_word = memoryview(self.file)[PULSE_OFFSET : PULSE_OFFSET + 8].cast("Q")
         self._write_identity(rows)
         self.pulse(time.monotonic_ns(), 0)
         self.seldom.commit(time.monotonic_ns())
@@ -191,7 +192,7 @@ class PageWriter:
         packed = bytearray(IDENTITY.struct.pack(*values))
         seal = IDENTITY.offsets["checksum"]
         packed[seal:] = crc32(packed[:seal]).to_bytes(4, "little")
-        self._map[: IDENTITY.size] = bytes(packed)
+        self.file[: IDENTITY.size] = bytes(packed)
 
     def pulse(self, now_ns: int, phase: int) -> None:
         """Tells the phase that begins now: one aligned store."""
@@ -210,20 +211,19 @@ class PageWriter:
         """Takes what ``row`` holds into the ring and gives how many rows there are."""
         number = self.words[_STEPS]
         self._row_checksum[_ROW_CHECKSUM] = crc32(self._row_sealed)
-        at = RING_OFFSET + number % self._rows * _ROW_BYTES
-        self._map[at : at + _ROW_BYTES] = self.row
+        at = RING_OFFSET + number % self.rows * _ROW_BYTES
+        self.file[at : at + _ROW_BYTES] = self.row
         self.words[_STEPS] = number = number + 1
         return number
 
-    def count_step(self, step: int, seconds: float, tokens: int, samples: int) -> int:
-        """Adds a step to the state, and gives the number that its row will have."""
+    def count_step(self, step: int, seconds: float, tokens: int, samples: int) -> None:
+        """Adds a step to the state."""
         words = self.words
         self.signed[_STEP] = step
         words[_TOKENS] += tokens
         words[_SAMPLES] += samples
         self.floats[_STEP_SECONDS_SUM] += seconds
         words[_STEP_BUCKETS + bisect_left(STEP_BUCKETS, seconds)] += 1
-        return words[_STEPS]
 
     def count_checkpoint(self, outcome: str) -> None:
         """Counts one attempt to write a checkpoint."""
@@ -242,7 +242,7 @@ class PageWriter:
             view.release()
         self.now.release()
         self.seldom.release()
-        self._map.close()
+        self.file.close()
 
 
 _STEPS, _STEP, _TOKENS, _SAMPLES = (

@@ -87,8 +87,8 @@ def test_a_loop_that_forgets_to_end_its_steps_is_told_and_one_that_does_not_is_n
 def test_a_first_step_that_takes_long_without_marks_is_no_forgotten_step(
     root: Path, monitor: lockstep.Monitor
 ) -> None:
-    monitor._tick(SECOND_NS)  # the first mark
-    monitor._tick(900 * SECOND_NS)  # the next one, after a compilation
+    monitor.tick(SECOND_NS)  # the first mark
+    monitor.tick(900 * SECOND_NS)  # the next one, after a compilation
     monitor.close()
     assert troubles(root) == {}
 

@@ -158,7 +158,7 @@ def on_fake_device(monitor: lockstep.Monitor, stream: Stream) -> Any:
     watch = monitor.each_step.__self__  # type: ignore[attr-defined]  # bound to its watch
     watch.recorder.device = DeviceEvents(stream.event)
     memory = torch.zeros((3, 3))
-    watch._numbers = monitor.numbers = DeviceNumbers(  # as the watch itself does
+    watch._numbers = monitor.pen.numbers = DeviceNumbers(  # as the watch itself does
         stream.event, memory, lambda value: isinstance(value, OnDevice)
     )
     return watch
@@ -234,7 +234,7 @@ def test_numbers_that_find_no_place_are_dropped_and_counted(root: Path) -> None:
 def test_a_process_without_a_gpu_looks_for_nothing(root: Path) -> None:
     monitor = attached(root, 2)
     monitor.step(loss=torch.tensor(1.5))
-    assert monitor.numbers is None
+    assert monitor.pen.numbers is None
     monitor.close()
     assert read_page(root / "jobs/job-a/0/rank-00000.page").state["loss"] == 1.5
 

@@ -1,0 +1,16 @@
+# What instrumentation/native is compiled to; each does what its Python twin does.
+
+from typing import Any
+
+from lockstep import backward, pen
+
+class Pen(pen.Pen):
+    def __init__(self, **told: Any) -> None: ...
+
+class Listener(backward.Listener): ...
+
+class GradientWait:
+    on_graph: bool
+    def __init__(self, **told: Any) -> None: ...
+    def arrive(self, parameter: Any) -> None: ...
+    def begin(self) -> None: ...

@@ -1,0 +1,32 @@
+/* The module lockstep._native: the pen, and what torch calls in a settled step. */
+#include "pen.h"
+
+#define NAME(name) PyObject *name_##name;
+NAMES(NAME)
+#undef NAME
+
+static int make_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type)
+{
+    *type = (PyTypeObject *)PyType_FromSpec(spec);
+    return *type == NULL ? -1 : PyModule_AddType(module, *type);
+}
+
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, .m_name = "_native", .m_size = -1};
+
+PyMODINIT_FUNC PyInit__native(void)
+{
+    prepare_seals();
+#define NAME(name)                                                                                 \
+    if ((name_##name = PyUnicode_InternFromString(#name)) == NULL)                                 \
+        return NULL;
+    NAMES(NAME)
+#undef NAME
+    PyObject *module = PyModule_Create(&definition);
+    if (module != NULL
+        && (make_type(module, &pen_spec, &Pen_Type) < 0
+            || make_type(module, &marker_spec, &Marker_Type) < 0
+            || make_type(module, &backward_spec, &Backward_Type) < 0
+            || make_type(module, &wait_spec, &GradientWait_Type) < 0))
+        Py_CLEAR(module);
+    return module;
+}

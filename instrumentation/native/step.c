@@ -1,0 +1,302 @@
+/* The end of a step: takes in what the loop tells; lockstep/pen.py does the same in Python. */
+#include "pen.h"
+
+#include <math.h>
+
+static const double LARGEST = 3.4e38; /* what a row can hold */
+
+typedef struct {
+    PyObject *step, *loss, *norm, *rate, *tokens, *samples, *lengths;
+} Told;
+
+static bool is_same(PyObject *name, PyObject *known)
+{
+    return name == known || PyUnicode_Compare(name, known) == 0;
+}
+
+static int told_by_names(Told *told, PyObject *const *values, PyObject *names)
+{
+    for (Py_ssize_t n = 0; n < PyTuple_GET_SIZE(names); n++) {
+        PyObject *name = PyTuple_GET_ITEM(names, n);
+        PyObject **place = is_same(name, name_loss)               ? &told->loss
+                           : is_same(name, name_tokens)           ? &told->tokens
+                           : is_same(name, name_samples)          ? &told->samples
+                           : is_same(name, name_step)             ? &told->step
+                           : is_same(name, name_gradient_norm)    ? &told->norm
+                           : is_same(name, name_learning_rate)    ? &told->rate
+                           : is_same(name, name_sequence_lengths) ? &told->lengths
+                                                                  : NULL;
+        if (place == NULL) {
+            PyErr_Format(PyExc_TypeError, "step() got an unexpected keyword argument %R", name);
+            return -1;
+        }
+        *place = values[n];
+    }
+    return 0;
+}
+
+/* 1 and the number; 0 where it is not known without waiting for a device; -1 with an error. */
+static int number_of(PyObject *value, double *number)
+{
+    if (value == NULL || value == Py_None)
+        return 0;
+    if (PyFloat_CheckExact(value)) {
+        *number = PyFloat_AS_DOUBLE(value);
+        return 1;
+    }
+    PyObject *there = PyObject_GetAttr(value, name_is_cuda);
+    if (there == NULL) {
+        if (!PyErr_ExceptionMatches(PyExc_AttributeError))
+            return -1;
+        PyErr_Clear();
+    } else {
+        int on_device = PyObject_IsTrue(there);
+        Py_DECREF(there);
+        if (on_device)
+            return on_device < 0 ? -1 : 0;
+    }
+    PyObject *item = PyObject_GetAttr(value, name_item), *made;
+    if (item == NULL) {
+        if (!PyErr_ExceptionMatches(PyExc_AttributeError))
+            return -1;
+        PyErr_Clear();
+        made = PyNumber_Float(value);
+    } else {
+        PyObject *got = PyObject_CallNoArgs(item);
+        Py_DECREF(item);
+        made = got == NULL ? NULL : PyNumber_Float(got);
+        Py_XDECREF(got);
+    }
+    if (made == NULL)
+        return -1;
+    *number = PyFloat_AS_DOUBLE(made);
+    Py_DECREF(made);
+    return 1;
+}
+
+/* -1 with an error where it is no whole number of at least `least` and at most `most`. */
+static int whole(PyObject *value, const char *name, int64_t least, int64_t most, int64_t *number)
+{
+    if (value == NULL)
+        return 0;
+    PyObject *index = PyNumber_Index(value);
+    if (index == NULL)
+        return -1;
+    *number = PyLong_AsLongLong(index);
+    Py_DECREF(index);
+    if (*number == -1 && PyErr_Occurred())
+        return -1;
+    if (*number < least || *number > most) {
+        PyErr_Format(PyExc_ValueError, "%s %R is outside of what a row can hold", name, value);
+        return -1;
+    }
+    return 0;
+}
+
+static int ask_flags(PyObject *asked, uint32_t *flags)
+{
+    if (asked == NULL)
+        return -1;
+    *flags |= (uint32_t)PyLong_AsUnsignedLongMask(asked);
+    Py_DECREF(asked);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+static int ask_of_number(Pen *pen, PyObject *method, double number, uint32_t *flags)
+{
+    PyObject *value = PyFloat_FromDouble(number);
+    if (value == NULL)
+        return -1;
+    PyObject *asked = PyObject_CallMethodOneArg(pen->owner, method, value);
+    Py_DECREF(value);
+    return ask_flags(asked, flags);
+}
+
+static int keep_loss(Pen *pen, double loss)
+{
+    PyObject *value = PyFloat_FromDouble(loss);
+    if (value == NULL)
+        return -1;
+    PyObject *kept = PyObject_CallOneArg(pen->keep_loss, value);
+    Py_DECREF(value);
+    Py_XDECREF(kept);
+    return kept == NULL ? -1 : 0;
+}
+
+static double fitting(double value)
+{
+    return fabs(value) > LARGEST ? copysign(INFINITY, value) : value;
+}
+
+/* Takes in loss, norm and rate, as the row and the slot have them. */
+static int take_numbers(Pen *pen, const Told *told, Row *row)
+{
+    const Places *at = &pen->at;
+    double *floats = pen->slot.buf, loss, norm, rate;
+    int64_t known = at->bit_step;
+    int is_known = number_of(told->loss, &loss);
+    int has_norm = is_known < 0 ? -1 : number_of(told->norm, &norm);
+    int has_rate = has_norm < 0 ? -1 : number_of(told->rate, &rate);
+    if (has_rate < 0)
+        return -1;
+    row->flags = (uint32_t)pen->flags;
+    if (is_known) {
+        floats[at->slot_loss] = loss;
+        row->loss = fitting(loss);
+        known |= at->bit_loss;
+        row->present |= (uint32_t)at->row_bit_loss;
+        if (keep_loss(pen, loss) < 0)
+            return -1;
+        if (!(loss <= pen->loss_bound)
+            && ask_of_number(pen, name_unusual_loss, loss, &row->flags) < 0)
+            return -1;
+    }
+    if (has_norm) {
+        floats[at->slot_norm] = norm;
+        row->norm = fitting(norm);
+        known |= at->bit_norm;
+        row->present |= (uint32_t)at->row_bit_norm;
+        if (!(-LARGEST < norm && norm < LARGEST)
+            && ask_of_number(pen, name_unusual_norm, norm, &row->flags) < 0)
+            return -1;
+    }
+    if (has_rate) {
+        floats[at->slot_rate] = rate;
+        known |= at->bit_rate;
+    }
+    uint64_t *words = pen->slot.buf;
+    words[at->slot_present] |= (uint64_t)known;
+    words[at->slot_nonfinite] += (row->flags & at->flag_nonfinite) != 0;
+    pen->flags = 0;
+    return 0;
+}
+
+static int take_lengths(Pen *pen, const Told *told, Row *row)
+{
+    if (told->lengths != NULL) {
+        int there = PyObject_IsTrue(told->lengths);
+        if (there < 0)
+            return -1;
+        if (there) {
+            long long total, number, shortest, longest;
+            PyObject *figures = PyObject_CallOneArg(pen->figures_of, told->lengths);
+            if (figures == NULL)
+                return -1;
+            int good = PyArg_ParseTuple(figures, "LLLLd", &shortest, &longest, &total, &number,
+                                        &row->squares);
+            Py_DECREF(figures);
+            if (!good)
+                return -1;
+            row->shortest = shortest;
+            row->longest = longest;
+            row->present |= (uint32_t)pen->at.row_bits_lengths;
+            if (row->tokens == 0)
+                row->tokens = total;
+            if (row->samples == 0)
+                row->samples = number;
+        }
+    }
+    if (row->tokens > UINT32_MAX || row->longest > UINT32_MAX || row->shortest < 0) {
+        PyErr_Format(PyExc_ValueError, "sequence_lengths are outside of what a row can hold");
+        return -1;
+    }
+    return 0;
+}
+
+static int ask_of_step(Pen *pen, Row *row, const double seconds[IN_STEP])
+{
+    PyObject *parts = PyTuple_New(IN_STEP);
+    for (int n = 0; parts != NULL && n < IN_STEP; n++) {
+        PyObject *part = PyFloat_FromDouble(seconds[n]);
+        if (part == NULL)
+            Py_CLEAR(parts);
+        else
+            PyTuple_SET_ITEM(parts, n, part);
+    }
+    PyObject *number = PyLong_FromLongLong(row->number), *asked = NULL;
+    if (parts != NULL && number != NULL)
+        asked = PyObject_CallMethodObjArgs(pen->owner, name_unusual_step, number, parts, NULL);
+    Py_XDECREF(parts);
+    Py_XDECREF(number);
+    return ask_flags(asked, &row->flags);
+}
+
+static int ask_device(Pen *pen, const Told *told)
+{
+    PyObject *number = PyLong_FromLongLong(pen->next_step - 1);
+    if (number == NULL)
+        return -1;
+    PyObject *taken = PyObject_CallMethodObjArgs(
+        pen->numbers, name_take, number, told->loss ? told->loss : Py_None,
+        told->norm ? told->norm : Py_None, told->rate ? told->rate : Py_None, NULL);
+    Py_DECREF(number);
+    Py_XDECREF(taken);
+    return taken == NULL ? -1 : 0;
+}
+
+static int tell_ended(Pen *pen, int64_t now, int64_t number, int64_t steps, double total)
+{
+    if (steps < pen->look_at && number < pen->wake_step && now < pen->wake_ns
+        && !(total > pen->slow_seconds) && (number & 255))
+        return 0;
+    PyObject *values[4] = {PyLong_FromLongLong(now), PyLong_FromLongLong(number),
+                           PyLong_FromLongLong(steps), PyFloat_FromDouble(total)};
+    PyObject *told = NULL;
+    if (values[0] && values[1] && values[2] && values[3])
+        told = PyObject_CallMethodObjArgs(pen->owner, name_step_ended, values[0], values[1],
+                                          values[2], values[3], NULL);
+    for (int n = 0; n < 4; n++)
+        Py_XDECREF(values[n]);
+    Py_XDECREF(told);
+    return told == NULL ? -1 : 0;
+}
+
+static int step(Pen *pen, const Told *told)
+{
+    int64_t now;
+    Row row = {.number = pen->next_step};
+    if (pen_cut(pen, (int)pen->at.code_other, &now) < 0)
+        return -1;
+    if (told->step != Py_None
+        && whole(told->step, "step", INT64_MIN, INT64_MAX - 1, &row.number) < 0)
+        return -1;
+    pen->next_step = row.number + 1;
+    if (pen->numbers != Py_None && ask_device(pen, told) < 0)
+        return -1;
+    if (take_numbers(pen, told, &row) < 0
+        || whole(told->tokens, "tokens", 0, UINT32_MAX, &row.tokens) < 0
+        || whole(told->samples, "samples", 0, UINT32_MAX, &row.samples) < 0
+        || take_lengths(pen, told, &row) < 0)
+        return -1;
+    double seconds[IN_STEP];
+    pen_phases(pen, seconds);
+    int64_t begun = pen->begun;
+    pen->begun = now;
+    double total = (double)(now - begun) * 1e-9;
+    if (total > pen->usual_seconds && ask_of_step(pen, &row, seconds) < 0)
+        return -1;
+    if (!pen->on)
+        return 0; /* an owner that was asked may have turned it off */
+    row.total = total;
+    row.begun = begun;
+    int64_t steps = write_step(pen, &row, seconds, now);
+    return tell_ended(pen, now, row.number, steps, total);
+}
+
+PyObject *pen_step(Pen *pen, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    Told told = {.step = Py_None};
+    if (count != 0) {
+        PyErr_SetString(PyExc_TypeError, "step() takes its arguments by name only");
+        return NULL;
+    }
+    if (names != NULL && told_by_names(&told, args, names) < 0)
+        return NULL;
+    if (!pen->on && pen->owner != NULL)
+        return PyObject_CallMethodOneArg(pen->owner, name_step_while_off, told.step);
+    if (!pen->on)
+        Py_RETURN_NONE;
+    if (step(pen, &told) < 0)
+        return settled(pen);
+    Py_RETURN_NONE;
+}

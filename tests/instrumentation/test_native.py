@@ -1,0 +1,279 @@
+"""The pen in C does what the one in Python does, and is there wherever it could be compiled."""
+
+import math
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lockstep import native
+from lockstep.pen import Pen
+from lockstep.phases import CODE, NOT_WAITING
+from lockstep_records.layout import COLLECTIVE_KINDS, PHASES, SELDOM
+from lockstep_records.page_reader import read_page, read_rows
+from lockstep_records.page_writer import PageWriter, RankIdentity
+
+KILLS = int(os.environ.get("LOCKSTEP_KILLS", "50"))
+OPEN = [*PHASES[:10]]
+needs_c = pytest.mark.skipif(native.compiled is None, reason="nothing was compiled here")
+
+
+def test_what_can_be_compiled_here_is_compiled() -> None:
+    headers = Path(sysconfig.get_path("include")) / "Python.h"
+    can = shutil.which("cc") is not None and headers.exists()
+    asked = os.environ.get(native.SWITCH) != "off"
+    assert (native.compiled is not None) == (can and asked)
+
+
+class Owner:
+    """Notes what a pen asks, and answers with the flag that says so."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[object, ...]] = []
+        self.failures = 0
+
+    def tick(self, _now_ns: int) -> int:
+        return 1 << 62
+
+    def unusual_loss(self, loss: float) -> int:
+        self.asked.append(("loss", repr(loss)))
+        return 1 if math.isfinite(loss) else 16
+
+    def unusual_norm(self, norm: float) -> int:
+        self.asked.append(("norm", repr(norm)))
+        return 16
+
+    def unusual_step(self, number: int, seconds: Any) -> int:
+        self.asked.append(("step", number, len(seconds)))
+        return 4
+
+    def step_ended(self, _now_ns: int, number: int, steps: int, _seconds: float) -> None:
+        self.asked.append(("ended", number, steps))
+
+    def step_while_off(self, number: int | None) -> None:
+        self.asked.append(("off", number))
+
+    def fail(self, _error: Exception) -> None:
+        self.failures += 1
+
+
+class One:
+    """A pen with its page and its owner."""
+
+    def __init__(self, root: Path, name: str) -> None:
+        self.path = root / f"{name}.page"
+        self.page = PageWriter(self.path, RankIdentity(job_id=name, rank=0, world_size=1), 64)
+        self.owner, self.losses = Owner(), list[float]()
+        make: Any = Pen if name == "python" else native.new_pen
+        self.pen: Pen = make(self.page, self.owner, self.losses.append)
+        self.raised: list[type[BaseException]] = []
+
+    def do(self, name: str, *args: Any, **told: Any) -> object:
+        try:
+            return getattr(self.pen, name)(*args, **told)
+        except (TypeError, ValueError) as error:
+            self.raised.append(type(error))
+            return None
+
+    def wait(self, kind: str | None, size_bytes: int, ranks: int | None) -> None:
+        interrupted = self.pen.wait_begins()
+        self.do("wait_ended", interrupted, kind, 2, size_bytes, ranks)
+
+    def left(self) -> tuple[object, ...]:
+        """All that it left but moments and durations."""
+        page = read_page(self.path)
+        timed = {"written_ns", "phase_seconds", "collective_seconds", "step_seconds_sum"}
+        timed |= {"step_buckets", "checksum"}
+        state = {name: value for name, value in page.state.items() if name not in timed}
+        first = SELDOM.word("bus_bytes")
+        bus = self.page.seldom.words.tolist()[first : first + len(COLLECTIVE_KINDS)]
+        rows = [
+            {
+                name: value is not None if name.endswith("_ns") else repr(value)
+                for name, value in row.items()
+                if not name.endswith("seconds") and name != "checksum"
+            }
+            for row in read_rows(page)
+        ]
+        told = repr(self.losses), self.owner.asked, self.raised, self.pen.next_step, self.pen.now_in
+        return repr(state), bus, rows, *told
+
+
+numbers = st.one_of(
+    st.none(),
+    st.floats(width=32),
+    st.sampled_from([math.nan, math.inf, -math.inf, 1e39, -1e39, 3, True, torch.tensor(0.5)]),
+)
+counts = st.one_of(st.integers(0, 1 << 20), st.just(torch.tensor(7)))
+steps = st.fixed_dictionaries(
+    {},
+    optional={
+        "step": st.one_of(st.none(), st.integers(-5, 600)),
+        "loss": numbers,
+        "gradient_norm": numbers,
+        "learning_rate": numbers,
+        "tokens": counts,
+        "samples": counts,
+        "sequence_lengths": st.lists(st.integers(0, 1 << 16), max_size=4),
+    },
+)
+acts = st.one_of(
+    st.tuples(st.just("step"), steps),
+    st.tuples(st.just("mark"), st.sampled_from([*OPEN, "lunch"])),
+    st.tuples(st.just("hook"), st.sampled_from(OPEN)),
+    st.tuples(st.just("hold"), st.booleans()),
+    st.tuples(st.just("turn"), st.booleans()),
+    st.tuples(st.just("arrive"), st.none()),
+    st.tuples(
+        st.just("wait"),
+        st.tuples(
+            st.sampled_from([None, *COLLECTIVE_KINDS]),
+            st.integers(0, 1 << 40),
+            st.one_of(st.none(), st.integers(1, 64)),
+        ),
+    ),
+)
+
+
+def act(one: One, kind: str, told: Any) -> None:
+    if kind == "step":
+        one.do("step", **told)
+    elif kind == "mark":
+        one.do("mark", told)
+    elif kind == "hook":
+        one.pen.marker(CODE[told])("whatever", "it is called with")
+    elif kind == "hold":
+        one.pen.held = told
+    elif kind == "turn":
+        one.pen.restart(time.monotonic_ns()) if told else one.pen.stop()
+    elif kind == "arrive":
+        one.do("first_arrival")
+    else:
+        one.wait(*told)
+
+
+@pytest.fixture
+def memory() -> Iterator[Path]:
+    folder = Path(
+        tempfile.mkdtemp(prefix="lockstep-test-pens-", dir="/dev/shm")
+    )  # pages lie on a tmpfs
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def both(memory: Path) -> tuple[One, One]:
+    shutil.rmtree(memory, ignore_errors=True)
+    pens = One(memory, "python"), One(memory, "c")
+    assert type(pens[0].pen) is not type(pens[1].pen)
+    return pens
+
+
+@needs_c
+@settings(
+    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(bound=st.floats(0, 10), usual=st.booleans(), script=st.lists(acts, max_size=30))
+def test_both_pens_leave_the_same_whatever_a_loop_does(
+    memory: Path, bound: float, usual: bool, script: list[tuple[str, Any]]
+) -> None:
+    pens = both(memory)
+    for one in pens:
+        one.pen.loss_bound, one.pen.slow_seconds = bound, math.inf
+        one.pen.usual_seconds = math.inf if usual else -1.0
+        for kind, told in script:
+            act(one, kind, told)
+        assert one.owner.failures == 0
+    assert pens[0].left() == pens[1].left()
+
+
+@needs_c
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"tokens": -1},
+        {"tokens": 1 << 32},
+        {"samples": 1.5},
+        {"samples": "8"},
+        {"loss": "low"},
+        {"gradient_norm": [1, 2]},
+        {"step": 1.5},
+        {"step": 1 << 63},
+        {"sequence_lengths": [-1]},
+        {"sequence_lengths": [1 << 32]},
+        {"sequence_lengths": 3},
+    ],
+)
+def test_both_pens_refuse_what_no_row_can_hold_and_count_nothing(
+    memory: Path, told: dict[str, Any]
+) -> None:
+    for one in both(memory):
+        one.do("step", tokens=5, samples=2, loss=1.0)
+        one.do("step", **told)
+        assert (one.owner.failures, one.raised) == (1, [])
+        state = read_page(one.path).state
+        assert (state["steps"], state["tokens"], state["samples"]) == (1, 5, 2)
+
+
+@needs_c
+@pytest.mark.parametrize("told", [("lunch", 1, 8, 2), ("all_reduce", 1, 8, 0)])
+def test_both_pens_end_a_wait_that_cannot_be_counted(memory: Path, told: tuple[Any, ...]) -> None:
+    for one in both(memory):
+        one.do("mark", "forward")
+        one.do("wait_ended", one.pen.wait_begins(), *told)
+        assert one.owner.failures == 1
+        assert one.pen.now_in == CODE["forward"]
+
+
+@needs_c
+def test_a_pen_whose_page_is_closed_writes_nothing_more(root: Path) -> None:
+    one = One(root, "c")
+    one.pen.step()
+    one.pen.release()
+    one.page.close()
+    one.pen.restart(time.monotonic_ns())
+    one.pen.mark("forward")
+    one.pen.step(loss=1.0)
+    assert one.pen.wait_begins() == NOT_WAITING
+    assert one.owner.asked[-1] == ("off", None)
+    assert read_page(one.path).state["steps"] == 1
+
+
+@needs_c
+def test_an_interrupt_while_the_owner_is_asked_reaches_the_loop(root: Path) -> None:
+    one = One(root, "c")
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    one.owner.step_ended = interrupted  # type: ignore[method-assign]  # as a signal would
+    with pytest.raises(KeyboardInterrupt):
+        one.pen.step()
+    assert one.owner.asked == []
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(400)
+def test_the_suite_of_this_room_holds_without_what_is_compiled() -> None:
+    if native.compiled is None:
+        pytest.skip("it runs so already")
+    chosen = "not server and not distributed and not e2e and not gpu"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-m", chosen, str(Path(__file__).parent)],
+        env={**os.environ, native.SWITCH: "off"},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]

@@ -8,6 +8,7 @@ import os
 import shlex
 import subprocess
 import sysconfig
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,14 @@ class BuildNative(BuildHookInterface[Any]):
     """Hatchling's way in; ``[tool.hatch.build.targets.wheel.hooks.custom]`` names this file."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compiles beside the Python files, and makes the wheel one for this Python and machine."""
-        del version
+        """Makes the wheel one for this Python and machine; in place for an editable one."""
         root = Path(self.root)
         name = f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"
-        made = root / "instrumentation" / "lockstep" / name
+        in_place = root / "instrumentation" / "lockstep"
+        made = (in_place if version == "editable" else Path(tempfile.mkdtemp())) / name
+        made.unlink(missing_ok=True)
         problem = compile_to(made, root / _SOURCES)
         if problem:
-            made.unlink(missing_ok=True)
             self.app.display_warning(f"lockstep._native is left out: {problem}")
             return
         build_data["pure_python"] = False
@@ -43,10 +44,9 @@ def compile_to(made: Path, sources: Path) -> str:
         return f"Python.h is not in {headers}"
     compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
     files = sorted(str(path) for path in sources.glob("*.c"))
-    beside = made.with_suffix(".new")  # a process that has the old one open keeps it whole
     try:
         subprocess.run(
-            [compiler[0], *_FLAGS, f"-I{headers}", "-o", str(beside), *files],
+            [compiler[0], *_FLAGS, f"-I{headers}", "-o", str(made), *files],
             check=True,
             capture_output=True,
             text=True,
@@ -55,5 +55,4 @@ def compile_to(made: Path, sources: Path) -> str:
         return f"there is no compiler {compiler[0]}"
     except subprocess.CalledProcessError as error:
         return str(error.stderr)[-2000:]
-    beside.replace(made)
     return ""

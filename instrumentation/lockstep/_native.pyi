@@ -2,12 +2,13 @@
 
 from typing import Any
 
-from lockstep import backward, pen
+from lockstep import backward, hooks, pen
 
 class Pen(pen.Pen):
     def __init__(self, **told: Any) -> None: ...
 
 class Listener(backward.Listener): ...
+class Forward(hooks.Forward): ...
 
 class GradientWait:
     on_graph: bool

@@ -25,7 +25,7 @@ from lockstep import backward, operations_tap, waits
 from lockstep.buckets import BucketWatch
 from lockstep.monitor import Monitor
 from lockstep.native import compiled
-from lockstep.pen import Ignored
+from lockstep.pen import Ignored, Pen
 from lockstep.phases import BACKWARD, FORWARD, NOT_WAITING, OPTIMIZER, OTHER
 
 _backwards = backward.listener
@@ -48,6 +48,32 @@ def _is_alone() -> bool:
     return not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1)
 
 
+class Forward:
+    """Marks the beginning of a forward; ``lockstep._native`` holds the same in C.
+
+    Called, it gives None, or where that is to be looked into, whether a backward was marked from
+    outside since the last forward.
+
+    Attributes:
+        on_graph: whether a hook on the graph stands for what is marked from outside.
+    """
+
+    def __init__(self, pen: Pen, backwards: backward.Listener, phase: int) -> None:
+        self._pen, self._backwards, self._phase = pen, backwards, phase
+        self._marked = -1  # backwards, at the last forward
+        self.on_graph = False
+
+    def __call__(self) -> bool | None:
+        """The model is called."""
+        self._pen.enter(self._phase)
+        calls, marked = self._backwards.calls, self._marked
+        self._marked = calls
+        return None if calls != marked and not self.on_graph else calls != marked
+
+
+_Forward = Forward if compiled is None else compiled.Forward
+
+
 class StepHooks:
     """Hooks on one model that mark the phases of a monitor.
 
@@ -59,17 +85,17 @@ class StepHooks:
     """
 
     # What the hooks of a copied or saved model find: a copy is not watched.
-    _forward: Callable[..., None] = Ignored()
+    _forward: Callable[..., bool | None] = Ignored()
     _on_graph = False
     _outside = _sure = 0
-    _marked = -1  # backwards marked from outside, at the last forward
     _buckets: BucketWatch | None = None
     _handle: RemovableHandle | None = None
+    _wait: Any = None  # in C, once there is nothing left to learn
 
     def __init__(self, monitor: Monitor, model: torch.nn.Module, *, calls: bool = True) -> None:
         self._pen = monitor.pen
-        self._forward = self._pen.marker(FORWARD)
-        self._wait: Any = None  # in C, once there is nothing left to learn
+        self._begun = _Forward(self._pen, _backwards, FORWARD)
+        self._forward = self._begun
         self._interrupted = NOT_WAITING
         inner = getattr(model, "_orig_mod", model)  # what torch.compile wraps
         if isinstance(inner, DistributedDataParallel):
@@ -79,7 +105,7 @@ class StepHooks:
         if calls:
             backward.listen(self._pen)
         # Alone it has nothing inside that is to be told apart.
-        self._on_graph = self._buckets is not None or not _is_alone()
+        self._on_graph = self._begun.on_graph = self._buckets is not None or not _is_alone()
         self._sure = _SURE if self._on_graph else 1
         self._model = ref(model)
         self._compiled = model._compiled_call_impl is not None  # noqa: SLF001  # its only name
@@ -109,11 +135,9 @@ class StepHooks:
     def _forward_begins(self, *_: Any) -> None:
         if is_dynamo_compiling():
             return
-        self._forward()
-        marked = _backwards.calls
-        if self._on_graph or marked == self._marked:
-            self._choose(outside=marked != self._marked)
-        self._marked = marked
+        outside = self._forward()
+        if outside is not None:
+            self._choose(outside=outside)
 
     def _choose(self, *, outside: bool) -> None:
         """Leaves the graph once backwards are marked from outside; comes back when one was not."""
@@ -128,7 +152,7 @@ class StepHooks:
             self._handle = None
 
     def _stand_on_graph(self, *, here: bool) -> None:
-        self._on_graph = here
+        self._on_graph = self._begun.on_graph = here
         if self._wait is not None:
             self._wait.on_graph = here
 

@@ -26,7 +26,8 @@ PyMODINIT_FUNC PyInit__native(void)
         && (make_type(module, &pen_spec, &Pen_Type) < 0
             || make_type(module, &marker_spec, &Marker_Type) < 0
             || make_type(module, &backward_spec, &Backward_Type) < 0
-            || make_type(module, &wait_spec, &GradientWait_Type) < 0))
+            || make_type(module, &wait_spec, &GradientWait_Type) < 0
+            || make_type(module, &forward_spec, &Forward_Type) < 0))
         Py_CLEAR(module);
     return module;
 }

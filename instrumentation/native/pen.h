@@ -132,8 +132,9 @@ typedef struct {
     long backward, other;
 } Backward;
 
-extern PyTypeObject *Pen_Type, *Marker_Type, *Backward_Type, *GradientWait_Type;
-extern PyType_Spec pen_spec, marker_spec, backward_spec, wait_spec;
+extern PyTypeObject *Pen_Type, *Marker_Type, *Backward_Type, *GradientWait_Type,
+    *Forward_Type;
+extern PyType_Spec pen_spec, marker_spec, backward_spec, wait_spec, forward_spec;
 extern PyMethodDef pen_methods[];
 
 /* Names that are looked up in every step, made once. */

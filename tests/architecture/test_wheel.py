@@ -1,7 +1,9 @@
 """The wheel holds every room, and its base needs click and nothing else."""
 
+import os
 import subprocess
 import sys
+import sysconfig
 import tomllib
 import zipfile
 from importlib.util import find_spec
@@ -19,8 +21,19 @@ ROOMS = [
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 
-def run(*words: str | Path) -> None:
-    subprocess.run([sys.executable, *words], cwd=REPOSITORY, check=True, capture_output=True)
+COMPILED = f"lockstep/_native{sysconfig.get_config_var('EXT_SUFFIX')}"
+
+
+def run(*words: str | Path, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *words],
+        cwd=REPOSITORY,
+        env={**os.environ, **environment},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return done.stdout + done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +74,20 @@ def test_the_wheel_holds_every_module_of_every_room(wheel: Path) -> None:
         assert held, f"room {room.name} is empty"
         assert held | {f"{room.name}/py.typed"} <= inside
     assert not any(name.startswith(("tests/", "docs/")) for name in inside)
+
+
+def test_the_wheel_is_for_this_machine_with_its_compiled_pen(wheel: Path) -> None:
+    assert wheel.name.endswith(f"-{sysconfig.get_platform().replace('-', '_')}.whl")
+    inside = zipfile.ZipFile(wheel).namelist()
+    assert [name for name in inside if name.endswith(".so")] == [COMPILED]
+
+
+def test_without_a_compiler_the_wheel_is_for_every_machine(tmp_path: Path) -> None:
+    told = run("-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path, CC="/nowhere/cc")
+    assert "lockstep._native is left out: there is no compiler /nowhere/cc" in told
+    (wheel,) = tmp_path.glob("*.whl")
+    assert wheel.name.endswith("-py3-none-any.whl")
+    assert not any(name.endswith(".so") for name in zipfile.ZipFile(wheel).namelist())
 
 
 def test_the_library_for_the_loop_works_where_torch_is_not(bare: list[Path]) -> None:

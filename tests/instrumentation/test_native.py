@@ -250,13 +250,15 @@ def test_a_pen_whose_page_is_closed_writes_nothing_more(root: Path) -> None:
 
 
 @needs_c
-def test_an_interrupt_while_the_owner_is_asked_reaches_the_loop(root: Path) -> None:
+def test_an_interrupt_while_the_owner_is_asked_reaches_the_loop(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = One(root, "c")
 
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    one.owner.step_ended = interrupted  # type: ignore[method-assign]  # as a signal would
+    monkeypatch.setattr(one.owner, "step_ended", interrupted)  # as a signal would
     with pytest.raises(KeyboardInterrupt):
         one.pen.step()
     assert one.owner.asked == []

@@ -1,0 +1,88 @@
+/* The beginning of a forward, and whether the way to see its backward is still the right one;
+ * lockstep/hooks.py says the same in Python, and why it must be asked from there.
+ */
+#include "pen.h"
+
+#include <stddef.h>
+#include <structmember.h>
+
+PyTypeObject *Forward_Type;
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc call;
+    Pen *pen;
+    Backward *backwards;
+    int code;
+    char on_graph;
+    long long marked;
+} Forward;
+
+/* None, or whether a backward was marked from outside since, where that is to be looked into. */
+static PyObject *forward_begins(PyObject *self, PyObject *const *args, size_t count,
+                                PyObject *names)
+{
+    Forward *forward = (Forward *)self;
+    (void)args, (void)count, (void)names;
+    if (pen_enter(forward->pen, forward->code) < 0)
+        return settled(forward->pen);
+    long long calls = forward->backwards->calls;
+    bool outside = calls != forward->marked;
+    forward->marked = calls;
+    if (outside && !forward->on_graph)
+        Py_RETURN_NONE;
+    return PyBool_FromLong(outside);
+}
+
+static int forward_init(Forward *forward, PyObject *args, PyObject *named)
+{
+    static char *names[] = {"pen", "backwards", "phase", NULL};
+    PyObject *pen, *backwards;
+    if (!PyArg_ParseTupleAndKeywords(args, named, "O!O!i:Forward", names, Pen_Type, &pen,
+                                     Backward_Type, &backwards, &forward->code))
+        return -1;
+    Py_XSETREF(forward->pen, (Pen *)Py_NewRef(pen));
+    Py_XSETREF(forward->backwards, (Backward *)Py_NewRef(backwards));
+    forward->call = forward_begins;
+    forward->marked = -1;
+    return 0;
+}
+
+static int forward_traverse(Forward *forward, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(forward));
+    Py_VISIT(forward->pen);
+    Py_VISIT(forward->backwards);
+    return 0;
+}
+
+static int forward_clear(Forward *forward)
+{
+    Py_CLEAR(forward->pen);
+    Py_CLEAR(forward->backwards);
+    return 0;
+}
+
+static void forward_dealloc(Forward *forward)
+{
+    PyTypeObject *type = Py_TYPE(forward);
+    PyObject_GC_UnTrack(forward);
+    forward_clear(forward);
+    type->tp_free(forward);
+    Py_DECREF(type);
+}
+
+static PyMemberDef forward_members[] = {
+    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Forward, call), READONLY, NULL},
+    {"on_graph", T_BOOL, offsetof(Forward, on_graph), 0, NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+static PyType_Slot forward_slots[] = {
+    {Py_tp_init, forward_init},         {Py_tp_dealloc, forward_dealloc},
+    {Py_tp_traverse, forward_traverse}, {Py_tp_clear, forward_clear},
+    {Py_tp_members, forward_members},   {Py_tp_call, PyVectorcall_Call},
+    {Py_tp_new, PyType_GenericNew},     {0, NULL},
+};
+PyType_Spec forward_spec = {
+    "lockstep._native.Forward", sizeof(Forward), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL, forward_slots};

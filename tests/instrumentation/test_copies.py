@@ -1,0 +1,80 @@
+"""Copies of what is watched, as averaged weights and saved models are: nobody watches them."""
+
+import copy
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim.swa_utils import AveragedModel
+
+import lockstep
+from lockstep_records.page_reader import Page, read_page
+
+pytestmark = [
+    pytest.mark.usefixtures("alone"),
+    pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning"),  # torch's own, on import
+]
+SETTLED_STEPS = 10
+
+
+def saved_and_loaded(what: Any) -> Any:
+    kept = io.BytesIO()
+    torch.save(what, kept)
+    kept.seek(0)
+    return torch.load(kept, weights_only=False)
+
+
+def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    model(torch.randn(2, 8)).square().mean().backward()
+    optimizer.step()
+
+
+def page_in(root: Path) -> Page:
+    return read_page(root / "jobs" / "one" / "0" / "rank-00000.page")
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, saved_and_loaded, AveragedModel])
+@pytest.mark.parametrize("wrapped", [lambda model: model, DistributedDataParallel, torch.compile])
+@pytest.mark.parametrize("steps", [0, SETTLED_STEPS])
+def test_a_copy_of_a_watched_model_works_and_marks_nothing(
+    root: Path,
+    steps: int,
+    wrapped: Callable[[nn.Module], nn.Module],
+    copied: Callable[[nn.Module], nn.Module],
+) -> None:
+    if wrapped is torch.compile and copied is saved_and_loaded:
+        pytest.skip("torch itself does not save what it has compiled")
+    model = wrapped(nn.Linear(8, 8))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    monitor = lockstep.attach(
+        model, optimizer, root=root, environment={"LOCKSTEP_JOB_ID": "one"}, rows=64
+    )
+    for _ in range(steps):
+        step(model, optimizer)
+        monitor.step()
+    other = copied(model)
+    monitor.mark("eval")
+    for _ in range(3):
+        other(torch.randn(2, 8))
+    assert page_in(root).phase == "eval"
+    step(model, optimizer)
+    monitor.step()
+    assert page_in(root).state["phase_seconds"]["forward"] > 0
+    assert monitor.enabled
+
+
+def test_a_copy_of_a_watched_optimizer_marks_nothing(root: Path) -> None:
+    model = nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    monitor = lockstep.attach(
+        model, optimizer, root=root, environment={"LOCKSTEP_JOB_ID": "one"}, rows=64
+    )
+    other = copy.deepcopy(optimizer)
+    monitor.mark("eval")
+    other.step()
+    assert page_in(root).phase == "eval"

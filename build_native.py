@@ -15,7 +15,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 _SOURCES = "instrumentation/native"
-_FLAGS = ("-O2", "-fPIC", "-shared", "-fno-strict-aliasing", "-fvisibility=hidden")
+_FLAGS = ("-O3", "-fPIC", "-shared", "-fno-strict-aliasing", "-fvisibility=hidden")
 
 
 class BuildNative(BuildHookInterface[Any]):

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TypeAlias
 
 Loop: TypeAlias = Callable[[], None]
-Clock: TypeAlias = Callable[[], int]
 Pair: TypeAlias = tuple[float, float]
 
 
@@ -31,22 +30,21 @@ def median_of(values: Sequence[float]) -> Median:
     return Median(statistics.median(ranked), ranked[low], ranked[high])
 
 
-def microseconds(loop: Loop, num_steps: int, clock: Clock = time.perf_counter_ns) -> float:
+def microseconds(loop: Loop, num_steps: int) -> float:
     """Microseconds a step."""
-    begin = clock()
+    begin = time.perf_counter_ns()
     for _ in range(num_steps):
         loop()
-    return (clock() - begin) / num_steps / 1e3
+    return (time.perf_counter_ns() - begin) / num_steps / 1e3
 
 
-def in_turns(
-    step: Loop, hang: Callable[[bool], None], *, pairs: int, num_steps: int, settle: int = 2
-) -> dict[str, list[Pair]]:
-    """(bare, watched) of one loop that is watched for some steps in turn: microseconds a step.
+def in_turns(step: Loop, hang: Callable[[bool], None], *, pairs: int) -> dict[str, list[Pair]]:
+    """(bare, watched) of one loop that is watched in turn, a step each, in microseconds.
 
-    With a second or so a turn, what is done once a second counts as it does in a run. Gives "wall"
-    and, of the processor time of the thread, which leaves out what it waits, "busy"; and the same
-    of turns that are both bare: "twin wall", "twin busy".
+    Before each timed step there is another of its kind. Gives "wall" and, of the processor time of
+    the thread, which leaves out what it waits, "busy"; and the same of steps that are both bare:
+    "twin wall", "twin busy". What is done once a second counts three times as much as in a run,
+    for the loop is watched for a third of the time.
     """
     told: dict[str, list[Pair]] = {"wall": [], "busy": [], "twin wall": [], "twin busy": []}
     turns = (("bare", False), ("twin", False), ("watched", True))
@@ -54,13 +52,11 @@ def in_turns(
         took = {}
         for name, on in turns[number % 3 :] + turns[: number % 3]:
             hang(on)
-            for _ in range(settle):
-                step()
+            step()
             began, busy = time.perf_counter_ns(), time.thread_time_ns()
-            for _ in range(num_steps):
-                step()
+            step()
             busy, ended = time.thread_time_ns() - busy, time.perf_counter_ns()
-            took[name] = (ended - began) / num_steps / 1e3, busy / num_steps / 1e3
+            took[name] = (ended - began) / 1e3, busy / 1e3
         for other, prefix in (("watched", ""), ("twin", "twin ")):
             for place, kind in enumerate(("wall", "busy")):
                 told[prefix + kind].append((took["bare"][place], took[other][place]))
@@ -74,17 +70,15 @@ def in_pairs(
     pairs: int,
     num_steps: int,
     pause_seconds: float = 0.0,
-    clock: Clock = time.perf_counter_ns,
 ) -> list[Pair]:
     """(bare, watched) in microseconds a step, the first pair thrown away; which goes first changes.
 
-    Between pairs it rests ``pause_seconds``, for tools whose queue is emptied by a thread. The
-    processor time of the thread (``time.thread_time_ns``) leaves out what it waits.
+    Between pairs it rests ``pause_seconds``, for tools whose queue is emptied by a thread.
     """
     rows = []
     for number in range(pairs + 1):
         order = (bare, watched) if number % 2 else (watched, bare)
-        took = {loop: microseconds(loop, num_steps, clock) for loop in order}
+        took = {loop: microseconds(loop, num_steps) for loop in order}
         rows.append((took[bare], took[watched]))
         time.sleep(pause_seconds)
     return rows[1:]

@@ -35,7 +35,7 @@ def main() -> None:
         trained()
     trained.keep_hooks()
     pairs = int(os.environ["BENCH_ROUND_PAIRS"])
-    figures = in_turns(trained, lambda on: trained.hang(on=on), pairs=pairs, num_steps=100)
+    figures = in_turns(trained, lambda on: trained.hang(on=on), pairs=pairs)
     dist.barrier()
     if dist.get_rank() == 0:
         tell(figures)

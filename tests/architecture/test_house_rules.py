@@ -106,14 +106,14 @@ def catches_all(handler: ast.ExceptHandler) -> bool:
     return handler.type is None or any(isinstance(n, ast.Name) and n.id in broad for n in names)
 
 
-def test_all_errors_are_caught_around_a_collector_and_around_the_monitor_and_nowhere_else() -> None:
+def test_all_errors_are_caught_around_a_collector_and_around_the_pen_and_nowhere_else() -> None:
     found = {
         path.name
         for path in MODULES
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.ExceptHandler) and catches_all(node)
     }
-    assert found == {"collector.py", "guard.py", "monitor.py"}
+    assert found == {"collector.py", "guard.py", "pen.py"}
 
 
 def test_rooms_look_down_and_never_sideways() -> None:

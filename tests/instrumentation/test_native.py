@@ -2,6 +2,7 @@
 
 import math
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -31,7 +32,8 @@ needs_c = pytest.mark.skipif(native.compiled is None, reason="nothing was compil
 
 def test_what_can_be_compiled_here_is_compiled() -> None:
     headers = Path(sysconfig.get_path("include")) / "Python.h"
-    can = shutil.which("cc") is not None and headers.exists()
+    compiler = shlex.split(sysconfig.get_config_var("CC"))[0]
+    can = shutil.which(compiler) is not None and headers.exists()
     asked = os.environ.get(native.SWITCH) != "off"
     assert (native.compiled is not None) == (can and asked)
 

@@ -111,8 +111,12 @@ static PyObject *pen_cut_code(Pen *pen, PyObject *told)
     int code = code_from(told);
     if (code < 0)
         return NULL;
-    if (pen_cut(pen, code, &now) < 0 && settled(pen) == NULL)
-        return NULL;
+    if (pen_cut(pen, code, &now) < 0) {
+        PyObject *told = settled(pen);
+        if (told == NULL)
+            return NULL;
+        Py_DECREF(told);
+    }
     return PyLong_FromLongLong(now);
 }
 

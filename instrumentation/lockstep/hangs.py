@@ -12,6 +12,7 @@ import logging
 import os
 import statistics
 import sys
+import time
 import weakref
 from collections import deque
 from io import TextIOWrapper
@@ -19,13 +20,15 @@ from pathlib import Path
 from typing import Any
 
 from lockstep_records.hangs import PATIENCE, limit_seconds
-from lockstep_records.worker_socket import MAX_PATH_BYTES, socket_path
+from lockstep_records.worker_socket import MAX_PATH_BYTES, ask, socket_path
 
 log = logging.getLogger("lockstep")
 STACKS_SUFFIX = ".stacks"
 _SLACK = 8
 _MAX_STACKS_BYTES = 4 << 20
 _STEPS_KEPT = 64
+_LISTENS_WITHIN_SECONDS = 0.5
+_ASKED_AGAIN_SECONDS = 0.005
 
 
 class HangWatch:
@@ -48,7 +51,8 @@ class HangWatch:
         self._path = page.with_suffix(STACKS_SUFFIX)
         self._file: TextIOWrapper | None = None
         self._pid = os.getpid()
-        self._server = _worker_server(socket_path(page)) if floor_seconds else None
+        self._socket = socket_path(page)
+        self._server = _worker_server(self._socket) if floor_seconds else None
         self.arm(now_ns)
         me = weakref.ref(self)
         os.register_at_fork(
@@ -97,7 +101,7 @@ class HangWatch:
             if empty:
                 self._path.unlink(missing_ok=True)
         if self._server is not None:
-            self._server.shutdown()
+            _shut(self._server, self._socket)
             self._server = None
 
 
@@ -130,3 +134,13 @@ def _worker_server(path: Path) -> Any:
     # on, and the parent would be aborted.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))
     return server
+
+
+def _shut(server: Any, path: Path) -> None:
+    """Ends a worker server that listens; one told to end before that is waited for without end."""
+    until = time.monotonic() + _LISTENS_WITHIN_SECONDS
+    while ask(path, "ping", _LISTENS_WITHIN_SECONDS) is None:
+        if time.monotonic() > until:
+            return  # it ends with the process
+        time.sleep(_ASKED_AGAIN_SECONDS)
+    server.shutdown()

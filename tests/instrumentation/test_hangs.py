@@ -194,3 +194,24 @@ def test_a_peer_that_is_stopped_is_missing_and_the_others_wait_in_their_collecti
 
 def hangs_of(job: Path) -> list[Event]:
     return [event for event in read_events(job) if event.kind == "hang"]
+
+
+AT_ONCE = """
+import sys
+from pathlib import Path
+import torch.distributed as dist
+from lockstep.hangs import _shut, _worker_server
+root = Path(sys.argv[1])
+dist.init_process_group("gloo", init_method=f"file://{root}/store", rank=0, world_size=1)
+for number in range(20):
+    socket = root / f"{number}.sock"
+    server = _worker_server(socket)
+    assert server is not None
+    _shut(server, socket)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.timeout(120)
+def test_a_rank_that_ends_at_once_waits_for_no_server_that_does_not_listen_yet(root: Path) -> None:
+    subprocess.run([sys.executable, "-c", AT_ONCE, root], timeout=60, check=True)

@@ -6,6 +6,7 @@ what the one in C would have done.
 
 import os
 import shlex
+import shutil
 import subprocess
 import sysconfig
 import tempfile
@@ -26,15 +27,24 @@ class BuildNative(BuildHookInterface[Any]):
         root = Path(self.root)
         name = f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"
         in_place = root / "instrumentation" / "lockstep"
-        made = (in_place if version == "editable" else Path(tempfile.mkdtemp())) / name
+        self._folder = in_place if version == "editable" else Path(tempfile.mkdtemp())
+        made = self._folder / name
         made.unlink(missing_ok=True)
         problem = compile_to(made, root / _SOURCES)
         if problem:
             self.app.display_warning(f"lockstep._native is left out: {problem}")
             return
+        if version == "editable":
+            return
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
         build_data["force_include"][str(made)] = f"lockstep/{name}"
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Removes what the wheel has taken in."""
+        del build_data, artifact_path
+        if version != "editable":
+            shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def compile_to(made: Path, sources: Path) -> str:
@@ -46,7 +56,7 @@ def compile_to(made: Path, sources: Path) -> str:
     files = sorted(str(path) for path in sources.glob("*.c"))
     try:
         subprocess.run(
-            [compiler[0], *_FLAGS, f"-I{headers}", "-o", str(made), *files],
+            [*compiler, *_FLAGS, f"-I{headers}", "-o", str(made), *files],
             check=True,
             capture_output=True,
             text=True,

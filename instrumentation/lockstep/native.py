@@ -37,8 +37,8 @@ compiled: ModuleType | None = None if os.environ.get(SWITCH) == "off" else _nati
 
 def places(rows: int) -> dict[str, int]:
     """Where everything of a page of so many rows is: words in slots, bytes in rows, bits, codes."""
-    told = {f"slot.{field.name}": SLOT.offsets[field.name] // 8 for field in SLOT.fields}
-    told |= {f"seldom.{field.name}": SELDOM.offsets[field.name] // 8 for field in SELDOM.fields}
+    told = {f"slot.{field.name}": SLOT.word(field.name) for field in SLOT.fields}
+    told |= {f"seldom.{field.name}": SELDOM.word(field.name) for field in SELDOM.fields}
     told |= {f"row.{name}": offset for name, offset in ROW.offsets.items()}
     told |= {f"slot.bit.{name}": bit for name, bit in SLOT.presence.items()}
     told |= {f"row.bit.{name}": bit for name, bit in ROW.presence.items()}

@@ -10,8 +10,7 @@
 PyTypeObject *GradientWait_Type;
 
 /* Objects that it holds: a weak reference to the model, torch's queue, the dictionary that has the
- * tap, what to call where a step is not as usual, and
- * its own method, made once. */
+ * tap, what to call where a step is not as usual, and its own method, made once. */
 #define PARTS(X) X(model) X(queue) X(taps) X(arrived_otherwise) X(begins_otherwise) X(begins)
 
 typedef struct {

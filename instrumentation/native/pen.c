@@ -107,7 +107,7 @@ static void release_buffers(Pen *pen)
     for (Py_buffer **one = (Py_buffer *[]){&pen->file, &pen->slot, &pen->seldom, NULL}; *one; one++)
         if ((*one)->obj != NULL)
             PyBuffer_Release(*one);
-    pen->file.buf = NULL;
+    pen->file.buf = pen->slot.buf = pen->seldom.buf = NULL;
 }
 
 PyObject *pen_release(Pen *pen, PyObject *unused)

@@ -83,12 +83,13 @@ enum { PHASES_AT_MOST = 16, IN_STEP = 8, ROW_AT_MOST = 256, NOT_WAITING = -1 };
 /* Objects that a pen holds. */
 #define HELD(X)                                                                                    \
     X(pulse) X(own_pulse) /* the same, unless a sampled step is listened to */                     \
-    X(owner) X(keep_loss) X(numbers) X(codes) X(kinds) X(code_of) X(bus_factor) X(figures_of) \
+    X(owner) X(keep_loss) X(numbers) X(codes) X(kinds) X(code_of) X(bus_factor) X(figures_of)              \
     X(ignored)
 
 typedef struct {
     PyObject_HEAD
-    /* What a mark touches stands together, so that it is few lines of the cache. */
+    /* What a mark touches stands together, so that it is few lines of the cache.
+     * `on` is asked again after every call into Python: a signal's handler may close the page. */
     char on, held, measures;
     int now_in;
     int64_t since, due, own, begun, first_arrival, last_arrival;
@@ -98,7 +99,7 @@ typedef struct {
     HELD(HOLD)
 #undef HOLD
     /* Until when nobody need be asked. */
-    int64_t look_at, wake_step, wake_ns, next_step, flags, known;
+    int64_t look_at, wake_step, wake_ns, next_step, flags;
     double loss_bound, usual_seconds, slow_seconds;
     Py_buffer file, slot, seldom;
     double *buckets;
@@ -132,8 +133,7 @@ typedef struct {
     long backward, other;
 } Backward;
 
-extern PyTypeObject *Pen_Type, *Marker_Type, *Backward_Type, *GradientWait_Type,
-    *Forward_Type;
+extern PyTypeObject *Pen_Type, *Marker_Type, *Backward_Type, *GradientWait_Type, *Forward_Type;
 extern PyType_Spec pen_spec, marker_spec, backward_spec, wait_spec, forward_spec;
 extern PyMethodDef pen_methods[];
 
@@ -141,7 +141,7 @@ extern PyMethodDef pen_methods[];
 #define NAMES(X)                                                                                   \
     X(tick) X(unusual_loss) X(unusual_norm) X(unusual_step) X(step_ended) X(step_while_off)        \
     X(fail) X(take) X(item) X(is_cuda) X(step) X(loss) X(gradient_norm) X(learning_rate)           \
-    X(tokens) X(samples) X(sequence_lengths) X(send_recv) X(tap)                     \
+    X(tokens) X(samples) X(sequence_lengths) X(send_recv) X(tap)                                 \
     X(require_backward_grad_sync)
 #define NAME(name) extern PyObject *name_##name;
 NAMES(NAME)

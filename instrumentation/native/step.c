@@ -128,17 +128,20 @@ static double fitting(double value)
     return fabs(value) > LARGEST ? copysign(INFINITY, value) : value;
 }
 
-/* Takes in loss, norm and rate, as the row and the slot have them. */
+/* Takes in loss, norm and rate, as the row and the slot have them; 1 where the pen went off. */
 static int take_numbers(Pen *pen, const Told *told, Row *row)
 {
     const Places *at = &pen->at;
-    double *floats = pen->slot.buf, loss, norm, rate;
+    double loss, norm, rate;
     int64_t known = at->bit_step;
     int is_known = number_of(told->loss, &loss);
     int has_norm = is_known < 0 ? -1 : number_of(told->norm, &norm);
     int has_rate = has_norm < 0 ? -1 : number_of(told->rate, &rate);
     if (has_rate < 0)
         return -1;
+    if (!pen->on)
+        return 1;
+    double *floats = pen->slot.buf;
     row->flags = (uint32_t)pen->flags;
     if (is_known) {
         floats[at->slot_loss] = loss;
@@ -150,6 +153,8 @@ static int take_numbers(Pen *pen, const Told *told, Row *row)
         if (!(loss <= pen->loss_bound)
             && ask_of_number(pen, name_unusual_loss, loss, &row->flags) < 0)
             return -1;
+        if (!pen->on)
+            return 1;
     }
     if (has_norm) {
         floats[at->slot_norm] = norm;
@@ -159,6 +164,8 @@ static int take_numbers(Pen *pen, const Told *told, Row *row)
         if (!(-LARGEST < norm && norm < LARGEST)
             && ask_of_number(pen, name_unusual_norm, norm, &row->flags) < 0)
             return -1;
+        if (!pen->on)
+            return 1;
     }
     if (has_rate) {
         floats[at->slot_rate] = rate;
@@ -268,6 +275,8 @@ static int step(Pen *pen, const Told *told)
         || whole(told->samples, "samples", 0, UINT32_MAX, &row.samples) < 0
         || take_lengths(pen, told, &row) < 0)
         return -1;
+    if (!pen->on)
+        return 0;
     double seconds[IN_STEP];
     pen_phases(pen, seconds);
     int64_t begun = pen->begun;
@@ -276,7 +285,7 @@ static int step(Pen *pen, const Told *told)
     if (total > pen->usual_seconds && ask_of_step(pen, &row, seconds) < 0)
         return -1;
     if (!pen->on)
-        return 0; /* an owner that was asked may have turned it off */
+        return 0;
     row.total = total;
     row.begun = begun;
     int64_t steps = write_step(pen, &row, seconds, now);

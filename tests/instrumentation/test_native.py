@@ -19,11 +19,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lockstep import native
-from lockstep.pen import Pen
-from lockstep.phases import CODE, NOT_WAITING
-from lockstep_records.layout import COLLECTIVE_KINDS, PHASES, SELDOM
-from lockstep_records.page_reader import read_page, read_rows
-from lockstep_records.page_writer import PageWriter, RankIdentity
+from lockstep.phases import CODE
+from lockstep_records.layout import COLLECTIVE_KINDS, PHASES
+from lockstep_records.page_reader import read_page
+
+from .one_pen import One
 
 KILLS = int(os.environ.get("LOCKSTEP_KILLS", "50"))
 OPEN = [*PHASES[:10]]
@@ -36,80 +36,6 @@ def test_what_can_be_compiled_here_is_compiled() -> None:
     can = shutil.which(compiler) is not None and headers.exists()
     asked = os.environ.get(native.SWITCH) != "off"
     assert (native.compiled is not None) == (can and asked)
-
-
-class Owner:
-    """Notes what a pen asks, and answers with the flag that says so."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[object, ...]] = []
-        self.failures = 0
-
-    def tick(self, _now_ns: int) -> int:
-        return 1 << 62
-
-    def unusual_loss(self, loss: float) -> int:
-        self.asked.append(("loss", repr(loss)))
-        return 1 if math.isfinite(loss) else 16
-
-    def unusual_norm(self, norm: float) -> int:
-        self.asked.append(("norm", repr(norm)))
-        return 16
-
-    def unusual_step(self, number: int, seconds: Any) -> int:
-        self.asked.append(("step", number, len(seconds)))
-        return 4
-
-    def step_ended(self, _now_ns: int, number: int, steps: int, _seconds: float) -> None:
-        self.asked.append(("ended", number, steps))
-
-    def step_while_off(self, number: int | None) -> None:
-        self.asked.append(("off", number))
-
-    def fail(self, _error: Exception) -> None:
-        self.failures += 1
-
-
-class One:
-    """A pen with its page and its owner."""
-
-    def __init__(self, root: Path, name: str) -> None:
-        self.path = root / f"{name}.page"
-        self.page = PageWriter(self.path, RankIdentity(job_id=name, rank=0, world_size=1), 64)
-        self.owner, self.losses = Owner(), list[float]()
-        make: Any = Pen if name == "python" else native.new_pen
-        self.pen: Pen = make(self.page, self.owner, self.losses.append)
-        self.raised: list[type[BaseException]] = []
-
-    def do(self, name: str, *args: Any, **told: Any) -> object:
-        try:
-            return getattr(self.pen, name)(*args, **told)
-        except (TypeError, ValueError) as error:
-            self.raised.append(type(error))
-            return None
-
-    def wait(self, kind: str | None, size_bytes: int, ranks: int | None) -> None:
-        interrupted = self.pen.wait_begins()
-        self.do("wait_ended", interrupted, kind, 2, size_bytes, ranks)
-
-    def left(self) -> tuple[object, ...]:
-        """All that it left but moments and durations."""
-        page = read_page(self.path)
-        timed = {"written_ns", "phase_seconds", "collective_seconds", "step_seconds_sum"}
-        timed |= {"step_buckets", "checksum"}
-        state = {name: value for name, value in page.state.items() if name not in timed}
-        first = SELDOM.word("bus_bytes")
-        bus = self.page.seldom.words.tolist()[first : first + len(COLLECTIVE_KINDS)]
-        rows = [
-            {
-                name: value is not None if name.endswith("_ns") else repr(value)
-                for name, value in row.items()
-                if not name.endswith("seconds") and name != "checksum"
-            }
-            for row in read_rows(page)
-        ]
-        told = repr(self.losses), self.owner.asked, self.raised, self.pen.next_step, self.pen.now_in
-        return repr(state), bus, rows, *told
 
 
 numbers = st.one_of(
@@ -235,35 +161,6 @@ def test_both_pens_end_a_wait_that_cannot_be_counted(memory: Path, told: tuple[A
         one.do("wait_ended", one.pen.wait_begins(), *told)
         assert one.owner.failures == 1
         assert one.pen.now_in == CODE["forward"]
-
-
-@needs_c
-def test_a_pen_whose_page_is_closed_writes_nothing_more(root: Path) -> None:
-    one = One(root, "c")
-    one.pen.step()
-    one.pen.release()
-    one.page.close()
-    one.pen.restart(time.monotonic_ns())
-    one.pen.mark("forward")
-    one.pen.step(loss=1.0)
-    assert one.pen.wait_begins() == NOT_WAITING
-    assert one.owner.asked[-1] == ("off", None)
-    assert read_page(one.path).state["steps"] == 1
-
-
-@needs_c
-def test_an_interrupt_while_the_owner_is_asked_reaches_the_loop(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = One(root, "c")
-
-    def interrupted(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(one.owner, "step_ended", interrupted)  # as a signal would
-    with pytest.raises(KeyboardInterrupt):
-        one.pen.step()
-    assert one.owner.asked == []
 
 
 @pytest.mark.e2e

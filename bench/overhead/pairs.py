@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from pathlib import Path
 from typing import TypeAlias
 
@@ -41,16 +42,16 @@ def microseconds(loop: Loop, num_steps: int) -> float:
 def in_turns(step: Loop, hang: Callable[[bool], None], *, pairs: int) -> dict[str, list[Pair]]:
     """(bare, watched) of one loop that is watched in turn, a step each, in microseconds.
 
-    Before each timed step there is another of its kind. Gives "wall" and, of the processor time of
-    the thread, which leaves out what it waits, "busy"; and the same of steps that are both bare:
-    "twin wall", "twin busy". What is done once a second counts three times as much as in a run,
-    for the loop is watched for a third of the time.
+    Before each timed step there is another of its kind; the turns come in all orders. Gives "wall"
+    and, of the processor time of the thread, which leaves out what it waits, "busy"; and the same
+    of steps that are both bare: "twin wall", "twin busy". What is due once a second while the loop
+    is bare is done in the step before a timed one, so it counts as often as in a run.
     """
     told: dict[str, list[Pair]] = {"wall": [], "busy": [], "twin wall": [], "twin busy": []}
-    turns = (("bare", False), ("twin", False), ("watched", True))
+    orders = [*permutations((("bare", False), ("twin", False), ("watched", True)))]
     for number in range(pairs):
         took = {}
-        for name, on in turns[number % 3 :] + turns[: number % 3]:
+        for name, on in orders[number % len(orders)]:
             hang(on)
             step()
             began, busy = time.perf_counter_ns(), time.thread_time_ns()

@@ -7,6 +7,7 @@ was made later is quicker by some twenty microseconds a step, for where its memo
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from types import MethodType
 from typing import Any
 
 import torch
@@ -20,9 +21,10 @@ class Trained:
     def __init__(self, model: torch.nn.Module, batch: torch.Tensor) -> None:
         self._model, self._batch = model, batch
         self._optimizer = torch.optim.AdamW(model.parameters())
-        self._monitor = lockstep.disabled()
+        self._monitor: lockstep.Disabled | None = None
         self._hung: list[tuple[Any, dict[Any, Any]]] = []
-        self._kept: tuple[lockstep.Disabled, Any] = (self._monitor, None)
+        self._kept: tuple[lockstep.Disabled | None, Any] = (None, None)
+        self._firsts: dict[bool, Any] = {}
 
     def watch(self, root: Path, told: Mapping[str, str]) -> None:
         """Attaches Lockstep as a user would."""
@@ -47,6 +49,10 @@ class Trained:
             if hooks
         ]
         self._kept = self._monitor, within.backward
+        first: Any = getattr(type(self._model), "_pre_forward", None)
+        if first is not None:  # stood around in its class; one that changes is slow for a while
+            for on, one in ((True, first), (False, first.__wrapped__)):
+                self._firsts[on] = MethodType(one, self._model)
 
     def hang(self, *, on: bool) -> None:
         """Takes all that is ours off the model and out of torch, or puts it back."""
@@ -55,14 +61,17 @@ class Trained:
             if on:
                 hooks.update(kept)
         monitor, listener = self._kept
-        self._monitor = monitor if on else lockstep.disabled()
+        self._monitor = monitor if on else None
         within: Any = torch.autograd
         within.backward = listener if on else listener.original
+        if self._firsts:
+            vars(self._model)["_pre_forward"] = self._firsts[on]
 
     def __call__(self) -> None:
-        """A step; the loss is told as it is, which waits for no device."""
+        """A step, as a user would write it with Lockstep or without."""
         self._optimizer.zero_grad()
         loss = self._model(self._batch).square().mean()
         loss.backward()
         self._optimizer.step()
-        self._monitor.step(loss=loss.detach(), tokens=1024, samples=8)
+        if self._monitor is not None:
+            self._monitor.step(loss=loss, tokens=1024, samples=8)

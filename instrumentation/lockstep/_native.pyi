@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from lockstep import backward, hooks, pen
+from lockstep import backward, forward, pen
 
 class Pen(pen.Pen):
     def __init__(self, **told: Any) -> None: ...
 
 class Listener(backward.Listener): ...
-class Forward(hooks.Forward): ...
+class Forward(forward.Forward): ...
 
 class GradientWait:
     on_graph: bool

@@ -6,10 +6,12 @@ that no flag stays for ever.
 """
 
 import math
+import sys
 from collections import deque
 from dataclasses import dataclass
 
 _MAD_TO_SIGMA = 1.4826
+_LARGEST = sys.float_info.max  # an infinite loss is above it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,11 +44,12 @@ class _Level:
 
 
 class LossJudge:
-    """Told every loss; the caller looks into ``is_unusual`` only when ``loss <= bound`` fails.
+    """Told every loss; the caller asks ``is_unusual`` only where ``floor < loss <= bound`` fails.
 
     Attributes:
         losses: the window; the caller appends each finite loss.
-        bound: a loss up to it is nothing to look into; minus infinity while something lasts.
+        floor: a loss down to it ends the spike that lasts.
+        bound: a loss above it is one to look into.
         spiking: whether a spike lasts.
         diverging: whether a divergence lasts.
     """
@@ -55,12 +58,12 @@ class LossJudge:
         self._limits = thresholds
         self.losses: deque[float] = deque(maxlen=thresholds.window)
         self._levels: deque[_Level] = deque(maxlen=thresholds.remembered)
-        self._begin = self._end = math.inf
-        self.bound = math.inf
+        self._begin = self._end = _LARGEST
+        self.floor, self.bound = -math.inf, _LARGEST
         self.spiking = self.diverging = False
 
     def is_unusual(self, loss: float) -> bool:
-        """Looks into a finite loss above the bound; True where a spike begins with it."""
+        """Looks into a finite loss that is out of bounds; True where a spike begins with it."""
         began = not self.spiking and loss > self._begin
         self.spiking = began or (self.spiking and loss > self._end)
         self._set_bound()
@@ -95,4 +98,5 @@ class LossJudge:
         return _Level(median, max(_MAD_TO_SIGMA * deviation, floor))
 
     def _set_bound(self) -> None:
-        self.bound = -math.inf if self.spiking or self.diverging else self._begin
+        self.floor = self._end if self.spiking else -math.inf
+        self.bound = _LARGEST if self.spiking else self._begin

@@ -2,15 +2,15 @@
 
 Every so many steps, before the optimizer's step, the bits of a few parameters and of their
 gradients are added up as whole numbers: exact, the same in any order, and changed by any one bit.
-Which parameters, and which elements of them, goes by the step's number, so that in time all are
-seen. On a GPU the sums are copied aside and read when they are there, in a later step.
+Which parameters, and which elements of them, goes by the step's number: each parameter comes in its
+turn, with the elements that follow those of its last turn, so that in time all are seen. On a GPU
+the sums are copied aside and read when they are there, in a later step.
 
 What goes wrong in one replica before gradients are averaged reaches all of them alike and is not
 seen here; memory or arithmetic that fails after it is.
 """
 
 from collections.abc import Iterable
-from itertools import islice
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from lockstep.disabled import Disabled
 from lockstep.guard import guarded
+from lockstep.pen import Marker
 
 _WHOLE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _TENSORS = 8  # parameters in one fingerprint
@@ -41,10 +42,12 @@ class Fingerprints:
         self._sums: list[torch.Tensor] = []
         self._copied: Any = None  # an event of torch.cuda, which has no types
         self._layouts: dict[int, int] = {}
+        self._markers: list[Marker] = []
 
-    def watch(self, optimizer: torch.optim.Optimizer) -> None:
-        """Takes part in the steps of an optimizer; holds neither it nor its parameters."""
-        optimizer.register_step_pre_hook(self._before_step)
+    def watch(self, before: Marker) -> None:
+        """Takes part in what marks an optimizer's steps; holds not the optimizer."""
+        before.also = self._before_step
+        self._markers.append(before)
 
     def fail(self, error: Exception) -> None:
         """An error of ours is the monitor's."""
@@ -59,30 +62,41 @@ class Fingerprints:
         if step % self._every == 0 and step and is_free:
             self._step = step
             self._take(optimizer)
+        for marker in self._markers:  # this step's other optimizers are still to come
+            marker.quiet_from = step + 1
+            marker.quiet_until = 0 if self._sums else step - step % self._every + self._every
 
     def _take(self, optimizer: torch.optim.Optimizer) -> None:
         parameters = [one for group in optimizer.param_groups for one in group["params"]]
         self._look_at_layout(id(optimizer), sum(one.numel() for one in parameters))
-        number = self._step // self._every
-        first = number * _TENSORS % max(1, len(parameters))
-        chosen = list(islice((*parameters[first:], *parameters[:first]), _TENSORS))
+        if not parameters:
+            return
+        first = self._step // self._every * _TENSORS
+        places = range(first, first + min(_TENSORS, len(parameters)))
+        turns = [divmod(place, len(parameters)) for place in places]
         with torch.no_grad():
-            of_parameters = self._sum(chosen, number)
-            of_gradients = self._sum((one.grad for one in chosen), number)
+            of_parameters = self._sum((parameters[at], turn) for turn, at in turns)
+            of_gradients = self._sum((parameters[at].grad, turn) for turn, at in turns)
             if of_parameters is None:
                 return
             if of_gradients is None:
                 of_gradients = torch.zeros_like(of_parameters)
             self._copy_aside(torch.stack((of_parameters, of_gradients)))
 
-    def _sum(self, tensors: Iterable[torch.Tensor | None], number: int) -> torch.Tensor | None:
-        """Sum of bits and number of values that are not finite, (2,) int64; None of no tensors."""
+    def _sum(self, tensors: Iterable[tuple[torch.Tensor | None, int]]) -> torch.Tensor | None:
+        """Sum of bits and number of values that are not finite, (2,) int64; None of no tensors.
+
+        Args:
+            tensors: each with the number of times that it was chosen before.
+        """
         local = [
-            one.to_local() if isinstance(one, DTensor) else one
-            for one in tensors
+            (one.to_local() if isinstance(one, DTensor) else one, turn)
+            for one, turn in tensors
             if one is not None and (self._shards_known or not isinstance(one, DTensor))
         ]
-        sums = [_figures_of(one, number) for one in local if _is_plain(one, like=local[0])]
+        parts = [_part_of(one, turn) for one, turn in local if _is_plain(one, like=local[0][0])]
+        kinds = {part.dtype for part in parts}
+        sums = [_figures_of([part for part in parts if part.dtype == kind]) for kind in kinds]
         return torch.stack(sums).sum(dim=0) if sums else None
 
     def _copy_aside(self, sums: torch.Tensor) -> None:
@@ -119,13 +133,21 @@ def _is_plain(tensor: torch.Tensor, like: torch.Tensor) -> bool:
     )
 
 
-def _figures_of(tensor: torch.Tensor, number: int) -> torch.Tensor:
-    """Sum of the bits of some of a tensor's elements, and how many are not finite; (2,) int64."""
-    flat = tensor.detach().reshape(-1) if tensor.is_contiguous() else tensor.detach().flatten()
-    stride = max(1, flat.numel() // _ELEMENTS)
-    sample = flat[number % stride :: stride]
-    bits = sample.view(_WHOLE[sample.element_size()]).sum(dtype=torch.int64)
-    return torch.stack((bits, sample.isfinite().logical_not().sum()))
+def _part_of(tensor: torch.Tensor, turn: int) -> torch.Tensor:
+    """Elements of a tensor that lie side by side, (at most 4096,); the next ones in each turn."""
+    total = tensor.numel()
+    first = turn * _ELEMENTS % (-(-total // _ELEMENTS) * _ELEMENTS) if total else 0
+    count = min(_ELEMENTS, total - first)
+    if not tensor.is_contiguous():
+        return tensor.flatten()[first : first + count]
+    return tensor.as_strided((count,), (1,), tensor.storage_offset() + first)
+
+
+def _figures_of(parts: list[torch.Tensor]) -> torch.Tensor:
+    """Sum of the bits of elements of one type, and how many are not finite; (2,) int64."""
+    elements = torch.cat(parts)
+    bits = elements.view(_WHOLE[elements.element_size()]).sum(dtype=torch.int64)
+    return torch.stack((bits, elements.isfinite().logical_not().sum()))
 
 
 def watch_replicas(

@@ -1,10 +1,10 @@
 """Finds forward, backward and optimizer by hooks on what the user already has.
 
-A backward is marked from outside, by ``backward``. Where DDP waits at its end, a callback of the
-autograd engine tells when the last local gradient is ready, before the reducer waits for the
-others; the gradient that completes the first bucket queues it. Until that gradient is known, and
-for loops that come to their backward by another way, a pre-hook stands on the node of the model's
-output: it is hung anew in every forward and costs ten times as much.
+A forward is marked by ``forward``, a backward from outside, by ``backward``. Where DDP waits at its
+end, a callback of the autograd engine tells when the last local gradient is ready, before the
+reducer waits for the others; the gradient that completes the first bucket queues it. Until that
+gradient is known, and for loops that come to their backward by another way, a pre-hook stands on
+the node of the model's output: it is hung anew in every forward and costs ten times as much.
 
 Nothing here holds the model: it goes when its owner lets it go, as it would without us.
 """
@@ -23,10 +23,11 @@ from torch.utils.hooks import RemovableHandle
 
 from lockstep import backward, operations_tap, waits
 from lockstep.buckets import BucketWatch
+from lockstep.forward import new_forward, stand_in_front
 from lockstep.monitor import Monitor
 from lockstep.native import compiled
-from lockstep.pen import Ignored, Pen
-from lockstep.phases import BACKWARD, FORWARD, NOT_WAITING, OPTIMIZER, OTHER
+from lockstep.pen import Ignored, Marker
+from lockstep.phases import BACKWARD, NOT_WAITING, OPTIMIZER, OTHER
 
 _backwards = backward.listener
 _queue_callback = Variable._execution_engine.queue_callback  # noqa: SLF001  # DDP's own way in
@@ -48,32 +49,6 @@ def _is_alone() -> bool:
     return not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1)
 
 
-class Forward:
-    """Marks the beginning of a forward; ``lockstep._native`` holds the same in C.
-
-    Called, it gives None, or where that is to be looked into, whether a backward was marked from
-    outside since the last forward.
-
-    Attributes:
-        on_graph: whether a hook on the graph stands for what is marked from outside.
-    """
-
-    def __init__(self, pen: Pen, backwards: backward.Listener, phase: int) -> None:
-        self._pen, self._backwards, self._phase = pen, backwards, phase
-        self._marked = -1  # backwards, at the last forward
-        self.on_graph = False
-
-    def __call__(self) -> bool | None:
-        """The model is called."""
-        self._pen.enter(self._phase)
-        calls, marked = self._backwards.calls, self._marked
-        self._marked = calls
-        return None if calls != marked and not self.on_graph else calls != marked
-
-
-_Forward = Forward if compiled is None else compiled.Forward
-
-
 class StepHooks:
     """Hooks on one model that mark the phases of a monitor.
 
@@ -85,7 +60,7 @@ class StepHooks:
     """
 
     # What the hooks of a copied or saved model find: a copy is not watched.
-    _forward: Callable[..., bool | None] = Ignored()
+    _begins: Callable[[], None] = Ignored()
     _on_graph = False
     _outside = _sure = 0
     _buckets: BucketWatch | None = None
@@ -94,8 +69,8 @@ class StepHooks:
 
     def __init__(self, monitor: Monitor, model: torch.nn.Module, *, calls: bool = True) -> None:
         self._pen = monitor.pen
-        self._begun = _Forward(self._pen, _backwards, FORWARD)
-        self._forward = self._begun
+        self._forward = new_forward(self._pen, self._choose)
+        self._begins = self._forward
         self._interrupted = NOT_WAITING
         inner = getattr(model, "_orig_mod", model)  # what torch.compile wraps
         if isinstance(inner, DistributedDataParallel):
@@ -105,14 +80,15 @@ class StepHooks:
         if calls:
             backward.listen(self._pen)
         # Alone it has nothing inside that is to be told apart.
-        self._on_graph = self._begun.on_graph = self._buckets is not None or not _is_alone()
+        self._on_graph = self._forward.on_graph = self._buckets is not None or not _is_alone()
         self._sure = _SURE if self._on_graph else 1
         self._model = ref(model)
         self._compiled = model._compiled_call_impl is not None  # noqa: SLF001  # its only name
         if self._compiled:
             self._wrap_compiled(model)
             return
-        model.register_forward_pre_hook(self._forward_begins, prepend=True)
+        if not stand_in_front(model, self._begins):
+            model.register_forward_pre_hook(self._forward_begins, prepend=True)
         if self._on_graph:
             self._hang()
 
@@ -133,13 +109,10 @@ class StepHooks:
         model._compiled_call_impl = call  # noqa: SLF001  # its only name
 
     def _forward_begins(self, *_: Any) -> None:
-        if is_dynamo_compiling():
-            return
-        outside = self._forward()
-        if outside is not None:
-            self._choose(outside=outside)
+        if not is_dynamo_compiling():
+            self._begins()
 
-    def _choose(self, *, outside: bool) -> None:
+    def _choose(self, outside: bool) -> None:  # C calls it
         """Leaves the graph once backwards are marked from outside; comes back when one was not."""
         self._outside = self._outside + 1 if outside else 0
         blind = self._buckets is not None and (_backwards.nests or not self._buckets.arrives)
@@ -152,7 +125,7 @@ class StepHooks:
             self._handle = None
 
     def _stand_on_graph(self, *, here: bool) -> None:
-        self._on_graph = self._begun.on_graph = here
+        self._on_graph = self._forward.on_graph = here
         if self._wait is not None:
             self._wait.on_graph = here
 
@@ -242,7 +215,9 @@ class StepHooks:
         self._pen.enter(OTHER)
 
 
-def watch_optimizer(monitor: Monitor, optimizer: torch.optim.Optimizer) -> None:
-    """Marks the steps of an optimizer."""
-    optimizer.register_step_pre_hook(monitor.pen.marker(OPTIMIZER))
+def watch_optimizer(monitor: Monitor, optimizer: torch.optim.Optimizer) -> Marker:
+    """Marks the steps of an optimizer; gives what does before each."""
+    before = monitor.pen.marker(OPTIMIZER)
+    optimizer.register_step_pre_hook(before)
     optimizer.register_step_post_hook(monitor.pen.marker(OTHER))
+    return before

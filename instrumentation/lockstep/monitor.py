@@ -47,9 +47,10 @@ class Monitor(Spans):
         self._seldom = Seldom(page, patience_seconds)
         self._unusual = Unusual(page, self._seldom)
         self._judge = self._unusual.judge
-        self.pen = new_pen(page, self, self._judge.losses.append)
+        self.pen = new_pen(page, self)
         vars(self).update({name: getattr(self.pen, name) for name in _PEN})  # a call less
-        self._tell_bounds(_clock())
+        self._tell_bounds()
+        self.pen.slow_seconds = self._traces.limit_seconds(_clock())
         self.each_step: Callable[[int, int | None], None] = lambda _now, _step: None  # None: over
         me = weakref.ref(self)
         os.register_at_fork(
@@ -74,9 +75,10 @@ class Monitor(Spans):
         self._seldom.tick(now_ns)
 
     def unusual_loss(self, loss: float) -> int:
-        """Looks into a loss that is not below the bound; gives the step's flags."""
+        """Looks into a loss that is out of bounds; gives the step's flags."""
+        self._judge.losses.extend(self.pen.take_losses())
         flags = self._unusual.loss(loss)
-        self.pen.loss_bound = self._judge.bound
+        self._tell_loss_bounds()
         return flags
 
     def unusual_norm(self, norm: float) -> int:
@@ -96,15 +98,19 @@ class Monitor(Spans):
             self._traces.step_ended(now_ns, number, seconds)
         if steps >= pen.look_at:
             self._look(steps, now_ns)
-        self._tell_bounds(now_ns)
+            self._tell_bounds()
+        pen.slow_seconds = self._traces.limit_seconds(now_ns)
         if number >= pen.wake_step or now_ns >= pen.wake_ns:
             self.each_step(now_ns, number)
 
-    def _tell_bounds(self, now_ns: int) -> None:
-        pen = self.pen
-        pen.loss_bound = self._judge.bound
-        pen.usual_seconds = self._unusual.usual_seconds
-        pen.slow_seconds = self._traces.limit_seconds(now_ns)
+    def _tell_bounds(self) -> None:
+        self._tell_loss_bounds()
+        self.pen.usual_seconds = self._unusual.usual_seconds
+
+    def _tell_loss_bounds(self) -> None:
+        pen, judge = self.pen, self._judge
+        pen.loss_floor, pen.loss_bound = judge.floor, judge.bound
+        pen.lasting_flags = self._unusual.lasting
 
     def _look(self, steps: int, now: int) -> None:
         """Seldom: judges anew, and lets our own calls be timed in the step that comes."""
@@ -113,6 +119,7 @@ class Monitor(Spans):
             self._seldom.slots.count("measured_steps")
             self._seldom.slots.add("measured_seconds", (_clock() - now + pen.own_ns) * _NS)
         else:
+            self._judge.losses.extend(pen.take_losses())
             self._unusual.look()
         pen.measures, pen.own_ns = not pen.measures and steps % _EVERY == 0, 0
         if pen.measures:

@@ -6,12 +6,11 @@ one table of the format.
 """
 
 import os
-from collections.abc import Callable
 from types import ModuleType
 
 from lockstep.pen import Ignored, Pen
 from lockstep.phases import CODE, code_of
-from lockstep.rows import LENGTH_BITS, Owner, figures_of
+from lockstep.rows import LENGTH_BITS, LOSSES, Owner, figures_of
 from lockstep.unusual import FLAG
 from lockstep_records.bus import bus_factor
 from lockstep_records.layout import (
@@ -53,13 +52,14 @@ def places(rows: int) -> dict[str, int]:
         "size.slot": SLOT.size,
         "size.seldom": SELDOM.size,
         "rows": rows,
+        "losses": LOSSES,
     }
 
 
-def new_pen(page: PageWriter, owner: Owner, keep_loss: Callable[[float], object]) -> Pen:
+def new_pen(page: PageWriter, owner: Owner) -> Pen:
     """A pen for a page."""
     if compiled is None:
-        return Pen(page, owner, keep_loss)
+        return Pen(page, owner)
     pen: Pen = compiled.Pen(
         file=page.file,
         slot=page.words,
@@ -68,7 +68,6 @@ def new_pen(page: PageWriter, owner: Owner, keep_loss: Callable[[float], object]
         buckets=STEP_BUCKETS,
         pulse=page.pulse_word,
         owner=owner,
-        keep_loss=keep_loss,
         codes=CODE,
         kinds={kind: place for place, kind in enumerate(COLLECTIVE_KINDS)},
         code_of=code_of,

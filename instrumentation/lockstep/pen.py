@@ -38,14 +38,25 @@ class Ignored:
         """Nothing."""
 
 
-class _Marker:
-    """A hook that marks one phase, whatever it is called with."""
+class Marker:
+    """A hook that marks one phase, whatever it is called with.
 
-    def __init__(self, enter: Callable[[int], None], phase: int) -> None:
-        self._enter, self._phase = enter, phase
+    Attributes:
+        also: called with the same, but in steps from ``quiet_from`` to before ``quiet_until``.
+    """
 
-    def __call__(self, *_: Any) -> None:
-        self._enter(self._phase)
+    def __init__(self, pen: "Pen", phase: int) -> None:
+        self._pen, self._phase = pen, phase
+        self.also: Callable[..., object] | None = None
+        self.quiet_from = self.quiet_until = 0
+
+    def __call__(self, *told: Any) -> None:
+        """Marks the phase, then tells who else is to be told."""
+        pen = self._pen
+        pen.enter(self._phase)
+        if self.also is None or self.quiet_from <= pen.next_step < self.quiet_until or not pen.on:
+            return
+        self.also(*told)
 
     def __reduce__(self) -> tuple[type[Ignored], tuple[()]]:
         return Ignored, ()
@@ -57,7 +68,6 @@ class Pen(Rows):
     Args:
         page: where it writes.
         owner: asked about what is seldom or unusual.
-        keep_loss: takes each loss in.
 
     Attributes:
         on: whether anything is written.
@@ -70,10 +80,8 @@ class Pen(Rows):
         next_step: number that the step which runs now will have.
     """
 
-    def __init__(
-        self, page: PageWriter, owner: Owner, keep_loss: Callable[[float], object]
-    ) -> None:
-        super().__init__(page, owner, keep_loss)
+    def __init__(self, page: PageWriter, owner: Owner) -> None:
+        super().__init__(page, owner)
         self.pulse: PulseWord = page.pulse_word
         self.now_in = INIT
         self.since_ns = self._begun_ns = _clock()
@@ -161,9 +169,9 @@ class Pen(Rows):
         self.since_ns = now
         self.pulse[0] = now << 4 | code
 
-    def marker(self, phase: int) -> Callable[..., None]:
+    def marker(self, phase: int) -> Marker:
         """A hook that marks a phase, whatever it is called with."""
-        return _Marker(self.enter, phase)
+        return Marker(self, phase)
 
     def first_arrival(self) -> None:
         """The rank has handed over its first gradients of the step."""

@@ -1,7 +1,8 @@
 """What a step leaves in the page: a row, its share of the totals, and what the loop told."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias
 
 from lockstep.device_numbers import DeviceNumbers
@@ -36,6 +37,7 @@ Told: TypeAlias = tuple[float, float, int, int]  # loss, gradient norm, tokens, 
 # Shortest and longest sequence, their sum and number, and the sum of the squares.
 Lengths: TypeAlias = tuple[int, int, int, int, float]
 NO_LENGTHS = (0, 0, 0, 0, 0.0)
+LOSSES = 128  # that are kept until they are taken
 _NONFINITE_FLAG = FLAG["nonfinite"]
 
 
@@ -46,7 +48,7 @@ class Owner(Protocol):
         """A mark passed ``due_ns``; gives the next one."""
 
     def unusual_loss(self, loss: float) -> int:
-        """A loss is not below ``loss_bound``; gives the step's flags."""
+        """A loss is not within ``loss_floor`` and ``loss_bound``; gives the step's flags."""
 
     def unusual_norm(self, norm: float) -> int:
         """A gradient norm is one that no row can hold; gives the step's flags."""
@@ -70,15 +72,15 @@ class Rows:
     Attributes:
         flags: of the step that runs now, so far.
         numbers: takes what lies on a GPU; set where the process uses one.
-        loss_bound: a loss up to it is nothing to look into.
+        loss_floor, loss_bound: a loss above the one and up to the other is nothing to look into.
+        lasting_flags: of each step that tells such a loss.
         usual_seconds: a step up to that long is nothing to look into.
         slow_seconds: the same, for traces.
     """
 
-    def __init__(
-        self, page: PageWriter, owner: Owner, keep_loss: Callable[[float], object]
-    ) -> None:
-        self._page, self._owner, self._keep_loss = page, owner, keep_loss
+    def __init__(self, page: PageWriter, owner: Owner) -> None:
+        self._page, self._owner = page, owner
+        self._losses: deque[float] = deque(maxlen=LOSSES)
         self._spent_ns: list[float] = [0] * NUM_PHASES
         self._begun_ns = 0  # the step that runs now
         self._known = 0  # presence bits that the last step has set
@@ -86,7 +88,9 @@ class Rows:
         self.next_step = 0
         self.flags = 0
         self.numbers: DeviceNumbers | None = None
-        self.loss_bound = self.usual_seconds = math.inf
+        self.loss_floor, self.loss_bound = -math.inf, math.inf
+        self.lasting_flags = 0
+        self.usual_seconds = math.inf
         self.slow_seconds = 0.0
 
     def _tell(self, loss: Any, norm: Any, rate: Any) -> tuple[int, int, float, float]:
@@ -100,8 +104,10 @@ class Rows:
         if loss is not None:
             floats[_LOSS] = row_loss = loss
             known, present = known | _LOSS_BIT, _ROW_LOSS_BIT
-            self._keep_loss(loss)
-            if not loss <= self.loss_bound:
+            if self.loss_floor < loss <= self.loss_bound:
+                self._losses.append(loss)
+                flags |= self.lasting_flags
+            else:
                 flags |= self._owner.unusual_loss(loss)
             if not -_LARGEST < loss < _LARGEST:
                 row_loss = _fitting(loss)
@@ -124,6 +130,12 @@ class Rows:
         words[_PRESENT] |= known
         words[_NONFINITE] += bool(flags & _NONFINITE_FLAG)
         self._known, self.flags = known, 0
+
+    def take_losses(self) -> list[float]:
+        """The last losses that were nothing to look into, each given once."""
+        losses = [*self._losses]
+        self._losses.clear()
+        return losses
 
     def take_phases(self) -> tuple[float, ...]:
         """Seconds of the step's phases, in the row's order; added to the totals and begun anew."""

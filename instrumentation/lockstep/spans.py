@@ -138,8 +138,9 @@ class Spans(Disabled):
         state, slots, flags = self._page.now, self._seldom.slots, 0
         if late.loss is not None:
             state.know("loss", late.loss)
-            self._judge.losses.append(late.loss)
-            if not late.loss <= self._judge.bound:
+            if self._judge.floor < late.loss <= self._judge.bound:
+                self._judge.losses.append(late.loss)
+            else:
                 flags |= self.unusual_loss(late.loss)
             place = slots.words[_LATE] % LATE_LOSSES
             slots.signed[SELDOM.word("late_loss_step") + place] = late.step

@@ -38,17 +38,22 @@ class Unusual:
         self._hang_seconds = math.inf  # the first step may compile for long
         self.usual_seconds = -1.0 if seldom.step_before >= 0 else math.inf
 
+    @property
+    def lasting(self) -> int:
+        """Flags of each step while a spike or a divergence lasts."""
+        judge = self.judge
+        return judge.spiking * FLAG["loss_spike"] | judge.diverging * FLAG["divergence"]
+
     def loss(self, loss: float) -> int:
-        """Flags of a step whose loss is not below the judge's bound."""
+        """Flags of a step whose loss is out of the judge's bounds."""
         if not math.isfinite(loss):
-            self.judge.losses.pop()
             self._seldom.slots.count("nonfinite", "loss")
             return FLAG["nonfinite"]
+        self.judge.losses.append(loss)
         if self.judge.is_unusual(loss):
             self._seldom.slots.count("anomalies", "spike")
         self._tell_now()
-        spikes, diverges = self.judge.spiking, self.judge.diverging
-        return spikes * FLAG["loss_spike"] | diverges * FLAG["divergence"]
+        return self.lasting
 
     def norm(self, norm: float) -> int:
         """Flags of a step whose gradient norm no row can hold."""

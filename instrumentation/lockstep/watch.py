@@ -35,9 +35,9 @@ def watch(
         StepHooks(monitor, module, calls=schedule is None)
     replicas = watch_replicas(monitor, modules, shards_known=monitor.has_mesh)
     for one in _several(optimizer, torch.optim.Optimizer):
-        watch_optimizer(monitor, one)
+        before = watch_optimizer(monitor, one)
         if replicas is not None:
-            replicas.watch(one)
+            replicas.watch(before)
 
 
 def _several(given: Any, kind: type) -> list[Any]:

@@ -285,6 +285,24 @@ static PyObject *take_phases(Pen *pen, PyObject *unused)
     return Py_BuildValue("(dddddddd)", s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7]);
 }
 
+static PyObject *take_losses(Pen *pen, PyObject *unused)
+{
+    (void)unused;
+    int64_t kept = pen->num_losses < pen->at.losses ? pen->num_losses : pen->at.losses;
+    PyObject *losses = PyList_New((Py_ssize_t)kept);
+    for (int64_t n = 0; losses != NULL && n < kept; n++) {
+        int64_t place = (pen->num_losses - kept + n) % pen->at.losses;
+        PyObject *loss = PyFloat_FromDouble(pen->losses[place]);
+        if (loss == NULL)
+            Py_CLEAR(losses);
+        else
+            PyList_SET_ITEM(losses, (Py_ssize_t)n, loss);
+    }
+    if (losses != NULL)
+        pen->num_losses = 0;
+    return losses;
+}
+
 static PyObject *pen_marker(Pen *pen, PyObject *told)
 {
     int code = code_from(told);
@@ -301,6 +319,7 @@ PyMethodDef pen_methods[] = {
     {"wait_ended", (PyCFunction)(void (*)(void))wait_ended, METH_VARARGS | METH_KEYWORDS, NULL},
     {"step", (PyCFunction)(void (*)(void))pen_step, METH_FASTCALL | METH_KEYWORDS, NULL},
     {"take_phases", (PyCFunction)take_phases, METH_NOARGS, NULL},
+    {"take_losses", (PyCFunction)take_losses, METH_NOARGS, NULL},
     {"stop", (PyCFunction)pen_stop, METH_NOARGS, NULL},
     {"restart", (PyCFunction)pen_restart, METH_O, NULL},
     {"release", (PyCFunction)pen_release, METH_NOARGS, NULL},

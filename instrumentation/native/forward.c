@@ -1,5 +1,5 @@
 /* The beginning of a forward, and whether the way to see its backward is still the right one;
- * lockstep/hooks.py says the same in Python, and why it must be asked from there.
+ * lockstep/forward.py says the same in Python.
  */
 #include "pen.h"
 
@@ -16,9 +16,9 @@ typedef struct {
     int code;
     char on_graph;
     long long marked;
+    PyObject *choose;
 } Forward;
 
-/* None, or whether a backward was marked from outside since, where that is to be looked into. */
 static PyObject *forward_begins(PyObject *self, PyObject *const *args, size_t count,
                                 PyObject *names)
 {
@@ -31,18 +31,26 @@ static PyObject *forward_begins(PyObject *self, PyObject *const *args, size_t co
     forward->marked = calls;
     if (outside && !forward->on_graph)
         Py_RETURN_NONE;
-    return PyBool_FromLong(outside);
+    return PyObject_CallOneArg(forward->choose, outside ? Py_True : Py_False);
+}
+
+/* A copy of what is watched is not watched. */
+static PyObject *forward_reduce(Forward *forward, PyObject *unused)
+{
+    (void)unused;
+    return Py_BuildValue("(O())", forward->pen->ignored);
 }
 
 static int forward_init(Forward *forward, PyObject *args, PyObject *named)
 {
-    static char *names[] = {"pen", "backwards", "phase", NULL};
-    PyObject *pen, *backwards;
-    if (!PyArg_ParseTupleAndKeywords(args, named, "O!O!i:Forward", names, Pen_Type, &pen,
-                                     Backward_Type, &backwards, &forward->code))
+    static char *names[] = {"pen", "backwards", "phase", "choose", NULL};
+    PyObject *pen, *backwards, *choose;
+    if (!PyArg_ParseTupleAndKeywords(args, named, "O!O!iO:Forward", names, Pen_Type, &pen,
+                                     Backward_Type, &backwards, &forward->code, &choose))
         return -1;
     Py_XSETREF(forward->pen, (Pen *)Py_NewRef(pen));
     Py_XSETREF(forward->backwards, (Backward *)Py_NewRef(backwards));
+    Py_XSETREF(forward->choose, Py_NewRef(choose));
     forward->call = forward_begins;
     forward->marked = -1;
     return 0;
@@ -53,6 +61,7 @@ static int forward_traverse(Forward *forward, visitproc visit, void *arg)
     Py_VISIT(Py_TYPE(forward));
     Py_VISIT(forward->pen);
     Py_VISIT(forward->backwards);
+    Py_VISIT(forward->choose);
     return 0;
 }
 
@@ -60,6 +69,7 @@ static int forward_clear(Forward *forward)
 {
     Py_CLEAR(forward->pen);
     Py_CLEAR(forward->backwards);
+    Py_CLEAR(forward->choose);
     return 0;
 }
 
@@ -77,11 +87,16 @@ static PyMemberDef forward_members[] = {
     {"on_graph", T_BOOL, offsetof(Forward, on_graph), 0, NULL},
     {NULL, 0, 0, 0, NULL},
 };
+static PyMethodDef forward_methods[] = {
+    {"__reduce__", (PyCFunction)forward_reduce, METH_NOARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};
 static PyType_Slot forward_slots[] = {
     {Py_tp_init, forward_init},         {Py_tp_dealloc, forward_dealloc},
     {Py_tp_traverse, forward_traverse}, {Py_tp_clear, forward_clear},
-    {Py_tp_members, forward_members},   {Py_tp_call, PyVectorcall_Call},
-    {Py_tp_new, PyType_GenericNew},     {0, NULL},
+    {Py_tp_members, forward_members},   {Py_tp_methods, forward_methods},
+    {Py_tp_call, PyVectorcall_Call},    {Py_tp_new, PyType_GenericNew},
+    {0, NULL},
 };
 PyType_Spec forward_spec = {
     "lockstep._native.Forward", sizeof(Forward), 0,

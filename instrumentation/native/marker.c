@@ -1,4 +1,4 @@
-/* A hook that marks one phase, whatever it is called with. */
+/* A hook that marks one phase; lockstep/pen.py says the same in Python. */
 #include "pen.h"
 
 #include <stddef.h>
@@ -11,14 +11,24 @@ typedef struct {
     vectorcallfunc call;
     Pen *pen;
     int code;
+    PyObject *also; /* or NULL */
+    long long quiet_from, quiet_until;
 } Marker;
 
 static PyObject *marked(PyObject *self, PyObject *const *args, size_t count, PyObject *names)
 {
     Marker *marker = (Marker *)self;
-    (void)args, (void)count, (void)names;
-    if (pen_enter(marker->pen, marker->code) < 0)
-        return settled(marker->pen);
+    Pen *pen = marker->pen;
+    if (pen_enter(pen, marker->code) < 0)
+        return settled(pen);
+    bool is_quiet = marker->quiet_from <= pen->next_step && pen->next_step < marker->quiet_until;
+    if (is_quiet || marker->also == NULL || marker->also == Py_None || !pen->on)
+        Py_RETURN_NONE;
+    PyObject *also = Py_NewRef(marker->also), *told = PyObject_Vectorcall(also, args, count, names);
+    Py_DECREF(also);
+    if (told == NULL)
+        return NULL;
+    Py_DECREF(told); /* of a hook before an optimizer's step it would be its new arguments */
     Py_RETURN_NONE;
 }
 
@@ -30,6 +40,8 @@ PyObject *new_marker(Pen *pen, int code)
     marker->call = marked;
     marker->pen = (Pen *)Py_NewRef(pen);
     marker->code = code;
+    marker->also = NULL;
+    marker->quiet_from = marker->quiet_until = 0;
     PyObject_GC_Track(marker);
     return (PyObject *)marker;
 }
@@ -45,6 +57,13 @@ static int marker_traverse(Marker *marker, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(marker));
     Py_VISIT(marker->pen);
+    Py_VISIT(marker->also);
+    return 0;
+}
+
+static int marker_clear(Marker *marker)
+{
+    Py_CLEAR(marker->also); /* and not the pen, which it may still be asked for */
     return 0;
 }
 
@@ -52,6 +71,7 @@ static void marker_dealloc(Marker *marker)
 {
     PyTypeObject *type = Py_TYPE(marker);
     PyObject_GC_UnTrack(marker);
+    marker_clear(marker);
     Py_CLEAR(marker->pen);
     type->tp_free(marker);
     Py_DECREF(type);
@@ -59,6 +79,9 @@ static void marker_dealloc(Marker *marker)
 
 static PyMemberDef marker_members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(Marker, call), READONLY, NULL},
+    {"also", T_OBJECT, offsetof(Marker, also), 0, NULL},
+    {"quiet_from", T_LONGLONG, offsetof(Marker, quiet_from), 0, NULL},
+    {"quiet_until", T_LONGLONG, offsetof(Marker, quiet_until), 0, NULL},
     {NULL, 0, 0, 0, NULL},
 };
 static PyMethodDef marker_methods[] = {
@@ -67,8 +90,9 @@ static PyMethodDef marker_methods[] = {
 };
 static PyType_Slot marker_slots[] = {
     {Py_tp_dealloc, marker_dealloc}, {Py_tp_traverse, marker_traverse},
-    {Py_tp_members, marker_members}, {Py_tp_methods, marker_methods},
-    {Py_tp_call, PyVectorcall_Call}, {0, NULL},
+    {Py_tp_clear, marker_clear},     {Py_tp_members, marker_members},
+    {Py_tp_methods, marker_methods}, {Py_tp_call, PyVectorcall_Call},
+    {0, NULL},
 };
 PyType_Spec marker_spec = {
     "lockstep._native.Marker", sizeof(Marker), 0,

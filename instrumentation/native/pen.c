@@ -50,7 +50,7 @@ static int take_buckets(Pen *pen, PyObject *told)
 static int has_room(const Pen *pen)
 {
     const Places *at = &pen->at;
-    bool fits = at->at_ring + at->rows * at->row_size <= pen->file.len && at->rows > 0
+    bool fits = at->at_ring + at->rows * at->row_size <= pen->file.len && at->rows > 0 && at->losses > 0
                 && at->row_size <= ROW_AT_MOST && at->slot_size <= pen->slot.len
                 && at->at_slot_0 + at->slot_size <= at->at_ring
                 && at->at_slot_1 + at->slot_size <= at->at_ring && at->at_pulse % 8 == 0
@@ -63,7 +63,7 @@ static int has_room(const Pen *pen)
 static int pen_init(Pen *pen, PyObject *args, PyObject *named)
 {
     static char *names[] = {"file",    "slot",    "seldom",     "places",    "buckets",
-                            "pulse",   "owner",   "keep_loss",  "codes",     "kinds",
+                            "pulse",   "owner",   "codes",      "kinds",
                             "code_of", "bus_factor", "figures_of", "ignored", NULL};
     PyObject *file, *slot, *seldom, *places, *buckets;
     if (pen->owner != NULL) {
@@ -71,8 +71,8 @@ static int pen_init(Pen *pen, PyObject *args, PyObject *named)
         return -1;
     }
     bool good = PyArg_ParseTupleAndKeywords(
-        args, named, "$OOOO!O!OOOO!O!OOOO:Pen", names, &file, &slot, &seldom, &PyDict_Type, &places,
-        &PyTuple_Type, &buckets, &pen->pulse, &pen->owner, &pen->keep_loss, &PyDict_Type,
+        args, named, "$OOOO!O!OOO!O!OOOO:Pen", names, &file, &slot, &seldom, &PyDict_Type, &places,
+        &PyTuple_Type, &buckets, &pen->pulse, &pen->owner, &PyDict_Type,
         &pen->codes, &PyDict_Type, &pen->kinds, &pen->code_of, &pen->bus_factor, &pen->figures_of,
         &pen->ignored);
     if (!good) { /* what was parsed is borrowed */
@@ -90,11 +90,15 @@ static int pen_init(Pen *pen, PyObject *args, PyObject *named)
         || take_places(&pen->at, places) < 0 || take_buckets(pen, buckets) < 0
         || has_room(pen) < 0)
         return -1;
+    pen->losses = PyMem_Calloc((size_t)pen->at.losses, sizeof *pen->losses);
+    if (pen->losses == NULL)
+        return PyErr_NoMemory(), -1;
     pen->pulse_word = (uint64_t *)((char *)pen->file.buf + pen->at.at_pulse);
     pen->now_in = (int)pen->at.code_init;
     pen->since = pen->begun = clock_ns();
     pen->look_at = 1;
     pen->wake_step = pen->wake_ns = (int64_t)1 << 62;
+    pen->loss_floor = -Py_HUGE_VAL;
     pen->loss_bound = pen->usual_seconds = Py_HUGE_VAL;
     pen->on = 1;
     return 0;
@@ -139,6 +143,7 @@ static void pen_dealloc(Pen *pen)
     PyObject_GC_UnTrack(pen);
     pen_clear(pen);
     PyMem_Free(pen->buckets);
+    PyMem_Free(pen->losses);
     type->tp_free(pen);
     Py_DECREF(type);
 }
@@ -157,6 +162,8 @@ static PyMemberDef pen_members[] = {
     {"wake_ns", T_LONGLONG, offsetof(Pen, wake_ns), 0, NULL},
     {"next_step", T_LONGLONG, offsetof(Pen, next_step), 0, NULL},
     {"flags", T_LONGLONG, offsetof(Pen, flags), 0, NULL},
+    {"lasting_flags", T_LONGLONG, offsetof(Pen, lasting_flags), 0, NULL},
+    {"loss_floor", T_DOUBLE, offsetof(Pen, loss_floor), 0, NULL},
     {"loss_bound", T_DOUBLE, offsetof(Pen, loss_bound), 0, NULL},
     {"usual_seconds", T_DOUBLE, offsetof(Pen, usual_seconds), 0, NULL},
     {"slow_seconds", T_DOUBLE, offsetof(Pen, slow_seconds), 0, NULL},

@@ -70,7 +70,8 @@
     X(row_size, "size.row")                                                                        \
     X(slot_size, "size.slot")                                                                      \
     X(seldom_size, "size.seldom")                                                                  \
-    X(rows, "rows")
+    X(rows, "rows")                                                                                \
+    X(losses, "losses")
 
 typedef struct {
 #define MEMBER(member, name) int64_t member;
@@ -83,8 +84,7 @@ enum { PHASES_AT_MOST = 16, IN_STEP = 8, ROW_AT_MOST = 256, NOT_WAITING = -1 };
 /* Objects that a pen holds. */
 #define HELD(X)                                                                                    \
     X(pulse) X(own_pulse) /* the same, unless a sampled step is listened to */                     \
-    X(owner) X(keep_loss) X(numbers) X(codes) X(kinds) X(code_of) X(bus_factor) X(figures_of)              \
-    X(ignored)
+    X(owner) X(numbers) X(codes) X(kinds) X(code_of) X(bus_factor) X(figures_of) X(ignored)
 
 typedef struct {
     PyObject_HEAD
@@ -99,11 +99,12 @@ typedef struct {
     HELD(HOLD)
 #undef HOLD
     /* Until when nobody need be asked. */
-    int64_t look_at, wake_step, wake_ns, next_step, flags;
-    double loss_bound, usual_seconds, slow_seconds;
+    int64_t look_at, wake_step, wake_ns, next_step, flags, lasting_flags;
+    double loss_floor, loss_bound, usual_seconds, slow_seconds;
     Py_buffer file, slot, seldom;
-    double *buckets;
+    double *buckets, *losses;
     Py_ssize_t num_buckets;
+    int64_t num_losses; /* since they were taken */
     Places at;
 } Pen;
 

@@ -55,18 +55,12 @@ static int number_of(PyObject *value, double *number)
         if (on_device)
             return on_device < 0 ? -1 : 0;
     }
-    PyObject *item = PyObject_GetAttr(value, name_item), *made;
-    if (item == NULL) {
-        if (!PyErr_ExceptionMatches(PyExc_AttributeError))
-            return -1;
-        PyErr_Clear();
-        made = PyNumber_Float(value);
-    } else {
-        PyObject *got = PyObject_CallNoArgs(item);
-        Py_DECREF(item);
-        made = got == NULL ? NULL : PyNumber_Float(got);
-        Py_XDECREF(got);
-    }
+    PyObject *made, *got = PyObject_CallMethodNoArgs(value, name_item);
+    if (got == NULL && !PyErr_ExceptionMatches(PyExc_AttributeError))
+        return -1;
+    PyErr_Clear();
+    made = PyNumber_Float(got == NULL ? value : got);
+    Py_XDECREF(got);
     if (made == NULL)
         return -1;
     *number = PyFloat_AS_DOUBLE(made);
@@ -112,17 +106,6 @@ static int ask_of_number(Pen *pen, PyObject *method, double number, uint32_t *fl
     return ask_flags(asked, flags);
 }
 
-static int keep_loss(Pen *pen, double loss)
-{
-    PyObject *value = PyFloat_FromDouble(loss);
-    if (value == NULL)
-        return -1;
-    PyObject *kept = PyObject_CallOneArg(pen->keep_loss, value);
-    Py_DECREF(value);
-    Py_XDECREF(kept);
-    return kept == NULL ? -1 : 0;
-}
-
 static double fitting(double value)
 {
     return fabs(value) > LARGEST ? copysign(INFINITY, value) : value;
@@ -148,10 +131,10 @@ static int take_numbers(Pen *pen, const Told *told, Row *row)
         row->loss = fitting(loss);
         known |= at->bit_loss;
         row->present |= (uint32_t)at->row_bit_loss;
-        if (keep_loss(pen, loss) < 0)
-            return -1;
-        if (!(loss <= pen->loss_bound)
-            && ask_of_number(pen, name_unusual_loss, loss, &row->flags) < 0)
+        if (pen->loss_floor < loss && loss <= pen->loss_bound) {
+            pen->losses[pen->num_losses++ % at->losses] = loss;
+            row->flags |= (uint32_t)pen->lasting_flags;
+        } else if (ask_of_number(pen, name_unusual_loss, loss, &row->flags) < 0)
             return -1;
         if (!pen->on)
             return 1;

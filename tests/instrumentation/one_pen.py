@@ -49,9 +49,9 @@ class One:
     def __init__(self, root: Path, name: str) -> None:
         self.path = root / f"{name}.page"
         self.page = PageWriter(self.path, RankIdentity(job_id=name, rank=0, world_size=1), 64)
-        self.owner, self.losses = Owner(), list[float]()
+        self.owner = Owner()
         make: Any = Pen if name == "python" else native.new_pen
-        self.pen: Pen = make(self.page, self.owner, self.losses.append)
+        self.pen: Pen = make(self.page, self.owner)
         self.raised: list[type[BaseException]] = []
 
     def do(self, name: str, *args: Any, **told: Any) -> object:
@@ -81,5 +81,6 @@ class One:
             }
             for row in read_rows(page)
         ]
-        told = repr(self.losses), self.owner.asked, self.raised, self.pen.next_step, self.pen.now_in
+        losses = self.pen.take_losses()
+        told = repr(losses), self.owner.asked, self.raised, self.pen.next_step, self.pen.now_in
         return repr(state), bus, rows, *told

@@ -4,16 +4,27 @@ import math
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import lockstep
 from lockstep.fingerprint import Fingerprints
+from lockstep.hooks import watch_optimizer
+from lockstep.monitor import Monitor
+from lockstep.pen import Marker
 from lockstep_records.page_reader import Page
 from lockstep_records.replicas import fingerprints_of
 
 from .one_rank import ENVIRONMENT, page_of
+
+
+def marked(monitor: lockstep.Disabled, optimizer: torch.optim.Optimizer, *, every: int) -> Marker:
+    assert isinstance(monitor, Monitor)
+    before = watch_optimizer(monitor, optimizer)
+    Fingerprints(monitor, every=every).watch(before)
+    return before
 
 
 def trained(root: Path, monitor: lockstep.Disabled, flip_at: int | None = None) -> Page:
@@ -21,7 +32,7 @@ def trained(root: Path, monitor: lockstep.Disabled, flip_at: int | None = None) 
     first = torch.nn.Linear(20, 50)
     model = torch.nn.Sequential(first, torch.nn.Linear(50, 1))
     optimizer = torch.optim.AdamW(model.parameters())
-    Fingerprints(monitor, every=10).watch(optimizer)
+    marked(monitor, optimizer, every=10)
     for number in range(101):
         if number == flip_at:
             with torch.no_grad():
@@ -48,12 +59,52 @@ def test_equal_replicas_have_equal_fingerprints_and_one_bit_makes_them_differ() 
     assert len(set(first.values())) == len(first)
 
 
+def test_each_element_of_each_parameter_is_seen_in_time(
+    root: Path, monitor: lockstep.Disabled
+) -> None:
+    large = torch.nn.Parameter(torch.zeros(3, 4099))
+    small = [torch.nn.Parameter(torch.zeros(2)) for _ in range(15)]
+    optimizer = torch.optim.SGD([large, *small], lr=0.0)
+    marked(monitor, optimizer, every=2)
+    seen = set()
+    for place in (0, 4095, 4096, 8192, large.numel() - 1):
+        with torch.no_grad():
+            large.zero_().view(-1)[place] = math.nan
+        before = page_of(root).seldom["nonfinite"]["parameters"]
+        for _ in range(20):
+            optimizer.step()
+            monitor.step()
+        if page_of(root).seldom["nonfinite"]["parameters"] > before:
+            seen.add(place)
+    assert seen == {0, 4095, 4096, 8192, large.numel() - 1}
+
+
+def test_between_fingerprints_the_optimizer_is_marked_and_nothing_else(
+    monitor: lockstep.Disabled,
+) -> None:
+    model = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters())
+    before, asked = marked(monitor, optimizer, every=10), list[int]()
+    inner = before.also
+    assert inner is not None
+
+    def noted(*told: Any) -> None:
+        asked.append(monitor.next_step)
+        inner(*told)
+
+    before.also = noted
+    for step in (*range(32), *range(5, 12)):
+        monitor.step(step=step)
+        optimizer.step()
+    assert asked == [1, 10, 11, 20, 21, 30, 31, 6, 10, 11]
+
+
 def test_a_parameter_of_nan_is_told_and_a_model_that_changes_shape_too(
     root: Path, monitor: lockstep.Disabled, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = torch.nn.Linear(4, 4)
     optimizer = torch.optim.SGD(model.parameters())
-    Fingerprints(monitor, every=2).watch(optimizer)
+    marked(monitor, optimizer, every=2)
     for number in range(10):
         if number == 5:
             model.bias.data[0] = math.nan

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from lockstep import native
 from lockstep.phases import CODE
+from lockstep.rows import LOSSES
 from lockstep_records.layout import COLLECTIVE_KINDS, PHASES
 from lockstep_records.page_reader import read_page
 
@@ -63,6 +64,8 @@ acts = st.one_of(
     st.tuples(st.just("hold"), st.booleans()),
     st.tuples(st.just("turn"), st.booleans()),
     st.tuples(st.just("arrive"), st.none()),
+    st.tuples(st.just("take"), st.none()),
+    st.tuples(st.just("also"), st.tuples(st.integers(-2, 8), st.integers(-2, 8))),
     st.tuples(
         st.just("wait"),
         st.tuples(
@@ -87,6 +90,13 @@ def act(one: One, kind: str, told: Any) -> None:
         one.pen.restart(time.monotonic_ns()) if told else one.pen.stop()
     elif kind == "arrive":
         one.do("first_arrival")
+    elif kind == "take":
+        one.owner.asked.append(("losses", repr(one.pen.take_losses())))
+    elif kind == "also":
+        marker = one.pen.marker(CODE["optimizer"])
+        marker.also = lambda *given: one.owner.asked.append(("also", *given))
+        marker.quiet_from, marker.quiet_until = told
+        marker("what", "is given")
     else:
         one.wait(*told)
 
@@ -111,13 +121,18 @@ def both(memory: Path) -> tuple[One, One]:
 @settings(
     max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(bound=st.floats(0, 10), usual=st.booleans(), script=st.lists(acts, max_size=30))
+@given(
+    bounds=st.tuples(st.floats(-10, 5), st.floats(0, 10), st.sampled_from([0, 1, 2, 3])),
+    usual=st.booleans(),
+    script=st.lists(acts, max_size=30),
+)
 def test_both_pens_leave_the_same_whatever_a_loop_does(
-    memory: Path, bound: float, usual: bool, script: list[tuple[str, Any]]
+    memory: Path, bounds: tuple[float, float, int], usual: bool, script: list[tuple[str, Any]]
 ) -> None:
     pens = both(memory)
     for one in pens:
-        one.pen.loss_bound, one.pen.slow_seconds = bound, math.inf
+        one.pen.loss_floor, one.pen.loss_bound, one.pen.lasting_flags = bounds
+        one.pen.slow_seconds = math.inf
         one.pen.usual_seconds = math.inf if usual else -1.0
         for kind, told in script:
             act(one, kind, told)
@@ -151,6 +166,16 @@ def test_both_pens_refuse_what_no_row_can_hold_and_count_nothing(
         assert (one.owner.failures, one.raised) == (1, [])
         state = read_page(one.path).state
         assert (state["steps"], state["tokens"], state["samples"]) == (1, 5, 2)
+
+
+@needs_c
+@pytest.mark.parametrize("steps", [0, 5, 127, 128, 129, 300])
+def test_both_pens_keep_the_last_losses_until_they_are_taken(memory: Path, steps: int) -> None:
+    for one in both(memory):
+        for number in range(steps):
+            one.pen.step(loss=float(number))
+        assert one.pen.take_losses() == [float(number) for number in range(steps)][-LOSSES:]
+        assert one.pen.take_losses() == []
 
 
 @needs_c

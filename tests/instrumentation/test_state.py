@@ -34,7 +34,7 @@ def feed(judge: LossJudge, losses: list[float]) -> tuple[list[int], list[int]]:
     spikes, divergences = [], []
     for place, loss in enumerate(losses):
         judge.losses.append(loss)
-        if not loss <= judge.bound and judge.is_unusual(loss):
+        if not judge.floor < loss <= judge.bound and judge.is_unusual(loss):
             spikes.append(place)
         if place % Thresholds().every == Thresholds().every - 1 and judge.look():
             divergences.append(place)
@@ -81,6 +81,36 @@ def test_non_finite_values_are_told_by_where_and_flag_the_row(
     seldom = closed(root, monitor)
     assert seldom["nonfinite"] == {"loss": 1, "gradient_norm": 1, "parameters": 0}
     assert [flags(row) & {"nonfinite"} for row in rows] == [{"nonfinite"}, {"nonfinite"}, set()]
+
+
+def test_a_loss_that_is_infinite_from_the_first_step_on_is_told(
+    root: Path, monitor: lockstep.Disabled
+) -> None:
+    for _ in range(3):
+        monitor.step(loss=math.inf)
+    rows = read_rows(page_of(root))
+    assert closed(root, monitor)["nonfinite"]["loss"] == 3
+    assert all("nonfinite" in flags(row) for row in rows)
+
+
+def test_a_divergence_flags_all_its_rows_and_they_are_not_looked_into_one_by_one(
+    root: Path, monitor: lockstep.Disabled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[float] = []
+    is_unusual = LossJudge.is_unusual
+
+    def noted(judge: LossJudge, loss: float) -> bool:
+        looked.append(loss)
+        return is_unusual(judge, loss)
+
+    monkeypatch.setattr(LossJudge, "is_unusual", noted)
+    for number in range(600):
+        monitor.step(loss=(2 if number < 300 else 2.4) + number % 5 / 100)
+    diverged = [row["number"] for row in read_rows(page_of(root)) if "divergence" in flags(row)]
+    assert diverged == list(range(diverged[0], 600))
+    assert 300 < diverged[0] < 430
+    assert len(looked) < 100
+    assert closed(root, monitor)["anomalies"]["divergence"] == 1
 
 
 def test_a_spike_flags_its_row_and_counts_in_the_page(

@@ -35,7 +35,7 @@ def attach(
     *,
     schedule: "_PipelineSchedule | None" = None,
     mesh: Mapping[str, int] | None = None,
-    root: Path | None = None,
+    root: str | Path | None = None,
     environment: Mapping[str, str] = os.environ,
     rows: int = DEFAULT_ROWS,
 ) -> Disabled:
@@ -67,13 +67,15 @@ def attach(
 
 
 def _born(
-    mesh: Mapping[str, int] | None, root: Path | None, environment: Mapping[str, str], rows: int
+    mesh: Mapping[str, int] | None,
+    root: str | Path | None,
+    environment: Mapping[str, str],
+    rows: int,
 ) -> Monitor:
     """A monitor with its page and all that stands beside it."""
     identity, settings = identity_from(environment, mesh), settings_from(environment)
-    path = page_path(
-        root or find_root(environment), identity.job_id, identity.attempt, identity.rank
-    )
+    folder = Path(root) if root else find_root(environment)
+    path = page_path(folder, identity.job_id, identity.attempt, identity.rank)
     page = PageWriter(path, identity, rows)
     monitor = Monitor(page, environment)
     follow(page)

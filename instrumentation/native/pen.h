@@ -157,6 +157,8 @@ int pen_enter(Pen *pen, int code);
 int pen_wait_begins(Pen *pen, int *interrupted);
 int pen_wait_ended(Pen *pen, int interrupted, const Collectives *told);
 int pen_resolve(Pen *pen, PyObject *kind, PyObject *ranks, Collectives *told);
+PyObject *pen_wait_begins_told(Pen *pen, PyObject *unused);
+PyObject *pen_wait_ended_told(Pen *pen, PyObject *args, PyObject *named);
 PyObject *wait_ended_of(PyObject *wait);
 PyObject *new_marker(Pen *pen, int code);
 PyObject *pen_release(Pen *pen, PyObject *unused);

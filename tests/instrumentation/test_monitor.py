@@ -244,6 +244,11 @@ def test_a_wrong_identity_turns_it_off_with_a_sentence(
     assert not list(root.iterdir())
 
 
+def test_the_folder_of_all_jobs_may_be_told_as_text(root: Path) -> None:
+    lockstep.attach(root=str(root), environment=ENVIRONMENT).step()
+    assert page_of(root).state["steps"] == 1
+
+
 def test_a_folder_on_a_disk_turns_it_off(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="lockstep"):
         monitor = lockstep.attach(root=tmp_path / "pages", environment=ENVIRONMENT)

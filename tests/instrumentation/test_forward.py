@@ -1,0 +1,93 @@
+"""Where a forward is marked: DDP's in its class, any other by a hook."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import lockstep
+from lockstep_records.page_reader import Page, read_page
+
+pytestmark = pytest.mark.usefixtures("alone")
+STEPS = 12
+
+
+def watched(root: Path, model: Any, job_id: str = "one") -> lockstep.Disabled:
+    return lockstep.attach(model, root=root, environment={"LOCKSTEP_JOB_ID": job_id}, rows=64)
+
+
+def page_in(root: Path, job_id: str = "one") -> Page:
+    return read_page(root / "jobs" / job_id / "0" / "rank-00000.page")
+
+
+def phase_in_call(root: Path, model: Any) -> str | None:
+    """The phase that the page tells while the inner model runs."""
+    told = []
+    hook = model.module.register_forward_pre_hook(lambda *_: told.append(page_in(root).phase))
+    model(torch.randn(2, 8))
+    hook.remove()
+    (phase,) = told
+    return phase
+
+
+def test_ddp_is_marked_without_a_hook_and_another_model_is_not_marked(root: Path) -> None:
+    model, other = (DistributedDataParallel(nn.Linear(8, 8)) for _ in range(2))
+    monitor = watched(root, model)
+    assert not model._forward_pre_hooks
+    monitor.mark("data")
+    assert phase_in_call(root, model) == "forward"
+    monitor.mark("eval")
+    assert phase_in_call(root, other) == "eval"
+
+
+def test_a_hook_of_the_users_on_ddp_has_ours_in_front_of_it(root: Path) -> None:
+    model, told = DistributedDataParallel(nn.Linear(8, 8)), []
+    model.register_forward_pre_hook(lambda *_: told.append(page_in(root).phase))
+    monitor = watched(root, model)
+    monitor.mark("data")
+    model(torch.randn(2, 8))
+    assert told == ["forward"]
+
+
+def test_models_attached_one_after_the_other_are_stood_around_once(root: Path) -> None:
+    kind: Any = DistributedDataParallel
+    first = DistributedDataParallel(nn.Linear(8, 8))
+    watched(root, first, "first").close()
+    stood = kind._pre_forward
+    second = DistributedDataParallel(nn.Linear(8, 8))
+    monitor = watched(root, second)
+    assert kind._pre_forward is stood
+    monitor.mark("eval")
+    assert phase_in_call(root, first) == "eval"
+    assert phase_in_call(root, second) == "forward"
+
+
+def test_a_model_attached_anew_is_marked_by_the_later_monitor_alone(root: Path) -> None:
+    model = DistributedDataParallel(nn.Linear(8, 8))
+    watched(root, model, "first").mark("eval")
+    monitor = watched(root, model)
+    monitor.mark("data")
+    assert phase_in_call(root, model) == "forward"
+    assert page_in(root, "first").phase == "eval"
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+def test_ddp_that_is_compiled_after_it_is_watched_has_no_graph_broken_by_us(root: Path) -> None:
+    from torch._dynamo.utils import counters  # noqa: PLC0415  # loads all of dynamo
+
+    reasons = []
+    for is_watched in (False, True):
+        torch.compiler.reset()
+        counters.clear()
+        model = DistributedDataParallel(nn.Linear(8, 8))
+        monitor = watched(root, model) if is_watched else lockstep.disabled()
+        compiled: Any = torch.compile(model, backend="eager")
+        for _ in range(STEPS):
+            compiled(torch.randn(2, 8)).square().mean().backward()
+            monitor.step()
+        reasons.append(set(counters["graph_break"]))  # DDP has some of its own
+    assert reasons[0] == reasons[1]
+    assert page_in(root).state["steps"] == STEPS

@@ -21,7 +21,13 @@ from lockstep.disabled import Disabled
 from lockstep.guard import guarded
 from lockstep.pen import Marker
 
-_WHOLE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+# Kinds of numbers whose bits are added up, and as what; of others torch can do no sums.
+_WHOLE = {
+    torch.float16: torch.int16,
+    torch.bfloat16: torch.int16,
+    torch.float32: torch.int32,
+    torch.float64: torch.int64,
+}
 _TENSORS = 8  # parameters in one fingerprint
 _ELEMENTS = 4096  # of each of them
 _MASK = (1 << 64) - 1
@@ -97,7 +103,7 @@ class Fingerprints:
         parts = [_part_of(one, turn) for one, turn in local if _is_plain(one, like=local[0][0])]
         kinds = {part.dtype for part in parts}
         sums = [_figures_of([part for part in parts if part.dtype == kind]) for kind in kinds]
-        return torch.stack(sums).sum(dim=0) if sums else None
+        return sum(sums[1:], sums[0]) if sums else None
 
     def _copy_aside(self, sums: torch.Tensor) -> None:
         if sums.is_cuda:
@@ -127,9 +133,7 @@ class Fingerprints:
 def _is_plain(tensor: torch.Tensor, like: torch.Tensor) -> bool:
     """Whether its bits can be added up with those of another."""
     return (
-        tensor.layout == torch.strided
-        and tensor.element_size() in _WHOLE
-        and tensor.device == like.device
+        tensor.layout == torch.strided and tensor.dtype in _WHOLE and tensor.device == like.device
     )
 
 
@@ -146,8 +150,9 @@ def _part_of(tensor: torch.Tensor, turn: int) -> torch.Tensor:
 def _figures_of(parts: list[torch.Tensor]) -> torch.Tensor:
     """Sum of the bits of elements of one type, and how many are not finite; (2,) int64."""
     elements = torch.cat(parts)
-    bits = elements.view(_WHOLE[elements.element_size()]).sum(dtype=torch.int64)
-    return torch.stack((bits, elements.isfinite().logical_not().sum()))
+    bits = elements.view(_WHOLE[elements.dtype]).sum(dtype=torch.int64)
+    nonfinite = (elements - elements).count_nonzero()  # two calls, where isfinite makes six
+    return torch.stack((bits, nonfinite))
 
 
 def watch_replicas(

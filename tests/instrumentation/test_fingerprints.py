@@ -79,6 +79,23 @@ def test_each_element_of_each_parameter_is_seen_in_time(
     assert seen == {0, 4095, 4096, 8192, large.numel() - 1}
 
 
+@pytest.mark.parametrize("kind", [torch.bool, torch.int8, torch.complex64, torch.float8_e4m3fn])
+def test_parameters_of_other_kinds_are_left_out_and_the_rest_are_seen(
+    root: Path, monitor: lockstep.Disabled, kind: torch.dtype
+) -> None:
+    other = torch.nn.Parameter(torch.zeros(4).to(kind), requires_grad=False)
+    optimizer = torch.optim.SGD([other, torch.nn.Parameter(torch.full((3,), math.inf))])
+    half = torch.nn.Parameter(torch.full((2,), math.nan, dtype=torch.bfloat16))
+    optimizer.add_param_group({"params": [half]})
+    marked(monitor, optimizer, every=2)
+    for _ in range(4):
+        optimizer.step()
+        monitor.step()
+    assert monitor.enabled
+    monitor.close()
+    assert page_of(root).seldom["nonfinite"]["parameters"] == 5
+
+
 def test_between_fingerprints_the_optimizer_is_marked_and_nothing_else(
     monitor: lockstep.Disabled,
 ) -> None:

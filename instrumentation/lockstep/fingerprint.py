@@ -28,6 +28,8 @@ _WHOLE = {
     torch.float32: torch.int32,
     torch.float64: torch.int64,
 }
+_PLAIN = {torch.Tensor, torch.nn.Parameter}
+_DENSE = (torch.contiguous_format, torch.channels_last, torch.channels_last_3d)
 _TENSORS = 8  # parameters in one fingerprint
 _ELEMENTS = 4096  # of each of them
 _MASK = (1 << 64) - 1
@@ -142,9 +144,9 @@ def _part_of(tensor: torch.Tensor, turn: int) -> torch.Tensor:
     total = tensor.numel()
     first = turn * _ELEMENTS % (-(-total // _ELEMENTS) * _ELEMENTS) if total else 0
     count = min(_ELEMENTS, total - first)
-    if not tensor.is_contiguous():
-        return tensor.flatten()[first : first + count]
-    return tensor.as_strided((count,), (1,), tensor.storage_offset() + first)
+    if type(tensor) in _PLAIN and any(tensor.is_contiguous(memory_format=one) for one in _DENSE):
+        return tensor.as_strided((count,), (1,), tensor.storage_offset() + first)
+    return tensor.flatten()[first : first + count]
 
 
 def _figures_of(parts: list[torch.Tensor]) -> torch.Tensor:

@@ -79,6 +79,31 @@ def test_each_element_of_each_parameter_is_seen_in_time(
     assert seen == {0, 4095, 4096, 8192, large.numel() - 1}
 
 
+@pytest.mark.parametrize(
+    "weights",
+    [
+        torch.zeros(8, 8),
+        torch.zeros(8, 8).t(),
+        torch.zeros(8, 16)[:, ::2],
+        torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last),
+        torch.zeros(4, 0),
+    ],
+)
+def test_elements_are_all_seen_however_they_lie(
+    root: Path, monitor: lockstep.Disabled, weights: torch.Tensor
+) -> None:
+    parameter = torch.nn.Parameter(weights)
+    optimizer = torch.optim.SGD([parameter, torch.nn.Parameter(torch.zeros(1))], lr=0.0)
+    marked(monitor, optimizer, every=2)
+    with torch.no_grad():
+        parameter.fill_(math.nan)
+    for _ in range(4):
+        optimizer.step()
+        monitor.step()
+    monitor.close()
+    assert page_of(root).seldom["nonfinite"]["parameters"] == weights.numel()
+
+
 @pytest.mark.parametrize("kind", [torch.bool, torch.int8, torch.complex64, torch.float8_e4m3fn])
 def test_parameters_of_other_kinds_are_left_out_and_the_rest_are_seen(
     root: Path, monitor: lockstep.Disabled, kind: torch.dtype

@@ -24,6 +24,7 @@ from torch.utils.hooks import RemovableHandle
 from lockstep import backward, operations_tap, waits
 from lockstep.buckets import BucketWatch
 from lockstep.forward import new_forward, stand_in_front
+from lockstep.guard import guarded
 from lockstep.monitor import Monitor
 from lockstep.native import compiled
 from lockstep.pen import Ignored, Marker
@@ -68,7 +69,7 @@ class StepHooks:
     _wait: Any = None  # in C, once there is nothing left to learn
 
     def __init__(self, monitor: Monitor, model: torch.nn.Module, *, calls: bool = True) -> None:
-        self._pen = monitor.pen
+        self._pen, self.fail = monitor.pen, monitor.fail
         self._forward = new_forward(self._pen, self._choose)
         self._begins = self._forward
         self._interrupted = NOT_WAITING
@@ -201,10 +202,15 @@ class StepHooks:
         else:
             _queue_callback(ended)  # after those of DDP and FSDP2
 
+    @guarded
+    def _learn(self) -> None:
+        if self._buckets is not None:
+            self._buckets.step_done()
+
     def _gradients_complete(self) -> None:
         assert self._buckets is not None
-        if not self._buckets.settled:
-            self._buckets.step_done()
+        if not self._buckets.settled and self._pen.on:
+            self._learn()
         if self._interrupted == NOT_WAITING:
             self._pen.enter(OTHER)
             return

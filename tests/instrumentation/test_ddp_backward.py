@@ -83,6 +83,37 @@ def test_a_settled_model_has_no_hook_on_its_graph_and_still_tells_its_arrival(ro
     assert quickest(rows, "backward") >= BACKWARD_SECONDS > quickest(rows, "sync")
 
 
+def test_one_parameter_alone_has_a_hook_the_one_that_completes_the_first_bucket(root: Path) -> None:
+    model = DistributedDataParallel(Net())
+    train(watched(root, model), model, 2 * SETTLED_STEPS)
+    parameters: list[tuple[str, Any]] = [*model.module.named_parameters()]
+    hung = [name for name, one in parameters if one._post_accumulate_grad_hooks is not None]
+    assert hung in (["last.weight"], ["last.bias"])
+    rows = rows_in(root)[SETTLED_STEPS:]
+    ahead = [row["last_arrival_ns"] - row["first_arrival_ns"] for row in rows]
+    assert min(ahead) >= BACKWARD_SECONDS * 1e9
+
+
+def test_a_torch_that_tells_nothing_of_its_buckets_stops_no_training(root: Path) -> None:
+    model: Any = DistributedDataParallel(Net())
+    monitor = watched(root, model)
+    model._get_ddp_logging_data = lost_peer  # raises
+    train(monitor, model, 2 * SETTLED_STEPS)
+    assert read_page(path_of(root)).state["internal_errors"] == 1
+
+
+def test_where_no_order_of_gradients_is_told_the_graph_is_asked_in_every_step(root: Path) -> None:
+    model: Any = DistributedDataParallel(Net())
+    monitor = watched(root, model)
+    told = model._get_ddp_logging_data()
+    model._get_ddp_logging_data = lambda: {"bucket_sizes": told["bucket_sizes"]}
+    train(monitor, model, 2 * SETTLED_STEPS)
+    assert model._forward_hooks
+    rows = rows_in(root)
+    assert all(row["last_arrival_ns"] for row in rows)
+    assert quickest(rows, "backward") >= BACKWARD_SECONDS > quickest(rows, "sync")
+
+
 def test_where_parameters_may_be_left_unused_the_graph_is_asked_in_every_step(root: Path) -> None:
     model = DistributedDataParallel(Net(), find_unused_parameters=True)
     train(watched(root, model), model, SETTLED_STEPS)

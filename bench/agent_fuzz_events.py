@@ -26,6 +26,7 @@ sys.path.insert(0, str(TESTS))
 live_page: Any = importlib.import_module("agent.live_page")
 
 _MOST_LINES = 30
+_HANG_SECONDS = 5.0
 _PIECES = (
     "",
     "0",
@@ -101,7 +102,7 @@ def _good_page() -> bytes:
         for number in range(8):
             page.step(number)
         page.healthy()
-        page.phase("forward", ago_seconds=1000)
+        page.phase("forward", ago_seconds=2 * _HANG_SECONDS)
         body: bytes = page.path.read_bytes()
     return body
 
@@ -113,7 +114,7 @@ def pages(chance: random.Random, folder: Path) -> Iterator[AnyReading]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(_good_page())
     ranks = Ranks(folder, "node-7", folder, linger_seconds=1e12)
-    judges = (Hangs(folder, "node-7", Path("/proc"), 120), Bus(folder, "node-7"))
+    judges = (Hangs(folder, "node-7", Path("/proc"), _HANG_SECONDS), Bus(folder, "node-7"))
     before = _counters(ranks.collect())
     assert any(list(judge.collect()) for judge in judges), "nobody judges good pages"
     for path in paths:

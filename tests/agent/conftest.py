@@ -74,6 +74,7 @@ def _options(
         node="node-7",
         tick_seconds=0.1,
         linger_seconds=60,
+        hang_seconds=5,
         window_seconds=15,
         sysfs=node_folder / "sys",
         procfs=node_folder / "proc",

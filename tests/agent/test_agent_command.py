@@ -33,7 +33,8 @@ def told(options: Options) -> list[str]:
     return [
         *("--listen", f"{options.host}:{options.port}", "--dir", str(options.root)),
         *("--cluster", options.cluster, "--node", options.node),
-        *("--tick", str(options.tick_seconds), "--sysfs", str(options.sysfs)),
+        *("--tick", str(options.tick_seconds), "--hang-seconds", str(options.hang_seconds)),
+        *("--sysfs", str(options.sysfs)),
         *("--nvml-library", str(options.nvml_library)),
         *("--procfs", str(options.procfs), "--detail"),
         *(f"--expect-port={port.device}" for port in options.expected.ports),
@@ -80,7 +81,7 @@ def test_a_running_agent_emits_what_the_catalogue_declares_and_follows_the_ranks
         hung.step(number)
     for one in (page, hung):
         one.healthy()
-    hung.phase("forward", ago_seconds=1000)
+    hung.phase("forward", ago_seconds=2 * options.hang_seconds)
     with running_agent(options) as (_, url):
         answer = httpx.get(url, headers=OPENMETRICS)
         assert answer.headers["content-type"].startswith("application/openmetrics-text")

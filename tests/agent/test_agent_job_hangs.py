@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +22,7 @@ from .live_page import ALL_REDUCE_BYTES, LivePage
 
 NODE = ("east", "job", "node-7")
 DEAD_PID = 0x7FFFFFFF
+AHEAD_SECONDS = 3600.0
 Values = dict[tuple[Metric, tuple[str, ...]], float]
 
 
@@ -44,12 +44,12 @@ class Watch:
         return told
 
     def _now(self) -> int:
-        return time.monotonic_ns() + int(self.later_seconds * 1e9)
+        return time.monotonic_ns() + int((AHEAD_SECONDS + self.later_seconds) * 1e9)
 
 
 def stepping(root: Path, ranks: int = 3) -> list[LivePage]:
     """Ranks that have done a step, as every job has that can hang in the second."""
-    pages = [LivePage(root, rank=rank) for rank in range(ranks)]
+    pages = [LivePage(root, rank=rank, ahead_seconds=AHEAD_SECONDS) for rank in range(ranks)]
     for page in pages:
         page.step(1)
     return pages
@@ -79,7 +79,7 @@ def test_while_steps_go_on_nobody_hangs_and_that_is_told(root: Path) -> None:
 
 
 def test_a_hang_is_judged_against_the_jobs_own_steps(root: Path) -> None:
-    page = LivePage(root)
+    page = LivePage(root, ahead_seconds=AHEAD_SECONDS)
     for number in range(3):
         page.row(number, seconds=30.0)
         page.step(number)
@@ -205,9 +205,10 @@ def test_a_job_that_vanishes_ends_its_hang(root: Path) -> None:
 
 
 def test_hangs_stand_beside_the_incidents_of_the_logs(root: Path, options: Options) -> None:
-    [page] = stepping(root, ranks=1)
-    page.phase("forward", ago_seconds=900)
-    lanes = Lanes(replace(options, hang_seconds=60))
+    page = LivePage(root)
+    page.step(1)
+    page.phase("forward", ago_seconds=2 * options.hang_seconds)
+    lanes = Lanes(options)
     Sampler(lanes, 1).sample()
     told = json.loads(lanes.events_json)
     assert {one["metric"] for one in told} >= {

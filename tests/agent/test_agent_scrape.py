@@ -76,7 +76,7 @@ class Broken:
             raise ZeroDivisionError("no such thing")
 
 
-def busy_job(root: Path) -> None:
+def busy_job(root: Path, hang_seconds: float) -> None:
     """Four ranks: one hangs in waiting, one checkpoints, one is done, one has gone."""
     for rank, phase in enumerate(("sync", "checkpoint", "done", "forward")):
         mesh = (("dp", rank // 2), ("pp", rank % 2))
@@ -90,7 +90,7 @@ def busy_job(root: Path) -> None:
         page.healthy()
         page.writer.count_checkpoint("ok")
         page.commit()
-        page.phase(phase, ago_seconds=1000 if phase == "sync" else 0)
+        page.phase(phase, ago_seconds=2 * hang_seconds if phase == "sync" else 0)
     page.replace_identity(pid=0x7FFFFFFF)
 
 
@@ -110,7 +110,7 @@ def settled(scrape: str) -> str:
 
 
 def test_the_scrape_of_the_fake_node_is_the_golden_one(root: Path, options: Options) -> None:
-    busy_job(root)
+    busy_job(root, options.hang_seconds)
     scrape = settled(sampled(options).text.decode())
     if os.environ.get("LOCKSTEP_GOLDEN"):
         GOLDEN.write_text(scrape)
@@ -131,7 +131,7 @@ def test_promtool_finds_nothing_to_say_about_the_golden_scrape() -> None:
 def test_the_fake_node_emits_every_metric_of_the_catalogue_as_declared(
     root: Path, options: Options
 ) -> None:
-    busy_job(root)
+    busy_job(root, options.hang_seconds)
     assert complaints(sampled(options).openmetrics.decode()) == []
 
 

@@ -16,6 +16,8 @@ import torch
 import lockstep
 from lockstep_records.page_reader import read_page, read_rows
 
+from .naps import Naps
+
 DELAY_SECONDS = 0.02
 
 # A plain DDP loop with a known delay of rank 1 in one phase; the phase is its argument.
@@ -87,21 +89,23 @@ def test_one_process_finds_forward_backward_and_optimizer_without_a_line_of_ours
     root: Path,
 ) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64))
-    model[1].register_forward_hook(lambda *_: time.sleep(0.003))
-    model[1].register_full_backward_hook(lambda *_: time.sleep(0.005))
+    naps = Naps()
+    model[1].register_forward_hook(lambda *_: naps.take(0.003))
+    model[1].register_full_backward_hook(lambda *_: naps.take(0.005))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    optimizer.register_step_post_hook(lambda *_: time.sleep(0.004))
+    optimizer.register_step_post_hook(lambda *_: naps.take(0.004))
     monitor = lockstep.attach(model, optimizer, root=root, environment={"LOCKSTEP_JOB_ID": "one"})
     for _ in range(40):
-        loss = model(torch.randn(4, 64)).sum()
-        loss.backward()
-        optimizer.step()
+        with naps.within("forward"):
+            loss = model(torch.randn(4, 64)).sum()
+        with naps.within("backward"):
+            loss.backward()
+        with naps.within("optimizer"):
+            optimizer.step()
         monitor.step(loss=loss.detach())
+        naps.end_step()
     rows = read_rows(read_page(root / "jobs" / "one" / "0" / "rank-00000.page"))
-    # The quickest step: a busy machine makes others longer, and never one shorter.
-    assert 0.003 <= min(row["forward_seconds"] for row in rows) < 0.005
-    assert 0.005 <= min(row["backward_seconds"] for row in rows) < 0.008
-    assert 0.004 <= min(row["optimizer_seconds"] for row in rows) < 0.006
+    naps.check(rows, "forward", "backward", "optimizer")
     assert typical(rows, "sync_seconds") == 0
     assert all(row["last_arrival_ns"] is None for row in rows)
 

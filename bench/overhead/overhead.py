@@ -64,7 +64,7 @@ _SIDES = (
     Side("traceml", _TRACEML, pairs=5, peer="traceml_ai"),
     Side("nvrx", (), pairs=20, peer="nvidia_resiliency_ext"),
     Side("ddp", _TORCHRUN, pairs=2000),
-    Side("cuda", (), pairs=20),
+    Side("cuda", (), pairs=2000),
 )
 
 

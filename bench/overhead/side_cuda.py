@@ -1,14 +1,18 @@
-"""Whole steps on a GPU, every one of them sampled by CUDA events; tells nothing without a GPU."""
+"""Whole steps on a GPU, every one of them sampled by CUDA events; tells nothing without a GPU.
+
+One model, bare and watched in turn, as in the steps of DDP.
+"""
 
 import os
 import shutil
 from pathlib import Path
 
 import torch
-from pairs import in_pairs, tell
+from pairs import in_turns, tell
 from trained import Trained
 
 _ROOT = Path("/dev/shm/lockstep-bench-cuda")  # noqa: S108  # a page must lie on a tmpfs
+_SETTLES = 20  # steps, until no hook comes or goes any more
 _WIDTH, _LAYERS, _BATCH = 1024, 8, 256
 
 
@@ -22,11 +26,19 @@ def main() -> None:
     if not torch.cuda.is_available():
         tell({})
         return
-    bare, watched = _made(), _made()
-    watched.watch(_ROOT, {"LOCKSTEP_JOB_ID": "bench-cuda", "LOCKSTEP_SAMPLE_EVERY": "1"})
+    trained = _made()
+    trained.watch(_ROOT, {"LOCKSTEP_JOB_ID": "bench-cuda", "LOCKSTEP_SAMPLE_EVERY": "1"})
+    for _ in range(_SETTLES):
+        trained()
+    trained.keep_hooks()
+
+    def step() -> None:
+        trained()
+        torch.cuda.synchronize()  # of the bench: what the device does for us counts too
+
     pairs = int(os.environ["BENCH_ROUND_PAIRS"])
     try:
-        tell({"cuda": in_pairs(bare, watched, pairs=pairs, num_steps=100)})
+        tell({"cuda": in_turns(step, lambda on: trained.hang(on=on), pairs=pairs)["wall"]})
     finally:
         shutil.rmtree(_ROOT, ignore_errors=True)
 

@@ -104,8 +104,11 @@ def judged(strategy: str, attempt: Path, cores: Sequence[Sequence[Reading]]) -> 
 def at_most(named: int, of: int) -> float:
     """The share that is exceeded with 5 % chance at most, exactly (Clopper and Pearson).
 
-    With nobody named it is 1 - 0.05^(1/n), the rule of three: about 3/n.
+    With nobody named it is 1 - 0.05^(1/n), the rule of three: about 3/n; with somebody named in
+    each window nothing is ruled out.
     """
+    if named == of:
+        return 1.0
     low, high = named / of, 1.0
     for _ in range(60):
         middle = (low + high) / 2

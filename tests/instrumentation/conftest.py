@@ -8,11 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import torch.distributed as dist
 
 import lockstep
 
 from .one_rank import ENVIRONMENT
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread() -> None:
+    """On a busy machine torch's threads wait for each other, a slice of the scheduler each time."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture

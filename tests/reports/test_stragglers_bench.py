@@ -38,7 +38,14 @@ def test_trials_follow_each_other_with_healthy_steps_between() -> None:
 
 @pytest.mark.parametrize(
     ("named", "of", "bound"),
-    [(0, 100, 1 - 0.05**0.01), (0, 250, 0.01191), (1, 100, 0.0466), (5, 100, 0.1023)],
+    [
+        (0, 100, 1 - 0.05**0.01),
+        (0, 250, 0.01191),
+        (1, 100, 0.0466),
+        (5, 100, 0.1023),
+        (1, 1, 1.0),
+        (4, 4, 1.0),
+    ],
 )
 def test_the_bound_is_the_exact_one(named: int, of: int, bound: float) -> None:
     assert healthy.at_most(named, of) == pytest.approx(bound, rel=2e-3)

@@ -215,7 +215,8 @@ def test_an_unbalanced_stage_makes_the_pipeline_longer(memory: Path) -> None:
     assert ended.returncode == 0, ended.stderr
     assert len(fired(ended.stderr)) == 10
     speeds = [int(speed) for speed in re.findall(r"tokens/s (\d+)", ended.stderr)]
-    assert median(speeds[1:10]) > 1.3 * median(speeds[11:])
+    # The quickest step of each kind: a busy machine makes steps longer, and never one shorter.
+    assert max(speeds[1:10]) > 1.3 * max(speeds[11:])
 
 
 def test_a_gradient_that_is_no_number_on_one_rank_spoils_all(memory: Path) -> None:

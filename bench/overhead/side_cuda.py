@@ -12,7 +12,6 @@ from pairs import in_turns, tell
 from trained import Trained
 
 _ROOT = Path("/dev/shm/lockstep-bench-cuda")  # noqa: S108  # a page must lie on a tmpfs
-_SETTLES = 20  # steps, until no hook comes or goes any more
 _WIDTH, _LAYERS, _BATCH = 1024, 8, 256
 
 
@@ -28,9 +27,7 @@ def main() -> None:
         return
     trained = _made()
     trained.watch(_ROOT, {"LOCKSTEP_JOB_ID": "bench-cuda", "LOCKSTEP_SAMPLE_EVERY": "1"})
-    for _ in range(_SETTLES):
-        trained()
-    trained.keep_hooks()
+    trained.settle()
 
     def step() -> None:
         trained()

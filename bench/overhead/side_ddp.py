@@ -14,7 +14,6 @@ from torch.nn.parallel import DistributedDataParallel
 from trained import Trained
 
 _ROOT = Path("/dev/shm/lockstep-bench-ddp")  # noqa: S108  # a page must lie on a tmpfs
-_SETTLES = 20  # steps, until no hook comes or goes any more
 # Some 8 ms a step on one core a rank. Few parameters and many samples: what the ranks exchange
 # is as small as in life, beside the work, and the time that they wait does not hide what we add.
 _WIDTH, _LAYERS, _BATCH = 128, 6, 1050
@@ -53,9 +52,7 @@ def main() -> None:
     trained = _made()
     _calm()
     trained.watch(_ROOT, {"LOCKSTEP_JOB_ID": "bench-ddp"})
-    for _ in range(_SETTLES):
-        trained()
-    trained.keep_hooks()
+    trained.settle()
     pairs = int(os.environ["BENCH_ROUND_PAIRS"])
     figures = in_turns(trained, lambda on: trained.hang(on=on), pairs=pairs)
     dist.barrier()

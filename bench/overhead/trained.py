@@ -14,6 +14,8 @@ import torch
 
 import lockstep
 
+_SETTLES = 20  # steps
+
 
 class Trained:
     """A model with all that belongs to it; called, it trains one step."""
@@ -33,8 +35,10 @@ class Trained:
         )
         assert self._monitor.enabled, "the bench needs a tmpfs at /dev/shm"
 
-    def keep_hooks(self) -> None:
-        """Notes what hangs on the model by now, for ``hang``; to be called when all is settled."""
+    def settle(self) -> None:
+        """Trains until no hook comes or goes any more, and notes what hangs, for ``hang``."""
+        for _ in range(_SETTLES):
+            self()
         parameters: list[Any] = [*self._model.parameters()]
         within: Any = torch.autograd
         self._hung = [

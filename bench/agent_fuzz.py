@@ -24,7 +24,7 @@ from agent_fuzz_trees import NODES, trees
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from lockstep_agent.collector import AnyReading
-from lockstep_agent.exposition import Exposition, render
+from lockstep_agent.exposition.text import Exposition, render
 from lockstep_records.jobs import CANDIDATE_ROOTS
 
 Kind = Callable[[random.Random, Path], Iterable[AnyReading]]

@@ -11,9 +11,9 @@ from typing import Any
 
 from lockstep_agent.collector import AnyReading, Reading
 from lockstep_agent.collectors.bus import Bus
+from lockstep_agent.collectors.gpu_allocation import GpuInUse, Owners
 from lockstep_agent.collectors.hangs import Hangs
 from lockstep_agent.collectors.kernel_log import KernelLog
-from lockstep_agent.collectors.owners import GpuInUse, Owners
 from lockstep_agent.collectors.ranks import Ranks
 from lockstep_agent.sources.pod_resources import messages, parse_answer
 from lockstep_agent.state_file import StateFile

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep_catalogue.labels import STEP_PHASES
-from lockstep_records.page_reader import read_page, read_rows
+from lockstep_records.page.reader import read_page, read_rows
 
 _ROOT = Path("/dev/shm/lockstep-bench-attach")  # noqa: S108  # a page must lie on a tmpfs
 _LOOP = Path(__file__).parents[1] / "tests" / "instrumentation" / "strategies_loop.py"

@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from lockstep_records.joblog_read import read_log
-from lockstep_records.outcome import judge_log
+from lockstep_records.joblogs.outcome import judge_log
+from lockstep_records.joblogs.read import read_log
 
 RANKS, MIB = 64, 1 << 20
 ORDINARY = (

@@ -286,7 +286,7 @@ def agent(
     **told: Any,
 ) -> None:
     """Serve what this node's GPUs, network ports and ranks tell, for Prometheus to scrape."""
-    from lockstep_agent import program  # noqa: PLC0415  # --help needs none of the agent's parts
+    from lockstep_agent.runtime import program  # noqa: PLC0415  # --help needs none of the agent's parts
 
     if once:
         told["state"] = None  # a running agent goes on from what is kept there

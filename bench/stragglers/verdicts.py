@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 from plan import HEALTHY, Trial
 
-from lockstep_reports.judge import Verdict, judge
 from lockstep_reports.readers.pages import read_attempt
+from lockstep_reports.recording.steps import Steps
 from lockstep_reports.score import score
-from lockstep_reports.steps import Steps
+from lockstep_reports.verdict.judge import Verdict, judge
 
 PHASES = {
     "loader": "data",

@@ -20,7 +20,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from lockstep_cli.demo_judge import Truth, read_pages
 from lockstep_cli.demo_script import Script, fault_flags
 from lockstep_records.jobs import page_path
-from lockstep_records.page_reader import Page, PageError, read_page, read_rows
+from lockstep_records.page.reader import Page, PageError, read_page, read_rows
 
 _WARM_UP_STEPS = 40
 _RESOLVED_WITHIN_SECONDS = 60.0

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from lockstep_dashboards.check import Finding, Scope, check_board
-from lockstep_dashboards.house import board_json
+from lockstep_dashboards.grafana import board_json
 from lockstep_dashboards.job import JOB
 from lockstep_records.jobs import check_job_id
 from lockstep_records.options import FiniteRange

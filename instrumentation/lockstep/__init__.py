@@ -10,11 +10,11 @@ monitor.close()
 """
 
 from lockstep.attach import attach, disabled
-from lockstep.checkpoints import Restoring, Saving
-from lockstep.disabled import Disabled
-from lockstep.logs import json_logs
-from lockstep.monitor import Monitor
-from lockstep.watch_dcp import watch_dcp
+from lockstep.checkpoints.handles import Restoring, Saving
+from lockstep.checkpoints.watch_dcp import watch_dcp
+from lockstep.monitor.live import Monitor
+from lockstep.monitor.noop import Disabled
+from lockstep.telemetry.logs import json_logs
 
 __all__ = [
     "Disabled",

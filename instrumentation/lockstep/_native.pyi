@@ -2,13 +2,15 @@
 
 from typing import Any
 
-from lockstep import backward, forward, pen
+from lockstep.recorder.recorder import Pen as PythonPen
+from lockstep.strategies.backward import Listener as PythonListener
+from lockstep.strategies.forward import Forward as PythonForward
 
-class Pen(pen.Pen):
+class Pen(PythonPen):
     def __init__(self, **told: Any) -> None: ...
 
-class Listener(backward.Listener): ...
-class Forward(forward.Forward): ...
+class Listener(PythonListener): ...
+class Forward(PythonForward): ...
 
 class GradientWait:
     on_graph: bool

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lockstep.disabled import Disabled
 from lockstep.identity import identity_from
-from lockstep.logs import SWITCH, follow, json_logs
-from lockstep.monitor import Monitor
-from lockstep.step_watch import settings_from, watch_steps
+from lockstep.monitor.live import Monitor
+from lockstep.monitor.noop import Disabled
+from lockstep.monitor.step_watch import settings_from, watch_steps
+from lockstep.telemetry.logs import SWITCH, follow, json_logs
 from lockstep_records.jobs import find_root, page_path
-from lockstep_records.layout import DEFAULT_ROWS
-from lockstep_records.page_writer import NoPageError, PageWriter
+from lockstep_records.page.layout import DEFAULT_ROWS
+from lockstep_records.page.writer import NoPageError, PageWriter
 
 if TYPE_CHECKING:
     import torch
@@ -93,7 +93,7 @@ def _watch(
 ) -> None:
     if model is None and optimizer is None and schedule is None:
         return
-    from lockstep.watch import watch  # noqa: PLC0415  # torch is loaded only with a model
+    from lockstep.strategies.watch import watch  # noqa: PLC0415  # torch is loaded only with a model
 
     watch(monitor, model, optimizer, schedule)
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 
 from lockstep_records.jobs import check_job_id
-from lockstep_records.page_writer import RankIdentity
+from lockstep_records.page.writer import RankIdentity
 
 
 def _whole(environment: Mapping[str, str], name: str, default: int) -> int:

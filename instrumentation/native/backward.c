@@ -1,4 +1,4 @@
-/* Stands around torch.autograd.backward; lockstep/backward.py says the same in Python. */
+/* Stands around torch.autograd.backward; lockstep/strategies/backward.py says the same in Python. */
 #include "pen.h"
 
 #include <stddef.h>

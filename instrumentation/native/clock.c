@@ -1,4 +1,4 @@
-/* The clock of the phases; lockstep/pen.py says the same in Python. */
+/* The clock of the phases; lockstep/recorder/recorder.py says the same in Python. */
 #include "pen.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /* DDP's wait at the end of a backward, once all is settled: one that marks itself, on one thread.
  *
- * Anything else goes to the methods of lockstep/hooks.py, which also say why it is done so.
+ * Anything else goes to the methods of lockstep/strategies/hooks.py, which also say why it is done so.
  */
 #include "pen.h"
 

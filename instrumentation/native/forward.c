@@ -1,5 +1,5 @@
 /* The beginning of a forward, and whether the way to see its backward is still the right one;
- * lockstep/forward.py says the same in Python.
+ * lockstep/strategies/forward.py says the same in Python.
  */
 #include "pen.h"
 

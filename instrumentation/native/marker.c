@@ -1,4 +1,4 @@
-/* A hook that marks one phase; lockstep/pen.py says the same in Python. */
+/* A hook that marks one phase; lockstep/recorder/recorder.py says the same in Python. */
 #include "pen.h"
 
 #include <stddef.h>

@@ -1,6 +1,6 @@
-/* The pen in C: what lockstep/pen.py does, for a loop whose caches hold other things.
+/* The pen in C: what lockstep/recorder/recorder.py does, for a loop whose caches hold other things.
  *
- * It knows no offset of the page: it asks for them by name at its birth, and lockstep/native.py
+ * It knows no offset of the page: it asks for them by name at its birth, and lockstep/recorder/native.py
  * answers from the one table of the format.
  */
 #ifndef LOCKSTEP_PEN_H
@@ -122,7 +122,7 @@ typedef struct {
     double total, loss, norm, squares;
 } Row;
 
-/* Stands around torch.autograd.backward; its attributes are those of lockstep.backward.Listener. */
+/* Stands around torch.autograd.backward; its attributes are those of lockstep.strategies.backward.Listener. */
 typedef struct {
     PyObject_HEAD
     vectorcallfunc call;

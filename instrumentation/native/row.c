@@ -1,4 +1,4 @@
-/* What a step leaves in the page; lockstep/rows.py says the same in Python. */
+/* What a step leaves in the page; lockstep/recorder/rows.py says the same in Python. */
 #include "pen.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* The end of a step: takes in what the loop tells; lockstep/pen.py does the same in Python. */
+/* The end of a step: takes in what the loop tells; lockstep/recorder/recorder.py does the same in Python. */
 #include "pen.h"
 
 #include <math.h>

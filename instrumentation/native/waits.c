@@ -1,4 +1,4 @@
-/* The waits for other ranks; lockstep/pen.py says the same in Python. */
+/* The waits for other ranks; lockstep/recorder/recorder.py says the same in Python. */
 #include "pen.h"
 
 int pen_wait_begins(Pen *pen, int *interrupted)

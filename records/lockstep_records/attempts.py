@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from lockstep_records.jobs import list_attempts, list_pages
-from lockstep_records.page_reader import PageError, read_page
+from lockstep_records.page.reader import PageError, read_page
 
 _LOOKED_AT = 64  # a job that restarts more often has made no progress worth the time to look
 

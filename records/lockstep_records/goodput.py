@@ -7,7 +7,7 @@ unknown and not folded into anything else.
 from collections.abc import Mapping
 
 from lockstep_catalogue.labels import GOODPUT, STEP_PHASES
-from lockstep_records.page_reader import Page
+from lockstep_records.page.reader import Page
 
 # A phase that stands here is a state or a part of one; the others count as unknown.
 _STATE_OF = {

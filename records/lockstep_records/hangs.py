@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep_records.jobs import list_attempts, list_pages
-from lockstep_records.page_reader import Page, PageError, read_page, read_rows
+from lockstep_records.page.reader import Page, PageError, read_page, read_rows
 
 DEFAULT_SECONDS = 120.0
 MEDIAN_STEPS = 20.0

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep_catalogue.labels import KIND
-from lockstep_records.layout import MESH_AXES
-from lockstep_records.page_reader import PageError, Values, unpack
-from lockstep_records.page_writer import create_mapping
-from lockstep_records.section import Field, Section
+from lockstep_records.page.layout import MESH_AXES
+from lockstep_records.page.reader import PageError, Values, unpack
+from lockstep_records.page.section import Field, Section
+from lockstep_records.page.writer import create_mapping
 
 SUFFIX = ".ops"
 MAGIC = b"LKSTPOPS"

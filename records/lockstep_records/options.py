@@ -1,9 +1,11 @@
-"""What the commands of several rooms ask of a number and of an address."""
+"""Types of command-line options that several commands share: numbers, durations, addresses."""
 
 import math
 from typing import Any
 
 import click
+
+from lockstep_records.durations import REMEDY, format_duration, parse_duration
 
 _HIGHEST_PORT = 65_535
 
@@ -19,6 +21,39 @@ class FiniteRange(click.FloatRange):  # noqa: TID251  # the one place that mends
         if not math.isfinite(number):
             self.fail(f"{number} must be a finite number.", param, ctx)
         return number
+
+
+class DurationRange(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.2 on
+    """A duration such as ``500ms``, ``5s`` or ``2m`` between two bounds; gives seconds.
+
+    Args:
+        shortest_seconds: least that is taken.
+        longest_seconds: most that is taken; None for no bound.
+    """
+
+    name = "duration"
+
+    def __init__(self, shortest_seconds: float = 0.0, longest_seconds: float | None = None) -> None:
+        self._shortest, self._longest = shortest_seconds, longest_seconds
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Seconds; a usage error names what was given and what would be right."""
+        if isinstance(value, int | float):  # a default, in seconds already
+            return float(value)
+        try:
+            seconds = parse_duration(value)
+        except ValueError:
+            self.fail(f"{value!r} is not a duration; {REMEDY}.", param, ctx)
+        if seconds < self._shortest or (self._longest is not None and seconds > self._longest):
+            self.fail(f"{value} is not in the range {self._range()}.", param, ctx)
+        return seconds
+
+    def _range(self) -> str:
+        shortest = format_duration(self._shortest)
+        longest = "" if self._longest is None else f"<={format_duration(self._longest)}"
+        return f"{shortest}<=x{longest}"
 
 
 def read_address(text: str) -> tuple[str, int]:

@@ -8,8 +8,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from lockstep_records.layout import FINGERPRINTS
-from lockstep_records.page_reader import Page
+from lockstep_records.page.layout import FINGERPRINTS
+from lockstep_records.page.reader import Page
 
 Fingerprint = tuple[int, int]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
-from lockstep_records.joblog_kinds import FailureClass
+from lockstep_records.joblogs.kinds import FailureClass
 
 SlurmOutcome = Literal[
     "succeeded", "failed", "cancelled", "time_limit", "running", "pending", "unknown"

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lockstep_reports import known
-from lockstep_reports.steps import Matrix, Steps
+from lockstep_reports import nan_stats
+from lockstep_reports.recording.steps import Matrix, Steps
 
 _LEAST_THIRD, _LEAST_SECONDS = 30, 60.0
 
@@ -39,32 +39,32 @@ class Alignment:
     @property
     def lag(self) -> Matrix:
         """Seconds by which each rank arrived after the earliest one [ranks x steps]."""
-        return self.last_arrival - known.lowest(self.last_arrival, axis=0)
+        return self.last_arrival - nan_stats.lowest(self.last_arrival, axis=0)
 
 
 def align(steps: Steps) -> Alignment:
     """Removes one clock offset and drift per node; ranks of a node share a clock."""
     end = steps.last_arrival + steps.sync
-    middle = known.median(end, axis=0)
+    middle = nan_stats.median(end, axis=0)
     apart = end - middle
     offsets, drifts, shift = {}, {}, np.zeros((len(steps.members), 1))
     several = len(steps.nodes) > 1
     for node in steps.nodes if several else ():
         rows = steps.on_node(node)
-        of_node = known.median(apart[rows], axis=0)
+        of_node = nan_stats.median(apart[rows], axis=0)
         drifts[node] = drift_of(middle, of_node)
-        offsets[node] = known.number(known.median(of_node)) or 0.0
+        offsets[node] = nan_stats.number(nan_stats.median(of_node)) or 0.0
         shift[rows] = offsets[node]
     if any(drifts.values()):
-        since = np.nan_to_num(middle - known.median(middle))
+        since = np.nan_to_num(middle - nan_stats.median(middle))
         rates = np.array([drifts[member.node] or 0.0 for member in steps.members])
         shift = shift + rates[:, None] * since
-    spread = known.highest(end - shift, axis=0) - known.lowest(end - shift, axis=0)
+    spread = nan_stats.highest(end - shift, axis=0) - nan_stats.lowest(end - shift, axis=0)
     return Alignment(
         offsets=offsets if several else dict.fromkeys(steps.nodes, 0.0),
         drifts=drifts if several else dict.fromkeys(steps.nodes),
-        residual_seconds=known.number(known.median(spread)),
-        residual_p95_seconds=known.number(known.quantile(spread, 0.95)),
+        residual_seconds=nan_stats.number(nan_stats.median(spread)),
+        residual_p95_seconds=nan_stats.number(nan_stats.quantile(spread, 0.95)),
         start=steps.start - shift,
         last_arrival=steps.last_arrival - shift,
     )
@@ -83,9 +83,9 @@ def drift_of(time: Matrix, apart: Matrix) -> float | None:
     if third < _LEAST_THIRD:
         return None
     first, last = apart[:third], apart[-third:]
-    between = known.number(known.median(time[-third:]) - known.median(time[:third]))
-    gained = known.number(known.median(last) - known.median(first))
+    between = nan_stats.number(nan_stats.median(time[-third:]) - nan_stats.median(time[:third]))
+    gained = nan_stats.number(nan_stats.median(last) - nan_stats.median(first))
     if between is None or gained is None or between < _LEAST_SECONDS:
         return None
-    noise = max(float(known.median(np.abs(x - known.median(x)))) for x in (first, last))
+    noise = max(float(nan_stats.median(np.abs(x - nan_stats.median(x)))) for x in (first, last))
     return gained / between if abs(gained) > noise else 0.0

@@ -11,12 +11,12 @@ from lockstep_records.jobs import find_job, list_attempts
 from lockstep_records.options import FiniteRange
 from lockstep_reports.compare import Comparison, compare
 from lockstep_reports.incident import LogRecording, LogReport, make_log_report
-from lockstep_reports.outputs import Outputs, show
-from lockstep_reports.read import Recording, read_source
 from lockstep_reports.readers import ReadOptions
+from lockstep_reports.recording.read import Recording, read_source
+from lockstep_reports.recording.window import before, cut
+from lockstep_reports.recording.window_spec import Window, parse_bound
+from lockstep_reports.render.outputs import Outputs, show
 from lockstep_reports.report import Report, make_report
-from lockstep_reports.wanted import Window, parse_bound
-from lockstep_reports.window import before, cut
 
 _BASELINE = "baseline"
 _FILE = click.Path(path_type=Path, dir_okay=False)

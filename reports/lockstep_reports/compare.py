@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lockstep_catalogue.labels import STEP_PHASES
-from lockstep_reports import known
+from lockstep_reports import nan_stats
 from lockstep_reports.incident import LogReport
-from lockstep_reports.judge import Verdict
+from lockstep_reports.recording.steps import Matrix
+from lockstep_reports.render.wording import duration, percent
 from lockstep_reports.report import Report
-from lockstep_reports.steps import Matrix
-from lockstep_reports.wording import duration, percent
+from lockstep_reports.verdict.judge import Verdict
 
 _BLOCK_STEPS, _RESAMPLES, _LEAST_STEPS = 10, 1000, 20
 _MOST_STEPS = 20_000
@@ -108,7 +108,7 @@ def _durations(report: Report | LogReport) -> dict[str, Matrix]:
     if isinstance(report, LogReport):
         return {STEP: np.array(report.log.step_seconds, dtype=np.float64)}
     phases = report.steps.phases.items()
-    told = {phase: known.median(seconds, axis=0) for phase, seconds in phases}
+    told = {phase: nan_stats.median(seconds, axis=0) for phase, seconds in phases}
     spent = {phase: seconds for phase, seconds in told.items() if np.nansum(seconds) > 0}
     return {STEP: report.scores.step_seconds, **spent}
 
@@ -125,7 +125,7 @@ def _verdict(report: Report | LogReport) -> Verdict:
 def change(what: str, before: Matrix, after: Matrix, seed: int = 0) -> Change:
     """How durations [steps] changed; NaN is left out."""
     old, new = before[~np.isnan(before)], after[~np.isnan(after)]
-    first, last = known.number(known.median(old)), known.number(known.median(new))
+    first, last = nan_stats.number(nan_stats.median(old)), nan_stats.number(nan_stats.median(new))
     difference = None if first is None or last is None else last - first
     low = high = effect = None
     if min(len(old), len(new)) >= _LEAST_STEPS:

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lockstep_reports import known
-from lockstep_reports.judge import Episode
+from lockstep_reports import nan_stats
+from lockstep_reports.recording.steps import Steps
 from lockstep_reports.score import Scores
-from lockstep_reports.steps import Steps
+from lockstep_reports.verdict.judge import Episode
 
 _SECONDS_PER_HOUR = 3600.0
 _STATE_OF_PHASE = {
@@ -139,7 +139,7 @@ def causes(statement: Goodput, price_per_gpu_hour: float | None) -> tuple[Cause,
 
 
 def _startup(steps: Steps) -> float:
-    first = known.lowest(steps.start, axis=1)
+    first = nan_stats.lowest(steps.start, axis=1)
     born = np.array([member.born_seconds or np.nan for member in steps.members])
     took = first - born
     # A window or a ring that has wrapped does not begin with the first step.
@@ -148,6 +148,6 @@ def _startup(steps: Steps) -> float:
 
 
 def _between_first_and_last(steps: Steps) -> float:
-    begin = known.lowest(steps.start, axis=1)
-    end = known.highest(steps.start + steps.over_all(steps.seconds), axis=1)
+    begin = nan_stats.lowest(steps.start, axis=1)
+    end = nan_stats.highest(steps.start + steps.over_all(steps.seconds), axis=1)
     return float(np.nansum(end - begin))

@@ -22,7 +22,7 @@ from lockstep_records.operations import (
     operations_path,
     read_operations,
 )
-from lockstep_records.page_reader import Page, PageError, read_page
+from lockstep_records.page.reader import Page, PageError, read_page
 
 COLUMNS = {
     "dp_rank": pa.int32(),

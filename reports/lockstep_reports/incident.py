@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from lockstep_records.joblogs import JobLog, Line
-from lockstep_records.outcome import Incident, judge_log
+from lockstep_records.joblogs.model import JobLog, Line
+from lockstep_records.joblogs.outcome import Incident, judge_log
 from lockstep_reports.summary import Spike, StepSummary
 
 SCHEMA = 1

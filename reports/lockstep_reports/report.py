@@ -6,17 +6,15 @@ from typing import Any
 import numpy as np
 
 from lockstep_reports import cost as costs
-from lockstep_reports import known
+from lockstep_reports import nan_stats
 from lockstep_reports import times as clocks
 from lockstep_reports.align import Alignment, align
-from lockstep_reports.collectives import CollectiveLog
-from lockstep_reports.episodes import Thresholds
-from lockstep_reports.judge import Episode, Verdict
-from lockstep_reports.judging import aligned_by, collectives_json, judge_recording
-from lockstep_reports.operations import OperationTrace
-from lockstep_reports.read import Attempt, Recording
+from lockstep_reports.recording.collectives import CollectiveLog
+from lockstep_reports.recording.operations import OperationTrace
+from lockstep_reports.recording.read import Attempt, Recording
+from lockstep_reports.recording.steps import Steps
 from lockstep_reports.score import Scores, score
-from lockstep_reports.steps import Steps
+from lockstep_reports.search.episodes import Thresholds
 from lockstep_reports.summary import (
     Ending,
     RankLine,
@@ -25,8 +23,10 @@ from lockstep_reports.summary import (
     rank_lines,
     step_summary,
 )
+from lockstep_reports.verdict.dispatch import aligned_by, collectives_json, judge_recording
+from lockstep_reports.verdict.judge import Episode, Verdict
+from lockstep_reports.whatif.payload import what_if_json
 from lockstep_reports.whatif.replayed import Replayed, realigned, replay_trace
-from lockstep_reports.whatif.told import what_if_json
 
 SCHEMA = 1
 
@@ -77,13 +77,13 @@ class Report:
 
     def wall(self, place: int) -> float | None:
         """Wall clock at which the first rank began the step at a place."""
-        return known.number(known.quantile(self.alignment.start[:, place], 0))
+        return nan_stats.number(nan_stats.quantile(self.alignment.start[:, place], 0))
 
     def span(self, episode: Episode) -> tuple[float | None, float | None]:
         """Wall clock of an episode's beginning and end."""
         last = episode.places.stop - 1
         end = self.alignment.start[:, last] + self.steps.seconds[:, last]
-        return self.wall(episode.places.start), known.number(known.quantile(end, 1))
+        return self.wall(episode.places.start), nan_stats.number(nan_stats.quantile(end, 1))
 
 
 def make_report(

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from lockstep_catalogue.labels import OWN_WORK_PHASES
-from lockstep_reports import known
-from lockstep_reports.steps import Matrix, Steps
+from lockstep_reports import nan_stats
+from lockstep_reports.recording.steps import Matrix, Steps
 
 _PLANNED_PHASES = ("checkpoint", "eval")
 _PLANNED_SHARE = 0.5
@@ -53,7 +53,7 @@ class Scores:
     @property
     def median_step_seconds(self) -> float:
         """Median duration of a step."""
-        return float(known.median(self.step_seconds))
+        return float(nan_stats.median(self.step_seconds))
 
 
 def score(steps: Steps) -> Scores:
@@ -62,23 +62,23 @@ def score(steps: Steps) -> Scores:
     ranks = _waiting(sync, sync, planned)
     return Scores(
         own_work=np.sum([steps.phases[phase] for phase in OWN_WORK_PHASES], axis=0),
-        lateness=known.highest(sync, axis=0) - sync,
+        lateness=nan_stats.highest(sync, axis=0) - sync,
         ranks=ranks,
         nodes=_waiting_of_nodes(steps, sync, planned),
         last_share=last_share(ranks.margin),
-        step_seconds=known.median(steps.seconds, axis=0),
+        step_seconds=nan_stats.median(steps.seconds, axis=0),
     )
 
 
 def last_share(margin: Matrix) -> Matrix:
     """Share of the steps in which each unit came after all others [units]."""
-    return known.mean(np.where(np.isnan(margin), np.nan, margin > 0), axis=1)
+    return nan_stats.mean(np.where(np.isnan(margin), np.nan, margin > 0), axis=1)
 
 
 def excess(values: Matrix, rows: list[int]) -> Matrix:
     """Mean of some ranks' values beyond the median of the other ranks [steps]."""
     others = np.delete(values, rows, axis=0)
-    beyond: Matrix = known.mean(values[rows], axis=0) - known.median(others, axis=0)
+    beyond: Matrix = nan_stats.mean(values[rows], axis=0) - nan_stats.median(others, axis=0)
     return beyond
 
 
@@ -87,9 +87,9 @@ def _waiting_of_nodes(steps: Steps, sync: Matrix, planned: Matrix) -> Waiting | 
         return None
     members = [steps.on_node(node) for node in steps.nodes]
     return _waiting(
-        np.array([known.lowest(sync[rows], axis=0) for rows in members]),
-        np.array([known.highest(sync[rows], axis=0) for rows in members]),
-        np.array([known.highest(planned[rows], axis=0) for rows in members]),
+        np.array([nan_stats.lowest(sync[rows], axis=0) for rows in members]),
+        np.array([nan_stats.highest(sync[rows], axis=0) for rows in members]),
+        np.array([nan_stats.highest(planned[rows], axis=0) for rows in members]),
     )
 
 

@@ -6,11 +6,11 @@ import numpy as np
 
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.events import Event
-from lockstep_reports import known
+from lockstep_reports import nan_stats
 from lockstep_reports.align import Alignment
+from lockstep_reports.recording.steps import Matrix, Member, Steps
+from lockstep_reports.render.wording import printable
 from lockstep_reports.score import Scores, last_share
-from lockstep_reports.steps import Matrix, Member, Steps
-from lockstep_reports.wording import printable
 
 _SPIKE_RATIO = 1.2
 _MAX_SPIKES = 100
@@ -88,22 +88,24 @@ def rank_lines(
     lag, sync = alignment.lag[:, places], steps.sync[:, places]
     share = last_share(scores.ranks.margin[:, places])
     lateness, own = scores.lateness[:, places], scores.own_work[:, places]
-    phases = {phase: known.mean(steps.phases[phase][:, places], axis=1) for phase in STEP_PHASES}
+    phases = {
+        phase: nan_stats.mean(steps.phases[phase][:, places], axis=1) for phase in STEP_PHASES
+    }
 
     def middle(values: Matrix, row: int) -> float | None:
-        return known.number(known.median(values[row]))
+        return nan_stats.number(nan_stats.median(values[row]))
 
     return tuple(
         RankLine(
             rank=member.rank,
             node=member.node,
-            last_share=known.number(share[row]),
+            last_share=nan_stats.number(share[row]),
             lag_seconds=middle(lag, row),
-            lag_p95_seconds=known.number(known.quantile(lag[row], 0.95)),
+            lag_p95_seconds=nan_stats.number(nan_stats.quantile(lag[row], 0.95)),
             lateness_seconds=middle(lateness, row),
             own_work_seconds=middle(own, row),
             sync_seconds=middle(sync, row),
-            phase_seconds={phase: known.number(mean[row]) for phase, mean in phases.items()},
+            phase_seconds={phase: nan_stats.number(mean[row]) for phase, mean in phases.items()},
         )
         for row, member in enumerate(steps.members)
     )
@@ -112,7 +114,7 @@ def rank_lines(
 def step_summary(steps: Steps, scores: Scores) -> StepSummary:
     """How long the steps took."""
     count, coarse = len(steps.numbers), steps.stands_for is not None
-    median = known.number(scores.median_step_seconds)
+    median = nan_stats.number(scores.median_step_seconds)
     ratios = np.nan_to_num(scores.step_seconds / median) if median else np.zeros(count)
     biggest = np.argsort(-ratios, kind="stable")[:_MAX_SPIKES]
     spikes = sorted(int(i) for i in biggest if ratios[i] > _SPIKE_RATIO and not coarse)
@@ -128,7 +130,7 @@ def step_summary(steps: Steps, scores: Scores) -> StepSummary:
 
 def _p95(steps: Steps, scores: Scores) -> float | None:
     if steps.stands_for is None:
-        return known.number(known.quantile(scores.step_seconds, 0.95))
+        return nan_stats.number(nan_stats.quantile(scores.step_seconds, 0.95))
     return None if steps.durations is None else steps.durations.quantile(0.95)
 
 

@@ -3,9 +3,9 @@
 import math
 from dataclasses import dataclass
 
-from lockstep_reports import known
+from lockstep_reports import nan_stats
 from lockstep_reports.align import Alignment
-from lockstep_reports.read import Recording
+from lockstep_reports.recording.read import Recording
 
 _SILENT_SECONDS = 120.0
 
@@ -43,8 +43,8 @@ def times(recording: Recording, alignment: Alignment) -> Times:
     marks = [member.progress_seconds for member in steps.members if member.progress_seconds]
     first_sign, last_progress = min([*told, *born], default=None), max(marks, default=None)
     last_sign = max([*told, *marks], default=None)
-    first_step = known.number(known.quantile(alignment.start, 0))
-    last_step = known.number(known.quantile(alignment.start + steps.seconds, 1))
+    first_step = nan_stats.number(nan_stats.quantile(alignment.start, 0))
+    last_step = nan_stats.number(nan_stats.quantile(alignment.start + steps.seconds, 1))
     return Times(
         first_sign=first_sign,
         first_step=first_step,

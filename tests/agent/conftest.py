@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from lockstep_agent.health import Expectations, ExpectedPort
-from lockstep_agent.lane import Lane
 from lockstep_agent.options import Options
+from lockstep_agent.runtime.worker import Lane
 from lockstep_records.jobs import CANDIDATE_ROOTS
 
 from .fake_node import FakeNode, a100, b200, h100, t4

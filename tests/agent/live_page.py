@@ -7,9 +7,9 @@ from typing import Any
 
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.jobs import page_path
-from lockstep_records.layout import IDENTITY, PHASES, SELDOM, SLOT, SLOT_OFFSETS
-from lockstep_records.page_writer import PageWriter, RankIdentity
-from lockstep_records.section import Section
+from lockstep_records.page.layout import IDENTITY, PHASES, SELDOM, SLOT, SLOT_OFFSETS
+from lockstep_records.page.section import Section
+from lockstep_records.page.writer import PageWriter, RankIdentity
 
 STEP_SECONDS = {"data": 0.125, "forward": 0.25, "backward": 0.5, "sync": 0.0625, "optimizer": 0.25}
 TOKENS_A_STEP = 1024

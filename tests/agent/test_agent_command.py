@@ -16,10 +16,10 @@ import httpx
 import pytest
 
 from lockstep_agent.collector import Tier
-from lockstep_agent.lane import Lane
 from lockstep_agent.options import Options
-from lockstep_agent.sampler import Sampler
-from lockstep_agent.serve import MetricsServer
+from lockstep_agent.runtime.sampler import Sampler
+from lockstep_agent.runtime.worker import Lane
+from lockstep_agent.web.server import MetricsServer
 from lockstep_catalogue import training
 
 from .live_page import LivePage

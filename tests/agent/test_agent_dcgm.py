@@ -6,11 +6,11 @@ import pytest
 
 from lockstep_agent.collector import Reading
 from lockstep_agent.collectors.dcgm_exporter import DcgmExporter, is_blank
-from lockstep_agent.dcgm_names import TWINS, in_dcgm_names
-from lockstep_agent.exporter_text import samples
-from lockstep_agent.lanes import Lanes
+from lockstep_agent.exposition.dcgm_names import TWINS, in_dcgm_names
 from lockstep_agent.options import Options
-from lockstep_agent.sampler import Sampler
+from lockstep_agent.runtime.sampler import Sampler
+from lockstep_agent.runtime.workers import Lanes
+from lockstep_agent.sources.exporter_text import samples
 from lockstep_catalogue import Metric, gpu, gpu_power
 
 RECORDED = Path(__file__).parent.parent / "fixtures" / "dcgm" / "metrics-tesla-t4.prom"

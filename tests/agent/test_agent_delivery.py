@@ -13,15 +13,15 @@ from typing import Any
 import fsspec
 import pytest
 
-from lockstep_agent.archive import Copier
-from lockstep_agent.delivery import Delivery, Post, post
+from lockstep_agent.delivery.archive import Copier
+from lockstep_agent.delivery.sender import Delivery, Post, post
+from lockstep_agent.delivery.spool import Spool
 from lockstep_agent.options import Options
-from lockstep_agent.spool import Spool
 from lockstep_agent.state_file import StateFile
 from lockstep_catalogue import health
 from lockstep_records.events import Event, append_event
 from lockstep_records.jobs import job_folder
-from lockstep_records.page_reader import read_page
+from lockstep_records.page.reader import read_page
 
 from .live_page import LivePage
 from .test_agent_command import running_agent, within_ten_seconds

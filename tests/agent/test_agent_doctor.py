@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_agent import checkup
-from lockstep_agent.fleet import Figure, compare, figures_of, read_fleet
+from lockstep_agent.doctor import checkup
+from lockstep_agent.doctor.fleet import Figure, compare, figures_of, read_fleet
 from lockstep_agent.health import Expectations
 from lockstep_agent.options import Options
 

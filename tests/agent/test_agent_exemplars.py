@@ -9,10 +9,10 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.parser import text_string_to_metric_families as plain_families
 from prometheus_client.samples import Sample
 
-from lockstep_agent.lanes import Lanes
 from lockstep_agent.options import Options
-from lockstep_agent.sampler import Sampler
-from lockstep_agent.serve import MetricsServer
+from lockstep_agent.runtime.sampler import Sampler
+from lockstep_agent.runtime.workers import Lanes
+from lockstep_agent.web.server import MetricsServer
 from lockstep_catalogue.training import STEP_SECONDS
 from lockstep_records.spans import Span, SpanSpool, spool_path
 from lockstep_records.trace import trace_of

@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.metrics_core import Metric as Family
 
 from lockstep_agent.collector import AnyReading, HistogramReading, Reading
-from lockstep_agent.exposition import Exposition, Renderer, render
+from lockstep_agent.exposition.text import Exposition, Renderer, render
 from lockstep_catalogue import Kind, Metric, fabric, health, training
 
 FORMATS = ("text/plain; version=0.0.4", "application/openmetrics-text; version=1.0.0")

@@ -11,10 +11,10 @@ import pytest
 
 from lockstep_agent.collector import Reading
 from lockstep_agent.collectors.gpu_nvlink import bit_error_ratio
-from lockstep_agent.gpu_lanes import GpuLanes
-from lockstep_agent.lanes import Lanes
 from lockstep_agent.options import Options
-from lockstep_agent.sampler import Sampler
+from lockstep_agent.runtime.gpu_workers import GpuLanes
+from lockstep_agent.runtime.sampler import Sampler
+from lockstep_agent.runtime.workers import Lanes
 from lockstep_agent.sources.nvml import Driver, Fields
 from lockstep_agent.window import Window
 from lockstep_catalogue import (

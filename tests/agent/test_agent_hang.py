@@ -10,11 +10,11 @@ import pytest
 
 from lockstep_agent.collector import AnyReading, Reading, SourceLostError, Tier
 from lockstep_agent.health import Judge
-from lockstep_agent.lane import Lane
-from lockstep_agent.lanes import Lanes
 from lockstep_agent.options import Options
-from lockstep_agent.sampler import Sampler
-from lockstep_agent.serve import MetricsServer
+from lockstep_agent.runtime.sampler import Sampler
+from lockstep_agent.runtime.worker import Lane
+from lockstep_agent.runtime.workers import Lanes
+from lockstep_agent.web.server import MetricsServer
 from lockstep_catalogue import fabric, gpu, gpu_power, health
 
 from .fake_node import FakeNode

@@ -11,10 +11,10 @@ import pytest
 
 from lockstep_agent.collectors.bus import Bus
 from lockstep_agent.collectors.hangs import Hangs
-from lockstep_agent.lanes import Lanes
 from lockstep_agent.options import Options
 from lockstep_agent.recent import joined
-from lockstep_agent.sampler import Sampler
+from lockstep_agent.runtime.sampler import Sampler
+from lockstep_agent.runtime.workers import Lanes
 from lockstep_catalogue import Metric, events, job_watch
 from lockstep_records.switches import Switches, write_switches
 

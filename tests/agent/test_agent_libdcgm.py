@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from lockstep_agent.collectors.dcgm import FIELDS, Profiling
-from lockstep_agent.lanes import Lanes
 from lockstep_agent.options import Options
-from lockstep_agent.sampler import Sampler
+from lockstep_agent.runtime.sampler import Sampler
+from lockstep_agent.runtime.workers import Lanes
 from lockstep_agent.sources.dcgm import Dcgm, NoDcgmError
 from lockstep_catalogue import Metric, gpu_activity, gpu_pcie, nvlink
 

@@ -9,9 +9,9 @@ from typing import Any
 import grpc
 import pytest
 
-from lockstep_agent.collectors.owners import GpuInUse, Owners
+from lockstep_agent.collectors.gpu_allocation import GpuInUse, Owners
+from lockstep_agent.sources.gpu_processes import slurm_job
 from lockstep_agent.sources.pod_resources import PodResourcesError, ask_kubelet, messages
-from lockstep_agent.sources.tenants import slurm_job
 from lockstep_catalogue.gpu_owner import GPU_OWNER_INFO
 
 from .live_page import LivePage
@@ -149,7 +149,7 @@ def test_a_missing_permission_is_said_once(
     def refuse(*_: object) -> None:
         raise PermissionError(13, os.strerror(13))
 
-    monkeypatch.setattr("lockstep_agent.collectors.owners.tenant_of", refuse)
+    monkeypatch.setattr("lockstep_agent.collectors.gpu_allocation.tenant_of", refuse)
     collector = Owners(lambda: GPUS, root=tmp_path, procfs=tmp_path, kubelet=tmp_path / "none")
     assert [list(collector.collect()) for _ in range(2)] == [[], []]
     assert caplog.text.count("environment of processes") == 1

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lockstep_agent.collectors.port_health import PortHealth
-from lockstep_agent.port_verdicts import PortFacts, PortVerdict, judge_port
+from lockstep_agent.ports.verdicts import PortFacts, PortVerdict, judge_port
 from lockstep_catalogue import fabric_ports as metrics
 
 from .fake_tree import FIXTURES, Tree, unpack, write

@@ -15,7 +15,7 @@ from lockstep_catalogue import Kind, Metric, health, training
 from lockstep_catalogue.labels import REASON, STATE, STEP_PHASES
 from lockstep_records.events import Event, append_event
 from lockstep_records.jobs import job_folder
-from lockstep_records.layout import SELDOM, SELDOM_OFFSETS
+from lockstep_records.page.layout import SELDOM, SELDOM_OFFSETS
 
 from .live_page import ALL_REDUCE_BYTES, STEP_SECONDS, TOKENS_A_STEP, LivePage
 

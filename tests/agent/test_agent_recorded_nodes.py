@@ -8,9 +8,9 @@ from pathlib import Path
 from lockstep_agent.health import Expectations, Judge
 from lockstep_agent.health.expected import read_port
 from lockstep_agent.health.parts import verdicts_in
-from lockstep_agent.lanes import Lanes
 from lockstep_agent.options import Options
-from lockstep_agent.sampler import Sampler
+from lockstep_agent.runtime.sampler import Sampler
+from lockstep_agent.runtime.workers import Lanes
 from lockstep_catalogue.verdicts import (
     EXPECTED_PORT_HEALTH,
 )

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from lockstep_agent.collector import AnyReading, Guard, HistogramReading, Reading, Tier
-from lockstep_agent.exposition import Exposition, render
+from lockstep_agent.exposition.text import Exposition, render
 from lockstep_agent.health import Judge
-from lockstep_agent.lane import Lane
-from lockstep_agent.lanes import Lanes
 from lockstep_agent.options import Options
-from lockstep_agent.sampler import Sampler
+from lockstep_agent.runtime.sampler import Sampler
+from lockstep_agent.runtime.worker import Lane
+from lockstep_agent.runtime.workers import Lanes
 from lockstep_catalogue import (
     METRICS,
     Kind,

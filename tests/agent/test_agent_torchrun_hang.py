@@ -16,7 +16,7 @@ from lockstep_agent.collectors.hangs import Hangs
 from lockstep_catalogue import job_watch
 from lockstep_records.hangs import newest_pages
 from lockstep_records.jobs import job_folder
-from lockstep_records.page_reader import Page
+from lockstep_records.page.reader import Page
 
 LOOP = """
 import torch, torch.distributed as dist, lockstep

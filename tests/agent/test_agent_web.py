@@ -15,11 +15,11 @@ import bcrypt
 import httpx
 import pytest
 
-from lockstep_agent.sampler import Sampler
-from lockstep_agent.serve import MetricsServer
+from lockstep_agent.runtime.sampler import Sampler
 from lockstep_agent.web import Crowd, Gate
 from lockstep_agent.web.admission import Admission, read_tokens
 from lockstep_agent.web.config import read_web_config
+from lockstep_agent.web.server import MetricsServer
 
 TOKEN = "thirty-two characters".replace(" ", "-")
 HASHED = bcrypt.hashpw(b"secret", bcrypt.gensalt(4)).decode()
@@ -175,7 +175,7 @@ def test_a_client_must_show_a_certificate_when_the_file_says_so(tmp_path: Path, 
 
 
 def test_slow_clients_cannot_keep_a_scraper_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lockstep_agent.serve._MOST_CONNECTIONS", 8)
+    monkeypatch.setattr("lockstep_agent.web.server._MOST_CONNECTIONS", 8)
     with serving() as server:
         port = httpx.URL(server.url).port
         slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]

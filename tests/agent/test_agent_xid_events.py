@@ -11,9 +11,9 @@ import pytest
 from lockstep_agent.collector import Tier
 from lockstep_agent.collectors.gpu_events import GpuEvents
 from lockstep_agent.collectors.kernel_log import KernelLog
-from lockstep_agent.lanes import Lanes
 from lockstep_agent.options import Options
-from lockstep_agent.sampler import Sampler
+from lockstep_agent.runtime.sampler import Sampler
+from lockstep_agent.runtime.workers import Lanes
 from lockstep_agent.sources.nvml import Driver, Gpu
 from lockstep_agent.sources.xid_event import XidEvent
 from lockstep_agent.state_file import StateFile

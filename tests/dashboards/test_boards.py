@@ -16,7 +16,7 @@ from lockstep_catalogue import METRICS, RECORDED, Unit
 from lockstep_catalogue.training import COLLECTIVE_BYTES, LAST_PROGRESS, LOSS, STEPS
 from lockstep_dashboards.check import CheckError, Scope, check_board
 from lockstep_dashboards.command import BOARDS, dashboards
-from lockstep_dashboards.house import SCHEMA_VERSION, board_json, render
+from lockstep_dashboards.grafana import SCHEMA_VERSION, board_json, render
 from lockstep_dashboards.packing import pack
 from lockstep_dashboards.panel import MAX_SERIES, Board, Query, Row, View, panel, title_of
 

@@ -26,8 +26,8 @@ from lockstep_dashboards.command import dashboards
 from lockstep_dashboards.job import JOB
 from lockstep_dashboards.panel import Board, Query
 from lockstep_records.jobs import page_path
-from lockstep_records.layout import PHASES, SLOT
-from lockstep_records.page_writer import PageWriter, RankIdentity
+from lockstep_records.page.layout import PHASES, SLOT
+from lockstep_records.page.writer import PageWriter, RankIdentity
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from lockstep_agent.command import agent
-from lockstep_agent.pages import OPEN_TO_ALL
+from lockstep_agent.web.responses import OPEN_TO_ALL
 
 REPOSITORY = Path(__file__).parents[2]
 DEPLOY = REPOSITORY / "deploy"

@@ -4,11 +4,11 @@ import math
 from pathlib import Path
 from typing import Any
 
-from lockstep import native
-from lockstep.pen import Pen
-from lockstep_records.layout import COLLECTIVE_KINDS, SELDOM
-from lockstep_records.page_reader import read_page, read_rows
-from lockstep_records.page_writer import PageWriter, RankIdentity
+from lockstep.recorder import native
+from lockstep.recorder.recorder import Pen
+from lockstep_records.page.layout import COLLECTIVE_KINDS, SELDOM
+from lockstep_records.page.reader import read_page, read_rows
+from lockstep_records.page.writer import PageWriter, RankIdentity
 
 
 class Owner:

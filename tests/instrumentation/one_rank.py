@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from lockstep_records.page_reader import Page, read_page
+from lockstep_records.page.reader import Page, read_page
 
 ENVIRONMENT = {"RANK": "1", "WORLD_SIZE": "4", "LOCKSTEP_JOB_ID": "job-a"}
 

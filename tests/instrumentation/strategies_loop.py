@@ -34,7 +34,7 @@ from torch.distributed.tensor.parallel import (
 from torch.nn.parallel import DistributedDataParallel
 
 import lockstep
-from lockstep import operations_tap
+from lockstep.recorder import operation_listeners as operations_tap
 
 SLOW_PLACES = ("data", "forward", "backward", "optimizer", "other", "collective")
 # After each slow step a quick one: who ends a step late is waited for in the next.

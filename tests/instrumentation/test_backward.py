@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 import lockstep
-from lockstep_records.page_reader import read_page, read_rows
+from lockstep_records.page.reader import read_page, read_rows
 
 BACKWARD_SECONDS = 0.005
 STEPS = 6

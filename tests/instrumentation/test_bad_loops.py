@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import lockstep
-from lockstep_records.page_reader import Page, read_page
-from lockstep_records.page_writer import PageWriter, RankIdentity
+from lockstep_records.page.reader import Page, read_page
+from lockstep_records.page.writer import PageWriter, RankIdentity
 
 SECOND_NS = 1_000_000_000
 

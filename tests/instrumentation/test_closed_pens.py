@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from lockstep import native
-from lockstep.phases import NOT_WAITING
-from lockstep_records.page_reader import read_page
+from lockstep.recorder import native
+from lockstep.recorder.phases import NOT_WAITING
+from lockstep_records.page.reader import read_page
 
 from .one_pen import One
 

@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 
 import lockstep
-from lockstep_records.page_reader import Page, read_page
+from lockstep_records.page.reader import Page, read_page
 
 pytestmark = [
     pytest.mark.usefixtures("alone"),

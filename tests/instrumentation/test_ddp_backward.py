@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 import lockstep
-from lockstep_records.page_reader import read_page, read_rows
+from lockstep_records.page.reader import read_page, read_rows
 
 SETTLED_STEPS = 10
 BACKWARD_SECONDS = 0.006

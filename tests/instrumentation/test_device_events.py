@@ -12,10 +12,10 @@ import pytest
 import torch
 
 import lockstep
-from lockstep.device_events import Cut, DeviceEvents
-from lockstep.device_numbers import DeviceNumbers
+from lockstep.recorder.device_events import Cut, DeviceEvents
+from lockstep.recorder.device_numbers import DeviceNumbers
 from lockstep_records.operations import FROM_PHASES, ON_DEVICE, operation_values, read_operations
-from lockstep_records.page_reader import read_page
+from lockstep_records.page.reader import read_page
 
 LAG_MS = 5.0
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from lockstep_records.page_reader import read_page
+from lockstep_records.page.reader import read_page
 
 PAGE = Path(__file__).parents[2] / "docs" / "instrumentation.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 import lockstep
-from lockstep.fingerprint import Fingerprints
-from lockstep.hooks import watch_optimizer
-from lockstep.monitor import Monitor
-from lockstep.pen import Marker
-from lockstep_records.page_reader import Page
+from lockstep.monitor.fingerprints import Fingerprints
+from lockstep.monitor.live import Monitor
+from lockstep.recorder.recorder import Marker
+from lockstep.strategies.hooks import watch_optimizer
+from lockstep_records.page.reader import Page
 from lockstep_records.replicas import fingerprints_of
 
 from .one_rank import ENVIRONMENT, page_of

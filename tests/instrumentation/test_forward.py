@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import lockstep
-from lockstep_records.page_reader import Page, read_page
+from lockstep_records.page.reader import Page, read_page
 
 pytestmark = pytest.mark.usefixtures("alone")
 STEPS = 12

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_records.page_reader import read_page, read_rows
+from lockstep_records.page.reader import read_page, read_rows
 
 from .frameworks_loop import STEPS
 from .frameworks_loop import __file__ as loop

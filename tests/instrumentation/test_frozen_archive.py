@@ -19,11 +19,11 @@ from pathlib import Path
 import pytest
 
 import lockstep
-from lockstep.disabled import Disabled
-from lockstep_agent.archive import Archive
+from lockstep.monitor.noop import Disabled
+from lockstep_agent.delivery.archive import Archive
 from lockstep_records.events import FILE_NAME, Event, append_event
 from lockstep_records.jobs import job_folder
-from lockstep_records.page_reader import read_page, read_rows
+from lockstep_records.page.reader import read_page, read_rows
 
 STEPS, PAIRS = 200, 3
 TWICE = 2.0  # a step on that disk would take for ever; neighbours on this machine take some
@@ -137,7 +137,7 @@ def seconds_a_step(monitor: Disabled) -> float:
 def test_training_goes_on_at_the_same_speed_while_the_disk_of_the_archive_is_frozen(
     disk: Disk, root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, logger="lockstep_agent.archive")
+    caplog.set_level(logging.INFO, logger="lockstep_agent.delivery.archive")
     monitor = lockstep.attach(root=root, environment={"LOCKSTEP_JOB_ID": "job-a"})
     kept = disk.folder / "jobs" / "job-a" / FILE_NAME
     told = job_folder(root, "job-a") / FILE_NAME

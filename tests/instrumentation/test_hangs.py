@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.hang_guard import _Guard, hangs_watched
+from lockstep.hangs.node_watch import _Guard, hangs_watched
 from lockstep_records.events import Event, read_events
 from lockstep_records.hangs import behind_in_flight, judge, limit_seconds, newest_pages
-from lockstep_records.page_reader import read_page
+from lockstep_records.page.reader import read_page
 
 FLOOR_SECONDS = 0.4
 
@@ -62,7 +62,7 @@ import gc, os, sys
 from pathlib import Path
 import torch.distributed as dist
 import lockstep
-from lockstep.hangs import HangWatch
+from lockstep.hangs.rank_watch import HangWatch
 from lockstep_records.jobs import page_path
 from lockstep_records.worker_socket import FLIGHT_RECORDER, ask, socket_path
 root, store = map(Path, sys.argv[1:])
@@ -200,7 +200,7 @@ AT_ONCE = """
 import sys
 from pathlib import Path
 import torch.distributed as dist
-from lockstep.hangs import _shut, _worker_server
+from lockstep.hangs.rank_watch import _shut, _worker_server
 root = Path(sys.argv[1])
 dist.init_process_group("gloo", init_method=f"file://{root}/store", rank=0, world_size=1)
 for number in range(20):

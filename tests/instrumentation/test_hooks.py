@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import lockstep
-from lockstep_records.page_reader import read_page, read_rows
+from lockstep_records.page.reader import read_page, read_rows
 
 from .naps import Naps
 

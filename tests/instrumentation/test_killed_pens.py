@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from lockstep import native
-from lockstep_records.page_reader import PageError, read_page, read_rows
+from lockstep.recorder import native
+from lockstep_records.page.reader import PageError, read_page, read_rows
 
 KILLS = int(os.environ.get("LOCKSTEP_KILLS", "50"))
 

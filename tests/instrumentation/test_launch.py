@@ -6,9 +6,9 @@ from pathlib import Path
 import click
 import pytest
 
-from lockstep.job import Job
-from lockstep.launch import _environment, _make_room, _outcome, _say_how_it_ended, launch
-from lockstep.logs import SWITCH
+from lockstep.launch.job import Job
+from lockstep.launch.run import _environment, _make_room, _outcome, _say_how_it_ended, launch
+from lockstep.telemetry.logs import SWITCH
 from lockstep_records.events import PREEMPTED, Event, append_event
 from lockstep_records.trace import trace_of
 
@@ -138,7 +138,7 @@ def test_the_launcher_says_who_failed_first_in_each_attempt_and_how(
 def test_without_torch_the_launcher_names_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lockstep.launch.find_spec", lambda _: None)
+    monkeypatch.setattr("lockstep.launch.run.find_spec", lambda _: None)
     with pytest.raises(click.UsageError, match=r"install torch or lockstep\[trainer\]"):
         launch(("-m", "this"), root=tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -154,7 +154,7 @@ def test_options_left_empty_take_the_defaults_of_a_job(
         started.append(one)
         return 7
 
-    monkeypatch.setattr("lockstep.launch.run_job", run_job)
+    monkeypatch.setattr("lockstep.launch.run.run_job", run_job)
     assert launch(("-m", "this"), job_id="", root=None, cluster="east", max_restarts=0) == 7
     (one,) = started
     assert (one.root, one.cluster, one.max_restarts) == (tmp_path, "east", 0)

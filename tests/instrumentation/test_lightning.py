@@ -13,7 +13,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import DataLoader, TensorDataset
 
 from lockstep.integrations.lightning import LockstepCallback
-from lockstep_records.page_reader import Page, read_page, read_rows
+from lockstep_records.page.reader import Page, read_page, read_rows
 from lockstep_records.spans import read_spans, spool_path
 
 STEPS, ACCUMULATE, BATCH = 20, 2, 4

@@ -13,8 +13,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 import lockstep
-from lockstep import waits
-from lockstep_records.page_reader import read_page, read_rows
+from lockstep.strategies import waits
+from lockstep_records.page.reader import read_page, read_rows
 
 from .naps import Naps
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import lockstep
-from lockstep.rows import Owner
-from lockstep_records.page_reader import Page, read_page, read_rows
+from lockstep.recorder.rows import Owner
+from lockstep_records.page.reader import Page, read_page, read_rows
 
 ENVIRONMENT = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCKSTEP_JOB_ID": "job-a"}
 

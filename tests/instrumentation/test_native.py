@@ -18,11 +18,11 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lockstep import native
-from lockstep.phases import CODE
-from lockstep.rows import LOSSES
-from lockstep_records.layout import COLLECTIVE_KINDS, PHASES
-from lockstep_records.page_reader import read_page
+from lockstep.recorder import native
+from lockstep.recorder.phases import CODE
+from lockstep.recorder.rows import LOSSES
+from lockstep_records.page.layout import COLLECTIVE_KINDS, PHASES
+from lockstep_records.page.reader import read_page
 
 from .one_pen import One
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import lockstep
-from lockstep.phases import OTHER
+from lockstep.recorder.phases import OTHER
 from lockstep_records.operations import operation_values, read_operations
-from lockstep_records.page_reader import read_page, read_rows
+from lockstep_records.page.reader import read_page, read_rows
 
 ENVIRONMENT = {"LOCKSTEP_JOB_ID": "job-a", "LOCKSTEP_SAMPLE_EVERY": "4"}
 

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 import lockstep
-from lockstep.divergence import LossJudge, Thresholds
-from lockstep.memory import Memory
+from lockstep.monitor.divergence import LossJudge, Thresholds
+from lockstep.monitor.memory import Memory
 from lockstep_records.goodput import goodput_ns
-from lockstep_records.layout import ROW_FLAGS
-from lockstep_records.page_reader import read_rows
+from lockstep_records.page.layout import ROW_FLAGS
+from lockstep_records.page.reader import read_rows
 
 from .one_rank import ENVIRONMENT, page_of
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from lockstep_catalogue.labels import OWN_WORK_PHASES, STEP_PHASES
-from lockstep_records.page_reader import read_page, read_rows
+from lockstep_records.page.reader import read_page, read_rows
 
 LOOP = Path(__file__).with_name("strategies_loop.py")
 ON_TWO = ("ddp", "fsdp2", "tp", "ep", "gpipe", "1f1b", "interleaved")
@@ -48,7 +48,7 @@ class Run:
         )
 
     def excess(self, rank: int, phase: str, turn: str) -> float:
-        """The same less the quickest of the steps after: of more, one would be quicker by chance."""
+        """The same less the quickest of the steps after: more would be quicker by chance."""
         after = (
             float(row[f"{phase}_seconds"])
             for row, (before, _) in zip(self.rows[rank][1:], self.turns, strict=False)

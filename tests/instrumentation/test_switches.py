@@ -11,10 +11,10 @@ import torch
 from click.testing import CliRunner
 
 import lockstep
+from lockstep.commands.profile import profile
+from lockstep.commands.switch import switch
 from lockstep_records.operations import operation_values, read_operations
-from lockstep_records.page_reader import read_page
-from lockstep_records.profile_command import profile
-from lockstep_records.switch_command import switch
+from lockstep_records.page.reader import read_page
 from lockstep_records.switches import Switches, read_switches, write_switches
 
 

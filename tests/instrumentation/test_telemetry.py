@@ -15,8 +15,8 @@ import pytest
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
 import lockstep
-from lockstep.job_spans import JobSpans
-from lockstep.telemetry import Outbox, exporter_of
+from lockstep.telemetry.export import Outbox, exporter_of
+from lockstep.telemetry.job_spans import JobSpans
 from lockstep_records.jobs import job_folder
 from lockstep_records.spans import read_spans
 from lockstep_records.trace import trace_of

@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
 from lockstep.integrations.transformers import LockstepCallback
-from lockstep_records.page_reader import Page, read_page, read_rows
+from lockstep_records.page.reader import Page, read_page, read_rows
 from lockstep_records.spans import Span, read_spans, spool_path
 
 STEPS, ACCUMULATE, BATCH, LENGTH = 20, 2, 2, 8

@@ -6,7 +6,7 @@ from subprocess import Popen
 
 import pytest
 
-from lockstep.workers import _wait_for
+from lockstep.launch.workers import _wait_for
 
 
 def worker(program: str) -> "Popen[bytes]":

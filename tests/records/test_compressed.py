@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from lockstep_records.compressed import TruncatedStreamError, chunks, head_of, open_plain
+from lockstep_records.joblogs.compressed import TruncatedStreamError, chunks, head_of, open_plain
 
 SIZE = 64
 LINES = b"".join(b"step %05d of many\n" % number for number in range(400))

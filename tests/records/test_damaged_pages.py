@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_records.layout import (
+from lockstep_records.page.layout import (
     IDENTITY,
     PULSE_OFFSET,
     RING_OFFSET,
@@ -18,8 +18,8 @@ from lockstep_records.layout import (
     VERSION,
     page_bytes,
 )
-from lockstep_records.page_reader import PageError, read_page, read_rows
-from lockstep_records.section import Section
+from lockstep_records.page.reader import PageError, read_page, read_rows
+from lockstep_records.page.section import Section
 
 from .written import written_page
 

@@ -9,8 +9,8 @@ from typing import NoReturn
 
 import pytest
 
-from lockstep_records.layout import IDENTITY, SLOT, VERSION
-from lockstep_records.page_writer import PageWriter
+from lockstep_records.page.layout import IDENTITY, SLOT, VERSION
+from lockstep_records.page.writer import PageWriter
 
 from .written import IDENTITY as NAMED
 from .written import write_step, written_page

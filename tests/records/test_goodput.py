@@ -11,9 +11,9 @@ from lockstep_catalogue.labels import GOODPUT, STEP_PHASES
 from lockstep_records.attempts import highest_step_before
 from lockstep_records.goodput import HANG_SECONDS, closed_ns, goodput_ns, hang_after_seconds
 from lockstep_records.jobs import page_path
-from lockstep_records.layout import PHASES, SELDOM, SLOT
-from lockstep_records.page_reader import Page, read_page
-from lockstep_records.page_writer import PageWriter, RankIdentity
+from lockstep_records.page.layout import PHASES, SELDOM, SLOT
+from lockstep_records.page.reader import Page, read_page
+from lockstep_records.page.writer import PageWriter, RankIdentity
 from lockstep_records.replicas import compare_replicas
 
 SECOND_NS = 1_000_000_000

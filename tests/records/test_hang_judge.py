@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lockstep_records.hangs import judge
-from lockstep_records.page_reader import Page, read_page
+from lockstep_records.page.reader import Page, read_page
 
 from .written import written_page
 

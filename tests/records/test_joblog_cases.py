@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lockstep_records.joblog_kinds import KINDS
-from lockstep_records.joblog_read import read_log
-from lockstep_records.outcome import OUTCOMES, Incident, judge_log
+from lockstep_records.joblogs.kinds import KINDS
+from lockstep_records.joblogs.outcome import OUTCOMES, Incident, judge_log
+from lockstep_records.joblogs.read import read_log
 
 from .joblog_cases import FOLDER, TRUTHS, Truth
 

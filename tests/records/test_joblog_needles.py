@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockstep_records.joblog_kinds import KINDS
-from lockstep_records.joblog_needles import LONGEST_LINE, Needles, kinds_by_needle
+from lockstep_records.joblogs.kinds import KINDS
+from lockstep_records.joblogs.literals import LONGEST_LINE, Needles, kinds_by_needle
 
 from .joblog_cases import FOLDER
 

@@ -5,7 +5,7 @@ import struct
 import pytest
 
 from lockstep_records.docs import render
-from lockstep_records.layout import (
+from lockstep_records.page.layout import (
     IDENTITY,
     MAGIC,
     PHASES,
@@ -20,7 +20,7 @@ from lockstep_records.layout import (
     VERSION,
     page_bytes,
 )
-from lockstep_records.section import Field, Section
+from lockstep_records.page.section import Field, Section
 
 SECTIONS = (IDENTITY, PULSE, SLOT, SELDOM, ROW)
 

@@ -23,8 +23,8 @@ from lockstep_records.operations import (
     operations_bytes,
     read_operations,
 )
-from lockstep_records.page_reader import PageError
-from lockstep_records.page_writer import NoPageError
+from lockstep_records.page.reader import PageError
+from lockstep_records.page.writer import NoPageError
 
 KILLS = int(os.environ.get("LOCKSTEP_KILLS", "30"))
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_records.layout import page_bytes
-from lockstep_records.page_writer import NoPageError, PageWriter, file_system_of
+from lockstep_records.page.layout import page_bytes
+from lockstep_records.page.writer import NoPageError, PageWriter, file_system_of
 
 from .written import IDENTITY, write_step, written_page
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lockstep_catalogue.labels import STEP_PHASES
-from lockstep_records.layout import (
+from lockstep_records.page.layout import (
     CHECKPOINT_OUTCOMES,
     COLLECTIVE_KINDS,
     IDENTITY,
@@ -19,7 +19,7 @@ from lockstep_records.layout import (
     SLOT,
     STEP_BUCKETS,
 )
-from lockstep_records.page_reader import (
+from lockstep_records.page.reader import (
     PageError,
     PageReader,
     read_newest,
@@ -27,7 +27,7 @@ from lockstep_records.page_reader import (
     read_rows,
     unpack,
 )
-from lockstep_records.page_writer import PageWriter, RankIdentity
+from lockstep_records.page.writer import PageWriter, RankIdentity
 
 from .written import IDENTITY as NAMED
 from .written import TOKENS_PER_STEP, write_step, written_page

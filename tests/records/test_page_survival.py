@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
-from lockstep_records.page_reader import Page, PageError, read_page, read_rows
+from lockstep_records.page.reader import Page, PageError, read_page, read_rows
 
 KILLS = int(os.environ.get("LOCKSTEP_KILLS", "50"))
 READING_SECONDS = 2.0

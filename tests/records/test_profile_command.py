@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from lockstep.commands.profile import profile
 from lockstep_records.events import Event, append_event
 from lockstep_records.jobs import page_path
-from lockstep_records.layout import PHASES
-from lockstep_records.page_writer import PageWriter, RankIdentity
-from lockstep_records.profile_command import profile
+from lockstep_records.page.layout import PHASES
+from lockstep_records.page.writer import PageWriter, RankIdentity
 
 
 def written_job(root: Path, *phases: str) -> Path:

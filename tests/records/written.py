@@ -4,9 +4,9 @@ import time
 from pathlib import Path
 
 from lockstep_catalogue.labels import STEP_PHASES
-from lockstep_records.layout import PHASES, SLOT
 from lockstep_records.operations import NAMES, OperationWriter
-from lockstep_records.page_writer import PageWriter, RankIdentity
+from lockstep_records.page.layout import PHASES, SLOT
+from lockstep_records.page.writer import PageWriter, RankIdentity
 
 IDENTITY = RankIdentity(job_id="job-a", rank=3, world_size=8, cluster="c", node="n1")
 TOKENS_PER_STEP = 512

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.jobs import page_path
-from lockstep_records.layout import PHASES, ROW, SLOT
-from lockstep_records.page_writer import PageWriter, RankIdentity
-from lockstep_reports.read import Attempt, Recording
-from lockstep_reports.steps import Member, Steps
+from lockstep_records.page.layout import PHASES, ROW, SLOT
+from lockstep_records.page.writer import PageWriter, RankIdentity
+from lockstep_reports.recording.read import Attempt, Recording
+from lockstep_reports.recording.steps import Member, Steps
 
 Array = NDArray[np.float64]
 _BASE = {"data": 0.01, "forward": 0.025, "backward": 0.045, "optimizer": 0.008, "other": 0.002}

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from lockstep_records.events import Event, append_event
 from lockstep_records.jobs import CANDIDATE_ROOTS, page_path
-from lockstep_records.page_writer import PageWriter, RankIdentity
+from lockstep_records.page.writer import PageWriter, RankIdentity
 from lockstep_reports.command import report
 
 from .synthetic_job import Slow, SyntheticJob

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lockstep_reports.command import report
 from lockstep_reports.compare import change, cliffs_delta
-from lockstep_reports.wanted import parse_bound
+from lockstep_reports.recording.window_spec import parse_bound
 
 from .synthetic_job import Slow, SyntheticJob
 

@@ -7,10 +7,10 @@ import pytest
 
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_reports.cost import causes, cost, goodput
-from lockstep_reports.judge import judge
+from lockstep_reports.recording.steps import Steps
 from lockstep_reports.report import Report, make_report
 from lockstep_reports.score import score
-from lockstep_reports.steps import Steps
+from lockstep_reports.verdict.judge import judge
 
 from .synthetic_job import Slow, SyntheticJob, recording_of
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lockstep_reports.steps import Durations
+from lockstep_reports.recording.steps import Durations
 
 NAN, INF = float("nan"), float("inf")
 

@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from lockstep_records.layout import SLOT
 from lockstep_records.operations import (
     CODES,
     FROM_PHASES,
@@ -19,7 +18,8 @@ from lockstep_records.operations import (
     OperationWriter,
     operations_path,
 )
-from lockstep_records.page_writer import PageWriter, RankIdentity
+from lockstep_records.page.layout import SLOT
+from lockstep_records.page.writer import PageWriter, RankIdentity
 from lockstep_reports.command import report
 from lockstep_reports.export import NoOperationsError, export_operations
 

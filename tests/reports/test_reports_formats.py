@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from lockstep_records.events import Event, append_event
-from lockstep_reports import perfetto
 from lockstep_reports.command import report
+from lockstep_reports.render import perfetto
 
 from .synthetic_job import Slow, SyntheticJob
 

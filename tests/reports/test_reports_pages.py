@@ -11,10 +11,10 @@ import pytest
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.events import Event, append_event
 from lockstep_records.jobs import CANDIDATE_ROOTS, page_path
-from lockstep_records.layout import ROW
-from lockstep_records.page_writer import PageWriter, RankIdentity
-from lockstep_reports.read import read_job
+from lockstep_records.page.layout import ROW
+from lockstep_records.page.writer import PageWriter, RankIdentity
 from lockstep_reports.readers.pages import NoStepsError, read_attempt
+from lockstep_reports.recording.read import read_job
 
 from .synthetic_job import Slow, SyntheticJob
 

@@ -19,11 +19,11 @@ from lockstep_catalogue.metric import Metric
 from lockstep_reports.command import report
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.prometheus import read_url
+from lockstep_reports.recording.window import cut
+from lockstep_reports.recording.window_spec import Bound, Window
+from lockstep_reports.render.missing_reasons import untold
 from lockstep_reports.report import make_report
-from lockstep_reports.top_command import top
-from lockstep_reports.untold import untold
-from lockstep_reports.wanted import Bound, Window
-from lockstep_reports.window import cut
+from lockstep_reports.top.command import top
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep_reports.align import align
-from lockstep_reports.chance import gathered
-from lockstep_reports.judge import Verdict, judge
-from lockstep_reports.late import gathered_late
+from lockstep_reports.recording.steps import Member, Steps
 from lockstep_reports.score import score
-from lockstep_reports.steps import Member, Steps
+from lockstep_reports.search.chance import gathered
+from lockstep_reports.search.late import gathered_late
+from lockstep_reports.verdict.judge import Verdict, judge
 
 from .synthetic_job import Slow, SyntheticJob
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from lockstep_reports.headline import story
-from lockstep_reports.judge import Episode, Verdict, judge
+from lockstep_reports.recording.steps import Steps
+from lockstep_reports.render.headline import story
 from lockstep_reports.report import make_report
 from lockstep_reports.score import score
-from lockstep_reports.steps import Steps
+from lockstep_reports.verdict.judge import Episode, Verdict, judge
 
 from .synthetic_job import Slow, SyntheticJob, recording_of
 

@@ -40,10 +40,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from lockstep_reports import known
+from lockstep_reports import nan_stats
 from lockstep_reports.command import report
-from lockstep_reports.read import Recording, read_source
 from lockstep_reports.readers import ReadOptions
+from lockstep_reports.recording.read import Recording, read_source
 from lockstep_reports.report import Report, make_report
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -71,7 +71,7 @@ def test_the_published_trace_has_eight_ranks_and_thirty_two_steps() -> None:
 
 def test_workers_that_differ_for_good_stand_between_082_and_109_of_the_middle() -> None:
     found = reported(WORKERS / "job_2_norm.csv")
-    middle = known.median(found.steps.seconds, axis=1)
+    middle = nan_stats.median(found.steps.seconds, axis=1)
     relative = middle / np.median(middle)
     assert (relative.min(), relative.max()) == pytest.approx((0.82, 1.09), abs=0.01)
     assert any("1 pair" in note for note in found.steps.notes)

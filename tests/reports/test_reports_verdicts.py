@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep_reports.align import align
-from lockstep_reports.chance import tail_bound
 from lockstep_reports.cost import cost, goodput
-from lockstep_reports.episodes import Thresholds
-from lockstep_reports.judge import Episode, Verdict, judge
+from lockstep_reports.recording.steps import Steps
 from lockstep_reports.score import score
-from lockstep_reports.steps import Steps
+from lockstep_reports.search.chance import tail_bound
+from lockstep_reports.search.episodes import Thresholds
+from lockstep_reports.verdict.judge import Episode, Verdict, judge
 
 from .synthetic_job import Slow, SyntheticJob
 

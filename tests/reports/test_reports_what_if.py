@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep_reports.operations import OperationTrace
 from lockstep_reports.readers.traces import read_trace
+from lockstep_reports.recording.operations import OperationTrace
 from lockstep_reports.whatif.analysis import WhatIf, analyse
 from lockstep_reports.whatif.replayed import Replayed, replay_trace
 

@@ -10,12 +10,12 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from lockstep_records.jobs import page_path
-from lockstep_records.layout import PHASES, ROW, SLOT
-from lockstep_records.page_reader import read_newest, read_page, read_ring
-from lockstep_records.page_writer import PageWriter, RankIdentity
-from lockstep_reports.top import Look, RankRow, lags, state_of, worst_first
-from lockstep_reports.top_command import top
-from lockstep_reports.top_view import View, spark
+from lockstep_records.page.layout import PHASES, ROW, SLOT
+from lockstep_records.page.reader import read_newest, read_page, read_ring
+from lockstep_records.page.writer import PageWriter, RankIdentity
+from lockstep_reports.top.command import top
+from lockstep_reports.top.snapshot import Look, RankRow, lags, state_of, worst_first
+from lockstep_reports.top.table import View, spark
 
 from .synthetic_job import Slow, SyntheticJob
 

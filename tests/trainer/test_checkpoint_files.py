@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_trainer.checkpoint_files import (
+from lockstep_trainer.checkpoints.files import (
     Checkpoint,
     Facts,
     InvalidCheckpointError,
@@ -25,7 +25,7 @@ from lockstep_trainer.checkpoint_files import (
 WRITER = """
 import hashlib, itertools, sys
 from pathlib import Path
-from lockstep_trainer.checkpoint_files import *
+from lockstep_trainer.checkpoints.files import *
 
 root = Path(sys.argv[1])
 newest, _ = find_newest(root)

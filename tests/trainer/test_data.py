@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from lockstep_trainer.corpus import Corpus, read_text_folder
-from lockstep_trainer.data import Batches, read_corpus, standard_library
-from lockstep_trainer.prefetch import prefetched
-from lockstep_trainer.shuffle import shuffled
-from lockstep_trainer.sources import read_data
+from lockstep_trainer.data.batches import Batches, read_corpus, standard_library
+from lockstep_trainer.data.corpus import Corpus, read_text_folder
+from lockstep_trainer.data.prefetch import prefetched
+from lockstep_trainer.data.shuffle import shuffled
+from lockstep_trainer.data.sources import read_data
 
 TEXT = np.random.default_rng(0).integers(0, 256, 4_000).astype(np.uint8)
 

@@ -16,8 +16,8 @@ import torch
 
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.jobs import page_path
-from lockstep_records.page_reader import read_page, read_rows
-from lockstep_trainer.checkpoint_shards import read_whole
+from lockstep_records.page.reader import read_page, read_rows
+from lockstep_trainer.checkpoints.shards import read_whole
 
 pytestmark = [pytest.mark.distributed, pytest.mark.timeout(120)]
 

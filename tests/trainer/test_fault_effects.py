@@ -13,8 +13,8 @@ import pytest
 
 from lockstep_records.events import OUT_OF_MEMORY, PREEMPTED, read_events
 from lockstep_records.jobs import page_path
-from lockstep_records.page_reader import read_page, read_rows
-from lockstep_trainer.checkpoint_files import find_newest
+from lockstep_records.page.reader import read_page, read_rows
+from lockstep_trainer.checkpoints.files import find_newest
 
 pytestmark = [pytest.mark.distributed, pytest.mark.timeout(120)]
 

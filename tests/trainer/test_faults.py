@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lockstep_trainer.config import SLOW_PHASES, TrainConfig
-from lockstep_trainer.data import Batch
+from lockstep_trainer.data.batches import Batch
 from lockstep_trainer.faults import inject
 from lockstep_trainer.mixture import Mixture
 from lockstep_trainer.model import GPT

@@ -13,9 +13,9 @@ from statistics import median
 
 import pytest
 
-from lockstep_trainer.network import NetworkError, network
-from lockstep_trainer.network_link import Conditions
-from lockstep_trainer.network_relay import Relay
+from lockstep_trainer.network.link import Conditions
+from lockstep_trainer.network.namespaces import NetworkError, network
+from lockstep_trainer.network.relay import Relay
 
 TOKENS_PER_STEP = 2 * 2 * 32
 MODEL = ("--batch", "2", "--sequence", "32", "--layers", "2", "--width", "32", "--heads", "2")
@@ -114,7 +114,7 @@ def test_without_root_the_network_says_what_it_needs(monkeypatch: pytest.MonkeyP
 @pytest.mark.distributed
 @pytest.mark.timeout(150)
 def test_ranks_with_a_slow_network_take_longer_in_those_steps_alone() -> None:
-    command = [sys.executable, "-m", "lockstep_trainer.network_command", "--ranks", "2", *TINY]
+    command = [sys.executable, "-m", "lockstep_trainer.network.command", "--ranks", "2", *TINY]
     delay = ("--fault", "slow-network:rank=1,step=5,until=9,delay_ms=40")
     rate = ("--fault", "slow-network:rank=0,step=13,until=17,mbit=2")
     loss = ("--fault", "slow-network:rank=1,step=21,until=31,loss_percent=25")

@@ -6,11 +6,11 @@ import click
 import pytest
 
 from lockstep_trainer.__main__ import main
-from lockstep_trainer.checkpoint import facts_of
-from lockstep_trainer.checkpoint_files import Facts, commit, folder_of, make_fresh
+from lockstep_trainer.checkpoints.checkpoint import facts_of
+from lockstep_trainer.checkpoints.files import Facts, commit, folder_of, make_fresh
 from lockstep_trainer.command import train
 from lockstep_trainer.config import TrainConfig
-from lockstep_trainer.data import read_corpus, standard_library
+from lockstep_trainer.data.batches import read_corpus, standard_library
 from lockstep_trainer.mesh import Layout
 from lockstep_trainer.preflight import check_run
 from lockstep_trainer.world import world_from

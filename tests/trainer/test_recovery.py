@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from lockstep_records.events import OUT_OF_MEMORY, Event, read_events
-from lockstep_trainer.checkpoint_files import find_newest
-from lockstep_trainer.checkpoint_shards import read_whole
+from lockstep_trainer.checkpoints.files import find_newest
+from lockstep_trainer.checkpoints.shards import read_whole
 
 pytestmark = [pytest.mark.distributed, pytest.mark.timeout(150)]
 

@@ -12,13 +12,13 @@ import pytest
 from click.testing import CliRunner
 
 from lockstep_trainer.config import TrainConfig
-from lockstep_trainer.corpus import Corpus, read_text_folder
-from lockstep_trainer.data import batches_of
+from lockstep_trainer.data.batches import batches_of
+from lockstep_trainer.data.corpus import Corpus, read_text_folder
+from lockstep_trainer.data.shards import MANIFEST, check_shards, read_manifest
+from lockstep_trainer.data.shards_command import shards as command
+from lockstep_trainer.data.shards_writer import write_shards, write_text_shards
+from lockstep_trainer.data.sources import read_data
 from lockstep_trainer.mesh import Layout
-from lockstep_trainer.shards import MANIFEST, check_shards, read_manifest
-from lockstep_trainer.shards_command import shards as command
-from lockstep_trainer.shards_writer import write_shards, write_text_shards
-from lockstep_trainer.sources import read_data
 
 
 @pytest.fixture

@@ -18,12 +18,12 @@ from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_cli.main import group
 from lockstep_records.events import read_events
 from lockstep_records.jobs import list_pages
-from lockstep_records.layout import STEP_BUCKETS
-from lockstep_records.page_reader import read_page, read_rows
-from lockstep_trainer.simulate import Simulated, simulate
-from lockstep_trainer.simulate_command import simulate as command
-from lockstep_trainer.simulation import Simulation
-from lockstep_trainer.simulation_steps import simulated_steps
+from lockstep_records.page.layout import STEP_BUCKETS
+from lockstep_records.page.reader import read_page, read_rows
+from lockstep_trainer.simulation.command import simulate as command
+from lockstep_trainer.simulation.spec import Simulation
+from lockstep_trainer.simulation.steps import simulated_steps
+from lockstep_trainer.simulation.write_pages import Simulated, simulate
 
 CLOCKS = {"pid", "start_monotonic_ns", "start_wall_ns", "checksum", "job_id"}
 TIMES = {"start_ns", "first_arrival_ns", "last_arrival_ns", "checksum"}

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_trainer.soak import soak
+from lockstep_trainer.checkpoints.soak import soak
 
 
 @pytest.mark.distributed

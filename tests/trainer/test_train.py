@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from lockstep_trainer import train as loop
-from lockstep_trainer.checkpoint import CheckpointError, Checkpoints
-from lockstep_trainer.checkpoint_shards import read_whole
+from lockstep_trainer.checkpoints.checkpoint import CheckpointError, Checkpoints
+from lockstep_trainer.checkpoints.shards import read_whole
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.model import GPT
 from lockstep_trainer.optimizer import adamw

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from lockstep.launch import JOB_FIELDS, job_options, launch
+from lockstep.launch.run import JOB_FIELDS, job_options, launch
 from lockstep_trainer.config import TrainConfig, trainer_flags
 
 
@@ -20,7 +20,7 @@ class _Train(click.Command):
     ) -> click.Context:
         if "--simulate" not in args:
             return super().make_context(info_name, args, parent, **extra)
-        from lockstep_trainer.simulate_command import simulate  # noqa: PLC0415  # loads torch
+        from lockstep_trainer.simulation.command import simulate  # noqa: PLC0415  # loads torch
 
         rest = [argument for argument in args if argument != "--simulate"]
         return simulate.make_context(f"{info_name} --simulate", rest, parent, **extra)

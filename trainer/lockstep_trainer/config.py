@@ -18,7 +18,7 @@ from lockstep_trainer.flags import (
     flag_name,
     flags_of,
 )
-from lockstep_trainer.sharing import Sharing
+from lockstep_trainer.parallelism import Sharing
 
 SLOW_PHASES = ("loader", "forward", "backward", "optimizer")
 _PATH: "click.ParamType[Any]" = click.Path(path_type=Path)

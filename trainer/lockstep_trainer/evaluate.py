@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 from lockstep_trainer.config import TrainConfig
-from lockstep_trainer.data import Text, windows_at
+from lockstep_trainer.data.batches import Text, windows_at
 from lockstep_trainer.mesh import Layout
 from lockstep_trainer.parallel.shared import SharedModel
 from lockstep_trainer.world import World

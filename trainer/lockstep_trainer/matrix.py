@@ -20,10 +20,10 @@ import click
 import torch
 
 from lockstep_records.jobs import find_root, page_path
-from lockstep_records.page_reader import read_page, read_rows
+from lockstep_records.page.reader import read_page, read_rows
 from lockstep_trainer.__main__ import main
-from lockstep_trainer.checkpoint_files import folder_of
-from lockstep_trainer.checkpoint_shards import read_whole
+from lockstep_trainer.checkpoints.files import folder_of
+from lockstep_trainer.checkpoints.shards import read_whole
 
 STEPS, RESUMED_FROM, GLOBAL_BATCH = 8, 4, 8
 _SHAPE = (

@@ -3,15 +3,15 @@
 import tempfile
 from pathlib import Path
 
-from lockstep_trainer.checkpoint import facts_of
-from lockstep_trainer.checkpoint_files import find_newest_committed, has_checkpoints
+from lockstep_trainer.checkpoints.checkpoint import facts_of
+from lockstep_trainer.checkpoints.files import find_newest_committed, has_checkpoints
 from lockstep_trainer.config import TrainConfig
-from lockstep_trainer.data import batches_of
+from lockstep_trainer.data.batches import batches_of
+from lockstep_trainer.data.sources import read_data
 from lockstep_trainer.faults import check_faults
 from lockstep_trainer.mesh import Layout
 from lockstep_trainer.model import VOCABULARY
 from lockstep_trainer.parallel import layout_of
-from lockstep_trainer.sources import read_data
 
 
 def check_run(

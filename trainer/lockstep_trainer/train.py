@@ -5,18 +5,18 @@ from typing import Any
 import torch
 
 import lockstep
-from lockstep_trainer.checkpoint import Checkpoints, facts_of
+from lockstep_trainer.checkpoints.checkpoint import Checkpoints, facts_of
 from lockstep_trainer.config import TrainConfig
-from lockstep_trainer.data import batches_of
+from lockstep_trainer.data.batches import batches_of
+from lockstep_trainer.data.prefetch import prefetched
+from lockstep_trainer.data.sources import read_data
 from lockstep_trainer.evaluate import held_out_loss
 from lockstep_trainer.faults import inject
 from lockstep_trainer.model import GPT
 from lockstep_trainer.optimizer import adamw, learning_rate_at
 from lockstep_trainer.parallel import layout_of, share
 from lockstep_trainer.preemption import Preemption, watched
-from lockstep_trainer.prefetch import prefetched
 from lockstep_trainer.progress import Progress, Summary, Work, finite
-from lockstep_trainer.sources import read_data
 from lockstep_trainer.world import World, joined
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from lockstep_agent.collector import Collector
 from lockstep_agent.collectors.affinity import Affinity
+from lockstep_agent.collectors.agent_info import Itself
 from lockstep_agent.collectors.bus import Bus
 from lockstep_agent.collectors.ethernet import Ethernet
 from lockstep_agent.collectors.gpu import Load
@@ -22,7 +23,6 @@ from lockstep_agent.collectors.hangs import Hangs
 from lockstep_agent.collectors.host import Host
 from lockstep_agent.collectors.infiniband import Infiniband
 from lockstep_agent.collectors.infiniband_errors import InfinibandErrors
-from lockstep_agent.collectors.itself import Itself
 from lockstep_agent.collectors.job_host import JobHost, running_ranks
 from lockstep_agent.collectors.kernel_log import KernelLog
 from lockstep_agent.collectors.net import Net

@@ -14,7 +14,7 @@ from lockstep_catalogue import job_watch as metrics
 from lockstep_catalogue.labels import KIND
 from lockstep_records.hangs import newest_pages
 from lockstep_records.jobs import list_jobs
-from lockstep_records.page_reader import Page
+from lockstep_records.page.reader import Page
 
 _LEAST_STEPS = 8  # bytes are written once a second and seconds once a step: fewer steps mislead
 _HELD_NS = 300 * 10**9

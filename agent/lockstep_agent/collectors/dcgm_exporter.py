@@ -4,8 +4,8 @@ import math
 from collections.abc import Callable, Iterator
 
 from lockstep_agent.collector import Reading, Tier
-from lockstep_agent.dcgm_names import TWIN_BY_FIELD
-from lockstep_agent.exporter_text import Sample, scrape
+from lockstep_agent.exposition.dcgm_names import TWIN_BY_FIELD
+from lockstep_agent.sources.exporter_text import Sample, scrape
 
 # what DCGM writes for no value: the last 16 numbers of 64 and of 32 bits, and 2 to the 47th
 _BLANKS = ((2.0**63 - 1024, 2.0**63), (2.0**31 - 16, 2.0**31 - 1), (2.0**47, 2.0**47 + 15))

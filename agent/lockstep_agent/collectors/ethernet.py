@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lockstep_agent.collector import Reading, Tier
-from lockstep_agent.ethtool_names import (
+from lockstep_agent.ports.ethtool_names import (
     DURATIONS,
     GLOBAL_DURATIONS,
     GLOBAL_PAUSES,

@@ -17,7 +17,7 @@ from lockstep_agent.sources.processes import is_running
 from lockstep_catalogue import job_watch as metrics
 from lockstep_records.hangs import Idle, judge, newest_pages
 from lockstep_records.jobs import list_jobs
-from lockstep_records.page_reader import Page
+from lockstep_records.page.reader import Page
 from lockstep_records.switches import read_switches, switches_path
 
 _log = logging.getLogger(__name__)

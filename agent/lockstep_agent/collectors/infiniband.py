@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lockstep_agent.collector import Reading, Tier
-from lockstep_agent.port_counters import TRAFFIC
+from lockstep_agent.ports.counters import TRAFFIC
 from lockstep_agent.sources.due import Due
 from lockstep_agent.sources.open_files import OpenFiles
 from lockstep_agent.sources.rdma import RdmaPort, RdmaPorts, counter_files

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from lockstep_agent.collector import Reading, Tier
-from lockstep_agent.port_counters import SLOW, CounterFile
+from lockstep_agent.ports.counters import SLOW, CounterFile
 from lockstep_agent.sources.open_files import OpenFiles
 from lockstep_agent.sources.rdma import RdmaPort, RdmaPorts, counter_files
 from lockstep_agent.sources.rdma_state import (

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from lockstep_agent.collector import Reading, Tier
-from lockstep_agent.job_pages import ENDED_PHASES
+from lockstep_agent.jobs.pages import ENDED_PHASES
 from lockstep_agent.sources.cgroups import (
     Group,
     group_of,
@@ -18,7 +18,7 @@ from lockstep_agent.sources.processes import is_running
 from lockstep_catalogue import host
 from lockstep_catalogue.fabric_labels import MEMORY_EVENT, RESOURCE
 from lockstep_records.jobs import list_attempts, list_jobs, list_pages
-from lockstep_records.page_reader import PageError, read_page
+from lockstep_records.page.reader import PageError, read_page
 
 _MOST_JOBS = 16
 Pids = Mapping[str, list[int]]

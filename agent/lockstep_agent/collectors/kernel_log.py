@@ -10,7 +10,7 @@ from typing import Any
 from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.kernel.incidents import BY_EVENT, Incidents
 from lockstep_agent.kernel.patterns import understand
-from lockstep_agent.kernel.witness import Witness
+from lockstep_agent.kernel.xid_correlator import Witness
 from lockstep_agent.sources.due import Due
 from lockstep_agent.sources.logs import Log, open_log
 from lockstep_agent.sources.pci import list_gpus

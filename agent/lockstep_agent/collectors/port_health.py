@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.collectors.pcie import link_ratio
-from lockstep_agent.port_counters import ERRORS, RETRIES
-from lockstep_agent.port_verdicts import PortFacts, PortLimits, best_rates, judge_port
+from lockstep_agent.ports.counters import ERRORS, RETRIES
+from lockstep_agent.ports.verdicts import PortFacts, PortLimits, best_rates, judge_port
 from lockstep_agent.sources.interfaces import Interface, list_interfaces
 from lockstep_agent.sources.open_files import OpenFiles
 from lockstep_agent.sources.pci_tree import Endpoints

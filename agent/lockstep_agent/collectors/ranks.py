@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from lockstep_agent.collector import AnyReading, Reading, Tier
-from lockstep_agent.job_pages import JobPages
-from lockstep_agent.job_readings import JobView, job_readings
+from lockstep_agent.jobs.pages import JobPages
+from lockstep_agent.jobs.readings import JobView, job_readings
 from lockstep_agent.sources.processes import is_running
 from lockstep_catalogue.health import PAGES_UNREADABLE
 from lockstep_catalogue.labels import REASON
 from lockstep_records.jobs import list_jobs
-from lockstep_records.page_reader import Page
+from lockstep_records.page.reader import Page
 
 
 class Ranks:

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from lockstep_agent.exposition import Exposition
+from lockstep_agent.exposition.text import Exposition
 from lockstep_agent.health.parts import kind_of, verdicts_in
 from lockstep_catalogue.labels import VERDICT
 from lockstep_catalogue.verdicts import NO_REASON, OK

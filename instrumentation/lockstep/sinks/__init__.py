@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 from pathlib import Path
 
-from lockstep.beside import Child
+from lockstep.launch.sidecar import Child
 
 SINKS = ("mlflow", "tensorboard", "wandb")
 _PATIENCE_SECONDS = 60.0

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from lockstep_records.jobs import list_attempts, list_pages
-from lockstep_records.page_reader import Page, PageError, read_page
+from lockstep_records.page.reader import Page, PageError, read_page
 
 _REPORT_SECONDS = 50.0
 _WANTED = ("_seconds", "_ratio", "_money", "world_size")

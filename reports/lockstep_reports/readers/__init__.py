@@ -11,11 +11,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
-from lockstep_reports.wanted import Window
+from lockstep_reports.recording.window_spec import Window
 
 if TYPE_CHECKING:
     from lockstep_reports.incident import LogRecording
-    from lockstep_reports.read import Recording
+    from lockstep_reports.recording.read import Recording
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

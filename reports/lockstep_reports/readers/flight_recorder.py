@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from lockstep_reports.collectives import Span, join
-from lockstep_reports.flights import Flight, FlightLog, Standing
-from lockstep_reports.read import Attempt, Recording
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.series import timed_steps
 from lockstep_reports.readers.unpacked import files_of, head, whole
 from lockstep_reports.readers.unpickled import plain_values
-from lockstep_reports.wording import printable
+from lockstep_reports.recording.collectives import Span, join
+from lockstep_reports.recording.flight_recorder_log import Flight, FlightLog, Standing
+from lockstep_reports.recording.read import Attempt, Recording
+from lockstep_reports.render.wording import printable
 
 _MAX_BYTES = 1 << 26
 _MAX_ENTRIES = 1 << 18

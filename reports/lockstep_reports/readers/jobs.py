@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from lockstep_records.jobs import list_attempts
-from lockstep_reports.read import Recording, read_job
 from lockstep_reports.readers import ReadOptions
+from lockstep_reports.recording.read import Recording, read_job
 
 
 def recognises(path: Path) -> bool:

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from lockstep_reports.collectives import CollectiveLog, Span, join
-from lockstep_reports.read import Attempt, Recording
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.series import timed_steps
 from lockstep_reports.readers.unpacked import blocks, files_of, head
-from lockstep_reports.wording import plural
+from lockstep_reports.recording.collectives import CollectiveLog, Span, join
+from lockstep_reports.recording.read import Attempt, Recording
+from lockstep_reports.render.wording import plural
 
 MAX_BYTES = 1 << 33
 _MAX_EVENT_CHARACTERS = 1 << 24

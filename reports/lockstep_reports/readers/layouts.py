@@ -4,7 +4,7 @@ from pathlib import Path
 
 import yaml
 
-from lockstep_reports.operations import Layout
+from lockstep_reports.recording.operations import Layout
 
 MAX_BYTES = 1 << 16
 _SIZES = {

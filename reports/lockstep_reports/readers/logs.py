@@ -3,9 +3,9 @@
 import re
 from pathlib import Path
 
-from lockstep_records.compressed import head_of
-from lockstep_records.joblog_read import read_log
-from lockstep_records.joblogs import log_files
+from lockstep_records.joblogs.compressed import head_of
+from lockstep_records.joblogs.model import log_files
+from lockstep_records.joblogs.read import read_log
 from lockstep_reports.incident import LogRecording
 from lockstep_reports.readers import ReadOptions
 

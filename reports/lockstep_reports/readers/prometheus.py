@@ -26,12 +26,12 @@ from lockstep_catalogue.labels import (
 )
 from lockstep_catalogue.metric import Metric
 from lockstep_catalogue.promql import LE, Matcher, by, eq, increase, select
-from lockstep_reports import known
-from lockstep_reports.prometheus import MAX_POINTS, Labels, Prometheus, Series, by_label
-from lockstep_reports.read import Attempt, Recording
+from lockstep_reports import nan_stats
 from lockstep_reports.readers import ReadOptions
-from lockstep_reports.steps import Durations, Flags, Matrix, Member, Steps
-from lockstep_reports.wording import duration, plural
+from lockstep_reports.readers.prometheus_api import MAX_POINTS, Labels, Prometheus, Series, by_label
+from lockstep_reports.recording.read import Attempt, Recording
+from lockstep_reports.recording.steps import Durations, Flags, Matrix, Member, Steps
+from lockstep_reports.render.wording import duration, plural
 
 KIND = "prometheus"
 MAX_CELLS = 1 << 22
@@ -105,7 +105,7 @@ def _read(server: Prometheus, begin: float, end: float, job_id: str | None) -> R
     ours = eq(JOB_ID, job)
     slots = _slots(server, begin, end, ours=ours, ranks=ranks)
     done = slots.rows(_ask(server, training.STEPS, slots, ours), ranks)
-    columns = known.highest(done, axis=0) > 0
+    columns = nan_stats.highest(done, axis=0) > 0
     if not columns.any():
         raise ValueError(f"job {job} completed no step in that window; give another --from")
     per_step = np.where(done > 0, done, np.nan)
@@ -116,7 +116,7 @@ def _read(server: Prometheus, begin: float, end: float, job_id: str | None) -> R
     seconds = np.sum(list(phases.values()), axis=0)
     start = slots.begin + slots.seconds * np.arange(slots.count) + 0 * done
     unknown = np.full_like(done, np.nan)
-    stands_for = known.median(per_step, axis=0)
+    stands_for = nan_stats.median(per_step, axis=0)
     steps = Steps(
         job_id=job,
         attempt=max(_number(info, ATTEMPT.name) for info in infos),
@@ -273,7 +273,7 @@ def _number(info: Labels, name: str) -> int:
 
 
 def _resolution(slots: _Slots, stands_for: Matrix) -> str:
-    many = float(known.median(stands_for))
+    many = float(nan_stats.median(stands_for))
     return (
         f"Read from Prometheus at a resolution of {duration(slots.seconds)}: each of"
         f" {plural(len(stands_for), 'column')} is the mean of about {many:.3g} steps, and the"

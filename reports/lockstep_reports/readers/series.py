@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lockstep_catalogue.labels import STEP_PHASES
-from lockstep_reports.read import Attempt, Recording
-from lockstep_reports.steps import Matrix, Member, Steps
+from lockstep_reports.recording.read import Attempt, Recording
+from lockstep_reports.recording.steps import Matrix, Member, Steps
 
 
 def timed_steps(

@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from lockstep_reports import known
-from lockstep_reports.read import Recording
+from lockstep_reports import nan_stats
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.series import of_times, timed_steps
 from lockstep_reports.readers.unpacked import head, whole
-from lockstep_reports.steps import Matrix
-from lockstep_reports.wording import plural
+from lockstep_reports.recording.read import Recording
+from lockstep_reports.recording.steps import Matrix
+from lockstep_reports.render.wording import plural
 
 MAX_CELLS = 1 << 25
 _FILLED = 0.5  # of all pairs of worker and step, and of the rows that are no doubles, are told
@@ -77,7 +77,7 @@ def _slots(workers: NDArray[np.int64], times: Matrix, notes: list[str]) -> NDArr
         return told
     order = np.lexsort((times, workers))
     between = np.diff(times[order])[np.diff(workers[order]) == 0]
-    usual = known.number(known.median(between[between > 0]))
+    usual = nan_stats.number(nan_stats.median(between[between > 0]))
     if not usual:
         return told
     notes.append("Workers tell few steps in common; rows of the same slot of time count as one.")

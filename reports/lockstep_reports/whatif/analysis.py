@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lockstep_reports import known
-from lockstep_reports.operations import (
+from lockstep_reports import nan_stats
+from lockstep_reports.recording.operations import (
     BACKWARD,
     BACKWARD_RECV,
     BACKWARD_SEND,
@@ -15,7 +15,7 @@ from lockstep_reports.operations import (
     Integers,
     OperationTrace,
 )
-from lockstep_reports.steps import Matrix
+from lockstep_reports.recording.steps import Matrix
 from lockstep_reports.whatif.clocks import Clocks, align_clocks
 from lockstep_reports.whatif.grid import lay_out
 from lockstep_reports.whatif.scenarios import (
@@ -272,6 +272,6 @@ def _batches(model: Model) -> dict[str, float | None]:
     if len(forward) != len(backward) or not len(forward) or not (forward.std() and backward.std()):
         return {"batch_correlation": None, "batch_spread": None}
     return {
-        "batch_correlation": known.number(np.corrcoef(forward, backward)[0, 1]),
+        "batch_correlation": nan_stats.number(np.corrcoef(forward, backward)[0, 1]),
         "batch_spread": float(forward.std()),
     }

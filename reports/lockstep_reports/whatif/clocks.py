@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lockstep_reports.operations import (
+from lockstep_reports.recording.operations import (
     CLIP,
     GRADS_SCATTER,
     GRADS_SYNC,
@@ -12,9 +12,9 @@ from lockstep_reports.operations import (
     PARAMS_SYNC,
     Integers,
 )
-from lockstep_reports.steps import Matrix
+from lockstep_reports.recording.steps import Matrix
+from lockstep_reports.render.wording import plural
 from lockstep_reports.whatif.grid import Grid, NoReplayError
-from lockstep_reports.wording import plural
 
 LEAST_SECONDS = 2e-3
 # A clock has jumped where it is off by so many times what it usually varies by, and by so much.

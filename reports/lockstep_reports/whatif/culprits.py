@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from lockstep_reports.operations import Integers
-from lockstep_reports.steps import Matrix
+from lockstep_reports.recording.operations import Integers
+from lockstep_reports.recording.steps import Matrix
 from lockstep_reports.whatif.analysis import WORST_SHARE, WhatIf
 from lockstep_reports.whatif.scenarios import Flags, step_seconds_of_one
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep_reports.operations import (
+from lockstep_reports.recording.operations import (
     BACKWARD,
     CLIP,
     COMPUTE,

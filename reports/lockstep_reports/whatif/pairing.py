@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lockstep_reports.operations import (
+from lockstep_reports.recording.operations import (
     BACKWARD,
     BACKWARD_RECV,
     BACKWARD_SEND,

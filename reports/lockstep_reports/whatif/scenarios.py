@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep_reports.operations import COMMUNICATION, OPTIMIZER, Integers, Layout
-from lockstep_reports.steps import Matrix
+from lockstep_reports.recording.operations import COMMUNICATION, OPTIMIZER, Integers, Layout
+from lockstep_reports.recording.steps import Matrix
 from lockstep_reports.whatif.graph import Graph, build_graph
 from lockstep_reports.whatif.grid import Grid
 from lockstep_reports.whatif.replay import Durations, Schedule, chunks_of, replay, schedule

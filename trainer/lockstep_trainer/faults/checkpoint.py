@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
 
-from lockstep_trainer.checkpoint_files import find_newest
+from lockstep_trainer.checkpoints.files import find_newest
 from lockstep_trainer.faults.fault import Fault
 from lockstep_trainer.faults.kind import Kind, Step, Target, needs_checkpoints
 

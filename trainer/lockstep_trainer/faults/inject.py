@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import torch
 
 from lockstep_trainer.config import TrainConfig
-from lockstep_trainer.data import Batch
+from lockstep_trainer.data.batches import Batch
 from lockstep_trainer.faults.fault import Fault
 from lockstep_trainer.faults.kind import Target
 from lockstep_trainer.faults.kinds import KINDS

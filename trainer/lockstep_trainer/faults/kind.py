@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from lockstep_trainer.config import TrainConfig
-from lockstep_trainer.data import Batch
+from lockstep_trainer.data.batches import Batch
 from lockstep_trainer.faults.fault import Fault
 from lockstep_trainer.mesh import Layout
 from lockstep_trainer.model import GPT

@@ -7,7 +7,7 @@ from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.faults.fault import Fault
 from lockstep_trainer.faults.kind import Kind, Step, Target, Value
 from lockstep_trainer.mesh import Layout
-from lockstep_trainer.network_link import LINK, Conditions, OwnLink
+from lockstep_trainer.network.link import LINK, Conditions, OwnLink
 
 NAME = "slow-network"
 
@@ -35,7 +35,7 @@ def _refuses(_fault: Fault, _config: TrainConfig, _layout: Layout) -> str | None
         return None
     return (
         "it needs ranks in network namespaces of their own; "
-        "start them as root by python -m lockstep_trainer.network_command"
+        "start them as root by python -m lockstep_trainer.network.command"
     )
 
 

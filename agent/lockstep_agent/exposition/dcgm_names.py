@@ -1,0 +1,107 @@
+"""The names of dcgm-exporter for our readings, and ours for its: one table, read both ways."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from lockstep_agent.collector import AnyReading, Reading
+from lockstep_agent.exposition.text import escaped, number
+from lockstep_catalogue import Kind, Metric, gpu, gpu_activity, gpu_faults, gpu_pcie, gpu_power
+
+_MIB, _MEGA, _MILLI, _PERCENT, _NANO = 1 << 20, 1e6, 1e-3, 1e-2, 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Twin:
+    """One field of DCGM and our series of the same meaning; ours is its value x factor."""
+
+    field: str
+    metric: Metric
+    more: tuple[str, ...] = ()
+    factor: float = 1.0
+
+
+TWINS = (
+    Twin("DCGM_FI_DEV_SM_CLOCK", gpu_power.GPU_CLOCK, ("sm",), _MEGA),
+    Twin("DCGM_FI_DEV_MEM_CLOCK", gpu_power.GPU_CLOCK, ("mem",), _MEGA),
+    Twin("DCGM_FI_DEV_GPU_TEMP", gpu_power.GPU_TEMPERATURE, ("core",)),
+    Twin("DCGM_FI_DEV_MEMORY_TEMP", gpu_power.GPU_TEMPERATURE, ("memory",)),
+    Twin("DCGM_FI_DEV_POWER_USAGE", gpu_power.GPU_POWER),
+    Twin("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", gpu_power.GPU_ENERGY, (), _MILLI),
+    Twin("DCGM_FI_DEV_POWER_MGMT_LIMIT", gpu_power.GPU_POWER_LIMIT, ("enforced",)),
+    Twin("DCGM_FI_DEV_POWER_VIOLATION", gpu_power.GPU_THROTTLE_SECONDS, ("sw_power_cap",), _NANO),
+    Twin("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", gpu_pcie.GPU_PCIE_REPLAYS),
+    Twin("DCGM_FI_DEV_GPU_UTIL", gpu.GPU_UTILIZATION, (), _PERCENT),
+    Twin("DCGM_FI_DEV_MEM_COPY_UTIL", gpu.GPU_MEMORY_COPY, (), _PERCENT),
+    Twin("DCGM_FI_DEV_FB_FREE", gpu.GPU_MEMORY_FREE, (), _MIB),
+    Twin("DCGM_FI_DEV_FB_USED", gpu.GPU_MEMORY_USED, (), _MIB),
+    Twin("DCGM_FI_DEV_FB_TOTAL", gpu.GPU_MEMORY_TOTAL, (), _MIB),
+    Twin("DCGM_FI_DEV_FB_RESERVED", gpu.GPU_MEMORY_RESERVED, (), _MIB),
+    Twin("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", gpu_faults.GPU_ECC_ERRORS, ("corrected", "volatile")),
+    Twin("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", gpu_faults.GPU_ECC_ERRORS, ("uncorrected", "volatile")),
+    Twin("DCGM_FI_DEV_ECC_SBE_AGG_TOTAL", gpu_faults.GPU_ECC_ERRORS, ("corrected", "aggregate")),
+    Twin("DCGM_FI_DEV_ECC_DBE_AGG_TOTAL", gpu_faults.GPU_ECC_ERRORS, ("uncorrected", "aggregate")),
+    Twin("DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", gpu_faults.GPU_REMAPPED_ROWS, ("corrected",)),
+    Twin("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", gpu_faults.GPU_REMAPPED_ROWS, ("uncorrected",)),
+    Twin("DCGM_FI_DEV_ROW_REMAP_FAILURE", gpu_faults.GPU_REMAP_FAILED),
+    Twin("DCGM_FI_DEV_ROW_REMAP_PENDING", gpu_faults.GPU_REMAP_PENDING),
+    Twin("DCGM_FI_PROF_GR_ENGINE_ACTIVE", gpu_activity.GPU_GRAPHICS_ACTIVE),
+    Twin("DCGM_FI_PROF_SM_ACTIVE", gpu_activity.GPU_SM_ACTIVE),
+    Twin("DCGM_FI_PROF_SM_OCCUPANCY", gpu_activity.GPU_SM_OCCUPANCY),
+    Twin("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", gpu_activity.GPU_TENSOR_ACTIVE, ("any",)),
+    Twin("DCGM_FI_PROF_DRAM_ACTIVE", gpu_activity.GPU_DRAM_ACTIVE),
+    Twin("DCGM_FI_PROF_PCIE_TX_BYTES", gpu_pcie.GPU_PCIE_RATE, ("transmit",)),
+    Twin("DCGM_FI_PROF_PCIE_RX_BYTES", gpu_pcie.GPU_PCIE_RATE, ("receive",)),
+)
+TWIN_BY_FIELD = {twin.field: twin for twin in TWINS}
+
+
+def in_dcgm_names(readings: Iterable[AnyReading], node: str) -> bytes:
+    """A scrape as dcgm-exporter would give it, of the fields that have a twin here.
+
+    Its last Xid is no part of it: that gauge never falls back, and a count it is not.
+
+    Args:
+        readings: of one tick.
+        node: value of the label ``Hostname``.
+    """
+    told: dict[tuple[str, tuple[str, ...]], dict[tuple[str, ...], float]] = {}
+    for one in readings:
+        if isinstance(one, Reading):
+            told.setdefault((one.metric.name, one.labels[2:]), {})[one.labels[:2]] = one.value
+    labels = _labels(readings, node)
+    text = "".join(line for twin in TWINS for line in _family(twin, told, labels))
+    return text.encode()
+
+
+def _family(
+    twin: Twin,
+    told: dict[tuple[str, tuple[str, ...]], dict[tuple[str, ...], float]],
+    labels: dict[tuple[str, ...], str],
+) -> Iterator[str]:
+    values = told.get((twin.metric.name, twin.more), {})
+    if not values:
+        return
+    kind = "counter" if twin.metric.kind is Kind.COUNTER else "gauge"
+    yield f"# HELP {twin.field} {twin.metric.help}\n# TYPE {twin.field} {kind}\n"
+    for gpu_and_uuid, value in values.items():
+        if gpu_and_uuid in labels:
+            yield f"{twin.field}{{{labels[gpu_and_uuid]}}} {number(value / twin.factor)}\n"
+
+
+def _labels(readings: Iterable[AnyReading], node: str) -> dict[tuple[str, ...], str]:
+    """The labels of each GPU, written out."""
+    infos = {one.labels[:2]: one.labels for one in readings if one.metric is gpu.GPU_INFO}
+    driver = next((one.labels[0] for one in readings if one.metric is gpu.GPU_DRIVER_INFO), "")
+    written = {}
+    for key, (index, uuid, model, _, address, minor, *_) in infos.items():
+        pairs = {
+            "gpu": index,
+            "UUID": uuid,
+            "pci_bus_id": f"0000{address}".upper() if address else "",
+            "device": f"nvidia{minor or index}",
+            "modelName": model,
+            "Hostname": node,
+            "DCGM_FI_DRIVER_VERSION": driver,
+        }
+        written[key] = ",".join(f'{name}="{escaped(value)}"' for name, value in pairs.items())
+    return written

@@ -1,0 +1,164 @@
+"""From the pages of one job on this node to its readings: per rank a dozen, the rest added up."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from lockstep_agent.collector import AnyReading, Exemplar, HistogramReading, Reading
+from lockstep_agent.jobs.device_readings import device_totals
+from lockstep_agent.jobs.pages import ENDED_PHASES
+from lockstep_agent.jobs.state_readings import state_now, state_totals
+from lockstep_catalogue import Metric
+from lockstep_catalogue import training as metrics
+from lockstep_catalogue.labels import KIND, MESH, OUTCOME, STATE, STEP_PHASES
+from lockstep_records.page.layout import STEP_BUCKETS
+from lockstep_records.page.reader import Page
+
+_BUCKETS = (*(str(bound) for bound in STEP_BUCKETS), "more")
+_SUMS = {
+    metrics.TOKENS: "tokens",
+    metrics.SAMPLES: "samples",
+    metrics.NONFINITE_STEPS: "nonfinite_steps",
+}
+_LAST_TOLD = {
+    metrics.LOSS: "loss",
+    metrics.GRADIENT_NORM: "gradient_norm",
+    metrics.LEARNING_RATE: "learning_rate",
+}
+_COLLECTIVES = {
+    metrics.COLLECTIVES: "collectives",
+    metrics.COLLECTIVE_BYTES: "collective_bytes",
+    metrics.COLLECTIVE_SECONDS: "collective_seconds",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobView:
+    """A job on this node at one moment.
+
+    Attributes:
+        job_id: name of the job's folder, so that no page can speak for another job.
+        pages: of all attempts; at least one.
+        running: paths of the pages whose process still runs.
+        exemplars: slow steps, one a bucket of the step histogram or None; or none at all.
+    """
+
+    job_id: str
+    node: str
+    pages: list[Page]
+    running: frozenset[Path]
+    exemplars: tuple[Exemplar | None, ...] = ()
+
+
+def job_readings(view: JobView) -> Iterator[AnyReading]:
+    """All readings of a job.
+
+    Counters are sums over every attempt. Gauges tell of the newest attempt alone: a rank that it no
+    longer has is no rank that has gone.
+    """
+    newest = max(view.pages, key=_age).identity
+    current = _newest_by_rank([p for p in view.pages if _attempt(p) == newest["attempt"]])
+    of_job = (newest["cluster"], view.job_id)
+    for rank in sorted({page.identity["rank"] for page in view.pages}):
+        labels = (*of_job, str(rank))
+        yield from _rank_totals(labels, [p for p in view.pages if p.identity["rank"] == rank])
+        if rank in current:
+            yield from _rank_now(labels, view, current[rank])
+    of_node = (*of_job, view.node)
+    yield from _node_totals(of_node, view.pages, view.exemplars)
+    yield from _node_now(of_node, view, current)
+    yield from state_totals(of_node, view.pages)
+    yield from device_totals(of_node, view.pages)
+    running = [page for page in current.values() if page.path in view.running]
+    yield from state_now(of_node, list(current.values()), running)
+
+
+def _attempt(page: Page) -> int:
+    return int(page.identity["attempt"])
+
+
+def _age(page: Page) -> tuple[int, int]:
+    return _attempt(page), page.identity["start_wall_ns"]
+
+
+def _newest_by_rank(pages: list[Page]) -> dict[int, Page]:
+    return {page.identity["rank"]: page for page in sorted(pages, key=_age)}
+
+
+def _sum(pages: list[Page], field: str) -> float:
+    return float(sum(page.state[field] for page in pages))
+
+
+def _sum_item(pages: list[Page], field: str, item: str) -> float:
+    return float(sum(page.state[field][item] for page in pages))
+
+
+def _rank_totals(labels: tuple[str, ...], pages: list[Page]) -> Iterator[Reading]:
+    yield Reading(metrics.STEPS, labels, _sum(pages, "steps"))
+    for phase in STEP_PHASES:
+        seconds = _sum_item(pages, "phase_seconds", phase)
+        yield Reading(metrics.PHASE_SECONDS, (*labels, phase), seconds)
+
+
+def _rank_now(labels: tuple[str, ...], view: JobView, page: Page) -> Iterator[Reading]:
+    who = page.identity
+    identity = (
+        who["project"],
+        view.node,
+        *(str(who[name]) for name in ("local_rank", "world_size", "attempt")),
+        who["gpu_uuid"],
+        *(str(who["mesh"].get(axis.name, "")) for axis in MESH),
+    )
+    waits = page.phase == "sync" and page.path in view.running
+    yield Reading(metrics.RANK_INFO, (*labels, *identity), 1)
+    yield Reading(metrics.LAST_PROGRESS, labels, page.progress_wall_seconds)
+    yield Reading(metrics.RANK_WAITING, labels, 1 if waits else 0)
+
+
+def _node_totals(
+    labels: tuple[str, ...], pages: list[Page], exemplars: tuple[Exemplar | None, ...]
+) -> Iterator[AnyReading]:
+    counts = tuple(int(_sum_item(pages, "step_buckets", bucket)) for bucket in _BUCKETS)
+    seconds = _sum(pages, "step_seconds_sum")
+    yield HistogramReading(metrics.STEP_SECONDS, labels, counts, seconds, exemplars)
+    for metric, field in _SUMS.items():
+        yield Reading(metric, labels, _sum(pages, field))
+    for outcome in OUTCOME.values:
+        count = _sum_item(pages, "checkpoints", outcome)
+        yield Reading(metrics.CHECKPOINTS, (*labels, outcome), count)
+    for kind in KIND.values:
+        if _sum_item(pages, "collectives", kind):
+            for metric, field in _COLLECTIVES.items():
+                yield Reading(metric, (*labels, kind), _sum_item(pages, field, kind))
+    durable = [page.state["checkpoint_wall_ns"] for page in pages]
+    yield from _if_known(metrics.LAST_CHECKPOINT, labels, _highest(durable, 1e-9))
+
+
+def _node_now(
+    labels: tuple[str, ...], view: JobView, current: dict[int, Page]
+) -> Iterator[Reading]:
+    states = [_state(page, page.path in view.running) for page in current.values()]
+    for state in STATE.values:
+        yield Reading(metrics.RANKS, (*labels, state), states.count(state))
+    steps = [page.state["step"] for page in current.values()]
+    yield from _if_known(metrics.STEP, labels, _highest(steps, 1))
+    lowest = current[min(current)]
+    for metric, field in _LAST_TOLD.items():
+        yield from _if_known(metric, labels, lowest.state[field])
+
+
+def _state(page: Page, running: bool) -> str:
+    """A value of the label ``state``; phases inside a step are all training."""
+    if not running and page.phase not in ENDED_PHASES:
+        return "gone"
+    return page.phase if page.phase in STATE.values else "training"
+
+
+def _highest(values: list[int | None], factor: float) -> float | None:
+    known = [value for value in values if value is not None]
+    return max(known) * factor if known else None
+
+
+def _if_known(metric: Metric, labels: tuple[str, ...], value: float | None) -> Iterator[Reading]:
+    if value is not None:
+        yield Reading(metric, labels, value)

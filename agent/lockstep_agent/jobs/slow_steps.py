@@ -1,0 +1,55 @@
+"""The slow steps that the ranks have spooled, for the exemplars of the step histogram."""
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from pathlib import Path
+
+from lockstep_agent.collector import Exemplar
+from lockstep_catalogue.training import STEP_SECONDS
+from lockstep_records.page.reader import Page
+from lockstep_records.spans import Span, read_spans, spool_path
+
+_Seen = tuple[int, int]
+
+
+class SlowSteps:
+    """The newest slow step of each bucket, over the ranks of a job on this node.
+
+    A spool is read again only when it has changed.
+    """
+
+    def __init__(self) -> None:
+        self._spans: dict[Path, tuple[_Seen, list[Span]]] = {}
+
+    def exemplars(self, pages: Iterable[Page]) -> tuple[Exemplar | None, ...]:
+        """One place a bucket, the last for what is beyond all bounds; None where none was slow."""
+        found: list[Exemplar | None] = [None] * (len(STEP_SECONDS.buckets) + 1)
+        for page in pages:
+            for span in self._of(spool_path(page.path)):
+                seconds = span.attributes["seconds"]
+                place = bisect_left(STEP_SECONDS.buckets, seconds)
+                known = found[place]
+                if known is None or known.wall_seconds < span.end_ns / 1e9:
+                    found[place] = _exemplar(span, page.identity["rank"], seconds)
+        return tuple(found)
+
+    def _of(self, path: Path) -> list[Span]:
+        try:
+            status = path.stat()
+        except OSError:
+            return []
+        seen = (status.st_mtime_ns, status.st_size)
+        if path not in self._spans or self._spans[path][0] != seen:
+            slow = [s for s in read_spans(path) if s.name == "slow_step" and _is_timed(s)]
+            self._spans[path] = (seen, slow)
+        return self._spans[path][1]
+
+
+def _is_timed(span: Span) -> bool:
+    """Whether the step's duration is known; what a page's own user wrote may be anything."""
+    return 0 < span.attributes.get("seconds", 0.0) < float("inf")
+
+
+def _exemplar(span: Span, rank: int, seconds: float) -> Exemplar:
+    labels = {"trace_id": span.trace_id, "span_id": span.span_id, "rank": str(rank)}
+    return Exemplar(labels=labels, value=seconds, wall_seconds=span.end_ns / 1e9)

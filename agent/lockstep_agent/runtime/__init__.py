@@ -1,0 +1,1 @@
+"""The running agent: workers that collect, the sampler that renders, the program."""

@@ -1,0 +1,171 @@
+"""A lane for each GPU: found, rebuilt after a driver reload, let go of on request."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from lockstep_agent.collector import Reading, Tier
+from lockstep_agent.collectors import gpu_collectors
+from lockstep_agent.collectors.gpu import absent_gpu
+from lockstep_agent.collectors.gpu_allocation import GpuInUse
+from lockstep_agent.runtime.worker import Lane
+from lockstep_agent.sources.nvml import Driver, Gpu, NoDriverError
+from lockstep_agent.sources.pci import count_gpus
+from lockstep_agent.sources.xid_event import XidEvent
+from lockstep_catalogue import gpu as metrics
+from lockstep_catalogue import health
+
+_log = logging.getLogger(__name__)
+_LOOK_AGAIN_SECONDS = 60.0
+_CHECK_SECONDS = 10.0
+_END_SECONDS = 2.0
+
+
+class GpuLanes:
+    """The collector that opens the driver and keeps a lane for each of its GPUs.
+
+    Args:
+        open_driver: opens the driver; raises NoDriverError where there is none.
+        sysfs: where /sys is; it tells GPUs that the driver does not.
+        window_seconds: over which lowest, mean and highest values are told.
+        clock: monotonic, in seconds.
+        detail: tells rare counters too.
+
+    Attributes:
+        lanes: one a GPU, empty without a driver.
+    """
+
+    name = "driver"
+    tier = Tier.EVERY_TICK
+
+    def __init__(
+        self,
+        open_driver: Callable[[], Driver],
+        sysfs: Path,
+        window_seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        detail: bool = False,
+    ) -> None:
+        self._detail = detail
+        self._open_driver, self._sysfs, self._clock = open_driver, sysfs, clock
+        self._window_seconds = window_seconds
+        self.lanes: tuple[Lane, ...] = ()
+        self._driver: Driver | None = None
+        self._leaving: tuple[Lane, ...] = ()
+        self._released = threading.Event()
+        self._next_look_seconds = self._next_check_seconds = clock()
+        self._next_count_seconds, self._on_the_bus = clock(), 0
+        self._said = ""
+
+    def release(self) -> None:
+        """Lets go of the driver within a tick, for its upgrade; safe in a signal handler."""
+        self._released.set()
+
+    def resume(self) -> None:
+        """Opens the driver again within a tick."""
+        self._next_look_seconds = self._clock()
+        self._released.clear()
+
+    def is_released(self) -> bool:
+        """Whether somebody asked that nothing holds the driver."""
+        return self._released.is_set()
+
+    def in_use(self) -> list[GpuInUse]:
+        """What the GPUs told last of who uses them; asks no driver."""
+        driver = self._driver
+        return [
+            GpuInUse(index=gpu.index, uuid=gpu.uuid, pids=gpu.pids, instances=gpu.parts)
+            for gpu in (driver.gpus if driver else ())
+            if gpu.uuid
+        ]
+
+    def take_xids(self) -> list[XidEvent] | None:
+        """Faults that the driver told as events since the last call; None where it tells none."""
+        driver = self._driver
+        told = [gpu.xids for gpu in (driver.gpus if driver else ()) if gpu.xids is not None]
+        return [queue.popleft() for queue in told for _ in range(len(queue))] if told else None
+
+    def collect(self) -> Iterator[Reading]:
+        """Version of the driver, number of GPUs, and whether it is let go of."""
+        if self._released.is_set():
+            self._close("released on request")
+        else:
+            self._look_after()
+        released = self._released.is_set() and self._driver is None
+        yield Reading(health.DRIVER_RELEASED, (), 1 if released else 0)
+        if self._driver is not None and self._driver.version:
+            told = (self._driver.version, self._driver.cuda or "")
+            yield Reading(metrics.GPU_DRIVER_INFO, told, 1)
+        if self._driver is not None:
+            yield Reading(metrics.GPU_COUNT, ("nvml",), len(self._driver.gpus))
+        if on_the_bus := self._count_on_the_bus():
+            yield Reading(metrics.GPU_COUNT, ("pci",), on_the_bus)
+
+    def _count_on_the_bus(self) -> int:
+        now = self._clock()
+        if now >= self._next_count_seconds:
+            self._next_count_seconds = now + _CHECK_SECONDS
+            self._on_the_bus = count_gpus(self._sysfs)
+        return self._on_the_bus
+
+    def _look_after(self) -> None:
+        now = self._clock()
+        if self._driver is None and now >= self._next_look_seconds:
+            self._open(now)
+        elif self._driver is not None and now >= self._next_check_seconds:
+            self._next_check_seconds = now + _CHECK_SECONDS
+            self._check(now)
+
+    def _open(self, now: float) -> None:
+        self._next_look_seconds = now + _LOOK_AGAIN_SECONDS
+        try:
+            driver = self._open_driver()
+        except NoDriverError as error:
+            if not self._said:
+                _log.warning("collector=gpu state=absent reason=%r", str(error))
+            self._said = str(error)
+            return
+        self._said = ""
+        self._driver = driver
+        self._next_check_seconds = now + _CHECK_SECONDS
+        self.lanes = tuple(self._lane(gpu) for gpu in driver.gpus)
+
+    def _lane(self, gpu: Gpu) -> Lane:
+        return Lane(
+            f"gpu{gpu.index}",
+            gpu_collectors(gpu, self._window_seconds, detail=self._detail),
+            silence=lambda state: absent_gpu(gpu, state),
+            clock=self._clock,
+        )
+
+    def _check(self, now: float) -> None:
+        """Reopens a driver that answers no more, or that has lost every GPU: it was reloaded."""
+        assert self._driver is not None
+        if any(lane.is_hung for lane in self.lanes):
+            return
+        try:
+            self._driver.check()
+        except NoDriverError as error:
+            self._close(str(error))
+            self._next_look_seconds = now
+            return
+        all_lost = bool(self.lanes) and all(lane.is_lost for lane in self.lanes)
+        if all_lost and now >= self._next_look_seconds:
+            self._close("every GPU is lost")
+            self._next_look_seconds = now
+
+    def _close(self, reason: str) -> None:
+        """Ends the lanes, then closes the driver; waits further while a call hangs in one."""
+        if self._driver is None:
+            return
+        if self.lanes:
+            _log.warning("collector=gpu state=closing reason=%r", reason)
+        self._leaving, self.lanes = (*self._leaving, *self.lanes), ()
+        self._leaving = tuple(lane for lane in self._leaving if not lane.end(_END_SECONDS))
+        if not self._leaving:
+            self._driver.close()
+            self._driver = None
+            _log.warning("collector=gpu state=closed")

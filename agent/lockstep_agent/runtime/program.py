@@ -1,0 +1,93 @@
+"""The running agent: collectors, sampler and server put together, until a signal ends it."""
+
+import gc
+import logging
+import signal
+import sys
+import time
+
+import click
+
+from lockstep_agent.health import Judge
+from lockstep_agent.options import Options
+from lockstep_agent.runtime.sampler import Sampler
+from lockstep_agent.runtime.workers import Lanes
+from lockstep_agent.web import Gate
+from lockstep_agent.web.server import MetricsServer
+
+_ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_BETWEEN_SECONDS = 0.2
+_LOOK_SECONDS = 2.0  # for connections whose time is up
+_ALLOCATIONS_BETWEEN_COLLECTIONS = 20_000
+
+
+def print_once(options: Options) -> None:
+    """Writes one scrape to stdout."""
+    _talk_on_stderr()
+    sampler = Sampler(Lanes(options), options.tick_seconds, judge=Judge(options.expected))
+    sampler.sample()
+    time.sleep(min(options.tick_seconds, _BETWEEN_SECONDS))  # activity is told between two samples
+    click.echo(sampler.sample().text, nl=False)
+
+
+def serve(options: Options) -> None:
+    """Serves until SIGTERM or SIGINT; lets go of the driver on SIGUSR1, until SIGUSR2.
+
+    Raises:
+        click.UsageError: the address cannot be listened on, or who may scrape is not to be read.
+    """
+    for number in _ENDING_SIGNALS:
+        signal.signal(number, signal.default_int_handler)
+    try:
+        _serve(options)
+    except KeyboardInterrupt:
+        for number in _ENDING_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+
+
+def _serve(options: Options) -> None:
+    _talk_on_stderr()
+    try:
+        gate = Gate(options.web_config, options.tokens)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    lanes = Lanes(options)
+    signal.signal(signal.SIGUSR1, lambda *_: lanes.gpus.release())
+    signal.signal(signal.SIGUSR2, lambda *_: lanes.gpus.resume())
+    sampler = Sampler(lanes, options.tick_seconds, judge=Judge(options.expected))
+    try:
+        server = MetricsServer(
+            options.host,
+            options.port,
+            sampler,
+            node=options.node,
+            gate=gate,
+            events=lambda: lanes.events_json,
+        )
+    except OSError as error:
+        raise click.UsageError(
+            f"--listen {options.host}:{options.port} cannot be had ({error.strerror}); "
+            "choose another address, or port 0 for any free one"
+        ) from error
+    sampler.start()
+    _collect_seldom()
+    click.echo(f"serving {server.url}", err=True)
+    server.serve_forever(_LOOK_SECONDS)
+
+
+def _collect_seldom() -> None:
+    """Leaves what the agent is made of to itself: to search it for cycles took a tenth of a tick.
+
+    A tick makes thousands of readings and lets all of them go without a cycle.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_ALLOCATIONS_BETWEEN_COLLECTIONS)
+
+
+def _talk_on_stderr() -> None:
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.INFO,
+        format="lockstep agent: level=%(levelname)s %(message)s",
+    )

@@ -1,0 +1,39 @@
+"""The closed vocabularies of a job: outcomes, failure classes, goodput states, verdicts.
+
+Each is declared here and nowhere else; ``labels`` takes the tuples for the labels of metrics.
+"""
+
+from typing import Literal, get_args
+
+Outcome = Literal[
+    "succeeded", "not_converged", "failed", "cancelled", "preempted", "time_limit", "unknown"
+]
+"""What became of a job or of an attempt."""
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+
+FailureClass = Literal["infra", "user", "unknown"]
+"""Who has to act on a failure: the cluster's operators, the owner of the job, or nobody knows."""
+FAILURE_CLASSES: tuple[FailureClass, ...] = get_args(FailureClass)
+
+GoodputState = Literal[
+    "productive",
+    "startup",
+    "data_wait",
+    "communication",
+    "straggler_wait",
+    "checkpoint",
+    "evaluation",
+    "restore",
+    "rework",
+    "hang",
+    "recovery",
+    "idle",
+    "other",
+    "unknown",
+]
+"""What allocated time goes into; the states exclude each other and sum to the allocated time."""
+GOODPUT_STATES: tuple[GoodputState, ...] = get_args(GoodputState)
+
+Verdict = Literal["rank", "group", "workload", "nobody", "unknown"]
+"""Who was slow, or to blame: a rank; a node, stage, replica or expert; the work; nobody."""
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)

@@ -1,0 +1,1 @@
+"""Checkpoints and restores, as the loop or torch itself reports them."""

@@ -1,0 +1,106 @@
+"""Takes a torch.profiler trace of the next steps of chosen ranks, without a restart."""
+
+import secrets
+import time
+from pathlib import Path
+
+import click
+
+from lockstep.commands.switch import job_or_usage, turn_switches
+from lockstep_records.events import is_finished, read_events
+from lockstep_records.hangs import OVER, newest_pages
+from lockstep_records.options import FiniteRange
+from lockstep_records.profiles import fetch, read_answer
+from lockstep_records.switches import MAX_PROFILED_STEPS, ProfileRequest
+
+_LOOK_SECONDS = 0.1
+
+
+def _ranks(_context: click.Context, _option: click.Parameter, text: str) -> tuple[int, ...] | None:
+    if text == "all":
+        return None
+    try:
+        return tuple(sorted({int(part) for part in text.split(",")}))
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} must be ranks such as 3,7, or all") from error
+
+
+@click.command()
+@click.argument("job")
+@click.option(
+    "--steps",
+    type=click.IntRange(1, MAX_PROFILED_STEPS),
+    default=5,
+    show_default=True,
+    help="How many steps.",
+)
+@click.option(
+    "--ranks", callback=_ranks, default="all", show_default=True, help="Which ranks: 3,7 or all."
+)
+@click.option(
+    "--out",
+    metavar="DIR",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where the traces go; ./lockstep-profile-JOB when left out.",
+)
+@click.option(
+    "--wait-seconds",
+    type=FiniteRange(1),
+    default=300.0,
+    show_default=True,
+    help="How long to wait for the ranks.",
+)
+def profile(
+    job: str, steps: int, ranks: tuple[int, ...] | None, out: Path | None, wait_seconds: float
+) -> int:
+    """Trace the next steps of ranks of JOB on this node, for Perfetto or chrome://tracing.
+
+    Starting and writing the trace hold up the ranks that are traced; how long is printed. Exits
+    with 1 when a rank has not answered in time.
+    """
+    folder = job_or_usage(job)
+    pages = _pages_of_running(folder)
+    wanted = set(pages if ranks is None else ranks)
+    if not wanted or wanted - set(pages):
+        here = ", ".join(map(str, sorted(pages))) or "none"
+        raise click.UsageError(f"--ranks: not all of them run on this node; here: {here}")
+    request = ProfileRequest(id=f"p-{secrets.token_hex(4)}", steps=steps, ranks=ranks)
+    turn_switches(folder, profile=request)
+    out = out or Path(f"lockstep-profile-{folder.name}")
+    failed = _collect({rank: pages[rank] for rank in wanted}, request.id, out, wait_seconds)
+    turn_switches(folder, profile=None)
+    return 1 if failed else 0
+
+
+def _pages_of_running(job: Path) -> dict[int, Path]:
+    """Pages by rank, of those that may step again.
+
+    Raises:
+        click.UsageError: none of them will.
+    """
+    pages = newest_pages(job)
+    running = {page.identity["rank"]: page.path for page in pages if page.phase not in OVER}
+    if is_finished(read_events(job)) or (pages and not running):
+        raise click.UsageError(
+            f"job {job.name} has ended, and only steps to come are traced; name one that runs"
+        )
+    return running
+
+
+def _collect(pages: dict[int, Path], request: str, out: Path, wait_seconds: float) -> bool:
+    """Moves the traces as they come and says what each cost; whether any has not come."""
+    failed = False
+    until = time.monotonic() + wait_seconds
+    while pages and time.monotonic() < until:
+        for rank, page in sorted(pages.items()):
+            if (answer := read_answer(page, request)) is None:
+                continue
+            moved = fetch(page, request, out)
+            del pages[rank]
+            failed |= moved is None
+            told = ", ".join(f"{name} {value}" for name, value in answer.items() if name != "rank")
+            click.echo(f"rank {rank}: {moved or 'no trace'} ({told})")
+        time.sleep(_LOOK_SECONDS)
+    for rank in sorted(pages):
+        click.echo(f"rank {rank}: no answer within {wait_seconds:g} s; does it still step?")
+    return failed or bool(pages)

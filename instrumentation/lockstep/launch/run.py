@@ -1,0 +1,262 @@
+"""Starts a training job by torchrun's machinery, outlives its workers and says how it ended."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lockstep.hangs.node_watch import hangs_watched
+from lockstep.launch.job import Job
+from lockstep.launch.sidecar import beside
+from lockstep.sinks import sinks_of
+from lockstep.telemetry.export import exporter_of
+from lockstep.telemetry.logs import SWITCH
+from lockstep_records.events import PREEMPTED, Event, append_event, is_finished, read_events
+from lockstep_records.hangs import DEFAULT_SECONDS
+from lockstep_records.jobs import list_jobs
+from lockstep_records.options import FiniteRange
+from lockstep_records.trace import trace_of
+
+BAD_INPUT = 2
+_KEPT_JOBS = 20
+
+
+def run_job(job: Job) -> int:
+    """Runs a job to its end.
+
+    Returns:
+        0 when every rank succeeded, 2 when every rank that failed found bad input, 75 when the
+        ranks were told to stop and left in good order, 130 or 143 when the launcher was told to
+        stop and they did not, else 1.
+    """
+    children = (
+        *exporter_of(job.folder, job.cluster),
+        *sinks_of(job.summary_to, job.folder),
+    )
+    _make_room(job)
+    click.echo(f"lockstep: job {job.job_id}, pages in {job.folder}", err=True)
+    append_event(job.folder, _event(job, "job_started", 0, nproc_per_node=job.nproc_per_node))
+    with beside(children):
+        with _environment(job), _agent_of_its_own(job), _hangs_watched(job):
+            outcome, exit_code, attempt = _run_workers(job)
+        ended = {"outcome": outcome, "exit_code": exit_code}
+        for kind in ("attempt_ended", "job_finished"):
+            append_event(job.folder, _event(job, kind, attempt, **ended))
+    return exit_code
+
+
+def _event(job: Job, kind: str, attempt: int, **fields: object) -> Event:
+    return Event(kind=kind, job_id=job.job_id, attempt=attempt, fields=fields)
+
+
+def _make_room(job: Job) -> None:
+    """Refuses a job id in use and clears the oldest finished jobs, whose pages fill the memory."""
+    if job.folder.exists():
+        raise ValueError(f"job id {job.job_id!r} is in use under {job.root}/jobs; choose another")
+    finished = [path for path in list_jobs(job.root) if is_finished(read_events(path))]
+    for path in finished[:-_KEPT_JOBS]:
+        shutil.rmtree(path, ignore_errors=True)
+    try:
+        job.folder.mkdir(parents=True)
+    except OSError as error:
+        raise ValueError(
+            f"folder {job.folder} cannot be made ({error.strerror}); "
+            "set LOCKSTEP_DIR to a writable folder on a tmpfs"
+        ) from error
+
+
+def _hangs_watched(job: Job) -> AbstractContextManager[None]:
+    return hangs_watched(job.folder, job.job_id, job.hang_seconds)
+
+
+@contextmanager
+def _environment(job: Job) -> Iterator[None]:
+    """What the workers inherit. Restarts over gloo need a store of their own for each attempt."""
+    added = {
+        "LOCKSTEP_JOB_ID": job.job_id,
+        "LOCKSTEP_DIR": str(job.root),
+        "LOCKSTEP_CLUSTER": job.cluster,
+        "LOCKSTEP_PROJECT": job.project,
+        "TRACEPARENT": trace_of(job.job_id).traceparent(),
+        "LOCKSTEP_HANG_SECONDS": str(job.hang_seconds),
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+    }
+    if job.log_json:
+        added[SWITCH] = "1"
+    before = {name: os.environ.get(name) for name in added}
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _agent_of_its_own(job: Job) -> Iterator[None]:
+    """Serves the job's pages where no agent runs on the node."""
+    if not job.serve:
+        yield
+        return
+    command = [sys.executable, "-m", "lockstep_cli.main", "agent", "--listen", job.serve]
+    agent = subprocess.Popen([*command, "--dir", str(job.root), "--cluster", job.cluster])
+    try:
+        yield
+    finally:
+        agent.terminate()
+        agent.wait(timeout=10)
+
+
+def _run_workers(job: Job) -> tuple[str, int, int]:
+    """Outcome, exit code and last attempt of the workers of this node."""
+    from lockstep.launch.workers import run_workers  # noqa: PLC0415  # loads torch: only when a job starts
+
+    ended = run_workers(job)
+    return *_outcome(ended.exit_codes, ended.signal_number), ended.attempt
+
+
+def _outcome(exit_codes: Sequence[int], signal_number: int | None) -> tuple[str, int]:
+    """Outcome and exit status by how the workers ended, and what told the launcher to stop."""
+    failed = [code for code in exit_codes if code != 0]
+    if set(failed) == {PREEMPTED}:
+        return "preempted", PREEMPTED
+    if signal_number is not None:
+        return "cancelled", 128 + signal_number
+    if not failed:
+        return "succeeded", 0
+    refused = BAD_INPUT in failed and set(failed) <= {BAD_INPUT, -signal.SIGTERM}
+    return "failed", BAD_INPUT if refused else 1
+
+
+def _say_how_it_ended(job: Job, exit_code: int) -> None:
+    """One line for people: the outcome, and who died first of what."""
+    first = [e for e in read_events(job.folder) if e.fields.get("first")]
+    click.echo(f"lockstep: job {job.job_id} ended with exit status {exit_code}", err=True)
+    for event in first:
+        how = event.fields["signal"] or f"exit status {event.fields['exit_code']}"
+        rank = event.fields["rank"]
+        click.echo(
+            f"lockstep: attempt {event.attempt}: rank {rank} was the first to fail, by {how}",
+            err=True,
+        )
+
+
+_JOB_OPTIONS = {
+    "nproc_per_node": click.option(
+        "--nproc-per-node",
+        type=click.IntRange(1),
+        default=1,
+        show_default=True,
+        help="Ranks on this node.",
+    ),
+    "nnodes": click.option(
+        "--nnodes",
+        type=click.IntRange(1),
+        default=1,
+        show_default=True,
+        help="Nodes of the job; all start this command with the same --job-id and --endpoint.",
+    ),
+    "endpoint": click.option(
+        "--endpoint", default="", help="HOST:PORT of the rendezvous of several nodes."
+    ),
+    "job_id": click.option(
+        "--job-id", default="", help="Name of the job; a new one when left out."
+    ),
+    "max_restarts": click.option(
+        "--max-restarts",
+        type=click.IntRange(0),
+        default=0,
+        show_default=True,
+        help="How often the ranks are started again after a failure; 0 = never.",
+    ),
+    "cluster": click.option(
+        "--cluster", default="local", show_default=True, help="Name of the cluster."
+    ),
+    "project": click.option("--project", default="", help="Who the job is accounted to."),
+    "root": click.option(
+        "--dir",
+        "root",
+        type=click.Path(path_type=Path),
+        default=None,
+        help="Folder of all jobs, on a tmpfs; LOCKSTEP_DIR or /dev/shm/lockstep by default.",
+    ),
+    "serve": click.option(
+        "--serve", default="", help="HOST:PORT to serve the job's pages at; empty = do not."
+    ),
+    "log_json": click.option(
+        "--log-json", is_flag=True, help="Make the ranks' logs JSON lines that tell job and step."
+    ),
+    "summary_to": click.option(
+        "--summary-to",
+        metavar="SINK[:TARGET]",
+        multiple=True,
+        help="Write summaries and the verdict to mlflow, wandb or tensorboard; may be repeated.",
+    ),
+    "hang_seconds": click.option(
+        "--hang-seconds",
+        type=FiniteRange(0),
+        default=DEFAULT_SECONDS,
+        show_default=True,
+        help="No progress for so long, and for 20 median steps, is a hang; 0 = do not watch.",
+    ),
+}
+JOB_FIELDS = tuple(_JOB_OPTIONS)
+
+
+def job_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Gives a click command the options of a job; their values are for ``launch``."""
+    for option in reversed(_JOB_OPTIONS.values()):
+        command = option(command)
+    return command
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@job_options
+@click.option("-m", "--module", is_flag=True, help="PROGRAM is a module, as for python -m.")
+@click.argument("program")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def run(program: str, arguments: tuple[str, ...], *, module: bool, **options: Any) -> int:
+    """Run PROGRAM with ARGUMENTS on every rank, as torchrun does, and keep what became of it.
+
+    Pages and events lie under DIR/jobs/JOB_ID. The newest 20 finished jobs are kept there.
+    """
+    if not module and not Path(program).is_file():
+        raise click.UsageError(f"program {program!r} is no file; give a script, or -m and a module")
+    return launch(("-m", program, *arguments) if module else (program, *arguments), **options)
+
+
+def launch(program: Sequence[str], **options: Any) -> int:
+    """Runs a program as a job to its end and returns the exit status; see ``run_job``.
+
+    Args:
+        program: arguments to the Python interpreter.
+        options: fields of ``Job``; empty ones take its defaults.
+
+    Raises:
+        click.UsageError: an option cannot be, or torch is not there; the text names it.
+    """
+    if find_spec("torch") is None:
+        raise click.UsageError(
+            "the ranks are started by torch, which is not installed here; install torch or "
+            "lockstep[trainer]"
+        )
+    try:
+        told = {name: value for name, value in options.items() if value not in {None, ""}}
+        job = Job(program=tuple(program), **told)
+        exit_code = run_job(job)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    _say_how_it_ended(job, exit_code)
+    return exit_code

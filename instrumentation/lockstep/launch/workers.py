@@ -1,0 +1,152 @@
+"""Watches the worker processes of one node and writes down how each of them ended.
+
+A thread per worker waits for its end (``waitid`` with WNOWAIT), so the order of deaths is known to
+the moment, and torch's own agent, which polls the same process, is not held up.
+"""
+
+import os
+import signal
+import sys
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import Popen
+from typing import Any
+
+from torch.distributed.elastic.agent.server.api import WorkerGroup, WorkerSpec
+from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
+from torch.distributed.elastic.multiprocessing.api import SubprocessContext
+from torch.distributed.elastic.rendezvous import RendezvousParameters
+from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
+
+from lockstep.launch.job import Job
+from lockstep_records.events import PREEMPTED, Event, append_event
+
+
+def _wait_for(process: "Popen[bytes]") -> int:
+    """Exit code of a worker, negative for a signal, at the moment of its end."""
+    with suppress(ChildProcessError):  # torch, which looks now and then, was faster
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    return process.wait()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ended:
+    """How the workers of the last attempt ended.
+
+    Attributes:
+        exit_codes: one per worker; negative for a signal.
+        signal_number: the signal that told the launcher itself to stop, if one did.
+    """
+
+    attempt: int
+    exit_codes: tuple[int, ...]
+    signal_number: int | None
+
+
+class _Ends:
+    """Writes a rank_ended event for every worker of an attempt, in the order of their ends."""
+
+    def __init__(self, job: Path, job_id: str) -> None:
+        self._job, self._job_id = job, job_id
+        self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self._failed_attempts: set[int] = set()
+        self.exit_codes: list[int] = []
+        self.attempt = 0
+
+    def watch(self, attempt: int, process_by_rank: "dict[int, Popen[bytes]]") -> None:
+        """Starts watching the workers of an attempt."""
+        if attempt > self.attempt:
+            self._say("attempt_ended", self.attempt, {"outcome": "failed", "exit_code": 1})
+        self.attempt = attempt
+        self._say("attempt_started", attempt, {"ranks": sorted(process_by_rank)})
+        self.exit_codes = []
+        for rank, process in process_by_rank.items():
+            thread = threading.Thread(target=self._wait, args=(attempt, rank, process), daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def _wait(self, attempt: int, rank: int, process: "Popen[bytes]") -> None:
+        exit_code = _wait_for(process)
+        signal_name = signal.Signals(-exit_code).name if exit_code < 0 else None
+        with self._lock:
+            failed = exit_code not in {0, PREEMPTED}
+            first = failed and attempt not in self._failed_attempts
+            if first:
+                self._failed_attempts.add(attempt)
+            self.exit_codes.append(exit_code)
+            told = {"rank": rank, "pid": process.pid, "exit_code": exit_code, "signal": signal_name}
+            self._say("rank_ended", attempt, {**told, "first": first})
+
+    def finish(self, timeout_seconds: float = 5.0) -> None:
+        """Waits until every end is written."""
+        for thread in self._threads:
+            thread.join(timeout_seconds)
+
+    def _say(self, kind: str, attempt: int, fields: dict[str, Any]) -> None:
+        append_event(
+            self._job, Event(kind=kind, job_id=self._job_id, attempt=attempt, fields=fields)
+        )
+
+
+class _RecordingAgent(LocalElasticAgent):
+    """Torch's agent for one node, which tells of every attempt's workers."""
+
+    def __init__(self, ends: _Ends, spec: WorkerSpec, log_folder: Path) -> None:
+        super().__init__(spec, DefaultLogsSpecs(log_dir=str(log_folder)))
+        self._ends = ends
+
+    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
+        pid_by_local_rank: dict[int, Any] = super()._start_workers(worker_group)
+        attempt = worker_group.spec.max_restarts - self._remaining_restarts
+        assert isinstance(self._pcontext, SubprocessContext)
+        self._ends.watch(
+            attempt,
+            {
+                worker_group.workers[local_rank].global_rank: handler.proc
+                for local_rank, handler in self._pcontext.subprocess_handlers.items()
+            },
+        )
+        return pid_by_local_rank
+
+
+def run_workers(job: Job) -> Ended:
+    """Runs the workers of this node to their end, restarts included.
+
+    The agent is built here and not by ``torch.distributed.launcher.api``, which does the same but
+    cannot be given an agent class.
+    """
+    handler = get_rendezvous_handler(
+        RendezvousParameters(
+            backend="c10d",
+            endpoint=job.endpoint or "localhost:0",
+            run_id=job.job_id,
+            min_nodes=job.nnodes,
+            max_nodes=job.nnodes,
+            local_addr=None if job.endpoint else "127.0.0.1",
+        )
+    )
+    spec = WorkerSpec(
+        role="trainer",
+        local_world_size=job.nproc_per_node,
+        entrypoint=sys.executable,
+        args=job.program,
+        rdzv_handler=handler,
+        max_restarts=job.max_restarts,
+        local_addr=None if job.endpoint else "127.0.0.1",
+    )
+    ends = _Ends(job.folder, job.job_id)
+    told_to_stop: int | None = None
+    try:
+        _RecordingAgent(ends, spec, job.folder / "logs").run()
+    except SignalException as error:
+        told_to_stop = int(error.sigval)
+    finally:
+        handler.shutdown()
+        ends.finish()
+    return Ended(
+        attempt=ends.attempt, exit_codes=tuple(ends.exit_codes), signal_number=told_to_stop
+    )

@@ -1,0 +1,1 @@
+"""What a training loop holds, and what it does besides recording steps."""

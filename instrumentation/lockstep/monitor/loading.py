@@ -1,0 +1,32 @@
+"""Times how long a loop waits for its next batch, whatever the loader is."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from lockstep.monitor.noop import Disabled
+from lockstep.recorder.phases import DATA, OTHER
+
+
+class TimedLoader:
+    """A loader whose ``next`` is timed; everything else is the loader's own."""
+
+    def __init__(self, monitor: Disabled, loader: Iterable[Any]) -> None:
+        self._monitor, self._loader = monitor, loader
+
+    def __iter__(self) -> Iterator[Any]:
+        monitor, batches = self._monitor, iter(self._loader)
+        while True:
+            monitor.enter(DATA)
+            try:
+                batch = next(batches)
+            except StopIteration:
+                return
+            finally:
+                monitor.enter(OTHER)
+            yield batch
+
+    def __len__(self) -> int:
+        return len(self._loader)  # type: ignore[arg-type]  # a loader without a length says so itself
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)

@@ -1,0 +1,1 @@
+"""The hot path: one row a step into the rank page, and the device times of the step."""

@@ -1,0 +1,202 @@
+"""Records the operations inside sampled steps: told one by one, or cut from the step's phases.
+
+A step that is not sampled costs one test of an attribute an operation. While a step is sampled,
+the pulse of the monitor's pen is stood in for, so that every boundary between phases is noted, and
+the attach points are listened to.
+"""
+
+from lockstep.monitor.live import Monitor
+from lockstep.recorder import operation_listeners as operations_tap
+from lockstep.recorder.device_events import Cut, DeviceEvents
+from lockstep.recorder.operation_listeners import Operation
+from lockstep.recorder.phases import BACKWARD, FORWARD, OPTIMIZER, SYNC
+from lockstep_catalogue.labels import STEP_PHASES
+from lockstep_records.operations import (
+    CODES,
+    FROM_PHASES,
+    KINDS,
+    NAMES,
+    ON_DEVICE,
+    UNKNOWN,
+    OperationWriter,
+)
+from lockstep_records.page.layout import PHASES
+
+# A phase and the operation it is. Synchronising gradients bears the name that the published traces
+# give to it, whether the ranks reduce and scatter or reduce to all.
+_OF_PHASE = {
+    FORWARD: CODES["forward-compute"],
+    BACKWARD: CODES["backward-compute"],
+    SYNC: CODES["grads-sync"],
+    OPTIMIZER: CODES["optimizer"],
+}
+_LOCAL = frozenset({CODES["forward-compute"], CODES["backward-compute"]})
+_KIND = {CODES["grads-sync"]: KINDS.index("all_reduce")}
+_KIND_CODES = {name: code for code, name in enumerate(KINDS)}
+_MOST_BOUNDARIES = 4096
+_TOO_LARGE = 1 << 15
+
+
+class OperationRecorder:
+    """Writes the operations of sampled steps into the ring beside the rank page.
+
+    Args:
+        monitor: whose steps.
+        writer: the ring.
+        stage: pipeline stage of the rank, the chunk of what is cut from phases.
+
+    Attributes:
+        device: events of the rank's GPU, once it uses one.
+        sampling: whether the running step is recorded.
+        refused: operations told under a name that no published trace has.
+    """
+
+    def __init__(self, monitor: Monitor, writer: OperationWriter, stage: int = 0) -> None:
+        self._monitor, self._writer, self._stage = monitor, writer, stage
+        self._pulse = monitor.pen.pulse
+        self._boundaries: list[tuple[int, int]] = []
+        self._sequence = [0] * len(NAMES)
+        self._step = 0
+        self._told_collective = False
+        self.device: DeviceEvents | None = None
+        self.sampling = False
+        self.refused = 0
+
+    def record(  # noqa: PLR0917  # called in the hot path by position
+        self,
+        op: str,
+        start_ns: int,
+        end_ns: int,
+        micro_batch: int | None = None,
+        chunk: int | None = None,
+        kind: str | None = None,
+    ) -> None:
+        """Tells one operation of the running step.
+
+        Args:
+            op: its name in the published traces, such as ``forward-compute``.
+            start_ns: monotonic nanoseconds of its start; of a collective, of the own arrival.
+            end_ns: monotonic nanoseconds of its end.
+            micro_batch: number of the micro-batch.
+            chunk: number of the model chunk in the whole model, which is the pipeline stage.
+            kind: kind of collective.
+        """
+        if not self.sampling:
+            return
+        code = CODES.get(op)
+        if code is None:
+            self.refused += 1
+            return
+        self._write(
+            code,
+            start_ns,
+            end_ns,
+            _small(micro_batch),
+            _small(chunk),
+            _KIND_CODES.get(kind or "", UNKNOWN),
+            0,
+        )
+
+    def _write(  # noqa: PLR0917  # the same
+        self, code: int, start: int, end: int, micro_batch: int, chunk: int, kind: int, flags: int
+    ) -> None:
+        place = self._sequence[code]
+        self._sequence[code] = place + 1
+        self._writer.append(
+            self._step,
+            code,
+            start,
+            end,
+            place,
+            micro_batch=micro_batch,
+            chunk=chunk,
+            kind=kind,
+            flags=flags,
+        )
+
+    def begin(self, step: int, now_ns: int) -> None:
+        """Records the step that begins now."""
+        self._step = step
+        self._sequence = [0] * len(NAMES)
+        self._boundaries = [(now_ns, UNKNOWN)]
+        self._told_collective = False
+        self._monitor.pen.pulse = self
+        operations_tap.tap = self._hear
+        self.sampling = True
+        if self.device is not None:
+            self.device.begin(step, now_ns)
+
+    def _hear(self, operation: Operation) -> None:
+        self._told_collective = self._told_collective or operation.kind is not None
+        self.record(*operation)
+
+    def __setitem__(self, place: int, mark: int) -> None:
+        """Stands in for the pulse."""
+        self._pulse[place] = mark
+        now_ns, phase = mark >> 4, mark & 15
+        boundaries = self._boundaries
+        if phase != boundaries[-1][1] and len(boundaries) < _MOST_BOUNDARIES:
+            boundaries.append((now_ns, phase))
+            if self.device is not None:
+                self.device.mark(now_ns)
+
+    def end(self, now_ns: int) -> None:
+        """The step is over: what nobody told of it is cut from its phases."""
+        self._stop()
+        told = frozenset(code for code, count in enumerate(self._sequence) if count)
+        ends = [start for start, _ in self._boundaries[1:]] + [now_ns]
+        cuts = []
+        for place, ((start, phase), end) in enumerate(zip(self._boundaries, ends, strict=True)):
+            code = _OF_PHASE.get(phase)
+            if code is None or code in told or (phase == SYNC and self._told_collective):
+                continue
+            sequence = self._sequence[code]
+            chunk = UNKNOWN if code == CODES["optimizer"] else self._stage
+            kind = _KIND.get(code, UNKNOWN)
+            micro_batch = sequence if code in _LOCAL else UNKNOWN
+            self._write(code, start, end, micro_batch, chunk, kind, FROM_PHASES)
+            cuts.append(Cut(place, code, sequence, chunk, kind))
+        if self.device is not None:
+            self.device.end(now_ns, [phase for _, phase in self._boundaries], cuts)
+
+    def resolve(self) -> None:
+        """Writes the sampled steps that the device is through with by now."""
+        device = self.device
+        while device is not None and (passed := device.passed()) is not None:
+            times = passed.boundaries_ns
+            seconds = dict.fromkeys(STEP_PHASES, 0.0)
+            for phase, start, end in zip(passed.phases, times[:-1], times[1:], strict=True):
+                name = PHASES[phase] if phase != UNKNOWN else "other"
+                if name in seconds:
+                    seconds[name] += (end - start) * 1e-9
+            self._monitor.tell_device(seconds)
+            for cut in passed.cuts:
+                self._write_device(passed.step, cut, times[cut.boundary], times[cut.boundary + 1])
+
+    def _write_device(self, step: int, cut: Cut, start: int, end: int) -> None:
+        self._writer.append(
+            step,
+            cut.operation,
+            start,
+            end,
+            cut.sequence,
+            micro_batch=cut.sequence if cut.operation in _LOCAL else UNKNOWN,
+            chunk=cut.chunk,
+            kind=cut.kind,
+            flags=FROM_PHASES | ON_DEVICE,
+        )
+
+    def close(self) -> None:
+        """Lets go of the ring; the file stays."""
+        self._stop()
+        self._writer.close()
+
+    def _stop(self) -> None:
+        self.sampling = False
+        self._monitor.pen.pulse = self._pulse
+        operations_tap.tap = None
+
+
+def _small(number: int | None) -> int:
+    """The number as a row can hold it."""
+    return number if number is not None and 0 <= number < _TOO_LARGE else UNKNOWN

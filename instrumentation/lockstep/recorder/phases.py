@@ -1,0 +1,33 @@
+"""The phases a rank can be in, as small codes for the hot path."""
+
+from lockstep_catalogue.labels import STEP_PHASES
+from lockstep_records.page.layout import PHASES
+
+CODE = {name: code for code, name in enumerate(PHASES)}
+INIT = CODE["init"]
+DATA = CODE["data"]
+FORWARD = CODE["forward"]
+BACKWARD = CODE["backward"]
+SYNC = CODE["sync"]
+OPTIMIZER = CODE["optimizer"]
+CHECKPOINT = CODE["checkpoint"]
+OTHER = CODE["other"]
+DONE = CODE["done"]
+FAILED = CODE["failed"]
+
+# Phases whose seconds stand in a step row, in the row's order; the rest count in the totals only.
+IN_STEP = slice(DATA, OTHER + 1)
+assert tuple(PHASES[DATA : OTHER + 1]) == STEP_PHASES
+NUM_PHASES = len(PHASES)
+NOT_WAITING = -1  # no phase: a span holds the phase, so a wait inside it is not cut out
+
+
+def code_of(name: str) -> int:
+    """The code of a phase.
+
+    Raises:
+        ValueError: no phase has that name.
+    """
+    if name not in CODE:
+        raise ValueError(f"phase {name!r} is none of {', '.join(CODE)}")
+    return CODE[name]

@@ -1,0 +1,251 @@
+"""The pen: cuts a rank's time into contiguous phases and writes a row a step into its page.
+
+Hot path: a mark is one clock read, one addition and one store; a step is one row and one slot.
+It takes no lock, starts no collective, and makes no system call but the clock's. What is seldom or
+unusual is its owner's to do, behind a comparison. On a GPU the marks tell host time: what the
+device does meanwhile is not waited for.
+
+``lockstep._native`` holds the same pen in C, for where it could be compiled.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from lockstep.recorder.phases import CODE, INIT, NOT_WAITING, NUM_PHASES, OTHER, SYNC, code_of
+from lockstep.recorder.rows import NO_LENGTHS, Owner, Rows, figures_of
+from lockstep_records.bus import bus_factor
+from lockstep_records.page.layout import COLLECTIVE_KINDS, SELDOM
+from lockstep_records.page.writer import PageWriter
+
+_clock = time.monotonic_ns
+_NS = 1e-9
+NEVER = 1 << 62  # nanoseconds or steps
+_BUS_BYTES = {kind: SELDOM.word("bus_bytes") + n for n, kind in enumerate(COLLECTIVE_KINDS)}
+
+
+class PulseWord(Protocol):
+    """One word that a mark replaces: its nanoseconds x 16 + code of the phase that begins."""
+
+    def __setitem__(self, place: int, mark: int, /) -> None:
+        """Replaces it; ``place`` is 0."""
+
+
+class Ignored:
+    """What a copy of a watched model or optimizer has in the place of a hook."""
+
+    def __call__(self, *_: Any) -> None:
+        """Nothing."""
+
+
+class Marker:
+    """A hook that marks one phase, whatever it is called with.
+
+    Attributes:
+        also: called with the same, but in steps from ``quiet_from`` to before ``quiet_until``.
+    """
+
+    def __init__(self, pen: "Pen", phase: int) -> None:
+        self._pen, self._phase = pen, phase
+        self.also: Callable[..., object] | None = None
+        self.quiet_from = self.quiet_until = 0
+
+    def __call__(self, *told: Any) -> None:
+        """Marks the phase, then tells who else is to be told."""
+        pen = self._pen
+        pen.enter(self._phase)
+        if self.also is None or self.quiet_from <= pen.next_step < self.quiet_until or not pen.on:
+            return
+        self.also(*told)
+
+    def __reduce__(self) -> tuple[type[Ignored], tuple[()]]:
+        return Ignored, ()
+
+
+class Pen(Rows):
+    """Writes one rank's page; every method is safe to call at any time, from the loop's thread.
+
+    Args:
+        page: where it writes.
+        owner: asked about what is seldom or unusual.
+
+    Attributes:
+        on: whether anything is written.
+        held: whether a block holds the phase, so that marks inside it change nothing.
+        measures: whether ``own_ns`` takes in what the pen's own marks take.
+        now_in: code of the phase that runs now.
+        due_ns: a mark before it has nothing to ask its owner.
+        look_at, wake_step, wake_ns: so many rows, that step or that moment are asked about.
+        pulse: stood in for while a step is recorded.
+        next_step: number that the step which runs now will have.
+    """
+
+    def __init__(self, page: PageWriter, owner: Owner) -> None:
+        super().__init__(page, owner)
+        self.pulse: PulseWord = page.pulse_word
+        self.now_in = INIT
+        self.since_ns = self._begun_ns = _clock()
+        self._gate_ns = self.due_ns = 0  # a mark before the gate has nothing to look at
+        self.on, self._held, self._measures = True, False, False
+        self.own_ns = 0
+        self.look_at = 1
+        self.wake_step = self.wake_ns = NEVER
+
+    @property
+    def held(self) -> bool:
+        """Whether a block holds the phase."""
+        return self._held
+
+    @held.setter
+    def held(self, value: bool) -> None:
+        self._held, self._gate_ns = value, 0
+
+    @property
+    def measures(self) -> bool:
+        """Whether the marks of the step that runs now are timed."""
+        return self._measures
+
+    @measures.setter
+    def measures(self, value: bool) -> None:
+        self._measures, self._gate_ns = value, 0
+
+    def stop(self) -> None:
+        """Writes nothing from now on."""
+        self.on, self._gate_ns = False, 0
+
+    def release(self) -> None:
+        """Lets go of the page, which can be closed from then on."""
+        self.stop()
+
+    def restart(self, now_ns: int) -> None:
+        """Writes again; time counts from now on, within a step."""
+        self.on = True
+        self._spent_ns = [0] * NUM_PHASES
+        self.now_in, self.since_ns = OTHER, now_ns
+        self._first_arrival_ns = self._last_arrival_ns = 0
+
+    def enter(self, code: int) -> None:
+        """Ends the current phase and begins another, unless a block holds the phase."""
+        if self.on and not self._held:
+            self.cut(code)
+
+    def cut(self, code: int) -> int:
+        """Ends the current phase and begins another; gives the moment."""
+        now = _clock()
+        self._spent_ns[self.now_in] += now - self.since_ns
+        self.now_in = code
+        self.since_ns = now
+        self.pulse[0] = now << 4 | code
+        if now >= self._gate_ns:
+            self._look(now)
+        return now
+
+    def _look(self, now: int) -> None:
+        if now >= self.due_ns:
+            self.due_ns = self._owner.tick(now)
+        if self._measures:
+            self.own_ns += _clock() - now
+        self._gate_ns = 0 if self._measures or self._held else self.due_ns
+
+    def mark(self, phase: str) -> None:
+        """Ends the current phase and begins the named one.
+
+        Raises:
+            ValueError: no phase has that name.
+        """
+        try:
+            code = CODE[phase]
+        except KeyError:
+            if not self.on:
+                return
+            code = code_of(phase)
+        now = _clock()
+        if now >= self._gate_ns:
+            self.enter(code)
+            return
+        # As cut does: a call less in what a loop does ten times a step.
+        self._spent_ns[self.now_in] += now - self.since_ns
+        self.now_in = code
+        self.since_ns = now
+        self.pulse[0] = now << 4 | code
+
+    def marker(self, phase: int) -> Marker:
+        """A hook that marks a phase, whatever it is called with."""
+        return Marker(self, phase)
+
+    def first_arrival(self) -> None:
+        """The rank has handed over its first gradients of the step."""
+        if not self._first_arrival_ns:
+            self._first_arrival_ns = _clock()
+
+    def wait_begins(self) -> int:
+        """From here on the rank waits for others; gives the phase to go on with then."""
+        interrupted = self.now_in
+        if self._held or interrupted == SYNC or not self.on:
+            return NOT_WAITING
+        now = self.cut(SYNC)
+        if not self._first_arrival_ns:
+            self._first_arrival_ns = now
+        return interrupted
+
+    def wait_ended(
+        self,
+        interrupted: int,
+        kind: str | None,
+        calls: int = 1,
+        size_bytes: int = 0,
+        ranks: int | None = None,
+    ) -> None:
+        """The others were there: so many collectives of a kind, or of none that is counted."""
+        if interrupted == NOT_WAITING or self.now_in != SYNC or not self.on:
+            return
+        try:
+            begun = self.since_ns
+            now = self.cut(interrupted)
+            if kind != "send_recv":  # which brings two ranks together, not the group
+                # As if all waiting of the step had come last: docs/decisions/0006-attach-points.md.
+                self._last_arrival_ns = now - int(self._spent_ns[SYNC])
+            if kind is not None:
+                self._page.count_collective(kind, calls, size_bytes, (now - begun) * _NS)
+                if ranks is not None:
+                    bus_bytes = int(size_bytes * bus_factor(kind, ranks))
+                    self._page.seldom.words[_BUS_BYTES[kind]] += bus_bytes
+        except Exception as error:  # noqa: BLE001  # as guarded does, without its cost
+            self._owner.fail(error)
+
+    def step(
+        self,
+        *,
+        step: int | None = None,
+        loss: Any = None,
+        gradient_norm: Any = None,
+        learning_rate: Any = None,
+        tokens: int = 0,
+        samples: int = 0,
+        sequence_lengths: Sequence[int] = (),
+    ) -> None:
+        """Ends the step and writes its row; the arguments are those of ``Disabled.step``."""
+        if not self.on:
+            self._owner.step_while_off(step)
+            return
+        try:
+            now = self.cut(OTHER)
+            number = self.next_step if step is None else step
+            self.next_step = number + 1
+            flags, present, row_loss, row_norm = self._tell(loss, gradient_norm, learning_rate)
+            lengths = NO_LENGTHS
+            if sequence_lengths:
+                lengths = figures_of(sequence_lengths)
+                tokens, samples = tokens or lengths[2], samples or lengths[3]
+            told = (row_loss, row_norm, tokens, samples)
+            steps, seconds = self._write_row(now, number, flags, present, told, lengths)
+            if (
+                steps >= self.look_at
+                or number >= self.wake_step
+                or now >= self.wake_ns
+                or seconds > self.slow_seconds
+                or not number & 255
+            ):
+                self._owner.step_ended(now, number, steps, seconds)
+        except Exception as error:  # noqa: BLE001  # as guarded does, without its cost
+            self._owner.fail(error)

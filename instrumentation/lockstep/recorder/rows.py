@@ -1,0 +1,214 @@
+"""What a step leaves in the page: a row, its share of the totals, and what the loop told."""
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeAlias
+
+from lockstep.monitor.anomalies import FLAG
+from lockstep.recorder.device_numbers import DeviceNumbers
+from lockstep.recorder.phases import DATA, INIT, NUM_PHASES, OTHER
+from lockstep_catalogue.labels import STEP_PHASES
+from lockstep_records.page.layout import PHASES, ROW, SLOT
+from lockstep_records.page.writer import PageWriter, pack_row
+
+_NS = 1e-9
+_LARGEST = 3.4e38  # what a row can hold; a loss beyond it is as good as infinite
+_PRESENT = SLOT.word("present")
+_NONFINITE = SLOT.word("nonfinite_steps")
+_STEPS = SLOT.word("steps")
+_LOSS, _NORM, _RATE = (SLOT.word(name) for name in ("loss", "gradient_norm", "learning_rate"))
+_INIT, _DATA, _FORWARD, _BACKWARD, _SYNC, _OPTIMIZER, _CHECKPOINT, _EVAL, _OTHER, _RESTORE = (
+    SLOT.word("phase_seconds") + code for code in range(NUM_PHASES - 2)
+)
+assert PHASES[INIT] == "init"
+assert PHASES[DATA : OTHER + 1] == STEP_PHASES
+assert PHASES[OTHER + 1 :] == ("restore", "done", "failed")
+_STEP_BIT = SLOT.presence["step"]
+_LOSS_BIT, _NORM_BIT, _RATE_BIT = (
+    SLOT.presence[name] for name in ("loss", "gradient_norm", "learning_rate")
+)
+_ROW_LOSS_BIT, _ROW_NORM_BIT = ROW.presence["loss"], ROW.presence["gradient_norm"]
+_FIRST_BIT, _LAST_BIT = ROW.presence["first_arrival_ns"], ROW.presence["last_arrival_ns"]
+LENGTH_BITS = sum(
+    ROW.presence[name] for name in ("sequence_min", "sequence_max", "sequence_squares")
+)
+Told: TypeAlias = tuple[float, float, int, int]  # loss, gradient norm, tokens, samples
+# Shortest and longest sequence, their sum and number, and the sum of the squares.
+Lengths: TypeAlias = tuple[int, int, int, int, float]
+NO_LENGTHS = (0, 0, 0, 0, 0.0)
+LOSSES = 128  # that are kept until they are taken
+_NONFINITE_FLAG = FLAG["nonfinite"]
+
+
+class Owner(Protocol):
+    """Whom a pen turns to when one comparison says that something is due or unusual."""
+
+    def tick(self, now_ns: int) -> int:
+        """A mark passed ``due_ns``; gives the next one."""
+
+    def unusual_loss(self, loss: float) -> int:
+        """A loss is not within ``loss_floor`` and ``loss_bound``; gives the step's flags."""
+
+    def unusual_norm(self, norm: float) -> int:
+        """A gradient norm is one that no row can hold; gives the step's flags."""
+
+    def unusual_step(self, number: int, seconds: Sequence[float]) -> int:
+        """A step took longer than ``usual_seconds``, by phase; gives its flags."""
+
+    def step_ended(self, now_ns: int, number: int, steps: int, seconds: float) -> None:
+        """A row is written and it is slow, or one of ``look_at`` and ``wake_*`` is due."""
+
+    def step_while_off(self, number: int | None) -> None:
+        """The loop ended a step, and nothing is written."""
+
+    def fail(self, error: Exception) -> None:
+        """An error of ours was caught in the loop."""
+
+
+class Rows:
+    """The part of a pen that writes a step down. Written for speed: it runs in every step.
+
+    Attributes:
+        flags: of the step that runs now, so far.
+        numbers: takes what lies on a GPU; set where the process uses one.
+        loss_floor, loss_bound: a loss above the one and up to the other is nothing to look into.
+        lasting_flags: of each step that tells such a loss.
+        usual_seconds: a step up to that long is nothing to look into.
+        slow_seconds: the same, for traces.
+    """
+
+    def __init__(self, page: PageWriter, owner: Owner) -> None:
+        self._page, self._owner = page, owner
+        self._losses: deque[float] = deque(maxlen=LOSSES)
+        self._spent_ns: list[float] = [0] * NUM_PHASES
+        self._begun_ns = 0  # the step that runs now
+        self._known = 0  # presence bits that the last step has set
+        self._first_arrival_ns = self._last_arrival_ns = 0
+        self.next_step = 0
+        self.flags = 0
+        self.numbers: DeviceNumbers | None = None
+        self.loss_floor, self.loss_bound = -math.inf, math.inf
+        self.lasting_flags = 0
+        self.usual_seconds = math.inf
+        self.slow_seconds = 0.0
+
+    def _tell(self, loss: Any, norm: Any, rate: Any) -> tuple[int, int, float, float]:
+        """Takes in what the loop knows; gives flags, presence, loss and norm for the row."""
+        floats, known, present, flags = self._page.floats, _STEP_BIT, 0, self.flags
+        row_loss = row_norm = 0.0
+        if self.numbers is not None:
+            self.numbers.take(self.next_step - 1, loss, norm, rate)
+        if not type(loss) is type(norm) is type(rate) is float:
+            loss, norm, rate = number_of(loss), number_of(norm), number_of(rate)
+        if loss is not None:
+            floats[_LOSS] = row_loss = loss
+            known, present = known | _LOSS_BIT, _ROW_LOSS_BIT
+            if self.loss_floor < loss <= self.loss_bound:
+                self._losses.append(loss)
+                flags |= self.lasting_flags
+            else:
+                flags |= self._owner.unusual_loss(loss)
+            if not -_LARGEST < loss < _LARGEST:
+                row_loss = _fitting(loss)
+        if norm is not None:
+            floats[_NORM] = row_norm = norm
+            known, present = known | _NORM_BIT, present | _ROW_NORM_BIT
+            if not -_LARGEST < norm < _LARGEST:
+                row_norm = _fitting(norm)
+                flags |= self._owner.unusual_norm(norm)
+        if rate is not None:
+            floats[_RATE] = rate
+            known |= _RATE_BIT
+        if known != self._known or flags:
+            self._take_unusual(known, flags)
+        return flags, present, row_loss, row_norm
+
+    def _take_unusual(self, known: int, flags: int) -> None:
+        """The loop tells other numbers than in the step before, or the step has flags."""
+        words = self._page.words
+        words[_PRESENT] |= known
+        words[_NONFINITE] += bool(flags & _NONFINITE_FLAG)
+        self._known, self.flags = known, 0
+
+    def take_losses(self) -> list[float]:
+        """The last losses that were nothing to look into, each given once."""
+        losses = [*self._losses]
+        self._losses.clear()
+        return losses
+
+    def take_phases(self) -> tuple[float, ...]:
+        """Seconds of the step's phases, in the row's order; added to the totals and begun anew."""
+        init, data, forward, backward, sync, optimizer, saving, scoring, other, restore, *_ = (
+            self._spent_ns
+        )
+        self._spent_ns = [0] * NUM_PHASES
+        floats = self._page.floats
+        floats[_DATA] += (data := data * _NS)
+        floats[_FORWARD] += (forward := forward * _NS)
+        floats[_BACKWARD] += (backward := backward * _NS)
+        floats[_SYNC] += (sync := sync * _NS)
+        floats[_OPTIMIZER] += (optimizer := optimizer * _NS)
+        floats[_OTHER] += (other := other * _NS)
+        if saving:
+            floats[_CHECKPOINT] += (saving := saving * _NS)
+        if scoring:
+            floats[_EVAL] += (scoring := scoring * _NS)
+        if init or restore:  # of the job, but of no step
+            floats[_INIT] += init * _NS
+            floats[_RESTORE] += restore * _NS
+            self._begun_ns += int(init + restore)
+        return data, forward, backward, sync, optimizer, saving, scoring, other
+
+    def _write_row(  # noqa: PLR0917  # keywords cost time, and it is called once
+        self, now: int, number: int, flags: int, present: int, told: Told, lengths: Lengths
+    ) -> tuple[int, float]:
+        """Writes the step's row, makes the state readable; gives rows so far and seconds."""
+        page = self._page
+        parts = self.take_phases()
+        begun = self._begun_ns
+        self._begun_ns = now
+        total = (now - begun) * _NS
+        if total > self.usual_seconds:
+            flags |= self._owner.unusual_step(number, parts)
+        first, last = self._first_arrival_ns, self._last_arrival_ns
+        if last:
+            present |= _LAST_BIT
+            self._last_arrival_ns = 0
+        if first:
+            present |= _FIRST_BIT
+            self._first_arrival_ns = 0
+        if lengths is not NO_LENGTHS:
+            present |= LENGTH_BITS
+        (loss, norm, tokens, samples), (shortest, longest, _, _, squares) = told, lengths
+        # Each by its name: unpacking a tuple into the call takes twice as long as the packing.
+        data, forward, backward, sync, optimizer, saving, scoring, other = parts
+        # fmt: off
+        pack_row(
+            page.row, 0, page.words[_STEPS], number, begun, first, last, total,
+            data, forward, backward, sync, optimizer, saving, scoring, other,
+            loss, norm, tokens, samples, present, flags, shortest, longest, squares,
+        )
+        # fmt: on
+        page.count_step(number, total, tokens, samples)  # when all was found to fit
+        steps = page.seal_row()
+        page.commit(now)
+        return steps, total
+
+
+def figures_of(lengths: Sequence[int]) -> Lengths:
+    """What a row, and the step's tokens and samples, are told of a step's sequences."""
+    squares = float(sum(length * length for length in lengths))
+    return min(lengths), max(lengths), sum(lengths), len(lengths), squares
+
+
+def _fitting(value: float) -> float:
+    """The value as a row can hold it; a diverging one becomes infinite."""
+    return math.copysign(math.inf, value) if abs(value) > _LARGEST else value
+
+
+def number_of(value: Any) -> float | None:
+    """A number without waiting for a device; None when that is not possible."""
+    if value is None or getattr(value, "is_cuda", False):
+        return None
+    return float(value.item() if hasattr(value, "item") else value)

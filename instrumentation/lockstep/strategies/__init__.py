@@ -1,0 +1,1 @@
+"""Instrumentation points: where each parallel strategy computes and where it waits."""

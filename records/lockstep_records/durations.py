@@ -1,0 +1,38 @@
+"""Durations as people write them on a command line or in a file: ``500ms``, ``5s``, ``2m``, ``1h``.
+
+One whole number and one unit; Prometheus reads the same spelling.
+"""
+
+import re
+
+_DURATION = re.compile(r"([0-9]{1,9})(ms|s|m|h|d)")
+_UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+REMEDY = "write a whole number and ms, s, m, h or d, such as 500ms, 5s or 2m"
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of a duration.
+
+    Raises:
+        ValueError: the text is not one number with one unit.
+    """
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is not a duration; {REMEDY}")
+    return int(found[1]) * _UNIT_SECONDS[found[2]]
+
+
+def format_duration(seconds: float) -> str:
+    """The shortest exact spelling, to the millisecond: ``90s``, ``2m``, ``500ms``.
+
+    Raises:
+        ValueError: negative or not finite.
+    """
+    if not 0 <= seconds < float("inf"):
+        raise ValueError(f"a duration of {seconds} s cannot be written; it must be 0 or more")
+    milliseconds = round(seconds * 1000)
+    for unit, unit_seconds in reversed(_UNIT_SECONDS.items()):
+        count, rest = divmod(milliseconds, round(unit_seconds * 1000))
+        if count and not rest:
+            return f"{count}{unit}"
+    return "0s"

@@ -1,0 +1,107 @@
+"""What exit codes and signals tell of a failure, where the ranks told no cause."""
+
+from typing import cast
+
+from lockstep_records.events import PREEMPTED
+from lockstep_records.joblogs.kinds import FailureClass
+from lockstep_records.joblogs.model import Finding, JobLog
+from lockstep_records.joblogs.suspect import Blamed, Suspect, all_of, named
+
+_SIGNALS = {4: "illegal instruction", 6: "abort", 7: "bus error", 8: "arithmetic error",
+            9: "kill", 11: "segmentation fault"}  # fmt: skip
+_WORDS = {"Killed": "kill", "egmentation": "segmentation fault", "Bus error": "bus error",
+          "Aborted": "abort"}  # fmt: skip
+_CAUSES = {"segmentation fault": "segfault", "bus error": "bus_error", "kill": "killed"}
+_FEW = 0.5
+_SHELL = 128
+
+
+def exits_tell(log: JobLog, early: list[Finding]) -> Suspect | None:
+    """The launcher's word, where the ranks left none."""
+    told = _first_words(early)
+    if not told:
+        return None
+    first = next((f for f in told if " first" in f.key), told[0])
+    code = next(iter(first.codes), None)
+    how = _way(first, code)
+    says = f"ended by {how}" if how else (f"exit code {code}" if code is not None else first.key)
+    cause = _CAUSES.get(how, "exit")
+    if not _most_alike(log, told, first):
+        ranks = tuple(sorted(first.ranks))
+        whose = f"Rank {named(ranks)}" if ranks else "A rank"
+        blame, failure_class = "rank" if ranks else "unknown", "unknown"
+        reason = f"{whose} failed first ({says}) and told no cause."
+    elif cause == "killed":
+        ranks, blame, failure_class = (), "unknown", "unknown"
+        reason = f"{all_of(log)} were killed, and nothing tells by whom."
+    else:
+        ranks, blame, failure_class = (), "workload", "user"
+        reason = f"{all_of(log)} ended alike ({says}) and told no cause."
+    return Suspect(
+        finding=first,
+        cause=cause,
+        blame=cast("Blamed", blame),
+        ranks=ranks,
+        failure_class=cast("FailureClass", failure_class),
+        order=first.order,
+        reason=reason,
+    )
+
+
+def _first_words(early: list[Finding]) -> list[Finding]:
+    """What launchers told of ranks; of tasks that ended by themselves; else of any that ended."""
+    told = [f for f in early if f.kind == "summary_exit" and f.ranks] or [
+        f for f in early if f.kind == "srun_exit" and not _was_ended(f.key)
+    ]
+    told = told or [
+        f
+        for f in early
+        if f.kind == "summary_exit" or (f.kind == "srun_exit" and "Killed" in f.key)
+    ]
+    return [f for f in told if not set(f.codes) & {0, PREEMPTED}]
+
+
+def _way(first: Finding, code: int | None) -> str:
+    """The signal's name, by exit code or by the launcher's words; empty for an ordinary exit."""
+    number = 0 if code is None else -code if code < 0 else code - _SHELL if code > _SHELL else 0
+    by_words = (way for sign, way in _WORDS.items() if sign in first.key)
+    return _SIGNALS.get(number) or next(by_words, "")
+
+
+def _most_alike(log: JobLog, told: list[Finding], first: Finding) -> bool:
+    """Whether more than half of all ranks ended as the first did."""
+    alike = {
+        rank
+        for f in told
+        if f.codes == first.codes and (f.codes or f.key == first.key)
+        for rank in f.ranks
+    }
+    return len(alike) > 1 and len(alike) > _FEW * (log.world_size or 0)
+
+
+def ranks_by_exits(log: JobLog, first: Finding) -> tuple[int, ...]:
+    """The ranks whose exit fits a failure that no label tells: the launcher's root cause."""
+    exits = log.of_kind("summary_exit")
+    signals = [f for f in exits if any(code < 0 and code not in (-6, -15) for code in f.codes)]
+    if first.kind in {"segfault", "bus_error", "host_oom"} and signals:
+        return tuple(sorted({rank for f in signals for rank in f.ranks}))
+    root = [f for f in exits if " first" in f.key]
+    codes = {code for f in root for code in f.codes}
+    alike = [f for f in exits if set(f.codes) & codes]
+    if first.count > 1 and first.voices == 0:
+        return tuple(sorted({rank for f in alike for rank in f.ranks}))
+    if root:
+        return root[0].ranks
+    return _odd_task(log)
+
+
+def _odd_task(log: JobLog) -> tuple[int, ...]:
+    """The tasks that Slurm saw fail by themselves, where they were ranks."""
+    if log.of_kind("summary_exit"):
+        return ()
+    ended = [f for f in log.of_kind("srun_exit") if not _was_ended(f.key)]
+    return ended[0].ranks if ended else ()
+
+
+def _was_ended(how: str) -> bool:
+    return "Terminated" in how or "Killed" in how or how.endswith(("143", "137", "code 0"))

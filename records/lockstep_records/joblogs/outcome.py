@@ -1,0 +1,249 @@
+"""What became of a job, by its log: the outcome, the first cause, and who was to blame, if anyone.
+
+The table of causes is ``joblog_kinds.KINDS``; here stands what follows from several of them.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from lockstep_records.events import PREEMPTED
+from lockstep_records.joblogs.blame import find_suspect
+from lockstep_records.joblogs.kinds import BY_NAME, FailureClass, Tier
+from lockstep_records.joblogs.model import Finding, JobLog, Line
+from lockstep_records.joblogs.suspect import Suspect
+
+Outcome = Literal[
+    "succeeded", "failed", "cancelled", "time_limit", "not_converged", "running", "unknown"
+]
+OUTCOMES: tuple[Outcome, ...] = (
+    "succeeded", "failed", "cancelled", "time_limit", "not_converged", "running", "unknown",
+)  # fmt: skip
+BlameKind = Literal["rank", "group", "workload", "nobody", "unknown"]
+_GOOD = frozenset({"success", "mlperf success", "succeeded", "ok", "finished"})
+_PREEMPTED = frozenset({"preempted", "preempted_exit", "summary_exit"})
+_NAMED_ENDS = _PREEMPTED | {"time_limit"}
+_SIGINT, _SIGHUP = frozenset({"2", "SIGINT"}), frozenset({"1", "SIGHUP"})
+_SILENT_SECONDS = 120.0
+_MOVED_ON_SECONDS = 60.0
+_MOST_EVIDENCE = 12
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Incident:
+    """What a log says happened.
+
+    Attributes:
+        blame: rank, group (a node), workload, nobody, or unknown.
+        cause: name of the first cause in ``joblog_kinds.KINDS`` or one of this module's; None when
+            the log tells none.
+        failure_class: None unless it failed.
+        reason: one sentence.
+        first: line of the first cause.
+        evidence: lines that it stands on, the first cause first.
+        ended: the end of the ranks: when the manager ended them, else the last time in the log.
+    """
+
+    outcome: Outcome
+    blame: BlameKind
+    ranks: tuple[int, ...]
+    group: str | None
+    cause: str | None
+    failure_class: FailureClass | None
+    reason: str
+    first: Line | None
+    evidence: tuple[Line, ...]
+    ended: float | None
+    startup_seconds: float | None
+    run_seconds: float | None
+    wall_seconds: float | None
+    seconds_after_last_progress: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Told:
+    """Outcome and blame before the times are added."""
+
+    outcome: Outcome
+    reason: str
+    blame: BlameKind = "nobody"
+    ranks: tuple[int, ...] = ()
+    group: str | None = None
+    cause: str | None = None
+    failure_class: FailureClass | None = None
+    first: Finding | None = None
+
+
+def judge_log(log: JobLog, *, now_seconds: float | None = None) -> Incident:
+    """The incident of a log.
+
+    Args:
+        log: what was read.
+        now_seconds: wall clock, to tell a running job from one that fell silent; None for a log
+            that is known to be over.
+    """
+    told = _told(log, now_seconds)
+    return _with_times(log, told)
+
+
+def _told(log: JobLog, now_seconds: float | None) -> _Told:
+    good = log.run_status in _GOOD
+    end = _ending(log)
+    suspect = find_suspect(log, before=_horizon(log, end, good=good))
+    if good:
+        return _succeeded(log, end)
+    if suspect is not None and not _went_on(log, suspect, end):
+        return _failed(suspect)
+    if log.run_status is not None and not good:
+        return _Told(
+            outcome="not_converged", blame="workload", cause="not_converged",
+            reason=f"The run ended by itself without its target (it told: {log.run_status}).",
+        )  # fmt: skip
+    if end is not None:
+        return _ended(end)
+    return _silent(log, now_seconds)
+
+
+def _went_on(log: JobLog, suspect: Suspect, end: Finding | None) -> bool:
+    """Whether training moved on after the supposed cause, so that it was none.
+
+    Output that was buffered comes late, so the clock must say so too; and where the launcher tells
+    of ranks that failed, it was the cause whatever else was printed.
+    """
+    finding = suspect.finding
+    failed_exit = any(_bad_exit(f) for f in log.of_kind("srun_exit", "summary_exit"))
+    if finding is None or failed_exit or finding.last_order > log.progress_order:
+        return False
+    if end is not None and end.kind == "torchrun_signal":
+        return False
+    when, moved = finding.first.time, log.last_progress
+    return when is not None and moved is not None and moved - when > _MOVED_ON_SECONDS
+
+
+def _horizon(log: JobLog, end: Finding | None, *, good: bool) -> int | None:
+    """Lines from here on are consequences of the end; None where nothing ended it from outside."""
+    places = [end.order] if end is not None and _from_outside(log, end) else []
+    if good:
+        places.append(log.run_stop_order)
+    return min(places, default=None)
+
+
+def _from_outside(log: JobLog, end: Finding) -> bool:
+    """Whether a manager or a person ended the job, and not its own ranks' failure."""
+    if end.kind != "slurm_cancelled" or end.key == "JOB":
+        return True
+    return not any(_bad_exit(finding) for finding in log.of_kind("srun_exit"))
+
+
+def _bad_exit(finding: Finding) -> bool:
+    how = finding.key
+    if finding.kind != "srun_exit":
+        return not set(finding.codes) <= {0, -15, PREEMPTED}
+    return not ("Terminated" in how or how == "Killed" or how.endswith(("code 143", "code 0")))
+
+
+def _ending(log: JobLog) -> Finding | None:
+    """The first line by which somebody ended the job; a time limit or preemption is no cancel."""
+    ends = log.of_kind(
+        "time_limit",
+        "preempted",
+        "preempted_exit",
+        "slurm_cancelled",
+        "torchrun_signal",
+        "interrupted",
+    )
+    ends += tuple(f for f in log.of_kind("summary_exit") if PREEMPTED in f.codes)
+    better = [end for end in ends if end.kind in _NAMED_ENDS]
+    return (better or ends or (None,))[0]
+
+
+def _succeeded(log: JobLog, end: Finding | None) -> _Told:
+    reason = "The run told its success."
+    stop, after = log.run_stop, end.first.time if end else None
+    late = [f for f in log.findings if f.order > log.run_stop_order and _is_trouble(f)]
+    if end is not None:
+        later = "" if after is None or stop is None else f" {after - stop:.0f} s later"
+        reason += f" It was ended by {BY_NAME[end.kind].says}{later}, which changes nothing."
+    elif late:
+        reason += " What failed afterwards was the leaving."
+    return _Told(outcome="succeeded", reason=reason)
+
+
+def _is_trouble(finding: Finding) -> bool:
+    return BY_NAME[finding.kind].tier < Tier.MARK
+
+
+def _failed(suspect: Suspect) -> _Told:
+    return _Told(
+        outcome="failed",
+        blame=suspect.blame,
+        ranks=suspect.ranks,
+        group=suspect.group,
+        cause=suspect.cause,
+        failure_class=suspect.failure_class,
+        reason=suspect.reason,
+        first=suspect.finding,
+    )
+
+
+def _ended(end: Finding) -> _Told:
+    kind = end.kind
+    if kind == "time_limit":
+        return _Told(
+            outcome="time_limit", cause="time_limit", first=end,
+            reason="It was still running when its time limit ended it; nothing had failed.",
+        )  # fmt: skip
+    if kind in _PREEMPTED:
+        return _Told(
+            outcome="cancelled", cause="preemption", first=end,
+            reason="It was preempted; nothing had failed.",
+        )  # fmt: skip
+    who = "a person" if kind == "interrupted" or end.key in _SIGINT | _SIGHUP else "somebody"
+    return _Told(
+        outcome="cancelled", cause="cancelled", first=end,
+        reason=f"It was cancelled by {who} outside; nothing had failed.",
+    )  # fmt: skip
+
+
+def _silent(log: JobLog, now_seconds: float | None) -> _Told:
+    """No end and no failure: it runs, or nobody can tell."""
+    fresh = now_seconds is not None and log.last_sign is not None
+    if fresh and 0 <= (now_seconds or 0.0) - (log.last_sign or 0.0) < _SILENT_SECONDS:
+        return _Told(outcome="running", reason="It is running.")
+    reached = "" if log.last_step is None else f" after step {log.last_step}"
+    return _Told(
+        outcome="unknown", blame="unknown",
+        reason=f"The log stops{reached} and tells no end and no cause.",
+    )  # fmt: skip
+
+
+def _with_times(log: JobLog, told: _Told) -> Incident:
+    killed = [f.first.time for f in log.of_kind("time_limit", "preempted", "slurm_cancelled")]
+    ended = next((time for time in killed if time is not None), log.last_sign)
+    begin, progress = log.training_start, log.last_progress
+    stop = log.run_stop if log.run_stop is not None else progress
+    return Incident(
+        outcome=told.outcome,
+        blame=told.blame,
+        ranks=told.ranks,
+        group=told.group,
+        cause=told.cause,
+        failure_class=told.failure_class,
+        reason=told.reason,
+        first=told.first.first if told.first else None,
+        evidence=_evidence(log, told),
+        ended=ended,
+        startup_seconds=_between(log.first_sign, begin),
+        run_seconds=_between(begin, stop),
+        wall_seconds=_between(log.first_sign, ended),
+        seconds_after_last_progress=_between(progress or begin, ended),
+    )
+
+
+def _evidence(log: JobLog, told: _Told) -> tuple[Line, ...]:
+    lines = [told.first.first] if told.first else []
+    lines += [f.first for f in log.findings if _is_trouble(f) and f is not told.first]
+    return tuple(lines[:_MOST_EVIDENCE])
+
+
+def _between(begin: float | None, end: float | None) -> float | None:
+    return None if begin is None or end is None else max(0.0, end - begin)

@@ -1,0 +1,132 @@
+"""The identity of a rank page, hostile until every field of it is checked; how sections unpack."""
+
+import os
+import zlib
+from pathlib import Path
+from typing import Any
+
+from lockstep_records.page.layout import (
+    IDENTITY,
+    MAGIC,
+    MAX_ROWS,
+    MESH_AXES,
+    ROW,
+    SELDOM,
+    SLOT,
+    VERSION,
+    page_bytes,
+)
+from lockstep_records.page.section import Section
+
+Values = dict[str, Any]
+
+
+class PageError(ValueError):
+    """A page that cannot be read.
+
+    Attributes:
+        reason: one of version, truncated, identity, checksum, io.
+    """
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(text)
+        self.reason = reason
+
+
+def unpack(section: Section, data: bytes) -> Values:
+    """A section as a dict by field name; unknown optional fields are None."""
+    flat = section.struct.unpack_from(data)
+    values: Values = {}
+    for name, begin, end, items in section.places:
+        if end - begin == 1:
+            values[name] = flat[begin]
+        else:
+            many = flat[begin:end]
+            values[name] = dict(zip(items, many, strict=True)) if items else list(many)
+    for name, bit in section.presence.items():
+        if not values["present"] & bit:
+            values[name] = None
+    return values
+
+
+def is_sealed(section: Section, data: bytes) -> bool:
+    """Whether a section is whole, by its checksum."""
+    seal = section.offsets["checksum"]
+    if len(data) < section.size:
+        return False
+    return zlib.crc32(data[:seal]) == int.from_bytes(data[seal : section.size], "little")
+
+
+def read_identity(data: bytes, path: Path) -> Values:
+    """The fields of the identity; texts decoded, unused mesh axes left out.
+
+    Raises:
+        PageError: there is something wrong with one of them.
+    """
+    if len(data) < IDENTITY.size:
+        raise PageError(
+            "truncated",
+            f"page {path} has {len(data)} bytes, its identity alone takes {IDENTITY.size}",
+        )
+    values = unpack(IDENTITY, data)
+    if values["magic"] != MAGIC:
+        raise PageError(
+            "identity", f"{path} is no rank page: magic is {values['magic']!r}, not {MAGIC!r}"
+        )
+    if values["version"] != VERSION:
+        raise PageError(
+            "version",
+            f"page {path} has format version {values['version']}, this reader knows {VERSION}",
+        )
+    if not is_sealed(IDENTITY, data):
+        raise PageError("checksum", f"page {path}: the checksum of the identity does not match")
+    _check_sizes(path, values)
+    return _decoded(values, path)
+
+
+_SIZES = (("row_bytes", ROW.size), ("slot_bytes", SLOT.size), ("seldom_bytes", SELDOM.size))
+
+
+def _check_sizes(path: Path, values: Values) -> None:
+    for name, right in _SIZES:
+        if values[name] != right:
+            raise PageError(
+                "identity", f"page {path}: {name} is {values[name]}, version {VERSION} has {right}"
+            )
+    rows = values["row_count"]
+    if not 1 <= rows <= MAX_ROWS:
+        raise PageError(
+            "identity", f"page {path}: row_count is {rows}, at most {MAX_ROWS} is allowed"
+        )
+
+
+def check_length(descriptor: int, path: Path, rows: int) -> None:
+    """Refuses a file that is shorter or longer than its rows say.
+
+    Raises:
+        PageError: it is.
+    """
+    size = os.fstat(descriptor).st_size
+    if size != page_bytes(rows):
+        raise PageError(
+            "truncated", f"page {path} has {size} bytes, {rows} rows need {page_bytes(rows)}"
+        )
+
+
+def _decoded(values: Values, path: Path) -> Values:
+    for field in IDENTITY.fields:
+        if field.code.endswith("s") and field.name != "magic":
+            try:
+                values[field.name] = values[field.name].rstrip(b"\0").decode()
+            except UnicodeDecodeError as error:
+                raise PageError("identity", f"page {path}: {field.name} is not UTF-8") from error
+            if not values[field.name].isprintable():
+                raise PageError("identity", f"page {path}: {field.name} holds control characters")
+    if not 0 <= values["rank"] < values["world_size"]:
+        raise PageError(
+            "identity",
+            f"page {path}: rank {values['rank']} is outside its world_size {values['world_size']}",
+        )
+    values["mesh"] = {axis: values.pop(axis) for axis in MESH_AXES}
+    values["mesh"] = {axis: at for axis, at in values["mesh"].items() if at >= 0}
+    return values

@@ -1,0 +1,247 @@
+"""The one table of the rank page, format v3: writer, reader and docs/format.md come from it.
+
+A page is one fixed-size file: identity, pulse, two slots for what changes with every step, two for
+what changes seldom, and a ring of step rows. Everything is little-endian; words of eight bytes are
+aligned to eight. Clocks are CLOCK_MONOTONIC in
+nanoseconds unless a name says wall; the identity holds a pair of both to convert with.
+"""
+
+from lockstep_catalogue.labels import (
+    ANOMALY,
+    KIND,
+    OUTCOME,
+    RESTORE_OUTCOME,
+    STEP_PHASES,
+    TROUBLE,
+    WHERE,
+)
+from lockstep_catalogue.training import STEP_SECONDS
+from lockstep_records.page.section import Field, Section
+
+MAGIC = b"LKSTPAGE"
+VERSION = 3
+
+# The code of a phase is its place here; four bits of the pulse hold it. Those of a step row stand
+# together, in the order of the row.
+PHASES = (
+    "init",
+    "data",
+    "forward",
+    "backward",
+    "sync",
+    "optimizer",
+    "checkpoint",
+    "eval",
+    "other",
+    "restore",
+    "done",
+    "failed",
+)
+COLLECTIVE_KINDS = KIND.values
+CHECKPOINT_OUTCOMES = OUTCOME.values
+STEP_BUCKETS = STEP_SECONDS.buckets
+RESTORE_OUTCOMES = RESTORE_OUTCOME.values
+NONFINITE_IN = WHERE.values
+ANOMALIES = ANOMALY.values
+TROUBLES = TROUBLE.values
+FINGERPRINTS = 8  # newest ones that a page keeps, so that ranks read at other moments still meet
+LATE_LOSSES = 8  # newest ones that a page keeps
+# Bit n of a row's flags is set when the n-th is true of the step.
+ROW_FLAGS = ("loss_spike", "divergence", "rework", "hang", "nonfinite", "out_of_memory", "measured")
+MESH_AXES = ("dp", "fsdp", "pp", "tp", "cp", "ep")
+
+
+def _text(name: str, size: int, help_: str) -> Field:
+    return Field(name, f"{size}s", help_)
+
+
+IDENTITY = Section(
+    "identity",
+    "Written once at birth, sealed by its checksum.",
+    _text("magic", 8, "LKSTPAGE"),
+    Field("version", "I", "format of the page; a reader takes only the versions it knows"),
+    Field("row_count", "I", "rows in the ring"),
+    Field("row_bytes", "I", "bytes of a row"),
+    Field("slot_bytes", "I", "bytes of a slot"),
+    Field("rank", "i", "global rank"),
+    Field("local_rank", "i", "rank on its node"),
+    Field("world_size", "i", "number of ranks"),
+    Field("attempt", "i", "restarts of the job before this page, from 0"),
+    Field("pid", "i", "process of the rank"),
+    *(Field(axis, "i", f"coordinate on the {axis} axis, -1 where unused") for axis in MESH_AXES),
+    Field("seldom_bytes", "I", "bytes of a seldom slot"),
+    Field("start_monotonic_ns", "q", "clock pair, taken together at birth: monotonic"),
+    Field("start_wall_ns", "q", "clock pair, taken together at birth: wall, since the epoch"),
+    _text("job_id", 128, "one training job over all its attempts"),
+    _text("cluster", 64, "name of the cluster"),
+    _text("project", 64, "who the job is accounted to"),
+    _text("node", 128, "name of the machine"),
+    _text("gpu_uuid", 64, "UUID of the rank's GPU, empty on a CPU"),
+    _text("torch_version", 32, "version of torch, empty when unknown"),
+    _text("nccl_version", 32, "version of NCCL, empty when there is none"),
+    Field("checksum", "I", "CRC-32 of everything before it in the identity"),
+)
+
+PULSE = Section(
+    "pulse",
+    "One word, replaced by a single aligned store at every boundary mark; no checksum needed.",
+    Field("mark", "Q", "monotonic nanoseconds of the last mark x 16 + code of the phase it began"),
+)
+
+SLOT = Section(
+    "slot",
+    "State after a completed step; two of them alternate, the newest valid one counts.",
+    Field("sequence", "Q", "number of this write, from 1; its last bit tells which slot it is in"),
+    Field("present", "Q", "bit n is set when the n-th optional field is known"),
+    Field("step", "q", "last completed step, as the job counts", optional=True),
+    Field("written_ns", "q", "monotonic time of the write"),
+    Field("loss", "d", "last loss told", optional=True),
+    Field("gradient_norm", "d", "last gradient norm told", optional=True),
+    Field("learning_rate", "d", "last learning rate told", optional=True),
+    Field("checkpoint_step", "q", "step of the last durable checkpoint", optional=True),
+    Field("checkpoint_wall_ns", "q", "wall clock when it was durable", optional=True),
+    Field("steps", "Q", "steps completed in this attempt, which is also the rows written"),
+    Field("samples", "Q", "samples trained on"),
+    Field("tokens", "Q", "tokens trained on"),
+    Field("nonfinite_steps", "Q", "steps whose loss or gradient norm was NaN or infinite"),
+    Field("internal_errors", "Q", "errors of the monitor that were swallowed"),
+    Field("phase_seconds", "d", "seconds by phase", len(PHASES), items=PHASES),
+    Field(
+        "checkpoints",
+        "Q",
+        "attempts by outcome",
+        len(CHECKPOINT_OUTCOMES),
+        items=CHECKPOINT_OUTCOMES,
+    ),
+    Field("collectives", "Q", "collectives by kind", len(COLLECTIVE_KINDS), items=COLLECTIVE_KINDS),
+    Field(
+        "collective_bytes",
+        "Q",
+        "bytes handed to collectives by kind",
+        len(COLLECTIVE_KINDS),
+        items=COLLECTIVE_KINDS,
+    ),
+    Field(
+        "collective_seconds",
+        "d",
+        "exposed seconds from own arrival to completion by kind",
+        len(COLLECTIVE_KINDS),
+        items=COLLECTIVE_KINDS,
+    ),
+    Field("step_seconds_sum", "d", "sum of the durations of steps"),
+    Field(
+        "step_buckets",
+        "Q",
+        "steps by duration: at most the bucket's bound, and more than the last",
+        len(STEP_BUCKETS) + 1,
+        items=(*(str(bound) for bound in STEP_BUCKETS), "more"),
+    ),
+    Field("checksum", "Q", "CRC-32 of everything before it in the slot"),
+)
+
+
+def _by(items: tuple[str, ...], name: str, code: str, help_: str) -> Field:
+    return Field(name, code, help_, len(items), items=items)
+
+
+SELDOM = Section(
+    "seldom",
+    "What changes less often than every step; two of them alternate, the newest valid one counts.",
+    Field("sequence", "Q", "number of this write, from 1; its last bit tells which slot it is in"),
+    Field("present", "Q", "bit n is set when the n-th optional field is known"),
+    Field("written_ns", "q", "monotonic time of the write"),
+    Field("process_seconds", "d", "age of the process at the page's birth", optional=True),
+    Field("step_before", "q", "highest step that an earlier attempt completed", optional=True),
+    Field("flops_per_token", "d", "model FLOPs a token, as the user told", optional=True),
+    Field("peak_flops", "d", "FLOP/s of this rank's device, as the user told", optional=True),
+    _by(NONFINITE_IN, "nonfinite", "Q", "times that NaN or an infinity was seen, by where"),
+    _by(ANOMALIES, "anomalies", "Q", "spikes and divergences of the loss that began"),
+    _by(ANOMALIES, "anomaly_now", "Q", "1 while one lasts"),
+    Field("device_allocated_bytes", "Q", "of the GPU, by tensors", optional=True),
+    Field("device_reserved_bytes", "Q", "of the GPU, by the allocator", optional=True),
+    Field("device_peak_bytes", "Q", "highest allocated so far", optional=True),
+    Field("resident_bytes", "Q", "of the host, by the process", optional=True),
+    Field("resident_peak_bytes", "Q", "highest resident so far", optional=True),
+    Field("allocator_retries", "Q", "times that the GPU's allocator gave all back and tried again"),
+    Field("out_of_memory", "Q", "allocations that failed"),
+    Field("asked_bytes", "Q", "of the last allocation that failed", optional=True),
+    Field("collections", "Q", "runs of Python's garbage collector"),
+    Field("collection_seconds", "d", "seconds in them"),
+    Field("measured_steps", "Q", "steps in which our own calls were timed"),
+    Field("measured_seconds", "d", "seconds in our own calls in those steps"),
+    Field("checkpoint_blocking_seconds", "d", "seconds that steps waited for checkpoints"),
+    Field("checkpoint_persisting_seconds", "d", "seconds from begin to end of writing them"),
+    Field("checkpoint_bytes", "Q", "bytes that this rank wrote, where known"),
+    Field("checkpoints_verified", "Q", "checkpoints that were read back and proved good"),
+    Field("write_step", "q", "step of the checkpoint written last", optional=True),
+    Field("write_seconds", "d", "seconds that this rank wrote it", optional=True),
+    _by(RESTORE_OUTCOMES, "restores", "Q", "restores by outcome"),
+    Field("restore_seconds", "d", "seconds in restores"),
+    Field("passed_over", "Q", "checkpoints that were passed over as not valid"),
+    Field("restore_asked", "q", "step that the last restore wanted", optional=True),
+    Field("restored_step", "q", "step that it got, 0 for a fresh start", optional=True),
+    _by(STEP_PHASES, "rework_seconds", "d", "seconds of steps done before, by phase"),
+    _by(STEP_PHASES, "hang_seconds", "d", "seconds of steps that hung, by phase"),
+    Field("fingerprints", "Q", "taken; the newest stand at place n mod the number of places"),
+    Field("fingerprint_step", "q", "step of each", FINGERPRINTS),
+    Field("fingerprint_parameters", "Q", "sum of the bits of sampled parameters", FINGERPRINTS),
+    Field("fingerprint_gradients", "Q", "sum of the bits of sampled gradients", FINGERPRINTS),
+    _by(TROUBLES, "troubles", "Q", "what went wrong around the monitor, by kind"),
+    _by(COLLECTIVE_KINDS, "bus_bytes", "Q", "bytes x the factor of bus bandwidth, by kind"),
+    _by(STEP_PHASES, "device_seconds", "d", "of the GPU's stream in sampled steps, by phase"),
+    Field("device_steps", "Q", "sampled steps whose device seconds are known"),
+    Field("device_dropped", "Q", "sampled steps and numbers of a device that came too late"),
+    Field("late_losses", "Q", "read from a device after their step; places as for fingerprints"),
+    Field("late_loss_step", "q", "step of each", LATE_LOSSES),
+    Field("late_loss", "d", "loss of that step", LATE_LOSSES),
+    Field("checksum", "Q", "CRC-32 of everything before it in the slot"),
+)
+
+ROW = Section(
+    "row",
+    "One step. Phases are contiguous, so their seconds add up to the step.",
+    Field(
+        "number",
+        "Q",
+        "count of rows in this attempt, from 0; row n stands at place n mod row_count",
+    ),
+    Field("step", "q", "step, as the job counts"),
+    Field("start_ns", "q", "monotonic time at which the step began"),
+    Field("first_arrival_ns", "q", "arrival at the step's first collective", optional=True),
+    Field(
+        "last_arrival_ns",
+        "q",
+        "end of the step's last collective less all its waiting; of a single one the arrival",
+        optional=True,
+    ),
+    Field("seconds", "f", "duration of the step"),
+    *(Field(f"{phase}_seconds", "f", f"seconds in {phase}") for phase in STEP_PHASES),
+    Field("loss", "f", "training loss of this rank", optional=True),
+    Field("gradient_norm", "f", "gradient norm before clipping", optional=True),
+    Field("tokens", "I", "tokens of this rank"),
+    Field("samples", "I", "samples of this rank"),
+    Field("present", "I", "bit n is set when the n-th optional field is known"),
+    Field("flags", "I", f"bits from 0: {', '.join(ROW_FLAGS)}"),
+    Field("sequence_min", "I", "tokens of the rank's shortest sequence", optional=True),
+    Field("sequence_max", "I", "tokens of the rank's longest sequence", optional=True),
+    Field("sequence_squares", "f", "sum of the squared lengths of sequences", optional=True),
+    _text("reserved", 12, "zero"),
+    Field("checksum", "I", "CRC-32 of everything before it in the row"),
+)
+
+PULSE_OFFSET = 4096
+SLOT_OFFSETS = (8192, 12288)
+SELDOM_OFFSETS = (16384, 20480)
+RING_OFFSET = 24576
+DEFAULT_ROWS = 65_536
+MAX_ROWS = 1 << 20
+
+assert IDENTITY.size <= PULSE_OFFSET
+assert SLOT.size <= SLOT_OFFSETS[1] - SLOT_OFFSETS[0]
+assert SELDOM.size <= SELDOM_OFFSETS[1] - SELDOM_OFFSETS[0]
+assert ROW.size % 8 == 0
+
+
+def page_bytes(rows: int) -> int:
+    """Size of a page with that many rows, in bytes."""
+    return RING_OFFSET + rows * ROW.size

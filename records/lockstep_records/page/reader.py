@@ -1,0 +1,247 @@
+"""Reads rank pages, hostile ones too: with pread, no lock, and an error that names the field."""
+
+import os
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from lockstep_records.page.identity import (
+    PageError,
+    Values,
+    check_length,
+    is_sealed,
+    read_identity,
+    unpack,
+)
+from lockstep_records.page.layout import (
+    IDENTITY,
+    PHASES,
+    PULSE,
+    PULSE_OFFSET,
+    RING_OFFSET,
+    ROW,
+    SELDOM,
+    SELDOM_OFFSETS,
+    SLOT,
+    SLOT_OFFSETS,
+)
+from lockstep_records.page.section import Section
+
+__all__ = [
+    "Page",
+    "PageError",
+    "PageReader",
+    "Values",
+    "read_newest",
+    "read_page",
+    "read_ring",
+    "read_rows",
+    "unpack",
+]
+# Of a row: its number, and its checksum at the end.
+_NUMBER_AND_SEAL = struct.Struct(f"<Q{ROW.offsets['checksum'] - 8}xI")
+_SEQUENCE = struct.Struct("<Q")  # the first field of a slot
+_LOOKS = 4  # a writer stores into one slot at a time, and for well under a microsecond
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Page:
+    """Identity, pulse and newest valid slot of one page at one moment.
+
+    Attributes:
+        identity: fields of the identity section; texts decoded, unused mesh axes left out.
+        state: fields of the slot; unknown ones are None, arrays are dicts by item.
+        seldom: fields of the seldom slot, in the same way.
+        phase: phase that the last mark began.
+        progress_ns: monotonic time of that mark.
+    """
+
+    path: Path
+    identity: Values
+    state: Values
+    seldom: Values
+    phase: str
+    progress_ns: int
+
+    def wall_seconds(self, monotonic_ns: int) -> float:
+        """A monotonic time of this page as seconds since the epoch, by its clock pair."""
+        offset = self.identity["start_wall_ns"] - self.identity["start_monotonic_ns"]
+        return float(monotonic_ns + offset) / 1e9
+
+    @property
+    def progress_wall_seconds(self) -> float:
+        """Wall clock of the last mark."""
+        return self.wall_seconds(self.progress_ns)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise PageError("io", f"page {path} cannot be opened: {error.strerror}") from error
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _read_slots(descriptor: int, section: Section, offsets: tuple[int, int]) -> list[bytes]:
+    """The valid slots; looks again while one is being written, so that states never go back."""
+    valid: list[bytes] = []
+    for _ in range(_LOOKS):
+        slots = [os.pread(descriptor, section.size, at) for at in offsets]
+        valid = [data for data in slots if is_sealed(section, data)] or valid
+        if len(valid) == sum(map(_is_begun, slots)):
+            break
+    return valid
+
+
+def _is_begun(slot: bytes) -> bool:
+    """Whether anything was ever written; a slot of zeros need not be waited for."""
+    return slot[: _SEQUENCE.size] != bytes(_SEQUENCE.size)
+
+
+class PageReader:
+    """Reads one page again and again; what has the bytes of the last time is not taken apart anew.
+
+    Args:
+        path: of the page; another file may come to stand there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known: dict[str, tuple[bytes, Values]] = {}
+
+    def read(self) -> Page:
+        """Identity and newest state; reads a few kilobytes whatever the ring's size.
+
+        Raises:
+            PageError: the page cannot be read; the text names the field.
+        """
+        path = self._path
+        with _opened(path) as descriptor:
+            try:
+                identity = self._identity(descriptor)
+                state = self._newer(descriptor, SLOT, SLOT_OFFSETS)
+                seldom = self._newer(descriptor, SELDOM, SELDOM_OFFSETS)
+                mark = os.pread(descriptor, PULSE.size, PULSE_OFFSET)
+                (word,) = struct.unpack("<Q", mark)
+            except (OSError, struct.error) as error:
+                raise PageError("io", f"page {path} cannot be read: {error}") from error
+        code = word & 15
+        if code >= len(PHASES):
+            raise PageError("identity", f"page {path}: phase code {code} is not known")
+        return Page(
+            path=path,
+            identity=identity,
+            state=state,
+            seldom=seldom,
+            phase=PHASES[code],
+            progress_ns=word >> 4,
+        )
+
+    def _identity(self, descriptor: int) -> Values:
+        data = os.pread(descriptor, IDENTITY.size, 0)
+        values = self._values(IDENTITY, data, lambda: read_identity(data, self._path))
+        check_length(descriptor, self._path, values["row_count"])
+        return values
+
+    def _newer(self, descriptor: int, section: Section, offsets: tuple[int, int]) -> Values:
+        valid = _read_slots(descriptor, section, offsets)
+        if not valid:
+            raise PageError(
+                "checksum", f"page {self._path}: neither {section.name} has a valid checksum"
+            )
+        data = max(valid, key=_SEQUENCE.unpack_from)
+        return self._values(section, data, lambda: unpack(section, data))
+
+    def _values(self, section: Section, data: bytes, take_apart: Callable[[], Values]) -> Values:
+        known = self._known.get(section.name)
+        if known is None or known[0] != data:
+            known = self._known[section.name] = (data, take_apart())
+        return known[1]
+
+
+def read_page(path: Path) -> Page:
+    """Identity and newest state of a page that is read once; see ``PageReader.read``.
+
+    Raises:
+        PageError: the page cannot be read; the text names the field.
+    """
+    return PageReader(path).read()
+
+
+def read_ring(page: Page) -> bytes:
+    """The valid rows of a page, oldest first, as packed bytes of ``ROW.size`` each.
+
+    The newest row may be one ahead of ``page.state`` when the rank died between the two; it counts
+    when its checksum does. A row overwritten or torn meanwhile is left out.
+
+    Raises:
+        PageError: the file has gone or has shrunk since ``page`` was read.
+    """
+    rows = page.identity["row_count"]
+    with _opened(page.path) as descriptor:
+        try:
+            data = os.pread(descriptor, rows * ROW.size, RING_OFFSET)
+        except OSError as error:
+            raise PageError("io", f"page {page.path} cannot be read: {error}") from error
+    if len(data) < rows * ROW.size:
+        raise PageError(
+            "truncated", f"page {page.path} has shrunk: {len(data)} bytes of ring are left"
+        )
+    steps, view, seal = page.state["steps"], memoryview(data), ROW.offsets["checksum"]
+    told = list(_NUMBER_AND_SEAL.iter_unpack(view[: rows * ROW.size]))
+    kept = []
+    for number in range(max(0, steps - rows), steps + 1):
+        at = number % rows * ROW.size
+        if told[number % rows] == (number, zlib.crc32(view[at : at + seal])):
+            kept.append(view[at : at + ROW.size])
+    return b"".join(kept)
+
+
+def read_newest(page: Page, count: int) -> bytes:
+    """The newest valid rows of a page, at most ``count``, as ``read_ring`` gives them.
+
+    Reads only those rows, for who looks at many pages again and again.
+
+    Raises:
+        PageError: the file has gone or cannot be read.
+    """
+    rows, steps = page.identity["row_count"], page.state["steps"]
+    kept = []
+    with _opened(page.path) as descriptor:
+        for first, last in _pieces(max(0, steps - min(count, rows)), steps, rows):
+            try:
+                data = os.pread(
+                    descriptor, (last - first) * ROW.size, RING_OFFSET + first % rows * ROW.size
+                )
+            except OSError as error:
+                raise PageError("io", f"page {page.path} cannot be read: {error}") from error
+            for number in range(first, first + len(data) // ROW.size):
+                at = (number - first) * ROW.size
+                told, seal = _NUMBER_AND_SEAL.unpack_from(data, at)
+                row = data[at : at + ROW.size]
+                if told == number and seal == zlib.crc32(row[: ROW.offsets["checksum"]]):
+                    kept.append(row)
+    return b"".join(kept)
+
+
+def _pieces(first: int, last: int, rows: int) -> Iterator[tuple[int, int]]:
+    """Row numbers ``first`` to ``last`` (left out) in pieces that lie together in the ring."""
+    wrap = last - last % rows
+    if first < wrap < last:
+        yield first, wrap
+        yield wrap, last
+    elif first < last:
+        yield first, last
+
+
+def read_rows(page: Page) -> list[Values]:
+    """The valid rows of a page, oldest first, as dicts by field name."""
+    data = read_ring(page)
+    return [unpack(ROW, data[at : at + ROW.size]) for at in range(0, len(data), ROW.size)]

@@ -1,0 +1,63 @@
+"""Two alternating copies of one section: a writer killed at any moment leaves one of them whole."""
+
+import mmap
+from zlib import crc32
+
+from lockstep_records.page.section import Section
+
+
+class Slots:
+    """The writing side of a section that is replaced as a whole, in the older of two places.
+
+    Attributes:
+        words: its eight-byte words as unsigned integers; ``section.word(name)`` is an index.
+        signed: the same words as signed integers.
+        floats: the same words as doubles.
+    """
+
+    def __init__(self, file: mmap.mmap, section: Section, offsets: tuple[int, int]) -> None:
+        self._file, self._section = file, section
+        self._places = tuple(slice(at, at + section.size) for at in offsets)
+        self._data = bytearray(section.size)
+        self._sealed = memoryview(self._data)[: section.offsets["checksum"]]
+        self.words = memoryview(self._data).cast("Q")
+        self.signed = memoryview(self._data).cast("q")
+        self.floats = memoryview(self._data).cast("d")
+        self._checksum = section.word("checksum")
+        self._written = section.word("written_ns")
+        self._present = section.word("present")
+        assert section.word("sequence") == 0
+
+    def commit(self, now_ns: int) -> None:
+        """Makes the state readable."""
+        words = self.words
+        sequence = words[0] + 1
+        words[0] = sequence
+        words[self._written] = now_ns
+        words[self._checksum] = crc32(self._sealed)
+        self._file[self._places[sequence & 1]] = self._data
+
+    def know(self, name: str, value: float) -> None:
+        """Sets an optional field: a double or a signed integer, as the field is."""
+        word = self._section.word(name)
+        if self._section.codes[name] == "d":
+            self.floats[word] = value
+        else:
+            self.signed[word] = int(value)
+        self.words[self._present] |= self._section.presence[name]
+
+    def count(self, name: str, item: str = "", number: int = 1) -> None:
+        """Adds to a whole number, or to the one of an array that counts an item."""
+        self.words[self._place(name, item)] += number
+
+    def add(self, name: str, seconds: float, item: str = "") -> None:
+        """Adds to a double, or to the one of an array that belongs to an item."""
+        self.floats[self._place(name, item)] += seconds
+
+    def _place(self, name: str, item: str) -> int:
+        return self._section.word(name) + (self._section.items[name].index(item) if item else 0)
+
+    def release(self) -> None:
+        """Lets go of the memory that the views hold."""
+        for view in (self._sealed, self.words, self.signed, self.floats):
+            view.release()

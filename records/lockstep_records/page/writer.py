@@ -1,0 +1,257 @@
+"""Writes a rank page: a few microseconds a step, no system call, nothing that can block.
+
+A store into a mapped page of a full file system kills the process, and on a disk it can block for
+minutes. So a page is born only on a verified tmpfs, with all its space taken by posix_fallocate.
+"""
+
+import mmap
+import os
+import shutil
+import struct
+import time
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from zlib import crc32
+
+from lockstep_records.page.layout import (
+    CHECKPOINT_OUTCOMES,
+    COLLECTIVE_KINDS,
+    DEFAULT_ROWS,
+    IDENTITY,
+    MAGIC,
+    MAX_ROWS,
+    MESH_AXES,
+    PULSE_OFFSET,
+    RING_OFFSET,
+    ROW,
+    SELDOM,
+    SELDOM_OFFSETS,
+    SLOT,
+    SLOT_OFFSETS,
+    STEP_BUCKETS,
+    VERSION,
+    page_bytes,
+)
+from lockstep_records.page.slots import Slots
+
+_MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs"})
+_ROW_BYTES = ROW.size
+_ROW_SEAL_BYTES = ROW.size - 4
+_LAST_OF_ROW = ("reserved", "checksum")  # zero, and the seal
+pack_row = struct.Struct(
+    "<" + "".join(field.format for field in ROW.fields if field.name not in _LAST_OF_ROW)
+).pack_into  # into ``PageWriter.row``: its fields from number to sequence_squares
+
+
+class NoPageError(RuntimeError):
+    """A page cannot be had here; the text says why and what would help."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankIdentity:
+    """Who writes a page. Mesh coordinates are by axis name; absent axes are unused.
+
+    Raises:
+        ValueError: rank and world size do not fit, or a text is too long for the page.
+    """
+
+    job_id: str
+    rank: int
+    world_size: int
+    local_rank: int = 0
+    attempt: int = 0
+    cluster: str = "local"
+    project: str = ""
+    node: str = ""
+    gpu_uuid: str = ""
+    torch_version: str = ""
+    nccl_version: str = ""
+    mesh: tuple[tuple[str, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rank < self.world_size:
+            raise ValueError(
+                f"rank {self.rank} is outside the world of {self.world_size}; "
+                f"ranks run from 0 to {self.world_size - 1}"
+            )
+        for axis, _ in self.mesh:
+            if axis not in MESH_AXES:
+                raise ValueError(f"mesh axis {axis!r} is none of {', '.join(MESH_AXES)}")
+        for field in IDENTITY.fields:
+            value = getattr(self, field.name, "") if field.code.endswith("s") else ""
+            if len(value.encode()) > int(field.code.rstrip("s") or 0 if value else 1 << 30):
+                raise ValueError(f"{field.name} {value!r} takes more than {field.code[:-1]} bytes")
+            if not value.isprintable():
+                raise ValueError(f"{field.name} {value!r} must hold printable characters only")
+
+
+def file_system_of(folder: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> str:
+    """Type of the file system that holds a folder, such as ``tmpfs``; empty when unknown."""
+    target, best, kind = str(folder.resolve()), "", ""
+    for line in mountinfo.read_text(encoding="utf-8", errors="replace").splitlines():
+        head, _, tail = line.partition(" - ")
+        mount = head.split()[4].replace("\\040", " ")
+        inside = target == mount or target.startswith(mount.rstrip("/") + "/")
+        if inside and len(mount) >= len(best):
+            best, kind = mount, tail.split()[0]
+    return kind
+
+
+def create_mapping(path: Path, size: int) -> mmap.mmap:
+    """Makes the file with all its space taken, or raises NoPageError and leaves nothing."""
+    try:
+        kind = file_system_of(path.parent)
+        if kind not in _MEMORY_FILE_SYSTEMS:
+            raise NoPageError(
+                f"folder {path.parent} is on {kind or 'an unknown file system'}, where a store "
+                "can block the step; set LOCKSTEP_DIR to a folder on a tmpfs such as /dev/shm"
+            )
+        path.parent.mkdir(mode=0o2750, parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
+    except OSError as error:
+        raise NoPageError(
+            f"page {path} cannot be made ({error.strerror}); "
+            "set LOCKSTEP_DIR to a writable folder on a tmpfs"
+        ) from error
+    try:
+        os.posix_fallocate(descriptor, 0, size)
+        _share_with_group(path)
+        return mmap.mmap(descriptor, size)
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise NoPageError(
+            f"page {path} needs {size} bytes and its file system has no room ({error.strerror}); "
+            "free some or set LOCKSTEP_DIR to another tmpfs"
+        ) from error
+    finally:
+        os.close(descriptor)
+
+
+def _share_with_group(path: Path) -> None:
+    """Gives page and folder to the group lockstep where there is one, so that the agent reads."""
+    try:
+        shutil.chown(path.parent, group="lockstep")
+        shutil.chown(path, group="lockstep")
+    except (LookupError, PermissionError):
+        return
+
+
+class PageWriter:
+    """The writing side of one page.
+
+    ``words`` and ``floats`` are the slot's eight-byte words as unsigned integers and as doubles;
+    a caller adds into them by ``SLOT.word(name)`` and then calls ``commit``. ``seldom`` is the
+    same for what changes seldom. ``pulse_word`` holds the pulse at 0, see ``pulse``. ``row`` is
+    the row that ``seal_row`` takes into the ring. ``file`` is the whole page, mapped, with its
+    ring of ``rows``.
+
+    Raises:
+        NoPageError: no page can be had in this folder.
+    """
+
+    def __init__(self, path: Path, identity: RankIdentity, rows: int = DEFAULT_ROWS) -> None:
+        if not 1 <= rows <= MAX_ROWS:
+            raise ValueError(f"rows {rows} must be between 1 and {MAX_ROWS}")
+        self.path, self.identity = path, identity
+        self.file = create_mapping(path, page_bytes(rows))
+        self.rows = rows
+        self.now = Slots(self.file, SLOT, SLOT_OFFSETS)
+        self.seldom = Slots(self.file, SELDOM, SELDOM_OFFSETS)
+        self.words, self.signed, self.floats = self.now.words, self.now.signed, self.now.floats
+        self.commit = self.now.commit
+        self.row = bytearray(ROW.size)
+        self._row_sealed = memoryview(self.row)[:_ROW_SEAL_BYTES]
+        self._row_checksum = memoryview(self.row).cast("I")
+        self.pulse_word = memoryview(self.file)[PULSE_OFFSET : PULSE_OFFSET + 8].cast("Q")
+        self._write_identity(rows)
+        self.pulse(time.monotonic_ns(), 0)
+        self.seldom.commit(time.monotonic_ns())
+        self.commit(time.monotonic_ns())
+
+    def _write_identity(self, rows: int) -> None:
+        mesh = dict(self.identity.mesh)
+        known = {
+            "magic": MAGIC,
+            "version": VERSION,
+            "row_count": rows,
+            "row_bytes": ROW.size,
+            "slot_bytes": SLOT.size,
+            "pid": os.getpid(),
+            "seldom_bytes": SELDOM.size,
+            "checksum": 0,
+            "start_monotonic_ns": time.monotonic_ns(),
+            "start_wall_ns": time.time_ns(),
+            **{axis: mesh.get(axis, -1) for axis in MESH_AXES},
+        }
+        values = []
+        for field in IDENTITY.fields:
+            value = known.get(field.name, getattr(self.identity, field.name, None))
+            values.append(value.encode() if isinstance(value, str) else value)
+        packed = bytearray(IDENTITY.struct.pack(*values))
+        seal = IDENTITY.offsets["checksum"]
+        packed[seal:] = crc32(packed[:seal]).to_bytes(4, "little")
+        self.file[: IDENTITY.size] = bytes(packed)
+
+    def pulse(self, now_ns: int, phase: int) -> None:
+        """Tells the phase that begins now: one aligned store."""
+        self.pulse_word[0] = now_ns << 4 | phase
+
+    def append(self, values: Sequence[float]) -> int:
+        """Writes the next row and gives how many there are.
+
+        Args:
+            values: its fields from step to sequence_squares, in their order.
+        """
+        pack_row(self.row, 0, self.words[_STEPS], *values)
+        return self.seal_row()
+
+    def seal_row(self) -> int:
+        """Takes what ``row`` holds into the ring and gives how many rows there are."""
+        number = self.words[_STEPS]
+        self._row_checksum[_ROW_CHECKSUM] = crc32(self._row_sealed)
+        at = RING_OFFSET + number % self.rows * _ROW_BYTES
+        self.file[at : at + _ROW_BYTES] = self.row
+        self.words[_STEPS] = number = number + 1
+        return number
+
+    def count_step(self, step: int, seconds: float, tokens: int, samples: int) -> None:
+        """Adds a step to the state."""
+        words = self.words
+        self.signed[_STEP] = step
+        words[_TOKENS] += tokens
+        words[_SAMPLES] += samples
+        self.floats[_STEP_SECONDS_SUM] += seconds
+        words[_STEP_BUCKETS + bisect_left(STEP_BUCKETS, seconds)] += 1
+
+    def count_checkpoint(self, outcome: str) -> None:
+        """Counts one attempt to write a checkpoint."""
+        self.words[SLOT.word("checkpoints") + CHECKPOINT_OUTCOMES.index(outcome)] += 1
+
+    def count_collective(self, kind: str, calls: int, size_bytes: int, seconds: float) -> None:
+        """Adds collectives of one kind: calls, bytes and exposed seconds."""
+        place = _PLACES[kind]
+        self.words[_COLLECTIVES + place] += calls
+        self.words[_COLLECTIVE_BYTES + place] += size_bytes
+        self.floats[_COLLECTIVE_SECONDS + place] += seconds
+
+    def close(self) -> None:
+        """Lets go of the mapping; the file stays."""
+        for view in (self.pulse_word, self._row_sealed, self._row_checksum):
+            view.release()
+        self.now.release()
+        self.seldom.release()
+        self.file.close()
+
+
+_STEPS, _STEP, _TOKENS, _SAMPLES = (
+    SLOT.word(name) for name in ("steps", "step", "tokens", "samples")
+)
+_STEP_SECONDS_SUM = SLOT.word("step_seconds_sum")
+_STEP_BUCKETS = SLOT.word("step_buckets")
+_COLLECTIVES = SLOT.word("collectives")
+_COLLECTIVE_BYTES = SLOT.word("collective_bytes")
+_COLLECTIVE_SECONDS = SLOT.word("collective_seconds")
+_PLACES = {kind: place for place, kind in enumerate(COLLECTIVE_KINDS)}
+_ROW_CHECKSUM = ROW.offsets["checksum"] // 4

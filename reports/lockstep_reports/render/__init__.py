@@ -1,0 +1,1 @@
+"""From a report to HTML, Markdown, the terminal and Perfetto."""

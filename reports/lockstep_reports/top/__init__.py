@@ -1,0 +1,1 @@
+"""``lockstep top``: the ranks of a running job, from rank pages or from a Prometheus."""

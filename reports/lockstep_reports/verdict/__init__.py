@@ -1,0 +1,1 @@
+"""Verdicts: from scores to a rank, a group, the workload, nobody, or unknown."""

@@ -1,0 +1,85 @@
+"""Which judge a recording gets: by what it tells of its steps, collectives and dumps."""
+
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+
+from lockstep_reports import nan_stats
+from lockstep_reports.align import Alignment
+from lockstep_reports.recording.collectives import CollectiveLog
+from lockstep_reports.recording.flight_recorder_log import judge_flights
+from lockstep_reports.recording.read import Recording
+from lockstep_reports.recording.steps import Steps
+from lockstep_reports.score import Scores, score
+from lockstep_reports.search.episodes import Thresholds
+from lockstep_reports.verdict.judge import Episode, Verdict, judge
+from lockstep_reports.verdict.own_times import judge_own_times
+
+_MAX_COLLECTIVES = 1000
+# Collectives of a profiler trace are few; the bound on false alarms holds at any number.
+_OF_TRACES = Thresholds(window_steps=5, min_steps=10, min_episode_steps=5)
+# So are means over slots of time.
+_OF_MEANS = _OF_TRACES
+
+
+def judge_recording(
+    recording: Recording, scores: Scores, thresholds: Thresholds | None
+) -> tuple[Verdict, tuple[Episode, ...]]:
+    """The verdict and its episodes."""
+    if recording.flights is not None:
+        return judge_flights(recording.flights), ()
+    if recording.own_times:
+        return judge_own_times(recording.steps, thresholds=thresholds)
+    if recording.collectives is not None:
+        return _judge_collectives(recording.steps, recording.collectives, thresholds), ()
+    if recording.steps.stands_for is not None:
+        thresholds = thresholds or _OF_MEANS
+    return judge(recording.steps, scores, thresholds)
+
+
+def _judge_collectives(steps: Steps, log: CollectiveLog, thresholds: Thresholds | None) -> Verdict:
+    """Every collective counts as a step: who is late has the shortest one."""
+    rows = [steps.ranks.index(rank) for rank in log.ranks]
+    unknown = np.full(log.seconds.shape, np.nan)
+    samples = replace(
+        steps,
+        members=tuple(steps.members[row] for row in rows),
+        numbers=np.arange(log.seconds.shape[1]),
+        seconds=np.where(np.isnan(log.between), log.seconds, log.between),
+        phases={name: np.zeros_like(unknown) for name in steps.phases} | {"sync": log.seconds},
+        start=unknown,
+        first_arrival=unknown,
+        last_arrival=unknown,
+        loss=unknown,
+    )
+    if len(log.ranks) <= 1:
+        why = "No collective was recorded by two ranks or more; lateness needs that."
+        return Verdict(kind="unknown", evidence=(why,))
+    verdict = judge(samples, score(samples), thresholds or _OF_TRACES)[0]
+    if verdict.kind == "nobody" and len(steps.missing_ranks) > len(steps.members):
+        why = "None of the ranks that were read is slow, but most ranks were not read."
+        return Verdict(kind="unknown", evidence=(why, *verdict.evidence))
+    return verdict
+
+
+def aligned_by(alignment: Alignment, log: CollectiveLog | None) -> Alignment:
+    """The clocks as the collectives tell them, by rank, where there are any."""
+    if log is None:
+        return alignment
+    return replace(
+        alignment,
+        offsets={f"rank {rank}": seconds for rank, seconds in log.offsets.items()},
+        drifts={f"rank {rank}": rate for rank, rate in log.drifts.items()},
+        residual_seconds=nan_stats.number(nan_stats.median(log.residual)) if log.items else None,
+        residual_p95_seconds=nan_stats.number(nan_stats.quantile(log.residual, 0.95))
+        if log.items
+        else None,
+    )
+
+
+def collectives_json(log: CollectiveLog | None) -> list[dict[str, Any]] | None:
+    """The collectives in the order of their ends, at most 1000; None where none were recorded."""
+    if log is None:
+        return None
+    return [asdict(item) for item in log.items[:_MAX_COLLECTIVES]]

@@ -1,0 +1,68 @@
+"""What is said of a recording: the verdict, and the episodes it stands on."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from lockstep_reports.recording.steps import Matrix
+from lockstep_reports.render.wording import plural
+
+Kind = Literal["rank", "group", "workload", "nobody", "unknown"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Episode:
+    """A stretch of steps in which some ranks kept all others waiting.
+
+    Attributes:
+        start_step: first late step, as the job counts; ``end_step`` is the last.
+        places: the same as places among the recorded steps.
+        ongoing: still late at the last recorded step.
+        group: the node when all its ranks were late together, or another group's name; else None.
+        phase: phase of own work that was longer; None when none explains the lateness.
+        phase_seconds: how much longer than the others' median, median over the steps.
+        late_seconds: by how much the ranks came after all others, median over the steps.
+        lost_by_step: wall time that the job lost in each of the steps, in seconds.
+        last_share: share of the steps in which no other rank came later.
+        confidence: one minus the bound of finding the like anywhere in a healthy run.
+    """
+
+    start_step: int
+    end_step: int
+    places: slice
+    ongoing: bool
+    ranks: tuple[int, ...]
+    group: str | None
+    phase: str | None
+    phase_seconds: float | None
+    late_seconds: float
+    lost_by_step: Matrix
+    last_share: float
+    confidence: float
+    evidence: tuple[str, ...]
+    group_is_node: bool = True
+
+    @property
+    def lost_seconds(self) -> float:
+        """Wall time that the job lost over all the steps."""
+        return float(self.lost_by_step.sum())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """Who was slow. ``ranks`` are the culprits, dearest first; empty for nobody and unknown."""
+
+    kind: Kind
+    ranks: tuple[int, ...] = ()
+    group: str | None = None
+    phase: str | None = None
+    cause: str | None = None
+    confidence: float | None = None
+    evidence: tuple[str, ...] = ()
+
+
+def whom(episode: Episode) -> str:
+    """The culprits of an episode, to begin a sentence with."""
+    if episode.group is not None:
+        name = f"Node {episode.group}" if episode.group_is_node else episode.group.capitalize()
+        return f"{name} ({plural(len(episode.ranks), 'rank')})"
+    return "Rank " + ", ".join(map(str, episode.ranks))

@@ -1,0 +1,1 @@
+"""Checkpoints that survive kills: sharded, committed by one rename, verified."""

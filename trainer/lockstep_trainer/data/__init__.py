@@ -1,0 +1,1 @@
+"""From text to batches: corpora, token shards, shuffling and prefetching."""

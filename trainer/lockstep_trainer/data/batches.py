@@ -1,0 +1,150 @@
+"""The batches: windows of the text, dealt out by seed, step and data-parallel rank."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from lockstep_trainer.config import TrainConfig
+from lockstep_trainer.data.corpus import Corpus, Text, read_corpus, standard_library
+from lockstep_trainer.data.shuffle import shuffled
+from lockstep_trainer.mesh import Layout
+from lockstep_trainer.model import VOCABULARY
+
+__all__ = [
+    "Batch",
+    "Batches",
+    "Corpus",
+    "Seen",
+    "Text",
+    "batches_of",
+    "read_corpus",
+    "standard_library",
+    "windows_at",
+]
+
+Batch: TypeAlias = tuple[int, torch.Tensor, torch.Tensor]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seen:
+    """What one data-parallel rank has trained on after some steps of the run.
+
+    Attributes:
+        epochs: passes over the text by all ranks together, begun ones in part.
+    """
+
+    samples: int
+    tokens: int
+    epochs: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Batches:
+    """The batches of one data-parallel rank for steps ``first_step`` to ``last_step``.
+
+    An epoch shuffles all windows of ``sequence`` tokens by the seed and deals them out to steps and
+    ranks, so that a window is seen once an epoch by one rank, and a step's batch depends on
+    nothing but its number: a resumed run lands on the exact sample.
+
+    Args:
+        rank: which share of a step's samples, below ``num_ranks``.
+        batch: samples per rank and step.
+
+    Raises:
+        ValueError: the text is too short for one step.
+    """
+
+    text: Text
+    sequence: int
+    batch: int
+    rank: int
+    num_ranks: int
+    seed: int
+    first_step: int
+    last_step: int
+
+    def __post_init__(self) -> None:
+        if self._steps_per_epoch < 1:
+            raise ValueError(
+                f"--batch {self.batch} and --sequence {self.sequence} on {self.num_ranks} ranks "
+                f"need more than the {len(self.text)} tokens of text there are; lower one of them"
+            )
+
+    @property
+    def _num_windows(self) -> int:
+        # One sequence is kept free for the shift of the epoch, and one token for the last target.
+        return max(0, len(self.text) - 1 - self.sequence) // self.sequence
+
+    @property
+    def _steps_per_epoch(self) -> int:
+        return self._num_windows // (self.batch * self.num_ranks)
+
+    def __len__(self) -> int:
+        return max(0, self.last_step - self.first_step + 1)
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Step, inputs and targets; both int64 of shape (batch, sequence)."""
+        for step in range(self.first_step, self.last_step + 1):
+            x, y = windows_at(self.text, self.starts_at(step), self.sequence)
+            yield step, x, y
+
+    def starts_at(self, step: int) -> NDArray[np.int64]:
+        """Where the windows of a step begin in the text."""
+        epoch, in_epoch = divmod(step - 1, self._steps_per_epoch)
+        first = (in_epoch * self.num_ranks + self.rank) * self.batch
+        places = np.arange(first, first + self.batch)
+        shift = np.random.SeedSequence([self.seed, epoch, self.sequence]).generate_state(1)
+        windows = shuffled(places, self._num_windows, seed=self.seed, epoch=epoch)
+        return windows * self.sequence + int(shift[0]) % self.sequence
+
+    def seen(self, step: int) -> Seen:
+        """What this rank has seen when so many steps of the run are done."""
+        samples = step * self.batch
+        return Seen(
+            samples=samples,
+            tokens=samples * self.sequence,
+            epochs=step / self._steps_per_epoch,
+        )
+
+
+def batches_of(
+    config: TrainConfig, corpus: Corpus, layout: Layout, *, rank: int, done: int
+) -> Batches:
+    """The batches that a rank of a run still has to see after ``done`` steps.
+
+    Raises:
+        ValueError: the text is too short, or has tokens that the model lacks.
+    """
+    if corpus.vocabulary > VOCABULARY:
+        raise ValueError(
+            f"the data has a vocabulary of {corpus.vocabulary} and the model one of {VOCABULARY}; "
+            "give text, or token shards of bytes"
+        )
+    if len(corpus.held_out) <= config.sequence:
+        raise ValueError(
+            f"the data holds out {len(corpus.held_out)} tokens and --sequence {config.sequence} "
+            "needs more; give more text or a shorter sequence"
+        )
+    return Batches(
+        text=corpus.train,
+        sequence=config.sequence,
+        batch=config.samples_per_step,
+        rank=layout.data_rank(rank),
+        num_ranks=layout.data_ranks,
+        seed=config.seed,
+        first_step=done + 1,
+        last_step=config.steps,
+    )
+
+
+def windows_at(
+    text: Text, starts: NDArray[np.int64], sequence: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Inputs and targets, one token ahead, of the windows that begin at ``starts``."""
+    places = starts[:, None] + np.arange(sequence + 1)
+    windows = torch.from_numpy(text[places].astype(np.int64))
+    return windows[:, :-1], windows[:, 1:]

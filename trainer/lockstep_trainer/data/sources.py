@@ -1,0 +1,43 @@
+"""Where a run's text comes from: the standard library, a folder of text, or token shards."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from lockstep_trainer.data.corpus import Corpus, read_corpus, read_text_folder, standard_library
+from lockstep_trainer.data.shards import MANIFEST, check_shards, open_shards, read_manifest
+
+
+def say_on_stderr(line: str) -> None:
+    """Tells people one line."""
+    sys.stderr.write(f"lockstep: {line}\n")
+    sys.stderr.flush()
+
+
+def read_data(
+    path: Path | None, *, checksums: bool = True, say: Callable[[str], None] = say_on_stderr
+) -> Corpus:
+    """The text of a run.
+
+    Args:
+        path: folder of text files or of token shards; None for the standard library.
+        checksums: whether shards are read through once; False where that was done already.
+        say: told how far the check of large shards is.
+
+    Raises:
+        ValueError: it cannot be used; one sentence names the file and what would be right.
+    """
+    try:
+        if path is None:
+            return read_corpus(standard_library())
+        if not path.is_dir():
+            raise ValueError(f"--data {path} is no folder; give one of text files or token shards")
+        if not (path / MANIFEST).exists():
+            return read_text_folder(path)
+        manifest = read_manifest(path)
+        check_shards(path, manifest, checksums=checksums, say=say)
+        return open_shards(path, manifest)
+    except OSError as error:
+        raise ValueError(
+            f"the data cannot be read: {error.filename or path}: {error.strerror}"
+        ) from error

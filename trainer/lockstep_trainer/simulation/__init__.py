@@ -1,0 +1,1 @@
+"""Simulated jobs of thousands of ranks, written as real rank pages."""

@@ -1,0 +1,52 @@
+"""Writes the pages of thousands of simulated ranks, to try the monitoring at cluster size."""
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lockstep_records.jobs import check_job_id, find_root, new_job_id
+from lockstep_trainer.flags import flags_of
+from lockstep_trainer.simulation import write_pages as simulated
+from lockstep_trainer.simulation.spec import Simulation
+
+
+@click.command()
+@click.option("--job-id", default="", help="Name of the job; a new one when left out.")
+@click.option("--cluster", default="local", show_default=True, help="Name of the cluster.")
+@click.option("--project", default="", help="Who the job is accounted to.")
+@click.option(
+    "--dir",
+    "root",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="Folder of all jobs, on a tmpfs; LOCKSTEP_DIR or /dev/shm/lockstep by default.",
+)
+@flags_of(Simulation)
+def simulate(*, job_id: str, cluster: str, project: str, root: Path | None, **flags: Any) -> int:
+    """Write the pages that a job of many ranks would write, without training anything.
+
+    Agent, rules, boards and reports read them like those of a real job. Ctrl-C or SIGTERM ends the
+    job as cancelled.
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        simulation = Simulation(**flags)
+        job_id = check_job_id(job_id or new_job_id())
+        click.echo(f"lockstep: simulating {simulation.ranks} ranks as job {job_id}", err=True)
+        made = simulated.simulate(
+            simulation,
+            root=root or find_root(),
+            job_id=job_id,
+            cluster=cluster,
+            project=project,
+        )
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    click.echo(
+        f"lockstep: {made.rank_steps} rows in {made.folder}, {made.rank_steps_per_second:.0f} a "
+        f"second of work, at most {made.most_late_seconds:.2f} s behind the clock",
+        err=True,
+    )
+    return made.exit_code

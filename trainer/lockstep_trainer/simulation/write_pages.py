@@ -1,0 +1,257 @@
+"""Writes the pages of a simulated job: real pages by the real writer, thousands of ranks at once.
+
+The times in pages and events follow the simulation and begin when it does. As fast as it can, they
+run ahead of the clock; everything else is as a real job leaves it.
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import repeat
+from pathlib import Path
+
+import numpy as np
+
+from lockstep_catalogue.labels import STEP_PHASES
+from lockstep_records.events import Event, append_event
+from lockstep_records.jobs import job_folder, page_path
+from lockstep_records.page.layout import PHASES, ROW, SLOT, page_bytes
+from lockstep_records.page.writer import NoPageError, PageWriter, RankIdentity
+from lockstep_trainer.simulation.spec import Simulation
+from lockstep_trainer.simulation.steps import Seconds, SimulatedStep, simulated_steps
+
+# A model of 1e9 parameters in two bytes: what one all-reduce of its gradients hands over.
+_GRADIENT_BYTES = 2 * 10**9
+_LOOK_SECONDS = 0.05
+_DATA, _SYNC, _DONE = (PHASES.index(phase) for phase in ("data", "sync", "done"))
+_PHASE_SECONDS = SLOT.word("phase_seconds") + PHASES.index(STEP_PHASES[0])
+_ROW_PRESENT = sum(ROW.presence[name] for name in ("loss", "first_arrival_ns", "last_arrival_ns"))
+_SLOT_PRESENT = SLOT.presence["step"] | SLOT.presence["loss"]
+_PRESENT, _LOSS = SLOT.word("present"), SLOT.word("loss")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Simulated:
+    """What a simulation has written.
+
+    Attributes:
+        busy_seconds: time spent on making and writing steps, waits for the clock left out.
+        most_late_seconds: by how much the writing of a step came after its end, at most.
+        exit_code: 0, or 130 when it was interrupted.
+    """
+
+    folder: Path
+    rank_steps: int
+    busy_seconds: float
+    most_late_seconds: float
+    exit_code: int
+
+    @property
+    def rank_steps_per_second(self) -> float:
+        """Rows of one rank and step written a second of work; 0 when there was none."""
+        return self.rank_steps / self.busy_seconds if self.rank_steps else 0.0
+
+
+def simulate(
+    simulation: Simulation,
+    *,
+    root: Path,
+    job_id: str,
+    cluster: str = "local",
+    project: str = "",
+    clock_ns: Callable[[], int] = time.monotonic_ns,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Simulated:
+    """Runs a simulation to its end, or until it is interrupted.
+
+    Args:
+        simulation: the job.
+        root: folder of all jobs, on a tmpfs.
+        job_id: name of the job, not in use.
+        cluster: name of the cluster.
+        project: who the job is accounted to.
+        clock_ns: monotonic nanoseconds.
+        sleep: waits some seconds.
+
+    Raises:
+        ValueError: the job id is in use, or there is no room for the pages; nothing is left then.
+    """
+    folder = job_folder(root, job_id)
+    if folder.exists():
+        raise ValueError(f"job id {job_id!r} is in use under {root}/jobs; choose another")
+    _check_room(simulation, root)
+    try:
+        writers = [
+            PageWriter(page_path(root, job_id, 0, identity.rank), identity, simulation.rows)
+            for identity in _identities(simulation, job_id, cluster, project)
+        ]
+    except NoPageError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise ValueError(str(error)) from error
+    except (ValueError, KeyboardInterrupt):
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return _Run(simulation, folder, writers, clock_ns, sleep).to_the_end()
+
+
+def _check_room(simulation: Simulation, root: Path) -> None:
+    """Says so before the memory is taken and not when it is used up."""
+    nearest = next(path for path in (root, *root.absolute().parents) if path.is_dir())
+    status = os.statvfs(nearest)
+    needed, free = simulation.ranks * page_bytes(simulation.rows), status.f_bavail * status.f_frsize
+    if needed > free:
+        raise ValueError(
+            f"--ranks {simulation.ranks} with --rows {simulation.rows} take {needed} bytes and "
+            f"{nearest} has {free} free; lower one of them or give another --dir"
+        )
+
+
+def _identities(
+    simulation: Simulation, job_id: str, cluster: str, project: str
+) -> Iterator[RankIdentity]:
+    mesh = simulation.mesh
+    for rank, node in enumerate(simulation.nodes):
+        yield RankIdentity(
+            job_id=job_id,
+            rank=rank,
+            world_size=simulation.ranks,
+            local_rank=rank % simulation.ranks_per_node,
+            cluster=cluster,
+            project=project,
+            node=node,
+            mesh=tuple(mesh.coordinates(rank).items()),
+        )
+
+
+class _Run:
+    """A simulation under way."""
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        folder: Path,
+        writers: list[PageWriter],
+        clock_ns: Callable[[], int],
+        sleep: Callable[[float], None],
+    ) -> None:
+        self._simulation, self._folder, self._writers = simulation, folder, writers
+        self._clock_ns, self._sleep = clock_ns, sleep
+        self._totals = np.zeros((simulation.ranks, len(STEP_PHASES)))
+        self._start_ns, self._start_wall = clock_ns(), time.time()
+        self._steps, self._end = 0, 0.0
+        self._waited, self._most_late = 0.0, 0.0
+
+    def to_the_end(self) -> Simulated:
+        """Writes all steps and says how it ended."""
+        self._tell_both(
+            "job_started",
+            "attempt_started",
+            self._start_wall,
+            nproc_per_node=self._simulation.ranks_per_node,
+        )
+        for writer in self._writers:
+            writer.pulse(self._start_ns, _DATA)
+        outcome, exit_code = "succeeded", 0
+        try:
+            for step in simulated_steps(self._simulation):
+                self._live_through(step)
+                self._write(step)
+                self._account(step)
+        except KeyboardInterrupt:
+            outcome, exit_code = "cancelled", 130
+        busy = self._now() - self._waited
+        self._close()
+        self._tell_both(
+            "attempt_ended",
+            "job_finished",
+            self._start_wall + self._end,
+            outcome=outcome,
+            exit_code=exit_code,
+        )
+        return Simulated(
+            folder=self._folder,
+            rank_steps=self._steps * self._simulation.ranks,
+            busy_seconds=busy,
+            most_late_seconds=self._most_late,
+            exit_code=exit_code,
+        )
+
+    def _tell_both(self, first: str, second: str, wall_seconds: float, **told: object) -> None:
+        """Two events at one time, as a launcher tells them."""
+        job_id = self._writers[0].identity.job_id
+        for kind in (first, second):
+            event = Event(kind=kind, job_id=job_id, attempt=0, fields=told, time=wall_seconds)
+            append_event(self._folder, event)
+
+    def _account(self, step: SimulatedStep) -> None:
+        self._steps, self._end = step.number, step.end
+        if self._simulation.speed == "wall-clock":
+            self._most_late = max(self._most_late, self._now() - step.end)
+
+    def _now(self) -> float:
+        """Seconds since the job began."""
+        return (self._clock_ns() - self._start_ns) / 1e9
+
+    def _live_through(self, step: SimulatedStep) -> None:
+        """At wall-clock speed: marks who waits, as time goes by, until all are through."""
+        if self._simulation.speed != "wall-clock":
+            return
+        order = np.argsort(step.last_arrival)
+        arrivals, marked = step.last_arrival[order], 0
+        while (now := self._now()) < step.end:
+            arrived = int(np.searchsorted(arrivals, min(now, step.together), side="right"))
+            for rank in order[marked:arrived].tolist():
+                self._writers[rank].pulse(self._ns(float(step.last_arrival[rank])), _SYNC)
+            marked = arrived
+            began = self._now()
+            self._sleep(min(_LOOK_SECONDS, max(0.0, step.end - began)))
+            self._waited += self._now() - began
+
+    def _ns(self, seconds: float) -> int:
+        return self._start_ns + round(seconds * 1e9)
+
+    def _all_ns(self, seconds: Seconds) -> list[int]:
+        nanoseconds: list[int] = (self._start_ns + np.rint(seconds * 1e9).astype(np.int64)).tolist()
+        return nanoseconds
+
+    def _write(self, step: SimulatedStep) -> None:
+        """One row and one state for every rank: the only loop over ranks."""
+        self._totals += step.phases
+        simulation, loss = self._simulation, float(np.float32(step.loss))
+        begins = self._all_ns(step.start)
+        ends = self._all_ns(step.start + step.seconds)
+        rows = zip(
+            repeat(step.number),
+            begins,
+            self._all_ns(step.first_arrival),
+            self._all_ns(step.last_arrival),
+            step.seconds.tolist(),
+            *step.phases.T.tolist(),
+            repeat(loss),
+            repeat(0.0),
+            repeat(simulation.tokens),
+            repeat(simulation.samples),
+            repeat(_ROW_PRESENT),
+            *(repeat(unused) for unused in (0, 0, 0, 0.0)),  # flags and sequence lengths
+        )
+        sync = step.phases[:, STEP_PHASES.index("sync")].tolist()
+        states = zip(
+            self._writers, rows, (totals.data for totals in self._totals), sync, ends, strict=False
+        )
+        for writer, row, totals, waited, end_ns in states:
+            writer.count_step(step.number, row[4], simulation.tokens, simulation.samples)
+            writer.append(row)
+            writer.count_collective("all_reduce", 1, _GRADIENT_BYTES, waited)
+            writer.floats[_PHASE_SECONDS : _PHASE_SECONDS + len(totals)] = totals
+            writer.words[_PRESENT], writer.floats[_LOSS] = _SLOT_PRESENT, loss
+            writer.commit(end_ns)
+            writer.pulse(end_ns, _DATA)
+
+    def _close(self) -> None:
+        end_ns = self._ns(self._end)
+        for writer in self._writers:
+            writer.commit(end_ns)
+            writer.pulse(end_ns, _DONE)
+            writer.close()

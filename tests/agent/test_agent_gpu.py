@@ -48,7 +48,7 @@ def _sampler(options: Options) -> Sampler:
 
 @pytest.fixture(name="values")
 def _values(sampler: Sampler) -> Values:
-    """The readings once every worker has run and activity is known; a busy machine takes a while."""
+    """Readings once every worker has run and activity is known; a busy machine takes a while."""
     deadline = time.monotonic() + 20
     while True:
         values = values_of(sampler)

@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from lockstep_records.distribution import install_hint
+
 _METHOD = "/v1.PodResourcesLister/List"
 _TIMEOUT_SECONDS = 2.0
 _MOST_BYTES = 16 << 20
@@ -99,7 +101,7 @@ def ask_kubelet(socket: Path) -> list[Allocation]:
         known = messages()
     except ImportError as error:
         raise PodResourcesError(
-            "grpcio and protobuf are missing; install lockstep[kubernetes]"
+            f"grpcio and protobuf are missing; {install_hint('kubernetes')}"
         ) from error
     options = [("grpc.max_receive_message_length", _MOST_BYTES)]
     try:

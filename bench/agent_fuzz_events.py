@@ -11,7 +11,7 @@ from typing import Any
 
 from lockstep_agent.collector import AnyReading, Reading
 from lockstep_agent.collectors.bus import Bus
-from lockstep_agent.collectors.gpu_allocation import GpuInUse, Owners
+from lockstep_agent.collectors.gpu_allocation import GpuAllocation, GpuInUse
 from lockstep_agent.collectors.hangs import Hangs
 from lockstep_agent.collectors.kernel_log import KernelLog
 from lockstep_agent.collectors.ranks import Ranks
@@ -125,7 +125,7 @@ def pages(chance: random.Random, folder: Path) -> Iterator[AnyReading]:
     yield from after
     for judge in judges:
         yield from judge.collect()
-    yield from Owners(list, root=folder, procfs=folder, kubelet=folder / "none").collect()
+    yield from GpuAllocation(list, root=folder, procfs=folder, kubelet=folder / "none").collect()
 
 
 def _spoil(chance: random.Random, path: Path) -> None:
@@ -181,7 +181,7 @@ def pod_resources(chance: random.Random, folder: Path) -> Iterator[AnyReading]:
     socket = folder / "kubelet.sock"
     socket.touch()
     gpus = [GpuInUse(index=0, uuid="GPU-a", instances=("MIG-a",))]
-    yield from Owners(
+    yield from GpuAllocation(
         lambda: gpus,
         root=folder,
         procfs=folder,

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from lockstep_agent.collector import Collector
 from lockstep_agent.collectors.affinity import Affinity
-from lockstep_agent.collectors.agent_info import Itself
+from lockstep_agent.collectors.agent_info import AgentInfo
 from lockstep_agent.collectors.bus import Bus
 from lockstep_agent.collectors.ethernet import Ethernet
 from lockstep_agent.collectors.gpu import Load
@@ -35,7 +35,7 @@ from lockstep_agent.sources.nvml import Gpu
 from lockstep_agent.state_file import StateFile
 
 _OF_THE_NODE: tuple[Callable[[Options], Collector], ...] = (
-    lambda told: Itself(told.cluster, told.node, told.procfs),
+    lambda told: AgentInfo(told.cluster, told.node, told.procfs),
     lambda told: Ranks(told.root, told.node, told.procfs, told.linger_seconds),
     lambda told: Hangs(told.root, told.node, told.procfs, told.hang_seconds),
     lambda told: Bus(told.root, told.node),

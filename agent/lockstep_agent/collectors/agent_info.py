@@ -10,7 +10,7 @@ from lockstep_agent.sources.sysfs import read_text
 from lockstep_catalogue import health
 
 
-class Itself:
+class AgentInfo:
     """Tells what the agent is and what it costs."""
 
     name = "itself"

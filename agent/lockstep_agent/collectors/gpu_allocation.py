@@ -55,7 +55,7 @@ Device = tuple[str, str]
 """UUID of a GPU, and of its part where it is split or empty."""
 
 
-class Owners:
+class GpuAllocation:
     """Joins what rank pages, the kubelet, processes and job files tell.
 
     Args:

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from lockstep_agent.collectors.gpu_allocation import GpuInUse, Owners
+from lockstep_agent.collectors.gpu_allocation import GpuAllocation, GpuInUse
 from lockstep_agent.sources.pod_resources import (
     PodResourcesError,
     list_allocations,
@@ -74,7 +74,7 @@ def _kubelet(tmp_path: Path) -> Iterator[Path]:
 
 def owners(root: Path, **told: Any) -> list[dict[str, str]]:
     places: dict[str, Any] = {"root": root, "procfs": root, "kubelet": root / "none"}
-    found = Owners(lambda: GPUS, **(places | told)).collect()
+    found = GpuAllocation(lambda: GPUS, **(places | told)).collect()
     names = GPU_OWNER_INFO.label_names
     told_labels = [dict(zip(names, reading.labels, strict=True)) for reading in found]
     return [{name: value for name, value in one.items() if value} for one in told_labels]
@@ -101,7 +101,7 @@ def test_a_kubelet_that_does_not_answer_costs_only_the_pods(
         raise PodResourcesError("it is away")
 
     (tmp_path / "0").write_text("77\n")
-    collector = Owners(
+    collector = GpuAllocation(
         lambda: GPUS, root=tmp_path, procfs=tmp_path, kubelet=socket, job_files=tmp_path, ask=silent
     )
     for _ in range(2):
@@ -154,6 +154,8 @@ def test_a_missing_permission_is_said_once(
         raise PermissionError(13, os.strerror(13))
 
     monkeypatch.setattr("lockstep_agent.collectors.gpu_allocation.read_process_job", refuse)
-    collector = Owners(lambda: GPUS, root=tmp_path, procfs=tmp_path, kubelet=tmp_path / "none")
+    collector = GpuAllocation(
+        lambda: GPUS, root=tmp_path, procfs=tmp_path, kubelet=tmp_path / "none"
+    )
     assert [list(collector.collect()) for _ in range(2)] == [[], []]
     assert caplog.text.count("environment of processes") == 1

@@ -15,7 +15,7 @@ from lockstep_agent.collectors.gpu_allocation import GpuAllocation, GpuInUse
 from lockstep_agent.collectors.hangs import Hangs
 from lockstep_agent.collectors.kernel_log import KernelLog
 from lockstep_agent.collectors.ranks import Ranks
-from lockstep_agent.sources.pod_resources import messages, parse_answer
+from lockstep_agent.sources.pod_resources import message_classes, parse_response
 from lockstep_agent.state_file import StateFile
 from lockstep_catalogue import Kind as MetricKind
 from lockstep_catalogue import events
@@ -175,7 +175,7 @@ def _pods(chance: random.Random) -> list[dict[str, Any]]:
 def pod_resources(chance: random.Random, folder: Path) -> Iterator[AnyReading]:
     """Answers of a kubelet with any names in them, whole and spoiled."""
     pods = _pods(chance)
-    body = bytearray(messages()["Answer"](pod_resources=pods).SerializeToString())
+    body = bytearray(message_classes()["Response"](pod_resources=pods).SerializeToString())
     for _ in range(chance.choice((0, 0, 1, 3)) if body else 0):
         body[chance.randrange(len(body))] = chance.randrange(256)
     socket = folder / "kubelet.sock"
@@ -186,5 +186,5 @@ def pod_resources(chance: random.Random, folder: Path) -> Iterator[AnyReading]:
         root=folder,
         procfs=folder,
         kubelet=socket,
-        ask=lambda _: parse_answer(bytes(body)),
+        ask=lambda _: parse_response(bytes(body)),
     ).collect()

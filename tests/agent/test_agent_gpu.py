@@ -48,7 +48,7 @@ def _sampler(options: Options) -> Sampler:
 
 @pytest.fixture(name="values")
 def _values(sampler: Sampler) -> Values:
-    """Readings once every worker has run and activity is known; a busy machine takes a while."""
+    """The readings of a sample in which every worker has run and the activity is known."""
     deadline = time.monotonic() + 20
     while True:
         values = values_of(sampler)

@@ -10,8 +10,12 @@ import grpc
 import pytest
 
 from lockstep_agent.collectors.gpu_allocation import GpuAllocation, GpuInUse
-from lockstep_agent.sources.gpu_processes import slurm_job
-from lockstep_agent.sources.pod_resources import PodResourcesError, ask_kubelet, messages
+from lockstep_agent.sources.pod_resources import (
+    PodResourcesError,
+    list_allocations,
+    message_classes,
+)
+from lockstep_agent.sources.process_job import slurm_job_step
 from lockstep_catalogue.gpu_owner import GPU_OWNER_INFO
 
 from .live_page import LivePage
@@ -50,7 +54,7 @@ def answer() -> Any:
         }
         for number, held in enumerate(HELD)
     ]
-    return messages()["Answer"](pod_resources=pods)
+    return message_classes()["Response"](pod_resources=pods)
 
 
 @pytest.fixture(name="kubelet")
@@ -104,7 +108,7 @@ def test_a_kubelet_that_does_not_answer_costs_only_the_pods(
         assert [reading.labels[5] for reading in collector.collect()] == ["77"]
     assert caplog.text.count("it is away") == 1
     with pytest.raises(PodResourcesError):
-        ask_kubelet(socket)
+        list_allocations(socket)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +125,7 @@ def test_a_kubelet_that_does_not_answer_costs_only_the_pods(
 def test_a_control_group_tells_the_slurm_job_in_both_versions(
     path: str, found: tuple[str, str]
 ) -> None:
-    assert slurm_job(f"1:name=systemd:/x\n{path}\n") == found
+    assert slurm_job_step(f"1:name=systemd:/x\n{path}\n") == found
 
 
 def test_processes_tell_their_jobs_and_those_who_share_a_gpu_are_one_series(tmp_path: Path) -> None:
@@ -149,7 +153,7 @@ def test_a_missing_permission_is_said_once(
     def refuse(*_: object) -> None:
         raise PermissionError(13, os.strerror(13))
 
-    monkeypatch.setattr("lockstep_agent.collectors.gpu_allocation.tenant_of", refuse)
+    monkeypatch.setattr("lockstep_agent.collectors.gpu_allocation.read_process_job", refuse)
     collector = GpuAllocation(
         lambda: GPUS, root=tmp_path, procfs=tmp_path, kubelet=tmp_path / "none"
     )

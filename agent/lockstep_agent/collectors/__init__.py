@@ -13,10 +13,10 @@ from lockstep_agent.collectors.gpu_events import GpuEvents
 from lockstep_agent.collectors.gpu_fabric import GpuFabric
 from lockstep_agent.collectors.gpu_faults import FaultPlaces, Faults, SlowFaults
 from lockstep_agent.collectors.gpu_identity import Identity
-from lockstep_agent.collectors.gpu_mig import Tenants
 from lockstep_agent.collectors.gpu_nvlink import NvlinkBytes, NvlinkQuality, Nvlinks
 from lockstep_agent.collectors.gpu_pcie import PcieBytes, PcieErrors, PcieLimits, PcieLink
 from lockstep_agent.collectors.gpu_power import Limits, Power
+from lockstep_agent.collectors.gpu_processes import GpuProcesses
 from lockstep_agent.collectors.gpu_throttle import Throttle, ThrottleSeconds
 from lockstep_agent.collectors.gpu_window import Windows
 from lockstep_agent.collectors.hangs import Hangs
@@ -73,7 +73,7 @@ _OF_A_GPU: tuple[Callable[[Gpu, float], Collector], ...] = (
     lambda gpu, _: Nvlinks(gpu),
     lambda gpu, _: PcieLink(gpu),
     lambda gpu, _: GpuFabric(gpu),
-    lambda gpu, _: Tenants(gpu),
+    lambda gpu, _: GpuProcesses(gpu),
     lambda gpu, _: MigActivity(gpu),
     lambda gpu, _: Identity(gpu),
     lambda gpu, _: Limits(gpu),

@@ -12,7 +12,7 @@ from lockstep_agent.collectors.gpu import absent_gpu
 from lockstep_agent.collectors.gpu_allocation import GpuInUse
 from lockstep_agent.runtime.collector_worker import CollectorWorker
 from lockstep_agent.sources.nvml import Driver, Gpu, NoDriverError
-from lockstep_agent.sources.pci import count_gpus
+from lockstep_agent.sources.pci_tree import count_gpus
 from lockstep_agent.sources.xid_event import XidEvent
 from lockstep_catalogue import gpu as metrics
 from lockstep_catalogue import health
@@ -77,7 +77,7 @@ class GpuWorkers:
         """What the GPUs told last of who uses them; asks no driver."""
         driver = self._driver
         return [
-            GpuInUse(index=gpu.index, uuid=gpu.uuid, pids=gpu.pids, instances=gpu.parts)
+            GpuInUse(index=gpu.index, uuid=gpu.uuid, pids=gpu.pids, instances=gpu.mig_uuids)
             for gpu in (driver.gpus if driver else ())
             if gpu.uuid
         ]

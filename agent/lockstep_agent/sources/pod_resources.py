@@ -34,7 +34,7 @@ _MESSAGES: dict[str, dict[str, tuple[int, str, bool]]] = {
         "namespace": (2, "", False),
         "containers": (3, "Container", True),
     },
-    "Answer": {"pod_resources": (1, "Pod", True)},
+    "Response": {"pod_resources": (1, "Pod", True)},
 }
 
 
@@ -59,7 +59,7 @@ class Allocation:
 
 
 @cache
-def messages() -> dict[str, Any]:
+def message_classes() -> dict[str, Any]:
     """The message classes by name.
 
     Raises:
@@ -89,7 +89,7 @@ def messages() -> dict[str, Any]:
     }
 
 
-def ask_kubelet(socket: Path) -> list[Allocation]:
+def list_allocations(socket: Path) -> list[Allocation]:
     """Every device of every container on the node.
 
     Raises:
@@ -98,7 +98,7 @@ def ask_kubelet(socket: Path) -> list[Allocation]:
     try:
         import grpc  # noqa: PLC0415  # only on Kubernetes
 
-        known = messages()
+        known = message_classes()
     except ImportError as error:
         raise PodResourcesError(
             f"grpcio and protobuf are missing; {install_hint('kubernetes')}"
@@ -110,10 +110,10 @@ def ask_kubelet(socket: Path) -> list[Allocation]:
             body = ask(known["Request"](), timeout=_TIMEOUT_SECONDS)
     except grpc.RpcError as error:
         raise PodResourcesError(f"{socket}: {error.code().name}: {error.details()}") from error
-    return parse_answer(body)
+    return parse_response(body)
 
 
-def parse_answer(body: bytes) -> list[Allocation]:
+def parse_response(body: bytes) -> list[Allocation]:
     """The allocations in an answer as it goes over the wire.
 
     Raises:
@@ -122,7 +122,7 @@ def parse_answer(body: bytes) -> list[Allocation]:
     from google.protobuf.message import DecodeError  # noqa: PLC0415  # only on Kubernetes
 
     try:
-        answer = messages()["Answer"].FromString(body)
+        answer = message_classes()["Response"].FromString(body)
     except DecodeError as error:
         raise PodResourcesError(f"the kubelet's answer cannot be read: {error}") from error
     return [one for pod in answer.pod_resources for one in _of_pod(pod)]

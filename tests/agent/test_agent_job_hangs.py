@@ -12,7 +12,7 @@ import pytest
 from lockstep_agent.collectors.bus import Bus
 from lockstep_agent.collectors.hangs import Hangs
 from lockstep_agent.options import Options
-from lockstep_agent.recent_events import joined
+from lockstep_agent.recent_events import join_json_lists
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
 from lockstep_catalogue import Metric, events, job_watch
@@ -222,7 +222,7 @@ def test_hangs_stand_beside_the_incidents_of_the_logs(root: Path, options: Optio
     ("lists", "whole"), [([b"[]", b"[]"], []), ([b"[1, 2]", b"[]", b"[3]"], [1, 2, 3])]
 )
 def test_lists_are_joined(lists: list[bytes], whole: list[int]) -> None:
-    assert json.loads(joined(lists)) == whole
+    assert json.loads(join_json_lists(lists)) == whole
 
 
 def bus_rate(bus: Bus) -> float | None:

@@ -12,7 +12,7 @@ from lockstep_agent.health.expected import Expectations, ExpectedPort, read_port
 from lockstep_agent.options import Options
 from lockstep_agent.settings import load_settings
 from lockstep_records.distribution import install_hint
-from lockstep_records.hangs import DEFAULT_SECONDS
+from lockstep_records.hangs import HANG_TIMEOUT_SECONDS
 from lockstep_records.jobs import find_root
 from lockstep_records.options import read_address
 
@@ -192,7 +192,7 @@ EXPECT_PORT = click.option(
 @click.option(
     "--hang-seconds",
     metavar="SECONDS",
-    default=DEFAULT_SECONDS,
+    default=HANG_TIMEOUT_SECONDS,
     show_default=True,
     callback=_seconds,
     help="No progress of a rank for so long, and for 20 median steps, is a hang; 0 judges none.",

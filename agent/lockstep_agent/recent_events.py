@@ -21,7 +21,7 @@ class RecentEvents:
         self.json = b"[]"
 
     def add(self, event: dict[str, Any]) -> None:
-        """Adds the newest event; ``publish`` makes it readable. Beyond the limit the oldest goes."""
+        """Adds the newest event; ``publish`` makes it readable. The oldest goes."""
         self._events.append(event)
 
     def replace(self, events: Iterable[dict[str, Any]]) -> None:

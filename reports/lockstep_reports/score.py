@@ -10,7 +10,8 @@ import numpy as np
 
 from lockstep_catalogue.labels import OWN_WORK_PHASES
 from lockstep_reports import nan_stats
-from lockstep_reports.recording.steps import Matrix, Steps
+from lockstep_reports.arrays import Matrix
+from lockstep_reports.recording.steps import Steps
 
 _PLANNED_PHASES = ("checkpoint", "eval")
 _PLANNED_SHARE = 0.5

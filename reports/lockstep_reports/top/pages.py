@@ -13,8 +13,8 @@ from lockstep_records.jobs import find_job, find_root, list_attempts, list_jobs,
 from lockstep_records.page.reader import Page, PageError, read_newest, read_page
 from lockstep_reports import nan_stats
 from lockstep_reports.readers.pages import ROW_DTYPE
-from lockstep_reports.render.wording import plural
 from lockstep_reports.top.snapshot import ENDED, Look, RankRow, lags, state_of, worst_first
+from lockstep_reports.wording import plural
 
 _ROWS, _SPARKS = 32, 16
 

@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from lockstep_reports import nan_stats
-from lockstep_reports.recording.steps import Matrix
+from lockstep_reports.arrays import Matrix
 
 _STALLED_STEPS, _STALLED_SECONDS = 20.0, 60.0
 ENDED = ("done", "failed")

@@ -10,7 +10,7 @@ import numpy as np
 
 from lockstep_records.joblogs.model import JobLog, Line
 from lockstep_records.joblogs.outcome import Incident, judge_log
-from lockstep_reports.recording.recording import LogRecording
+from lockstep_reports.recording.log_recording import LogRecording
 from lockstep_reports.summary import Spike, StepSummary
 
 SCHEMA = 1

@@ -5,7 +5,8 @@ from pathlib import Path
 from lockstep_records.jobs import find_job
 from lockstep_reports.readers import ReadOptions, find_reader
 from lockstep_reports.readers.jobs import read_job
-from lockstep_reports.recording.recording import LogRecording, Recording
+from lockstep_reports.recording.log_recording import LogRecording
+from lockstep_reports.recording.recording import Recording
 
 
 def read_source(source: str, options: ReadOptions) -> Recording | LogRecording:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep_agent.collector import Reading, Tier
-from lockstep_agent.recent import Recent
+from lockstep_agent.recent_events import RecentEvents
 from lockstep_agent.sources.processes import is_running
 from lockstep_catalogue import job_watch as metrics
 from lockstep_records.hangs import Idle, judge, newest_pages
@@ -66,7 +66,7 @@ class Hangs:
         self._root, self._node, self._procfs = root, node, procfs
         self._floor_seconds, self._clock_ns = floor_seconds, clock_ns
         self._lasting: dict[str, dict[str, Any]] = {}
-        self.recent = Recent()
+        self.recent = RecentEvents()
 
     def collect(self) -> Iterator[Reading]:
         """How many ranks hang, who stopped first and for whom the others wait."""

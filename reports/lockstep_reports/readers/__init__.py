@@ -11,7 +11,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Protocol, cast
 
-from lockstep_reports.recording.recording import LogRecording, Recording
+from lockstep_reports.recording.log_recording import LogRecording
+from lockstep_reports.recording.recording import Recording
 from lockstep_reports.recording.window_spec import Window
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from lockstep_catalogue.vocabulary import Outcome
 from lockstep_records.events import Event
-from lockstep_records.joblogs.model import JobLog
 from lockstep_reports.recording.collectives import CollectiveLog
 from lockstep_reports.recording.flight_recorder_log import FlightRecorderLog
 from lockstep_reports.recording.operations import OperationTrace
@@ -49,12 +48,3 @@ class Recording:
     def others(self) -> tuple[Attempt, ...]:
         """The attempts other than the one that ``steps`` belongs to."""
         return tuple(attempt for attempt in self.attempts if attempt.number != self.steps.attempt)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class LogRecording:
-    """A job's log, or a folder of its logs. It holds no steps by rank."""
-
-    source_kind: str
-    path: Path
-    log: JobLog

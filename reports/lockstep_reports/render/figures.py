@@ -9,7 +9,8 @@ from plotly.offline import get_plotlyjs
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Matrix
-from lockstep_reports.render.figure_style import (
+from lockstep_reports.render.missing_reasons import why_no_phases
+from lockstep_reports.render.palette import (
     ACCENT,
     GRID,
     INK,
@@ -18,8 +19,7 @@ from lockstep_reports.render.figure_style import (
     PHASE_COLOURS,
     QUIET,
 )
-from lockstep_reports.render.missing_reasons import why_no_phases
-from lockstep_reports.render.what_if_figures import draw
+from lockstep_reports.render.whatif_figures import draw
 from lockstep_reports.report import Report
 
 MAX_COLUMNS, MAX_LINES = 2000, 256

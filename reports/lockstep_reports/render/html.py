@@ -3,11 +3,11 @@
 from typing import Any
 
 from lockstep_reports.compare import Comparison
-from lockstep_reports.render.figure_style import PHASE_COLOURS
 from lockstep_reports.render.figures import figures, plotly_script, shown_as
 from lockstep_reports.render.headline import caveats, ended, grounds, headline, how_ended, story
 from lockstep_reports.render.missing_reasons import why_no_arrivals, why_no_phases
 from lockstep_reports.render.page_templates import page
+from lockstep_reports.render.palette import PHASE_COLOURS
 from lockstep_reports.report import Report, lost_step_ratio
 from lockstep_reports.summary import Ending
 from lockstep_reports.verdict.verdict import whom

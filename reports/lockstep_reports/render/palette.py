@@ -1,11 +1,11 @@
-"""Colours and layout that all figures of a report share."""
+"""Colours and layout that all figures of a page share."""
 
 from typing import Any
 
 INK, GRID, ACCENT, QUIET = "#1c2733", "#e3e8ee", "#a3264a", "#8a97a6"
 # One hue path, light to dark in even steps of lightness, so that it also reads in grey.
 LATENESS_SCALE = ["#fbf6ea", "#fbdc9d", "#f6ab5e", "#dd6a4c", "#a3264a", "#4a0d3f"]
-# Okabe and Ito's colours, told apart with any colour vision; waiting is grey.
+# The colours of Okabe and Ito stay apart with any colour vision; waiting is grey.
 PHASE_COLOURS = {
     "data": "#56b4e9",
     "forward": "#0072b2",

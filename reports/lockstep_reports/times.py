@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from lockstep_catalogue.vocabulary import ENDED_PHASES
 from lockstep_reports import nan_stats
 from lockstep_reports.align import Alignment
-from lockstep_reports.recording.read import Recording
+from lockstep_reports.recording.recording import Recording
 
 _SILENT_SECONDS = 120.0
 
@@ -59,7 +59,7 @@ def times(recording: Recording, alignment: Alignment) -> Times:
 
 
 def outcome(recording: Recording, now_seconds: float) -> str:
-    """How the attempt ended: one of ``read.OUTCOMES``; running or unknown when untold."""
+    """How the attempt ended: an outcome of the vocabulary; running or unknown when untold."""
     numbers = [attempt.number for attempt in recording.attempts]
     told = recording.attempts[numbers.index(recording.steps.attempt)].outcome
     if told is not None:

@@ -53,11 +53,11 @@ def goodput_ns(page: Page, until_ns: int | None = None) -> Mapping[str, int]:
         since the last mark counts as a hang once it is longer than ``hang_after_seconds``.
     """
     spent = dict.fromkeys(GOODPUT.values, 0)
-    spent["init"] = _ns(page.seldom["process_seconds"] or 0.0)
+    spent["init"] = _ns(page.periodic["process_seconds"] or 0.0)
     for phase, seconds in page.state["phase_seconds"].items():
         spent[_STATE_OF.get(phase, "unknown")] += _ns(seconds)
     for lost, phases in (("hang", STEP_PHASES), ("rework", REWORK_PHASES)):
-        told = page.seldom[f"{lost}_seconds"]
+        told = page.periodic[f"{lost}_seconds"]
         for phase in (one for one in phases if told[one]):
             state = _STATE_OF.get(phase, "unknown")
             moved = min(spent[state], _ns(told[phase]))

@@ -1,7 +1,8 @@
 """Judges from outside the ranks whether they hang, and who keeps the others waiting.
 
 A rank that hangs cannot tell: its threads may wait for the interpreter's lock, or the process may
-be stopped. Its page tells all the same: the pulse is a moment of this machine's monotonic clock.
+be stopped. Its page shows it all the same: the heartbeat is a time of this machine's monotonic
+clock.
 """
 
 import json

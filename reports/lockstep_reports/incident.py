@@ -10,6 +10,7 @@ import numpy as np
 
 from lockstep_records.joblogs.model import JobLog, Line
 from lockstep_records.joblogs.outcome import Incident, judge_log
+from lockstep_reports.recording.log_recording import LogRecording
 from lockstep_reports.summary import Spike, StepSummary
 
 SCHEMA = 1
@@ -17,15 +18,6 @@ _SPIKE_RATIO = 1.2
 _MAX_SPIKES = 100
 _MOST_MOMENTS = 40
 _UNTOLD = -1
-
-
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class LogRecording:
-    """What the reader of logs gives."""
-
-    source_kind: str
-    path: Path
-    log: JobLog
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

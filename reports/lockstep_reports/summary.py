@@ -9,8 +9,8 @@ from lockstep_records.events import Event
 from lockstep_reports import nan_stats
 from lockstep_reports.align import Alignment
 from lockstep_reports.recording.steps import Matrix, Member, Steps
-from lockstep_reports.render.wording import printable
 from lockstep_reports.score import Scores, last_share
+from lockstep_reports.wording import printable
 
 _SPIKE_RATIO = 1.2
 _MAX_SPIKES = 100

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 
+from lockstep_catalogue.vocabulary import ENDED_PHASES
 from lockstep_reports import nan_stats
 from lockstep_reports.align import Alignment
 from lockstep_reports.recording.read import Recording
@@ -64,7 +65,7 @@ def outcome(recording: Recording, now_seconds: float) -> str:
     if told is not None:
         return told
     newest = max((member.progress_seconds for member in recording.steps.members), default=0.0)
-    alive = any(member.phase not in {"done", "failed"} for member in recording.steps.members)
+    alive = any(member.phase not in ENDED_PHASES for member in recording.steps.members)
     fresh = 0 <= now_seconds - newest < _SILENT_SECONDS
     return "running" if alive and fresh else "unknown"
 

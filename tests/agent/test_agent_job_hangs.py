@@ -12,9 +12,9 @@ import pytest
 from lockstep_agent.collectors.bus import Bus
 from lockstep_agent.collectors.hangs import Hangs
 from lockstep_agent.options import Options
-from lockstep_agent.recent import joined
+from lockstep_agent.recent_events import joined
+from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
-from lockstep_agent.runtime.workers import Lanes
 from lockstep_catalogue import Metric, events, job_watch
 from lockstep_records.switches import Switches, write_switches
 
@@ -208,9 +208,9 @@ def test_hangs_stand_beside_the_incidents_of_the_logs(root: Path, options: Optio
     page = LivePage(root)
     page.step(1)
     page.phase("forward", ago_seconds=2 * options.hang_seconds)
-    lanes = Lanes(options)
-    Sampler(lanes, 1).sample()
-    told = json.loads(lanes.events_json)
+    runtime = CollectorRuntime(options)
+    Sampler(runtime, 1).sample()
+    told = json.loads(runtime.events_json)
     assert {one["metric"] for one in told} >= {
         job_watch.HUNG_RANKS.name,
         events.GPU_XID_INCIDENTS.name,

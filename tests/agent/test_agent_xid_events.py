@@ -12,8 +12,8 @@ from lockstep_agent.collector import Tier
 from lockstep_agent.collectors.gpu_events import GpuEvents
 from lockstep_agent.collectors.kernel_log import KernelLog
 from lockstep_agent.options import Options
+from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
-from lockstep_agent.runtime.workers import Lanes
 from lockstep_agent.sources.nvml import Driver, Gpu
 from lockstep_agent.sources.xid_event import XidEvent
 from lockstep_agent.state_file import StateFile
@@ -200,8 +200,8 @@ def test_an_agent_without_a_kernel_log_counts_by_events(
     options: Options, node: FakeNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(GpuEvents, "tier", Tier.EVERY_TICK)  # ten seconds are long for a test
-    lanes = Lanes(replace(options, kmsg=NO_LOG))
-    sampler = Sampler(lanes, 1)
+    runtime = CollectorRuntime(replace(options, kmsg=NO_LOG))
+    sampler = Sampler(runtime, 1)
     assert f'{events.LOG_READ.name}{{log="kernel"}}' not in sampler.sample().text.decode()
     node.set(0, "event.1", "79")
     counted = f'{events.GPU_XID_INCIDENTS.name}{{mig="",pci_bus_id="{ADDRESS}",xid="79"}} 1.0'
@@ -210,4 +210,4 @@ def test_an_agent_without_a_kernel_log_counts_by_events(
         assert time.monotonic() < deadline, text
         time.sleep(0.2)
     assert f'{events.LOG_READ.name}{{log="nvml"}} 1.0' in text
-    assert json.loads(lanes.events_json)[-1]["labels"]["xid"] == "79"
+    assert json.loads(runtime.events_json)[-1]["labels"]["xid"] == "79"

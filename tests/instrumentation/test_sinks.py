@@ -153,5 +153,5 @@ def test_a_sink_whose_library_is_missing_names_its_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lockstep.sinks.find_spec", lambda _: None)
-    with pytest.raises(ValueError, match=r"install lockstep\[wandb\]"):
+    with pytest.raises(ValueError, match=r"pip install '\.\[wandb\]'"):
         sinks_of(("wandb",), tmp_path)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from lockstep_agent.collector import Collector
 from lockstep_agent.collectors.affinity import Affinity
-from lockstep_agent.collectors.agent_info import Itself
+from lockstep_agent.collectors.agent_info import AgentInfo
 from lockstep_agent.collectors.bus import Bus
 from lockstep_agent.collectors.ethernet import Ethernet
 from lockstep_agent.collectors.gpu import Load
@@ -13,10 +13,10 @@ from lockstep_agent.collectors.gpu_events import GpuEvents
 from lockstep_agent.collectors.gpu_fabric import GpuFabric
 from lockstep_agent.collectors.gpu_faults import FaultPlaces, Faults, SlowFaults
 from lockstep_agent.collectors.gpu_identity import Identity
-from lockstep_agent.collectors.gpu_mig import Tenants
 from lockstep_agent.collectors.gpu_nvlink import NvlinkBytes, NvlinkQuality, Nvlinks
 from lockstep_agent.collectors.gpu_pcie import PcieBytes, PcieErrors, PcieLimits, PcieLink
 from lockstep_agent.collectors.gpu_power import Limits, Power
+from lockstep_agent.collectors.gpu_processes import GpuProcesses
 from lockstep_agent.collectors.gpu_throttle import Throttle, ThrottleSeconds
 from lockstep_agent.collectors.gpu_window import Windows
 from lockstep_agent.collectors.hangs import Hangs
@@ -35,7 +35,7 @@ from lockstep_agent.sources.nvml import Gpu
 from lockstep_agent.state_file import StateFile
 
 _OF_THE_NODE: tuple[Callable[[Options], Collector], ...] = (
-    lambda told: Itself(told.cluster, told.node, told.procfs),
+    lambda told: AgentInfo(told.cluster, told.node, told.procfs),
     lambda told: Ranks(told.root, told.node, told.procfs, told.linger_seconds),
     lambda told: Hangs(told.root, told.node, told.procfs, told.hang_seconds),
     lambda told: Bus(told.root, told.node),
@@ -73,7 +73,7 @@ _OF_A_GPU: tuple[Callable[[Gpu, float], Collector], ...] = (
     lambda gpu, _: Nvlinks(gpu),
     lambda gpu, _: PcieLink(gpu),
     lambda gpu, _: GpuFabric(gpu),
-    lambda gpu, _: Tenants(gpu),
+    lambda gpu, _: GpuProcesses(gpu),
     lambda gpu, _: MigActivity(gpu),
     lambda gpu, _: Identity(gpu),
     lambda gpu, _: Limits(gpu),

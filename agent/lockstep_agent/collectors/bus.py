@@ -12,7 +12,7 @@ from pathlib import Path
 from lockstep_agent.collector import Reading, Tier
 from lockstep_catalogue import job_watch as metrics
 from lockstep_catalogue.labels import KIND
-from lockstep_records.hangs import newest_pages
+from lockstep_records.attempts import newest_pages
 from lockstep_records.jobs import list_jobs
 from lockstep_records.page.reader import Page
 

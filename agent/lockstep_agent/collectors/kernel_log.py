@@ -13,7 +13,7 @@ from lockstep_agent.kernel.patterns import understand
 from lockstep_agent.kernel.xid_correlator import Witness
 from lockstep_agent.sources.due import Due
 from lockstep_agent.sources.logs import Log, open_log
-from lockstep_agent.sources.pci import list_gpus
+from lockstep_agent.sources.pci_tree import list_gpus
 from lockstep_agent.sources.sysfs import read_text
 from lockstep_agent.sources.xid_event import XidEvent
 from lockstep_agent.state_file import StateFile

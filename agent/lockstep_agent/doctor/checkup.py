@@ -20,8 +20,8 @@ from lockstep_agent.health import Expectations, Judge, Limits
 from lockstep_agent.health.advice import ADVICE
 from lockstep_agent.health.page import health_of
 from lockstep_agent.options import Options
+from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
-from lockstep_agent.runtime.workers import Lanes
 from lockstep_catalogue.verdicts import DEGRADED, FAILED, OK
 from lockstep_records.jobs import find_root
 
@@ -102,8 +102,8 @@ def _look(look: Look) -> dict[str, Any]:
         procfs=look.procfs,
         nvml_library=look.nvml_library,
     )
-    lanes = Lanes(options)
-    sampler = Sampler(lanes, options.tick_seconds, judge=Judge(look.expected, limits))
+    runtime = CollectorRuntime(options)
+    sampler = Sampler(runtime, options.tick_seconds, judge=Judge(look.expected, limits))
     latest = sampler.sample()
     for _ in range(_LOOKS):
         time.sleep(options.tick_seconds)

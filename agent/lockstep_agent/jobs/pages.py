@@ -5,12 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from lockstep_agent.jobs.slow_steps import SlowSteps
+from lockstep_catalogue.vocabulary import ENDED_PHASES
 from lockstep_records.events import FILE_NAME, finish_time, read_events
 from lockstep_records.jobs import list_attempts, list_pages
 from lockstep_records.page.reader import Page, PageError, PageReader, Values
 
 _SILENT_LAUNCHER_SECONDS = 900.0
-ENDED_PHASES = frozenset({"done", "failed"})
 
 
 class JobPages:

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from lockstep_agent.collector import Reading
 from lockstep_catalogue import Metric
 from lockstep_catalogue import job_state as metrics
-from lockstep_catalogue.labels import GOODPUT
-from lockstep_records.goodput import goodput_ns
+from lockstep_records.goodput import PAGE_STATES, goodput_ns
 from lockstep_records.page.reader import Page
 from lockstep_records.replicas import compare_replicas
 
@@ -40,7 +39,7 @@ _MEMORY = {
 def state_totals(labels: Labels, pages: list[Page]) -> Iterator[Reading]:
     """Counters: sums over the pages of every attempt."""
     spent = [goodput_ns(page) for page in pages]
-    for state in GOODPUT.values:
+    for state in PAGE_STATES:
         seconds = sum(one[state] for one in spent) * 1e-9
         yield Reading(metrics.GOODPUT_SECONDS, (*labels, state), seconds)
     for metric, field in _SUMS.items():

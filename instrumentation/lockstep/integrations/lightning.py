@@ -12,12 +12,13 @@ from typing import Any
 
 import lockstep
 from lockstep.integrations.batches import num_samples, num_tokens
+from lockstep_records.distribution import install_hint
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        "lockstep.integrations.lightning needs lightning; install lockstep[lightning]",
+        f"lockstep.integrations.lightning needs lightning; {install_hint('lightning')}",
         name=error.name,
     ) from error
 

@@ -13,12 +13,13 @@ from typing import Any
 
 import lockstep
 from lockstep.integrations.batches import num_samples, num_tokens
+from lockstep_records.distribution import install_hint
 
 try:
     from transformers import Trainer, TrainerCallback
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        "lockstep.integrations.transformers needs transformers; install lockstep[transformers]",
+        f"lockstep.integrations.transformers needs transformers; {install_hint('transformers')}",
         name=error.name,
     ) from error
 

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from lockstep.monitor.divergence import LossJudge
 from lockstep.monitor.periodic import PeriodicStats
 from lockstep_catalogue.labels import STEP_PHASES
-from lockstep_records.goodput import REWORK_PHASES, hang_after_seconds
+from lockstep_records.goodput import REWORK_PHASES
+from lockstep_records.hangs import hang_limit_seconds, median_step_seconds
 from lockstep_records.page.layout import PERIODIC, ROW_FLAGS, SLOT
 from lockstep_records.page.writer import PageWriter
 
@@ -19,7 +20,7 @@ _WORKED = tuple((place, phase) for place, phase in enumerate(STEP_PHASES) if pha
 _SPIKING = PERIODIC.word("anomaly_now")
 _DIVERGING = _SPIKING + 1
 assert PERIODIC.items["anomaly_now"] == ("spike", "divergence")
-_STEPS = SLOT.word("steps")
+_BUCKETS = slice(_FIRST := SLOT.word("step_buckets"), _FIRST + len(SLOT.items["step_buckets"]))
 _STEP_SECONDS_SUM = SLOT.word("step_seconds_sum")
 
 
@@ -80,7 +81,8 @@ class AnomalyDetector:
     def look(self) -> None:
         """To be called after steps 1, 2, 4 up to 64, and now and then from there on."""
         page = self._page
-        self._hang_seconds = hang_after_seconds(page.words[_STEPS], page.floats[_STEP_SECONDS_SUM])
+        median = median_step_seconds(page.words[_BUCKETS].tolist(), page.floats[_STEP_SECONDS_SUM])
+        self._hang_seconds = hang_limit_seconds(median)
         if self.usual_seconds >= 0:
             self.usual_seconds = self._hang_seconds
         if self.judge.look():

@@ -18,7 +18,7 @@ from lockstep.monitor.suspended import turn
 from lockstep.recorder.device_events import device_events
 from lockstep.recorder.device_numbers import DeviceNumbers, device_numbers
 from lockstep.recorder.operations import OperationRecorder
-from lockstep_records.hangs import DEFAULT_SECONDS
+from lockstep_records.hangs import HANG_TIMEOUT_SECONDS
 from lockstep_records.operations import OperationWriter, operations_path
 from lockstep_records.page.writer import NoPageError, RankIdentity
 from lockstep_records.switches import (
@@ -45,7 +45,7 @@ class WatchSettings:
     """
 
     sample_every: int = SAMPLE_EVERY
-    hang_seconds: float = DEFAULT_SECONDS
+    hang_seconds: float = HANG_TIMEOUT_SECONDS
 
 
 class StepWatch:
@@ -194,7 +194,7 @@ def settings_from(environment: Mapping[str, str]) -> WatchSettings:
     return WatchSettings(
         sample_every=int(every),
         hang_seconds=_number(
-            environment, "LOCKSTEP_HANG_SECONDS", DEFAULT_SECONDS, MAX_HANG_SECONDS
+            environment, "LOCKSTEP_HANG_SECONDS", HANG_TIMEOUT_SECONDS, MAX_HANG_SECONDS
         ),
     )
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 from lockstep_reports.recording.window_spec import Window
 
 if TYPE_CHECKING:
-    from lockstep_reports.incident import LogRecording
+    from lockstep_reports.recording.log_recording import LogRecording
     from lockstep_reports.recording.read import Recording
 
 

@@ -17,7 +17,7 @@ from lockstep_reports.readers.unpickled import plain_values
 from lockstep_reports.recording.collectives import Span, join
 from lockstep_reports.recording.flight_recorder_log import Flight, FlightLog, Standing
 from lockstep_reports.recording.read import Attempt, Recording
-from lockstep_reports.render.wording import printable
+from lockstep_reports.wording import printable
 
 _MAX_BYTES = 1 << 26
 _MAX_ENTRIES = 1 << 18

@@ -15,7 +15,7 @@ from lockstep_reports.readers.series import timed_steps
 from lockstep_reports.readers.unpacked import blocks, files_of, head
 from lockstep_reports.recording.collectives import CollectiveLog, Span, join
 from lockstep_reports.recording.read import Attempt, Recording
-from lockstep_reports.render.wording import plural
+from lockstep_reports.wording import plural
 
 MAX_BYTES = 1 << 33
 _MAX_EVENT_CHARACTERS = 1 << 24

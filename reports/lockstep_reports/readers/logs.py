@@ -6,8 +6,8 @@ from pathlib import Path
 from lockstep_records.joblogs.compressed import head_of
 from lockstep_records.joblogs.model import log_files
 from lockstep_records.joblogs.read import read_log
-from lockstep_reports.incident import LogRecording
 from lockstep_reports.readers import ReadOptions
+from lockstep_reports.recording.log_recording import LogRecording
 
 _LOOKED_AT = 1 << 16
 _MOST_BINARY = 0.02

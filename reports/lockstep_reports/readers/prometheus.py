@@ -31,7 +31,7 @@ from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.prometheus_api import MAX_POINTS, Labels, Prometheus, Series, by_label
 from lockstep_reports.recording.read import Attempt, Recording
 from lockstep_reports.recording.steps import Durations, Flags, Matrix, Member, Steps
-from lockstep_reports.render.wording import duration, plural
+from lockstep_reports.wording import duration, plural
 
 KIND = "prometheus"
 MAX_CELLS = 1 << 22

@@ -12,7 +12,7 @@ from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.series import of_times, timed_steps
 from lockstep_reports.readers.unpacked import head, whole
 from lockstep_reports.recording.read import Recording
-from lockstep_reports.render.wording import plural
+from lockstep_reports.wording import plural
 
 _MAX_BYTES = 1 << 28
 _MAX_NUMBER = 1 << 53

@@ -15,7 +15,7 @@ from lockstep_reports.readers.series import of_times, timed_steps
 from lockstep_reports.readers.unpacked import head, whole
 from lockstep_reports.recording.read import Recording
 from lockstep_reports.recording.steps import Matrix
-from lockstep_reports.render.wording import plural
+from lockstep_reports.wording import plural
 
 MAX_CELLS = 1 << 25
 _FILLED = 0.5  # of all pairs of worker and step, and of the rows that are no doubles, are told

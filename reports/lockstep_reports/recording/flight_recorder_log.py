@@ -7,8 +7,8 @@ waited for and waits for nobody is the culprit; all who wait, in whatever group,
 from collections import Counter
 from dataclasses import dataclass
 
-from lockstep_reports.render.wording import plural
 from lockstep_reports.verdict.judge import Verdict
+from lockstep_reports.wording import plural
 
 _NAMED = 8
 _MOST_EVIDENCE = 16

@@ -5,11 +5,11 @@ from pathlib import Path
 
 from lockstep_records.events import Event, read_events
 from lockstep_records.jobs import find_job, list_attempts
-from lockstep_reports.incident import LogRecording
 from lockstep_reports.readers import ReadOptions, find_reader
 from lockstep_reports.readers.pages import NoStepsError, read_attempt
 from lockstep_reports.recording.collectives import CollectiveLog
 from lockstep_reports.recording.flight_recorder_log import FlightLog
+from lockstep_reports.recording.log_recording import LogRecording
 from lockstep_reports.recording.operations import OperationTrace
 from lockstep_reports.recording.steps import Steps
 

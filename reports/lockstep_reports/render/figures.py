@@ -10,33 +10,23 @@ from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_reports import nan_stats
 from lockstep_reports.recording.steps import Matrix
 from lockstep_reports.render.missing_reasons import why_no_phases
+from lockstep_reports.render.palette import (
+    ACCENT,
+    GRID,
+    INK,
+    LATENESS_SCALE,
+    LAYOUT,
+    PHASE_COLOURS,
+    QUIET,
+)
+from lockstep_reports.render.whatif_figures import draw
 from lockstep_reports.report import Report
 
 MAX_COLUMNS, MAX_LINES = 2000, 256
-INK, GRID, ACCENT, QUIET = "#1c2733", "#e3e8ee", "#a3264a", "#8a97a6"
-# One hue path, light to dark in even steps of lightness, so that it also reads in grey.
-LATENESS_SCALE = ["#fbf6ea", "#fbdc9d", "#f6ab5e", "#dd6a4c", "#a3264a", "#4a0d3f"]
-# Okabe and Ito's colours, told apart with any colour vision; waiting is grey.
-PHASE_COLOURS = {
-    "data": "#56b4e9",
-    "forward": "#0072b2",
-    "backward": "#009e73",
-    "sync": "#d5dbe2",
-    "optimizer": "#e69f00",
-    "checkpoint": "#cc79a7",
-    "eval": "#f0e442",
-    "other": "#7f7f7f",
-}
 _DARKEST_STEP_RATIO = 0.25  # a run without this lateness anywhere stays pale
 _LABELLED_RANKS = 32
 _SPACE_ABOVE = 1.5
 _LONG_STEP_SECONDS = 10.0
-LAYOUT: dict[str, Any] = {
-    "template": "plotly_white",
-    "font": {"family": "system-ui, sans-serif", "size": 13, "color": INK},
-    "margin": {"l": 64, "r": 24, "t": 16, "b": 48},
-    "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "traceorder": "normal"},
-}
 _CONFIG = {"displaylogo": False, "responsive": True, "displayModeBar": False}
 
 
@@ -55,8 +45,6 @@ def figures(report: Report) -> dict[str, str]:
     if why_no_phases(report) is None:
         drawn["phases"] = _phases(report)
     if report.replayed is not None and report.replayed.what_if is not None:
-        from lockstep_reports.whatif.figures import draw  # noqa: PLC0415  # it draws with these colours
-
         drawn |= draw(report.replayed.what_if)
     return {
         name: figure.to_html(

@@ -1,8 +1,8 @@
 """The sentence that a report begins with, and the ones that say what it leaves out."""
 
-from lockstep_reports.render.wording import clock, duration, percent, plural
 from lockstep_reports.report import Report, lost_step_ratio
 from lockstep_reports.verdict.judge import Episode, whom
+from lockstep_reports.wording import clock, duration, percent, plural
 
 
 def headline(report: Report) -> str:

@@ -3,15 +3,16 @@
 from typing import Any
 
 from lockstep_reports.compare import Comparison
-from lockstep_reports.render.figures import PHASE_COLOURS, figures, plotly_script, shown_as
+from lockstep_reports.render.figures import figures, plotly_script, shown_as
 from lockstep_reports.render.headline import caveats, ended, grounds, headline, how_ended, story
 from lockstep_reports.render.missing_reasons import why_no_arrivals, why_no_phases
 from lockstep_reports.render.page_templates import page
-from lockstep_reports.render.wording import duration, percent, plural
+from lockstep_reports.render.palette import PHASE_COLOURS
 from lockstep_reports.report import Report, lost_step_ratio
 from lockstep_reports.summary import Ending
 from lockstep_reports.verdict.judge import whom
 from lockstep_reports.whatif.payload import repaired, what_if_json
+from lockstep_reports.wording import duration, percent, plural
 
 _MOST_RANKS = 64
 _HEAT_MAPS = {
@@ -45,8 +46,8 @@ STATE_COLOURS = {
     "productive": "#009e73",
     "startup": "#e69f00",
     "straggler_wait": "#a3264a",
-    "synchronisation": "#d5dbe2",
-    "input": "#56b4e9",
+    "communication": "#d5dbe2",
+    "data_wait": "#56b4e9",
     "checkpoint": "#cc79a7",
     "evaluation": "#f0e442",
     "other": "#7f7f7f",

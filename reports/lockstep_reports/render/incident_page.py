@@ -4,7 +4,7 @@ from lockstep_reports.compare import Comparison
 from lockstep_reports.incident import LogReport
 from lockstep_reports.render.incident_text import figures_told, incident_headline, incident_story
 from lockstep_reports.render.page_templates import page
-from lockstep_reports.render.wording import UNKNOWN
+from lockstep_reports.wording import UNKNOWN
 
 
 def incident_html(report: LogReport, comparison: Comparison | None = None) -> str:

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from lockstep_records.joblogs.model import Line
 from lockstep_reports.incident import LogReport
-from lockstep_reports.render.wording import clock, duration, escaped, plural, printable
+from lockstep_reports.wording import clock, duration, escaped, plural, printable
 
 _COLOURS = {"succeeded": "green", "running": "green", "failed": "red"}
 _SAID = {

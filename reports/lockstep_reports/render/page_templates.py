@@ -8,8 +8,8 @@ from lockstep_reports.compare import Comparison, Figure, compared_in_words, sign
 from lockstep_reports.incident import LogReport
 from lockstep_reports.render.advice import next_steps
 from lockstep_reports.render.missing_reasons import untold
-from lockstep_reports.render.wording import clock, duration, milliseconds, percent
 from lockstep_reports.report import Report
+from lockstep_reports.wording import clock, duration, milliseconds, percent
 
 
 def page(

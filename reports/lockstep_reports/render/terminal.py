@@ -9,10 +9,10 @@ from lockstep_reports.compare import Comparison, compared_in_words, signed
 from lockstep_reports.incident import LogReport
 from lockstep_reports.render.advice import next_steps
 from lockstep_reports.render.headline import caveats, ended, grounds, headline, how_ended, story
-from lockstep_reports.render.wording import clock, duration, milliseconds, percent, printable
 from lockstep_reports.report import Report, lost_step_ratio
 from lockstep_reports.summary import RankLine
 from lockstep_reports.verdict.judge import whom
+from lockstep_reports.wording import clock, duration, milliseconds, percent, printable
 
 _MOST_RANKS = 32
 _COLOURS = {"rank": "red", "group": "red", "workload": "yellow", "nobody": "green"}

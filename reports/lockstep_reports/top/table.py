@@ -4,8 +4,8 @@ from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from lockstep_reports.render.wording import clock, duration, milliseconds, plural, printable
 from lockstep_reports.top.snapshot import Look, RankRow
+from lockstep_reports.wording import clock, duration, milliseconds, plural, printable
 
 _BARS = "▁▂▃▄▅▆▇█"
 _COLOURS = {"failed": "bold red", "stalled": "bold red", "training": "green", "done": "dim"}

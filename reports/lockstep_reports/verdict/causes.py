@@ -3,8 +3,8 @@
 import numpy as np
 
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.render.wording import duration, plural
 from lockstep_reports.verdict.verdict import Episode
+from lockstep_reports.wording import duration, plural
 
 _SHARE = 0.5  # of the lost time that a cause must explain
 

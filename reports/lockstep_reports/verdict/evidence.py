@@ -3,11 +3,11 @@
 import numpy as np
 
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.render.wording import duration, percent, plural
 from lockstep_reports.score import Scores
 from lockstep_reports.search.chance import tail_bound
 from lockstep_reports.search.episodes import Stretch, Thresholds
 from lockstep_reports.verdict.verdict import Episode, whom
+from lockstep_reports.wording import duration, percent, plural
 
 _LEAST_CHANCE_SAID = 1e-12
 _NAMED_RANKS = 8

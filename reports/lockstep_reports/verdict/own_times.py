@@ -11,9 +11,9 @@ import numpy as np
 
 from lockstep_reports import nan_stats
 from lockstep_reports.recording.steps import Matrix, Steps
-from lockstep_reports.render.wording import percent, plural
 from lockstep_reports.search.episodes import Stretch, Thresholds, find_stretches
 from lockstep_reports.verdict.judge import Episode, Verdict
+from lockstep_reports.wording import percent, plural
 
 _MAX_CONFIDENCE = 0.999
 _SLOWLY = Thresholds(window_steps=20, min_steps=40, min_episode_steps=20)

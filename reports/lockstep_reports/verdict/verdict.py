@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lockstep_reports.recording.steps import Matrix
-from lockstep_reports.render.wording import plural
+from lockstep_reports.wording import plural
 
 Kind = Literal["rank", "group", "workload", "nobody", "unknown"]
 

@@ -6,13 +6,13 @@ import numpy as np
 
 from lockstep_reports import nan_stats
 from lockstep_reports.recording.steps import Matrix, Steps
-from lockstep_reports.render.wording import percent
 from lockstep_reports.score import Scores
 from lockstep_reports.search.episodes import Stretch, Thresholds, independence
 from lockstep_reports.search.late import Search, find_late
 from lockstep_reports.search.suspects import Suspect, beyond_usual
 from lockstep_reports.search.units import single_ranks
 from lockstep_reports.verdict.verdict import Verdict
+from lockstep_reports.wording import percent
 
 _MAX_CONFIDENCE = 0.999
 _EXPLAINED = 0.5  # of the longer work that longer sequences or more tokens must explain

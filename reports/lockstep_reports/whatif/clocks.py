@@ -13,8 +13,8 @@ from lockstep_reports.recording.operations import (
     Integers,
 )
 from lockstep_reports.recording.steps import Matrix
-from lockstep_reports.render.wording import plural
 from lockstep_reports.whatif.grid import Grid, NoReplayError
+from lockstep_reports.wording import plural
 
 LEAST_SECONDS = 2e-3
 # A clock has jumped where it is off by so many times what it usually varies by, and by so much.

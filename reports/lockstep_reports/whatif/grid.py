@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lockstep_reports.recording.operations import Integers, OperationTrace, Seconds
-from lockstep_reports.render.wording import plural
+from lockstep_reports.wording import plural
 
 _COMMON_SHARE = 0.5
 _OF_AN_OPERATION = ("type_of", "order", "stage", "shard", "chunk", "place", "batch")

@@ -8,7 +8,7 @@ from typing import Any
 _MOST = 200
 
 
-class Recent:
+class RecentEvents:
     """The newest events, oldest first, each a JSON object with ``first_seconds``.
 
     Attributes:

@@ -12,7 +12,7 @@ from lockstep_reports.recording.operations import (
     Integers,
     Seconds,
 )
-from lockstep_reports.render.figures import ACCENT, GRID, LAYOUT, PHASE_COLOURS, QUIET
+from lockstep_reports.render.palette import ACCENT, GRID, LAYOUT, PHASE_COLOURS, QUIET
 from lockstep_reports.whatif.analysis import WhatIf
 from lockstep_reports.whatif.scenarios import ideal_times
 

@@ -135,8 +135,8 @@ def _member(rank: _Rank) -> Member:
         phase=page.phase,
         progress_seconds=page.progress_wall_seconds,
         last_step=page.state["step"],
-        collection_seconds=page.seldom["collection_seconds"],
-        allocator_retries=page.seldom["allocator_retries"] or 0,
+        collection_seconds=page.periodic["collection_seconds"],
+        allocator_retries=page.periodic["allocator_retries"] or 0,
     )
 
 

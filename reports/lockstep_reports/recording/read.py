@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from lockstep_catalogue.vocabulary import OUTCOMES, Outcome
 from lockstep_records.events import Event, read_events
 from lockstep_records.jobs import find_job, list_attempts
 from lockstep_reports.readers import ReadOptions, find_reader
@@ -13,15 +14,13 @@ from lockstep_reports.recording.log_recording import LogRecording
 from lockstep_reports.recording.operations import OperationTrace
 from lockstep_reports.recording.steps import Steps
 
-OUTCOMES = ("succeeded", "failed", "preempted", "cancelled")
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Attempt:
     """One attempt of a job. ``outcome`` is None while nobody has told it."""
 
     number: int
-    outcome: str | None
+    outcome: Outcome | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -110,11 +109,11 @@ def _newest_with_steps(job: Path, folders: list[Path]) -> Steps:
     raise trouble or NoStepsError(f"job {job} has not completed a step yet; ask again later")
 
 
-def _outcome(number: int, events: tuple[Event, ...]) -> str | None:
+def _outcome(number: int, events: tuple[Event, ...]) -> Outcome | None:
     """What the launcher told of an attempt; one that gave way to a restart has failed."""
     told = [event for event in events if event.kind == "attempt_ended" and event.attempt == number]
     if told:
-        outcome = told[-1].fields.get("outcome")
-        return outcome if outcome in OUTCOMES else None
+        written = told[-1].fields.get("outcome")
+        return next((outcome for outcome in OUTCOMES if outcome == written), None)
     restarted = any(e.kind == "attempt_started" and e.attempt > number for e in events)
     return "failed" if restarted else None

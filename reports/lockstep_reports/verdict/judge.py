@@ -18,10 +18,10 @@ from lockstep_reports.verdict.evidence import (
     why_nobody,
     why_unknown,
 )
-from lockstep_reports.verdict.verdict import Episode, Kind, Verdict, whom
+from lockstep_reports.verdict.verdict import Episode, Verdict, whom
 from lockstep_reports.verdict.workload import explained_by_load, workload
 
-__all__ = ["Episode", "Kind", "Verdict", "judge", "whom"]
+__all__ = ["Episode", "Verdict", "judge", "whom"]
 _MIN_PHASE_SHARE = 0.25
 _MAX_CONFIDENCE = 0.999
 _LEAST_SHARE = 0.1  # of the dearest episode's loss

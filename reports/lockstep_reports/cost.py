@@ -10,7 +10,7 @@ from lockstep_catalogue.vocabulary import STATE_BY_PHASE, GoodputState
 from lockstep_reports import nan_stats
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.score import Scores
-from lockstep_reports.verdict.judge import Episode
+from lockstep_reports.verdict.verdict import Episode
 
 _SECONDS_PER_HOUR = 3600.0
 STATES: tuple[GoodputState, ...] = (

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from lockstep_catalogue.vocabulary import ENDED_PHASES, OutcomeOrRunning
 from lockstep_reports import nan_stats
 from lockstep_reports.align import Alignment
-from lockstep_reports.recording.read import Recording
+from lockstep_reports.recording.recording import Recording
 
 _SILENT_SECONDS = 120.0
 

@@ -42,9 +42,13 @@ class Node:
         state = StateFile(self.folder / "state.json")
         logs = {"kernel": self.kmsg}
         self.counter = KernelLog(
-            logs, self.folder / "boot", self.folder, state, clock=lambda: self.now
+            logs,
+            self.folder / "boot",
+            self.folder,
+            state,
+            take_xids=self._take,
+            clock=lambda: self.now,
         )
-        self.counter.take_xids = self._take
 
     def event(self, number: int, *instances: int) -> None:
         self.heard.append(XidEvent(ADDRESS, number, instances, self.now))
@@ -74,7 +78,7 @@ def test_without_a_kernel_log_the_events_are_counted(tmp_path: Path) -> None:
         (ADDRESS, "", "79"): 1,
         (ADDRESS, "03/00", "94"): 1,
     }
-    recent = json.loads(node.counter.recent_json)
+    recent = json.loads(node.counter.recent.json)
     assert [one["facts"] for one in recent] == [{"witness": "nvml"}] * 2
 
 
@@ -141,7 +145,7 @@ def test_a_restart_between_the_two_witnesses_counts_nothing_twice(tmp_path: Path
     assert node.counts(after_seconds=3) == {(ADDRESS, "", "79"): 1}
     node.event(79)
     assert node.counts(after_seconds=3) == {(ADDRESS, "", "79"): 1}
-    [_, log] = json.loads(node.counter.recent_json)
+    [_, log] = json.loads(node.counter.recent.json)
     assert (log["log"], log["counted"]) == ("kernel", False)
 
 

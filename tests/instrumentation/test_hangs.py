@@ -25,10 +25,10 @@ import ctypes, os, sys, time
 import lockstep
 monitor = lockstep.attach()
 for step in range(20):
-    monitor.mark("forward")
+    monitor.enter_phase("forward")
     time.sleep(0.002)
     monitor.step()
-monitor.mark("backward")
+monitor.enter_phase("backward")
 def stuck():
     {stuck}
 stuck()

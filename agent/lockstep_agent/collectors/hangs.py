@@ -144,13 +144,13 @@ class Hangs:
             self._lasting[job_id] = event
             self.recent.add(event)
             _log.warning("job=%s state=hung %s", job_id, event["text"])
-        self.recent.changed()
+        self.recent.publish()
 
     def _end(self, job_id: str) -> None:
         event = self._lasting.pop(job_id, None)
         if event is not None:
             event["facts"] = event["facts"] | {"lasts": "no"}
-            self.recent.changed()
+            self.recent.publish()
             _log.info("job=%s state=hangs_no_more", job_id)
 
 

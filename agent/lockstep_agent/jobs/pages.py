@@ -83,7 +83,7 @@ class JobPages:
             page = replace(
                 page,
                 state=max(page.state, known.state, key=_sequence),
-                seldom=max(page.seldom, known.seldom, key=_sequence),
+                periodic=max(page.periodic, known.periodic, key=_sequence),
             )
         self._pages[path] = page
 
@@ -124,8 +124,8 @@ def _sequence(values: Values) -> int:
 
 def _is_behind(page: Page, known: Page) -> bool:
     """Whether a slot was torn, so that the other, the older one, was read."""
-    return _sequence(page.state) < _sequence(known.state) or _sequence(page.seldom) < _sequence(
-        known.seldom
+    return _sequence(page.state) < _sequence(known.state) or _sequence(page.periodic) < _sequence(
+        known.periodic
     )
 
 

@@ -28,10 +28,11 @@ from lockstep_catalogue.metric import Metric
 from lockstep_catalogue.promql import LE, Matcher, by, eq, increase, select
 from lockstep_catalogue.vocabulary import Outcome
 from lockstep_reports import nan_stats
+from lockstep_reports.arrays import Flags, Matrix
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.prometheus_api import MAX_POINTS, Labels, Prometheus, Series, by_label
-from lockstep_reports.recording.read import Attempt, Recording
-from lockstep_reports.recording.steps import Durations, Flags, Matrix, Member, Steps
+from lockstep_reports.recording.recording import Attempt, Recording
+from lockstep_reports.recording.steps import Durations, Member, Steps
 from lockstep_reports.wording import duration, plural
 
 KIND = "prometheus"

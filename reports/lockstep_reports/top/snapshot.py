@@ -9,7 +9,7 @@ import numpy as np
 from lockstep_catalogue.vocabulary import ENDED_PHASES, PAUSE_PHASES
 from lockstep_records.hangs import hang_limit_seconds
 from lockstep_reports import nan_stats
-from lockstep_reports.recording.steps import Matrix
+from lockstep_reports.arrays import Matrix
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

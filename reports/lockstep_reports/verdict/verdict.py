@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from lockstep_catalogue import vocabulary
-from lockstep_reports.recording.steps import Matrix
+from lockstep_catalogue.vocabulary import Verdict as VerdictKind
+from lockstep_reports.arrays import Matrix
 from lockstep_reports.wording import plural
 
 
@@ -49,7 +49,7 @@ class Episode:
 class Verdict:
     """Who was slow. ``ranks`` are the culprits, dearest first; empty for nobody and unknown."""
 
-    kind: vocabulary.Verdict
+    kind: VerdictKind
     ranks: tuple[int, ...] = ()
     group: str | None = None
     phase: str | None = None

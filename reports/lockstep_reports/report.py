@@ -200,7 +200,7 @@ def _span_of(steps: Steps, places: slice) -> tuple[int, int] | tuple[None, None]
 
 def _episode_json(report: Report, episode: Episode) -> dict[str, Any]:
     told = asdict(episode)
-    del told["places"], told["lost_by_step"], told["group_is_node"]
+    del told["columns"], told["lost_by_step"], told["group_is_node"]
     start, end = report.span(episode)
     return {
         **told,

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from lockstep_catalogue.vocabulary import OutcomeOrRunning
 from lockstep_reports import cost as costs
 from lockstep_reports import nan_stats
 from lockstep_reports import times as clocks
@@ -46,7 +47,7 @@ class Report:
     """
 
     source_kind: str
-    outcome: str
+    outcome: OutcomeOrRunning
     steps: Steps
     scores: Scores
     alignment: Alignment

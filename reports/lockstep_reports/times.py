@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from lockstep_catalogue.vocabulary import ENDED_PHASES
+from lockstep_catalogue.vocabulary import ENDED_PHASES, OutcomeOrRunning
 from lockstep_reports import nan_stats
 from lockstep_reports.align import Alignment
 from lockstep_reports.recording.recording import Recording
@@ -58,8 +58,8 @@ def times(recording: Recording, alignment: Alignment) -> Times:
     )
 
 
-def outcome(recording: Recording, now_seconds: float) -> str:
-    """How the attempt ended: an outcome of the vocabulary; running or unknown when untold."""
+def outcome(recording: Recording, now_seconds: float) -> OutcomeOrRunning:
+    """How the attempt ended; running or unknown while nobody has told it."""
     numbers = [attempt.number for attempt in recording.attempts]
     told = recording.attempts[numbers.index(recording.steps.attempt)].outcome
     if told is not None:

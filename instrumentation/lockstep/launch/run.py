@@ -19,6 +19,7 @@ from lockstep.launch.sidecar import beside
 from lockstep.sinks import sinks_of
 from lockstep.telemetry.export import exporter_of
 from lockstep.telemetry.logs import SWITCH
+from lockstep_catalogue.vocabulary import Outcome
 from lockstep_records.distribution import install_hint
 from lockstep_records.events import PREEMPTED, Event, append_event, is_finished, read_events
 from lockstep_records.hangs import HANG_TIMEOUT_SECONDS
@@ -120,7 +121,7 @@ def _agent_of_its_own(job: Job) -> Iterator[None]:
         agent.wait(timeout=10)
 
 
-def _run_workers(job: Job) -> tuple[str, int, int]:
+def _run_workers(job: Job) -> tuple[Outcome, int, int]:
     """Outcome, exit code and last attempt of the workers of this node."""
     from lockstep.launch.workers import run_workers  # noqa: PLC0415  # loads torch: only when a job starts
 
@@ -128,7 +129,7 @@ def _run_workers(job: Job) -> tuple[str, int, int]:
     return *_outcome(ended.exit_codes, ended.signal_number), ended.attempt
 
 
-def _outcome(exit_codes: Sequence[int], signal_number: int | None) -> tuple[str, int]:
+def _outcome(exit_codes: Sequence[int], signal_number: int | None) -> tuple[Outcome, int]:
     """Outcome and exit status by how the workers ended, and what told the launcher to stop."""
     failed = [code for code in exit_codes if code != 0]
     if set(failed) == {PREEMPTED}:

@@ -9,6 +9,7 @@ from lockstep_reports.recording.window import before_window, inside_window
 from lockstep_reports.recording.window_spec import Bound, Window
 from lockstep_reports.score import score
 from lockstep_reports.verdict.judge import judge
+
 from .synthetic_job import Slow, SyntheticJob, recording_of
 
 WINDOW = Window(first=Bound(step=100), last=Bound(step=299))

@@ -40,7 +40,7 @@ def times(recording: Recording, alignment: Alignment) -> Times:
         for event in recording.events
         if event.attempt == steps.attempt and math.isfinite(event.time)
     ]
-    born = [member.born_seconds for member in steps.members if member.born_seconds]
+    born = [member.page_created_seconds for member in steps.members if member.page_created_seconds]
     marks = [member.progress_seconds for member in steps.members if member.progress_seconds]
     first_sign, last_progress = min([*told, *born], default=None), max(marks, default=None)
     last_sign = max([*told, *marks], default=None)

@@ -23,6 +23,7 @@ from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
 from lockstep_catalogue.verdicts import DEGRADED, FAILED, OK
+from lockstep_records.durations import format_duration
 from lockstep_records.jobs import find_root
 
 _STATUS = {OK: 0, DEGRADED: 1, FAILED: 2}
@@ -139,7 +140,8 @@ def _part(told: dict[str, Any]) -> dict[str, Any]:
 
 def _measure(seconds: float) -> Any:
     """What the probe prints; it needs torch, so it is a child of its own."""
-    command = [sys.executable, "-m", "lockstep.preflight", "--seconds", str(min(seconds, 60.0))]
+    duration = format_duration(min(seconds, 60.0))
+    command = [sys.executable, "-m", "lockstep.preflight", "--duration", duration]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=_PROBE_SECONDS

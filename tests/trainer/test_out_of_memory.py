@@ -16,10 +16,10 @@ def test_memory_of_the_host_that_runs_out_is_told_with_what_was_asked() -> None:
         np.empty(10**15)
     with pytest.raises(MemoryError) as python_said:
         bytearray(10**18)
-    assert out_of_memory_in(torch_said.value) == OutOfMemory(place="host", asked_bytes=4 * 10**15)
+    assert out_of_memory_in(torch_said.value) == OutOfMemory(memory="host", requested_bytes=4 * 10**15)
     numpy_told = out_of_memory_in(numpy_said.value)
     assert numpy_told is not None
-    assert numpy_told.asked_bytes == pytest.approx(8 * 10**15, rel=0.01)
+    assert numpy_told.requested_bytes == pytest.approx(8 * 10**15, rel=0.01)
     assert str(out_of_memory_in(python_said.value)) == "out of host memory"
 
 

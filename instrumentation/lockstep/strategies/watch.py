@@ -33,7 +33,7 @@ def watch(
     modules = _several(model, torch.nn.Module)
     for module in modules:
         StepHooks(monitor, module, calls=schedule is None)
-    replicas = watch_replicas(monitor, modules, shards_known=monitor.has_mesh)
+    replicas = watch_replicas(monitor, modules, has_shard_coordinates=monitor.has_mesh)
     for one in _several(optimizer, torch.optim.Optimizer):
         before = watch_optimizer(monitor, one)
         if replicas is not None:

@@ -54,15 +54,10 @@ def fault_flags(script: Script) -> tuple[str, ...]:
     """The trainer's flags that make the fault; none in a healthy run."""
     if script.rank is None:
         return ()
-    return (
-        "--slow-rank",
-        str(script.rank),
-        "--slow-ms",
-        str(script.slow_ms),
-        "--slow-from",
-        str(script.from_step),
-        "--slow-until",
-        str(script.until_step),
-        "--slow-phase",
-        script.phase,
+    words = (
+        f"rank={script.rank}",
+        f"step={script.from_step}",
+        f"until={script.until_step}",
+        f"delay={script.slow_ms}ms",
     )
+    return "--fault", f"slow-{script.phase}:{','.join(words)}"

@@ -7,23 +7,23 @@ from typing import Any
 import click
 
 from lockstep_records.jobs import check_job_id, find_root, new_job_id
-from lockstep_trainer.flags import flags_of
-from lockstep_trainer.simulation import write_pages as simulated
+from lockstep_trainer.flags import options_from_fields
+from lockstep_trainer.simulation import write_pages
 from lockstep_trainer.simulation.spec import Simulation
 
 
 @click.command()
-@click.option("--job-id", default="", help="Name of the job; a new one when left out.")
+@click.option("--job-id", default="", help="Name of the job; default: a new one.")
 @click.option("--cluster", default="local", show_default=True, help="Name of the cluster.")
-@click.option("--project", default="", help="Who the job is accounted to.")
+@click.option("--project", default="", help="Project that the job is accounted to; default: none.")
 @click.option(
     "--dir",
     "root",
     type=click.Path(path_type=Path),
     default=None,
-    help="Folder of all jobs, on a tmpfs; LOCKSTEP_DIR or /dev/shm/lockstep by default.",
+    help="Folder of all jobs, on a tmpfs; default: LOCKSTEP_DIR or /dev/shm/lockstep.",
 )
-@flags_of(Simulation)
+@options_from_fields(Simulation)
 def simulate(*, job_id: str, cluster: str, project: str, root: Path | None, **flags: Any) -> int:
     """Write the pages that a job of many ranks would write, without training anything.
 
@@ -35,7 +35,7 @@ def simulate(*, job_id: str, cluster: str, project: str, root: Path | None, **fl
         simulation = Simulation(**flags)
         job_id = check_job_id(job_id or new_job_id())
         click.echo(f"lockstep: simulating {simulation.ranks} ranks as job {job_id}", err=True)
-        made = simulated.simulate(
+        result = write_pages.simulate(
             simulation,
             root=root or find_root(),
             job_id=job_id,
@@ -45,8 +45,9 @@ def simulate(*, job_id: str, cluster: str, project: str, root: Path | None, **fl
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     click.echo(
-        f"lockstep: {made.rank_steps} rows in {made.folder}, {made.rank_steps_per_second:.0f} a "
-        f"second of work, at most {made.most_late_seconds:.2f} s behind the clock",
+        f"lockstep: {result.rank_steps} rows in {result.folder}, "
+        f"{result.rank_steps_per_second:.0f} a second of work, "
+        f"at most {result.max_lateness_seconds:.2f} s behind the clock",
         err=True,
     )
-    return made.exit_code
+    return result.exit_code

@@ -1,7 +1,7 @@
-"""Saves and restores a run: every rank its shards, and all agree on what happened.
+"""Saves and restores a run: each rank its shards, and all ranks agree on the outcome.
 
-With ``--checkpoint-async`` a step waits only until its state is copied; a thread of each rank does
-the rest, writing, proving and committing, over a process group of its own.
+With ``--checkpoint-async`` a step waits only for a copy of its state. A thread of each rank writes,
+verifies and commits the copy, over a process group of its own.
 """
 
 import shutil
@@ -36,20 +36,20 @@ from lockstep_trainer.checkpoints.shards import (
 )
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.mesh import Layout
-from lockstep_trainer.parallel.shared import SharedModel
+from lockstep_trainer.parallel.parallel_model import ParallelModel
 from lockstep_trainer.world import World
 
 
 class CheckpointError(Exception):
-    """A checkpoint could not be written; training can go on. Raised on every rank alike."""
+    """A checkpoint could not be written; training can go on. Raised on every rank."""
 
 
 def facts_of(config: TrainConfig, layout: Layout, *, corpus_sha256: str) -> Facts:
-    """What a checkpoint and a run must share for the run to land on the exact sample.
+    """Facts in which a checkpoint and a run must agree for the run to resume at the exact sample.
 
-    Strategy, layout and number of ranks are not in it: shards are cut anew for the run that reads
-    them. The global batch is, for the order of the data and the learning rate go by steps; a run
-    on other ranks keeps it by --batch and --accumulate, or is refused.
+    Strategy, layout and number of ranks are no such facts: shards are resharded for the run that
+    reads them. The global batch is one, because the order of the data and the learning rate go by
+    steps; a run on other ranks keeps it by --batch and --accumulate, or is refused.
     """
     return {
         **config.model_shape,
@@ -61,10 +61,11 @@ def facts_of(config: TrainConfig, layout: Layout, *, corpus_sha256: str) -> Fact
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Save:
-    """A save that has come to its end; ``failure`` says why it is none, on every rank alike.
+    """A finished save.
 
     Attributes:
-        seconds: from the write's begin to its end.
+        failure: why it failed, the same on every rank; None when it succeeded.
+        seconds: duration of the write.
         size_bytes: of this rank's own shards.
     """
 
@@ -74,10 +75,10 @@ class Save:
     size_bytes: int
 
     def check(self) -> None:
-        """Does nothing if it went well.
+        """Checks the outcome.
 
         Raises:
-            CheckpointError: it did not.
+            CheckpointError: the save failed.
         """
         if self.failure is not None:
             raise CheckpointError(
@@ -85,14 +86,14 @@ class Save:
             )
 
 
-class Checkpoints:
-    """The checkpoints of one run. Every rank makes one, and calls the same methods at each step.
+class Checkpointer:
+    """The checkpoints of one run. Every rank has one and calls the same methods at each step.
 
-    There is no random state to save: nothing is drawn at random after the weights are made, and
-    a step's batch depends on its number alone.
+    There is no random state to save: nothing is drawn at random after the weights are initialised,
+    and a step's batch depends on its number alone.
 
     Args:
-        say: tells people one line.
+        say: writes one line for people.
         monitor: counts saves and the time that steps wait for them.
     """
 
@@ -106,14 +107,15 @@ class Checkpoints:
     ) -> None:
         self._config, self._facts, self._world, self._say = config, facts, world, say
         self._monitor = monitor or lockstep.disabled()
-        self._ended: list[Save] = []
+        self._finished: list[Save] = []
         self._running: Future[Save] | None = None
-        self._told: dict[int, lockstep.Saving] = {}
+        self._savings: dict[int, lockstep.Saving] = {}  # by step, until its save has finished
         if config.checkpoint_dir is None:
             return
-        limit = timedelta(seconds=config.timeout)
+        timeout = timedelta(seconds=config.timeout)
         self._root = config.checkpoint_dir
-        self._group = cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=limit))
+        # A group of its own: collectives of the thread must not mix with those of the loop.
+        self._group = cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=timeout))
         if config.checkpoint_async:
             self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
             self._stager = DefaultStager(
@@ -126,21 +128,21 @@ class Checkpoints:
             )
 
     def after(
-        self, step: int, model: SharedModel, optimizer: torch.optim.Optimizer, *, stopping: bool
+        self, step: int, model: ParallelModel, optimizer: torch.optim.Optimizer, *, stopping: bool
     ) -> None:
-        """Saves if that is due after a step, and tells and counts the saves that have ended."""
+        """Saves if a checkpoint is due after this step; reports the saves that have finished."""
         if self.due(step, stopping=stopping):
             with self._monitor.checkpoint(step) as saving:
                 saving.later()
-                self._told[step] = saving
+                self._savings[step] = saving
                 self.save(step, model, optimizer, wait=stopping)
-        for save in self.ended():
-            self._tell(save)
+        for save in self.finished():
+            self._report(save)
 
-    def _tell(self, save: Save) -> None:
-        saving = self._told.pop(save.step)
+    def _report(self, save: Save) -> None:
+        saving = self._savings.pop(save.step)
         saving.wrote(save.size_bytes)
-        saving.verified()  # every rank reads its shards again before any calls it written
+        saving.verified()  # each rank has read its shards again before the commit
         saving.end(failed=save.failure is not None, seconds=save.seconds)
         try:
             save.check()
@@ -148,56 +150,61 @@ class Checkpoints:
             self._say(str(error))
 
     def due(self, step: int, *, stopping: bool = False) -> bool:
-        """Whether a checkpoint is to be written after a step: by the plan, or the run stops."""
+        """Whether a checkpoint is due after a step: by plan, or because the run stops."""
         if self._config.checkpoint_dir is None:
             return False
         return stopping or self._config.due(step, self._config.checkpoint_every)
 
     def save(
-        self, step: int, model: SharedModel, optimizer: torch.optim.Optimizer, *, wait: bool = False
+        self,
+        step: int,
+        model: ParallelModel,
+        optimizer: torch.optim.Optimizer,
+        *,
+        wait: bool = False,
     ) -> None:
-        """Writes a checkpoint, or begins to; ``ended`` tells how it went.
+        """Writes a checkpoint, or begins to; ``finished`` gives the outcome.
 
         Args:
-            step: that is done.
-            model: as this rank holds it.
+            step: the step that is done.
+            model: this rank's part.
             optimizer: of the model.
-            wait: until it is written, also with --checkpoint-async.
+            wait: whether to wait until it is written, also with --checkpoint-async.
         """
         state = state_of(model, optimizer)
         if not self._config.checkpoint_async:
-            self._ended.append(self._saved(step, state))
+            self._finished.append(self._save(step, state))
             return
-        self._collect()  # one at a time: the copy's memory is used again
+        self._collect()  # one save at a time: the stager uses the memory of the last copy again
         staged: Any = self._stager.stage(cast(dict[str, Any], state))
-        self._running = self._thread.submit(self._saved, step, staged)
+        self._running = self._thread.submit(self._save, step, staged)
         if wait or step == self._config.steps:
             self._collect()
 
-    def ended(self) -> Iterator[Save]:
-        """The saves that came to their end since this was asked last; does not wait."""
+    def finished(self) -> Iterator[Save]:
+        """The saves that have finished since the last call; does not wait."""
         if self._running is not None and self._running.done():
             self._collect()
-        ended, self._ended = self._ended, []
-        return iter(ended)
+        finished, self._finished = self._finished, []
+        return iter(finished)
 
     def _collect(self) -> None:
         if self._running is not None:
-            self._ended.append(self._running.result())
+            self._finished.append(self._running.result())
             self._running = None
 
     @property
     def _is_coordinator(self) -> bool:
         return self._world.rank == 0
 
-    def _saved(self, step: int, state: State) -> Save:
-        began = time.monotonic()
+    def _save(self, step: int, state: State) -> Save:
+        start = time.monotonic()
         failure = self._write(step, state)
         shards = folder_of(self._root, step).glob(f"__{self._world.rank}_*")
         return Save(
             step=step,
             failure=failure,
-            seconds=time.monotonic() - began,
+            seconds=time.monotonic() - start,
             size_bytes=0 if failure else sum(shard.stat().st_size for shard in shards),
         )
 
@@ -209,11 +216,11 @@ class Checkpoints:
         except CheckpointException as error:
             if self._is_coordinator:
                 shutil.rmtree(folder, ignore_errors=True)
-            return _first_of(error)
+            return _first_failure(error)
         failure = self._commit(folder, step, sha256_by_file) if self._is_coordinator else None
-        told: list[str | None] = [failure]
-        dist.broadcast_object_list(told, group=self._group, group_src=0)
-        return told[0]
+        outcome: list[str | None] = [failure]
+        dist.broadcast_object_list(outcome, group=self._group, group_src=0)
+        return outcome[0]
 
     def _commit(self, folder: Path, step: int, sha256_by_file: dict[str, str]) -> str | None:
         try:
@@ -223,47 +230,49 @@ class Checkpoints:
             return str(error)
         return None
 
-    def restore(self, model: SharedModel, optimizer: torch.optim.Optimizer) -> int:
-        """Loads the newest valid checkpoint if there is one, chosen by rank 0 for all.
+    def restore(self, model: ParallelModel, optimizer: torch.optim.Optimizer) -> int:
+        """Loads the newest valid checkpoint if there is one; rank 0 chooses it for all.
 
         Returns:
-            Steps that are done: 0 when the run starts afresh.
+            Number of steps that are done; 0 when the run starts from scratch.
         """
-        wanted = self._config.resume or self._world.attempt > 0
-        if self._config.checkpoint_dir is None or not wanted:
+        resumes = self._config.resume or self._world.attempt > 0
+        if self._config.checkpoint_dir is None or not resumes:
             return 0
         with self._monitor.restore() as restoring:
             chosen: list[Any] = [self._choose() if self._is_coordinator else None]
             dist.broadcast_object_list(chosen, group=self._group, group_src=0)
-            path, step, passed_over = chosen[0]
+            path, step, num_invalid = chosen[0]
             if path is not None:
                 self._load(path, model, optimizer)
-            if path is not None or passed_over:
-                restoring.found(step, passed_over=passed_over)
+            if path is not None or num_invalid:
+                restoring.found(step, passed_over=num_invalid)
         return int(step)
 
-    def _load(self, path: Path, model: SharedModel, optimizer: torch.optim.Optimizer) -> None:
+    def _load(self, path: Path, model: ParallelModel, optimizer: torch.optim.Optimizer) -> None:
         state = state_of(model, optimizer)
         try:
             read_shards(state, path, self._group)
         except CheckpointException as error:
-            raise RuntimeError(f"checkpoint {path} cannot be loaded: {_first_of(error)}") from error
+            raise RuntimeError(
+                f"checkpoint {path} cannot be loaded: {_first_failure(error)}"
+            ) from error
         set_state(state, model, optimizer)
 
     def _choose(self) -> tuple[Path | None, int, int]:
-        """The checkpoint to resume from and its step, and how many newer ones were not valid."""
-        newest, passed_over = find_newest(self._root)
-        for reason in passed_over:
+        """The checkpoint to resume from, its step, and the number of newer, invalid ones."""
+        newest, reasons = find_newest(self._root)
+        for reason in reasons:
             self._say(f"passed over checkpoint {reason}")
         if newest is None:
-            self._say(f"no valid checkpoint in {self._root}: starting afresh")
-            return None, 0, len(passed_over)
+            self._say(f"no valid checkpoint in {self._root}: starting from scratch")
+            return None, 0, len(reasons)
         self._say(f"resuming from {newest.path}")
-        return newest.path, newest.step, len(passed_over)
+        return newest.path, newest.step, len(reasons)
 
 
-def _first_of(error: CheckpointException) -> str:
-    """What the first rank that failed said, in one line."""
+def _first_failure(error: CheckpointException) -> str:
+    """The error of the lowest rank that failed, in one line."""
     rank = min(error.failures)
-    said, _ = error.failures[rank]
-    return f"rank {rank}: {' '.join(str(said).split()) or type(said).__name__}"
+    failure, _ = error.failures[rank]
+    return f"rank {rank}: {' '.join(str(failure).split()) or type(failure).__name__}"

@@ -1,7 +1,7 @@
 """Layouts on CPU against one process: the same losses, and the same norms of the gradient.
 
-A wrong scale of a gradient would not show in the loss, for AdamW divides it out; it shows in the
-norm. What is a tolerance, and why, stands beside it in ``lockstep_trainer.matrix``.
+AdamW divides the scale of a gradient out, so that a wrong scale does not show in the loss but in
+the norm. ``lockstep_trainer.validation.parallel_matrix`` has the tolerances and their reasons.
 """
 
 import tempfile
@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_trainer.matrix import (
+from lockstep_trainer.validation.parallel_matrix import (
     CASES,
-    DENSE_ALONE,
-    MOE_ALONE,
+    DENSE_REFERENCE,
+    MOE_REFERENCE,
     Case,
     Run,
     difference,
@@ -33,17 +33,17 @@ def memory() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def dense(memory: Path) -> Run:
-    return run(DENSE_ALONE, memory / "dense")
+    return run(DENSE_REFERENCE, memory / "dense")
 
 
 @pytest.fixture(scope="module")
 def experts(memory: Path) -> Run:
-    return run(MOE_ALONE, memory / "experts")
+    return run(MOE_REFERENCE, memory / "experts")
 
 
-def assert_equal(case: Case, one: Run, alone: Run) -> None:
-    assert difference(one.losses, alone.losses) < case.tolerance
-    assert difference(one.norms, alone.norms, relative=True) < case.tolerance
+def assert_equal(case: Case, result: Run, reference: Run) -> None:
+    assert difference(result.losses, reference.losses) < case.tolerance
+    assert difference(result.norms, reference.norms, relative=True) < case.tolerance
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_experts_on_several_ranks_have_the_loss_curve_of_experts_on_one(
     assert_equal(case, run(case, memory / case.name), experts)
 
 
-def test_a_run_goes_on_in_another_strategy_and_on_other_ranks(memory: Path, dense: Run) -> None:
+def test_a_run_resumes_in_another_strategy_and_on_other_ranks(memory: Path, dense: Run) -> None:
     case = CASE_BY_NAME["tp"]
     resumed = run(case, memory / "changed", resume_from=memory / "dense")
     after = {step: loss for step, loss in dense.losses.items() if step in resumed.losses}

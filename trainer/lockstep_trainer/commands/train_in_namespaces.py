@@ -1,6 +1,6 @@
-"""Trains with every rank in a network namespace of its own, so that a network can be really slow.
+"""Trains with every rank in its own network namespace, so that a network can be really slow.
 
-``python -m lockstep_trainer.network.command --ranks 2 --fault slow-network:rank=1,... FLAGS``
+``python -m lockstep_trainer.commands.train_in_namespaces --ranks 2 --fault slow-network:...``
 """
 
 import os
@@ -16,14 +16,14 @@ import click
 
 from lockstep_trainer.config import TrainConfig, trainer_flags
 from lockstep_trainer.network.link import LINK
-from lockstep_trainer.network.namespaces import DEVICE, NetworkError, Seat, network
+from lockstep_trainer.network.namespaces import DEVICE, NetworkError, RankNamespace, network
 
 _GRACE_SECONDS = 10.0
-_LOOK_EVERY_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 
 
 @click.command()
-@click.option("--ranks", type=click.IntRange(1, 250), default=2, show_default=True)
+@click.option("--ranks", type=click.IntRange(1, 250), default=2, show_default=True, help="Ranks.")
 @trainer_flags
 def train_in_namespaces(*, ranks: int, **flags: Any) -> int:
     """Train with --ranks ranks, each in its network namespace; needs root and iproute2."""
@@ -45,22 +45,22 @@ def train_in_namespaces(*, ranks: int, **flags: Any) -> int:
         for rank in (range(ranks) if fault.rank is None else [fault.rank])
     }
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    with network(ranks, relayed=relayed) as seats:
-        return _run(seats, ("-m", "lockstep_trainer", *config.as_arguments()))
+    with network(ranks, relayed=relayed) as namespaces:
+        return _run(namespaces, ("-m", "lockstep_trainer", *config.as_arguments()))
 
 
-def _run(seats: Sequence[Seat], program: Sequence[str]) -> int:
-    """0 when all ranks succeeded, else what the first that failed ended with."""
-    with ExitStack() as started:
+def _run(namespaces: Sequence[RankNamespace], program: Sequence[str]) -> int:
+    """Exit status: 0 when all ranks succeeded, else that of the first rank that failed."""
+    with ExitStack() as cleanup:
         ranks = []
-        for seat in seats:
-            command = seat.command(sys.executable, *program)
-            ranks.append(subprocess.Popen(command, env={**os.environ, **seat.environment}))
-            started.callback(_end, ranks[-1])
+        for namespace in namespaces:
+            command = namespace.command(sys.executable, *program)
+            ranks.append(subprocess.Popen(command, env={**os.environ, **namespace.environment}))
+            cleanup.callback(_end, ranks[-1])
         while any(rank.poll() is None for rank in ranks):
             if failed := [rank.returncode for rank in ranks if rank.returncode]:
                 return int(failed[0]) if failed[0] > 0 else 1
-            time.sleep(_LOOK_EVERY_SECONDS)
+            time.sleep(_POLL_SECONDS)
         return max(1 if rank.returncode < 0 else rank.returncode for rank in ranks)
 
 
@@ -74,7 +74,7 @@ def _end(rank: "subprocess.Popen[bytes]") -> None:
 
 
 def main() -> None:
-    """Runs the command; bad input and a missing right end it with one sentence."""
+    """Runs the command; bad input and missing privileges end it with one sentence."""
     try:
         code = train_in_namespaces.main(standalone_mode=False)
     except click.UsageError as error:

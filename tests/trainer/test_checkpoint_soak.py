@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_trainer.checkpoints.soak import soak
+from lockstep_trainer.validation.checkpoint_soak import soak
 
 
 @pytest.mark.distributed
@@ -10,6 +10,6 @@ from lockstep_trainer.checkpoints.soak import soak
 def test_twenty_kills_while_saving_leave_a_valid_newest_checkpoint_each_time(
     tmp_path: Path,
 ) -> None:
-    soaked = soak(tmp_path, kills=20, seed=1)
-    assert soaked.wrong == ()
-    assert soaked.during_save > 0
+    result = soak(tmp_path, kills=20, seed=1)
+    assert result.wrong == ()
+    assert result.during_save > 0

@@ -1,7 +1,7 @@
 """The sentence that a report begins with, and the ones that say what it leaves out."""
 
 from lockstep_reports.report import Report, lost_step_ratio
-from lockstep_reports.verdict.verdict import Episode, whom
+from lockstep_reports.verdict.verdict import Episode, culprits
 from lockstep_reports.wording import clock, duration, percent, plural
 
 
@@ -10,7 +10,7 @@ def headline(report: Report) -> str:
     worst = report.worst
     if worst is None:
         return _without_episode(report)
-    return f"{whom(worst)} was slow{_in_phase(worst.phase)}."
+    return f"{culprits(worst)} was slow{_in_phase(worst.phase)}."
 
 
 def _in_phase(phase: str | None) -> str:

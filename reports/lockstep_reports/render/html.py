@@ -10,7 +10,7 @@ from lockstep_reports.render.page_templates import page
 from lockstep_reports.render.palette import PHASE_COLOURS
 from lockstep_reports.report import Report, lost_step_ratio
 from lockstep_reports.summary import Ending
-from lockstep_reports.verdict.verdict import whom
+from lockstep_reports.verdict.verdict import culprits
 from lockstep_reports.whatif.payload import repaired, what_if_json
 from lockstep_reports.wording import duration, percent, plural
 
@@ -142,7 +142,7 @@ def _what_if(report: Report) -> dict[str, Any] | None:
 def _episodes(report: Report) -> list[dict[str, Any]]:
     return [
         {
-            "who": whom(episode),
+            "who": culprits(episode),
             "told": episode,
             "ended": ended(report, episode),
             "span": report.span(episode),

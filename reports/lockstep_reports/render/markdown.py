@@ -10,7 +10,7 @@ from lockstep_reports.render.headline import caveats, grounds, headline, how_end
 from lockstep_reports.render.incident_text import incident_markdown
 from lockstep_reports.render.missing_reasons import untold
 from lockstep_reports.report import Report, lost_step_ratio
-from lockstep_reports.verdict.verdict import whom
+from lockstep_reports.verdict.verdict import culprits
 from lockstep_reports.wording import clock, duration, escaped, milliseconds, percent
 
 _MOST_RANKS = 16
@@ -59,7 +59,7 @@ def _episodes(report: Report) -> list[str]:
     columns = ("who", "steps", "began (UTC)", "phase", "late a step", "lost", "of each step")
     rows = [
         (
-            whom(episode), f"{episode.start_step} to {episode.end_step}",
+            culprits(episode), f"{episode.start_step} to {episode.end_step}",
             clock(report.span(episode)[0]), episode.phase or "none of its own",
             duration(episode.late_seconds), duration(episode.lost_seconds),
             percent(lost_step_ratio(report, episode)),

@@ -15,7 +15,7 @@ from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_reports.incident import LogReport
 from lockstep_reports.recording.operations import OperationTrace
 from lockstep_reports.report import Report
-from lockstep_reports.verdict.verdict import whom
+from lockstep_reports.verdict.verdict import culprits
 
 MAX_EVENTS = 200_000
 _MOST_RANKS = 256
@@ -140,7 +140,7 @@ def _episodes(report: Report) -> Iterator[Event]:
         begin, end = report.span(episode)
         if begin is not None and end is not None:
             yield {
-                "ph": "X", "name": f"{whom(episode)} slow in {episode.phase or 'no phase'}",
+                "ph": "X", "name": f"{culprits(episode)} slow in {episode.phase or 'no phase'}",
                 "pid": _EPISODES, "tid": 0, "ts": round((begin - zero) * 1e6, 3),
                 "dur": round((end - begin) * 1e6, 3),
                 "args": {"lost_seconds": episode.lost_seconds, "ranks": list(episode.ranks)},

@@ -11,11 +11,11 @@ from typing import Any
 
 from lockstep_agent.collector import AnyReading, Reading
 from lockstep_agent.collectors.bus import Bus
-from lockstep_agent.collectors.gpu_allocation import GpuInUse, Owners
+from lockstep_agent.collectors.gpu_allocation import GpuAllocation, GpuInUse
 from lockstep_agent.collectors.hangs import Hangs
 from lockstep_agent.collectors.kernel_log import KernelLog
 from lockstep_agent.collectors.ranks import Ranks
-from lockstep_agent.sources.pod_resources import messages, parse_answer
+from lockstep_agent.sources.pod_resources import message_classes, parse_response
 from lockstep_agent.state_file import StateFile
 from lockstep_catalogue import Kind as MetricKind
 from lockstep_catalogue import events
@@ -125,7 +125,7 @@ def pages(chance: random.Random, folder: Path) -> Iterator[AnyReading]:
     yield from after
     for judge in judges:
         yield from judge.collect()
-    yield from Owners(list, root=folder, procfs=folder, kubelet=folder / "none").collect()
+    yield from GpuAllocation(list, root=folder, procfs=folder, kubelet=folder / "none").collect()
 
 
 def _spoil(chance: random.Random, path: Path) -> None:
@@ -175,16 +175,16 @@ def _pods(chance: random.Random) -> list[dict[str, Any]]:
 def pod_resources(chance: random.Random, folder: Path) -> Iterator[AnyReading]:
     """Answers of a kubelet with any names in them, whole and spoiled."""
     pods = _pods(chance)
-    body = bytearray(messages()["Answer"](pod_resources=pods).SerializeToString())
+    body = bytearray(message_classes()["Response"](pod_resources=pods).SerializeToString())
     for _ in range(chance.choice((0, 0, 1, 3)) if body else 0):
         body[chance.randrange(len(body))] = chance.randrange(256)
     socket = folder / "kubelet.sock"
     socket.touch()
     gpus = [GpuInUse(index=0, uuid="GPU-a", instances=("MIG-a",))]
-    yield from Owners(
+    yield from GpuAllocation(
         lambda: gpus,
         root=folder,
         procfs=folder,
         kubelet=socket,
-        ask=lambda _: parse_answer(bytes(body)),
+        ask=lambda _: parse_response(bytes(body)),
     ).collect()

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_reports import nan_stats
+from lockstep_reports.arrays import Matrix
 from lockstep_reports.job_report import JobReport
-from lockstep_reports.recording.steps import Matrix
-from lockstep_reports.verdict.judge import Verdict
+from lockstep_reports.verdict.verdict import Verdict
 from lockstep_reports.wording import duration, percent
 
 # The bootstrap of a change. Null hypothesis: both runs have the same median duration. Assumption:

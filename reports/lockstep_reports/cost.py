@@ -5,28 +5,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lockstep_catalogue.labels import STEP_PHASES
+from lockstep_catalogue.vocabulary import STATE_BY_PHASE, GoodputState
 from lockstep_reports import nan_stats
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.score import Scores
-from lockstep_reports.verdict.judge import Episode
+from lockstep_reports.verdict.verdict import Episode
 
 _SECONDS_PER_HOUR = 3600.0
-_STATE_OF_PHASE = {
-    "forward": "productive",
-    "backward": "productive",
-    "optimizer": "productive",
-    "data": "input",
-    "sync": "synchronisation",
-    "checkpoint": "checkpoint",
-    "eval": "evaluation",
-    "other": "other",
-}
-STATES = (
+STATES: tuple[GoodputState, ...] = (
     "productive",
     "startup",
     "straggler_wait",
-    "synchronisation",
-    "input",
+    "communication",
+    "data_wait",
     "checkpoint",
     "evaluation",
     "other",
@@ -98,20 +90,21 @@ def cost(
 def goodput(steps: Steps, episodes: Sequence[Episode]) -> Goodput:
     """Seconds of all ranks by state.
 
-    In an episode every other rank waits out its cost. That wait is part of their synchronisation
+    In an episode every other rank waits out its cost. That wait is part of their communication
     and is moved to straggler_wait. The culprit's own longer work stays in the state of its phase.
     Time between rows, and time that no phase claims, is unknown. Start-up runs from the creation
     of each rank's page to its first recorded step.
     """
-    seconds = dict.fromkeys(STATES, 0.0)
-    for phase, state in _STATE_OF_PHASE.items():
-        seconds[state] += float(np.nansum(steps.over_all(steps.phases[phase])))
+    seconds: dict[str, float] = dict.fromkeys(STATES, 0.0)
+    for phase in STEP_PHASES:
+        total = float(np.nansum(steps.over_all(steps.phases[phase])))
+        seconds[STATE_BY_PHASE[phase]] += total
     wait = sum(
         episode.lost_seconds * (len(steps.members) - len(episode.ranks)) for episode in episodes
     )
-    # The states sum to the covered time, so the wait takes no more than synchronisation holds.
-    seconds["straggler_wait"] = min(wait, seconds["synchronisation"])
-    seconds["synchronisation"] -= seconds["straggler_wait"]
+    # The states sum to the covered time, so the wait takes no more than communication holds.
+    seconds["straggler_wait"] = min(wait, seconds["communication"])
+    seconds["communication"] -= seconds["straggler_wait"]
     seconds["unknown"] = max(0.0, _first_to_last_seconds(steps) - sum(seconds.values()))
     seconds["startup"] = _startup_seconds(steps)
     covered = sum(seconds.values())
@@ -141,7 +134,7 @@ def causes(statement: Goodput, price_per_gpu_hour: float | None) -> tuple[Cause,
 
 def _startup_seconds(steps: Steps) -> float:
     first = nan_stats.lowest(steps.start, axis=1)
-    created = np.array([member.born_seconds or np.nan for member in steps.members])
+    created = np.array([member.page_created_seconds or np.nan for member in steps.members])
     # A window, or a ring that has wrapped, does not begin with the first step.
     has_first_step = len(steps.numbers) > 0 and steps.numbers[0] <= 1
     return float(np.nansum(np.maximum(first - created, 0.0))) if has_first_step else 0.0

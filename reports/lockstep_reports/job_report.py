@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
-from lockstep_reports.recording.steps import Matrix
+from lockstep_reports.arrays import Matrix
 from lockstep_reports.verdict.verdict import Verdict
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import numpy as np
 
 from lockstep_records.joblogs.model import JobLog, Line
 from lockstep_records.joblogs.outcome import Incident, judge_log
+from lockstep_reports.arrays import Matrix
 from lockstep_reports.job_report import SCHEMA_VERSION
 from lockstep_reports.recording.log_recording import LogRecording
-from lockstep_reports.recording.steps import Matrix
 from lockstep_reports.summary import MAX_SPIKES, SPIKE_RATIO, Spike, StepSummary
 from lockstep_reports.verdict.verdict import Verdict
 

@@ -7,8 +7,8 @@ from typing import Any
 from lockstep_reports.job_report import JobReport
 from lockstep_reports.log_analysis import analyse_log
 from lockstep_reports.recording.log_recording import LogRecording
-from lockstep_reports.recording.read import Recording
-from lockstep_reports.recording.window import before, cut
+from lockstep_reports.recording.recording import Recording
+from lockstep_reports.recording.window import before_window, inside_window
 from lockstep_reports.recording.window_spec import Window
 from lockstep_reports.render.log_report import LogReport
 from lockstep_reports.render.step_report import StepReport
@@ -69,7 +69,7 @@ def _report_on_log(recording: LogRecording, settings: ReportSettings) -> JobRepo
 
 
 _KINDS: dict[type[Recording | LogRecording], ReportKind] = {
-    Recording: ReportKind(inside=cut, before=before, make_report=_report_on_steps),
+    Recording: ReportKind(inside=inside_window, before=before_window, make_report=_report_on_steps),
     LogRecording: ReportKind(inside=_whole_log, before=_no_baseline, make_report=_report_on_log),
 }
 

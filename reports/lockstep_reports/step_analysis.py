@@ -4,12 +4,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from lockstep_catalogue.vocabulary import OutcomeOrRunning
 from lockstep_reports import nan_stats
 from lockstep_reports.align import Alignment, align
 from lockstep_reports.cost import Cost, Goodput, cost, goodput
 from lockstep_reports.recording.collectives import CollectiveLog
 from lockstep_reports.recording.operations import OperationTrace
-from lockstep_reports.recording.read import Attempt, Recording
+from lockstep_reports.recording.recording import Attempt, Recording
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.score import Scores, score
 from lockstep_reports.search.episodes import Thresholds
@@ -23,7 +24,7 @@ from lockstep_reports.summary import (
 )
 from lockstep_reports.times import Times, final_outcome, run_times
 from lockstep_reports.verdict.dispatch import aligned_by, judge_recording
-from lockstep_reports.verdict.judge import Episode, Verdict
+from lockstep_reports.verdict.verdict import Episode, Verdict
 from lockstep_reports.whatif.replayed import Replayed, realigned, replay_trace
 
 
@@ -42,7 +43,7 @@ class StepAnalysis:
     """
 
     source_kind: str
-    outcome: str
+    outcome: OutcomeOrRunning
     steps: Steps
     scores: Scores
     alignment: Alignment
@@ -77,15 +78,15 @@ class StepAnalysis:
 
     def episode_span(self, episode: Episode) -> tuple[float | None, float | None]:
         """Wall clock in seconds of an episode's begin and end; None where unknown."""
-        last = episode.places.stop - 1
+        last = episode.columns.stop - 1
         end = self.alignment.start[:, last] + self.steps.seconds[:, last]
-        begin = self.wall_clock_at(episode.places.start)
+        begin = self.wall_clock_at(episode.columns.start)
         return begin, nan_stats.number(nan_stats.quantile(end, 1))
 
     def lost_step_ratio(self, episode: Episode) -> float | None:
         """Mean loss of an episode's steps as a share of their mean duration; None without time."""
         covered = self.steps.over_all(self.scores.step_seconds)
-        seconds = float(np.nansum(covered[episode.places]))
+        seconds = float(np.nansum(covered[episode.columns]))
         return episode.lost_seconds / seconds if seconds > 0 else None
 
 
@@ -123,7 +124,7 @@ def analyse_recording(
         goodput=goodput(steps, episodes),
         times=run_times(recording, alignment),
         endings=summarize_endings(steps, recording.events),
-        others=recording.others,
+        others=tuple(a for a in recording.attempts if a.number != steps.attempt),
         price_per_gpu_hour=price_per_gpu_hour,
         replayed=replayed,
         collectives=recording.collectives,
@@ -147,7 +148,7 @@ def _scale_loss(steps: Steps, episode: Episode) -> Episode:
     """The episode with the loss of every step, where a column stands for several steps."""
     if steps.stands_for is None:
         return episode
-    return replace(episode, lost_by_step=episode.lost_by_step * steps.stands_for[episode.places])
+    return replace(episode, lost_by_step=episode.lost_by_step * steps.stands_for[episode.columns])
 
 
 def _costliest(episodes: tuple[Episode, ...]) -> Episode | None:
@@ -158,7 +159,7 @@ def _covered_columns(steps: Steps, episodes: tuple[Episode, ...]) -> slice:
     """Columns that the table of ranks covers: the costliest episode's, or all."""
     costliest = _costliest(episodes)
     # Over a whole run a late episode of few steps vanishes in the median, so the table narrows.
-    return costliest.places if costliest else slice(0, len(steps.numbers))
+    return costliest.columns if costliest else slice(0, len(steps.numbers))
 
 
 def _step_numbers(steps: Steps, columns: slice) -> tuple[int, int] | tuple[None, None]:

@@ -7,7 +7,7 @@ from lockstep_reports.cost import causes
 from lockstep_reports.job_report import SCHEMA_VERSION
 from lockstep_reports.step_analysis import StepAnalysis
 from lockstep_reports.verdict.dispatch import collectives_json
-from lockstep_reports.verdict.judge import Episode
+from lockstep_reports.verdict.verdict import Episode
 from lockstep_reports.whatif.payload import what_if_json
 
 
@@ -51,7 +51,7 @@ def step_json(analysis: StepAnalysis) -> dict[str, Any]:
 def _episode_json(analysis: StepAnalysis, episode: Episode) -> dict[str, Any]:
     payload = asdict(episode)
     # Matrices and column numbers are of no use outside; seconds and step numbers replace them.
-    del payload["places"], payload["lost_by_step"], payload["group_is_node"]
+    del payload["columns"], payload["lost_by_step"], payload["group_is_node"]
     begin, end = analysis.episode_span(episode)
     return {
         **payload,

@@ -3,9 +3,10 @@
 import math
 from dataclasses import dataclass
 
+from lockstep_catalogue.vocabulary import ENDED_PHASES, OutcomeOrRunning
 from lockstep_reports import nan_stats
 from lockstep_reports.align import Alignment
-from lockstep_reports.recording.read import Recording
+from lockstep_reports.recording.recording import Recording
 
 # A rank in a long phase is silent for a while; two minutes are the default limit of a hang too.
 _SILENT_SECONDS = 120.0
@@ -40,7 +41,9 @@ def run_times(recording: Recording, alignment: Alignment) -> Times:
         for event in recording.events
         if event.attempt == steps.attempt and math.isfinite(event.time)
     ]
-    births = [member.born_seconds for member in steps.members if member.born_seconds]
+    births = [
+        member.page_created_seconds for member in steps.members if member.page_created_seconds
+    ]
     progress = [member.progress_seconds for member in steps.members if member.progress_seconds]
     first_sign, last_progress = min([*events, *births], default=None), max(progress, default=None)
     last_sign = max([*events, *progress], default=None)
@@ -58,14 +61,14 @@ def run_times(recording: Recording, alignment: Alignment) -> Times:
     )
 
 
-def final_outcome(recording: Recording, now_seconds: float) -> str:
+def final_outcome(recording: Recording, now_seconds: float) -> OutcomeOrRunning:
     """The recorded outcome of the attempt; ``running`` or ``unknown`` where none was recorded."""
     by_number = {attempt.number: attempt.outcome for attempt in recording.attempts}
     outcome = by_number[recording.steps.attempt]
     if outcome is not None:
         return outcome
     newest = max((member.progress_seconds for member in recording.steps.members), default=0.0)
-    is_alive = any(member.phase not in {"done", "failed"} for member in recording.steps.members)
+    is_alive = any(member.phase not in ENDED_PHASES for member in recording.steps.members)
     # Progress in the future comes from another machine's clock and proves nothing.
     is_fresh = 0 <= now_seconds - newest < _SILENT_SECONDS
     return "running" if is_alive and is_fresh else "unknown"

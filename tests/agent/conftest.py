@@ -10,7 +10,7 @@ import pytest
 
 from lockstep_agent.health import Expectations, ExpectedPort
 from lockstep_agent.options import Options
-from lockstep_agent.runtime.worker import Lane
+from lockstep_agent.runtime.collector_worker import CollectorWorker
 from lockstep_records.jobs import CANDIDATE_ROOTS
 
 from .fake_node import FakeNode, a100, b200, h100, t4
@@ -93,16 +93,16 @@ def _lanes_end_with_the_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     A call under way is waited for: the next test closes the driver's library, which all share.
     """
-    lanes: list[Lane] = []
-    begin = Lane.__init__
+    workers: list[CollectorWorker] = []
+    begin = CollectorWorker.__init__
 
-    def begin_and_be_known(lane: Lane, *args: Any, **kwargs: Any) -> None:
-        begin(lane, *args, **kwargs)
-        lanes.append(lane)
+    def begin_and_be_known(worker: CollectorWorker, *args: Any, **kwargs: Any) -> None:
+        begin(worker, *args, **kwargs)
+        workers.append(worker)
 
-    monkeypatch.setattr(Lane, "__init__", begin_and_be_known)
+    monkeypatch.setattr(CollectorWorker, "__init__", begin_and_be_known)
     yield
-    for lane in lanes:
-        lane.end(0)
-    for lane in lanes:
-        lane.wait(_A_CALL_SECONDS)
+    for worker in workers:
+        worker.end(0)
+    for worker in workers:
+        worker.wait(_A_CALL_SECONDS)

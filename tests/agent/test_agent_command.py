@@ -17,8 +17,8 @@ import pytest
 
 from lockstep_agent.collector import Tier
 from lockstep_agent.options import Options
+from lockstep_agent.runtime.collector_worker import CollectorWorker
 from lockstep_agent.runtime.sampler import Sampler
-from lockstep_agent.runtime.worker import Lane
 from lockstep_agent.web.server import MetricsServer
 from lockstep_catalogue import training
 
@@ -117,8 +117,8 @@ def test_a_scrape_hands_out_bytes_and_touches_no_source(options: Options) -> Non
             return ()
 
     source = Counting()
-    lanes = (Lane("counting", (source,)),)
-    sampler = Sampler(lambda: lanes, tick_seconds=60)
+    workers = (CollectorWorker("counting", (source,)),)
+    sampler = Sampler(lambda: workers, tick_seconds=60)
     server = MetricsServer(options.host, 0, sampler)
     sampler.start()
     thread = threading.Thread(target=server.serve_forever, daemon=True)

@@ -8,8 +8,8 @@ from lockstep_agent.collector import Reading
 from lockstep_agent.collectors.dcgm_exporter import DcgmExporter, is_blank
 from lockstep_agent.exposition.dcgm_names import TWINS, in_dcgm_names
 from lockstep_agent.options import Options
+from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
-from lockstep_agent.runtime.workers import Lanes
 from lockstep_agent.sources.exporter_text import samples
 from lockstep_catalogue import Metric, gpu, gpu_power
 
@@ -48,7 +48,7 @@ def test_the_last_xid_and_rows_of_instances_are_not_taken_over() -> None:
 
 
 def test_our_readings_come_back_from_the_names_of_dcgm(options: Options) -> None:
-    readings = Sampler(Lanes(options), 1).sample().readings
+    readings = Sampler(CollectorRuntime(options), 1).sample().readings
     ours = {(one.metric, one.labels): one.value for one in readings if isinstance(one, Reading)}
     text = in_dcgm_names(readings, "node-7").decode()
     assert 'Hostname="node-7"' in text

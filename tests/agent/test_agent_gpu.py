@@ -12,9 +12,9 @@ import pytest
 from lockstep_agent.collector import Reading
 from lockstep_agent.collectors.gpu_nvlink import bit_error_ratio
 from lockstep_agent.options import Options
-from lockstep_agent.runtime.gpu_workers import GpuLanes
+from lockstep_agent.runtime.collector_runtime import CollectorRuntime
+from lockstep_agent.runtime.gpu_workers import GpuWorkers
 from lockstep_agent.runtime.sampler import Sampler
-from lockstep_agent.runtime.workers import Lanes
 from lockstep_agent.sources.nvml import Driver, Fields
 from lockstep_agent.window import Window
 from lockstep_catalogue import (
@@ -43,12 +43,12 @@ def values_of(sampler: Sampler) -> Values:
 
 @pytest.fixture(name="sampler")
 def _sampler(options: Options) -> Sampler:
-    return Sampler(Lanes(options), 1)
+    return Sampler(CollectorRuntime(options), 1)
 
 
 @pytest.fixture(name="values")
 def _values(sampler: Sampler) -> Values:
-    """What is told when every lane has run and activity is known: on a busy machine not at once."""
+    """The readings of a sample in which every worker has run and the activity is known."""
     deadline = time.monotonic() + 20
     while True:
         values = values_of(sampler)
@@ -193,20 +193,20 @@ def test_a_driver_that_is_let_go_of_is_closed_and_opened_again(
     nvml_library: Path, node: FakeNode, tmp_path: Path
 ) -> None:
     library = Path(shutil.copy(nvml_library, tmp_path))  # that no other test has open
-    lanes = GpuLanes(lambda: Driver(library), tmp_path, 15)
-    told = {one.metric: one.value for one in lanes.collect()}
+    gpu_workers = GpuWorkers(lambda: Driver(library), tmp_path, 15)
+    told = {one.metric: one.value for one in gpu_workers.collect()}
     assert told[health.DRIVER_RELEASED] == 0
     assert node.path in open_files()
-    lanes.release()
-    told = {one.metric: one.value for one in lanes.collect()}
+    gpu_workers.release()
+    told = {one.metric: one.value for one in gpu_workers.collect()}
     assert told == {health.DRIVER_RELEASED: 1}
-    assert lanes.lanes == ()
+    assert gpu_workers.workers == ()
     assert node.path not in open_files()
     assert library not in loaded_files()
-    lanes.resume()
-    assert {one.metric: one.value for one in lanes.collect()}[gpu.GPU_COUNT] == 4
-    lanes.release()
-    list(lanes.collect())
+    gpu_workers.resume()
+    assert {one.metric: one.value for one in gpu_workers.collect()}[gpu.GPU_COUNT] == 4
+    gpu_workers.release()
+    list(gpu_workers.collect())
 
 
 def open_files() -> set[Path]:
@@ -222,16 +222,16 @@ def test_a_reloaded_driver_is_opened_anew(
     nvml_library: Path, node: FakeNode, tmp_path: Path
 ) -> None:
     now = [0.0]
-    lanes = GpuLanes(lambda: Driver(nvml_library), tmp_path, 15, lambda: now[0])
-    list(lanes.collect())
-    assert len(lanes.lanes) == 4
+    gpu_workers = GpuWorkers(lambda: Driver(nvml_library), tmp_path, 15, lambda: now[0])
+    list(gpu_workers.collect())
+    assert len(gpu_workers.workers) == 4
     FakeNode(node.path, [h100() for _ in range(2)])
     for _ in range(3):
         now[0] += 11
-        list(lanes.collect())
-    assert len(lanes.lanes) == 2
-    lanes.release()
-    list(lanes.collect())
+        list(gpu_workers.collect())
+    assert len(gpu_workers.workers) == 2
+    gpu_workers.release()
+    list(gpu_workers.collect())
 
 
 def test_no_driver_is_said_once_and_looked_for_again(
@@ -240,22 +240,22 @@ def test_no_driver_is_said_once_and_looked_for_again(
     now = [0.0]
     library = tmp_path / "libnvidia-ml.so.1"
     library.write_text("no library")
-    lanes = GpuLanes(lambda: Driver(library), tmp_path, 15, lambda: now[0])
+    gpu_workers = GpuWorkers(lambda: Driver(library), tmp_path, 15, lambda: now[0])
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
             now[0] += 61
-            list(lanes.collect())
-    assert not lanes.lanes
+            list(gpu_workers.collect())
+    assert not gpu_workers.workers
     assert len(caplog.records) == 1
     library.unlink()
     library.symlink_to(nvml_library)
-    list(lanes.collect())
-    assert not lanes.lanes
+    list(gpu_workers.collect())
+    assert not gpu_workers.workers
     now[0] += 61
-    list(lanes.collect())
-    assert len(lanes.lanes) == len(node.gpus)
-    lanes.release()
-    list(lanes.collect())
+    list(gpu_workers.collect())
+    assert len(gpu_workers.workers) == len(node.gpus)
+    gpu_workers.release()
+    list(gpu_workers.collect())
 
 
 def test_gpus_on_the_bus_are_counted_beside_those_of_the_driver(
@@ -266,7 +266,7 @@ def test_gpus_on_the_bus_are_counted_beside_those_of_the_driver(
         device.mkdir(parents=True)
         (device / "vendor").write_text(vendor)
         (device / "class").write_text(kind)
-    values = values_of(Sampler(Lanes(replace(options, sysfs=tmp_path)), 1))
+    values = values_of(Sampler(CollectorRuntime(replace(options, sysfs=tmp_path)), 1))
     assert values[gpu.GPU_COUNT, ("pci",)] == 1
     assert values[gpu.GPU_COUNT, ("nvml",)] == 4
 

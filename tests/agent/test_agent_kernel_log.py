@@ -52,7 +52,7 @@ def test_a_log_with_nothing_new_is_told_as_the_very_part_of_the_last_time(tmp_pa
 def test_the_five_lines_of_a_real_xid_119_are_one_incident(tmp_path: Path) -> None:
     log = reader(LOGS / "dmesg-with-xid-119.log", tmp_path)
     assert counted(log, events.GPU_XID_INCIDENTS) == {("0000:9b:00.0", "", "119"): 1}
-    [one] = json.loads(log.recent_json)
+    [one] = json.loads(log.recent.json)
     assert (one["messages"], one["facts"]["pid"], one["facts"]["process"]) == (
         5,
         "2024380",
@@ -119,7 +119,7 @@ def test_incidents_before_and_after_a_restart_have_each_an_id_of_their_own(tmp_p
         log = reader(path, tmp_path)
         told = len(counted(log, events.GPU_XID_INCIDENTS))
     assert told == 2
-    assert len({one["id"] for one in json.loads(log.recent_json)}) == 2
+    assert len({one["id"] for one in json.loads(log.recent.json)}) == 2
 
 
 def test_who_reads_the_state_while_it_is_replaced_reads_the_old_one_whole(tmp_path: Path) -> None:

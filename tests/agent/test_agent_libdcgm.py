@@ -11,8 +11,8 @@ import pytest
 
 from lockstep_agent.collectors.dcgm import FIELDS, Profiling
 from lockstep_agent.options import Options
+from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
-from lockstep_agent.runtime.workers import Lanes
 from lockstep_agent.sources.dcgm import Dcgm, NoDcgmError
 from lockstep_catalogue import Metric, gpu_activity, gpu_pcie, nvlink
 
@@ -193,7 +193,7 @@ def test_an_agent_tells_older_gpus_by_libdcgm_and_newer_ones_by_their_driver(
     engine.told |= {(0, "52"): 0, (0, "54"): UUID.format(0)}
     engine.write()
     assert node.gpus[0]["gpm.2"] == 88
-    sampler = Sampler(Lanes(replace(options, dcgm="embedded", dcgm_library=library)), 1)
+    sampler = Sampler(CollectorRuntime(replace(options, dcgm="embedded", dcgm_library=library)), 1)
     sampler.sample()
     time.sleep(0.11)  # activity is told between two samples
     text = sampler.sample().text.decode()

@@ -9,8 +9,8 @@ from lockstep_agent.health import Expectations, Judge
 from lockstep_agent.health.expected import read_port
 from lockstep_agent.health.parts import verdicts_in
 from lockstep_agent.options import Options
+from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
-from lockstep_agent.runtime.workers import Lanes
 from lockstep_catalogue.verdicts import (
     EXPECTED_PORT_HEALTH,
 )
@@ -35,8 +35,8 @@ def interfaces(name: str, sysfs: Path) -> Iterable[str]:
 def judged(sysfs: Path, options: Options, ports: Iterable[str]) -> dict[str, list[str]]:
     """What is wrong with the ports that are expected, by their names."""
     expected = Expectations(ports=tuple(map(read_port, ports)))
-    lanes = Lanes(replace(options, sysfs=sysfs))
-    told = Sampler(lanes, 1, judge=Judge(expected)).sample().readings
+    runtime = CollectorRuntime(replace(options, sysfs=sysfs))
+    told = Sampler(runtime, 1, judge=Judge(expected)).sample().readings
     ports_told = [one for one in verdicts_in(told) if one.metric is EXPECTED_PORT_HEALTH]
     return {one.name: [one.verdict, one.reason] for one in ports_told if one.verdict != "ok"}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_agent.web import Gate
+from lockstep_agent.web import AccessControl
 
 from .test_agent_web import COMMAND, refused
 
@@ -53,4 +53,4 @@ def test_a_token_file_that_cannot_be_read_is_said_with_its_name(tmp_path: Path) 
     path = tmp_path / "tokens"
     path.mkdir()
     with pytest.raises(ValueError, match="tokens cannot be read: Is a directory"):
-        Gate(tokens=path)
+        AccessControl(tokens=path)

@@ -12,8 +12,8 @@ from lockstep_agent.collector import Tier
 from lockstep_agent.collectors.gpu_events import GpuEvents
 from lockstep_agent.collectors.kernel_log import KernelLog
 from lockstep_agent.options import Options
+from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
-from lockstep_agent.runtime.workers import Lanes
 from lockstep_agent.sources.nvml import Driver, Gpu
 from lockstep_agent.sources.xid_event import XidEvent
 from lockstep_agent.state_file import StateFile
@@ -42,9 +42,13 @@ class Node:
         state = StateFile(self.folder / "state.json")
         logs = {"kernel": self.kmsg}
         self.counter = KernelLog(
-            logs, self.folder / "boot", self.folder, state, clock=lambda: self.now
+            logs,
+            self.folder / "boot",
+            self.folder,
+            state,
+            take_xids=self._take,
+            clock=lambda: self.now,
         )
-        self.counter.take_xids = self._take
 
     def event(self, number: int, *instances: int) -> None:
         self.heard.append(XidEvent(ADDRESS, number, instances, self.now))
@@ -74,7 +78,7 @@ def test_without_a_kernel_log_the_events_are_counted(tmp_path: Path) -> None:
         (ADDRESS, "", "79"): 1,
         (ADDRESS, "03/00", "94"): 1,
     }
-    recent = json.loads(node.counter.recent_json)
+    recent = json.loads(node.counter.recent.json)
     assert [one["facts"] for one in recent] == [{"witness": "nvml"}] * 2
 
 
@@ -141,7 +145,7 @@ def test_a_restart_between_the_two_witnesses_counts_nothing_twice(tmp_path: Path
     assert node.counts(after_seconds=3) == {(ADDRESS, "", "79"): 1}
     node.event(79)
     assert node.counts(after_seconds=3) == {(ADDRESS, "", "79"): 1}
-    [_, log] = json.loads(node.counter.recent_json)
+    [_, log] = json.loads(node.counter.recent.json)
     assert (log["log"], log["counted"]) == ("kernel", False)
 
 
@@ -200,8 +204,8 @@ def test_an_agent_without_a_kernel_log_counts_by_events(
     options: Options, node: FakeNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(GpuEvents, "tier", Tier.EVERY_TICK)  # ten seconds are long for a test
-    lanes = Lanes(replace(options, kmsg=NO_LOG))
-    sampler = Sampler(lanes, 1)
+    runtime = CollectorRuntime(replace(options, kmsg=NO_LOG))
+    sampler = Sampler(runtime, 1)
     assert f'{events.LOG_READ.name}{{log="kernel"}}' not in sampler.sample().text.decode()
     node.set(0, "event.1", "79")
     counted = f'{events.GPU_XID_INCIDENTS.name}{{mig="",pci_bus_id="{ADDRESS}",xid="79"}} 1.0'
@@ -210,4 +214,4 @@ def test_an_agent_without_a_kernel_log_counts_by_events(
         assert time.monotonic() < deadline, text
         time.sleep(0.2)
     assert f'{events.LOG_READ.name}{{log="nvml"}} 1.0' in text
-    assert json.loads(lanes.events_json)[-1]["labels"]["xid"] == "79"
+    assert json.loads(runtime.events_json)[-1]["labels"]["xid"] == "79"

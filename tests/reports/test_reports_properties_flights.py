@@ -16,9 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lockstep_reports.read import read_source
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.unpickled import plain_values
-from lockstep_reports.recording.read import Recording, read_source
+from lockstep_reports.recording.recording import Recording
 from lockstep_reports.step_analysis import StepAnalysis, analyse_recording
 from lockstep_reports.step_json import step_json
 

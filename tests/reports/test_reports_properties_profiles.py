@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lockstep_reports.read import read_source
 from lockstep_reports.readers import ReadOptions
-from lockstep_reports.recording.read import Recording, read_source
+from lockstep_reports.recording.recording import Recording
 from lockstep_reports.step_analysis import StepAnalysis, analyse_recording
 from lockstep_reports.step_json import step_json
 

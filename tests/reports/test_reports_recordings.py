@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lockstep_reports.read import read_source
 from lockstep_reports.readers import ReadOptions
-from lockstep_reports.readers.unpacked import whole
+from lockstep_reports.readers.unpacked import content
 from lockstep_reports.readers.unpickled import plain_values
-from lockstep_reports.recording.read import Recording, read_source
+from lockstep_reports.recording.recording import Recording
 from lockstep_reports.render.html import as_html
 from lockstep_reports.render.step_report import StepReport
 from lockstep_reports.step_analysis import StepAnalysis, analyse_recording
@@ -234,4 +235,4 @@ def test_a_gzip_bomb_is_told_and_not_unpacked(tmp_path: Path) -> None:
     path = tmp_path / "bomb.gz"
     path.write_bytes(gzip.compress(b"0" * (1 << 22)))
     with pytest.raises(ValueError, match="more than"):
-        whole(path, 1 << 20)
+        content(path, 1 << 20)

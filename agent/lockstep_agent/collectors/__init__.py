@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from lockstep_agent.collector import Collector
 from lockstep_agent.collectors.affinity import Affinity
-from lockstep_agent.collectors.agent_info import Itself
+from lockstep_agent.collectors.agent_info import AgentInfo
 from lockstep_agent.collectors.bus import Bus
 from lockstep_agent.collectors.ethernet import Ethernet
 from lockstep_agent.collectors.gpu import Load
@@ -13,10 +13,10 @@ from lockstep_agent.collectors.gpu_events import GpuEvents
 from lockstep_agent.collectors.gpu_fabric import GpuFabric
 from lockstep_agent.collectors.gpu_faults import FaultPlaces, Faults, SlowFaults
 from lockstep_agent.collectors.gpu_identity import Identity
-from lockstep_agent.collectors.gpu_mig import Tenants
 from lockstep_agent.collectors.gpu_nvlink import NvlinkBytes, NvlinkQuality, Nvlinks
 from lockstep_agent.collectors.gpu_pcie import PcieBytes, PcieErrors, PcieLimits, PcieLink
 from lockstep_agent.collectors.gpu_power import Limits, Power
+from lockstep_agent.collectors.gpu_processes import GpuProcesses
 from lockstep_agent.collectors.gpu_throttle import Throttle, ThrottleSeconds
 from lockstep_agent.collectors.gpu_window import Windows
 from lockstep_agent.collectors.hangs import Hangs
@@ -32,10 +32,11 @@ from lockstep_agent.collectors.ranks import Ranks
 from lockstep_agent.collectors.storage import Storage
 from lockstep_agent.options import Options
 from lockstep_agent.sources.nvml import Gpu
+from lockstep_agent.sources.xid_event import XidEvent
 from lockstep_agent.state_file import StateFile
 
 _OF_THE_NODE: tuple[Callable[[Options], Collector], ...] = (
-    lambda told: Itself(told.cluster, told.node, told.procfs),
+    lambda told: AgentInfo(told.cluster, told.node, told.procfs),
     lambda told: Ranks(told.root, told.node, told.procfs, told.linger_seconds),
     lambda told: Hangs(told.root, told.node, told.procfs, told.hang_seconds),
     lambda told: Bus(told.root, told.node),
@@ -51,12 +52,6 @@ _OF_THE_NODE: tuple[Callable[[Options], Collector], ...] = (
         str(told.sysfs), str(told.procfs), lambda: running_ranks(told.root, told.procfs)
     ),
     lambda told: Storage(str(told.sysfs), str(told.procfs)),
-    lambda told: KernelLog(
-        {"kernel": told.kmsg, "fabric_manager": told.fabric_manager_log},
-        told.procfs / "sys" / "kernel" / "random" / "boot_id",
-        told.sysfs,
-        StateFile(told.state and told.state / "kernel-log.json"),
-    ),
 )
 # the first hears what a GPU that is lost by now complained of, the second tells whether it answers
 _OF_A_GPU: tuple[Callable[[Gpu, float], Collector], ...] = (
@@ -73,7 +68,7 @@ _OF_A_GPU: tuple[Callable[[Gpu, float], Collector], ...] = (
     lambda gpu, _: Nvlinks(gpu),
     lambda gpu, _: PcieLink(gpu),
     lambda gpu, _: GpuFabric(gpu),
-    lambda gpu, _: Tenants(gpu),
+    lambda gpu, _: GpuProcesses(gpu),
     lambda gpu, _: MigActivity(gpu),
     lambda gpu, _: Identity(gpu),
     lambda gpu, _: Limits(gpu),
@@ -88,9 +83,18 @@ _OF_A_GPU_IN_DETAIL: tuple[Callable[[Gpu, float], Collector], ...] = (
 )
 
 
-def node_collectors(options: Options) -> tuple[Collector, ...]:
+def node_collectors(
+    options: Options, take_xids: Callable[[], list[XidEvent] | None]
+) -> tuple[Collector, ...]:
     """What is read of the node; each runs in a lane of its own."""
-    return tuple(make(options) for make in _OF_THE_NODE)
+    kernel_log = KernelLog(
+        {"kernel": options.kmsg, "fabric_manager": options.fabric_manager_log},
+        options.procfs / "sys" / "kernel" / "random" / "boot_id",
+        options.sysfs,
+        StateFile(options.state and options.state / "kernel-log.json"),
+        take_xids=take_xids,
+    )
+    return (*(make(options) for make in _OF_THE_NODE), kernel_log)
 
 
 def gpu_collectors(

@@ -26,7 +26,7 @@ class Affinity:
 
     def collect(self) -> Iterator[Reading]:
         """One series for each GPU and each of its nearest adapters; none where all is far."""
-        devices = list_endpoints(self._sysfs, OpenFiles(most=0))
+        devices = list_endpoints(self._sysfs, OpenFiles(max_open=0))
         gpus = [device for device in devices if device.kind == "gpu"]
         adapters = [device for device in devices if device.kind == "nic" and device.name]
         near = {gpu.address: nearest(gpu, adapters) for gpu in gpus}
@@ -51,9 +51,9 @@ def nearest(gpu: PciDevice, adapters: Sequence[PciDevice]) -> tuple[str, tuple[P
 
 def path_between(gpu: PciDevice, nic: PciDevice) -> str:
     """What lies between two devices, in the words of ``nvidia-smi topo``."""
-    common = [bridge for bridge in gpu.above if bridge in nic.above]
+    common = [bridge for bridge in gpu.bridges if bridge in nic.bridges]
     if common:
-        hops = gpu.above.index(common[0]) + nic.above.index(common[0])
+        hops = gpu.bridges.index(common[0]) + nic.bridges.index(common[0])
         return "pix" if hops <= _HOPS_OF_ONE_SWITCH else "pxb"
     if gpu.root and gpu.root == nic.root:
         return "phb"

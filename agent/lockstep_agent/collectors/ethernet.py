@@ -34,7 +34,7 @@ class Ethernet:
     tier = Tier.TEN_SECONDS
 
     def __init__(self, sysfs: str, ethtool: Ethtool | None = None) -> None:
-        self._sysfs, self._files = sysfs, OpenFiles(most=0)
+        self._sysfs, self._files = sysfs, OpenFiles(max_open=0)
         self._ethtool = ethtool or open_ethtool(Path(sysfs))
         self._paused: set[tuple[str, str, str]] = set()
 

@@ -63,7 +63,7 @@ class MigActivity:
 
     def collect(self) -> Iterator[Reading]:
         """Activity of the multiprocessors by instance."""
-        instances = self._gpu.instances() if self._gpu.parts else []
+        instances = self._gpu.instances() if self._gpu.mig_uuids else []
         known = self._gpms
         self._gpms = {
             one.name: known.get(one.name) or Gpm(self._gpu, (_SM,), one.gpu_instance)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from lockstep_agent.collector import Reading, Tier
-from lockstep_agent.sources.gpu_processes import tenant_of
-from lockstep_agent.sources.pod_resources import Allocation, ask_kubelet
+from lockstep_agent.sources.pod_resources import Allocation, list_allocations
+from lockstep_agent.sources.process_job import read_process_job
 from lockstep_agent.sources.processes import is_running
 from lockstep_agent.sources.sysfs import read_text
 from lockstep_catalogue.gpu_owner import GPU_OWNER_INFO
@@ -55,7 +55,7 @@ Device = tuple[str, str]
 """UUID of a GPU, and of its part where it is split or empty."""
 
 
-class Owners:
+class GpuAllocation:
     """Joins what rank pages, the kubelet, processes and job files tell.
 
     Args:
@@ -76,7 +76,7 @@ class Owners:
         procfs: Path,
         kubelet: Path,
         job_files: Path | None = None,
-        ask: Callable[[Path], list[Allocation]] = ask_kubelet,
+        ask: Callable[[Path], list[Allocation]] = list_allocations,
     ) -> None:
         self._gpus, self._ask = gpus, ask
         self._root, self._procfs = root, procfs
@@ -127,15 +127,15 @@ class Owners:
         for gpu in gpus:
             for pid in gpu.pids:
                 try:
-                    tenant = tenant_of(self._procfs, pid)
+                    process_job = read_process_job(self._procfs, pid)
                 except PermissionError:
                     self._say("environment of processes", "it may not be read; run as root")
                     return
                 owner = Owner(
-                    job_id=tenant.job_id,
-                    rank=tenant.rank,
-                    slurm_job=tenant.slurm_job,
-                    slurm_step=tenant.slurm_step,
+                    job_id=process_job.job_id,
+                    rank=process_job.rank,
+                    slurm_job=process_job.slurm_job,
+                    slurm_step=process_job.slurm_step,
                 )
                 yield (gpu.uuid, ""), owner
 

@@ -43,7 +43,7 @@ class Infiniband:
             self._known = tuple(_know(port) for port in self._ports.list())
         count = self._files.count
         for known in self._known:
-            if self._files.is_there(known.folder):
+            if self._files.is_present(known.folder):
                 for path, metric, labels, factor in known.counters:
                     value = count(path)
                     if value is not None:

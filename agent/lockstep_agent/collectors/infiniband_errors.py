@@ -39,7 +39,7 @@ class InfinibandErrors:
     def collect(self) -> Iterator[Reading]:
         """What each port tells; what a file does not tell is left out."""
         for port in self._ports.list():
-            self._files.is_there(port.adapter)  # lets go of the files of one that was replaced
+            self._files.is_present(port.adapter)  # lets go of the files of one that was replaced
             yield self._identity(port)
             yield from self._state(port)
             yield from self._counters(port)

@@ -4,10 +4,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from lockstep_agent.collector import Reading, Tier
-from lockstep_agent.jobs.pages import ENDED_PHASES
 from lockstep_agent.sources.cgroups import (
-    Group,
-    group_of,
+    ControlGroup,
+    find_group,
     memory_bytes,
     memory_events,
     throttled_seconds,
@@ -17,6 +16,7 @@ from lockstep_agent.sources.pressure import stalled_seconds
 from lockstep_agent.sources.processes import is_running
 from lockstep_catalogue import host
 from lockstep_catalogue.fabric_labels import MEMORY_EVENT, RESOURCE
+from lockstep_catalogue.vocabulary import ENDED_PHASES
 from lockstep_records.jobs import list_attempts, list_jobs, list_pages
 from lockstep_records.page.reader import PageError, read_page
 
@@ -38,16 +38,16 @@ class JobHost:
 
     def __init__(self, sysfs: str, procfs: str, running: Callable[[], Pids]) -> None:
         self._sysfs, self._procfs, self._running = sysfs, procfs, running
-        self._files = OpenFiles(most=0)
+        self._files = OpenFiles(max_open=0)
 
     def collect(self) -> Iterator[Reading]:
         """What the kernel tells of each group."""
         for job_id, pids in list(self._running().items())[:_MOST_JOBS]:
-            group = group_of(self._sysfs, self._procfs, pids, self._files)
+            group = find_group(self._sysfs, self._procfs, pids, self._files)
             if group is not None:
                 yield from self._of_group(job_id, group)
 
-    def _of_group(self, job_id: str, group: Group) -> Iterator[Reading]:
+    def _of_group(self, job_id: str, group: ControlGroup) -> Iterator[Reading]:
         labels = (job_id,)
         for resource in RESOURCE.values if group.unified else ():
             text = self._files.text(f"{group.unified}/{resource}.pressure")

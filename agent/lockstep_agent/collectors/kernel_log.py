@@ -1,6 +1,5 @@
 """The logs of the node: what they complain of, counted over restarts of the agent."""
 
-import json
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -11,9 +10,10 @@ from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.kernel.incidents import BY_EVENT, Incidents
 from lockstep_agent.kernel.patterns import understand
 from lockstep_agent.kernel.xid_correlator import Witness
+from lockstep_agent.recent_events import RecentEvents
 from lockstep_agent.sources.due import Due
 from lockstep_agent.sources.logs import Log, open_log
-from lockstep_agent.sources.pci import list_gpus
+from lockstep_agent.sources.pci_tree import list_gpus
 from lockstep_agent.sources.sysfs import read_text
 from lockstep_agent.sources.xid_event import XidEvent
 from lockstep_agent.state_file import StateFile
@@ -33,11 +33,9 @@ class KernelLog:
     Args:
         paths: of the logs, by the value of the label ``log``.
         boot: file that tells the id of this start of the node.
+        take_xids: Xid events of the driver since the last call; None where it has none.
+        recent: where the newest incidents are published.
         clock: wall clock, in seconds.
-
-    Attributes:
-        take_xids: gives what the driver told as events since its last call; None where it does not.
-        recent_json: recent incidents as JSON.
     """
 
     name = "kernel_log"
@@ -49,11 +47,14 @@ class KernelLog:
         boot: Path,
         sysfs: Path,
         state: StateFile,
+        *,
+        take_xids: Callable[[], list[XidEvent] | None] = lambda: None,
+        recent: RecentEvents | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._paths, self._boot, self._sysfs, self._state = paths, boot, sysfs, state
         self._incidents, self._witness = Incidents(), Witness(clock)
-        self.take_xids: Callable[[], list[XidEvent] | None] = lambda: None
+        self._take_xids, self.recent = take_xids, recent or RecentEvents()
         self._read = dict.fromkeys((*paths, BY_EVENT), 0)
         self._lost = dict.fromkeys(paths, 0)
         self._boot_id = read_text(boot) or ""
@@ -63,7 +64,6 @@ class KernelLog:
         self._gpus: tuple[str, ...] = ()
         self._latest: tuple[Reading, ...] = ()
         self._tellers: list[str] = []
-        self.recent_json = b"[]"
         self._serve_recent()
 
     def collect(self) -> tuple[Reading, ...]:
@@ -73,7 +73,7 @@ class KernelLog:
             self._gpus = tuple(list_gpus(self._sysfs))
         for name, log in self._logs.items():
             self._follow(name, log)
-        events = self.take_xids()
+        events = self._take_xids()
         self._read[BY_EVENT] += self._witness.hear(events or (), self._incidents)
         anew = sum(self._read.values()) != before
         if anew:
@@ -157,4 +157,4 @@ class KernelLog:
         self._state.save(told)
 
     def _serve_recent(self) -> None:
-        self.recent_json = json.dumps(list(self._incidents.recent)).encode()
+        self.recent.replace(self._incidents.recent)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.sources.open_files import OpenFiles
-from lockstep_agent.sources.pci_tree import Endpoints, PciDevice, link
+from lockstep_agent.sources.pci_tree import Endpoints, PciDevice, read_link
 from lockstep_catalogue import pcie as metrics
 from lockstep_catalogue.fabric_labels import AER_ERROR, SEVERITY
 
@@ -31,25 +31,25 @@ class Pcie:
     tier = Tier.TEN_SECONDS
 
     def __init__(self, sysfs: str, *, detail: bool = False) -> None:
-        self._endpoints, self._files, self._detail = Endpoints(sysfs), OpenFiles(most=0), detail
+        self._endpoints, self._files, self._detail = Endpoints(sysfs), OpenFiles(max_open=0), detail
         self._happened: set[tuple[str, ...]] = set()
 
     def collect(self) -> Iterator[Reading]:
         """Links and errors of each GPU and network adapter."""
         for device in self._endpoints.list():
             numa_node = "" if device.numa_node is None else str(device.numa_node)
-            port_above = device.above[0] if device.above else ""
+            port_above = device.bridges[0] if device.bridges else ""
             told = (device.address, device.kind, device.name, port_above, numa_node)
             yield Reading(metrics.PCIE_INFO, told, 1)
             yield from self._link(device)
             yield from self._errors(device.address, "device", device.folder)
-            if device.folder_above:
-                yield from self._errors(device.address, "port_above", device.folder_above)
+            if device.upstream_folder:
+                yield from self._errors(device.address, "port_above", device.upstream_folder)
 
     def _link(self, device: PciDevice) -> Iterator[Reading]:
         labels = (device.address,)
         if device.kind == "nic" or self._detail:
-            speed, lanes = link(device.folder, "current", self._files)
+            speed, lanes = read_link(device.folder, "current", self._files)
             if speed is not None:
                 yield Reading(metrics.PCIE_SPEED, labels, speed)
             if lanes is not None:
@@ -82,10 +82,10 @@ class Pcie:
 
 def link_ratio(device: PciDevice, files: OpenFiles) -> float | None:
     """Speed times lanes of the link, against what both ends can do; None where unknown."""
-    speed, lanes = link(device.folder, "current", files)
-    ends = [link(device.folder, "max", files)]
-    if device.folder_above:
-        ends.append(link(device.folder_above, "max", files))
+    speed, lanes = read_link(device.folder, "current", files)
+    ends = [read_link(device.folder, "max", files)]
+    if device.upstream_folder:
+        ends.append(read_link(device.upstream_folder, "max", files))
     speeds = [most for most, _ in ends if most is not None]
     widths = [most for _, most in ends if most is not None]
     if speed is None or lanes is None or not speeds or not widths:

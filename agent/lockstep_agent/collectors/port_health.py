@@ -11,7 +11,7 @@ from lockstep_agent.ports.verdicts import PortFacts, PortLimits, best_rates, jud
 from lockstep_agent.sources.interfaces import Interface, list_interfaces
 from lockstep_agent.sources.open_files import OpenFiles
 from lockstep_agent.sources.pci_tree import Endpoints
-from lockstep_agent.sources.rdma import RdmaPort, RdmaPorts, link_name
+from lockstep_agent.sources.rdma import RdmaPort, RdmaPorts
 from lockstep_agent.sources.rdma_state import (
     ACTIVE,
     interface_of,
@@ -20,6 +20,7 @@ from lockstep_agent.sources.rdma_state import (
     read_state,
     tells_its_state,
 )
+from lockstep_agent.sources.sysfs import link_target_name
 from lockstep_catalogue import fabric_ports as metrics
 
 _WINDOW_FACTS = 60  # ten minutes, one every ten seconds
@@ -49,7 +50,7 @@ class PortHealth:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._sysfs, self._limits, self._clock = sysfs, limits, clock
-        self._ports, self._files = RdmaPorts(sysfs), OpenFiles(most=0)
+        self._ports, self._files = RdmaPorts(sysfs), OpenFiles(max_open=0)
         self._endpoints = Endpoints(sysfs)
         self._histories: dict[tuple[str, str], deque[PortFacts]] = {}
         self._best: dict[str, float] = {}
@@ -86,7 +87,7 @@ class PortHealth:
             yield self._of_port(port, interface, ratios.get(pci_address(port)))
         for interface in interfaces.values():
             if not interface.is_shadow and not interface.is_virtual:
-                address = link_name(f"{interface.folder}/device")
+                address = link_target_name(f"{interface.folder}/device")
                 yield self._of_interface(interface, ratios.get(address))
 
     def _of_port(

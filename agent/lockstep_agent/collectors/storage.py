@@ -38,7 +38,7 @@ class Storage:
 
     def __init__(self, sysfs: str, procfs: str) -> None:
         self._sysfs, self._procfs = sysfs, Path(procfs)
-        self._files = OpenFiles(most=0)
+        self._files = OpenFiles(max_open=0)
 
     def collect(self) -> Iterator[Reading]:
         """Identity and counters of each volume, at most 16 of NFS and 16 of disks."""

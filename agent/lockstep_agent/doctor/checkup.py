@@ -20,9 +20,10 @@ from lockstep_agent.health import Expectations, Judge, Limits
 from lockstep_agent.health.advice import ADVICE
 from lockstep_agent.health.page import health_of
 from lockstep_agent.options import Options
+from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
-from lockstep_agent.runtime.workers import Lanes
 from lockstep_catalogue.verdicts import DEGRADED, FAILED, OK
+from lockstep_records.durations import format_duration
 from lockstep_records.jobs import find_root
 
 _STATUS = {OK: 0, DEGRADED: 1, FAILED: 2}
@@ -102,8 +103,8 @@ def _look(look: Look) -> dict[str, Any]:
         procfs=look.procfs,
         nvml_library=look.nvml_library,
     )
-    lanes = Lanes(options)
-    sampler = Sampler(lanes, options.tick_seconds, judge=Judge(look.expected, limits))
+    runtime = CollectorRuntime(options)
+    sampler = Sampler(runtime, options.tick_seconds, judge=Judge(look.expected, limits))
     latest = sampler.sample()
     for _ in range(_LOOKS):
         time.sleep(options.tick_seconds)
@@ -139,7 +140,8 @@ def _part(told: dict[str, Any]) -> dict[str, Any]:
 
 def _measure(seconds: float) -> Any:
     """What the probe prints; it needs torch, so it is a child of its own."""
-    command = [sys.executable, "-m", "lockstep.preflight", "--seconds", str(min(seconds, 60.0))]
+    duration = format_duration(min(seconds, 60.0))
+    command = [sys.executable, "-m", "lockstep.preflight", "--duration", duration]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=_PROBE_SECONDS

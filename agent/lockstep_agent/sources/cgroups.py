@@ -15,7 +15,7 @@ _UNIFIED = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class ControlGroup:
     """Where a job's group is, for each controller.
 
     Attributes:
@@ -39,7 +39,9 @@ class Group:
             folder = folder.rpartition("/")[0]
 
 
-def group_of(sysfs: str, procfs: str, pids: Iterable[int], files: OpenFiles) -> Group | None:
+def find_group(
+    sysfs: str, procfs: str, pids: Iterable[int], files: OpenFiles
+) -> ControlGroup | None:
     """The innermost group that all these processes are in; None without any.
 
     Under Slurm it is the job's, though all processes be of one step.
@@ -59,10 +61,12 @@ def group_of(sysfs: str, procfs: str, pids: Iterable[int], files: OpenFiles) -> 
     unified = None
     if files.read(f"{root}/cgroup.controllers") is not None:
         unified = folder(_UNIFIED, "")
-    return Group(unified, folder("cpu", "cpu", "cpu,cpuacct"), folder("memory", "memory"), root)
+    return ControlGroup(
+        unified, folder("cpu", "cpu", "cpu,cpuacct"), folder("memory", "memory"), root
+    )
 
 
-def throttled_seconds(group: Group, files: OpenFiles) -> float | None:
+def throttled_seconds(group: ControlGroup, files: OpenFiles) -> float | None:
     """Time for which the job's limit on processor time held it back."""
     if group.unified:
         limited = [at for at in group.upwards(group.unified) if _has_quota(files, f"{at}/cpu.max")]
@@ -74,7 +78,7 @@ def throttled_seconds(group: Group, files: OpenFiles) -> float | None:
     return None
 
 
-def memory_bytes(group: Group, files: OpenFiles) -> tuple[int | None, int | None]:
+def memory_bytes(group: ControlGroup, files: OpenFiles) -> tuple[int | None, int | None]:
     """Memory used and its limit, of the innermost group that has a limit, else of the job's."""
     folder = group.unified or group.memory
     if not folder:
@@ -89,7 +93,7 @@ def memory_bytes(group: Group, files: OpenFiles) -> tuple[int | None, int | None
     return files.count(f"{folder}/{used}"), None
 
 
-def memory_events(group: Group, files: OpenFiles) -> dict[str, int]:
+def memory_events(group: ControlGroup, files: OpenFiles) -> dict[str, int]:
     """How often the kernel acted on a limit, by its own names."""
     if group.unified:
         return _table(files.text(f"{group.unified}/memory.events"))

@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 
 from lockstep_agent.sources.open_files import OpenFiles
-from lockstep_agent.sources.rdma import names
+from lockstep_agent.sources.sysfs import list_names
 
 _MOST_PORTS = 64
 _IP_OVER_INFINIBAND = 32
@@ -33,7 +33,7 @@ def list_interfaces(sysfs: str, files: OpenFiles) -> tuple[Interface, ...]:
     there is nothing else, inside such a container, are they told.
     """
     folder = f"{sysfs}/class/net"
-    found = [f"{folder}/{name}" for name in names(folder) if name != "lo"]
+    found = [f"{folder}/{name}" for name in list_names(folder) if name != "lo"]
     found = [path for path in found if os.path.isdir(path)]  # noqa: PTH112  # text in, text out
     adapters = [path for path in found if os.path.lexists(f"{path}/device")]
     ports = [path for path in adapters if not os.path.lexists(f"{path}/device/physfn")]
@@ -52,7 +52,7 @@ def list_interfaces(sysfs: str, files: OpenFiles) -> tuple[Interface, ...]:
 def list_bonds(sysfs: str, files: OpenFiles) -> dict[str, tuple[str, ...]]:
     """The folders of the members of each bond, by its name, at most 16 bonds."""
     folder = f"{sysfs}/class/net"
-    told = {name: files.text(f"{folder}/{name}/bonding/slaves") for name in names(folder)}
+    told = {name: files.text(f"{folder}/{name}/bonding/slaves") for name in list_names(folder)}
     bonds = {name: members for name, members in told.items() if members is not None}
     return {
         name: tuple(f"{folder}/{member}" for member in members.split() if "/" not in member)

@@ -19,7 +19,7 @@ class OpenFiles:
     """Reads files, keeping some of them open; all are closed with it.
 
     Args:
-        most: how many stay open; further ones are opened for each read.
+        max_open: how many stay open; further ones are opened for each read.
         again_seconds: how long a file that refused is left alone; some adapters write a line to
             the kernel log for each refusal.
         clock: monotonic, in seconds.
@@ -27,11 +27,11 @@ class OpenFiles:
 
     def __init__(
         self,
-        most: int = 256,
+        max_open: int = 256,
         again_seconds: float = 60.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._most, self._again_seconds, self._clock = most, again_seconds, clock
+        self._max_open, self._again_seconds, self._clock = max_open, again_seconds, clock
         self._open: dict[str, int] = {}
         self._refused: dict[str, float] = {}
         self._folders: dict[str, tuple[int, int]] = {}
@@ -64,7 +64,7 @@ class OpenFiles:
         told = self.read(path)
         return None if told is None else told.decode("utf-8", "replace").strip()
 
-    def is_there(self, folder: str) -> bool:
+    def is_present(self, folder: str) -> bool:
         """Whether a folder is there; files of one that went or was replaced are let go."""
         try:
             status = os.stat(folder)  # noqa: PTH116  # once a port and tick: no Path in between
@@ -98,7 +98,7 @@ class OpenFiles:
         keep = False
         try:
             told = os.pread(descriptor, _MOST_BYTES, 0)
-            keep = len(self._open) < self._most
+            keep = len(self._open) < self._max_open
         except OSError as error:
             self._refuse(path, error)
             return None

@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from lockstep_records.distribution import install_hint
+
 _METHOD = "/v1.PodResourcesLister/List"
 _TIMEOUT_SECONDS = 2.0
 _MOST_BYTES = 16 << 20
@@ -32,7 +34,7 @@ _MESSAGES: dict[str, dict[str, tuple[int, str, bool]]] = {
         "namespace": (2, "", False),
         "containers": (3, "Container", True),
     },
-    "Answer": {"pod_resources": (1, "Pod", True)},
+    "Response": {"pod_resources": (1, "Pod", True)},
 }
 
 
@@ -57,7 +59,7 @@ class Allocation:
 
 
 @cache
-def messages() -> dict[str, Any]:
+def message_classes() -> dict[str, Any]:
     """The message classes by name.
 
     Raises:
@@ -87,7 +89,7 @@ def messages() -> dict[str, Any]:
     }
 
 
-def ask_kubelet(socket: Path) -> list[Allocation]:
+def list_allocations(socket: Path) -> list[Allocation]:
     """Every device of every container on the node.
 
     Raises:
@@ -96,10 +98,10 @@ def ask_kubelet(socket: Path) -> list[Allocation]:
     try:
         import grpc  # noqa: PLC0415  # only on Kubernetes
 
-        known = messages()
+        known = message_classes()
     except ImportError as error:
         raise PodResourcesError(
-            "grpcio and protobuf are missing; install lockstep[kubernetes]"
+            f"grpcio and protobuf are missing; {install_hint('kubernetes')}"
         ) from error
     options = [("grpc.max_receive_message_length", _MOST_BYTES)]
     try:
@@ -108,10 +110,10 @@ def ask_kubelet(socket: Path) -> list[Allocation]:
             body = ask(known["Request"](), timeout=_TIMEOUT_SECONDS)
     except grpc.RpcError as error:
         raise PodResourcesError(f"{socket}: {error.code().name}: {error.details()}") from error
-    return parse_answer(body)
+    return parse_response(body)
 
 
-def parse_answer(body: bytes) -> list[Allocation]:
+def parse_response(body: bytes) -> list[Allocation]:
     """The allocations in an answer as it goes over the wire.
 
     Raises:
@@ -120,7 +122,7 @@ def parse_answer(body: bytes) -> list[Allocation]:
     from google.protobuf.message import DecodeError  # noqa: PLC0415  # only on Kubernetes
 
     try:
-        answer = messages()["Answer"].FromString(body)
+        answer = message_classes()["Response"].FromString(body)
     except DecodeError as error:
         raise PodResourcesError(f"the kubelet's answer cannot be read: {error}") from error
     return [one for pod in answer.pod_resources for one in _of_pod(pod)]

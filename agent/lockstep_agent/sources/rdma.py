@@ -5,6 +5,8 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from lockstep_agent.sources.sysfs import link_target_name, list_names
+
 _log = logging.getLogger(__name__)
 _MOST_PORTS = 64
 _MANAGED = b"SW_MNG"  # in the VPD of the functions that only the fabric manager may use
@@ -35,31 +37,14 @@ class RdmaPort:
     @property
     def driver(self) -> str:
         """Name of the kernel driver; empty where the tree does not tell."""
-        return link_name(f"{self.adapter}/device/driver")
-
-
-def names(folder: str) -> list[str]:
-    """What a folder holds, sorted, names that can be a label only; empty where there is none."""
-    try:
-        return sorted(name for name in os.listdir(folder) if name.isprintable())  # noqa: PTH208  # names only
-    except (OSError, ValueError):
-        return []
+        return link_target_name(f"{self.adapter}/device/driver")
 
 
 def counter_files(port: RdmaPort) -> frozenset[str]:
     """The files of counters that a port has, by their path below its folder."""
     return frozenset(
-        f"{folder}/{name}" for folder in _COUNTERS for name in names(f"{port.folder}/{folder}")
+        f"{folder}/{name}" for folder in _COUNTERS for name in list_names(f"{port.folder}/{folder}")
     )
-
-
-def link_name(path: str) -> str:
-    """Last part of what a symbolic link points at; empty where there is none."""
-    try:
-        name = os.readlink(path).rpartition("/")[2]  # noqa: PTH115  # text in, text out
-    except (OSError, ValueError):
-        return ""
-    return name if name.isprintable() else ""
 
 
 class RdmaPorts:
@@ -87,13 +72,13 @@ class RdmaPorts:
         return ports
 
     def _ports(self) -> Iterator[RdmaPort]:
-        devices = names(self._folder)
+        devices = list_names(self._folder)
         self._managed = {name: known for name, known in self._managed.items() if name in devices}
         for device in devices:
             adapter = f"{self._folder}/{device}"
             if self._is_managed(device, adapter):
                 continue
-            for number in names(f"{adapter}/ports"):
+            for number in list_names(f"{adapter}/ports"):
                 if number.isascii() and number.isdigit():
                     yield RdmaPort(device, number, adapter, f"{adapter}/ports/{number}")
 

@@ -4,7 +4,8 @@ import re
 from dataclasses import dataclass
 
 from lockstep_agent.sources.open_files import OpenFiles
-from lockstep_agent.sources.rdma import RdmaPort, link_name, names
+from lockstep_agent.sources.rdma import RdmaPort
+from lockstep_agent.sources.sysfs import link_target_name, list_names
 from lockstep_catalogue.fabric_labels import PHYSICAL_STATE, PORT_STATE
 
 ACTIVE = 4
@@ -64,7 +65,7 @@ def interface_of(files: OpenFiles, port: RdmaPort) -> str:
     told = files.text(f"{port.folder}/gid_attrs/ndevs/0")
     if told and told.isprintable():
         return told
-    beside = names(f"{port.adapter}/device/net")
+    beside = list_names(f"{port.adapter}/device/net")
     for name in beside:
         at = files.count(f"{port.adapter}/device/net/{name}/dev_port")
         if at is not None and str(at + 1) == port.number:
@@ -74,7 +75,7 @@ def interface_of(files: OpenFiles, port: RdmaPort) -> str:
 
 def pci_address(port: RdmaPort) -> str:
     """PCI address of the adapter; empty where the tree does not tell."""
-    return link_name(f"{port.adapter}/device")
+    return link_target_name(f"{port.adapter}/device")
 
 
 def tells_its_state(port: RdmaPort) -> bool:

@@ -8,7 +8,7 @@ from plotly.offline import get_plotlyjs
 
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_reports import nan_stats
-from lockstep_reports.recording.steps import Matrix
+from lockstep_reports.arrays import Matrix
 from lockstep_reports.render.missing_reasons import why_no_phases
 from lockstep_reports.render.palette import (
     ACCENT,
@@ -148,7 +148,7 @@ def _step_times(analysis: StepAnalysis) -> go.Figure:
     lost = np.zeros_like(actual)
     stands_for = analysis.steps.over_all(np.ones_like(actual))
     for episode in analysis.episodes:
-        lost[episode.places] += episode.lost_by_step / stands_for[episode.places] * factor
+        lost[episode.columns] += episode.lost_by_step / stands_for[episode.columns] * factor
     measured, ideal = binned(actual, MAX_COLUMNS, 0), binned(actual - lost, MAX_COLUMNS, 0)
     numbers = _first_of_bins(analysis.steps.numbers, len(measured))
     figure = go.Figure()

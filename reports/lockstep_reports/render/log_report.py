@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lockstep_reports.arrays import Matrix
 from lockstep_reports.job_report import Card, Page, TraceEvent
 from lockstep_reports.log_analysis import LogAnalysis, log_json
-from lockstep_reports.recording.steps import Matrix
 from lockstep_reports.render.advice import log_advice
 from lockstep_reports.render.log_text import log_cards, log_headline, log_markdown, log_story
 from lockstep_reports.render.missing_reasons import log_missing_reasons
-from lockstep_reports.verdict.judge import Verdict
+from lockstep_reports.verdict.verdict import Verdict
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

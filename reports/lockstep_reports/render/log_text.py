@@ -9,6 +9,7 @@ _OUTCOME_SENTENCES = {
     "succeeded": "The job succeeded",
     "failed": "The job failed",
     "cancelled": "The job was cancelled",
+    "preempted": "The job was preempted",
     "time_limit": "The job ran into its time limit",
     "not_converged": "The job did not converge",
     "running": "The job is running",

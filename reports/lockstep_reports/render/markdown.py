@@ -13,7 +13,7 @@ from lockstep_reports.render.step_text import (
     story,
 )
 from lockstep_reports.step_analysis import StepAnalysis
-from lockstep_reports.verdict.judge import whom
+from lockstep_reports.verdict.verdict import whom
 from lockstep_reports.wording import clock, duration, escaped, milliseconds, percent
 
 _MAX_RANKS = 16

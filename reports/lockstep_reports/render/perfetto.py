@@ -15,7 +15,7 @@ from lockstep_reports.job_report import JobReport, TraceEvent
 from lockstep_reports.log_analysis import LogAnalysis
 from lockstep_reports.recording.operations import OperationTrace
 from lockstep_reports.step_analysis import StepAnalysis
-from lockstep_reports.verdict.judge import whom
+from lockstep_reports.verdict.verdict import whom
 
 # Bounds the file, whatever the length of the job.
 MAX_EVENTS = 200_000
@@ -120,7 +120,7 @@ def _columns_around_onset(analysis: StepAnalysis, max_steps: int) -> slice:
     """Columns from a quarter before the costliest episode's begin; the last ones without it."""
     num_steps = len(analysis.steps.numbers)
     episode = analysis.costliest_episode
-    first = num_steps - max_steps if episode is None else episode.places.start - max_steps // 4
+    first = num_steps - max_steps if episode is None else episode.columns.start - max_steps // 4
     first = max(0, min(first, num_steps - max_steps))
     return slice(first, min(num_steps, first + max_steps))
 

@@ -15,7 +15,7 @@ from lockstep_reports.render.step_text import (
 )
 from lockstep_reports.step_analysis import StepAnalysis
 from lockstep_reports.summary import Ending, RankSummary
-from lockstep_reports.verdict.judge import whom
+from lockstep_reports.verdict.verdict import whom
 from lockstep_reports.whatif.payload import repaired, what_if_json
 
 _MAX_RANKS = 64
@@ -50,8 +50,8 @@ STATE_COLOURS = {
     "productive": "#009e73",
     "startup": "#e69f00",
     "straggler_wait": "#a3264a",
-    "synchronisation": "#d5dbe2",
-    "input": "#56b4e9",
+    "communication": "#d5dbe2",
+    "data_wait": "#56b4e9",
     "checkpoint": "#cc79a7",
     "evaluation": "#f0e442",
     "other": "#7f7f7f",

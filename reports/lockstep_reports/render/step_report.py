@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lockstep_reports import nan_stats
+from lockstep_reports.arrays import Matrix
 from lockstep_reports.job_report import Card, Page, TraceEvent
-from lockstep_reports.recording.steps import Matrix
 from lockstep_reports.render.advice import step_advice
 from lockstep_reports.render.missing_reasons import step_missing_reasons
 from lockstep_reports.render.step_text import cards, headline, story
 from lockstep_reports.step_analysis import StepAnalysis
 from lockstep_reports.step_json import step_json
-from lockstep_reports.verdict.judge import Verdict
+from lockstep_reports.verdict.verdict import Verdict
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -15,7 +15,7 @@ from lockstep_reports.render.step_text import (
 )
 from lockstep_reports.step_analysis import StepAnalysis
 from lockstep_reports.summary import RankSummary
-from lockstep_reports.verdict.judge import whom
+from lockstep_reports.verdict.verdict import whom
 from lockstep_reports.wording import clock, duration, milliseconds, percent
 
 _MAX_RANKS = 32

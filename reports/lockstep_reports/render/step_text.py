@@ -3,7 +3,7 @@
 from lockstep_reports.job_report import Card
 from lockstep_reports.render.missing_reasons import why_no_phases
 from lockstep_reports.step_analysis import StepAnalysis
-from lockstep_reports.verdict.judge import Episode, whom
+from lockstep_reports.verdict.verdict import Episode, whom
 from lockstep_reports.wording import clock, duration, percent, plural
 
 

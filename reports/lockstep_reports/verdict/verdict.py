@@ -1,12 +1,10 @@
 """What is said of a recording: the verdict, and the episodes it stands on."""
 
 from dataclasses import dataclass
-from typing import Literal
 
-from lockstep_reports.recording.steps import Matrix
+from lockstep_catalogue.vocabulary import Verdict as VerdictKind
+from lockstep_reports.arrays import Matrix
 from lockstep_reports.wording import plural
-
-Kind = Literal["rank", "group", "workload", "nobody", "unknown"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -15,7 +13,7 @@ class Episode:
 
     Attributes:
         start_step: first late step, as the job counts; ``end_step`` is the last.
-        places: the same as places among the recorded steps.
+        columns: the same steps as columns of the matrices of ``Steps``.
         ongoing: still late at the last recorded step.
         group: the node when all its ranks were late together, or another group's name; else None.
         phase: phase of own work that was longer; None when none explains the lateness.
@@ -28,7 +26,7 @@ class Episode:
 
     start_step: int
     end_step: int
-    places: slice
+    columns: slice
     ongoing: bool
     ranks: tuple[int, ...]
     group: str | None
@@ -51,7 +49,7 @@ class Episode:
 class Verdict:
     """Who was slow. ``ranks`` are the culprits, dearest first; empty for nobody and unknown."""
 
-    kind: Kind
+    kind: VerdictKind
     ranks: tuple[int, ...] = ()
     group: str | None = None
     phase: str | None = None

@@ -22,7 +22,7 @@ class Gpu:
         uuid: empty until the driver has told it once.
         model: product name, None until the driver has told it once.
         pids: processes that computed on it when they were last asked for.
-        parts: UUIDs of its instances at that moment.
+        mig_uuids: UUIDs of its instances at that moment.
         xids: faults that the driver told as events and nobody took yet; None while it tells none.
         generation: rises with every handle; what was learnt of an older one may be wrong.
     """
@@ -33,7 +33,7 @@ class Gpu:
         self.model: str | None = None
         self.generation = 0
         self.pids: tuple[int, ...] = ()
-        self.parts: tuple[str, ...] = ()
+        self.mig_uuids: tuple[str, ...] = ()
         self.xids: deque[XidEvent] | None = None
         self._handle: Any = None
         self._unsupported: set[tuple[str, tuple[Any, ...]]] = set()

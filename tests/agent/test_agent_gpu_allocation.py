@@ -9,9 +9,13 @@ from typing import Any
 import grpc
 import pytest
 
-from lockstep_agent.collectors.gpu_allocation import GpuInUse, Owners
-from lockstep_agent.sources.gpu_processes import slurm_job
-from lockstep_agent.sources.pod_resources import PodResourcesError, ask_kubelet, messages
+from lockstep_agent.collectors.gpu_allocation import GpuAllocation, GpuInUse
+from lockstep_agent.sources.pod_resources import (
+    PodResourcesError,
+    list_allocations,
+    message_classes,
+)
+from lockstep_agent.sources.process_job import slurm_job_step
 from lockstep_catalogue.gpu_owner import GPU_OWNER_INFO
 
 from .live_page import LivePage
@@ -50,7 +54,7 @@ def answer() -> Any:
         }
         for number, held in enumerate(HELD)
     ]
-    return messages()["Answer"](pod_resources=pods)
+    return message_classes()["Response"](pod_resources=pods)
 
 
 @pytest.fixture(name="kubelet")
@@ -70,7 +74,7 @@ def _kubelet(tmp_path: Path) -> Iterator[Path]:
 
 def owners(root: Path, **told: Any) -> list[dict[str, str]]:
     places: dict[str, Any] = {"root": root, "procfs": root, "kubelet": root / "none"}
-    found = Owners(lambda: GPUS, **(places | told)).collect()
+    found = GpuAllocation(lambda: GPUS, **(places | told)).collect()
     names = GPU_OWNER_INFO.label_names
     told_labels = [dict(zip(names, reading.labels, strict=True)) for reading in found]
     return [{name: value for name, value in one.items() if value} for one in told_labels]
@@ -97,14 +101,14 @@ def test_a_kubelet_that_does_not_answer_costs_only_the_pods(
         raise PodResourcesError("it is away")
 
     (tmp_path / "0").write_text("77\n")
-    collector = Owners(
+    collector = GpuAllocation(
         lambda: GPUS, root=tmp_path, procfs=tmp_path, kubelet=socket, job_files=tmp_path, ask=silent
     )
     for _ in range(2):
         assert [reading.labels[5] for reading in collector.collect()] == ["77"]
     assert caplog.text.count("it is away") == 1
     with pytest.raises(PodResourcesError):
-        ask_kubelet(socket)
+        list_allocations(socket)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +125,7 @@ def test_a_kubelet_that_does_not_answer_costs_only_the_pods(
 def test_a_control_group_tells_the_slurm_job_in_both_versions(
     path: str, found: tuple[str, str]
 ) -> None:
-    assert slurm_job(f"1:name=systemd:/x\n{path}\n") == found
+    assert slurm_job_step(f"1:name=systemd:/x\n{path}\n") == found
 
 
 def test_processes_tell_their_jobs_and_those_who_share_a_gpu_are_one_series(tmp_path: Path) -> None:
@@ -149,7 +153,9 @@ def test_a_missing_permission_is_said_once(
     def refuse(*_: object) -> None:
         raise PermissionError(13, os.strerror(13))
 
-    monkeypatch.setattr("lockstep_agent.collectors.gpu_allocation.tenant_of", refuse)
-    collector = Owners(lambda: GPUS, root=tmp_path, procfs=tmp_path, kubelet=tmp_path / "none")
+    monkeypatch.setattr("lockstep_agent.collectors.gpu_allocation.read_process_job", refuse)
+    collector = GpuAllocation(
+        lambda: GPUS, root=tmp_path, procfs=tmp_path, kubelet=tmp_path / "none"
+    )
     assert [list(collector.collect()) for _ in range(2)] == [[], []]
     assert caplog.text.count("environment of processes") == 1

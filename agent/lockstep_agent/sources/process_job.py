@@ -11,7 +11,7 @@ _NAMES = ("LOCKSTEP_JOB_ID", "RANK", "SLURM_PROCID", "SLURM_JOB_ID", "SLURM_STEP
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Tenant:
+class ProcessJob:
     """What a process tells of its job; empty where it does not."""
 
     job_id: str = ""
@@ -20,13 +20,13 @@ class Tenant:
     slurm_step: str = ""
 
 
-def slurm_job(cgroup: str) -> tuple[str, str]:
+def slurm_job_step(cgroup: str) -> tuple[str, str]:
     """Job and step in the text of a ``/proc/PID/cgroup``, empty where it is none of Slurm's."""
     found = _SLURM.search(cgroup)
     return (found["job"], found["step"] or "") if found else ("", "")
 
 
-def tenant_of(procfs: Path, pid: int) -> Tenant:
+def read_process_job(procfs: Path, pid: int) -> ProcessJob:
     """Whose a process is; one that has ended is nobody's.
 
     Raises:
@@ -34,14 +34,14 @@ def tenant_of(procfs: Path, pid: int) -> Tenant:
     """
     try:
         with (procfs / str(pid) / "cgroup").open("rb") as file:
-            job, step = slurm_job(file.read(_MOST_BYTES).decode(errors="replace"))
+            job, step = slurm_job_step(file.read(_MOST_BYTES).decode(errors="replace"))
         with (procfs / str(pid) / "environ").open("rb") as file:
             told = _environment(file.read(_MOST_BYTES))
     except PermissionError:
         raise
     except OSError:
-        return Tenant()
-    return Tenant(
+        return ProcessJob()
+    return ProcessJob(
         job_id=told.get("LOCKSTEP_JOB_ID", ""),
         rank=told.get("RANK") or told.get("SLURM_PROCID", ""),
         slurm_job=job or told.get("SLURM_JOB_ID", ""),

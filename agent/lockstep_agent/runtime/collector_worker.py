@@ -28,14 +28,14 @@ def _nothing(_state: str) -> Iterable[AnyReading]:
     return ()
 
 
-class Lane:
+class CollectorWorker:
     """Runs its collectors one after the other, each in its tier, whenever it is beaten.
 
     Args:
         name: value of the label ``lane``.
         silence: what to serve instead of all readings while the source is lost or a run hangs,
             given the state.
-        stale_seconds: how long a run may take before the lane counts as hung.
+        stale_seconds: how long a run may take before the worker counts as hung.
         clock: monotonic, in seconds.
     """
 
@@ -66,7 +66,7 @@ class Lane:
         self._ends = False
         self._thread: threading.Thread | None = None
 
-    def beat(self) -> bool:
+    def run_once(self) -> bool:
         """Asks for one run of what is due; False when nothing is, or a run is still under way."""
         if self._ends or not self._is_due() or not self._busy.acquire(blocking=False):
             return False

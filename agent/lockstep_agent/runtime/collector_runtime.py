@@ -1,4 +1,4 @@
-"""Every lane of one agent: one for each collector of the node, one for the driver, one a GPU."""
+"""Every worker of one agent: one for each collector of the node, one for the driver, one a GPU."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -6,23 +6,23 @@ from functools import partial
 from lockstep_agent.collectors import node_collectors
 from lockstep_agent.collectors.dcgm import FIELDS, Profiling
 from lockstep_agent.collectors.dcgm_exporter import DcgmExporter
-from lockstep_agent.collectors.gpu_allocation import Owners
+from lockstep_agent.collectors.gpu_allocation import GpuAllocation
 from lockstep_agent.collectors.hangs import Hangs
 from lockstep_agent.collectors.kernel_log import KernelLog
 from lockstep_agent.delivery.archive import Archive
 from lockstep_agent.delivery.sender import Delivery
 from lockstep_agent.delivery.spool import Spool
 from lockstep_agent.options import Options
-from lockstep_agent.recent import joined
-from lockstep_agent.runtime.gpu_workers import GpuLanes
-from lockstep_agent.runtime.worker import Lane
+from lockstep_agent.recent_events import join_json_lists
+from lockstep_agent.runtime.collector_worker import CollectorWorker
+from lockstep_agent.runtime.gpu_workers import GpuWorkers
 from lockstep_agent.sources.dcgm import Dcgm
 from lockstep_agent.sources.nvml import Driver
 from lockstep_agent.state_file import StateFile
 
 
-class Lanes:
-    """Tells the lanes of each moment.
+class CollectorRuntime:
+    """Tells the workers of each moment.
 
     Attributes:
         gpus: what can let go of the driver.
@@ -30,21 +30,21 @@ class Lanes:
     """
 
     def __init__(self, options: Options) -> None:
-        self.gpus = GpuLanes(
+        self.gpus = GpuWorkers(
             partial(Driver, options.nvml_library),
             options.sysfs,
             options.window_seconds,
             detail=options.detail,
         )
-        self._after: tuple[Lane, ...] = ()
+        self._after: tuple[CollectorWorker, ...] = ()
         if options.dcgm:
             connect = partial(Dcgm, options.dcgm, tuple(FIELDS), options.dcgm_library)
             profiling = Profiling(connect, self.gpus.is_released)
-            self._after = (Lane(profiling.name, (profiling,)),)
+            self._after = (CollectorWorker(profiling.name, (profiling,)),)
         if options.dcgm_exporter:
             taken_over = DcgmExporter(options.dcgm_exporter)
-            self._after += (Lane(taken_over.name, (taken_over,)),)
-        owners = Owners(
+            self._after += (CollectorWorker(taken_over.name, (taken_over,)),)
+        owners = GpuAllocation(
             self.gpus.in_use,
             root=options.root,
             procfs=options.procfs,
@@ -53,22 +53,23 @@ class Lanes:
         )
         spool = Spool(options.root, StateFile(options.state and options.state / "spool.json"))
         collectors = (
-            *node_collectors(options),
+            *node_collectors(options, self.gpus.take_xids),
             self.gpus,
             owners,
             Delivery(spool, options.ledger, (options.cluster, options.node)),
             Archive(options.root, options.archive),
         )
         self.kernel_log = next(one for one in collectors if isinstance(one, KernelLog))
-        self.kernel_log.take_xids = self.gpus.take_xids
         self._hangs = next(one for one in collectors if isinstance(one, Hangs))
-        self._fixed = tuple(Lane(collector.name, (collector,)) for collector in collectors)
+        self._fixed = tuple(
+            CollectorWorker(collector.name, (collector,)) for collector in collectors
+        )
 
-    def __call__(self) -> Sequence[Lane]:
-        """The lanes of this moment."""
-        return (*self._fixed, *self.gpus.lanes, *self._after)
+    def __call__(self) -> Sequence[CollectorWorker]:
+        """The workers of this moment."""
+        return (*self._fixed, *self.gpus.workers, *self._after)
 
     @property
     def events_json(self) -> bytes:
         """Recent incidents of the logs, then hangs of ranks, as one JSON list."""
-        return joined((self.kernel_log.recent_json, self._hangs.recent.json))
+        return join_json_lists((self.kernel_log.recent.json, self._hangs.recent.json))

@@ -7,7 +7,7 @@ from lockstep_agent.sources.nvml import Gpu
 from lockstep_catalogue import gpu as metrics
 
 
-class Tenants:
+class GpuProcesses:
     """Reads who shares the GPU: processes, instances and their memory."""
 
     name = "gpu_tenants"
@@ -32,7 +32,7 @@ class Tenants:
         split = bool(modes[0])
         yield Reading(metrics.GPU_MIG_ENABLED, labels, 1 if split else 0)
         instances = self._gpu.instances() if split else []
-        self._gpu.parts = tuple(instance.uuid for instance in instances)
+        self._gpu.mig_uuids = tuple(instance.uuid for instance in instances)
         for instance in instances:
             told = (*labels, instance.name)
             yield Reading(metrics.GPU_MIG_INFO, (*told, instance.uuid), 1)

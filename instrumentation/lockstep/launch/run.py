@@ -15,7 +15,7 @@ import click
 
 from lockstep.hangs.node_watch import hangs_watched
 from lockstep.launch.job import Job
-from lockstep.launch.sidecar import beside
+from lockstep.sidecar import beside
 from lockstep.sinks import sinks_of
 from lockstep.telemetry.export import exporter_of
 from lockstep.telemetry.logs import SWITCH

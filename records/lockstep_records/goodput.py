@@ -50,13 +50,13 @@ def goodput_ns(page: Page, until_ns: int | None = None) -> Mapping[GoodputState,
         since the last heartbeat counts as a hang once it is longer than ``hang_limit_seconds``.
     """
     spent = dict.fromkeys(PAGE_STATES, 0)
-    spent["startup"] = _nanoseconds(page.seldom["process_seconds"] or 0.0)
+    spent["startup"] = _nanoseconds(page.periodic["process_seconds"] or 0.0)
     for phase, seconds in page.state["phase_seconds"].items():
         spent[_state_of(phase)] += _nanoseconds(seconds)
     losses: tuple[tuple[GoodputState, tuple[str, ...]], ...]
     losses = (("hang", STEP_PHASES), ("rework", REWORK_PHASES))
     for loss, phases in losses:
-        lost_seconds = page.seldom[f"{loss}_seconds"]
+        lost_seconds = page.periodic[f"{loss}_seconds"]
         for phase in phases:
             state = _state_of(phase)
             # Never more than the state holds: the two totals are written at different moments.

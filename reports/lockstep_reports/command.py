@@ -15,7 +15,7 @@ from lockstep_reports.read import read_source
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.recording.log_recording import LogRecording
 from lockstep_reports.recording.recording import Recording
-from lockstep_reports.recording.window import before, cut
+from lockstep_reports.recording.window import before_window, inside_window
 from lockstep_reports.recording.window_spec import Window, parse_bound
 from lockstep_reports.render.outputs import Outputs, show
 from lockstep_reports.report import Report, make_report
@@ -161,7 +161,7 @@ def _cut(recording: Recording | LogRecording, asked: _Asked) -> Recording | LogR
                 "a log is judged as a whole; leave out --from and --to"
             )  # the user's file
         return recording
-    return cut(recording, asked.options.window)
+    return inside_window(recording, asked.options.window)
 
 
 def _make(recording: Recording | LogRecording, asked: _Asked) -> Report | LogReport:
@@ -179,7 +179,7 @@ def _compare(
         other = read_source(against, ReadOptions(job_id=asked.options.job_id))
         return compare(made, _make(other, asked), other.path.name)
     if not isinstance(whole, LogRecording):
-        baseline = _make(before(whole, asked.options.window), asked)
+        baseline = _make(before_window(whole, asked.options.window), asked)
         return compare(made, baseline, "the steps before the window")
     raise ValueError("a log has no window to hold against its baseline; give another log")
 

@@ -133,7 +133,7 @@ def causes(statement: Goodput, price_per_gpu_hour: float | None) -> tuple[Cause,
 
 def _startup(steps: Steps) -> float:
     first = nan_stats.lowest(steps.start, axis=1)
-    born = np.array([member.born_seconds or np.nan for member in steps.members])
+    born = np.array([member.page_created_seconds or np.nan for member in steps.members])
     took = first - born
     # A window or a ring that has wrapped does not begin with the first step.
     whole = len(steps.numbers) > 0 and steps.numbers[0] <= 1

@@ -3,9 +3,11 @@
 Needs msgspec, as ``schema`` does; reports themselves do not.
 """
 
-from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from msgspec import Meta
+
+from lockstep_catalogue import vocabulary
 
 Seconds = Annotated[float | None, Meta(description="Seconds; null where unknown.")]
 Ratio = Annotated[float | None, Meta(description="Share or ratio; null where unknown.")]
@@ -24,7 +26,7 @@ class Source(TypedDict):
 class Verdict(TypedDict):
     """Who was slow, or to blame for the end."""
 
-    kind: Literal["rank", "group", "workload", "nobody", "unknown"]
+    kind: vocabulary.Verdict
     ranks: Annotated[list[int], Meta(description="The culprits, dearest first.")]
     group: str | None
     phase: str | None
@@ -203,10 +205,7 @@ class Report(TypedDict):
     schema: Annotated[int, Meta(ge=1, description="Version of this form.")]
     source: Source
     world_size: int | None
-    outcome: Literal[
-        "succeeded", "failed", "cancelled", "preempted", "time_limit", "not_converged", "running",
-        "unknown",
-    ]  # fmt: skip
+    outcome: vocabulary.OutcomeOrRunning
     verdict: Verdict
     episodes: list[Episode]
     steps: Steps
@@ -246,7 +245,7 @@ class Report(TypedDict):
     ranks: NotRequired[list[Rank]]
     ranks_over: NotRequired[list[int | None]]
     endings: NotRequired[list[Ending]]
-    failure_class: NotRequired[str | None]
+    failure_class: NotRequired[vocabulary.FailureClass | None]
     reason: NotRequired[str]
     events: NotRequired[list[Line]]
     first_cause: NotRequired[Line | None]

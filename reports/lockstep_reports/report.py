@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from lockstep_catalogue.vocabulary import OutcomeOrRunning
 from lockstep_reports import cost as costs
 from lockstep_reports import nan_stats
 from lockstep_reports import times as clocks
@@ -46,7 +47,7 @@ class Report:
     """
 
     source_kind: str
-    outcome: str
+    outcome: OutcomeOrRunning
     steps: Steps
     scores: Scores
     alignment: Alignment
@@ -81,9 +82,9 @@ class Report:
 
     def span(self, episode: Episode) -> tuple[float | None, float | None]:
         """Wall clock of an episode's beginning and end."""
-        last = episode.places.stop - 1
+        last = episode.columns.stop - 1
         end = self.alignment.start[:, last] + self.steps.seconds[:, last]
-        return self.wall(episode.places.start), nan_stats.number(nan_stats.quantile(end, 1))
+        return self.wall(episode.columns.start), nan_stats.number(nan_stats.quantile(end, 1))
 
 
 def make_report(
@@ -144,13 +145,13 @@ def _over_all(steps: Steps, episode: Episode) -> Episode:
     """The episode with the loss of every step, where columns stand for several."""
     if steps.stands_for is None:
         return episode
-    return replace(episode, lost_by_step=episode.lost_by_step * steps.stands_for[episode.places])
+    return replace(episode, lost_by_step=episode.lost_by_step * steps.stands_for[episode.columns])
 
 
 def _places(steps: Steps, episodes: tuple[Episode, ...]) -> slice:
     """Steps that the table of ranks covers: the dearest episode's, or all."""
     worst = max(episodes, key=lambda episode: episode.lost_seconds, default=None)
-    return worst.places if worst else slice(0, len(steps.numbers))
+    return worst.columns if worst else slice(0, len(steps.numbers))
 
 
 def as_json(report: Report) -> dict[str, Any]:
@@ -200,7 +201,7 @@ def _span_of(steps: Steps, places: slice) -> tuple[int, int] | tuple[None, None]
 
 def _episode_json(report: Report, episode: Episode) -> dict[str, Any]:
     told = asdict(episode)
-    del told["places"], told["lost_by_step"], told["group_is_node"]
+    del told["columns"], told["lost_by_step"], told["group_is_node"]
     start, end = report.span(episode)
     return {
         **told,
@@ -214,5 +215,5 @@ def _episode_json(report: Report, episode: Episode) -> dict[str, Any]:
 def lost_step_ratio(report: Report, episode: Episode) -> float | None:
     """What an episode's mean step lost, as a share of that step's duration."""
     covered = report.steps.over_all(report.scores.step_seconds)
-    seconds = float(np.nansum(covered[episode.places]))
+    seconds = float(np.nansum(covered[episode.columns]))
     return episode.lost_seconds / seconds if seconds > 0 else None

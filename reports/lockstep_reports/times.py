@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from lockstep_catalogue.vocabulary import ENDED_PHASES
+from lockstep_catalogue.vocabulary import ENDED_PHASES, OutcomeOrRunning
 from lockstep_reports import nan_stats
 from lockstep_reports.align import Alignment
 from lockstep_reports.recording.recording import Recording
@@ -40,7 +40,7 @@ def times(recording: Recording, alignment: Alignment) -> Times:
         for event in recording.events
         if event.attempt == steps.attempt and math.isfinite(event.time)
     ]
-    born = [member.born_seconds for member in steps.members if member.born_seconds]
+    born = [member.page_created_seconds for member in steps.members if member.page_created_seconds]
     marks = [member.progress_seconds for member in steps.members if member.progress_seconds]
     first_sign, last_progress = min([*told, *born], default=None), max(marks, default=None)
     last_sign = max([*told, *marks], default=None)
@@ -58,8 +58,8 @@ def times(recording: Recording, alignment: Alignment) -> Times:
     )
 
 
-def outcome(recording: Recording, now_seconds: float) -> str:
-    """How the attempt ended: an outcome of the vocabulary; running or unknown when untold."""
+def outcome(recording: Recording, now_seconds: float) -> OutcomeOrRunning:
+    """How the attempt ended; running or unknown while nobody has told it."""
     numbers = [attempt.number for attempt in recording.attempts]
     told = recording.attempts[numbers.index(recording.steps.attempt)].outcome
     if told is not None:

@@ -235,10 +235,10 @@ def bus_rate(bus: Bus) -> float | None:
 def carry(page: LivePage, wait_seconds: float, at_ns: int) -> None:
     """Eight steps more with a collective each, both parts of the page written at one moment."""
     for _ in range(8):
-        page.writer.seldom.count("bus_bytes", "all_reduce", ALL_REDUCE_BYTES)
+        page.writer.periodic.count("bus_bytes", "all_reduce", ALL_REDUCE_BYTES)
         page.writer.count_collective("all_reduce", 1, ALL_REDUCE_BYTES, wait_seconds)
         page.add("steps", 1)
-    page.writer.seldom.commit(at_ns)
+    page.writer.periodic.commit(at_ns)
     page.writer.commit(at_ns)
 
 

@@ -12,11 +12,11 @@ from lockstep_agent.collectors.gpu_allocation import GpuAllocation
 from lockstep_agent.collectors.hangs import Hangs
 from lockstep_agent.collectors.job_host import JobHost, running_pids
 from lockstep_agent.collectors.ranks import Ranks
-from lockstep_agent.jobs import page_store
 from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
+from lockstep_records.jobs import list_jobs
 from lockstep_records.page.reader import Page, PageError, PageReader
 
 from .live_page import LivePage
@@ -39,7 +39,7 @@ class Clock:
 def _reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often each page was read, by its name, and the list of jobs, as ``jobs``."""
     reads: Counter[str] = Counter()
-    read, list_jobs = PageReader.read, page_store.list_jobs
+    read = PageReader.read
 
     def counted_read(reader: PageReader) -> Page:
         reads[reader._path.name] += 1
@@ -50,7 +50,7 @@ def _reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         return list_jobs(root)
 
     monkeypatch.setattr(PageReader, "read", counted_read)
-    monkeypatch.setattr(page_store, "list_jobs", counted_list)
+    monkeypatch.setattr("lockstep_agent.jobs.page_store.list_jobs", counted_list)
     return reads
 
 
@@ -143,7 +143,11 @@ def test_a_page_that_hangs_stalls_those_who_ask_for_it_and_nobody_else(
 
     monkeypatch.setattr(PageReader, "read", slow_read)
     pages = PageStore(root, PROC, max_age_seconds=60.0)
-    stuck = threading.Thread(target=lambda: pages.jobs()[1].newest_pages(), daemon=True)
+
+    def ask_for_second() -> None:
+        pages.jobs()[1].newest_pages()
+
+    stuck = threading.Thread(target=ask_for_second, daemon=True)
     stuck.start()
     answers, hangs = pages.jobs()
     assert (answers.job_id, hangs.job_id) == ("answers", "hangs")

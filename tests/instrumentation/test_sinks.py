@@ -28,7 +28,7 @@ import lockstep
 
 monitor = lockstep.attach()
 for step in range(20):
-    monitor.mark("forward")
+    monitor.enter_phase("forward")
     time.sleep(0.002)
     monitor.step(loss=4.0 / (step + 1), tokens=10, samples=2, learning_rate=0.1)
 monitor.close()

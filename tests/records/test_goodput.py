@@ -14,7 +14,7 @@ from lockstep_records.attempts import highest_step_before
 from lockstep_records.goodput import PAGE_STATES, goodput_ns, totals_end_ns
 from lockstep_records.hangs import hang_limit_seconds, median_step_seconds
 from lockstep_records.jobs import page_path
-from lockstep_records.page.layout import PHASES, SELDOM, SLOT, STEP_BUCKETS
+from lockstep_records.page.layout import PERIODIC, PHASES, SLOT, STEP_BUCKETS
 from lockstep_records.page.reader import Page, read_page
 from lockstep_records.page.writer import PageWriter, RankIdentity
 from lockstep_records.replicas import compare_replicas
@@ -26,7 +26,7 @@ seconds = st.floats(0, 1e7, allow_nan=False)
 def page(**parts: Any) -> Page:
     """A page that began at 1 s and whose last mark was just where its totals end."""
     spent = dict.fromkeys(PHASES, 0.0) | parts.pop("spent", {})
-    seldom = {
+    periodic = {
         "process_seconds": parts.pop("process_seconds", None),
         "rework_seconds": dict.fromkeys(STEP_PHASES, 0.0) | parts.pop("rework", {}),
         "hang_seconds": dict.fromkeys(STEP_PHASES, 0.0) | parts.pop("hang", {}),
@@ -41,12 +41,14 @@ def page(**parts: Any) -> Page:
         path=Path("page"),
         identity={"start_monotonic_ns": SECOND_NS, "rank": 0, "mesh": {}},
         state=state,
-        seldom=seldom,
+        periodic=periodic,
         phase=parts.pop("phase", "forward"),
         progress_ns=0,
     )
     return Page(
-        **{name: getattr(made, name) for name in ("path", "identity", "state", "seldom", "phase")},
+        **{
+            name: getattr(made, name) for name in ("path", "identity", "state", "periodic", "phase")
+        },
         progress_ns=totals_end_ns(made) + parts.pop("marked_ns", 0),
     )
 
@@ -190,10 +192,10 @@ def fingerprinted(root: Path, rank: int, told: dict[int, int], **mesh: int) -> P
 
     one = writer(root, rank, **mesh)
     for place, (step, value) in enumerate(told.items()):
-        one.seldom.signed[SELDOM.word("fingerprint_step") + place] = step
-        one.seldom.words[SELDOM.word("fingerprint_parameters") + place] = value
-        one.seldom.count("fingerprints")
-    one.seldom.commit(1)
+        one.periodic.signed[PERIODIC.word("fingerprint_step") + place] = step
+        one.periodic.words[PERIODIC.word("fingerprint_parameters") + place] = value
+        one.periodic.count("fingerprints")
+    one.periodic.commit(1)
     assert SLOT.word("sequence") == 0
     return read_page(one.path)
 

@@ -148,7 +148,7 @@ class SyntheticJob:
             )
         page.signed[SLOT.word("step")] = int(steps.numbers[-1])
         page.words[SLOT.word("present")] |= SLOT.presence["step"]
-        page.pulse(time.monotonic_ns(), PHASES.index("done"))
+        page.heartbeat(time.monotonic_ns(), PHASES.index("done"))
         page.commit(time.monotonic_ns())
         page.close()
 

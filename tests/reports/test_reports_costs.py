@@ -19,7 +19,7 @@ from .synthetic_job import Slow, SyntheticJob, recording_of
 def born(steps: Steps, seconds_before: float) -> Steps:
     """The same job with pages made so long before each rank's first step."""
     members = [
-        replace(member, born_seconds=float(start) - seconds_before)
+        replace(member, page_created_seconds=float(start) - seconds_before)
         for member, start in zip(steps.members, steps.start[:, 0], strict=True)
     ]
     return replace(steps, members=tuple(members))
@@ -77,7 +77,7 @@ def test_a_page_of_unknown_birth_or_born_after_its_first_step_adds_no_startup(
 ) -> None:
     steps = born(SyntheticJob().steps(), 30.0)
     odd = known * (float(steps.start[2, 0]) + 5.0)  # 0 is not known
-    members = [replace(m, born_seconds=odd) if m.rank == 2 else m for m in steps.members]
+    members = [replace(m, page_created_seconds=odd) if m.rank == 2 else m for m in steps.members]
     told = goodput(replace(steps, members=tuple(members)), ())
     assert told.seconds["startup"] == pytest.approx(3 * 30.0)
 

@@ -19,7 +19,7 @@ from lockstep_catalogue.metric import Metric
 from lockstep_reports.command import report
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.prometheus import read_url
-from lockstep_reports.recording.window import cut
+from lockstep_reports.recording.window import inside_window
 from lockstep_reports.recording.window_spec import Bound, Window
 from lockstep_reports.render.missing_reasons import untold
 from lockstep_reports.report import make_report
@@ -174,7 +174,7 @@ def test_the_tail_is_told_from_the_histogram_as_exactly_as_its_buckets(
 def test_a_window_inside_has_the_tail_of_its_own_steps(url: str, began: int) -> None:
     end = began + SCRAPES * SCRAPE
     recording = read_url(url, ReadOptions(window=bounds(began, end)))
-    late = cut(recording, bounds(began + LATE_FROM * SCRAPE + 60, end))
+    late = inside_window(recording, bounds(began + LATE_FROM * SCRAPE + 60, end))
     middles = [
         one.steps.durations.quantile(0.5) for one in (recording, late) if one.steps.durations
     ]

@@ -66,7 +66,7 @@ def write_running(root: Path, rank: int) -> None:
     page.append([3, 0, 0, 0, 0.1, *[0.0125] * 8, 0.0, 0.0, 64, 8, 0, 0, 0, 0, 0.0])
     page.signed[SLOT.word("step")] = 3
     page.words[SLOT.word("present")] |= SLOT.presence["step"]
-    page.pulse(time.monotonic_ns(), PHASES.index("sync" if rank else "forward"))
+    page.heartbeat(time.monotonic_ns(), PHASES.index("sync" if rank else "forward"))
     page.commit(time.monotonic_ns())
     page.close()
 

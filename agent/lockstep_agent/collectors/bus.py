@@ -81,13 +81,13 @@ def _rates_between(before: Page, now: Page) -> dict[str, float]:
 
     The two counters are written at different moments, so each is divided by its own time.
     """
-    bytes_ns = now.seldom["written_ns"] - before.seldom["written_ns"]
+    bytes_ns = now.periodic["written_ns"] - before.periodic["written_ns"]
     seconds_ns = now.state["written_ns"] - before.state["written_ns"]
     if bytes_ns <= 0 or seconds_ns <= 0:
         return {}
     rates = {}
     for kind in KIND.values:
-        size = now.seldom["bus_bytes"][kind] - before.seldom["bus_bytes"][kind]
+        size = now.periodic["bus_bytes"][kind] - before.periodic["bus_bytes"][kind]
         seconds = now.state["collective_seconds"][kind] - before.state["collective_seconds"][kind]
         if size > 0 and 0 < seconds < float("inf"):
             rates[kind] = (size / bytes_ns) / (seconds / seconds_ns)
@@ -96,7 +96,7 @@ def _rates_between(before: Page, now: Page) -> dict[str, float]:
 
 def _rates_since_creation(page: Page) -> dict[str, float]:
     """Bytes over exposed seconds of the whole page, by kind, while no earlier state is known."""
-    bus, exposed = page.seldom["bus_bytes"], page.state["collective_seconds"]
+    bus, exposed = page.periodic["bus_bytes"], page.state["collective_seconds"]
     if page.state["steps"] < _MIN_STEPS:
         return {}
     return {

@@ -47,12 +47,12 @@ class Net:
     def collect(self) -> Iterator[Reading]:
         """State, line rate and traffic of each port; members of each bond."""
         if self._list.is_due():
-            seldom = OpenFiles(max_open=0)
+            periodic = OpenFiles(max_open=0)
             self._known = tuple(
-                _Known(port.folder, _counters(port), tuple(_link(port, seldom)))
-                for port in list_interfaces(self._sysfs, seldom)
+                _Known(port.folder, _counters(port), tuple(_link(port, periodic)))
+                for port in list_interfaces(self._sysfs, periodic)
             )
-            self._bonds = tuple(_members(list_bonds(self._sysfs, seldom), seldom))
+            self._bonds = tuple(_members(list_bonds(self._sysfs, periodic), periodic))
         for port in self._known:
             if self._files.is_present(port.folder):
                 yield from port.link

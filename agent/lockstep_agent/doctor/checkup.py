@@ -23,6 +23,7 @@ from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
 from lockstep_catalogue.verdicts import DEGRADED, FAILED, OK
+from lockstep_records.durations import format_duration
 
 _STATUS = {OK: 0, DEGRADED: 1, FAILED: 2}
 _COLOUR = {OK: "green", DEGRADED: "yellow", FAILED: "red"}
@@ -141,8 +142,8 @@ def _part(part: Mapping[str, Any]) -> dict[str, Any]:
 
 def _measure(duration_seconds: float) -> dict[str, Any]:
     """The output of the probe, which is a child of its own because it needs torch."""
-    probe_seconds = min(duration_seconds, _MAX_PROBE_SECONDS)
-    command = [sys.executable, "-m", "lockstep.preflight", "--seconds", str(probe_seconds)]
+    duration = format_duration(min(duration_seconds, _MAX_PROBE_SECONDS))
+    command = [sys.executable, "-m", "lockstep.preflight", "--duration", duration]
     try:
         probe = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=_PROBE_TIMEOUT_SECONDS

@@ -79,7 +79,7 @@ class JobPages:
             page = replace(
                 page,
                 state=max(page.state, before.state, key=_sequence),
-                seldom=max(page.seldom, before.seldom, key=_sequence),
+                periodic=max(page.periodic, before.periodic, key=_sequence),
             )
         self._pages[path] = page
 
@@ -120,8 +120,8 @@ def _sequence(values: Values) -> int:
 
 def _is_behind(page: Page, before: Page) -> bool:
     """Whether a slot was torn, so that the other, the older one, was read."""
-    return _sequence(page.state) < _sequence(before.state) or _sequence(page.seldom) < _sequence(
-        before.seldom
+    return _sequence(page.state) < _sequence(before.state) or _sequence(page.periodic) < _sequence(
+        before.periodic
     )
 
 

@@ -63,9 +63,9 @@ class LockstepCallback(TrainerCallback):
         return returned
 
     def _fetch(self, method: Method, *args: Any, **kwargs: Any) -> Any:
-        self.monitor.mark("data")
+        self.monitor.enter_phase("data")
         fetched = method(*args, **kwargs)
-        self.monitor.mark("other")
+        self.monitor.enter_phase("other")
         for batch in fetched[0]:
             self._samples += num_samples(batch)
             self._tokens += num_tokens(batch)

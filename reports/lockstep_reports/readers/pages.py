@@ -131,12 +131,12 @@ def _member(rank: _Rank) -> Member:
         pid=identity["pid"],
         gpu_uuid=identity["gpu_uuid"],
         mesh=identity["mesh"],
-        born_seconds=page.wall_seconds(identity["start_monotonic_ns"]),
+        page_created_seconds=page.wall_seconds(identity["start_monotonic_ns"]),
         phase=page.phase,
         progress_seconds=page.progress_wall_seconds,
         last_step=page.state["step"],
-        collection_seconds=page.seldom["collection_seconds"],
-        allocator_retries=page.seldom["allocator_retries"] or 0,
+        collection_seconds=page.periodic["collection_seconds"],
+        allocator_retries=page.periodic["allocator_retries"] or 0,
     )
 
 

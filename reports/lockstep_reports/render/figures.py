@@ -136,7 +136,7 @@ def _step_times(report: Report) -> go.Figure:
     lost = np.zeros_like(actual)
     stands_for = report.steps.over_all(np.ones_like(actual))
     for episode in report.episodes:
-        lost[episode.places] += episode.lost_by_step / stands_for[episode.places] * factor
+        lost[episode.columns] += episode.lost_by_step / stands_for[episode.columns] * factor
     shown, ideal = binned(actual, MAX_COLUMNS, 0), binned(actual - lost, MAX_COLUMNS, 0)
     numbers = _thinned(report.steps.numbers, len(shown))
     figure = go.Figure()

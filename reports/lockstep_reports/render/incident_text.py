@@ -14,6 +14,7 @@ _SAID = {
     "succeeded": "The job succeeded",
     "failed": "The job failed",
     "cancelled": "The job was cancelled",
+    "preempted": "The job was preempted",
     "time_limit": "The job ran into its time limit",
     "not_converged": "The job did not converge",
     "running": "The job is running",

@@ -105,7 +105,7 @@ def _around(report: Report, count: int) -> slice:
     """So many steps around the beginning of the dearest episode, or the last ones."""
     whole = len(report.steps.numbers)
     worst = report.worst
-    first = whole - count if worst is None else worst.places.start - count // 4
+    first = whole - count if worst is None else worst.columns.start - count // 4
     first = max(0, min(first, whole - count))
     return slice(first, min(whole, first + count))
 

@@ -11,7 +11,8 @@ from lockstep_agent.dcgm_options import DCGM, DCGM_LIBRARY
 from lockstep_agent.health.expected import Expectations, ExpectedPort, read_port
 from lockstep_agent.options import Options
 from lockstep_agent.settings import load_settings
-from lockstep_records.hangs import DEFAULT_SECONDS
+from lockstep_records.distribution import install_hint
+from lockstep_records.hangs import HANG_TIMEOUT_SECONDS
 from lockstep_records.jobs import find_root
 from lockstep_records.options import read_address
 
@@ -74,7 +75,7 @@ def _archive(_ctx: click.Context, _parameter: click.Parameter, value: str | None
     if value is None:
         return None
     if find_spec("fsspec") is None:
-        raise click.BadParameter("it needs fsspec; install lockstep[archive]")
+        raise click.BadParameter(f"it needs fsspec; {install_hint('archive')}")
     from fsspec import available_protocols  # noqa: PLC0415  # only who archives pays for it
     from fsspec.registry import known_implementations  # noqa: PLC0415  # the same
 
@@ -191,7 +192,7 @@ EXPECT_PORT = click.option(
 @click.option(
     "--hang-seconds",
     metavar="SECONDS",
-    default=DEFAULT_SECONDS,
+    default=HANG_TIMEOUT_SECONDS,
     show_default=True,
     callback=_seconds,
     help="No progress of a rank for so long, and for 20 median steps, is a hang; 0 judges none.",

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lockstep_agent.health.expected import Expectations
-from lockstep_records.hangs import DEFAULT_SECONDS
+from lockstep_records.hangs import HANG_TIMEOUT_SECONDS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,4 +62,4 @@ class Options:
     state: Path | None = None
     dcgm: str | None = None
     dcgm_library: Path | None = None
-    hang_seconds: float = DEFAULT_SECONDS
+    hang_seconds: float = HANG_TIMEOUT_SECONDS

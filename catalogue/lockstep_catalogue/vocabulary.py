@@ -8,7 +8,7 @@ from typing import Literal, get_args
 Outcome = Literal[
     "succeeded", "not_converged", "failed", "cancelled", "preempted", "time_limit", "unknown"
 ]
-"""What became of a job or of an attempt."""
+"""What became of a job or of an attempt; ``running`` is a status and no outcome."""
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
 FailureClass = Literal["infra", "user", "unknown"]
@@ -33,6 +33,26 @@ GoodputState = Literal[
 ]
 """What allocated time goes into; the states exclude each other and sum to the allocated time."""
 GOODPUT_STATES: tuple[GoodputState, ...] = get_args(GoodputState)
+STATE_BY_PHASE: dict[str, GoodputState] = {
+    "init": "startup",
+    "data": "data_wait",
+    "forward": "productive",
+    "backward": "productive",
+    "sync": "communication",
+    "optimizer": "productive",
+    "checkpoint": "checkpoint",
+    "eval": "evaluation",
+    "other": "other",
+    "restore": "restore",
+}
+"""The state that the time of a phase counts as, before hangs, rework and waiting for stragglers
+are taken out of it. The phases after the end, done and failed, have none."""
+
+PAUSE_PHASES = ("init", "checkpoint", "eval", "restore")
+"""Phases in which a rank may go long without progress and be healthy."""
+
+ENDED_PHASES = frozenset({"done", "failed"})
+"""Last phases of a rank: nothing follows them in its attempt."""
 
 Verdict = Literal["rank", "group", "workload", "nobody", "unknown"]
 """Who was slow, or to blame: a rank; a node, stage, replica or expert; the work; nobody."""

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from lockstep_reports import nan_stats
-from lockstep_reports.recording.steps import Matrix, Steps
+from lockstep_reports.arrays import Matrix
+from lockstep_reports.recording.steps import Steps
 
 _LEAST_THIRD, _LEAST_SECONDS = 30, 60.0
 

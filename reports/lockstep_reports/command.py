@@ -11,9 +11,10 @@ from lockstep_records.jobs import find_job, list_attempts
 from lockstep_records.options import FiniteRange
 from lockstep_reports.compare import Comparison, compare
 from lockstep_reports.incident import LogReport, make_log_report
+from lockstep_reports.read import read_source
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.recording.log_recording import LogRecording
-from lockstep_reports.recording.read import Recording, read_source
+from lockstep_reports.recording.recording import Recording
 from lockstep_reports.recording.window import before, cut
 from lockstep_reports.recording.window_spec import Window, parse_bound
 from lockstep_reports.render.outputs import Outputs, show

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_reports import nan_stats
+from lockstep_reports.arrays import Matrix
 from lockstep_reports.incident import LogReport
-from lockstep_reports.recording.steps import Matrix
 from lockstep_reports.report import Report
-from lockstep_reports.verdict.judge import Verdict
+from lockstep_reports.verdict.verdict import Verdict
 from lockstep_reports.wording import duration, percent
 
 _BLOCK_STEPS, _RESAMPLES, _LEAST_STEPS = 10, 1000, 20

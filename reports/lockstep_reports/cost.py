@@ -5,28 +5,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lockstep_catalogue.labels import STEP_PHASES
+from lockstep_catalogue.vocabulary import STATE_BY_PHASE, GoodputState
 from lockstep_reports import nan_stats
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.score import Scores
-from lockstep_reports.verdict.judge import Episode
+from lockstep_reports.verdict.verdict import Episode
 
 _SECONDS_PER_HOUR = 3600.0
-_STATE_OF_PHASE = {
-    "forward": "productive",
-    "backward": "productive",
-    "optimizer": "productive",
-    "data": "input",
-    "sync": "synchronisation",
-    "checkpoint": "checkpoint",
-    "eval": "evaluation",
-    "other": "other",
-}
-STATES = (
+STATES: tuple[GoodputState, ...] = (
     "productive",
     "startup",
     "straggler_wait",
-    "synchronisation",
-    "input",
+    "communication",
+    "data_wait",
     "checkpoint",
     "evaluation",
     "other",
@@ -99,18 +91,19 @@ def goodput(steps: Steps, episodes: Sequence[Episode]) -> Goodput:
     """Seconds of all ranks by state.
 
     In an episode every other rank waits out its cost, and that wait is part of their
-    synchronisation; it is told apart as straggler_wait. The culprit's own longer work stays in
+    communication; it is taken out of that as straggler_wait. The culprit's own longer work stays in
     the state of its phase. Time between rows, and time that no phase claims, is unknown.
     Start-up runs from the birth of each rank's page to its first recorded step.
     """
-    seconds = dict.fromkeys(STATES, 0.0)
-    for phase, state in _STATE_OF_PHASE.items():
-        seconds[state] += float(np.nansum(steps.over_all(steps.phases[phase])))
+    seconds: dict[str, float] = dict.fromkeys(STATES, 0.0)
+    for phase in STEP_PHASES:
+        spent = float(np.nansum(steps.over_all(steps.phases[phase])))
+        seconds[STATE_BY_PHASE[phase]] += spent
     wait = sum(
         episode.lost_seconds * (len(steps.members) - len(episode.ranks)) for episode in episodes
     )
-    seconds["straggler_wait"] = min(wait, seconds["synchronisation"])
-    seconds["synchronisation"] -= seconds["straggler_wait"]
+    seconds["straggler_wait"] = min(wait, seconds["communication"])
+    seconds["communication"] -= seconds["straggler_wait"]
     seconds["unknown"] = max(0.0, _between_first_and_last(steps) - sum(seconds.values()))
     seconds["startup"] = _startup(steps)
     covered = sum(seconds.values())

@@ -11,7 +11,7 @@ from lockstep_reports import times as clocks
 from lockstep_reports.align import Alignment, align
 from lockstep_reports.recording.collectives import CollectiveLog
 from lockstep_reports.recording.operations import OperationTrace
-from lockstep_reports.recording.read import Attempt, Recording
+from lockstep_reports.recording.recording import Attempt, Recording
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.score import Scores, score
 from lockstep_reports.search.episodes import Thresholds
@@ -24,7 +24,7 @@ from lockstep_reports.summary import (
     step_summary,
 )
 from lockstep_reports.verdict.dispatch import aligned_by, collectives_json, judge_recording
-from lockstep_reports.verdict.judge import Episode, Verdict
+from lockstep_reports.verdict.verdict import Episode, Verdict
 from lockstep_reports.whatif.payload import what_if_json
 from lockstep_reports.whatif.replayed import Replayed, realigned, replay_trace
 

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lockstep_catalogue.labels import OWN_WORK_PHASES
+from lockstep_catalogue.labels import OWN_WORK_PHASES, STEP_PHASES
+from lockstep_catalogue.vocabulary import PAUSE_PHASES
 from lockstep_reports import nan_stats
-from lockstep_reports.recording.steps import Matrix, Steps
+from lockstep_reports.arrays import Matrix
+from lockstep_reports.recording.steps import Steps
 
-_PLANNED_PHASES = ("checkpoint", "eval")
+_PLANNED_PHASES = tuple(phase for phase in STEP_PHASES if phase in PAUSE_PHASES)
 _PLANNED_SHARE = 0.5
 
 

@@ -8,7 +8,8 @@ from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.events import Event
 from lockstep_reports import nan_stats
 from lockstep_reports.align import Alignment
-from lockstep_reports.recording.steps import Matrix, Member, Steps
+from lockstep_reports.arrays import Matrix
+from lockstep_reports.recording.steps import Member, Steps
 from lockstep_reports.score import Scores, last_share
 from lockstep_reports.wording import printable
 

@@ -3,9 +3,10 @@
 import math
 from dataclasses import dataclass
 
+from lockstep_catalogue.vocabulary import ENDED_PHASES
 from lockstep_reports import nan_stats
 from lockstep_reports.align import Alignment
-from lockstep_reports.recording.read import Recording
+from lockstep_reports.recording.recording import Recording
 
 _SILENT_SECONDS = 120.0
 
@@ -58,13 +59,13 @@ def times(recording: Recording, alignment: Alignment) -> Times:
 
 
 def outcome(recording: Recording, now_seconds: float) -> str:
-    """How the attempt ended: one of ``read.OUTCOMES``; running or unknown when untold."""
+    """How the attempt ended: an outcome of the vocabulary; running or unknown when untold."""
     numbers = [attempt.number for attempt in recording.attempts]
     told = recording.attempts[numbers.index(recording.steps.attempt)].outcome
     if told is not None:
         return told
     newest = max((member.progress_seconds for member in recording.steps.members), default=0.0)
-    alive = any(member.phase not in {"done", "failed"} for member in recording.steps.members)
+    alive = any(member.phase not in ENDED_PHASES for member in recording.steps.members)
     fresh = 0 <= now_seconds - newest < _SILENT_SECONDS
     return "running" if alive and fresh else "unknown"
 

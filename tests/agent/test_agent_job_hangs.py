@@ -12,7 +12,7 @@ import pytest
 from lockstep_agent.collectors.bus import Bus
 from lockstep_agent.collectors.hangs import Hangs
 from lockstep_agent.options import Options
-from lockstep_agent.recent_events import joined
+from lockstep_agent.recent_events import join_json_lists
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
 from lockstep_catalogue import Metric, events, job_watch
@@ -222,7 +222,7 @@ def test_hangs_stand_beside_the_incidents_of_the_logs(root: Path, options: Optio
     ("lists", "whole"), [([b"[]", b"[]"], []), ([b"[1, 2]", b"[]", b"[3]"], [1, 2, 3])]
 )
 def test_lists_are_joined(lists: list[bytes], whole: list[int]) -> None:
-    assert json.loads(joined(lists)) == whole
+    assert json.loads(join_json_lists(lists)) == whole
 
 
 def bus_rate(bus: Bus) -> float | None:
@@ -233,10 +233,10 @@ def bus_rate(bus: Bus) -> float | None:
 def carry(page: LivePage, wait_seconds: float, at_ns: int) -> None:
     """Eight steps more with a collective each, both parts of the page written at one moment."""
     for _ in range(8):
-        page.writer.seldom.count("bus_bytes", "all_reduce", ALL_REDUCE_BYTES)
+        page.writer.periodic.count("bus_bytes", "all_reduce", ALL_REDUCE_BYTES)
         page.writer.count_collective("all_reduce", 1, ALL_REDUCE_BYTES, wait_seconds)
         page.add("steps", 1)
-    page.writer.seldom.commit(at_ns)
+    page.writer.periodic.commit(at_ns)
     page.writer.commit(at_ns)
 
 

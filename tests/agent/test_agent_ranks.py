@@ -15,7 +15,7 @@ from lockstep_catalogue import Kind, Metric, health, training
 from lockstep_catalogue.labels import REASON, STATE, STEP_PHASES
 from lockstep_records.events import Event, append_event
 from lockstep_records.jobs import job_folder
-from lockstep_records.page.layout import SELDOM, SELDOM_OFFSETS
+from lockstep_records.page.layout import PERIODIC, PERIODIC_OFFSETS
 
 from .live_page import ALL_REDUCE_BYTES, STEP_SECONDS, TOKENS_A_STEP, LivePage
 
@@ -184,7 +184,7 @@ def test_what_a_rank_tells_seldom_never_falls_when_its_newest_slot_is_damaged(ro
     page, watch = LivePage(root), Watch(root)
     page.healthy()
     before = counters(watch.values())
-    page.damage_newest_slot(SELDOM, SELDOM_OFFSETS)
+    page.damage_newest_slot(PERIODIC, PERIODIC_OFFSETS)
     assert counters(watch.values()) == before
     assert before != counters(Watch(root).values())  # the older slot does tell less
 

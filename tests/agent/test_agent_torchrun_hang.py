@@ -14,7 +14,7 @@ import pytest
 
 from lockstep_agent.collectors.hangs import Hangs
 from lockstep_catalogue import job_watch
-from lockstep_records.hangs import newest_pages
+from lockstep_records.attempts import newest_pages
 from lockstep_records.jobs import job_folder
 from lockstep_records.page.reader import Page
 

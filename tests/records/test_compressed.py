@@ -133,5 +133,7 @@ def test_zstd_without_its_package_is_refused_with_the_remedy(
     path.write_bytes(zstandard.compress(LINES))
     monkeypatch.setitem(sys.modules, "zstandard", None)
     for reading in (lambda: list(chunks(path)), lambda: head_of(path, 9)):
-        with pytest.raises(ValueError, match=r"zstandard is missing; install lockstep\[reports\]"):
+        with pytest.raises(
+            ValueError, match=r"zstandard is missing; run pip install '\.\[reports\]'"
+        ):
             reading()

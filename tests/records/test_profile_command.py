@@ -20,7 +20,7 @@ def written_job(root: Path, *phases: str) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         identity = RankIdentity(job_id="job-a", rank=rank, world_size=len(phases))
         page = PageWriter(path, identity, rows=4)
-        page.pulse(time.monotonic_ns(), PHASES.index(phase))
+        page.heartbeat(time.monotonic_ns(), PHASES.index(phase))
         page.commit(time.monotonic_ns())
         page.close()
     return root / "jobs" / "job-a"

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lockstep_reports.read import read_source
 from lockstep_reports.readers import ReadOptions
-from lockstep_reports.recording.read import Recording, read_source
+from lockstep_reports.recording.recording import Recording
 from lockstep_reports.report import Report, as_json, make_report
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

@@ -13,7 +13,8 @@ from lockstep_reports.recording.steps import Member, Steps
 from lockstep_reports.score import score
 from lockstep_reports.search.chance import gathered
 from lockstep_reports.search.late import gathered_late
-from lockstep_reports.verdict.judge import Verdict, judge
+from lockstep_reports.verdict.judge import judge
+from lockstep_reports.verdict.verdict import Verdict
 
 from .synthetic_job import Slow, SyntheticJob
 

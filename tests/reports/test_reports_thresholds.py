@@ -8,7 +8,8 @@ from lockstep_reports.recording.steps import Steps
 from lockstep_reports.render.headline import story
 from lockstep_reports.report import make_report
 from lockstep_reports.score import score
-from lockstep_reports.verdict.judge import Episode, Verdict, judge
+from lockstep_reports.verdict.judge import judge
+from lockstep_reports.verdict.verdict import Episode, Verdict
 
 from .synthetic_job import Slow, SyntheticJob, recording_of
 

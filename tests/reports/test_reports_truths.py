@@ -42,8 +42,9 @@ from click.testing import CliRunner
 
 from lockstep_reports import nan_stats
 from lockstep_reports.command import report
+from lockstep_reports.read import read_source
 from lockstep_reports.readers import ReadOptions
-from lockstep_reports.recording.read import Recording, read_source
+from lockstep_reports.recording.recording import Recording
 from lockstep_reports.report import Report, make_report
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

@@ -66,7 +66,7 @@ def write_running(root: Path, rank: int) -> None:
     page.append([3, 0, 0, 0, 0.1, *[0.0125] * 8, 0.0, 0.0, 64, 8, 0, 0, 0, 0, 0.0])
     page.signed[SLOT.word("step")] = 3
     page.words[SLOT.word("present")] |= SLOT.presence["step"]
-    page.pulse(time.monotonic_ns(), PHASES.index("sync" if rank else "forward"))
+    page.heartbeat(time.monotonic_ns(), PHASES.index("sync" if rank else "forward"))
     page.commit(time.monotonic_ns())
     page.close()
 
@@ -95,11 +95,13 @@ def test_failed_and_stalled_ranks_come_first_and_victims_after_culprits() -> Non
     assert [row.rank for row in worst_first(rows)] == [4, 2, 1, 0, 3]
 
 
-def test_a_rank_is_stalled_after_twenty_of_its_steps_and_a_minute() -> None:
-    assert state_of("forward", 59, 0.1) == "training"
-    assert state_of("forward", 61, 0.1) == "stalled"
+def test_a_rank_is_stalled_after_twenty_of_its_steps_and_two_minutes() -> None:
+    assert state_of("forward", 119, 0.1) == "training"
+    assert state_of("forward", 121, 0.1) == "stalled"
     assert state_of("sync", 100, 10.0) == "training"
     assert state_of("sync", 201, 10.0) == "stalled"
+    assert state_of("checkpoint", 1199, 0.1) == "checkpoint"
+    assert state_of("checkpoint", 1201, 0.1) == "stalled"
     assert state_of("done", 1e6, 0.1) == "done"
 
 

@@ -32,6 +32,7 @@ from lockstep_agent.collectors.ranks import Ranks
 from lockstep_agent.collectors.storage import Storage
 from lockstep_agent.options import Options
 from lockstep_agent.sources.nvml import Gpu
+from lockstep_agent.sources.xid_event import XidEvent
 from lockstep_agent.state_file import StateFile
 
 _OF_THE_NODE: tuple[Callable[[Options], Collector], ...] = (
@@ -51,12 +52,6 @@ _OF_THE_NODE: tuple[Callable[[Options], Collector], ...] = (
         str(told.sysfs), str(told.procfs), lambda: running_ranks(told.root, told.procfs)
     ),
     lambda told: Storage(str(told.sysfs), str(told.procfs)),
-    lambda told: KernelLog(
-        {"kernel": told.kmsg, "fabric_manager": told.fabric_manager_log},
-        told.procfs / "sys" / "kernel" / "random" / "boot_id",
-        told.sysfs,
-        StateFile(told.state and told.state / "kernel-log.json"),
-    ),
 )
 # the first hears what a GPU that is lost by now complained of, the second tells whether it answers
 _OF_A_GPU: tuple[Callable[[Gpu, float], Collector], ...] = (
@@ -88,9 +83,18 @@ _OF_A_GPU_IN_DETAIL: tuple[Callable[[Gpu, float], Collector], ...] = (
 )
 
 
-def node_collectors(options: Options) -> tuple[Collector, ...]:
+def node_collectors(
+    options: Options, take_xids: Callable[[], list[XidEvent] | None]
+) -> tuple[Collector, ...]:
     """What is read of the node; each runs in a lane of its own."""
-    return tuple(make(options) for make in _OF_THE_NODE)
+    kernel_log = KernelLog(
+        {"kernel": options.kmsg, "fabric_manager": options.fabric_manager_log},
+        options.procfs / "sys" / "kernel" / "random" / "boot_id",
+        options.sysfs,
+        StateFile(options.state and options.state / "kernel-log.json"),
+        take_xids=take_xids,
+    )
+    return (*(make(options) for make in _OF_THE_NODE), kernel_log)
 
 
 def gpu_collectors(

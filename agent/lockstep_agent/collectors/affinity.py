@@ -65,4 +65,3 @@ def path_between(gpu: PciDevice, nic: PciDevice) -> str:
     if gpu.numa_node is not None and gpu.numa_node == nic.numa_node:
         return "node"
     return "sys"
-

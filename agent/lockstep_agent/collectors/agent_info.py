@@ -2,12 +2,12 @@
 
 import os
 from collections.abc import Iterator
-from importlib.metadata import version
 from pathlib import Path
 
 from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.sources.sysfs import read_text
 from lockstep_catalogue import health
+from lockstep_records.distribution import installed_version
 
 
 class AgentInfo:
@@ -17,7 +17,7 @@ class AgentInfo:
     tier = Tier.TEN_SECONDS
 
     def __init__(self, cluster: str, node: str, procfs: Path) -> None:
-        self._identity = (cluster, node, version("lockstep"))
+        self._identity = (cluster, node, installed_version())
         self._memory = procfs / "self" / "statm"
 
     def collect(self) -> Iterator[Reading]:

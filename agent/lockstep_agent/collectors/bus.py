@@ -12,7 +12,7 @@ from pathlib import Path
 from lockstep_agent.collector import Reading, Tier
 from lockstep_catalogue import job_watch as metrics
 from lockstep_catalogue.labels import KIND
-from lockstep_records.hangs import newest_pages
+from lockstep_records.attempts import newest_pages
 from lockstep_records.jobs import list_jobs
 from lockstep_records.page.reader import Page
 
@@ -77,13 +77,13 @@ def _rates(before: Page, now: Page) -> dict[str, float]:
 
     The two are written at other moments, each with its own time.
     """
-    of_bytes = now.seldom["written_ns"] - before.seldom["written_ns"]
+    of_bytes = now.periodic["written_ns"] - before.periodic["written_ns"]
     of_seconds = now.state["written_ns"] - before.state["written_ns"]
     if of_bytes <= 0 or of_seconds <= 0:
         return {}
     rates = {}
     for kind in KIND.values:
-        size = now.seldom["bus_bytes"][kind] - before.seldom["bus_bytes"][kind]
+        size = now.periodic["bus_bytes"][kind] - before.periodic["bus_bytes"][kind]
         seconds = now.state["collective_seconds"][kind] - before.state["collective_seconds"][kind]
         if size > 0 and 0 < seconds < float("inf"):
             rates[kind] = (size / of_bytes) / (seconds / of_seconds)
@@ -92,7 +92,7 @@ def _rates(before: Page, now: Page) -> dict[str, float]:
 
 def _of_life(page: Page) -> dict[str, float]:
     """What follows from a page alone, as long as nothing is known of what it was before."""
-    bus, exposed = page.seldom["bus_bytes"], page.state["collective_seconds"]
+    bus, exposed = page.periodic["bus_bytes"], page.state["collective_seconds"]
     if page.state["steps"] < _LEAST_STEPS:
         return {}
     return {

@@ -15,7 +15,9 @@ from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.recent_events import RecentEvents
 from lockstep_agent.sources.processes import is_running
 from lockstep_catalogue import job_watch as metrics
-from lockstep_records.hangs import Idle, judge, newest_pages
+from lockstep_catalogue.vocabulary import ENDED_PHASES
+from lockstep_records.attempts import newest_pages
+from lockstep_records.hangs import HungRank, find_hang
 from lockstep_records.jobs import list_jobs
 from lockstep_records.page.reader import Page
 from lockstep_records.switches import read_switches, switches_path
@@ -29,7 +31,7 @@ _GONE = "gone"
 class _Found:
     """A hang of a job on this node; ranks are in the order in which they stopped."""
 
-    hung: tuple[Idle, ...]
+    hung: tuple[HungRank, ...]
     missing: tuple[tuple[int, str], ...]
     limit_seconds: float
     attempt: int
@@ -113,7 +115,7 @@ class Hangs:
 
     def _judge(self, pages: list[Page], running: set[int], floor: float) -> _Found | None:
         now_ns = self._clock_ns()
-        hang = judge(pages, now_ns, floor, self._procfs)
+        hang = find_hang(pages, now_ns, floor, self._procfs)
         idle = [one for one in hang.ranks if one.rank in running] if hang else []
         if not hang or not idle:
             return None
@@ -142,18 +144,18 @@ class Hangs:
             self._lasting[job_id] = event
             self.recent.add(event)
             _log.warning("job=%s state=hung %s", job_id, event["text"])
-        self.recent.changed()
+        self.recent.publish()
 
     def _end(self, job_id: str) -> None:
         event = self._lasting.pop(job_id, None)
         if event is not None:
             event["facts"] = event["facts"] | {"lasts": "no"}
-            self.recent.changed()
+            self.recent.publish()
             _log.info("job=%s state=hangs_no_more", job_id)
 
 
 def _is_over(page: Page) -> bool:
-    return page.phase in {"done", "failed"}
+    return page.phase in ENDED_PHASES
 
 
 def _event(labels: tuple[str, ...], found: _Found) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from lockstep_agent.collector import Reading, Tier
-from lockstep_agent.jobs.pages import ENDED_PHASES
 from lockstep_agent.sources.cgroups import (
     ControlGroup,
     find_group,
@@ -17,6 +16,7 @@ from lockstep_agent.sources.pressure import stalled_seconds
 from lockstep_agent.sources.processes import is_running
 from lockstep_catalogue import host
 from lockstep_catalogue.fabric_labels import MEMORY_EVENT, RESOURCE
+from lockstep_catalogue.vocabulary import ENDED_PHASES
 from lockstep_records.jobs import list_attempts, list_jobs, list_pages
 from lockstep_records.page.reader import PageError, read_page
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from lockstep_agent.jobs.slow_steps import SlowSteps
+from lockstep_catalogue.vocabulary import ENDED_PHASES
 from lockstep_records.events import FILE_NAME, finish_time, read_events
 from lockstep_records.jobs import list_attempts, list_pages
 from lockstep_records.page.reader import Page, PageError, PageReader, Values
 
 _SILENT_LAUNCHER_SECONDS = 900.0
-ENDED_PHASES = frozenset({"done", "failed"})
 
 
 class JobPages:
@@ -83,7 +83,7 @@ class JobPages:
             page = replace(
                 page,
                 state=max(page.state, known.state, key=_sequence),
-                seldom=max(page.seldom, known.seldom, key=_sequence),
+                periodic=max(page.periodic, known.periodic, key=_sequence),
             )
         self._pages[path] = page
 
@@ -124,8 +124,8 @@ def _sequence(values: Values) -> int:
 
 def _is_behind(page: Page, known: Page) -> bool:
     """Whether a slot was torn, so that the other, the older one, was read."""
-    return _sequence(page.state) < _sequence(known.state) or _sequence(page.seldom) < _sequence(
-        known.seldom
+    return _sequence(page.state) < _sequence(known.state) or _sequence(page.periodic) < _sequence(
+        known.periodic
     )
 
 

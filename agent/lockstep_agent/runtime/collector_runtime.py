@@ -13,7 +13,7 @@ from lockstep_agent.delivery.archive import Archive
 from lockstep_agent.delivery.sender import Delivery
 from lockstep_agent.delivery.spool import Spool
 from lockstep_agent.options import Options
-from lockstep_agent.recent_events import joined
+from lockstep_agent.recent_events import join_json_lists
 from lockstep_agent.runtime.collector_worker import CollectorWorker
 from lockstep_agent.runtime.gpu_workers import GpuWorkers
 from lockstep_agent.sources.dcgm import Dcgm
@@ -53,14 +53,13 @@ class CollectorRuntime:
         )
         spool = Spool(options.root, StateFile(options.state and options.state / "spool.json"))
         collectors = (
-            *node_collectors(options),
+            *node_collectors(options, self.gpus.take_xids),
             self.gpus,
             owners,
             Delivery(spool, options.ledger, (options.cluster, options.node)),
             Archive(options.root, options.archive),
         )
         self.kernel_log = next(one for one in collectors if isinstance(one, KernelLog))
-        self.kernel_log.take_xids = self.gpus.take_xids
         self._hangs = next(one for one in collectors if isinstance(one, Hangs))
         self._fixed = tuple(
             CollectorWorker(collector.name, (collector,)) for collector in collectors
@@ -73,4 +72,4 @@ class CollectorRuntime:
     @property
     def events_json(self) -> bytes:
         """Recent incidents of the logs, then hangs of ranks, as one JSON list."""
-        return joined((self.kernel_log.recent_json, self._hangs.recent.json))
+        return join_json_lists((self.kernel_log.recent.json, self._hangs.recent.json))

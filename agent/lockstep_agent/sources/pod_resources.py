@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from lockstep_records.distribution import install_hint
+
 _METHOD = "/v1.PodResourcesLister/List"
 _TIMEOUT_SECONDS = 2.0
 _MAX_BYTES = 16 << 20
@@ -105,7 +107,7 @@ def list_allocations(socket: Path) -> list[Allocation]:
         classes = message_classes()
     except ImportError as error:
         raise PodResourcesError(
-            "grpcio and protobuf are missing; pip install '.[kubernetes]' in the checkout"
+            f"grpcio and protobuf are missing; {install_hint('kubernetes')}"
         ) from error
     options = [("grpc.max_receive_message_length", _MAX_BYTES)]
     try:

@@ -114,15 +114,15 @@ class Restoring:
 def write_saved(page: PageWriter, saved: Saved) -> None:
     """Takes a checkpoint into the page, to be made readable by the next commits."""
     page.count_checkpoint("ok" if saved.is_good else "failed")
-    seldom = page.seldom
-    seldom.add("checkpoint_persisting_seconds", saved.seconds)
-    seldom.know("write_seconds", saved.seconds)
+    periodic = page.periodic
+    periodic.add("checkpoint_persisting_seconds", saved.seconds)
+    periodic.know("write_seconds", saved.seconds)
     if saved.step is not None:
-        seldom.know("write_step", saved.step)
+        periodic.know("write_step", saved.step)
     if saved.size_bytes is not None:
-        seldom.count("checkpoint_bytes", number=saved.size_bytes)
+        periodic.count("checkpoint_bytes", number=saved.size_bytes)
     if saved.is_verified:
-        seldom.count("checkpoints_verified")
+        periodic.count("checkpoints_verified")
     if saved.is_good:
         page.now.know("checkpoint_wall_ns", saved.end_wall_ns)
         if saved.step is not None:
@@ -132,13 +132,13 @@ def write_saved(page: PageWriter, saved: Saved) -> None:
 def write_restored(page: PageWriter, restoring: Restoring, seconds: float, *, failed: bool) -> None:
     """Takes a restore into the page."""
     outcome = "failed" if failed else restoring.outcome
-    seldom = page.seldom
-    seldom.add("restore_seconds", seconds)
+    periodic = page.periodic
+    periodic.add("restore_seconds", seconds)
     if outcome is None:
         return
-    seldom.count("restores", outcome)
-    seldom.count("passed_over", number=restoring.passed_over)
+    periodic.count("restores", outcome)
+    periodic.count("passed_over", number=restoring.passed_over)
     if restoring.asked is not None:
-        seldom.know("restore_asked", restoring.asked)
+        periodic.know("restore_asked", restoring.asked)
     if restoring.restored is not None:
-        seldom.know("restored_step", restoring.restored)
+        periodic.know("restored_step", restoring.restored)

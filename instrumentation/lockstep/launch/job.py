@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lockstep_records.hangs import DEFAULT_SECONDS
+from lockstep_records.hangs import HANG_TIMEOUT_SECONDS
 from lockstep_records.jobs import check_job_id, find_root, job_folder, new_job_id
 from lockstep_records.options import read_address
 from lockstep_records.page.writer import RankIdentity
@@ -39,7 +39,7 @@ class Job:
     serve: str = ""
     log_json: bool = False
     summary_to: tuple[str, ...] = ()
-    hang_seconds: float = DEFAULT_SECONDS
+    hang_seconds: float = HANG_TIMEOUT_SECONDS
 
     def __post_init__(self) -> None:
         check_job_id(self.job_id)

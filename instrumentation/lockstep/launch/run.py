@@ -19,8 +19,9 @@ from lockstep.launch.sidecar import beside
 from lockstep.sinks import sinks_of
 from lockstep.telemetry.export import exporter_of
 from lockstep.telemetry.logs import SWITCH
+from lockstep_records.distribution import install_hint
 from lockstep_records.events import PREEMPTED, Event, append_event, is_finished, read_events
-from lockstep_records.hangs import DEFAULT_SECONDS
+from lockstep_records.hangs import HANG_TIMEOUT_SECONDS
 from lockstep_records.jobs import list_jobs
 from lockstep_records.options import FiniteRange
 from lockstep_records.trace import trace_of
@@ -207,7 +208,7 @@ _JOB_OPTIONS = {
     "hang_seconds": click.option(
         "--hang-seconds",
         type=FiniteRange(0),
-        default=DEFAULT_SECONDS,
+        default=HANG_TIMEOUT_SECONDS,
         show_default=True,
         help="No progress for so long, and for 20 median steps, is a hang; 0 = do not watch.",
     ),
@@ -250,7 +251,7 @@ def launch(program: Sequence[str], **options: Any) -> int:
     if find_spec("torch") is None:
         raise click.UsageError(
             "the ranks are started by torch, which is not installed here; install torch or "
-            "lockstep[trainer]"
+            f"{install_hint('trainer')}"
         )
     try:
         told = {name: value for name, value in options.items() if value not in {None, ""}}

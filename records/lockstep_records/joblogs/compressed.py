@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from lockstep_records.distribution import install_hint
+
 CHUNK_BYTES = 4 << 20
 MOST_BYTES = 256 << 30
 """What a reader takes of one file after decompression; more is a bomb, or wants cutting first."""
@@ -34,8 +36,8 @@ def open_plain(path: Path) -> BinaryIO:
             zstandard = importlib.import_module("zstandard")
         except ImportError:
             raise ValueError(
-                f"{path} is compressed by zstd, and the package zstandard is missing; install"
-                " lockstep[reports] or decompress the file"
+                f"{path} is compressed by zstd, and the package zstandard is missing;"
+                f" {install_hint('reports')} or decompress the file"
             ) from None
         reader = zstandard.ZstdDecompressor().stream_reader(
             path.open("rb"), read_across_frames=True

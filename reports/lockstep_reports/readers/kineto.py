@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from lockstep_reports.readers import ReadOptions
+from lockstep_reports.readers.collective_join import join
 from lockstep_reports.readers.series import timed_steps
 from lockstep_reports.readers.unpacked import blocks, files_of, head
-from lockstep_reports.recording.collectives import CollectiveLog, Span, join
-from lockstep_reports.recording.read import Attempt, Recording
+from lockstep_reports.recording.collectives import CollectiveLog, Span
+from lockstep_reports.recording.recording import Attempt, Recording
 from lockstep_reports.wording import plural
 
 MAX_BYTES = 1 << 33

@@ -26,11 +26,13 @@ from lockstep_catalogue.labels import (
 )
 from lockstep_catalogue.metric import Metric
 from lockstep_catalogue.promql import LE, Matcher, by, eq, increase, select
+from lockstep_catalogue.vocabulary import Outcome
 from lockstep_reports import nan_stats
+from lockstep_reports.arrays import Flags, Matrix
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.prometheus_api import MAX_POINTS, Labels, Prometheus, Series, by_label
-from lockstep_reports.recording.read import Attempt, Recording
-from lockstep_reports.recording.steps import Durations, Flags, Matrix, Member, Steps
+from lockstep_reports.recording.recording import Attempt, Recording
+from lockstep_reports.recording.steps import Durations, Member, Steps
 from lockstep_reports.wording import duration, plural
 
 KIND = "prometheus"
@@ -257,7 +259,7 @@ def _mesh(info: Labels) -> Iterator[tuple[str, int]]:
             yield axis.name, int(info[axis.name])
 
 
-def _outcome(server: Prometheus, ours: Matcher, at: float) -> str | None:
+def _outcome(server: Prometheus, ours: Matcher, at: float) -> Outcome | None:
     """Told by the states of the ranks at the end of the window; None while they go on."""
     query = by("sum", select(training.RANKS, ours), STATE)
     states = {s.labels.get(STATE.name): s.points[-1][1] for s in server.instant(query, at)}

@@ -12,7 +12,7 @@ from lockstep_reports.readers.layouts import find_meta, layout_of, read_meta
 from lockstep_reports.readers.rows import looks_like_rows, read_rows
 from lockstep_reports.recording.operation_steps import steps_of
 from lockstep_reports.recording.operations import KNOWN_TYPES, Layout, OperationTrace
-from lockstep_reports.recording.read import Attempt, Recording
+from lockstep_reports.recording.recording import Attempt, Recording
 from lockstep_reports.wording import plural, printable
 
 MAX_FILES = 1 << 17

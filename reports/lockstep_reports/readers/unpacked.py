@@ -1,4 +1,4 @@
-"""Files as they are or packed by gzip, read in bounded blocks: a bomb is told, never swallowed."""
+"""Reads files, plain or compressed with gzip, in bounded blocks, so a gzip bomb fills no memory."""
 
 import gzip
 import zlib
@@ -10,17 +10,17 @@ _BLOCK_BYTES = 1 << 20
 MAX_BYTES = 1 << 30
 
 
-def blocks(path: Path, most_bytes: int = MAX_BYTES) -> Iterator[bytes]:
+def blocks(path: Path, max_bytes: int = MAX_BYTES) -> Iterator[bytes]:
     """The unpacked content in blocks.
 
     Raises:
-        ValueError: it is more than ``most_bytes``, or the packing is damaged.
+        ValueError: the content is over ``max_bytes``, or the compressed stream is damaged.
         OSError: the file cannot be read.
     """
-    with path.open("rb") as plain:
-        packed = plain.read(2) == _GZIP
-    seen = 0
-    with gzip.open(path) if packed else path.open("rb") as stream:
+    with path.open("rb") as stream:
+        is_packed = stream.read(2) == _GZIP
+    num_bytes = 0
+    with gzip.open(path) if is_packed else path.open("rb") as stream:
         while True:
             try:
                 block = stream.read(_BLOCK_BYTES)
@@ -30,40 +30,40 @@ def blocks(path: Path, most_bytes: int = MAX_BYTES) -> Iterator[bytes]:
                 ) from error
             if not block:
                 return
-            seen += len(block)
-            if seen > most_bytes:
-                raise ValueError(f"{path} unpacks to more than {most_bytes:,} bytes; split it")
+            num_bytes += len(block)
+            if num_bytes > max_bytes:
+                raise ValueError(f"{path} unpacks to more than {max_bytes:,} bytes; split it")
             yield block
 
 
-def whole(path: Path, most_bytes: int = MAX_BYTES) -> bytes:
+def content(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
     """The unpacked content; raises as ``blocks``."""
-    return b"".join(blocks(path, most_bytes))
+    return b"".join(blocks(path, max_bytes))
 
 
 def head(path: Path, size: int = 1 << 16) -> bytes:
-    """The first unpacked bytes, to tell what a file is; empty when nothing can be read."""
-    found = b""
+    """The first ``size`` unpacked bytes; what could be read of them when the file is damaged."""
+    begin = b""
     try:
         for block in blocks(path):
-            found += block
-            if len(found) >= size:
+            begin += block
+            if len(begin) >= size:
                 break
     except (OSError, ValueError):
-        return found[:size]
-    return found[:size]
+        return begin[:size]
+    return begin[:size]
 
 
-def files_of(path: Path, most: int = 1 << 17) -> list[Path]:
-    """The file itself, or the plain files of a folder by name, hidden ones left out.
+def files_of(path: Path, max_files: int = 1 << 17) -> list[Path]:
+    """The file itself, or the plain files of a folder by name, without hidden ones.
 
     Raises:
-        ValueError: the folder holds more than ``most``.
+        ValueError: the folder holds more than ``max_files``.
         OSError: the folder cannot be read.
     """
     if not path.is_dir():
         return [path]
-    found = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
-    if len(found) > most:
-        raise ValueError(f"{path} holds {len(found):,} files; at most {most:,} are read")
-    return found
+    files = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith("."))
+    if len(files) > max_files:
+        raise ValueError(f"{path} holds {len(files):,} files; at most {max_files:,} are read")
+    return files

@@ -3,18 +3,19 @@
 import numpy as np
 
 from lockstep_catalogue.labels import STEP_PHASES
+from lockstep_reports.arrays import Integers, Matrix, Seconds
 from lockstep_reports.recording.operations import (
     BACKWARD,
     FORWARD,
     GARBAGE,
     OPTIMIZER,
-    Integers,
     OperationTrace,
-    Seconds,
 )
-from lockstep_reports.recording.steps import Matrix, Member, Steps
-from lockstep_reports.whatif.clocks import IDLE_STEPS
+from lockstep_reports.recording.steps import Member, Steps
 
+# A step that lasts so many median steps longer than its busiest rank worked has a wrong time: a
+# clock jumped in it, or an operation was written with an impossible start.
+IDLE_STEPS = 2.0
 _PHASE_OF = {FORWARD: "forward", BACKWARD: "backward", OPTIMIZER: "optimizer", GARBAGE: "other"}
 
 

@@ -2,11 +2,7 @@
 
 from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
-
-Integers = NDArray[np.int64]
-Seconds = NDArray[np.floating]
+from lockstep_reports.arrays import Integers, Seconds
 
 FORWARD, BACKWARD = "forward-compute", "backward-compute"
 FORWARD_SEND, FORWARD_RECV = "forward-send", "forward-recv"

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-Matrix = NDArray[np.float64]
-Flags = NDArray[np.bool_]
+from lockstep_reports.arrays import Flags, Matrix
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

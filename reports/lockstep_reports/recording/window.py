@@ -6,9 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lockstep_reports import nan_stats
+from lockstep_reports.arrays import Flags
 from lockstep_reports.recording.operations import OperationTrace
-from lockstep_reports.recording.read import Recording
-from lockstep_reports.recording.steps import Flags, Steps
+from lockstep_reports.recording.recording import Recording
+from lockstep_reports.recording.steps import Steps
 from lockstep_reports.recording.window_spec import Window
 
 _BY_ROW = (
@@ -26,7 +27,11 @@ def cut(recording: Recording, window: Window) -> Recording:
     if window.is_open:
         return recording
     steps = recording.steps
-    if not len(steps.numbers) or recording.flights is not None or recording.collectives is not None:
+    if (
+        not len(steps.numbers)
+        or recording.flight_recorder_log is not None
+        or recording.collectives is not None
+    ):
         raise ValueError(
             f"{recording.path} is a recording of collectives, which have no steps to cut by; leave"
             " out --from and --to"

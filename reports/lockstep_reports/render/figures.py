@@ -8,7 +8,7 @@ from plotly.offline import get_plotlyjs
 
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_reports import nan_stats
-from lockstep_reports.recording.steps import Matrix
+from lockstep_reports.arrays import Matrix
 from lockstep_reports.render.missing_reasons import why_no_phases
 from lockstep_reports.render.palette import (
     ACCENT,

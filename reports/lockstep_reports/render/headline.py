@@ -1,7 +1,7 @@
 """The sentence that a report begins with, and the ones that say what it leaves out."""
 
 from lockstep_reports.report import Report, lost_step_ratio
-from lockstep_reports.verdict.judge import Episode, whom
+from lockstep_reports.verdict.verdict import Episode, whom
 from lockstep_reports.wording import clock, duration, percent, plural
 
 

@@ -10,7 +10,7 @@ from lockstep_reports.render.page_templates import page
 from lockstep_reports.render.palette import PHASE_COLOURS
 from lockstep_reports.report import Report, lost_step_ratio
 from lockstep_reports.summary import Ending
-from lockstep_reports.verdict.judge import whom
+from lockstep_reports.verdict.verdict import whom
 from lockstep_reports.whatif.payload import repaired, what_if_json
 from lockstep_reports.wording import duration, percent, plural
 
@@ -46,8 +46,8 @@ STATE_COLOURS = {
     "productive": "#009e73",
     "startup": "#e69f00",
     "straggler_wait": "#a3264a",
-    "synchronisation": "#d5dbe2",
-    "input": "#56b4e9",
+    "communication": "#d5dbe2",
+    "data_wait": "#56b4e9",
     "checkpoint": "#cc79a7",
     "evaluation": "#f0e442",
     "other": "#7f7f7f",

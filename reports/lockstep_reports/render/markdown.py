@@ -10,7 +10,7 @@ from lockstep_reports.render.headline import caveats, grounds, headline, how_end
 from lockstep_reports.render.incident_text import incident_markdown
 from lockstep_reports.render.missing_reasons import untold
 from lockstep_reports.report import Report, lost_step_ratio
-from lockstep_reports.verdict.judge import whom
+from lockstep_reports.verdict.verdict import whom
 from lockstep_reports.wording import clock, duration, escaped, milliseconds, percent
 
 _MOST_RANKS = 16

@@ -15,7 +15,7 @@ from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_reports.incident import LogReport
 from lockstep_reports.recording.operations import OperationTrace
 from lockstep_reports.report import Report
-from lockstep_reports.verdict.judge import whom
+from lockstep_reports.verdict.verdict import whom
 
 MAX_EVENTS = 200_000
 _MOST_RANKS = 256

@@ -11,7 +11,7 @@ from lockstep_reports.render.advice import next_steps
 from lockstep_reports.render.headline import caveats, ended, grounds, headline, how_ended, story
 from lockstep_reports.report import Report, lost_step_ratio
 from lockstep_reports.summary import RankLine
-from lockstep_reports.verdict.judge import whom
+from lockstep_reports.verdict.verdict import whom
 from lockstep_reports.wording import clock, duration, milliseconds, percent, printable
 
 _MOST_RANKS = 32

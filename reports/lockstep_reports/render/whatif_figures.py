@@ -4,14 +4,8 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from lockstep_reports.recording.operations import (
-    BACKWARD,
-    FORWARD,
-    GARBAGE,
-    OPTIMIZER,
-    Integers,
-    Seconds,
-)
+from lockstep_reports.arrays import Integers, Seconds
+from lockstep_reports.recording.operations import BACKWARD, FORWARD, GARBAGE, OPTIMIZER
 from lockstep_reports.render.palette import ACCENT, GRID, LAYOUT, PHASE_COLOURS, QUIET
 from lockstep_reports.whatif.analysis import WhatIf
 from lockstep_reports.whatif.scenarios import ideal_times

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lockstep_reports import nan_stats
-from lockstep_reports.recording.steps import Flags, Matrix
+from lockstep_reports.arrays import Flags, Matrix
 from lockstep_reports.search.chance import tail_bound
 
 _SIGMAS_OF_SHARE = 3.0

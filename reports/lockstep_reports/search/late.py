@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep_reports.recording.steps import Flags, Matrix
+from lockstep_reports.arrays import Flags, Matrix
 from lockstep_reports.search.chance import gathered, tail_bound
 from lockstep_reports.search.episodes import Stretch
 

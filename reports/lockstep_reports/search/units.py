@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lockstep_reports import nan_stats
-from lockstep_reports.recording.steps import Matrix, Steps
+from lockstep_reports.arrays import Matrix
+from lockstep_reports.recording.steps import Steps
 
 _MANY = 64
 _AXES = {"pp": "pipeline stage", "dp": "data-parallel replica", "ep": "expert group"}

@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lockstep_catalogue.labels import OWN_WORK_PHASES
+from lockstep_catalogue.vocabulary import ENDED_PHASES
 from lockstep_records.jobs import find_job, find_root, list_attempts, list_jobs, list_pages
 from lockstep_records.page.reader import Page, PageError, read_newest, read_page
 from lockstep_reports import nan_stats
 from lockstep_reports.readers.pages import ROW_DTYPE
-from lockstep_reports.top.snapshot import ENDED, Look, RankRow, lags, state_of, worst_first
+from lockstep_reports.top.snapshot import Look, RankRow, lags, state_of, worst_first
 from lockstep_reports.wording import plural
 
 _ROWS, _SPARKS = 32, 16
@@ -58,7 +59,7 @@ class PagesSource:
         rows: list[RankRow] = []
         for folder in folders:
             ranks = _read(folder, notes)
-            if self._job or any(rank.page.phase not in ENDED for rank in ranks):
+            if self._job or any(rank.page.phase not in ENDED_PHASES for rank in ranks):
                 rows += _rows(folder.name, ranks, now)
         if self._node is not None:
             rows = [row for row in rows if row.node == self._node]

@@ -6,11 +6,10 @@ from typing import Protocol
 
 import numpy as np
 
+from lockstep_catalogue.vocabulary import ENDED_PHASES, PAUSE_PHASES
+from lockstep_records.hangs import hang_limit_seconds
 from lockstep_reports import nan_stats
-from lockstep_reports.recording.steps import Matrix
-
-_STALLED_STEPS, _STALLED_SECONDS = 20.0, 60.0
-ENDED = ("done", "failed")
+from lockstep_reports.arrays import Matrix
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,8 +99,9 @@ def lags(own_work: Matrix) -> Matrix:
 
 def state_of(phase: str, quiet_seconds: float, step_seconds: float | None) -> str:
     """What a rank is doing, seen from outside."""
-    if phase in ENDED:
+    if phase in ENDED_PHASES:
         return phase
-    if quiet_seconds > max(_STALLED_SECONDS, _STALLED_STEPS * (step_seconds or 0.0)):
+    is_pause = phase in PAUSE_PHASES
+    if quiet_seconds > hang_limit_seconds(step_seconds, is_pause=is_pause):
         return "stalled"
-    return phase if phase in {"init", "restore", "checkpoint", "eval"} else "training"
+    return phase if is_pause else "training"

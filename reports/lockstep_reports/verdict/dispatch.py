@@ -8,13 +8,14 @@ import numpy as np
 from lockstep_reports import nan_stats
 from lockstep_reports.align import Alignment
 from lockstep_reports.recording.collectives import CollectiveLog
-from lockstep_reports.recording.flight_recorder_log import judge_flights
-from lockstep_reports.recording.read import Recording
+from lockstep_reports.recording.recording import Recording
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.score import Scores, score
 from lockstep_reports.search.episodes import Thresholds
-from lockstep_reports.verdict.judge import Episode, Verdict, judge
+from lockstep_reports.verdict.hang import judge_hang
+from lockstep_reports.verdict.judge import judge
 from lockstep_reports.verdict.own_times import judge_own_times
+from lockstep_reports.verdict.verdict import Episode, Verdict
 
 _MAX_COLLECTIVES = 1000
 # Collectives of a profiler trace are few; the bound on false alarms holds at any number.
@@ -27,8 +28,8 @@ def judge_recording(
     recording: Recording, scores: Scores, thresholds: Thresholds | None
 ) -> tuple[Verdict, tuple[Episode, ...]]:
     """The verdict and its episodes."""
-    if recording.flights is not None:
-        return judge_flights(recording.flights), ()
+    if recording.flight_recorder_log is not None:
+        return judge_hang(recording.flight_recorder_log), ()
     if recording.own_times:
         return judge_own_times(recording.steps, thresholds=thresholds)
     if recording.collectives is not None:

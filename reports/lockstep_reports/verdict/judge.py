@@ -6,7 +6,8 @@ import numpy as np
 
 from lockstep_catalogue.labels import OWN_WORK_PHASES
 from lockstep_reports import nan_stats
-from lockstep_reports.recording.steps import Flags, Steps
+from lockstep_reports.arrays import Flags
+from lockstep_reports.recording.steps import Steps
 from lockstep_reports.score import Scores, excess, last_share
 from lockstep_reports.search.episodes import Thresholds
 from lockstep_reports.search.suspects import Suspect, find_suspects, lasting
@@ -18,10 +19,9 @@ from lockstep_reports.verdict.evidence import (
     why_nobody,
     why_unknown,
 )
-from lockstep_reports.verdict.verdict import Episode, Kind, Verdict, whom
+from lockstep_reports.verdict.verdict import Episode, Verdict
 from lockstep_reports.verdict.workload import explained_by_load, workload
 
-__all__ = ["Episode", "Kind", "Verdict", "judge", "whom"]
 _MIN_PHASE_SHARE = 0.25
 _MAX_CONFIDENCE = 0.999
 _LEAST_SHARE = 0.1  # of the dearest episode's loss

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from lockstep_reports import nan_stats
-from lockstep_reports.recording.steps import Matrix, Steps
+from lockstep_reports.arrays import Matrix
+from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.episodes import Stretch, Thresholds, find_stretches
-from lockstep_reports.verdict.judge import Episode, Verdict
+from lockstep_reports.verdict.verdict import Episode, Verdict
 from lockstep_reports.wording import percent, plural
 
 _MAX_CONFIDENCE = 0.999

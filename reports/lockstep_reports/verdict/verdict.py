@@ -1,12 +1,10 @@
 """What is said of a recording: the verdict, and the episodes it stands on."""
 
 from dataclasses import dataclass
-from typing import Literal
 
-from lockstep_reports.recording.steps import Matrix
+from lockstep_catalogue.vocabulary import Verdict as VerdictKind
+from lockstep_reports.arrays import Matrix
 from lockstep_reports.wording import plural
-
-Kind = Literal["rank", "group", "workload", "nobody", "unknown"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -51,7 +49,7 @@ class Episode:
 class Verdict:
     """Who was slow. ``ranks`` are the culprits, dearest first; empty for nobody and unknown."""
 
-    kind: Kind
+    kind: VerdictKind
     ranks: tuple[int, ...] = ()
     group: str | None = None
     phase: str | None = None

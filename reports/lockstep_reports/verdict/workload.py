@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from lockstep_reports import nan_stats
-from lockstep_reports.recording.steps import Matrix, Steps
+from lockstep_reports.arrays import Matrix
+from lockstep_reports.recording.steps import Steps
 from lockstep_reports.score import Scores
 from lockstep_reports.search.episodes import Stretch, Thresholds, independence
 from lockstep_reports.search.late import Search, find_late

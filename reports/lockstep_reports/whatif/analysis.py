@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lockstep_reports import nan_stats
+from lockstep_reports.arrays import Flags, Integers, Matrix
 from lockstep_reports.recording.operations import (
     BACKWARD,
     BACKWARD_RECV,
@@ -12,14 +13,11 @@ from lockstep_reports.recording.operations import (
     FORWARD,
     FORWARD_RECV,
     FORWARD_SEND,
-    Integers,
     OperationTrace,
 )
-from lockstep_reports.recording.steps import Matrix
 from lockstep_reports.whatif.clocks import Clocks, align_clocks
 from lockstep_reports.whatif.grid import lay_out
 from lockstep_reports.whatif.scenarios import (
-    Flags,
     Model,
     Scenarios,
     make_model,

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep_reports.recording.operations import Integers, OperationTrace, Seconds
+from lockstep_reports.arrays import Integers, Seconds
+from lockstep_reports.recording.operations import OperationTrace
 from lockstep_reports.wording import plural
 
 _COMMON_SHARE = 0.5

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lockstep_reports.arrays import Integers
 from lockstep_reports.recording.operations import (
     BACKWARD,
     BACKWARD_RECV,
@@ -15,7 +16,6 @@ from lockstep_reports.recording.operations import (
     FORWARD,
     FORWARD_RECV,
     FORWARD_SEND,
-    Integers,
 )
 from lockstep_reports.whatif.grid import Grid, NoReplayError
 from lockstep_reports.whatif.lane import Lane

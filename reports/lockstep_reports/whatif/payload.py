@@ -2,8 +2,7 @@
 
 from typing import Any, Protocol
 
-from lockstep_reports.recording.operations import Integers
-from lockstep_reports.recording.steps import Matrix
+from lockstep_reports.arrays import Integers, Matrix
 from lockstep_reports.whatif.analysis import Explanation, WhatIf
 from lockstep_reports.whatif.replayed import Replayed
 

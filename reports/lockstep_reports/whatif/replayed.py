@@ -6,7 +6,7 @@ import numpy as np
 
 from lockstep_reports.align import Alignment
 from lockstep_reports.recording.operations import OperationTrace
-from lockstep_reports.verdict.judge import Episode, Verdict
+from lockstep_reports.verdict.verdict import Episode, Verdict
 from lockstep_reports.whatif.analysis import WhatIf, analyse
 from lockstep_reports.whatif.grid import NoReplayError
 from lockstep_reports.whatif.verdict import conclude

@@ -102,7 +102,7 @@ class Checkpoints:
         facts: Facts,
         world: World,
         say: Callable[[str], None],
-        monitor: lockstep.Disabled | None = None,
+        monitor: lockstep.NoopMonitor | None = None,
     ) -> None:
         self._config, self._facts, self._world, self._say = config, facts, world, say
         self._monitor = monitor or lockstep.disabled()

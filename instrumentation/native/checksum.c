@@ -3,7 +3,7 @@
  * carries, all but the last bytes are folded first (Gopal and others, "Fast CRC Computation for
  * Generic Polynomials Using PCLMULQDQ", Intel 2009).
  */
-#include "pen.h"
+#include "recorder.h"
 
 #include <string.h>
 
@@ -59,7 +59,7 @@ static uint32_t folded(const char *at, size_t num_lines)
 static void find_out(void) {}
 #endif
 
-void prepare_seals(void)
+void prepare_checksum(void)
 {
     for (uint32_t value = 0; value < 16; value++) {
         uint32_t rest = value;
@@ -72,7 +72,7 @@ void prepare_seals(void)
     find_out();
 }
 
-uint32_t seal_of(const void *data, size_t num_words)
+uint32_t checksum_of(const void *data, size_t num_words)
 {
     size_t num_lines = folds ? num_words / 4 : 0;
     uint32_t rest = num_lines > 0 ? folded(data, num_lines) : ~0u;

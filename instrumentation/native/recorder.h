@@ -1,10 +1,10 @@
-/* The pen in C: what lockstep/recorder/recorder.py does, for a loop whose caches hold other things.
+/* The recorder in C: what lockstep/recorder/recorder.py does, for a loop whose caches hold other things.
  *
  * It knows no offset of the page: it asks for them by name at its birth, and lockstep/recorder/native.py
  * answers from the one table of the format.
  */
-#ifndef LOCKSTEP_PEN_H
-#define LOCKSTEP_PEN_H
+#ifndef LOCKSTEP_RECORDER_H
+#define LOCKSTEP_RECORDER_H
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -34,7 +34,7 @@
     X(bit_loss, "slot.bit.loss")                                                                   \
     X(bit_norm, "slot.bit.gradient_norm")                                                          \
     X(bit_rate, "slot.bit.learning_rate")                                                          \
-    X(seldom_bus, "seldom.bus_bytes")                                                              \
+    X(periodic_bus, "periodic.bus_bytes")                                                              \
     X(row_number, "row.number")                                                                    \
     X(row_step, "row.step")                                                                        \
     X(row_start, "row.start_ns")                                                                   \
@@ -63,13 +63,13 @@
     X(code_sync, "code.sync")                                                                      \
     X(code_other, "code.other")                                                                    \
     X(code_restore, "code.restore")                                                                \
-    X(at_pulse, "at.pulse")                                                                        \
+    X(at_heartbeat, "at.heartbeat")                                                                        \
     X(at_slot_0, "at.slot.0")                                                                      \
     X(at_slot_1, "at.slot.1")                                                                      \
     X(at_ring, "at.ring")                                                                          \
     X(row_size, "size.row")                                                                        \
     X(slot_size, "size.slot")                                                                      \
-    X(seldom_size, "size.seldom")                                                                  \
+    X(periodic_size, "size.periodic")                                                                  \
     X(rows, "rows")                                                                                \
     X(losses, "losses")
 
@@ -81,10 +81,10 @@ typedef struct {
 
 enum { PHASES_AT_MOST = 16, IN_STEP = 8, ROW_AT_MOST = 256, NOT_WAITING = -1 };
 
-/* Objects that a pen holds. */
+/* Objects that a recorder holds. */
 #define HELD(X)                                                                                    \
-    X(pulse) X(own_pulse) /* the same, unless a sampled step is listened to */                     \
-    X(owner) X(numbers) X(codes) X(kinds) X(code_of) X(bus_factor) X(figures_of) X(ignored)
+    X(heartbeat) X(own_heartbeat) /* the same, unless a sampled step is listened to */                     \
+    X(callbacks) X(numbers) X(codes) X(kinds) X(code_of) X(bus_factor) X(figures_of) X(ignored)
 
 typedef struct {
     PyObject_HEAD
@@ -94,19 +94,19 @@ typedef struct {
     int now_in;
     int64_t since, due, own, begun, first_arrival, last_arrival;
     int64_t spent[PHASES_AT_MOST];
-    uint64_t *pulse_word;
+    uint64_t *heartbeat_word;
 #define HOLD(name) PyObject *name;
     HELD(HOLD)
 #undef HOLD
     /* Until when nobody need be asked. */
     int64_t look_at, wake_step, wake_ns, next_step, flags, lasting_flags;
     double loss_floor, loss_bound, usual_seconds, slow_seconds;
-    Py_buffer file, slot, seldom;
+    Py_buffer file, slot, periodic;
     double *buckets, *losses;
     Py_ssize_t num_buckets;
     int64_t num_losses; /* since they were taken */
     Places at;
-} Pen;
+} StepRecorder;
 
 /* Collectives that a rank has waited for. */
 typedef struct {
@@ -129,18 +129,18 @@ typedef struct {
     char inside, nests;
     unsigned long thread;
     long long calls;
-    PyObject *pen, *ended, *original;
+    PyObject *recorder, *ended, *original;
     PyObject *wait; /* DDP's, which ends with the backward that runs now; or NULL */
     long backward, other;
 } Backward;
 
-extern PyTypeObject *Pen_Type, *Marker_Type, *Backward_Type, *GradientWait_Type, *Forward_Type;
-extern PyType_Spec pen_spec, marker_spec, backward_spec, wait_spec, forward_spec;
-extern PyMethodDef pen_methods[];
+extern PyTypeObject *StepRecorder_Type, *PhaseHook_Type, *Backward_Type, *GradientWait_Type, *Forward_Type;
+extern PyType_Spec recorder_spec, phase_hook_spec, backward_spec, wait_spec, forward_spec;
+extern PyMethodDef recorder_methods[];
 
 /* Names that are looked up in every step, made once. */
 #define NAMES(X)                                                                                   \
-    X(tick) X(unusual_loss) X(unusual_norm) X(unusual_step) X(step_ended) X(step_while_off)        \
+    X(tick) X(inspect_loss) X(inspect_norm) X(inspect_step) X(step_ended) X(step_while_off)        \
     X(fail) X(take) X(item) X(is_cuda) X(step) X(loss) X(gradient_norm) X(learning_rate)           \
     X(tokens) X(samples) X(sequence_lengths) X(send_recv) X(tap)                                 \
     X(require_backward_grad_sync)
@@ -149,23 +149,23 @@ NAMES(NAME)
 #undef NAME
 
 int64_t clock_ns(void);
-uint32_t seal_of(const void *data, size_t num_words); /* words of four bytes */
-void prepare_seals(void);
+uint32_t checksum_of(const void *data, size_t num_words); /* words of four bytes */
+void prepare_checksum(void);
 
-int pen_cut(Pen *pen, int code, int64_t *now); /* -1 with an error set */
-int pen_enter(Pen *pen, int code);
-int pen_wait_begins(Pen *pen, int *interrupted);
-int pen_wait_ended(Pen *pen, int interrupted, const Collectives *told);
-int pen_resolve(Pen *pen, PyObject *kind, PyObject *ranks, Collectives *told);
-PyObject *pen_wait_begins_told(Pen *pen, PyObject *unused);
-PyObject *pen_wait_ended_told(Pen *pen, PyObject *args, PyObject *named);
+int recorder_switch_phase(StepRecorder *recorder, int code, int64_t *now); /* -1 with an error set */
+int recorder_enter(StepRecorder *recorder, int code);
+int recorder_wait_begins(StepRecorder *recorder, int *interrupted);
+int recorder_wait_ended(StepRecorder *recorder, int interrupted, const Collectives *told);
+int recorder_resolve(StepRecorder *recorder, PyObject *kind, PyObject *ranks, Collectives *told);
+PyObject *recorder_wait_begins_told(StepRecorder *recorder, PyObject *unused);
+PyObject *recorder_wait_ended_told(StepRecorder *recorder, PyObject *args, PyObject *named);
 PyObject *wait_ended_of(PyObject *wait);
-PyObject *new_marker(Pen *pen, int code);
-PyObject *pen_release(Pen *pen, PyObject *unused);
-void pen_phases(Pen *pen, double seconds[IN_STEP]);
+PyObject *new_phase_hook(StepRecorder *recorder, int code);
+PyObject *recorder_release(StepRecorder *recorder, PyObject *unused);
+void recorder_phases(StepRecorder *recorder, double seconds[IN_STEP]);
 /* The row into the ring, then the state into the older slot; gives the number of rows so far. */
-int64_t write_step(Pen *pen, Row *row, const double seconds[IN_STEP], int64_t now);
-PyObject *pen_step(Pen *pen, PyObject *const *args, Py_ssize_t count, PyObject *names);
-PyObject *settled(Pen *pen); /* None; an error of ours goes to the owner, not to the loop */
+int64_t write_step(StepRecorder *recorder, Row *row, const double seconds[IN_STEP], int64_t now);
+PyObject *recorder_step(StepRecorder *recorder, PyObject *const *args, Py_ssize_t count, PyObject *names);
+PyObject *settled(StepRecorder *recorder); /* None; an error of ours goes to the callbacks, not to the loop */
 
 #endif

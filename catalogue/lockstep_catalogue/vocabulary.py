@@ -8,8 +8,11 @@ from typing import Literal, get_args
 Outcome = Literal[
     "succeeded", "not_converged", "failed", "cancelled", "preempted", "time_limit", "unknown"
 ]
-"""What became of a job or of an attempt; ``running`` is a status and no outcome."""
+"""What became of a job or of an attempt."""
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+
+OutcomeOrRunning = Literal[Outcome, "running"]
+"""What a report tells of a job that may still run; ``running`` is a status and no outcome."""
 
 FailureClass = Literal["infra", "user", "unknown"]
 """Who has to act on a failure: the cluster's operators, the owner of the job, or nobody knows."""

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lockstep_catalogue.vocabulary import OUTCOMES
 from lockstep_records.joblogs.kinds import KINDS
-from lockstep_records.joblogs.outcome import OUTCOMES, Incident, judge_log
+from lockstep_records.joblogs.outcome import Incident, judge_log
 from lockstep_records.joblogs.read import read_log
 
 from .joblog_cases import FOLDER, TRUTHS, Truth

@@ -9,8 +9,8 @@ from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_catalogue.vocabulary import STATE_BY_PHASE
 from lockstep_reports.cost import causes, cost, goodput
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.report import Report, make_report
 from lockstep_reports.score import score
+from lockstep_reports.step_analysis import StepAnalysis, analyse_recording
 from lockstep_reports.verdict.judge import judge
 
 from .synthetic_job import Slow, SyntheticJob, recording_of
@@ -19,14 +19,14 @@ from .synthetic_job import Slow, SyntheticJob, recording_of
 def born(steps: Steps, seconds_before: float) -> Steps:
     """The same job with pages made so long before each rank's first step."""
     members = [
-        replace(member, born_seconds=float(start) - seconds_before)
+        replace(member, page_created_seconds=float(start) - seconds_before)
         for member, start in zip(steps.members, steps.start[:, 0], strict=True)
     ]
     return replace(steps, members=tuple(members))
 
 
-def reported(steps: Steps, price: float | None = None) -> Report:
-    return make_report(recording_of(steps), now_seconds=0.0, price_per_gpu_hour=price)
+def reported(steps: Steps, price: float | None = None) -> StepAnalysis:
+    return analyse_recording(recording_of(steps), now_seconds=0.0, price_per_gpu_hour=price)
 
 
 def by_tens(steps: Steps) -> Steps:
@@ -77,7 +77,7 @@ def test_a_page_of_unknown_birth_or_born_after_its_first_step_adds_no_startup(
 ) -> None:
     steps = born(SyntheticJob().steps(), 30.0)
     odd = known * (float(steps.start[2, 0]) + 5.0)  # 0 is not known
-    members = [replace(m, born_seconds=odd) if m.rank == 2 else m for m in steps.members]
+    members = [replace(m, page_created_seconds=odd) if m.rank == 2 else m for m in steps.members]
     told = goodput(replace(steps, members=tuple(members)), ())
     assert told.seconds["startup"] == pytest.approx(3 * 30.0)
 

@@ -59,7 +59,7 @@ def _accused(log: JobLog, first: Finding, causes: list[Finding]) -> Suspect:
     ranks = tuple(sorted({rank for f in same for rank in f.ranks}))
     ranks = ranks or ranks_by_exits(log, first)
     what = _said(first, kind)
-    if kind.blame != "node" and _everywhere(log, same, ranks):
+    if kind.blame != "group" and _everywhere(log, same, ranks):
         alike = f"{all_of(log)} failed alike ({what}): no single rank is to blame."
         unknown = kind.failure_class == "unknown"
         whose = "user" if unknown else kind.failure_class
@@ -68,7 +68,7 @@ def _accused(log: JobLog, first: Finding, causes: list[Finding]) -> Suspect:
         return accuse(first, kind.blame, f"{upper(what)}.")
     ranks = ranks or _silent_among_victims(log)
     node = next((node for f in same for node in f.nodes), None)
-    if kind.blame == "node" and not ranks and node is not None:
+    if kind.blame == "group" and not ranks and node is not None:
         return accuse(first, "group", f"{upper(what)}: {node}.", group=node)
     if ranks and _breaks_off(log, first):
         reason = f"{upper(what)} on rank {named(ranks)}, and the log breaks off before others tell."

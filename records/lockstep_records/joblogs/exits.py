@@ -2,10 +2,10 @@
 
 from typing import cast
 
+from lockstep_catalogue.vocabulary import FailureClass, Verdict
 from lockstep_records.events import PREEMPTED
-from lockstep_records.joblogs.kinds import FailureClass
 from lockstep_records.joblogs.model import Finding, JobLog
-from lockstep_records.joblogs.suspect import Blamed, Suspect, all_of, named
+from lockstep_records.joblogs.suspect import Suspect, all_of, named
 
 _SIGNALS = {4: "illegal instruction", 6: "abort", 7: "bus error", 8: "arithmetic error",
             9: "kill", 11: "segmentation fault"}  # fmt: skip
@@ -40,7 +40,7 @@ def exits_tell(log: JobLog, early: list[Finding]) -> Suspect | None:
     return Suspect(
         finding=first,
         cause=cause,
-        blame=cast("Blamed", blame),
+        blame=cast("Verdict", blame),
         ranks=ranks,
         failure_class=cast("FailureClass", failure_class),
         order=first.order,

@@ -7,10 +7,8 @@ pattern cannot match; they find the few lines that are looked at in gigabytes th
 import re
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Literal
 
-FailureClass = Literal["infra", "user", "unknown"]
-Blame = Literal["rank", "workload", "nobody", "node"]
+from lockstep_catalogue.vocabulary import FailureClass, Verdict
 
 
 class Tier(IntEnum):
@@ -35,7 +33,7 @@ class Kind:
     """A kind of line.
 
     Attributes:
-        blame: whom it accuses when few ranks print it; a kind that accuses the workload or nobody
+        blame: whom it accuses when few ranks print it; of a group, the node. A kind that accuses the workload or nobody
             does so however few they are.
         says: the cause in a few words, for a sentence.
     """
@@ -43,7 +41,7 @@ class Kind:
     name: str
     tier: Tier
     failure_class: FailureClass
-    blame: Blame
+    blame: Verdict
     says: str
     needles: tuple[str, ...]
     pattern: re.Pattern[str]
@@ -53,7 +51,7 @@ def _kind(  # noqa: PLR0917  # a row of the table, in the order of its columns
     name: str,
     tier: Tier,
     failure_class: FailureClass,
-    blame: Blame,
+    blame: Verdict,
     says: str,
     needles: str,
     pattern: str,
@@ -76,7 +74,7 @@ KINDS: tuple[Kind, ...] = (
     _kind("preempted", _E, "unknown", "nobody", "preemption",
           "DUE TO PREEMPTION|DUE TO JOB REQUEUE|preempt|Preempt|Terminated: spot|reclaim",
           r"DUE TO (?:PREEMPTION|JOB REQUEUE)|(?i:\bjob (?:was )?preempted\b|received preemption (?:signal|notice)|spot instance (?:interruption|reclaim))"),
-    _kind("node_failure", _C, "infra", "node", "a node failed",
+    _kind("node_failure", _C, "infra", "group", "a node failed",
           "Node failure on|DUE TO NODE FAIL|DUE TO NODE_FAIL|NODE_FAIL|not responding",
           r"Node failure on (?P<node>[\w.\[\],-]+)|ON (?P<node2>\S+) CANCELLED AT \S+ DUE TO NODE.FAIL|DUE TO NODE.FAIL|State=NODE_FAIL|[Nn]odes? (?P<node3>[\w.-]+) (?:is |are )?not responding"),
     _kind("host_oom", _C, "user", "rank", "the host ran out of memory",
@@ -99,7 +97,7 @@ KINDS: tuple[Kind, ...] = (
     _kind("restart", _M, "unknown", "nobody", "", "Restarting worker group|restart_count=|will restart worker group", r"Restarting worker group|restart_count=[1-9]|will restart worker group"),
     _kind("preempted_exit", _E, "unknown", "nobody", "preemption", "exit code 75", r"[Ee]xited with exit code 75\b"),
     # --- hardware
-    _kind("xid", _C, "infra", "node", "the driver reported an error", "Xid (", r"Xid \((?:PCI:)?(?P<pci>[0-9A-Fa-f:.]+)\): (?P<xid>\d+)"),
+    _kind("xid", _C, "infra", "group", "the driver reported an error", "Xid (", r"Xid \((?:PCI:)?(?P<pci>[0-9A-Fa-f:.]+)\): (?P<xid>\d+)"),
     _kind("gpu_fault", _C, "infra", "rank", "the GPU failed",
           "ECC error|fallen off the bus|ECC_UNCORRECTABLE|ECCUncorrectable|Unable to determine the device handle|busy or unavailable|NVLink error|hardware error|CUDA-capable device is detected|unknown error",
           r"(?i)uncorrectable ECC error|ECC_?UNCORRECTABLE|fallen off the bus|Unable to determine the device handle|devices? is/are busy or unavailable|uncorrectable NVLink error|CUDA error: (?:hardware|unknown) error|no CUDA-capable device is detected"),

@@ -4,21 +4,14 @@ The table of causes is ``joblog_kinds.KINDS``; here stands what follows from sev
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
+from lockstep_catalogue.vocabulary import FailureClass, OutcomeOrRunning, Verdict
 from lockstep_records.events import PREEMPTED
 from lockstep_records.joblogs.blame import find_suspect
-from lockstep_records.joblogs.kinds import BY_NAME, FailureClass, Tier
+from lockstep_records.joblogs.kinds import BY_NAME, Tier
 from lockstep_records.joblogs.model import Finding, JobLog, Line
 from lockstep_records.joblogs.suspect import Suspect
 
-Outcome = Literal[
-    "succeeded", "failed", "cancelled", "time_limit", "not_converged", "running", "unknown"
-]
-OUTCOMES: tuple[Outcome, ...] = (
-    "succeeded", "failed", "cancelled", "time_limit", "not_converged", "running", "unknown",
-)  # fmt: skip
-BlameKind = Literal["rank", "group", "workload", "nobody", "unknown"]
 _GOOD = frozenset({"success", "mlperf success", "succeeded", "ok", "finished"})
 _PREEMPTED = frozenset({"preempted", "preempted_exit", "summary_exit"})
 _NAMED_ENDS = _PREEMPTED | {"time_limit"}
@@ -43,8 +36,8 @@ class Incident:
         ended: the end of the ranks: when the manager ended them, else the last time in the log.
     """
 
-    outcome: Outcome
-    blame: BlameKind
+    outcome: OutcomeOrRunning
+    blame: Verdict
     ranks: tuple[int, ...]
     group: str | None
     cause: str | None
@@ -63,9 +56,9 @@ class Incident:
 class _Told:
     """Outcome and blame before the times are added."""
 
-    outcome: Outcome
+    outcome: OutcomeOrRunning
     reason: str
-    blame: BlameKind = "nobody"
+    blame: Verdict = "nobody"
     ranks: tuple[int, ...] = ()
     group: str | None = None
     cause: str | None = None
@@ -194,7 +187,7 @@ def _ended(end: Finding) -> _Told:
         )  # fmt: skip
     if kind in _PREEMPTED:
         return _Told(
-            outcome="cancelled", cause="preemption", first=end,
+            outcome="preempted", cause="preemption", first=end,
             reason="It was preempted; nothing had failed.",
         )  # fmt: skip
     who = "a person" if kind == "interrupted" or end.key in _SIGINT | _SIGHUP else "somebody"

@@ -1,14 +1,12 @@
 """A suspect: the first cause of a failure and whom it accuses; and the words for it."""
 
 from dataclasses import dataclass
-from typing import Literal
 
-from lockstep_records.joblogs.kinds import BY_NAME, SOFTWARE_XIDS, FailureClass, Tier
+from lockstep_catalogue.vocabulary import FailureClass, Verdict
+from lockstep_records.joblogs.kinds import BY_NAME, SOFTWARE_XIDS, Tier
 from lockstep_records.joblogs.model import Finding, JobLog
 
 _NAMED = 8
-
-Blamed = Literal["rank", "group", "workload", "nobody", "unknown"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -17,7 +15,7 @@ class Suspect:
 
     finding: Finding | None
     cause: str
-    blame: Blamed
+    blame: Verdict
     ranks: tuple[int, ...] = ()
     group: str | None = None
     failure_class: FailureClass = "unknown"
@@ -27,7 +25,7 @@ class Suspect:
 
 def accuse(
     finding: Finding,
-    blame: Blamed,
+    blame: Verdict,
     reason: str,
     *,
     ranks: tuple[int, ...] = (),

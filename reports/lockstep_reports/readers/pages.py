@@ -131,7 +131,7 @@ def _member(rank: _Rank) -> Member:
         pid=identity["pid"],
         gpu_uuid=identity["gpu_uuid"],
         mesh=identity["mesh"],
-        born_seconds=page.wall_seconds(identity["start_monotonic_ns"]),
+        page_created_seconds=page.wall_seconds(identity["start_monotonic_ns"]),
         phase=page.phase,
         progress_seconds=page.progress_wall_seconds,
         last_step=page.state["step"],

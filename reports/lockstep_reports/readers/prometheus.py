@@ -32,7 +32,7 @@ from lockstep_reports.arrays import Flags, Matrix
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.prometheus_api import MAX_POINTS, Labels, Prometheus, Series, by_label
 from lockstep_reports.recording.recording import Attempt, Recording
-from lockstep_reports.recording.steps import Durations, Member, Steps
+from lockstep_reports.recording.steps import DurationHistogram, Member, Steps
 from lockstep_reports.wording import duration, plural
 
 KIND = "prometheus"
@@ -150,11 +150,11 @@ def _infos(server: Prometheus, begin: float, end: float, job_id: str | None) -> 
     jobs = sorted({info.get(JOB_ID.name, "") for info in found})
     if not jobs:
         which = "any job" if job_id is None else f"job {job_id}"
-        raise ValueError(f"{server.shown} knows nothing of {which} in that window; check --job")
+        raise ValueError(f"{server.shown} knows nothing of {which} in that window; check --job-id")
     if len(jobs) > 1:
         some = ", ".join(jobs[:_NAMED]) + (", ..." if len(jobs) > _NAMED else "")
         raise ValueError(
-            f"{server.shown} knows {plural(len(jobs), 'job')} there; give --job: {some}"
+            f"{server.shown} knows {plural(len(jobs), 'job')} there; give --job-id: {some}"
         )
     found.sort(key=lambda info: _number(info, ATTEMPT.name))
     return list({info[RANK.name]: info for info in found}.values())
@@ -196,7 +196,7 @@ def _phase(server: Prometheus, slots: _Slots, of: tuple[Matcher, ...], ranks: li
 
 def _durations(
     server: Prometheus, slots: _Slots, ours: Matcher, columns: Flags
-) -> Durations | None:
+) -> DurationHistogram | None:
     """Steps by how long they took, of all nodes together; None without such a histogram."""
     query = by("sum", increase(training.STEP_SECONDS, f"{slots.seconds:.0f}s", ours), LE)
     found = {float(series.labels[LE.name]): series for series in _over(server, query, slots)}
@@ -205,7 +205,7 @@ def _durations(
     counts = np.full((len(found), slots.count), np.nan)
     for row, bound in enumerate(sorted(found)):
         slots.put(counts[row], found[bound])
-    return Durations(bounds=np.array(sorted(found)), counts=counts[:, columns])
+    return DurationHistogram(bounds=np.array(sorted(found)), counts=counts[:, columns])
 
 
 def _loss(server: Prometheus, slots: _Slots, ours: Matcher, shape: Matrix) -> Matrix:

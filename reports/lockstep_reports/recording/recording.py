@@ -43,8 +43,3 @@ class Recording:
     own_times: bool = False
     flight_recorder_log: FlightRecorderLog | None = None
     collectives: CollectiveLog | None = None
-
-    @property
-    def others(self) -> tuple[Attempt, ...]:
-        """The attempts other than the one that ``steps`` belongs to."""
-        return tuple(attempt for attempt in self.attempts if attempt.number != self.steps.attempt)

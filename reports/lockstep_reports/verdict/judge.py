@@ -87,7 +87,7 @@ def _episode(steps: Steps, suspect: Suspect) -> Episode:
     episode = Episode(
         start_step=int(steps.numbers[stretch.first]),
         end_step=int(steps.numbers[stretch.last]),
-        places=stretch.places,
+        columns=stretch.places,
         ongoing=stretch.last >= len(steps.numbers) - 2,
         ranks=tuple(steps.ranks[row] for row in rows),
         group=suspect.units.names[stretch.unit] if grouped else None,

@@ -95,7 +95,7 @@ def _accused(
     lost = np.where(np.arange(len(beyond))[:, None] == worst, beyond, 0.0)
     late = slower * usual
     episodes = [_episode(steps, slower, late=late, lost=lost, stretch=stretch) for stretch in found]
-    by_loss = sorted(episodes, key=lambda e: -e.late_seconds * (e.places.stop - e.places.start))
+    by_loss = sorted(episodes, key=lambda e: -e.late_seconds * (e.columns.stop - e.columns.start))
     verdict = Verdict(
         kind="rank",
         ranks=tuple(dict.fromkeys(rank for episode in by_loss for rank in episode.ranks)),
@@ -108,9 +108,9 @@ def _accused(
 def _episode(
     steps: Steps, slower: Matrix, *, late: Matrix, lost: Matrix, stretch: Stretch
 ) -> Episode:
-    unit, places = stretch.unit, stretch.places
-    rank, ratio = steps.ranks[unit], 1 + float(nan_stats.median(slower[unit, places]))
-    told = np.where(np.isnan(steps.seconds[:, places]), -np.inf, steps.seconds[:, places])
+    unit, columns = stretch.unit, stretch.places
+    rank, ratio = steps.ranks[unit], 1 + float(nan_stats.median(slower[unit, columns]))
+    told = np.where(np.isnan(steps.seconds[:, columns]), -np.inf, steps.seconds[:, columns])
     last = np.argmax(told, axis=0)
     ongoing = stretch.last >= len(steps.numbers) - 2
     start, end = int(steps.numbers[stretch.first]), int(steps.numbers[stretch.last])
@@ -122,14 +122,14 @@ def _episode(
     return Episode(
         start_step=start,
         end_step=end,
-        places=places,
+        columns=columns,
         ongoing=ongoing,
         ranks=(rank,),
         group=None,
         phase=None,
         phase_seconds=None,
-        late_seconds=float(nan_stats.median(late[unit, places])),
-        lost_by_step=lost[unit, places],
+        late_seconds=float(nan_stats.median(late[unit, columns])),
+        lost_by_step=lost[unit, columns],
         last_share=float(np.mean(last == unit)),
         confidence=min(_MAX_CONFIDENCE, 1 - stretch.chance),
         evidence=(evidence,),

@@ -13,7 +13,7 @@ class Episode:
 
     Attributes:
         start_step: first late step, as the job counts; ``end_step`` is the last.
-        places: the same as places among the recorded steps.
+        columns: the same steps as columns of the matrices of ``Steps``.
         ongoing: still late at the last recorded step.
         group: the node when all its ranks were late together, or another group's name; else None.
         phase: phase of own work that was longer; None when none explains the lateness.
@@ -26,7 +26,7 @@ class Episode:
 
     start_step: int
     end_step: int
-    places: slice
+    columns: slice
     ongoing: bool
     ranks: tuple[int, ...]
     group: str | None

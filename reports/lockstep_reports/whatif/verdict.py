@@ -194,7 +194,7 @@ def _episode(
     return Episode(
         start_step=int(steps[stretch.start]),
         end_step=int(steps[stretch.stop - 1]),
-        places=stretch,
+        columns=stretch,
         ongoing=stretch.stop == len(steps),
         ranks=verdict.ranks,
         group=verdict.group,

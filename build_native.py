@@ -1,7 +1,7 @@
 """Compiles instrumentation/native into lockstep._native where the wheel is built, if it can be.
 
-Without a compiler or Python's headers the wheel is made all the same: the pen in Python does then
-what the one in C would have done.
+Without a compiler or Python's headers the wheel is pure Python, and the recorder in Python does
+what the one in C does elsewhere.
 """
 
 import os

@@ -11,11 +11,12 @@ from typing import Any
 
 from lockstep_agent.collector import AnyReading, Reading
 from lockstep_agent.collectors.bus import Bus
-from lockstep_agent.collectors.gpu_allocation import GpuInUse, Owners
+from lockstep_agent.collectors.gpu_allocation import GpuAllocation, GpuInUse
 from lockstep_agent.collectors.hangs import Hangs
 from lockstep_agent.collectors.kernel_log import KernelLog
 from lockstep_agent.collectors.ranks import Ranks
-from lockstep_agent.sources.pod_resources import messages, parse_answer
+from lockstep_agent.jobs.page_store import PageStore
+from lockstep_agent.sources.pod_resources import message_classes, parse_response
 from lockstep_agent.state_file import StateFile
 from lockstep_catalogue import Kind as MetricKind
 from lockstep_catalogue import events
@@ -113,8 +114,10 @@ def pages(chance: random.Random, folder: Path) -> Iterator[AnyReading]:
     for path in paths:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(_good_page())
-    ranks = Ranks(folder, "node-7", folder, linger_seconds=1e12)
-    judges = (Hangs(folder, "node-7", Path("/proc"), _HANG_SECONDS), Bus(folder, "node-7"))
+    pages = PageStore(folder, folder)
+    ranks = Ranks(pages, "node-7", linger_seconds=1e12)
+    live = PageStore(folder, Path("/proc"))
+    judges = (Hangs(live, "node-7", Path("/proc"), _HANG_SECONDS), Bus(pages, "node-7"))
     before = _counters(ranks.collect())
     assert any(list(judge.collect()) for judge in judges), "nobody judges good pages"
     for path in paths:
@@ -125,7 +128,8 @@ def pages(chance: random.Random, folder: Path) -> Iterator[AnyReading]:
     yield from after
     for judge in judges:
         yield from judge.collect()
-    yield from Owners(list, root=folder, procfs=folder, kubelet=folder / "none").collect()
+    allocation = GpuAllocation(list, pages, procfs=folder, kubelet=folder / "none")
+    yield from allocation.collect()
 
 
 def _spoil(chance: random.Random, path: Path) -> None:
@@ -175,16 +179,16 @@ def _pods(chance: random.Random) -> list[dict[str, Any]]:
 def pod_resources(chance: random.Random, folder: Path) -> Iterator[AnyReading]:
     """Answers of a kubelet with any names in them, whole and spoiled."""
     pods = _pods(chance)
-    body = bytearray(messages()["Answer"](pod_resources=pods).SerializeToString())
+    body = bytearray(message_classes()["Response"](pod_resources=pods).SerializeToString())
     for _ in range(chance.choice((0, 0, 1, 3)) if body else 0):
         body[chance.randrange(len(body))] = chance.randrange(256)
     socket = folder / "kubelet.sock"
     socket.touch()
     gpus = [GpuInUse(index=0, uuid="GPU-a", instances=("MIG-a",))]
-    yield from Owners(
+    yield from GpuAllocation(
         lambda: gpus,
-        root=folder,
+        PageStore(folder, folder),
         procfs=folder,
         kubelet=socket,
-        ask=lambda _: parse_answer(bytes(body)),
+        allocations=lambda _: parse_response(bytes(body)),
     ).collect()

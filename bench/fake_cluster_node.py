@@ -20,7 +20,7 @@ def build_node(folder: Path) -> tuple[dict[str, str], Path]:
     """A node of 8 H100 and 10 ports in a folder: its environment, and its NVML library."""
     _gpus.FakeNode(folder / "gpus", [_gpus.h100() for _ in range(GPUS)])
     _tree.Tree(folder / "sys", gpus=GPUS, infiniband=8, ethernet=2)
-    environment = {"NVML_STUB_STATE": str(folder / "gpus"), "NVML_STUB_LOOK_SECONDS": "1"}
+    environment = {"NVML_STUB_STATE": str(folder / "gpus"), "NVML_STUB_POLL_SECONDS": "1"}
     return environment, _conftest.build_nvml(folder)
 
 

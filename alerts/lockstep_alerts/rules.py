@@ -16,6 +16,7 @@ from lockstep_catalogue import recorded, training
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE, PHASE, RANK, STATE
 from lockstep_catalogue.metric import Label
 from lockstep_catalogue.promql import by, eq, increase, names, one_of, select
+from lockstep_catalogue.vocabulary import PAUSE_PHASES
 
 RECORDING_GROUP = "lockstep-train.rules"
 ALERT_GROUP = "lockstep-train"
@@ -25,7 +26,6 @@ _RANK = (*_JOB, RANK)
 _ON_JOB = f"on ({names(*_JOB)})"
 _ON_RANK = f"on ({names(*_RANK)})"
 _LE = Label(name="le", help="upper bound of a bucket")
-_PLANNED_PAUSES = ("init", "checkpoint", "eval", "restore")
 _NAMED_RANKS = 16  # a page is read on a telephone
 
 
@@ -96,7 +96,7 @@ def _stalled(limits: StalledLimits) -> Condition:
   or {_ON_JOB} {floor} * {by("group", progress, *_JOB)}
 )
 and {_training()}
-unless {_ON_JOB} ({_num_ranks(*_PLANNED_PAUSES)} > 0)""",
+unless {_ON_JOB} ({_num_ranks(*PAUSE_PHASES)} > 0)""",
         evidence=_ranks_not_waiting(),
     )
 

@@ -27,7 +27,7 @@ _TEN = (
 
 def _monitor(
     name: str, small: Small | None = None, *, optimizer: bool = False
-) -> lockstep.Disabled:
+) -> lockstep.NoopMonitor:
     monitor = lockstep.attach(
         small.model if small else None,
         small.optimizer if small and optimizer else None,
@@ -38,9 +38,9 @@ def _monitor(
     return monitor
 
 
-def _ten_phases(monitor: lockstep.Disabled) -> None:
+def _ten_phases(monitor: lockstep.NoopMonitor) -> None:
     for name in _TEN:
-        monitor.mark(name)
+        monitor.enter_phase(name)
     monitor.step(loss=1.5, tokens=1024, samples=8, gradient_norm=0.7, learning_rate=1e-3)
 
 

@@ -23,9 +23,9 @@ class Trained:
     def __init__(self, model: torch.nn.Module, batch: torch.Tensor) -> None:
         self._model, self._batch = model, batch
         self._optimizer = torch.optim.AdamW(model.parameters())
-        self._monitor: lockstep.Disabled | None = None
+        self._monitor: lockstep.NoopMonitor | None = None
         self._hung: list[tuple[Any, dict[Any, Any]]] = []
-        self._kept: tuple[lockstep.Disabled | None, Any] = (None, None)
+        self._kept: tuple[lockstep.NoopMonitor | None, Any] = (None, None)
         self._firsts: dict[bool, Any] = {}
 
     def watch(self, root: Path, told: Mapping[str, str]) -> None:

@@ -1,6 +1,7 @@
 """Every label, once: identity labels, and small closed sets with all their values."""
 
 from lockstep_catalogue.metric import Label
+from lockstep_catalogue.vocabulary import GOODPUT_STATES
 
 CLUSTER = Label(name="cluster", help="name of the cluster")
 PROJECT = Label(name="project", help="who the job is accounted to")
@@ -207,19 +208,8 @@ KIND = Label(
 )
 GOODPUT = Label(
     name="goodput",
-    help="what the wall clock of a rank goes into; the parts exclude each other",
-    values=(
-        "productive",
-        "init",
-        "data_wait",
-        "comm_wait",
-        "checkpoint",
-        "eval",
-        "restore",
-        "rework",
-        "hang",
-        "unknown",
-    ),
+    help="what the wall clock of a rank goes into; the states exclude each other",
+    values=GOODPUT_STATES,
 )
 RESTORE_OUTCOME = Label(
     name="restore",

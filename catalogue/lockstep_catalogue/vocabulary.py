@@ -11,6 +11,9 @@ Outcome = Literal[
 """What became of a job or of an attempt."""
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
+OutcomeOrRunning = Literal[Outcome, "running"]
+"""What a report tells of a job that may still run; ``running`` is a status and no outcome."""
+
 FailureClass = Literal["infra", "user", "unknown"]
 """Who has to act on a failure: the cluster's operators, the owner of the job, or nobody knows."""
 FAILURE_CLASSES: tuple[FailureClass, ...] = get_args(FailureClass)
@@ -33,6 +36,26 @@ GoodputState = Literal[
 ]
 """What allocated time goes into; the states exclude each other and sum to the allocated time."""
 GOODPUT_STATES: tuple[GoodputState, ...] = get_args(GoodputState)
+STATE_BY_PHASE: dict[str, GoodputState] = {
+    "init": "startup",
+    "data": "data_wait",
+    "forward": "productive",
+    "backward": "productive",
+    "sync": "communication",
+    "optimizer": "productive",
+    "checkpoint": "checkpoint",
+    "eval": "evaluation",
+    "other": "other",
+    "restore": "restore",
+}
+"""The state that the time of a phase counts as, before hangs, rework and waiting for stragglers
+are taken out of it. The phases after the end, done and failed, have none."""
+
+PAUSE_PHASES = ("init", "checkpoint", "eval", "restore")
+"""Phases in which a rank may go long without progress and be healthy."""
+
+ENDED_PHASES = frozenset({"done", "failed"})
+"""Last phases of a rank: nothing follows them in its attempt."""
 
 Verdict = Literal["rank", "group", "workload", "nobody", "unknown"]
 """Who was slow, or to blame: a rank; a node, stage, replica or expert; the work; nobody."""

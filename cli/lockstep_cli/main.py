@@ -2,7 +2,7 @@
 
 import ast
 import sys
-from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, metadata, version
+from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ def _summary(entry: EntryPoint) -> str:
 
 def _extras(entry: EntryPoint) -> str:
     """What brings the packages of a command: its room's extra, for the demo those of all rooms."""
-    drawn = set(metadata("lockstep").get_all("Provides-Extra") or ())
+    drawn = set(entry.dist.metadata.get_all("Provides-Extra") or ()) if entry.dist else set[str]()
     rooms = {other.module.partition(".")[0] for other in entry_points(group=_GROUP)}
     extra_of = {room: room.removeprefix("lockstep_") for room in rooms}
     own = extra_of[entry.module.partition(".")[0]]
@@ -41,13 +41,16 @@ def _refusal(command: str, missing: ModuleNotFoundError) -> click.UsageError:
     Raises:
         ModuleNotFoundError: what is missing is a module of ours, which is our mistake.
     """
+    from lockstep_records.distribution import install_hint  # noqa: PLC0415  # --help loads no room
+
     package = (missing.name or "").partition(".")[0]
     if not package or package.startswith("lockstep"):
         raise missing
-    (entry,) = entry_points(group=_GROUP, name=command)
+    # An install from before the distribution was renamed may still bring the same command.
+    entry = next(iter(entry_points(group=_GROUP, name=command)))
     return click.UsageError(
         f"command {command!r} needs the package {package!r}, which is not installed; "
-        f"install lockstep[{_extras(entry)}]"
+        f"{install_hint(_extras(entry))}"
     )
 
 
@@ -83,15 +86,23 @@ class _Rooms(click.Group):
             formatter.write_dl(rows)
 
 
-def _version() -> str:
-    try:
-        return version("lockstep")
-    except PackageNotFoundError:
-        return "unknown"
+def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        from lockstep_records.distribution import installed_version  # noqa: PLC0415  # the same
+
+        click.echo(f"lockstep, version {installed_version()}")
+        ctx.exit()
 
 
 @click.group(cls=_Rooms, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(_version(), prog_name="lockstep")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version and exit.",
+)
 def group() -> None:
     """Lockstep watches training clusters: who was slow, since when, why, what it cost."""
 

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from lockstep.recorder.recorder import Pen as PythonPen
+from lockstep.recorder.recorder import StepRecorder as PythonRecorder
 from lockstep.strategies.backward import Listener as PythonListener
 from lockstep.strategies.forward import Forward as PythonForward
 
-class Pen(PythonPen):
+class StepRecorder(PythonRecorder):
     def __init__(self, **told: Any) -> None: ...
 
 class Listener(PythonListener): ...

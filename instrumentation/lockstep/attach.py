@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lockstep.identity import identity_from
-from lockstep.monitor.live import Monitor
-from lockstep.monitor.noop import Disabled
+from lockstep.monitor.live import LiveMonitor
+from lockstep.monitor.noop import NoopMonitor
 from lockstep.monitor.step_watch import settings_from, watch_steps
 from lockstep.telemetry.logs import SWITCH, follow, json_logs
 from lockstep_records.jobs import find_root, page_path
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("lockstep")
 
 
-def disabled() -> Disabled:
+def disabled() -> NoopMonitor:
     """A monitor that records nothing and has the same methods."""
-    return Disabled()
+    return NoopMonitor()
 
 
 def attach(
@@ -38,7 +38,7 @@ def attach(
     root: str | Path | None = None,
     environment: Mapping[str, str] = os.environ,
     rows: int = DEFAULT_ROWS,
-) -> Disabled:
+) -> NoopMonitor:
     """A monitor for this rank, hung on its model and optimizers.
 
     Never raises: where no page can be had, it says why once and gives back the disabled monitor.
@@ -55,12 +55,12 @@ def attach(
         rows: steps that the page's ring keeps.
     """
     if environment.get("LOCKSTEP", "on") == "off":
-        return Disabled()
+        return NoopMonitor()
     try:
         monitor = _born(mesh, root, environment, rows)
     except (NoPageError, ValueError) as error:
         log.warning("the monitor is off, training goes on: %s", error)
-        return Disabled()
+        return NoopMonitor()
     _watch(monitor, model, optimizer, schedule)
     atexit.register(_at_exit, monitor)
     return monitor
@@ -71,13 +71,13 @@ def _born(
     root: str | Path | None,
     environment: Mapping[str, str],
     rows: int,
-) -> Monitor:
+) -> LiveMonitor:
     """A monitor with its page and all that stands beside it."""
     identity, settings = identity_from(environment, mesh), settings_from(environment)
     folder = Path(root) if root else find_root(environment)
     path = page_path(folder, identity.job_id, identity.attempt, identity.rank)
     page = PageWriter(path, identity, rows)
-    monitor = Monitor(page, environment)
+    monitor = LiveMonitor(page, environment)
     follow(page)
     if environment.get(SWITCH):
         json_logs(environment=environment)
@@ -86,7 +86,7 @@ def _born(
 
 
 def _watch(
-    monitor: Monitor,
+    monitor: LiveMonitor,
     model: "torch.nn.Module | Iterable[torch.nn.Module] | None",
     optimizer: "torch.optim.Optimizer | Iterable[torch.optim.Optimizer] | None",
     schedule: "_PipelineSchedule | None",
@@ -98,6 +98,6 @@ def _watch(
     watch(monitor, model, optimizer, schedule)
 
 
-def _at_exit(monitor: Monitor) -> None:
+def _at_exit(monitor: LiveMonitor) -> None:
     """Says done for a loop that did not, and failed where an exception ended the process."""
     monitor.close(failed=getattr(sys, "last_value", None) is not None)

@@ -1,5 +1,5 @@
 /* Stands around torch.autograd.backward; lockstep/strategies/backward.py says the same in Python. */
-#include "pen.h"
+#include "recorder.h"
 
 #include <stddef.h>
 #include <structmember.h>
@@ -8,11 +8,11 @@ PyTypeObject *Backward_Type;
 
 static int backward_enters(Backward *listener, long code)
 {
-    if (Py_IS_TYPE(listener->pen, Pen_Type))
-        return pen_enter((Pen *)listener->pen, (int)code);
-    if (listener->pen == Py_None)
+    if (Py_IS_TYPE(listener->recorder, StepRecorder_Type))
+        return recorder_enter((StepRecorder *)listener->recorder, (int)code);
+    if (listener->recorder == Py_None)
         return 0;
-    PyObject *entered = PyObject_CallMethod(listener->pen, "enter", "l", code);
+    PyObject *entered = PyObject_CallMethod(listener->recorder, "enter_code", "l", code);
     Py_XDECREF(entered);
     return entered == NULL ? -1 : 0;
 }
@@ -22,8 +22,8 @@ static void backward_marks(Backward *listener, long code)
 {
     PyObject *type, *error, *trace;
     PyErr_Fetch(&type, &error, &trace);
-    if (backward_enters(listener, code) < 0 && Py_IS_TYPE(listener->pen, Pen_Type))
-        Py_XDECREF(settled((Pen *)listener->pen));
+    if (backward_enters(listener, code) < 0 && Py_IS_TYPE(listener->recorder, StepRecorder_Type))
+        Py_XDECREF(settled((StepRecorder *)listener->recorder));
     if (type != NULL)
         PyErr_Restore(type, error, trace);
 }
@@ -94,7 +94,7 @@ static int backward_init(Backward *listener, PyObject *args, PyObject *named)
                                      &listener->other))
         return -1;
     Py_XSETREF(listener->original, Py_NewRef(Py_None));
-    Py_XSETREF(listener->pen, Py_NewRef(Py_None));
+    Py_XSETREF(listener->recorder, Py_NewRef(Py_None));
     Py_XSETREF(listener->ended, PyList_New(0));
     listener->call = backward_called;
     return listener->ended == NULL ? -1 : 0;
@@ -103,7 +103,7 @@ static int backward_init(Backward *listener, PyObject *args, PyObject *named)
 static int backward_traverse(Backward *listener, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(listener));
-    Py_VISIT(listener->pen);
+    Py_VISIT(listener->recorder);
     Py_VISIT(listener->wait);
     Py_VISIT(listener->ended);
     Py_VISIT(listener->original);
@@ -112,7 +112,7 @@ static int backward_traverse(Backward *listener, visitproc visit, void *arg)
 
 static int backward_clear(Backward *listener)
 {
-    Py_CLEAR(listener->pen);
+    Py_CLEAR(listener->recorder);
     Py_CLEAR(listener->wait);
     Py_CLEAR(listener->ended);
     Py_CLEAR(listener->original);
@@ -135,7 +135,7 @@ static PyMemberDef backward_members[] = {
     {"nests", T_BOOL, offsetof(Backward, nests), 0, NULL},
     {"calls", T_LONGLONG, offsetof(Backward, calls), READONLY, NULL},
     {"thread", T_ULONG, offsetof(Backward, thread), 0, NULL},
-    {"pen", T_OBJECT, offsetof(Backward, pen), 0, NULL},
+    {"recorder", T_OBJECT, offsetof(Backward, recorder), 0, NULL},
     {"ended", T_OBJECT, offsetof(Backward, ended), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},
 };

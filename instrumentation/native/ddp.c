@@ -2,7 +2,7 @@
  *
  * Anything else goes to the methods of lockstep/strategies/hooks.py, which also say why it is done so.
  */
-#include "pen.h"
+#include "recorder.h"
 
 #include <stddef.h>
 #include <structmember.h>
@@ -15,7 +15,7 @@ PyTypeObject *GradientWait_Type;
 
 typedef struct {
     PyObject_HEAD
-    Pen *pen;
+    StepRecorder *recorder;
     Backward *backwards;
     int interrupted;
     char on_graph;
@@ -60,9 +60,9 @@ static PyObject *wait_arrived(GradientWait *wait, PyObject *parameter)
         Py_RETURN_NONE;
     if (!is_usual(wait))
         return PyObject_CallNoArgs(wait->arrived_otherwise);
-    Pen *pen = wait->pen;
-    if (pen->on && !pen->first_arrival)
-        pen->first_arrival = clock_ns();
+    StepRecorder *recorder = wait->recorder;
+    if (recorder->on && !recorder->first_arrival)
+        recorder->first_arrival = clock_ns();
     return PyObject_CallOneArg(wait->queue, wait->begins);
 }
 
@@ -72,8 +72,8 @@ static PyObject *wait_begins(GradientWait *wait, PyObject *unused)
     (void)unused;
     if (!is_usual(wait))
         return PyObject_CallNoArgs(wait->begins_otherwise);
-    if (pen_wait_begins(wait->pen, &wait->interrupted) < 0)
-        return settled(wait->pen);
+    if (recorder_wait_begins(wait->recorder, &wait->interrupted) < 0)
+        return settled(wait->recorder);
     Py_XSETREF(wait->backwards->wait, Py_NewRef(wait));
     Py_RETURN_NONE;
 }
@@ -81,26 +81,26 @@ static PyObject *wait_begins(GradientWait *wait, PyObject *unused)
 PyObject *wait_ended_of(PyObject *self)
 {
     GradientWait *wait = (GradientWait *)self;
-    Pen *pen = wait->pen;
-    int code = (int)pen->at.code_other;
-    int done = wait->interrupted == NOT_WAITING ? pen_enter(pen, code)
-                                                : pen_wait_ended(pen, code, &wait->told);
+    StepRecorder *recorder = wait->recorder;
+    int code = (int)recorder->at.code_other;
+    int done = wait->interrupted == NOT_WAITING ? recorder_enter(recorder, code)
+                                                : recorder_wait_ended(recorder, code, &wait->told);
     if (done < 0)
-        return settled(pen);
+        return settled(recorder);
     Py_RETURN_NONE;
 }
 
 static int wait_init(GradientWait *wait, PyObject *args, PyObject *named)
 {
-    static char *names[] = {"pen",    "backwards", "model", "queue", "taps", "arrived_otherwise",
+    static char *names[] = {"recorder",    "backwards", "model", "queue", "taps", "arrived_otherwise",
                             "begins_otherwise", "kind", "calls", "size_bytes", "ranks", NULL};
-    PyObject *pen, *backwards, *model, *queue, *taps, *arrived, *begins, *kind, *ranks;
+    PyObject *recorder, *backwards, *model, *queue, *taps, *arrived, *begins, *kind, *ranks;
     long long calls, size;
-    if (!PyArg_ParseTupleAndKeywords(args, named, "$O!O!OOO!OOOLLO:GradientWait", names, Pen_Type,
-                                     &pen, Backward_Type, &backwards, &model, &queue, &PyDict_Type,
+    if (!PyArg_ParseTupleAndKeywords(args, named, "$O!O!OOO!OOOLLO:GradientWait", names, StepRecorder_Type,
+                                     &recorder, Backward_Type, &backwards, &model, &queue, &PyDict_Type,
                                      &taps, &arrived, &begins, &kind, &calls, &size, &ranks))
         return -1;
-    Py_XSETREF(wait->pen, (Pen *)Py_NewRef(pen));
+    Py_XSETREF(wait->recorder, (StepRecorder *)Py_NewRef(recorder));
     Py_XSETREF(wait->backwards, (Backward *)Py_NewRef(backwards));
     Py_XSETREF(wait->model, Py_NewRef(model));
     Py_XSETREF(wait->queue, Py_NewRef(queue));
@@ -110,13 +110,13 @@ static int wait_init(GradientWait *wait, PyObject *args, PyObject *named)
     Py_XSETREF(wait->begins, PyObject_GetAttrString((PyObject *)wait, "begin"));
     wait->told = (Collectives){.calls = calls, .size = size};
     wait->interrupted = NOT_WAITING;
-    return wait->begins == NULL ? -1 : pen_resolve(wait->pen, kind, ranks, &wait->told);
+    return wait->begins == NULL ? -1 : recorder_resolve(wait->recorder, kind, ranks, &wait->told);
 }
 
 static int wait_traverse(GradientWait *wait, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(wait));
-    Py_VISIT(wait->pen);
+    Py_VISIT(wait->recorder);
     Py_VISIT(wait->backwards);
 #define VISIT(name) Py_VISIT(wait->name);
     PARTS(VISIT)
@@ -125,7 +125,7 @@ static int wait_traverse(GradientWait *wait, visitproc visit, void *arg)
 
 static int wait_clear(GradientWait *wait)
 {
-    Py_CLEAR(wait->pen);
+    Py_CLEAR(wait->recorder);
     Py_CLEAR(wait->backwards);
 #define CLEAR(name) Py_CLEAR(wait->name);
     PARTS(CLEAR)

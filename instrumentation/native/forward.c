@@ -1,7 +1,7 @@
 /* The beginning of a forward, and whether the way to see its backward is still the right one;
  * lockstep/strategies/forward.py says the same in Python.
  */
-#include "pen.h"
+#include "recorder.h"
 
 #include <stddef.h>
 #include <structmember.h>
@@ -11,7 +11,7 @@ PyTypeObject *Forward_Type;
 typedef struct {
     PyObject_HEAD
     vectorcallfunc call;
-    Pen *pen;
+    StepRecorder *recorder;
     Backward *backwards;
     int code;
     char on_graph;
@@ -24,8 +24,8 @@ static PyObject *forward_begins(PyObject *self, PyObject *const *args, size_t co
 {
     Forward *forward = (Forward *)self;
     (void)args, (void)count, (void)names;
-    if (pen_enter(forward->pen, forward->code) < 0)
-        return settled(forward->pen);
+    if (recorder_enter(forward->recorder, forward->code) < 0)
+        return settled(forward->recorder);
     long long calls = forward->backwards->calls;
     bool outside = calls != forward->marked;
     forward->marked = calls;
@@ -38,17 +38,17 @@ static PyObject *forward_begins(PyObject *self, PyObject *const *args, size_t co
 static PyObject *forward_reduce(Forward *forward, PyObject *unused)
 {
     (void)unused;
-    return Py_BuildValue("(O())", forward->pen->ignored);
+    return Py_BuildValue("(O())", forward->recorder->ignored);
 }
 
 static int forward_init(Forward *forward, PyObject *args, PyObject *named)
 {
-    static char *names[] = {"pen", "backwards", "phase", "choose", NULL};
-    PyObject *pen, *backwards, *choose;
-    if (!PyArg_ParseTupleAndKeywords(args, named, "O!O!iO:Forward", names, Pen_Type, &pen,
+    static char *names[] = {"recorder", "backwards", "phase", "choose", NULL};
+    PyObject *recorder, *backwards, *choose;
+    if (!PyArg_ParseTupleAndKeywords(args, named, "O!O!iO:Forward", names, StepRecorder_Type, &recorder,
                                      Backward_Type, &backwards, &forward->code, &choose))
         return -1;
-    Py_XSETREF(forward->pen, (Pen *)Py_NewRef(pen));
+    Py_XSETREF(forward->recorder, (StepRecorder *)Py_NewRef(recorder));
     Py_XSETREF(forward->backwards, (Backward *)Py_NewRef(backwards));
     Py_XSETREF(forward->choose, Py_NewRef(choose));
     forward->call = forward_begins;
@@ -59,7 +59,7 @@ static int forward_init(Forward *forward, PyObject *args, PyObject *named)
 static int forward_traverse(Forward *forward, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(forward));
-    Py_VISIT(forward->pen);
+    Py_VISIT(forward->recorder);
     Py_VISIT(forward->backwards);
     Py_VISIT(forward->choose);
     return 0;
@@ -67,7 +67,7 @@ static int forward_traverse(Forward *forward, visitproc visit, void *arg)
 
 static int forward_clear(Forward *forward)
 {
-    Py_CLEAR(forward->pen);
+    Py_CLEAR(forward->recorder);
     Py_CLEAR(forward->backwards);
     Py_CLEAR(forward->choose);
     return 0;

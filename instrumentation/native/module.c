@@ -1,5 +1,5 @@
-/* The module lockstep._native: the pen, and what torch calls in a settled step. */
-#include "pen.h"
+/* The module lockstep._native: the recorder, and what torch calls in a settled step. */
+#include "recorder.h"
 
 #define NAME(name) PyObject *name_##name;
 NAMES(NAME)
@@ -15,7 +15,7 @@ static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, .m_name = "_nativ
 
 PyMODINIT_FUNC PyInit__native(void)
 {
-    prepare_seals();
+    prepare_checksum();
 #define NAME(name)                                                                                 \
     if ((name_##name = PyUnicode_InternFromString(#name)) == NULL)                                 \
         return NULL;
@@ -23,8 +23,8 @@ PyMODINIT_FUNC PyInit__native(void)
 #undef NAME
     PyObject *module = PyModule_Create(&definition);
     if (module != NULL
-        && (make_type(module, &pen_spec, &Pen_Type) < 0
-            || make_type(module, &marker_spec, &Marker_Type) < 0
+        && (make_type(module, &recorder_spec, &StepRecorder_Type) < 0
+            || make_type(module, &phase_hook_spec, &PhaseHook_Type) < 0
             || make_type(module, &backward_spec, &Backward_Type) < 0
             || make_type(module, &wait_spec, &GradientWait_Type) < 0
             || make_type(module, &forward_spec, &Forward_Type) < 0))

@@ -1,5 +1,5 @@
 /* The end of a step: takes in what the loop tells; lockstep/recorder/recorder.py does the same in Python. */
-#include "pen.h"
+#include "recorder.h"
 
 #include <math.h>
 
@@ -96,12 +96,12 @@ static int ask_flags(PyObject *asked, uint32_t *flags)
     return PyErr_Occurred() ? -1 : 0;
 }
 
-static int ask_of_number(Pen *pen, PyObject *method, double number, uint32_t *flags)
+static int ask_of_number(StepRecorder *recorder, PyObject *method, double number, uint32_t *flags)
 {
     PyObject *value = PyFloat_FromDouble(number);
     if (value == NULL)
         return -1;
-    PyObject *asked = PyObject_CallMethodOneArg(pen->owner, method, value);
+    PyObject *asked = PyObject_CallMethodOneArg(recorder->callbacks, method, value);
     Py_DECREF(value);
     return ask_flags(asked, flags);
 }
@@ -111,10 +111,10 @@ static double fitting(double value)
     return fabs(value) > LARGEST ? copysign(INFINITY, value) : value;
 }
 
-/* Takes in loss, norm and rate, as the row and the slot have them; 1 where the pen went off. */
-static int take_numbers(Pen *pen, const Told *told, Row *row)
+/* Takes in loss, norm and rate, as the row and the slot have them; 1 where the recorder went off. */
+static int take_numbers(StepRecorder *recorder, const Told *told, Row *row)
 {
-    const Places *at = &pen->at;
+    const Places *at = &recorder->at;
     double loss, norm, rate;
     int64_t known = at->bit_step;
     int is_known = number_of(told->loss, &loss);
@@ -122,21 +122,21 @@ static int take_numbers(Pen *pen, const Told *told, Row *row)
     int has_rate = has_norm < 0 ? -1 : number_of(told->rate, &rate);
     if (has_rate < 0)
         return -1;
-    if (!pen->on)
+    if (!recorder->on)
         return 1;
-    double *floats = pen->slot.buf;
-    row->flags = (uint32_t)pen->flags;
+    double *floats = recorder->slot.buf;
+    row->flags = (uint32_t)recorder->flags;
     if (is_known) {
         floats[at->slot_loss] = loss;
         row->loss = fitting(loss);
         known |= at->bit_loss;
         row->present |= (uint32_t)at->row_bit_loss;
-        if (pen->loss_floor < loss && loss <= pen->loss_bound) {
-            pen->losses[pen->num_losses++ % at->losses] = loss;
-            row->flags |= (uint32_t)pen->lasting_flags;
-        } else if (ask_of_number(pen, name_unusual_loss, loss, &row->flags) < 0)
+        if (recorder->loss_floor < loss && loss <= recorder->loss_bound) {
+            recorder->losses[recorder->num_losses++ % at->losses] = loss;
+            row->flags |= (uint32_t)recorder->lasting_flags;
+        } else if (ask_of_number(recorder, name_inspect_loss, loss, &row->flags) < 0)
             return -1;
-        if (!pen->on)
+        if (!recorder->on)
             return 1;
     }
     if (has_norm) {
@@ -145,23 +145,23 @@ static int take_numbers(Pen *pen, const Told *told, Row *row)
         known |= at->bit_norm;
         row->present |= (uint32_t)at->row_bit_norm;
         if (!(-LARGEST < norm && norm < LARGEST)
-            && ask_of_number(pen, name_unusual_norm, norm, &row->flags) < 0)
+            && ask_of_number(recorder, name_inspect_norm, norm, &row->flags) < 0)
             return -1;
-        if (!pen->on)
+        if (!recorder->on)
             return 1;
     }
     if (has_rate) {
         floats[at->slot_rate] = rate;
         known |= at->bit_rate;
     }
-    uint64_t *words = pen->slot.buf;
+    uint64_t *words = recorder->slot.buf;
     words[at->slot_present] |= (uint64_t)known;
     words[at->slot_nonfinite] += (row->flags & at->flag_nonfinite) != 0;
-    pen->flags = 0;
+    recorder->flags = 0;
     return 0;
 }
 
-static int take_lengths(Pen *pen, const Told *told, Row *row)
+static int take_lengths(StepRecorder *recorder, const Told *told, Row *row)
 {
     if (told->lengths != NULL) {
         int there = PyObject_IsTrue(told->lengths);
@@ -169,7 +169,7 @@ static int take_lengths(Pen *pen, const Told *told, Row *row)
             return -1;
         if (there) {
             long long total, number, shortest, longest;
-            PyObject *figures = PyObject_CallOneArg(pen->figures_of, told->lengths);
+            PyObject *figures = PyObject_CallOneArg(recorder->figures_of, told->lengths);
             if (figures == NULL)
                 return -1;
             int good = PyArg_ParseTuple(figures, "LLLLd", &shortest, &longest, &total, &number,
@@ -179,7 +179,7 @@ static int take_lengths(Pen *pen, const Told *told, Row *row)
                 return -1;
             row->shortest = shortest;
             row->longest = longest;
-            row->present |= (uint32_t)pen->at.row_bits_lengths;
+            row->present |= (uint32_t)recorder->at.row_bits_lengths;
             if (row->tokens == 0)
                 row->tokens = total;
             if (row->samples == 0)
@@ -193,7 +193,7 @@ static int take_lengths(Pen *pen, const Told *told, Row *row)
     return 0;
 }
 
-static int ask_of_step(Pen *pen, Row *row, const double seconds[IN_STEP])
+static int ask_of_step(StepRecorder *recorder, Row *row, const double seconds[IN_STEP])
 {
     PyObject *parts = PyTuple_New(IN_STEP);
     for (int n = 0; parts != NULL && n < IN_STEP; n++) {
@@ -205,35 +205,35 @@ static int ask_of_step(Pen *pen, Row *row, const double seconds[IN_STEP])
     }
     PyObject *number = PyLong_FromLongLong(row->number), *asked = NULL;
     if (parts != NULL && number != NULL)
-        asked = PyObject_CallMethodObjArgs(pen->owner, name_unusual_step, number, parts, NULL);
+        asked = PyObject_CallMethodObjArgs(recorder->callbacks, name_inspect_step, number, parts, NULL);
     Py_XDECREF(parts);
     Py_XDECREF(number);
     return ask_flags(asked, &row->flags);
 }
 
-static int ask_device(Pen *pen, const Told *told)
+static int ask_device(StepRecorder *recorder, const Told *told)
 {
-    PyObject *number = PyLong_FromLongLong(pen->next_step - 1);
+    PyObject *number = PyLong_FromLongLong(recorder->next_step - 1);
     if (number == NULL)
         return -1;
     PyObject *taken = PyObject_CallMethodObjArgs(
-        pen->numbers, name_take, number, told->loss ? told->loss : Py_None,
+        recorder->numbers, name_take, number, told->loss ? told->loss : Py_None,
         told->norm ? told->norm : Py_None, told->rate ? told->rate : Py_None, NULL);
     Py_DECREF(number);
     Py_XDECREF(taken);
     return taken == NULL ? -1 : 0;
 }
 
-static int tell_ended(Pen *pen, int64_t now, int64_t number, int64_t steps, double total)
+static int tell_ended(StepRecorder *recorder, int64_t now, int64_t number, int64_t steps, double total)
 {
-    if (steps < pen->look_at && number < pen->wake_step && now < pen->wake_ns
-        && !(total > pen->slow_seconds) && (number & 255))
+    if (steps < recorder->look_at && number < recorder->wake_step && now < recorder->wake_ns
+        && !(total > recorder->slow_seconds) && (number & 255))
         return 0;
     PyObject *values[4] = {PyLong_FromLongLong(now), PyLong_FromLongLong(number),
                            PyLong_FromLongLong(steps), PyFloat_FromDouble(total)};
     PyObject *told = NULL;
     if (values[0] && values[1] && values[2] && values[3])
-        told = PyObject_CallMethodObjArgs(pen->owner, name_step_ended, values[0], values[1],
+        told = PyObject_CallMethodObjArgs(recorder->callbacks, name_step_ended, values[0], values[1],
                                           values[2], values[3], NULL);
     for (int n = 0; n < 4; n++)
         Py_XDECREF(values[n]);
@@ -241,41 +241,41 @@ static int tell_ended(Pen *pen, int64_t now, int64_t number, int64_t steps, doub
     return told == NULL ? -1 : 0;
 }
 
-static int step(Pen *pen, const Told *told)
+static int step(StepRecorder *recorder, const Told *told)
 {
     int64_t now;
-    Row row = {.number = pen->next_step};
-    if (pen_cut(pen, (int)pen->at.code_other, &now) < 0)
+    Row row = {.number = recorder->next_step};
+    if (recorder_switch_phase(recorder, (int)recorder->at.code_other, &now) < 0)
         return -1;
     if (told->step != Py_None
         && whole(told->step, "step", INT64_MIN, INT64_MAX - 1, &row.number) < 0)
         return -1;
-    pen->next_step = row.number + 1;
-    if (pen->numbers != Py_None && ask_device(pen, told) < 0)
+    recorder->next_step = row.number + 1;
+    if (recorder->numbers != Py_None && ask_device(recorder, told) < 0)
         return -1;
-    if (take_numbers(pen, told, &row) < 0
+    if (take_numbers(recorder, told, &row) < 0
         || whole(told->tokens, "tokens", 0, UINT32_MAX, &row.tokens) < 0
         || whole(told->samples, "samples", 0, UINT32_MAX, &row.samples) < 0
-        || take_lengths(pen, told, &row) < 0)
+        || take_lengths(recorder, told, &row) < 0)
         return -1;
-    if (!pen->on)
+    if (!recorder->on)
         return 0;
     double seconds[IN_STEP];
-    pen_phases(pen, seconds);
-    int64_t begun = pen->begun;
-    pen->begun = now;
+    recorder_phases(recorder, seconds);
+    int64_t begun = recorder->begun;
+    recorder->begun = now;
     double total = (double)(now - begun) * 1e-9;
-    if (total > pen->usual_seconds && ask_of_step(pen, &row, seconds) < 0)
+    if (total > recorder->usual_seconds && ask_of_step(recorder, &row, seconds) < 0)
         return -1;
-    if (!pen->on)
+    if (!recorder->on)
         return 0;
     row.total = total;
     row.begun = begun;
-    int64_t steps = write_step(pen, &row, seconds, now);
-    return tell_ended(pen, now, row.number, steps, total);
+    int64_t steps = write_step(recorder, &row, seconds, now);
+    return tell_ended(recorder, now, row.number, steps, total);
 }
 
-PyObject *pen_step(Pen *pen, PyObject *const *args, Py_ssize_t count, PyObject *names)
+PyObject *recorder_step(StepRecorder *recorder, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     Told told = {.step = Py_None};
     if (count != 0) {
@@ -284,11 +284,11 @@ PyObject *pen_step(Pen *pen, PyObject *const *args, Py_ssize_t count, PyObject *
     }
     if (names != NULL && told_by_names(&told, args, names) < 0)
         return NULL;
-    if (!pen->on && pen->owner != NULL)
-        return PyObject_CallMethodOneArg(pen->owner, name_step_while_off, told.step);
-    if (!pen->on)
+    if (!recorder->on && recorder->callbacks != NULL)
+        return PyObject_CallMethodOneArg(recorder->callbacks, name_step_while_off, told.step);
+    if (!recorder->on)
         Py_RETURN_NONE;
-    if (step(pen, &told) < 0)
-        return settled(pen);
+    if (step(recorder, &told) < 0)
+        return settled(recorder);
     Py_RETURN_NONE;
 }

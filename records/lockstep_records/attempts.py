@@ -1,37 +1,55 @@
-"""What earlier attempts of a job left behind for the one that begins now."""
+"""Pages of a job's attempts on this node: those of the newest, and what earlier ones completed."""
 
 from pathlib import Path
 
 from lockstep_records.jobs import list_attempts, list_pages
-from lockstep_records.page.reader import PageError, read_page
+from lockstep_records.page.reader import Page, PageError, read_page
 
-_LOOKED_AT = 64  # a job that restarts more often has made no progress worth the time to look
+# A job that restarts more often has made no progress that is worth the time at start-up.
+_MOST_ATTEMPTS = 64
+
+
+def newest_pages(job: Path) -> list[Page]:
+    """Readable pages of a job's newest attempt on this node, by rank.
+
+    Raises:
+        OSError: the job's folder cannot be listed.
+    """
+    pages = []
+    for folder in list_attempts(job)[-1:]:
+        for path in list_pages(folder):
+            try:
+                pages.append(read_page(path))
+            except PageError:
+                continue
+    return pages
 
 
 def highest_step_before(path: Path) -> int | None:
-    """Highest step that an earlier attempt completed, as this rank's page or another's tells.
+    """Highest step that an earlier attempt completed, by this rank's page or another's.
 
     Args:
         path: of a page in its attempt's folder.
 
     Returns:
-        None where no earlier attempt told of a step on this node.
+        None where no earlier attempt completed a step on this node.
     """
     attempt = int(path.parent.name) if path.parent.name.isdigit() else 0
     try:
-        earlier = [a for a in list_attempts(path.parents[1]) if int(a.name) < attempt]
-        found = [_highest_in(one, path.name) for one in earlier[-_LOOKED_AT:]]
+        earlier = [
+            folder for folder in list_attempts(path.parents[1]) if int(folder.name) < attempt
+        ]
+        steps = [_completed_step(folder, path.name) for folder in earlier[-_MOST_ATTEMPTS:]]
     except OSError:
         return None
-    return max((step for step in found if step is not None), default=None)
+    return max((step for step in steps if step is not None), default=None)
 
 
-def _highest_in(attempt: Path, name: str) -> int | None:
-    """The step of the page of that name, or of the first one that tells any."""
-    pages = list_pages(attempt)
-    for page in sorted(pages, key=lambda path: path.name != name):
+def _completed_step(attempt: Path, page_name: str) -> int | None:
+    """Step of the page of that name, or of the first other page that has one."""
+    for path in sorted(list_pages(attempt), key=lambda page: page.name != page_name):
         try:
-            step = read_page(page).state["step"]
+            step = read_page(path).state["step"]
         except PageError:
             continue
         if step is not None:

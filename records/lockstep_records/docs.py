@@ -9,15 +9,15 @@ from lockstep_records.operations import RING_OFFSET as OPERATIONS_OFFSET
 from lockstep_records.operations import VERSION as OPERATIONS_VERSION
 from lockstep_records.page.layout import (
     DEFAULT_ROWS,
+    HEARTBEAT,
+    HEARTBEAT_OFFSET,
     IDENTITY,
     MESH_AXES,
+    PERIODIC,
+    PERIODIC_OFFSETS,
     PHASES,
-    PULSE,
-    PULSE_OFFSET,
     RING_OFFSET,
     ROW,
-    SELDOM,
-    SELDOM_OFFSETS,
     SLOT,
     SLOT_OFFSETS,
     VERSION,
@@ -37,11 +37,11 @@ Little-endian. Codes are those of Python's `struct`:
 | part | at byte | bytes |
 | --- | --- | --- |
 | identity | 0 | {IDENTITY.size} |
-| pulse | {PULSE_OFFSET} | {PULSE.size} |
+| heartbeat | {HEARTBEAT_OFFSET} | {HEARTBEAT.size} |
 | slot 0 | {SLOT_OFFSETS[0]} | {SLOT.size} |
 | slot 1 | {SLOT_OFFSETS[1]} | {SLOT.size} |
-| seldom slot 0 | {SELDOM_OFFSETS[0]} | {SELDOM.size} |
-| seldom slot 1 | {SELDOM_OFFSETS[1]} | {SELDOM.size} |
+| periodic slot 0 | {PERIODIC_OFFSETS[0]} | {PERIODIC.size} |
+| periodic slot 1 | {PERIODIC_OFFSETS[1]} | {PERIODIC.size} |
 | ring of rows | {RING_OFFSET} | row_count x {ROW.size} |
 
 With {DEFAULT_ROWS} rows a page takes {page_bytes(DEFAULT_ROWS):,} bytes. Phase codes:
@@ -85,7 +85,7 @@ def _table(section: Section) -> list[str]:
 def render() -> str:
     """The whole page as Markdown."""
     lines = [_HEAD]
-    for section in (IDENTITY, PULSE, SLOT, SELDOM, ROW):
+    for section in (IDENTITY, HEARTBEAT, SLOT, PERIODIC, ROW):
         lines += _table(section)
     lines.append(_OPERATIONS)
     for section in (HEADER, OPERATION):

@@ -27,7 +27,7 @@ class Event:
 
     rank_ended: rank, pid, exit_code, signal (name or None), first (failed before all others).
     hang: ranks (where each stands), missing (for whom they wait), limit_seconds.
-    attempt_ended, job_finished: outcome (succeeded, failed, preempted, cancelled) and exit_code.
+    attempt_ended, job_finished: outcome (one of ``OUTCOMES``) and exit_code.
     """
 
     kind: str

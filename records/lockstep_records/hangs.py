@@ -1,46 +1,89 @@
-"""Judges from outside the ranks whether they hang, and who keeps the others waiting.
+"""Judges from outside the ranks whether they hang, and which ranks keep the others waiting.
 
-A rank that hangs cannot tell: its threads may wait for the interpreter's lock, or the process may
-be stopped. Its page tells all the same: the pulse is a moment of this machine's monotonic clock.
+A rank that hangs cannot report it: its threads may wait for the interpreter's lock, or the process
+may be stopped. Its page shows it all the same: the heartbeat is a time of this machine's monotonic
+clock.
+
+The rule is one for all of Lockstep: no progress for longer than ``hang_limit_seconds``.
 """
 
 import json
-import os
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from lockstep_records.jobs import list_attempts, list_pages
-from lockstep_records.page.reader import Page, PageError, read_page, read_rows
+from lockstep_catalogue.vocabulary import ENDED_PHASES, PAUSE_PHASES
+from lockstep_records.page.layout import STEP_BUCKETS
+from lockstep_records.page.reader import Page, PageError, read_rows
 
-DEFAULT_SECONDS = 120.0
-MEDIAN_STEPS = 20.0
-# Before the first step models are loaded and compiled; a checkpoint may take its time.
-PATIENT_PHASES = frozenset({"init", "checkpoint", "eval", "restore"})
-PATIENCE = 10.0
-OVER = frozenset({"done", "failed"})
+HANG_TIMEOUT_SECONDS = 120.0
+"""Default time-out. Of short steps: the file system or the network may pause for shorter."""
+HANG_MEDIAN_STEPS = 20.0
+"""Far beyond the slowest step of a job that moves."""
+# Before the first step models are loaded and compiled; a checkpoint may take its time too.
+_PAUSE_FACTOR = 10.0
 _WAITING = "sync"
 _STOPPED = frozenset("Tt")
 _ROWS_FOR_MEDIAN = 64
 
 
-def limit_seconds(floor_seconds: float, median_step_seconds: float | None) -> float:
-    """How long without progress is a hang: 20 median steps, and the floor at least."""
-    return max(floor_seconds, MEDIAN_STEPS * (median_step_seconds or 0.0))
+def hang_limit_seconds(
+    median_step_seconds: float | None,
+    timeout_seconds: float = HANG_TIMEOUT_SECONDS,
+    *,
+    is_pause: bool = False,
+) -> float:
+    """Time without progress from which on a rank hangs.
+
+    Args:
+        median_step_seconds: median duration of the job's steps; None while there is none.
+        timeout_seconds: the user's time-out, which a hang is never shorter than.
+        is_pause: whether the rank has completed no step yet or is in one of ``PAUSE_PHASES``.
+
+    Returns:
+        The longer of the time-out and 20 median steps, ten times that in a pause.
+    """
+    limit = max(timeout_seconds, HANG_MEDIAN_STEPS * (median_step_seconds or 0.0))
+    return limit * (_PAUSE_FACTOR if is_pause else 1.0)
+
+
+def median_step_seconds(bucket_counts: Sequence[int], seconds_sum: float) -> float | None:
+    """Median duration of steps by the page's histogram, as Prometheus' histogram_quantile does.
+
+    Linear between the bounds of the bucket that holds the median, so it errs by less than that
+    bucket's width. Beyond the last bound it is the mean, where that is longer.
+
+    Args:
+        bucket_counts: steps in each bucket of ``STEP_BUCKETS``, then those beyond the last one.
+        seconds_sum: durations of all the steps together.
+
+    Returns:
+        Seconds; None when there is no step.
+    """
+    total = sum(bucket_counts)
+    if not total:
+        return None
+    below = 0
+    for (lower, upper), count in zip(pairwise((0.0, *STEP_BUCKETS)), bucket_counts, strict=False):
+        if count and 2 * (below + count) >= total:
+            return lower + (upper - lower) * (total / 2 - below) / count
+        below += count
+    return max(STEP_BUCKETS[-1], seconds_sum / total)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Idle:
+class HungRank:
     """A rank that has made no progress.
 
     Attributes:
-        phase: where it stands.
+        phase: phase that its last heartbeat began.
         step: last completed step; None before the first.
-        idle_seconds: since its last mark.
-        process: state of its process as /proc tells it (R running, S asleep, D in the kernel,
-            T stopped, Z ended); None when it has gone.
+        idle_seconds: since its last heartbeat.
+        process: state of its process by /proc (R running, S asleep, D in the kernel, T stopped,
+            Z ended); None when it has gone.
     """
 
     rank: int
@@ -55,54 +98,47 @@ class Hang:
     """Ranks of this node without progress.
 
     Attributes:
-        missing: ranks for which the others wait, as far as it can be told: they stand elsewhere
-            than in the synchronisation, or their process is stopped.
+        limit_seconds: longest limit that one of the ranks has exceeded.
+        missing: ranks that the others wait for, as far as it can be told: they are outside of
+            synchronisation, or their process is stopped.
     """
 
     limit_seconds: float
-    ranks: tuple[Idle, ...]
+    ranks: tuple[HungRank, ...]
     missing: tuple[int, ...]
 
 
-def newest_pages(job: Path) -> list[Page]:
-    """Readable pages of a job's newest attempt on this node."""
-    found = []
-    for path in [page for folder in list_attempts(job)[-1:] for page in list_pages(folder)]:
-        try:
-            found.append(read_page(path))
-        except PageError:
-            continue
-    return found
-
-
-def judge(
-    pages: Iterable[Page], now_ns: int, floor_seconds: float, proc: Path = Path("/proc")
+def find_hang(
+    pages: Iterable[Page], now_ns: int, timeout_seconds: float, procfs: Path = Path("/proc")
 ) -> Hang | None:
     """The hang of an attempt's ranks on this node; None while they make progress.
 
     Args:
         pages: one per rank, written on this machine.
         now_ns: its monotonic clock.
-        floor_seconds: no hang is shorter.
-        proc: where its processes are told.
+        timeout_seconds: no hang is shorter.
+        procfs: where the states of its processes are read.
     """
-    idle, limit = [], 0.0
+    hung, longest_limit = [], 0.0
     for page in pages:
-        seconds = (now_ns - page.progress_ns) / 1e9
-        if page.phase in OVER or seconds <= floor_seconds:
+        idle_seconds = (now_ns - page.progress_ns) / 1e9
+        # The ring is read only of ranks that may hang: it takes megabytes.
+        if page.phase in ENDED_PHASES or idle_seconds <= timeout_seconds:
             continue
-        own = limit_seconds(floor_seconds, _median_step_seconds(page))
-        first = page.state["step"] is None
-        own *= PATIENCE if first or page.phase in PATIENT_PHASES else 1.0
-        if seconds > own:
-            idle.append(_idle(page, seconds, proc))
-            limit = max(limit, own)
-    if not idle:
+        limit = hang_limit_seconds(
+            _median_of_rows(page),
+            timeout_seconds,
+            is_pause=page.phase in PAUSE_PHASES or page.state["step"] is None,
+        )
+        if idle_seconds > limit:
+            hung.append(_hung_rank(page, idle_seconds, procfs))
+            longest_limit = max(longest_limit, limit)
+    if not hung:
         return None
-    return Hang(limit_seconds=limit, ranks=tuple(idle), missing=_missing(idle))
+    return Hang(limit_seconds=longest_limit, ranks=tuple(hung), missing=_missing(hung))
 
 
-def _median_step_seconds(page: Page) -> float | None:
+def _median_of_rows(page: Page) -> float | None:
     try:
         rows = read_rows(page)[-_ROWS_FOR_MEDIAN:]
     except PageError:
@@ -110,35 +146,37 @@ def _median_step_seconds(page: Page) -> float | None:
     return statistics.median(row["seconds"] for row in rows) if rows else None
 
 
-def _idle(page: Page, seconds: float, proc: Path) -> Idle:
-    return Idle(
+def _hung_rank(page: Page, idle_seconds: float, procfs: Path) -> HungRank:
+    return HungRank(
         rank=page.identity["rank"],
         phase=page.phase,
         step=page.state["step"],
-        idle_seconds=seconds,
-        process=process_state(page.identity["pid"], proc),
+        idle_seconds=idle_seconds,
+        process=process_state(page.identity["pid"], procfs),
     )
 
 
-def _missing(idle: list[Idle]) -> tuple[int, ...]:
-    stopped = [one.rank for one in idle if one.process in _STOPPED]
+def _missing(hung: list[HungRank]) -> tuple[int, ...]:
+    stopped = [rank.rank for rank in hung if rank.process in _STOPPED]
     if stopped:
         return tuple(stopped)
-    elsewhere = [one.rank for one in idle if one.phase != _WAITING]
-    return tuple(elsewhere) if len(elsewhere) < len(idle) or len(idle) == 1 else ()
+    elsewhere = [rank.rank for rank in hung if rank.phase != _WAITING]
+    # Where all are outside of synchronisation, none of them waits for another.
+    return tuple(elsewhere) if len(elsewhere) < len(hung) or len(hung) == 1 else ()
 
 
-def process_state(pid: int, proc: Path = Path("/proc")) -> str | None:
+def process_state(pid: int, procfs: Path = Path("/proc")) -> str | None:
     """State letter of a process; None when there is none."""
     try:
-        text = (proc / str(pid) / "stat").read_text(encoding="ascii", errors="replace")
+        text = (procfs / str(pid) / "stat").read_text(encoding="ascii", errors="replace")
     except OSError:
         return None
+    # The name of the process stands in brackets and may hold brackets itself.
     state = text.rpartition(")")[2].split()[:1]
     return state[0] if state else None
 
 
-def behind_in_flight(dumps: dict[int, bytes]) -> tuple[int, ...]:
+def ranks_behind(dumps: dict[int, bytes]) -> tuple[int, ...]:
     """Ranks that have not entered a collective which another rank has, by Flight Recorder dumps.
 
     Args:
@@ -159,19 +197,10 @@ def behind_in_flight(dumps: dict[int, bytes]) -> tuple[int, ...]:
 
 def _last_enqueued(data: bytes) -> dict[str, int]:
     try:
-        told: Any = json.loads(data)
+        dump: Any = json.loads(data)
         return {
             str(group): int(status["last_enqueued_collective"])
-            for group, status in told["pg_status"].items()
+            for group, status in dump["pg_status"].items()
         }
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
-
-
-def write_beside(page: Path, suffix: str, data: bytes) -> Path:
-    """Writes what was fetched about a rank beside its page, in one move."""
-    path = page.with_suffix(suffix)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_bytes(data)
-    beside.replace(path)
-    return path

@@ -57,7 +57,7 @@ UNKNOWN = -1  # of a coordinate in a row; readers tell it as None
 
 HEADER = Section(
     "operations header",
-    "Written once at birth, sealed by its checksum. Process and start are those of the page.",
+    "Written once at birth, protected by its checksum. Process and start are those of the page.",
     Field("magic", "8s", "LKSTPOPS"),
     Field("version", "I", "format of the file; a reader takes only the versions it knows"),
     Field("row_count", "I", "rows in the ring"),
@@ -112,13 +112,13 @@ class OperationWriter:
         self.path, self._rows, self.written = path, rows, 0
         self._map: mmap.mmap = create_mapping(path, operations_bytes(rows))
         self._row = bytearray(OPERATION.size)
-        self._sealed = memoryview(self._row)[:_SEAL]
+        self._body = memoryview(self._row)[:_CHECKSUM_BYTE]
         self._checksum = memoryview(self._row).cast("I")
         head = bytearray(
             HEADER.struct.pack(MAGIC, VERSION, rows, OPERATION.size, rank, os.getpid(), 0)
         )
-        seal = HEADER.offsets["checksum"]
-        head[seal:] = zlib.crc32(head[:seal]).to_bytes(4, "little")
+        checksum_at = HEADER.offsets["checksum"]
+        head[checksum_at:] = zlib.crc32(head[:checksum_at]).to_bytes(4, "little")
         self._map[: HEADER.size] = bytes(head)
 
     def append(
@@ -153,14 +153,14 @@ class OperationWriter:
             flags,
             0,
         )
-        self._checksum[_CHECKSUM] = zlib.crc32(self._sealed)
+        self._checksum[_CHECKSUM] = zlib.crc32(self._body)
         at = RING_OFFSET + number % self._rows * OPERATION.size
         self._map[at : at + OPERATION.size] = row
         self.written = number + 1
 
     def close(self) -> None:
         """Lets go of the mapping; the file stays."""
-        self._sealed.release()
+        self._body.release()
         self._checksum.release()
         self._map.close()
 
@@ -241,8 +241,8 @@ def _read_header(data: bytes, path: Path) -> Values:
             f"operations {path} has format version {values['version']};"
             f" this reader knows {VERSION}",
         )
-    seal = HEADER.offsets["checksum"]
-    if zlib.crc32(data[:seal]) != values["checksum"]:
+    checksum_at = HEADER.offsets["checksum"]
+    if zlib.crc32(data[:checksum_at]) != values["checksum"]:
         raise PageError("checksum", f"operations {path}: the checksum of the header does not match")
     if values["row_bytes"] != OPERATION.size or not 1 <= values["row_count"] <= MAX_ROWS:
         raise PageError(
@@ -262,7 +262,7 @@ def _valid_rows(data: bytes) -> list[tuple[int, bytes]]:
         number = int.from_bytes(row[:8], "little")
         if (
             number % count == at // OPERATION.size
-            and zlib.crc32(row[:_SEAL]).to_bytes(4, "little") == row[_SEAL:]
+            and zlib.crc32(row[:_CHECKSUM_BYTE]).to_bytes(4, "little") == row[_CHECKSUM_BYTE:]
             and row[_OPERATION] < len(NAMES)
         ):
             found.append((number, row))
@@ -285,7 +285,7 @@ def _named(values: Values) -> Values:
     return values
 
 
-_SEAL = OPERATION.offsets["checksum"]
+_CHECKSUM_BYTE = OPERATION.offsets["checksum"]
 _OPERATION = OPERATION.offsets["operation"]
-_CHECKSUM = _SEAL // 4
+_CHECKSUM = _CHECKSUM_BYTE // 4
 _AXIS = tuple(MESH_AXES.index(axis) if axis else UNKNOWN for axis in OPERATIONS.values())

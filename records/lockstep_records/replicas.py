@@ -32,10 +32,10 @@ class Comparison:
 
 def fingerprints_of(page: Page) -> Mapping[int, Fingerprint]:
     """Fingerprint of (parameters, gradients) by step; at most the newest few."""
-    seldom = page.seldom
-    kept = min(seldom["fingerprints"], FINGERPRINTS)
-    told = zip(seldom["fingerprint_parameters"], seldom["fingerprint_gradients"], strict=True)
-    return dict(list(zip(seldom["fingerprint_step"], told, strict=True))[:kept])
+    periodic = page.periodic
+    kept = min(periodic["fingerprints"], FINGERPRINTS)
+    told = zip(periodic["fingerprint_parameters"], periodic["fingerprint_gradients"], strict=True)
+    return dict(list(zip(periodic["fingerprint_step"], told, strict=True))[:kept])
 
 
 def compare_replicas(pages: Iterable[Page]) -> list[Comparison]:

@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
-from lockstep_records.joblogs.kinds import FailureClass
+from lockstep_catalogue.vocabulary import FailureClass, Outcome
 
-SlurmOutcome = Literal[
-    "succeeded", "failed", "cancelled", "time_limit", "running", "pending", "unknown"
-]
+SlurmOutcome = Literal[Outcome, "running", "pending"]
 _DELIMITERS = ("|#", "|")
 _MOST_FIELD_BYTES = 1 << 20
 _STARTED = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STAGE_OUT", "SIGNALING", "STOPPED"})
@@ -31,8 +29,8 @@ STATES: dict[str, tuple[SlurmOutcome, FailureClass | None, str | None]] = {
     "DEADLINE": ("time_limit", "user", "deadline"),
     "CANCELLED": ("cancelled", None, "cancelled"),
     "REVOKED": ("cancelled", None, "revoked"),
-    "PREEMPTED": ("cancelled", None, "preemption"),
-    "REQUEUED": ("cancelled", None, "requeue"),
+    "PREEMPTED": ("preempted", None, "preemption"),
+    "REQUEUED": ("preempted", None, "requeue"),
     "PENDING": ("pending", None, None),
     "CONFIGURING": ("pending", None, None),
     "REQUEUE_HOLD": ("pending", None, None),

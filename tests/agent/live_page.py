@@ -7,7 +7,7 @@ from typing import Any
 
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.jobs import page_path
-from lockstep_records.page.layout import IDENTITY, PHASES, SELDOM, SLOT, SLOT_OFFSETS
+from lockstep_records.page.layout import IDENTITY, PERIODIC, PHASES, SLOT, SLOT_OFFSETS
 from lockstep_records.page.section import Section
 from lockstep_records.page.writer import PageWriter, RankIdentity
 
@@ -53,7 +53,7 @@ class LivePage:
     def phase(self, name: str, *, ago_seconds: float = 0.0) -> None:
         """Makes a mark, now or some time ago."""
         now_ns = time.monotonic_ns() + int((self._ahead_seconds - ago_seconds) * 1e9)
-        self.writer.pulse(now_ns, PHASES.index(name))
+        self.writer.heartbeat(now_ns, PHASES.index(name))
 
     def know(self, field: str, value: float) -> None:
         """Sets an optional field of the state, which the next commit makes readable."""
@@ -87,23 +87,23 @@ class LivePage:
 
     def healthy(self) -> None:
         """Tells what a rank tells seldom; rank 3 has other parameters than its replicas."""
-        seldom, rank = self.writer.seldom, self.writer.identity.rank
+        periodic, rank = self.writer.periodic, self.writer.identity.rank
         for name in ("device_allocated_bytes", "device_reserved_bytes", "device_peak_bytes"):
-            seldom.know(name, 1 << 30)
-        seldom.know("resident_bytes", (rank + 1) << 20)
-        seldom.know("flops_per_token", 6e6)
-        seldom.know("peak_flops", 1e12)
-        seldom.know("write_step", 2)
-        seldom.know("write_seconds", 0.5 + rank)
-        seldom.count("checkpoint_bytes", number=4096)
-        seldom.count("restores", "fallback")
-        seldom.count("anomalies", "spike")
-        seldom.count("bus_bytes", "all_reduce", 4 * ALL_REDUCE_BYTES)
-        seldom.count("device_steps")
-        seldom.add("device_seconds", STEP_SECONDS["sync"], "sync")
-        seldom.count("fingerprints")
-        seldom.words[SELDOM.word("fingerprint_parameters")] = 7 if rank == 3 else 5
-        seldom.commit(time.monotonic_ns())
+            periodic.know(name, 1 << 30)
+        periodic.know("resident_bytes", (rank + 1) << 20)
+        periodic.know("flops_per_token", 6e6)
+        periodic.know("peak_flops", 1e12)
+        periodic.know("write_step", 2)
+        periodic.know("write_seconds", 0.5 + rank)
+        periodic.count("checkpoint_bytes", number=4096)
+        periodic.count("restores", "fallback")
+        periodic.count("anomalies", "spike")
+        periodic.count("bus_bytes", "all_reduce", 4 * ALL_REDUCE_BYTES)
+        periodic.count("device_steps")
+        periodic.add("device_seconds", STEP_SECONDS["sync"], "sync")
+        periodic.count("fingerprints")
+        periodic.words[PERIODIC.word("fingerprint_parameters")] = 7 if rank == 3 else 5
+        periodic.commit(time.monotonic_ns())
 
     def commit(self) -> None:
         self.writer.commit(time.monotonic_ns())
@@ -112,11 +112,11 @@ class LivePage:
         self, section: Section = SLOT, offsets: tuple[int, int] = SLOT_OFFSETS
     ) -> None:
         """Breaks the slot that counts; the older one stays good."""
-        words = self.writer.words if section is SLOT else self.writer.seldom.words
+        words = self.writer.words if section is SLOT else self.writer.periodic.words
         at = offsets[words[section.word("sequence")] & 1]
-        seal = at + section.offsets["checksum"]
-        (byte,) = self.path.read_bytes()[seal : seal + 1]
-        self._overwrite(seal, bytes([byte ^ 1]))
+        checksum_at = at + section.offsets["checksum"]
+        (byte,) = self.path.read_bytes()[checksum_at : checksum_at + 1]
+        self._overwrite(checksum_at, bytes([byte ^ 1]))
 
     def replace_identity(self, **fields: int) -> None:
         """Seals other whole numbers into the identity, such as the pid of a process that ended."""
@@ -124,8 +124,8 @@ class LivePage:
         for name, value in fields.items():
             at = IDENTITY.offsets[name]
             data[at : at + 4] = value.to_bytes(4, "little")
-        seal = IDENTITY.offsets["checksum"]
-        data[seal : seal + 4] = zlib.crc32(data[:seal]).to_bytes(4, "little")
+        checksum_at = IDENTITY.offsets["checksum"]
+        data[checksum_at : checksum_at + 4] = zlib.crc32(data[:checksum_at]).to_bytes(4, "little")
         self._overwrite(0, bytes(data))
 
     def truncate(self) -> None:

@@ -10,8 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families as plain_fam
 from prometheus_client.samples import Sample
 
 from lockstep_agent.options import Options
+from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
-from lockstep_agent.runtime.workers import Lanes
 from lockstep_agent.web.server import MetricsServer
 from lockstep_catalogue.training import STEP_SECONDS
 from lockstep_records.spans import Span, SpanSpool, spool_path
@@ -54,7 +54,7 @@ def test_a_scrape_in_openmetrics_tells_the_newest_slow_step_of_each_bucket(
     slow_step(pages[0], 0, 0, seconds=0.9)
     slow_step(pages[0], 0, 1, seconds=3.0)
     newest = slow_step(pages[1], 1, 0, seconds=0.92)
-    sampler = Sampler(Lanes(options), options.tick_seconds)
+    sampler = Sampler(CollectorRuntime(options), options.tick_seconds)
     sampler.sample()
     with MetricsServer("127.0.0.1", 0, sampler) as server:
         thread = Thread(target=server.serve_forever, args=(0.05,))
@@ -77,7 +77,7 @@ def test_an_exemplar_stands_in_the_bucket_that_counts_it(root: Path, options: Op
     bounds = (STEP_SECONDS.buckets[0], STEP_SECONDS.buckets[-1] * 2)
     for number, seconds in enumerate(bounds):
         slow_step(page, 0, number, seconds=seconds)
-    text = Sampler(Lanes(options), 1.0).sample().openmetrics.decode()
+    text = Sampler(CollectorRuntime(options), 1.0).sample().openmetrics.decode()
     assert [s.labels["le"] for s in buckets(text)] == [str(bounds[0]), "+Inf"]
 
 
@@ -85,7 +85,7 @@ def test_the_plain_format_holds_no_exemplar_and_parses(root: Path, options: Opti
     page = LivePage(root)
     page.step(1)
     slow_step(page, 0, 0, seconds=0.9)
-    text = Sampler(Lanes(options), 1.0).sample().text.decode()
+    text = Sampler(CollectorRuntime(options), 1.0).sample().text.decode()
     assert TRACE.trace_id not in text
     assert any(family.name == STEP_SECONDS.name for family in plain_families(text))
 
@@ -95,7 +95,7 @@ def test_a_later_slow_step_replaces_the_exemplar_and_hostile_ones_are_left_out(
 ) -> None:
     page = LivePage(root)
     page.step(1)
-    sampler = Sampler(Lanes(options), 1.0)
+    sampler = Sampler(CollectorRuntime(options), 1.0)
     slow_step(page, 0, 0, seconds=0.9)
     assert [s.exemplar.value for s in buckets(sampler.sample().openmetrics.decode())] == [0.9]  # type: ignore[union-attr]  # chosen for having one
     for number, told in enumerate(({}, {"seconds": float("nan")}, {"seconds": -1.0}), start=1):

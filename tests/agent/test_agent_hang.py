@@ -11,9 +11,9 @@ import pytest
 from lockstep_agent.collector import AnyReading, Reading, SourceLostError, Tier
 from lockstep_agent.health import Judge
 from lockstep_agent.options import Options
+from lockstep_agent.runtime.collector_runtime import CollectorRuntime
+from lockstep_agent.runtime.collector_worker import CollectorWorker
 from lockstep_agent.runtime.sampler import Sampler
-from lockstep_agent.runtime.worker import Lane
-from lockstep_agent.runtime.workers import Lanes
 from lockstep_agent.web.server import MetricsServer
 from lockstep_catalogue import fabric, gpu, gpu_power, health
 
@@ -32,8 +32,8 @@ def line_of(text: str, metric: str, labels: tuple[str, str]) -> str | None:
 
 @pytest.fixture(name="url")
 def _url(options: Options) -> Iterator[str]:
-    lanes = Lanes(options)
-    sampler = Sampler(lanes, options.tick_seconds)
+    runtime = CollectorRuntime(options)
+    sampler = Sampler(runtime, options.tick_seconds)
     server = MetricsServer(options.host, 0, sampler)
     sampler.start()
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -91,18 +91,18 @@ class Slow:
 
 def test_a_lane_that_hangs_is_not_waited_for_twice_and_tells_its_age() -> None:
     now, slow = [0.0], Slow()
-    lane = Lane("slow", (slow,), clock=lambda: now[0])
-    sampler = Sampler(lambda: (lane,), tick_seconds=1)
+    worker = CollectorWorker("slow", (slow,), clock=lambda: now[0])
+    sampler = Sampler(lambda: (worker,), tick_seconds=1)
     began = time.monotonic()
     sampler.sample(patience_seconds=0.1)
     assert time.monotonic() - began < 5
-    assert not lane.beat()
-    assert not lane.is_hung
+    assert not worker.run_once()
+    assert not worker.is_hung
     now[0] = 3.1
-    assert lane.is_hung
+    assert worker.is_hung
     assert f'{health.LANE_STALLED.name}{{lane="slow"}} 1.0' in sampler.sample().text.decode()
     slow.goes_on.set()
-    assert lane.wait(5)
+    assert worker.wait(5)
     text = sampler.sample().text.decode()
     assert f'{health.LANE_STALLED.name}{{lane="slow"}} 0.0' in text
     assert 'device="eth0"' in text
@@ -124,11 +124,11 @@ class Counted:
 def test_a_collector_runs_in_its_tier_and_its_last_readings_are_served_in_between() -> None:
     now = [0.0]
     tiers = [Counted(tier) for tier in Tier]
-    lane = Lane("tiers", tiers, clock=lambda: now[0])
+    worker = CollectorWorker("tiers", tiers, clock=lambda: now[0])
     for _ in range(61):
-        assert lane.beat()
-        assert lane.wait(5)
-        told = chain.from_iterable(lane.parts())
+        assert worker.run_once()
+        assert worker.wait(5)
+        told = chain.from_iterable(worker.parts())
         assert sum(reading.metric is fabric.NET_UP for reading in told) == len(tiers)
         now[0] += 1
     assert [counted.runs for counted in tiers] == [61, 7, 2]
@@ -136,14 +136,14 @@ def test_a_collector_runs_in_its_tier_and_its_last_readings_are_served_in_betwee
 
 def test_what_is_not_due_is_told_as_the_very_part_of_the_last_time() -> None:
     now = [0.0]
-    lane = Lane(
+    worker = CollectorWorker(
         "tiers", (Counted(Tier.EVERY_TICK), Counted(Tier.TEN_SECONDS)), clock=lambda: now[0]
     )
     parts = []
     for _ in range(11):
-        assert lane.beat()
-        assert lane.wait(5)
-        parts.append(lane.parts())
+        assert worker.run_once()
+        assert worker.wait(5)
+        parts.append(worker.parts())
         now[0] += 1
     assert all(one[0] is not other[0] for one, other in pairwise(parts))
     assert [one[1] is other[1] for one, other in pairwise(parts)] == [True] * 9 + [False]
@@ -175,11 +175,11 @@ class Counting(Judge):
 def test_verdicts_follow_what_is_read_seldom_and_at_once_a_lane_that_falls_silent() -> None:
     now = [0.0]
     judge, gpu0 = Counting(lambda: now[0]), Lost(Tier.EVERY_TICK)
-    lanes = [
-        Lane(name, (one,), clock=lambda: now[0])
+    workers = [
+        CollectorWorker(name, (one,), clock=lambda: now[0])
         for name, one in (("gpu0", gpu0), ("host", Counted(Tier.TEN_SECONDS)))
     ]
-    sampler = Sampler(lambda: lanes, tick_seconds=1, judge=judge)
+    sampler = Sampler(lambda: workers, tick_seconds=1, judge=judge)
     for tick in range(30):
         now[0] = float(tick)
         gpu0.is_lost = tick in {14, 15, 16}
@@ -191,9 +191,9 @@ def test_verdicts_follow_what_is_read_seldom_and_at_once_a_lane_that_falls_silen
 
 def test_a_lane_that_has_ended_runs_no_more() -> None:
     counted = Counted(Tier.EVERY_TICK)
-    lane = Lane("ended", (counted,))
-    assert lane.beat()
-    assert lane.wait(5)
-    assert lane.end(5)
-    assert not lane.beat()
+    worker = CollectorWorker("ended", (counted,))
+    assert worker.run_once()
+    assert worker.wait(5)
+    assert worker.end(5)
+    assert not worker.run_once()
     assert counted.runs == 1

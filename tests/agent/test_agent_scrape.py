@@ -15,9 +15,9 @@ from lockstep_agent.collector import AnyReading, Guard, HistogramReading, Readin
 from lockstep_agent.exposition.text import Exposition, render
 from lockstep_agent.health import Judge
 from lockstep_agent.options import Options
+from lockstep_agent.runtime.collector_runtime import CollectorRuntime
+from lockstep_agent.runtime.collector_worker import CollectorWorker
 from lockstep_agent.runtime.sampler import Sampler
-from lockstep_agent.runtime.worker import Lane
-from lockstep_agent.runtime.workers import Lanes
 from lockstep_catalogue import (
     METRICS,
     Kind,
@@ -95,7 +95,9 @@ def busy_job(root: Path, hang_seconds: float) -> None:
 
 
 def sampled(options: Options) -> Exposition:
-    sampler = Sampler(Lanes(options), options.tick_seconds, judge=Judge(options.expected))
+    sampler = Sampler(
+        CollectorRuntime(options), options.tick_seconds, judge=Judge(options.expected)
+    )
     sampler.sample()
     time.sleep(0.11)  # activity is told between two samples
     return sampler.sample()
@@ -110,7 +112,7 @@ def settled(scrape: str) -> str:
 
 
 def test_the_scrape_of_the_fake_node_is_the_golden_one(root: Path, options: Options) -> None:
-    busy_job(root, options.hang_seconds)
+    busy_job(root, options.hang_timeout_seconds)
     scrape = settled(sampled(options).text.decode())
     if os.environ.get("LOCKSTEP_GOLDEN"):
         GOLDEN.write_text(scrape)
@@ -131,7 +133,7 @@ def test_promtool_finds_nothing_to_say_about_the_golden_scrape() -> None:
 def test_the_fake_node_emits_every_metric_of_the_catalogue_as_declared(
     root: Path, options: Options
 ) -> None:
-    busy_job(root, options.hang_seconds)
+    busy_job(root, options.hang_timeout_seconds)
     assert complaints(sampled(options).openmetrics.decode()) == []
 
 
@@ -178,9 +180,9 @@ def test_both_formats_tell_the_same_and_neither_tells_of_creation(options: Optio
 
 
 def test_a_broken_collector_costs_only_itself(options: Options) -> None:
-    broken, lanes = Broken(), Lanes(options)
-    lane = Lane("broken", (broken,))
-    sampler = Sampler(lambda: (lane, *lanes()), tick_seconds=1)
+    broken, runtime = Broken(), CollectorRuntime(options)
+    worker = CollectorWorker("broken", (broken,))
+    sampler = Sampler(lambda: (worker, *runtime()), tick_seconds=1)
     for _ in range(2):
         text = sampler.sample().text.decode()
     assert f'{health.COLLECTOR_SUCCESS.name}{{collector="broken"}} 0.0' in text

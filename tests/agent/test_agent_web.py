@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from lockstep_agent.runtime.sampler import Sampler
-from lockstep_agent.web import Crowd, Gate
+from lockstep_agent.web import AccessControl, ConnectionLimiter
 from lockstep_agent.web.admission import Admission, read_tokens
 from lockstep_agent.web.config import read_web_config
 from lockstep_agent.web.server import MetricsServer
@@ -54,11 +54,11 @@ def _keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def serving(gate: Gate | None = None) -> Iterator[MetricsServer]:
+def serving(access_control: AccessControl | None = None) -> Iterator[MetricsServer]:
     """A server of an agent with nothing to tell but itself."""
     sampler = Sampler(tuple, tick_seconds=60)
     sampler.sample()
-    server = MetricsServer("127.0.0.1", 0, sampler, node="node-7", gate=gate)
+    server = MetricsServer("127.0.0.1", 0, sampler, node="node-7", access_control=access_control)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     try:
@@ -90,7 +90,7 @@ def test_passwords_and_tokens_open_every_page_and_nothing_else_does(tmp_path: Pa
     )
     tokens = tmp_path / "tokens"
     tokens.write_text(f"# scrapers\n{TOKEN}\n")
-    with serving(Gate(web, tokens)) as server:
+    with serving(AccessControl(web, tokens)) as server:
         refused = httpx.get(server.url)
         assert refused.status_code == httpx.codes.UNAUTHORIZED
         assert refused.headers["www-authenticate"] == 'Basic realm="lockstep"'
@@ -145,7 +145,7 @@ def test_tls_is_served_and_a_new_certificate_holds_from_the_next_connection(
 ) -> None:
     now = [0.0]
     web = web_file(tmp_path, TLS.format(keys, "first"))
-    with serving(Gate(web, clock=lambda: now[0])) as server:
+    with serving(AccessControl(web, clock=lambda: now[0])) as server:
         assert server.url.startswith("https://")
         assert httpx.get(server.url, verify=trusting(keys / "first.crt")).status_code == 200
         with pytest.raises(httpx.ConnectError):
@@ -166,7 +166,7 @@ def test_a_client_must_show_a_certificate_when_the_file_says_so(tmp_path: Path, 
             f", client_auth_type: RequireAndVerifyClientCert, client_ca_file: {keys}/second.crt}}",
         ),
     )
-    with serving(Gate(web)) as server:
+    with serving(AccessControl(web)) as server:
         context = trusting(keys / "first.crt")
         with pytest.raises(httpx.TransportError):
             httpx.get(server.url, verify=context)
@@ -184,7 +184,7 @@ def test_slow_clients_cannot_keep_a_scraper_out(monkeypatch: pytest.MonkeyPatch)
                 one.sendall(b"GET /metrics HT")
             for _ in range(5):
                 assert httpx.get(server.url, timeout=5).status_code == 200
-            assert len(server.crowd) <= 8
+            assert len(server.connections) <= 8
             slow[0].settimeout(5)
             assert slow[0].recv(1) == b""
         finally:
@@ -194,16 +194,16 @@ def test_slow_clients_cannot_keep_a_scraper_out(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_connection_is_cut_when_its_time_is_up_however_busy_it_looks() -> None:
     now = [0.0]
-    crowd = Crowd(10, 15.0, clock=lambda: now[0])
+    connections = ConnectionLimiter(10, 15.0, clock=lambda: now[0])
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        crowd.enter(ours)
+        connections.enter(ours)
         now[0] = 14.9
-        crowd.cut_overdue()
-        assert len(crowd) == 1
+        connections.cut_overdue()
+        assert len(connections) == 1
         now[0] = 15.0
-        crowd.cut_overdue()
-        assert len(crowd) == 0
+        connections.cut_overdue()
+        assert len(connections) == 0
         assert theirs.recv(1) == b""
 
 
@@ -289,8 +289,8 @@ def test_the_gate_looks_at_its_files_at_most_once_a_second(tmp_path: Path) -> No
     now = [0.0]
     tokens = tmp_path / "tokens"
     tokens.write_text(TOKEN)
-    gate = Gate(tokens=tokens, clock=lambda: now[0])
+    access_control = AccessControl(tokens=tokens, clock=lambda: now[0])
     tokens.write_text(TOKEN[::-1] + "x")
-    assert gate.rules().admission.admits(f"Bearer {TOKEN}")
+    assert access_control.rules().admission.admits(f"Bearer {TOKEN}")
     now[0] += 1.1
-    assert not gate.rules().admission.admits(f"Bearer {TOKEN}")
+    assert not access_control.rules().admission.admits(f"Bearer {TOKEN}")

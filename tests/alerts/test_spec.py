@@ -2,9 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_alerts.model import NotFiniteLimits, StragglerLimits
+from lockstep_alerts.model import NotFiniteLimits, StalledLimits, StragglerLimits
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import SpecError, read_spec
+from lockstep_records.hangs import HANG_MEDIAN_STEPS, HANG_TIMEOUT_SECONDS
 
 GOOD = """\
 symptoms:
@@ -29,6 +30,16 @@ def test_the_shipped_spec_reads_and_keeps_its_order() -> None:
     symptoms = read_spec(spec_path())
     assert [one.alert for one in symptoms][:2] == ["TrainStragglerRank", "TrainStragglerRankSlight"]
     assert symptoms[0].limits == StragglerLimits(above_ratio=0.25)
+
+
+def test_the_shipped_rule_of_a_stalled_job_has_the_numbers_of_every_other_hang() -> None:
+    (limits,) = (
+        symptom.limits
+        for symptom in read_spec(spec_path())
+        if isinstance(symptom.limits, StalledLimits)
+    )
+    assert limits.median_steps == HANG_MEDIAN_STEPS
+    assert limits.at_least.seconds == HANG_TIMEOUT_SECONDS
 
 
 def test_a_good_spec_reads(tmp_path: Path) -> None:

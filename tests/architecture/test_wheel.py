@@ -150,12 +150,12 @@ def test_a_command_whose_extra_is_missing_says_which_to_install(
 ) -> None:
     assert refused(bare, tmp_path, words) == (
         f"command {words[0]!r} needs the package {package!r}, which is not installed; "
-        f"install lockstep[{extra}]"
+        f"run pip install '.[{extra}]' in the checkout"
     )
 
 
 def test_a_job_is_not_begun_where_torch_is_not(bare: list[Path], tmp_path: Path) -> None:
     assert refused(bare, tmp_path, ("run", "-m", "this")) == (
         "the ranks are started by torch, which is not installed here; install torch or "
-        "lockstep[trainer]"
+        "run pip install '.[trainer]' in the checkout"
     )

@@ -65,7 +65,7 @@ def write_step(writer: PageWriter, number: int, rank: int) -> None:
         writer.words[SLOT.word("present")] |= SLOT.presence[name]
         writer.words[SLOT.word(name)] = value
     writer.count_collective("all_reduce", 1, 1 << 20, seconds["sync"])
-    writer.pulse(time.monotonic_ns(), PHASES.index("data"))
+    writer.heartbeat(time.monotonic_ns(), PHASES.index("data"))
     writer.commit(time.monotonic_ns())
 
 

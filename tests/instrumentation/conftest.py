@@ -39,7 +39,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture
-def monitor(root: Path) -> Iterator[lockstep.Disabled]:
+def monitor(root: Path) -> Iterator[lockstep.NoopMonitor]:
     """A rank that is watched."""
     made = lockstep.attach(root=root, environment=ENVIRONMENT, rows=256)
     assert made.enabled

@@ -113,5 +113,5 @@ def test_a_missing_library_is_told_in_one_sentence_with_its_extra(library: str) 
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=50
     )
-    assert done.stdout.strip().endswith(f"install lockstep[{library}]")
+    assert done.stdout.strip().endswith(f"run pip install '.[{library}]' in the checkout")
     assert len(done.stdout.splitlines()) == 1

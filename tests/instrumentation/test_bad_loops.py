@@ -18,11 +18,11 @@ SECOND_NS = 1_000_000_000
 
 
 @pytest.fixture
-def monitor(root: Path) -> lockstep.Monitor:
+def monitor(root: Path) -> lockstep.LiveMonitor:
     page = PageWriter(
         root / "0" / "rank-00000.page", RankIdentity(job_id="a", rank=0, world_size=1)
     )
-    return lockstep.Monitor(page, patience_seconds=100)
+    return lockstep.LiveMonitor(page, patience_seconds=100)
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def tiny(root: Path) -> Iterator[Path]:
 def troubles(root: Path) -> dict[str, int]:
     """Those that there were."""
     page = read_page(root / "0" / "rank-00000.page")
-    return {name: count for name, count in page.seldom["troubles"].items() if count}
+    return {name: count for name, count in page.periodic["troubles"].items() if count}
 
 
 def said(caplog: pytest.LogCaptureFixture, words: str) -> int:
@@ -46,7 +46,7 @@ def said(caplog: pytest.LogCaptureFixture, words: str) -> int:
 
 
 def test_a_users_exception_in_a_block_passes_and_is_said_once(
-    root: Path, monitor: lockstep.Monitor, caplog: pytest.LogCaptureFixture
+    root: Path, monitor: lockstep.LiveMonitor, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(3):
         with pytest.raises(KeyError), monitor.phase("eval"):
@@ -60,7 +60,7 @@ def test_a_users_exception_in_a_block_passes_and_is_said_once(
 class Watch:
     """Lets seconds pass for a monitor, by a clock of the test's own, with or without steps."""
 
-    def __init__(self, monitor: lockstep.Monitor) -> None:
+    def __init__(self, monitor: lockstep.LiveMonitor) -> None:
         self._monitor, self._now_ns = monitor, time.monotonic_ns()
 
     def passes(self, seconds: int, *, with_steps: bool = False, marks: bool = True) -> None:
@@ -69,11 +69,11 @@ class Watch:
             if with_steps:
                 self._monitor.step()
             if marks or second == seconds - 1:
-                self._monitor._seldom.tick(self._now_ns)  # as a mark does
+                self._monitor._periodic.tick(self._now_ns)  # as a mark does
 
 
 def test_a_loop_that_forgets_to_end_its_steps_is_told_and_one_that_does_not_is_not(
-    root: Path, monitor: lockstep.Monitor, caplog: pytest.LogCaptureFixture
+    root: Path, monitor: lockstep.LiveMonitor, caplog: pytest.LogCaptureFixture
 ) -> None:
     watch = Watch(monitor)
     watch.passes(500, with_steps=True)
@@ -85,7 +85,7 @@ def test_a_loop_that_forgets_to_end_its_steps_is_told_and_one_that_does_not_is_n
 
 
 def test_a_first_step_that_takes_long_without_marks_is_no_forgotten_step(
-    root: Path, monitor: lockstep.Monitor
+    root: Path, monitor: lockstep.LiveMonitor
 ) -> None:
     monitor.tick(SECOND_NS)  # the first mark
     monitor.tick(900 * SECOND_NS)  # the next one, after a compilation
@@ -94,7 +94,7 @@ def test_a_first_step_that_takes_long_without_marks_is_no_forgotten_step(
 
 
 def test_a_page_that_is_deleted_under_the_run_is_said_once_and_the_run_goes_on(
-    root: Path, monitor: lockstep.Monitor, caplog: pytest.LogCaptureFixture
+    root: Path, monitor: lockstep.LiveMonitor, caplog: pytest.LogCaptureFixture
 ) -> None:
     page = root / "0" / "rank-00000.page"
     kept = root / "kept.page"
@@ -105,13 +105,13 @@ def test_a_page_that_is_deleted_under_the_run_is_said_once_and_the_run_goes_on(
     watch.passes(60, with_steps=True)
     monitor.close()
     told: Page = read_page(kept)
-    assert told.seldom["troubles"]["page_deleted"] == 1
+    assert told.periodic["troubles"]["page_deleted"] == 1
     assert told.state["steps"] == 15 + 60
     assert said(caplog, "was deleted under the run") == 1
 
 
 def test_a_fork_is_said_once_and_counted_and_the_child_writes_nothing(
-    root: Path, monitor: lockstep.Monitor, caplog: pytest.LogCaptureFixture
+    root: Path, monitor: lockstep.LiveMonitor, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, logger="lockstep"):
         for _ in range(2):
@@ -137,13 +137,13 @@ def test_a_full_tmpfs_leaves_a_loop_that_runs_without_a_page(
 
 
 def test_a_mark_costs_no_system_call_but_once_a_second(
-    monitor: lockstep.Monitor, monkeypatch: pytest.MonkeyPatch
+    monitor: lockstep.LiveMonitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ticks: list[int] = []
-    monitor.mark("data")
-    monkeypatch.setattr(monitor._seldom, "tick", ticks.append)  # to count them
+    monitor.enter_phase("data")
+    monkeypatch.setattr(monitor._periodic, "tick", ticks.append)  # to count them
     begin = time.monotonic()
     for _ in range(2000):
-        monitor.mark("forward")
+        monitor.enter_phase("forward")
     assert len(ticks) <= time.monotonic() - begin + 1
     monitor.close()

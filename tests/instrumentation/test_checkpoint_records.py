@@ -17,7 +17,7 @@ from .one_rank import page_of
 
 
 def test_a_checkpoint_that_goes_on_after_its_block_ends_when_it_is_told(
-    root: Path, monitor: lockstep.Disabled
+    root: Path, monitor: lockstep.NoopMonitor
 ) -> None:
     with monitor.checkpoint(step=7) as saving:
         saving.later()
@@ -30,14 +30,14 @@ def test_a_checkpoint_that_goes_on_after_its_block_ends_when_it_is_told(
     saving.end(failed=True)
     page = page_of(root)
     assert page.state["checkpoints"] == {"ok": 1, "failed": 0}
-    assert page.state["checkpoint_step"] == page.seldom["write_step"] == 7
-    assert page.seldom["checkpoint_persisting_seconds"] == page.seldom["write_seconds"] == 2.5
-    assert 0.005 <= page.seldom["checkpoint_blocking_seconds"] < 2.5
-    assert (page.seldom["checkpoint_bytes"], page.seldom["checkpoints_verified"]) == (128, 1)
+    assert page.state["checkpoint_step"] == page.periodic["write_step"] == 7
+    assert page.periodic["checkpoint_persisting_seconds"] == page.periodic["write_seconds"] == 2.5
+    assert 0.005 <= page.periodic["checkpoint_blocking_seconds"] < 2.5
+    assert (page.periodic["checkpoint_bytes"], page.periodic["checkpoints_verified"]) == (128, 1)
 
 
 def test_a_checkpoint_that_fails_is_not_verified_and_not_durable(
-    root: Path, monitor: lockstep.Disabled
+    root: Path, monitor: lockstep.NoopMonitor
 ) -> None:
     with suppress(OSError), monitor.checkpoint(step=7) as saving:
         saving.later()
@@ -46,11 +46,11 @@ def test_a_checkpoint_that_fails_is_not_verified_and_not_durable(
     page = page_of(root)
     assert page.state["checkpoints"] == {"ok": 0, "failed": 1}
     assert page.state["checkpoint_step"] is None
-    assert page.seldom["checkpoints_verified"] == 0
-    assert page.seldom["troubles"]["span_exception"] == 1
+    assert page.periodic["checkpoints_verified"] == 0
+    assert page.periodic["troubles"]["span_exception"] == 1
 
 
-def test_a_restore_tells_what_it_fell_back_to(root: Path, monitor: lockstep.Disabled) -> None:
+def test_a_restore_tells_what_it_fell_back_to(root: Path, monitor: lockstep.NoopMonitor) -> None:
     with monitor.restore():
         time.sleep(0.002)
     with monitor.restore() as restoring:
@@ -59,16 +59,20 @@ def test_a_restore_tells_what_it_fell_back_to(root: Path, monitor: lockstep.Disa
         restoring.found(20, asked=40, passed_over=2)
     with pytest.raises(OSError, match="gone"), monitor.restore():
         raise OSError("gone")
-    seldom = page_of(root).seldom
-    assert seldom["restores"] == {"ok": 1, "fallback": 1, "failed": 1}
-    assert (seldom["restore_asked"], seldom["restored_step"], seldom["passed_over"]) == (40, 20, 2)
-    assert seldom["restore_seconds"] >= 0.002
+    periodic = page_of(root).periodic
+    assert periodic["restores"] == {"ok": 1, "fallback": 1, "failed": 1}
+    assert (periodic["restore_asked"], periodic["restored_step"], periodic["passed_over"]) == (
+        40,
+        20,
+        2,
+    )
+    assert periodic["restore_seconds"] >= 0.002
     assert page_of(root).phase == "init"
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 def test_checkpoints_of_dcp_are_counted_from_its_own_log(
-    root: Path, monitor: lockstep.Disabled, tmp_path: Path
+    root: Path, monitor: lockstep.NoopMonitor, tmp_path: Path
 ) -> None:
     state = {"weight": torch.ones(1000)}
     watch = lockstep.watch_dcp(monitor)
@@ -86,9 +90,9 @@ def test_checkpoints_of_dcp_are_counted_from_its_own_log(
     monitor.close()
     page = page_of(root)
     assert page.state["checkpoints"] == {"ok": 2, "failed": 0}
-    assert page.state["checkpoint_step"] == page.seldom["write_step"] == 40
-    assert page.seldom["checkpoint_bytes"] > 2 * 4000
-    assert page.seldom["checkpoint_blocking_seconds"] > 0
-    assert page.seldom["checkpoint_persisting_seconds"] > page.seldom["write_seconds"] > 0
-    assert page.seldom["restores"] == {"ok": 1, "fallback": 0, "failed": 1}
-    assert page.seldom["restored_step"] == 30
+    assert page.state["checkpoint_step"] == page.periodic["write_step"] == 40
+    assert page.periodic["checkpoint_bytes"] > 2 * 4000
+    assert page.periodic["checkpoint_blocking_seconds"] > 0
+    assert page.periodic["checkpoint_persisting_seconds"] > page.periodic["write_seconds"] > 0
+    assert page.periodic["restores"] == {"ok": 1, "fallback": 0, "failed": 1}
+    assert page.periodic["restored_step"] == 30

@@ -1,4 +1,4 @@
-"""A pen whose page is closed, also by a signal in the midst of a step, stops nothing."""
+"""A recorder whose page is closed, also by a signal in the midst of a step, stops nothing."""
 
 import math
 import time
@@ -19,16 +19,16 @@ needs_c = pytest.mark.skipif(native.compiled is None, reason="nothing was compil
 
 
 @needs_c
-def test_a_pen_whose_page_is_closed_writes_nothing_more(root: Path) -> None:
+def test_a_recorder_whose_page_is_closed_writes_nothing_more(root: Path) -> None:
     one = One(root, "c")
-    one.pen.step()
-    one.pen.release()
+    one.recorder.step()
+    one.recorder.release()
     one.page.close()
-    one.pen.restart(time.monotonic_ns())
-    one.pen.mark("forward")
-    one.pen.step(loss=1.0)
-    assert one.pen.wait_begins() == NOT_WAITING
-    assert one.owner.asked[-1] == ("off", None)
+    one.recorder.restart(time.monotonic_ns())
+    one.recorder.enter_phase("forward")
+    one.recorder.step(loss=1.0)
+    assert one.recorder.wait_begins() == NOT_WAITING
+    assert one.callbacks.asked[-1] == ("off", None)
     assert read_page(one.path).state["steps"] == 1
 
 
@@ -41,10 +41,10 @@ def test_an_interrupt_while_the_owner_is_asked_reaches_the_loop(
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(one.owner, "step_ended", interrupted)  # as a signal would
+    monkeypatch.setattr(one.callbacks, "step_ended", interrupted)  # as a signal would
     with pytest.raises(KeyboardInterrupt):
-        one.pen.step()
-    assert one.owner.asked == []
+        one.recorder.step()
+    assert one.callbacks.asked == []
 
 
 class Closing:
@@ -73,7 +73,7 @@ class Closing:
 @pytest.mark.parametrize(
     "place",
     [
-        *("tick", "unusual_loss", "unusual_norm", "unusual_step", "step_ended", "take"),
+        *("tick", "inspect_loss", "inspect_norm", "inspect_step", "step_ended", "take"),
         *("loss", "tokens", "samples", "sequence_lengths"),
     ],
 )
@@ -81,25 +81,25 @@ def test_a_page_that_is_closed_while_a_step_is_written_stops_nothing(
     root: Path, monkeypatch: pytest.MonkeyPatch, name: str, place: str
 ) -> None:
     one = One(root, name)
-    one.pen.step(loss=0.5)
-    one.pen.loss_bound, one.pen.usual_seconds = -1.0, -1.0
+    one.recorder.step(loss=0.5)
+    one.recorder.loss_bound, one.recorder.usual_seconds = -1.0, -1.0
 
     def close(*_: Any) -> int:
-        if one.pen.on:
-            one.pen.release()
+        if one.recorder.on:
+            one.recorder.release()
             one.page.close()
         return 1
 
     told: dict[str, Any] = {"loss": 1.0, "gradient_norm": math.inf, "learning_rate": 1e-3}
     if place == "take":
-        one.pen.numbers = SimpleNamespace(take=close)  # type: ignore[assignment]  # as on a GPU
-    elif hasattr(one.owner, place):
-        monkeypatch.setattr(one.owner, place, close)
-        one.pen.due_ns = 0
-        one.pen.held = False  # which opens the gate of the one in Python
+        one.recorder.numbers = SimpleNamespace(take=close)  # type: ignore[assignment]  # as on a GPU
+    elif hasattr(one.callbacks, place):
+        monkeypatch.setattr(one.callbacks, place, close)
+        one.recorder.due_ns = 0
+        one.recorder.held = False  # which opens the gate of the one in Python
     else:
         told[place] = Closing(close)
-    one.pen.step(**told)
-    assert not one.pen.on
-    one.pen.step(**told if place in dir(one.owner) else {})
+    one.recorder.step(**told)
+    assert not one.recorder.on
+    one.recorder.step(**told if place in dir(one.callbacks) else {})
     assert read_page(one.path).state["steps"] == 1 + (place == "step_ended")

@@ -62,7 +62,7 @@ def test_a_copy_of_a_watched_model_works_and_marks_nothing(
         step(model, optimizer)
         monitor.step()
     other = copied(model)
-    monitor.mark("eval")
+    monitor.enter_phase("eval")
     for _ in range(3):
         other(torch.randn(2, 8))
     assert page_in(root).phase == "eval"
@@ -79,6 +79,6 @@ def test_a_copy_of_a_watched_optimizer_marks_nothing(root: Path) -> None:
         model, optimizer, root=root, environment={"LOCKSTEP_JOB_ID": "one"}, rows=64
     )
     other = copy.deepcopy(optimizer)
-    monitor.mark("eval")
+    monitor.enter_phase("eval")
     other.step()
     assert page_in(root).phase == "eval"

@@ -51,13 +51,13 @@ class Net(nn.Module):
         return out
 
 
-def train(monitor: lockstep.Disabled, model: nn.Module, steps: int) -> None:
+def train(monitor: lockstep.NoopMonitor, model: nn.Module, steps: int) -> None:
     for _ in range(steps):
         model(torch.randn(2, 8)).square().mean().backward()
         monitor.step()
 
 
-def watched(root: Path, model: nn.Module) -> lockstep.Disabled:
+def watched(root: Path, model: nn.Module) -> lockstep.NoopMonitor:
     return lockstep.attach(model, root=root, environment={"LOCKSTEP_JOB_ID": "one"})
 
 

@@ -75,7 +75,7 @@ def one_step(events: DeviceEvents, stream: Stream, step: int, *spent_ms: float) 
     events.begin(step, step * 1000)
     for place, spent in enumerate(spent_ms[:-1]):
         stream.now_ms += spent
-        events.mark(step * 1000 + place + 1)
+        events.enter_phase(step * 1000 + place + 1)
     stream.now_ms += spent_ms[-1]
     events.end(step * 1000 + len(spent_ms), range(len(spent_ms)), [Cut(0, 0, 0, 0, -1)])
 
@@ -103,7 +103,7 @@ def test_a_device_that_waits_for_the_host_is_told_by_the_hosts_clock() -> None:
     events = DeviceEvents(stream.event)
     events.begin(0, 0)
     stream.now_ms = 1.0
-    events.mark(9_000_000)
+    events.enter_phase(9_000_000)
     stream.now_ms = 2.0
     events.end(9_500_000, (1, 2), ())
     stream.passed_ms = 2.0
@@ -153,21 +153,21 @@ def test_a_device_that_fails_costs_the_sample_and_not_the_training() -> None:
     assert (events.dropped, events.waits) == (1, False)
 
 
-def on_fake_device(monitor: lockstep.Monitor, stream: Stream) -> Any:
+def on_fake_device(monitor: lockstep.LiveMonitor, stream: Stream) -> Any:
     """Gives a monitor a device that has passed as much as the stream says."""
     watch = monitor.each_step.__self__  # type: ignore[attr-defined]  # bound to its watch
     watch.recorder.device = DeviceEvents(stream.event)
     memory = torch.zeros((3, 3))
-    watch._numbers = monitor.pen.numbers = DeviceNumbers(  # as the watch itself does
+    watch._numbers = monitor.recorder.numbers = DeviceNumbers(  # as the watch itself does
         stream.event, memory, lambda value: isinstance(value, OnDevice)
     )
     return watch
 
 
-def attached(root: Path, every: int) -> lockstep.Monitor:
+def attached(root: Path, every: int) -> lockstep.LiveMonitor:
     told = {"LOCKSTEP_JOB_ID": "job-a", "LOCKSTEP_SAMPLE_EVERY": str(every)}
     monitor = lockstep.attach(root=root, environment=told, rows=64)
-    assert isinstance(monitor, lockstep.Monitor)
+    assert isinstance(monitor, lockstep.LiveMonitor)
     return monitor
 
 
@@ -178,7 +178,7 @@ def test_device_seconds_come_beside_those_of_the_host_under_the_same_operations(
     on_fake_device(monitor, stream)
     for _ in range(9):
         for phase, spent_ms in (("forward", 4.0), ("backward", 8.0), ("optimizer", 1.0)):
-            monitor.mark(phase)
+            monitor.enter_phase(phase)
             stream.now_ms += spent_ms
         monitor.step()
         stream.passed_ms = stream.now_ms - LAG_MS
@@ -195,10 +195,10 @@ def test_device_seconds_come_beside_those_of_the_host_under_the_same_operations(
     ]
     assert [row["micro_batch"] for row in by_device[:3]] == [0, 0, None]
     monitor.close()
-    seldom = read_page(root / "jobs/job-a/0/rank-00000.page").seldom
-    assert seldom["device_steps"] == 3
-    assert seldom["device_seconds"]["backward"] == pytest.approx(0.024)
-    assert seldom["device_seconds"]["sync"] == seldom["device_dropped"] == 0
+    periodic = read_page(root / "jobs/job-a/0/rank-00000.page").periodic
+    assert periodic["device_steps"] == 3
+    assert periodic["device_seconds"]["backward"] == pytest.approx(0.024)
+    assert periodic["device_seconds"]["sync"] == periodic["device_dropped"] == 0
 
 
 def test_a_loss_on_the_device_is_told_later_with_the_step_it_belongs_to(root: Path) -> None:
@@ -211,12 +211,12 @@ def test_a_loss_on_the_device_is_told_later_with_the_step_it_belongs_to(root: Pa
         stream.passed_ms = stream.now_ms - 2 * LAG_MS
     monitor.close()
     page = read_page(root / "jobs/job-a/0/rank-00000.page")
-    steps = page.seldom["late_loss_step"][: page.seldom["late_losses"]]
+    steps = page.periodic["late_loss_step"][: page.periodic["late_losses"]]
     assert list(steps) == [0, 1, 2, 3]
-    assert page.seldom["late_loss"][1] == 2.0
+    assert page.periodic["late_loss"][1] == 2.0
     assert page.state["loss"] == 4.0
     assert page.state["gradient_norm"] == 5.5
-    assert page.seldom["nonfinite"]["loss"] == 1
+    assert page.periodic["nonfinite"]["loss"] == 1
     assert page.state["nonfinite_steps"] == 1
 
 
@@ -227,14 +227,14 @@ def test_numbers_that_find_no_place_are_dropped_and_counted(root: Path) -> None:
         stream.now_ms += 1.0
         monitor.step(loss=torch.tensor(float(step)).as_subclass(OnDevice))
     monitor.close()
-    seldom = read_page(root / "jobs/job-a/0/rank-00000.page").seldom
-    assert (seldom["device_dropped"], seldom["late_losses"]) == (7, 0)
+    periodic = read_page(root / "jobs/job-a/0/rank-00000.page").periodic
+    assert (periodic["device_dropped"], periodic["late_losses"]) == (7, 0)
 
 
 def test_a_process_without_a_gpu_looks_for_nothing(root: Path) -> None:
     monitor = attached(root, 2)
     monitor.step(loss=torch.tensor(1.5))
-    assert monitor.pen.numbers is None
+    assert monitor.recorder.numbers is None
     monitor.close()
     assert read_page(root / "jobs/job-a/0/rank-00000.page").state["loss"] == 1.5
 
@@ -248,7 +248,7 @@ def test_nothing_waits_for_the_gpu_through_200_steps_and_its_time_is_told(
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     batch = torch.ones(256, 1024, device="cuda")
 
-    def steps(monitor: lockstep.Disabled, number: int) -> float:
+    def steps(monitor: lockstep.NoopMonitor, number: int) -> float:
         torch.cuda.synchronize()
         began = time.perf_counter()
         with monitor.phase("other"):
@@ -270,14 +270,16 @@ def test_nothing_waits_for_the_gpu_through_200_steps_and_its_time_is_told(
     watched = [steps(monitor, 200), *(steps(monitor, 200) for _ in range(2))]
     monitor.close()
     page = read_page(root / "jobs/job-a/0/rank-00000.page")
-    seldom = page.seldom
+    periodic = page.periodic
     told_lines = (
         f"bare {bare * 1e6:.1f} us a step, watched {min(watched) * 1e6:.1f} us",
-        f"device: {seldom['device_steps']} steps, {seldom['device_seconds']}",
-        f"late losses {seldom['late_losses']}, dropped {seldom['device_dropped']}",
+        f"device: {periodic['device_steps']} steps, {periodic['device_seconds']}",
+        f"late losses {periodic['late_losses']}, dropped {periodic['device_dropped']}",
     )
     with capsys.disabled():
         sys.stdout.write("\n" + "\n".join(told_lines) + "\n")
-    assert page.seldom["device_steps"] > 100
-    assert page.seldom["late_losses"] > 500
-    assert page.seldom["device_seconds"]["backward"] > page.seldom["device_seconds"]["forward"] > 0
+    assert page.periodic["device_steps"] > 100
+    assert page.periodic["late_losses"] > 500
+    assert (
+        page.periodic["device_seconds"]["backward"] > page.periodic["device_seconds"]["forward"] > 0
+    )

@@ -11,8 +11,8 @@ import torch
 
 import lockstep
 from lockstep.monitor.fingerprints import Fingerprints
-from lockstep.monitor.live import Monitor
-from lockstep.recorder.recorder import Marker
+from lockstep.monitor.live import LiveMonitor
+from lockstep.recorder.recorder import PhaseHook
 from lockstep.strategies.hooks import watch_optimizer
 from lockstep_records.page.reader import Page
 from lockstep_records.replicas import fingerprints_of
@@ -20,14 +20,16 @@ from lockstep_records.replicas import fingerprints_of
 from .one_rank import ENVIRONMENT, page_of
 
 
-def marked(monitor: lockstep.Disabled, optimizer: torch.optim.Optimizer, *, every: int) -> Marker:
-    assert isinstance(monitor, Monitor)
+def marked(
+    monitor: lockstep.NoopMonitor, optimizer: torch.optim.Optimizer, *, every: int
+) -> PhaseHook:
+    assert isinstance(monitor, LiveMonitor)
     before = watch_optimizer(monitor, optimizer)
     Fingerprints(monitor, every=every).watch(before)
     return before
 
 
-def trained(root: Path, monitor: lockstep.Disabled, flip_at: int | None = None) -> Page:
+def trained(root: Path, monitor: lockstep.NoopMonitor, flip_at: int | None = None) -> Page:
     torch.manual_seed(7)
     first = torch.nn.Linear(20, 50)
     model = torch.nn.Sequential(first, torch.nn.Linear(50, 1))
@@ -60,7 +62,7 @@ def test_equal_replicas_have_equal_fingerprints_and_one_bit_makes_them_differ() 
 
 
 def test_each_element_of_each_parameter_is_seen_in_time(
-    root: Path, monitor: lockstep.Disabled
+    root: Path, monitor: lockstep.NoopMonitor
 ) -> None:
     large = torch.nn.Parameter(torch.zeros(3, 4099))
     small = [torch.nn.Parameter(torch.zeros(2)) for _ in range(15)]
@@ -70,11 +72,11 @@ def test_each_element_of_each_parameter_is_seen_in_time(
     for place in (0, 4095, 4096, 8192, large.numel() - 1):
         with torch.no_grad():
             large.zero_().view(-1)[place] = math.nan
-        before = page_of(root).seldom["nonfinite"]["parameters"]
+        before = page_of(root).periodic["nonfinite"]["parameters"]
         for _ in range(20):
             optimizer.step()
             monitor.step()
-        if page_of(root).seldom["nonfinite"]["parameters"] > before:
+        if page_of(root).periodic["nonfinite"]["parameters"] > before:
             seen.add(place)
     assert seen == {0, 4095, 4096, 8192, large.numel() - 1}
 
@@ -90,7 +92,7 @@ def test_each_element_of_each_parameter_is_seen_in_time(
     ],
 )
 def test_elements_are_all_seen_however_they_lie(
-    root: Path, monitor: lockstep.Disabled, weights: torch.Tensor
+    root: Path, monitor: lockstep.NoopMonitor, weights: torch.Tensor
 ) -> None:
     parameter = torch.nn.Parameter(weights)
     optimizer = torch.optim.SGD([parameter, torch.nn.Parameter(torch.zeros(1))], lr=0.0)
@@ -101,12 +103,12 @@ def test_elements_are_all_seen_however_they_lie(
         optimizer.step()
         monitor.step()
     monitor.close()
-    assert page_of(root).seldom["nonfinite"]["parameters"] == weights.numel()
+    assert page_of(root).periodic["nonfinite"]["parameters"] == weights.numel()
 
 
 @pytest.mark.parametrize("kind", [torch.bool, torch.int8, torch.complex64, torch.float8_e4m3fn])
 def test_parameters_of_other_kinds_are_left_out_and_the_rest_are_seen(
-    root: Path, monitor: lockstep.Disabled, kind: torch.dtype
+    root: Path, monitor: lockstep.NoopMonitor, kind: torch.dtype
 ) -> None:
     other = torch.nn.Parameter(torch.zeros(4).to(kind), requires_grad=False)
     optimizer = torch.optim.SGD([other, torch.nn.Parameter(torch.full((3,), math.inf))])
@@ -118,11 +120,11 @@ def test_parameters_of_other_kinds_are_left_out_and_the_rest_are_seen(
         monitor.step()
     assert monitor.enabled
     monitor.close()
-    assert page_of(root).seldom["nonfinite"]["parameters"] == 5
+    assert page_of(root).periodic["nonfinite"]["parameters"] == 5
 
 
 def test_between_fingerprints_the_optimizer_is_marked_and_nothing_else(
-    monitor: lockstep.Disabled,
+    monitor: lockstep.NoopMonitor,
 ) -> None:
     model = torch.nn.Linear(4, 4)
     optimizer = torch.optim.SGD(model.parameters())
@@ -142,7 +144,7 @@ def test_between_fingerprints_the_optimizer_is_marked_and_nothing_else(
 
 
 def test_a_parameter_of_nan_is_told_and_a_model_that_changes_shape_too(
-    root: Path, monitor: lockstep.Disabled, caplog: pytest.LogCaptureFixture
+    root: Path, monitor: lockstep.NoopMonitor, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = torch.nn.Linear(4, 4)
     optimizer = torch.optim.SGD(model.parameters())
@@ -154,7 +156,7 @@ def test_a_parameter_of_nan_is_told_and_a_model_that_changes_shape_too(
         optimizer.step()
         monitor.step()
     monitor.close()
-    seldom = page_of(root).seldom
-    assert seldom["nonfinite"]["parameters"] > 0
-    assert seldom["troubles"]["shape_change"] == 1
+    periodic = page_of(root).periodic
+    assert periodic["nonfinite"]["parameters"] > 0
+    assert periodic["troubles"]["shape_change"] == 1
     assert "parameters have changed" in caplog.text

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("alone")
 STEPS = 12
 
 
-def watched(root: Path, model: Any, job_id: str = "one") -> lockstep.Disabled:
+def watched(root: Path, model: Any, job_id: str = "one") -> lockstep.NoopMonitor:
     return lockstep.attach(model, root=root, environment={"LOCKSTEP_JOB_ID": job_id}, rows=64)
 
 
@@ -37,9 +37,9 @@ def test_ddp_is_marked_without_a_hook_and_another_model_is_not_marked(root: Path
     model, other = (DistributedDataParallel(nn.Linear(8, 8)) for _ in range(2))
     monitor = watched(root, model)
     assert not model._forward_pre_hooks
-    monitor.mark("data")
+    monitor.enter_phase("data")
     assert phase_in_call(root, model) == "forward"
-    monitor.mark("eval")
+    monitor.enter_phase("eval")
     assert phase_in_call(root, other) == "eval"
 
 
@@ -47,7 +47,7 @@ def test_a_hook_of_the_users_on_ddp_has_ours_in_front_of_it(root: Path) -> None:
     model, told = DistributedDataParallel(nn.Linear(8, 8)), []
     model.register_forward_pre_hook(lambda *_: told.append(page_in(root).phase))
     monitor = watched(root, model)
-    monitor.mark("data")
+    monitor.enter_phase("data")
     model(torch.randn(2, 8))
     assert told == ["forward"]
 
@@ -60,16 +60,16 @@ def test_models_attached_one_after_the_other_are_stood_around_once(root: Path) -
     second = DistributedDataParallel(nn.Linear(8, 8))
     monitor = watched(root, second)
     assert kind._pre_forward is stood
-    monitor.mark("eval")
+    monitor.enter_phase("eval")
     assert phase_in_call(root, first) == "eval"
     assert phase_in_call(root, second) == "forward"
 
 
 def test_a_model_attached_anew_is_marked_by_the_later_monitor_alone(root: Path) -> None:
     model = DistributedDataParallel(nn.Linear(8, 8))
-    watched(root, model, "first").mark("eval")
+    watched(root, model, "first").enter_phase("eval")
     monitor = watched(root, model)
-    monitor.mark("data")
+    monitor.enter_phase("data")
     assert phase_in_call(root, model) == "forward"
     assert page_in(root, "first").phase == "eval"
 

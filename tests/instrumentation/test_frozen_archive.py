@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 import lockstep
-from lockstep.monitor.noop import Disabled
+from lockstep.monitor.noop import NoopMonitor
 from lockstep_agent.delivery.archive import Archive
 from lockstep_records.events import FILE_NAME, Event, append_event
 from lockstep_records.jobs import job_folder
@@ -121,11 +121,11 @@ def until(archive: Archive, true: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
-def seconds_a_step(monitor: Disabled) -> float:
+def seconds_a_step(monitor: NoopMonitor) -> float:
     took = []
     for _ in range(STEPS):
         begun = time.perf_counter()
-        monitor.mark("forward")
+        monitor.enter_phase("forward")
         sum(range(20_000))
         monitor.step()
         took.append(time.perf_counter() - begun)

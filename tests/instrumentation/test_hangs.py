@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from lockstep.hangs.node_watch import _Guard, hangs_watched
+from lockstep_records.attempts import newest_pages
 from lockstep_records.events import Event, read_events
-from lockstep_records.hangs import behind_in_flight, judge, limit_seconds, newest_pages
+from lockstep_records.hangs import find_hang, hang_limit_seconds, ranks_behind
 from lockstep_records.page.reader import read_page
 
 FLOOR_SECONDS = 0.4
@@ -24,10 +25,10 @@ import ctypes, os, sys, time
 import lockstep
 monitor = lockstep.attach()
 for step in range(20):
-    monitor.mark("forward")
+    monitor.enter_phase("forward")
     time.sleep(0.002)
     monitor.step()
-monitor.mark("backward")
+monitor.enter_phase("backward")
 def stuck():
     {stuck}
 stuck()
@@ -120,7 +121,7 @@ def test_a_rank_that_hangs_leaves_its_stacks_whoever_holds_the_lock(root: Path, 
 @pytest.mark.parametrize("how", list(STUCK))
 def test_a_rank_that_hangs_is_seen_from_outside(root: Path, how: str) -> None:
     with stuck_rank(root, how) as job:
-        assert judge(newest_pages(job), time.monotonic_ns(), 60.0) is None
+        assert find_hang(newest_pages(job), time.monotonic_ns(), 60.0) is None
         with hangs_watched(job, "job-a", FLOOR_SECONDS):
             wait_for(lambda: read_events(job))
         (event,) = read_events(job)
@@ -151,18 +152,18 @@ def test_a_forked_child_leaves_the_worker_server_of_its_parent_alone(
 
 
 def test_a_hang_is_never_shorter_than_the_floor_or_twenty_median_steps() -> None:
-    assert limit_seconds(120.0, None) == 120.0
-    assert limit_seconds(120.0, 2.0) == 120.0
-    assert limit_seconds(120.0, 30.0) == 600.0
+    assert hang_limit_seconds(None) == 120.0
+    assert hang_limit_seconds(2.0) == 120.0
+    assert hang_limit_seconds(30.0) == 600.0
 
 
 def test_who_is_behind_in_the_flight_recorder_has_not_entered() -> None:
     def dump(last: int) -> bytes:
         return json.dumps({"pg_status": {"0": {"last_enqueued_collective": last}}}).encode()
 
-    assert behind_in_flight({0: dump(7), 1: dump(6), 2: dump(7)}) == (1,)
-    assert behind_in_flight({0: dump(7), 1: dump(7)}) == ()
-    assert behind_in_flight({0: dump(7), 1: b"{", 2: b'{"pg_status": 3}'}) == ()
+    assert ranks_behind({0: dump(7), 1: dump(6), 2: dump(7)}) == (1,)
+    assert ranks_behind({0: dump(7), 1: dump(7)}) == ()
+    assert ranks_behind({0: dump(7), 1: b"{", 2: b'{"pg_status": 3}'}) == ()
 
 
 @pytest.mark.distributed
@@ -174,7 +175,7 @@ def test_a_peer_that_is_stopped_is_missing_and_the_others_wait_in_their_collecti
     script.write_text(STOPPED_PEER)
     job = root / "jobs" / "job-a"
     command = [sys.executable, "-m", "lockstep_cli.main", "run", "--nproc-per-node", "2"]
-    command += ["--job-id", "job-a", "--dir", str(root), "--hang-seconds", "2", str(script)]
+    command += ["--job-id", "job-a", "--dir", str(root), "--hang-timeout", "2s", str(script)]
     with subprocess.Popen(command) as launcher:
         try:
             wait_for(lambda: hangs_of(job), seconds=50)

@@ -1,4 +1,4 @@
-"""A rank that is killed at any moment leaves a page that is whole, whichever pen wrote it."""
+"""A rank that is killed at any moment leaves a page that is whole, whichever recorder wrote it."""
 
 import os
 import random
@@ -21,10 +21,10 @@ from pathlib import Path
 import lockstep
 told = {"LOCKSTEP_JOB_ID": sys.argv[2]}
 monitor = lockstep.attach(root=Path(sys.argv[1]), environment=told, rows=64)
-print(type(monitor.pen).__module__, flush=True)
+print(type(monitor.recorder).__module__, flush=True)
 step = 0
 while True:
-    monitor.mark("forward")
+    monitor.enter_phase("forward")
     monitor.wait_ended(monitor.wait_begins(), "all_reduce", 1, 8, 2)
     monitor.step(loss=float(step), tokens=step % 7, samples=4)
     step += 1
@@ -33,7 +33,8 @@ while True:
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize(
-    ("switch", "module", "kills"), [("on", "_native", KILLS), ("off", "pen", max(1, KILLS // 5))]
+    ("switch", "module", "kills"),
+    [("on", "_native", KILLS), ("off", "recorder.recorder", max(1, KILLS // 5))],
 )
 def test_a_killed_rank_leaves_a_page_that_is_whole(
     root: Path, switch: str, module: str, kills: int

@@ -64,7 +64,7 @@ class Net(nn.Module):
         return out
 
 
-def watched(root: Path, model: Any, optimizers: Any = None) -> lockstep.Disabled:
+def watched(root: Path, model: Any, optimizers: Any = None) -> lockstep.NoopMonitor:
     return lockstep.attach(
         model, optimizers, root=root, environment={"LOCKSTEP_JOB_ID": "one"}, rows=64
     )
@@ -93,7 +93,7 @@ def in_a_batch(*models: Any) -> None:
         loss.backward()
 
 
-def train(monitor: lockstep.Disabled, model: Any, *optimizers: Any, passes: int = 1) -> None:
+def train(monitor: lockstep.NoopMonitor, model: Any, *optimizers: Any, passes: int = 1) -> None:
     for _ in range(STEPS):
         for _ in range(passes):
             in_a_batch(model)
@@ -219,13 +219,13 @@ def test_an_evaluation_holds_its_phase_and_its_waits(root: Path) -> None:
 
 def test_a_wait_gives_the_phase_back_that_it_interrupted(root: Path) -> None:
     monitor = watched(root, nn.Linear(8, 8))
-    monitor.mark("forward")
+    monitor.enter_phase("forward")
     interrupted = waits.begin()
     time.sleep(0.01)
     waits.end(waits.begin(), "broadcast", 8)  # one inside another counts once
     waits.end(interrupted, "all_gather", 64)
     time.sleep(0.01)
-    monitor.mark("backward")
+    monitor.enter_phase("backward")
     monitor.step()
     (row,) = rows_in(root)
     assert row["forward_seconds"] >= 0.01

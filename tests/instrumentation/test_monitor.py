@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import lockstep
-from lockstep.recorder.rows import Owner
+from lockstep.recorder.rows import RecorderCallbacks
 from lockstep_records.page.reader import Page, read_page, read_rows
 
 ENVIRONMENT = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCKSTEP_JOB_ID": "job-a"}
@@ -24,7 +24,7 @@ def page_of(root: Path) -> Page:
     return read_page(root / "jobs" / "job-a" / "0" / "rank-00001.page")
 
 
-def attached(root: Path) -> lockstep.Disabled:
+def attached(root: Path) -> lockstep.NoopMonitor:
     monitor = lockstep.attach(root=root, environment=ENVIRONMENT, rows=64)
     assert monitor.enabled
     return monitor
@@ -34,7 +34,7 @@ def test_the_phases_of_a_step_are_contiguous_and_add_up(root: Path) -> None:
     monitor = attached(root)
     for _ in range(3):
         for name in ("data", "forward", "backward", "sync", "optimizer"):
-            monitor.mark(name)
+            monitor.enter_phase(name)
             time.sleep(0.002)
         monitor.step(tokens=10)
     for row in read_rows(page_of(root)):
@@ -49,7 +49,7 @@ def test_the_phases_of_a_step_are_contiguous_and_add_up(root: Path) -> None:
 def test_rows_follow_each_other_without_a_gap(root: Path) -> None:
     monitor = attached(root)
     for _ in range(5):
-        monitor.mark("forward")
+        monitor.enter_phase("forward")
         time.sleep(0.001)
         monitor.step()
     rows = read_rows(page_of(root))
@@ -61,7 +61,7 @@ def test_rows_follow_each_other_without_a_gap(root: Path) -> None:
 def test_totals_are_the_sums_of_the_rows(root: Path) -> None:
     monitor = attached(root)
     for number in range(7):
-        monitor.mark("forward")
+        monitor.enter_phase("forward")
         monitor.step(tokens=number, samples=2, loss=float(number))
     page, rows = page_of(root), read_rows(page_of(root))
     assert page.state["steps"] == len(rows) == 7
@@ -153,7 +153,7 @@ def test_a_checkpoint_counts_by_outcome_and_its_exception_passes(root: Path) -> 
 def test_marks_inside_a_span_do_not_end_it(root: Path) -> None:
     monitor = attached(root)
     with monitor.phase("eval"):
-        monitor.mark("forward")
+        monitor.enter_phase("forward")
         time.sleep(0.005)
     monitor.step()
     (row,) = read_rows(page_of(root))
@@ -163,12 +163,12 @@ def test_marks_inside_a_span_do_not_end_it(root: Path) -> None:
 
 def test_an_unknown_phase_is_refused_with_the_known_ones(root: Path) -> None:
     with pytest.raises(ValueError, match="'foward' is none of init, data, forward"):
-        attached(root).mark("foward")
+        attached(root).enter_phase("foward")
 
 
-def test_the_pulse_tells_the_phase_before_the_step_ends(root: Path) -> None:
+def test_the_heartbeat_tells_the_phase_before_the_step_ends(root: Path) -> None:
     monitor = attached(root)
-    monitor.mark("optimizer")
+    monitor.enter_phase("optimizer")
     assert page_of(root).phase == "optimizer"
 
 
@@ -212,7 +212,7 @@ def test_close_says_done_and_later_calls_do_nothing(root: Path) -> None:
     monitor.step()
     monitor.close()
     monitor.step()
-    monitor.mark("forward")
+    monitor.enter_phase("forward")
     page = page_of(root)
     assert page.phase == "done"
     assert page.state["steps"] == 1
@@ -222,8 +222,8 @@ def test_the_disabled_monitor_has_every_public_method_of_the_real_one() -> None:
     def public(kind: type) -> set[str]:
         return {name for name in vars(kind) if not name.startswith("_")}
 
-    asked_by_the_pen = public(Owner)
-    assert public(lockstep.Monitor) - asked_by_the_pen <= public(lockstep.Disabled)
+    asked_by_the_recorder = public(RecorderCallbacks)
+    assert public(lockstep.LiveMonitor) - asked_by_the_recorder <= public(lockstep.NoopMonitor)
 
 
 @pytest.mark.parametrize(

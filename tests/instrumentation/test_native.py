@@ -1,4 +1,4 @@
-"""The pen in C does what the one in Python does, and is there wherever it could be compiled."""
+"""The recorder in C does what the one in Python does, and exists wherever it can be compiled."""
 
 import math
 import os
@@ -59,7 +59,7 @@ steps = st.fixed_dictionaries(
 )
 acts = st.one_of(
     st.tuples(st.just("step"), steps),
-    st.tuples(st.just("mark"), st.sampled_from([*OPEN, "lunch"])),
+    st.tuples(st.just("enter_phase"), st.sampled_from([*OPEN, "lunch"])),
     st.tuples(st.just("hook"), st.sampled_from(OPEN)),
     st.tuples(st.just("hold"), st.booleans()),
     st.tuples(st.just("turn"), st.booleans()),
@@ -80,23 +80,23 @@ acts = st.one_of(
 def act(one: One, kind: str, told: Any) -> None:
     if kind == "step":
         one.do("step", **told)
-    elif kind == "mark":
-        one.do("mark", told)
+    elif kind == "enter_phase":
+        one.do("enter_phase", told)
     elif kind == "hook":
-        one.pen.marker(CODE[told])("whatever", "it is called with")
+        one.recorder.phase_hook(CODE[told])("whatever", "it is called with")
     elif kind == "hold":
-        one.pen.held = told
+        one.recorder.held = told
     elif kind == "turn":
-        one.pen.restart(time.monotonic_ns()) if told else one.pen.stop()
+        one.recorder.restart(time.monotonic_ns()) if told else one.recorder.stop()
     elif kind == "arrive":
         one.do("first_arrival")
     elif kind == "take":
-        one.owner.asked.append(("losses", repr(one.pen.take_losses())))
+        one.callbacks.asked.append(("losses", repr(one.recorder.take_losses())))
     elif kind == "also":
-        marker = one.pen.marker(CODE["optimizer"])
-        marker.also = lambda *given: one.owner.asked.append(("also", *given))
-        marker.quiet_from, marker.quiet_until = told
-        marker("what", "is given")
+        phase_hook = one.recorder.phase_hook(CODE["optimizer"])
+        phase_hook.also = lambda *given: one.callbacks.asked.append(("also", *given))
+        phase_hook.quiet_from, phase_hook.quiet_until = told
+        phase_hook("what", "is given")
     else:
         one.wait(*told)
 
@@ -104,7 +104,7 @@ def act(one: One, kind: str, told: Any) -> None:
 @pytest.fixture
 def memory() -> Iterator[Path]:
     folder = Path(
-        tempfile.mkdtemp(prefix="lockstep-test-pens-", dir="/dev/shm")
+        tempfile.mkdtemp(prefix="lockstep-test-recorders-", dir="/dev/shm")
     )  # pages lie on a tmpfs
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
@@ -112,9 +112,9 @@ def memory() -> Iterator[Path]:
 
 def both(memory: Path) -> tuple[One, One]:
     shutil.rmtree(memory, ignore_errors=True)
-    pens = One(memory, "python"), One(memory, "c")
-    assert type(pens[0].pen) is not type(pens[1].pen)
-    return pens
+    recorders = One(memory, "python"), One(memory, "c")
+    assert type(recorders[0].recorder) is not type(recorders[1].recorder)
+    return recorders
 
 
 @needs_c
@@ -126,18 +126,18 @@ def both(memory: Path) -> tuple[One, One]:
     usual=st.booleans(),
     script=st.lists(acts, max_size=30),
 )
-def test_both_pens_leave_the_same_whatever_a_loop_does(
+def test_both_recorders_leave_the_same_whatever_a_loop_does(
     memory: Path, bounds: tuple[float, float, int], usual: bool, script: list[tuple[str, Any]]
 ) -> None:
-    pens = both(memory)
-    for one in pens:
-        one.pen.loss_floor, one.pen.loss_bound, one.pen.lasting_flags = bounds
-        one.pen.slow_seconds = math.inf
-        one.pen.usual_seconds = math.inf if usual else -1.0
+    recorders = both(memory)
+    for one in recorders:
+        one.recorder.loss_floor, one.recorder.loss_bound, one.recorder.lasting_flags = bounds
+        one.recorder.slow_seconds = math.inf
+        one.recorder.usual_seconds = math.inf if usual else -1.0
         for kind, told in script:
             act(one, kind, told)
-        assert one.owner.failures == 0
-    assert pens[0].left() == pens[1].left()
+        assert one.callbacks.failures == 0
+    assert recorders[0].left() == recorders[1].left()
 
 
 @needs_c
@@ -157,35 +157,37 @@ def test_both_pens_leave_the_same_whatever_a_loop_does(
         {"sequence_lengths": 3},
     ],
 )
-def test_both_pens_refuse_what_no_row_can_hold_and_count_nothing(
+def test_both_recorders_refuse_what_no_row_can_hold_and_count_nothing(
     memory: Path, told: dict[str, Any]
 ) -> None:
     for one in both(memory):
         one.do("step", tokens=5, samples=2, loss=1.0)
         one.do("step", **told)
-        assert (one.owner.failures, one.raised) == (1, [])
+        assert (one.callbacks.failures, one.raised) == (1, [])
         state = read_page(one.path).state
         assert (state["steps"], state["tokens"], state["samples"]) == (1, 5, 2)
 
 
 @needs_c
 @pytest.mark.parametrize("steps", [0, 5, 127, 128, 129, 300])
-def test_both_pens_keep_the_last_losses_until_they_are_taken(memory: Path, steps: int) -> None:
+def test_both_recorders_keep_the_last_losses_until_they_are_taken(memory: Path, steps: int) -> None:
     for one in both(memory):
         for number in range(steps):
-            one.pen.step(loss=float(number))
-        assert one.pen.take_losses() == [float(number) for number in range(steps)][-LOSSES:]
-        assert one.pen.take_losses() == []
+            one.recorder.step(loss=float(number))
+        assert one.recorder.take_losses() == [float(number) for number in range(steps)][-LOSSES:]
+        assert one.recorder.take_losses() == []
 
 
 @needs_c
 @pytest.mark.parametrize("told", [("lunch", 1, 8, 2), ("all_reduce", 1, 8, 0)])
-def test_both_pens_end_a_wait_that_cannot_be_counted(memory: Path, told: tuple[Any, ...]) -> None:
+def test_both_recorders_end_a_wait_that_cannot_be_counted(
+    memory: Path, told: tuple[Any, ...]
+) -> None:
     for one in both(memory):
-        one.do("mark", "forward")
-        one.do("wait_ended", one.pen.wait_begins(), *told)
-        assert one.owner.failures == 1
-        assert one.pen.now_in == CODE["forward"]
+        one.do("enter_phase", "forward")
+        one.do("wait_ended", one.recorder.wait_begins(), *told)
+        assert one.callbacks.failures == 1
+        assert one.recorder.now_in == CODE["forward"]
 
 
 @pytest.mark.e2e

@@ -14,9 +14,9 @@ from lockstep_records.page.reader import read_page, read_rows
 ENVIRONMENT = {"LOCKSTEP_JOB_ID": "job-a", "LOCKSTEP_SAMPLE_EVERY": "4"}
 
 
-def attached(root: Path, **told: str) -> lockstep.Monitor:
+def attached(root: Path, **told: str) -> lockstep.LiveMonitor:
     monitor = lockstep.attach(root=root, environment=ENVIRONMENT | told, rows=64)
-    assert isinstance(monitor, lockstep.Monitor)
+    assert isinstance(monitor, lockstep.LiveMonitor)
     return monitor
 
 
@@ -24,19 +24,19 @@ def rows_of(root: Path) -> list[dict[str, Any]]:
     return operation_values(read_operations(root / "jobs" / "job-a" / "0" / "rank-00000.ops"))
 
 
-def recorder_of(monitor: lockstep.Monitor) -> Any:
+def recorder_of(monitor: lockstep.LiveMonitor) -> Any:
     return monitor.each_step.__self__.recorder  # type: ignore[attr-defined]  # bound to its watch
 
 
-def one_step(monitor: lockstep.Monitor, micro_batches: int = 2) -> None:
+def one_step(monitor: lockstep.LiveMonitor, micro_batches: int = 2) -> None:
     for _ in range(micro_batches):
-        monitor.mark("forward")
+        monitor.enter_phase("forward")
         time.sleep(0.002)
-        monitor.mark("backward")
+        monitor.enter_phase("backward")
         time.sleep(0.001)
     monitor.wait_begins()
     monitor.wait_ended(OTHER, "all_reduce", 1, 100)
-    monitor.mark("optimizer")
+    monitor.enter_phase("optimizer")
     monitor.step()
 
 

@@ -28,7 +28,7 @@ import lockstep
 
 monitor = lockstep.attach()
 for step in range(20):
-    monitor.mark("forward")
+    monitor.enter_phase("forward")
     time.sleep(0.002)
     monitor.step(loss=4.0 / (step + 1), tokens=10, samples=2, learning_rate=0.1)
 monitor.close()
@@ -153,5 +153,5 @@ def test_a_sink_whose_library_is_missing_names_its_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lockstep.sinks.find_spec", lambda _: None)
-    with pytest.raises(ValueError, match=r"install lockstep\[wandb\]"):
+    with pytest.raises(ValueError, match=r"pip install '\.\[wandb\]'"):
         sinks_of(("wandb",), tmp_path)

@@ -20,9 +20,9 @@ from lockstep_records.page.reader import read_rows
 from .one_rank import ENVIRONMENT, page_of
 
 
-def closed(root: Path, monitor: lockstep.Disabled) -> dict[str, Any]:
+def closed(root: Path, monitor: lockstep.NoopMonitor) -> dict[str, Any]:
     monitor.close()
-    return page_of(root).seldom
+    return page_of(root).periodic
 
 
 def flags(row: dict[str, Any]) -> set[str]:
@@ -34,7 +34,7 @@ def feed(judge: LossJudge, losses: list[float]) -> tuple[list[int], list[int]]:
     spikes, divergences = [], []
     for place, loss in enumerate(losses):
         judge.losses.append(loss)
-        if not judge.floor < loss <= judge.bound and judge.is_unusual(loss):
+        if not judge.floor < loss <= judge.bound and judge.is_anomalous(loss):
             spikes.append(place)
         if place % Thresholds().every == Thresholds().every - 1 and judge.look():
             divergences.append(place)
@@ -72,19 +72,19 @@ def test_a_loss_that_turns_round_diverges_once_and_a_new_level_is_accepted_later
 
 
 def test_non_finite_values_are_told_by_where_and_flag_the_row(
-    root: Path, monitor: lockstep.Disabled
+    root: Path, monitor: lockstep.NoopMonitor
 ) -> None:
     monitor.step(loss=math.nan, gradient_norm=1.0)
     monitor.step(loss=1.0, gradient_norm=math.inf)
     monitor.step(loss=1.0, gradient_norm=1.0)
     rows = read_rows(page_of(root))
-    seldom = closed(root, monitor)
-    assert seldom["nonfinite"] == {"loss": 1, "gradient_norm": 1, "parameters": 0}
+    periodic = closed(root, monitor)
+    assert periodic["nonfinite"] == {"loss": 1, "gradient_norm": 1, "parameters": 0}
     assert [flags(row) & {"nonfinite"} for row in rows] == [{"nonfinite"}, {"nonfinite"}, set()]
 
 
 def test_a_loss_that_is_infinite_from_the_first_step_on_is_told(
-    root: Path, monitor: lockstep.Disabled
+    root: Path, monitor: lockstep.NoopMonitor
 ) -> None:
     for _ in range(3):
         monitor.step(loss=math.inf)
@@ -94,16 +94,16 @@ def test_a_loss_that_is_infinite_from_the_first_step_on_is_told(
 
 
 def test_a_divergence_flags_all_its_rows_and_they_are_not_looked_into_one_by_one(
-    root: Path, monitor: lockstep.Disabled, monkeypatch: pytest.MonkeyPatch
+    root: Path, monitor: lockstep.NoopMonitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[float] = []
-    is_unusual = LossJudge.is_unusual
+    is_anomalous = LossJudge.is_anomalous
 
     def noted(judge: LossJudge, loss: float) -> bool:
         looked.append(loss)
-        return is_unusual(judge, loss)
+        return is_anomalous(judge, loss)
 
-    monkeypatch.setattr(LossJudge, "is_unusual", noted)
+    monkeypatch.setattr(LossJudge, "is_anomalous", noted)
     for number in range(600):
         monitor.step(loss=(2 if number < 300 else 2.4) + number % 5 / 100)
     diverged = [row["number"] for row in read_rows(page_of(root)) if "divergence" in flags(row)]
@@ -114,7 +114,7 @@ def test_a_divergence_flags_all_its_rows_and_they_are_not_looked_into_one_by_one
 
 
 def test_a_spike_flags_its_row_and_counts_in_the_page(
-    root: Path, monitor: lockstep.Disabled
+    root: Path, monitor: lockstep.NoopMonitor
 ) -> None:
     for number in range(130):
         monitor.step(loss=9.0 if number == 100 else 2 + number % 5 / 100)
@@ -124,7 +124,7 @@ def test_a_spike_flags_its_row_and_counts_in_the_page(
 
 
 def test_lengths_of_sequences_give_figures_and_the_tokens(
-    root: Path, monitor: lockstep.Disabled
+    root: Path, monitor: lockstep.NoopMonitor
 ) -> None:
     monitor.step(sequence_lengths=[3, 10, 7])
     monitor.step(tokens=5, samples=1)
@@ -136,67 +136,67 @@ def test_lengths_of_sequences_give_figures_and_the_tokens(
 
 
 def test_our_own_cost_is_measured_in_one_step_of_sixty_seven_and_flagged(
-    root: Path, monitor: lockstep.Disabled
+    root: Path, monitor: lockstep.NoopMonitor
 ) -> None:
     begin = time.monotonic()
     for _ in range(200):
         for phase in ("data", "forward", "backward"):
-            monitor.mark(phase)
+            monitor.enter_phase(phase)
         monitor.step(loss=1.0)
     passed = time.monotonic() - begin
     rows = read_rows(page_of(root))
-    seldom = closed(root, monitor)
+    periodic = closed(root, monitor)
     assert [row["number"] for row in rows if "measured" in flags(row)] == [67, 134]
-    assert seldom["measured_steps"] == 2
-    assert 1e-6 < seldom["measured_seconds"] < passed
+    assert periodic["measured_steps"] == 2
+    assert 1e-6 < periodic["measured_seconds"] < passed
 
 
 def test_runs_of_the_garbage_collector_and_memory_are_told(
-    root: Path, monitor: lockstep.Disabled
+    root: Path, monitor: lockstep.NoopMonitor
 ) -> None:
     for _ in range(3):
         gc.collect()
     hooks = len(gc.callbacks)
-    seldom = closed(root, monitor)
-    assert seldom["collections"] >= 3
-    assert seldom["collection_seconds"] > 0
+    periodic = closed(root, monitor)
+    assert periodic["collections"] >= 3
+    assert periodic["collection_seconds"] > 0
     assert len(gc.callbacks) == hooks - 1
-    assert 1 << 20 < seldom["resident_bytes"] <= seldom["resident_peak_bytes"]
-    assert seldom["device_allocated_bytes"] is None
+    assert 1 << 20 < periodic["resident_bytes"] <= periodic["resident_peak_bytes"]
+    assert periodic["device_allocated_bytes"] is None
 
 
 def test_what_the_gpus_allocator_says_is_taken_over_and_its_counters_add_up(
-    root: Path, monitor: lockstep.Disabled
+    root: Path, monitor: lockstep.NoopMonitor
 ) -> None:
-    memory = Memory(monitor._seldom.slots)  # type: ignore[attr-defined]  # no GPU here
+    memory = Memory(monitor._periodic.slots)  # type: ignore[attr-defined]  # no GPU here
     stats = {"allocated_bytes.all.current": 5, "reserved_bytes.all.current": 8}
     memory.told_by_device({**stats, "num_alloc_retries": 2, "num_ooms": 1})
     memory.told_by_device({**stats, "num_alloc_retries": 3, "num_ooms": 1})
-    seldom = closed(root, monitor)
-    assert (seldom["device_allocated_bytes"], seldom["device_reserved_bytes"]) == (5, 8)
-    assert (seldom["allocator_retries"], seldom["out_of_memory"]) == (3, 1)
+    periodic = closed(root, monitor)
+    assert (periodic["device_allocated_bytes"], periodic["device_reserved_bytes"]) == (5, 8)
+    assert (periodic["allocator_retries"], periodic["out_of_memory"]) == (3, 1)
 
 
 def test_memory_that_runs_out_is_counted_once_with_the_bytes_asked(
-    root: Path, monitor: lockstep.Disabled
+    root: Path, monitor: lockstep.NoopMonitor
 ) -> None:
     with pytest.raises(RuntimeError), monitor.phase("eval"), monitor.phase("forward"):
         torch.empty(10**15)
     monitor.step()
     [row] = read_rows(page_of(root))
-    seldom = closed(root, monitor)
+    periodic = closed(root, monitor)
     assert "out_of_memory" in flags(row)
-    assert (seldom["out_of_memory"], seldom["asked_bytes"]) == (1, 4 * 10**15)
+    assert (periodic["out_of_memory"], periodic["asked_bytes"]) == (1, 4 * 10**15)
 
 
 def test_what_mfu_is_reckoned_from_stands_in_the_page_or_is_refused(
-    root: Path, monitor: lockstep.Disabled
+    root: Path, monitor: lockstep.NoopMonitor
 ) -> None:
     monitor.describe(flops_per_token=6e9, peak_flops=1e15)
     with pytest.raises(ValueError, match="peak_flops 0 must be a positive number"):
         monitor.describe(peak_flops=0)
-    seldom = page_of(root).seldom
-    assert (seldom["flops_per_token"], seldom["peak_flops"]) == (6e9, 1e15)
+    periodic = page_of(root).periodic
+    assert (periodic["flops_per_token"], periodic["peak_flops"]) == (6e9, 1e15)
 
 
 def test_steps_that_an_earlier_attempt_did_are_rework_and_the_states_sum_to_the_wall(
@@ -206,16 +206,18 @@ def test_steps_that_an_earlier_attempt_did_are_rework_and_the_states_sum_to_the_
         environment = {**ENVIRONMENT, "TORCHELASTIC_RESTART_COUNT": str(attempt)}
         monitor = lockstep.attach(root=root, environment=environment, rows=64)
         for number in range(5 - attempt, 10):
-            monitor.mark("forward")
+            monitor.enter_phase("forward")
             time.sleep(0.002)
             monitor.step(step=number + 3 * attempt)
         monitor.close()
     page = page_of(root, 1)
-    assert page.seldom["step_before"] == 9
+    assert page.periodic["step_before"] == 9
     assert [("rework" in flags(row)) for row in read_rows(page)] == [True] * 3 + [False] * 3
     spent = goodput_ns(page)
     assert spent["rework"] >= 3 * 2_000_000
     assert spent["productive"] >= 3 * 2_000_000
     until = page.progress_ns + 1000
-    wall = until - page.identity["start_monotonic_ns"] + round(page.seldom["process_seconds"] * 1e9)
+    wall = (
+        until - page.identity["start_monotonic_ns"] + round(page.periodic["process_seconds"] * 1e9)
+    )
     assert sum(goodput_ns(page, until).values()) == wall

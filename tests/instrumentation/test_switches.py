@@ -23,18 +23,20 @@ def job(root: Path) -> Path:
     return root / "jobs" / "job-a"
 
 
-def attached(root: Path) -> lockstep.Monitor:
+def attached(root: Path) -> lockstep.LiveMonitor:
     environment = {"LOCKSTEP_JOB_ID": "job-a", "LOCKSTEP_SAMPLE_EVERY": "0"}
     monitor = lockstep.attach(root=root, environment=environment, rows=64)
-    assert isinstance(monitor, lockstep.Monitor)
+    assert isinstance(monitor, lockstep.LiveMonitor)
     return monitor
 
 
-def step_until(monitor: lockstep.Monitor, true: Callable[[], bool], seconds: float = 20) -> None:
+def step_until(
+    monitor: lockstep.LiveMonitor, true: Callable[[], bool], seconds: float = 20
+) -> None:
     until = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < until
-        monitor.mark("forward")
+        monitor.enter_phase("forward")
         torch.ones(8).sum()
         monitor.step()
         time.sleep(0.001)
@@ -59,14 +61,16 @@ def test_sampling_is_turned_on_in_a_running_rank(root: Path, job: Path) -> None:
     monitor.close()
 
 
-def test_a_rank_is_turned_off_and_on_and_its_pulse_goes_on_meanwhile(root: Path, job: Path) -> None:
+def test_a_rank_is_turned_off_and_on_and_its_heartbeat_goes_on_meanwhile(
+    root: Path, job: Path
+) -> None:
     monitor = attached(root)
     monitor.step()
     turned(job, "--off")
     step_until(monitor, lambda: not monitor.enabled)
     before = read_page(page(job))
     with monitor.phase("eval"), monitor.checkpoint():
-        monitor.mark("forward")
+        monitor.enter_phase("forward")
     monitor.wait_ended(monitor.wait_begins(), "all_reduce", 1, 2)
     monitor.step(tokens=5)
     while_off = read_page(page(job))

@@ -32,7 +32,7 @@ attempt, rank = os.environ["TORCHELASTIC_RESTART_COUNT"], os.environ["RANK"]
 with monitor.phase("restore"):
     time.sleep(0.01)
 for step in range(40):
-    monitor.mark("forward")
+    monitor.enter_phase("forward")
     time.sleep(0.03 if step == 30 else 0.003)
     monitor.step(loss=1.0)
     if step == 20:

@@ -23,7 +23,7 @@ def failed(
 
 
 CANCELLED = Truth("cancelled", "nobody", "cancelled")
-PREEMPTED = Truth("cancelled", "nobody", "preemption")
+PREEMPTED = Truth("preempted", "nobody", "preemption")
 UNTOLD = Truth("unknown", "unknown", None)
 SUCCEEDED = Truth("succeeded", "nobody", None)
 TRUTHS = {

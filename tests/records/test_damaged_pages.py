@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from lockstep_records.page.layout import (
+    HEARTBEAT_OFFSET,
     IDENTITY,
-    PULSE_OFFSET,
     RING_OFFSET,
     ROW,
     SLOT,
@@ -38,7 +38,7 @@ def patch(path: Path, at: int, data: bytes) -> None:
         file.write(data)
 
 
-def seal(path: Path, section: Section, start: int) -> None:
+def write_checksum(path: Path, section: Section, start: int) -> None:
     """Makes the checksum of a section fit what stands there now, as a hostile writer would."""
     data = path.read_bytes()[start : start + section.offsets["checksum"]]
     width = section.size - section.offsets["checksum"]
@@ -47,7 +47,7 @@ def seal(path: Path, section: Section, start: int) -> None:
 
 def set_identity(path: Path, name: str, value: bytes) -> None:
     patch(path, IDENTITY.offsets[name], value)
-    seal(path, IDENTITY, 0)
+    write_checksum(path, IDENTITY, 0)
 
 
 def whole(number: int) -> bytes:
@@ -66,7 +66,7 @@ def whole(number: int) -> bytes:
         ("row_count", whole(ROWS - 1), "truncated", "15 rows need"),
         ("row_bytes", whole(64), "identity", "row_bytes is 64"),
         ("slot_bytes", whole(0), "identity", "slot_bytes is 0"),
-        ("seldom_bytes", whole(8), "identity", "seldom_bytes is 8"),
+        ("periodic_bytes", whole(8), "identity", "periodic_bytes is 8"),
         ("rank", whole(8), "identity", "rank 8 is outside its world_size 8"),
         ("rank", whole(-1), "identity", "rank -1"),
         ("world_size", whole(-5), "identity", "world_size -5"),
@@ -99,7 +99,7 @@ def test_an_identity_that_was_changed_without_its_checksum_is_refused(page: Path
         1,
         IDENTITY.size - 1,
         IDENTITY.size,
-        PULSE_OFFSET + 4,
+        HEARTBEAT_OFFSET + 4,
         SLOT_OFFSETS[0],
         SLOT_OFFSETS[0] + SLOT.size - 1,
         SLOT_OFFSETS[1] + SLOT.size,
@@ -168,7 +168,7 @@ def test_a_page_without_a_valid_slot_is_refused(page: Path) -> None:
 
 
 def test_an_unknown_phase_is_refused(page: Path) -> None:
-    patch(page, PULSE_OFFSET, b"\x0f")
+    patch(page, HEARTBEAT_OFFSET, b"\x0f")
     with pytest.raises(PageError, match="phase code 15"):
         read_page(page)
 
@@ -191,23 +191,23 @@ def test_a_row_that_stands_at_the_wrong_place_is_left_out(page: Path) -> None:
 def test_a_sealed_slot_that_claims_endless_steps_costs_nothing(page: Path) -> None:
     for start in SLOT_OFFSETS:
         patch(page, start + SLOT.offsets["steps"], b"\xff" * 8)
-        seal(page, SLOT, start)
+        write_checksum(page, SLOT, start)
     read = read_page(page)
     assert read.state["steps"] == 2**64 - 1
     assert read_rows(read) == []
 
 
 def mutate(path: Path, original: bytes, chance: random.Random) -> None:
-    """Garbage at random places, half of the time sealed again; sometimes cut as well."""
+    """Garbage at random places, half of the time checksummed again; sometimes cut as well."""
     path.write_bytes(original)
     for _ in range(chance.randint(1, 4)):
-        edges = (0, PULSE_OFFSET, *SLOT_OFFSETS, RING_OFFSET)
+        edges = (0, HEARTBEAT_OFFSET, *SLOT_OFFSETS, RING_OFFSET)
         at = chance.choice(edges) + chance.randint(0, SLOT.size)
         patch(path, at, chance.randbytes(chance.randint(1, 16)))
     if chance.random() < 0.5:
-        seal(path, IDENTITY, 0)
+        write_checksum(path, IDENTITY, 0)
         for start in SLOT_OFFSETS:
-            seal(path, SLOT, start)
+            write_checksum(path, SLOT, start)
     if chance.random() < 0.1:
         os.truncate(path, chance.randint(0, len(original)))
 

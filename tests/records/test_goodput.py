@@ -1,5 +1,7 @@
 """The wall clock of a rank by state: exclusive, and summing to it to the nanosecond."""
 
+import statistics
+from bisect import bisect_left
 from pathlib import Path
 from typing import Any
 
@@ -7,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep_catalogue.labels import GOODPUT, STEP_PHASES
+from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.attempts import highest_step_before
-from lockstep_records.goodput import HANG_SECONDS, closed_ns, goodput_ns, hang_after_seconds
+from lockstep_records.goodput import PAGE_STATES, goodput_ns, totals_end_ns
+from lockstep_records.hangs import hang_limit_seconds, median_step_seconds
 from lockstep_records.jobs import page_path
-from lockstep_records.page.layout import PHASES, SELDOM, SLOT
+from lockstep_records.page.layout import PERIODIC, PHASES, SLOT, STEP_BUCKETS
 from lockstep_records.page.reader import Page, read_page
 from lockstep_records.page.writer import PageWriter, RankIdentity
 from lockstep_records.replicas import compare_replicas
@@ -23,23 +26,30 @@ seconds = st.floats(0, 1e7, allow_nan=False)
 def page(**parts: Any) -> Page:
     """A page that began at 1 s and whose last mark was just where its totals end."""
     spent = dict.fromkeys(PHASES, 0.0) | parts.pop("spent", {})
-    seldom = {
+    periodic = {
         "process_seconds": parts.pop("process_seconds", None),
         "rework_seconds": dict.fromkeys(STEP_PHASES, 0.0) | parts.pop("rework", {}),
         "hang_seconds": dict.fromkeys(STEP_PHASES, 0.0) | parts.pop("hang", {}),
     }
-    state = {"phase_seconds": spent, "steps": parts.pop("steps", 0), "step_seconds_sum": 0.0}
+    state = {
+        "phase_seconds": spent,
+        "steps": parts.pop("steps", 1),
+        "step_seconds_sum": parts.pop("step_seconds_sum", 0.0),
+        "step_buckets": parts.pop("step_buckets", {"1.0": 1}),
+    }
     made = Page(
         path=Path("page"),
         identity={"start_monotonic_ns": SECOND_NS, "rank": 0, "mesh": {}},
         state=state,
-        seldom=seldom,
+        periodic=periodic,
         phase=parts.pop("phase", "forward"),
         progress_ns=0,
     )
     return Page(
-        **{name: getattr(made, name) for name in ("path", "identity", "state", "seldom", "phase")},
-        progress_ns=closed_ns(made) + parts.pop("marked_ns", 0),
+        **{
+            name: getattr(made, name) for name in ("path", "identity", "state", "periodic", "phase")
+        },
+        progress_ns=totals_end_ns(made) + parts.pop("marked_ns", 0),
     )
 
 
@@ -60,24 +70,25 @@ def test_the_states_sum_to_the_wall_clock_exactly_whatever_the_page_says(
     until = None if since_ns is None else one.progress_ns + since_ns
     told = goodput_ns(one, until)
     born = round((process_seconds or 0) * 1e9)
-    assert tuple(told) == GOODPUT.values
+    assert tuple(told) == PAGE_STATES
     assert min(told.values()) >= 0
-    assert sum(told.values()) == born + (until or closed_ns(one)) - SECOND_NS
+    assert sum(told.values()) == born + (until or totals_end_ns(one)) - SECOND_NS
 
 
 def test_each_phase_is_its_state_and_what_no_mark_explains_is_unknown() -> None:
     told = goodput_ns(page(spent=dict.fromkeys(PHASES, 1.0), process_seconds=3.0))
     assert told == {
         "productive": 3 * SECOND_NS,
-        "init": 4 * SECOND_NS,
+        "startup": 4 * SECOND_NS,
         "data_wait": SECOND_NS,
-        "comm_wait": SECOND_NS,
+        "communication": SECOND_NS,
         "checkpoint": SECOND_NS,
-        "eval": SECOND_NS,
+        "evaluation": SECOND_NS,
         "restore": SECOND_NS,
         "rework": 0,
         "hang": 0,
-        "unknown": 3 * SECOND_NS,
+        "other": SECOND_NS,
+        "unknown": 2 * SECOND_NS,
     }
 
 
@@ -91,7 +102,7 @@ def test_rework_and_hangs_are_taken_from_what_they_were_and_checkpoints_are_neve
     )
     assert told["productive"] == 3 * SECOND_NS
     assert told["rework"] == 2 * SECOND_NS
-    assert told["comm_wait"] == 100 * SECOND_NS
+    assert told["communication"] == 100 * SECOND_NS
     assert told["hang"] == 300 * SECOND_NS
     assert told["checkpoint"] == 2 * SECOND_NS
 
@@ -99,9 +110,9 @@ def test_rework_and_hangs_are_taken_from_what_they_were_and_checkpoints_are_neve
 @pytest.mark.parametrize(
     ("phase", "since_seconds", "state"),
     [
-        ("sync", 119, "comm_wait"),
+        ("sync", 119, "communication"),
         ("sync", 121, "hang"),
-        ("init", 600, "init"),
+        ("init", 600, "startup"),
         ("restore", 600, "restore"),
         ("done", 600, "unknown"),
     ],
@@ -116,9 +127,44 @@ def test_the_time_since_the_last_mark_is_its_phase_until_it_is_a_hang(
     }
 
 
-def test_a_hang_is_judged_by_the_length_of_steps_where_they_are_long() -> None:
-    assert hang_after_seconds(0, 0.0) == hang_after_seconds(100, 100.0) == HANG_SECONDS
-    assert hang_after_seconds(10, 600.0) == 20 * 60
+def test_before_the_first_step_the_time_since_the_last_mark_is_ten_times_as_long_no_hang() -> None:
+    one = page(phase="sync", steps=0, step_buckets={"1.0": 0})
+    at = one.progress_ns
+    assert goodput_ns(one, at + 1199 * SECOND_NS)["communication"] == 1199 * SECOND_NS
+    assert goodput_ns(one, at + 1201 * SECOND_NS)["hang"] == 1201 * SECOND_NS
+
+
+def buckets(*seconds: float) -> list[int]:
+    """Steps by duration as a page counts them."""
+    counts = [0] * (len(STEP_BUCKETS) + 1)
+    for duration in seconds:
+        counts[bisect_left(STEP_BUCKETS, duration)] += 1
+    return counts
+
+
+def test_a_hang_is_judged_by_the_median_step_where_steps_are_long() -> None:
+    assert hang_limit_seconds(None) == hang_limit_seconds(1.0) == 120.0
+    assert hang_limit_seconds(60.0) == 20 * 60
+    assert hang_limit_seconds(1.0, 5.0) == 20.0
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.floats(0.001, 300), min_size=1, max_size=99))
+def test_the_median_by_the_histogram_lies_in_the_bucket_of_the_median(
+    durations: list[float],
+) -> None:
+    median = median_step_seconds(buckets(*durations), sum(durations))
+    low = statistics.median_low(durations)
+    place = bisect_left(STEP_BUCKETS, low)
+    bounds = (0.0, *STEP_BUCKETS, float("inf"))
+    assert median is not None
+    assert bounds[place] <= median <= bounds[place + 1]
+
+
+def test_the_median_of_no_step_is_unknown_and_one_beyond_the_buckets_is_the_mean() -> None:
+    assert median_step_seconds(buckets(), 0.0) is None
+    assert median_step_seconds(buckets(200.0, 300.0), 500.0) == 250.0
+    assert median_step_seconds(buckets(90.0), float("nan")) == STEP_BUCKETS[-1]
 
 
 def writer(root: Path, rank: int, attempt: int = 0, **mesh: int) -> PageWriter:
@@ -146,10 +192,10 @@ def fingerprinted(root: Path, rank: int, told: dict[int, int], **mesh: int) -> P
 
     one = writer(root, rank, **mesh)
     for place, (step, value) in enumerate(told.items()):
-        one.seldom.signed[SELDOM.word("fingerprint_step") + place] = step
-        one.seldom.words[SELDOM.word("fingerprint_parameters") + place] = value
-        one.seldom.count("fingerprints")
-    one.seldom.commit(1)
+        one.periodic.signed[PERIODIC.word("fingerprint_step") + place] = step
+        one.periodic.words[PERIODIC.word("fingerprint_parameters") + place] = value
+        one.periodic.count("fingerprints")
+    one.periodic.commit(1)
     assert SLOT.word("sequence") == 0
     return read_page(one.path)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_records.hangs import judge
+from lockstep_records.hangs import find_hang
 from lockstep_records.page.reader import Page, read_page
 
 from .written import written_page
@@ -35,7 +35,7 @@ def rank(page: Page, number: int, phase: str, pid: int) -> Page:
 
 
 def hangs_after(page: Page, seconds: float) -> bool:
-    return judge([page], page.progress_ns + round(seconds * 1e9), FLOOR_SECONDS) is not None
+    return find_hang([page], page.progress_ns + round(seconds * 1e9), FLOOR_SECONDS) is not None
 
 
 def test_twenty_median_steps_without_a_mark_are_a_hang(written: Page) -> None:
@@ -79,7 +79,7 @@ def test_missing_is_who_stands_elsewhere_than_in_the_synchronisation(
     missing: tuple[int, ...],
 ) -> None:
     pages = [rank(written, number, phase, asleep.pid) for number, phase in enumerate(phases)]
-    found = judge(pages, written.progress_ns + 10**12, FLOOR_SECONDS)
+    found = find_hang(pages, written.progress_ns + 10**12, FLOOR_SECONDS)
     assert found is not None
     assert found.missing == missing
 
@@ -92,7 +92,7 @@ def test_a_stopped_process_is_missing_wherever_the_ranks_stand(
         while Path(f"/proc/{stopped.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
             pass
         pages = [rank(written, 0, "backward", asleep.pid), rank(written, 1, "sync", stopped.pid)]
-        found = judge(pages, written.progress_ns + 10**12, FLOOR_SECONDS)
+        found = find_hang(pages, written.progress_ns + 10**12, FLOOR_SECONDS)
         stopped.kill()
     assert found is not None
     assert found.missing == (1,)

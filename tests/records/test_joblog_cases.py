@@ -8,8 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lockstep_catalogue.vocabulary import OUTCOMES
 from lockstep_records.joblogs.kinds import KINDS
-from lockstep_records.joblogs.outcome import OUTCOMES, Incident, judge_log
+from lockstep_records.joblogs.outcome import Incident, judge_log
 from lockstep_records.joblogs.read import read_log
 
 from .joblog_cases import FOLDER, TRUTHS, Truth
@@ -24,7 +25,7 @@ NOISE = (
     "\ufffd\x1b[1mloading\x1b[0m shards 100%|##########|",
 )
 PARTS = (
-    *(needle.encode() for kind in KINDS for needle in kind.needles),
+    *(literal.encode() for kind in KINDS for literal in kind.literals),
     b"\n", b"\r", b"0: ", b"[rank3]: ", b"\x1f\x8b",
     b"2025-02-30 10:00:00 ", b"[E1332 10:00:01.123456 ",
     b':::MLLOG {"key": "run_stop", "metadata": 3}\n', b"NVRM: Xid (PCI:0): 9999999999, ",

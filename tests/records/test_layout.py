@@ -6,15 +6,15 @@ import pytest
 
 from lockstep_records.docs import render
 from lockstep_records.page.layout import (
+    HEARTBEAT,
+    HEARTBEAT_OFFSET,
     IDENTITY,
     MAGIC,
+    PERIODIC,
+    PERIODIC_OFFSETS,
     PHASES,
-    PULSE,
-    PULSE_OFFSET,
     RING_OFFSET,
     ROW,
-    SELDOM,
-    SELDOM_OFFSETS,
     SLOT,
     SLOT_OFFSETS,
     VERSION,
@@ -22,7 +22,7 @@ from lockstep_records.page.layout import (
 )
 from lockstep_records.page.section import Field, Section
 
-SECTIONS = (IDENTITY, PULSE, SLOT, SELDOM, ROW)
+SECTIONS = (IDENTITY, HEARTBEAT, SLOT, PERIODIC, ROW)
 
 # Offset, struct format and name of every field of version 3.
 GOLDEN = {
@@ -43,7 +43,7 @@ GOLDEN = {
         (56, "i", "tp"),
         (60, "i", "cp"),
         (64, "i", "ep"),
-        (68, "I", "seldom_bytes"),
+        (68, "I", "periodic_bytes"),
         (72, "q", "start_monotonic_ns"),
         (80, "q", "start_wall_ns"),
         (88, "128s", "job_id"),
@@ -55,7 +55,7 @@ GOLDEN = {
         (568, "32s", "nccl_version"),
         (600, "I", "checksum"),
     ),
-    "pulse": ((0, "Q", "mark"),),
+    "heartbeat": ((0, "Q", "mark"),),
     "slot": (
         (0, "Q", "sequence"),
         (8, "Q", "present"),
@@ -80,7 +80,7 @@ GOLDEN = {
         (376, "33Q", "step_buckets"),
         (640, "Q", "checksum"),
     ),
-    "seldom": (
+    "periodic": (
         (0, "Q", "sequence"),
         (8, "Q", "present"),
         (16, "q", "written_ns"),
@@ -167,7 +167,7 @@ GOLDEN_PRESENCE = {
         "checkpoint_step",
         "checkpoint_wall_ns",
     ),
-    "seldom": (
+    "periodic": (
         "process_seconds",
         "step_before",
         "flops_per_token",
@@ -207,10 +207,10 @@ def test_version_three_is_what_it_always_was() -> None:
     assert {section.name: told(section) for section in SECTIONS} == GOLDEN
     assert " ".join(PHASES) == GOLDEN_PHASES
     assert {
-        section.name: tuple(section.presence) for section in (SLOT, SELDOM, ROW)
+        section.name: tuple(section.presence) for section in (SLOT, PERIODIC, ROW)
     } == GOLDEN_PRESENCE
-    assert (PULSE_OFFSET, *SLOT_OFFSETS) == (4096, 8192, 12288)
-    assert (*SELDOM_OFFSETS, RING_OFFSET) == (16384, 20480, 24576)
+    assert (HEARTBEAT_OFFSET, *SLOT_OFFSETS) == (4096, 8192, 12288)
+    assert (*PERIODIC_OFFSETS, RING_OFFSET) == (16384, 20480, 24576)
     assert page_bytes(65_536) == 8_413_184
 
 
@@ -231,7 +231,7 @@ def test_fields_leave_no_gap_and_do_not_overlap(section: Section) -> None:
 
 
 def test_the_checksum_is_the_last_field_of_what_is_sealed() -> None:
-    for section in (IDENTITY, SLOT, SELDOM, ROW):
+    for section in (IDENTITY, SLOT, PERIODIC, ROW):
         assert section.fields[-1].name == "checksum"
 
 
@@ -241,8 +241,8 @@ def test_a_field_that_is_not_aligned_cannot_be_declared() -> None:
 
 
 def test_parts_of_a_page_do_not_overlap() -> None:
-    starts = (0, PULSE_OFFSET, *SLOT_OFFSETS, *SELDOM_OFFSETS, RING_OFFSET)
-    sizes = (IDENTITY.size, PULSE.size, SLOT.size, SLOT.size, SELDOM.size, SELDOM.size)
+    starts = (0, HEARTBEAT_OFFSET, *SLOT_OFFSETS, *PERIODIC_OFFSETS, RING_OFFSET)
+    sizes = (IDENTITY.size, HEARTBEAT.size, SLOT.size, SLOT.size, PERIODIC.size, PERIODIC.size)
     for start, size, following in zip(starts, sizes, starts[1:], strict=False):
         assert start + size <= following
 

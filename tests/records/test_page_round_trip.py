@@ -163,10 +163,10 @@ def test_a_bucket_counts_up_to_its_bound_and_the_last_one_the_rest(
 
 
 @pytest.mark.parametrize("phase", PHASES)
-def test_the_pulse_tells_phase_and_moment_without_a_commit(memory: Path, phase: str) -> None:
+def test_the_heartbeat_tells_phase_and_moment_without_a_commit(memory: Path, phase: str) -> None:
     writer = PageWriter(memory / "rank-00003.page", NAMED, 1)
     now = time.monotonic_ns()
-    writer.pulse(now, PHASES.index(phase))
+    writer.heartbeat(now, PHASES.index(phase))
     page = read_page(writer.path)
     writer.close()
     assert (page.phase, page.progress_ns) == (phase, now)

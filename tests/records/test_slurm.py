@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from lockstep_catalogue.vocabulary import FAILURE_CLASSES, OUTCOMES
 from lockstep_records.slurm import STATES, blocks, jobs, rows, state_of
 
 FIXTURES = Path(__file__).parents[1] / "fixtures/slurm-gcm"
@@ -39,6 +40,17 @@ def test_a_job_is_one_record_over_its_steps_and_requeues() -> None:
     assert first.end is not None
     assert first.start is not None
     assert first.end - first.start == pytest.approx(2 * 86400 + 21 * 3600 + 52 * 60 + 18)
+
+
+@pytest.mark.parametrize("state", sorted(STATES))
+def test_every_state_is_an_outcome_of_the_vocabulary_or_a_status(state: str) -> None:
+    outcome, failure_class, _ = STATES[state]
+    assert outcome in {*OUTCOMES, "running", "pending"}
+    assert failure_class in {*FAILURE_CLASSES, None}
+
+
+def test_a_job_that_gave_way_or_was_requeued_is_preempted_and_not_cancelled() -> None:
+    assert STATES["PREEMPTED"][0] == STATES["REQUEUED"][0] == "preempted"
 
 
 def test_a_comment_over_several_lines_stays_in_its_row() -> None:

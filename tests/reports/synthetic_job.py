@@ -11,7 +11,7 @@ from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.jobs import page_path
 from lockstep_records.page.layout import PHASES, ROW, SLOT
 from lockstep_records.page.writer import PageWriter, RankIdentity
-from lockstep_reports.recording.read import Attempt, Recording
+from lockstep_reports.recording.recording import Attempt, Recording
 from lockstep_reports.recording.steps import Member, Steps
 
 Array = NDArray[np.float64]
@@ -148,7 +148,7 @@ class SyntheticJob:
             )
         page.signed[SLOT.word("step")] = int(steps.numbers[-1])
         page.words[SLOT.word("present")] |= SLOT.presence["step"]
-        page.pulse(time.monotonic_ns(), PHASES.index("done"))
+        page.heartbeat(time.monotonic_ns(), PHASES.index("done"))
         page.commit(time.monotonic_ns())
         page.close()
 

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from lockstep_catalogue.labels import STEP_PHASES
+from lockstep_catalogue.vocabulary import STATE_BY_PHASE
 from lockstep_reports.cost import causes, cost, goodput
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.report import Report, make_report
 from lockstep_reports.score import score
+from lockstep_reports.step_analysis import StepAnalysis, analyse_recording
 from lockstep_reports.verdict.judge import judge
 
 from .synthetic_job import Slow, SyntheticJob, recording_of
@@ -18,14 +19,14 @@ from .synthetic_job import Slow, SyntheticJob, recording_of
 def born(steps: Steps, seconds_before: float) -> Steps:
     """The same job with pages made so long before each rank's first step."""
     members = [
-        replace(member, born_seconds=float(start) - seconds_before)
+        replace(member, page_created_seconds=float(start) - seconds_before)
         for member, start in zip(steps.members, steps.start[:, 0], strict=True)
     ]
     return replace(steps, members=tuple(members))
 
 
-def reported(steps: Steps, price: float | None = None) -> Report:
-    return make_report(recording_of(steps), now_seconds=0.0, price_per_gpu_hour=price)
+def reported(steps: Steps, price: float | None = None) -> StepAnalysis:
+    return analyse_recording(recording_of(steps), now_seconds=0.0, price_per_gpu_hour=price)
 
 
 def by_tens(steps: Steps) -> Steps:
@@ -76,21 +77,9 @@ def test_a_page_of_unknown_birth_or_born_after_its_first_step_adds_no_startup(
 ) -> None:
     steps = born(SyntheticJob().steps(), 30.0)
     odd = known * (float(steps.start[2, 0]) + 5.0)  # 0 is not known
-    members = [replace(m, born_seconds=odd) if m.rank == 2 else m for m in steps.members]
+    members = [replace(m, page_created_seconds=odd) if m.rank == 2 else m for m in steps.members]
     told = goodput(replace(steps, members=tuple(members)), ())
     assert told.seconds["startup"] == pytest.approx(3 * 30.0)
-
-
-_STATES = {
-    "data": "input",
-    "forward": "productive",
-    "backward": "productive",
-    "optimizer": "productive",
-    "sync": "synchronisation",
-    "checkpoint": "checkpoint",
-    "eval": "evaluation",
-    "other": "other",
-}
 
 
 @pytest.mark.parametrize("phase", STEP_PHASES)
@@ -101,7 +90,7 @@ def test_seconds_of_a_phase_are_charged_to_its_state_alone(phase: str) -> None:
     before = goodput(steps, ()).seconds
     after = goodput(replace(steps, phases={**steps.phases, phase: longer}), ()).seconds
     moved = {state: after[state] - before[state] for state in after if state != "unknown"}
-    expected = dict.fromkeys(moved, 0.0) | {_STATES[phase]: 2.5}
+    expected = dict.fromkeys(moved, 0.0) | {STATE_BY_PHASE[phase]: 2.5}
     assert moved == pytest.approx(expected)
 
 
@@ -124,17 +113,17 @@ def test_time_between_columns_of_many_steps_is_unknown_too() -> None:
 
 
 @pytest.mark.parametrize("factor", [1, 1000])
-def test_straggler_wait_is_taken_out_of_synchronisation_and_never_more_than_that(
+def test_straggler_wait_is_taken_out_of_communication_and_never_more_than_that(
     factor: int,
 ) -> None:
     steps = SyntheticJob(slow=(Slow(rank=1),)).steps()
     _, (episode,) = judge(steps, score(steps))
     dear = replace(episode, lost_by_step=episode.lost_by_step * factor)
     without, told = goodput(steps, ()).seconds, goodput(steps, (dear,)).seconds
-    wait = min(3 * dear.lost_seconds, without["synchronisation"])
+    wait = min(3 * dear.lost_seconds, without["communication"])
     assert told["straggler_wait"] == pytest.approx(wait)
-    assert told["synchronisation"] == pytest.approx(without["synchronisation"] - wait)
-    assert told["synchronisation"] >= 0
+    assert told["communication"] == pytest.approx(without["communication"] - wait)
+    assert told["communication"] >= 0
 
 
 def test_every_rank_of_the_job_pays_also_one_that_left_no_page() -> None:
@@ -167,7 +156,7 @@ def test_causes_are_dearest_first_and_money_follows_the_price() -> None:
     assert [line.gpu_hours for line in told] == sorted(
         (line.gpu_hours for line in told), reverse=True
     )
-    assert {line.cause for line in told} >= {"straggler_wait", "synchronisation", "input"}
+    assert {line.cause for line in told} >= {"straggler_wait", "communication", "data_wait"}
     assert "evaluation" not in {line.cause for line in told}, "it took no time"
     assert "productive" not in {line.cause for line in told}
     wait = next(line for line in told if line.cause == "straggler_wait")

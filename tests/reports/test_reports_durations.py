@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lockstep_reports.recording.steps import Durations
+from lockstep_reports.recording.steps import DurationHistogram
 
 NAN, INF = float("nan"), float("inf")
 
@@ -24,5 +24,5 @@ NAN, INF = float("nan"), float("inf")
 def test_a_quantile_is_told_within_its_bucket_and_never_above_the_last_bound(
     counts: list[list[float]], share: float, told: float | None
 ) -> None:
-    durations = Durations(bounds=np.array([1.0, 2.0, INF]), counts=np.array(counts))
+    durations = DurationHistogram(bounds=np.array([1.0, 2.0, INF]), counts=np.array(counts))
     assert durations.quantile(share) == told

@@ -136,6 +136,6 @@ def test_a_heavy_last_stage_costs_what_was_worked_out(tmp_path: Path, *, no_ops:
     assert what_if.ideal_seconds == pytest.approx([5 * 2.0 + 5 * 3.0] * STEPS)
     assert what_if.slowdown == pytest.approx(31 / 25)
     assert what_if.stages[1].without_seconds == pytest.approx(23.0)
-    assert what_if.stages[1].alone_seconds == pytest.approx(33.0)
+    assert what_if.stages[1].only_seconds == pytest.approx(33.0)
     assert what_if.m_s == pytest.approx((31 - 23) / (31 - 25))
     assert (made.verdict.kind, made.verdict.group, made.verdict.ranks) == ("group", "stage 1", (1,))

@@ -13,8 +13,8 @@ from lockstep_records.events import Event, append_event
 from lockstep_records.jobs import CANDIDATE_ROOTS, page_path
 from lockstep_records.page.layout import ROW
 from lockstep_records.page.writer import PageWriter, RankIdentity
+from lockstep_reports.readers.jobs import read_job
 from lockstep_reports.readers.pages import NoStepsError, read_attempt
-from lockstep_reports.recording.read import read_job
 
 from .synthetic_job import Slow, SyntheticJob
 

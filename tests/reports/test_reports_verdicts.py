@@ -10,8 +10,9 @@ from lockstep_reports.cost import cost, goodput
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.score import score
 from lockstep_reports.search.chance import tail_bound
-from lockstep_reports.search.episodes import Thresholds
-from lockstep_reports.verdict.judge import Episode, Verdict, judge
+from lockstep_reports.search.stretches import Thresholds
+from lockstep_reports.verdict.judge import judge
+from lockstep_reports.verdict.verdict import Episode, Verdict
 
 from .synthetic_job import Slow, SyntheticJob
 

@@ -85,7 +85,7 @@ def test_what_the_culprits_explain_is_as_published(what_if: WhatIf, name: str) -
         "tori": told.seconds,
         "tideal": told.ideal_seconds,
         "trem": told.without_seconds,
-        "tadd": told.alone_seconds,
+        "tadd": told.only_seconds,
         "rem": told.removed,
         "add": told.added,
         "Ms" if name == "ms" else "Mw": told.removed,

@@ -20,6 +20,7 @@ from typing import Any
 
 from lockstep_agent.collector import Reading, Tier
 from lockstep_catalogue import health
+from lockstep_catalogue.vocabulary import ENDED_PHASES
 from lockstep_records.events import FILE_NAME, is_finished, read_events
 from lockstep_records.jobs import list_attempts, list_jobs, list_pages
 from lockstep_records.page.reader import PageError, read_page
@@ -29,7 +30,6 @@ _log = logging.getLogger(__name__)
 _LOOK_SECONDS = 10.0
 _SILENT_SECONDS = 60.0  # the child tells of every file, and of every look at least
 _RUNNING_SECONDS = 300.0
-_ENDED = frozenset({"done", "failed"})
 _NICE = 19
 _BAD_ADDRESS = 2
 _SHOWS_HALVES = {"file", "local", "sftp", "ssh", "smb", "hdfs"}
@@ -206,7 +206,7 @@ def _is_over(page: Path) -> bool:
 
 def _has_ended(path: Path) -> bool:
     try:
-        return read_page(path).phase in _ENDED
+        return read_page(path).phase in ENDED_PHASES
     except PageError:
         return False
 

@@ -11,10 +11,10 @@ from lockstep_records.page.reader import Page
 def device_totals(labels: tuple[str, ...], pages: list[Page]) -> Iterator[Reading]:
     """Counters: sums over the pages of every attempt; absent where no rank has told any."""
     for kind in KIND.values:
-        if size := sum(page.seldom["bus_bytes"][kind] for page in pages):
+        if size := sum(page.periodic["bus_bytes"][kind] for page in pages):
             yield Reading(metrics.BUS_BYTES, (*labels, kind), size)
-    if steps := sum(page.seldom["device_steps"] for page in pages):
+    if steps := sum(page.periodic["device_steps"] for page in pages):
         yield Reading(metrics.DEVICE_STEPS, labels, steps)
         for phase in STEP_PHASES:
-            seconds = sum(page.seldom["device_seconds"][phase] for page in pages)
+            seconds = sum(page.periodic["device_seconds"][phase] for page in pages)
             yield Reading(metrics.DEVICE_SECONDS, (*labels, phase), seconds)

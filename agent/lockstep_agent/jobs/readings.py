@@ -6,11 +6,11 @@ from pathlib import Path
 
 from lockstep_agent.collector import AnyReading, Exemplar, HistogramReading, Reading
 from lockstep_agent.jobs.device_readings import device_totals
-from lockstep_agent.jobs.pages import ENDED_PHASES
 from lockstep_agent.jobs.state_readings import state_now, state_totals
 from lockstep_catalogue import Metric
 from lockstep_catalogue import training as metrics
 from lockstep_catalogue.labels import KIND, MESH, OUTCOME, STATE, STEP_PHASES
+from lockstep_catalogue.vocabulary import ENDED_PHASES
 from lockstep_records.page.layout import STEP_BUCKETS
 from lockstep_records.page.reader import Page
 

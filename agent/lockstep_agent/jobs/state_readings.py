@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from lockstep_agent.collector import Reading
 from lockstep_catalogue import Metric
 from lockstep_catalogue import job_state as metrics
-from lockstep_catalogue.labels import GOODPUT
-from lockstep_records.goodput import goodput_ns
+from lockstep_records.goodput import PAGE_STATES, goodput_ns
 from lockstep_records.page.reader import Page
 from lockstep_records.replicas import compare_replicas
 
@@ -40,31 +39,31 @@ _MEMORY = {
 def state_totals(labels: Labels, pages: list[Page]) -> Iterator[Reading]:
     """Counters: sums over the pages of every attempt."""
     spent = [goodput_ns(page) for page in pages]
-    for state in GOODPUT.values:
+    for state in PAGE_STATES:
         seconds = sum(one[state] for one in spent) * 1e-9
         yield Reading(metrics.GOODPUT_SECONDS, (*labels, state), seconds)
     for metric, field in _SUMS.items():
-        yield Reading(metric, labels, sum(page.seldom[field] for page in pages))
+        yield Reading(metric, labels, sum(page.periodic[field] for page in pages))
     for metric, field in _SUMS_BY_ITEM.items():
-        for item in pages[0].seldom[field]:
-            count = sum(page.seldom[field][item] for page in pages)
+        for item in pages[0].periodic[field]:
+            count = sum(page.periodic[field][item] for page in pages)
             yield Reading(metric, (*labels, item), count)
     for writing in ("blocking", "persisting"):
-        seconds = sum(page.seldom[f"checkpoint_{writing}_seconds"] for page in pages)
+        seconds = sum(page.periodic[f"checkpoint_{writing}_seconds"] for page in pages)
         yield Reading(metrics.CHECKPOINT_SECONDS, (*labels, writing), seconds)
-    told = [page for page in pages if page.seldom["flops_per_token"] is not None]
+    told = [page for page in pages if page.periodic["flops_per_token"] is not None]
     if told:
-        flops = sum(page.state["tokens"] * page.seldom["flops_per_token"] for page in told)
+        flops = sum(page.state["tokens"] * page.periodic["flops_per_token"] for page in told)
         yield Reading(metrics.MODEL_FLOPS, labels, flops)
 
 
 def state_now(labels: Labels, current: list[Page], running: list[Page]) -> Iterator[Reading]:
     """Gauges: of the newest attempt, those of memory of the ranks that still run."""
-    peaks = [page.seldom["peak_flops"] for page in current]
+    peaks = [page.periodic["peak_flops"] for page in current]
     if None not in peaks:
         yield Reading(metrics.PEAK_FLOPS, labels, sum(peaks))
-    for item in current[0].seldom["anomaly_now"]:
-        lasting = sum(page.seldom["anomaly_now"][item] for page in running)
+    for item in current[0].periodic["anomaly_now"]:
+        lasting = sum(page.periodic["anomaly_now"][item] for page in running)
         yield Reading(metrics.ANOMALOUS, (*labels, item), lasting)
     for memory, field in _MEMORY.items():
         yield from _highest(metrics.MEMORY_BYTES, (*labels, memory), field, running)
@@ -77,17 +76,17 @@ def state_now(labels: Labels, current: list[Page], running: list[Page]) -> Itera
 
 
 def _highest(metric: Metric, labels: Labels, field: str, pages: list[Page]) -> Iterator[Reading]:
-    known = [page.seldom[field] for page in pages if page.seldom[field] is not None]
+    known = [page.periodic[field] for page in pages if page.periodic[field] is not None]
     if known:
         yield Reading(metric, labels, max(known))
 
 
 def _slowest_writer(labels: Labels, pages: list[Page]) -> Iterator[Reading]:
     """Of the newest checkpoint that any rank of the node wrote."""
-    told = [page for page in pages if page.seldom["write_step"] is not None]
-    newest = max((page.seldom["write_step"] for page in told), default=None)
-    writers = [page for page in told if page.seldom["write_step"] == newest]
+    told = [page for page in pages if page.periodic["write_step"] is not None]
+    newest = max((page.periodic["write_step"] for page in told), default=None)
+    writers = [page for page in told if page.periodic["write_step"] == newest]
     if writers:
-        slowest = max(writers, key=lambda page: page.seldom["write_seconds"] or 0.0)
+        slowest = max(writers, key=lambda page: page.periodic["write_seconds"] or 0.0)
         rank = str(slowest.identity["rank"])
-        yield Reading(metrics.SLOWEST_WRITER, (*labels, rank), slowest.seldom["write_seconds"])
+        yield Reading(metrics.SLOWEST_WRITER, (*labels, rank), slowest.periodic["write_seconds"])

@@ -1,4 +1,4 @@
-"""A lane for each GPU: found, rebuilt after a driver reload, let go of on request."""
+"""A worker for each GPU: found, rebuilt after a driver reload, let go of on request."""
 
 import logging
 import threading
@@ -10,9 +10,9 @@ from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.collectors import gpu_collectors
 from lockstep_agent.collectors.gpu import absent_gpu
 from lockstep_agent.collectors.gpu_allocation import GpuInUse
-from lockstep_agent.runtime.worker import Lane
+from lockstep_agent.runtime.collector_worker import CollectorWorker
 from lockstep_agent.sources.nvml import Driver, Gpu, NoDriverError
-from lockstep_agent.sources.pci import count_gpus
+from lockstep_agent.sources.pci_tree import count_gpus
 from lockstep_agent.sources.xid_event import XidEvent
 from lockstep_catalogue import gpu as metrics
 from lockstep_catalogue import health
@@ -23,8 +23,8 @@ _CHECK_SECONDS = 10.0
 _END_SECONDS = 2.0
 
 
-class GpuLanes:
-    """The collector that opens the driver and keeps a lane for each of its GPUs.
+class GpuWorkers:
+    """The collector that opens the driver and keeps a worker for each of its GPUs.
 
     Args:
         open_driver: opens the driver; raises NoDriverError where there is none.
@@ -34,7 +34,7 @@ class GpuLanes:
         detail: tells rare counters too.
 
     Attributes:
-        lanes: one a GPU, empty without a driver.
+        workers: one a GPU, empty without a driver.
     """
 
     name = "driver"
@@ -52,9 +52,9 @@ class GpuLanes:
         self._detail = detail
         self._open_driver, self._sysfs, self._clock = open_driver, sysfs, clock
         self._window_seconds = window_seconds
-        self.lanes: tuple[Lane, ...] = ()
+        self.workers: tuple[CollectorWorker, ...] = ()
         self._driver: Driver | None = None
-        self._leaving: tuple[Lane, ...] = ()
+        self._leaving: tuple[CollectorWorker, ...] = ()
         self._released = threading.Event()
         self._next_look_seconds = self._next_check_seconds = clock()
         self._next_count_seconds, self._on_the_bus = clock(), 0
@@ -77,7 +77,7 @@ class GpuLanes:
         """What the GPUs told last of who uses them; asks no driver."""
         driver = self._driver
         return [
-            GpuInUse(index=gpu.index, uuid=gpu.uuid, pids=gpu.pids, instances=gpu.parts)
+            GpuInUse(index=gpu.index, uuid=gpu.uuid, pids=gpu.pids, instances=gpu.mig_uuids)
             for gpu in (driver.gpus if driver else ())
             if gpu.uuid
         ]
@@ -131,10 +131,10 @@ class GpuLanes:
         self._said = ""
         self._driver = driver
         self._next_check_seconds = now + _CHECK_SECONDS
-        self.lanes = tuple(self._lane(gpu) for gpu in driver.gpus)
+        self.workers = tuple(self._create_worker(gpu) for gpu in driver.gpus)
 
-    def _lane(self, gpu: Gpu) -> Lane:
-        return Lane(
+    def _create_worker(self, gpu: Gpu) -> CollectorWorker:
+        return CollectorWorker(
             f"gpu{gpu.index}",
             gpu_collectors(gpu, self._window_seconds, detail=self._detail),
             silence=lambda state: absent_gpu(gpu, state),
@@ -144,7 +144,7 @@ class GpuLanes:
     def _check(self, now: float) -> None:
         """Reopens a driver that answers no more, or that has lost every GPU: it was reloaded."""
         assert self._driver is not None
-        if any(lane.is_hung for lane in self.lanes):
+        if any(worker.is_hung for worker in self.workers):
             return
         try:
             self._driver.check()
@@ -152,19 +152,19 @@ class GpuLanes:
             self._close(str(error))
             self._next_look_seconds = now
             return
-        all_lost = bool(self.lanes) and all(lane.is_lost for lane in self.lanes)
+        all_lost = bool(self.workers) and all(worker.is_lost for worker in self.workers)
         if all_lost and now >= self._next_look_seconds:
             self._close("every GPU is lost")
             self._next_look_seconds = now
 
     def _close(self, reason: str) -> None:
-        """Ends the lanes, then closes the driver; waits further while a call hangs in one."""
+        """Ends the workers, then closes the driver; waits further while a call hangs in one."""
         if self._driver is None:
             return
-        if self.lanes:
+        if self.workers:
             _log.warning("collector=gpu state=closing reason=%r", reason)
-        self._leaving, self.lanes = (*self._leaving, *self.lanes), ()
-        self._leaving = tuple(lane for lane in self._leaving if not lane.end(_END_SECONDS))
+        self._leaving, self.workers = (*self._leaving, *self.workers), ()
+        self._leaving = tuple(worker for worker in self._leaving if not worker.end(_END_SECONDS))
         if not self._leaving:
             self._driver.close()
             self._driver = None

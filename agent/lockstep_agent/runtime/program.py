@@ -10,9 +10,9 @@ import click
 
 from lockstep_agent.health import Judge
 from lockstep_agent.options import Options
+from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
-from lockstep_agent.runtime.workers import Lanes
-from lockstep_agent.web import Gate
+from lockstep_agent.web import AccessControl
 from lockstep_agent.web.server import MetricsServer
 
 _ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -24,7 +24,9 @@ _ALLOCATIONS_BETWEEN_COLLECTIONS = 20_000
 def print_once(options: Options) -> None:
     """Writes one scrape to stdout."""
     _talk_on_stderr()
-    sampler = Sampler(Lanes(options), options.tick_seconds, judge=Judge(options.expected))
+    sampler = Sampler(
+        CollectorRuntime(options), options.tick_seconds, judge=Judge(options.expected)
+    )
     sampler.sample()
     time.sleep(min(options.tick_seconds, _BETWEEN_SECONDS))  # activity is told between two samples
     click.echo(sampler.sample().text, nl=False)
@@ -48,21 +50,21 @@ def serve(options: Options) -> None:
 def _serve(options: Options) -> None:
     _talk_on_stderr()
     try:
-        gate = Gate(options.web_config, options.tokens)
+        access_control = AccessControl(options.web_config, options.bearer_token_file)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    lanes = Lanes(options)
-    signal.signal(signal.SIGUSR1, lambda *_: lanes.gpus.release())
-    signal.signal(signal.SIGUSR2, lambda *_: lanes.gpus.resume())
-    sampler = Sampler(lanes, options.tick_seconds, judge=Judge(options.expected))
+    runtime = CollectorRuntime(options)
+    signal.signal(signal.SIGUSR1, lambda *_: runtime.gpus.release())
+    signal.signal(signal.SIGUSR2, lambda *_: runtime.gpus.resume())
+    sampler = Sampler(runtime, options.tick_seconds, judge=Judge(options.expected))
     try:
         server = MetricsServer(
             options.host,
             options.port,
             sampler,
             node=options.node,
-            gate=gate,
-            events=lambda: lanes.events_json,
+            access_control=access_control,
+            events=lambda: runtime.events_json,
         )
     except OSError as error:
         raise click.UsageError(

@@ -1,4 +1,4 @@
-"""Samples in the background: every lane is beaten once a tick, rendered once, kept as bytes."""
+"""Samples in the background: every worker runs once a tick, rendered once, kept as bytes."""
 
 import threading
 import time
@@ -7,22 +7,22 @@ from collections.abc import Callable, Iterator, Sequence
 from lockstep_agent.collector import Guard, Part, Reading, Run, Tier
 from lockstep_agent.exposition.text import Exposition, Renderer
 from lockstep_agent.health import Judge, Verdicts
-from lockstep_agent.runtime.worker import Lane
+from lockstep_agent.runtime.collector_worker import CollectorWorker
 from lockstep_catalogue import health
 
 _FIRST_PATIENCE_SECONDS = 1.5
 _IN_TURN_SECONDS = 0.01  # threads that wake all at once only fight for the interpreter's lock
-_GENERATIONS = 2  # lanes, and those that they bring
+_GENERATIONS = 2  # workers, and those that they bring
 _RanOn = tuple[str, Run]
-"""A lane's name, and a run of one of its collectors."""
+"""A worker's name, and a run of one of its collectors."""
 
 
 class Sampler:
     """Keeps the newest exposition.
 
     Args:
-        lanes: the lanes of this moment; while one is beaten it may bring others.
-        judge: gives verdicts on what the lanes told.
+        workers: the workers of this moment; a run may bring others.
+        judge: gives verdicts on what the workers told.
         clock: wall clock, in seconds.
 
     Attributes:
@@ -31,12 +31,12 @@ class Sampler:
 
     def __init__(
         self,
-        lanes: Callable[[], Sequence[Lane]],
+        workers: Callable[[], Sequence[CollectorWorker]],
         tick_seconds: float,
         clock: Callable[[], float] = time.time,
         judge: Judge | None = None,
     ) -> None:
-        self._lanes = lanes
+        self._workers = workers
         self._verdicts = Verdicts(judge or Judge())
         self._guard, self._renderer = Guard(self._verdicts), Renderer()
         self._tick_seconds, self._clock = tick_seconds, clock
@@ -47,7 +47,7 @@ class Sampler:
         self.latest: Exposition | None = None
 
     def sample(self, patience_seconds: float = 5.0) -> Exposition:
-        """Runs what is due in every lane, waits for it in patience, judges and renders."""
+        """Runs what is due in every worker, waits for it in patience, judges and renders."""
         return self._sample(patience_seconds, always_judge=True)
 
     def tick(self, patience_seconds: float = 5.0) -> Exposition:
@@ -55,17 +55,17 @@ class Sampler:
         return self._sample(patience_seconds, always_judge=False)
 
     def _sample(self, patience_seconds: float, *, always_judge: bool) -> Exposition:
-        self._beat_all(time.monotonic() + patience_seconds)
-        lanes = self._lanes()
-        parts = [part for lane in lanes for part in lane.parts()]
-        runs = [(lane.name, run) for lane in lanes for run in lane.take_runs()]
-        if self._may_judge_otherwise(lanes, runs) or always_judge:
+        self._run_all(time.monotonic() + patience_seconds)
+        workers = self._workers()
+        parts = [part for worker in workers for part in worker.parts()]
+        runs = [(worker.name, run) for worker in workers for run in worker.take_runs()]
+        if self._may_judge_otherwise(workers, runs) or always_judge:
             self._verdicts.hear(parts)
             judged = self._guard.run()
             self._judged = judged.readings
             runs.insert(0, (judged.name, judged))
         parts.append(self._judged)
-        parts.extend(self._of_the_runs(lanes, runs))
+        parts.extend(self._of_the_runs(workers, runs))
         self.latest = self._renderer.render(parts, self._clock())
         self._sampled.set()
         return self.latest
@@ -85,27 +85,35 @@ class Sampler:
         latest = self.latest
         return latest is not None and self._clock() - latest.rendered_seconds <= limit_seconds
 
-    def _beat_all(self, deadline_seconds: float) -> None:
-        beaten: set[Lane] = set()
+    def _run_all(self, deadline_seconds: float) -> None:
+        started_once: set[CollectorWorker] = set()
         for _ in range(_GENERATIONS):
-            fresh = [lane for lane in self._lanes() if lane not in beaten]
-            beaten.update(fresh)
-            started = [lane for lane in fresh if lane.beat() and not lane.wait(_IN_TURN_SECONDS)]
-            for lane in started:
-                lane.wait(deadline_seconds - time.monotonic())
+            fresh = [worker for worker in self._workers() if worker not in started_once]
+            started_once.update(fresh)
+            started = [
+                worker
+                for worker in fresh
+                if worker.run_once() and not worker.wait(_IN_TURN_SECONDS)
+            ]
+            for worker in started:
+                worker.wait(deadline_seconds - time.monotonic())
 
-    def _may_judge_otherwise(self, lanes: Sequence[Lane], runs: Sequence[_RanOn]) -> bool:
-        """Whether a lane fell silent or came back, or what is read seldom was read.
+    def _may_judge_otherwise(
+        self, workers: Sequence[CollectorWorker], runs: Sequence[_RanOn]
+    ) -> bool:
+        """Whether a worker fell silent or came back, or what is read seldom was read.
 
         Nothing else that is told each tick makes a verdict another one at once.
         """
-        before, self._states = self._states, [(lane.name, lane.state) for lane in lanes]
+        before, self._states = self._states, [(worker.name, worker.state) for worker in workers]
         return before != self._states or any(run.tier is not Tier.EVERY_TICK for _, run in runs)
 
-    def _of_the_runs(self, lanes: Sequence[Lane], runs: Sequence[_RanOn]) -> Iterator[Part]:
-        names = {lane.name for lane in lanes} | {self._verdicts.name}
-        for lane, run in runs:
-            self._tallies.setdefault(run.name, _Tally(run.name)).add(lane, run)
+    def _of_the_runs(
+        self, workers: Sequence[CollectorWorker], runs: Sequence[_RanOn]
+    ) -> Iterator[Part]:
+        names = {worker.name for worker in workers} | {self._verdicts.name}
+        for worker, run in runs:
+            self._tallies.setdefault(run.name, _Tally(run.name)).add(worker, run)
         return (tally.part(names) for tally in self._tallies.values())
 
     def _run(self) -> None:
@@ -119,7 +127,7 @@ class Sampler:
 
 
 class _Tally:
-    """The runs of one collector over all lanes that have one of its name."""
+    """The runs of one collector over all workers that have one of its name."""
 
     def __init__(self, name: str) -> None:
         self._labels = (name,)
@@ -127,23 +135,23 @@ class _Tally:
         self._failures = 0
         self._part: Part | None = None
 
-    def add(self, lane: str, run: Run) -> None:
+    def add(self, worker: str, run: Run) -> None:
         """Takes in one run."""
-        self._last[lane] = run
+        self._last[worker] = run
         self._failures += run.failed
         self._part = None
 
-    def part(self, lanes: set[str]) -> Part:
-        """Its readings; the same ones until there is another run or a lane has gone."""
-        gone = self._last.keys() - lanes
-        for lane in gone:
-            del self._last[lane]
+    def part(self, workers: set[str]) -> Part:
+        """Its readings; the same ones until there is another run or a worker has gone."""
+        gone = self._last.keys() - workers
+        for worker in gone:
+            del self._last[worker]
         if self._part is None or gone:
             self._part = tuple(self._readings())
         return self._part
 
     def _readings(self) -> Iterator[Reading]:
-        """Success when the last run of each lane had it, the longest duration, all failures."""
+        """Success when the last run of each worker had it, the longest duration, all failures."""
         last = self._last.values()
         if last:
             failed = any(run.failed for run in last)

@@ -25,7 +25,7 @@ class Rules:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-class Gate:
+class AccessControl:
     """Keeps the rules; a change of the files holds within a second, a broken one is said once.
 
     Args:

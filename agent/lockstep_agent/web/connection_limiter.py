@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 
-class Crowd:
+class ConnectionLimiter:
     """Knows every open connection and since when.
 
     A slow client holds a thread until its time is up or until the room is needed: then the oldest

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from lockstep_agent.runtime.sampler import Sampler
-from lockstep_agent.web import Crowd, Gate, Rules
+from lockstep_agent.web import AccessControl, ConnectionLimiter, Rules
 from lockstep_agent.web.responses import OPEN_TO_ALL, Answer, Pages
 
 _MOST_CONNECTIONS = 64
@@ -18,10 +18,10 @@ _PATIENCE_SECONDS = 15.0
 class MetricsServer(ThreadingHTTPServer):
     """Listens at once; port 0 takes any free one.
 
-    One request a connection, one thread each: bounded in number and time by the crowd.
+    One request a connection, one thread each: bounded in number and time by the connections.
 
     Args:
-        gate: TLS and who may ask.
+        access_control: TLS and who may ask.
 
     Raises:
         OSError: the address cannot be listened on.
@@ -37,11 +37,14 @@ class MetricsServer(ThreadingHTTPServer):
         sampler: Sampler,
         *,
         node: str = "",
-        gate: Gate | None = None,
+        access_control: AccessControl | None = None,
         events: Callable[[], bytes] = lambda: b"[]",
     ) -> None:
-        self.pages, self.gate = Pages(sampler, node, events), gate or Gate()
-        self.crowd = Crowd(_MOST_CONNECTIONS, _PATIENCE_SECONDS)
+        self.pages, self.access_control = (
+            Pages(sampler, node, events),
+            access_control or AccessControl(),
+        )
+        self.connections = ConnectionLimiter(_MOST_CONNECTIONS, _PATIENCE_SECONDS)
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), _Handler)  # type: ignore[arg-type]  # made in finish_request
 
@@ -53,12 +56,12 @@ class MetricsServer(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Begins the connection's thread; who is too many makes the oldest go."""
-        self.crowd.enter(request)
+        self.connections.enter(request)
         super().process_request(request, client_address)
 
     def finish_request(self, request: Any, client_address: Any) -> None:
         """Shakes hands, in the connection's own thread, and answers."""
-        rules = self.gate.rules()
+        rules = self.access_control.rules()
         request.settimeout(_Handler.timeout)
         if rules.context is None:
             _Handler(request, client_address, self, rules=rules)
@@ -66,21 +69,21 @@ class MetricsServer(ThreadingHTTPServer):
         with rules.context.wrap_socket(
             request, server_side=True, do_handshake_on_connect=False
         ) as secured:
-            if self.crowd.replace(request, secured):
+            if self.connections.replace(request, secured):
                 try:
                     secured.do_handshake()
                     _Handler(secured, client_address, self, rules=rules)
                 finally:
-                    self.crowd.leave(secured)
+                    self.connections.leave(secured)
 
     def shutdown_request(self, request: Any) -> None:
         """Ends the connection."""
-        self.crowd.leave(request)
+        self.connections.leave(request)
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
         """Now and then, from the loop that accepts: ends what takes too long."""
-        self.crowd.cut_overdue()
+        self.connections.cut_overdue()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Leaves out those who hang up, never read or speak no TLS: that is their affair."""
@@ -92,7 +95,7 @@ class MetricsServer(ThreadingHTTPServer):
         """Where the metrics are."""
         host, port = self.server_address[:2]
         shown = f"[{host!s}]" if self.address_family == socket.AF_INET6 else f"{host!s}"
-        return f"http{'s' if self.gate.is_tls else ''}://{shown}:{port}/metrics"
+        return f"http{'s' if self.access_control.is_tls else ''}://{shown}:{port}/metrics"
 
 
 class _Handler(BaseHTTPRequestHandler):

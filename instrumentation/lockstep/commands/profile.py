@@ -7,10 +7,11 @@ from pathlib import Path
 import click
 
 from lockstep.commands.switch import job_or_usage, turn_switches
+from lockstep_catalogue.vocabulary import ENDED_PHASES
+from lockstep_records.attempts import newest_pages
 from lockstep_records.events import is_finished, read_events
-from lockstep_records.hangs import OVER, newest_pages
-from lockstep_records.options import FiniteRange
-from lockstep_records.profiles import fetch, read_answer
+from lockstep_records.options import DurationRange
+from lockstep_records.sidecars import fetch, read_answer
 from lockstep_records.switches import MAX_PROFILED_STEPS, ProfileRequest
 
 _LOOK_SECONDS = 0.1
@@ -44,11 +45,12 @@ def _ranks(_context: click.Context, _option: click.Parameter, text: str) -> tupl
     help="Where the traces go; ./lockstep-profile-JOB when left out.",
 )
 @click.option(
-    "--wait-seconds",
-    type=FiniteRange(1),
-    default=300.0,
+    "--wait",
+    "wait_seconds",
+    type=DurationRange(1),
+    default="5m",
     show_default=True,
-    help="How long to wait for the ranks.",
+    help="Time-out for the answers of all ranks.",
 )
 def profile(
     job: str, steps: int, ranks: tuple[int, ...] | None, out: Path | None, wait_seconds: float
@@ -79,7 +81,7 @@ def _pages_of_running(job: Path) -> dict[int, Path]:
         click.UsageError: none of them will.
     """
     pages = newest_pages(job)
-    running = {page.identity["rank"]: page.path for page in pages if page.phase not in OVER}
+    running = {page.identity["rank"]: page.path for page in pages if page.phase not in ENDED_PHASES}
     if is_finished(read_events(job)) or (pages and not running):
         raise click.UsageError(
             f"job {job.name} has ended, and only steps to come are traced; name one that runs"

@@ -11,9 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from lockstep_records.attempts import newest_pages
 from lockstep_records.events import Event, append_event
-from lockstep_records.hangs import Hang, behind_in_flight, judge, newest_pages, write_beside
+from lockstep_records.hangs import Hang, find_hang, ranks_behind
 from lockstep_records.page.reader import Page
+from lockstep_records.sidecars import write_sidecar
 from lockstep_records.switches import read_switches, switches_path
 from lockstep_records.worker_socket import FLIGHT_RECORDER, ask, socket_path
 
@@ -59,7 +61,7 @@ class _Guard:
         """Tells a hang that was not told yet; one that ended may be followed by another."""
         floor = self._floor_now()
         pages = newest_pages(self._job)
-        hang = judge(pages, now_ns, floor) if floor else None
+        hang = find_hang(pages, now_ns, floor) if floor else None
         if hang is None:
             self._told = ()
         elif not self._told:
@@ -81,8 +83,8 @@ class _Guard:
             data = ask(socket_path(page.path), FLIGHT_RECORDER)
             if data is not None:
                 dumps[rank] = data
-                write_beside(page.path, FLIGHT_SUFFIX, data)
-        missing = hang.missing or behind_in_flight(dumps)
+                write_sidecar(page.path, FLIGHT_SUFFIX, data)
+        missing = hang.missing or ranks_behind(dumps)
         attempt = max((page.identity["attempt"] for page in pages), default=0)
         fields = {
             "limit_seconds": hang.limit_seconds,

@@ -19,7 +19,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
-from lockstep_records.hangs import PATIENCE, limit_seconds
+from lockstep_records.hangs import hang_limit_seconds
 from lockstep_records.worker_socket import MAX_PATH_BYTES, ask, socket_path
 
 log = logging.getLogger("lockstep")
@@ -73,7 +73,7 @@ class HangWatch:
             self.rearm_ns = sys.maxsize
             return
         median = statistics.median(self.steps_ns) / 1e9 if self.steps_ns else None
-        limit = limit_seconds(self._floor_seconds, median) * (1.0 if self.steps_ns else PATIENCE)
+        limit = hang_limit_seconds(median, self._floor_seconds, is_pause=not self.steps_ns)
         self.rearm_ns = now_ns + int(limit / _SLACK * 1e9)
         self._armed_seconds = limit * (1 + 1 / _SLACK)
         if self._file is None:

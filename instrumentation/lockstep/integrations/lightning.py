@@ -12,12 +12,13 @@ from typing import Any
 
 import lockstep
 from lockstep.integrations.batches import num_samples, num_tokens
+from lockstep_records.distribution import install_hint
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        "lockstep.integrations.lightning needs lightning; install lockstep[lightning]",
+        f"lockstep.integrations.lightning needs lightning; {install_hint('lightning')}",
         name=error.name,
     ) from error
 
@@ -47,33 +48,33 @@ class LockstepCallback(Callback):
         def timed(*args: Any, **kwargs: Any) -> None:
             with self.monitor.checkpoint(trainer.global_step):
                 save(*args, **kwargs)
-            self.monitor.mark("data")
+            self.monitor.enter_phase("data")
 
         trainer.save_checkpoint = timed  # type: ignore[method-assign]  # the one place that knows how long it takes
 
     def on_train_epoch_start(self, *_: Any) -> None:
         """Waits for the first batch."""
-        self.monitor.mark("data")
+        self.monitor.enter_phase("data")
 
     def on_train_batch_start(self, _trainer: Trainer, _module: Any, batch: Any, *_: Any) -> None:
         """The batch is there."""
         self._samples += num_samples(batch)
         self._tokens += num_tokens(batch)
-        self.monitor.mark("forward")
+        self.monitor.enter_phase("forward")
 
     def on_before_backward(self, _trainer: Trainer, _module: Any, loss: Any) -> None:
         """The forward is over."""
         self._losses.append(loss.detach())
-        self.monitor.mark("backward")
+        self.monitor.enter_phase("backward")
 
     def on_after_backward(self, *_: Any) -> None:
         """The gradients are there."""
-        self.monitor.mark("other")
+        self.monitor.enter_phase("other")
 
     def on_before_optimizer_step(self, _trainer: Any, _module: Any, optimizer: Any) -> None:
         """Takes the learning rate before the scheduler goes on."""
         self._learning_rate = optimizer.param_groups[0]["lr"]
-        self.monitor.mark("optimizer")
+        self.monitor.enter_phase("optimizer")
 
     def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
         """Ends the step, if this was its last micro-batch, and waits for the next batch."""
@@ -88,7 +89,7 @@ class LockstepCallback(Callback):
             )
             self._losses.clear()
             self._samples = self._tokens = 0
-        self.monitor.mark("data")
+        self.monitor.enter_phase("data")
 
     def on_validation_start(self, *_: Any) -> None:
         """Evaluation begins, whatever the model's hooks say inside."""
@@ -98,7 +99,7 @@ class LockstepCallback(Callback):
     def on_validation_end(self, *_: Any) -> None:
         """Back to waiting for the next batch."""
         self._leave_evaluation()
-        self.monitor.mark("data")
+        self.monitor.enter_phase("data")
 
     def _leave_evaluation(self) -> None:
         if self._evaluating is not None:

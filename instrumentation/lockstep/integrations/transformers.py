@@ -13,12 +13,13 @@ from typing import Any
 
 import lockstep
 from lockstep.integrations.batches import num_samples, num_tokens
+from lockstep_records.distribution import install_hint
 
 try:
     from transformers import Trainer, TrainerCallback
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        "lockstep.integrations.transformers needs transformers; install lockstep[transformers]",
+        f"lockstep.integrations.transformers needs transformers; {install_hint('transformers')}",
         name=error.name,
     ) from error
 
@@ -62,9 +63,9 @@ class LockstepCallback(TrainerCallback):
         return returned
 
     def _fetch(self, method: Method, *args: Any, **kwargs: Any) -> Any:
-        self.monitor.mark("data")
+        self.monitor.enter_phase("data")
         fetched = method(*args, **kwargs)
-        self.monitor.mark("other")
+        self.monitor.enter_phase("other")
         for batch in fetched[0]:
             self._samples += num_samples(batch)
             self._tokens += num_tokens(batch)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lockstep_records.hangs import DEFAULT_SECONDS
+from lockstep_records.hangs import HANG_TIMEOUT_SECONDS
 from lockstep_records.jobs import check_job_id, find_root, job_folder, new_job_id
 from lockstep_records.options import read_address
 from lockstep_records.page.writer import RankIdentity
@@ -20,7 +20,8 @@ class Job:
         serve: HOST:PORT at which an agent of the job's own serves its pages; empty for none.
         log_json: whether the ranks' logs are JSON lines.
         summary_to: where summaries go, each SINK or SINK:TARGET.
-        hang_seconds: no progress for so long is a hang, at least; 0 watches nobody.
+        hang_timeout_seconds: time without progress that is a hang, 20 median steps at least; 0
+            watches no rank.
 
     Raises:
         ValueError: the id cannot be a folder's name, a name does not fit into a page, an address
@@ -39,7 +40,7 @@ class Job:
     serve: str = ""
     log_json: bool = False
     summary_to: tuple[str, ...] = ()
-    hang_seconds: float = DEFAULT_SECONDS
+    hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS
 
     def __post_init__(self) -> None:
         check_job_id(self.job_id)

@@ -15,14 +15,17 @@ import click
 
 from lockstep.hangs.node_watch import hangs_watched
 from lockstep.launch.job import Job
-from lockstep.launch.sidecar import beside
+from lockstep.sidecar import beside
 from lockstep.sinks import sinks_of
 from lockstep.telemetry.export import exporter_of
 from lockstep.telemetry.logs import SWITCH
+from lockstep_catalogue.vocabulary import Outcome
+from lockstep_records.distribution import install_hint
+from lockstep_records.durations import format_duration
 from lockstep_records.events import PREEMPTED, Event, append_event, is_finished, read_events
-from lockstep_records.hangs import DEFAULT_SECONDS
+from lockstep_records.hangs import HANG_TIMEOUT_SECONDS
 from lockstep_records.jobs import list_jobs
-from lockstep_records.options import FiniteRange
+from lockstep_records.options import DurationRange
 from lockstep_records.trace import trace_of
 
 BAD_INPUT = 2
@@ -74,7 +77,7 @@ def _make_room(job: Job) -> None:
 
 
 def _hangs_watched(job: Job) -> AbstractContextManager[None]:
-    return hangs_watched(job.folder, job.job_id, job.hang_seconds)
+    return hangs_watched(job.folder, job.job_id, job.hang_timeout_seconds)
 
 
 @contextmanager
@@ -86,7 +89,7 @@ def _environment(job: Job) -> Iterator[None]:
         "LOCKSTEP_CLUSTER": job.cluster,
         "LOCKSTEP_PROJECT": job.project,
         "TRACEPARENT": trace_of(job.job_id).traceparent(),
-        "LOCKSTEP_HANG_SECONDS": str(job.hang_seconds),
+        "LOCKSTEP_HANG_SECONDS": str(job.hang_timeout_seconds),
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
     }
@@ -119,7 +122,7 @@ def _agent_of_its_own(job: Job) -> Iterator[None]:
         agent.wait(timeout=10)
 
 
-def _run_workers(job: Job) -> tuple[str, int, int]:
+def _run_workers(job: Job) -> tuple[Outcome, int, int]:
     """Outcome, exit code and last attempt of the workers of this node."""
     from lockstep.launch.workers import run_workers  # noqa: PLC0415  # loads torch: only when a job starts
 
@@ -127,7 +130,7 @@ def _run_workers(job: Job) -> tuple[str, int, int]:
     return *_outcome(ended.exit_codes, ended.signal_number), ended.attempt
 
 
-def _outcome(exit_codes: Sequence[int], signal_number: int | None) -> tuple[str, int]:
+def _outcome(exit_codes: Sequence[int], signal_number: int | None) -> tuple[Outcome, int]:
     """Outcome and exit status by how the workers ended, and what told the launcher to stop."""
     failed = [code for code in exit_codes if code != 0]
     if set(failed) == {PREEMPTED}:
@@ -204,12 +207,13 @@ _JOB_OPTIONS = {
         multiple=True,
         help="Write summaries and the verdict to mlflow, wandb or tensorboard; may be repeated.",
     ),
-    "hang_seconds": click.option(
-        "--hang-seconds",
-        type=FiniteRange(0),
-        default=DEFAULT_SECONDS,
+    "hang_timeout_seconds": click.option(
+        "--hang-timeout",
+        "hang_timeout_seconds",
+        type=DurationRange(),
+        default=format_duration(HANG_TIMEOUT_SECONDS),
         show_default=True,
-        help="No progress for so long, and for 20 median steps, is a hang; 0 = do not watch.",
+        help="Time without progress that is a hang, 20 median steps at least; 0s = do not watch.",
     ),
 }
 JOB_FIELDS = tuple(_JOB_OPTIONS)
@@ -250,7 +254,7 @@ def launch(program: Sequence[str], **options: Any) -> int:
     if find_spec("torch") is None:
         raise click.UsageError(
             "the ranks are started by torch, which is not installed here; install torch or "
-            "lockstep[trainer]"
+            f"{install_hint('trainer')}"
         )
     try:
         told = {name: value for name, value in options.items() if value not in {None, ""}}

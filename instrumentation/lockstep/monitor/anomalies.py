@@ -8,23 +8,24 @@ import math
 from collections.abc import Sequence
 
 from lockstep.monitor.divergence import LossJudge
-from lockstep.monitor.periodic import Seldom
+from lockstep.monitor.periodic import PeriodicStats
 from lockstep_catalogue.labels import STEP_PHASES
-from lockstep_records.goodput import REWORK_PHASES, hang_after_seconds
-from lockstep_records.page.layout import ROW_FLAGS, SELDOM, SLOT
+from lockstep_records.goodput import REWORK_PHASES
+from lockstep_records.hangs import hang_limit_seconds, median_step_seconds
+from lockstep_records.page.layout import PERIODIC, ROW_FLAGS, SLOT
 from lockstep_records.page.writer import PageWriter
 
 FLAG = {name: 1 << bit for bit, name in enumerate(ROW_FLAGS)}
 _WORKED = tuple((place, phase) for place, phase in enumerate(STEP_PHASES) if phase in REWORK_PHASES)
-_SPIKING = SELDOM.word("anomaly_now")
+_SPIKING = PERIODIC.word("anomaly_now")
 _DIVERGING = _SPIKING + 1
-assert SELDOM.items["anomaly_now"] == ("spike", "divergence")
-_STEPS = SLOT.word("steps")
+assert PERIODIC.items["anomaly_now"] == ("spike", "divergence")
+_BUCKETS = slice(_FIRST := SLOT.word("step_buckets"), _FIRST + len(SLOT.items["step_buckets"]))
 _STEP_SECONDS_SUM = SLOT.word("step_seconds_sum")
 
 
-class Unusual:
-    """Judges steps, and keeps what it finds in the page's seldom slot.
+class AnomalyDetector:
+    """Judges steps, and keeps what it finds in the page's periodic slot.
 
     Attributes:
         judge: of the loss.
@@ -32,11 +33,11 @@ class Unusual:
             earlier attempt is done again.
     """
 
-    def __init__(self, page: PageWriter, seldom: Seldom) -> None:
-        self._page, self._seldom = page, seldom
+    def __init__(self, page: PageWriter, periodic: PeriodicStats) -> None:
+        self._page, self._periodic = page, periodic
         self.judge = LossJudge()
         self._hang_seconds = math.inf  # the first step may compile for long
-        self.usual_seconds = -1.0 if seldom.step_before >= 0 else math.inf
+        self.usual_seconds = -1.0 if periodic.step_before >= 0 else math.inf
 
     @property
     def lasting(self) -> int:
@@ -47,11 +48,11 @@ class Unusual:
     def loss(self, loss: float) -> int:
         """Flags of a step whose loss is out of the judge's bounds."""
         if not math.isfinite(loss):
-            self._seldom.slots.count("nonfinite", "loss")
+            self._periodic.slots.count("nonfinite", "loss")
             return FLAG["nonfinite"]
         self.judge.losses.append(loss)
-        if self.judge.is_unusual(loss):
-            self._seldom.slots.count("anomalies", "spike")
+        if self.judge.is_anomalous(loss):
+            self._periodic.slots.count("anomalies", "spike")
         self._tell_now()
         return self.lasting
 
@@ -59,17 +60,17 @@ class Unusual:
         """Flags of a step whose gradient norm no row can hold."""
         if math.isfinite(norm):
             return 0
-        self._seldom.slots.count("nonfinite", "gradient_norm")
+        self._periodic.slots.count("nonfinite", "gradient_norm")
         return FLAG["nonfinite"]
 
     def step(self, number: int, seconds: Sequence[float]) -> int:
         """Flags of a step that took long or was done before, by the seconds of its phases."""
-        flags, add = 0, self._seldom.slots.add
+        flags, add = 0, self._periodic.slots.add
         hung = [place for place, _ in _WORKED if seconds[place] > self._hang_seconds]
         for place in hung:
             add("hang_seconds", seconds[place], STEP_PHASES[place])
             flags = FLAG["hang"]
-        if number > self._seldom.step_before:
+        if number > self._periodic.step_before:
             self.usual_seconds = self._hang_seconds
             return flags
         for place, phase in _WORKED:
@@ -80,13 +81,14 @@ class Unusual:
     def look(self) -> None:
         """To be called after steps 1, 2, 4 up to 64, and now and then from there on."""
         page = self._page
-        self._hang_seconds = hang_after_seconds(page.words[_STEPS], page.floats[_STEP_SECONDS_SUM])
+        median = median_step_seconds(page.words[_BUCKETS].tolist(), page.floats[_STEP_SECONDS_SUM])
+        self._hang_seconds = hang_limit_seconds(median)
         if self.usual_seconds >= 0:
             self.usual_seconds = self._hang_seconds
         if self.judge.look():
-            self._seldom.slots.count("anomalies", "divergence")
+            self._periodic.slots.count("anomalies", "divergence")
         self._tell_now()
 
     def _tell_now(self) -> None:
-        words = self._seldom.slots.words
+        words = self._periodic.slots.words
         words[_SPIKING], words[_DIVERGING] = self.judge.spiking, self.judge.diverging

@@ -7,44 +7,44 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeVar
 
-from lockstep.checkpoints.handles import Restoring, Saving, write_restored
 from lockstep.guard import guarded
-from lockstep.monitor.anomalies import FLAG, Unusual
+from lockstep.monitor.anomalies import FLAG, AnomalyDetector
+from lockstep.monitor.checkpoint_handles import Restoring, Saving, write_restored
 from lockstep.monitor.divergence import LossJudge
 from lockstep.monitor.loading import TimedLoader
-from lockstep.monitor.noop import Disabled
-from lockstep.monitor.periodic import Seldom
+from lockstep.monitor.noop import NoopMonitor
+from lockstep.monitor.periodic import PeriodicStats
 from lockstep.recorder.device_numbers import LateNumbers
 from lockstep.recorder.phases import INIT, OTHER, code_of
-from lockstep.recorder.recorder import Pen
+from lockstep.recorder.recorder import StepRecorder
 from lockstep.telemetry.traces import Traces
-from lockstep_records.page.layout import FINGERPRINTS, LATE_LOSSES, SELDOM
+from lockstep_records.page.layout import FINGERPRINTS, LATE_LOSSES, PERIODIC
 from lockstep_records.page.writer import PageWriter
 
 T = TypeVar("T")
-_FINGERPRINTS = SELDOM.word("fingerprints")
-_LATE, _DROPPED = SELDOM.word("late_losses"), SELDOM.word("device_dropped")
+_FINGERPRINTS = PERIODIC.word("fingerprints")
+_LATE, _DROPPED = PERIODIC.word("late_losses"), PERIODIC.word("device_dropped")
 
 
-class Spans(Disabled):
+class MonitorBase(NoopMonitor):
     """The part of a monitor that is not in a hurry."""
 
     _page: PageWriter
-    _seldom: Seldom
+    _periodic: PeriodicStats
     _traces: Traces
-    _unusual: Unusual
+    _anomalies: AnomalyDetector
     _judge: LossJudge
-    pen: Pen
+    recorder: StepRecorder
 
     @property
     def has_mesh(self) -> bool:
         """Whether the rank's coordinates name more than its data-parallel replica."""
         return any(axis != "dp" for axis, _ in self._page.identity.mesh)
 
-    def _cut(self, code: int) -> int:
+    def _switch_phase(self, code: int) -> int:
         raise NotImplementedError
 
-    def unusual_loss(self, loss: float) -> int:
+    def inspect_loss(self, loss: float) -> int:
         """Looks into a loss that is not below the bound; gives the step's flags."""
         raise NotImplementedError
 
@@ -55,18 +55,18 @@ class Spans(Disabled):
         Raises:
             ValueError: no phase has that name.
         """
-        pen, failed = self.pen, True
-        outer, was_held = pen.now_in, pen.held
-        began_ns = self._cut(code_of(name))
-        pen.held = True
+        recorder, failed = self.recorder, True
+        outer, was_held = recorder.now_in, recorder.held
+        began_ns = self._switch_phase(code_of(name))
+        recorder.held = True
         try:
             yield
             failed = False
         finally:
             if failed:
                 self._note(sys.exception(), name)
-            pen.held = was_held
-            ended_ns = self._cut(outer if was_held or outer == INIT else OTHER)
+            recorder.held = was_held
+            ended_ns = self._switch_phase(outer if was_held or outer == INIT else OTHER)
             self._trace(name, began_ns, ended_ns, failed=failed)
 
     @guarded
@@ -78,9 +78,11 @@ class Spans(Disabled):
         """The user's own error leaves a block: it is theirs, and passes on."""
         if not isinstance(error, Exception):
             return
-        if self._seldom.tell_error(error):
-            self.pen.flags |= FLAG["out_of_memory"]
-        self._seldom.tell("span_exception", f"{type(error).__name__} left a block of phase {name}")
+        if self._periodic.tell_error(error):
+            self.recorder.flags |= FLAG["out_of_memory"]
+        self._periodic.tell(
+            "span_exception", f"{type(error).__name__} left a block of phase {name}"
+        )
 
     def prepare(self, loader: Iterable[T]) -> Iterable[T]:
         """The same batches; the time until each is there counts as waiting for data."""
@@ -92,7 +94,7 @@ class Spans(Disabled):
 
         With ``later()`` on what it gives, the write goes on after the block, until ``end()``.
         """
-        saving = Saving(step, self._seldom.end_saving)
+        saving = Saving(step, self._periodic.end_saving)
         began_ns = time.monotonic_ns()
         good = False
         try:
@@ -107,48 +109,48 @@ class Spans(Disabled):
     @guarded
     def tell_fork(self) -> None:
         """Counts a fork of this process; the child leaves the page alone."""
-        self._seldom.tell(
+        self._periodic.tell(
             "fork", "the process forked: the child writes no page", level=logging.INFO
         )
 
     @guarded
     def tell_shape(self) -> None:
         """Counts a model whose parameters are not those that were hung on."""
-        self._seldom.tell("shape_change", "the model's parameters have changed in number or size")
+        self._periodic.tell("shape_change", "the model's parameters have changed in number or size")
 
     @guarded
     def tell_fingerprint(self, step: int, parameters: int, gradients: int) -> None:
         """Keeps the fingerprints of a step, unsigned 64 bit each."""
-        slots = self._seldom.slots
+        slots = self._periodic.slots
         place = slots.words[_FINGERPRINTS] % FINGERPRINTS
-        slots.signed[SELDOM.word("fingerprint_step") + place] = step
-        slots.words[SELDOM.word("fingerprint_parameters") + place] = parameters
-        slots.words[SELDOM.word("fingerprint_gradients") + place] = gradients
+        slots.signed[PERIODIC.word("fingerprint_step") + place] = step
+        slots.words[PERIODIC.word("fingerprint_parameters") + place] = parameters
+        slots.words[PERIODIC.word("fingerprint_gradients") + place] = gradients
         slots.words[_FINGERPRINTS] += 1
-        self._seldom.commit(time.monotonic_ns())
+        self._periodic.commit(time.monotonic_ns())
 
     @guarded
     def tell_nonfinite(self, number: int) -> None:
         """Counts values among sampled parameters and gradients that are NaN or infinite."""
-        self._seldom.slots.count("nonfinite", "parameters", number)
+        self._periodic.slots.count("nonfinite", "parameters", number)
 
     @guarded
     def tell_late(self, late: LateNumbers) -> None:
         """Takes in numbers that a device gave after their step, whose row stays as it is."""
-        state, slots, flags = self._page.now, self._seldom.slots, 0
+        state, slots, flags = self._page.now, self._periodic.slots, 0
         if late.loss is not None:
             state.know("loss", late.loss)
             if self._judge.floor < late.loss <= self._judge.bound:
                 self._judge.losses.append(late.loss)
             else:
-                flags |= self.unusual_loss(late.loss)
+                flags |= self.inspect_loss(late.loss)
             place = slots.words[_LATE] % LATE_LOSSES
-            slots.signed[SELDOM.word("late_loss_step") + place] = late.step
-            slots.floats[SELDOM.word("late_loss") + place] = late.loss
+            slots.signed[PERIODIC.word("late_loss_step") + place] = late.step
+            slots.floats[PERIODIC.word("late_loss") + place] = late.loss
             slots.words[_LATE] += 1
         if late.gradient_norm is not None:
             state.know("gradient_norm", late.gradient_norm)
-            flags |= self._unusual.norm(late.gradient_norm)
+            flags |= self._anomalies.norm(late.gradient_norm)
         if late.learning_rate is not None:
             state.know("learning_rate", late.learning_rate)
         state.count("nonfinite_steps", number=bool(flags & FLAG["nonfinite"]))
@@ -156,7 +158,7 @@ class Spans(Disabled):
     @guarded
     def tell_device(self, seconds: Mapping[str, float]) -> None:
         """Counts a sampled step by the seconds of the device's stream in each phase."""
-        slots = self._seldom.slots
+        slots = self._periodic.slots
         slots.count("device_steps")
         for phase, spent in seconds.items():
             slots.add("device_seconds", spent, phase)
@@ -164,12 +166,12 @@ class Spans(Disabled):
     @guarded
     def tell_dropped(self, number: int) -> None:
         """Tells how many sampled steps and numbers of a device have been given up so far."""
-        self._seldom.slots.words[_DROPPED] = number
+        self._periodic.slots.words[_DROPPED] = number
 
     @guarded
     def _count_blocking(self, nanoseconds: int) -> None:
-        self._seldom.slots.add("checkpoint_blocking_seconds", nanoseconds * 1e-9)
-        self._seldom.commit(time.monotonic_ns())
+        self._periodic.slots.add("checkpoint_blocking_seconds", nanoseconds * 1e-9)
+        self._periodic.commit(time.monotonic_ns())
 
     @contextmanager
     def restore(self) -> Iterator[Restoring]:
@@ -185,7 +187,7 @@ class Spans(Disabled):
     @guarded
     def _count_restore(self, restoring: Restoring, nanoseconds: int, *, failed: bool) -> None:
         write_restored(self._page, restoring, nanoseconds * 1e-9, failed=failed)
-        self._seldom.commit(time.monotonic_ns())
+        self._periodic.commit(time.monotonic_ns())
 
     def describe(
         self, *, flops_per_token: float | None = None, peak_flops: float | None = None
@@ -205,5 +207,5 @@ class Spans(Disabled):
                     f"{name} {value!r} must be a positive number; leave it out if unknown"
                 )
             if value is not None:
-                self._seldom.slots.know(name, float(value))
-        self._seldom.commit(time.monotonic_ns())
+                self._periodic.slots.know(name, float(value))
+        self._periodic.commit(time.monotonic_ns())

@@ -62,7 +62,7 @@ class LossJudge:
         self.floor, self.bound = -math.inf, _LARGEST
         self.spiking = self.diverging = False
 
-    def is_unusual(self, loss: float) -> bool:
+    def is_anomalous(self, loss: float) -> bool:
         """Looks into a finite loss that is out of bounds; True where a spike begins with it."""
         began = not self.spiking and loss > self._begin
         self.spiking = began or (self.spiking and loss > self._end)

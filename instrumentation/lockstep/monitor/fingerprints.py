@@ -18,8 +18,8 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from lockstep.guard import guarded
-from lockstep.monitor.noop import Disabled
-from lockstep.recorder.recorder import Marker
+from lockstep.monitor.noop import NoopMonitor
+from lockstep.recorder.recorder import PhaseHook
 
 # Kinds of numbers whose bits are added up, and as what; of others torch can do no sums.
 _WHOLE = {
@@ -44,18 +44,20 @@ class Fingerprints:
             they do not, shards are left out, for replicas could not be told from shards.
     """
 
-    def __init__(self, monitor: Disabled, *, every: int = 100, shards_known: bool = False) -> None:
+    def __init__(
+        self, monitor: NoopMonitor, *, every: int = 100, shards_known: bool = False
+    ) -> None:
         self._monitor, self._every, self._shards_known = monitor, every, shards_known
         self._step = -1
         self._sums: list[torch.Tensor] = []
         self._copied: Any = None  # an event of torch.cuda, which has no types
         self._layouts: dict[int, int] = {}
-        self._markers: list[Marker] = []
+        self._phase_hooks: list[PhaseHook] = []
 
-    def watch(self, before: Marker) -> None:
+    def watch(self, before: PhaseHook) -> None:
         """Takes part in what marks an optimizer's steps; holds not the optimizer."""
         before.also = self._before_step
-        self._markers.append(before)
+        self._phase_hooks.append(before)
 
     def fail(self, error: Exception) -> None:
         """An error of ours is the monitor's."""
@@ -70,9 +72,9 @@ class Fingerprints:
         if step % self._every == 0 and step and is_free:
             self._step = step
             self._take(optimizer)
-        for marker in self._markers:  # this step's other optimizers are still to come
-            marker.quiet_from = step + 1
-            marker.quiet_until = 0 if self._sums else step - step % self._every + self._every
+        for phase_hook in self._phase_hooks:  # this step's other optimizers are still to come
+            phase_hook.quiet_from = step + 1
+            phase_hook.quiet_until = 0 if self._sums else step - step % self._every + self._every
 
     def _take(self, optimizer: torch.optim.Optimizer) -> None:
         parameters = [one for group in optimizer.param_groups for one in group["params"]]
@@ -158,7 +160,7 @@ def _figures_of(parts: list[torch.Tensor]) -> torch.Tensor:
 
 
 def watch_replicas(
-    monitor: Disabled, models: Iterable[torch.nn.Module], *, shards_known: bool
+    monitor: NoopMonitor, models: Iterable[torch.nn.Module], *, shards_known: bool
 ) -> Fingerprints | None:
     """What takes fingerprints of models that have replicas; None where nothing says so."""
     copied = sharded = False

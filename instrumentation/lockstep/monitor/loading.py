@@ -3,26 +3,26 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from lockstep.monitor.noop import Disabled
+from lockstep.monitor.noop import NoopMonitor
 from lockstep.recorder.phases import DATA, OTHER
 
 
 class TimedLoader:
     """A loader whose ``next`` is timed; everything else is the loader's own."""
 
-    def __init__(self, monitor: Disabled, loader: Iterable[Any]) -> None:
+    def __init__(self, monitor: NoopMonitor, loader: Iterable[Any]) -> None:
         self._monitor, self._loader = monitor, loader
 
     def __iter__(self) -> Iterator[Any]:
         monitor, batches = self._monitor, iter(self._loader)
         while True:
-            monitor.enter(DATA)
+            monitor.enter_code(DATA)
             try:
                 batch = next(batches)
             except StopIteration:
                 return
             finally:
-                monitor.enter(OTHER)
+                monitor.enter_code(OTHER)
             yield batch
 
     def __len__(self) -> int:

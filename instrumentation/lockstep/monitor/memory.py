@@ -5,7 +5,7 @@ import resource
 import sys
 from pathlib import Path
 
-from lockstep_records.page.layout import SELDOM
+from lockstep_records.page.layout import PERIODIC
 from lockstep_records.page.slots import Slots
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -61,4 +61,4 @@ class Memory:
             self._slots.know("asked_bytes", asked_bytes)
 
 
-assert all(name in SELDOM.presence for name in _ON_DEVICE)
+assert all(name in PERIODIC.presence for name in _ON_DEVICE)

@@ -4,14 +4,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from lockstep.checkpoints.handles import Restoring, Saving
+from lockstep.monitor.checkpoint_handles import Restoring, Saving
 from lockstep.recorder.device_numbers import LateNumbers
 from lockstep.recorder.phases import NOT_WAITING
 
 T = TypeVar("T")
 
 
-class Disabled:
+class NoopMonitor:
     """Takes every call of a Monitor and records nothing."""
 
     enabled = False
@@ -20,17 +20,17 @@ class Disabled:
         """The loader itself."""
         return loader
 
-    def mark(self, phase: str) -> None:
+    def enter_phase(self, phase: str) -> None:
         """Ends the current phase and begins the named one; here it does nothing.
 
         Raises:
             ValueError: no phase has that name.
         """
 
-    def enter(self, code: int) -> None:
+    def enter_code(self, code: int) -> None:
         """Nothing."""
 
-    def _cut(self, code: int) -> int:
+    def _switch_phase(self, code: int) -> int:
         """Nothing; a block may end after the monitor has turned off within it."""
         del code
         return 0
@@ -115,7 +115,7 @@ class Disabled:
         """
 
     def step_while_off(self, number: int | None) -> None:
-        """Nothing: a pen of before may still be held by somebody."""
+        """Nothing: a recorder of before may still be held by somebody."""
 
     def first_arrival(self) -> None:
         """Nothing."""

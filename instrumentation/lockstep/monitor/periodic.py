@@ -1,6 +1,6 @@
 """What the monitor does seldom: about once a second, and never within a mark that is on time.
 
-Here the page's seldom slot is filled: the collector's pauses, memory, checkpoints that other
+Here the page's periodic slot is filled: the collector's pauses, memory, checkpoints that other
 threads ended, and what goes wrong around the monitor, which is said once and counted.
 """
 
@@ -12,12 +12,12 @@ import time
 from collections import deque
 from pathlib import Path
 
-from lockstep.checkpoints.handles import Saved, write_saved
+from lockstep.monitor.checkpoint_handles import Saved, write_saved
 from lockstep.monitor.gc_pauses import Pauses
 from lockstep.monitor.memory import Memory
 from lockstep.monitor.out_of_memory import out_of_memory_in
 from lockstep_records.attempts import highest_step_before
-from lockstep_records.page.layout import SELDOM, SLOT
+from lockstep_records.page.layout import PERIODIC, SLOT
 from lockstep_records.page.writer import PageWriter
 
 log = logging.getLogger("lockstep")
@@ -26,13 +26,13 @@ EVERY_NS = 1_000_000_000
 _MEMORY_EVERY_NS = 10_000_000_000
 _NO_STEP_TICKS = 60
 _STEPS = SLOT.word("steps")
-_COLLECTIONS = SELDOM.word("collections")
-_COLLECTION_SECONDS = SELDOM.word("collection_seconds")
+_COLLECTIONS = PERIODIC.word("collections")
+_COLLECTION_SECONDS = PERIODIC.word("collection_seconds")
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 
 
-class Seldom:
-    """The seldom slot of a page and what fills it.
+class PeriodicStats:
+    """The periodic slot of a page and what fills it.
 
     Args:
         patience_seconds: that phases may be marked without a step before that is told.
@@ -42,9 +42,9 @@ class Seldom:
     """
 
     def __init__(self, page: PageWriter, patience_seconds: float = 300.0) -> None:
-        self._page, self.slots = page, page.seldom
+        self._page, self.slots = page, page.periodic
         self._patience_ns = int(patience_seconds * 1e9)
-        self._pauses, self._memory = Pauses(), Memory(page.seldom)
+        self._pauses, self._memory = Pauses(), Memory(page.periodic)
         self._ended: deque[Saved] = deque()
         self._thread = threading.get_ident()
         self._said: set[str] = set()

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep.hangs.rank_watch import HangWatch
-from lockstep.monitor.live import Monitor
+from lockstep.monitor.live import LiveMonitor
 from lockstep.monitor.profiling import Profiler
 from lockstep.monitor.suspended import turn
 from lockstep.recorder.device_events import device_events
 from lockstep.recorder.device_numbers import DeviceNumbers, device_numbers
 from lockstep.recorder.operations import OperationRecorder
-from lockstep_records.hangs import DEFAULT_SECONDS
+from lockstep_records.hangs import HANG_TIMEOUT_SECONDS
 from lockstep_records.operations import OperationWriter, operations_path
 from lockstep_records.page.writer import NoPageError, RankIdentity
 from lockstep_records.switches import (
@@ -45,7 +45,7 @@ class WatchSettings:
     """
 
     sample_every: int = SAMPLE_EVERY
-    hang_seconds: float = DEFAULT_SECONDS
+    hang_seconds: float = HANG_TIMEOUT_SECONDS
 
 
 class StepWatch:
@@ -61,7 +61,7 @@ class StepWatch:
 
     def __init__(
         self,
-        monitor: Monitor,
+        monitor: LiveMonitor,
         page: Path,
         identity: RankIdentity,
         settings: WatchSettings,
@@ -107,12 +107,12 @@ class StepWatch:
 
     def _wake_for(self, step: int) -> None:
         """Asks for the next step, or for the one before the next sample, and in a second."""
-        every, pen = self._sample_every, self._monitor.pen
+        every, recorder = self._sample_every, self._monitor.recorder
         samples = self.recorder is not None and self.recorder.sampling
         busy = samples or self._profiler.running or self._numbers is not None
         before_sample = (step // every + 1) * every - 1 if every else _NEVER
-        pen.wake_step = step if busy else before_sample
-        pen.wake_ns = self._look_ns
+        recorder.wake_step = step if busy else before_sample
+        recorder.wake_ns = self._look_ns
 
     def look(self, now_ns: int) -> None:
         """Looks whether somebody has turned a switch, and keeps the hang watch armed."""
@@ -138,7 +138,7 @@ class StepWatch:
 
     def _find_device(self) -> None:
         """The first work on a GPU may come after ``attach``."""
-        self._numbers = self._monitor.pen.numbers = device_numbers()
+        self._numbers = self._monitor.recorder.numbers = device_numbers()
         if self.recorder is not None:
             self.recorder.device = device_events()
 
@@ -194,7 +194,7 @@ def settings_from(environment: Mapping[str, str]) -> WatchSettings:
     return WatchSettings(
         sample_every=int(every),
         hang_seconds=_number(
-            environment, "LOCKSTEP_HANG_SECONDS", DEFAULT_SECONDS, MAX_HANG_SECONDS
+            environment, "LOCKSTEP_HANG_SECONDS", HANG_TIMEOUT_SECONDS, MAX_HANG_SECONDS
         ),
     )
 
@@ -211,9 +211,9 @@ def _number(environment: Mapping[str, str], name: str, default: float, most: flo
 
 
 def watch_steps(
-    monitor: Monitor, page: Path, identity: RankIdentity, settings: WatchSettings
+    monitor: LiveMonitor, page: Path, identity: RankIdentity, settings: WatchSettings
 ) -> None:
     """Puts a watch beside a monitor, whose page lies at ``page``."""
     watch = StepWatch(monitor, page, identity, settings, now_ns=time.monotonic_ns())
     monitor.each_step = watch.step_ended
-    monitor.pen.wake_step = monitor.pen.wake_ns = 0
+    monitor.recorder.wake_step = monitor.recorder.wake_ns = 0

@@ -3,30 +3,30 @@
 import time
 
 from lockstep.guard import guarded
-from lockstep.monitor.live import Monitor
+from lockstep.monitor.live import LiveMonitor
 from lockstep.recorder.phases import OTHER
 
 
-class Paused(Monitor):
-    """A monitor whose pen is off until somebody turns it on again.
+class SuspendedMonitor(LiveMonitor):
+    """A monitor whose recorder is off until somebody turns it on again.
 
-    The pulse goes on, a mark a step, so that nobody takes the rank for one that hangs. Checkpoints
-    count; the seconds spent meanwhile are nobody's.
+    The heartbeat goes on, once a step, so that nobody takes the rank for one that hangs.
+    Checkpoints count; the seconds spent meanwhile are nobody's.
     """
 
     enabled = False
 
-    def _cut(self, code: int) -> int:
+    def _switch_phase(self, code: int) -> int:
         del code
         return time.monotonic_ns()
 
     @guarded
     def step_while_off(self, number: int | None) -> None:
         """Ends a step of which nothing is written."""
-        now, pen = time.monotonic_ns(), self.pen
-        ended = pen.next_step if number is None else number
-        pen.next_step = ended + 1
-        pen.pulse[0] = now << 4 | OTHER
+        now, recorder = time.monotonic_ns(), self.recorder
+        ended = recorder.next_step if number is None else number
+        recorder.next_step = ended + 1
+        recorder.heartbeat[0] = now << 4 | OTHER
         self.each_step(now, ended)
 
     def close(self, *, failed: bool = False) -> None:
@@ -35,10 +35,10 @@ class Paused(Monitor):
         self.close(failed=failed)
 
 
-def turn(monitor: Monitor, *, on: bool, now_ns: int) -> None:
+def turn(monitor: LiveMonitor, *, on: bool, now_ns: int) -> None:
     """Turns a monitor off or on at a step's end; time counts from now on."""
     if on:
-        monitor.pen.restart(now_ns)
+        monitor.recorder.restart(now_ns)
     else:
-        monitor.pen.stop()
-    monitor.__class__ = Monitor if on else Paused
+        monitor.recorder.stop()
+    monitor.__class__ = LiveMonitor if on else SuspendedMonitor

@@ -103,9 +103,9 @@ class DeviceEvents:
         """A sampled step begins."""
         self._drop(self._now)
         self._now = _Sample(step)
-        self.mark(now_ns)
+        self.enter_phase(now_ns)
 
-    def mark(self, now_ns: int) -> None:
+    def enter_phase(self, now_ns: int) -> None:
         """A boundary between phases; without a place for it the whole step is dropped."""
         sample = self._now
         if sample is None:
@@ -124,7 +124,7 @@ class DeviceEvents:
 
     def end(self, now_ns: int, phases: Sequence[int], cuts: Sequence[Cut]) -> None:
         """The sampled step is over on the host."""
-        self.mark(now_ns)
+        self.enter_phase(now_ns)
         sample, self._now = self._now, None
         if sample is None:
             return

@@ -1,4 +1,4 @@
-"""Chooses the pen: the one in C where it was compiled, or else the one in Python; both do the same.
+"""Chooses the recorder: in C where it was compiled, else in Python; both do the same.
 
 LOCKSTEP_NATIVE=off takes the one in Python. The C code knows no offset of the page: it asks for
 each by a name, such as ``slot.steps``, ``row.bit.loss`` or ``code.sync``, and is told them from the
@@ -10,15 +10,15 @@ from types import ModuleType
 
 from lockstep.monitor.anomalies import FLAG
 from lockstep.recorder.phases import CODE, code_of
-from lockstep.recorder.recorder import Ignored, Pen
-from lockstep.recorder.rows import LENGTH_BITS, LOSSES, Owner, figures_of
+from lockstep.recorder.recorder import Ignored, StepRecorder
+from lockstep.recorder.rows import LENGTH_BITS, LOSSES, RecorderCallbacks, figures_of
 from lockstep_records.bus import bus_factor
 from lockstep_records.page.layout import (
     COLLECTIVE_KINDS,
-    PULSE_OFFSET,
+    HEARTBEAT_OFFSET,
+    PERIODIC,
     RING_OFFSET,
     ROW,
-    SELDOM,
     SLOT,
     SLOT_OFFSETS,
     STEP_BUCKETS,
@@ -37,7 +37,7 @@ compiled: ModuleType | None = None if os.environ.get(SWITCH) == "off" else _nati
 def places(rows: int) -> dict[str, int]:
     """Where everything of a page of so many rows is: words in slots, bytes in rows, bits, codes."""
     told = {f"slot.{field.name}": SLOT.word(field.name) for field in SLOT.fields}
-    told |= {f"seldom.{field.name}": SELDOM.word(field.name) for field in SELDOM.fields}
+    told |= {f"periodic.{field.name}": PERIODIC.word(field.name) for field in PERIODIC.fields}
     told |= {f"row.{name}": offset for name, offset in ROW.offsets.items()}
     told |= {f"slot.bit.{name}": bit for name, bit in SLOT.presence.items()}
     told |= {f"row.bit.{name}": bit for name, bit in ROW.presence.items()}
@@ -46,28 +46,28 @@ def places(rows: int) -> dict[str, int]:
     told |= {f"at.slot.{number}": at for number, at in enumerate(SLOT_OFFSETS)}
     return told | {
         "row.bits.lengths": LENGTH_BITS,
-        "at.pulse": PULSE_OFFSET,
+        "at.heartbeat": HEARTBEAT_OFFSET,
         "at.ring": RING_OFFSET,
         "size.row": ROW.size,
         "size.slot": SLOT.size,
-        "size.seldom": SELDOM.size,
+        "size.periodic": PERIODIC.size,
         "rows": rows,
         "losses": LOSSES,
     }
 
 
-def new_pen(page: PageWriter, owner: Owner) -> Pen:
-    """A pen for a page."""
+def new_recorder(page: PageWriter, callbacks: RecorderCallbacks) -> StepRecorder:
+    """A recorder for a page."""
     if compiled is None:
-        return Pen(page, owner)
-    pen: Pen = compiled.Pen(
+        return StepRecorder(page, callbacks)
+    recorder: StepRecorder = compiled.StepRecorder(
         file=page.file,
         slot=page.words,
-        seldom=page.seldom.words,
+        periodic=page.periodic.words,
         places=places(page.rows),
         buckets=STEP_BUCKETS,
-        pulse=page.pulse_word,
-        owner=owner,
+        heartbeat=page.heartbeat_word,
+        callbacks=callbacks,
         codes=CODE,
         kinds={kind: place for place, kind in enumerate(COLLECTIVE_KINDS)},
         code_of=code_of,
@@ -75,4 +75,4 @@ def new_pen(page: PageWriter, owner: Owner) -> Pen:
         figures_of=figures_of,
         ignored=Ignored,
     )
-    return pen
+    return recorder

@@ -1,11 +1,11 @@
 """Records the operations inside sampled steps: told one by one, or cut from the step's phases.
 
 A step that is not sampled costs one test of an attribute an operation. While a step is sampled,
-the pulse of the monitor's pen is stood in for, so that every boundary between phases is noted, and
-the attach points are listened to.
+the heartbeat of the monitor's recorder is replaced, so that every boundary between phases is noted,
+and the instrumentation points are listened to.
 """
 
-from lockstep.monitor.live import Monitor
+from lockstep.monitor.live import LiveMonitor
 from lockstep.recorder import operation_listeners as operations_tap
 from lockstep.recorder.device_events import Cut, DeviceEvents
 from lockstep.recorder.operation_listeners import Operation
@@ -51,9 +51,9 @@ class OperationRecorder:
         refused: operations told under a name that no published trace has.
     """
 
-    def __init__(self, monitor: Monitor, writer: OperationWriter, stage: int = 0) -> None:
+    def __init__(self, monitor: LiveMonitor, writer: OperationWriter, stage: int = 0) -> None:
         self._monitor, self._writer, self._stage = monitor, writer, stage
-        self._pulse = monitor.pen.pulse
+        self._heartbeat = monitor.recorder.heartbeat
         self._boundaries: list[tuple[int, int]] = []
         self._sequence = [0] * len(NAMES)
         self._step = 0
@@ -120,7 +120,7 @@ class OperationRecorder:
         self._sequence = [0] * len(NAMES)
         self._boundaries = [(now_ns, UNKNOWN)]
         self._told_collective = False
-        self._monitor.pen.pulse = self
+        self._monitor.recorder.heartbeat = self
         operations_tap.tap = self._hear
         self.sampling = True
         if self.device is not None:
@@ -131,14 +131,14 @@ class OperationRecorder:
         self.record(*operation)
 
     def __setitem__(self, place: int, mark: int) -> None:
-        """Stands in for the pulse."""
-        self._pulse[place] = mark
+        """Stands in for the heartbeat."""
+        self._heartbeat[place] = mark
         now_ns, phase = mark >> 4, mark & 15
         boundaries = self._boundaries
         if phase != boundaries[-1][1] and len(boundaries) < _MOST_BOUNDARIES:
             boundaries.append((now_ns, phase))
             if self.device is not None:
-                self.device.mark(now_ns)
+                self.device.enter_phase(now_ns)
 
     def end(self, now_ns: int) -> None:
         """The step is over: what nobody told of it is cut from its phases."""
@@ -193,7 +193,7 @@ class OperationRecorder:
 
     def _stop(self) -> None:
         self.sampling = False
-        self._monitor.pen.pulse = self._pulse
+        self._monitor.recorder.heartbeat = self._heartbeat
         operations_tap.tap = None
 
 

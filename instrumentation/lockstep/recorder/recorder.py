@@ -1,11 +1,11 @@
-"""The pen: cuts a rank's time into contiguous phases and writes a row a step into its page.
+"""The recorder: cuts a rank's time into contiguous phases and writes a row a step into its page.
 
 Hot path: a mark is one clock read, one addition and one store; a step is one row and one slot.
 It takes no lock, starts no collective, and makes no system call but the clock's. What is seldom or
 unusual is its owner's to do, behind a comparison. On a GPU the marks tell host time: what the
 device does meanwhile is not waited for.
 
-``lockstep._native`` holds the same pen in C, for where it could be compiled.
+``lockstep._native`` holds the same recorder in C, for where it could be compiled.
 """
 
 import time
@@ -13,18 +13,18 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from lockstep.recorder.phases import CODE, INIT, NOT_WAITING, NUM_PHASES, OTHER, SYNC, code_of
-from lockstep.recorder.rows import NO_LENGTHS, Owner, Rows, figures_of
+from lockstep.recorder.rows import NO_LENGTHS, RecorderCallbacks, Rows, figures_of
 from lockstep_records.bus import bus_factor
-from lockstep_records.page.layout import COLLECTIVE_KINDS, SELDOM
+from lockstep_records.page.layout import COLLECTIVE_KINDS, PERIODIC
 from lockstep_records.page.writer import PageWriter
 
 _clock = time.monotonic_ns
 _NS = 1e-9
 NEVER = 1 << 62  # nanoseconds or steps
-_BUS_BYTES = {kind: SELDOM.word("bus_bytes") + n for n, kind in enumerate(COLLECTIVE_KINDS)}
+_BUS_BYTES = {kind: PERIODIC.word("bus_bytes") + n for n, kind in enumerate(COLLECTIVE_KINDS)}
 
 
-class PulseWord(Protocol):
+class HeartbeatWord(Protocol):
     """One word that a mark replaces: its nanoseconds x 16 + code of the phase that begins."""
 
     def __setitem__(self, place: int, mark: int, /) -> None:
@@ -38,23 +38,27 @@ class Ignored:
         """Nothing."""
 
 
-class Marker:
+class PhaseHook:
     """A hook that marks one phase, whatever it is called with.
 
     Attributes:
         also: called with the same, but in steps from ``quiet_from`` to before ``quiet_until``.
     """
 
-    def __init__(self, pen: "Pen", phase: int) -> None:
-        self._pen, self._phase = pen, phase
+    def __init__(self, recorder: "StepRecorder", phase: int) -> None:
+        self._recorder, self._phase = recorder, phase
         self.also: Callable[..., object] | None = None
         self.quiet_from = self.quiet_until = 0
 
     def __call__(self, *told: Any) -> None:
         """Marks the phase, then tells who else is to be told."""
-        pen = self._pen
-        pen.enter(self._phase)
-        if self.also is None or self.quiet_from <= pen.next_step < self.quiet_until or not pen.on:
+        recorder = self._recorder
+        recorder.enter_code(self._phase)
+        if (
+            self.also is None
+            or self.quiet_from <= recorder.next_step < self.quiet_until
+            or not recorder.on
+        ):
             return
         self.also(*told)
 
@@ -62,7 +66,7 @@ class Marker:
         return Ignored, ()
 
 
-class Pen(Rows):
+class StepRecorder(Rows):
     """Writes one rank's page; every method is safe to call at any time, from the loop's thread.
 
     Args:
@@ -72,17 +76,17 @@ class Pen(Rows):
     Attributes:
         on: whether anything is written.
         held: whether a block holds the phase, so that marks inside it change nothing.
-        measures: whether ``own_ns`` takes in what the pen's own marks take.
+        measures: whether ``own_ns`` takes in what the recorder's own marks take.
         now_in: code of the phase that runs now.
         due_ns: a mark before it has nothing to ask its owner.
         look_at, wake_step, wake_ns: so many rows, that step or that moment are asked about.
-        pulse: stood in for while a step is recorded.
+        heartbeat: stood in for while a step is recorded.
         next_step: number that the step which runs now will have.
     """
 
-    def __init__(self, page: PageWriter, owner: Owner) -> None:
-        super().__init__(page, owner)
-        self.pulse: PulseWord = page.pulse_word
+    def __init__(self, page: PageWriter, callbacks: RecorderCallbacks) -> None:
+        super().__init__(page, callbacks)
+        self.heartbeat: HeartbeatWord = page.heartbeat_word
         self.now_in = INIT
         self.since_ns = self._begun_ns = _clock()
         self._gate_ns = self.due_ns = 0  # a mark before the gate has nothing to look at
@@ -124,30 +128,30 @@ class Pen(Rows):
         self.now_in, self.since_ns = OTHER, now_ns
         self._first_arrival_ns = self._last_arrival_ns = 0
 
-    def enter(self, code: int) -> None:
+    def enter_code(self, code: int) -> None:
         """Ends the current phase and begins another, unless a block holds the phase."""
         if self.on and not self._held:
-            self.cut(code)
+            self.switch_phase(code)
 
-    def cut(self, code: int) -> int:
+    def switch_phase(self, code: int) -> int:
         """Ends the current phase and begins another; gives the moment."""
         now = _clock()
         self._spent_ns[self.now_in] += now - self.since_ns
         self.now_in = code
         self.since_ns = now
-        self.pulse[0] = now << 4 | code
+        self.heartbeat[0] = now << 4 | code
         if now >= self._gate_ns:
             self._look(now)
         return now
 
     def _look(self, now: int) -> None:
         if now >= self.due_ns:
-            self.due_ns = self._owner.tick(now)
+            self.due_ns = self._callbacks.tick(now)
         if self._measures:
             self.own_ns += _clock() - now
         self._gate_ns = 0 if self._measures or self._held else self.due_ns
 
-    def mark(self, phase: str) -> None:
+    def enter_phase(self, phase: str) -> None:
         """Ends the current phase and begins the named one.
 
         Raises:
@@ -161,17 +165,17 @@ class Pen(Rows):
             code = code_of(phase)
         now = _clock()
         if now >= self._gate_ns:
-            self.enter(code)
+            self.enter_code(code)
             return
         # As cut does: a call less in what a loop does ten times a step.
         self._spent_ns[self.now_in] += now - self.since_ns
         self.now_in = code
         self.since_ns = now
-        self.pulse[0] = now << 4 | code
+        self.heartbeat[0] = now << 4 | code
 
-    def marker(self, phase: int) -> Marker:
+    def phase_hook(self, phase: int) -> PhaseHook:
         """A hook that marks a phase, whatever it is called with."""
-        return Marker(self, phase)
+        return PhaseHook(self, phase)
 
     def first_arrival(self) -> None:
         """The rank has handed over its first gradients of the step."""
@@ -183,7 +187,7 @@ class Pen(Rows):
         interrupted = self.now_in
         if self._held or interrupted == SYNC or not self.on:
             return NOT_WAITING
-        now = self.cut(SYNC)
+        now = self.switch_phase(SYNC)
         if not self._first_arrival_ns:
             self._first_arrival_ns = now
         return interrupted
@@ -201,7 +205,7 @@ class Pen(Rows):
             return
         try:
             begun = self.since_ns
-            now = self.cut(interrupted)
+            now = self.switch_phase(interrupted)
             if kind != "send_recv":  # which brings two ranks together, not the group
                 # As if all waiting of the step had come last: docs/decisions/0006-attach-points.md.
                 self._last_arrival_ns = now - int(self._spent_ns[SYNC])
@@ -209,9 +213,9 @@ class Pen(Rows):
                 self._page.count_collective(kind, calls, size_bytes, (now - begun) * _NS)
                 if ranks is not None:
                     bus_bytes = int(size_bytes * bus_factor(kind, ranks))
-                    self._page.seldom.words[_BUS_BYTES[kind]] += bus_bytes
+                    self._page.periodic.words[_BUS_BYTES[kind]] += bus_bytes
         except Exception as error:  # noqa: BLE001  # as guarded does, without its cost
-            self._owner.fail(error)
+            self._callbacks.fail(error)
 
     def step(
         self,
@@ -224,12 +228,12 @@ class Pen(Rows):
         samples: int = 0,
         sequence_lengths: Sequence[int] = (),
     ) -> None:
-        """Ends the step and writes its row; the arguments are those of ``Disabled.step``."""
+        """Ends the step and writes its row; the arguments are those of ``NoopMonitor.step``."""
         if not self.on:
-            self._owner.step_while_off(step)
+            self._callbacks.step_while_off(step)
             return
         try:
-            now = self.cut(OTHER)
+            now = self.switch_phase(OTHER)
             number = self.next_step if step is None else step
             self.next_step = number + 1
             flags, present, row_loss, row_norm = self._tell(loss, gradient_norm, learning_rate)
@@ -246,6 +250,6 @@ class Pen(Rows):
                 or seconds > self.slow_seconds
                 or not number & 255
             ):
-                self._owner.step_ended(now, number, steps, seconds)
+                self._callbacks.step_ended(now, number, steps, seconds)
         except Exception as error:  # noqa: BLE001  # as guarded does, without its cost
-            self._owner.fail(error)
+            self._callbacks.fail(error)

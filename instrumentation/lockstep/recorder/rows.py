@@ -41,19 +41,19 @@ LOSSES = 128  # that are kept until they are taken
 _NONFINITE_FLAG = FLAG["nonfinite"]
 
 
-class Owner(Protocol):
-    """Whom a pen turns to when one comparison says that something is due or unusual."""
+class RecorderCallbacks(Protocol):
+    """Whom a recorder turns to when one comparison says that something is due or unusual."""
 
     def tick(self, now_ns: int) -> int:
         """A mark passed ``due_ns``; gives the next one."""
 
-    def unusual_loss(self, loss: float) -> int:
+    def inspect_loss(self, loss: float) -> int:
         """A loss is not within ``loss_floor`` and ``loss_bound``; gives the step's flags."""
 
-    def unusual_norm(self, norm: float) -> int:
+    def inspect_norm(self, norm: float) -> int:
         """A gradient norm is one that no row can hold; gives the step's flags."""
 
-    def unusual_step(self, number: int, seconds: Sequence[float]) -> int:
+    def inspect_step(self, number: int, seconds: Sequence[float]) -> int:
         """A step took longer than ``usual_seconds``, by phase; gives its flags."""
 
     def step_ended(self, now_ns: int, number: int, steps: int, seconds: float) -> None:
@@ -67,7 +67,7 @@ class Owner(Protocol):
 
 
 class Rows:
-    """The part of a pen that writes a step down. Written for speed: it runs in every step.
+    """The part of a recorder that writes a step down. Written for speed: it runs in every step.
 
     Attributes:
         flags: of the step that runs now, so far.
@@ -78,8 +78,8 @@ class Rows:
         slow_seconds: the same, for traces.
     """
 
-    def __init__(self, page: PageWriter, owner: Owner) -> None:
-        self._page, self._owner = page, owner
+    def __init__(self, page: PageWriter, callbacks: RecorderCallbacks) -> None:
+        self._page, self._callbacks = page, callbacks
         self._losses: deque[float] = deque(maxlen=LOSSES)
         self._spent_ns: list[float] = [0] * NUM_PHASES
         self._begun_ns = 0  # the step that runs now
@@ -108,7 +108,7 @@ class Rows:
                 self._losses.append(loss)
                 flags |= self.lasting_flags
             else:
-                flags |= self._owner.unusual_loss(loss)
+                flags |= self._callbacks.inspect_loss(loss)
             if not -_LARGEST < loss < _LARGEST:
                 row_loss = _fitting(loss)
         if norm is not None:
@@ -116,15 +116,15 @@ class Rows:
             known, present = known | _NORM_BIT, present | _ROW_NORM_BIT
             if not -_LARGEST < norm < _LARGEST:
                 row_norm = _fitting(norm)
-                flags |= self._owner.unusual_norm(norm)
+                flags |= self._callbacks.inspect_norm(norm)
         if rate is not None:
             floats[_RATE] = rate
             known |= _RATE_BIT
         if known != self._known or flags:
-            self._take_unusual(known, flags)
+            self._inspect_anomalies(known, flags)
         return flags, present, row_loss, row_norm
 
-    def _take_unusual(self, known: int, flags: int) -> None:
+    def _inspect_anomalies(self, known: int, flags: int) -> None:
         """The loop tells other numbers than in the step before, or the step has flags."""
         words = self._page.words
         words[_PRESENT] |= known
@@ -170,7 +170,7 @@ class Rows:
         self._begun_ns = now
         total = (now - begun) * _NS
         if total > self.usual_seconds:
-            flags |= self._owner.unusual_step(number, parts)
+            flags |= self._callbacks.inspect_step(number, parts)
         first, last = self._first_arrival_ns, self._last_arrival_ns
         if last:
             present |= _LAST_BIT
@@ -191,7 +191,7 @@ class Rows:
         )
         # fmt: on
         page.count_step(number, total, tokens, samples)  # when all was found to fit
-        steps = page.seal_row()
+        steps = page.checksum_row()
         page.commit(now)
         return steps, total
 

@@ -3,7 +3,8 @@
 from importlib.util import find_spec
 from pathlib import Path
 
-from lockstep.launch.sidecar import Child
+from lockstep.sidecar import Child
+from lockstep_records.distribution import install_hint
 
 SINKS = ("mlflow", "tensorboard", "wandb")
 _PATIENCE_SECONDS = 60.0
@@ -25,7 +26,7 @@ def sinks_of(summary_to: tuple[str, ...], job: Path) -> tuple[Child, ...]:
         if sink not in SINKS:
             raise ValueError(f"--summary-to {told!r} is none of {', '.join(SINKS)}")
         if find_spec(sink) is None:
-            raise ValueError(f"--summary-to {told} needs {sink}; install lockstep[{sink}]")
+            raise ValueError(f"--summary-to {told} needs {sink}; {install_hint(sink)}")
         arguments = ("-m", "lockstep.sinks.program", sink, target, str(job))
         children.append(
             Child(

@@ -12,7 +12,7 @@ import torch
 
 from lockstep.recorder.native import compiled
 from lockstep.recorder.phases import BACKWARD, OTHER
-from lockstep.recorder.recorder import Pen
+from lockstep.recorder.recorder import StepRecorder
 
 
 class Listener:
@@ -24,7 +24,7 @@ class Listener:
 
     Attributes:
         original: what does the work.
-        pen: who is told.
+        recorder: who is told.
         thread: whose calls count.
         inside: whether a backward that is marked runs now.
         nests: whether one has been seen within another, as reentrant checkpoints do.
@@ -35,7 +35,7 @@ class Listener:
     def __init__(self, backward: int, other: int) -> None:
         self._backward, self._other = backward, other
         self.original: Callable[..., Any] | None = None
-        self.pen: Pen | None = None
+        self.recorder: StepRecorder | None = None
         self.thread = self.calls = 0
         self.inside = self.nests = False
         self.ended: list[Callable[[], None]] = []
@@ -43,20 +43,20 @@ class Listener:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Does what the original does."""
         assert self.original is not None
-        assert self.pen is not None
+        assert self.recorder is not None
         if self.inside or threading.get_ident() != self.thread:
             self.nests |= self.inside
             return self.original(*args, **kwargs)
         self.inside = True
         self.calls += 1
-        self.pen.enter(self._backward)
+        self.recorder.enter_code(self._backward)
         try:
             result = self.original(*args, **kwargs)
         finally:
             self.inside = False
             ended, self.ended = self.ended, []
             if not ended:
-                self.pen.enter(self._other)
+                self.recorder.enter_code(self._other)
         for tell in ended:  # not of one that failed while it waited: it waits still, as it seems
             tell()
         return result
@@ -65,9 +65,9 @@ class Listener:
 listener: Listener = (Listener if compiled is None else compiled.Listener)(BACKWARD, OTHER)
 
 
-def listen(pen: Pen) -> None:
-    """Marks with this pen what the calling thread does from now on."""
-    listener.pen, listener.thread = pen, threading.get_ident()
+def listen(recorder: StepRecorder) -> None:
+    """Marks with this recorder what the calling thread does from now on."""
+    listener.recorder, listener.thread = recorder, threading.get_ident()
     listener.nests = False
     if listener.original is None:  # once: somebody may have wrapped it again
         listener.original = torch.autograd.backward

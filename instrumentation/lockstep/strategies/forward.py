@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from lockstep.recorder.native import compiled
 from lockstep.recorder.phases import FORWARD
-from lockstep.recorder.recorder import Ignored, Pen
+from lockstep.recorder.recorder import Ignored, StepRecorder
 from lockstep.strategies import backward
 
 _FIRST = "_pre_forward"  # what a forward of DDP does first; torch has no other name for it
@@ -24,7 +24,7 @@ class Forward:
     """Marks the beginning of a forward; ``lockstep._native`` holds the same in C.
 
     Args:
-        pen: who is told.
+        recorder: who is told.
         backwards: marks backwards from outside.
         phase: code of the phase that begins.
         choose: told whether a backward was marked from outside since the last forward, where that
@@ -36,19 +36,19 @@ class Forward:
 
     def __init__(
         self,
-        pen: Pen,
+        recorder: StepRecorder,
         backwards: backward.Listener,
         phase: int,
         choose: Callable[[bool], None],
     ) -> None:
-        self._pen, self._backwards, self._phase = pen, backwards, phase
+        self._recorder, self._backwards, self._phase = recorder, backwards, phase
         self._choose = choose
         self._marked = -1  # backwards, at the last forward
         self.on_graph = False
 
     def __call__(self) -> None:
         """The model is called."""
-        self._pen.enter(self._phase)
+        self._recorder.enter_code(self._phase)
         calls, marked = self._backwards.calls, self._marked
         self._marked = calls
         if calls == marked or self.on_graph:
@@ -58,10 +58,10 @@ class Forward:
         return Ignored, ()
 
 
-def new_forward(pen: Pen, choose: Callable[[bool], None]) -> Forward:
-    """Marks forwards with this pen."""
+def new_forward(recorder: StepRecorder, choose: Callable[[bool], None]) -> Forward:
+    """Marks forwards with this recorder."""
     kind = Forward if compiled is None else compiled.Forward
-    forward: Forward = kind(pen, backward.listener, FORWARD, choose)
+    forward: Forward = kind(recorder, backward.listener, FORWARD, choose)
     return forward
 
 

@@ -22,11 +22,11 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.hooks import RemovableHandle
 
 from lockstep.guard import guarded
-from lockstep.monitor.live import Monitor
+from lockstep.monitor.live import LiveMonitor
 from lockstep.recorder import operation_listeners as operations_tap
 from lockstep.recorder.native import compiled
 from lockstep.recorder.phases import BACKWARD, NOT_WAITING, OPTIMIZER, OTHER
-from lockstep.recorder.recorder import Ignored, Marker
+from lockstep.recorder.recorder import Ignored, PhaseHook
 from lockstep.strategies import backward, waits
 from lockstep.strategies.ddp_buckets import BucketWatch
 from lockstep.strategies.forward import new_forward, stand_in_front
@@ -69,9 +69,9 @@ class StepHooks:
     _handle: RemovableHandle | None = None
     _wait: Any = None  # in C, once there is nothing left to learn
 
-    def __init__(self, monitor: Monitor, model: torch.nn.Module, *, calls: bool = True) -> None:
-        self._pen, self.fail = monitor.pen, monitor.fail
-        self._forward = new_forward(self._pen, self._choose)
+    def __init__(self, monitor: LiveMonitor, model: torch.nn.Module, *, calls: bool = True) -> None:
+        self._recorder, self.fail = monitor.recorder, monitor.fail
+        self._forward = new_forward(self._recorder, self._choose)
         self._begins = self._forward
         self._interrupted = NOT_WAITING
         inner = getattr(model, "_orig_mod", model)  # what torch.compile wraps
@@ -80,7 +80,7 @@ class StepHooks:
         elif not calls:
             return
         if calls:
-            backward.listen(self._pen)
+            backward.listen(self._recorder)
         # Alone it has nothing inside that is to be told apart.
         self._on_graph = self._forward.on_graph = self._buckets is not None or not _is_alone()
         self._sure = _SURE if self._on_graph else 1
@@ -146,7 +146,7 @@ class StepHooks:
 
     def _backward_begins(self, *_: Any) -> None:
         waits.this_thread_too()
-        self._pen.enter(BACKWARD)
+        self._recorder.enter_code(BACKWARD)
         _queue_callback(self._last_gradient_ready)
 
     def _arriving(self) -> Callable[[torch.Tensor], None]:
@@ -155,7 +155,7 @@ class StepHooks:
             return self._arrived
         calls, size_bytes, ranks = self._buckets.told
         self._wait = compiled.GradientWait(
-            pen=self._pen,
+            recorder=self._recorder,
             backwards=_backwards,
             model=self._buckets.model,
             queue=_queue_callback,
@@ -176,14 +176,14 @@ class StepHooks:
             self._first_bucket_ready()
 
     def _first_bucket_ready(self) -> None:
-        self._pen.first_arrival()
+        self._recorder.first_arrival()
         if self._on_graph:
             return
         if _backwards.nests:  # and then a callback may come before the others' gradients
             self._hang()
             return
         if not _backwards.inside:
-            self._pen.enter(BACKWARD)
+            self._recorder.enter_code(BACKWARD)
         _queue_callback(self._ddp_waits)
 
     def _last_gradient_ready(self) -> None:
@@ -210,21 +210,21 @@ class StepHooks:
 
     def _gradients_complete(self) -> None:
         assert self._buckets is not None
-        if not self._buckets.settled and self._pen.on:
+        if not self._buckets.settled and self._recorder.on:
             self._learn()
         if self._interrupted == NOT_WAITING:
-            self._pen.enter(OTHER)
+            self._recorder.enter_code(OTHER)
             return
         calls, size_bytes, ranks = self._buckets.told
         waits.end(OTHER, "all_reduce", size_bytes, calls=calls, op="grads-sync", ranks=ranks)
 
     def _backward_ended(self) -> None:
-        self._pen.enter(OTHER)
+        self._recorder.enter_code(OTHER)
 
 
-def watch_optimizer(monitor: Monitor, optimizer: torch.optim.Optimizer) -> Marker:
+def watch_optimizer(monitor: LiveMonitor, optimizer: torch.optim.Optimizer) -> PhaseHook:
     """Marks the steps of an optimizer; gives what does before each."""
-    before = monitor.pen.marker(OPTIMIZER)
+    before = monitor.recorder.phase_hook(OPTIMIZER)
     optimizer.register_step_pre_hook(before)
-    optimizer.register_step_post_hook(monitor.pen.marker(OTHER))
+    optimizer.register_step_post_hook(monitor.recorder.phase_hook(OTHER))
     return before

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch.distributed.pipelining import schedules
 
-from lockstep.monitor.live import Monitor
+from lockstep.monitor.live import LiveMonitor
 from lockstep.recorder import operation_listeners as operations_tap
 from lockstep.recorder.operation_listeners import Operation
 from lockstep.recorder.phases import BACKWARD, FORWARD, OTHER
@@ -50,7 +50,7 @@ _by_operation: WeakKeyDictionary[Any, _Transfer] = WeakKeyDictionary()
 _by_work: WeakKeyDictionary[Any, _Transfer] = WeakKeyDictionary()
 
 
-def watch_schedule(monitor: Monitor, schedule: Any) -> None:
+def watch_schedule(monitor: LiveMonitor, schedule: Any) -> None:
     """Tells a monitor of all that a schedule of ``torch.distributed.pipelining`` does."""
     stages = getattr(schedule, "_stages", None) or [getattr(schedule, "_stage", None)]
     if not all(hasattr(stage, "forward_one_chunk") for stage in stages):
@@ -68,22 +68,22 @@ def watch_schedule(monitor: Monitor, schedule: Any) -> None:
     schedule.step = _step(monitor, schedule.step)
 
 
-def _step(monitor: Monitor, original: Callable[..., Any]) -> Callable[..., Any]:
+def _step(monitor: LiveMonitor, original: Callable[..., Any]) -> Callable[..., Any]:
     def step(*args: Any, **kwargs: Any) -> Any:
         waits.this_thread_too()
         try:
             return original(*args, **kwargs)
         finally:
-            monitor.enter(OTHER)
+            monitor.enter_code(OTHER)
 
     return step
 
 
 def _chunk(
-    monitor: Monitor, original: Callable[..., Any], phase: int, op: str, stage: Any
+    monitor: LiveMonitor, original: Callable[..., Any], phase: int, op: str, stage: Any
 ) -> Callable[..., Any]:
     def chunk(micro_batch: int, *args: Any, **kwargs: Any) -> Any:
-        monitor.enter(phase)
+        monitor.enter_code(phase)
         if operations_tap.tap is None:
             return original(micro_batch, *args, **kwargs)
         begun = time.monotonic_ns()

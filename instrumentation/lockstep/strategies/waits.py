@@ -9,7 +9,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from lockstep.monitor.noop import Disabled
+from lockstep.monitor.noop import NoopMonitor
 from lockstep.recorder import operation_listeners as operations_tap
 from lockstep.recorder.operation_listeners import Operation
 from lockstep.recorder.phases import NOT_WAITING
@@ -19,7 +19,7 @@ from lockstep.recorder.phases import NOT_WAITING
 class _Listener:
     """Who is told, and for which threads. A rank waits for one thing at a time."""
 
-    monitor: Disabled = field(default_factory=Disabled)
+    monitor: NoopMonitor = field(default_factory=NoopMonitor)
     threads: set[int] = field(default_factory=set)
     since_ns: int = 0
 
@@ -27,7 +27,7 @@ class _Listener:
 _listener = _Listener()
 
 
-def listen(monitor: Disabled) -> None:
+def listen(monitor: NoopMonitor) -> None:
     """Tells this monitor from now on, of what the calling thread does."""
     _listener.monitor = monitor
     _listener.threads = {threading.get_ident()}

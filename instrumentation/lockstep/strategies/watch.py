@@ -7,13 +7,13 @@ import torch
 import torch.distributed as dist
 
 from lockstep.monitor.fingerprints import watch_replicas
-from lockstep.monitor.live import Monitor
+from lockstep.monitor.live import LiveMonitor
 from lockstep.strategies import waits
 from lockstep.strategies.hooks import StepHooks, watch_optimizer
 
 
 def watch(
-    monitor: Monitor,
+    monitor: LiveMonitor,
     model: torch.nn.Module | Iterable[torch.nn.Module] | None,
     optimizer: torch.optim.Optimizer | Iterable[torch.optim.Optimizer] | None,
     schedule: Any = None,

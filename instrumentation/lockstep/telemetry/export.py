@@ -7,15 +7,15 @@ nothing of it. What the receiver does not take is offered again, for as long as 
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from lockstep.launch.sidecar import Child, rounds
+from lockstep.sidecar import Child, rounds
 from lockstep.telemetry.job_spans import JobSpans, Told
+from lockstep_records.distribution import install_hint, installed_version
 from lockstep_records.trace import trace_of
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def exporter_of(
     if find_spec("opentelemetry") is None:
         click.echo(
             "lockstep: no traces: an OTLP endpoint is set, but opentelemetry is not installed;"
-            " install lockstep[telemetry]",
+            f" {install_hint('telemetry')}",
             err=True,
         )
         return ()
@@ -102,7 +102,7 @@ def readable(spans: Iterable[Told]) -> "Sequence[ReadableSpan]":
         unnamed = str(made.attributes[SERVICE_NAME]).startswith("unknown_service")
         return made.merge(Resource({SERVICE_NAME: "lockstep"})) if unnamed else made
 
-    scope = InstrumentationScope("lockstep", version("lockstep"))
+    scope = InstrumentationScope("lockstep", installed_version())
     return [
         ReadableSpan(
             name=span.name,

@@ -1,20 +1,18 @@
-"""The lines that tell something in a job's log: one table, searched from top to bottom.
+"""Kinds of lines in a job's log that say something: one table, searched from top to bottom.
 
-A line is of the first kind whose pattern it matches. ``needles`` are the bytes without which the
-pattern cannot match; they find the few lines that are looked at in gigabytes that are not.
+A line is of the first kind whose pattern it matches. ``literals`` are the bytes without which the
+pattern cannot match; they find the few lines worth a regular expression among gigabytes.
 """
 
 import re
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Literal
 
-FailureClass = Literal["infra", "user", "unknown"]
-Blame = Literal["rank", "workload", "nobody", "node"]
+from lockstep_catalogue.vocabulary import FailureClass, Verdict
 
 
 class Tier(IntEnum):
-    """How near to the root a line stands; a lower one explains the higher ones."""
+    """How near to the root cause a line is; a lower tier explains the higher ones."""
 
     CAUSE = 1
     """Names a cause by itself."""
@@ -23,10 +21,10 @@ class Tier(IntEnum):
     NETWORK = 3
     """The network or its software complains: a cause where nobody died of anything else."""
     VICTIM = 4
-    """What the ranks print that waited for another."""
+    """Printed by ranks that waited for another one."""
     ENDING = 5
-    """Somebody ended the job, or tells how it ended."""
-    MARK = 6
+    """Somebody ended the job, or reports how it ended."""
+    MILESTONE = 6
     """Progress, success, sizes."""
 
 
@@ -35,17 +33,18 @@ class Kind:
     """A kind of line.
 
     Attributes:
-        blame: whom it accuses when few ranks print it; a kind that accuses the workload or nobody
-            does so however few they are.
+        blame: whom it accuses when few ranks print it, a group being the node. A kind that accuses
+            the workload or nobody does so however few they are.
         says: the cause in a few words, for a sentence.
+        literals: bytes of which a matching line holds at least one.
     """
 
     name: str
     tier: Tier
     failure_class: FailureClass
-    blame: Blame
+    blame: Verdict
     says: str
-    needles: tuple[str, ...]
+    literals: tuple[str, ...]
     pattern: re.Pattern[str]
 
 
@@ -53,13 +52,13 @@ def _kind(  # noqa: PLR0917  # a row of the table, in the order of its columns
     name: str,
     tier: Tier,
     failure_class: FailureClass,
-    blame: Blame,
+    blame: Verdict,
     says: str,
-    needles: str,
+    literals: str,
     pattern: str,
 ) -> Kind:
     return Kind(
-        name, tier, failure_class, blame, says, tuple(needles.split("|")), re.compile(pattern)
+        name, tier, failure_class, blame, says, tuple(literals.split("|")), re.compile(pattern)
     )
 
 
@@ -67,16 +66,16 @@ _C, _X, _N, _V, _E, _M = Tier
 # ruff: noqa: E501  # a row stands on one line, as its pattern is read
 # fmt: off
 KINDS: tuple[Kind, ...] = (
-    # --- the marks of MLPerf
+    # --- MLPerf's own log
     _kind("mllog", _M, "unknown", "nobody", "", ":::MLLOG", r":::MLLOG\s*(\{.*)"),
-    # --- what the resource manager says of the end
+    # --- how the resource manager ended it
     _kind("time_limit", _E, "user", "nobody", "the time limit",
           "DUE TO TIME LIMIT|time limit|walltime|TERM_RUNLIMIT|DeadlineExceeded",
           r"(?i)DUE TO TIME LIMIT|exceeded (?:its |the )?(?:wall ?)?time limit|job killed: walltime|TERM_RUNLIMIT|DeadlineExceeded"),
     _kind("preempted", _E, "unknown", "nobody", "preemption",
           "DUE TO PREEMPTION|DUE TO JOB REQUEUE|preempt|Preempt|Terminated: spot|reclaim",
           r"DUE TO (?:PREEMPTION|JOB REQUEUE)|(?i:\bjob (?:was )?preempted\b|received preemption (?:signal|notice)|spot instance (?:interruption|reclaim))"),
-    _kind("node_failure", _C, "infra", "node", "a node failed",
+    _kind("node_failure", _C, "infra", "group", "a node failed",
           "Node failure on|DUE TO NODE FAIL|DUE TO NODE_FAIL|NODE_FAIL|not responding",
           r"Node failure on (?P<node>[\w.\[\],-]+)|ON (?P<node2>\S+) CANCELLED AT \S+ DUE TO NODE.FAIL|DUE TO NODE.FAIL|State=NODE_FAIL|[Nn]odes? (?P<node3>[\w.-]+) (?:is |are )?not responding"),
     _kind("host_oom", _C, "user", "rank", "the host ran out of memory",
@@ -99,7 +98,7 @@ KINDS: tuple[Kind, ...] = (
     _kind("restart", _M, "unknown", "nobody", "", "Restarting worker group|restart_count=|will restart worker group", r"Restarting worker group|restart_count=[1-9]|will restart worker group"),
     _kind("preempted_exit", _E, "unknown", "nobody", "preemption", "exit code 75", r"[Ee]xited with exit code 75\b"),
     # --- hardware
-    _kind("xid", _C, "infra", "node", "the driver reported an error", "Xid (", r"Xid \((?:PCI:)?(?P<pci>[0-9A-Fa-f:.]+)\): (?P<xid>\d+)"),
+    _kind("xid", _C, "infra", "group", "the driver reported an error", "Xid (", r"Xid \((?:PCI:)?(?P<pci>[0-9A-Fa-f:.]+)\): (?P<xid>\d+)"),
     _kind("gpu_fault", _C, "infra", "rank", "the GPU failed",
           "ECC error|fallen off the bus|ECC_UNCORRECTABLE|ECCUncorrectable|Unable to determine the device handle|busy or unavailable|NVLink error|hardware error|CUDA-capable device is detected|unknown error",
           r"(?i)uncorrectable ECC error|ECC_?UNCORRECTABLE|fallen off the bus|Unable to determine the device handle|devices? is/are busy or unavailable|uncorrectable NVLink error|CUDA error: (?:hardware|unknown) error|no CUDA-capable device is detected"),
@@ -187,9 +186,9 @@ DATA_ERROR = _kind("data_error", _X, "user", "rank", "the data could not be read
 BY_NAME = {kind.name: kind for kind in (DATA_ERROR, *reversed(KINDS))}
 
 SOFTWARE_XIDS = frozenset({13, 31, 32, 43, 45, 68, 69})
-"""Xids that the application brings about, or that only tell that it ended."""
+"""Xids that the application causes, or that only report its end."""
 LAUNCHER_ERRORS = ("ChildFailedError", "CalledProcessError", "ProcessRaisedException", "ProcessExitedException", "SignalException", "SystemExit", "BrokenPipeError", "ConnectionResetError", "ConnectionAbortedError", "EOFError: None")
-"""Exceptions that only pass on that somebody else has failed."""
+"""Exceptions that only pass on the failure of another process."""
 DATA_TRACES = re.compile(r"(?i)data|shard|h5py|hdf5|parquet|arrow|tokeni|loader|webdataset|corpus|\.jsonl?\b|\.tar\b|lmdb")
-"""What a traceback mentions when data was being read."""
+"""Words in a traceback of code that reads data."""
 DATA_ERRORS = frozenset({"KeyError", "FileNotFoundError", "IndexError", "UnicodeDecodeError", "JSONDecodeError", "ArrowInvalid", "UnpicklingError", "EOFError", "StopIteration", "OSError", "ReadError", "ValueError", "ParserError", "UnidentifiedImageError", "BadZipFile"})

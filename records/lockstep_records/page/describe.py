@@ -18,7 +18,7 @@ def _lines(page: Page) -> list[str]:
     lines += [f"  {name:<22} {value}" for name, value in identity.items()]
     lines += ["now", f"  {'phase':<22} {page.phase}"]
     lines.append(f"  {'last progress':<22} {page.progress_wall_seconds:.3f} s since the epoch")
-    for part in (page.state, page.seldom):
+    for part in (page.state, page.periodic):
         told = {name: value for name, value in part.items() if name not in _UNSAID}
         lines += [f"  {name:<22} {_shown(value)}" for name, value in told.items()]
     return lines
@@ -68,7 +68,7 @@ def print_page(page: Path, *, as_json: bool) -> None:
             "phase": read.phase,
             "progress_ns": read.progress_ns,
             "state": read.state,
-            "seldom": read.seldom,
+            "periodic": read.periodic,
             "rows": rows,
         }
         click.echo(json.dumps(_strict(whole), default=str, allow_nan=False))

@@ -10,8 +10,8 @@ from lockstep_records.page.layout import (
     MAGIC,
     MAX_ROWS,
     MESH_AXES,
+    PERIODIC,
     ROW,
-    SELDOM,
     SLOT,
     VERSION,
     page_bytes,
@@ -49,12 +49,14 @@ def unpack(section: Section, data: bytes) -> Values:
     return values
 
 
-def is_sealed(section: Section, data: bytes) -> bool:
+def has_valid_checksum(section: Section, data: bytes) -> bool:
     """Whether a section is whole, by its checksum."""
-    seal = section.offsets["checksum"]
+    checksum_at = section.offsets["checksum"]
     if len(data) < section.size:
         return False
-    return zlib.crc32(data[:seal]) == int.from_bytes(data[seal : section.size], "little")
+    return zlib.crc32(data[:checksum_at]) == int.from_bytes(
+        data[checksum_at : section.size], "little"
+    )
 
 
 def read_identity(data: bytes, path: Path) -> Values:
@@ -78,13 +80,13 @@ def read_identity(data: bytes, path: Path) -> Values:
             "version",
             f"page {path} has format version {values['version']}, this reader knows {VERSION}",
         )
-    if not is_sealed(IDENTITY, data):
+    if not has_valid_checksum(IDENTITY, data):
         raise PageError("checksum", f"page {path}: the checksum of the identity does not match")
     _check_sizes(path, values)
     return _decoded(values, path)
 
 
-_SIZES = (("row_bytes", ROW.size), ("slot_bytes", SLOT.size), ("seldom_bytes", SELDOM.size))
+_SIZES = (("row_bytes", ROW.size), ("slot_bytes", SLOT.size), ("periodic_bytes", PERIODIC.size))
 
 
 def _check_sizes(path: Path, values: Values) -> None:

@@ -1,9 +1,9 @@
 """The one table of the rank page, format v3: writer, reader and docs/format.md come from it.
 
-A page is one fixed-size file: identity, pulse, two slots for what changes with every step, two for
-what changes seldom, and a ring of step rows. Everything is little-endian; words of eight bytes are
-aligned to eight. Clocks are CLOCK_MONOTONIC in
-nanoseconds unless a name says wall; the identity holds a pair of both to convert with.
+A page is one fixed-size file: identity, heartbeat, two slots for what changes with every step, two
+for what changes about once a second, and a ring of step rows. Everything is little-endian; words of
+eight bytes are aligned to eight. Clocks are CLOCK_MONOTONIC in nanoseconds unless a name says wall;
+the identity holds a pair of both to convert with.
 """
 
 from lockstep_catalogue.labels import (
@@ -21,8 +21,8 @@ from lockstep_records.page.section import Field, Section
 MAGIC = b"LKSTPAGE"
 VERSION = 3
 
-# The code of a phase is its place here; four bits of the pulse hold it. Those of a step row stand
-# together, in the order of the row.
+# The code of a phase is its index here; four bits of the heartbeat hold it. Those of a step row are
+# adjacent, in the order of the row.
 PHASES = (
     "init",
     "data",
@@ -57,7 +57,7 @@ def _text(name: str, size: int, help_: str) -> Field:
 
 IDENTITY = Section(
     "identity",
-    "Written once at birth, sealed by its checksum.",
+    "Written once at birth, protected by its checksum.",
     _text("magic", 8, "LKSTPAGE"),
     Field("version", "I", "format of the page; a reader takes only the versions it knows"),
     Field("row_count", "I", "rows in the ring"),
@@ -69,7 +69,7 @@ IDENTITY = Section(
     Field("attempt", "i", "restarts of the job before this page, from 0"),
     Field("pid", "i", "process of the rank"),
     *(Field(axis, "i", f"coordinate on the {axis} axis, -1 where unused") for axis in MESH_AXES),
-    Field("seldom_bytes", "I", "bytes of a seldom slot"),
+    Field("periodic_bytes", "I", "bytes of a periodic slot"),
     Field("start_monotonic_ns", "q", "clock pair, taken together at birth: monotonic"),
     Field("start_wall_ns", "q", "clock pair, taken together at birth: wall, since the epoch"),
     _text("job_id", 128, "one training job over all its attempts"),
@@ -82,8 +82,8 @@ IDENTITY = Section(
     Field("checksum", "I", "CRC-32 of everything before it in the identity"),
 )
 
-PULSE = Section(
-    "pulse",
+HEARTBEAT = Section(
+    "heartbeat",
     "One word, replaced by a single aligned store at every boundary mark; no checksum needed.",
     Field("mark", "Q", "monotonic nanoseconds of the last mark x 16 + code of the phase it began"),
 )
@@ -144,8 +144,8 @@ def _by(items: tuple[str, ...], name: str, code: str, help_: str) -> Field:
     return Field(name, code, help_, len(items), items=items)
 
 
-SELDOM = Section(
-    "seldom",
+PERIODIC = Section(
+    "periodic",
     "What changes less often than every step; two of them alternate, the newest valid one counts.",
     Field("sequence", "Q", "number of this write, from 1; its last bit tells which slot it is in"),
     Field("present", "Q", "bit n is set when the n-th optional field is known"),
@@ -229,16 +229,16 @@ ROW = Section(
     Field("checksum", "I", "CRC-32 of everything before it in the row"),
 )
 
-PULSE_OFFSET = 4096
+HEARTBEAT_OFFSET = 4096
 SLOT_OFFSETS = (8192, 12288)
-SELDOM_OFFSETS = (16384, 20480)
+PERIODIC_OFFSETS = (16384, 20480)
 RING_OFFSET = 24576
 DEFAULT_ROWS = 65_536
 MAX_ROWS = 1 << 20
 
-assert IDENTITY.size <= PULSE_OFFSET
+assert IDENTITY.size <= HEARTBEAT_OFFSET
 assert SLOT.size <= SLOT_OFFSETS[1] - SLOT_OFFSETS[0]
-assert SELDOM.size <= SELDOM_OFFSETS[1] - SELDOM_OFFSETS[0]
+assert PERIODIC.size <= PERIODIC_OFFSETS[1] - PERIODIC_OFFSETS[0]
 assert ROW.size % 8 == 0
 
 

@@ -12,19 +12,19 @@ from lockstep_records.page.identity import (
     PageError,
     Values,
     check_length,
-    is_sealed,
+    has_valid_checksum,
     read_identity,
     unpack,
 )
 from lockstep_records.page.layout import (
+    HEARTBEAT,
+    HEARTBEAT_OFFSET,
     IDENTITY,
+    PERIODIC,
+    PERIODIC_OFFSETS,
     PHASES,
-    PULSE,
-    PULSE_OFFSET,
     RING_OFFSET,
     ROW,
-    SELDOM,
-    SELDOM_OFFSETS,
     SLOT,
     SLOT_OFFSETS,
 )
@@ -42,19 +42,19 @@ __all__ = [
     "unpack",
 ]
 # Of a row: its number, and its checksum at the end.
-_NUMBER_AND_SEAL = struct.Struct(f"<Q{ROW.offsets['checksum'] - 8}xI")
+_NUMBER_AND_CHECKSUM = struct.Struct(f"<Q{ROW.offsets['checksum'] - 8}xI")
 _SEQUENCE = struct.Struct("<Q")  # the first field of a slot
 _LOOKS = 4  # a writer stores into one slot at a time, and for well under a microsecond
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Page:
-    """Identity, pulse and newest valid slot of one page at one moment.
+    """Identity, heartbeat and newest valid slot of one page at one moment.
 
     Attributes:
         identity: fields of the identity section; texts decoded, unused mesh axes left out.
         state: fields of the slot; unknown ones are None, arrays are dicts by item.
-        seldom: fields of the seldom slot, in the same way.
+        seldom: fields of the periodic slot, in the same way.
         phase: phase that the last mark began.
         progress_ns: monotonic time of that mark.
     """
@@ -62,7 +62,7 @@ class Page:
     path: Path
     identity: Values
     state: Values
-    seldom: Values
+    periodic: Values
     phase: str
     progress_ns: int
 
@@ -94,7 +94,7 @@ def _read_slots(descriptor: int, section: Section, offsets: tuple[int, int]) -> 
     valid: list[bytes] = []
     for _ in range(_LOOKS):
         slots = [os.pread(descriptor, section.size, at) for at in offsets]
-        valid = [data for data in slots if is_sealed(section, data)] or valid
+        valid = [data for data in slots if has_valid_checksum(section, data)] or valid
         if len(valid) == sum(map(_is_begun, slots)):
             break
     return valid
@@ -127,8 +127,8 @@ class PageReader:
             try:
                 identity = self._identity(descriptor)
                 state = self._newer(descriptor, SLOT, SLOT_OFFSETS)
-                seldom = self._newer(descriptor, SELDOM, SELDOM_OFFSETS)
-                mark = os.pread(descriptor, PULSE.size, PULSE_OFFSET)
+                periodic = self._newer(descriptor, PERIODIC, PERIODIC_OFFSETS)
+                mark = os.pread(descriptor, HEARTBEAT.size, HEARTBEAT_OFFSET)
                 (word,) = struct.unpack("<Q", mark)
             except (OSError, struct.error) as error:
                 raise PageError("io", f"page {path} cannot be read: {error}") from error
@@ -139,7 +139,7 @@ class PageReader:
             path=path,
             identity=identity,
             state=state,
-            seldom=seldom,
+            periodic=periodic,
             phase=PHASES[code],
             progress_ns=word >> 4,
         )
@@ -194,12 +194,12 @@ def read_ring(page: Page) -> bytes:
         raise PageError(
             "truncated", f"page {page.path} has shrunk: {len(data)} bytes of ring are left"
         )
-    steps, view, seal = page.state["steps"], memoryview(data), ROW.offsets["checksum"]
-    told = list(_NUMBER_AND_SEAL.iter_unpack(view[: rows * ROW.size]))
+    steps, view, checksum_at = page.state["steps"], memoryview(data), ROW.offsets["checksum"]
+    told = list(_NUMBER_AND_CHECKSUM.iter_unpack(view[: rows * ROW.size]))
     kept = []
     for number in range(max(0, steps - rows), steps + 1):
         at = number % rows * ROW.size
-        if told[number % rows] == (number, zlib.crc32(view[at : at + seal])):
+        if told[number % rows] == (number, zlib.crc32(view[at : at + checksum_at])):
             kept.append(view[at : at + ROW.size])
     return b"".join(kept)
 
@@ -224,9 +224,9 @@ def read_newest(page: Page, count: int) -> bytes:
                 raise PageError("io", f"page {page.path} cannot be read: {error}") from error
             for number in range(first, first + len(data) // ROW.size):
                 at = (number - first) * ROW.size
-                told, seal = _NUMBER_AND_SEAL.unpack_from(data, at)
+                told, checksum = _NUMBER_AND_CHECKSUM.unpack_from(data, at)
                 row = data[at : at + ROW.size]
-                if told == number and seal == zlib.crc32(row[: ROW.offsets["checksum"]]):
+                if told == number and checksum == zlib.crc32(row[: ROW.offsets["checksum"]]):
                     kept.append(row)
     return b"".join(kept)
 

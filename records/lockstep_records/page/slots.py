@@ -19,7 +19,7 @@ class Slots:
         self._file, self._section = file, section
         self._places = tuple(slice(at, at + section.size) for at in offsets)
         self._data = bytearray(section.size)
-        self._sealed = memoryview(self._data)[: section.offsets["checksum"]]
+        self._body = memoryview(self._data)[: section.offsets["checksum"]]
         self.words = memoryview(self._data).cast("Q")
         self.signed = memoryview(self._data).cast("q")
         self.floats = memoryview(self._data).cast("d")
@@ -34,7 +34,7 @@ class Slots:
         sequence = words[0] + 1
         words[0] = sequence
         words[self._written] = now_ns
-        words[self._checksum] = crc32(self._sealed)
+        words[self._checksum] = crc32(self._body)
         self._file[self._places[sequence & 1]] = self._data
 
     def know(self, name: str, value: float) -> None:
@@ -59,5 +59,5 @@ class Slots:
 
     def release(self) -> None:
         """Lets go of the memory that the views hold."""
-        for view in (self._sealed, self.words, self.signed, self.floats):
+        for view in (self._body, self.words, self.signed, self.floats):
             view.release()

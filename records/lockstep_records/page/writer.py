@@ -19,15 +19,15 @@ from lockstep_records.page.layout import (
     CHECKPOINT_OUTCOMES,
     COLLECTIVE_KINDS,
     DEFAULT_ROWS,
+    HEARTBEAT_OFFSET,
     IDENTITY,
     MAGIC,
     MAX_ROWS,
     MESH_AXES,
-    PULSE_OFFSET,
+    PERIODIC,
+    PERIODIC_OFFSETS,
     RING_OFFSET,
     ROW,
-    SELDOM,
-    SELDOM_OFFSETS,
     SLOT,
     SLOT_OFFSETS,
     STEP_BUCKETS,
@@ -38,8 +38,8 @@ from lockstep_records.page.slots import Slots
 
 _MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs"})
 _ROW_BYTES = ROW.size
-_ROW_SEAL_BYTES = ROW.size - 4
-_LAST_OF_ROW = ("reserved", "checksum")  # zero, and the seal
+_ROW_BODY_BYTES = ROW.size - 4
+_LAST_OF_ROW = ("reserved", "checksum")  # zero, and the checksum
 pack_row = struct.Struct(
     "<" + "".join(field.format for field in ROW.fields if field.name not in _LAST_OF_ROW)
 ).pack_into  # into ``PageWriter.row``: its fields from number to sequence_squares
@@ -142,10 +142,10 @@ class PageWriter:
     """The writing side of one page.
 
     ``words`` and ``floats`` are the slot's eight-byte words as unsigned integers and as doubles;
-    a caller adds into them by ``SLOT.word(name)`` and then calls ``commit``. ``seldom`` is the
-    same for what changes seldom. ``pulse_word`` holds the pulse at 0, see ``pulse``. ``row`` is
-    the row that ``seal_row`` takes into the ring. ``file`` is the whole page, mapped, with its
-    ring of ``rows``.
+    a caller adds into them by ``SLOT.word(name)`` and then calls ``commit``. ``periodic`` is the
+    same for what changes about once a second. ``heartbeat_word`` holds the heartbeat at index 0,
+    see ``heartbeat``. ``row`` is the row that ``checksum_row`` takes into the ring. ``file`` is the
+    whole page, mapped, with its ring of ``rows``.
 
     Raises:
         NoPageError: no page can be had in this folder.
@@ -158,16 +158,18 @@ class PageWriter:
         self.file = create_mapping(path, page_bytes(rows))
         self.rows = rows
         self.now = Slots(self.file, SLOT, SLOT_OFFSETS)
-        self.seldom = Slots(self.file, SELDOM, SELDOM_OFFSETS)
+        self.periodic = Slots(self.file, PERIODIC, PERIODIC_OFFSETS)
         self.words, self.signed, self.floats = self.now.words, self.now.signed, self.now.floats
         self.commit = self.now.commit
         self.row = bytearray(ROW.size)
-        self._row_sealed = memoryview(self.row)[:_ROW_SEAL_BYTES]
+        self._row_body = memoryview(self.row)[:_ROW_BODY_BYTES]
         self._row_checksum = memoryview(self.row).cast("I")
-        self.pulse_word = memoryview(self.file)[PULSE_OFFSET : PULSE_OFFSET + 8].cast("Q")
+        self.heartbeat_word = memoryview(self.file)[HEARTBEAT_OFFSET : HEARTBEAT_OFFSET + 8].cast(
+            "Q"
+        )
         self._write_identity(rows)
-        self.pulse(time.monotonic_ns(), 0)
-        self.seldom.commit(time.monotonic_ns())
+        self.heartbeat(time.monotonic_ns(), 0)
+        self.periodic.commit(time.monotonic_ns())
         self.commit(time.monotonic_ns())
 
     def _write_identity(self, rows: int) -> None:
@@ -179,7 +181,7 @@ class PageWriter:
             "row_bytes": ROW.size,
             "slot_bytes": SLOT.size,
             "pid": os.getpid(),
-            "seldom_bytes": SELDOM.size,
+            "periodic_bytes": PERIODIC.size,
             "checksum": 0,
             "start_monotonic_ns": time.monotonic_ns(),
             "start_wall_ns": time.time_ns(),
@@ -190,13 +192,13 @@ class PageWriter:
             value = known.get(field.name, getattr(self.identity, field.name, None))
             values.append(value.encode() if isinstance(value, str) else value)
         packed = bytearray(IDENTITY.struct.pack(*values))
-        seal = IDENTITY.offsets["checksum"]
-        packed[seal:] = crc32(packed[:seal]).to_bytes(4, "little")
+        checksum_at = IDENTITY.offsets["checksum"]
+        packed[checksum_at:] = crc32(packed[:checksum_at]).to_bytes(4, "little")
         self.file[: IDENTITY.size] = bytes(packed)
 
-    def pulse(self, now_ns: int, phase: int) -> None:
+    def heartbeat(self, now_ns: int, phase: int) -> None:
         """Tells the phase that begins now: one aligned store."""
-        self.pulse_word[0] = now_ns << 4 | phase
+        self.heartbeat_word[0] = now_ns << 4 | phase
 
     def append(self, values: Sequence[float]) -> int:
         """Writes the next row and gives how many there are.
@@ -205,12 +207,12 @@ class PageWriter:
             values: its fields from step to sequence_squares, in their order.
         """
         pack_row(self.row, 0, self.words[_STEPS], *values)
-        return self.seal_row()
+        return self.checksum_row()
 
-    def seal_row(self) -> int:
+    def checksum_row(self) -> int:
         """Takes what ``row`` holds into the ring and gives how many rows there are."""
         number = self.words[_STEPS]
-        self._row_checksum[_ROW_CHECKSUM] = crc32(self._row_sealed)
+        self._row_checksum[_ROW_CHECKSUM] = crc32(self._row_body)
         at = RING_OFFSET + number % self.rows * _ROW_BYTES
         self.file[at : at + _ROW_BYTES] = self.row
         self.words[_STEPS] = number = number + 1
@@ -238,10 +240,10 @@ class PageWriter:
 
     def close(self) -> None:
         """Lets go of the mapping; the file stays."""
-        for view in (self.pulse_word, self._row_sealed, self._row_checksum):
+        for view in (self.heartbeat_word, self._row_body, self._row_checksum):
             view.release()
         self.now.release()
-        self.seldom.release()
+        self.periodic.release()
         self.file.close()
 
 

@@ -1,6 +1,6 @@
-"""One reader a source; each gives the same frozen values.
+"""The readers: one module per source, each of which gives the same frozen values.
 
-A reader is a module with two functions, found through the one line it has in ``READERS``::
+A reader is a module with two functions and one line in ``READERS``::
 
     def recognises(path: Path) -> bool   # by content, cheaply; False for what it cannot open
     def read(path: Path, options: ReadOptions) -> Recording
@@ -9,24 +9,22 @@ A reader is a module with two functions, found through the one line it has in ``
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol, cast
 
+from lockstep_reports.recording.log_recording import LogRecording
+from lockstep_reports.recording.recording import Recording
 from lockstep_reports.recording.window_spec import Window
-
-if TYPE_CHECKING:
-    from lockstep_reports.incident import LogRecording
-    from lockstep_reports.recording.read import Recording
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadOptions:
-    """What the user told beside the path or address.
+    """What the user may add to the path or address of a source.
 
     Attributes:
         attempt: attempt of a job with pages; None for the newest.
-        meta: layout of an operation trace; None to look beside the trace.
-        job_id: which job of a Prometheus; None when it knows only one.
-        window: the part of the recording that is wanted.
+        meta: layout file of an operation trace; None to look for one next to the trace.
+        job_id: job of a Prometheus; None when the server knows one job only.
+        window: part of the recording to read.
     """
 
     attempt: int | None = None
@@ -39,15 +37,15 @@ class ReaderModule(Protocol):
     """What a reader's module offers."""
 
     def recognises(self, path: Path) -> bool:
-        """Whether the content is of this kind; looks at little and never raises."""
+        """Whether the content is of this kind; reads little of it and never raises."""
 
-    def read(self, path: Path, options: ReadOptions) -> "Recording | LogRecording":
+    def read(self, path: Path, options: ReadOptions) -> Recording | LogRecording:
         """The recording; raises ValueError or OSError with one sentence for the user."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reader:
-    """One line of the list. The module is imported only when it is asked."""
+    """One line of the list. The module is imported only when its turn comes."""
 
     kind: str
     module: str
@@ -57,7 +55,8 @@ class Reader:
         return cast("ReaderModule", import_module(self.module))
 
 
-# Asked in this order; the first that recognises the content reads it.
+# Tried in this order; the first that recognises the content reads it. Logs come last: any text
+# could be one.
 READERS = (
     Reader(kind="pages", module="lockstep_reports.readers.jobs"),
     Reader(kind="operations", module="lockstep_reports.readers.traces"),
@@ -70,5 +69,5 @@ READERS = (
 
 
 def find_reader(path: Path) -> Reader | None:
-    """The reader for what lies at a path, by its content; None when nobody knows it."""
+    """The first reader that recognises the content of a path; None when none does."""
     return next((reader for reader in READERS if reader.load().recognises(path)), None)

@@ -10,22 +10,29 @@ from typing import Any
 
 import numpy as np
 
+from lockstep_records.compressed import read_content
 from lockstep_reports.readers import ReadOptions
+from lockstep_reports.readers.collective_join import join
+from lockstep_reports.readers.files import files_of, head
 from lockstep_reports.readers.series import timed_steps
-from lockstep_reports.readers.unpacked import files_of, head, whole
 from lockstep_reports.readers.unpickled import plain_values
-from lockstep_reports.recording.collectives import Span, join
-from lockstep_reports.recording.flight_recorder_log import Flight, FlightLog, Standing
-from lockstep_reports.recording.read import Attempt, Recording
-from lockstep_reports.render.wording import printable
+from lockstep_reports.recording.collectives import Span
+from lockstep_reports.recording.flight_recorder_log import (
+    FlightRecorderLog,
+    PhaseAtHang,
+    RankCollective,
+)
+from lockstep_reports.recording.recording import Attempt, Recording
+from lockstep_reports.wording import printable
 
 _MAX_BYTES = 1 << 26
 _MAX_ENTRIES = 1 << 18
-# A recorder's watchdog looks every 100 ms for what has ended, and clocks of synchronised hosts
-# hardly ever differ by more; begins that lie nearer together have no order.
-_BLUR_SECONDS = 0.1
+_MAX_SNIFFED_FILES = 64
+# The recorder's watchdog polls for completed work every 100 ms, and clocks of synchronised hosts
+# hardly ever differ by more; starts that lie nearer together have no order.
+_END_ERROR_SECONDS = 0.1
 _PICKLE = b"\x80"
-_TELLING = (b"pg_config", b"pg_status", b"collective_seq_id")
+_DUMP_KEYS = (b"pg_config", b"pg_status", b"collective_seq_id")
 _KINDS = {
     "allreduce": "all_reduce",
     "allgatherbase": "all_gather",
@@ -49,7 +56,7 @@ class _Dump:
 def recognises(path: Path) -> bool:
     """Whether it is a dump, or a folder with some."""
     try:
-        return any(_is_dump(file) for file in files_of(path)[:64])
+        return any(_is_dump(file) for file in files_of(path)[:_MAX_SNIFFED_FILES])
     except (OSError, ValueError):
         return False
 
@@ -58,7 +65,8 @@ def _is_dump(path: Path) -> bool:
     begin = head(path)
     if begin[:1] != _PICKLE and begin.lstrip()[:1] != b"{":
         return False
-    return b"traceEvents" not in begin and any(word in begin for word in _TELLING)
+    # A profiler trace names process groups too, so its own key rules it out.
+    return b"traceEvents" not in begin and any(key in begin for key in _DUMP_KEYS)
 
 
 def read(path: Path, options: ReadOptions) -> Recording:
@@ -72,11 +80,11 @@ def read(path: Path, options: ReadOptions) -> Recording:
     dumps, notes = _dumps_in(path)
     if not dumps:
         raise ValueError(f"no dump in {path} can be read: {notes[0] if notes else 'there is none'}")
-    log = _joined(dumps)
-    collectives = join(_spans(log), _BLUR_SECONDS)
+    log = _join_dumps(dumps)
+    collectives = join(_spans(log), _END_ERROR_SECONDS)
     if any(item.last_rank is None for item in collectives.items):
         notes.append(
-            f"Arrivals less than {_BLUR_SECONDS:g} s apart have no order: clocks are not told "
+            f"Arrivals less than {_END_ERROR_SECONDS:g} s apart have no order: clocks are not told "
             "more exactly by dumps."
         )
     world = 1 + max({*dumps, *(rank for members in log.groups.values() for rank in members)})
@@ -95,22 +103,22 @@ def read(path: Path, options: ReadOptions) -> Recording:
         steps=steps,
         events=(),
         attempts=(Attempt(number=0, outcome=None),),
-        flights=log,
+        flight_recorder_log=log,
         collectives=collectives if collectives.items else None,
     )
 
 
-def _spans(log: FlightLog) -> Iterator[Span]:
-    """Collectives from the moment a rank handed them over to when its recorder saw them done."""
-    for flight in log.flights:
-        if flight.created_ns is not None:
-            done = flight.completed_ns
+def _spans(log: FlightRecorderLog) -> Iterator[Span]:
+    """Collectives from the moment a rank enqueued them to when its recorder saw them completed."""
+    for entry in log.collectives:
+        if entry.created_ns is not None:
+            completed_ns = entry.completed_ns
             yield Span(
-                key=(flight.group, flight.sequence),
-                kind=flight.kind,
-                rank=flight.rank,
-                start=flight.created_ns / 1e9,
-                end=math.nan if done is None else done / 1e9,
+                key=(entry.group, entry.sequence),
+                kind=entry.kind,
+                rank=entry.rank,
+                start=entry.created_ns / 1e9,
+                end=math.nan if completed_ns is None else completed_ns / 1e9,
             )
 
 
@@ -122,7 +130,7 @@ def _dumps_in(path: Path) -> tuple[dict[int, _Dump], list[str]]:
         if not _is_dump(file):
             continue
         try:
-            dump = _dump(file)
+            dump = _read_dump(file)
         except ValueError as error:
             notes.append(f"Left out: {file.name}: {error}.")
             continue
@@ -133,16 +141,16 @@ def _dumps_in(path: Path) -> tuple[dict[int, _Dump], list[str]]:
     return dumps, notes
 
 
-def _dump(file: Path) -> _Dump:
-    data = whole(file, _MAX_BYTES)
+def _read_dump(file: Path) -> _Dump:
+    data = read_content(file, _MAX_BYTES)
     try:
-        told = plain_values(data) if data[:1] == _PICKLE else json.loads(data)
+        fields = plain_values(data) if data[:1] == _PICKLE else json.loads(data)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
-    if not isinstance(told, dict):
+    if not isinstance(fields, dict):
         raise ValueError("it is no dump")  # noqa: TRY004  # the user's file, not our type
-    config, status = (_dict(told.get(name)) for name in ("pg_config", "pg_status"))
-    entries = told.get("entries")
+    config, status = (_dict(fields.get(name)) for name in ("pg_config", "pg_status"))
+    entries = fields.get("entries")
     entries = [e for e in entries if isinstance(e, dict)] if isinstance(entries, list) else []
     return _Dump(
         rank=_rank(file, config), config=config, status=status, entries=entries[-_MAX_ENTRIES:]
@@ -154,7 +162,8 @@ def _dict(value: Any) -> dict[str, Any]:
 
 
 def _rank(file: Path, config: dict[str, Any]) -> int:
-    """Whom the groups have in common, for a rank lists its own; else the name's last number."""
+    """The one rank that all groups of the dump have in common; else the file name's last number."""
+    # A dump is not self-describing (pytorch #117883), but a rank lists only its own groups.
     common: set[int] | None = None
     for group in config.values():
         members = set(_members(group))
@@ -177,7 +186,7 @@ def _members(group: Any) -> tuple[int, ...]:
     return ()
 
 
-def _joined(dumps: dict[int, _Dump]) -> FlightLog:
+def _join_dumps(dumps: dict[int, _Dump]) -> FlightRecorderLog:
     groups = {name: _members(g) for d in dumps.values() for name, g in d.config.items()}
     names = {
         name: printable(str(group.get("desc") or ""))
@@ -185,30 +194,36 @@ def _joined(dumps: dict[int, _Dump]) -> FlightLog:
         for name, group in dump.config.items()
         if isinstance(group, dict)
     }
-    flights = tuple(f for dump in dumps.values() for e in dump.entries if (f := _flight(dump, e)))
-    for flight in flights:
-        if not groups.get(flight.group):
-            seen = {f.rank for f in flights if f.group == flight.group}
-            groups[flight.group] = tuple(sorted(seen))
-    return FlightLog(
+    collectives = tuple(
+        collective
+        for dump in dumps.values()
+        for entry in dump.entries
+        if (collective := _collective(dump, entry))
+    )
+    for collective in collectives:
+        if not groups.get(collective.group):
+            members = {c.rank for c in collectives if c.group == collective.group}
+            groups[collective.group] = tuple(sorted(members))
+    return FlightRecorderLog(
         ranks=tuple(sorted(dumps)),
         groups=groups,
         names=names,
-        standings=_standings(dumps, groups, flights),
-        flights=flights,
+        phases_at_hang=_phases_at_hang(dumps, groups, collectives),
+        collectives=collectives,
     )
 
 
-def _flight(dump: _Dump, entry: dict[str, Any]) -> Flight | None:
+def _collective(dump: _Dump, entry: dict[str, Any]) -> RankCollective | None:
+    """An entry of a dump; None for point-to-point operations and for entries of no group."""
     group, sequence = entry.get("process_group"), entry.get("collective_seq_id")
     if entry.get("is_p2p") or not isinstance(sequence, int) or not group:
         return None
     name = str(group[0]) if isinstance(group, list | tuple) else str(group)
-    said = str(entry.get("profiling_name", "")).rpartition(":")[2]
-    kind = _KINDS.get(re.sub(r"[^a-z]", "", said.lower()), printable(said)[:64])
+    operation = str(entry.get("profiling_name", "")).rpartition(":")[2]
+    kind = _KINDS.get(re.sub(r"[^a-z]", "", operation.lower()), printable(operation)[:64])
     completed = entry.get("time_discovered_completed_ns")
     created = entry.get("time_created_ns")
-    return Flight(
+    return RankCollective(
         rank=dump.rank,
         group=name,
         sequence=sequence,
@@ -216,17 +231,43 @@ def _flight(dump: _Dump, entry: dict[str, Any]) -> Flight | None:
         sizes=str(entry.get("input_sizes"))[:200],
         created_ns=created if isinstance(created, int) else None,
         completed_ns=completed if isinstance(completed, int) else None,
+        # On gloo the state of a completed collective stays "scheduled".
         completed=entry.get("state") == "completed" or bool(entry.get("retired")),
     )
 
 
-def _standings(
-    dumps: dict[int, _Dump], groups: dict[str, tuple[int, ...]], flights: tuple[Flight, ...]
-) -> dict[tuple[str, int], Standing]:
-    """By the counters where a rank keeps them, else by its entries.
+def _phases_at_hang(
+    dumps: dict[int, _Dump],
+    groups: dict[str, tuple[int, ...]],
+    collectives: tuple[RankCollective, ...],
+) -> dict[tuple[str, int], PhaseAtHang]:
+    """By a rank's counters where it keeps them, else by its entries; keys are group and rank."""
+    phases: dict[tuple[str, int], PhaseAtHang] = {}
+    for collective in collectives:
+        key, sequence = (collective.group, collective.rank), collective.sequence
+        previous = phases.get(key, PhaseAtHang(entered=sequence, completed=sequence - 1))
+        completed = sequence if collective.completed else previous.completed
+        phases[key] = PhaseAtHang(
+            entered=max(previous.entered, sequence), completed=max(previous.completed, completed)
+        )
+    numbers = _group_numbers(dumps)
+    for name, members in groups.items():
+        used = {numbers[name, rank] for rank in members if (name, rank) in numbers}
+        for rank in members:
+            # A rank without entries has numbered the group as its fellow members have.
+            number = numbers.get((name, rank)) or (used.pop() if len(used) == 1 else None)
+            if number is not None:
+                used = used | {number}
+                phase = _counted_phase(dumps.get(rank), number)
+                if phase is not None:
+                    phases[name, rank] = phase
+    return phases
 
-    Counters are by a number that each rank gives a group; entries tell which group that is, and
-    a rank without entries has numbered a group as its fellow members have.
+
+def _group_numbers(dumps: dict[int, _Dump]) -> dict[tuple[str, int], str]:
+    """The number under which a rank's counters stand, by group and rank.
+
+    Each rank numbers its groups itself; only entries show which number a group has.
     """
     numbers: dict[tuple[str, int], str] = {}
     for dump in dumps.values():
@@ -234,31 +275,16 @@ def _standings(
             group, number = entry.get("process_group"), entry.get("pg_id")
             if isinstance(group, list | tuple) and group and isinstance(number, int):
                 numbers[str(group[0]), dump.rank] = str(number)
-    found: dict[tuple[str, int], Standing] = {}
-    for flight in flights:
-        place = flight.group, flight.rank
-        old = found.get(place, Standing(entered=flight.sequence, completed=flight.sequence - 1))
-        done = flight.sequence if flight.completed else old.completed
-        found[place] = Standing(
-            entered=max(old.entered, flight.sequence), completed=max(old.completed, done)
-        )
-    for name, members in groups.items():
-        used = {numbers[name, rank] for rank in members if (name, rank) in numbers}
-        for rank in members:
-            number = numbers.get((name, rank)) or (used.pop() if len(used) == 1 else None)
-            if number is not None:
-                used = used | {number}
-                standing = _counted(dumps.get(rank), number)
-                if standing is not None:
-                    found[name, rank] = standing
-    return found
+    return numbers
 
 
-def _counted(dump: _Dump | None, number: str) -> Standing | None:
-    told = dump.status.get(number) if dump is not None else None
-    if not isinstance(told, dict):
+def _counted_phase(dump: _Dump | None, number: str) -> PhaseAtHang | None:
+    counters = dump.status.get(number) if dump is not None else None
+    if not isinstance(counters, dict):
         return None
-    entered, done = (told.get(f"last_{name}_collective") for name in ("enqueued", "completed"))
-    if not isinstance(entered, int) or not isinstance(done, int) or entered < 0:
+    entered, completed = (
+        counters.get(f"last_{name}_collective") for name in ("enqueued", "completed")
+    )
+    if not isinstance(entered, int) or not isinstance(completed, int) or entered < 0:
         return None
-    return Standing(entered=entered, completed=done)
+    return PhaseAtHang(entered=entered, completed=completed)

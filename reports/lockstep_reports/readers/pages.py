@@ -11,7 +11,8 @@ from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.jobs import list_pages
 from lockstep_records.page.layout import ROW
 from lockstep_records.page.reader import Page, PageError, read_page, read_ring
-from lockstep_reports.recording.steps import Matrix, Member, Steps
+from lockstep_reports.arrays import Matrix
+from lockstep_reports.recording.steps import Member, Steps
 
 MAX_CELLS = 1 << 25
 _CODES = {"Q": "<u8", "q": "<i8", "I": "<u4", "i": "<i4", "d": "<f8", "f": "<f4"}
@@ -130,12 +131,12 @@ def _member(rank: _Rank) -> Member:
         pid=identity["pid"],
         gpu_uuid=identity["gpu_uuid"],
         mesh=identity["mesh"],
-        born_seconds=page.wall_seconds(identity["start_monotonic_ns"]),
+        page_created_seconds=page.wall_seconds(identity["start_monotonic_ns"]),
         phase=page.phase,
         progress_seconds=page.progress_wall_seconds,
         last_step=page.state["step"],
-        collection_seconds=page.seldom["collection_seconds"],
-        allocator_retries=page.seldom["allocator_retries"] or 0,
+        collection_seconds=page.periodic["collection_seconds"],
+        allocator_retries=page.periodic["allocator_retries"] or 0,
     )
 
 

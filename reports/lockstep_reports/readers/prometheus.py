@@ -26,12 +26,14 @@ from lockstep_catalogue.labels import (
 )
 from lockstep_catalogue.metric import Metric
 from lockstep_catalogue.promql import LE, Matcher, by, eq, increase, select
+from lockstep_catalogue.vocabulary import Outcome
 from lockstep_reports import nan_stats
+from lockstep_reports.arrays import Flags, Matrix
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.prometheus_api import MAX_POINTS, Labels, Prometheus, Series, by_label
-from lockstep_reports.recording.read import Attempt, Recording
-from lockstep_reports.recording.steps import Durations, Flags, Matrix, Member, Steps
-from lockstep_reports.render.wording import duration, plural
+from lockstep_reports.recording.recording import Attempt, Recording
+from lockstep_reports.recording.steps import DurationHistogram, Member, Steps
+from lockstep_reports.wording import duration, plural
 
 KIND = "prometheus"
 MAX_CELLS = 1 << 22
@@ -148,11 +150,11 @@ def _infos(server: Prometheus, begin: float, end: float, job_id: str | None) -> 
     jobs = sorted({info.get(JOB_ID.name, "") for info in found})
     if not jobs:
         which = "any job" if job_id is None else f"job {job_id}"
-        raise ValueError(f"{server.shown} knows nothing of {which} in that window; check --job")
+        raise ValueError(f"{server.shown} knows nothing of {which} in that window; check --job-id")
     if len(jobs) > 1:
         some = ", ".join(jobs[:_NAMED]) + (", ..." if len(jobs) > _NAMED else "")
         raise ValueError(
-            f"{server.shown} knows {plural(len(jobs), 'job')} there; give --job: {some}"
+            f"{server.shown} knows {plural(len(jobs), 'job')} there; give --job-id: {some}"
         )
     found.sort(key=lambda info: _number(info, ATTEMPT.name))
     return list({info[RANK.name]: info for info in found}.values())
@@ -194,7 +196,7 @@ def _phase(server: Prometheus, slots: _Slots, of: tuple[Matcher, ...], ranks: li
 
 def _durations(
     server: Prometheus, slots: _Slots, ours: Matcher, columns: Flags
-) -> Durations | None:
+) -> DurationHistogram | None:
     """Steps by how long they took, of all nodes together; None without such a histogram."""
     query = by("sum", increase(training.STEP_SECONDS, f"{slots.seconds:.0f}s", ours), LE)
     found = {float(series.labels[LE.name]): series for series in _over(server, query, slots)}
@@ -203,7 +205,7 @@ def _durations(
     counts = np.full((len(found), slots.count), np.nan)
     for row, bound in enumerate(sorted(found)):
         slots.put(counts[row], found[bound])
-    return Durations(bounds=np.array(sorted(found)), counts=counts[:, columns])
+    return DurationHistogram(bounds=np.array(sorted(found)), counts=counts[:, columns])
 
 
 def _loss(server: Prometheus, slots: _Slots, ours: Matcher, shape: Matrix) -> Matrix:
@@ -257,7 +259,7 @@ def _mesh(info: Labels) -> Iterator[tuple[str, int]]:
             yield axis.name, int(info[axis.name])
 
 
-def _outcome(server: Prometheus, ours: Matcher, at: float) -> str | None:
+def _outcome(server: Prometheus, ours: Matcher, at: float) -> Outcome | None:
     """Told by the states of the ranks at the end of the window; None while they go on."""
     query = by("sum", select(training.RANKS, ours), STATE)
     states = {s.labels.get(STATE.name): s.points[-1][1] for s in server.instant(query, at)}

@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lockstep_catalogue.labels import STEP_PHASES
-from lockstep_reports.recording.read import Attempt, Recording
-from lockstep_reports.recording.steps import Matrix, Member, Steps
+from lockstep_reports.arrays import Matrix
+from lockstep_reports.recording.recording import Attempt, Recording
+from lockstep_reports.recording.steps import Member, Steps
 
 
 def timed_steps(

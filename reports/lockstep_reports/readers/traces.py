@@ -12,8 +12,8 @@ from lockstep_reports.readers.layouts import find_meta, layout_of, read_meta
 from lockstep_reports.readers.rows import looks_like_rows, read_rows
 from lockstep_reports.recording.operation_steps import steps_of
 from lockstep_reports.recording.operations import KNOWN_TYPES, Layout, OperationTrace
-from lockstep_reports.recording.read import Attempt, Recording
-from lockstep_reports.render.wording import plural, printable
+from lockstep_reports.recording.recording import Attempt, Recording
+from lockstep_reports.wording import plural, printable
 
 MAX_FILES = 1 << 17
 _SUFFIXES = (".parquet", ".csv", ".gz", ".zst", ".zstd")
@@ -137,9 +137,9 @@ def _trace(path: Path, table: pa.Table, meta: dict[str, object] | None) -> Opera
     )
     if meta is None:
         notes.append("No layout file was told or found; the layout is the one the rows show.")
-    place = whole["gmc"]
+    model_chunk = whole["gmc"]
     if "gmc" not in table.column_names:
-        place = np.where(whole["mc"] < 0, -1, whole["mc"] * stages + whole["stage"])
+        model_chunk = np.where(whole["mc"] < 0, -1, whole["mc"] * stages + whole["stage"])
     return OperationTrace(
         name=_name(path, meta),
         layout=layout,
@@ -154,7 +154,7 @@ def _trace(path: Path, table: pa.Table, meta: dict[str, object] | None) -> Opera
         duration=_column(table, "duration"),
         order=whole["seq_id"],
         chunk=whole["mc"],
-        place=place,
+        model_chunk=model_chunk,
         batch=whole["mb_id"],
         nodes=_nodes(table),
         notes=tuple(notes),

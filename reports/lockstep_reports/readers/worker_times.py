@@ -9,13 +9,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lockstep_records.compressed import read_content
 from lockstep_reports import nan_stats
+from lockstep_reports.arrays import Matrix
 from lockstep_reports.readers import ReadOptions
+from lockstep_reports.readers.files import MAX_BYTES, head
 from lockstep_reports.readers.series import of_times, timed_steps
-from lockstep_reports.readers.unpacked import head, whole
-from lockstep_reports.recording.read import Recording
-from lockstep_reports.recording.steps import Matrix
-from lockstep_reports.render.wording import plural
+from lockstep_reports.recording.recording import Recording
+from lockstep_reports.wording import plural
 
 MAX_CELLS = 1 << 25
 _FILLED = 0.5  # of all pairs of worker and step, and of the rows that are no doubles, are told
@@ -43,7 +44,7 @@ def read(path: Path, options: ReadOptions) -> Recording:
         OSError: the file cannot be read.
     """
     del options
-    data = whole(path)
+    data = read_content(path, MAX_BYTES)
     columns = _columns(data[: 1 << 16])
     if columns is None:
         raise ValueError(f"{path} has no columns for worker, step and duration")

@@ -3,38 +3,39 @@
 import numpy as np
 
 from lockstep_catalogue.labels import STEP_PHASES
+from lockstep_reports.arrays import Integers, Matrix, Seconds
 from lockstep_reports.recording.operations import (
     BACKWARD,
     FORWARD,
     GARBAGE,
     OPTIMIZER,
-    Integers,
     OperationTrace,
-    Seconds,
 )
-from lockstep_reports.recording.steps import Matrix, Member, Steps
-from lockstep_reports.whatif.clocks import IDLE_STEPS
+from lockstep_reports.recording.steps import Member, Steps
 
+# A step that lasts so many median steps longer than its busiest rank worked has a wrong time: a
+# clock jumped in it, or an operation was written with an impossible start.
+IDLE_STEPS = 2.0
 _PHASE_OF = {FORWARD: "forward", BACKWARD: "backward", OPTIMIZER: "optimizer", GARBAGE: "other"}
 
 
 def steps_of(trace: OperationTrace) -> Steps:
-    """Ranks x steps. A step lasts from its first start to its last end on any rank.
+    """The steps of a trace; a step lasts from its first start to its last end on any rank.
 
-    Wall clock and losses are not recorded there and stay unknown; so does a step whose times
-    cannot be true.
+    Wall clock and losses are not recorded there and stay unknown (NaN); so does the duration of a
+    step whose times cannot be true.
     """
     ranks, row = np.unique(trace.rank, return_inverse=True)
     numbers, column = np.unique(trace.step, return_inverse=True)
     shape = (len(ranks), len(numbers))
     cell = row * shape[1] + column
-    seen = np.bincount(cell, minlength=shape[0] * shape[1]).reshape(shape) > 0
-    lasted = _step_seconds(trace, column, len(numbers))
+    is_recorded = np.bincount(cell, minlength=shape[0] * shape[1]).reshape(shape) > 0
+    step_seconds = _step_seconds(trace, column, len(numbers))
     busiest = _sums(trace.duration, cell, shape).max(axis=0)
-    impossible = lasted > busiest + IDLE_STEPS * np.median(lasted)
-    step_seconds = np.broadcast_to(np.where(impossible, np.nan, lasted), shape)
-    seconds = np.where(seen, step_seconds, np.nan)
-    phases = {phase: np.where(seen, 0.0, np.nan) for phase in STEP_PHASES}
+    is_impossible = step_seconds > busiest + IDLE_STEPS * np.median(step_seconds)
+    possible_seconds = np.where(is_impossible, np.nan, step_seconds)
+    seconds = np.where(is_recorded, np.broadcast_to(possible_seconds, shape), np.nan)
+    phases = {phase: np.where(is_recorded, 0.0, np.nan) for phase in STEP_PHASES}
     for name, phase in _PHASE_OF.items():
         if name in trace.types:
             rows = trace.type_of == trace.types.index(name)
@@ -59,6 +60,13 @@ def steps_of(trace: OperationTrace) -> Steps:
 
 
 def _step_seconds(trace: OperationTrace, column: Integers, count: int) -> Matrix:
+    """From the first start to the last end on any rank: seconds, [steps].
+
+    Args:
+        trace: the rows.
+        column: index of the step of each row [rows].
+        count: number of steps.
+    """
     first, last = np.full(count, np.inf), np.full(count, -np.inf)
     np.minimum.at(first, column, trace.start)
     np.maximum.at(last, column, trace.end)
@@ -67,5 +75,6 @@ def _step_seconds(trace: OperationTrace, column: Integers, count: int) -> Matrix
 
 
 def _sums(values: Seconds, cell: Integers, shape: tuple[int, int]) -> Matrix:
+    """Sums of row values [rows] by cell of the matrix [ranks, steps]."""
     total = np.bincount(cell, weights=values, minlength=shape[0] * shape[1])
     return total.astype(np.float64).reshape(shape)

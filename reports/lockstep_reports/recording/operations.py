@@ -1,12 +1,8 @@
-"""The one model of an operation trace: a row an operation, columns as arrays."""
+"""The one model of an operation trace: one row per operation, columns as arrays [rows]."""
 
 from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
-
-Integers = NDArray[np.int64]
-Seconds = NDArray[np.floating]
+from lockstep_reports.arrays import Integers, Seconds
 
 FORWARD, BACKWARD = "forward-compute", "backward-compute"
 FORWARD_SEND, FORWARD_RECV = "forward-send", "forward-recv"
@@ -19,7 +15,8 @@ CLIP, OPTIMIZER, GARBAGE = "optimizer-clip-main-grad", "optimizer", "gc"
 COMPUTE = (FORWARD, BACKWARD)
 POINT_TO_POINT = (FORWARD_SEND, FORWARD_RECV, BACKWARD_SEND, BACKWARD_RECV)
 REPLICA_COLLECTIVES = (PARAMS_GATHER, GRADS_SCATTER, SEPARATE_GRADS)
-# What sharded, tensor-parallel and expert-parallel jobs of our own record beside these.
+# Types that our own sharded, tensor-parallel and expert-parallel jobs record in addition; the
+# published traces have none of them.
 PARAMS_SYNC, GRADS_SYNC = "params-sync", "grads-sync"
 ALL_TO_ALL, TENSOR_ALL_REDUCE = "all_to_all", "tensor-all-reduce"
 TENSOR_ALL_GATHER, TENSOR_REDUCE_SCATTER = "tensor-all-gather", "tensor-reduce-scatter"
@@ -45,7 +42,7 @@ KNOWN_TYPES = (*COMPUTE, *COMMUNICATION, OPTIMIZER, GARBAGE)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
-    """How the job was cut into ranks; sizes of the whole job.
+    """How the job is divided over its ranks; sizes of the whole job.
 
     Attributes:
         replicas: data-parallel size.
@@ -70,19 +67,19 @@ class OperationTrace:
     """Operation rows of a job, as the published straggler traces have them.
 
     Attributes:
-        types: names of the operations; ``type_of`` holds places in it [rows].
+        types: names of the operation types; ``type_of`` holds indices into it [rows].
         replica: data-parallel coordinate [rows].
         stage: pipeline coordinate [rows].
         shard: tensor-parallel coordinate [rows]; zero when only one is recorded.
         rank: global rank [rows].
         step: step number [rows].
-        start: seconds on a clock that all rows of the step share [rows]; as precise as written.
+        start: seconds on a clock that all rows of the step share [rows].
         duration: seconds [rows].
-        order: place among the operations of that type in that step on that rank [rows].
+        order: index among the operations of that type in that step on that rank [rows].
         chunk: model chunk on the rank, -1 where it has none [rows].
-        place: the same counted over the whole model [rows].
+        model_chunk: the same counted over the whole model, -1 where it has none [rows].
         batch: micro-batch, -1 where it has none [rows].
-        nodes: names of the nodes by rank, where they are told.
+        nodes: names of the nodes by rank; without ranks whose node is unknown.
         notes: sentences for the reader about what is missing.
     """
 
@@ -99,13 +96,13 @@ class OperationTrace:
     duration: Seconds
     order: Integers
     chunk: Integers
-    place: Integers
+    model_chunk: Integers
     batch: Integers
     nodes: dict[int, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     @property
     def end(self) -> Seconds:
-        """End of each operation [rows]."""
+        """End of each operation: seconds, [rows]."""
         end: Seconds = self.start + self.duration
         return end

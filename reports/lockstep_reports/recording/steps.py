@@ -1,25 +1,24 @@
-"""The one model of what a job recorded: ranks x steps, NaN where nothing is known."""
+"""The one model of what a job recorded by step: matrices [ranks, steps], NaN where unknown."""
 
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-Matrix = NDArray[np.float64]
-Flags = NDArray[np.bool_]
+from lockstep_reports.arrays import Flags, Integers, Matrix
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Member:
-    """One rank of the job: who it is, and the last that its page tells.
+    """One rank of the job: its identity, and the last values on its page.
 
     Attributes:
-        born_seconds: wall clock at which its page was made.
-        phase: phase of its last mark.
-        progress_seconds: wall clock of that mark.
-        last_step: last completed step, None when there is none.
-        collection_seconds: seconds in Python's garbage collector, all in all.
-        allocator_retries: times that the GPU's allocator gave all back and tried again.
+        page_created_seconds: wall clock at which its page was created; 0 where unknown.
+        phase: the phase that it entered last.
+        progress_seconds: wall clock at which it entered that phase.
+        last_step: last completed step; None when there is none.
+        collection_seconds: total time in Python's garbage collector; None where unknown.
+        allocator_retries: times that the GPU's allocator freed its cache and tried again.
     """
 
     rank: int
@@ -28,7 +27,7 @@ class Member:
     pid: int = 0
     gpu_uuid: str = ""
     mesh: dict[str, int] = field(default_factory=dict)
-    born_seconds: float = 0.0
+    page_created_seconds: float = 0.0
     phase: str = "init"
     progress_seconds: float = 0.0
     last_step: int | None = None
@@ -37,55 +36,65 @@ class Member:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Durations:
-    """How many steps took how long, where single steps are not known.
+class DurationHistogram:
+    """How many steps took how long, for sources that know no single steps.
 
     Attributes:
-        bounds: upper bounds in seconds [bounds], rising, the last infinite.
-        counts: steps of all ranks that took no longer [bounds x columns]; NaN where not known.
+        bounds: upper bounds in seconds [bounds], ascending, the last infinite.
+        counts: cumulative: steps of all ranks that took no longer than a bound
+            [bounds, columns]; NaN where unknown.
     """
 
     bounds: NDArray[np.float64]
     counts: Matrix
 
     def quantile(self, share: float) -> float | None:
-        """A quantile over all columns, as even between two bounds; None above the last finite."""
-        upto = np.maximum.accumulate(np.nansum(self.counts, axis=1))
-        wanted = share * upto[-1]
-        place = int(np.searchsorted(upto, wanted))
-        if not upto[-1] or not np.isfinite(self.bounds[place]):
+        """A quantile over all columns in seconds; None above the last finite bound.
+
+        Between two bounds it interpolates linearly, as Prometheus' histogram_quantile does.
+        """
+        # Prometheus extrapolates the increase of each bucket by itself, so counts need not ascend.
+        cumulative = np.maximum.accumulate(np.nansum(self.counts, axis=1))
+        target = share * cumulative[-1]
+        bucket = int(np.searchsorted(cumulative, target))
+        if not cumulative[-1] or not np.isfinite(self.bounds[bucket]):
             return None
-        low, below = (self.bounds[place - 1], upto[place - 1]) if place else (0.0, 0.0)
-        within = (wanted - below) / (upto[place] - below)
-        return float(low + within * (self.bounds[place] - low))
+        low, below = (self.bounds[bucket - 1], cumulative[bucket - 1]) if bucket else (0.0, 0.0)
+        fraction = (target - below) / (cumulative[bucket] - below)
+        return float(low + fraction * (self.bounds[bucket] - low))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Steps:
-    """Step rows of one attempt, aligned over its ranks by step number.
+    """Steps of one attempt, aligned over its ranks by step number.
+
+    All matrices are [ranks, steps] with NaN where a value is unknown.
 
     Attributes:
         members: the ranks that left a readable page, by rank; row i of a matrix is members[i].
-        numbers: the steps [steps], ascending.
-        seconds: duration of each step [ranks x steps].
-        phases: seconds in each phase [ranks x steps] by phase name; zero where not entered.
-        start: wall clock at which the step began, by the rank's own clock pair, in seconds.
-        first_arrival: the same for the arrival at the step's first collective.
-        last_arrival: the same for the arrival at the step's last collective.
-        loss: training loss told by the rank.
+        numbers: step numbers as the job counts [steps], ascending.
+        seconds: duration of each step: seconds, [ranks, steps].
+        phases: time in each phase, by phase name: seconds, [ranks, steps]; zero where the rank
+            did not enter the phase.
+        start: wall clock at which the step began, by the rank's own clock: seconds since the
+            epoch, [ranks, steps].
+        first_arrival: arrival at the step's first collective, in the same way.
+        last_arrival: arrival at the step's last collective, in the same way.
+        loss: training loss as the rank reports it [ranks, steps].
         notes: sentences for the reader about what is missing.
-        stands_for: how many steps of the job a column stands for, its values being their means
-            [steps]; None where each column is one step.
-        durations: how long the single steps behind the columns took, where counts of them are kept.
-        tokens: tokens of the rank in the step; None where the source does not tell.
-        sequence_squares: sum of the squared lengths of its sequences, in the same way.
+        stands_for: number of the job's steps that a column is the mean of [steps]; None where each
+            column is one step.
+        durations: histogram of the single steps behind the columns; None where none is kept.
+        tokens: tokens of the rank in the step [ranks, steps]; None where the source has none.
+        sequence_squares: sum of the squared lengths of the step's sequences, in tokens squared,
+            [ranks, steps]; None where the source has none.
     """
 
     job_id: str
     attempt: int
     world_size: int
     members: tuple[Member, ...]
-    numbers: NDArray[np.int64]
+    numbers: Integers
     seconds: Matrix
     phases: dict[str, Matrix]
     start: Matrix
@@ -96,12 +105,12 @@ class Steps:
     project: str = ""
     notes: tuple[str, ...] = ()
     stands_for: Matrix | None = None
-    durations: Durations | None = None
+    durations: DurationHistogram | None = None
     tokens: Matrix | None = None
     sequence_squares: Matrix | None = None
 
     def over_all(self, values: Matrix) -> Matrix:
-        """Values of single steps [... x steps] as sums over the steps that each stands for."""
+        """Values of single steps [..., steps] as sums over the steps that a column stands for."""
         return values if self.stands_for is None else values * self.stands_for
 
     @property
@@ -125,11 +134,11 @@ class Steps:
 
     @property
     def sync(self) -> Matrix:
-        """Exposed synchronisation [ranks x steps]; NaN in a step without any for the rank."""
+        """Exposed synchronisation: seconds, [ranks, steps]; NaN where the rank had none."""
         return self.sync_of(slice(None))
 
-    def sync_of(self, places: slice) -> Matrix:
-        """The same for some of the steps."""
-        seconds = self.phases["sync"][:, places]
-        took_part = ~np.isnan(self.last_arrival[:, places]) | (seconds > 0)
+    def sync_of(self, columns: slice) -> Matrix:
+        """``sync`` for some of the steps."""
+        seconds = self.phases["sync"][:, columns]
+        took_part = ~np.isnan(self.last_arrival[:, columns]) | (seconds > 0)
         return np.where(took_part, seconds, np.nan)

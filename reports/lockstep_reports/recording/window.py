@@ -1,52 +1,56 @@
-"""Cuts a recording to a window, or to what lies before one."""
+"""The part of a recording inside a window, or before one."""
 
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lockstep_reports import nan_stats
+from lockstep_reports.arrays import Flags, Integers, Matrix
 from lockstep_reports.recording.operations import OperationTrace
-from lockstep_reports.recording.read import Recording
-from lockstep_reports.recording.steps import Flags, Steps
+from lockstep_reports.recording.recording import Recording
+from lockstep_reports.recording.steps import Steps
 from lockstep_reports.recording.window_spec import Window
 
 _BY_ROW = (
     "type_of", "replica", "stage", "shard", "rank", "step", "start", "duration", "order", "chunk",
-    "place", "batch",
+    "model_chunk", "batch",
 )  # fmt: skip
+_MATRICES = ("seconds", "start", "first_arrival", "last_arrival", "loss")
+_OPTIONAL_MATRICES = ("tokens", "sequence_squares")
 
 
-def cut(recording: Recording, window: Window) -> Recording:
+def inside_window(recording: Recording, window: Window) -> Recording:
     """The part of a recording inside a window.
 
     Raises:
-        ValueError: nothing lies inside, or the recording has no steps to cut by.
+        ValueError: no step lies inside, or the recording has no steps.
     """
     if window.is_open:
         return recording
     steps = recording.steps
-    if not len(steps.numbers) or recording.flights is not None or recording.collectives is not None:
+    has_collectives = recording.flight_recorder_log is not None or recording.collectives is not None
+    if not len(steps.numbers) or has_collectives:
         raise ValueError(
             f"{recording.path} is a recording of collectives, which have no steps to cut by; leave"
             " out --from and --to"
         )
-    return _kept(recording, _inside(steps, window), window)
+    return _select(recording, _is_inside(steps, window), window)
 
 
-def before(recording: Recording, window: Window) -> Recording:
+def before_window(recording: Recording, window: Window) -> Recording:
     """What lies before a window: its baseline.
 
     Raises:
-        ValueError: nothing lies before it.
+        ValueError: no step lies before it, or the window has no begin.
     """
     if window.first is None:
         raise ValueError("a run is compared with itself only before a window; give --from")
-    after = _inside(recording.steps, Window(first=window.first))
-    return _kept(recording, ~after & ~np.isnan(_times(recording.steps)), window)
+    is_after = _is_inside(recording.steps, Window(first=window.first))
+    return _select(recording, ~is_after & ~np.isnan(_times(recording.steps)), window)
 
 
-def _inside(steps: Steps, window: Window) -> Flags:
+def _is_inside(steps: Steps, window: Window) -> Flags:
+    """Which steps lie inside a window [steps]."""
     inside = np.ones(len(steps.numbers), dtype=bool)
     for bound, sign in ((window.first, 1), (window.last, -1)):
         if bound is None:
@@ -60,15 +64,16 @@ def _inside(steps: Steps, window: Window) -> Flags:
     return inside
 
 
-def _times(steps: Steps) -> NDArray[np.float64]:
-    """When each step began; its number where no clock is told."""
+def _times(steps: Steps) -> Matrix:
+    """Wall clock seconds at which each step began [steps]; step numbers if no clock is recorded."""
     times = nan_stats.lowest(steps.start, axis=0)
     return times if not np.isnan(times).all() else steps.numbers.astype(np.float64)
 
 
-def _kept(recording: Recording, kept: Flags, window: Window) -> Recording:
+def _select(recording: Recording, selected: Flags, window: Window) -> Recording:
+    """The recording with only the steps of a mask [steps]."""
     steps = recording.steps
-    if not kept.any():
+    if not selected.any():
         first, last = int(steps.numbers[0]), int(steps.numbers[-1])
         raise ValueError(
             f"no step of {recording.path} lies there; it has steps {first} to {last}"
@@ -77,29 +82,31 @@ def _kept(recording: Recording, kept: Flags, window: Window) -> Recording:
     trace = recording.operations
     return replace(
         recording,
-        steps=_cut_steps(steps, kept),
-        operations=None if trace is None else _cut_trace(trace, steps.numbers[kept]),
+        steps=_select_steps(steps, selected),
+        operations=None if trace is None else _select_rows(trace, steps.numbers[selected]),
     )
 
 
-def _cut_steps(steps: Steps, kept: Flags) -> Steps:
-    names = ("seconds", "start", "first_arrival", "last_arrival", "loss")
-    matrices = {name: getattr(steps, name)[:, kept] for name in names}
-    whole, left = len(steps.numbers), int(np.count_nonzero(kept))
-    told = () if left == whole else (f"Only {left:,} of {whole:,} recorded steps are looked at.",)
+def _select_steps(steps: Steps, selected: Flags) -> Steps:
+    names = (*_MATRICES, *(name for name in _OPTIONAL_MATRICES if getattr(steps, name) is not None))
+    matrices = {name: getattr(steps, name)[:, selected] for name in names}
+    num_steps, num_selected = len(steps.numbers), int(np.count_nonzero(selected))
+    note = f"Only {num_selected:,} of {num_steps:,} recorded steps are looked at."
+    durations = steps.durations
     return replace(
         steps,
-        numbers=steps.numbers[kept],
-        phases={phase: values[:, kept] for phase, values in steps.phases.items()},
-        stands_for=None if steps.stands_for is None else steps.stands_for[kept],
+        numbers=steps.numbers[selected],
+        phases={phase: values[:, selected] for phase, values in steps.phases.items()},
+        stands_for=None if steps.stands_for is None else steps.stands_for[selected],
         durations=None
-        if steps.durations is None
-        else replace(steps.durations, counts=steps.durations.counts[:, kept]),
-        notes=(*steps.notes, *told),
+        if durations is None
+        else replace(durations, counts=durations.counts[:, selected]),
+        notes=steps.notes if num_selected == num_steps else (*steps.notes, note),
         **matrices,
     )
 
 
-def _cut_trace(trace: OperationTrace, numbers: NDArray[np.int64]) -> OperationTrace:
-    rows = np.isin(trace.step, numbers)
-    return replace(trace, **{name: getattr(trace, name)[rows] for name in _BY_ROW})
+def _select_rows(trace: OperationTrace, numbers: Integers) -> OperationTrace:
+    """The operation rows of some steps, by step number."""
+    is_selected = np.isin(trace.step, numbers)
+    return replace(trace, **{name: getattr(trace, name)[is_selected] for name in _BY_ROW})

@@ -1,12 +1,12 @@
-"""Which part of a recording is wanted: a window by steps or by time."""
+"""A window of a recording, bounded by steps or by times."""
 
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from lockstep_records.durations import parse_duration
+
 _FIRST_TIME = 1_000_000_000.0  # 2001: a smaller number counts steps
-_AGO = re.compile(r"-(\d+(?:\.\d+)?)(s|m|h|d)")
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,7 +26,7 @@ class Window:
 
     @property
     def is_open(self) -> bool:
-        """Whether it takes everything."""
+        """Whether it includes everything."""
         return self.first is None and self.last is None
 
 
@@ -36,18 +36,23 @@ def parse_bound(text: str, now_seconds: float) -> Bound:
     Raises:
         ValueError: it is none of these.
     """
-    if text == "now":
-        return Bound(wall_seconds=now_seconds)
-    if ago := _AGO.fullmatch(text):
-        return Bound(wall_seconds=now_seconds - float(ago[1]) * _SECONDS[ago[2]])
     if re.fullmatch(r"\d{1,15}(\.\d+)?", text):
         number = float(text)
         return Bound(wall_seconds=number) if number >= _FIRST_TIME else Bound(step=int(number))
     try:
-        told = datetime.fromisoformat(text)
+        return Bound(wall_seconds=_wall_seconds(text, now_seconds))
     except ValueError:
         raise ValueError(
             f"{text!r} is no bound of a window; give a step (400), a time (2026-01-31T12:00:00,"
             " taken as UTC, or epoch seconds), now, or time ago (-15m)"
         ) from None
-    return Bound(wall_seconds=(told if told.tzinfo else told.replace(tzinfo=UTC)).timestamp())
+
+
+def _wall_seconds(text: str, now_seconds: float) -> float:
+    """Seconds since the epoch of ``now``, a time ago, or an ISO 8601 time."""
+    if text == "now":
+        return now_seconds
+    if text.startswith("-"):
+        return now_seconds - parse_duration(text[1:])
+    time = datetime.fromisoformat(text)
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()

@@ -1,12 +1,13 @@
-"""What is said of a recording: the verdict, and the episodes it stands on."""
+"""What a report says of a recording: the verdict, and the episodes it rests on."""
 
 from dataclasses import dataclass
-from typing import Literal
 
-from lockstep_reports.recording.steps import Matrix
-from lockstep_reports.render.wording import plural
+from lockstep_catalogue.vocabulary import Verdict as VerdictKind
+from lockstep_reports.arrays import Matrix
+from lockstep_reports.wording import plural
 
-Kind = Literal["rank", "group", "workload", "nobody", "unknown"]
+# A bound on chance covers no wrong assumption, so no verdict is surer than this.
+MAX_CONFIDENCE = 0.999
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -15,20 +16,21 @@ class Episode:
 
     Attributes:
         start_step: first late step, as the job counts; ``end_step`` is the last.
-        places: the same as places among the recorded steps.
+        columns: the same steps as columns of the matrices of ``Steps``.
         ongoing: still late at the last recorded step.
         group: the node when all its ranks were late together, or another group's name; else None.
         phase: phase of own work that was longer; None when none explains the lateness.
         phase_seconds: how much longer than the others' median, median over the steps.
         late_seconds: by how much the ranks came after all others, median over the steps.
-        lost_by_step: wall time that the job lost in each of the steps, in seconds.
+        lost_by_step: wall time that the job lost in each step: seconds, [columns].
         last_share: share of the steps in which no other rank came later.
-        confidence: one minus the bound of finding the like anywhere in a healthy run.
+        confidence: one minus the bound of the probability of such an episode in a healthy run.
+        group_is_node: whether ``group`` is the name of a node.
     """
 
     start_step: int
     end_step: int
-    places: slice
+    columns: slice
     ongoing: bool
     ranks: tuple[int, ...]
     group: str | None
@@ -51,7 +53,7 @@ class Episode:
 class Verdict:
     """Who was slow. ``ranks`` are the culprits, dearest first; empty for nobody and unknown."""
 
-    kind: Kind
+    kind: VerdictKind
     ranks: tuple[int, ...] = ()
     group: str | None = None
     phase: str | None = None
@@ -60,7 +62,7 @@ class Verdict:
     evidence: tuple[str, ...] = ()
 
 
-def whom(episode: Episode) -> str:
+def culprits(episode: Episode) -> str:
     """The culprits of an episode, to begin a sentence with."""
     if episode.group is not None:
         name = f"Node {episode.group}" if episode.group_is_node else episode.group.capitalize()

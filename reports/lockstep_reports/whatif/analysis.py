@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lockstep_reports import nan_stats
+from lockstep_reports.arrays import Flags, Integers, Matrix
 from lockstep_reports.recording.operations import (
     BACKWARD,
     BACKWARD_RECV,
@@ -12,14 +13,11 @@ from lockstep_reports.recording.operations import (
     FORWARD,
     FORWARD_RECV,
     FORWARD_SEND,
-    Integers,
     OperationTrace,
 )
-from lockstep_reports.recording.steps import Matrix
 from lockstep_reports.whatif.clocks import Clocks, align_clocks
 from lockstep_reports.whatif.grid import lay_out
 from lockstep_reports.whatif.scenarios import (
-    Flags,
     Model,
     Scenarios,
     make_model,
@@ -44,7 +42,7 @@ class Explanation:
         seconds: mean step with all as recorded, launch delays left out.
         ideal_seconds: mean step with all ideal.
         without_seconds: mean step with these workers ideal.
-        alone_seconds: mean step with all others ideal.
+        only_seconds: mean step with all others ideal.
         lost_by_step: what each step would have been shorter without their slowness [steps].
     """
 
@@ -52,7 +50,7 @@ class Explanation:
     seconds: float
     ideal_seconds: float
     without_seconds: float
-    alone_seconds: float
+    only_seconds: float
     lost_by_step: Matrix
 
     @property
@@ -65,7 +63,7 @@ class Explanation:
     def added(self) -> float | None:
         """Share of the slowdown that these workers alone bring about."""
         lost = self.seconds - self.ideal_seconds
-        return (self.alone_seconds - self.ideal_seconds) / lost if lost > 0 else None
+        return (self.only_seconds - self.ideal_seconds) / lost if lost > 0 else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -251,7 +249,7 @@ def _explanation(model: Model, mask: Flags, told: tuple[Matrix, ...]) -> Explana
         seconds=float(seconds.mean()),
         ideal_seconds=float(ideal.mean()),
         without_seconds=float(without.mean()),
-        alone_seconds=float(alone.mean()),
+        only_seconds=float(alone.mean()),
         lost_by_step=np.maximum(seconds - without, 0.0),
     )
 

@@ -4,23 +4,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from lockstep_reports.arrays import Integers, Matrix
+from lockstep_reports.recording.operation_steps import IDLE_STEPS
 from lockstep_reports.recording.operations import (
     CLIP,
     GRADS_SCATTER,
     GRADS_SYNC,
     PARAMS_GATHER,
     PARAMS_SYNC,
-    Integers,
 )
-from lockstep_reports.recording.steps import Matrix
-from lockstep_reports.render.wording import plural
 from lockstep_reports.whatif.grid import Grid, NoReplayError
+from lockstep_reports.wording import plural
 
 LEAST_SECONDS = 2e-3
 # A clock has jumped where it is off by so many times what it usually varies by, and by so much.
 _JUMP_SIGMAS, _JUMP_SECONDS = 8.0, 1e-2
-# A step that lasts so many usual ones longer than its busiest rank worked has a time that is wrong.
-IDLE_STEPS = 2.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

@@ -2,10 +2,9 @@
 
 import numpy as np
 
-from lockstep_reports.recording.operations import Integers
-from lockstep_reports.recording.steps import Matrix
+from lockstep_reports.arrays import Flags, Integers, Matrix
 from lockstep_reports.whatif.analysis import WORST_SHARE, WhatIf
-from lockstep_reports.whatif.scenarios import Flags, step_seconds_of_one
+from lockstep_reports.whatif.scenarios import step_seconds_of_one
 
 MOST_TRIED = 512
 _LIKE_THE_WORST = 0.5

@@ -11,6 +11,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from lockstep_reports.arrays import Integers
 from lockstep_reports.recording.operations import (
     BACKWARD,
     CLIP,
@@ -29,7 +30,6 @@ from lockstep_reports.recording.operations import (
     POINT_TO_POINT,
     REPLICA_COLLECTIVES,
     SEPARATE_GRADS,
-    Integers,
     Layout,
 )
 from lockstep_reports.whatif.grid import Grid, NoReplayError

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep_reports.recording.operations import Integers, OperationTrace, Seconds
-from lockstep_reports.render.wording import plural
+from lockstep_reports.arrays import Integers, Seconds
+from lockstep_reports.recording.operations import OperationTrace
+from lockstep_reports.wording import plural
 
 _COMMON_SHARE = 0.5
-_OF_AN_OPERATION = ("type_of", "order", "stage", "shard", "chunk", "place", "batch")
+_OF_AN_OPERATION = ("type_of", "order", "stage", "shard", "chunk", "model_chunk", "batch")
 _MOST_CELLS_A_ROW, _FEW_CELLS = 16, 1 << 20
 
 
@@ -23,7 +24,7 @@ class Grid:
 
     Attributes:
         types: names of the types; ``type_of`` holds places in it [operations].
-        order, stage, shard, chunk, place, batch: of each operation [operations].
+        order, stage, shard, chunk, model_chunk, batch: of each operation [operations].
         rank: global rank [stages x shards x replicas]; -1 where none was recorded.
         replicas: data-parallel coordinates [replicas].
         steps: step numbers [steps].
@@ -38,7 +39,7 @@ class Grid:
     stage: Integers
     shard: Integers
     chunk: Integers
-    place: Integers
+    model_chunk: Integers
     batch: Integers
     rank: Integers
     replicas: Integers

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lockstep_reports.recording.operations import Integers, Seconds
+from lockstep_reports.arrays import Integers, Seconds
 from lockstep_reports.whatif.grid import Grid
 
 

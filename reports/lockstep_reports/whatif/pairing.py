@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lockstep_reports.arrays import Integers
 from lockstep_reports.recording.operations import (
     BACKWARD,
     BACKWARD_RECV,
@@ -15,7 +16,6 @@ from lockstep_reports.recording.operations import (
     FORWARD,
     FORWARD_RECV,
     FORWARD_SEND,
-    Integers,
 )
 from lockstep_reports.whatif.grid import Grid, NoReplayError
 from lockstep_reports.whatif.lane import Lane
@@ -135,7 +135,7 @@ def _waits(direction: _Direction, matched: Matched) -> list[tuple[int, int]]:
 def _crosses(grid: Grid, direction: _Direction, computed: int) -> bool:
     """Whether there is a chunk of the model on the other side."""
     chunks = int(grid.chunk[grid.of_type(FORWARD)].max()) + 1
-    return 0 <= int(grid.place[computed]) + direction.towards < chunks * grid.stages
+    return 0 <= int(grid.model_chunk[computed]) + direction.towards < chunks * grid.stages
 
 
 def _pairs(grid: Grid, real: dict[tuple[str, int, int], list[int]]) -> list[tuple[int, int]]:

@@ -2,8 +2,7 @@
 
 from typing import Any, Protocol
 
-from lockstep_reports.recording.operations import Integers
-from lockstep_reports.recording.steps import Matrix
+from lockstep_reports.arrays import Integers, Matrix
 from lockstep_reports.whatif.analysis import Explanation, WhatIf
 from lockstep_reports.whatif.replayed import Replayed
 
@@ -134,7 +133,7 @@ def _explained(what_if: WhatIf, told: Explanation, priced: Priced) -> dict[str, 
         "removed_ratio": told.removed,
         "added_ratio": told.added,
         "seconds_without": told.without_seconds,
-        "seconds_alone": told.alone_seconds,
+        "seconds_alone": told.only_seconds,
         "saved_seconds_per_step": saved,
         "saved_step_ratio": saved / told.seconds if told.seconds > 0 else None,
         "saved_seconds": over_all,

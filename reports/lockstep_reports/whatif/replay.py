@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lockstep_reports.recording.operations import Integers
-from lockstep_reports.recording.steps import Matrix
+from lockstep_reports.arrays import Integers, Matrix
 from lockstep_reports.whatif.graph import Graph
 from lockstep_reports.whatif.grid import NoReplayError
 

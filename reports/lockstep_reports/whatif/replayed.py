@@ -6,7 +6,7 @@ import numpy as np
 
 from lockstep_reports.align import Alignment
 from lockstep_reports.recording.operations import OperationTrace
-from lockstep_reports.verdict.judge import Episode, Verdict
+from lockstep_reports.verdict.verdict import Episode, Verdict
 from lockstep_reports.whatif.analysis import WhatIf, analyse
 from lockstep_reports.whatif.grid import NoReplayError
 from lockstep_reports.whatif.verdict import conclude
@@ -42,11 +42,11 @@ def replay_trace(trace: OperationTrace) -> Replayed:
 
 def _on_all_steps(episode: Episode, trace: OperationTrace, what_if: WhatIf) -> Episode:
     """The episode by places among all recorded steps; what was not replayed lost nothing known."""
-    numbers, replayed = np.unique(trace.step), what_if.model.grid.steps[episode.places]
+    numbers, replayed = np.unique(trace.step), what_if.model.grid.steps[episode.columns]
     places = np.searchsorted(numbers, replayed)
     lost = np.zeros(places[-1] - places[0] + 1)
     lost[places - places[0]] = episode.lost_by_step
-    return replace(episode, places=slice(int(places[0]), int(places[-1]) + 1), lost_by_step=lost)
+    return replace(episode, columns=slice(int(places[0]), int(places[-1]) + 1), lost_by_step=lost)
 
 
 def realigned(alignment: Alignment, replayed: Replayed | None) -> Alignment:

@@ -3,15 +3,12 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from lockstep_reports.recording.operations import COMMUNICATION, OPTIMIZER, Integers, Layout
-from lockstep_reports.recording.steps import Matrix
+from lockstep_reports.arrays import Flags, Integers, Matrix
+from lockstep_reports.recording.operations import COMMUNICATION, OPTIMIZER, Layout
 from lockstep_reports.whatif.graph import Graph, build_graph
 from lockstep_reports.whatif.grid import Grid
 from lockstep_reports.whatif.replay import Durations, Schedule, chunks_of, replay, schedule
-
-Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

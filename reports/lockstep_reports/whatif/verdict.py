@@ -4,14 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lockstep_reports.arrays import Flags, Matrix
 from lockstep_reports.recording.operations import BACKWARD, FORWARD, OperationTrace
-from lockstep_reports.recording.steps import Matrix
-from lockstep_reports.render.wording import duration, percent, plural
 from lockstep_reports.search.chance import tail_bound
-from lockstep_reports.verdict.judge import Episode, Verdict
+from lockstep_reports.verdict.verdict import Episode, Verdict
 from lockstep_reports.whatif.analysis import Explanation, WhatIf, explain
 from lockstep_reports.whatif.culprits import worst_ranks
-from lockstep_reports.whatif.scenarios import Flags
+from lockstep_reports.wording import duration, percent, plural
 
 _MAX_CONFIDENCE = 0.999
 _NAMED_RANKS = 8
@@ -195,7 +194,7 @@ def _episode(
     return Episode(
         start_step=int(steps[stretch.start]),
         end_step=int(steps[stretch.stop - 1]),
-        places=stretch,
+        columns=stretch,
         ongoing=stretch.stop == len(steps),
         ranks=verdict.ranks,
         group=verdict.group,

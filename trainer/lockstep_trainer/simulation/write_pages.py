@@ -152,7 +152,7 @@ class _Run:
             nproc_per_node=self._simulation.ranks_per_node,
         )
         for writer in self._writers:
-            writer.pulse(self._start_ns, _DATA)
+            writer.heartbeat(self._start_ns, _DATA)
         outcome, exit_code = "succeeded", 0
         try:
             for step in simulate_steps(self._simulation):
@@ -205,7 +205,7 @@ class _Run:
         while (now := self._now()) < step.end:
             arrived = int(np.searchsorted(arrivals, min(now, step.sync_end), side="right"))
             for rank in order[num_arrived:arrived].tolist():
-                self._writers[rank].pulse(self._ns(float(step.last_arrival[rank])), _SYNC)
+                self._writers[rank].heartbeat(self._ns(float(step.last_arrival[rank])), _SYNC)
             num_arrived = arrived
             sleep_start = self._now()
             self._sleep(min(_POLL_SECONDS, max(0.0, step.end - sleep_start)))
@@ -250,11 +250,11 @@ class _Run:
             writer.floats[_PHASE_SECONDS : _PHASE_SECONDS + len(totals)] = totals
             writer.words[_PRESENT], writer.floats[_LOSS] = _SLOT_PRESENT, loss
             writer.commit(end_ns)
-            writer.pulse(end_ns, _DATA)
+            writer.heartbeat(end_ns, _DATA)
 
     def _close(self) -> None:
         end_ns = self._ns(self._end)
         for writer in self._writers:
             writer.commit(end_ns)
-            writer.pulse(end_ns, _DONE)
+            writer.heartbeat(end_ns, _DONE)
             writer.close()

@@ -1,0 +1,172 @@
+"""Whose a GPU is: by its pages, its processes, the kubelet and a prolog's files."""
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from lockstep_agent.collectors.gpu_allocation import GpuAllocation, GpuInUse
+from lockstep_agent.jobs.page_store import PageStore
+from lockstep_agent.sources.pod_resources import (
+    PodResourcesError,
+    list_allocations,
+    message_classes,
+)
+from lockstep_agent.sources.process_job import slurm_job_step
+from lockstep_catalogue.gpu_owner import GPU_OWNER_INFO
+
+from .live_page import LivePage
+
+GPUS = [
+    GpuInUse(index=0, uuid="GPU-a", pids=(10, 11)),
+    GpuInUse(index=1, uuid="GPU-b", instances=("MIG-b1",)),
+    GpuInUse(index=2, uuid="GPU-c"),
+]
+
+
+HELD: tuple[dict[str, Any], ...] = (
+    {"devices": [{"resource_name": "nvidia.com/gpu", "device_ids": ["GPU-a::3"]}]},
+    {"devices": [{"resource_name": "mig", "device_ids": ["MIG-b1", "cpu-7"]}]},
+    {
+        "dynamic_resources": [
+            {
+                "claim_name": "my-gpu",
+                "claim_resources": [
+                    {"driver_name": "gpu.nvidia.com", "device_name": "gpu-2"},
+                    {"driver_name": "nic.example.com", "device_name": "gpu-1"},
+                ],
+            }
+        ]
+    },
+)
+
+
+def answer() -> Any:
+    """Devices as plugins and the driver of claims name them."""
+    pods = [
+        {
+            "name": f"trainer-{number}",
+            "namespace": "research",
+            "containers": [{"name": "main", **held}],
+        }
+        for number, held in enumerate(HELD)
+    ]
+    return message_classes()["Response"](pod_resources=pods)
+
+
+@pytest.fixture(name="kubelet")
+def _kubelet(tmp_path: Path) -> Iterator[Path]:
+    """A gRPC server on a Unix socket that answers as the kubelet does."""
+    socket = tmp_path / "kubelet.sock"
+    body = answer().SerializeToString()
+    handler = grpc.unary_unary_rpc_method_handler(lambda _request, _context: body)
+    lister = grpc.method_handlers_generic_handler("v1.PodResourcesLister", {"List": handler})
+    server = grpc.server(ThreadPoolExecutor(1))
+    server.add_generic_rpc_handlers((lister,))
+    server.add_insecure_port(f"unix://{socket}")
+    server.start()
+    yield socket
+    server.stop(None).wait()
+
+
+def owners(root: Path, procfs: Path | None = None, **sources: Any) -> list[dict[str, str]]:
+    """The labels that are not empty, of each series."""
+    procfs = procfs or root
+    paths: dict[str, Any] = {"procfs": procfs, "kubelet": root / "none"}
+    readings = GpuAllocation(lambda: GPUS, PageStore(root, procfs), **(paths | sources)).collect()
+    names = GPU_OWNER_INFO.label_names
+    series = [dict(zip(names, reading.labels, strict=True)) for reading in readings]
+    return [{name: value for name, value in labels.items() if value} for labels in series]
+
+
+def test_the_kubelet_tells_pods_by_plugin_by_part_of_a_gpu_and_by_claim(
+    tmp_path: Path, kubelet: Path
+) -> None:
+    pod = {"namespace": "research", "container": "main"}
+    assert owners(tmp_path, kubelet=kubelet) == [
+        {"gpu": "0", "uuid": "GPU-a", "pod": "trainer-0", **pod},
+        {"gpu": "1", "uuid": "GPU-b", "mig_uuid": "MIG-b1", "pod": "trainer-1", **pod},
+        {"gpu": "2", "uuid": "GPU-c", "pod": "trainer-2", "claim": "my-gpu", **pod},
+    ]
+
+
+def test_a_kubelet_that_does_not_answer_costs_only_the_pods(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    socket = tmp_path / "kubelet.sock"
+    socket.touch()
+
+    def silent(_socket: Path) -> list[Any]:
+        raise PodResourcesError("it is away")
+
+    (tmp_path / "0").write_text("77\n")
+    collector = GpuAllocation(
+        lambda: GPUS,
+        PageStore(tmp_path, tmp_path),
+        procfs=tmp_path,
+        kubelet=socket,
+        job_files=tmp_path,
+        allocations=silent,
+    )
+    for _ in range(2):
+        assert [reading.labels[5] for reading in collector.collect()] == ["77"]
+    assert caplog.text.count("it is away") == 1
+    with pytest.raises(PodResourcesError):
+        list_allocations(socket)
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("12:devices:/slurm/uid_1000/job_42/step_0/task_3", ("42", "0")),
+        ("4:memory:/slurm_node7/uid_1000/job_42/step_batch", ("42", "batch")),
+        ("0::/system.slice/slurmstepd.scope/job_42/step_extern/user/task_0", ("42", "extern")),
+        ("0::/system.slice/node7_slurmstepd.scope/job_42/step_1/user", ("42", "1")),
+        ("0::/user.slice/job_42/step_1", ("", "")),
+        ("0::/kubepods.slice/kubepods-pod1234.slice", ("", "")),
+    ],
+)
+def test_a_control_group_tells_the_slurm_job_in_both_versions(
+    path: str, found: tuple[str, str]
+) -> None:
+    assert slurm_job_step(f"1:name=systemd:/x\n{path}\n") == found
+
+
+def test_processes_tell_their_jobs_and_those_who_share_a_gpu_are_one_series(tmp_path: Path) -> None:
+    for pid, rank in ((10, 3), (11, 12)):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "cgroup").write_text("0::/slurmstepd.scope/job_42/step_0/user\n")
+        told = f"HOME=/root\0LOCKSTEP_JOB_ID=run-a\0RANK={rank}\0"
+        (tmp_path / str(pid) / "environ").write_text(told)
+    slurm = {"slurm_job": "42", "slurm_step": "0"}
+    assert owners(tmp_path) == [
+        {"gpu": "0", "uuid": "GPU-a", "job_id": "run-a", "rank": "3,12", **slurm}
+    ]
+
+
+def test_a_rank_page_tells_the_job_while_its_process_runs(root: Path) -> None:
+    LivePage(root, rank=3, gpu_uuid="GPU-c")
+    LivePage(root, rank=2, gpu_uuid="GPU-a").replace_identity(pid=0x7FFFFFFF)
+    expected = [{"gpu": "2", "uuid": "GPU-c", "job_id": "job", "rank": "3"}]
+    assert owners(root, procfs=Path("/proc")) == expected
+
+
+def test_a_missing_permission_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, os.strerror(13))
+
+    monkeypatch.setattr("lockstep_agent.collectors.gpu_allocation.read_process_job", refuse)
+    collector = GpuAllocation(
+        lambda: GPUS,
+        PageStore(tmp_path, tmp_path),
+        procfs=tmp_path,
+        kubelet=tmp_path / "none",
+    )
+    assert [list(collector.collect()) for _ in range(2)] == [[], []]
+    assert caplog.text.count("environment of processes") == 1

@@ -1,0 +1,73 @@
+"""No file tells anybody to install this project by a name that the public index could answer."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+COMMAND = re.compile(
+    r"\b(?:pip3?|pipx|uv pip|uv tool|uv) (?:install|add)\b(?P<arguments>[^&|;\n]*)"
+)
+# a name of ours as a requirement: alone, with extras or with a version, and no path, wheel or URL
+OURS = re.compile(r"lockstep(?:[-_.]\w+)*?(?:\[[\w,.-]*\])?(?:[=<>!~]=?[\w.*]+)?")
+EXTRA_OF_OURS = re.compile(r"\blockstep(?:-train)?\[[a-z]")
+
+
+def tracked_texts() -> list[Path]:
+    command = ["git", "-C", str(REPOSITORY), "ls-files", "-z", "--cached", "--others"]
+    listed = subprocess.run(
+        [*command, "--exclude-standard"], capture_output=True, text=True, check=True
+    ).stdout
+    paths = [REPOSITORY / name for name in listed.split("\0") if name]
+    return [path for path in paths if path.is_file() and path != Path(__file__)]
+
+
+def names_to_install(text: str) -> list[str]:
+    """Requirements of ours that a text installs by name, and extras written behind the name."""
+    joined = re.sub(r"\\\n\s*", " ", text)
+    words = [word for match in COMMAND.finditer(joined) for word in match["arguments"].split()]
+    bare = [word.strip("'\"`,.:()") for word in words]
+    return [word for word in bare if OURS.fullmatch(word)] + EXTRA_OF_OURS.findall(joined)
+
+
+def test_every_install_line_names_a_path_a_wheel_or_a_url_of_ours() -> None:
+    wrong = {}
+    for path in tracked_texts():
+        try:
+            found = names_to_install(path.read_text(encoding="utf-8"))
+        except UnicodeDecodeError:  # pictures and recordings
+            continue
+        if found:
+            wrong[str(path.relative_to(REPOSITORY))] = found
+    assert wrong == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "pip install lockstep",
+        "pip install 'lockstep[agent]'",
+        "python -m pip install --upgrade lockstep-train",
+        "pip install \\\n    lockstep-train[agent]==0.1.0",
+        "uv add lockstep",
+        "it needs fsspec; install lockstep[archive]",
+    ],
+)
+def test_a_line_that_installs_by_name_is_found(line: str) -> None:
+    assert names_to_install(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "pip install '.[agent]'",
+        "pip install torch==2.13.0 && lockstep agent",
+        "pip install dist/lockstep_train-0.1.0-py3-none-any.whl",
+        "pip install 'git+https://example.org/team/lockstep'",
+        "/opt/lockstep/bin/pip install --no-cache-dir '.[agent]'",
+    ],
+)
+def test_a_path_a_wheel_a_url_and_other_projects_are_fine(line: str) -> None:
+    assert names_to_install(line) == []

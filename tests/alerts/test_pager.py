@@ -8,8 +8,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from lockstep_alerts.pager import PAGES_FILE, PageBook, PagerServer
-from lockstep_alerts.pages import WebhookError, for_people, read_webhook
+from lockstep_alerts.stack.pager import PAGES_FILE, PageBook, PagerServer
+from lockstep_alerts.stack.webhook import WebhookError, for_people, read_webhook
 from lockstep_alerts.shipped import runbooks_path
 
 NOW = datetime(2026, 11, 20, 19, 0, tzinfo=UTC)

@@ -18,9 +18,9 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
-from lockstep_alerts.processes import Running, is_alive, stop, wait_for
-from lockstep_alerts.stack import STATE_FILE, read_state
-from lockstep_alerts.stack_command import stack as stack_group
+from lockstep_alerts.stack.processes import Running, is_alive, stop, wait_for
+from lockstep_alerts.stack.servers import STATE_FILE, read_state
+from lockstep_alerts.stack.command import stack as stack_group
 from lockstep_alerts.synthetic import NUM_RANKS, healthy, one_late
 from lockstep_catalogue import training
 from lockstep_catalogue.metric import Metric

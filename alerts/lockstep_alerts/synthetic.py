@@ -80,7 +80,7 @@ def healthy(seconds: int) -> Regime:
     return Regime(seconds, (HEALTHY,) * NUM_RANKS)
 
 
-def one_late(seconds: int, rank: int, extra: Mapping[str, float]) -> Regime:
+def one_rank_late(seconds: int, rank: int, extra: Mapping[str, float]) -> Regime:
     """One rank takes ``extra`` seconds a step more, by phase, and the others wait for it."""
     late = {phase: HEALTHY.get(phase, 0) + extra.get(phase, 0) for phase in {**HEALTHY, **extra}}
     waiting = {**HEALTHY, "sync": HEALTHY["sync"] + sum(extra.values())}

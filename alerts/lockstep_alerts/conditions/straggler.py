@@ -21,7 +21,7 @@ from lockstep_alerts.synthetic import (
     Stretch,
     healthy,
     moving,
-    one_late,
+    one_rank_late,
     present,
     stepping,
 )
@@ -107,6 +107,6 @@ def _extra_seconds(ratio: float) -> float:
 
 def _straggling(seconds: int, extra: Mapping[str, float]) -> list[Samples]:
     """A job in which one rank spends ``extra`` seconds a step by phase from the onset on."""
-    steps = stepping(healthy(ONSET_SECONDS), one_late(seconds, _LATE_RANK, extra))
+    steps = stepping(healthy(ONSET_SECONDS), one_rank_late(seconds, _LATE_RANK, extra))
     total_seconds = ONSET_SECONDS + seconds
     return [*present(total_seconds), *moving(Stretch(total_seconds, 1)), *steps]

@@ -10,8 +10,8 @@ monitor.close()
 """
 
 from lockstep.attach import attach, disabled
-from lockstep.checkpoints.handles import Restoring, Saving
 from lockstep.checkpoints.watch_dcp import watch_dcp
+from lockstep.monitor.checkpoint_handles import Restoring, Saving
 from lockstep.monitor.live import LiveMonitor
 from lockstep.monitor.noop import NoopMonitor
 from lockstep.telemetry.logs import json_logs

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch.multiprocessing.spawn import spawn
 
-from lockstep_records.options import FiniteRange
+from lockstep_records.options import DurationRange
 
 _ROUNDS_AT_LEAST = 5
 _CPU_RANKS = 2
@@ -185,7 +185,12 @@ def _processor() -> str:
 
 @click.command()
 @click.option(
-    "--seconds", type=FiniteRange(0.05, 60), default=1.0, help="How long each probe runs."
+    "--duration",
+    "seconds",
+    type=DurationRange(0.05, 60),
+    default="1s",
+    show_default=True,
+    help="Running time of each probe, 50ms to 1m.",
 )
 def main(seconds: float) -> None:
     """Measure this node and print the figures as JSON."""

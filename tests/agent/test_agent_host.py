@@ -9,9 +9,10 @@ import pytest
 from lockstep_agent.collector import Reading
 from lockstep_agent.collectors.affinity import Affinity
 from lockstep_agent.collectors.host import Host
-from lockstep_agent.collectors.job_host import JobHost, running_ranks
+from lockstep_agent.collectors.job_host import JobHost, running_pids
 from lockstep_agent.collectors.pcie import Pcie
 from lockstep_agent.collectors.storage import Storage
+from lockstep_agent.jobs.page_store import PageStore
 from lockstep_catalogue import Metric, host, pcie
 
 from .fake_tree import Tree, fill_cgroups, fill_procfs, write
@@ -82,9 +83,9 @@ def test_version_1_is_read_in_its_own_units_and_its_no_limit_is_none(tmp_path: P
 def test_the_ranks_that_run_are_found_by_their_pages(root: Path) -> None:
     page = LivePage(root, rank=0)
     page.step(1)
-    assert running_ranks(root, Path("/proc")) == {"job": [os.getpid()]}
+    assert running_pids(PageStore(root, Path("/proc"))) == {"job": [os.getpid()]}
     page.phase("done")
-    assert running_ranks(root, Path("/proc")) == {}
+    assert running_pids(PageStore(root, Path("/proc"))) == {}
 
 
 def test_a_file_server_is_told_by_kind_of_request(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_help_lists_every_command_with_its_sentence_and_loads_no_room() -> None:
         ("nosuch",),
         ("--nosuch",),
         ("doctor", "--nosuch"),
-        ("doctor", "--seconds", "nan"),
+        ("doctor", "--duration", "nan"),
         ("demo", "--out", __file__),
     ],
 )

@@ -175,7 +175,7 @@ def test_a_peer_that_is_stopped_is_missing_and_the_others_wait_in_their_collecti
     script.write_text(STOPPED_PEER)
     job = root / "jobs" / "job-a"
     command = [sys.executable, "-m", "lockstep_cli.main", "run", "--nproc-per-node", "2"]
-    command += ["--job-id", "job-a", "--dir", str(root), "--hang-seconds", "2", str(script)]
+    command += ["--job-id", "job-a", "--dir", str(root), "--hang-timeout", "2s", str(script)]
     with subprocess.Popen(command) as launcher:
         try:
             wait_for(lambda: hangs_of(job), seconds=50)

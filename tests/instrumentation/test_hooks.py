@@ -231,7 +231,7 @@ def test_a_restart_makes_a_new_attempt_beside_the_old_pages(root: Path, tmp_path
         (["--nnodes", "2", "-m", "this"], "--nnodes 2 needs --endpoint"),
         (["--endpoint", "nowhere", "-m", "this"], "--endpoint 'nowhere' is not HOST:PORT"),
         (["--serve", "here:99999", "-m", "this"], "--serve 'here:99999' is not HOST:PORT"),
-        (["--hang-seconds", "nan", "-m", "this"], "nan must be a finite number"),
+        (["--hang-timeout", "nan", "-m", "this"], "'nan' is not a duration"),
         (["--cluster", "a\nb", "-m", "this"], "cluster 'a\\nb' must hold printable"),
         (["--project", "p" * 500, "-m", "this"], "takes more than"),
         (["--dir", "/proc/nothing", "-m", "this"], "cannot be made"),

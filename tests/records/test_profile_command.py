@@ -59,7 +59,7 @@ def test_a_job_that_has_ended_is_refused_in_one_sentence(
 def test_a_job_that_was_started_again_is_asked(memory: Path) -> None:
     job = written_job(memory, "forward")
     launcher_says(job, "job_started", "job_finished", "job_started")
-    asked = CliRunner().invoke(profile, [str(job), "--wait-seconds", "1"], standalone_mode=False)
+    asked = CliRunner().invoke(profile, [str(job), "--wait", "1s"], standalone_mode=False)
     assert (asked.return_value, asked.output) == (
         1,
         "rank 0: no answer within 1 s; does it still step?\n",
@@ -68,7 +68,7 @@ def test_a_job_that_was_started_again_is_asked(memory: Path) -> None:
 
 def test_of_a_job_with_ended_ranks_only_the_others_are_asked(memory: Path) -> None:
     job = written_job(memory, "done", "forward", "failed")
-    asked = CliRunner().invoke(profile, [str(job), "--wait-seconds", "1"], standalone_mode=False)
+    asked = CliRunner().invoke(profile, [str(job), "--wait", "1s"], standalone_mode=False)
     assert asked.return_value == 1
     assert "rank 1: no answer" in asked.output
     assert "rank 0" not in asked.output

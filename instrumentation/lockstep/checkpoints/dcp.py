@@ -14,8 +14,8 @@ from typing import Any
 
 from torch.distributed.checkpoint.logger import _dcp_logger
 
-from lockstep.checkpoints.handles import Restoring, Saving
 from lockstep.guard import guarded
+from lockstep.monitor.checkpoint_handles import Restoring, Saving
 from lockstep.monitor.noop import NoopMonitor
 
 _STEP_AT_END = re.compile(r"(\d+)\D*$")

@@ -10,7 +10,7 @@ from lockstep.commands.switch import job_or_usage, turn_switches
 from lockstep_catalogue.vocabulary import ENDED_PHASES
 from lockstep_records.attempts import newest_pages
 from lockstep_records.events import is_finished, read_events
-from lockstep_records.options import FiniteRange
+from lockstep_records.options import DurationRange
 from lockstep_records.sidecars import fetch, read_answer
 from lockstep_records.switches import MAX_PROFILED_STEPS, ProfileRequest
 
@@ -45,11 +45,12 @@ def _ranks(_context: click.Context, _option: click.Parameter, text: str) -> tupl
     help="Where the traces go; ./lockstep-profile-JOB when left out.",
 )
 @click.option(
-    "--wait-seconds",
-    type=FiniteRange(1),
-    default=300.0,
+    "--wait",
+    "wait_seconds",
+    type=DurationRange(1),
+    default="5m",
     show_default=True,
-    help="How long to wait for the ranks.",
+    help="Time-out for the answers of all ranks.",
 )
 def profile(
     job: str, steps: int, ranks: tuple[int, ...] | None, out: Path | None, wait_seconds: float

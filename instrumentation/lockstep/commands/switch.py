@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from lockstep_records.jobs import find_job
-from lockstep_records.options import FiniteRange
+from lockstep_records.options import DurationRange
 from lockstep_records.switches import (
     MAX_HANG_SECONDS,
     MAX_SAMPLE_EVERY,
@@ -60,9 +60,10 @@ def turn_switches(job: Path, **changed: Any) -> Switches:
     help="Record the operations of each so-many-th step; 0 = of none.",
 )
 @click.option(
-    "--hang-seconds",
-    type=FiniteRange(0, MAX_HANG_SECONDS),
-    help="No progress for so long is a hang, at least; 0 turns the watch off.",
+    "--hang-timeout",
+    "hang_seconds",
+    type=DurationRange(0, MAX_HANG_SECONDS),
+    help="Time without progress that is a hang, 20 median steps at least; 0s = do not watch.",
 )
 def switch(job: str, **options: Any) -> None:
     """Change what the ranks of JOB on this node record; they look once a second.
@@ -71,6 +72,6 @@ def switch(job: str, **options: Any) -> None:
     """
     folder = job_or_usage(job)
     if all(value is None for value in options.values()):
-        raise click.UsageError("nothing to turn; give --on, --off, --sample or --hang-seconds")
+        raise click.UsageError("nothing to turn; give --on, --off, --sample or --hang-timeout")
     changed = {name: value for name, value in options.items() if value is not None}
     click.echo(turn_switches(folder, **changed))

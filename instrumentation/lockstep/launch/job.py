@@ -20,7 +20,8 @@ class Job:
         serve: HOST:PORT at which an agent of the job's own serves its pages; empty for none.
         log_json: whether the ranks' logs are JSON lines.
         summary_to: where summaries go, each SINK or SINK:TARGET.
-        hang_seconds: no progress for so long is a hang, at least; 0 watches nobody.
+        hang_timeout_seconds: time without progress that is a hang, 20 median steps at least; 0
+            watches no rank.
 
     Raises:
         ValueError: the id cannot be a folder's name, a name does not fit into a page, an address
@@ -39,7 +40,7 @@ class Job:
     serve: str = ""
     log_json: bool = False
     summary_to: tuple[str, ...] = ()
-    hang_seconds: float = HANG_TIMEOUT_SECONDS
+    hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS
 
     def __post_init__(self) -> None:
         check_job_id(self.job_id)

@@ -15,16 +15,17 @@ import click
 
 from lockstep.hangs.node_watch import hangs_watched
 from lockstep.launch.job import Job
-from lockstep.launch.sidecar import beside
+from lockstep.sidecar import beside
 from lockstep.sinks import sinks_of
 from lockstep.telemetry.export import exporter_of
 from lockstep.telemetry.logs import SWITCH
 from lockstep_catalogue.vocabulary import Outcome
 from lockstep_records.distribution import install_hint
+from lockstep_records.durations import format_duration
 from lockstep_records.events import PREEMPTED, Event, append_event, is_finished, read_events
 from lockstep_records.hangs import HANG_TIMEOUT_SECONDS
 from lockstep_records.jobs import list_jobs
-from lockstep_records.options import FiniteRange
+from lockstep_records.options import DurationRange
 from lockstep_records.trace import trace_of
 
 BAD_INPUT = 2
@@ -76,7 +77,7 @@ def _make_room(job: Job) -> None:
 
 
 def _hangs_watched(job: Job) -> AbstractContextManager[None]:
-    return hangs_watched(job.folder, job.job_id, job.hang_seconds)
+    return hangs_watched(job.folder, job.job_id, job.hang_timeout_seconds)
 
 
 @contextmanager
@@ -88,7 +89,7 @@ def _environment(job: Job) -> Iterator[None]:
         "LOCKSTEP_CLUSTER": job.cluster,
         "LOCKSTEP_PROJECT": job.project,
         "TRACEPARENT": trace_of(job.job_id).traceparent(),
-        "LOCKSTEP_HANG_SECONDS": str(job.hang_seconds),
+        "LOCKSTEP_HANG_SECONDS": str(job.hang_timeout_seconds),
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
     }
@@ -206,12 +207,13 @@ _JOB_OPTIONS = {
         multiple=True,
         help="Write summaries and the verdict to mlflow, wandb or tensorboard; may be repeated.",
     ),
-    "hang_seconds": click.option(
-        "--hang-seconds",
-        type=FiniteRange(0),
-        default=HANG_TIMEOUT_SECONDS,
+    "hang_timeout_seconds": click.option(
+        "--hang-timeout",
+        "hang_timeout_seconds",
+        type=DurationRange(),
+        default=format_duration(HANG_TIMEOUT_SECONDS),
         show_default=True,
-        help="No progress for so long, and for 20 median steps, is a hang; 0 = do not watch.",
+        help="Time without progress that is a hang, 20 median steps at least; 0s = do not watch.",
     ),
 }
 JOB_FIELDS = tuple(_JOB_OPTIONS)

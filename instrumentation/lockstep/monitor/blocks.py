@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TypeVar
 
-from lockstep.checkpoints.handles import Restoring, Saving, write_restored
 from lockstep.guard import guarded
 from lockstep.monitor.anomalies import FLAG, AnomalyDetector
+from lockstep.monitor.checkpoint_handles import Restoring, Saving, write_restored
 from lockstep.monitor.divergence import LossJudge
 from lockstep.monitor.loading import TimedLoader
 from lockstep.monitor.noop import NoopMonitor

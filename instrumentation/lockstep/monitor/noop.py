@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from lockstep.checkpoints.handles import Restoring, Saving
+from lockstep.monitor.checkpoint_handles import Restoring, Saving
 from lockstep.recorder.device_numbers import LateNumbers
 from lockstep.recorder.phases import NOT_WAITING
 

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from pathlib import Path
 
-from lockstep.checkpoints.handles import Saved, write_saved
+from lockstep.monitor.checkpoint_handles import Saved, write_saved
 from lockstep.monitor.gc_pauses import Pauses
 from lockstep.monitor.memory import Memory
 from lockstep.monitor.out_of_memory import out_of_memory_in

@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 from pathlib import Path
 
-from lockstep.launch.sidecar import Child
+from lockstep.sidecar import Child
 from lockstep_records.distribution import install_hint
 
 SINKS = ("mlflow", "tensorboard", "wandb")

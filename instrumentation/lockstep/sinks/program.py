@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from lockstep.launch.sidecar import rounds
+from lockstep.sidecar import rounds
 from lockstep.sinks.summary import Sink, SinkError, read_summary
 
 _EVERY_SECONDS = 60.0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lockstep.launch.sidecar import Child, rounds
+from lockstep.sidecar import Child, rounds
 from lockstep.telemetry.job_spans import JobSpans, Told
 from lockstep_records.distribution import install_hint, installed_version
 from lockstep_records.trace import trace_of

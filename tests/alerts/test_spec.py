@@ -62,7 +62,7 @@ def test_a_good_spec_reads(tmp_path: Path) -> None:
         ("kind: not_finite", "kind: odd", r"kind 'odd': must be one of straggler, stalled,"),
         ("severity: critical", "severity: page", r"severity 'page': must be one of critical,"),
         ("window: 10m", "window: 10", r"window 10: write a duration such as 10s"),
-        ("window: 10m", "window: 10min", r"window: '10min' is no duration"),
+        ("window: 10m", "window: 10min", r"window: '10min' is not a duration"),
         ("    window: 10m\n", "", r"window is missing; add it"),
         ("alert: TrainLossNotFinite", "alert: ../x", r"alert '../x': must match"),
         ("alert: TrainLossNotFinite", "alert: [1]", r"alert \[1\]: write text"),

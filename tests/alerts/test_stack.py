@@ -272,7 +272,7 @@ def test_a_bad_option_is_refused_before_anything_is_written(tmp_path: Path) -> N
     assert "--target 'no port' is not HOST:PORT" in bad(
         "up", "--dir", folder, "--target", "no port"
     )
-    assert "is no duration" in bad("up", "--dir", folder, "--interval", "5 seconds")
+    assert "is not a duration" in bad("up", "--dir", folder, "--interval", "5 seconds")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         message = bad("up", "--dir", folder, "--prometheus-port", port)
@@ -294,5 +294,5 @@ def test_a_folder_that_cannot_be_or_is_damaged_is_named(tmp_path: Path) -> None:
     assert "name a writable folder" in bad("up", "--dir", tmp_path / "file" / "st")
     (tmp_path / STATE_FILE).write_text("[]", encoding="utf-8")
     for word in ("up", "down", "status"):
-        assert "is not what stack up writes" in bad(word, "--dir", tmp_path)
+        assert "was not written by stack up" in bad(word, "--dir", tmp_path)
     assert "no stack was started in it" in bad("down", "--dir", tmp_path / "none")

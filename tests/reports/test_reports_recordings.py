@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lockstep_records.compressed import read_content
 from lockstep_reports.read import read_source
 from lockstep_reports.readers import ReadOptions
-from lockstep_reports.readers.unpacked import content
 from lockstep_reports.readers.unpickled import plain_values
 from lockstep_reports.recording.recording import Recording
 from lockstep_reports.render.html import as_html
@@ -235,4 +235,4 @@ def test_a_gzip_bomb_is_told_and_not_unpacked(tmp_path: Path) -> None:
     path = tmp_path / "bomb.gz"
     path.write_bytes(gzip.compress(b"0" * (1 << 22)))
     with pytest.raises(ValueError, match="more than"):
-        content(path, 1 << 20)
+        read_content(path, 1 << 20)

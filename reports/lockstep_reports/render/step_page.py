@@ -15,7 +15,7 @@ from lockstep_reports.render.step_text import (
 )
 from lockstep_reports.step_analysis import StepAnalysis
 from lockstep_reports.summary import Ending, RankSummary
-from lockstep_reports.verdict.verdict import whom
+from lockstep_reports.verdict.verdict import culprits
 from lockstep_reports.whatif.payload import repaired, what_if_json
 
 _MAX_RANKS = 64
@@ -121,7 +121,7 @@ def _what_if(analysis: StepAnalysis) -> dict[str, Any] | None:
 def _episode_rows(analysis: StepAnalysis) -> list[dict[str, Any]]:
     return [
         {
-            "who": whom(episode),
+            "who": culprits(episode),
             "episode": episode,
             "end": episode_end(analysis, episode),
             "span": analysis.episode_span(episode),

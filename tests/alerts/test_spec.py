@@ -5,8 +5,8 @@ import pytest
 from lockstep_alerts.conditions.not_finite import NotFinite
 from lockstep_alerts.conditions.stalled import Stalled
 from lockstep_alerts.conditions.straggler import Straggler
-from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.entry import SpecError
+from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
 from lockstep_records.hangs import HANG_MEDIAN_STEPS, HANG_TIMEOUT_SECONDS
 

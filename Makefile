@@ -95,8 +95,8 @@ $(PEERS)-reports: bench/reports/peers.txt | $(READY)
 	@$(BIN)/python -m pip install --quiet --upgrade --target $@ --no-deps --requirement $< && touch $@ \
 		|| { mkdir -p $@; touch -t 200001010000 $@; }
 
-bench-reports: $(READY) $(PEERS)-reports ## Print whom reports accuse, and how soon, beside HTA and TraceML
-	$(BIN)/python -u bench/reports/accused.py --peers $(PEERS)-reports
+bench-reports: $(READY) $(PEERS)-reports ## Print whom reports name, and how long it takes, next to HTA and TraceML
+	$(BIN)/python -u bench/reports/verdict_bench.py --peers $(PEERS)-reports
 
 bench-agent: $(READY) ## Print what the node agent costs, on a fake node of 8 GPUs
 	-@$(MAKE) --no-print-directory $(PEERS)

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from lockstep_agent.collector import AnyReading, HistogramReading, Reading
 from lockstep_agent.collectors.ranks import Ranks
+from lockstep_agent.jobs.page_store import PageStore
 from lockstep_catalogue import training
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_cli.main import group
@@ -166,7 +167,7 @@ def test_the_same_seed_writes_the_same_pages_and_another_seed_others(root: Path)
 
 def test_the_agent_adds_the_pages_up(root: Path) -> None:
     made = fast(root, ranks=64, steps=30, tokens=7)
-    readings: list[AnyReading] = list(Ranks(root, "here", Path("/proc"), 60.0).collect())
+    readings: list[AnyReading] = list(Ranks(PageStore(root, Path("/proc")), "here", 60.0).collect())
     steps = [r.value for r in readings if isinstance(r, Reading) and r.metric is training.STEPS]
     assert steps == [30.0] * 64
     (tokens,) = [

@@ -8,16 +8,25 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from lockstep_alerts.model import Delivery, Duration, Symptom
-from lockstep_alerts.processes import Running, Server, is_alive, is_ready, start, stop, wait_for
+from lockstep_alerts.model import Delivery, Duration
+from lockstep_alerts.spec import Symptom
+from lockstep_alerts.stack.processes import (
+    Running,
+    Server,
+    is_alive,
+    is_ready,
+    start,
+    stop,
+    wait_for,
+)
 from lockstep_alerts.write import (
     ROUTES_FILE,
     RULES_FILE,
     render,
     to_yaml,
-    write_file,
     write_files,
 )
+from lockstep_records.atomic_file import write_atomically
 from lockstep_records.options import read_address
 
 STATE_FILE = "stack.json"
@@ -33,19 +42,19 @@ _PROGRAMS = {
 
 
 class StackError(ValueError):
-    """The stack cannot be as asked; the text says why and what to do."""
+    """The stack cannot start or stop; the text says why and what to do."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StackOptions:
-    """What ``stack up`` was asked for.
+    """Options of ``stack up``.
 
     Attributes:
-        folder: data, configurations, logs and pages.
+        folder: of data, configurations, logs and pages.
         targets: HOST:PORT of the agents.
-        interval: of scrapes and rules.
-        group_interval: how soon news of a group that was told already are told.
-        ports: by name of the server; one that is missing takes a free port.
+        interval: time between scrapes, and between evaluations of the rules.
+        group_interval: time before changes of a notified group are notified too.
+        ports: by name of the server; one that is left out takes a free port.
     """
 
     folder: Path
@@ -63,27 +72,27 @@ class StackOptions:
 
 
 def _programs() -> dict[str, str]:
-    found = {}
+    executables = {}
     for name, (candidates, package) in _PROGRAMS.items():
         paths = [path for candidate in candidates if (path := shutil.which(candidate))]
         if not paths:
             raise StackError(f"{name} is not on PATH; install it (Debian package {package})")
-        found[name] = paths[0]
-    return found
+        executables[name] = paths[0]
+    return executables
 
 
-def _pick_ports(told: dict[str, int]) -> dict[str, int]:
+def _pick_ports(chosen: dict[str, int]) -> dict[str, int]:
     """The port of every server; all are held until the last is chosen, so that they differ."""
     picked = {}
-    with ExitStack() as held:
+    with ExitStack() as probes:
         for name in READY_PATHS:
-            probe = held.enter_context(socket.socket())
+            probe = probes.enter_context(socket.socket())
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
-                probe.bind(("127.0.0.1", told.get(name, 0)))
+                probe.bind(("127.0.0.1", chosen.get(name, 0)))
             except OSError as error:
                 raise StackError(
-                    f"--{name}-port {told.get(name)}: {error.strerror}; name a free one"
+                    f"--{name}-port {chosen.get(name)}: {error.strerror}; name a free one"
                 ) from error
             picked[name] = probe.getsockname()[1]
     return picked
@@ -113,12 +122,12 @@ def _write_inputs(
         group_interval=options.group_interval,
         interval=options.interval,
     )
-    made = render(symptoms, delivery)
+    rendered = render(symptoms, delivery)
     alertmanager = urls["alertmanager"].removeprefix("http://")
     targets = [{"targets": list(options.targets)}]
     files = {
-        RULES_FILE: made[RULES_FILE],
-        ROUTES_FILE: made[ROUTES_FILE],
+        RULES_FILE: rendered[RULES_FILE],
+        ROUTES_FILE: rendered[ROUTES_FILE],
         _PROMETHEUS_FILE: to_yaml(_scrapes(options, alertmanager), _HEAD),
         _TARGETS_FILE: json.dumps(targets, indent=2) + "\n",
     }
@@ -132,7 +141,7 @@ def _servers(folder: Path, programs: dict[str, str], urls: dict[str, str]) -> li
         "pager": (
             sys.executable,
             "-m",
-            "lockstep_alerts.pager",
+            "lockstep_alerts.stack.pager",
             "--port",
             port,
             "--dir",
@@ -169,7 +178,7 @@ def _start_and_wait(server: Server, folder: Path, undo: ExitStack) -> Running:
         return is_ready(server.url, server.ready_path) or not is_alive(running)
 
     if not wait_for(settled, _READY_SECONDS) or not is_alive(running):
-        raise StackError(f"{server.name} did not become ready; its last words are in {log}")
+        raise StackError(f"{server.name} did not become ready; its log is {log}")
     return running
 
 
@@ -183,7 +192,7 @@ def up(options: StackOptions, symptoms: tuple[Symptom, ...]) -> dict[str, Runnin
     folder = options.folder.resolve()
     if any(is_alive(running) for running in read_state(folder).values()):
         raise StackError(
-            f"--dir {folder}: a stack runs there already; end it by lockstep stack down"
+            f"--dir {folder}: a stack is running there; stop it by lockstep stack down"
         )
     programs = _programs()
     ports = _pick_ports(options.ports)
@@ -192,9 +201,9 @@ def up(options: StackOptions, symptoms: tuple[Symptom, ...]) -> dict[str, Runnin
         _write_inputs(options, symptoms, urls)
         with ExitStack() as undo:
             servers = _servers(folder, programs, urls)
-            state = {one.name: _start_and_wait(one, folder, undo) for one in servers}
-            kept = {name: asdict(running) for name, running in state.items()}
-            write_file(folder / STATE_FILE, json.dumps(kept, indent=2) + "\n")
+            state = {server.name: _start_and_wait(server, folder, undo) for server in servers}
+            document = {name: asdict(running) for name, running in state.items()}
+            write_atomically(folder / STATE_FILE, json.dumps(document, indent=2) + "\n")
             undo.pop_all()
     except OSError as error:
         raise StackError(f"--dir {folder}: {error.strerror}; name a writable folder") from error
@@ -202,35 +211,37 @@ def up(options: StackOptions, symptoms: tuple[Symptom, ...]) -> dict[str, Runnin
 
 
 def read_state(folder: Path) -> dict[str, Running]:
-    """The servers that were started over the folder; none where there was never a stack.
+    """The servers that were started in the folder; none where no stack was started.
 
     Raises:
         StackError: the file was not written by ``stack up``.
     """
     path = folder / STATE_FILE
     try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8"))
         return {
-            name: Running(url=one["url"], pid=int(one["pid"]), command=tuple(one["command"]))
-            for name, one in kept.items()
+            name: Running(
+                url=fields["url"], pid=int(fields["pid"]), command=tuple(fields["command"])
+            )
+            for name, fields in document.items()
         }
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise StackError(f"{path} is not what stack up writes ({error}); remove it") from error
+        raise StackError(f"{path} was not written by stack up ({error}); remove it") from error
 
 
 def down(folder: Path) -> list[str]:
-    """Stops every server of the folder; tells the names of those that ran.
+    """Stops every server of the folder; returns the names of those that were running.
 
     Raises:
-        StackError: there was never a stack over the folder, or its file is damaged.
+        StackError: no stack was started in the folder, or its file is damaged.
     """
     state = read_state(folder)
     if not state:
-        raise StackError(f"--dir {folder}: no stack was started there")
-    ran = [name for name, running in state.items() if is_alive(running)]
+        raise StackError(f"--dir {folder}: no stack was started in it")
+    running_names = [name for name, running in state.items() if is_alive(running)]
     for running in state.values():
         stop(running)
     (folder / STATE_FILE).unlink(missing_ok=True)
-    return ran
+    return running_names

@@ -1,4 +1,4 @@
-"""Shows the whole path: train, lose time to one slow rank, be paged, be told which."""
+"""Shows the way from a slow rank to the page and the report, for real, on this machine."""
 
 import random
 import shutil
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from lockstep_cli.demo_judge import Claims, Truth, judge, read_claims
-from lockstep_cli.demo_scene import Scene
-from lockstep_cli.demo_script import Script, draw_script
+from lockstep_cli.demo.judge import Claims, Truth, judge, read_claims
+from lockstep_cli.demo.scene import Scene
+from lockstep_cli.demo.script import Script, draw_script
 
 PHASES = ("loader", "forward", "backward")
 
@@ -20,7 +20,7 @@ PHASES = ("loader", "forward", "backward")
     type=click.Choice(["one", "none"]),
     default="one",
     show_default=True,
-    help="Slow one rank down, or none: a healthy run.",
+    help="Slow one rank down, or none for a healthy run.",
 )
 @click.option(
     "--phase",
@@ -37,24 +37,24 @@ PHASES = ("loader", "forward", "backward")
     help="Ranks of the job, all on this machine.",
 )
 @click.option(
-    "--seed", type=int, default=None, help="Draws rank and moment; a new one when left out."
+    "--seed", type=int, default=None, help="Seed that draws rank and time; random when left out."
 )
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("demo-out"),
     show_default=True,
-    help="Folder for report, boards, pages and logs; made anew.",
+    help="Folder of report, boards, pages and logs; emptied first.",
 )
 def demo(*, slow: str, phase: str, ranks: int, seed: int | None, out: Path) -> int:
-    """Train for real on this machine, slow one rank, and see who notices.
+    """Train on this machine, slow one rank down, and check page, verdict and report.
 
-    Rank and moment are drawn at random. What judges sees only rank pages and Prometheus, never
-    the flags. Exit status 0 only if page, verdict and report all name the right rank and phase
-    (or, with --slow none, nobody).
+    Rank and time are drawn at random. The judges read rank pages and Prometheus only, never the
+    flags. Exit status 0 if page, verdict and report all name the right rank and phase
+    (with --slow none: nobody).
     """
     seed = random.SystemRandom().randrange(10_000) if seed is None else seed
-    _make_anew(out)
+    _empty(out)
     memory = Path(tempfile.mkdtemp(prefix="lockstep-demo-", dir="/dev/shm"))
     try:
         with Scene(out=out.resolve(), root=memory) as scene:
@@ -63,24 +63,24 @@ def demo(*, slow: str, phase: str, ranks: int, seed: int | None, out: Path) -> i
             claims = read_claims(out, scene.job_id)
     finally:
         shutil.rmtree(memory, ignore_errors=True)
-    return _tell(script, truth, claims, out, seed)
+    return _print_outcome(script, truth, claims, out, seed)
 
 
-def _make_anew(out: Path) -> None:
+def _empty(out: Path) -> None:
     """Empties a folder of an earlier demo; refuses one that holds anything else."""
-    mark = out / ".lockstep-demo"
-    if out.exists() and any(out.iterdir()) and not mark.exists():
-        raise click.UsageError(f"--out {out} holds files of others; choose another folder")
+    marker = out / ".lockstep-demo"
+    if out.exists() and any(out.iterdir()) and not marker.exists():
+        raise click.UsageError(f"--out {out} holds files that no demo wrote; choose another folder")
     try:
         shutil.rmtree(out, ignore_errors=True)
         out.mkdir(parents=True)
-        mark.touch()
+        marker.touch()
     except OSError as error:
         raise click.UsageError(f"--out {out} cannot be written ({error.strerror})") from error
 
 
-def _tell(script: Script, truth: Truth, claims: Claims, out: Path, seed: int) -> int:
-    """Prints what was done, what was said, and whether they agree."""
+def _print_outcome(script: Script, truth: Truth, claims: Claims, out: Path, seed: int) -> int:
+    """Prints the fault, the claims, and whether they agree; returns the exit status."""
     findings = judge(truth, claims)
     click.echo("")
     click.echo(f"seed {seed}: {script.sentence}")

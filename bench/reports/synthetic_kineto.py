@@ -1,4 +1,4 @@
-"""Makes profiler traces of several ranks whose truth is known, in the form that Kineto writes."""
+"""Synthetic profiler traces of several ranks with a known truth, in the format of Kineto."""
 
 import gzip
 import json
@@ -9,20 +9,23 @@ from typing import Any
 
 import numpy as np
 
-OLD, NEW = "ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)", "ncclDevKernel_AllReduce_Sum_f32"
+OLD_NAME, NEW_NAME = (
+    "ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)",
+    "ncclDevKernel_AllReduce_Sum_f32",
+)
 _CLOCK_MICROSECONDS = 1.7e15
 _WORK_MICROSECONDS, _STEP_MICROSECONDS, _TRANSFER_MICROSECONDS = 60_000, 100_000, 5_000
 _HOST, _COMPUTE, _COMMUNICATION = 1, 7, 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MadeTraces:
+class SyntheticTraces:
     """Ranks that compute, then reduce together at the end of every step.
 
     Attributes:
-        ranks: how many.
-        steps: profiled steps.
-        kernels: kernels of computation in a step; each comes with its launch and its operator.
+        ranks: number of ranks.
+        steps: number of profiled steps.
+        kernels: compute kernels in a step; each comes with its launch and its operator.
         late: the rank that arrives 20 ms late at every step's collective, if any.
         ahead: the rank whose clock is 30 ms ahead, if any.
         collective: the name of the collective's kernel.
@@ -33,24 +36,24 @@ class MadeTraces:
     kernels: int = 4
     late: int | None = None
     ahead: int | None = None
-    collective: str = OLD
+    collective: str = OLD_NAME
 
     def write(self, folder: Path) -> None:
-        """A packed trace a rank."""
-        draw = np.random.default_rng(1)
-        arrivals = _WORK_MICROSECONDS + draw.uniform(0, 500, (self.ranks, self.steps))
+        """Writes one trace per rank, in gzip."""
+        generator = np.random.default_rng(1)
+        arrivals = _WORK_MICROSECONDS + generator.uniform(0, 500, (self.ranks, self.steps))
         if self.late is not None:
             arrivals[self.late] += 20_000
         for rank in range(self.ranks):
-            told = {
+            trace = {
                 "schemaVersion": 1,
-                "deviceProperties": [{"id": 0, "name": "made", "computeMajor": 9}],
+                "deviceProperties": [{"id": 0, "name": "synthetic", "computeMajor": 9}],
                 "distributedInfo": {"backend": "nccl", "rank": rank, "world_size": self.ranks},
                 "traceEvents": list(self._events(rank, arrivals)),
                 "traceName": f"rank-{rank}.json",
             }
             with gzip.open(folder / f"rank-{rank}.json.gz", "wt", compresslevel=1) as out:
-                json.dump(told, out)
+                json.dump(trace, out)
 
     def _events(
         self, rank: int, arrivals: "np.ndarray[Any, np.dtype[np.float64]]"
@@ -61,35 +64,42 @@ class MadeTraces:
             yield _event(
                 f"ProfilerStep#{step}", "user_annotation", begin, _STEP_MICROSECONDS - 1000, _HOST
             )
-            each = arrival / self.kernels
+            interval = arrival / self.kernels
             for kernel in range(self.kernels):
-                at = begin + kernel * each
-                yield from _launched(number, "aten::mm", "gemm_128x128", at, each * 0.9, _COMPUTE)
+                at = begin + kernel * interval
+                yield from _launch_events(
+                    number, "aten::mm", "gemm_128x128", at, interval * 0.9, _COMPUTE
+                )
                 number += 1
-            spent = float(arrivals[:, step].max()) + _TRANSFER_MICROSECONDS - arrival
-            yield from _launched(
-                number, "c10d::allreduce_", self.collective, begin + arrival, spent, _COMMUNICATION
+            duration = float(arrivals[:, step].max()) + _TRANSFER_MICROSECONDS - arrival
+            yield from _launch_events(
+                number,
+                "c10d::allreduce_",
+                self.collective,
+                begin + arrival,
+                duration,
+                _COMMUNICATION,
             )
             number += 1
 
 
-def _launched(  # noqa: PLR0917  # a call reads as a row
-    number: int, operator: str, kernel: str, begin: float, spent: float, stream: int
+def _launch_events(  # noqa: PLR0917  # a call reads as a row
+    number: int, operator: str, kernel: str, begin: float, duration: float, stream: int
 ) -> Iterator[dict[str, Any]]:
-    """An operator of the host, its launch, and the kernel that it launched."""
-    told = {"External id": number, "correlation": number}
+    """An operator of the host, its launch, and the kernel; all times in microseconds."""
+    correlation = {"External id": number, "correlation": number}
     yield _event(operator, "cpu_op", begin - 12, 10, _HOST, **{"External id": number})
-    yield _event("cudaLaunchKernel", "cuda_runtime", begin - 10, 6, _HOST, **told)
+    yield _event("cudaLaunchKernel", "cuda_runtime", begin - 10, 6, _HOST, **correlation)
     on_device = {"device": 0, "stream": stream, "context": 1}
-    yield _event(kernel, "kernel", begin, spent, stream, **told, **on_device)
+    yield _event(kernel, "kernel", begin, duration, stream, **correlation, **on_device)
 
 
 def _event(
-    name: str, category: str, begin: float, spent: float, thread: int, **told: object
+    name: str, category: str, begin: float, duration: float, thread: int, **arguments: object
 ) -> dict[str, Any]:
-    times = {"ts": round(begin, 3), "dur": round(spent, 3)}
+    times = {"ts": round(begin, 3), "dur": round(duration, 3)}
     process = 0 if category == "kernel" else 4000
     return {
         "ph": "X", "cat": category, "name": name, "pid": process, "tid": thread, **times,
-        "args": told,
+        "args": arguments,
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""A pager for one machine: takes Alertmanager's webhooks, tells people, and serves the runbooks."""
+"""A pager for one machine: receives webhooks, prints the pages, and serves the runbooks."""
 
 import json
 import threading
@@ -12,12 +12,12 @@ from pathlib import Path
 
 import click
 
-from lockstep_alerts.pages import RECEIVERS, Page, WebhookError, for_people, read_webhook
 from lockstep_alerts.shipped import runbooks_path
+from lockstep_alerts.stack.webhook import RECEIVERS, Page, WebhookError, for_people, read_webhook
 
 PAGES_FILE = "pages.jsonl"
 _MAX_BODY_BYTES = 1 << 20
-_SHOWN_PAGES = 1000
+_MAX_SHOWN_PAGES = 1000
 
 
 def _now() -> datetime:
@@ -50,7 +50,7 @@ class PageBook:
         if not self._path.exists():
             return []
         with self._lock, self._path.open(encoding="utf-8") as file:
-            return [json.loads(line) for line in deque(file, _SHOWN_PAGES)]
+            return [json.loads(line) for line in deque(file, _MAX_SHOWN_PAGES)]
 
 
 class PagerServer(ThreadingHTTPServer):
@@ -58,9 +58,9 @@ class PagerServer(ThreadingHTTPServer):
 
     Args:
         port: 0 takes a free one.
-        book: where pages go.
+        book: where pages are written.
         runbooks: folder of the runbooks that are served.
-        clock: the time of arrival.
+        clock: wall clock, for the time of arrival.
     """
 
     daemon_threads = True
@@ -110,25 +110,25 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(HTTPStatus.OK, "")
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # name of the base class
-        """Says nothing a request: the log is for pages."""
+        """Logs no request: the log is for pages."""
 
     def _runbook(self, name: str) -> Path | None:
-        known = self.server.runbooks
-        return known.get(name) or known.get(f"{name}.md")
+        runbooks = self.server.runbooks
+        return runbooks.get(name) or runbooks.get(f"{name}.md")
 
     def _body(self) -> bytes | None:
-        told = self.headers.get("Content-Length", "")
-        if not told.isdecimal():
+        length = self.headers.get("Content-Length", "")
+        if not length.isdecimal():
             self._answer(HTTPStatus.LENGTH_REQUIRED, "Content-Length must say the length in bytes")
             return None
-        if int(told[:20]) > _MAX_BODY_BYTES:
+        if int(length[:20]) > _MAX_BODY_BYTES:
             self.close_connection = True
             self._answer(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"at most {_MAX_BODY_BYTES} bytes, not {told[:20]}",
+                f"at most {_MAX_BODY_BYTES} bytes, not {length[:20]}",
             )
             return None
-        return self.rfile.read(int(told))
+        return self.rfile.read(int(length))
 
     def _answer(self, status: HTTPStatus, text: str, kind: str = "text/plain") -> None:
         body = text.encode()
@@ -150,7 +150,7 @@ class _Handler(BaseHTTPRequestHandler):
     help="Folder for pages.jsonl.",
 )
 def main(port: int, folder: Path) -> None:
-    """Take webhooks at /pager and /tickets until told to stop."""
+    """Receive webhooks at /pager and /tickets until a signal ends the process."""
     with PagerServer(port, PageBook(folder), runbooks_path()) as server:
         server.serve_forever()
 

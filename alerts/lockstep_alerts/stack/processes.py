@@ -1,4 +1,4 @@
-"""Starts servers that outlive the command, knows them again, and stops them."""
+"""Starts servers that outlive the command, recognises them later, and stops them."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ _HTTP_OK = 200
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Server:
-    """A server to start: what runs, where it answers, and where it says that it is ready."""
+    """A server to start: its command, its URL, and the path that answers when it is ready."""
 
     name: str
     command: tuple[str, ...]
@@ -28,7 +28,7 @@ class Server:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Running:
-    """A server that was started, as stack.json keeps it."""
+    """A server that was started, as stack.json stores it."""
 
     url: str
     pid: int
@@ -36,7 +36,7 @@ class Running:
 
 
 def start(server: Server, log: Path) -> Running:
-    """Starts the server in a session of its own; what it says goes to the log.
+    """Starts the server in a session of its own; its output goes to the log.
 
     Raises:
         OSError: the program cannot be run or the log not be written.
@@ -53,14 +53,14 @@ def start(server: Server, log: Path) -> Running:
 
 
 def is_alive(running: Running) -> bool:
-    """Whether the process is there and still the one that was started, not a later one."""
+    """Whether the process lives and is the one that was started: pids are used again."""
     try:
-        words = Path(f"/proc/{running.pid}/cmdline").read_bytes().split(b"\0")[:-1]
+        arguments = Path(f"/proc/{running.pid}/cmdline").read_bytes().split(b"\0")[:-1]
     except OSError:
         return False
-    # A script is shown with its interpreter before it; the arguments are ours either way.
-    ours = [os.fsencode(word) for word in running.command[1:]]
-    return bool(words) and words[-len(ours) :] == ours
+    # /proc shows a script with its interpreter before it; the arguments after it are the same.
+    started = [os.fsencode(argument) for argument in running.command[1:]]
+    return bool(arguments) and arguments[-len(started) :] == started
 
 
 def is_ready(url: str, path: str) -> bool:
@@ -73,7 +73,7 @@ def is_ready(url: str, path: str) -> bool:
 
 
 def wait_for(condition: Callable[[], bool], seconds: float) -> bool:
-    """Asks until the condition holds or the time is over; tells which."""
+    """Polls until the condition holds; False when the time is over first."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -83,7 +83,7 @@ def wait_for(condition: Callable[[], bool], seconds: float) -> bool:
 
 
 def stop(running: Running) -> None:
-    """Ends the server: asks it to, and kills it when it does not. Another process is left alone."""
+    """Stops the server by SIGTERM, and by SIGKILL where that does not end it."""
     for number, seconds in ((signal.SIGTERM, _TERM_SECONDS), (signal.SIGKILL, _KILL_SECONDS)):
         if not is_alive(running):
             return

@@ -1,4 +1,4 @@
-"""What Alertmanager sends to a webhook, read with care, and how it is told to people."""
+"""Alertmanager's webhook body, checked field by field, and its text for people."""
 
 import json
 from collections.abc import Mapping
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 RECEIVERS = ("pager", "tickets")
-_NEVER = "0001-01-01T00:00:00Z"  # Go's zero time: Alertmanager's word for "has not ended"
-_SHOWN = ("description", "runbook_url", "dashboard_url")
+_NEVER = "0001-01-01T00:00:00Z"  # Go's zero time, by which Alertmanager says "has not ended"
+_ANNOTATIONS = ("description", "runbook_url", "dashboard_url")
 
 
 class WebhookError(ValueError):
@@ -50,8 +50,8 @@ def _text(fields: Mapping[str, object], field: str) -> str:
 
 
 def _texts(fields: Mapping[str, object], field: str) -> dict[str, str]:
-    inside = _object(fields.get(field), field)
-    return {name: _text(inside, name) for name in inside}
+    texts = _object(fields.get(field), field)
+    return {name: _text(texts, name) for name in texts}
 
 
 def _alert(value: object) -> PagedAlert:
@@ -67,16 +67,16 @@ def _alert(value: object) -> PagedAlert:
 
 
 def read_webhook(body: bytes, receiver: str, now: datetime) -> Page:
-    """The page that a webhook body tells of.
+    """The page in a webhook's body.
 
     Raises:
-        WebhookError: it is no JSON, or a field is missing or of another type.
+        WebhookError: the body is no JSON, or a field is missing or of another type.
     """
     try:
-        whole = json.loads(body)
+        document = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise WebhookError(f"body is no JSON: {error}") from error
-    fields = _object(whole, "body")
+    fields = _object(document, "body")
     alerts = fields.get("alerts")
     if not isinstance(alerts, list):
         raise WebhookError("alerts must be a list")
@@ -101,6 +101,6 @@ def for_people(page: Page) -> str:
     for alert in page.alerts:
         name = alert.labels.get("alertname", "alert without a name")
         lines.append(f"  {alert.status} {name}: {alert.annotations.get('summary', 'no summary')}")
-        notes = (alert.annotations.get(field) for field in _SHOWN)
+        notes = (alert.annotations.get(field) for field in _ANNOTATIONS)
         lines += [f"    {note}" for note in notes if note]
     return "\n".join(map(_printable, lines))

@@ -6,11 +6,19 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from lockstep_alerts.entry import SpecError
 from lockstep_alerts.model import Duration
-from lockstep_alerts.processes import Running, is_alive, is_ready
 from lockstep_alerts.shipped import spec_path
-from lockstep_alerts.spec import SpecError, read_spec
-from lockstep_alerts.stack import READY_PATHS, StackError, StackOptions, down, read_state, up
+from lockstep_alerts.spec import read_spec
+from lockstep_alerts.stack.processes import Running, is_alive, is_ready
+from lockstep_alerts.stack.servers import (
+    READY_PATHS,
+    StackError,
+    StackOptions,
+    down,
+    read_state,
+    up,
+)
 
 _DIR = click.option(
     "--dir",
@@ -18,7 +26,7 @@ _DIR = click.option(
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("lockstep-stack"),
     show_default=True,
-    help="Folder with data, configurations, logs and pages.",
+    help="Folder of data, configurations, logs and pages.",
 )
 _PORT = click.IntRange(1, 65535)
 
@@ -31,10 +39,10 @@ def _duration(ctx: click.Context, param: click.Parameter, value: str) -> Duratio
         raise click.BadParameter(str(error)) from error
 
 
-def _show(state: dict[str, Running], words: dict[str, str]) -> None:
+def _show(state: dict[str, Running], conditions: dict[str, str]) -> None:
     table = Table("server", "url", "pid", "state")
     for name, running in state.items():
-        table.add_row(name, running.url, str(running.pid), words[name])
+        table.add_row(name, running.url, str(running.pid), conditions[name])
     Console().print(table)
 
 
@@ -60,7 +68,7 @@ def stack() -> None:
     metavar="DURATION",
     default="1m",
     show_default=True,
-    help="Time before news of a group that was told already are told.",
+    help="Time before changes of a group that was notified are notified too.",
 )
 @click.option("--prometheus-port", type=_PORT, help="Default: a free one.")
 @click.option("--alertmanager-port", type=_PORT, help="Default: a free one.")
@@ -72,15 +80,17 @@ def up_command(
     group_interval: Duration,
     **ports: int | None,
 ) -> None:
-    """Start all, wait until they are ready, and write DIR/stack.json."""
-    told = {name.removesuffix("_port"): port for name, port in ports.items() if port is not None}
+    """Start all servers, wait until they are ready, and write DIR/stack.json."""
+    chosen_ports = {
+        name.removesuffix("_port"): port for name, port in ports.items() if port is not None
+    }
     try:
         options = StackOptions(
             folder=folder,
             targets=targets,
             interval=interval,
             group_interval=group_interval,
-            ports=told,
+            ports=chosen_ports,
         )
         state = up(options, read_spec(spec_path()))
     except (StackError, SpecError) as error:
@@ -91,15 +101,15 @@ def up_command(
 @stack.command("down")
 @_DIR
 def down_command(folder: Path) -> None:
-    """Stop all that was started over the folder; data, logs and pages stay."""
+    """Stop the servers of the folder; data, logs and pages stay."""
     try:
-        ran = down(folder)
+        stopped = down(folder)
     except StackError as error:
         raise click.UsageError(str(error)) from error
-    click.echo(f"stopped {', '.join(ran)}" if ran else "nothing ran any more")
+    click.echo(f"stopped {', '.join(stopped)}" if stopped else "nothing was running")
 
 
-def _word(name: str, running: Running) -> str:
+def _condition(name: str, running: Running) -> str:
     if not is_alive(running):
         return "down"
     return "ready" if is_ready(running.url, READY_PATHS.get(name, "/")) else "not ready"
@@ -109,14 +119,14 @@ def _word(name: str, running: Running) -> str:
 @_DIR
 @click.pass_context
 def status_command(ctx: click.Context, folder: Path) -> None:
-    """Tell what runs; exit 1 when something is down."""
+    """Show each server and whether it is ready; exit 1 when one is down."""
     try:
         state = read_state(folder)
     except StackError as error:
         raise click.UsageError(str(error)) from error
     if not state:
-        click.echo(f"no stack was started over {folder}", err=True)
+        click.echo(f"no stack was started in {folder}", err=True)
         ctx.exit(1)
-    words = {name: _word(name, running) for name, running in state.items()}
-    _show(state, words)
-    ctx.exit(0 if all(word == "ready" for word in words.values()) else 1)
+    conditions = {name: _condition(name, running) for name, running in state.items()}
+    _show(state, conditions)
+    ctx.exit(0 if set(conditions.values()) == {"ready"} else 1)

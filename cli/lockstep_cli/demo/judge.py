@@ -1,4 +1,4 @@
-"""Compares what the demo did with what pager and report said of it."""
+"""Compares the fault that the demo injected with the claims of pager and report."""
 
 import html
 import json
@@ -14,7 +14,7 @@ _PHASE_OF_FAULT = {"loader": "data"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Truth:
-    """What was really done: the slow rank, or None, its phase, and when by the wall clock."""
+    """The injected fault: the slow rank, or None, its phase, and its time on the wall clock."""
 
     rank: int | None
     phase: str
@@ -23,7 +23,7 @@ class Truth:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PageSaid:
+class ReceivedPage:
     """One notification that reached the pager."""
 
     status: str
@@ -41,39 +41,39 @@ class PageSaid:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Claims:
-    """What pager, verdict and the headline of the report's page say."""
+    """Pages, verdict, and the headline of the HTML report."""
 
-    pages: tuple[PageSaid, ...]
+    pages: tuple[ReceivedPage, ...]
     verdict: dict[str, Any]
     headline: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """One thing that should hold."""
+    """One expectation, and whether it holds."""
 
     holds: bool
     sentence: str
 
 
 def read_claims(out: Path, job_id: str) -> Claims:
-    """Everything that was said about a job, from the files of pager and report."""
-    told = json.loads((out / "report.json").read_text(encoding="utf-8"))
+    """Every claim about a job, from the files of pager and report."""
+    report = json.loads((out / "report.json").read_text(encoding="utf-8"))
     page = (out / "report.html").read_text(encoding="utf-8")
     headline = re.search(r"<h1[^>]*>(.*?)</h1>", page, re.DOTALL)
     return Claims(
         pages=tuple(read_pages(out, job_id)),
-        verdict=told["verdict"],
+        verdict=report["verdict"],
         headline=html.unescape(headline[1]).strip() if headline else "",
     )
 
 
-def read_pages(out: Path, job_id: str) -> list[PageSaid]:
-    """What has reached the pager about a job, in the order of arrival."""
+def read_pages(out: Path, job_id: str) -> list[ReceivedPage]:
+    """Pages of a job, in the order of arrival."""
     path = out / "stack" / "pages.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     return [
-        _said(notification, alert)
+        _received_page(notification, alert)
         for notification in map(json.loads, lines)
         if notification["receiver"] == "pager"
         for alert in notification["alerts"]
@@ -81,9 +81,9 @@ def read_pages(out: Path, job_id: str) -> list[PageSaid]:
     ]
 
 
-def _said(notification: dict[str, Any], alert: dict[str, Any]) -> PageSaid:
+def _received_page(notification: dict[str, Any], alert: dict[str, Any]) -> ReceivedPage:
     labels = alert["labels"]
-    return PageSaid(
+    return ReceivedPage(
         status=alert["status"],
         alert=labels["alertname"],
         rank=labels.get("rank", ""),
@@ -94,11 +94,11 @@ def _said(notification: dict[str, Any], alert: dict[str, Any]) -> PageSaid:
 
 
 def judge(truth: Truth, claims: Claims) -> list[Finding]:
-    """What should hold of the claims, given the truth."""
-    return _nobody(claims) if truth.rank is None else _one_rank(truth, claims)
+    """The expectations that follow from the injected fault, held against the claims."""
+    return _judge_nobody(claims) if truth.rank is None else _judge_one_rank(truth, claims)
 
 
-def _nobody(claims: Claims) -> list[Finding]:
+def _judge_nobody(claims: Claims) -> list[Finding]:
     return [
         Finding(holds=not claims.pages, sentence=f"{len(claims.pages)} pages, 0 expected"),
         Finding(
@@ -112,7 +112,7 @@ def _nobody(claims: Claims) -> list[Finding]:
     ]
 
 
-def _one_rank(truth: Truth, claims: Claims) -> list[Finding]:
+def _judge_one_rank(truth: Truth, claims: Claims) -> list[Finding]:
     phase = _PHASE_OF_FAULT.get(truth.phase, truth.phase)
     right = [p for p in claims.pages if p.rank == str(truth.rank) and p.phase == phase]
     firing = [p for p in right if p.status == "firing"]

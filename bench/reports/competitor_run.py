@@ -1,4 +1,4 @@
-"""A short DDP run of gloo ranks that Lockstep and TraceML record at once: ``side_run.py``.
+"""A short DDP run of gloo ranks that Lockstep and TraceML record at once: ``competitor_run.py``.
 
 Run under TraceML's launcher. BENCH_ORIGIN says where rank 2 is slow (data, forward, backward or
 nowhere), BENCH_ROOT where Lockstep's pages go.
@@ -15,15 +15,15 @@ from torch.nn.parallel import DistributedDataParallel
 
 import lockstep
 
-_SLOW_RANK, _SLOW_SECONDS, _STEPS = 2, 0.02, 200
-_SECONDS = {"data": 0.002, "forward": 0.004, "backward": 0.008}
+_SLOW_RANK, _SLOW_SECONDS, _NUM_STEPS = 2, 0.02, 200
+_PHASE_SECONDS = {"data": 0.002, "forward": 0.004, "backward": 0.008}
 
 
 class Data(torch.utils.data.Dataset[torch.Tensor]):
-    """Batches that take a while."""
+    """Batches that take 2 ms each."""
 
     def __len__(self) -> int:
-        return _STEPS
+        return _NUM_STEPS
 
     def __getitem__(self, index: int) -> torch.Tensor:
         spend("data")
@@ -31,45 +31,45 @@ class Data(torch.utils.data.Dataset[torch.Tensor]):
 
 
 class Device(torch.autograd.Function):
-    """Takes the time that a device would, forward and backward, as sleep."""
+    """Sleeps for the time that a device would take, forward and backward."""
 
     @staticmethod
     def forward(ctx: object, x: torch.Tensor) -> torch.Tensor:
-        """The input, later."""
+        """A copy of the input, after the time of a forward pass."""
         del ctx
         spend("forward")
         return x.clone()
 
     @staticmethod
     def backward(ctx: object, *gradients: torch.Tensor) -> torch.Tensor:
-        """The gradient, later."""
+        """The gradient, after the time of a backward pass."""
         del ctx
         spend("backward")
         return gradients[0]
 
 
 class Model(torch.nn.Module):
-    """Two layers with the time of large ones between them."""
+    """Two small layers with the time of large ones between them."""
 
     def __init__(self) -> None:
         super().__init__()
         self.first, self.last = torch.nn.Linear(64, 64), torch.nn.Linear(64, 64)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Through both."""
+        """The output of both layers."""
         slowed: torch.Tensor = Device.apply(self.first(x))  # type: ignore[no-untyped-call]  # torch
         last: torch.Tensor = self.last(slowed)
         return last
 
 
 def spend(phase: str) -> None:
-    """The phase's time, and more on the slow rank."""
+    """Sleeps for the time of a phase, and for more on the slow rank."""
     slow = dist.get_rank() == _SLOW_RANK and os.environ["BENCH_ORIGIN"] == phase
-    time.sleep(_SECONDS[phase] + (_SLOW_SECONDS if slow else 0.0))
+    time.sleep(_PHASE_SECONDS[phase] + (_SLOW_SECONDS if slow else 0.0))
 
 
 def main() -> None:
-    """Trains, watched by both."""
+    """Trains while both recorders watch."""
     torch.set_num_threads(1)
     traceml.init()
     dist.init_process_group("gloo")

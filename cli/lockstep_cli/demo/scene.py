@@ -1,4 +1,4 @@
-"""Plays the demo: an agent, the servers and a training job, each a process of its own."""
+"""Runs the demo: an agent, the servers and a training job, each a process of its own."""
 
 import json
 import os
@@ -17,8 +17,8 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from lockstep_cli.demo_judge import Truth, read_pages
-from lockstep_cli.demo_script import Script, fault_flags
+from lockstep_cli.demo.judge import Truth, read_pages
+from lockstep_cli.demo.script import Script, fault_flags
 from lockstep_records.jobs import page_path
 from lockstep_records.page.reader import Page, PageError, read_page, read_rows
 
@@ -61,8 +61,8 @@ class Scene:
     def _log(self, name: str) -> IO[bytes]:
         return self._open.enter_context((self._out / f"{name}.log").open("wb"))
 
-    def _lockstep(self, *arguments: str, log: str, wanted: Sequence[int] = (0,)) -> None:
-        """Runs one command of ours to its end; its words go to a log beside the report."""
+    def _lockstep(self, *arguments: str, log: str, good_statuses: Sequence[int] = (0,)) -> None:
+        """Runs a lockstep command to its end; its output goes to a log in the output folder."""
         ended = subprocess.run(
             [*_LOCKSTEP, *arguments],
             stdout=self._log(log),
@@ -70,14 +70,14 @@ class Scene:
             env={**os.environ, "COLUMNS": str(self._console.width)},
             check=False,
         )
-        if ended.returncode not in wanted:
-            said = (self._out / f"{log}.log").read_text(errors="replace").strip().splitlines()
+        if ended.returncode not in good_statuses:
+            output = (self._out / f"{log}.log").read_text(errors="replace").strip().splitlines()
             raise click.ClickException(
-                f"lockstep {arguments[0]} ended with {ended.returncode}: {' '.join(said[-2:])}"
+                f"lockstep {arguments[0]} ended with {ended.returncode}: {' '.join(output[-2:])}"
             )
 
     def _start(self, *arguments: str, log: str) -> subprocess.Popen[bytes]:
-        """Starts one command of ours beside us; it is ended with the scene."""
+        """Starts a lockstep command in the background; it ends with the scene."""
         process = subprocess.Popen(
             [*_LOCKSTEP, *arguments], stdout=self._log(log), stderr=subprocess.STDOUT
         )
@@ -99,7 +99,7 @@ class Scene:
         )
 
     def step_seconds(self, ranks: int) -> float:
-        """The median step of this machine, from a short run of the same job."""
+        """Median duration of a step on this machine, from a short run of the same job."""
         self._say(f"measuring a step of {ranks} ranks on this machine ...")
         self._lockstep(
             *self._train("warm-up", ranks, "--steps", str(_WARM_UP_STEPS)), log="warm-up"
@@ -108,7 +108,7 @@ class Scene:
         return float(statistics.median(row["seconds"] for row in rows[_WARM_UP_STEPS // 4 :]))
 
     def play(self, script: Script) -> Truth:
-        """Runs the job under agent and servers, has the report made, and tells what really was."""
+        """Runs the job under agent and servers, then the report; returns the injected fault."""
         self._start_watching()
         job = self._start(
             *self._train(
@@ -157,7 +157,7 @@ class Scene:
         self._say((self._out / "up.log").read_text(errors="replace").rstrip())
 
     def _follow(self, job: subprocess.Popen[bytes], script: Script) -> None:
-        """Shows the job's progress, and pages as they come, until it ends."""
+        """Shows the job's progress, and pages as they arrive, until it ends."""
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),
@@ -166,15 +166,15 @@ class Scene:
         )
         with Progress(*columns, console=self._console) as progress:
             task = progress.add_task(f"training on {script.ranks} ranks", total=script.steps)
-            shown = 0
+            num_shown = 0
             while job.poll() is None:
                 page = self._page(0)
                 if page is not None:
                     progress.update(task, completed=page.state["step"] or 0)
                 pages = read_pages(self._out, self.job_id)
-                for said in pages[shown:]:
-                    progress.console.print(f"  page: {said.sentence}", markup=False)
-                shown = len(pages)
+                for received in pages[num_shown:]:
+                    progress.console.print(f"  page: {received.sentence}", markup=False)
+                num_shown = len(pages)
                 time.sleep(_POLL_SECONDS)
 
     def _page(self, rank: int) -> Page | None:
@@ -184,7 +184,7 @@ class Scene:
             return None
 
     def _truth(self, script: Script) -> Truth:
-        """When the slowdown began and ended, by the rows of the slowed rank."""
+        """Begin and end of the slowdown, by the step rows of the slow rank."""
         page = read_page(page_path(self._root, self.job_id, 0, script.rank or 0))
         start_by_step = {row["step"]: page.wall_seconds(row["start_ns"]) for row in read_rows(page)}
         return Truth(
@@ -198,15 +198,15 @@ class Scene:
         pages = read_pages(self._out, self.job_id)
         return any(page.status == "resolved" for page in pages)
 
-    def _wait(self, what: str, seconds: float, there: Callable[[], bool]) -> None:
-        """Waits for something that should come; the judge will miss it when it does not."""
+    def _wait(self, what: str, seconds: float, has_come: Callable[[], bool]) -> None:
+        """Waits for something that should come; the judge reports it when it does not."""
         deadline = time.monotonic() + seconds
         with self._console.status(f"waiting for {what} ..."):
-            while time.monotonic() < deadline and not there():
+            while time.monotonic() < deadline and not has_come():
                 time.sleep(_POLL_SECONDS)
 
     def _conclude(self) -> None:
-        """Keeps the job's pages, has the report made and every query of the board run."""
+        """Copies the job's pages, writes the report, and runs every query of the boards."""
         job = self._root / "jobs" / self.job_id
         subprocess.run(
             ["cp", "-r", "--sparse=always", str(job), str(self._out / "job")], check=True
@@ -234,8 +234,8 @@ class Scene:
         )
 
     def _prometheus_url(self) -> str:
-        told = json.loads((self._out / "stack" / "stack.json").read_text(encoding="utf-8"))
-        return str(told["prometheus"]["url"])
+        stack = json.loads((self._out / "stack" / "stack.json").read_text(encoding="utf-8"))
+        return str(stack["prometheus"]["url"])
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""What the demo does to its job: drawn at random, lengths in seconds turned into steps."""
+"""The fault that the demo injects: drawn at random, with durations converted to steps."""
 
 import random
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ _RECOVERY_SECONDS = 45.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Script:
-    """What will be done to the job; ``rank`` is None in a healthy run."""
+    """The job and its fault; ``rank`` is None in a healthy run."""
 
     ranks: int
     steps: int
@@ -22,7 +22,7 @@ class Script:
 
     @property
     def sentence(self) -> str:
-        """What will be done, in one line."""
+        """The job and its fault in one line."""
         if self.rank is None:
             return f"{self.ranks} healthy ranks, {self.steps} steps"
         return (
@@ -34,7 +34,7 @@ class Script:
 def draw_script(
     chance: random.Random, step_seconds: float, ranks: int, slow: str, phase: str
 ) -> Script:
-    """Draws rank and moment; lengths are in seconds, so that any machine shows the same story."""
+    """Draws rank and time; durations are in seconds, so that quick and slow machines agree."""
     slow_seconds = max(0.05, 1.2 * step_seconds)
     from_step = int(chance.uniform(*_CLEAN_SECONDS) / step_seconds)
     until_step = from_step + int(_SLOW_SECONDS / (step_seconds + slow_seconds))

@@ -13,7 +13,7 @@ from lockstep_reports.recording.operations import OperationTrace
 from lockstep_reports.recording.recording import Attempt, Recording
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.score import Scores, score
-from lockstep_reports.search.episodes import Thresholds
+from lockstep_reports.search.stretches import Thresholds
 from lockstep_reports.summary import (
     Ending,
     RankSummary,

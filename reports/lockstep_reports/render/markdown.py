@@ -13,7 +13,7 @@ from lockstep_reports.render.step_text import (
     story,
 )
 from lockstep_reports.step_analysis import StepAnalysis
-from lockstep_reports.verdict.verdict import whom
+from lockstep_reports.verdict.verdict import culprits
 from lockstep_reports.wording import clock, duration, escaped, milliseconds, percent
 
 _MAX_RANKS = 16
@@ -86,7 +86,7 @@ def _episode_section(analysis: StepAnalysis) -> list[str]:
     columns = ("who", "steps", "began (UTC)", "phase", "late a step", "lost", "of each step")
     rows = [
         (
-            whom(episode), f"{episode.start_step} to {episode.end_step}",
+            culprits(episode), f"{episode.start_step} to {episode.end_step}",
             clock(analysis.episode_span(episode)[0]), episode.phase or "none of its own",
             duration(episode.late_seconds), duration(episode.lost_seconds),
             percent(analysis.lost_step_ratio(episode)),

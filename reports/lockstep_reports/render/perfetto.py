@@ -15,7 +15,7 @@ from lockstep_reports.job_report import JobReport, TraceEvent
 from lockstep_reports.log_analysis import LogAnalysis
 from lockstep_reports.recording.operations import OperationTrace
 from lockstep_reports.step_analysis import StepAnalysis
-from lockstep_reports.verdict.verdict import whom
+from lockstep_reports.verdict.verdict import culprits
 
 # Bounds the file, whatever the length of the job.
 MAX_EVENTS = 200_000
@@ -161,7 +161,7 @@ def _episode_events(analysis: StepAnalysis) -> Iterator[TraceEvent]:
         begin, end = analysis.episode_span(episode)
         if begin is not None and end is not None:
             yield {
-                "ph": "X", "name": f"{whom(episode)} slow in {episode.phase or 'no phase'}",
+                "ph": "X", "name": f"{culprits(episode)} slow in {episode.phase or 'no phase'}",
                 "pid": _VERDICT_PROCESS, "tid": 0, "ts": _microseconds(begin - origin),
                 "dur": _microseconds(end - begin),
                 "args": {"lost_seconds": episode.lost_seconds, "ranks": list(episode.ranks)},

@@ -15,7 +15,7 @@ from lockstep_reports.render.step_text import (
 )
 from lockstep_reports.step_analysis import StepAnalysis
 from lockstep_reports.summary import Ending, RankSummary
-from lockstep_reports.verdict.verdict import whom
+from lockstep_reports.verdict.verdict import culprits
 from lockstep_reports.whatif.payload import repaired, what_if_json
 
 _MAX_RANKS = 64
@@ -80,7 +80,7 @@ def step_page(analysis: StepAnalysis) -> Page:
         "culprits": costliest.ranks if costliest else (),
         "states": _state_rows(analysis),
         "glossary": GLOSSARY,
-        "has_endings": any(_is_known(ending) for ending in analysis.endings),
+        "has_endings": any(_has_end(ending) for ending in analysis.endings),
         "phase_colours": PHASE_COLOURS,
         "figures": drawn,
         "what_if": _what_if(analysis),
@@ -90,7 +90,7 @@ def step_page(analysis: StepAnalysis) -> Page:
     return Page(template="steps.html.j2", content=content)
 
 
-def _is_known(ending: Ending) -> bool:
+def _has_end(ending: Ending) -> bool:
     """Whether anything was recorded of a rank's end."""
     values = (ending.exit_code, ending.signal, ending.last_step)
     return any(value is not None for value in values)
@@ -121,7 +121,7 @@ def _what_if(analysis: StepAnalysis) -> dict[str, Any] | None:
 def _episode_rows(analysis: StepAnalysis) -> list[dict[str, Any]]:
     return [
         {
-            "who": whom(episode),
+            "who": culprits(episode),
             "episode": episode,
             "end": episode_end(analysis, episode),
             "span": analysis.episode_span(episode),

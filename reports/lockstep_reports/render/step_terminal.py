@@ -15,7 +15,7 @@ from lockstep_reports.render.step_text import (
 )
 from lockstep_reports.step_analysis import StepAnalysis
 from lockstep_reports.summary import RankSummary
-from lockstep_reports.verdict.verdict import whom
+from lockstep_reports.verdict.verdict import culprits
 from lockstep_reports.wording import clock, duration, milliseconds, percent
 
 _MAX_RANKS = 32
@@ -52,7 +52,7 @@ def _episode_table(analysis: StepAnalysis) -> Table:
     for episode in analysis.episodes:
         begin, _ = analysis.episode_span(episode)
         table.add_row(
-            Text(whom(episode)),
+            Text(culprits(episode)),
             f"{episode.start_step} to {episode.end_step}",
             clock(begin),
             episode_end(analysis, episode),

@@ -3,7 +3,7 @@
 from lockstep_reports.job_report import Card
 from lockstep_reports.render.missing_reasons import why_no_phases
 from lockstep_reports.step_analysis import StepAnalysis
-from lockstep_reports.verdict.verdict import Episode, whom
+from lockstep_reports.verdict.verdict import Episode, culprits
 from lockstep_reports.wording import clock, duration, percent, plural
 
 
@@ -12,7 +12,7 @@ def headline(analysis: StepAnalysis) -> str:
     costliest = analysis.costliest_episode
     if costliest is None:
         return _headline_without_episode(analysis)
-    return f"{whom(costliest)} was slow{_in_phase(costliest.phase)}."
+    return f"{culprits(costliest)} was slow{_in_phase(costliest.phase)}."
 
 
 def _in_phase(phase: str | None) -> str:

@@ -148,8 +148,8 @@ class PageWriter:
     ``words`` and ``floats`` are the slot's eight-byte words as unsigned integers and as doubles;
     a caller adds into them by ``SLOT.word(name)`` and then calls ``commit``. ``periodic`` is the
     same for what changes about once a second. ``heartbeat_word`` holds the heartbeat at index 0,
-    see ``heartbeat``. ``row`` is the row that ``checksum_row`` copies into the ring. ``file`` is the whole
-    page, mapped, with its ring of ``rows``.
+    see ``heartbeat``. ``row`` is the row that ``checksum_row`` copies into the ring. ``file`` is
+    the whole page, mapped, with its ring of ``rows``.
 
     Raises:
         NoPageError: no page can be created in this folder.

@@ -12,10 +12,10 @@ PROGRAMS = {
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     missing = {
-        mark: [name for name in names if shutil.which(name) is None]
-        for mark, names in PROGRAMS.items()
+        marker: [name for name in names if shutil.which(name) is None]
+        for marker, names in PROGRAMS.items()
     }
     for item in items:
-        for mark, names in missing.items():
-            if names and item.get_closest_marker(mark):
+        for marker, names in missing.items():
+            if names and item.get_closest_marker(marker):
                 item.add_marker(pytest.mark.skip(reason=f"not on PATH: {', '.join(names)}"))

@@ -44,5 +44,5 @@ class DcgmExporter:
             whole = not sample.labels.get("GPU_I_ID")
             named = whole and index.isdigit() and uuid.isprintable()
             if twin and named and not is_blank(sample.value):
-                labels = (index, uuid, *twin.more)
+                labels = (index, uuid, *twin.label_values)
                 yield Reading(twin.metric, labels, sample.value * twin.factor)

@@ -15,6 +15,7 @@ from lockstep_agent.collectors.gpu_allocation import GpuAllocation, GpuInUse
 from lockstep_agent.collectors.hangs import Hangs
 from lockstep_agent.collectors.kernel_log import KernelLog
 from lockstep_agent.collectors.ranks import Ranks
+from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.sources.pod_resources import message_classes, parse_response
 from lockstep_agent.state_file import StateFile
 from lockstep_catalogue import Kind as MetricKind
@@ -113,8 +114,10 @@ def pages(chance: random.Random, folder: Path) -> Iterator[AnyReading]:
     for path in paths:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(_good_page())
-    ranks = Ranks(folder, "node-7", folder, linger_seconds=1e12)
-    judges = (Hangs(folder, "node-7", Path("/proc"), _HANG_SECONDS), Bus(folder, "node-7"))
+    pages = PageStore(folder, folder)
+    ranks = Ranks(pages, "node-7", linger_seconds=1e12)
+    live = PageStore(folder, Path("/proc"))
+    judges = (Hangs(live, "node-7", Path("/proc"), _HANG_SECONDS), Bus(pages, "node-7"))
     before = _counters(ranks.collect())
     assert any(list(judge.collect()) for judge in judges), "nobody judges good pages"
     for path in paths:
@@ -125,7 +128,8 @@ def pages(chance: random.Random, folder: Path) -> Iterator[AnyReading]:
     yield from after
     for judge in judges:
         yield from judge.collect()
-    yield from GpuAllocation(list, root=folder, procfs=folder, kubelet=folder / "none").collect()
+    allocation = GpuAllocation(list, pages, procfs=folder, kubelet=folder / "none")
+    yield from allocation.collect()
 
 
 def _spoil(chance: random.Random, path: Path) -> None:
@@ -183,8 +187,8 @@ def pod_resources(chance: random.Random, folder: Path) -> Iterator[AnyReading]:
     gpus = [GpuInUse(index=0, uuid="GPU-a", instances=("MIG-a",))]
     yield from GpuAllocation(
         lambda: gpus,
-        root=folder,
+        PageStore(folder, folder),
         procfs=folder,
         kubelet=socket,
-        ask=lambda _: parse_response(bytes(body)),
+        allocations=lambda _: parse_response(bytes(body)),
     ).collect()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lockstep_agent.health import Expectations, ExpectedPort
+from lockstep_agent.health import ExpectedPort
 from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_worker import CollectorWorker
 from lockstep_records.jobs import CANDIDATE_ROOTS
@@ -67,20 +67,20 @@ def _options(
 ) -> Options:
     assert node.path.exists()
     return Options(
-        host="127.0.0.1",
-        port=0,
+        listen=("127.0.0.1", 0),
         root=root,
         cluster="east",
         node="node-7",
         tick_seconds=0.1,
         linger_seconds=60,
-        hang_seconds=5,
+        hang_timeout_seconds=5,
         window_seconds=15,
         sysfs=node_folder / "sys",
         procfs=node_folder / "proc",
         detail=True,
         nvml_library=nvml_library,
-        expected=Expectations(gpus=4, ports=(ExpectedPort("mlx5_0"),)),
+        expect_gpus=4,
+        expect_port=(ExpectedPort("mlx5_0"),),
         kmsg=FIXTURES / "kernel-log" / "node.log",
         fabric_manager_log=FIXTURES / "kernel-log" / "fabricmanager.log",
         state=tmp_path / "state",

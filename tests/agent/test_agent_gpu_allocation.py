@@ -10,6 +10,7 @@ import grpc
 import pytest
 
 from lockstep_agent.collectors.gpu_allocation import GpuAllocation, GpuInUse
+from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.sources.pod_resources import (
     PodResourcesError,
     list_allocations,
@@ -72,12 +73,14 @@ def _kubelet(tmp_path: Path) -> Iterator[Path]:
     server.stop(None).wait()
 
 
-def owners(root: Path, **told: Any) -> list[dict[str, str]]:
-    places: dict[str, Any] = {"root": root, "procfs": root, "kubelet": root / "none"}
-    found = GpuAllocation(lambda: GPUS, **(places | told)).collect()
+def owners(root: Path, procfs: Path | None = None, **sources: Any) -> list[dict[str, str]]:
+    """The labels that are not empty, of each series."""
+    procfs = procfs or root
+    paths: dict[str, Any] = {"procfs": procfs, "kubelet": root / "none"}
+    readings = GpuAllocation(lambda: GPUS, PageStore(root, procfs), **(paths | sources)).collect()
     names = GPU_OWNER_INFO.label_names
-    told_labels = [dict(zip(names, reading.labels, strict=True)) for reading in found]
-    return [{name: value for name, value in one.items() if value} for one in told_labels]
+    series = [dict(zip(names, reading.labels, strict=True)) for reading in readings]
+    return [{name: value for name, value in labels.items() if value} for labels in series]
 
 
 def test_the_kubelet_tells_pods_by_plugin_by_part_of_a_gpu_and_by_claim(
@@ -102,7 +105,12 @@ def test_a_kubelet_that_does_not_answer_costs_only_the_pods(
 
     (tmp_path / "0").write_text("77\n")
     collector = GpuAllocation(
-        lambda: GPUS, root=tmp_path, procfs=tmp_path, kubelet=socket, job_files=tmp_path, ask=silent
+        lambda: GPUS,
+        PageStore(tmp_path, tmp_path),
+        procfs=tmp_path,
+        kubelet=socket,
+        job_files=tmp_path,
+        allocations=silent,
     )
     for _ in range(2):
         assert [reading.labels[5] for reading in collector.collect()] == ["77"]
@@ -155,7 +163,10 @@ def test_a_missing_permission_is_said_once(
 
     monkeypatch.setattr("lockstep_agent.collectors.gpu_allocation.read_process_job", refuse)
     collector = GpuAllocation(
-        lambda: GPUS, root=tmp_path, procfs=tmp_path, kubelet=tmp_path / "none"
+        lambda: GPUS,
+        PageStore(tmp_path, tmp_path),
+        procfs=tmp_path,
+        kubelet=tmp_path / "none",
     )
     assert [list(collector.collect()) for _ in range(2)] == [[], []]
     assert caplog.text.count("environment of processes") == 1

@@ -11,6 +11,7 @@ import pytest
 
 from lockstep_agent.collectors.bus import Bus
 from lockstep_agent.collectors.hangs import Hangs
+from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.options import Options
 from lockstep_agent.recent_events import join_json_lists
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
@@ -29,9 +30,10 @@ Values = dict[tuple[Metric, tuple[str, ...]], float]
 class Watch:
     """A judge with a clock that a test sets forward."""
 
-    def __init__(self, root: Path, floor_seconds: float = 120.0) -> None:
+    def __init__(self, root: Path, timeout_seconds: float = 120.0) -> None:
         self.later_seconds = 0.0
-        self.hangs = Hangs(root, "node-7", Path("/proc"), floor_seconds, self._now)
+        pages = PageStore(root, Path("/proc"))
+        self.hangs = Hangs(pages, "node-7", Path("/proc"), timeout_seconds, clock_ns=self._now)
 
     def values(self) -> Values:
         return {(one.metric, one.labels): one.value for one in self.hangs.collect()}
@@ -127,7 +129,7 @@ def test_when_all_wait_the_missing_rank_is_on_another_node(root: Path) -> None:
     watch = Watch(root)
     assert of(watch.values(), job_watch.HANG_MISSING) == {}
     [event] = watch.events()
-    assert "none of this node stands apart" in str(event["text"])
+    assert "all of this node are at the same place" in str(event["text"])
 
 
 @pytest.mark.parametrize("ending", ["done", "killed"])
@@ -189,7 +191,7 @@ def test_the_floor_of_a_job_is_the_one_of_its_switches(
 def test_an_agent_that_is_told_so_judges_no_job(root: Path) -> None:
     [page] = stepping(root, ranks=1)
     page.phase("sync", ago_seconds=900)
-    assert Watch(root, floor_seconds=0).values() == {}
+    assert Watch(root, timeout_seconds=0).values() == {}
 
 
 def test_a_job_that_vanishes_ends_its_hang(root: Path) -> None:
@@ -207,7 +209,7 @@ def test_a_job_that_vanishes_ends_its_hang(root: Path) -> None:
 def test_hangs_stand_beside_the_incidents_of_the_logs(root: Path, options: Options) -> None:
     page = LivePage(root)
     page.step(1)
-    page.phase("forward", ago_seconds=2 * options.hang_seconds)
+    page.phase("forward", ago_seconds=2 * options.hang_timeout_seconds)
     runtime = CollectorRuntime(options)
     Sampler(runtime, 1).sample()
     told = json.loads(runtime.events_json)
@@ -241,7 +243,10 @@ def carry(page: LivePage, wait_seconds: float, at_ns: int) -> None:
 
 
 def test_the_rank_that_waited_least_tells_what_the_bus_carries(root: Path) -> None:
-    pages, bus = [LivePage(root, rank=rank) for rank in range(2)], Bus(root, "node-7")
+    pages, bus = (
+        [LivePage(root, rank=rank) for rank in range(2)],
+        Bus(PageStore(root, Path("/proc")), "node-7"),
+    )
     assert bus_rate(bus) is None
     began_ns = time.monotonic_ns()
     for wait_seconds, look_ns in ((0.01, 10**10), (0.04, 2 * 10**10)):
@@ -249,5 +254,5 @@ def test_the_rank_that_waited_least_tells_what_the_bus_carries(root: Path) -> No
             carry(page, late * wait_seconds, began_ns + look_ns)
         assert bus_rate(bus) == pytest.approx(ALL_REDUCE_BYTES / wait_seconds)
     assert bus_rate(bus) == pytest.approx(ALL_REDUCE_BYTES / 0.04)
-    of_whole_lives = bus_rate(Bus(root, "node-7"))
+    of_whole_lives = bus_rate(Bus(PageStore(root, Path("/proc")), "node-7"))
     assert of_whole_lives == pytest.approx(ALL_REDUCE_BYTES / 0.025)

@@ -11,6 +11,7 @@ import pytest
 
 from lockstep_agent.collector import AnyReading, HistogramReading, Reading
 from lockstep_agent.collectors.ranks import Ranks
+from lockstep_agent.jobs.page_store import PageStore
 from lockstep_catalogue import Kind, Metric, health, training
 from lockstep_catalogue.labels import REASON, STATE, STEP_PHASES
 from lockstep_records.events import Event, append_event
@@ -30,7 +31,8 @@ class Watch:
 
     def __init__(self, root: Path, linger_seconds: float = 60.0) -> None:
         self.now = time.time()
-        self._ranks = Ranks(root, "node-7", Path("/proc"), linger_seconds, lambda: self.now)
+        pages = PageStore(root, Path("/proc"))
+        self._ranks = Ranks(pages, "node-7", linger_seconds, lambda: self.now)
 
     def readings(self) -> list[AnyReading]:
         return list(self._ranks.collect())
@@ -131,7 +133,7 @@ def test_a_pid_that_another_process_took_over_is_gone(root: Path, tmp_path: Path
     process = tmp_path / str(os.getpid())
     process.mkdir()
     (process / "stat").write_text(" ".join(stat))
-    assert states(flat(Ranks(root, "node-7", tmp_path, 60).collect())) == {"gone": 1}
+    assert states(flat(Ranks(PageStore(root, tmp_path), "node-7", 60).collect())) == {"gone": 1}
 
 
 def test_a_new_attempt_adds_to_the_counters_and_takes_over_the_gauges(root: Path) -> None:

@@ -112,7 +112,7 @@ def settled(scrape: str) -> str:
 
 
 def test_the_scrape_of_the_fake_node_is_the_golden_one(root: Path, options: Options) -> None:
-    busy_job(root, options.hang_seconds)
+    busy_job(root, options.hang_timeout_seconds)
     scrape = settled(sampled(options).text.decode())
     if os.environ.get("LOCKSTEP_GOLDEN"):
         GOLDEN.write_text(scrape)
@@ -133,7 +133,7 @@ def test_promtool_finds_nothing_to_say_about_the_golden_scrape() -> None:
 def test_the_fake_node_emits_every_metric_of_the_catalogue_as_declared(
     root: Path, options: Options
 ) -> None:
-    busy_job(root, options.hang_seconds)
+    busy_job(root, options.hang_timeout_seconds)
     assert complaints(sampled(options).openmetrics.decode()) == []
 
 

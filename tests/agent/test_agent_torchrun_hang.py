@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from lockstep_agent.collectors.hangs import Hangs
+from lockstep_agent.jobs.page_store import PageStore
 from lockstep_catalogue import job_watch
 from lockstep_records.attempts import newest_pages
 from lockstep_records.jobs import job_folder
@@ -30,7 +31,8 @@ while True:
     optimizer.zero_grad()
     monitor.step()
 """
-FLOOR_SECONDS = 5.0
+TIMEOUT_SECONDS = 5.0
+PROC = Path("/proc")
 
 
 def until(holds: Callable[[], bool], seconds: float) -> None:
@@ -46,7 +48,7 @@ def test_the_rank_of_a_plain_torchrun_that_stopped_is_named(root: Path, tmp_path
     (tmp_path / "loop.py").write_text(LOOP)
     told = {"LOCKSTEP_JOB_ID": "plain", "LOCKSTEP_DIR": str(root), "OMP_NUM_THREADS": "1"}
     command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    agent = Hangs(root, "node-7", Path("/proc"), FLOOR_SECONDS)
+    agent = Hangs(PageStore(root, PROC), "node-7", PROC, TIMEOUT_SECONDS)
     with subprocess.Popen(
         [sys.executable, *command, str(tmp_path / "loop.py")],
         env=os.environ | told,

@@ -50,7 +50,7 @@ def serve(options: Options) -> None:
 def _serve(options: Options) -> None:
     _talk_on_stderr()
     try:
-        access_control = AccessControl(options.web_config, options.tokens)
+        access_control = AccessControl(options.web_config, options.bearer_token_file)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     runtime = CollectorRuntime(options)

@@ -23,7 +23,7 @@ def paths(table: tuple[InstrumentationPoint, ...]) -> list[str]:
 
 
 def in_torch(point: InstrumentationPoint) -> Any:
-    return getattr(owner_of(point.owner), point.attribute)
+    return getattr(owner_of(point.owner), point.attribute, None)
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""Pictures of a replay: what slowed the job, and one step as recorded above the ideal one."""
+"""Figures of a replay: what slowed the job, and one step as recorded above the ideal one."""
 
 import numpy as np
 import plotly.graph_objects as go
@@ -10,7 +10,7 @@ from lockstep_reports.render.palette import ACCENT, GRID, LAYOUT, PHASE_COLOURS,
 from lockstep_reports.whatif.analysis import WhatIf
 from lockstep_reports.whatif.scenarios import ideal_times
 
-_MOST_BARS, _MOST_STAGES = 24, 16
+_MAX_BARS, _MAX_STAGES = 24, 16
 _COLOUR_OF = {
     FORWARD: ("forward", PHASE_COLOURS["forward"]),
     BACKWARD: ("backward", PHASE_COLOURS["backward"]),
@@ -32,32 +32,32 @@ def _slowed_by(what_if: WhatIf) -> go.Figure:
         "operation": [(name, values.mean() / mean) for name, values in what_if.by_type.items()],
         "stage": [(f"stage {n}", row.mean() / mean) for n, row in enumerate(what_if.by_stage)],
         "rank": [
-            (f"rank {rank[at]}", what_if.worker_slowdown.flat[at])
-            for at in np.argsort(-what_if.worker_slowdown, axis=None, kind="stable")[:_MOST_BARS]
+            (f"rank {rank[index]}", what_if.worker_slowdown.flat[index])
+            for index in np.argsort(-what_if.worker_slowdown, axis=None, kind="stable")[:_MAX_BARS]
         ],
     }
     figure = make_subplots(rows=1, cols=3, horizontal_spacing=0.12)
-    most = 1
+    num_lines = 1
     for column, (title, bars) in enumerate(groups.items(), start=1):
-        shown = sorted(bars, key=lambda bar: -bar[1])[:_MOST_BARS]
-        most = max(most, len(shown))
+        longest = sorted(bars, key=lambda bar: -bar[1])[:_MAX_BARS]
+        num_lines = max(num_lines, len(longest))
         figure.add_bar(
-            x=[round(100 * (slowdown - 1), 3) for _, slowdown in shown],
-            y=[name for name, _ in shown],
+            x=[round(100 * (slowdown - 1), 3) for _, slowdown in longest],
+            y=[name for name, _ in longest],
             orientation="h",
-            marker={"color": [ACCENT if at == 0 else QUIET for at in range(len(shown))]},
+            marker={"color": [ACCENT, *[QUIET] * (len(longest) - 1)]},
             hovertemplate="%{y}: %{x:.2f} % longer than ideal<extra></extra>",
             row=1,
             col=column,
         )
         figure.update_xaxes(title=f"% by {title} alone", gridcolor=GRID, row=1, col=column)
     figure.update_yaxes(autorange="reversed")
-    figure.update_layout(**LAYOUT, showlegend=False, height=max(220, 90 + 22 * most))
+    figure.update_layout(**LAYOUT, showlegend=False, height=max(220, 90 + 22 * num_lines))
     return figure
 
 
 def _timeline(what_if: WhatIf) -> go.Figure:
-    """One replica in its median step: every stage as recorded, and below as it would be."""
+    """One replica in its median step: every stage as recorded, and below as it would be ideal."""
     grid = what_if.model.grid
     replica = int(np.argmax(what_if.by_replica.mean(axis=1)))
     step = int(np.argsort(what_if.seconds)[len(what_if.seconds) // 2])
@@ -65,21 +65,21 @@ def _timeline(what_if: WhatIf) -> go.Figure:
     recorded = grid.start[:, replica, step], grid.duration[:, replica, step]
     figure = go.Figure()
     for name in (*_COLOUR_OF, None):
-        known = grid.of_type(name) if name else ~grid.of_type(*_COLOUR_OF)
-        ops = np.flatnonzero(known & (grid.stage < _MOST_STAGES) & (grid.shard == 0))
+        of_kind = grid.of_type(name) if name else ~grid.of_type(*_COLOUR_OF)
+        ops = np.flatnonzero(of_kind & (grid.stage < _MAX_STAGES) & (grid.shard == 0))
         label, colour = _COLOUR_OF[name] if name else ("communication", PHASE_COLOURS["sync"])
         if len(ops):
-            told = (recorded, (begin, end - begin))
-            _bars(figure, what_if, ops, label=label, colour=colour, told=told)
-    lines = [f"stage {s}, {how}" for s in range(grid.stages) for how in ("recorded", "ideal")]
-    shown = lines[: 2 * _MOST_STAGES]
+            times = (recorded, (begin, end - begin))
+            _bars(figure, what_if, ops, label=label, colour=colour, times=times)
+    stages = range(min(grid.stages, _MAX_STAGES))
+    lines = [f"stage {stage}, {kind}" for stage in stages for kind in ("recorded", "ideal")]
     figure.update_layout(
-        **LAYOUT, barmode="overlay", bargap=0.15, height=min(900, 130 + 26 * len(shown))
+        **LAYOUT, barmode="overlay", bargap=0.15, height=min(900, 130 + 26 * len(lines))
     )
     figure.update_xaxes(
         title=f"ms into step {grid.steps[step]}, replica {grid.replicas[replica]}", gridcolor=GRID
     )
-    figure.update_yaxes(categoryorder="array", categoryarray=shown[::-1])
+    figure.update_yaxes(categoryorder="array", categoryarray=lines[::-1])
     return figure
 
 
@@ -90,14 +90,18 @@ def _bars(
     *,
     label: str,
     colour: str,
-    told: tuple[tuple[Seconds, Seconds], tuple[Seconds, Seconds]],
+    times: tuple[tuple[Seconds, Seconds], tuple[Seconds, Seconds]],
 ) -> None:
+    """Adds bars for some operations.
+
+    ``times`` are begin and duration, as recorded and ideal: seconds, [operations].
+    """
     grid = what_if.model.grid
     lines: list[str] = []
     bases: list[float] = []
     lengths: list[float] = []
-    for how, (begin, seconds) in zip(("recorded", "ideal"), told, strict=True):
-        lines += [f"stage {stage}, {how}" for stage in grid.stage[ops].tolist()]
+    for kind, (begin, seconds) in zip(("recorded", "ideal"), times, strict=True):
+        lines += [f"stage {stage}, {kind}" for stage in grid.stage[ops].tolist()]
         bases += (begin[ops] * 1e3).round(3).tolist()
         lengths += (seconds[ops] * 1e3).round(3).tolist()
     figure.add_bar(

@@ -52,7 +52,7 @@ def _report_on_steps(recording: Recording, settings: ReportSettings) -> JobRepor
     return StepReport(analysis)
 
 
-def _whole_log(recording: LogRecording, window: Window) -> LogRecording:
+def _uncut_log(recording: LogRecording, window: Window) -> LogRecording:
     # The first cause of a failure may stand anywhere in a log.
     if not window.is_open:
         raise ValueError("a log is judged as a whole; leave out --from and --to")
@@ -70,7 +70,7 @@ def _report_on_log(recording: LogRecording, settings: ReportSettings) -> JobRepo
 
 _KINDS: dict[type[Recording | LogRecording], ReportKind] = {
     Recording: ReportKind(inside=inside_window, before=before_window, make_report=_report_on_steps),
-    LogRecording: ReportKind(inside=_whole_log, before=_no_baseline, make_report=_report_on_log),
+    LogRecording: ReportKind(inside=_uncut_log, before=_no_baseline, make_report=_report_on_log),
 }
 
 

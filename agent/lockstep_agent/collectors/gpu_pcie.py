@@ -9,7 +9,10 @@ from lockstep_catalogue.labels import PCIE_ERROR
 
 _FIRST_ERROR = 173  # fields 173 to 182 are in the order of the label's values
 _ERRORS = {name: _FIRST_ERROR + index for index, name in enumerate(PCIE_ERROR.values)}
+# counters that wrap, from Hopper on; rate() takes a wrap for a reset
 _BYTES = {"transmit": 197, "receive": 198}
+# consumer GPUs fall to generation 1 when idle, H100 and H200 do not. Replays are normal in small
+# numbers: a healthy H100 showed 9 since boot
 _CURRENT = {
     metrics.GPU_PCIE_GENERATION: "nvmlDeviceGetCurrPcieLinkGeneration",
     metrics.GPU_PCIE_WIDTH: "nvmlDeviceGetCurrPcieLinkWidth",

@@ -56,6 +56,7 @@ class Power:
             milliwatts = self._gpu.query("nvmlDeviceGetPowerUsage")
         if milliwatts is not None:
             yield Reading(metrics.GPU_POWER, labels, milliwatts * _MILLI)
+        # exact over any interval, unlike sampled power; Volta and newer
         millijoules = values.get((_ENERGY, 0))
         if millijoules is None:
             millijoules = self._gpu.query("nvmlDeviceGetTotalEnergyConsumption")

@@ -148,7 +148,7 @@ class KernelLog:
                 for name, position in state["positions"].items():
                     positions[name] = {str(key): int(value) for key, value in position.items()}
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            _log.warning("the kept state is damaged, counting begins anew: %r", error)
+            _log.warning("the saved state is damaged, counting starts again: %r", error)
             self._incidents, positions = Incidents(), {}
         if state.get("boot_id") != self._boot_id:
             # the ring of a new boot numbers its records from 0 again

@@ -80,7 +80,7 @@ def step_page(analysis: StepAnalysis) -> Page:
         "culprits": costliest.ranks if costliest else (),
         "states": _state_rows(analysis),
         "glossary": GLOSSARY,
-        "has_endings": any(_is_known(ending) for ending in analysis.endings),
+        "has_endings": any(_has_end(ending) for ending in analysis.endings),
         "phase_colours": PHASE_COLOURS,
         "figures": drawn,
         "what_if": _what_if(analysis),
@@ -90,7 +90,7 @@ def step_page(analysis: StepAnalysis) -> Page:
     return Page(template="steps.html.j2", content=content)
 
 
-def _is_known(ending: Ending) -> bool:
+def _has_end(ending: Ending) -> bool:
     """Whether anything was recorded of a rank's end."""
     values = (ending.exit_code, ending.signal, ending.last_step)
     return any(value is not None for value in values)

@@ -11,7 +11,7 @@ from lockstep_reports.whatif.analysis import WhatIf
 from lockstep_reports.whatif.scenarios import ideal_times
 
 _MAX_BARS, _MAX_STAGES = 24, 16
-_COLOUR_OF = {
+_LABEL_AND_COLOUR = {
     FORWARD: ("forward", PHASE_COLOURS["forward"]),
     BACKWARD: ("backward", PHASE_COLOURS["backward"]),
     OPTIMIZER: ("optimizer", PHASE_COLOURS["optimizer"]),
@@ -25,7 +25,7 @@ def draw(what_if: WhatIf) -> dict[str, go.Figure]:
 
 
 def _slowed_by(what_if: WhatIf) -> go.Figure:
-    """Three groups of bars: slowdown with all ideal but a type, a stage, a worker."""
+    """Bars in three groups: slowdown in percent when all but one type, stage or rank are ideal."""
     mean = what_if.ideal_seconds.mean()
     rank = what_if.model.grid.rank.ravel()
     groups = {
@@ -37,42 +37,44 @@ def _slowed_by(what_if: WhatIf) -> go.Figure:
         ],
     }
     figure = make_subplots(rows=1, cols=3, horizontal_spacing=0.12)
-    num_lines = 1
+    max_bars = 1
     for column, (title, bars) in enumerate(groups.items(), start=1):
         longest = sorted(bars, key=lambda bar: -bar[1])[:_MAX_BARS]
-        num_lines = max(num_lines, len(longest))
+        max_bars = max(max_bars, len(longest))
         figure.add_bar(
             x=[round(100 * (slowdown - 1), 3) for _, slowdown in longest],
             y=[name for name, _ in longest],
             orientation="h",
-            marker={"color": [ACCENT, *[QUIET] * (len(longest) - 1)]},
+            marker={"color": [ACCENT if bar == longest[0] else QUIET for bar in longest]},
             hovertemplate="%{y}: %{x:.2f} % longer than ideal<extra></extra>",
             row=1,
             col=column,
         )
         figure.update_xaxes(title=f"% by {title} alone", gridcolor=GRID, row=1, col=column)
     figure.update_yaxes(autorange="reversed")
-    figure.update_layout(**LAYOUT, showlegend=False, height=max(220, 90 + 22 * num_lines))
+    figure.update_layout(**LAYOUT, showlegend=False, height=max(220, 90 + 22 * max_bars))
     return figure
 
 
 def _timeline(what_if: WhatIf) -> go.Figure:
-    """One replica in its median step: every stage as recorded, and below as it would be ideal."""
+    """The slowest replica in its median step: each stage as recorded, the ideal one below it."""
     grid = what_if.model.grid
     replica = int(np.argmax(what_if.by_replica.mean(axis=1)))
     step = int(np.argsort(what_if.seconds)[len(what_if.seconds) // 2])
     begin, end = ideal_times(what_if.model)
     recorded = grid.start[:, replica, step], grid.duration[:, replica, step]
     figure = go.Figure()
-    for name in (*_COLOUR_OF, None):
-        of_kind = grid.of_type(name) if name else ~grid.of_type(*_COLOUR_OF)
-        ops = np.flatnonzero(of_kind & (grid.stage < _MAX_STAGES) & (grid.shard == 0))
-        label, colour = _COLOUR_OF[name] if name else ("communication", PHASE_COLOURS["sync"])
+    for name in (*_LABEL_AND_COLOUR, None):
+        is_of_type = grid.of_type(name) if name else ~grid.of_type(*_LABEL_AND_COLOUR)
+        ops = np.flatnonzero(is_of_type & (grid.stage < _MAX_STAGES) & (grid.shard == 0))
+        label, colour = (
+            _LABEL_AND_COLOUR[name] if name else ("communication", PHASE_COLOURS["sync"])
+        )
         if len(ops):
-            times = (recorded, (begin, end - begin))
-            _bars(figure, what_if, ops, label=label, colour=colour, times=times)
-    stages = range(min(grid.stages, _MAX_STAGES))
-    lines = [f"stage {stage}, {kind}" for stage in stages for kind in ("recorded", "ideal")]
+            times = {"recorded": recorded, "ideal": (begin, end - begin)}
+            _add_bars(figure, what_if, ops, label=label, colour=colour, times=times)
+    num_stages = min(grid.stages, _MAX_STAGES)
+    lines = [f"stage {s}, {kind}" for s in range(num_stages) for kind in ("recorded", "ideal")]
     figure.update_layout(
         **LAYOUT, barmode="overlay", bargap=0.15, height=min(900, 130 + 26 * len(lines))
     )
@@ -83,24 +85,30 @@ def _timeline(what_if: WhatIf) -> go.Figure:
     return figure
 
 
-def _bars(
+def _add_bars(
     figure: go.Figure,
     what_if: WhatIf,
     ops: Integers,
     *,
     label: str,
     colour: str,
-    times: tuple[tuple[Seconds, Seconds], tuple[Seconds, Seconds]],
+    times: dict[str, tuple[Seconds, Seconds]],
 ) -> None:
-    """Adds bars for some operations.
+    """Adds bars of some operations.
 
-    ``times`` are begin and duration, as recorded and ideal: seconds, [operations].
+    Args:
+        figure: where they are drawn.
+        what_if: the replay.
+        ops: rows of the grid.
+        label: name in the legend.
+        colour: of the bars.
+        times: begin and duration of all operations in seconds, [operations], by line of the stage.
     """
     grid = what_if.model.grid
     lines: list[str] = []
     bases: list[float] = []
     lengths: list[float] = []
-    for kind, (begin, seconds) in zip(("recorded", "ideal"), times, strict=True):
+    for kind, (begin, seconds) in times.items():
         lines += [f"stage {stage}, {kind}" for stage in grid.stage[ops].tolist()]
         bases += (begin[ops] * 1e3).round(3).tolist()
         lengths += (seconds[ops] * 1e3).round(3).tolist()

@@ -67,13 +67,13 @@ def _show(source: "SnapshotSource", *, every_seconds: float, rows: int | None, o
     console = Console()
     console = console if console.is_terminal else Console(width=_WIDTH_OF_FILES)
     if once:
-        max_rows = rows if rows is not None else _rows_of_one_frame(console)
+        max_rows = rows if rows is not None else _frame_rows(console)
         console.print(SnapshotView(first, max_rows))
         return
     _watch(console, source, first, every_seconds=every_seconds, rows=rows)
 
 
-def _rows_of_one_frame(console: "Console") -> int | None:
+def _frame_rows(console: "Console") -> int | None:
     """As many as the terminal is high; all where the output is no terminal."""
     return None if console.is_terminal else _ALL_ROWS
 

@@ -50,7 +50,7 @@ test-quick: $(READY) ## Run the tests that need no server and one process
 	$(BIN)/python -m pytest -m "not server and not distributed and not e2e and not gpu" -n 2
 
 train-matrix: $(READY) ## Train every strategy and hybrid on 1 to 8 CPU ranks, resume it, compare (5 minutes)
-	$(BIN)/python -u -m lockstep_trainer.matrix
+	$(BIN)/python -u -m lockstep_trainer.validation.parallel_matrix
 
 check: $(READY) $(SERVERS) ## Format, lint, types, import contracts, generated files, promtool
 	ruff format --check .
@@ -95,8 +95,8 @@ $(PEERS)-reports: bench/reports/peers.txt | $(READY)
 	@$(BIN)/python -m pip install --quiet --upgrade --target $@ --no-deps --requirement $< && touch $@ \
 		|| { mkdir -p $@; touch -t 200001010000 $@; }
 
-bench-reports: $(READY) $(PEERS)-reports ## Print whom reports accuse, and how soon, beside HTA and TraceML
-	$(BIN)/python -u bench/reports/accused.py --peers $(PEERS)-reports
+bench-reports: $(READY) $(PEERS)-reports ## Print whom reports name, and how long it takes, next to HTA and TraceML
+	$(BIN)/python -u bench/reports/verdict_bench.py --peers $(PEERS)-reports
 
 bench-agent: $(READY) ## Print what the node agent costs, on a fake node of 8 GPUs
 	-@$(MAKE) --no-print-directory $(PEERS)

@@ -35,7 +35,7 @@ class StateFile:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, RecursionError) as error:
-            _log.warning("state=%s cannot be read, counting begins anew: %s", self._path, error)
+            _log.warning("state=%s cannot be read, counting starts again: %s", self._path, error)
             return {}
         return state
 

@@ -109,7 +109,7 @@ def test_missing_ranks_are_said(root: Path, tmp_path: Path) -> None:
         (("j3", "--attempt", "4"), "attempt 4 is not in"),
         (("j3", "--html", "/nowhere/at/all.html"), "cannot write /nowhere/at/all.html"),
         (("j3", "--price-per-gpu-hour", "nan"), "nan must be a finite number"),
-        (("j3", "--job", "other"), "--job is for a Prometheus"),
+        (("j3", "--job-id", "other"), "--job-id is for a Prometheus"),
         (("j3", "--meta", __file__), "--meta is for operation traces"),
         (("j3", "--price-per-gpu-hour", "-1"), "price-per-gpu-hour"),
     ],

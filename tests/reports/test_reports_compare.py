@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep_reports.command import report
-from lockstep_reports.compare import change, cliffs_delta
+from lockstep_reports.compare import cliffs_delta, measure_change
 from lockstep_reports.recording.window_spec import parse_bound
 
 from .synthetic_job import Slow, SyntheticJob
@@ -44,7 +44,9 @@ def test_the_effect_counts_pairs(before: list[int], after: list[int]) -> None:
 def test_of_many_pairs_of_equal_runs_few_are_told_as_changed() -> None:
     draw = np.random.default_rng(1)
     sure = sum(
-        change("step", draw.normal(1, 0.05, 200), draw.normal(1, 0.05, 200), seed=at).is_sure
+        measure_change(
+            "step", draw.normal(1, 0.05, 200), draw.normal(1, 0.05, 200), seed=at
+        ).is_sure
         for at in range(60)
     )
     assert sure <= 9  # 5 % of 60 are 3; nine or less with a probability over 0.999
@@ -52,7 +54,7 @@ def test_of_many_pairs_of_equal_runs_few_are_told_as_changed() -> None:
 
 def test_a_change_is_told_with_its_interval() -> None:
     draw = np.random.default_rng(2)
-    found = change("step", draw.normal(1, 0.01, 300), draw.normal(1.1, 0.01, 300))
+    found = measure_change("step", draw.normal(1, 0.01, 300), draw.normal(1.1, 0.01, 300))
     assert found.is_sure
     assert found.low_seconds is not None
     assert found.high_seconds is not None
@@ -61,7 +63,7 @@ def test_a_change_is_told_with_its_interval() -> None:
 
 
 def test_few_steps_have_no_interval() -> None:
-    found = change("step", np.ones(5), np.ones(500))
+    found = measure_change("step", np.ones(5), np.ones(500))
     assert (found.low_seconds, found.effect, found.is_sure) == (None, None, False)
     assert found.difference_seconds == 0
 
@@ -130,8 +132,8 @@ def test_the_comparison_stands_in_terminal_page_and_markdown(
         ((LOG, "--from", "3"), "a log is judged as a whole"),
         ((LOG, "--against", "baseline"), "a log has no window"),
         ((FIXTURES / "flight-recorder-nvrx/lock_gil_1st", "--to", "3"), "leave out --from"),
-        ((TRACE, "--json", "-", "--markdown", "-"), "told for two formats"),
-        ((TRACE, "--perfetto", "-", "--markdown", "-"), "told for two formats"),
+        ((TRACE, "--json", "-", "--markdown", "-"), "given for two formats"),
+        ((TRACE, "--perfetto", "-", "--markdown", "-"), "given for two formats"),
     ],
 )
 def test_what_cannot_be_compared_is_one_sentence_and_exit_2(

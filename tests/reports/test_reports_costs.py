@@ -9,8 +9,8 @@ from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_catalogue.vocabulary import STATE_BY_PHASE
 from lockstep_reports.cost import causes, cost, goodput
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.report import Report, make_report
 from lockstep_reports.score import score
+from lockstep_reports.step_analysis import StepAnalysis, analyse_recording
 from lockstep_reports.verdict.judge import judge
 
 from .synthetic_job import Slow, SyntheticJob, recording_of
@@ -25,8 +25,8 @@ def born(steps: Steps, seconds_before: float) -> Steps:
     return replace(steps, members=tuple(members))
 
 
-def reported(steps: Steps, price: float | None = None) -> Report:
-    return make_report(recording_of(steps), now_seconds=0.0, price_per_gpu_hour=price)
+def reported(steps: Steps, price: float | None = None) -> StepAnalysis:
+    return analyse_recording(recording_of(steps), now_seconds=0.0, price_per_gpu_hour=price)
 
 
 def by_tens(steps: Steps) -> Steps:

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from jsonschema import Draft202012Validator
 
 from lockstep_reports.command import report
-from lockstep_reports.schema import page, schema
+from lockstep_reports.schema import markdown_page, schema
 
 from .synthetic_job import Slow, SyntheticJob
 
@@ -78,4 +78,4 @@ def test_every_null_at_the_top_has_its_reason(kind: str) -> None:
 def test_schema_and_page_are_up_to_date() -> None:
     made = schema()
     assert json.loads((ROOT / "docs/report.schema.json").read_text()) == made
-    assert (ROOT / "docs/report.md").read_text() == page(made)
+    assert (ROOT / "docs/report.md").read_text() == markdown_page(made)

@@ -14,8 +14,8 @@ from lockstep_records.page.layout import PHASES, ROW, SLOT
 from lockstep_records.page.reader import read_newest, read_page, read_ring
 from lockstep_records.page.writer import PageWriter, RankIdentity
 from lockstep_reports.top.command import top
-from lockstep_reports.top.snapshot import Look, RankRow, lags, state_of, worst_first
-from lockstep_reports.top.table import View, spark
+from lockstep_reports.top.snapshot import RankRow, Snapshot, lags, state_of, worst_first
+from lockstep_reports.top.table import SnapshotView, spark
 
 from .synthetic_job import Slow, SyntheticJob
 
@@ -30,10 +30,10 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(top, list(arguments))
 
 
-def drawn(look: Look, width: int, height: int = 40) -> list[str]:
+def drawn(snapshot: Snapshot, width: int, height: int = 40) -> list[str]:
     console = Console(width=width, height=height, record=True, file=None, quiet=False)
     with console.capture() as captured:
-        console.print(View(look))
+        console.print(SnapshotView(snapshot))
     return captured.get().splitlines()
 
 
@@ -113,7 +113,7 @@ def test_lag_is_own_work_beyond_the_median() -> None:
 @pytest.mark.parametrize("width", [40, 60, 80, 104, 160])
 def test_a_frame_fits_the_terminal(width: int) -> None:
     rows = tuple(replace(ROW_OF, rank=rank) for rank in range(5000))
-    lines = drawn(Look(title="j", at=0.0, rows=rows), width, height=24)
+    lines = drawn(Snapshot(title="j", wall_seconds=0.0, rows=rows), width, height=24)
     assert all(len(line) <= width for line in lines)
     assert len(lines) <= 24
     assert any("not shown" in line for line in lines)
@@ -121,7 +121,7 @@ def test_a_frame_fits_the_terminal(width: int) -> None:
 
 def test_what_came_from_pages_is_text() -> None:
     row = replace(ROW_OF, node="[red]\x1b[31m", job_id="[bold]")
-    text = "\n".join(drawn(Look(title="\x1b]0;x", at=0.0, rows=(row,)), 120))
+    text = "\n".join(drawn(Snapshot(title="\x1b]0;x", wall_seconds=0.0, rows=(row,)), 120))
     assert "\x1b" not in text
     assert "[red]" in text
 

@@ -105,10 +105,8 @@ BOMBS = {
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_bomb_is_refused_in_bounded_memory(tmp_path: Path, name: str) -> None:
     path = tmp_path / "bomb_1.gz"
-    with gzip.open(path, "wb", compresslevel=1) as file:
-        file.write(BOMBS[name])
-        for _ in range(300):
-            file.write(b"0" * (1 << 20))
+    # Members of gzip in a row are one file; one of 1 MiB, 300 times, is written in no time.
+    path.write_bytes(gzip.compress(BOMBS[name]) + 300 * gzip.compress(b"0" * (1 << 20)))
     code = (
         f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({MOST_BYTES}, {MOST_BYTES}));"
         "from lockstep_reports.command import report; report()"

@@ -50,7 +50,7 @@ test-quick: $(READY) ## Run the tests that need no server and one process
 	$(BIN)/python -m pytest -m "not server and not distributed and not e2e and not gpu" -n 2
 
 train-matrix: $(READY) ## Train every strategy and hybrid on 1 to 8 CPU ranks, resume it, compare (5 minutes)
-	$(BIN)/python -u -m lockstep_trainer.matrix
+	$(BIN)/python -u -m lockstep_trainer.validation.parallel_matrix
 
 check: $(READY) $(SERVERS) ## Format, lint, types, import contracts, generated files, promtool
 	ruff format --check .

@@ -228,8 +228,8 @@ def nvitop_exporter(node: Node) -> Program:
 @contextmanager
 def training(jobs: Path) -> Iterator[None]:
     """Eight simulated ranks that write their pages for as long as the block lasts."""
-    command = [sys.executable, "-m", "lockstep_cli.main", "train", "--simulate"]
-    command += ["--dir", str(jobs), "--ranks", str(RANKS), "--step-seconds", "0.2"]
+    command = [sys.executable, "-m", "lockstep_cli.main", "simulate"]
+    command += ["--dir", str(jobs), "--ranks", str(RANKS), "--step-time", "200ms"]
     command += ["--steps", "1000000000", "--job-id", "bench"]
     ranks = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:

@@ -42,7 +42,7 @@ def test_every_option_that_stands_beside_a_command_is_one_of_its(page: Path) -> 
     unknown = [
         (name, option)
         for name, rest in COMMAND.findall(page.read_text(encoding="utf-8"))
-        if name in COMMANDS and "--simulate" not in rest
+        if name in COMMANDS
         for option in OPTION.findall(rest.partition(" && ")[0])
         if option not in {"--help", *options_of(COMMANDS[name].load())}
     ]

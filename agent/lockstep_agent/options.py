@@ -1,65 +1,272 @@
-"""Everything the agent can be told, checked by the command before it gets here."""
+"""The options of the agent: the one list that command line, configuration file and code share."""
+# ruff: noqa: RUF009  # _option is dataclasses.field with the option of the command beside it
 
-from dataclasses import dataclass, field
+import platform
+from collections.abc import Callable
+from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
+from typing import Any, TypeVar
 
-from lockstep_agent.health.expected import Expectations
+import click
+
+from lockstep_agent import option_checks as checks
+from lockstep_agent.health.expected import Expectations, ExpectedPort
+from lockstep_records.durations import format_duration
 from lockstep_records.hangs import HANG_TIMEOUT_SECONDS
+from lockstep_records.jobs import find_root
+from lockstep_records.options import DurationRange
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+_OPTION = "option"
+_DAY_SECONDS = 86_400.0
+_MAX_GPUS = 1024
+_PATH = click.Path(path_type=Path)
+_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+def _option(default: Any, flag: str, /, **settings: Any) -> Any:
+    """A field with its default, or what gives it, and with the option that sets it."""
+    metadata = {_OPTION: (flag, settings)}
+    if callable(default):
+        return field(default_factory=default, metadata=metadata)
+    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """Options of one agent.
+    """Options of one agent, checked; each field says by its help text what it sets."""
 
-    Attributes:
-        host: address to listen on.
-        port: port to listen on, 0 for any free one.
-        root: folder that holds ``jobs/``.
-        node: name of this machine, the value of the label ``node``.
-        tick_seconds: time from one sampling to the next.
-        linger_seconds: how long a job's series stay after its end.
-        window_seconds: over which lowest, mean and highest values of a GPU are told.
-        dcgm_exporter: address of a dcgm-exporter to take over; None for none.
-        detail: tells rare counters too, beyond the budget of series.
-        nvml_library: the NVML library; None leaves it to the loader's search.
-        expected: what the node must have.
-        web_config: web configuration file of TLS and passwords; None for neither.
-        tokens: file of bearer tokens; None for none.
-        kmsg: the kernel log, the device or a plain file.
-        fabric_manager_log: log of the fabric manager, which need not exist.
-        kubelet: socket of the kubelet's pod-resources service, which need not exist.
-        job_files: folder in which a Slurm prolog notes the jobs of each GPU; None for none.
-        ledger: address that job events are delivered to; None keeps them on the node.
-        archive: address that finished pages are copied to; None for none.
-        state: folder of what outlives the agent; None keeps nothing.
-        dcgm: engine of libdcgm: ``embedded``, its address, or None for none.
-        dcgm_library: the libdcgm to load; None leaves it to the loader's search.
-        hang_seconds: no progress of a rank for so long, at least, is a hang; 0 judges none.
-    """
+    listen: tuple[str, int] = _option(
+        ("127.0.0.1", 9440),
+        "--listen",
+        metavar="HOST:PORT",
+        default="127.0.0.1:9440",
+        callback=checks.check_listen,
+        help="Address to listen on; port 0 takes any free one.",
+    )
+    root: Path = _option(
+        find_root,
+        "--dir",
+        metavar="ROOT",
+        type=_PATH,
+        callback=checks.check_root,
+        help="Folder that holds jobs/; it may be created later.  "
+        "[default: LOCKSTEP_DIR, /dev/shm/lockstep]",
+    )
+    cluster: str = _option(
+        "local",
+        "--cluster",
+        envvar="LOCKSTEP_CLUSTER",
+        callback=checks.check_name,
+        help="Name of the cluster.",
+    )
+    node: str = _option(
+        platform.node,
+        "--node",
+        default=platform.node,
+        envvar="LOCKSTEP_NODE",
+        show_default="host name",
+        callback=checks.check_name,
+        help="Name of this machine.",
+    )
+    tick_seconds: float = _option(
+        1.0,
+        "--tick",
+        metavar="DURATION",
+        type=DurationRange(0.05, 60.0),
+        help="Interval between two samples.",
+    )
+    linger_seconds: float = _option(
+        60.0,
+        "--linger",
+        metavar="DURATION",
+        type=DurationRange(0.0, _DAY_SECONDS),
+        help="How long the series of a job stay after its end.",
+    )
+    window_seconds: float = _option(
+        15.0,
+        "--window",
+        metavar="DURATION",
+        type=DurationRange(1.0, 300.0),
+        help="Window for minimum, mean and maximum; set it to the scrape interval.",
+    )
+    hang_timeout_seconds: float = _option(
+        HANG_TIMEOUT_SECONDS,
+        "--hang-timeout",
+        metavar="DURATION",
+        type=DurationRange(0.0, _DAY_SECONDS),
+        help="A rank hangs after no progress for this long, and for 20 median steps; 0s judges "
+        "none.",
+    )
+    detail: bool = _option(
+        False,
+        "--detail",
+        is_flag=True,
+        help="Serve rare counters too; a node may exceed 2,000 series.",
+    )
+    kmsg: Path = _option(
+        Path("/dev/kmsg"),
+        "--kmsg",
+        metavar="PATH",
+        type=_PATH,
+        help="The kernel log: the device, or a plain file.",
+    )
+    fabric_manager_log: Path = _option(
+        Path("/var/log/fabricmanager.log"),
+        "--fabric-manager-log",
+        metavar="PATH",
+        type=_PATH,
+        help="Log of the fabric manager; it need not exist.",
+    )
+    kubelet: Path = _option(
+        Path("/var/lib/kubelet/pod-resources/kubelet.sock"),
+        "--kubelet",
+        metavar="SOCKET",
+        type=_PATH,
+        help="Socket of the kubelet's pod-resources service; it need not exist.",
+    )
+    job_files: Path | None = _option(
+        None,
+        "--job-files",
+        metavar="FOLDER",
+        type=_FOLDER,
+        help="Folder in which a Slurm prolog writes the job ids of each GPU, one file a GPU.",
+    )
+    ledger: str | None = _option(
+        None,
+        "--ledger",
+        metavar="URL",
+        callback=checks.check_url,
+        help="Deliver the events of jobs to this address.",
+    )
+    archive: str | None = _option(
+        None,
+        "--archive",
+        metavar="URL",
+        callback=checks.check_archive,
+        help="Copy the pages and events of jobs to a folder or to an fsspec URL.",
+    )
+    state: Path | None = _option(
+        Path("/var/lib/lockstep"),
+        "--state",
+        metavar="FOLDER",
+        type=click.Path(path_type=Path, file_okay=False),
+        envvar="STATE_DIRECTORY",
+        help="Folder for counters and events that outlive the agent.",
+    )
+    sysfs: Path = _option(
+        Path("/sys"),
+        "--sysfs",
+        type=_FOLDER,
+        help="Where /sys is mounted.",
+    )
+    procfs: Path = _option(
+        Path("/proc"),
+        "--procfs",
+        type=_FOLDER,
+        help="Where /proc is mounted.",
+    )
+    nvml_library: Path | None = _option(
+        None,
+        "--nvml-library",
+        metavar="PATH",
+        type=_FILE,
+        help="NVML library to load.  [default: libnvidia-ml.so.1 of the loader's search path]",
+    )
+    dcgm_exporter: str | None = _option(
+        None,
+        "--dcgm-exporter",
+        metavar="URL",
+        callback=checks.check_url,
+        help="Take over the series of a dcgm-exporter, such as http://127.0.0.1:9400/metrics.",
+    )
+    dcgm: str | None = _option(
+        None,
+        "--dcgm",
+        metavar="ENGINE",
+        default="off",
+        show_default=True,
+        callback=checks.check_dcgm,
+        help="Profile GPUs before Hopper by libdcgm: embedded, HOST[:PORT] or unix:/PATH.",
+    )
+    dcgm_library: Path | None = _option(
+        None,
+        "--dcgm-library",
+        metavar="PATH",
+        type=_FILE,
+        help="libdcgm to load.  [default: libdcgm.so.4 or .3 of the loader's search path]",
+    )
+    expect_gpus: int | None = _option(
+        None,
+        "--expect-gpus",
+        metavar="NUMBER",
+        type=click.IntRange(0, _MAX_GPUS),
+        help="Number of GPUs that the node must have.  [default: the most that were seen]",
+    )
+    expect_port: tuple[ExpectedPort, ...] = _option(
+        (),
+        "--expect-port",
+        metavar="DEVICE[:GIGABITS]",
+        multiple=True,
+        callback=checks.check_ports,
+        help="Port that must be up, at this rate; repeatable.  [default: ports that were up]",
+    )
+    web_config: Path | None = _option(
+        None,
+        "--web-config",
+        metavar="FILE",
+        type=_FILE,
+        help="Web configuration file of Prometheus' exporters: TLS, users, headers.",
+    )
+    bearer_token_file: Path | None = _option(
+        None,
+        "--bearer-token-file",
+        metavar="FILE",
+        type=_FILE,
+        help="File of the tokens that may scrape, one a line.",
+    )
 
-    host: str
-    port: int
-    root: Path
-    cluster: str
-    node: str
-    tick_seconds: float
-    linger_seconds: float
-    window_seconds: float
-    sysfs: Path
-    procfs: Path
-    nvml_library: Path | None
-    dcgm_exporter: str | None = None
-    expected: Expectations = field(default_factory=Expectations)
-    web_config: Path | None = None
-    tokens: Path | None = None
-    detail: bool = False
-    kmsg: Path = Path("/dev/kmsg")
-    fabric_manager_log: Path = Path("/var/log/fabricmanager.log")
-    kubelet: Path = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
-    job_files: Path | None = None
-    ledger: str | None = None
-    archive: str | None = None
-    state: Path | None = None
-    dcgm: str | None = None
-    dcgm_library: Path | None = None
-    hang_seconds: float = HANG_TIMEOUT_SECONDS
+    @property
+    def host(self) -> str:
+        """Address to listen on."""
+        return self.listen[0]
+
+    @property
+    def port(self) -> int:
+        """Port to listen on, 0 for any free one."""
+        return self.listen[1]
+
+    @property
+    def expected(self) -> Expectations:
+        """What the node must have."""
+        return Expectations(gpus=self.expect_gpus, ports=self.expect_port)
+
+
+def command_options(*names: str) -> Callable[[Command], Command]:
+    """A decorator that gives a command the options of these fields, of all where none is named."""
+    chosen = [each for each in fields(Options) if not names or each.name in names]
+
+    def decorate(command: Command) -> Command:
+        for each in reversed(chosen):  # click lists the last decorator first
+            command = _click_option(each)(command)
+        return command
+
+    return decorate
+
+
+def _click_option(option: "Field[Any]") -> Callable[[Command], Command]:
+    flag, settings = option.metadata[_OPTION]
+    default = _default_text(option.default)
+    if default is not None and not settings.get("is_flag"):
+        settings = {"default": default, "show_default": True} | settings
+    return click.option(flag, option.name, **settings)
+
+
+def _default_text(default: Any) -> Any:
+    """A default as somebody would write it on the command line; None for none."""
+    if default is MISSING or default == ():
+        return None
+    if isinstance(default, float):
+        return format_duration(default)
+    return str(default) if isinstance(default, Path) else default

@@ -1,4 +1,4 @@
-"""The agent's own configuration file: the options of the command, in TOML, by their names."""
+"""The agent's configuration file: the options of the command, in TOML, by their names."""
 
 import tomllib
 from collections.abc import Mapping
@@ -7,12 +7,15 @@ from typing import Any
 
 import click
 
-_NOT_OF_A_FILE = frozenset({"config", "once", "help"})
-_MOST_BYTES = 1 << 20
+from lockstep_records.durations import REMEDY
+from lockstep_records.options import DurationRange
+
+_COMMAND_LINE_ONLY = frozenset({"config", "once", "help"})
+_MAX_BYTES = 1 << 20
 
 
 def load_settings(ctx: click.Context, _parameter: click.Parameter, path: Path | None) -> None:
-    """Takes the options of a file as defaults; the environment and the command line come first.
+    """Makes the values of a file the defaults; environment and command line override them.
 
     Raises:
         click.UsageError: the file cannot be read, has an unknown key or a value of another type.
@@ -22,46 +25,57 @@ def load_settings(ctx: click.Context, _parameter: click.Parameter, path: Path | 
     options = {
         _key(parameter): parameter
         for parameter in ctx.command.params
-        if isinstance(parameter, click.Option) and _key(parameter) not in _NOT_OF_A_FILE
+        if isinstance(parameter, click.Option) and _key(parameter) not in _COMMAND_LINE_ONLY
     }
     try:
-        told = _checked(_read(path), options)
+        values = _read(path)
+        _check(values, options)
     except ValueError as error:
         raise click.UsageError(f"--config {path}: {error}") from error
-    ctx.default_map = {options[key].name or key: value for key, value in told.items()}
+    ctx.default_map = {options[key].name or key: value for key, value in values.items()}
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
-            text = file.read(_MOST_BYTES + 1)
+            text = file.read(_MAX_BYTES + 1)
     except OSError as error:
         raise ValueError(f"it cannot be read: {error.strerror}") from error
-    if len(text) > _MOST_BYTES:
-        raise ValueError(f"it is longer than {_MOST_BYTES} bytes; give a file of options")
+    if len(text) > _MAX_BYTES:
+        raise ValueError(f"it is longer than {_MAX_BYTES} bytes; give a file of options")
     try:
         return tomllib.loads(text.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"it is no TOML: {error}") from error
 
 
-def _checked(told: Mapping[str, Any], options: Mapping[str, click.Option]) -> dict[str, Any]:
-    for key, value in told.items():
+def _check(values: Mapping[str, Any], options: Mapping[str, click.Option]) -> None:
+    for key, value in values.items():
         option = options.get(key)
         if option is None:
             raise ValueError(f"unknown key {key!r}; known are {', '.join(sorted(options))}")
-        if option.multiple:
-            if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-                raise ValueError(f"{key} is {value!r}; give a list of texts")
-        elif isinstance(option.type, click.types.FloatParamType | click.types.IntParamType):
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise ValueError(f"{key} is {value!r}; give a number")
-        elif not isinstance(value, str):
-            raise ValueError(f"{key} is {value!r}; give a text in quotation marks")
-    return dict(told)
+        remedy = _remedy(option, value)
+        if remedy:
+            raise ValueError(f"{key} is {value!r}; {remedy}")
+
+
+def _remedy(option: click.Option, value: object) -> str:
+    """What to give instead of a value of the wrong type; empty where the type is right."""
+    if option.multiple:
+        is_list = isinstance(value, list) and all(isinstance(entry, str) for entry in value)
+        return "" if is_list else "give a list of texts"
+    if option.is_flag:
+        return "" if isinstance(value, bool) else "give true or false"
+    if isinstance(option.type, DurationRange):
+        # A bare number would be taken for seconds here and refused on the command line.
+        return "" if isinstance(value, str) else f"{REMEDY}, in quotation marks"
+    if isinstance(option.type, click.types.IntParamType):
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+        return "" if is_whole else "give a whole number"
+    return "" if isinstance(value, str) else "give a text in quotation marks"
 
 
 def _key(option: click.Parameter) -> str:
-    """How the file writes an option: as the command line does, with underscores."""
+    """Name of an option in the file: as on the command line, with underscores."""
     longest = max(option.opts, key=len)
     return longest.removeprefix("--").replace("-", "_")

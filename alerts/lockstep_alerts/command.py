@@ -6,9 +6,10 @@ from pathlib import Path
 
 import click
 
+from lockstep_alerts.entry import SpecError
 from lockstep_alerts.model import Delivery
 from lockstep_alerts.shipped import spec_path
-from lockstep_alerts.spec import SpecError, read_spec
+from lockstep_alerts.spec import read_spec
 from lockstep_alerts.write import (
     ROUTES_FILE,
     RULES_FILE,
@@ -29,7 +30,7 @@ _CHECKS = (
 
 @click.group()
 def alerts() -> None:
-    """Make alert rules, routes and their tests from slos.yaml."""
+    """Generate alert rules, routes and their tests from slos.yaml."""
 
 
 @alerts.command()
@@ -39,18 +40,18 @@ def alerts() -> None:
     type=click.Path(path_type=Path, file_okay=False),
     default=_GENERATED,
     show_default=True,
-    help="Folder for the files.",
+    help="Folder that the files are written to.",
 )
 @click.option(
     "--runbook-base",
     default=_DEFAULTS.runbook_base,
     show_default=True,
-    help="What stands before the file name in links to runbooks.",
+    help="Prefix of the file name in links to runbooks.",
 )
 @click.option(
     "--dashboard-base",
     default=_DEFAULTS.dashboard_base,
-    help="What stands before /d/... in links to boards, such as https://grafana.example.",
+    help="Prefix of /d/... in links to boards, such as https://grafana.example.",
 )
 @click.option("--check", "only_compare", is_flag=True, help="Write nothing; exit 1 on differences.")
 @click.pass_context
@@ -72,7 +73,7 @@ def generate(
     if only_compare:
         stale = differing(out, files)
         for name in stale:
-            click.echo(f"{out / name} is not what the spec makes; run lockstep alerts generate")
+            click.echo(f"{out / name} differs from the spec; run lockstep alerts generate")
         ctx.exit(1 if stale else 0)
     try:
         write_files(out, files)
@@ -93,15 +94,15 @@ def generate(
 )
 @click.pass_context
 def check(ctx: click.Context, folder: Path) -> None:
-    """Ask promtool and amtool about the generated files; exit 1 when one objects."""
+    """Check the generated files with promtool and amtool; exit 1 when one of them fails."""
     failed = False
-    for program, package, words, name in _CHECKS:
-        found = shutil.which(program)
-        if found is None:
+    for program, package, arguments, name in _CHECKS:
+        executable = shutil.which(program)
+        if executable is None:
             raise click.UsageError(
                 f"{program} is not on PATH; install it (Debian package {package})"
             )
-        click.echo(f"{program} {' '.join(words)} {folder / name}")
-        outcome = subprocess.run([found, *words, folder / name], check=False)
+        click.echo(f"{program} {' '.join(arguments)} {folder / name}")
+        outcome = subprocess.run([executable, *arguments, folder / name], check=False)
         failed = failed or outcome.returncode != 0
     ctx.exit(1 if failed else 0)

@@ -1,11 +1,11 @@
-"""Who is told: one page a job, tickets by alert, and a page that hushes the tickets of its job."""
+"""Who is notified: one page a job, tickets by alert; a page inhibits the tickets of its job."""
 
 from lockstep_alerts.model import Delivery
 from lockstep_catalogue.labels import CLUSTER, JOB_ID
 
 _PAGER = "pager"
 _TICKETS = "tickets"
-_OF_A_JOB = f'{JOB_ID.name}!=""'
+_HAS_JOB = f'{JOB_ID.name}!=""'
 _CRITICAL = 'severity="critical"'
 
 
@@ -14,27 +14,27 @@ def _webhook(name: str, base: str) -> dict[str, object]:
 
 
 def _pages() -> list[dict[str, object]]:
-    of_a_job: dict[str, object] = {
+    per_job: dict[str, object] = {
         "receiver": _PAGER,
-        "matchers": [_CRITICAL, _OF_A_JOB],
+        "matchers": [_CRITICAL, _HAS_JOB],
         "group_by": [CLUSTER.name, JOB_ID.name],
         "group_wait": "5s",
         "repeat_interval": "4h",
     }
-    of_no_job: dict[str, object] = {
+    without_job: dict[str, object] = {
         "receiver": _PAGER,
         "matchers": [_CRITICAL],
         "group_wait": "5s",
         "repeat_interval": "4h",
     }
-    return [of_a_job, of_no_job]
+    return [per_job, without_job]
 
 
 def alertmanager_config(delivery: Delivery) -> dict[str, object]:
-    """The whole configuration of Alertmanager.
+    """The configuration of Alertmanager.
 
     Inhibition asks for a job id on both sides: labels that are missing count as equal, and one
-    alert without a job would hush every job of the cluster.
+    alert without a job would inhibit every job of the cluster.
     """
     return {
         "route": {
@@ -47,8 +47,8 @@ def alertmanager_config(delivery: Delivery) -> dict[str, object]:
         },
         "inhibit_rules": [
             {
-                "source_matchers": [_CRITICAL, _OF_A_JOB],
-                "target_matchers": ['severity=~"warning|info"', _OF_A_JOB],
+                "source_matchers": [_CRITICAL, _HAS_JOB],
+                "target_matchers": ['severity=~"warning|info"', _HAS_JOB],
                 "equal": [CLUSTER.name, JOB_ID.name],
             }
         ],

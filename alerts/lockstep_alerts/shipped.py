@@ -1,20 +1,20 @@
-"""Finds what stands beside the code: in a wheel inside the package, in the repository above it."""
+"""Finds the files that ship with the code: in the package of a wheel, above it in a checkout."""
 
 from pathlib import Path
 
 _PACKAGE = Path(__file__).parent
 
 
-def _beside(name: str) -> Path:
-    inside = _PACKAGE / name
-    return inside if inside.exists() else _PACKAGE.parent / name
+def _shipped(name: str) -> Path:
+    in_wheel = _PACKAGE / name
+    return in_wheel if in_wheel.exists() else _PACKAGE.parent / name
 
 
 def spec_path() -> Path:
     """The alert spec that comes with Lockstep."""
-    return _beside("slos.yaml")
+    return _shipped("slos.yaml")
 
 
 def runbooks_path() -> Path:
     """The folder of runbooks, one file an alert."""
-    return _beside("runbooks")
+    return _shipped("runbooks")

@@ -1,4 +1,4 @@
-"""Series of a job that never ran, in the notation of promtool, for the cases of the rule tests."""
+"""Series of an imagined job, in promtool's notation, for the cases of the rule tests."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _SAME_SECONDS = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """For some seconds a value grows by so much a second."""
+    """A span of time in which a value grows at one rate."""
 
     seconds: int
     per_second: float
@@ -32,20 +32,20 @@ def samples(metric: Metric, values: str, suffix: str = "", **labels: str) -> Sam
     """A series of a metric; ``suffix`` is ``_bucket`` for those of a histogram."""
     unknown = labels.keys() - set(metric.label_names) - {"le", "instance"}
     assert not unknown, f"{metric.name} has no label {unknown}"
-    inside = ", ".join(f'{name}="{value}"' for name, value in labels.items())
-    return Samples(f"{metric.name}{suffix}{{{inside}}}", values)
+    pairs = ", ".join(f'{name}="{value}"' for name, value in labels.items())
+    return Samples(f"{metric.name}{suffix}{{{pairs}}}", values)
 
 
 def growing(*stretches: Stretch) -> str:
     """A value that starts at 0 and grows stretch by stretch."""
-    pieces = ["0"]
+    spans = ["0"]
     value = 0.0
     for stretch in stretches:
         step = stretch.per_second * SCRAPE_SECONDS
         num_scrapes = stretch.seconds // SCRAPE_SECONDS
-        pieces.append(f"{value + step:.9g}+{step:.9g}x{num_scrapes - 1}")
+        spans.append(f"{value + step:.9g}+{step:.9g}x{num_scrapes - 1}")
         value += step * num_scrapes
-    return " ".join(pieces)
+    return " ".join(spans)
 
 
 def steady(value: float, seconds: int) -> str:
@@ -55,7 +55,7 @@ def steady(value: float, seconds: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Regime:
-    """For some seconds every rank spends its steps so: seconds by phase, one mapping a rank."""
+    """A span of time in which all steps are alike: seconds by phase, one mapping a rank."""
 
     seconds: int
     ranks: tuple[Mapping[str, float], ...]
@@ -68,7 +68,7 @@ class Regime:
 
     @property
     def step_seconds(self) -> float:
-        """How long a step takes, the same for all ranks."""
+        """Duration of a step, the same for all ranks."""
         return sum(self.ranks[0].values())
 
 
@@ -76,19 +76,19 @@ HEALTHY = {"data": 0.01, "forward": 0.03, "backward": 0.04, "sync": 0.01, "optim
 
 
 def healthy(seconds: int) -> Regime:
-    """Ranks of a kind: steps of 0.1 s."""
+    """Ranks that are alike, with steps of 0.1 s."""
     return Regime(seconds, (HEALTHY,) * NUM_RANKS)
 
 
-def one_late(seconds: int, rank: int, extra: Mapping[str, float]) -> Regime:
-    """One rank takes so many seconds a step more, by phase, and the others wait for it."""
+def one_rank_late(seconds: int, rank: int, extra: Mapping[str, float]) -> Regime:
+    """One rank takes ``extra`` seconds a step more, by phase, and the others wait for it."""
     late = {phase: HEALTHY.get(phase, 0) + extra.get(phase, 0) for phase in {**HEALTHY, **extra}}
     waiting = {**HEALTHY, "sync": HEALTHY["sync"] + sum(extra.values())}
     return Regime(seconds, tuple(late if r == rank else waiting for r in range(NUM_RANKS)))
 
 
 def present(seconds: int, state: str = "training", instance: str = "n1:9400") -> list[Samples]:
-    """Ranks that are there, in a state, on node n1."""
+    """The ranks on node n1, all of them in one state."""
     node = {"instance": instance, **JOB, "node": "n1"}
     info = [
         samples(training.RANK_INFO, steady(1, seconds), rank=str(rank), **node)
@@ -96,15 +96,15 @@ def present(seconds: int, state: str = "training", instance: str = "n1:9400") ->
     ]
     states = [
         samples(
-            training.RANKS, steady(NUM_RANKS if one == state else 0, seconds), state=one, **node
+            training.RANKS, steady(NUM_RANKS if name == state else 0, seconds), state=name, **node
         )
-        for one in ("training", "checkpoint", "done")
+        for name in ("training", "checkpoint", "done")
     ]
     return info + states
 
 
 def moving(*stretches: Stretch, instance: str = "n1:9400") -> list[Samples]:
-    """When each rank last made progress; time begins at 0 and goes at 1 a second, or stands."""
+    """Time of each rank's last progress: it grows by 1 a second while the rank moves."""
     return [
         samples(
             training.LAST_PROGRESS, growing(*stretches), instance=instance, **JOB, rank=str(rank)
@@ -115,16 +115,16 @@ def moving(*stretches: Stretch, instance: str = "n1:9400") -> list[Samples]:
 
 def stepping(*regimes: Regime) -> list[Samples]:
     """Step and phase counters of every rank through the regimes."""
-    made: list[Samples] = []
-    phases = sorted({phase for regime in regimes for one in regime.ranks for phase in one})
+    series: list[Samples] = []
+    phases = sorted({phase for regime in regimes for rank in regime.ranks for phase in rank})
     for rank in range(len(regimes[0].ranks)):
         labels = {"instance": "n1:9400", **JOB, "rank": str(rank)}
         steps = [Stretch(regime.seconds, 1 / regime.step_seconds) for regime in regimes]
-        made.append(samples(training.STEPS, growing(*steps), **labels))
+        series.append(samples(training.STEPS, growing(*steps), **labels))
         for phase in phases:
             shares = [
-                Stretch(one.seconds, one.ranks[rank].get(phase, 0) / one.step_seconds)
-                for one in regimes
+                Stretch(regime.seconds, regime.ranks[rank].get(phase, 0) / regime.step_seconds)
+                for regime in regimes
             ]
-            made.append(samples(training.PHASE_SECONDS, growing(*shares), **labels, phase=phase))
-    return made
+            series.append(samples(training.PHASE_SECONDS, growing(*shares), **labels, phase=phase))
+    return series

@@ -1,4 +1,4 @@
-"""Writes what the pipeline made: a rule file, an Alertmanager configuration, and rule tests."""
+"""Writes the generated files: a rule file, an Alertmanager configuration, and rule tests."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,10 +6,12 @@ from pathlib import Path
 import yaml
 
 from lockstep_alerts.cases import cases_of, promtool_test
-from lockstep_alerts.model import Delivery, Symptom
+from lockstep_alerts.model import Delivery
 from lockstep_alerts.routing import alertmanager_config
 from lockstep_alerts.rules import ALERT_GROUP, RECORDING_GROUP, rule_groups
+from lockstep_alerts.spec import Symptom
 from lockstep_alerts.synthetic import SCRAPE_SECONDS
+from lockstep_records.atomic_file import write_atomically
 
 RULES_FILE = "lockstep.rules.yaml"
 ROUTES_FILE = "alertmanager.yaml"
@@ -34,7 +36,7 @@ _Dumper.add_representer(str, _as_text)
 
 
 def to_yaml(content: Mapping[str, object], head: str = _HEAD) -> str:
-    """YAML for people, under a line that says how to remake it."""
+    """YAML for people, below a line that says how to generate it again."""
     return head + yaml.dump(content, Dumper=_Dumper, sort_keys=False, width=10_000)
 
 
@@ -43,7 +45,9 @@ def _rule_tests(symptoms: tuple[Symptom, ...]) -> dict[str, object]:
         "rule_files": [RULES_FILE],
         "evaluation_interval": f"{SCRAPE_SECONDS}s",
         "group_eval_order": [RECORDING_GROUP, ALERT_GROUP],
-        "tests": [promtool_test(one, case) for one in symptoms for case in cases_of(one)],
+        "tests": [
+            promtool_test(symptom, case) for symptom in symptoms for case in cases_of(symptom)
+        ],
     }
 
 
@@ -56,29 +60,19 @@ def render(symptoms: tuple[Symptom, ...], delivery: Delivery) -> dict[str, str]:
     }
 
 
-def write_file(path: Path, text: str) -> None:
-    """Writes beside and renames, so that a reader sees the old file or the new one."""
-    beside = path.with_name(f".{path.name}.new")
-    try:
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
-
-
 def write_files(folder: Path, files: Mapping[str, str]) -> None:
-    """Writes every file into the folder, which is made where it is missing.
+    """Writes every file into the folder, which is created where it is missing.
 
     Raises:
-        OSError: the folder cannot be made or written.
+        OSError: the folder cannot be created or written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
-        write_file(folder / name, text)
+        write_atomically(folder / name, text)
 
 
 def differing(folder: Path, files: Mapping[str, str]) -> list[str]:
-    """Names of files whose text in the folder is another, or missing."""
+    """Names of the files that are missing in the folder or have another text there."""
 
     def current(name: str) -> str | None:
         path = folder / name

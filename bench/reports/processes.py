@@ -1,4 +1,4 @@
-"""Whole processes of two contestants in turn: who was accused, and what it took."""
+"""Runs whole processes of two tools in turn: whom each names, and how long it takes."""
 
 import json
 import os
@@ -12,88 +12,88 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _HERE = Path(__file__).parent
-_SECONDS = 900
-_WORDS = 100
+_TIMEOUT_SECONDS = 900
+_MAX_REASON_LENGTH = 100
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ended:
-    """One process: what it said, and its seconds on the clock and of processors."""
+class Process:
+    """One finished process: its answer, and its seconds on the clock and of processors."""
 
-    said: str
+    answer: str
     wall_seconds: float
     cpu_seconds: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pair:
-    """Both contestants on one recording, the one straight after the other."""
+    """Both tools on one recording, one directly after the other."""
 
-    ours: Ended
-    theirs: Ended
+    ours: Process
+    theirs: Process
 
 
-def lockstep(recording: Path) -> Ended:
-    """The report of a recording, process start to JSON."""
+def run_lockstep(recording: Path) -> Process:
+    """The report on a recording, process start to JSON."""
     command = [str(Path(sys.executable).with_name("lockstep")), "report", str(recording)]
-    return _ended([*command, "--json", "-"], peers=None, say=_our_verdict)
+    return _run([*command, "--json", "-"], peers=None, read_answer=_lockstep_verdict)
 
 
-def hta(recording: Path, peers: Path) -> Ended:
+def run_hta(recording: Path, peers: Path) -> Process:
     """HTA's potential stragglers, process start to answer."""
-    command = [sys.executable, str(_HERE / "side_hta.py"), str(recording)]
-    return _ended(command, peers=peers, say=_their_ranks)
+    command = [sys.executable, str(_HERE / "competitor_hta.py"), str(recording)]
+    return _run(command, peers=peers, read_answer=_hta_ranks)
 
 
-def in_turn(recording: Path, peers: Path, pairs: int) -> list[Pair]:
-    """Pairs of processes; which goes first changes."""
-    rows = []
-    for number in range(pairs):
+def run_in_turn(recording: Path, peers: Path, num_pairs: int) -> list[Pair]:
+    """Pairs of processes; the tool that goes first alternates."""
+    pairs = []
+    for number in range(num_pairs):
         if number % 2:
-            ours = lockstep(recording)
-            rows.append(Pair(ours=ours, theirs=hta(recording, peers)))
+            ours = run_lockstep(recording)
+            pairs.append(Pair(ours=ours, theirs=run_hta(recording, peers)))
         else:
-            theirs = hta(recording, peers)
-            rows.append(Pair(ours=lockstep(recording), theirs=theirs))
-    return rows
+            theirs = run_hta(recording, peers)
+            pairs.append(Pair(ours=run_lockstep(recording), theirs=theirs))
+    return pairs
 
 
-def figures(runs: Sequence[Ended]) -> str:
-    """Median and least of the clock, and the median of the processors' seconds."""
+def figures(runs: Sequence[Process]) -> str:
+    """Seconds: median and least on the clock, and median of the processors."""
     wall = [run.wall_seconds for run in runs]
     cpu = statistics.median(run.cpu_seconds for run in runs)
     return f"{statistics.median(wall):.2f} / {min(wall):.2f} / {cpu:.2f}"
 
 
 def ratio(pairs: Sequence[Pair]) -> str:
-    """Median over pairs of their seconds to ours: on the clock, and of the processors."""
-    wall = statistics.median(one.theirs.wall_seconds / one.ours.wall_seconds for one in pairs)
-    cpu = statistics.median(one.theirs.cpu_seconds / one.ours.cpu_seconds for one in pairs)
+    """Median over the pairs of their seconds to ours: on the clock, and of the processors."""
+    wall = statistics.median(pair.theirs.wall_seconds / pair.ours.wall_seconds for pair in pairs)
+    cpu = statistics.median(pair.theirs.cpu_seconds / pair.ours.cpu_seconds for pair in pairs)
     return f"{wall:.1f} / {cpu:.1f}"
 
 
-def missing(module: str, peers: Path) -> str | None:
-    """Why a peer cannot be run; None where it can."""
-    ended = subprocess.run(
+def missing_reason(module: str, peers: Path) -> str | None:
+    """Why a tool cannot be run; None where it can."""
+    process = subprocess.run(
         [sys.executable, "-c", f"import {module}"],
         env=environment(peers),
         capture_output=True,
         text=True,
-        timeout=_SECONDS,
+        timeout=_TIMEOUT_SECONDS,
         check=False,
     )
-    if ended.returncode == 0:
+    if process.returncode == 0:
         return None
-    return (ended.stderr.strip().splitlines() or ["it said nothing"])[-1][:_WORDS]
+    return (process.stderr.strip().splitlines() or ["no output"])[-1][:_MAX_REASON_LENGTH]
 
 
 def environment(peers: Path | None) -> dict[str, str]:
-    """Ours, with the peers' folder to import from."""
-    told = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return told if peers is None else {**told, "PYTHONPATH": str(peers.absolute())}
+    """The environment of this process, with the folder of the other tools on the path."""
+    variables = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return variables if peers is None else {**variables, "PYTHONPATH": str(peers.absolute())}
 
 
-def _ended(command: list[str], *, peers: Path | None, say: Callable[[str], str]) -> Ended:
+def _run(command: list[str], *, peers: Path | None, read_answer: Callable[[str], str]) -> Process:
     begin = time.perf_counter()
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = subprocess.Popen(command, stdout=out, stderr=err, env=environment(peers))
@@ -103,20 +103,20 @@ def _ended(command: list[str], *, peers: Path | None, say: Callable[[str], str])
         wall = time.perf_counter() - begin
         out.seek(0)
         err.seek(0)
-        told, trouble = out.read().decode(), err.read().decode().strip()
-    last = (trouble.splitlines() or ["it said nothing"])[-1][:_WORDS]
-    said = f"no answer: {last}" if status else say(told)
-    return Ended(said=said, wall_seconds=wall, cpu_seconds=usage.ru_utime + usage.ru_stime)
+        output, errors = out.read().decode(), err.read().decode().strip()
+    last = (errors.splitlines() or ["no output"])[-1][:_MAX_REASON_LENGTH]
+    answer = f"no answer: {last}" if status else read_answer(output)
+    return Process(answer=answer, wall_seconds=wall, cpu_seconds=usage.ru_utime + usage.ru_stime)
 
 
-def _our_verdict(told: str) -> str:
-    verdict = json.loads(told)["verdict"]
+def _lockstep_verdict(output: str) -> str:
+    verdict = json.loads(output)["verdict"]
     ranks = ", ".join(str(rank) for rank in verdict["ranks"])
     return " ".join(filter(None, (verdict["kind"], ranks, verdict["phase"])))
 
 
-def _their_ranks(told: str) -> str:
-    answer = json.loads(told.splitlines()[-1])
+def _hta_ranks(output: str) -> str:
+    answer = json.loads(output.splitlines()[-1])
     if "error" in answer:
         return f"no answer: {answer['error']}"
-    return "ranks " + ", ".join(str(rank) for rank in answer["accused"])
+    return "ranks " + ", ".join(str(rank) for rank in answer["ranks"])

@@ -1,4 +1,4 @@
-"""What is reported on: profiler traces that are real or made, with what is true of each."""
+"""The profiler traces that are compared, real and synthetic, with the truth of each."""
 
 import tempfile
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from kineto_made import NEW, MadeTraces
+from synthetic_kineto import NEW_NAME, SyntheticTraces
 
 _FIXTURES = Path(__file__).resolve().parents[2] / "tests" / "fixtures" / "kineto-hta"
 _UNKNOWN = "nobody can tell"
@@ -17,34 +17,34 @@ class Case:
     """A folder of traces.
 
     Attributes:
-        truth: what an answer says when it is right, as far as it is known who was slow.
+        truth: the right answer, or that it is unknown who was slow.
     """
 
     name: str
     folder: Path
     truth: str
 
-    def judge(self, said: str) -> str:
-        """The answer with its mark; a tool may name the culprit and an innocent rank beside it."""
-        if said.startswith("no answer") or self.truth == _UNKNOWN:
-            return said
-        if said.startswith(self.truth):
-            return f"{said}: right"
+    def judge(self, answer: str) -> str:
+        """The answer with a mark; a tool may name an innocent rank together with the culprit."""
+        if answer.startswith("no answer") or self.truth == _UNKNOWN:
+            return answer
+        if answer.startswith(self.truth):
+            return f"{answer}: right"
         culprit = self.truth.removeprefix("rank ")
-        if culprit in said.removeprefix("ranks ").split(", "):
-            return f"{said}: the culprit and an innocent rank"
-        return f"{said}: wrong"
+        if culprit in answer.removeprefix("ranks ").split(", "):
+            return f"{answer}: the culprit and an innocent rank"
+        return f"{answer}: wrong"
 
 
-_MADE = (
-    ("4 ranks, healthy", MadeTraces(), "nobody"),
-    ("4 ranks, healthy, one clock 30 ms ahead", MadeTraces(ahead=0), "nobody"),
-    ("4 ranks, rank 2 late by 20 ms", MadeTraces(late=2), "rank 2"),
-    ("the same, rank 0's clock 30 ms ahead", MadeTraces(late=2, ahead=0), "rank 2"),
-    ("the same, names of NCCL since 2.19", MadeTraces(late=2, collective=NEW), "rank 2"),
+_SYNTHETIC = (
+    ("4 ranks, healthy", SyntheticTraces(), "nobody"),
+    ("4 ranks, healthy, one clock 30 ms ahead", SyntheticTraces(ahead=0), "nobody"),
+    ("4 ranks, rank 2 late by 20 ms", SyntheticTraces(late=2), "rank 2"),
+    ("the same, rank 0's clock 30 ms ahead", SyntheticTraces(late=2, ahead=0), "rank 2"),
+    ("the same, names of NCCL since 2.19", SyntheticTraces(late=2, collective=NEW_NAME), "rank 2"),
     (
         "8 ranks, 100 steps of 101 kernels, rank 5 late by 20 ms",
-        MadeTraces(ranks=8, steps=100, kernels=100, late=5),
+        SyntheticTraces(ranks=8, steps=100, kernels=100, late=5),
         "rank 5",
     ),
 )
@@ -59,11 +59,11 @@ def cases(data: Path) -> Iterator[list[Case]]:
             tests are taken.
     """
     with tempfile.TemporaryDirectory(prefix="lockstep-bench-") as top:
-        yield [*_real(data, Path(top)), *_made(Path(top))]
+        yield [*_real_cases(data, Path(top)), *_synthetic_cases(Path(top))]
 
 
-def _real(data: Path, top: Path) -> Iterator[Case]:
-    """Ranks of one job together; a file that tells no rank, or lies alone, by itself."""
+def _real_cases(data: Path, top: Path) -> Iterator[Case]:
+    """One case per job; a file without a rank in its name is a case of its own."""
     source = data / "kineto-hta" if (data / "kineto-hta").is_dir() else _FIXTURES
     groups: dict[str, list[Path]] = {}
     for file in sorted(source.glob("*.json.gz")):
@@ -77,9 +77,9 @@ def _real(data: Path, top: Path) -> Iterator[Case]:
         yield Case(name=f"{ranks}, {name.removesuffix('.json.gz')}", folder=folder, truth=_UNKNOWN)
 
 
-def _made(top: Path) -> Iterator[Case]:
-    for number, (name, made, truth) in enumerate(_MADE):
-        folder = top / f"made-{number}"
+def _synthetic_cases(top: Path) -> Iterator[Case]:
+    for number, (name, traces, truth) in enumerate(_SYNTHETIC):
+        folder = top / f"synthetic-{number}"
         folder.mkdir()
-        made.write(folder)
+        traces.write(folder)
         yield Case(name=name, folder=folder, truth=truth)

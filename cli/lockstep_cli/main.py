@@ -1,4 +1,4 @@
-"""``lockstep``: one subcommand per use, each brought by its room through an entry point."""
+"""``lockstep``: one subcommand per use, each registered by its component as an entry point."""
 
 import ast
 import sys
@@ -15,8 +15,8 @@ _BAD_INPUT = 2
 
 def _summary(entry: EntryPoint) -> str:
     """First sentence of the command's module, read as text so that nothing is imported."""
-    room, *inner = entry.module.split(".")
-    spec = find_spec(room)
+    package, *inner = entry.module.split(".")
+    spec = find_spec(package)
     if spec is None or spec.origin is None:
         return ""
     path = Path(spec.origin).parent.joinpath(*inner).with_suffix(".py")
@@ -27,21 +27,21 @@ def _summary(entry: EntryPoint) -> str:
 
 
 def _extras(entry: EntryPoint) -> str:
-    """What brings the packages of a command: its room's extra, for the demo those of all rooms."""
-    drawn = set(entry.dist.metadata.get_all("Provides-Extra") or ()) if entry.dist else set[str]()
-    rooms = {other.module.partition(".")[0] for other in entry_points(group=_GROUP)}
-    extra_of = {room: room.removeprefix("lockstep_") for room in rooms}
+    """The extra that brings a command's packages; for the demo those of all components."""
+    extras = set(entry.dist.metadata.get_all("Provides-Extra") or ()) if entry.dist else set[str]()
+    packages = {other.module.partition(".")[0] for other in entry_points(group=_GROUP)}
+    extra_of = {package: package.removeprefix("lockstep_") for package in packages}
     own = extra_of[entry.module.partition(".")[0]]
-    return own if own in drawn else ",".join(sorted(drawn & set(extra_of.values())))
+    return own if own in extras else ",".join(sorted(extras & set(extra_of.values())))
 
 
 def _refusal(command: str, missing: ModuleNotFoundError) -> click.UsageError:
-    """Says which package a command lacks and what brings it.
+    """The sentence that names the missing package and the extra that brings it.
 
     Raises:
-        ModuleNotFoundError: what is missing is a module of ours, which is our mistake.
+        ModuleNotFoundError: the missing module is one of Lockstep's own, which is a bug of it.
     """
-    from lockstep_records.distribution import install_hint  # noqa: PLC0415  # --help loads no room
+    from lockstep_records.distribution import install_hint  # noqa: PLC0415  # --help loads no component
 
     package = (missing.name or "").partition(".")[0]
     if not package or package.startswith("lockstep"):
@@ -54,7 +54,7 @@ def _refusal(command: str, missing: ModuleNotFoundError) -> click.UsageError:
     )
 
 
-class _Rooms(click.Group):
+class _Components(click.Group):
     """A group whose commands are entry points."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -75,7 +75,7 @@ class _Rooms(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except ModuleNotFoundError as error:  # what is heavy is loaded late, so it is missed late
+        except ModuleNotFoundError as error:  # heavy packages are imported late, in the command
             raise _refusal(ctx.invoked_subcommand or "", error) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -94,7 +94,7 @@ def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool)
         ctx.exit()
 
 
-@click.group(cls=_Rooms, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Components, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--version",
     is_flag=True,
@@ -108,7 +108,7 @@ def group() -> None:
 
 
 def main() -> None:
-    """Runs the command; bad input ends with one sentence on stderr and exit status 2."""
+    """Runs the command; bad input gives one sentence on stderr and exit status 2."""
     try:
         status = group.main(standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:

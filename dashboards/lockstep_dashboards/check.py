@@ -11,22 +11,22 @@ import httpx
 from lockstep_catalogue.labels import CLUSTER, JOB_ID
 from lockstep_dashboards.panel import MAX_SERIES, Board, Panel, Query, View
 
-_POINTS = 120  # of a panel of common width; Prometheus itself allows 11,000
+_POINTS = 120  # a panel of usual width has about as many; Prometheus allows 11,000
 _SCRAPES_IN_A_RATE = 4
 
 
 class CheckError(ValueError):
-    """The Prometheus cannot be asked; the text says why."""
+    """The Prometheus cannot be queried; the text says why."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scope:
-    """Which job is looked at, and when.
+    """The job and the range of time that are checked.
 
     Attributes:
         cluster: name of the cluster, or None for all.
         end: seconds since the epoch.
-        range_seconds: length of the time shown.
+        range_seconds: length of the range, which ends at ``end``.
         scrape_seconds: time between scrapes; rates reach over four of them.
     """
 
@@ -43,7 +43,7 @@ class Scope:
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """What stands for each of Grafana's variables; longer names first."""
+        """Values of Grafana's variables; longer names first, since one may begin another."""
         rate = self.step_seconds + _SCRAPES_IN_A_RATE * self.scrape_seconds
         return {
             "$__rate_interval": f"{math.ceil(rate)}s",
@@ -62,13 +62,13 @@ class Scope:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """What came of one panel.
+    """The result of one panel.
 
     Attributes:
-        queries: as Prometheus was asked.
-        num_series: with a value in the time shown.
-        problem: empty when all is well.
-        remark: why it is well that there is nothing.
+        queries: PromQL with every variable replaced.
+        num_series: series with a value within the range.
+        problem: empty where there is none.
+        remark: why having no series is no problem.
     """
 
     board: str
@@ -83,27 +83,29 @@ def check_board(board: Board, scope: Scope, client: httpx.Client) -> list[Findin
     """One finding a panel and annotation.
 
     Raises:
-        CheckError: what answers is no Prometheus, or nobody does.
+        CheckError: the server does not answer, or is no Prometheus.
     """
-    found = [_check_panel(board, panel, scope, client) for panel in board.panels]
-    for told in board.annotations:
-        count, problem = _ask(Query(expression=told.expression), scope, client, at_the_end=False)
-        found.append(
+    findings = [_check_panel(board, panel, scope, client) for panel in board.panels]
+    for annotation in board.annotations:
+        count, problem = _ask(
+            Query(expression=annotation.expression), scope, client, is_instant=False
+        )
+        findings.append(
             Finding(
                 board=board.title,
-                panel=f"annotation {told.title}",
-                queries=(scope.fill(told.expression),),
+                panel=f"annotation {annotation.title}",
+                queries=(scope.fill(annotation.expression),),
                 num_series=count,
                 problem=problem,
-                remark="" if count else "nothing to mark",
+                remark="" if count else "nothing to annotate",
             )
         )
-    return found
+    return findings
 
 
 def _check_panel(board: Board, panel: Panel, scope: Scope, client: httpx.Client) -> Finding:
-    at_the_end = panel.view is View.TABLE
-    answers = [_ask(query, scope, client, at_the_end=at_the_end) for query in panel.queries]
+    is_instant = panel.view is View.TABLE
+    answers = [_ask(query, scope, client, is_instant=is_instant) for query in panel.queries]
     problems = [problem for _, problem in answers if problem]
     empty = any(not count for count, _ in answers)
     total = sum(count for count, _ in answers)
@@ -121,32 +123,34 @@ def _check_panel(board: Board, panel: Panel, scope: Scope, client: httpx.Client)
     )
 
 
-def _ask(query: Query, scope: Scope, client: httpx.Client, *, at_the_end: bool) -> tuple[int, str]:
-    """How many series have a value, and what Prometheus objects."""
-    told = {"query": scope.fill(query.expression)}
-    if at_the_end:
-        path, told["time"] = "/api/v1/query", f"{scope.end:.3f}"
+def _ask(query: Query, scope: Scope, client: httpx.Client, *, is_instant: bool) -> tuple[int, str]:
+    """Number of series with a value, and Prometheus' error; empty where there is none."""
+    parameters = {"query": scope.fill(query.expression)}
+    if is_instant:
+        path, parameters["time"] = "/api/v1/query", f"{scope.end:.3f}"
     else:
         path = "/api/v1/query_range"
-        told |= {
+        parameters |= {
             "start": f"{scope.end - scope.range_seconds:.3f}",
             "end": f"{scope.end:.3f}",
             "step": f"{scope.step_seconds:.3f}",
         }
-    answer = _answer(client, path, told)
+    answer = _answer(client, path, parameters)
     if answer.get("status") != "success":
-        return 0, f"Prometheus: {answer.get('error', 'no reason told')}"
+        return 0, f"Prometheus: {answer.get('error', 'no reason given')}"
     return sum(_has_value(series) for series in answer["data"]["result"]), ""
 
 
-def _answer(client: httpx.Client, path: str, told: dict[str, str]) -> dict[str, Any]:
+def _answer(client: httpx.Client, path: str, parameters: dict[str, str]) -> dict[str, Any]:
     try:
-        response = client.post(path, data=told)
+        response = client.post(path, data=parameters)
         answer = response.json()
     except httpx.HTTPError as error:
-        raise CheckError(f"{client.base_url} cannot be asked ({error})") from error
+        raise CheckError(f"{client.base_url} cannot be queried ({error})") from error
     except ValueError as error:
-        raise CheckError(f"{client.base_url} answers no JSON; is it a Prometheus?") from error
+        raise CheckError(
+            f"{client.base_url} does not answer with JSON; is it a Prometheus?"
+        ) from error
     if not isinstance(answer, dict) or answer.get("status") not in {"success", "error"}:
         raise CheckError(f"{client.base_url} does not answer as Prometheus does")
     return answer
@@ -158,5 +162,5 @@ def _has_value(series: dict[str, Any]) -> bool:
 
 
 def _quoted(text: str) -> str:
-    """Text as it stands between the quotes of PromQL."""
+    """Text escaped for the quotes of a PromQL string."""
     return text.replace("\\", "\\\\").replace('"', '\\"')

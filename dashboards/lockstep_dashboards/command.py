@@ -1,4 +1,4 @@
-"""Makes the Grafana boards, and runs every query of them against a Prometheus."""
+"""Generates the Grafana boards, and runs all their queries against a Prometheus."""
 
 import time
 from pathlib import Path
@@ -12,8 +12,9 @@ from rich.table import Table
 from lockstep_dashboards.check import Finding, Scope, check_board
 from lockstep_dashboards.grafana import board_json
 from lockstep_dashboards.job import JOB
+from lockstep_records.atomic_file import write_atomically
 from lockstep_records.jobs import check_job_id
-from lockstep_records.options import FiniteRange
+from lockstep_records.options import DurationRange
 
 BOARDS = {"job.json": JOB}
 _GENERATED = Path("dashboards/generated")
@@ -22,7 +23,7 @@ _TIMEOUT_SECONDS = 30.0
 
 @click.group()
 def dashboards() -> None:
-    """Make Grafana boards from the catalogue, and check them on a Prometheus."""
+    """Generate Grafana boards from the catalogue, and check them on a Prometheus."""
 
 
 @dashboards.command()
@@ -31,7 +32,7 @@ def dashboards() -> None:
     type=click.Path(path_type=Path, file_okay=False),
     default=_GENERATED,
     show_default=True,
-    help="Folder for the boards.",
+    help="Folder that the boards are written to.",
 )
 @click.option("--check", "only_compare", is_flag=True, help="Write nothing; exit 1 on differences.")
 def generate(*, out: Path, only_compare: bool) -> int:
@@ -41,57 +42,47 @@ def generate(*, out: Path, only_compare: bool) -> int:
     texts = {out / name: board_json(board) for name, board in BOARDS.items()}
     try:
         if only_compare:
-            return _tell_stale(texts)
+            return _report_stale(texts)
         out.mkdir(parents=True, exist_ok=True)
         for path, text in texts.items():
-            _write(path, text)
+            write_atomically(path, text)
             click.echo(path)
     except OSError as error:
         raise click.UsageError(f"--out {out}: {error.strerror}; name a writable folder") from error
     return 0
 
 
-def _tell_stale(texts: dict[Path, str]) -> int:
+def _report_stale(texts: dict[Path, str]) -> int:
     stale = [path for path, text in texts.items() if not path.is_file() or path.read_text() != text]
     for path in stale:
-        click.echo(f"{path} is not what the boards make; run lockstep dashboards generate")
+        click.echo(f"{path} differs from the generated board; run lockstep dashboards generate")
     return 1 if stale else 0
-
-
-def _write(path: Path, text: str) -> None:
-    """Writes beside and renames, so that a reader sees the old file or the new one."""
-    beside = path.with_name(f".{path.name}.new")
-    try:
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 @dashboards.command()
 @click.option("--prometheus", "url", required=True, help="Address, such as http://127.0.0.1:9090.")
-@click.option("--job-id", required=True, help="Job to look at.")
-@click.option("--cluster", default=None, help="Cluster of the job; default: all.")
+@click.option("--job-id", required=True, help="Job that the queries are restricted to.")
+@click.option("--cluster", default=None, help="Cluster of the job; all clusters by default.")
 @click.option(
     "--range",
     "range_seconds",
-    type=FiniteRange(min=1),
-    default=900.0,
+    type=DurationRange(1),
+    default="15m",
     show_default=True,
-    help="Time shown, until now, in seconds.",
+    help="Range of the queries, until now.",
 )
 @click.option(
     "--scrape-interval",
     "scrape_seconds",
-    type=FiniteRange(min=0.1),
-    default=15.0,
+    type=DurationRange(0.1),
+    default="15s",
     show_default=True,
-    help="As the data source is told, in seconds; rates reach over five of them.",
+    help="Scrape interval of the data source; rates reach over five of them.",
 )
 def check(
     *, url: str, job_id: str, cluster: str | None, range_seconds: float, scrape_seconds: float
 ) -> int:
-    """Run every query of every board; exit 1 when one errs or a panel is empty."""
+    """Run every query of every board; exit 1 when one fails or a panel is empty."""
     if not url.startswith(("http://", "https://")):
         raise click.UsageError(f"--prometheus {url!r} must begin with http:// or https://")
     try:
@@ -103,23 +94,23 @@ def check(
             scrape_seconds=scrape_seconds,
         )
         with httpx.Client(base_url=url, timeout=_TIMEOUT_SECONDS, trust_env=False) as client:
-            found = [
+            findings = [
                 finding
                 for board in BOARDS.values()
                 for finding in check_board(board, scope, client)
             ]
     except (ValueError, httpx.InvalidURL) as error:
         raise click.UsageError(str(error)) from error
-    _print_findings(found)
-    return 1 if any(finding.problem for finding in found) else 0
+    _print_findings(findings)
+    return 1 if any(finding.problem for finding in findings) else 0
 
 
-def _print_findings(found: list[Finding]) -> None:
+def _print_findings(findings: list[Finding]) -> None:
     table = Table("panel", "series", "problem", "query", title_justify="left")
-    for finding in found:
+    for finding in findings:
         problem = f"[red]{escape(finding.problem)}[/red]" if finding.problem else finding.remark
-        asked = "\n".join(finding.queries) if finding.problem else ""
-        table.add_row(finding.panel, str(finding.num_series), problem, escape(asked))
+        queries = "\n".join(finding.queries) if finding.problem else ""
+        table.add_row(finding.panel, str(finding.num_series), problem, escape(queries))
     Console().print(table)
-    bad = sum(bool(finding.problem) for finding in found)
-    click.echo(f"{len(found)} panels and annotations, {bad} with a problem")
+    bad = sum(bool(finding.problem) for finding in findings)
+    click.echo(f"{len(findings)} panels and annotations, {bad} with a problem")

@@ -25,6 +25,8 @@ from lockstep_catalogue.recorded import (
 from lockstep_dashboards.job_queries import (
     NUM_WORST,
     age,
+    aggregate,
+    aggregate_rates,
     as_is,
     begun_attempts,
     exposed_per_step,
@@ -33,8 +35,6 @@ from lockstep_dashboards.job_queries import (
     num_attempts,
     of_worst,
     ranks_by_attempt,
-    rates_together,
-    together,
     worst_ranks,
 )
 from lockstep_dashboards.panel import (
@@ -50,48 +50,48 @@ from lockstep_dashboards.panel import (
 
 _NO_CHECKPOINT = "a job that has written no checkpoint yet has no such age"
 _NO_COLLECTIVE = "a job of one rank, or whose collectives no hook sees, counts none"
-_NOT_TOLD = "only a loop that hands it to the monitor tells it"
+_NOT_REPORTED = "only a loop that passes it to the monitor reports it"
 
 _PROGRESS = Row(
     title="Progress",
     panels=(
-        stat(training.STEP, together("max", training.STEP, legend="step")),
+        stat(training.STEP, aggregate("max", training.STEP, legend="step")),
         stat(
             training.STEPS,
-            rates_together("avg", training.STEPS, legend="steps"),
+            aggregate_rates("avg", training.STEPS, legend="steps"),
             note="Mean over the ranks.",
             per_second=True,
         ),
         stat(TOKENS_RATE, as_is(TOKENS_RATE, "tokens")),
         stat(
             training.LOSS,
-            together("avg", training.LOSS, legend="loss"),
+            aggregate("avg", training.LOSS, legend="loss"),
             note="Mean over the nodes.",
-            may_be_empty=_NOT_TOLD,
+            may_be_empty=_NOT_REPORTED,
         ),
         stat(
             training.LAST_PROGRESS,
             age(training.LAST_PROGRESS),
             title="Age of last progress",
-            note="Of the rank that was heard last.",
+            note="Of the rank that reported last.",
             unit=Unit.SECONDS,
         ),
         stat(
             training.RANK_INFO,
             num_attempts(),
             title="Attempts",
-            note="Seen in the time shown; one more than the restarts.",
+            note="Within the range; one more than the restarts.",
         ),
         time_series(
             training.RANKS,
-            together("sum", training.RANKS, STATE, legend="{{state}}"),
+            aggregate("sum", training.RANKS, STATE, legend="{{state}}"),
             title="Ranks by state",
             stacked=True,
             width=8,
         ),
         time_series(
             training.RANK_WAITING,
-            together("sum", training.RANK_WAITING, legend="waiting"),
+            aggregate("sum", training.RANK_WAITING, legend="waiting"),
             title="Ranks waiting",
             width=8,
         ),
@@ -115,7 +115,7 @@ _LATENCY = Row(
         ),
         heat_map(
             training.STEP_SECONDS,
-            rates_together("sum", training.STEP_SECONDS, LE, legend="{{le}}"),
+            aggregate_rates("sum", training.STEP_SECONDS, LE, legend="{{le}}"),
             title="Step latency, all ranks",
         ),
     ),
@@ -125,7 +125,7 @@ _PHASES = Row(
     panels=(
         time_series(
             PHASE_PER_STEP,
-            together("avg", PHASE_PER_STEP, PHASE, legend="{{phase}}"),
+            aggregate("avg", PHASE_PER_STEP, PHASE, legend="{{phase}}"),
             note="Mean over the ranks.",
             stacked=True,
             width=24,
@@ -171,15 +171,15 @@ _LEARNING = Row(
         *(
             time_series(
                 metric,
-                together("avg", metric, legend="mean over the nodes"),
+                aggregate("avg", metric, legend="mean over the nodes"),
                 width=6,
-                may_be_empty=_NOT_TOLD,
+                may_be_empty=_NOT_REPORTED,
             )
             for metric in (training.LOSS, training.GRADIENT_NORM, training.LEARNING_RATE)
         ),
         time_series(
             training.NONFINITE_STEPS,
-            together("sum", training.NONFINITE_STEPS, legend="steps"),
+            aggregate("sum", training.NONFINITE_STEPS, legend="steps"),
             width=6,
         ),
     ),
@@ -189,7 +189,7 @@ _CHECKPOINTS = Row(
     panels=(
         time_series(
             training.CHECKPOINTS,
-            together("sum", training.CHECKPOINTS, OUTCOME, legend="{{outcome}}"),
+            aggregate("sum", training.CHECKPOINTS, OUTCOME, legend="{{outcome}}"),
         ),
         time_series(
             training.LAST_CHECKPOINT,
@@ -205,7 +205,7 @@ _COLLECTIVES = Row(
     panels=(
         time_series(
             training.COLLECTIVE_BYTES,
-            rates_together("sum", training.COLLECTIVE_BYTES, KIND, legend="{{kind}}"),
+            aggregate_rates("sum", training.COLLECTIVE_BYTES, KIND, legend="{{kind}}"),
             title="Collective bytes per second",
             per_second=True,
             may_be_empty=_NO_COLLECTIVE,

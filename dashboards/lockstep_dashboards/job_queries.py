@@ -1,4 +1,4 @@
-"""The PromQL of the job board: of the chosen job, and never more series than a panel shows."""
+"""The PromQL of the job board: restricted to the chosen job, bounded in series."""
 
 from lockstep_catalogue import Metric, Recorded, Series, training
 from lockstep_catalogue.labels import ATTEMPT, CLUSTER, JOB_ID, KIND, NODE, RANK
@@ -21,7 +21,7 @@ def _rate(metric: Metric) -> str:
 
 
 def _over_range(operator: str, series: Series) -> str:
-    """The series over the whole time shown, so that a job that has ended still has a value."""
+    """The series over the whole range, so that a job that has ended still has a value."""
     return f"{operator}_over_time({_of(series)}[$__range])"
 
 
@@ -30,18 +30,18 @@ def as_is(series: Series, legend: str) -> Query:
     return Query(expression=_of(series), legend=legend)
 
 
-def together(operator: str, series: Series, *labels: Label, legend: str) -> Query:
-    """The nodes or ranks of the job as one, by the labels that are left."""
+def aggregate(operator: str, series: Series, *labels: Label, legend: str) -> Query:
+    """The series of the job's nodes or ranks, aggregated to the given labels."""
     return Query(expression=by(operator, _of(series), *_JOB, *labels), legend=legend)
 
 
-def rates_together(operator: str, metric: Metric, *labels: Label, legend: str) -> Query:
-    """The rates of the nodes or ranks of the job as one, by the labels that are left."""
+def aggregate_rates(operator: str, metric: Metric, *labels: Label, legend: str) -> Query:
+    """The rates of the job's nodes or ranks, aggregated to the given labels."""
     return Query(expression=by(operator, _rate(metric), *_JOB, *labels), legend=legend)
 
 
 def age(metric: Metric) -> Query:
-    """Seconds since the newest of the moments."""
+    """Seconds since the newest time that the series holds."""
     return Query(expression=f"time() - {by('max', _of(metric), *_JOB)}", legend="age")
 
 
@@ -54,14 +54,15 @@ def latency(quantile: float) -> Query:
 
 
 def of_worst(series: Recorded, count: int, legend: str) -> Query:
-    """The series of the worst ranks, chosen once: a topk of every moment adds up to many."""
+    """The series of the worst ranks of the range."""
+    # @ end() chooses them once: a topk at every point would add up to many more series.
     worst = f"topk({count}, avg_over_time({_of(LATENESS_RATIO)}[$__range] @ end()))"
     expression = f"{_of(series)} and on ({names(*_JOB, RANK)}) {worst}"
     return Query(expression=expression, legend=legend)
 
 
 def worst_ranks() -> Query:
-    """A row for each of the worst ranks and each node that it has been on."""
+    """A table row for each of the worst ranks and each node that it ran on."""
     places = by("group", _over_range("last", training.RANK_INFO), *_JOB, RANK, NODE)
     worst = f"topk({NUM_WORST}, {_over_range('avg', LATENESS)})"
     return Query(expression=f"{places} * on ({names(*_JOB, RANK)}) group_left () {worst}")
@@ -72,17 +73,17 @@ def _by_attempt(*labels: Label) -> str:
 
 
 def num_attempts() -> Query:
-    """Attempts that were seen in the time shown."""
+    """Number of attempts within the range."""
     return Query(expression=by("count", _by_attempt(), *_JOB), legend="attempts")
 
 
 def ranks_by_attempt(*labels: Label) -> Query:
-    """Ranks of the largest attempts in the time shown."""
+    """Ranks of each attempt within the range, the largest attempts first."""
     return Query(expression=f"topk({NUM_WORST}, {_by_attempt(*labels)})")
 
 
 def exposed_per_step() -> Query:
-    """Seconds that a rank waits for collectives in a step, by kind."""
+    """Seconds a step that a rank waits for collectives, by kind."""
     seconds = by("sum", _rate(training.COLLECTIVE_SECONDS), *_JOB, KIND)
     steps = by("sum", _rate(training.STEPS), *_JOB)
     expression = f"{seconds} / on ({names(*_JOB)}) group_left () {steps}"
@@ -96,7 +97,7 @@ def firing_alerts() -> str:
 
 
 def begun_attempts() -> str:
-    """Has a value for a minute from the beginning of each attempt."""
+    """An expression with a value in the first minute of each attempt."""
     ranks = by("group", _of(training.RANK_INFO), *_JOB, ATTEMPT)
     before = by("group", f"{_of(training.RANK_INFO)} offset 1m", *_JOB, ATTEMPT)
     return f"{ranks} unless {before}"

@@ -8,8 +8,8 @@ _HEADING_HEIGHT = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
-    """Where something stands, in columns and rows of the grid."""
+class GridPosition:
+    """Position and size of a heading or panel, in columns and rows of the grid."""
 
     x: int
     y: int
@@ -17,17 +17,17 @@ class Place:
     height: int
 
 
-def pack(rows: tuple[Row, ...]) -> list[tuple[Row | Panel, Place]]:
-    """Every heading and panel with its place; a panel that finds no room begins a new line."""
-    placed: list[tuple[Row | Panel, Place]] = []
+def pack(rows: tuple[Row, ...]) -> list[tuple[Row | Panel, GridPosition]]:
+    """Every heading and panel with its position; a panel that does not fit begins a new line."""
+    placed: list[tuple[Row | Panel, GridPosition]] = []
     y = 0
     for row in rows:
-        placed.append((row, Place(x=0, y=y, width=COLUMNS, height=_HEADING_HEIGHT)))
+        placed.append((row, GridPosition(x=0, y=y, width=COLUMNS, height=_HEADING_HEIGHT)))
         x, y, line_height = 0, y + _HEADING_HEIGHT, 0
         for panel in row.panels:
             if x + panel.width > COLUMNS:
                 x, y, line_height = 0, y + line_height, 0
-            placed.append((panel, Place(x=x, y=y, width=panel.width, height=panel.height)))
+            placed.append((panel, GridPosition(x=x, y=y, width=panel.width, height=panel.height)))
             x, line_height = x + panel.width, max(line_height, panel.height)
         y += line_height
     return placed

@@ -1,4 +1,4 @@
-"""What a board is made of, as plain values: queries, panels, rows, variables."""
+"""The parts of a board as plain values: queries, panels, rows, variables."""
 
 from dataclasses import dataclass, field
 from enum import Enum
@@ -9,7 +9,7 @@ from lockstep_catalogue import Label, Recorded, Series, Unit
 MAX_SERIES = 50
 COLUMNS = 24
 
-# What Grafana calls a unit.
+# Grafana's names of units.
 _UNITS = {
     Unit.NONE: "short",
     Unit.SECONDS: "s",
@@ -32,7 +32,7 @@ _OPERATIONS = {
 
 
 class View(Enum):
-    """How a panel shows its series; the value is Grafana's word."""
+    """How a panel shows its series; the value is Grafana's panel type."""
 
     STAT = "stat"
     TIME_SERIES = "timeseries"
@@ -50,13 +50,13 @@ class Query:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Panel:
-    """One panel; ``panel`` makes it from the catalogue.
+    """One panel; ``panel`` builds it from a series of the catalogue.
 
     Attributes:
-        unit: what Grafana calls it.
-        may_be_empty: why a sound job may have no series here; empty when it must have some.
-        stacked: areas upon each other.
-        columns: labels that a table shows, before the value.
+        unit: Grafana's name of the unit.
+        may_be_empty: why a healthy job may have no series here; empty when it must have some.
+        stacked: whether series are drawn as stacked areas.
+        columns: labels of a table, before the value.
     """
 
     view: View
@@ -85,11 +85,11 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Variable:
-    """A choice at the top of a board: the values of a label.
+    """A variable at the top of a board: the values of a label.
 
     Attributes:
         source: selector of the series whose label values are offered.
-        several: more than one value may be chosen, at first all.
+        several: whether more than one value may be chosen; all of them by default.
     """
 
     label: Label
@@ -100,7 +100,7 @@ class Variable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Annotation:
-    """A mark across all panels while an expression has a value."""
+    """A vertical line or region over all panels while an expression has a value."""
 
     title: str
     expression: str
@@ -110,7 +110,7 @@ class Annotation:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Board:
-    """A whole board."""
+    """A board: variables, rows of panels, annotations."""
 
     uid: str
     title: str
@@ -126,7 +126,7 @@ class Board:
 
 
 def title_of(series: Series) -> str:
-    """Words for people from a series' name: without prefix, part, ``_total`` and unit."""
+    """A title from a series' name: without prefix, part, ``_total`` and unit."""
     name, operation = series.name, ""
     if isinstance(series, Recorded):
         _, name, operation = series.name.split(":")

@@ -1,4 +1,4 @@
-"""What Grafana 10.3 to 13 wants to know of each view and variable, as plain JSON values."""
+"""The JSON of panels, variables and annotations, as Grafana 10.3 to 13 read it."""
 
 from typing import Any
 
@@ -24,20 +24,20 @@ _LINES = {
 
 def target(panel: Panel, query: Query, ref_id: str) -> dict[str, Any]:
     """One query of a panel."""
-    at_the_end = panel.view is View.TABLE
+    is_instant = panel.view is View.TABLE
     return {
         "refId": ref_id,
         "datasource": SOURCE,
         "editorMode": "code",
         "expr": query.expression,
         "format": _FORMATS.get(panel.view, "time_series"),
-        "instant": at_the_end,
-        "range": not at_the_end,
+        "instant": is_instant,
+        "range": not is_instant,
         "legendFormat": query.legend or "__auto",
     }
 
 
-def shape(panel: Panel) -> dict[str, Any]:
+def panel_fields(panel: Panel) -> dict[str, Any]:
     """Type, field configuration, options and transformations of a panel."""
     custom, options, color = {
         View.STAT: _stat,
@@ -122,7 +122,7 @@ def _table(panel: Panel) -> _Parts:
 
 def _columns(panel: Panel) -> list[dict[str, Any]]:
     """Labels in their order, then the value under the panel's title."""
-    order = {label.name: place for place, label in enumerate(panel.columns)}
+    order = {label.name: index for index, label in enumerate(panel.columns)}
     organize = {
         "excludeByName": dict.fromkeys(_HIDDEN_COLUMNS, True),
         "includeByName": {},
@@ -133,7 +133,7 @@ def _columns(panel: Panel) -> list[dict[str, Any]]:
 
 
 def source_variable() -> dict[str, Any]:
-    """The choice of a Prometheus."""
+    """The variable that chooses a Prometheus data source."""
     return {
         "name": "datasource",
         "label": "Data Source",
@@ -151,10 +151,10 @@ def source_variable() -> dict[str, Any]:
 
 
 def label_variable(variable: Variable) -> dict[str, Any]:
-    """The choice among the values of a label; newest ids stand first."""
+    """The variable that chooses among the values of a label; the newest job ids come first."""
     everything = {"selected": True, "text": ["All"], "value": ["$__all"]}
     definition = f"label_values({variable.source}, {variable.label.name})"
-    made = {
+    fields = {
         "name": variable.label.name,
         "label": variable.title,
         "type": "query",
@@ -171,17 +171,17 @@ def label_variable(variable: Variable) -> dict[str, Any]:
         "skipUrlSync": False,
         "sort": 2,
     }
-    return made | {"allValue": ".*"} if variable.several else made
+    return fields | {"allValue": ".*"} if variable.several else fields
 
 
-def annotation(told: Annotation) -> dict[str, Any]:
-    """A mark while an expression has a value."""
+def annotation(definition: Annotation) -> dict[str, Any]:
+    """An annotation that is drawn while its expression has a value."""
     return {
-        "name": told.title,
+        "name": definition.title,
         "datasource": SOURCE,
         "enable": True,
-        "expr": told.expression,
-        "iconColor": told.color,
+        "expr": definition.expression,
+        "iconColor": definition.color,
         "step": "15s",
-        "titleFormat": told.heading,
+        "titleFormat": definition.heading,
     }

@@ -1,4 +1,4 @@
-/* Replaces torch.autograd.backward; lockstep/strategies/backward.py does the same in Python. */
+/* Replaces torch.autograd.backward; lockstep/patches/backward.py does the same in Python. */
 #include "recorder.h"
 
 #include "type_tables.h"

@@ -122,7 +122,7 @@ typedef struct {
     double seconds, loss, norm, squares;
 } Row;
 
-/* Replaces torch.autograd.backward; its attributes are those of lockstep.strategies.backward.Listener. */
+/* Replaces torch.autograd.backward; its attributes are those of lockstep.patches.backward.Listener. */
 typedef struct {
     PyObject_HEAD
     vectorcallfunc call;

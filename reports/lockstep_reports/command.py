@@ -1,204 +1,209 @@
-"""Says who was slow in a job, since when, in which phase and what it cost; or nobody."""
+"""Prints who was slow in a job, since when, in which phase and at what cost; or that nobody was."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import click
 
 from lockstep_records.jobs import find_job, list_attempts
 from lockstep_records.options import FiniteRange
 from lockstep_reports.compare import Comparison, compare
-from lockstep_reports.incident import LogReport, make_log_report
+from lockstep_reports.job_report import JobReport
 from lockstep_reports.read import read_source
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.recording.log_recording import LogRecording
 from lockstep_reports.recording.recording import Recording
-from lockstep_reports.recording.window import before_window, inside_window
 from lockstep_reports.recording.window_spec import Window, parse_bound
-from lockstep_reports.render.outputs import Outputs, show
-from lockstep_reports.report import Report, make_report
+from lockstep_reports.render.outputs import Outputs
+from lockstep_reports.report_kinds import ReportSettings, kind_of
 
 _BASELINE = "baseline"
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Asked:
-    """What is to be reported on, and with what."""
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What is reported on, and with what."""
 
-    options: ReadOptions
-    price_per_gpu_hour: float | None
-    now_seconds: float
+    source: str
+    against: str | None
+    read_options: ReadOptions
+    settings: ReportSettings
 
 
 @click.command()
-@click.argument("job")
+@click.argument("source", metavar="SOURCE")
 @click.option(
     "--json",
     metavar="FILE|-",
     type=_FILE,
-    help="Write the report as JSON; with - to standard output, and nothing else there.",
+    help="File for the report as JSON; - for standard output, with nothing else there.",
 )
 @click.option(
     "--html",
     metavar="FILE",
     type=_FILE,
-    help="Where the page goes; ./lockstep-report-JOB.html when left out. With --json - or"
-    " --markdown - a page is written only when this is given.",
+    help="File for the page; default ./lockstep-report-NAME.html. With --json - or --markdown - a"
+    " page is written only when this option is given.",
 )
 @click.option(
     "--markdown",
     metavar="FILE|-",
     type=_FILE,
-    help="Write the report as Markdown, for an incident tracker; - as with --json.",
+    help="File for the report as Markdown, for an incident tracker; - as with --json.",
 )
 @click.option(
     "--perfetto",
     metavar="FILE",
     type=_FILE,
-    help="Write a trace for ui.perfetto.dev; packed by gzip when the name ends in .gz.",
+    help="File for a trace for ui.perfetto.dev; compressed by gzip when the name ends in .gz.",
 )
 @click.option(
     "--attempt",
     type=click.IntRange(0),
-    help="Attempt to report; the newest one that has steps when left out.",
+    help="Number of the attempt; default the newest one that has steps.",
 )
 @click.option(
     "--meta",
     metavar="FILE",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="Layout of an operation trace (YAML); meta-NAME.yaml beside trace-NAME when left out.",
+    help="Layout of an operation trace (YAML); default meta-NAME.yaml in the folder of trace-NAME.",
 )
-@click.option("--job", "job_id", metavar="ID", help="Which job of a Prometheus.")
+@click.option(
+    "--job-id",
+    metavar="ID",
+    help="Job to select when SOURCE is a Prometheus that knows several jobs.",
+)
 @click.option(
     "--from",
     "first",
     metavar="STEP|TIME",
-    help="First step, or time (ISO 8601 as UTC, epoch seconds, -15m), to look at. A Prometheus is"
-    " looked at over the last 30 minutes when left out.",
+    help="First step, or time (ISO 8601 in UTC, epoch seconds, or an age such as -15m). Default:"
+    " the whole recording; of a Prometheus the last 30 minutes.",
 )
-@click.option("--to", "last", metavar="STEP|TIME", help="Last step or time to look at.")
+@click.option(
+    "--to",
+    "last",
+    metavar="STEP|TIME",
+    help="Last step, or time; default the last one.",
+)
 @click.option(
     "--against",
-    metavar="JOB|baseline",
-    help="Compare with another recording; or, as 'baseline', with the steps before --from.",
+    metavar="SOURCE|baseline",
+    help="Recording to compare with; 'baseline' for the steps of SOURCE before --from.",
 )
 @click.option(
     "--export",
     metavar="DIR",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Write the operations of sampled steps into DIR as Parquet, in the columns of the"
-    " published straggler traces, and no report.",
+    help="Folder for the operations of sampled steps as Parquet, in the columns of the published"
+    " straggler traces. No report is made.",
 )
 @click.option(
     "--price-per-gpu-hour",
     type=FiniteRange(0),
-    help="Counts the loss in money too, in your currency.",
+    help="Price of one GPU for an hour, in any currency; with it the loss is shown in money too.",
 )
-def report(job: str, *, against: str | None, **told: Any) -> None:
-    """Report on JOB: a job id, a job's folder, the path of a recording, or a Prometheus' address.
+def report(  # one parameter per option
+    *,
+    source: str,
+    json: Path | None,
+    html: Path | None,
+    markdown: Path | None,
+    perfetto: Path | None,
+    attempt: int | None,
+    meta: Path | None,
+    job_id: str | None,
+    first: str | None,
+    last: str | None,
+    against: str | None,
+    export: Path | None,
+    price_per_gpu_hour: float | None,
+) -> None:
+    """Report on SOURCE: a job id, a job's folder, the path of a recording, or a Prometheus URL.
 
     Prints the verdict and writes one self-contained HTML page. Exits with 2 and one sentence when
     there is nothing to report on.
     """
     now = time.time()
     try:
-        if told["export"] is not None:
-            _export(job, told["attempt"], told["export"])
+        if export is not None:
+            _export(source, attempt, export)
             return
-        outputs = Outputs(**{name: told[name] for name in ("json", "html", "markdown", "perfetto")})
-        asked = _Asked(
-            options=_options(told, now),
-            price_per_gpu_hour=told["price_per_gpu_hour"],
-            now_seconds=now,
-        )
-        whole = read_source(job, asked.options)
-        _refuse_what_is_not_for(job, whole, asked.options)
-        made = _make(_cut(whole, asked), asked)
-        comparison = None if against is None else _compare(made, whole, against, asked)
-        _write(made, comparison, _with_page(outputs, whole.path.name))
+        window = _window(first, last, now)
+        outputs = Outputs(json=json, html=html, markdown=markdown, perfetto=perfetto)
+        options = ReadOptions(attempt=attempt, meta=meta, job_id=job_id, window=window)
+        settings = ReportSettings(now_seconds=now, price_per_gpu_hour=price_per_gpu_hour)
+        _report(_Request(source, against, options, settings), outputs)
     except (ValueError, OSError) as error:
         raise click.UsageError(str(error)) from error
 
 
-def _refuse_what_is_not_for(
-    job: str, recording: Recording | LogRecording, options: ReadOptions
-) -> None:
-    """An option that would change nothing is a mistake of who gave it."""
-    if options.job_id is not None and not job.startswith(("http://", "https://")):
-        raise ValueError("--job is for a Prometheus; give its http:// address, or leave --job out")
-    if options.meta is not None and getattr(recording, "operations", None) is None:
-        raise ValueError(f"--meta is for operation traces, and {job} is none; leave --meta out")
-
-
-def _export(job: str, attempt: int | None, folder: Path) -> None:
+def _export(source: str, attempt: int | None, folder: Path) -> None:
     from lockstep_reports.export import export_operations  # noqa: PLC0415  # pyarrow loads slowly
 
-    path = find_job(job).resolve()
-    attempts = [one for one in list_attempts(path) if attempt is None or int(one.name) == attempt]
-    if not attempts:
-        raise ValueError(f"attempt {attempt} is not in {path}")
-    made = export_operations(attempts[-1], path.name, folder)
-    click.echo(
-        f"written: {made.trace} ({made.rows} operations, {made.steps} steps, {made.ranks} ranks)"
+    job = find_job(source).resolve()
+    folders = [path for path in list_attempts(job) if attempt is None or int(path.name) == attempt]
+    if not folders:
+        raise ValueError(f"attempt {attempt} is not in {job}")
+    export = export_operations(folders[-1], job.name, folder)
+    counts = f"{export.rows} operations, {export.steps} steps, {export.ranks} ranks"
+    click.echo(f"written: {export.trace} ({counts})")
+
+
+def _window(first: str | None, last: str | None, now: float) -> Window:
+    return Window(
+        first=None if first is None else parse_bound(first, now),
+        last=None if last is None else parse_bound(last, now),
     )
 
 
-def _options(told: dict[str, Any], now: float) -> ReadOptions:
-    bounds = (parse_bound(t, now) if t is not None else None for t in (told["first"], told["last"]))
-    window = Window(**dict(zip(("first", "last"), bounds, strict=True)))
-    return ReadOptions(
-        attempt=told["attempt"], meta=told["meta"], job_id=told["job_id"], window=window
-    )
+def _report(request: _Request, outputs: Outputs) -> None:
+    recording = read_source(request.source, request.read_options)
+    _refuse_options_without_effect(request, recording)
+    kind = kind_of(recording)
+    window = request.read_options.window
+    job_report = kind.make_report(kind.inside(recording, window), request.settings)
+    comparison = _compare(job_report, recording, request)
+    _write(job_report, comparison, _with_default_page(outputs, recording.path.name))
 
 
-def _cut(recording: Recording | LogRecording, asked: _Asked) -> Recording | LogRecording:
-    if isinstance(recording, LogRecording):
-        if not asked.options.window.is_open:
-            raise ValueError(
-                "a log is judged as a whole; leave out --from and --to"
-            )  # the user's file
-        return recording
-    return inside_window(recording, asked.options.window)
-
-
-def _make(recording: Recording | LogRecording, asked: _Asked) -> Report | LogReport:
-    if isinstance(recording, LogRecording):
-        return make_log_report(recording, now_seconds=asked.now_seconds)
-    return make_report(
-        recording, now_seconds=asked.now_seconds, price_per_gpu_hour=asked.price_per_gpu_hour
-    )
+def _refuse_options_without_effect(request: _Request, recording: Recording | LogRecording) -> None:
+    """An option that would change nothing is a mistake of the caller."""
+    source, options = request.source, request.read_options
+    if options.job_id is not None and not source.startswith(("http://", "https://")):
+        raise ValueError("--job-id is for a Prometheus; give its http:// address, or leave it out")
+    if options.meta is not None and getattr(recording, "operations", None) is None:
+        raise ValueError(f"--meta is for operation traces, and {source} is none; leave --meta out")
 
 
 def _compare(
-    made: Report | LogReport, whole: Recording | LogRecording, against: str, asked: _Asked
-) -> Comparison:
-    if against != _BASELINE:
-        other = read_source(against, ReadOptions(job_id=asked.options.job_id))
-        return compare(made, _make(other, asked), other.path.name)
-    if not isinstance(whole, LogRecording):
-        baseline = _make(before_window(whole, asked.options.window), asked)
-        return compare(made, baseline, "the steps before the window")
-    raise ValueError("a log has no window to hold against its baseline; give another log")
+    job_report: JobReport, recording: Recording | LogRecording, request: _Request
+) -> Comparison | None:
+    """The comparison with the recording, or with the baseline, that ``--against`` names."""
+    options = request.read_options
+    if request.against is None:
+        return None
+    if request.against == _BASELINE:
+        kind = kind_of(recording)
+        baseline = kind.make_report(kind.before(recording, options.window), request.settings)
+        return compare(job_report, baseline, "the steps before the window")
+    other = read_source(request.against, ReadOptions(job_id=options.job_id))
+    other_report = kind_of(other).make_report(other, request.settings)
+    return compare(job_report, other_report, other.path.name)
 
 
-def _with_page(outputs: Outputs, name: str) -> Outputs:
-    """With the page that is written when nobody asked for standard output."""
+def _with_default_page(outputs: Outputs, name: str) -> Outputs:
+    """Adds the page that is written unless a format goes to standard output."""
     if outputs.html is not None or outputs.to_stdout:
         return outputs
-    return Outputs(
-        json=outputs.json,
-        html=Path(f"lockstep-report-{name}.html"),
-        markdown=outputs.markdown,
-        perfetto=outputs.perfetto,
-    )
+    return replace(outputs, html=Path(f"lockstep-report-{name}.html"))
 
 
-def _write(made: Report | LogReport, comparison: Comparison | None, outputs: Outputs) -> None:
+def _write(job_report: JobReport, comparison: Comparison | None, outputs: Outputs) -> None:
     try:
-        outputs.write(made, comparison)
+        outputs.write(job_report, comparison)
     except OSError as error:
         raise ValueError(
             f"cannot write {error.filename} ({error.strerror}); choose another place with --html,"
@@ -206,6 +211,8 @@ def _write(made: Report | LogReport, comparison: Comparison | None, outputs: Out
         ) from error
     if outputs.to_stdout:
         return
-    show(made, comparison)
+    from lockstep_reports.render.terminal import show  # noqa: PLC0415  # JSON need not wait for rich
+
+    show(job_report, comparison)
     for path in outputs.files:
         click.echo(f"written: {path}")

@@ -1,4 +1,4 @@
-"""What lateness cost, and where the ranks' time went: a goodput statement that adds up."""
+"""What lateness cost, and the goodput statement: states that sum to the time of all ranks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Cost:
     Attributes:
         lost_seconds: wall time that the job lost.
         lost_ratio: the same as a share of the covered time; None when none is covered.
-        lost_gpu_seconds: lost wall time x world size, for every rank pays.
+        lost_gpu_seconds: lost wall time x world size: all ranks wait for the slow one.
         lost_money: in the currency of the price; None without a price.
     """
 
@@ -60,7 +60,7 @@ class Goodput:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cause:
-    """GPU time that one state took, as a share of all covered time, and in money with a price."""
+    """GPU time of one state, its share of all covered time, and its price; None without a price."""
 
     cause: str
     gpu_hours: float
@@ -90,22 +90,23 @@ def cost(
 def goodput(steps: Steps, episodes: Sequence[Episode]) -> Goodput:
     """Seconds of all ranks by state.
 
-    In an episode every other rank waits out its cost, and that wait is part of their
-    communication; it is taken out of that as straggler_wait. The culprit's own longer work stays in
-    the state of its phase. Time between rows, and time that no phase claims, is unknown.
-    Start-up runs from the birth of each rank's page to its first recorded step.
+    In an episode every other rank waits out its cost. That wait is part of their communication
+    and is moved to straggler_wait. The culprit's own longer work stays in the state of its phase.
+    Time between rows, and time that no phase claims, is unknown. Start-up runs from the creation
+    of each rank's page to its first recorded step.
     """
     seconds: dict[str, float] = dict.fromkeys(STATES, 0.0)
     for phase in STEP_PHASES:
-        spent = float(np.nansum(steps.over_all(steps.phases[phase])))
-        seconds[STATE_BY_PHASE[phase]] += spent
+        total = float(np.nansum(steps.over_all(steps.phases[phase])))
+        seconds[STATE_BY_PHASE[phase]] += total
     wait = sum(
         episode.lost_seconds * (len(steps.members) - len(episode.ranks)) for episode in episodes
     )
+    # The states sum to the covered time, so the wait takes no more than communication holds.
     seconds["straggler_wait"] = min(wait, seconds["communication"])
     seconds["communication"] -= seconds["straggler_wait"]
-    seconds["unknown"] = max(0.0, _between_first_and_last(steps) - sum(seconds.values()))
-    seconds["startup"] = _startup(steps)
+    seconds["unknown"] = max(0.0, _first_to_last_seconds(steps) - sum(seconds.values()))
+    seconds["startup"] = _startup_seconds(steps)
     covered = sum(seconds.values())
     return Goodput(
         seconds=seconds,
@@ -115,8 +116,8 @@ def goodput(steps: Steps, episodes: Sequence[Episode]) -> Goodput:
 
 
 def causes(statement: Goodput, price_per_gpu_hour: float | None) -> tuple[Cause, ...]:
-    """What each state but the productive one cost, dearest first; those without cost left out."""
-    told = ((state, seconds) for state, seconds in statement.seconds.items() if seconds > 0)
+    """Cost of each state but the productive one, costliest first; states without time left out."""
+    spent = [(state, seconds) for state, seconds in statement.seconds.items() if seconds > 0]
     return tuple(
         Cause(
             cause=state,
@@ -126,21 +127,21 @@ def causes(statement: Goodput, price_per_gpu_hour: float | None) -> tuple[Cause,
             if price_per_gpu_hour is None
             else seconds / _SECONDS_PER_HOUR * price_per_gpu_hour,
         )
-        for state, seconds in sorted(told, key=lambda line: -line[1])
+        for state, seconds in sorted(spent, key=lambda pair: -pair[1])
         if state != "productive"
     )
 
 
-def _startup(steps: Steps) -> float:
+def _startup_seconds(steps: Steps) -> float:
     first = nan_stats.lowest(steps.start, axis=1)
-    born = np.array([member.page_created_seconds or np.nan for member in steps.members])
-    took = first - born
-    # A window or a ring that has wrapped does not begin with the first step.
-    whole = len(steps.numbers) > 0 and steps.numbers[0] <= 1
-    return float(np.nansum(np.maximum(took, 0.0))) if whole else 0.0
+    created = np.array([member.page_created_seconds or np.nan for member in steps.members])
+    # A window, or a ring that has wrapped, does not begin with the first step.
+    has_first_step = len(steps.numbers) > 0 and steps.numbers[0] <= 1
+    return float(np.nansum(np.maximum(first - created, 0.0))) if has_first_step else 0.0
 
 
-def _between_first_and_last(steps: Steps) -> float:
+def _first_to_last_seconds(steps: Steps) -> float:
+    """From the begin of the first to the end of the last recorded step, summed over the ranks."""
     begin = nan_stats.lowest(steps.start, axis=1)
     end = nan_stats.highest(steps.start + steps.over_all(steps.seconds), axis=1)
     return float(np.nansum(end - begin))

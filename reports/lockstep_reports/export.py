@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from lockstep_records.atomic_file import write_atomically
 from lockstep_records.jobs import list_pages
 from lockstep_records.operations import (
     FROM_PHASES,
@@ -39,7 +40,7 @@ COLUMNS = {
 }
 Columns: TypeAlias = dict[str, NDArray[Any]]
 _COMPUTE = ("forward-compute", "backward-compute")
-_OF_CHUNK = (*_COMPUTE, "params-all-gather", "grads-reduce-scatter")
+_CHUNK_OPERATIONS = (*_COMPUTE, "params-all-gather", "grads-reduce-scatter")
 _CODES = {"Q": "<u8", "q": "<i8", "I": "<u4", "h": "<i2", "b": "i1", "B": "u1"}
 _DTYPE = np.dtype([(field.name, _CODES[field.code]) for field in OPERATION.fields])
 assert _DTYPE.itemsize == OPERATION.size
@@ -50,8 +51,8 @@ class NoOperationsError(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Exported:
-    """What was written: two files; how many rows of how many steps and ranks."""
+class Export:
+    """What was written: the two files, and the number of rows, steps and ranks in them."""
 
     trace: Path
     meta: Path
@@ -60,8 +61,8 @@ class Exported:
     ranks: int
 
 
-def export_operations(attempt: Path, name: str, folder: Path) -> Exported:
-    """Writes ``trace-NAME.parquet`` and ``meta-NAME.yaml`` into a folder.
+def export_operations(attempt: Path, name: str, folder: Path) -> Export:
+    """Writes ``trace-NAME.parquet`` and ``meta-NAME.yaml`` into a folder, which is made.
 
     Only completed steps that every exported rank has recorded are kept. Of the ranks that share a
     data-parallel and a pipeline coordinate the first is exported, as in the published traces.
@@ -83,17 +84,17 @@ def export_operations(attempt: Path, name: str, folder: Path) -> Exported:
     table = _table(columns)
     folder.mkdir(parents=True, exist_ok=True)
     trace, meta = folder / f"trace-{name}.parquet", folder / f"meta-{name}.yaml"
-    _write(trace, meta, table, _meta(name, pages, sizes, columns))
+    _write_files(trace, meta, table, _meta(name, pages, sizes, columns))
     steps = len(np.unique(columns["step"]))
-    return Exported(trace=trace, meta=meta, rows=table.num_rows, steps=steps, ranks=len(pages))
+    return Export(trace=trace, meta=meta, rows=table.num_rows, steps=steps, ranks=len(pages))
 
 
-def _common_steps(columns: Columns, ranks: int) -> Columns:
-    """The rows of those steps that so many ranks have recorded."""
+def _common_steps(columns: Columns, num_ranks: int) -> Columns:
+    """The rows of the steps that ``num_ranks`` ranks have recorded."""
     pairs = np.unique(np.stack((columns["step"], columns["rank"])), axis=1)
-    steps, count = np.unique(pairs[0], return_counts=True)
-    kept = np.isin(columns["step"], steps[count == ranks])
-    return {name: values[kept] for name, values in columns.items()}
+    steps, counts = np.unique(pairs[0], return_counts=True)
+    is_common = np.isin(columns["step"], steps[counts == num_ranks])
+    return {name: values[is_common] for name, values in columns.items()}
 
 
 def _table(columns: Columns) -> pa.Table:
@@ -102,28 +103,29 @@ def _table(columns: Columns) -> pa.Table:
     first = np.full(of_step.max() + 1, np.iinfo(np.int64).max)
     np.minimum.at(first, of_step, columns["start_ns"])
     start = (columns["start_ns"] - first[of_step]) / 1e9
-    told = {**columns, "start_ts": start}
+    published = {**columns, "start_ts": start}
     order = np.lexsort((columns["seq_id"], start, columns["step"], columns["rank"]))
     schema = pa.schema(COLUMNS.items())
-    return pa.table({name: told[name][order] for name in COLUMNS}).cast(schema)
+    return pa.table({name: published[name][order] for name in COLUMNS}).cast(schema)
 
 
 def _exported_pages(attempt: Path) -> list[Page]:
-    found: dict[tuple[int, int, int], Page] = {}
-    trouble = "it holds no rank pages"
+    """The first page of each data-parallel and pipeline coordinate that has operations."""
+    pages: dict[tuple[int, int, int], Page] = {}
+    reason = "it holds no rank pages"
     for path in list_pages(attempt):
         try:
             page = read_page(path)
             read_operations(operations_path(path))
         except PageError as error:
-            trouble = str(error)
+            reason = str(error)
             continue
         mesh = page.identity["mesh"]
-        place = (mesh.get("dp", 0), mesh.get("fsdp", 0), mesh.get("pp", 0))
-        found.setdefault(place, page)
-    if not found:
-        raise NoOperationsError(f"attempt {attempt} has no operations to export: {trouble}")
-    return list(found.values())
+        coordinate = (mesh.get("dp", 0), mesh.get("fsdp", 0), mesh.get("pp", 0))
+        pages.setdefault(coordinate, page)
+    if not pages:
+        raise NoOperationsError(f"attempt {attempt} has no operations to export: {reason}")
+    return list(pages.values())
 
 
 def _sizes(pages: list[Page]) -> dict[str, int]:
@@ -133,25 +135,28 @@ def _sizes(pages: list[Page]) -> dict[str, int]:
     }
 
 
-def _by_device(rows: np.ndarray) -> np.ndarray:
-    """The rows without those of the host's clock for which there are seconds of the device."""
-    device = (rows["flags"] & ON_DEVICE) != 0
-    if not device.any():
+def _prefer_device_rows(rows: np.ndarray) -> np.ndarray:
+    """The rows without those by the host's clock whose step and operation the device timed too."""
+    is_by_device = (rows["flags"] & ON_DEVICE) != 0
+    if not is_by_device.any():
         return rows
     keys = np.stack([rows["step"], rows["operation"].astype(np.int64)], axis=1)
-    told = {tuple(key) for key in keys[device]}
-    cut = (rows["flags"] & (FROM_PHASES | ON_DEVICE)) == FROM_PHASES
-    replaced = np.array(
-        [is_cut and tuple(key) in told for is_cut, key in zip(cut, keys, strict=True)]
-    )
-    kept: NDArray[Any] = rows[~replaced]
-    return kept
+    device_keys = {tuple(key) for key in keys[is_by_device]}
+    # Launches are asynchronous: the host's phase ends before the device has done its work.
+    is_by_phase = (rows["flags"] & (FROM_PHASES | ON_DEVICE)) == FROM_PHASES
+    is_replaced = np.array(
+        [by_phase and tuple(key) in device_keys
+         for by_phase, key in zip(is_by_phase, keys, strict=True)]
+    )  # fmt: skip
+    remaining: NDArray[Any] = rows[~is_replaced]
+    return remaining
 
 
 def _columns(page: Page, sizes: dict[str, int]) -> Columns:
     """One rank's operations of completed steps; ``start_ns`` is wall clock."""
     data = read_operations(operations_path(page.path)).data
-    rows = _by_device(np.frombuffer(data, dtype=_DTYPE))
+    rows = _prefer_device_rows(np.frombuffer(data, dtype=_DTYPE))
+    # The step in progress has only some of its operations.
     last = page.state["step"]
     rows = rows[rows["step"] <= last] if last is not None else rows[:0]
     identity, mesh = page.identity, page.identity["mesh"]
@@ -169,7 +174,7 @@ def _columns(page: Page, sizes: dict[str, int]) -> Columns:
         "start_ns": rows["start_ns"] + offset,
         "duration": rows["duration_ns"] / 1e9,
         "seq_id": rows["sequence"].astype(np.int32),
-        "mc": np.where(np.isin(names, _OF_CHUNK) & (chunk >= 0), chunk // sizes["pp"], -1),
+        "mc": np.where(np.isin(names, _CHUNK_OPERATIONS) & (chunk >= 0), chunk // sizes["pp"], -1),
         "mb_id": np.where(compute, rows["micro_batch"], -1),
         "gmc": np.where(compute, chunk, -1),
     }
@@ -186,11 +191,8 @@ def _meta(name: str, pages: list[Page], sizes: dict[str, int], columns: Columns)
     )
 
 
-def _write(trace: Path, meta: Path, table: pa.Table, told: str) -> None:
-    beside = trace.with_name(f".{trace.name}")
-    try:
-        pq.write_table(table, beside)
-        meta.write_text(told, encoding="utf-8")
-        beside.replace(trace)
-    finally:
-        beside.unlink(missing_ok=True)
+def _write_files(trace: Path, meta: Path, table: pa.Table, meta_text: str) -> None:
+    buffer = pa.BufferOutputStream()
+    pq.write_table(table, buffer)
+    write_atomically(meta, meta_text)
+    write_atomically(trace, buffer.getvalue().to_pybytes())

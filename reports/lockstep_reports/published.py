@@ -1,4 +1,4 @@
-"""The published form of a report's JSON, field by field; docs/report.schema.json comes from it.
+"""The published form of a report's JSON, field by field; docs/report.schema.json is made from it.
 
 Needs msgspec, as ``schema`` does; reports themselves do not.
 """
@@ -27,13 +27,13 @@ class Verdict(TypedDict):
     """Who was slow, or to blame for the end."""
 
     kind: vocabulary.Verdict
-    ranks: Annotated[list[int], Meta(description="The culprits, dearest first.")]
+    ranks: Annotated[list[int], Meta(description="The culprits, costliest first.")]
     group: str | None
     phase: str | None
     cause: str | None
     confidence: Annotated[
         Annotated[float, Meta(ge=0, le=1)] | None,
-        Meta(description="One minus the bound of such a finding by chance."),
+        Meta(description="One minus the bound on the probability of such a finding by chance."),
     ]
     evidence: list[str]
 
@@ -61,12 +61,12 @@ class Episode(TypedDict):
 class Spike(TypedDict):
     """A step over 1.2 times the median."""
 
-    index: Annotated[int, Meta(ge=0, description="Place among the recorded steps, from 0.")]
+    index: Annotated[int, Meta(ge=0, description="Position among the recorded steps, from 0.")]
     ratio: float
 
 
 class Steps(TypedDict):
-    """How long the steps took."""
+    """Durations of the steps."""
 
     count: Count
     first: int | None
@@ -86,7 +86,7 @@ class Collective(TypedDict):
 
 
 class Alignment(TypedDict):
-    """How the clocks were set right, and how well that went."""
+    """Offsets of the clocks that were corrected, and the error that is left."""
 
     offsets: Annotated[Numbers, Meta(description="Seconds ahead, by node or rank.")]
     drifts: Annotated[Numbers, Meta(description="Seconds gained a second, by node or rank.")]
@@ -95,7 +95,7 @@ class Alignment(TypedDict):
 
 
 class WhatIf(TypedDict):
-    """What a replay with other durations says; slowdowns are ratios to the ideal step."""
+    """Result of a replay with other durations; slowdowns are ratios to the ideal step."""
 
     slowdown: Ratio
     waste_ratio: Ratio
@@ -123,7 +123,7 @@ class WhatIf(TypedDict):
 
 
 class Cause(TypedDict):
-    """GPU time that was not productive, by where it went."""
+    """GPU time of one state that is not productive."""
 
     cause: str
     gpu_hours: float
@@ -146,7 +146,7 @@ class Rank(TypedDict):
 
 
 class Ending(TypedDict):
-    """How a rank ended."""
+    """End of a rank."""
 
     rank: int
     exit_code: int | None
@@ -190,7 +190,7 @@ class Change(TypedDict):
 
 
 class Compared(TypedDict):
-    """The report held against another one."""
+    """Comparison of the report with another one."""
 
     against: str
     verdict_changed: bool
@@ -200,7 +200,7 @@ class Compared(TypedDict):
 
 
 class Report(TypedDict):
-    """A report of ``lockstep report``; unknown is null, and ``unknown`` says why."""
+    """A report of ``lockstep report``; unknown is null, and ``unknown`` has the reason."""
 
     schema: Annotated[int, Meta(ge=1, description="Version of this form.")]
     source: Source

@@ -1,31 +1,35 @@
 """Scores every rank at every step: own work, lateness, and what its lateness cost the job.
 
 A rank that comes late waits least, so the shortest synchronisation names it. Its cost is what the
-job would have gained had it come as early as the second-latest. No clock is compared.
+job would have gained had it come as early as the second-latest. No clock is compared (TraceLens
+and DDP's logger use the same sign; tools that take the longest collective name the victims).
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from lockstep_catalogue.labels import OWN_WORK_PHASES, STEP_PHASES
-from lockstep_catalogue.vocabulary import PAUSE_PHASES
+from lockstep_catalogue.labels import OWN_WORK_PHASES
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Matrix
 from lockstep_reports.recording.steps import Steps
 
-_PLANNED_PHASES = tuple(phase for phase in STEP_PHASES if phase in PAUSE_PHASES)
+_PLANNED_PHASES = ("checkpoint", "eval")
+# A rank that writes a checkpoint for the whole job is late on purpose: planned work that makes up
+# half of the margin or more is the reason, and the step says nothing about the rank.
 _PLANNED_SHARE = 0.5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Waiting:
-    """How much one unit, a rank or a node, keeps all others waiting [units x steps], in seconds.
+    """How long one unit, a rank or a node, kept all others waiting.
 
     Attributes:
-        margin: smallest synchronisation of the others minus the longest of the unit's own:
-            positive when all of the unit came after all others; NaN where it cannot be told.
-        cost: seconds that the job would have gained had the unit come with the next one.
+        margin: shortest synchronisation of the others minus the longest of the unit's own:
+            positive when all of the unit came after all others: seconds, [units, steps]; NaN where
+            either is unknown, or where planned work explains the lateness.
+        cost: what the job would have gained had the unit come with the next one: seconds,
+            [units, steps]; zero where unknown.
     """
 
     margin: Matrix
@@ -34,15 +38,15 @@ class Waiting:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Scores:
-    """What the judge looks at; matrices are [ranks x steps] in seconds.
+    """The figures that verdicts rest on.
 
     Attributes:
-        own_work: data, forward, backward, optimizer and other together.
-        lateness: longest synchronisation of all ranks minus the own one.
+        own_work: data, forward, backward, optimizer and other together: seconds, [ranks, steps].
+        lateness: longest synchronisation of all ranks minus the own one: seconds, [ranks, steps].
         ranks: waiting for each rank.
         nodes: waiting for each node, in the order of ``Steps.nodes``; None on one node.
         last_share: share of the steps in which the rank came last [ranks].
-        step_seconds: duration of each step, median over the ranks [steps].
+        step_seconds: duration of each step, median over the ranks: seconds, [steps].
     """
 
     own_work: Matrix
@@ -73,12 +77,16 @@ def score(steps: Steps) -> Scores:
 
 
 def last_share(margin: Matrix) -> Matrix:
-    """Share of the steps in which each unit came after all others [units]."""
+    """Share of the steps in which each unit came after all others [units].
+
+    Args:
+        margin: as in ``Waiting``: seconds, [units, steps].
+    """
     return nan_stats.mean(np.where(np.isnan(margin), np.nan, margin > 0), axis=1)
 
 
 def excess(values: Matrix, rows: list[int]) -> Matrix:
-    """Mean of some ranks' values beyond the median of the other ranks [steps]."""
+    """Mean of some rows [ranks, steps] beyond the median of the other rows [steps]."""
     others = np.delete(values, rows, axis=0)
     beyond: Matrix = nan_stats.mean(values[rows], axis=0) - nan_stats.median(others, axis=0)
     return beyond
@@ -96,18 +104,21 @@ def _waiting_of_nodes(steps: Steps, sync: Matrix, planned: Matrix) -> Waiting | 
 
 
 def _waiting(shortest: Matrix, longest: Matrix, planned: Matrix) -> Waiting:
-    """Waiting for units whose ranks synchronise between ``shortest`` and ``longest`` seconds."""
+    """Waiting for units whose ranks synchronise for ``shortest`` to ``longest`` seconds.
+
+    All three are seconds, [units, steps].
+    """
     others = _smallest_of_others(shortest)
     margin, cost = others - longest, np.maximum(others - shortest, 0.0)
-    explained = (margin > 0) & (planned >= _PLANNED_SHARE * margin)
+    is_planned = (margin > 0) & (planned >= _PLANNED_SHARE * margin)
     return Waiting(
-        margin=np.where(explained, np.nan, margin),
-        cost=np.where(explained, 0.0, np.nan_to_num(cost)),
+        margin=np.where(is_planned, np.nan, margin),
+        cost=np.where(is_planned, 0.0, np.nan_to_num(cost)),
     )
 
 
 def _smallest_of_others(values: Matrix) -> Matrix:
-    """For each unit the smallest value of all other units at that step; NaN without others."""
+    """For each unit the smallest value of all others in that step [units, steps]; NaN if none."""
     if len(values) <= 1:
         return np.full_like(values, np.nan)
     filled = np.where(np.isnan(values), np.inf, values)
@@ -118,11 +129,10 @@ def _smallest_of_others(values: Matrix) -> Matrix:
 
 
 def _planned(steps: Steps) -> Matrix:
-    """Seconds of checkpoint and evaluation beyond the rank that had least of them.
-
-    They may stand in the step they delay or at the end of the step before.
-    """
+    """Checkpoint and evaluation beyond the rank that had least of them: seconds, [ranks, steps]."""
     own = np.sum([np.nan_to_num(steps.phases[phase]) for phase in _PLANNED_PHASES], axis=0)
     beyond: Matrix = own - own.min(axis=0)
+    # A loop may write its checkpoint in the step that it delays, or after the last collective of
+    # the step before.
     before = np.pad(beyond, ((0, 0), (1, 0)))[:, :-1]
     return np.maximum(beyond, before)

@@ -1,4 +1,4 @@
-"""Tables of a report: every rank's arrivals and work, the steps as a whole, how the ranks ended."""
+"""Tables of a report: arrivals and work of the ranks, durations of the steps, ends of the ranks."""
 
 from dataclasses import dataclass
 
@@ -13,12 +13,12 @@ from lockstep_reports.recording.steps import Member, Steps
 from lockstep_reports.score import Scores, last_share
 from lockstep_reports.wording import printable
 
-_SPIKE_RATIO = 1.2
-_MAX_SPIKES = 100
+SPIKE_RATIO = 1.2
+MAX_SPIKES = 100
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RankLine:
+class RankSummary:
     """One rank over the steps that a table covers; medians in seconds, None where unknown.
 
     Attributes:
@@ -26,7 +26,7 @@ class RankLine:
         lag_seconds: arrival after the earliest rank, on the common clock.
         lag_p95_seconds: the same, 95th percentile.
         lateness_seconds: how much less than the longest it synchronised, with no clock.
-        phase_seconds: mean seconds a step by phase.
+        phase_seconds: mean seconds per step by phase.
     """
 
     rank: int
@@ -50,10 +50,10 @@ class Spike:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepSummary:
-    """Durations of the steps; at most 100 spikes, the biggest ones.
+    """Durations of the steps, with the 100 largest spikes at most.
 
-    From means over several steps the tail cannot be told: no spikes, and a p95 only where counts of
-    steps by duration stand beside them, as exact as their buckets.
+    Means over several steps hide the tail: they have no spikes, and a p95 only where a histogram of
+    durations exists, as exact as its buckets.
     """
 
     count: int
@@ -66,12 +66,12 @@ class StepSummary:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ending:
-    """How a rank ended, by the launcher's event where there is one; and what its page last told.
+    """End of a rank by the launcher's event, and the last state of its page.
 
     Attributes:
-        exit_code: None when nobody has told; negative after a signal.
-        first: it was the first of the attempt to fail; None when nobody has told.
-        phase: phase of its last mark; None without a page.
+        exit_code: None without an event; negative after a signal.
+        first: it was the first of the attempt to fail; None without an event.
+        phase: last phase that it entered; None without a page.
     """
 
     rank: int
@@ -82,43 +82,43 @@ class Ending:
     last_step: int | None
 
 
-def rank_lines(
-    steps: Steps, scores: Scores, alignment: Alignment, places: slice
-) -> tuple[RankLine, ...]:
-    """A line for every rank over some of the steps, by rank."""
-    lag, sync = alignment.lag[:, places], steps.sync[:, places]
-    share = last_share(scores.ranks.margin[:, places])
-    lateness, own = scores.lateness[:, places], scores.own_work[:, places]
+def summarize_ranks(
+    steps: Steps, scores: Scores, alignment: Alignment, columns: slice
+) -> tuple[RankSummary, ...]:
+    """One line per rank over the steps of some columns, in the order of the ranks."""
+    lag, sync = alignment.lag[:, columns], steps.sync[:, columns]
+    share = last_share(scores.ranks.margin[:, columns])
+    lateness, own_work = scores.lateness[:, columns], scores.own_work[:, columns]
     phases = {
-        phase: nan_stats.mean(steps.phases[phase][:, places], axis=1) for phase in STEP_PHASES
+        phase: nan_stats.mean(steps.phases[phase][:, columns], axis=1) for phase in STEP_PHASES
     }
 
-    def middle(values: Matrix, row: int) -> float | None:
+    def median(values: Matrix, row: int) -> float | None:
         return nan_stats.number(nan_stats.median(values[row]))
 
     return tuple(
-        RankLine(
+        RankSummary(
             rank=member.rank,
             node=member.node,
             last_share=nan_stats.number(share[row]),
-            lag_seconds=middle(lag, row),
+            lag_seconds=median(lag, row),
             lag_p95_seconds=nan_stats.number(nan_stats.quantile(lag[row], 0.95)),
-            lateness_seconds=middle(lateness, row),
-            own_work_seconds=middle(own, row),
-            sync_seconds=middle(sync, row),
+            lateness_seconds=median(lateness, row),
+            own_work_seconds=median(own_work, row),
+            sync_seconds=median(sync, row),
             phase_seconds={phase: nan_stats.number(mean[row]) for phase, mean in phases.items()},
         )
         for row, member in enumerate(steps.members)
     )
 
 
-def step_summary(steps: Steps, scores: Scores) -> StepSummary:
-    """How long the steps took."""
-    count, coarse = len(steps.numbers), steps.stands_for is not None
+def summarize_steps(steps: Steps, scores: Scores) -> StepSummary:
+    """Count, range, median, p95 and spikes of the steps' durations."""
+    count, are_means = len(steps.numbers), steps.stands_for is not None
     median = nan_stats.number(scores.median_step_seconds)
     ratios = np.nan_to_num(scores.step_seconds / median) if median else np.zeros(count)
-    biggest = np.argsort(-ratios, kind="stable")[:_MAX_SPIKES]
-    spikes = sorted(int(i) for i in biggest if ratios[i] > _SPIKE_RATIO and not coarse)
+    largest = np.argsort(-ratios, kind="stable")[:MAX_SPIKES]
+    spikes = sorted(int(i) for i in largest if ratios[i] > SPIKE_RATIO and not are_means)
     return StepSummary(
         count=count if steps.stands_for is None else round(float(steps.stands_for.sum())),
         first=int(steps.numbers[0]) if count else None,
@@ -132,22 +132,25 @@ def step_summary(steps: Steps, scores: Scores) -> StepSummary:
 def _p95(steps: Steps, scores: Scores) -> float | None:
     if steps.stands_for is None:
         return nan_stats.number(nan_stats.quantile(scores.step_seconds, 0.95))
+    # A quantile of means is not the quantile of the steps, so only a histogram can answer.
     return None if steps.durations is None else steps.durations.quantile(0.95)
 
 
-def endings(steps: Steps, events: tuple[Event, ...]) -> tuple[Ending, ...]:
-    """How each rank of the attempt ended, by rank; ranks without a page have only their event."""
-    told = {
+def summarize_endings(steps: Steps, events: tuple[Event, ...]) -> tuple[Ending, ...]:
+    """End of each rank of the attempt, by rank; a rank without a page has only its event."""
+    fields_by_rank = {
         rank: event.fields
         for event in events
         if event.kind == "rank_ended"
         and event.attempt == steps.attempt
         and isinstance(rank := event.fields.get("rank"), int)
+        # The file of events is anybody's to write; a rank outside the world is no rank.
         and 0 <= rank < steps.world_size
     }
     members = {member.rank: member for member in steps.members}
     return tuple(
-        _ending(rank, members.get(rank), told.get(rank, {})) for rank in sorted({*told, *members})
+        _ending(rank, members.get(rank), fields_by_rank.get(rank, {}))
+        for rank in sorted({*fields_by_rank, *members})
     )
 
 

@@ -8,6 +8,7 @@ from lockstep_reports import nan_stats
 from lockstep_reports.align import Alignment
 from lockstep_reports.recording.recording import Recording
 
+# A rank in a long phase is silent for a while; two minutes are the default limit of a hang too.
 _SILENT_SECONDS = 120.0
 
 
@@ -18,7 +19,7 @@ class Times:
     Attributes:
         startup_seconds: first sign of any rank to the start of its first recorded step.
         run_seconds: start of the first to end of the last recorded step.
-        seconds_after_last_progress: last mark of any rank to the last event of the attempt.
+        seconds_after_last_progress: last progress of any rank to the last event of the attempt.
         wall_seconds: first sign to last sign.
     """
 
@@ -32,18 +33,20 @@ class Times:
     wall_seconds: float | None
 
 
-def times(recording: Recording, alignment: Alignment) -> Times:
-    """When things happened in the attempt."""
+def run_times(recording: Recording, alignment: Alignment) -> Times:
+    """Signs of life, steps and progress of the attempt on the wall clock."""
     steps = recording.steps
-    told = [
+    events = [
         event.time
         for event in recording.events
         if event.attempt == steps.attempt and math.isfinite(event.time)
     ]
-    born = [member.page_created_seconds for member in steps.members if member.page_created_seconds]
-    marks = [member.progress_seconds for member in steps.members if member.progress_seconds]
-    first_sign, last_progress = min([*told, *born], default=None), max(marks, default=None)
-    last_sign = max([*told, *marks], default=None)
+    births = [
+        member.page_created_seconds for member in steps.members if member.page_created_seconds
+    ]
+    progress = [member.progress_seconds for member in steps.members if member.progress_seconds]
+    first_sign, last_progress = min([*events, *births], default=None), max(progress, default=None)
+    last_sign = max([*events, *progress], default=None)
     first_step = nan_stats.number(nan_stats.quantile(alignment.start, 0))
     last_step = nan_stats.number(nan_stats.quantile(alignment.start + steps.seconds, 1))
     return Times(
@@ -51,26 +54,27 @@ def times(recording: Recording, alignment: Alignment) -> Times:
         first_step=first_step,
         last_progress=last_progress,
         last_sign=last_sign,
-        startup_seconds=_between(first_sign, first_step),
-        run_seconds=_between(first_step, last_step),
-        seconds_after_last_progress=_between(last_progress, max(told, default=None)),
-        wall_seconds=_between(first_sign, last_sign),
+        startup_seconds=_seconds_between(first_sign, first_step),
+        run_seconds=_seconds_between(first_step, last_step),
+        seconds_after_last_progress=_seconds_between(last_progress, max(events, default=None)),
+        wall_seconds=_seconds_between(first_sign, last_sign),
     )
 
 
-def outcome(recording: Recording, now_seconds: float) -> OutcomeOrRunning:
-    """How the attempt ended; running or unknown while nobody has told it."""
-    numbers = [attempt.number for attempt in recording.attempts]
-    told = recording.attempts[numbers.index(recording.steps.attempt)].outcome
-    if told is not None:
-        return told
+def final_outcome(recording: Recording, now_seconds: float) -> OutcomeOrRunning:
+    """The recorded outcome of the attempt; ``running`` or ``unknown`` where none was recorded."""
+    by_number = {attempt.number: attempt.outcome for attempt in recording.attempts}
+    outcome = by_number[recording.steps.attempt]
+    if outcome is not None:
+        return outcome
     newest = max((member.progress_seconds for member in recording.steps.members), default=0.0)
-    alive = any(member.phase not in ENDED_PHASES for member in recording.steps.members)
-    fresh = 0 <= now_seconds - newest < _SILENT_SECONDS
-    return "running" if alive and fresh else "unknown"
+    is_alive = any(member.phase not in ENDED_PHASES for member in recording.steps.members)
+    # Progress in the future comes from another machine's clock and proves nothing.
+    is_fresh = 0 <= now_seconds - newest < _SILENT_SECONDS
+    return "running" if is_alive and is_fresh else "unknown"
 
 
-def _between(begin: float | None, end: float | None) -> float | None:
+def _seconds_between(begin: float | None, end: float | None) -> float | None:
     if begin is None or end is None:
         return None
     return max(0.0, end - begin)

@@ -1,11 +1,11 @@
-"""How figures read in a sentence: durations, shares, clock times, counts."""
+"""Figures as text: durations, shares, clock times and counts, and text from records made safe."""
 
 import math
 from datetime import UTC, datetime
 
 UNKNOWN = "unknown"
 _NEEDS_NO_TENTHS = 0.0995
-# Below which size, divided by what, said how.
+# Upper limit in seconds, seconds of the unit, format.
 _UNITS = (
     (1e-3, 1e-6, "{:.0f} µs"),
     (1.0, 1e-3, "{:.3g} ms"),
@@ -16,13 +16,14 @@ _UNITS = (
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds in the unit that people would say."""
+    """A duration with three digits and its unit, from µs to h; ``unknown`` for None and NaN."""
     if seconds is None or not math.isfinite(seconds):
         return UNKNOWN
     if seconds == 0:
         return "0 s"
-    unit, said = next((unit, said) for below, unit, said in _UNITS if abs(seconds) < below)
-    return said.format(seconds / unit)
+    size = abs(seconds)
+    unit, template = next((unit, template) for limit, unit, template in _UNITS if size < limit)
+    return template.format(seconds / unit)
 
 
 def milliseconds(seconds: float | None) -> str:
@@ -40,7 +41,7 @@ def percent(ratio: float | None) -> str:
 
 
 def clock(wall_seconds: float | None) -> str:
-    """A wall clock time in UTC, to the second."""
+    """A wall clock time in UTC, to the second; ``unknown`` for None and NaN."""
     if wall_seconds is None or not math.isfinite(wall_seconds):
         return UNKNOWN
     return datetime.fromtimestamp(wall_seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
@@ -52,14 +53,17 @@ def plural(count: int, noun: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Text from a record with every control character replaced, for it goes to terminals."""
+    """Text from a record with every control character replaced.
+
+    A terminal would obey an escape sequence in a node's name.
+    """
     return "".join(
         letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text
     )
 
 
 def escaped(text: str) -> str:
-    """Text from a record as plain text of Markdown."""
+    """Text from a record as plain text of Markdown, without control characters."""
     text = printable(text)
     for letter in "\\`*_|<>[]#":
         text = text.replace(letter, f"\\{letter}")

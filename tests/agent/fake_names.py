@@ -1,12 +1,12 @@
-"""Where values of ``nvidia-smi`` stand in NVML, for the fake node."""
+"""Names of ``nvidia-smi`` values in the driver stub's state file."""
 
 import re
 
 MIB = 1 << 20
-ECC_LOCATIONS = (2, 7)  # DRAM and SRAM: all that an H100 tells
+ECC_LOCATIONS = (2, 7)  # DRAM and SRAM: an H100 supports no others
 _THRESHOLD, _CLOCK = "nvmlDeviceGetTemperatureThreshold", "nvmlDeviceGetClockInfo"
 _MAX_CLOCK = "nvmlDeviceGetMaxClockInfo"
-OF_XML = {
+KEY_BY_XML_PATH = {
     "temperature/gpu_temp": ("nvmlDeviceGetTemperature.0", 1),
     "temperature/memory_temp": ("field.82.0", 1),
     "temperature/gpu_temp_max_threshold": (f"{_THRESHOLD}.0", 1),
@@ -45,11 +45,11 @@ H100_SYSTEM = {
     "nvmlDeviceGetGpuFabricInfoV.state": 3,
     "nvmlDeviceGetGpuFabricInfoV.status": 0,
     "nvmlDeviceGetGpuFabricInfoV.clique": 1,
-    "nvmlDeviceGetGpuFabricInfoV.mask": 0x1AA,  # four checks false, configuration without fault
+    "nvmlDeviceGetGpuFabricInfoV.mask": 0x1AA,  # four checks false, no fault
 }
 
 
-def smi_number(told: str | None) -> float:
-    """The number at the beginning of a value of nvidia-smi, 0 where there is none."""
-    found = re.match(r"-?[0-9.]+", told or "")
-    return float(found[0]) if found else 0.0
+def smi_number(text: str | None) -> float:
+    """The number at the beginning of a value of nvidia-smi; 0 without one."""
+    match = re.match(r"-?[0-9.]+", text or "")
+    return float(match[0]) if match else 0.0

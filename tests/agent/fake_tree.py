@@ -1,4 +1,4 @@
-"""The files of a fake node: ports, PCI links and control groups, written out or made up."""
+"""The files of a fake node: ports, PCI links and control groups, recorded or made up."""
 
 import json
 import os
@@ -54,42 +54,42 @@ class Tree:
 
     Args:
         sysfs: the folder to fill.
-        gpus: how many; GPU n stands beside adapter n.
-        infiniband: how many InfiniBand adapters.
-        ethernet: how many adapters with RoCE.
+        gpus: number of GPUs; GPU n shares a switch with adapter n.
+        infiniband: number of InfiniBand adapters.
+        ethernet: number of RoCE adapters.
     """
 
     def __init__(self, sysfs: Path, gpus: int = 8, infiniband: int = 8, ethernet: int = 2) -> None:
         self.sysfs = sysfs
         for index in range(gpus):
-            self._pci(f"0000:{0x10 + index:02x}:00.0", index, "0x030200", "0x10de")
+            self._write_pci(f"0000:{0x10 + index:02x}:00.0", index, "0x030200", "0x10de")
         for index in range(infiniband):
-            self.adapter(f"mlx5_{index}", index, "InfiniBand", f"ib{index}")
+            self.write_adapter(f"mlx5_{index}", index, "InfiniBand", f"ib{index}")
         for index in range(ethernet):
             number = infiniband + index
-            self.adapter(f"mlx5_{number}", number, "Ethernet", f"ens{index}np0")
+            self.write_adapter(f"mlx5_{number}", number, "Ethernet", f"ens{index}np0")
 
     def port(self, device: str) -> Path:
         """The folder of the first port of an adapter."""
         return self.sysfs / "class" / "infiniband" / device / "ports" / "1"
 
-    def adapter(self, device: str, index: int, layer: str, interface: str) -> None:
-        """One adapter with one port and its network interface."""
-        home = self._pci(f"0000:{0x40 + index:02x}:00.0", index, "0x020700", "0x15b3")
+    def write_adapter(self, device: str, index: int, layer: str, interface: str) -> None:
+        """Writes one adapter with one port and its network interface."""
+        home = self._write_pci(f"0000:{0x40 + index:02x}:00.0", index, "0x020700", "0x15b3")
         write(home / "sriov_numvfs", 0)
         write(home / "driver", "-> ../../../../../bus/pci/drivers/mlx5_core")
         adapter = home / "infiniband" / device
         for name, content in (("hca_type", "MT4129"), ("fw_ver", "28.39.1002"), ("board_id", "X")):
             write(adapter / name, content)
         write(adapter / "device", f"-> ../../../{home.name}")
-        self._ports(adapter / "ports" / "1", layer, interface)
-        self._interface(home / "net" / interface, index, layer)
+        self._write_port(adapter / "ports" / "1", layer, interface)
+        self._write_interface(home / "net" / interface, index, layer)
         for kind, name in (("infiniband", device), ("net", interface)):
-            found = home.relative_to(self.sysfs) / kind / name
-            write(self.sysfs / "class" / kind / name, f"-> ../../{found}")
+            target = home.relative_to(self.sysfs) / kind / name
+            write(self.sysfs / "class" / kind / name, f"-> ../../{target}")
 
-    def _ports(self, port: Path, layer: str, interface: str) -> None:
-        told: dict[str, str | int] = {
+    def _write_port(self, port: Path, layer: str, interface: str) -> None:
+        files: dict[str, str | int] = {
             "state": "4: ACTIVE",
             "phys_state": "5: LinkUp",
             "rate": "400 Gb/sec (4X NDR)",
@@ -102,16 +102,16 @@ class Tree:
             **{f"counters/{name}": 0 for name in _MLX5_COUNTERS.split()},
             **{f"hw_counters/{name}": 0 for name in _MLX5_HARDWARE.split()},
         }
-        for path, content in told.items():
+        for path, content in files.items():
             write(port / path, content)
 
-    def _interface(self, folder: Path, index: int, layer: str) -> None:
+    def _write_interface(self, folder: Path, index: int, layer: str) -> None:
         statistics = {
-            f"statistics/{way}_{what}": 1000 * index
-            for way in ("rx", "tx")
-            for what in ("bytes", "packets", "errors", "dropped")
+            f"statistics/{direction}_{statistic}": 1000 * index
+            for direction in ("rx", "tx")
+            for statistic in ("bytes", "packets", "errors", "dropped")
         }
-        told: dict[str, str | int] = {
+        files: dict[str, str | int] = {
             "type": 32 if layer == "InfiniBand" else 1,
             "operstate": "up",
             "speed": 400_000,
@@ -122,13 +122,13 @@ class Tree:
             "device": f"-> ../../../{folder.parents[1].name}",
             **statistics,
         }
-        for path, content in told.items():
+        for path, content in files.items():
             write(folder / path, content)
         if layer == "Ethernet":
             shutil.copy(FIXTURES / "node" / "ethtool-mlx5.txt", folder / "ethtool_statistics")
 
-    def _pci(self, address: str, index: int, code: str, vendor: str) -> Path:
-        """A device below a switch, with its link of PCIe 5 and its error counters."""
+    def _write_pci(self, address: str, index: int, code: str, vendor: str) -> Path:
+        """Writes a device below a switch, with its PCIe 5 link and its error counters."""
         pair = index // 2
         switch = _SWITCH.format(bus=f"{0xA0 + pair:02x}", up=f"{0xB0 + pair:02x}")
         below = f"0000:{0xC0 + pair:02x}:{int(address[5:7], 16) % 32:02x}.0"
@@ -148,9 +148,10 @@ class Tree:
 
 
 def fill_procfs(procfs: Path, group: str = "/kubepods.slice/pod1/rank") -> Path:
-    """A /proc of a node with storage, in which this process is a rank of a job.
+    """Writes the /proc of a node with storage, in which this process is a rank of a job.
 
     Args:
+        procfs: the folder to fill.
         group: control group of the rank.
     """
     unpack(FIXTURES / "node" / "proc.json", procfs)
@@ -162,12 +163,12 @@ def fill_procfs(procfs: Path, group: str = "/kubepods.slice/pod1/rank") -> Path:
 
 
 def fill_cgroups(sysfs: Path) -> None:
-    """Control groups of version 2 with a limit on the pod and the rank's own group in it."""
+    """Writes control groups of version 2: a pod with limits, and the rank's group in it."""
     unpack(FIXTURES / "node" / "cgroups.json", sysfs / "fs" / "cgroup")
 
 
 def fill_sysfs(sysfs: Path) -> Path:
-    """A /sys that holds one of everything: mlx5, mlx4, i40iw and EFA, a bond, errors that stuck."""
+    """Writes a /sys with one of everything: mlx5, mlx4, i40iw, EFA, a bond, a saturated counter."""
     shutil.copytree(FIXTURES / "node" / "sys", sysfs, dirs_exist_ok=True)
     unpack(FIXTURES / "sysfs-infiniband" / "node_exporter.json", sysfs)
     tree = Tree(sysfs, gpus=4, infiniband=2, ethernet=1)
@@ -181,7 +182,7 @@ def fill_sysfs(sysfs: Path) -> Path:
         write(efa / "hw_counters" / name, 4096)
     write(sysfs / "class" / "net" / "bond0" / "bonding" / "slaves", "ens1f0np0 ens1f1np1")
     write(sysfs / "class" / "net" / "bond0" / "operstate", "up")
-    above = (sysfs / "bus" / "pci" / "devices" / "0000:10:00.0").resolve().parent
-    write(above / "aer_dev_correctable", "RxErr 2\nBadTLP 0\nTOTAL_ERR_COR 2")
+    upstream = (sysfs / "bus" / "pci" / "devices" / "0000:10:00.0").resolve().parent
+    write(upstream / "aer_dev_correctable", "RxErr 2\nBadTLP 0\nTOTAL_ERR_COR 2")
     fill_cgroups(sysfs)
     return sysfs

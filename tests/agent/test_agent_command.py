@@ -1,4 +1,4 @@
-"""``lockstep agent`` as a process: what it serves, how it refuses and how it ends."""
+"""``lockstep agent`` as a process: what it serves, what it refuses and how it ends."""
 
 import os
 import signal
@@ -21,6 +21,7 @@ from lockstep_agent.runtime.collector_worker import CollectorWorker
 from lockstep_agent.runtime.sampler import Sampler
 from lockstep_agent.web.server import MetricsServer
 from lockstep_catalogue import training
+from lockstep_records.durations import format_duration
 
 from .live_page import LivePage
 from .livecheck import complaints
@@ -29,15 +30,17 @@ COMMAND = [sys.executable, "-m", "lockstep_cli.main", "agent"]
 OPENMETRICS = {"Accept": "application/openmetrics-text; version=1.0.0"}
 
 
-def told(options: Options) -> list[str]:
+def command_line(options: Options) -> list[str]:
+    """The options of an agent as its command line."""
     return [
         *("--listen", f"{options.host}:{options.port}", "--dir", str(options.root)),
         *("--cluster", options.cluster, "--node", options.node),
-        *("--tick", str(options.tick_seconds), "--hang-seconds", str(options.hang_seconds)),
+        *("--tick", format_duration(options.tick_seconds)),
+        *("--hang-timeout", format_duration(options.hang_timeout_seconds)),
         *("--sysfs", str(options.sysfs)),
         *("--nvml-library", str(options.nvml_library)),
         *("--procfs", str(options.procfs), "--detail"),
-        *(f"--expect-port={port.device}" for port in options.expected.ports),
+        *(f"--expect-port={port.device}" for port in options.expect_port),
         *("--kmsg", str(options.kmsg), "--state", str(options.state)),
         *("--fabric-manager-log", str(options.fabric_manager_log)),
         *(("--ledger", options.ledger) if options.ledger else ()),
@@ -47,22 +50,22 @@ def told(options: Options) -> list[str]:
 
 @contextmanager
 def running_agent(options: Options) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The agent as a process of its own, with the address that it said."""
-    agent = subprocess.Popen([*COMMAND, *told(options)], stderr=subprocess.PIPE, text=True)
+    """The agent as a process of its own, with the address that it logged."""
+    agent = subprocess.Popen([*COMMAND, *command_line(options)], stderr=subprocess.PIPE, text=True)
     assert agent.stderr is not None
     try:
-        said = next(line for line in agent.stderr if line.startswith("serving "))
-        assert said.startswith("serving http://127.0.0.1:")
-        yield agent, said.split()[1]
+        line = next(line for line in agent.stderr if line.startswith("serving "))
+        assert line.startswith("serving http://127.0.0.1:")
+        yield agent, line.split()[1]
     finally:
         agent.kill()
         agent.stderr.close()
         agent.wait()
 
 
-def within_ten_seconds(holds: Callable[[], bool]) -> None:
+def within_ten_seconds(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 10
-    while not holds():
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
@@ -73,15 +76,15 @@ def test_a_running_agent_emits_what_the_catalogue_declares_and_follows_the_ranks
     page = LivePage(root, gpu_uuid="GPU-00000000-0000-0000-0000-000000000000")
     page.step(1)
     for field in ("gradient_norm", "learning_rate"):
-        page.know(field, 0.5)
-    page.know("checkpoint_wall_ns", time.time_ns())
+        page.set_optional(field, 0.5)
+    page.set_optional("checkpoint_wall_ns", time.time_ns())
     page.commit()
     hung = LivePage(root, rank=1)
     for number in range(8):
         hung.step(number)
-    for one in (page, hung):
-        one.healthy()
-    hung.phase("forward", ago_seconds=2 * options.hang_seconds)
+    for each in (page, hung):
+        each.write_periodic()
+    hung.phase("forward", ago_seconds=2 * options.hang_timeout_seconds)
     with running_agent(options) as (_, url):
         answer = httpx.get(url, headers=OPENMETRICS)
         assert answer.headers["content-type"].startswith("application/openmetrics-text")
@@ -106,7 +109,7 @@ def test_a_signal_ends_the_agent_at_once_and_cleanly(
         assert agent.stderr.read() == ""
 
 
-def test_a_scrape_hands_out_bytes_and_touches_no_source(options: Options) -> None:
+def test_a_scrape_serves_bytes_and_reads_no_source(options: Options) -> None:
     class Counting:
         name = "counting"
         tier = Tier.EVERY_TICK
@@ -125,9 +128,9 @@ def test_a_scrape_hands_out_bytes_and_touches_no_source(options: Options) -> Non
     thread.start()
     try:
         with httpx.Client() as client:
-            began = time.perf_counter()
+            start = time.perf_counter()
             bodies = {client.get(server.url).content for _ in range(50)}
-        assert (time.perf_counter() - began) / 50 < 0.05
+        assert (time.perf_counter() - start) / 50 < 0.05
     finally:
         server.shutdown()
         server.server_close()
@@ -136,7 +139,7 @@ def test_a_scrape_hands_out_bytes_and_touches_no_source(options: Options) -> Non
     assert source.runs == 1
 
 
-def test_a_scraper_that_hangs_up_is_not_talked_about(options: Options) -> None:
+def test_a_scraper_that_hangs_up_is_not_logged(options: Options) -> None:
     with running_agent(options) as (agent, url):
         for _ in range(5):
             with socket.create_connection((options.host, httpx.URL(url).port)) as caller:
@@ -158,12 +161,12 @@ def test_health_fails_when_sampling_has_stopped() -> None:
     assert not sampler.is_fresh()
 
 
-def test_once_prints_one_scrape_and_says_that_there_is_no_driver(
+def test_once_prints_one_scrape_and_logs_that_there_is_no_driver(
     options: Options, tmp_path: Path
 ) -> None:
     library = tmp_path / "broken.so"
     library.write_text("no library")
-    arguments = [*told(options), "--nvml-library", str(library), "--once"]
+    arguments = [*command_line(options), "--nvml-library", str(library), "--once"]
     done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("# HELP ")
     assert done.stderr.count("\n") == 1
@@ -176,7 +179,9 @@ def test_once_prints_one_scrape_and_says_that_there_is_no_driver(
         (("--listen", "nowhere"), "'nowhere' is not HOST:PORT"),
         (("--listen", "127.0.0.1:70000"), "'127.0.0.1:70000' is not HOST:PORT"),
         (("--dir", "/no/such/place"), "/no/such/place cannot hold jobs"),
-        (("--tick", "nan"), "nan is not between"),
+        (("--tick", "nan"), "'nan' is not a duration"),
+        (("--tick", "1"), "'1' is not a duration"),
+        (("--window", "6m"), "6m is not in the range 1s<=x<=5m"),
         (("--node", ""), "'' cannot be a label"),
         (("--sysfs", "/no/such/place"), "/no/such/place"),
         (("--archive", "nosuch://a"), "'nosuch://a' has an unknown scheme; known are abfs, "),
@@ -197,7 +202,7 @@ def test_bad_input_is_one_sentence_and_exit_status_2(
 def test_a_busy_port_is_one_sentence_and_exit_status_2(options: Options) -> None:
     with socket.create_server((options.host, 0)) as busy:
         address = f"{options.host}:{busy.getsockname()[1]}"
-        arguments = [*told(options), "--listen", address]
+        arguments = [*command_line(options), "--listen", address]
         done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith(f"lockstep: --listen {address} cannot be had")

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from lockstep_agent.doctor import checkup
-from lockstep_agent.doctor.fleet import Figure, compare, figures_of, read_fleet
-from lockstep_agent.health import Expectations
+from lockstep_agent.doctor.fleet import Figure, compare, parse_figures, read_fleet
 from lockstep_agent.options import Options
 
 from .fake_node import FakeNode, h100
@@ -20,10 +19,10 @@ COMMAND = [sys.executable, "-m", "lockstep_cli.main", "doctor"]
 
 
 def doctor(options: Options, *words: str) -> subprocess.CompletedProcess[str]:
-    told = ["--seconds", "0.2", "--sysfs", str(options.sysfs)]
-    told += ["--nvml-library", str(options.nvml_library)]
+    node = ["--duration", "200ms", "--sysfs", str(options.sysfs)]
+    node += ["--nvml-library", str(options.nvml_library)]
     return subprocess.run(
-        [*COMMAND, *told, *words], capture_output=True, text=True, check=False, timeout=60
+        [*COMMAND, *node, *words], capture_output=True, text=True, check=False, timeout=60
     )
 
 
@@ -32,7 +31,7 @@ def _options(options: Options, tmp_path: Path) -> Options:
     """A node with GPUs and no ports, of which nothing is expected."""
     sysfs = tmp_path / "sys"
     sysfs.mkdir()
-    return replace(options, sysfs=sysfs, expected=Expectations())
+    return replace(options, sysfs=sysfs, expect_gpus=None, expect_port=())
 
 
 @pytest.fixture(name="gpus")
@@ -53,9 +52,9 @@ def figure(value: float, probe: str = "gemm", device: str = "H100") -> dict[str,
 def test_the_exit_status_is_0_when_all_is_well_1_when_degraded_2_when_failed(
     options: Options, gpus: FakeNode
 ) -> None:
-    well = doctor(options)
-    assert (well.returncode, well.stderr) == (0, "")
-    assert "gpu 0" in well.stdout
+    healthy = doctor(options)
+    assert (healthy.returncode, healthy.stderr) == (0, "")
+    assert "gpu 0" in healthy.stdout
     gpus.set(1, "nvmlDeviceGetRemappedRows.pending", 1)
     for key in ("corrected", "uncorrected", "failed"):
         gpus.set(1, f"nvmlDeviceGetRemappedRows.{key}", 0)
@@ -64,10 +63,10 @@ def test_the_exit_status_is_0_when_all_is_well_1_when_degraded_2_when_failed(
     assert "remap_pending" in degraded.stdout
     failed = doctor(options, "--expect-gpus", "8", "--json")
     assert failed.returncode == 2
-    told = json.loads(failed.stdout)
-    assert told["verdict"] == "failed"
-    assert sorted(told["reasons"]) == ["gpu_count_short", "gpu_degraded"]
-    assert [part["reasons"] for part in told["parts"]][:2] == [[], ["remap_pending"]]
+    health = json.loads(failed.stdout)
+    assert health["verdict"] == "failed"
+    assert sorted(health["reasons"]) == ["gpu_count_short", "gpu_degraded"]
+    assert [part["reasons"] for part in health["parts"]][:2] == [[], ["remap_pending"]]
 
 
 def test_a_running_agent_is_asked_for_what_it_has_seen(options: Options, gpus: FakeNode) -> None:
@@ -105,10 +104,10 @@ def test_a_figure_is_slow_below_its_share_of_the_median_of_its_own_kind(tmp_path
     lines = [{"preflight": {"figures": [figure(value)]}} for value in (90, 100, 110, 400)]
     lines.append({"preflight": {"figures": [figure(5000, device="B200")]}})
     fleet.write_text("\n".join(map(json.dumps, lines)) + "\n\n")
-    own = figures_of({"figures": [figure(94), figure(95), figure(1, probe="memory")]})
-    compared = list(compare(own, read_fleet(fleet), 0.9))
-    assert [one.median for one in compared] == [105, 105, None]
-    assert [one.too_slow for one in compared] == [True, False, False]
+    own = parse_figures({"figures": [figure(94), figure(95), figure(1, probe="memory")]})
+    comparisons = list(compare(own, read_fleet(fleet), 0.9))
+    assert [each.median for each in comparisons] == [105, 105, None]
+    assert [each.too_slow for each in comparisons] == [True, False, False]
 
 
 @pytest.mark.parametrize(
@@ -127,9 +126,9 @@ def test_a_fleet_that_is_none_is_refused_with_its_line(
 ) -> None:
     path = tmp_path / "fleet.jsonl"
     path.write_text(text)
-    with pytest.raises(ValueError, match=r"fleet\.jsonl") as told:
+    with pytest.raises(ValueError, match=r"fleet\.jsonl") as raised:
         read_fleet(path)
-    assert named in str(told.value)
+    assert named in str(raised.value)
 
 
 def test_a_node_slower_than_its_fleet_ends_with_1(
@@ -144,17 +143,10 @@ def test_a_node_slower_than_its_fleet_ends_with_1(
     monkeypatch.setattr(checkup, "_measure", lambda _: measured)
     fleet = tmp_path / "fleet.jsonl"
     fleet.write_text(json.dumps({"figures": [figure(100)]}))
-    look = checkup.Look(
-        url=None,
-        seconds=0.2,
-        expected=options.expected,
-        sysfs=options.sysfs,
-        procfs=options.procfs,
-        nvml_library=options.nvml_library,
-    )
+    examination = checkup.Examination(url=None, duration_seconds=0.2, options=options)
     for ratio, status in ((0.9, 1), (0.7, 0)):
         probe = checkup.Probe(fleet=fleet, slower_than_ratio=ratio)
-        assert checkup.check_up(look, probe, as_json=False) == status
+        assert checkup.check_up(examination, probe, as_json=False) == status
         assert ("too slow" in capsys.readouterr().out) == bool(status)
 
 
@@ -162,6 +154,6 @@ def test_a_node_slower_than_its_fleet_ends_with_1(
 def test_preflight_measures_products_memory_and_all_reduce(options: Options) -> None:
     done = doctor(options, "--preflight", "--json")
     assert done.returncode == 0, done.stderr
-    figures = figures_of(json.loads(done.stdout))
-    assert [one.probe for one in figures] == ["gemm", "memory", "all_reduce"]
-    assert all(isinstance(one, Figure) and one.value > 1e6 for one in figures)
+    figures = parse_figures(json.loads(done.stdout))
+    assert [each.probe for each in figures] == ["gemm", "memory", "all_reduce"]
+    assert all(isinstance(each, Figure) and each.value > 1e6 for each in figures)

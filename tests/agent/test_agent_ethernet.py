@@ -1,4 +1,4 @@
-"""Ethernet ports: ethtool by the kernel and by a recording, pauses, bonds, what is no port."""
+"""Ethernet ports: ethtool of the kernel and of a recording, pauses, bonds, virtual interfaces."""
 
 import fcntl
 import struct
@@ -28,7 +28,7 @@ def values_of(collector: Ethernet | Net) -> Values:
     return {(reading.metric, reading.labels): reading.value for reading in readings}
 
 
-def test_pauses_are_summed_and_told_by_priority_once_there_are_any(tmp_path: Path) -> None:
+def test_pauses_are_summed_and_a_priority_is_exported_once_it_was_paused(tmp_path: Path) -> None:
     Tree(tmp_path, gpus=0, infiniband=1, ethernet=1)
     values, port = values_of(Ethernet(str(tmp_path))), "ens0np0"
     assert {labels[0] for _, labels in values} == {port}
@@ -53,7 +53,7 @@ def test_pauses_are_summed_and_told_by_priority_once_there_are_any(tmp_path: Pat
         ("ena", "bw_in_allowance_exceeded", (fabric.NET_DISCARDS, ("bandwidth_in_allowance",))),
     ],
 )
-def test_each_driver_is_read_in_its_own_words(
+def test_each_driver_is_read_by_its_own_names(
     tmp_path: Path, driver: str, counter: str, expected: tuple[Metric, tuple[str, ...]]
 ) -> None:
     folder = tmp_path / "class" / "net" / driver
@@ -63,7 +63,7 @@ def test_each_driver_is_read_in_its_own_words(
     assert values_of(Ethernet(str(tmp_path)))[metric, (driver, *labels)] == 7
 
 
-def test_durations_of_pauses_are_seconds_in_any_drivers_words(tmp_path: Path) -> None:
+def test_durations_of_pauses_are_seconds_for_every_driver(tmp_path: Path) -> None:
     folder = tmp_path / "class" / "net" / "bnxt"
     write(folder / "device" / "vendor", "0x1")
     write(folder / "ethtool_statistics", "NIC statistics:\n     pfc_pri5_rx_duration_us: 5\n")
@@ -71,14 +71,14 @@ def test_durations_of_pauses_are_seconds_in_any_drivers_words(tmp_path: Path) ->
     assert values == {(fabric.NET_PAUSE_SECONDS, ("bnxt", "receive")): pytest.approx(5e-6)}
 
 
-def test_the_kernel_is_asked_where_sys_shows_its_own_network_and_a_recording_elsewhere(
+def test_the_kernel_is_read_where_sys_shows_its_own_network_and_a_recording_elsewhere(
     tmp_path: Path,
 ) -> None:
     assert isinstance(open_ethtool(Path("/sys")), KernelEthtool)
     assert isinstance(open_ethtool(tmp_path), RecordedEthtool)
 
 
-def test_the_real_kernel_answers_for_loopback_and_for_what_is_not_there() -> None:
+def test_the_real_kernel_answers_for_loopback_and_for_missing_interfaces() -> None:
     ethtool = KernelEthtool()
     for interface in ("lo", "nosuch0", "name-that-is-far-too-long"):
         assert ethtool.counters(interface) == {}
@@ -88,7 +88,7 @@ def test_the_real_kernel_answers_for_loopback_and_for_what_is_not_there() -> Non
 def test_structures_are_laid_out_as_the_kernel_lays_them_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A kernel that answers as include/uapi/linux/ethtool.h says, at the address it is given."""
+    """The fake kernel answers at the request's address, as include/uapi/linux/ethtool.h says."""
     import ctypes  # noqa: PLC0415  # only this test writes where a pointer points
 
     def answer(_socket: object, code: int, request: bytes) -> int:
@@ -103,10 +103,10 @@ def test_structures_are_laid_out_as_the_kernel_lays_them_out(
         }
         if command == 0x4C:
             [words] = struct.unpack("=b", ctypes.string_at(address + 15, 1))
-            at, told = (48, struct.pack("=3I", 0, 0, 1 << 21)) if words else (15, b"\xfd")
+            offset, body = (48, struct.pack("=3I", 0, 0, 1 << 21)) if words else (15, b"\xfd")
         else:
-            at, told = answers[command]
-        ctypes.memmove(address + at, told, len(told))
+            offset, body = answers[command]
+        ctypes.memmove(address + offset, body, len(body))
         return 0
 
     monkeypatch.setattr(fcntl, "ioctl", answer)
@@ -115,12 +115,12 @@ def test_structures_are_laid_out_as_the_kernel_lays_them_out(
     assert ethtool.fastest_megabits("eth9") == 400_000
 
 
-def test_the_fastest_of_the_supported_modes_is_told() -> None:
+def test_the_fastest_of_the_supported_modes_is_found() -> None:
     assert fastest((1 << 12 | 1 << 31, 1 << 4, 0)) == 100_000
     assert fastest((1 << 6, 0)) is None
 
 
-def test_virtual_functions_and_ip_over_infiniband_are_no_ports_of_their_own(
+def test_virtual_functions_and_ip_over_infiniband_are_not_ports(
     tmp_path: Path,
 ) -> None:
     Tree(tmp_path, gpus=0, infiniband=1, ethernet=1)
@@ -133,7 +133,7 @@ def test_virtual_functions_and_ip_over_infiniband_are_no_ports_of_their_own(
     assert values[fabric.NET_VIRTUAL_FUNCTIONS, ("ens0np0",)] == 0
 
 
-def test_a_bond_tells_its_members(tmp_path: Path) -> None:
+def test_a_bond_counts_its_members(tmp_path: Path) -> None:
     for name, state in (("eth0", "up"), ("eth1", "down")):
         write(tmp_path / "class" / "net" / name / "operstate", state)
         write(tmp_path / "class" / "net" / name / "device" / "vendor", "0x15b3")

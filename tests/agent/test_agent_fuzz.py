@@ -1,4 +1,4 @@
-"""Some hundred spoiled trees, kernel logs, pages and kubelet answers; the bench makes 100,000."""
+"""A hundred corrupted trees, kernel logs, pages and kubelet answers; the bench runs 100,000."""
 
 import importlib
 import random
@@ -14,7 +14,7 @@ CASES = 120
 
 
 @pytest.mark.parametrize("kind", sorted(fuzz.KINDS))
-def test_spoiled_input_breaks_neither_a_collector_nor_the_exposition(kind: str) -> None:
+def test_corrupted_input_breaks_neither_a_collector_nor_the_exposition(kind: str) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
-    print(f"seed {seed}")  # noqa: T201  # to make a failure again
+    print(f"seed {seed}")  # noqa: T201  # to reproduce a failure
     assert fuzz.run(kind, CASES, seed, by_promtool=False) > 0

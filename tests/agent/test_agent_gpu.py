@@ -1,4 +1,4 @@
-"""GPUs of four generations through a driver made of C: base units, faults, what one lacks."""
+"""GPUs of four generations by a driver stub in C: base units, faults, missing calls."""
 
 import logging
 import shutil
@@ -32,13 +32,19 @@ from lockstep_catalogue import (
 from .fake_node import FakeNode, h100
 
 Values = dict[tuple[Metric, tuple[str, ...]], float]
-H100, A100, T4, B200 = ((str(at), f"GPU-00000000-0000-0000-0000-{at:012d}") for at in range(4))
-SPARED_SECONDS = 0.11  # two samples of activity are this far apart
+H100, A100, T4, B200 = (
+    (str(index), f"GPU-00000000-0000-0000-0000-{index:012d}") for index in range(4)
+)
+GPM_SECONDS = 0.11  # the driver rejects two GPM samples within 0.1 s
 
 
 def values_of(sampler: Sampler) -> Values:
     readings = sampler.sample().readings
-    return {(one.metric, one.labels): one.value for one in readings if isinstance(one, Reading)}
+    return {
+        (reading.metric, reading.labels): reading.value
+        for reading in readings
+        if isinstance(reading, Reading)
+    }
 
 
 @pytest.fixture(name="sampler")
@@ -52,14 +58,14 @@ def _values(sampler: Sampler) -> Values:
     deadline = time.monotonic() + 20
     while True:
         values = values_of(sampler)
-        answer = all((gpu.GPU_UP, part) in values for part in (H100, A100, T4, B200))
-        if answer and (gpu_activity.GPU_SM_ACTIVE_WINDOW, (*H100, "max")) in values:
+        are_up = all((gpu.GPU_UP, labels) in values for labels in (H100, A100, T4, B200))
+        if are_up and (gpu_activity.GPU_SM_ACTIVE_WINDOW, (*H100, "max")) in values:
             return values
         assert time.monotonic() < deadline, values
-        time.sleep(SPARED_SECONDS)
+        time.sleep(GPM_SECONDS)
 
 
-def test_a_gpu_is_told_in_base_units(values: Values) -> None:
+def test_a_gpu_is_read_in_base_units(values: Values) -> None:
     assert values[gpu.GPU_DRIVER_INFO, ("590.48.01", "13.1")] == 1
     assert values[gpu.GPU_UTILIZATION, H100] == 0.97
     assert values[gpu.GPU_MEMORY_TOTAL, H100] == 81559 << 20
@@ -82,7 +88,7 @@ def test_a_gpu_is_told_in_base_units(values: Values) -> None:
     assert values[nvlink.NVLINK_BYTES, (*H100, "transmit")] >= 1_000_000 * 1024
 
 
-def test_activity_is_told_from_hopper_on_and_nothing_of_it_before(values: Values) -> None:
+def test_activity_is_read_from_hopper_on_and_not_before(values: Values) -> None:
     assert values[gpu_activity.GPU_SM_ACTIVE, H100] == pytest.approx(0.88)
     assert values[gpu_activity.GPU_TENSOR_ACTIVE, (*H100, "hmma")] == pytest.approx(0.51)
     assert values[nvlink.NVLINK_RATE, (*H100, "receive")] == 900 << 20
@@ -92,15 +98,15 @@ def test_activity_is_told_from_hopper_on_and_nothing_of_it_before(values: Values
 
 
 def test_the_samples_between_two_ticks_show_in_the_window(values: Values) -> None:
-    told = {
+    watts = {
         name: values[gpu_power.GPU_POWER_WINDOW, (*H100, name)] for name in ("min", "mean", "max")
     }
-    assert told["min"] == pytest.approx(480)
-    assert told["max"] == pytest.approx(600)  # one sample in ten is a peak
-    assert told["min"] < told["mean"] < told["max"]
+    assert watts["min"] == pytest.approx(480)
+    assert watts["max"] == pytest.approx(600)  # one sample in ten is a peak
+    assert watts["min"] < watts["mean"] < watts["max"]
 
 
-def test_older_gpus_tell_the_same_by_older_calls(values: Values) -> None:
+def test_older_gpus_have_the_same_series_by_older_calls(values: Values) -> None:
     assert values[gpu_power.GPU_POWER, T4] == pytest.approx(26.78)
     assert values[gpu_power.GPU_TEMPERATURE, (*T4, "core")] == 40
     assert (gpu_power.GPU_TEMPERATURE, (*T4, "memory")) not in values
@@ -112,7 +118,7 @@ def test_older_gpus_tell_the_same_by_older_calls(values: Values) -> None:
     assert not any(labels[:2] == T4 for metric, labels in values if metric in nvlink.METRICS)
 
 
-def test_nvlink_errors_are_told_for_each_generation_and_the_worst_link_is_named(
+def test_nvlink_errors_are_read_on_each_generation_and_the_worst_link_is_named(
     values: Values,
 ) -> None:
     assert values[nvlink.NVLINK_ERRORS, (*A100, "crc_flit")] == 4
@@ -130,7 +136,7 @@ def test_a_bit_error_ratio_is_unpacked() -> None:
     assert bit_error_ratio(0) == 0
 
 
-def test_the_instances_of_a_split_gpu_are_told(values: Values) -> None:
+def test_the_instances_of_a_split_gpu_have_series(values: Values) -> None:
     assert values[gpu.GPU_MIG_ENABLED, A100] == 1
     assert values[gpu.GPU_MIG_ENABLED, H100] == 0
     instances = {labels[2] for metric, labels in values if metric is gpu.GPU_MIG_INFO}
@@ -148,10 +154,10 @@ def test_a_lost_gpu_is_down_and_its_series_go_while_the_others_stay(
     values = values_of(sampler)
     assert values[gpu.GPU_UP, H100] == 0
     assert values[gpu.GPU_STATE_INFO, (*H100, "lost")] == 1
-    left = {metric for metric, labels in values if labels[:2] == H100}
-    assert left == {gpu.GPU_UP, gpu.GPU_STATE_INFO, verdicts.GPU_HEALTH}
-    of_others = {key for key in before if key[1][:2] in {A100, T4, B200}}
-    assert of_others <= set(values)
+    remaining = {metric for metric, labels in values if labels[:2] == H100}
+    assert remaining == {gpu.GPU_UP, gpu.GPU_STATE_INFO, verdicts.GPU_HEALTH}
+    others = {key for key in before if key[1][:2] in {A100, T4, B200}}
+    assert others <= set(values)
     node.change(0, lost=16)
     assert values_of(sampler)[gpu.GPU_STATE_INFO, (*H100, "reset_required")] == 1
     node.change(0, lost=None)
@@ -166,7 +172,7 @@ def test_a_gpu_that_answers_no_call_is_down(sampler: Sampler, node: FakeNode) ->
     assert values_of(sampler)[gpu.GPU_STATE_INFO, (*T4, "silent")] == 1
 
 
-def test_one_unreadable_answer_costs_only_its_own_series(sampler: Sampler, node: FakeNode) -> None:
+def test_an_unreadable_answer_costs_only_its_own_series(sampler: Sampler, node: FakeNode) -> None:
     node.set(0, "nvmlDeviceGetMarginTemperature", "!999")
     node.set(0, "field.186.0", None)
     node.set(0, "nvmlDeviceGetCurrPcieLinkWidth", "!3")
@@ -177,7 +183,7 @@ def test_one_unreadable_answer_costs_only_its_own_series(sampler: Sampler, node:
     assert values[gpu_power.GPU_POWER_AVERAGE, H100] == pytest.approx(629.45)
 
 
-def test_a_field_that_spoils_the_whole_batch_is_found_and_left_out(
+def test_a_field_that_spoils_its_batch_is_isolated_and_left_out(
     nvml_library: Path, node: FakeNode
 ) -> None:
     node.set(0, "field.82.0", "!-1")
@@ -189,22 +195,23 @@ def test_a_field_that_spoils_the_whole_batch_is_found_and_left_out(
     driver.close()
 
 
-def test_a_driver_that_is_let_go_of_is_closed_and_opened_again(
+def test_a_released_driver_is_closed_and_opened_again(
     nvml_library: Path, node: FakeNode, tmp_path: Path
 ) -> None:
-    library = Path(shutil.copy(nvml_library, tmp_path))  # that no other test has open
+    library = Path(shutil.copy(nvml_library, tmp_path))  # a copy that no other test has open
     gpu_workers = GpuWorkers(lambda: Driver(library), tmp_path, 15)
-    told = {one.metric: one.value for one in gpu_workers.collect()}
-    assert told[health.DRIVER_RELEASED] == 0
+    values = {reading.metric: reading.value for reading in gpu_workers.collect()}
+    assert values[health.DRIVER_RELEASED] == 0
     assert node.path in open_files()
     gpu_workers.release()
-    told = {one.metric: one.value for one in gpu_workers.collect()}
-    assert told == {health.DRIVER_RELEASED: 1}
+    values = {reading.metric: reading.value for reading in gpu_workers.collect()}
+    assert values == {health.DRIVER_RELEASED: 1}
     assert gpu_workers.workers == ()
     assert node.path not in open_files()
     assert library not in loaded_files()
     gpu_workers.resume()
-    assert {one.metric: one.value for one in gpu_workers.collect()}[gpu.GPU_COUNT] == 4
+    values = {reading.metric: reading.value for reading in gpu_workers.collect()}
+    assert values[gpu.GPU_COUNT] == 4
     gpu_workers.release()
     list(gpu_workers.collect())
 
@@ -234,7 +241,7 @@ def test_a_reloaded_driver_is_opened_anew(
     list(gpu_workers.collect())
 
 
-def test_no_driver_is_said_once_and_looked_for_again(
+def test_a_missing_driver_is_logged_once_and_tried_again(
     tmp_path: Path, nvml_library: Path, node: FakeNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = [0.0]
@@ -258,11 +265,11 @@ def test_no_driver_is_said_once_and_looked_for_again(
     list(gpu_workers.collect())
 
 
-def test_gpus_on_the_bus_are_counted_beside_those_of_the_driver(
+def test_gpus_on_the_bus_and_gpus_of_the_driver_are_both_counted(
     options: Options, tmp_path: Path
 ) -> None:
-    for at, (vendor, kind) in enumerate([("0x10de", "0x030200"), ("0x10de", "0x068000")]):
-        device = tmp_path / "bus" / "pci" / "devices" / f"0000:0{at}:00.0"
+    for index, (vendor, kind) in enumerate([("0x10de", "0x030200"), ("0x10de", "0x068000")]):
+        device = tmp_path / "bus" / "pci" / "devices" / f"0000:0{index}:00.0"
         device.mkdir(parents=True)
         (device / "vendor").write_text(vendor)
         (device / "class").write_text(kind)
@@ -272,10 +279,10 @@ def test_gpus_on_the_bus_are_counted_beside_those_of_the_driver(
 
 
 @pytest.mark.parametrize(
-    ("tell", "expected"), [(Window.lowest, 2), (Window.mean, 3), (Window.highest, 4)]
+    ("statistic", "expected"), [(Window.lowest, 2), (Window.mean, 3), (Window.highest, 4)]
 )
-def test_a_window_forgets_what_is_too_old(tell: Callable[[Window], float], expected: float) -> None:
+def test_a_window_forgets_old_values(statistic: Callable[[Window], float], expected: float) -> None:
     window = Window(10)
-    for at, value in ((0, 100), (11, 2), (12, 4)):
-        window.add(at, (value,))
-    assert tell(window) == expected
+    for seconds, value in ((0, 100), (11, 2), (12, 4)):
+        window.add(seconds, (value,))
+    assert statistic(window) == expected

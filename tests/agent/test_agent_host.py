@@ -1,4 +1,4 @@
-"""The host: pressure, control groups of both versions, volumes; PCIe links and what is near."""
+"""The host: pressure, control groups of both versions, volumes, PCIe links and affinity."""
 
 import os
 from collections.abc import Iterable
@@ -9,9 +9,10 @@ import pytest
 from lockstep_agent.collector import Reading
 from lockstep_agent.collectors.affinity import Affinity
 from lockstep_agent.collectors.host import Host
-from lockstep_agent.collectors.job_host import JobHost, running_ranks
+from lockstep_agent.collectors.job_host import JobHost, running_pids
 from lockstep_agent.collectors.pcie import Pcie
 from lockstep_agent.collectors.storage import Storage
+from lockstep_agent.jobs.page_store import PageStore
 from lockstep_catalogue import Metric, host, pcie
 
 from .fake_tree import Tree, fill_cgroups, fill_procfs, write
@@ -48,7 +49,7 @@ def test_the_limit_of_the_group_above_is_the_jobs_limit(tmp_path: Path) -> None:
     assert values[host.JOB_MEMORY_EVENTS, ("job", "oom_kill")] == 1
 
 
-def test_under_slurm_it_is_the_jobs_group_and_not_the_steps(tmp_path: Path) -> None:
+def test_under_slurm_the_jobs_group_counts_and_not_the_steps(tmp_path: Path) -> None:
     group = "/system.slice/slurmstepd.scope/job_77"
     fill_procfs(tmp_path / "proc", f"{group}/step_0/user/task_0")
     folder = tmp_path / "sys" / "fs" / "cgroup"
@@ -59,7 +60,9 @@ def test_under_slurm_it_is_the_jobs_group_and_not_the_steps(tmp_path: Path) -> N
     assert job_values(tmp_path) == {(host.JOB_MEMORY, ("job",)): 5}
 
 
-def test_version_1_is_read_in_its_own_units_and_its_no_limit_is_none(tmp_path: Path) -> None:
+def test_version_1_is_read_in_its_own_units_and_its_largest_number_is_no_limit(
+    tmp_path: Path,
+) -> None:
     fill_procfs(tmp_path / "proc")
     groups = "9:name=systemd:/\n4:memory:/slurm/uid_1/job_7/step_0\n1:cpu,cpuacct:/slurm/job_7"
     write(tmp_path / "proc" / str(os.getpid()) / "cgroup", groups)
@@ -82,12 +85,12 @@ def test_version_1_is_read_in_its_own_units_and_its_no_limit_is_none(tmp_path: P
 def test_the_ranks_that_run_are_found_by_their_pages(root: Path) -> None:
     page = LivePage(root, rank=0)
     page.step(1)
-    assert running_ranks(root, Path("/proc")) == {"job": [os.getpid()]}
+    assert running_pids(PageStore(root, Path("/proc"))) == {"job": [os.getpid()]}
     page.phase("done")
-    assert running_ranks(root, Path("/proc")) == {}
+    assert running_pids(PageStore(root, Path("/proc"))) == {}
 
 
-def test_a_file_server_is_told_by_kind_of_request(tmp_path: Path) -> None:
+def test_a_file_server_is_counted_by_kind_of_request(tmp_path: Path) -> None:
     values = values_of(Storage(str(tmp_path), str(fill_procfs(tmp_path / "proc"))))
     volume = "0:53"
     info = next(labels for metric, labels in values if metric is host.VOLUME_INFO)
@@ -101,7 +104,7 @@ def test_a_file_server_is_told_by_kind_of_request(tmp_path: Path) -> None:
     assert values[host.STORAGE_ERRORS, (volume,)] == 3
 
 
-def test_a_mounted_disk_is_told_and_an_unmounted_or_loop_device_is_not(tmp_path: Path) -> None:
+def test_a_mounted_disk_has_series_and_an_unmounted_or_loop_device_has_none(tmp_path: Path) -> None:
     write(tmp_path / "fs" / "ext4" / "nvme0n1p2" / "errors_count", 4)
     values = values_of(Storage(str(tmp_path), str(fill_procfs(tmp_path / "proc"))))
     volumes = {labels[0] for _, labels in values}
@@ -112,7 +115,7 @@ def test_a_mounted_disk_is_told_and_an_unmounted_or_loop_device_is_not(tmp_path:
     assert values[host.STORAGE_ERRORS, ("nvme0n1p2",)] == 4
 
 
-def test_a_link_is_held_against_what_both_ends_can_do(tmp_path: Path) -> None:
+def test_a_link_is_compared_with_what_both_ends_support(tmp_path: Path) -> None:
     Tree(tmp_path, gpus=2, infiniband=0, ethernet=0)
     slow = (tmp_path / "bus" / "pci" / "devices" / "0000:10:00.0").resolve()
     write(slow / "current_link_width", 8)
@@ -130,24 +133,24 @@ def test_a_link_is_held_against_what_both_ends_can_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("which", ["current", "max"])
-def test_a_link_without_a_speed_is_held_against_nothing(tmp_path: Path, which: str) -> None:
+def test_a_link_without_a_speed_has_no_ratio(tmp_path: Path, which: str) -> None:
     Tree(tmp_path, gpus=1, infiniband=0, ethernet=0)
     gpu = (tmp_path / "bus" / "pci" / "devices" / "0000:10:00.0").resolve()
     for end in (gpu, gpu.parent):
         write(end / f"{which}_link_speed", "0 GT/s")
-    told = {metric for metric, _ in values_of(Pcie(str(tmp_path)))}
-    assert pcie.PCIE_INFO in told
-    assert pcie.PCIE_RATIO not in told
+    exported = {metric for metric, _ in values_of(Pcie(str(tmp_path)))}
+    assert pcie.PCIE_INFO in exported
+    assert pcie.PCIE_RATIO not in exported
 
 
-def test_errors_at_both_ends_of_a_link_are_told_apart_and_stay_once_told(tmp_path: Path) -> None:
+def test_errors_at_both_ends_of_a_link_have_series_that_stay_once_exported(tmp_path: Path) -> None:
     Tree(tmp_path, gpus=1, infiniband=0, ethernet=0)
     collector, gpu = Pcie(str(tmp_path)), "0000:10:00.0"
-    above = (tmp_path / "bus" / "pci" / "devices" / gpu).resolve().parent
-    of_both = {labels[1] for m, labels in values_of(collector) if m is pcie.PCIE_AER_ERRORS}
-    assert of_both == {"device"}
+    upstream = (tmp_path / "bus" / "pci" / "devices" / gpu).resolve().parent
+    ends = {labels[1] for metric, labels in values_of(collector) if metric is pcie.PCIE_AER_ERRORS}
+    assert ends == {"device"}
     for count in (2, 0):
-        write(above / "aer_dev_correctable", f"RxErr {count}\nBadTLP 0\nTOTAL_ERR_COR {count}")
+        write(upstream / "aer_dev_correctable", f"RxErr {count}\nBadTLP 0\nTOTAL_ERR_COR {count}")
         values = values_of(collector)
         end = (gpu, "port_above", "correctable")
         assert values[pcie.PCIE_AER_ERRORS, end] == count
@@ -157,14 +160,14 @@ def test_errors_at_both_ends_of_a_link_are_told_apart_and_stay_once_told(tmp_pat
 
 def test_the_adapter_on_the_gpus_own_switch_is_the_nearest(tmp_path: Path) -> None:
     Tree(tmp_path, gpus=8, infiniband=8, ethernet=0)
-    near = {labels for _, labels in values_of(Affinity(str(tmp_path)))}
-    assert len(near) == 16  # two GPUs and two adapters on each of four switches
-    assert ("0000:10:00.0", "mlx5_0", "pix", "0") in near
-    assert ("0000:17:00.0", "mlx5_7", "pix", "7") in near
-    assert {distance for _, _, distance, _ in near} == {"pix"}
+    rows = {labels for _, labels in values_of(Affinity(str(tmp_path)))}
+    assert len(rows) == 16  # two GPUs and two adapters on each of four switches
+    assert ("0000:10:00.0", "mlx5_0", "pix", "0") in rows
+    assert ("0000:17:00.0", "mlx5_7", "pix", "7") in rows
+    assert {distance for _, _, distance, _ in rows} == {"pix"}
 
 
-def test_without_a_common_bridge_the_memory_node_decides_and_far_is_near_to_none(
+def test_without_a_common_bridge_the_memory_node_decides_and_far_adapters_are_left_out(
     tmp_path: Path,
 ) -> None:
     devices = tmp_path / "bus" / "pci" / "devices"

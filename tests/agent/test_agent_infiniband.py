@@ -1,4 +1,4 @@
-"""RDMA ports: node_exporter's own figures for the same tree, and what breaks in the middle."""
+"""RDMA ports: node_exporter's values for the same tree, and failures of single files."""
 
 import logging
 import shutil
@@ -36,8 +36,8 @@ NAMES = {
     "legacy_data_received_bytes_total": (metrics.PORT_EXTENDED_BYTES, ("receive",)),
     "legacy_data_transmitted_bytes_total": (metrics.PORT_EXTENDED_BYTES, ("transmit",)),
     **{
-        f"legacy_{stem}packets_{past}_total": (metrics.PORT_EXTENDED_PACKETS, (way, cast))
-        for past, way in (("received", "receive"), ("transmitted", "transmit"))
+        f"legacy_{stem}packets_{past}_total": (metrics.PORT_EXTENDED_PACKETS, (direction, cast))
+        for past, direction in (("received", "receive"), ("transmitted", "transmit"))
         for stem, cast in (("", "all"), ("unicast_", "unicast"), ("multicast_", "multicast"))
     },
     **{
@@ -53,7 +53,7 @@ NAMES = {
         )
     },
 }
-OURS_ALONE = (
+NOT_IN_NODE_EXPORTER = (
     metrics.PORT_UP,
     metrics.PORT_LANES,
     metrics.PORT_SATURATED,
@@ -62,7 +62,9 @@ OURS_ALONE = (
 
 
 def values_of(*collectors: Infiniband | InfinibandErrors) -> Values:
-    readings: Iterable[Reading] = [r for one in collectors for r in one.collect()]
+    readings: Iterable[Reading] = [
+        reading for collector in collectors for reading in collector.collect()
+    ]
     return {(reading.metric, reading.labels): reading.value for reading in readings}
 
 
@@ -70,24 +72,24 @@ def values_below(sysfs: Path) -> Values:
     return values_of(Infiniband(str(sysfs)), InfinibandErrors(str(sysfs), detail=True))
 
 
-def in_their_names(values: Values) -> dict[Series, float]:
-    """Our series as node_exporter writes them; those that it has not are left out."""
-    names = {(metric.name, more): name for name, (metric, more) in NAMES.items()}
-    told: dict[Series, float] = {}
+def in_node_exporter_names(values: Values) -> dict[Series, float]:
+    """Our series under node_exporter's names; series that it lacks are left out."""
+    names = {(metric.name, extra): name for name, (metric, extra) in NAMES.items()}
+    renamed: dict[Series, float] = {}
     for (metric, labels), value in values.items():
         port = (("device", labels[0]), ("port", labels[1]))
         if metric is metrics.PORT_STATE_INFO:
-            told["state_id", port] = PORT_STATE.values.index(labels[2])
-            told["physical_state_id", port] = PHYSICAL_STATE.values.index(labels[3])
+            renamed["state_id", port] = PORT_STATE.values.index(labels[2])
+            renamed["physical_state_id", port] = PHYSICAL_STATE.values.index(labels[3])
         elif metric is metrics.PORT_INFO:
-            who = zip(("hca_type", "firmware_version", "board_id"), labels[3:6], strict=True)
-            told["info", tuple(sorted((("device", labels[0]), *who)))] = value
-        elif metric not in OURS_ALONE:
-            told[names[metric.name, labels[2:]], port] = value
-    return told
+            identity = zip(("hca_type", "firmware_version", "board_id"), labels[3:6], strict=True)
+            renamed["info", tuple(sorted((("device", labels[0]), *identity)))] = value
+        elif metric not in NOT_IN_NODE_EXPORTER:
+            renamed[names[metric.name, labels[2:]], port] = value
+    return renamed
 
 
-def theirs() -> dict[Series, float]:
+def node_exporter_series() -> dict[Series, float]:
     text = (CAPTURES / "expected-node_infiniband.prom").read_text()
     return {
         (sample.name.removeprefix("node_infiniband_"), tuple(sorted(sample.labels.items()))): (
@@ -98,29 +100,29 @@ def theirs() -> dict[Series, float]:
     }
 
 
-def test_every_series_is_node_exporters_and_none_is_missing(tmp_path: Path) -> None:
-    expected = theirs()
+def test_every_series_equals_node_exporters_and_none_is_missing(tmp_path: Path) -> None:
+    expected = node_exporter_series()
     assert len(expected) == 51
-    assert in_their_names(values_below(unpack(CAPTURES / "node_exporter.json", tmp_path))) == (
-        expected
-    )
+    assert in_node_exporter_names(
+        values_below(unpack(CAPTURES / "node_exporter.json", tmp_path))
+    ) == (expected)
 
 
-def test_mlx5_and_omni_path_are_told_with_their_own_counters(tmp_path: Path) -> None:
+def test_mlx5_and_omni_path_are_read_with_their_own_counters(tmp_path: Path) -> None:
     unpack(CAPTURES / "procfs.json", tmp_path / "class" / "infiniband")
     values = values_below(tmp_path)
-    roce, path = ("mlx5_0", "1"), ("hfi1_0", "1")
+    roce, omni_path = ("mlx5_0", "1"), ("hfi1_0", "1")
     assert values[metrics.PORT_BYTES, (*roce, "transmit")] == 2_880_761_508_848 * 4
     assert values[metrics.RDMA_LOSSES, (*roce, "ack_timeout")] == 131
     assert values[metrics.RDMA_LOSSES, (*roce, "adaptive_retransmission")] == 99
     assert values[metrics.RDMA_QP_ERRORS, (*roce, "responder_completion")] == 8109
-    assert values[metrics.PORT_BYTES, (*path, "receive")] == 345_091_702_026 * 4
-    assert values[metrics.PORT_RATE, path] == 12.5e9
+    assert values[metrics.PORT_BYTES, (*omni_path, "receive")] == 345_091_702_026 * 4
+    assert values[metrics.PORT_RATE, omni_path] == 12.5e9
     assert values[metrics.PORT_LANES, roce] == 1
     assert not [labels for metric, labels in values if metric is metrics.RDMA_RETRIES_EXCEEDED]
 
 
-def test_a_counter_at_its_ceiling_is_told_as_blind_and_one_beyond_is_not(tmp_path: Path) -> None:
+def test_a_counter_at_its_ceiling_is_saturated_and_one_beyond_is_not(tmp_path: Path) -> None:
     port = Tree(tmp_path, gpus=0, infiniband=1, ethernet=0).port("mlx5_0")
     for name, count in (
         ("link_downed", 255),
@@ -131,12 +133,12 @@ def test_a_counter_at_its_ceiling_is_told_as_blind_and_one_beyond_is_not(tmp_pat
     ):
         write(port / "counters" / name, count)
     values = values_below(tmp_path)
-    stuck = {labels[2] for metric, labels in values if metric is metrics.PORT_SATURATED}
-    assert stuck == {"link_downed", "symbol", "local_link_integrity"}
+    saturated = {labels[2] for metric, labels in values if metric is metrics.PORT_SATURATED}
+    assert saturated == {"link_downed", "symbol", "local_link_integrity"}
     assert values[metrics.PORT_SATURATED_COUNTERS, ("mlx5_0", "1")] == 3
 
 
-def test_efa_counts_bytes_and_its_state_says_nothing(tmp_path: Path) -> None:
+def test_efa_counts_bytes_and_its_state_is_ignored(tmp_path: Path) -> None:
     port = tmp_path / "class" / "infiniband" / "rdmap0s6" / "ports" / "1"
     write(port.parents[1] / "device" / "driver", "-> /sys/bus/pci/drivers/efa")
     for name, content in (("state", "4: ACTIVE"), ("phys_state", "5: LinkUp")):
@@ -155,48 +157,50 @@ def test_efa_counts_bytes_and_its_state_says_nothing(tmp_path: Path) -> None:
 
 def test_one_bad_file_costs_one_series(tmp_path: Path) -> None:
     port = Tree(tmp_path, gpus=0, infiniband=2, ethernet=0).port("mlx5_0")
-    whole = values_below(tmp_path)
+    before = values_below(tmp_path)
     counters = port / "counters"
     (counters / "symbol_error").unlink()
     (counters / "symbol_error").mkdir()  # cannot be read, even by root
     (counters / "port_rcv_errors").write_bytes(b"\xff\xfe garbage")
     (counters / "port_rcv_data").write_text("-5\n")
     (port / "rate").write_text("fast\n")
-    lost = whole.keys() - values_below(tmp_path).keys()
-    of = ("mlx5_0", "1")
+    lost = before.keys() - values_below(tmp_path).keys()
+    port_labels = ("mlx5_0", "1")
     assert lost == {
-        (metrics.PORT_ERRORS, (*of, "symbol")),
-        (metrics.PORT_ERRORS, (*of, "receive")),
-        (metrics.PORT_BYTES, (*of, "receive")),
-        (metrics.PORT_RATE, of),
-        (metrics.PORT_LANES, of),
+        (metrics.PORT_ERRORS, (*port_labels, "symbol")),
+        (metrics.PORT_ERRORS, (*port_labels, "receive")),
+        (metrics.PORT_BYTES, (*port_labels, "receive")),
+        (metrics.PORT_RATE, port_labels),
+        (metrics.PORT_LANES, port_labels),
     }
 
 
-def test_an_adapter_that_vanishes_takes_only_its_own_series_and_comes_back(tmp_path: Path) -> None:
+def test_an_adapter_that_vanishes_takes_only_its_own_series_until_it_returns(
+    tmp_path: Path,
+) -> None:
     port = Tree(tmp_path, gpus=0, infiniband=2, ethernet=0).port("mlx5_0").resolve()
     collector = Infiniband(str(tmp_path))
-    whole = values_of(collector)
-    away = tmp_path / "away"
-    shutil.move(port, away)
-    left = values_of(collector)
-    assert {labels[0] for _, labels in left} == {"mlx5_1"}
-    assert left.items() < whole.items()
-    shutil.copytree(away, port)
+    before = values_of(collector)
+    parked = tmp_path / "parked"
+    shutil.move(port, parked)
+    remaining = values_of(collector)
+    assert {labels[0] for _, labels in remaining} == {"mlx5_1"}
+    assert remaining.items() < before.items()
+    shutil.copytree(parked, port)
     write(port / "counters" / "port_rcv_data", 10)
-    again = values_of(collector)
-    assert again[metrics.PORT_BYTES, ("mlx5_0", "1", "receive")] == 40
-    assert again.keys() == whole.keys()
+    after = values_of(collector)
+    assert after[metrics.PORT_BYTES, ("mlx5_0", "1", "receive")] == 40
+    assert after.keys() == before.keys()
 
 
-def test_what_belongs_to_the_fabric_manager_is_not_touched(tmp_path: Path) -> None:
+def test_adapters_of_the_fabric_manager_are_not_touched(tmp_path: Path) -> None:
     tree = Tree(tmp_path, gpus=0, infiniband=2, ethernet=0)
-    vital = tree.port("mlx5_1").parents[1] / "device" / "vpd"
-    vital.write_bytes(b"\x82\x10\x00ConnectX\x90\x08\x00V3\x06SW_MNG")
+    vital_data = tree.port("mlx5_1").parents[1] / "device" / "vpd"
+    vital_data.write_bytes(b"\x82\x10\x00ConnectX\x90\x08\x00V3\x06SW_MNG")
     assert {labels[0] for _, labels in values_below(tmp_path)} == {"mlx5_0"}
 
 
-def test_a_node_without_rdma_ports_is_served_and_told_once(
+def test_a_node_without_rdma_ports_is_served_and_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO):

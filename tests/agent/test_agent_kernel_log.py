@@ -1,4 +1,4 @@
-"""The logs of the node: what counts as one incident, and that a restart counts nothing twice."""
+"""The logs of the node: incidents of several messages, and restarts that count nothing twice."""
 
 import json
 import random
@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from lockstep_agent.collectors.kernel_log import KernelLog
-from lockstep_agent.kernel.patterns import understand
+from lockstep_agent.kernel.patterns import match_message
 from lockstep_agent.options import Options
 from lockstep_agent.sources.logs import Ring, parse_line
 from lockstep_agent.state_file import StateFile
@@ -26,7 +26,7 @@ from .test_agent_command import COMMAND, running_agent, within_ten_seconds
 LOGS = FIXTURES / "kernel-log"
 
 
-def reader(log: Path, folder: Path, boot: str = "one") -> KernelLog:
+def open_collector(log: Path, folder: Path, boot: str = "one") -> KernelLog:
     folder.mkdir(exist_ok=True)
     (folder / "boot_id").write_text(boot)
     state = StateFile(folder / "state.json")
@@ -34,42 +34,42 @@ def reader(log: Path, folder: Path, boot: str = "one") -> KernelLog:
 
 
 def counted(log: KernelLog, metric: Metric) -> dict[tuple[str, ...], float]:
-    return {one.labels: one.value for one in log.collect() if one.metric is metric}
+    return {reading.labels: reading.value for reading in log.collect() if reading.metric is metric}
 
 
-def test_a_log_with_nothing_new_is_told_as_the_very_part_of_the_last_time(tmp_path: Path) -> None:
+def test_a_log_without_news_returns_the_tuple_of_the_last_time(tmp_path: Path) -> None:
     path = tmp_path / "kmsg"
     path.write_text("")
-    log = reader(path, tmp_path / "state")
+    log = open_collector(path, tmp_path / "state")
     first = log.collect()
     assert log.collect() is first
     path.write_bytes((LOGS / "dmesg-with-xid-119.log").read_bytes())
     assert counted(log, events.GPU_XID_INCIDENTS) == {("0000:9b:00.0", "", "119"): 1}
     path.unlink()
-    assert not [one for one in log.collect() if one.metric is events.LOG_READ]
+    assert not [reading for reading in log.collect() if reading.metric is events.LOG_READ]
 
 
 def test_the_five_lines_of_a_real_xid_119_are_one_incident(tmp_path: Path) -> None:
-    log = reader(LOGS / "dmesg-with-xid-119.log", tmp_path)
+    log = open_collector(LOGS / "dmesg-with-xid-119.log", tmp_path)
     assert counted(log, events.GPU_XID_INCIDENTS) == {("0000:9b:00.0", "", "119"): 1}
-    [one] = json.loads(log.recent.json)
-    assert (one["messages"], one["facts"]["pid"], one["facts"]["process"]) == (
-        5,
-        "2024380",
-        "nvidia-smi",
-    )
-    assert one["last_seconds"] - one["first_seconds"] == 355
+    [incident] = json.loads(log.recent.json)
+    assert incident["messages"] == 5
+    assert incident["facts"]["pid"] == "2024380"
+    assert incident["facts"]["process"] == "nvidia-smi"
+    assert incident["last_seconds"] - incident["first_seconds"] == 355
 
 
-def test_every_kind_of_incident_is_told_and_each_is_counted_once(tmp_path: Path) -> None:
-    log = reader(LOGS / "node.log", tmp_path)
+def test_every_kind_of_incident_is_recognized_and_counted_once(tmp_path: Path) -> None:
+    log = open_collector(LOGS / "node.log", tmp_path)
     assert counted(log, events.GPU_XID_INCIDENTS) == {
         ("0000:9b:00.0", "", "79"): 1,
         ("0000:9b:00.0", "", "154"): 0,
         ("0000:4e:00.0", "01/00", "13"): 2,
     }
-    told = counted(log, events.HOST_INCIDENTS)
-    assert told == {(value,): float(value != "fabric_manager") for value in HOST_INCIDENT.values}
+    host_counts = counted(log, events.HOST_INCIDENTS)
+    assert host_counts == {
+        (value,): float(value != "fabric_manager") for value in HOST_INCIDENT.values
+    }
     ports = counted(log, events.NIC_INCIDENTS)
     assert {kind for _, kind in ports} == set(NIC_INCIDENT.values)
     assert set(ports.values()) == {1}
@@ -77,7 +77,7 @@ def test_every_kind_of_incident_is_told_and_each_is_counted_once(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("text", "facts"),
+    ("text", "label"),
     [
         ("NVRM: Xid (PCI:0001:9B:00): 31, pid='<unknown>', name=<unknown>, Ch 1", "0001:9b:00.0"),
         ("NVRM: Xid (0000:03:00): 8, Channel 00000001", "0000:03:00.0"),
@@ -85,10 +85,10 @@ def test_every_kind_of_incident_is_told_and_each_is_counted_once(tmp_path: Path)
         ("NVRM: The NVIDIA GPU 0000:af:00.0 has fallen off the bus", "79"),
     ],
 )
-def test_xids_are_read_in_all_forms_that_drivers_write(text: str, facts: str) -> None:
-    finding = understand("kernel", text)
+def test_xids_are_read_in_all_forms_that_drivers_write(text: str, label: str) -> None:
+    finding = match_message("kernel", text)
     assert finding
-    assert facts in finding.labels
+    assert label in finding.labels
 
 
 @pytest.mark.parametrize(
@@ -101,28 +101,30 @@ def test_xids_are_read_in_all_forms_that_drivers_write(text: str, facts: str) ->
     ],
 )
 def test_a_message_of_no_concern_is_none(text: str) -> None:
-    assert understand("kernel", text) is None
+    assert match_message("kernel", text) is None
 
 
 def test_the_same_fault_after_a_quiet_time_is_another_incident(tmp_path: Path) -> None:
     text = "NVRM: Xid (PCI:0000:9b:00): 48, DBE"
     path = tmp_path / "kmsg"
     path.write_text("".join(f"4,{n},{n * 200_000_000},-;{text}\n" for n in (1, 2, 4)))
-    assert list(counted(reader(path, tmp_path), events.GPU_XID_INCIDENTS).values()) == [2]
+    assert list(counted(open_collector(path, tmp_path), events.GPU_XID_INCIDENTS).values()) == [2]
 
 
-def test_incidents_before_and_after_a_restart_have_each_an_id_of_their_own(tmp_path: Path) -> None:
-    path, told = tmp_path / "kmsg", 0
+def test_incidents_before_and_after_a_restart_have_different_ids(tmp_path: Path) -> None:
+    path, num_counters = tmp_path / "kmsg", 0
     for address in ("9b", "9c"):
         with path.open("a") as file:
             file.write(f"[1.0] NVRM: Xid (PCI:0000:{address}:00): 48, DBE\n")
-        log = reader(path, tmp_path)
-        told = len(counted(log, events.GPU_XID_INCIDENTS))
-    assert told == 2
-    assert len({one["id"] for one in json.loads(log.recent.json)}) == 2
+        log = open_collector(path, tmp_path)
+        num_counters = len(counted(log, events.GPU_XID_INCIDENTS))
+    assert num_counters == 2
+    assert len({incident["id"] for incident in json.loads(log.recent.json)}) == 2
 
 
-def test_who_reads_the_state_while_it_is_replaced_reads_the_old_one_whole(tmp_path: Path) -> None:
+def test_a_reader_of_the_state_during_its_replacement_gets_the_entire_old_one(
+    tmp_path: Path,
+) -> None:
     state = StateFile(tmp_path / "state.json")
     state.save({"counts": "old" * 100})
     with (tmp_path / "state.json").open() as reading:
@@ -131,10 +133,10 @@ def test_who_reads_the_state_while_it_is_replaced_reads_the_old_one_whole(tmp_pa
     assert state.load()["counts"] == "new"
 
 
-def test_a_file_that_is_replaced_is_read_anew_and_half_a_line_waits(tmp_path: Path) -> None:
+def test_a_replaced_file_is_read_from_its_start_and_half_a_line_waits(tmp_path: Path) -> None:
     path = tmp_path / "kmsg"
     path.write_text("[1.0] NVRM: Xid (PCI:0000:9b:00): 48, DBE\n[2.0] NVRM: Xid (PCI:00")
-    log = reader(path, tmp_path)
+    log = open_collector(path, tmp_path)
     assert sum(counted(log, events.GPU_XID_INCIDENTS).values()) == 1
     with path.open("a") as file:
         file.write("00:9c:00): 48, DBE\n")
@@ -144,7 +146,7 @@ def test_a_file_that_is_replaced_is_read_anew_and_half_a_line_waits(tmp_path: Pa
     assert sum(counted(log, events.GPU_XID_INCIDENTS).values()) == 3
 
 
-def test_the_ring_counts_what_it_lost_and_goes_on_after_an_overrun() -> None:
+def test_the_ring_counts_lost_records_and_reads_on_after_an_overrun() -> None:
     def records() -> Iterator[bytes | OSError]:
         yield b"4,7,1000000,-;first\n SUBSYSTEM=pci\n"
         yield BrokenPipeError(32, "overrun")
@@ -172,70 +174,72 @@ def test_the_ring_counts_what_it_lost_and_goes_on_after_an_overrun() -> None:
         "Feb 23 16:24:18 node-7 kernel: [    2.500000] text",
     ],
 )
-def test_every_format_of_a_line_tells_its_text_and_its_clock(line: str) -> None:
+def test_text_and_clock_are_read_from_every_format_of_a_line(line: str) -> None:
     assert parse_line(line, 99.0).text == "text"
     assert parse_line(line, 99.0).seconds == 2.5
 
 
-def test_damaged_state_is_said_and_counting_begins_anew(
+def test_damaged_state_is_logged_and_counting_starts_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for damage in ("{", "[]", '{"version":1,"counts":[["x",[],1,null]]}', '{"version":1}'):
         (tmp_path / "state.json").write_text(damage)
-        log = reader(LOGS / "dmesg-with-xid-119.log", tmp_path)
+        log = open_collector(LOGS / "dmesg-with-xid-119.log", tmp_path)
         assert sum(counted(log, events.GPU_XID_INCIDENTS).values()) == 1
-    assert caplog.text.count("counting begins anew") == 4
+    assert caplog.text.count("counting starts again") == 4
 
 
-def storm(number: int) -> str:
-    """A storm: 40 GPUs' worth of faults, each told by three messages."""
+def storm_line(number: int) -> str:
+    """A line of a storm: the faults of 40 GPUs, each reported by three messages."""
     return f"4,{number},{number * 1000},-;NVRM: Xid (PCI:0000:{number // 3:02x}:00): 79, pid=1\n"
 
 
-def total(text: str) -> int:
-    found = re.findall(
+def count_xids(text: str) -> int:
+    values = re.findall(
         rf"^{events.GPU_XID_INCIDENTS.name}{{\S+ (\S+)$", text.replace(", ", ","), re.MULTILINE
     )
-    return int(sum(map(float, found)))
+    return int(sum(map(float, values)))
 
 
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM])
-def test_restarts_in_the_middle_of_a_storm_count_nothing_twice_and_miss_nothing(
+def test_restarts_during_a_storm_count_nothing_twice_and_miss_nothing(
     options: Options, tmp_path: Path, ending: signal.Signals
 ) -> None:
     kmsg = tmp_path / "storm.log"
     kmsg.write_text("")
     seed = random.randrange(2**32)
-    print(f"seed {seed}")  # noqa: T201  # to make a failure again
+    print(f"seed {seed}")  # noqa: T201  # to reproduce a failure
     chance = random.Random(seed)
     written, highest = 0, 0
     while written < 120:
         with running_agent(
             replace(options, kmsg=kmsg, fabric_manager_log=tmp_path / "none.log")
         ) as (agent, url):
-            first = total(httpx.get(url).text)
+            first = count_xids(httpx.get(url).text)
             assert highest <= first <= -(-written // 3)
             for _ in range(3):
-                more = min(chance.randint(4, 20), 120 - written)
+                num_lines = min(chance.randint(4, 20), 120 - written)
                 with kmsg.open("a") as file:
-                    file.writelines(storm(number) for number in range(written, written + more))
-                written += more
-                highest = max(highest, total(httpx.get(url).text))
+                    file.writelines(
+                        storm_line(number) for number in range(written, written + num_lines)
+                    )
+                written += num_lines
+                highest = max(highest, count_xids(httpx.get(url).text))
             agent.send_signal(ending)
             agent.wait(timeout=10)
         with kmsg.open("a") as file:
-            file.writelines(storm(number) for number in range(written, min(written + 2, 120)))
+            file.writelines(storm_line(number) for number in range(written, min(written + 2, 120)))
         written = min(written + 2, 120)
     with running_agent(replace(options, kmsg=kmsg, fabric_manager_log=tmp_path / "none.log")) as (
         _,
         url,
     ):
-        within_ten_seconds(lambda: total(httpx.get(url).text) == 40)
+        within_ten_seconds(lambda: count_xids(httpx.get(url).text) == 40)
         recent = httpx.get(url.replace("/metrics", "/events")).json()
-    assert sum(one["messages"] for one in recent) == 120
+    assert sum(incident["messages"] for incident in recent) == 120
 
 
-def test_a_node_without_a_kernel_log_is_served_and_it_is_said_once(
+def test_a_node_without_a_kernel_log_is_served_and_logged_once(
     options: Options, tmp_path: Path
 ) -> None:
     command = [*COMMAND, "--once", "--dir", str(tmp_path), "--kmsg", "/no/such"]

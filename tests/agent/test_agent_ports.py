@@ -1,4 +1,4 @@
-"""Verdicts on ports, from facts and from captures of good and faulty nodes."""
+"""Verdicts on ports, by facts and by captures of good and faulty nodes."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +17,11 @@ HEALTHY = PortFacts(
     at_seconds=600,
     is_up=True,
     was_up=True,
-    rate=50e9,
+    bytes_per_second=50e9,
     lanes=4,
-    downs=0,
-    errors=0,
-    broken=0,
+    link_downs=0,
+    link_errors=0,
+    broken_connections=0,
     pcie_ratio=1.0,
 )
 FIRST = replace(HEALTHY, at_seconds=0)
@@ -29,7 +29,7 @@ FIRST = replace(HEALTHY, at_seconds=0)
 
 def verdict(**changes: object) -> PortVerdict | None:
     now = replace(HEALTHY, **changes)  # type: ignore[arg-type]  # names and types are the fields'
-    return judge_port([FIRST, now], expected_rate=50e9, expected_lanes=4)
+    return judge_port([FIRST, now], expected_bytes_per_second=50e9, expected_lanes=4)
 
 
 @pytest.mark.parametrize(
@@ -38,30 +38,30 @@ def verdict(**changes: object) -> PortVerdict | None:
         ({}, ("ok", "none")),
         ({"is_up": False}, ("failed", "down")),
         ({"is_up": None}, ("ok", "none")),
-        ({"downs": 3}, ("failed", "flapping")),
-        ({"downs": 2}, ("ok", "none")),
-        ({"broken": 1}, ("degraded", "retries")),
-        ({"rate": 25e9}, ("degraded", "rate")),
-        ({"rate": 49.9e9}, ("ok", "none")),
+        ({"link_downs": 3}, ("failed", "flapping")),
+        ({"link_downs": 2}, ("ok", "none")),
+        ({"broken_connections": 1}, ("degraded", "retries")),
+        ({"bytes_per_second": 25e9}, ("degraded", "rate")),
+        ({"bytes_per_second": 49.9e9}, ("ok", "none")),
         ({"lanes": 2}, ("degraded", "lanes")),
-        ({"errors": 21}, ("degraded", "errors")),
-        ({"errors": 20}, ("ok", "none")),
-        ({"saturated": True}, ("degraded", "blind")),
+        ({"link_errors": 21}, ("degraded", "errors")),
+        ({"link_errors": 20}, ("ok", "none")),
+        ({"is_saturated": True}, ("degraded", "blind")),
         ({"pcie_ratio": 0.5}, ("degraded", "pcie")),
-        ({"is_up": False, "saturated": True}, ("failed", "down")),
+        ({"is_up": False, "is_saturated": True}, ("failed", "down")),
     ],
 )
 def test_the_worst_sign_decides(changes: dict[str, object], expected: tuple[str, str]) -> None:
     assert verdict(**changes) == PortVerdict(*expected)
 
 
-def test_a_port_that_never_was_up_has_no_verdict() -> None:
+def test_a_port_that_was_never_up_has_no_verdict() -> None:
     unused = replace(HEALTHY, is_up=False, was_up=False)
     assert judge_port([unused, unused]) is None
 
 
 def test_a_counter_that_was_cleared_begins_anew() -> None:
-    history = [replace(HEALTHY, downs=downs) for downs in (255, 255, 0, 1)]
+    history = [replace(HEALTHY, link_downs=count) for count in (255, 255, 0, 1)]
     assert judge_port(history) == PortVerdict("ok", "none")
 
 
@@ -91,7 +91,7 @@ def test_every_port_of_the_good_node_is_ok_and_of_the_slow_one_degraded(tmp_path
     assert set(slow.values()) == {("degraded", "rate")}
 
 
-def test_ports_are_judged_against_their_like_and_against_their_past(tmp_path: Path) -> None:
+def test_ports_are_compared_with_ports_of_their_kind_and_with_their_past(tmp_path: Path) -> None:
     tree = Tree(tmp_path, gpus=0, infiniband=3, ethernet=1)
     collector = PortHealth(str(tmp_path))
     assert set(verdicts(collector).values()) == {("ok", "none")}
@@ -112,5 +112,5 @@ def test_a_port_that_goes_up_and_down_flaps(tmp_path: Path) -> None:
     collector = PortHealth(str(tmp_path))
     for count in range(4):
         write(tree.port("mlx5_0") / "counters" / "link_downed", count)
-        told = verdicts(collector)
-    assert told == {("mlx5_0", "1"): ("failed", "flapping")}
+        by_port = verdicts(collector)
+    assert by_port == {("mlx5_0", "1"): ("failed", "flapping")}

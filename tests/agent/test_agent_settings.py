@@ -15,12 +15,15 @@ from .test_agent_web import COMMAND, refused
     ("text", "named"),
     [
         ('linsten = "x"', "unknown key 'linsten'; known are archive, bearer_token_file"),
-        ("tick = true", "tick is True; give a number"),
+        ("tick = true", "tick is True; write a whole number and ms, s, m, h or d"),
+        ("tick = 1", "tick is 1; write a whole number and ms, s, m, h or d"),
+        ("detail = 1", "detail is 1; give true or false"),
+        ("expect_gpus = 1.5", "expect_gpus is 1.5; give a whole number"),
         ('expect_port = "eth0"', "give a list"),
         ("node = 7", "give a text"),
         ("tick = ", "it is no TOML"),
         ("once = true", "unknown key 'once'"),
-        ("tick = 0.0", "0.0 is not between"),
+        ('tick = "0s"', "0s is not in the range 50ms<=x<=1m"),
         ('expect_port = ["eth0:fast"]', "is not DEVICE or DEVICE:GIGABITS"),
     ],
 )
@@ -38,14 +41,14 @@ def test_a_configuration_file_holds_every_option_and_the_command_line_comes_firs
     path = tmp_path / "agent.toml"
     path.write_text(
         f'cluster = "file"\nnode = "file"\nlisten = "127.0.0.1:1"\ndir = "{root}"\n'
-        "tick = 1\nexpect_gpus = 3\n"
+        'tick = "1s"\ndetail = true\nexpect_gpus = 3\n'
     )
     environment = {**os.environ, "LOCKSTEP_NODE": "environment"}
-    words = ["--config", str(path), "--cluster", "told", "--once"]
+    words = ["--config", str(path), "--cluster", "line", "--once"]
     done = subprocess.run(
         [*COMMAND, *words], capture_output=True, text=True, check=True, env=environment
     )
-    assert 'cluster="told",node="environment"' in done.stdout
+    assert 'cluster="line",node="environment"' in done.stdout
     assert 'counted_by="expected"} 3.0' in done.stdout
 
 

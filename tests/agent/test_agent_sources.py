@@ -1,4 +1,4 @@
-"""Network ports made of files."""
+"""Network ports from a folder of files."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from lockstep_catalogue import Metric, fabric
 
 from .fake_tree import FIXTURES
 
-OF_BONDS = (fabric.BOND_MEMBERS, fabric.BOND_MEMBERS_UP)
+BOND_METRICS = (fabric.BOND_MEMBERS, fabric.BOND_MEMBERS_UP)
 Values = dict[tuple[Metric, tuple[str, ...]], float]
 
 
@@ -18,11 +18,11 @@ def values_of(collector: Net) -> Values:
     return {(reading.metric, reading.labels): reading.value for reading in readings}
 
 
-def test_ports_are_told_by_files_and_garbage_is_absent() -> None:
+def test_ports_are_read_from_files_and_garbage_is_absent() -> None:
     values = values_of(Net(str(FIXTURES / "node" / "sys")))
     fast, down = "ens1f0np0", "ens1f1np1"
-    told = {labels[0] for metric, labels in values if metric not in OF_BONDS}
-    assert told == {fast, down}
+    ports = {labels[0] for metric, labels in values if metric not in BOND_METRICS}
+    assert ports == {fast, down}
     assert values[fabric.NET_UP, (fast,)] == 1
     assert values[fabric.NET_SPEED, (fast,)] == 50e9
     assert values[fabric.NET_BYTES, (fast, "receive")] == 918_273_645_546

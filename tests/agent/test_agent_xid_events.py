@@ -1,4 +1,4 @@
-"""Xids by the driver's events beside the kernel log: an incident counts once, whoever tells it."""
+"""Xids by the driver's events and by the kernel log: an incident of both sources counts once."""
 
 import json
 import time
@@ -27,18 +27,18 @@ Counts = dict[tuple[str, ...], float]
 
 
 class Node:
-    """The counter of a node whose log and whose events a test writes, with a clock of its own."""
+    """A node whose log and driver events a test writes, with a clock of its own."""
 
     def __init__(self, folder: Path, *, log: bool = True) -> None:
         self.folder, self.kmsg = folder, folder / "kmsg" if log else NO_LOG
         self.now = time.time()
         if log:
             self.kmsg.write_text("")
-        self.begin()
+        self.start_agent()
 
-    def begin(self) -> None:
-        """Starts an agent, with what the last one kept."""
-        self.heard: list[XidEvent] = []
+    def start_agent(self) -> None:
+        """Starts an agent with the saved state of the last one."""
+        self.pending: list[XidEvent] = []
         state = StateFile(self.folder / "state.json")
         logs = {"kernel": self.kmsg}
         self.counter = KernelLog(
@@ -51,21 +51,26 @@ class Node:
         )
 
     def event(self, number: int, *instances: int) -> None:
-        self.heard.append(XidEvent(ADDRESS, number, instances, self.now))
+        self.pending.append(XidEvent(ADDRESS, number, instances, self.now))
 
     def line(self, number: int, pid: int = 1, instance: str = "") -> None:
-        """A line of dmesg, which tells its local time to the second."""
-        told = time.strftime("%a %b %d %H:%M:%S %Y", time.localtime(self.now))
+        """Writes a line of dmesg, whose time is local and whole seconds."""
+        timestamp = time.strftime("%a %b %d %H:%M:%S %Y", time.localtime(self.now))
         with self.kmsg.open("a") as file:
-            file.write(f"[{told}] NVRM: Xid (PCI:0000:10:00{instance}): {number}, pid={pid}, x\n")
+            file.write(
+                f"[{timestamp}] NVRM: Xid (PCI:0000:10:00{instance}): {number}, pid={pid}, x\n"
+            )
 
     def counts(self, *, after_seconds: float = 0.0) -> Counts:
         self.now += after_seconds
-        told = list(self.counter.collect())
-        return {one.labels: one.value for one in told if one.metric is events.GPU_XID_INCIDENTS}
+        return {
+            reading.labels: reading.value
+            for reading in self.counter.collect()
+            if reading.metric is events.GPU_XID_INCIDENTS
+        }
 
     def _take(self) -> list[XidEvent]:
-        taken, self.heard = self.heard, []
+        taken, self.pending = self.pending, []
         return taken
 
 
@@ -79,20 +84,23 @@ def test_without_a_kernel_log_the_events_are_counted(tmp_path: Path) -> None:
         (ADDRESS, "03/00", "94"): 1,
     }
     recent = json.loads(node.counter.recent.json)
-    assert [one["facts"] for one in recent] == [{"witness": "nvml"}] * 2
+    assert [incident["facts"] for incident in recent] == [{"witness": "nvml"}] * 2
 
 
-@pytest.mark.parametrize("first", ["line", "event"])
-def test_what_both_tell_is_one_incident_whichever_comes_first(tmp_path: Path, first: str) -> None:
+@pytest.mark.parametrize("first_source", ["line", "event"])
+def test_an_incident_of_both_sources_counts_once_whichever_comes_first(
+    tmp_path: Path, first_source: str
+) -> None:
     node = Node(tmp_path)
-    for teller in (first, "line" if first == "event" else "event"):
-        getattr(node, teller)(48)
+    second_source = "line" if first_source == "event" else "event"
+    for source in (first_source, second_source):
+        getattr(node, source)(48)
         node.counts(after_seconds=3)
     assert node.counts(after_seconds=3) == {(ADDRESS, "", "48"): 1}
 
 
 @pytest.mark.parametrize("late_seconds", [0.5, 10, 11])
-def test_an_event_that_is_heard_only_after_ten_seconds_adds_none_to_what_the_log_told(
+def test_an_event_that_is_read_ten_seconds_late_adds_none_to_the_logs_incidents(
     tmp_path: Path, late_seconds: float
 ) -> None:
     node = Node(tmp_path)
@@ -125,7 +133,7 @@ def test_an_instance_that_only_the_log_names_is_no_second_incident(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("apart_seconds", "incidents"), [(200, 1), (400, 2)])
-def test_events_belong_together_until_a_quiet_time_has_passed(
+def test_events_are_one_incident_until_a_quiet_time_has_passed(
     tmp_path: Path, apart_seconds: float, incidents: int
 ) -> None:
     node = Node(tmp_path, log=False)
@@ -136,12 +144,12 @@ def test_events_belong_together_until_a_quiet_time_has_passed(
     assert node.counts(after_seconds=3) == {(ADDRESS, "", "48"): incidents}
 
 
-def test_a_restart_between_the_two_witnesses_counts_nothing_twice(tmp_path: Path) -> None:
+def test_a_restart_between_the_two_sources_counts_nothing_twice(tmp_path: Path) -> None:
     node = Node(tmp_path)
     node.event(79)
     assert node.counts(after_seconds=3) == {(ADDRESS, "", "79"): 1}
     node.line(79)
-    node.begin()
+    node.start_agent()
     assert node.counts(after_seconds=3) == {(ADDRESS, "", "79"): 1}
     node.event(79)
     assert node.counts(after_seconds=3) == {(ADDRESS, "", "79"): 1}
@@ -157,53 +165,53 @@ def _gpu(node: FakeNode, nvml_library: Path) -> Iterator[Gpu]:
     driver.close()
 
 
-def heard(gpu: Gpu, collector: GpuEvents) -> list[tuple[str, int, tuple[int, ...]]] | None:
+def take_xids(gpu: Gpu, collector: GpuEvents) -> list[tuple[str, int, tuple[int, ...]]] | None:
     assert list(collector.collect()) == []
     if gpu.xids is None:
         return None
-    told = [(one.address, one.number, one.instances) for one in gpu.xids]
+    xids = [(event.address, event.number, event.instances) for event in gpu.xids]
     gpu.xids.clear()
-    return told
+    return xids
 
 
-def test_a_driver_tells_what_happened_since_the_registration(node: FakeNode, gpu: Gpu) -> None:
+def test_a_driver_reports_the_events_since_the_registration(node: FakeNode, gpu: Gpu) -> None:
     node.set(0, "event.1", "31")
     collector = GpuEvents(gpu)
-    assert heard(gpu, collector) == []
+    assert take_xids(gpu, collector) == []
     node.set(0, "event.2", "13 3 0")
     node.set(0, "event.3", "48")
-    assert heard(gpu, collector) == [(ADDRESS, 13, (3, 0)), (ADDRESS, 48, ())]
-    assert heard(gpu, collector) == []
+    assert take_xids(gpu, collector) == [(ADDRESS, 13, (3, 0)), (ADDRESS, 48, ())]
+    assert take_xids(gpu, collector) == []
 
 
-def test_the_xid_by_which_a_gpu_is_lost_is_still_heard_and_it_is_registered_anew(
+def test_the_xid_of_a_lost_gpu_is_still_read_and_the_gpu_is_registered_again(
     node: FakeNode, gpu: Gpu
 ) -> None:
     collector = GpuEvents(gpu)
-    assert heard(gpu, collector) == []
+    assert take_xids(gpu, collector) == []
     node.change(0, lost=15, event__1="79")
     assert gpu.nvml is not None
-    gpu.silent()
-    assert heard(gpu, collector) == [(ADDRESS, 79, ())]
+    gpu.drop_silent_handle()
+    assert take_xids(gpu, collector) == [(ADDRESS, 79, ())]
     node.change(0, lost=None, event__2="154")
-    assert heard(gpu, collector) == [(ADDRESS, 154, ())]
+    assert take_xids(gpu, collector) == [(ADDRESS, 154, ())]
     node.set(0, "event.3", "48")
-    assert heard(gpu, collector) == [(ADDRESS, 48, ())]
+    assert take_xids(gpu, collector) == [(ADDRESS, 48, ())]
 
 
-@pytest.mark.parametrize("told", [None, 16, "!3"])
-def test_a_driver_without_such_events_is_no_witness(
-    node: FakeNode, gpu: Gpu, told: float | str | None
+@pytest.mark.parametrize("event_types", [None, 16, "!3"])
+def test_a_driver_without_xid_events_is_no_source(
+    node: FakeNode, gpu: Gpu, event_types: float | str | None
 ) -> None:
-    node.set(0, "nvmlDeviceGetSupportedEventTypes", told)
+    node.set(0, "nvmlDeviceGetSupportedEventTypes", event_types)
     node.set(0, "event.1", "48")
-    assert heard(gpu, GpuEvents(gpu)) is None
+    assert take_xids(gpu, GpuEvents(gpu)) is None
 
 
 def test_an_agent_without_a_kernel_log_counts_by_events(
     options: Options, node: FakeNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(GpuEvents, "tier", Tier.EVERY_TICK)  # ten seconds are long for a test
+    monkeypatch.setattr(GpuEvents, "tier", Tier.EVERY_TICK)  # ten seconds are too long for a test
     runtime = CollectorRuntime(replace(options, kmsg=NO_LOG))
     sampler = Sampler(runtime, 1)
     assert f'{events.LOG_READ.name}{{log="kernel"}}' not in sampler.sample().text.decode()

@@ -9,10 +9,11 @@ from click.testing import CliRunner
 
 from lockstep_alerts.cases import cases_of
 from lockstep_alerts.command import alerts
-from lockstep_alerts.model import Delivery, Symptom
-from lockstep_alerts.rules import CONDITIONS, alert_rule
+from lockstep_alerts.conditions import CONDITIONS
+from lockstep_alerts.model import Delivery
+from lockstep_alerts.rules import alert_rule
 from lockstep_alerts.shipped import runbooks_path, spec_path
-from lockstep_alerts.spec import read_spec
+from lockstep_alerts.spec import Symptom, read_spec
 from lockstep_alerts.synthetic import (
     HEALTHY,
     JOB,
@@ -21,7 +22,7 @@ from lockstep_alerts.synthetic import (
     Samples,
     Stretch,
     moving,
-    one_late,
+    one_rank_late,
     present,
     samples,
     steady,
@@ -31,7 +32,7 @@ from lockstep_alerts.write import ROUTES_FILE, RULES_FILE, TESTS_FILE, render, w
 from lockstep_catalogue import recorded, training
 
 SYMPTOMS = read_spec(spec_path())
-BY_NAME = {one.alert: one for one in SYMPTOMS}
+BY_NAME = {symptom.alert: symptom for symptom in SYMPTOMS}
 SECTIONS = [
     "Meaning",
     "Impact",
@@ -45,21 +46,21 @@ GENERATED = Path(__file__).parents[2] / "alerts" / "generated"
 
 
 def run(*command: object) -> str:
-    done = subprocess.run([str(word) for word in command], capture_output=True, check=False)
+    done = subprocess.run([str(argument) for argument in command], capture_output=True, check=False)
     assert done.returncode == 0, (done.stdout + done.stderr).decode()
     return done.stdout.decode()
 
 
 def promtool(folder: Path, series: list[Samples], test: Mapping[str, object]) -> None:
-    """Holds the shipped rules against series of a test's own."""
+    """Runs a test of promtool on the shipped rules, with these series as input."""
     write_files(folder, {RULES_FILE: render(SYMPTOMS, Delivery())[RULES_FILE]})
-    inputs = [{"series": one.series, "values": one.values} for one in series]
-    whole = {
+    inputs = [{"series": sample.series, "values": sample.values} for sample in series]
+    document = {
         "rule_files": [RULES_FILE],
         "evaluation_interval": "5s",
         "tests": [{"interval": "5s", "input_series": inputs, **test}],
     }
-    (folder / "t.yaml").write_text(yaml.safe_dump(whole), encoding="utf-8")
+    (folder / "t.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
     run("promtool", "test", "rules", folder / "t.yaml")
 
 
@@ -67,7 +68,7 @@ def firing(alert: str) -> str:
     return f'ALERTS{{alertname="{alert}", alertstate="firing"}}'
 
 
-@pytest.mark.parametrize("symptom", SYMPTOMS, ids=lambda one: one.alert)
+@pytest.mark.parametrize("symptom", SYMPTOMS, ids=lambda symptom: symptom.alert)
 def test_every_alert_has_a_runbook_a_firing_case_and_a_silent_case(symptom: Symptom) -> None:
     cases = cases_of(symptom)
     assert any(case.fires is not None for case in cases)
@@ -80,14 +81,14 @@ def test_every_runbook_belongs_to_an_alert() -> None:
     assert {path.stem for path in runbooks_path().glob("*.md")} == set(BY_NAME)
 
 
-def test_firing_cases_look_before_the_deadline() -> None:
+def test_firing_cases_are_evaluated_before_the_deadline() -> None:
     for symptom in SYMPTOMS:
         for case in cases_of(symptom):
             if case.fires is not None:
                 assert case.at_seconds < 60 + symptom.deadline.seconds
 
 
-def test_the_committed_files_are_what_the_spec_makes() -> None:
+def test_the_committed_files_are_generated_from_the_spec() -> None:
     outcome = CliRunner().invoke(alerts, ["generate", "--check", "--out", str(GENERATED)])
     assert outcome.exit_code == 0, outcome.output
 
@@ -126,7 +127,7 @@ def test_check_says_which_program_is_missing(monkeypatch: pytest.MonkeyPatch) ->
     assert "promtool is not on PATH; install it (Debian package prometheus)" in outcome.output
 
 
-def test_links_are_made_from_the_bases() -> None:
+def test_links_begin_with_the_bases() -> None:
     delivery = Delivery(runbook_base="https://r/", dashboard_base="https://g")
     notes = alert_rule(SYMPTOMS[0], delivery)["annotations"]
     assert isinstance(notes, dict)
@@ -134,8 +135,8 @@ def test_links_are_made_from_the_bases() -> None:
     assert notes["dashboard_url"].startswith("https://g/d/lockstep-job?var-cluster={{ urlquery")
 
 
-def test_every_kind_of_limits_has_a_rule() -> None:
-    assert {type(one.limits) for one in SYMPTOMS} == set(CONDITIONS)
+def test_every_kind_of_condition_is_in_use() -> None:
+    assert {type(symptom.condition) for symptom in SYMPTOMS} == set(CONDITIONS.values())
 
 
 def late_job(regime: Regime) -> list[Samples]:
@@ -145,12 +146,12 @@ def late_job(regime: Regime) -> list[Samples]:
 @pytest.mark.promtool
 def test_two_phases_that_grow_alike_make_one_alert(tmp_path: Path) -> None:
     # Not to the last bit: of two equal values topk takes either, at each evaluation anew.
-    regime = one_late(60, 2, {"forward": 0.05, "backward": 0.051})
-    one = {"expr": f"count({firing('TrainStragglerRank')})", "eval_time": "50s"}
+    regime = one_rank_late(60, 2, {"forward": 0.05, "backward": 0.051})
+    count = {"expr": f"count({firing('TrainStragglerRank')})", "eval_time": "50s"}
     promtool(
         tmp_path,
         late_job(regime),
-        {"promql_expr_test": [{**one, "exp_samples": [{"labels": "{}", "value": 1}]}]},
+        {"promql_expr_test": [{**count, "exp_samples": [{"labels": "{}", "value": 1}]}]},
     )
 
 
@@ -161,7 +162,7 @@ def test_a_rank_that_moved_is_named_on_its_new_node(tmp_path: Path) -> None:
         samples(training.RANK_INFO, steady(1, 60), **elsewhere, node="n2"),
         samples(training.LAST_PROGRESS, "7+5x12", **elsewhere),
     ]
-    series = late_job(one_late(60, 2, {"data": 0.1})) + moved
+    series = late_job(one_rank_late(60, 2, {"data": 0.1})) + moved
     nodes = {"expr": f"count by (node) ({firing('TrainStragglerRank')})", "eval_time": "50s"}
     expected = [{"labels": '{node="n2"}', "value": 1}]
     promtool(tmp_path, series, {"promql_expr_test": [{**nodes, "exp_samples": expected}]})
@@ -182,7 +183,7 @@ def test_of_two_ranks_the_late_one_costs_its_whole_lateness(tmp_path: Path) -> N
 
 
 @pytest.mark.promtool
-def test_what_people_read_is_filled_in(tmp_path: Path) -> None:
+def test_templates_of_summary_and_description_are_filled_in(tmp_path: Path) -> None:
     by_template = {
         "summary": "Rank 2 holds back job j1",
         "description": "Rank 2 on n1 arrives late at the collectives: it costs every rank 50% of"
@@ -196,7 +197,7 @@ def test_what_people_read_is_filled_in(tmp_path: Path) -> None:
         "eval_time": "50s",
         "exp_alerts": [{"exp_labels": labels, "exp_annotations": by_template}],
     }
-    series = late_job(one_late(60, 2, {"data": 0.1}))
+    series = late_job(one_rank_late(60, 2, {"data": 0.1}))
     promtool(tmp_path, series, {"alert_rule_test": [alert]})
 
 
@@ -226,8 +227,8 @@ def test_a_stall_where_nobody_stands_apart_says_so(tmp_path: Path) -> None:
     case = cases_of(BY_NAME["TrainJobStalled"])[0]
     waiting = training.RANK_WAITING.name
     series = [
-        replace(one, values=steady(1, 400)) if one.series.startswith(waiting) else one
-        for one in case.series
+        replace(sample, values=steady(1, 400)) if sample.series.startswith(waiting) else sample
+        for sample in case.series
     ]
     assert len(series) > NUM_RANKS
     query = {

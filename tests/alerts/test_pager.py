@@ -8,9 +8,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from lockstep_alerts.pager import PAGES_FILE, PageBook, PagerServer
-from lockstep_alerts.pages import WebhookError, for_people, read_webhook
 from lockstep_alerts.shipped import runbooks_path
+from lockstep_alerts.stack.pager import PAGES_FILE, PageBook, PagerServer
+from lockstep_alerts.stack.webhook import WebhookError, for_people, read_webhook
 
 NOW = datetime(2026, 11, 20, 19, 0, tzinfo=UTC)
 BODY = {
@@ -44,7 +44,7 @@ def test_people_read_who_and_what_without_control_characters() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "message"),
     [
         (b"{", "no JSON"),
         (b"[" * 100_000, "no JSON"),
@@ -58,8 +58,8 @@ def test_people_read_who_and_what_without_control_characters() -> None:
         ),
     ],
 )
-def test_a_body_of_another_shape_is_refused(body: bytes, told: str) -> None:
-    with pytest.raises(WebhookError, match=told):
+def test_a_body_of_another_shape_is_refused(body: bytes, message: str) -> None:
+    with pytest.raises(WebhookError, match=message):
         read_webhook(body, "pager", NOW)
 
 
@@ -82,10 +82,10 @@ def test_every_page_is_one_line_and_can_be_asked_for(pager: PagerServer, tmp_pat
     with client(pager) as http_client:
         assert http_client.post("/pager", json=BODY).status_code == 200
         assert http_client.post("/tickets", json=BODY).status_code == 200
-        told = http_client.get("/pages").json()
+        pages = http_client.get("/pages").json()
     lines = (tmp_path / PAGES_FILE).read_text(encoding="utf-8").splitlines()
-    assert [json.loads(line) for line in lines] == told
-    assert [page["receiver"] for page in told] == ["pager", "tickets"]
+    assert [json.loads(line) for line in lines] == pages
+    assert [page["receiver"] for page in pages] == ["pager", "tickets"]
 
 
 @pytest.mark.server

@@ -2,9 +2,12 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_alerts.model import NotFiniteLimits, StalledLimits, StragglerLimits
+from lockstep_alerts.conditions.not_finite import NotFinite
+from lockstep_alerts.conditions.stalled import Stalled
+from lockstep_alerts.conditions.straggler import Straggler
+from lockstep_alerts.entry import SpecError
 from lockstep_alerts.shipped import spec_path
-from lockstep_alerts.spec import SpecError, read_spec
+from lockstep_alerts.spec import read_spec
 from lockstep_records.hangs import HANG_MEDIAN_STEPS, HANG_TIMEOUT_SECONDS
 
 GOOD = """\
@@ -28,35 +31,38 @@ def written(folder: Path, text: str) -> Path:
 
 def test_the_shipped_spec_reads_and_keeps_its_order() -> None:
     symptoms = read_spec(spec_path())
-    assert [one.alert for one in symptoms][:2] == ["TrainStragglerRank", "TrainStragglerRankSlight"]
-    assert symptoms[0].limits == StragglerLimits(above_ratio=0.25)
+    assert [symptom.alert for symptom in symptoms][:2] == [
+        "TrainStragglerRank",
+        "TrainStragglerRankSlight",
+    ]
+    assert symptoms[0].condition == Straggler(above_ratio=0.25)
 
 
 def test_the_shipped_rule_of_a_stalled_job_has_the_numbers_of_every_other_hang() -> None:
-    (limits,) = (
-        symptom.limits
+    (stalled,) = (
+        symptom.condition
         for symptom in read_spec(spec_path())
-        if isinstance(symptom.limits, StalledLimits)
+        if isinstance(symptom.condition, Stalled)
     )
-    assert limits.median_steps == HANG_MEDIAN_STEPS
-    assert limits.at_least.seconds == HANG_TIMEOUT_SECONDS
+    assert stalled.median_steps == HANG_MEDIAN_STEPS
+    assert stalled.at_least.seconds == HANG_TIMEOUT_SECONDS
 
 
 def test_a_good_spec_reads(tmp_path: Path) -> None:
     (symptom,) = read_spec(written(tmp_path, GOOD))
-    assert isinstance(symptom.limits, NotFiniteLimits)
-    assert symptom.limits.window.seconds == 600
+    assert isinstance(symptom.condition, NotFinite)
+    assert symptom.condition.window.seconds == 600
     assert symptom.pending is None
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "message"),
     [
         ("window: 10m", "windows: 10m", r"windows '10m': unknown key; known are alert,"),
         ("kind: not_finite", "kind: odd", r"kind 'odd': must be one of straggler, stalled,"),
         ("severity: critical", "severity: page", r"severity 'page': must be one of critical,"),
         ("window: 10m", "window: 10", r"window 10: write a duration such as 10s"),
-        ("window: 10m", "window: 10min", r"window: '10min' is no duration"),
+        ("window: 10m", "window: 10min", r"window: '10min' is not a duration"),
         ("    window: 10m\n", "", r"window is missing; add it"),
         ("alert: TrainLossNotFinite", "alert: ../x", r"alert '../x': must match"),
         ("alert: TrainLossNotFinite", "alert: [1]", r"alert \[1\]: write text"),
@@ -66,10 +72,10 @@ def test_a_good_spec_reads(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_spec_is_refused_in_one_sentence(
-    tmp_path: Path, old: str, new: str, told: str
+    tmp_path: Path, old: str, new: str, message: str
 ) -> None:
     path = written(tmp_path, GOOD.replace(old, new, 1))
-    with pytest.raises(SpecError, match=told) as caught:
+    with pytest.raises(SpecError, match=message) as caught:
         read_spec(path)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -84,7 +90,7 @@ def test_a_ratio_lies_between_0_and_1(tmp_path: Path, ratio: str) -> None:
 
 def test_a_name_stands_there_once(tmp_path: Path) -> None:
     twice = GOOD + GOOD.removeprefix("symptoms:\n")
-    with pytest.raises(SpecError, match="stands there twice"):
+    with pytest.raises(SpecError, match="is listed twice"):
         read_spec(written(tmp_path, twice))
 
 

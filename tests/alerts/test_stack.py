@@ -18,10 +18,10 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
-from lockstep_alerts.processes import Running, is_alive, stop, wait_for
-from lockstep_alerts.stack import STATE_FILE, read_state
-from lockstep_alerts.stack_command import stack as stack_group
-from lockstep_alerts.synthetic import NUM_RANKS, healthy, one_late
+from lockstep_alerts.stack.command import stack as stack_group
+from lockstep_alerts.stack.processes import Running, is_alive, stop, wait_for
+from lockstep_alerts.stack.servers import STATE_FILE, read_state
+from lockstep_alerts.synthetic import NUM_RANKS, healthy, one_rank_late
 from lockstep_catalogue import training
 from lockstep_catalogue.metric import Metric
 
@@ -40,13 +40,13 @@ class Job:
     phases: dict[tuple[int, str], float] = field(default_factory=dict)
 
     def advance(self, seconds: float) -> None:
-        regime = one_late(1, 2, self.extra) if self.extra else healthy(1)
+        regime = one_rank_late(1, 2, self.extra) if self.extra else healthy(1)
         num_steps = seconds / regime.step_seconds
         self.steps += num_steps
         for rank, phases in enumerate(regime.ranks):
-            for phase, one in phases.items():
+            for phase, phase_seconds in phases.items():
                 key = (rank, phase)
-                self.phases[key] = self.phases.get(key, 0) + one * num_steps
+                self.phases[key] = self.phases.get(key, 0) + phase_seconds * num_steps
 
     def lines(self) -> Iterator[str]:
         yield self._line(training.RANKS, NUM_RANKS, node="n1", state=self.state)
@@ -117,9 +117,9 @@ class Stack:
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         return [json.loads(line) for line in lines]
 
-    def wait_for_page(self, wanted: Callable[[dict[str, Any]], bool], seconds: float) -> Any:
-        assert wait_for(lambda: any(map(wanted, self.pages())), seconds), self.pages()
-        return next(page for page in self.pages() if wanted(page))
+    def wait_for_page(self, matches: Callable[[dict[str, Any]], bool], seconds: float) -> Any:
+        assert wait_for(lambda: any(map(matches, self.pages())), seconds), self.pages()
+        return next(page for page in self.pages() if matches(page))
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +178,7 @@ def test_a_loss_that_is_no_number_is_paged_at_once(running: Stack) -> None:
     page = running.wait_for_page(
         lambda page: page["group_labels"].get("job_id") == "nan" and page["receiver"] == "pager", 40
     )
-    assert [one["labels"]["alertname"] for one in page["alerts"]] == ["TrainLossNotFinite"]
+    assert [alert["labels"]["alertname"] for alert in page["alerts"]] == ["TrainLossNotFinite"]
 
 
 def posted(severity: str, job_id: str) -> dict[str, object]:
@@ -198,17 +198,19 @@ def posted(severity: str, job_id: str) -> dict[str, object]:
 @pytest.mark.server
 @pytest.mark.timeout(90)
 def test_a_page_hushes_the_tickets_of_its_own_job_only(running: Stack) -> None:
-    told = [posted("critical", "j1"), posted("warning", "j1"), posted("warning", "j2")]
-    told += [posted("critical", ""), posted("warning", "")]
+    alerts = [posted("critical", "j1"), posted("warning", "j1"), posted("warning", "j2")]
+    alerts += [posted("critical", ""), posted("warning", "")]
     api = f"{running.url('alertmanager')}/api/v2/alerts"
-    assert httpx.post(api, json=told, trust_env=False).status_code == 200
+    assert httpx.post(api, json=alerts, trust_env=False).status_code == 200
     page = running.wait_for_page(
         lambda page: page["group_labels"].get("alertname") == "Warning", 40
     )
     assert page["receiver"] == "tickets"
-    assert sorted(one["labels"].get("job_id", "") for one in page["alerts"]) == ["", "j2"]
+    assert sorted(alert["labels"].get("job_id", "") for alert in page["alerts"]) == ["", "j2"]
     warnings = httpx.get(api, params={"filter": 'alertname="Warning"'}, trust_env=False).json()
-    inhibited = [one["labels"].get("job_id") for one in warnings if one["status"]["inhibitedBy"]]
+    inhibited = [
+        alert["labels"].get("job_id") for alert in warnings if alert["status"]["inhibitedBy"]
+    ]
     assert inhibited == ["j1"]
 
 
@@ -217,7 +219,7 @@ def test_status_tells_what_is_down_and_down_ends_the_rest(tmp_path: Path) -> Non
     assert lockstep("stack", "up", "--dir", tmp_path).returncode == 0
     state = read_state(tmp_path)
     again = lockstep("stack", "up", "--dir", tmp_path)
-    assert (again.returncode, "runs there already" in again.stderr) == (2, True)
+    assert (again.returncode, "is running there" in again.stderr) == (2, True)
     assert lockstep("stack", "status", "--dir", tmp_path).returncode == 0
     os.kill(state["pager"].pid, signal.SIGKILL)
     assert wait_for(lambda: not is_alive(state["pager"]), 10)
@@ -241,7 +243,7 @@ def test_when_one_server_cannot_start_none_is_left(
     folder = tmp_path / "st"
     done = lockstep("stack", "up", "--dir", folder)
     assert done.returncode == 2
-    assert "prometheus did not become ready; its last words are in" in done.stderr
+    assert "prometheus did not become ready; its log is" in done.stderr
     assert not (folder / STATE_FILE).exists()
     left = [
         path
@@ -270,11 +272,11 @@ def test_a_bad_option_is_refused_before_anything_is_written(tmp_path: Path) -> N
     assert "--target 'no port' is not HOST:PORT" in bad(
         "up", "--dir", folder, "--target", "no port"
     )
-    assert "is no duration" in bad("up", "--dir", folder, "--interval", "5 seconds")
+    assert "is not a duration" in bad("up", "--dir", folder, "--interval", "5 seconds")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        told = bad("up", "--dir", folder, "--prometheus-port", port)
-    assert f"--prometheus-port {port}: Address already in use" in told
+        message = bad("up", "--dir", folder, "--prometheus-port", port)
+    assert f"--prometheus-port {port}: Address already in use" in message
     assert not folder.exists()
 
 
@@ -282,8 +284,8 @@ def test_a_missing_server_names_its_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "")
-    told = bad("up", "--dir", tmp_path / "st")
-    assert "prometheus is not on PATH; install it (Debian package prometheus)" in told
+    message = bad("up", "--dir", tmp_path / "st")
+    assert "prometheus is not on PATH; install it (Debian package prometheus)" in message
 
 
 @pytest.mark.promtool
@@ -292,5 +294,5 @@ def test_a_folder_that_cannot_be_or_is_damaged_is_named(tmp_path: Path) -> None:
     assert "name a writable folder" in bad("up", "--dir", tmp_path / "file" / "st")
     (tmp_path / STATE_FILE).write_text("[]", encoding="utf-8")
     for word in ("up", "down", "status"):
-        assert "is not what stack up writes" in bad(word, "--dir", tmp_path)
-    assert "no stack was started there" in bad("down", "--dir", tmp_path / "none")
+        assert "was not written by stack up" in bad(word, "--dir", tmp_path)
+    assert "no stack was started in it" in bad("down", "--dir", tmp_path / "none")

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from lockstep_cli.demo_judge import Claims, PageSaid, Truth, judge, read_claims
-from lockstep_cli.demo_script import draw_script, fault_flags
+from lockstep_cli.demo.judge import Claims, ReceivedPage, Truth, judge, read_claims
+from lockstep_cli.demo.script import draw_script, fault_flags
 
 TRUTH = Truth(rank=2, phase="backward", from_wall_seconds=100.0, until_wall_seconds=160.0)
-FIRING = PageSaid(
+FIRING = ReceivedPage(
     status="firing",
     alert="TrainStragglerRank",
     rank="2",

@@ -1,4 +1,4 @@
-"""The one command: it lists every room's sentence, imports none, and refuses in one sentence."""
+"""The command lists every component's sentence, imports none, and refuses in one sentence."""
 
 import ast
 import subprocess
@@ -23,8 +23,8 @@ print(*sys.modules, file=sys.stderr)
 """
 
 
-def lockstep(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [str(Path(sys.executable).parent / "lockstep"), *words]
+def lockstep(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [str(Path(sys.executable).parent / "lockstep"), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
 
 
@@ -48,26 +48,26 @@ def first_sentence(command: str) -> str:
     return (ast.get_docstring(ast.parse(text)) or "").partition("\n")[0]
 
 
-def test_help_lists_every_command_with_its_sentence_and_loads_no_room() -> None:
-    told, modules = help_and_modules()
+def test_help_lists_every_command_with_its_sentence_and_loads_no_component() -> None:
+    help_text, modules = help_and_modules()
     for command in COMMANDS:
-        assert f" {command} {first_sentence(command)}" in told
+        assert f" {command} {first_sentence(command)}" in help_text
     rooms = {path.name for path in ROOMS} - {"lockstep_cli"}
     assert not {name.partition(".")[0] for name in modules} & {*rooms, "torch", "numpy"}
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         ("nosuch",),
         ("--nosuch",),
         ("doctor", "--nosuch"),
-        ("doctor", "--seconds", "nan"),
+        ("doctor", "--duration", "nan"),
         ("demo", "--out", __file__),
     ],
 )
-def test_bad_input_ends_in_one_sentence_and_exit_status_two(words: tuple[str, ...]) -> None:
-    done = lockstep(*words)
+def test_bad_input_ends_in_one_sentence_and_exit_status_two(arguments: tuple[str, ...]) -> None:
+    done = lockstep(*arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("lockstep: ")
     assert done.stderr.count("\n") == 1

@@ -1,4 +1,4 @@
-"""Every board is sound classic Grafana JSON, made from the catalogue, and committed as made."""
+"""Every board is valid classic Grafana JSON, and its committed file is up to date."""
 
 import json
 import re
@@ -19,15 +19,16 @@ from lockstep_dashboards.command import BOARDS, dashboards
 from lockstep_dashboards.grafana import SCHEMA_VERSION, board_json, render
 from lockstep_dashboards.packing import pack
 from lockstep_dashboards.panel import MAX_SERIES, Board, Query, Row, View, panel, title_of
+from lockstep_records.intervals import do_overlap
 
 REPOSITORY = Path(__file__).parents[2]
 SCOPE = Scope(job_id="a", cluster="c", end=1e9, range_seconds=900, scrape_seconds=15)
 EVERY_BOARD = pytest.mark.parametrize("board", BOARDS.values(), ids=lambda board: board.uid)
 
 
-def shown(board: Board) -> list[dict[str, Any]]:
+def panels_of(board: Board) -> list[dict[str, Any]]:
     """The panels of the JSON, without the headings."""
-    return [one for one in render(board)["panels"] if one["type"] != "row"]
+    return [panel for panel in render(board)["panels"] if panel["type"] != "row"]
 
 
 def nulls(value: Any) -> int:
@@ -36,59 +37,63 @@ def nulls(value: Any) -> int:
     return sum(map(nulls, value)) if isinstance(value, list) else value is None
 
 
-def overlap(one: dict[str, int], other: dict[str, int]) -> bool:
-    beside = one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
-    above = one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"]
-    return not (beside or above)
+def overlap(first: dict[str, int], second: dict[str, int]) -> bool:
+    return do_overlap(
+        first["x"], first["x"] + first["w"], second["x"], second["x"] + second["w"]
+    ) and do_overlap(first["y"], first["y"] + first["h"], second["y"], second["y"] + second["h"])
 
 
 @pytest.mark.parametrize("name", BOARDS)
-def test_the_committed_file_is_what_the_board_makes(name: str) -> None:
+def test_the_committed_file_is_generated_from_the_board(name: str) -> None:
     path = REPOSITORY / "dashboards" / "generated" / name
     assert path.read_text(encoding="utf-8") == board_json(BOARDS[name])
 
 
 @EVERY_BOARD
 def test_a_board_is_of_schema_39_and_nobody_edits_it(board: Board) -> None:
-    told = render(board)
-    assert next(iter(told)) == "description"
-    assert "lockstep dashboards generate" in told["description"]
-    assert told["schemaVersion"] == SCHEMA_VERSION == 39
-    assert (told["editable"], told["graphTooltip"], told["uid"]) == (False, 1, board.uid)
-    assert nulls(told) == 0
+    rendered = render(board)
+    assert next(iter(rendered)) == "description"
+    assert "lockstep dashboards generate" in rendered["description"]
+    assert rendered["schemaVersion"] == SCHEMA_VERSION == 39
+    assert (rendered["editable"], rendered["graphTooltip"], rendered["uid"]) == (
+        False,
+        1,
+        board.uid,
+    )
+    assert nulls(rendered) == 0
 
 
 @EVERY_BOARD
 def test_panels_have_ids_of_their_own_and_no_two_overlap(board: Board) -> None:
     panels = render(board)["panels"]
-    assert len({one["id"] for one in panels}) == len(panels)
-    for one in panels:
-        grid = one["gridPos"]
+    assert len({item["id"] for item in panels}) == len(panels)
+    for item in panels:
+        grid = item["gridPos"]
         assert 0 <= grid["x"] < grid["x"] + grid["w"] <= 24
-    for one, other in combinations(panels, 2):
-        assert not overlap(one["gridPos"], other["gridPos"]), (one["title"], other["title"])
+    for first, second in combinations(panels, 2):
+        assert not overlap(first["gridPos"], second["gridPos"]), (first["title"], second["title"])
 
 
 @EVERY_BOARD
-def test_a_panel_says_what_it_shows_in_which_unit_and_asks_the_chosen_source(board: Board) -> None:
-    known = {series.name for series in METRICS} | {series.name for series in RECORDED}
-    for one in shown(board):
-        assert one["title"]
-        named = re.search(r"Series: (\S+)\.$", one["description"])
+def test_a_panel_names_its_series_and_unit_and_queries_the_chosen_source(board: Board) -> None:
+    declared = {series.name for series in METRICS} | {series.name for series in RECORDED}
+    for rendered in panels_of(board):
+        assert rendered["title"]
+        named = re.search(r"Series: (\S+)\.$", rendered["description"])
         assert named is not None
-        assert named[1] in known
-        assert one["fieldConfig"]["defaults"]["unit"]
-        assert one["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
-        assert one["type"] in {view.value for view in View}
-        letters = [query["refId"] for query in one["targets"]]
+        assert named[1] in declared
+        assert rendered["fieldConfig"]["defaults"]["unit"]
+        assert rendered["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+        assert rendered["type"] in {view.value for view in View}
+        letters = [query["refId"] for query in rendered["targets"]]
         assert letters == sorted(set(letters))
-        assert all(query["datasource"] == one["datasource"] for query in one["targets"])
+        assert all(query["datasource"] == rendered["datasource"] for query in rendered["targets"])
 
 
 @EVERY_BOARD
 def test_every_query_asks_for_the_chosen_cluster_and_job(board: Board) -> None:
-    for one in board.panels:
-        for query in one.queries:
+    for item in board.panels:
+        for query in item.queries:
             selectors = re.findall(r"\{([^}]*)\}", query.expression)
             assert selectors
             for selector in selectors:
@@ -113,9 +118,9 @@ def test_promtool_takes_every_query(board: Board, tmp_path: Path) -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("promtool is not on PATH")
-    asked = [query.expression for one in board.panels for query in one.queries]
-    asked += [one.expression for one in board.annotations]
-    rules = [{"record": f"q:{n}", "expr": SCOPE.fill(text)} for n, text in enumerate(asked)]
+    expressions = [query.expression for item in board.panels for query in item.queries]
+    expressions += [annotation.expression for annotation in board.annotations]
+    rules = [{"record": f"q:{n}", "expr": SCOPE.fill(text)} for n, text in enumerate(expressions)]
     assert "$" not in json.dumps(rules)
     path = tmp_path / "rules.yaml"
     path.write_text(json.dumps({"groups": [{"name": "all", "rules": rules}]}))
@@ -126,25 +131,25 @@ def test_promtool_takes_every_query(board: Board, tmp_path: Path) -> None:
 
 
 def test_title_unit_and_description_come_from_the_series() -> None:
-    one = panel(View.STAT, COLLECTIVE_BYTES, Query(expression="x"), per_second=True)
-    assert (one.title, one.unit) == ("Collective per second", "Bps")
-    assert COLLECTIVE_BYTES.help in one.description
+    stat = panel(View.STAT, COLLECTIVE_BYTES, Query(expression="x"), per_second=True)
+    assert (stat.title, stat.unit) == ("Collective per second", "Bps")
+    assert COLLECTIVE_BYTES.help in stat.description
     assert [title_of(series) for series in (STEPS, LOSS)] == ["Steps", "Loss"]
 
 
-def test_a_moment_cannot_be_shown_but_its_age_can() -> None:
+def test_a_timestamp_has_no_panel_but_its_age_has() -> None:
     with pytest.raises(KeyError):
         panel(View.STAT, LAST_PROGRESS, Query(expression="x"))
     assert panel(View.STAT, LAST_PROGRESS, Query(expression="x"), unit=Unit.SECONDS).unit == "s"
 
 
-def test_a_panel_that_finds_no_room_begins_a_new_line() -> None:
+def test_a_panel_that_does_not_fit_begins_a_new_line() -> None:
     wide, narrow = (panel(View.STAT, LOSS, Query(expression="x"), width=width) for width in (20, 8))
-    places = [place for _, place in pack((Row(title="r", panels=(wide, narrow, narrow)),))]
-    assert [(place.x, place.y) for place in places] == [(0, 0), (0, 1), (0, 9), (8, 9)]
+    positions = [position for _, position in pack((Row(title="r", panels=(wide, narrow, narrow)),))]
+    assert [(position.x, position.y) for position in positions] == [(0, 0), (0, 1), (0, 9), (8, 9)]
 
 
-def test_a_stale_file_is_told_and_nothing_is_written(tmp_path: Path) -> None:
+def test_a_stale_file_is_reported_and_nothing_is_written(tmp_path: Path) -> None:
     (tmp_path / "job.json").write_text("{}")
     done = CliRunner().invoke(
         dashboards, ["generate", "--check", "--out", str(tmp_path)], standalone_mode=False
@@ -154,10 +159,10 @@ def test_a_stale_file_is_told_and_nothing_is_written(tmp_path: Path) -> None:
     assert (tmp_path / "job.json").read_text() == "{}"
 
 
-def test_what_is_generated_is_up_to_date_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
-    for words in (["generate"], ["generate", "--check"]):
+def test_what_is_generated_is_up_to_date_and_leaves_no_temporary_file(tmp_path: Path) -> None:
+    for arguments in (["generate"], ["generate", "--check"]):
         done = CliRunner().invoke(
-            dashboards, [*words, "--out", str(tmp_path)], standalone_mode=False
+            dashboards, [*arguments, "--out", str(tmp_path)], standalone_mode=False
         )
         assert done.return_value == 0
     assert [path.name for path in tmp_path.iterdir()] == list(BOARDS)
@@ -167,21 +172,21 @@ def test_what_is_generated_is_up_to_date_and_leaves_nothing_beside_it(tmp_path: 
     ("url", "job_id", "sentence"),
     [
         ("localhost:9090", "a", "must begin with http:// or https://"),
-        ("http://127.0.0.1:1", "a", "cannot be asked"),
+        ("http://127.0.0.1:1", "a", "cannot be queried"),
         ("http://127.0.0.1:1", "../a", "job id '../a' must be"),
     ],
 )
 def test_bad_input_to_check_is_refused_in_one_sentence(
     url: str, job_id: str, sentence: str
 ) -> None:
-    words = ["check", "--prometheus", url, "--job-id", job_id]
-    done = CliRunner().invoke(dashboards, words)
+    arguments = ["check", "--prometheus", url, "--job-id", job_id]
+    done = CliRunner().invoke(dashboards, arguments)
     assert done.exit_code == 2
     assert sentence in done.output
 
 
 def answering(body: Any, board: Board) -> list[str]:
-    """The problems found where every query is answered alike."""
+    """The problems when every query gets the same answer."""
     reply = httpx.MockTransport(lambda _: httpx.Response(200, text=json.dumps(body)))
     with httpx.Client(base_url="http://prometheus", transport=reply) as client:
         return [finding.problem for finding in check_board(board, SCOPE, client)]
@@ -203,6 +208,6 @@ def test_errors_emptiness_and_floods_are_problems(board: Board) -> None:
 
 @pytest.mark.parametrize("body", [[], 7, {}, {"status": "up"}])
 @EVERY_BOARD
-def test_who_is_no_prometheus_is_told_so(board: Board, body: Any) -> None:
+def test_a_server_that_is_no_prometheus_is_refused(board: Board, body: Any) -> None:
     with pytest.raises(CheckError, match="does not answer as Prometheus"):
         answering(body, board)

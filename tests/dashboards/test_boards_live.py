@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 JOB_ID = "job-a"
 NUM_RANKS, LATE_RANK = 4, 2
 STEP_SECONDS = 0.05
-PATIENCE_SECONDS = 60.0
+TIMEOUT_SECONDS = 60.0
 
 
 def free_port() -> int:
@@ -46,8 +46,8 @@ def free_port() -> int:
 def seconds_of(rank: int) -> dict[str, float]:
     """A step of the rank: the late one works longer and waits less, so that all take as long."""
     own = 0.03 if rank == LATE_RANK else 0.01
-    told = {"data": 0.005, "backward": own, "sync": STEP_SECONDS - 0.005 - own}
-    return dict.fromkeys(STEP_PHASES, 0.0) | told
+    busy = {"data": 0.005, "backward": own, "sync": STEP_SECONDS - 0.005 - own}
+    return dict.fromkeys(STEP_PHASES, 0.0) | busy
 
 
 def write_step(writer: PageWriter, number: int, rank: int) -> None:
@@ -101,16 +101,16 @@ def running_job(root: Path) -> Iterator[None]:
 
 
 @contextmanager
-def process(*words: str | Path) -> Iterator[None]:
-    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as started:
+def process(*command: str | Path) -> Iterator[None]:
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as started:
         try:
             yield
         finally:
             started.terminate()
 
 
-def prometheus_words(folder: Path, agent_port: int, port: int) -> list[str | Path]:
-    rules = [{"record": one.name, "expr": one.expression} for one in RECORDED]
+def prometheus_command(folder: Path, agent_port: int, port: int) -> list[str | Path]:
+    rules = [{"record": series.name, "expr": series.expression} for series in RECORDED]
     (folder / "rules.yaml").write_text(json.dumps({"groups": [{"name": "r", "rules": rules}]}))
     scrape = {
         "job_name": "agent",
@@ -144,14 +144,14 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         stack.enter_context(running_job(root))
         stack.enter_context(process(lockstep, "agent", "--listen", listen, "--dir", root))
         folder = tmp_path_factory.mktemp("prometheus")
-        stack.enter_context(process(*prometheus_words(folder, agent_port, port)))
+        stack.enter_context(process(*prometheus_command(folder, agent_port, port)))
         yield f"http://127.0.0.1:{port}"
 
 
 def check(url: str) -> Result:
-    words = ["check", "--prometheus", url, "--job-id", JOB_ID, "--cluster", "c"]
+    arguments = ["check", "--prometheus", url, "--job-id", JOB_ID, "--cluster", "c"]
     return CliRunner().invoke(
-        dashboards, [*words, "--range", "60", "--scrape-interval", "1"], standalone_mode=False
+        dashboards, [*arguments, "--range", "1m", "--scrape-interval", "1s"], standalone_mode=False
     )
 
 
@@ -164,7 +164,7 @@ def findings(board: Board, url: str) -> dict[str, Finding]:
 @pytest.fixture(scope="module")
 def all_good(url: str) -> Result:
     """The check, as soon as it finds nothing to object to."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     done = check(url)
     while done.return_value != 0 and time.monotonic() < deadline:
         time.sleep(1)
@@ -185,15 +185,15 @@ def test_panels_that_may_be_empty_are_not_when_the_job_tells_all(url: str) -> No
 
 @pytest.mark.usefixtures("all_good")
 def test_a_renamed_metric_is_found_out(url: str) -> None:
-    [panel] = [one for one in JOB.panels if one.title == "Step"]
-    asked = panel.queries[0].expression.replace(STEP.name, f"{STEP.name}_renamed")
-    row = replace(JOB.rows[0], panels=(replace(panel, queries=(Query(expression=asked),)),))
+    [panel] = [item for item in JOB.panels if item.title == "Step"]
+    renamed = panel.queries[0].expression.replace(STEP.name, f"{STEP.name}_renamed")
+    row = replace(JOB.rows[0], panels=(replace(panel, queries=(Query(expression=renamed),)),))
     assert findings(replace(JOB, rows=(row,)), url)["Step"].problem == "empty"
 
 
 @pytest.mark.usefixtures("all_good")
 def test_a_query_that_prometheus_refuses_is_told_in_its_words(url: str) -> None:
-    [panel] = [one for one in JOB.panels if one.title == "Step"]
+    [panel] = [item for item in JOB.panels if item.title == "Step"]
     broken = replace(panel, queries=(Query(expression="sum by ("),))
     row = replace(JOB.rows[0], panels=(broken,))
     assert "parse error" in findings(replace(JOB, rows=(row,)), url)["Step"].problem
@@ -201,10 +201,10 @@ def test_a_query_that_prometheus_refuses_is_told_in_its_words(url: str) -> None:
 
 @pytest.mark.usefixtures("all_good")
 def test_the_worst_rank_stands_in_the_table_of_the_worst(url: str) -> None:
-    [table] = [one for one in JOB.panels if one.title == "Latest ranks"]
+    [table] = [item for item in JOB.panels if item.title == "Latest ranks"]
     scope = Scope(job_id=JOB_ID, cluster="c", end=time.time(), range_seconds=60, scrape_seconds=1)
-    asked = {"query": scope.fill(table.queries[0].expression)}
-    rows = httpx.post(f"{url}/api/v1/query", data=asked).json()["data"]["result"]
+    parameters = {"query": scope.fill(table.queries[0].expression)}
+    rows = httpx.post(f"{url}/api/v1/query", data=parameters).json()["data"]["result"]
     worst = max(rows, key=lambda row: float(row["value"][1]))
     assert len(rows) == NUM_RANKS
     assert worst["metric"]["rank"] == str(LATE_RANK)
@@ -213,7 +213,7 @@ def test_the_worst_rank_stands_in_the_table_of_the_worst(url: str) -> None:
 
 def test_a_job_that_nobody_knows_ends_in_exit_status_one(url: str, all_good: Result) -> None:
     assert all_good.return_value == 0
-    words = ["check", "--prometheus", url, "--job-id", "never"]
-    done = CliRunner().invoke(dashboards, words, standalone_mode=False)
+    arguments = ["check", "--prometheus", url, "--job-id", "never"]
+    done = CliRunner().invoke(dashboards, arguments, standalone_mode=False)
     assert done.return_value == 1
     assert "empty" in done.output

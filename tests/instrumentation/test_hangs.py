@@ -65,12 +65,12 @@ import torch.distributed as dist
 import lockstep
 from lockstep.hangs.rank_watch import HangWatch
 from lockstep_records.jobs import page_path
-from lockstep_records.worker_socket import FLIGHT_RECORDER, ask, socket_path
+from lockstep_records.worker_socket import FLIGHT_RECORDER, query, socket_path
 root, store = map(Path, sys.argv[1:])
 dist.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
 monitor = lockstep.attach(root=root, environment={"LOCKSTEP_JOB_ID": "job-a"})
 socket = socket_path(page_path(root, "job-a", 0, 0))
-assert ask(socket, FLIGHT_RECORDER)
+assert query(socket, FLIGHT_RECORDER)
 child = os.fork()
 if child == 0:
     monitor.close()
@@ -80,7 +80,7 @@ if child == 0:
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 for _ in range(3):
     monitor.step()
-assert ask(socket, FLIGHT_RECORDER), "the child took the parent's socket with it"
+assert query(socket, FLIGHT_RECORDER), "the child took the parent's socket with it"
 monitor.close()
 dist.destroy_process_group()
 """

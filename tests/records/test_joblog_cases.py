@@ -25,7 +25,7 @@ NOISE = (
     "\ufffd\x1b[1mloading\x1b[0m shards 100%|##########|",
 )
 PARTS = (
-    *(needle.encode() for kind in KINDS for needle in kind.needles),
+    *(literal.encode() for kind in KINDS for literal in kind.literals),
     b"\n", b"\r", b"0: ", b"[rank3]: ", b"\x1f\x8b",
     b"2025-02-30 10:00:00 ", b"[E1332 10:00:01.123456 ",
     b':::MLLOG {"key": "run_stop", "metadata": 3}\n', b"NVRM: Xid (PCI:0): 9999999999, ",

@@ -21,8 +21,8 @@ from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.prometheus import read_url
 from lockstep_reports.recording.window import inside_window
 from lockstep_reports.recording.window_spec import Bound, Window
-from lockstep_reports.render.missing_reasons import untold
-from lockstep_reports.report import make_report
+from lockstep_reports.render.missing_reasons import step_missing_reasons
+from lockstep_reports.step_analysis import analyse_recording
 from lockstep_reports.top.command import top
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
@@ -184,9 +184,9 @@ def test_a_window_inside_has_the_tail_of_its_own_steps(url: str, began: int) -> 
 def test_without_the_histogram_the_tail_is_null_with_its_reason(url: str, began: int) -> None:
     whole = read_url(url, ReadOptions(window=bounds(began, began + SCRAPES * SCRAPE)))
     bare = replace(whole, steps=replace(whole.steps, durations=None))
-    made = make_report(bare, now_seconds=time.time())
+    made = analyse_recording(bare, now_seconds=time.time())
     assert made.summary.p95_seconds is None
-    assert "no counts by duration" in untold(made)["steps.p95_seconds"]
+    assert "no counts by duration" in step_missing_reasons(made)["steps.p95_seconds"]
 
 
 def bounds(first: float, last: float) -> Window:
@@ -202,7 +202,7 @@ def test_what_series_cannot_tell_is_null_with_its_reason(read: dict[str, Any]) -
 
 
 def test_before_the_fault_nobody_was_slow(url: str, began: int) -> None:
-    read = told(url, "--from", began, "--to", began + LATE_FROM * SCRAPE - 30, "--job", "job-a")
+    read = told(url, "--from", began, "--to", began + LATE_FROM * SCRAPE - 30, "--job-id", "job-a")
     assert read["verdict"]["kind"] == "nobody"
 
 
@@ -218,7 +218,7 @@ def test_the_page_from_series_is_made(url: str, began: int, tmp_path: Path) -> N
     ("arguments", "said"),
     [
         (("--from", "100"), "is asked by time"),
-        (("--job", "other"), "knows nothing of job other"),
+        (("--job-id", "other"), "knows nothing of job other"),
         (("--from", "now", "--to", "-1h"), "before it begins"),
         (("--from", "-8d", "--to", "-7d"), "knows nothing of any job"),
     ],
@@ -242,7 +242,7 @@ def test_top_from_a_server_has_the_late_rank_on_top(url: str) -> None:
 
 
 def test_top_of_a_job_that_a_server_does_not_know_is_exit_2(url: str) -> None:
-    result = CliRunner().invoke(top, [url, "--once", "--job", "other"])
+    result = CliRunner().invoke(top, [url, "--once", "--job-id", "other"])
     assert result.exit_code == 2
     assert "knows of no such rank" in result.stderr
 

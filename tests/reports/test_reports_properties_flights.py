@@ -20,7 +20,8 @@ from lockstep_reports.read import read_source
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.unpickled import plain_values
 from lockstep_reports.recording.recording import Recording
-from lockstep_reports.report import Report, as_json, make_report
+from lockstep_reports.step_analysis import StepAnalysis, analyse_recording
+from lockstep_reports.step_json import step_json
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 FLIGHTS = FIXTURES / "flight-recorder-nvrx"
@@ -31,10 +32,10 @@ Dumps = dict[int, dict[str, Any]]
 Change = Callable[[int], int]
 
 
-def reported(path: Path) -> Report:
+def reported(path: Path) -> StepAnalysis:
     read = read_source(str(path), ReadOptions())
     assert isinstance(read, Recording)
-    return make_report(read, now_seconds=0.0)
+    return analyse_recording(read, now_seconds=0.0)
 
 
 def dumps_of(scenario: str) -> Dumps:
@@ -112,8 +113,8 @@ def test_a_clock_that_is_off_changes_neither_verdict_nor_who_was_last(
     dumps = dumps_of(scenario)
     dumps[rank] = shifted(dumps[rank], skew)
     plain, other = (
-        as_json(reported(FLIGHTS / scenario)),
-        as_json(reported(written(tmp_path, dumps))),
+        step_json(reported(FLIGHTS / scenario)),
+        step_json(reported(written(tmp_path, dumps))),
     )
     assert other["verdict"]["ranks"] == plain["verdict"]["ranks"]
     if abs(skew) < 1:
@@ -204,7 +205,7 @@ def test_dumps_tell_who_came_last_and_by_how_much(
     dumps = late_dumps(2, 0.3, ends=ends)
     if skewed is not None:
         dumps[skewed] = shifted(dumps[skewed], 0.03)
-    told = as_json(reported(written(tmp_path, dumps)))
+    told = step_json(reported(written(tmp_path, dumps)))
     assert len(told["collectives"]) == 40
     assert {item["last_rank"] for item in told["collectives"]} == {2}
     spreads = [item["start_spread_seconds"] for item in told["collectives"]]
@@ -214,7 +215,7 @@ def test_dumps_tell_who_came_last_and_by_how_much(
 
 def test_arrivals_that_clocks_cannot_tell_apart_have_no_order(tmp_path: Path) -> None:
     report = reported(written(tmp_path, late_dumps(2, 0.02, ends=False)))
-    told = as_json(report)
+    told = step_json(report)
     assert {item["last_rank"] for item in told["collectives"]} == {None}
     assert {item["start_spread_seconds"] for item in told["collectives"]} == {None}
     assert any("have no order" in note for note in told["notes"])

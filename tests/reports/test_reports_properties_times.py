@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from lockstep_reports.read import read_source
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.recording.recording import Recording
-from lockstep_reports.report import Report, make_report
+from lockstep_reports.step_analysis import StepAnalysis, analyse_recording
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 WORKERS = FIXTURES / "minibatch-alibaba"
@@ -35,10 +35,10 @@ class Row:
     seconds: float
 
 
-def reported(path: Path) -> Report:
+def reported(path: Path) -> StepAnalysis:
     read = read_source(str(path), ReadOptions())
     assert isinstance(read, Recording)
-    return make_report(read, now_seconds=0.0)
+    return analyse_recording(read, now_seconds=0.0)
 
 
 def rows_of(job: str) -> list[Row]:
@@ -47,14 +47,16 @@ def rows_of(job: str) -> list[Row]:
     return [Row(int(worker), float(at), float(spent)) for _, worker, _, at, spent in cells]
 
 
-def judged(folder: Path, rows: list[Row], columns: str = "worker,time,batch_time_norm") -> Report:
+def judged(
+    folder: Path, rows: list[Row], columns: str = "worker,time,batch_time_norm"
+) -> StepAnalysis:
     lines = [f"{row.worker},{row.time:.12g},{row.seconds:.12g}" for row in rows]
     path = folder / "any.csv"
     path.write_text("\n".join([columns, *lines, ""]))
     return reported(path)
 
 
-def said(report: Report) -> tuple[str, set[int], list[tuple[int, int, int]]]:
+def said(report: StepAnalysis) -> tuple[str, set[int], list[tuple[int, int, int]]]:
     episodes = [(e.ranks[0], e.start_step, e.end_step) for e in report.episodes]
     return report.verdict.kind, set(report.verdict.ranks), sorted(episodes)
 
@@ -62,7 +64,7 @@ def said(report: Report) -> tuple[str, set[int], list[tuple[int, int, int]]]:
 @pytest.fixture(name="plain", scope="module", params=SLOW)
 def _plain(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[str, Report]:
+) -> tuple[str, StepAnalysis]:
     """A job's name and its report, nothing changed."""
     return request.param, judged(tmp_path_factory.mktemp("t"), rows_of(request.param))
 
@@ -70,7 +72,7 @@ def _plain(
 @LIMITS
 @given(order=st.permutations(range(10)), factor=st.floats(1e-4, 1e4), seed=st.integers(0, 99))
 def test_numbers_of_workers_units_and_order_of_rows_change_no_verdict(
-    plain: tuple[str, Report],
+    plain: tuple[str, StepAnalysis],
     tmp_path_factory: pytest.TempPathFactory,
     order: list[int],
     factor: float,
@@ -92,7 +94,7 @@ def test_numbers_of_workers_units_and_order_of_rows_change_no_verdict(
     ["rank,step,step_seconds", "Worker ID,Timestamp,Batch Time", "replica,iteration,duration"],
 )
 def test_names_of_columns_change_no_verdict(
-    plain: tuple[str, Report], tmp_path: Path, columns: str
+    plain: tuple[str, StepAnalysis], tmp_path: Path, columns: str
 ) -> None:
     job, report = plain
     assert said(judged(tmp_path, rows_of(job), columns)) == said(report)
@@ -101,7 +103,10 @@ def test_names_of_columns_change_no_verdict(
 @LIMITS
 @given(cut=st.integers(100, 2400), overlap=st.integers(0, 300))
 def test_parts_of_a_recording_that_overlap_and_stand_in_any_order_are_one(
-    plain: tuple[str, Report], tmp_path_factory: pytest.TempPathFactory, cut: int, overlap: int
+    plain: tuple[str, StepAnalysis],
+    tmp_path_factory: pytest.TempPathFactory,
+    cut: int,
+    overlap: int,
 ) -> None:
     job, report = plain
     rows = rows_of(job)
@@ -114,7 +119,7 @@ def test_parts_of_a_recording_that_overlap_and_stand_in_any_order_are_one(
 @LIMITS
 @given(end=st.integers(500, 2481), tail=st.sampled_from(["", "3", "3,", "3,2491", "3,2491,"]))
 def test_a_recording_that_breaks_off_accuses_nobody_who_was_not_slow_by_then(
-    plain: tuple[str, Report], tmp_path_factory: pytest.TempPathFactory, end: int, tail: str
+    plain: tuple[str, StepAnalysis], tmp_path_factory: pytest.TempPathFactory, end: int, tail: str
 ) -> None:
     job, _ = plain
     folder = tmp_path_factory.mktemp("t")
@@ -129,7 +134,7 @@ def test_a_recording_that_breaks_off_accuses_nobody_who_was_not_slow_by_then(
 @pytest.mark.parametrize("skew", [-0.03, 0.03])
 @pytest.mark.parametrize("worker", [0, 3, 7])
 def test_a_worker_whose_clock_is_off_by_thirty_milliseconds_is_still_beside_the_others(
-    plain: tuple[str, Report], tmp_path: Path, worker: int, skew: float
+    plain: tuple[str, StepAnalysis], tmp_path: Path, worker: int, skew: float
 ) -> None:
     job, report = plain
     skewed = [
@@ -151,7 +156,7 @@ def test_times_of_each_workers_own_clock_are_brought_together(tmp_path: Path) ->
 
 
 def test_a_worker_that_is_missing_leaves_the_others_as_they_are(
-    plain: tuple[str, Report], tmp_path: Path
+    plain: tuple[str, StepAnalysis], tmp_path: Path
 ) -> None:
     job, _ = plain
     for gone in (0, 4, 6, 9):

@@ -12,13 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lockstep_records.compressed import read_content
 from lockstep_reports.read import read_source
 from lockstep_reports.readers import ReadOptions
-from lockstep_reports.readers.unpacked import content
 from lockstep_reports.readers.unpickled import plain_values
 from lockstep_reports.recording.recording import Recording
 from lockstep_reports.render.html import as_html
-from lockstep_reports.report import Report, as_json, make_report
+from lockstep_reports.render.step_report import StepReport
+from lockstep_reports.step_analysis import StepAnalysis, analyse_recording
+from lockstep_reports.step_json import step_json
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 WORKERS = FIXTURES / "minibatch-alibaba"
@@ -26,14 +28,14 @@ FLIGHTS = FIXTURES / "flight-recorder-nvrx"
 SERIES = FIXTURES / "megatron-iteration-times"
 
 
-def reported(path: Path) -> Report:
+def reported(path: Path) -> StepAnalysis:
     read = read_source(str(path), ReadOptions())
     assert isinstance(read, Recording)
-    return make_report(read, now_seconds=0.0)
+    return analyse_recording(read, now_seconds=0.0)
 
 
 def test_workers_that_differ_for_good_are_nobodys_fault() -> None:
-    told = as_json(reported(WORKERS / "job_2_norm.csv"))
+    told = step_json(reported(WORKERS / "job_2_norm.csv"))
     assert told["verdict"]["kind"] == "nobody"
     assert any("1 pair" in note for note in told["notes"])
 
@@ -95,7 +97,7 @@ def test_ranks_that_have_not_entered_a_collective_are_named_and_not_those_who_wa
     report = reported(FLIGHTS / scenario)
     assert (report.verdict.kind, list(report.verdict.ranks)) == ("rank", truth)
     assert report.verdict.cause == "hang"
-    assert "has not entered" in as_html(report)
+    assert "has not entered" in as_html(StepReport(report))
 
 
 def remapped(value: Any, change: Callable[[int], int]) -> Any:
@@ -192,7 +194,7 @@ def test_profiler_traces_name_who_began_its_collectives_late_on_any_clock(
     report = reported(tmp_path)
     assert report.verdict.kind == ("nobody" if late is None else "rank")
     assert report.verdict.ranks == (() if late is None else (late,))
-    told = as_json(report)
+    told = step_json(report)
     assert {c["kind"] for c in told["collectives"]} == {"all_reduce"}
     assert len(told["collectives"]) == 30
     if late is not None:
@@ -206,7 +208,7 @@ def test_profiler_traces_name_who_began_its_collectives_late_on_any_clock(
 
 
 def test_two_ranks_of_a_real_profile_are_paired_and_nobody_is_accused() -> None:
-    told = as_json(reported(FIXTURES / "kineto-hta"))
+    told = step_json(reported(FIXTURES / "kineto-hta"))
     assert told["steps"]["count"] == 2
     assert len(told["collectives"]) == 10
     assert told["verdict"]["kind"] == "unknown"
@@ -233,4 +235,4 @@ def test_a_gzip_bomb_is_told_and_not_unpacked(tmp_path: Path) -> None:
     path = tmp_path / "bomb.gz"
     path.write_bytes(gzip.compress(b"0" * (1 << 22)))
     with pytest.raises(ValueError, match="more than"):
-        content(path, 1 << 20)
+        read_content(path, 1 << 20)

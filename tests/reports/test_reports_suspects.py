@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from lockstep_reports.align import align
 from lockstep_reports.recording.steps import Member, Steps
 from lockstep_reports.score import score
-from lockstep_reports.search.chance import gathered
-from lockstep_reports.search.late import gathered_late
+from lockstep_reports.search.chance import fisher_tail
+from lockstep_reports.search.late import collect_late
 from lockstep_reports.verdict.judge import judge
 from lockstep_reports.verdict.verdict import Verdict
 
@@ -187,12 +187,12 @@ def test_order_of_ranks_scale_of_times_and_names_of_hosts_change_no_verdict(
 @given(st.integers(0, 8), st.integers(1, 30))
 def test_the_chance_that_hits_gather_is_that_of_fishers_exact_test(hits: int, inside: int) -> None:
     draws = np.random.default_rng(1).hypergeometric(8, 32, inside, 20_000)
-    assert np.mean(draws >= hits) <= gathered(hits, inside, 8, 40) + 0.015
+    assert np.mean(draws >= hits) <= fisher_tail(hits, inside, 8, 40) + 0.015
 
 
 def test_late_steps_are_gathered_by_what_lies_between_them() -> None:
     at = np.array([3, 4, 5, 7, 40, 41, 90])
-    assert list(gathered_late(at, 0.5, 20)) == [(3, 7, 4), (40, 41, 2), (90, 90, 1)]
+    assert list(collect_late(at, 0.5, 20)) == [(3, 7, 4), (40, 41, 2), (90, 90, 1)]
 
 
 @pytest.mark.parametrize("rate", [0.0, 2e-5, -2e-5])

@@ -45,16 +45,16 @@ from lockstep_reports.command import report
 from lockstep_reports.read import read_source
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.recording.recording import Recording
-from lockstep_reports.report import Report, make_report
+from lockstep_reports.step_analysis import StepAnalysis, analyse_recording
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 WORKERS = FIXTURES / "minibatch-alibaba"
 
 
-def reported(path: Path) -> Report:
+def reported(path: Path) -> StepAnalysis:
     read = read_source(str(path), ReadOptions())
     assert isinstance(read, Recording)
-    return make_report(read, now_seconds=0.0)
+    return analyse_recording(read, now_seconds=0.0)
 
 
 def told(path: Path) -> dict[str, Any]:

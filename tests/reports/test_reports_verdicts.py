@@ -10,7 +10,7 @@ from lockstep_reports.cost import cost, goodput
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.score import score
 from lockstep_reports.search.chance import tail_bound
-from lockstep_reports.search.episodes import Thresholds
+from lockstep_reports.search.stretches import Thresholds
 from lockstep_reports.verdict.judge import judge
 from lockstep_reports.verdict.verdict import Episode, Verdict
 

@@ -21,7 +21,7 @@ from lockstep_trainer.checkpoints.files import (
     verify,
 )
 
-# Writes checkpoints for ever; the state of step n is a million bytes that depend on n.
+# Writes checkpoints without end; the state of step n is a million bytes that depend on n.
 WRITER = """
 import hashlib, itertools, sys
 from pathlib import Path
@@ -50,11 +50,11 @@ def names_in(root: Path) -> list[str]:
     return sorted(path.name for path in root.iterdir())
 
 
-def test_what_was_committed_is_found_with_its_step_and_facts(tmp_path: Path) -> None:
+def test_a_committed_checkpoint_is_found_with_its_step_and_facts(tmp_path: Path) -> None:
     put(tmp_path, 7, {"layers": 2})
-    newest, passed_over = find_newest(tmp_path)
+    newest, reasons = find_newest(tmp_path)
     assert newest is not None
-    assert (newest.step, newest.facts, passed_over) == (7, {"layers": 2}, [])
+    assert (newest.step, newest.facts, reasons) == (7, {"layers": 2}, [])
     assert names_in(newest.path) == ["manifest.json", "state"]
 
 
@@ -65,7 +65,7 @@ def test_an_empty_or_missing_folder_has_no_checkpoint(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "harm", "said"),
+    ("name", "damage", "sentence"),
     [
         ("state", b"statf", "is not what its manifest says"),
         ("state", b"sta", "is not what its manifest says"),
@@ -83,30 +83,30 @@ def test_an_empty_or_missing_folder_has_no_checkpoint(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_harmed_newest_checkpoint_is_passed_over_for_the_one_before(
-    tmp_path: Path, name: str, harm: bytes | None, said: str
+def test_a_damaged_newest_checkpoint_is_passed_over_for_the_one_before(
+    tmp_path: Path, name: str, damage: bytes | None, sentence: str
 ) -> None:
     put(tmp_path, 1)
-    harmed = put(tmp_path, 2).path / name
-    harmed.unlink()
-    if harm is not None:
-        harmed.write_bytes(harm)
-    newest, passed_over = find_newest(tmp_path)
+    damaged = put(tmp_path, 2).path / name
+    damaged.unlink()
+    if damage is not None:
+        damaged.write_bytes(damage)
+    newest, reasons = find_newest(tmp_path)
     assert newest is not None
     assert newest.step == 1
-    assert len(passed_over) == 1
-    assert said in passed_over[0]
+    assert len(reasons) == 1
+    assert sentence in reasons[0]
 
 
-def test_a_manifest_that_tells_another_step_than_its_folder_is_invalid(tmp_path: Path) -> None:
+def test_a_manifest_with_another_step_than_its_folder_is_invalid(tmp_path: Path) -> None:
     path = put(tmp_path, 2).path
-    told = json.loads((path / "manifest.json").read_text())
-    (path / "manifest.json").write_text(json.dumps({**told, "step": 9}))
+    manifest = json.loads((path / "manifest.json").read_text())
+    (path / "manifest.json").write_text(json.dumps({**manifest, "step": 9}))
     with pytest.raises(InvalidCheckpointError, match="step-00000002"):
         verify(path)
 
 
-def test_what_a_killed_writer_left_is_no_checkpoint_and_is_cleared_by_the_next(
+def test_an_unfinished_checkpoint_is_not_found_and_is_deleted_by_the_next_save(
     tmp_path: Path,
 ) -> None:
     for step in (2, 3):
@@ -119,11 +119,11 @@ def test_what_a_killed_writer_left_is_no_checkpoint_and_is_cleared_by_the_next(
 
 def test_an_invalid_checkpoint_of_the_same_step_is_replaced(tmp_path: Path) -> None:
     path = put(tmp_path, 2).path
-    (path / "state").write_bytes(b"harmed")
+    (path / "state").write_bytes(b"damaged")
     assert put(tmp_path, 2) == verify(path)
 
 
-def test_the_newest_are_kept_and_the_proved_one_always(tmp_path: Path) -> None:
+def test_the_newest_checkpoints_are_kept_and_the_verified_one_always(tmp_path: Path) -> None:
     for step in (1, 2, 3, 9):
         put(tmp_path, step)
     keep_newest(tmp_path, verify(tmp_path / "step-00000003"), 2)
@@ -140,9 +140,9 @@ def test_a_kill_at_any_moment_leaves_a_valid_checkpoint(tmp_path: Path) -> None:
         time.sleep(chance.random() * 0.05)
         writer.kill()
         writer.wait()
-        newest, passed_over = find_newest(tmp_path)
+        newest, reasons = find_newest(tmp_path)
         assert newest is not None
-        assert all("not finished" in reason for reason in passed_over)
+        assert all("not finished" in reason for reason in reasons)
         assert newest.step > newest_step
         state = (newest.path / "state").read_bytes()
         assert state == bytes([newest.step % 256]) * 1_000_000
@@ -150,8 +150,8 @@ def test_a_kill_at_any_moment_leaves_a_valid_checkpoint(tmp_path: Path) -> None:
 
 
 def _wait_for_more(root: Path, step: int) -> None:
-    until = time.monotonic() + 20
-    while time.monotonic() < until:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
         newest = find_newest_committed(root)
         if newest is not None and newest.step > step:
             return

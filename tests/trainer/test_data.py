@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from lockstep_trainer.data.batches import Batches, read_corpus, standard_library
-from lockstep_trainer.data.corpus import Corpus, read_text_folder
-from lockstep_trainer.data.prefetch import prefetched
+from lockstep_trainer.data.batches import Batches
+from lockstep_trainer.data.corpus import Corpus, read_corpus, read_text_folder, standard_library
+from lockstep_trainer.data.prefetch import prefetch
 from lockstep_trainer.data.shuffle import shuffled
 from lockstep_trainer.data.sources import read_data
 
@@ -54,8 +54,8 @@ def test_installed_packages_and_tests_are_no_part_of_the_corpus(tmp_path: Path) 
     assert text_of(corpus) == b"a.pyb/two.py"
 
 
-def test_one_changed_byte_changes_the_checksum(tmp_path: Path) -> None:
-    source = tmp_path / "one.py"
+def test_a_changed_byte_changes_the_checksum(tmp_path: Path) -> None:
+    source = tmp_path / "source.py"
     source.write_bytes(b"x" * 100)
     before = read_corpus(tmp_path).sha256
     source.write_bytes(b"x" * 99 + b"y")
@@ -68,7 +68,7 @@ def test_a_folder_without_sources_is_named(tmp_path: Path) -> None:
 
 
 def test_the_entropy_of_two_equally_frequent_bytes_is_the_logarithm_of_two(tmp_path: Path) -> None:
-    (tmp_path / "one.py").write_bytes(b"ab" * 500)
+    (tmp_path / "source.py").write_bytes(b"ab" * 500)
     assert read_corpus(tmp_path).unigram_entropy == pytest.approx(math.log(2))
 
 
@@ -84,12 +84,12 @@ def test_no_window_is_seen_twice_in_an_epoch_by_any_ranks() -> None:
 
 
 def test_a_resumed_rank_sees_the_batches_it_would_have_seen() -> None:
-    whole = list(batches(rank=1))
+    full = list(batches(rank=1))
     resumed = list(batches(rank=1, first=31))
     assert [step for step, *_ in resumed] == list(range(31, 41))
-    for (_, x, y), (_, again_x, again_y) in zip(whole[30:], resumed, strict=True):
-        assert torch.equal(x, again_x)
-        assert torch.equal(y, again_y)
+    for (_, x, y), (_, resumed_x, resumed_y) in zip(full[30:], resumed, strict=True):
+        assert torch.equal(x, resumed_x)
+        assert torch.equal(y, resumed_y)
 
 
 def test_targets_are_the_inputs_one_byte_later() -> None:
@@ -127,7 +127,7 @@ def test_no_two_ranks_see_the_same_window_in_a_step_and_epochs_differ() -> None:
     assert not np.array_equal(first, second)
 
 
-def test_a_rank_knows_what_it_has_seen() -> None:
+def test_a_rank_counts_what_it_has_seen() -> None:
     seen = batches().seen(2 * batches()._steps_per_epoch)
     assert (seen.samples, seen.tokens, seen.epochs) == (8 * 20, 8 * 20 * 16, 2.0)
 
@@ -137,17 +137,20 @@ def test_a_shuffle_is_a_permutation(size: int) -> None:
     assert sorted(shuffled(np.arange(size), size, seed=1, epoch=2)) == list(range(size))
 
 
-def test_a_shuffle_of_a_few_places_is_the_same_as_of_all() -> None:
-    few = np.array([999, 3, 500])
+def test_a_shuffle_of_some_indices_equals_that_of_all() -> None:
+    subset = np.array([999, 3, 500])
     assert np.array_equal(
-        shuffled(few, 1000, seed=1, epoch=0), shuffled(np.arange(1000), 1000, seed=1, epoch=0)[few]
+        shuffled(subset, 1000, seed=1, epoch=0),
+        shuffled(np.arange(1000), 1000, seed=1, epoch=0)[subset],
     )
 
 
-def test_a_shuffle_takes_every_place_everywhere_equally_often() -> None:
+def test_a_shuffle_moves_every_index_to_every_position_equally_often() -> None:
     counts = np.zeros((12, 12))
     for epoch in range(3000):
         counts[np.arange(12), shuffled(np.arange(12), 12, seed=0, epoch=epoch)] += 1
+    # Null hypothesis: uniform positions, so 12 x 12 cells of 250 expected and 11 x 11 degrees of
+    # freedom, rounded up to 121; mean 121 and variance 242. Four standard deviations: one in 10^4.
     chi_squared = ((counts - 250) ** 2 / 250).sum()
     assert chi_squared < 121 + 4 * math.sqrt(2 * 121)
 
@@ -179,25 +182,25 @@ def test_data_that_cannot_be_read_is_named_in_one_sentence(tmp_path: Path) -> No
 
 def test_prefetched_batches_are_the_same_in_the_same_order() -> None:
     for depth in (0, 1, 3, 100):
-        steps = [step for step, *_ in prefetched(batches(), depth)]
+        steps = [step for step, *_ in prefetch(batches(), depth)]
         assert steps == list(range(1, 41))
 
 
-def test_only_so_many_batches_are_made_ahead_and_the_thread_ends_with_the_loop() -> None:
-    made: list[int] = []
+def test_prefetching_is_bounded_and_the_thread_ends_with_the_loop() -> None:
+    produced: list[int] = []
 
     def source() -> Iterator[int]:
         for number in range(100):
-            made.append(number)
+            produced.append(number)
             yield number
 
-    ahead = iter(prefetched(source(), 3))
+    ahead = iter(prefetch(source(), 3))
     assert [next(ahead), next(ahead)] == [0, 1]
-    assert len(made) <= 5
+    assert len(produced) <= 5
     assert isinstance(ahead, Generator)
     ahead.close()
     assert not [thread for thread in threading.enumerate() if "prefetch" in thread.name]
-    assert len(made) <= 5
+    assert len(produced) <= 5
 
 
 def test_an_error_of_the_loader_reaches_the_loop_at_its_batch() -> None:
@@ -205,7 +208,7 @@ def test_an_error_of_the_loader_reaches_the_loop_at_its_batch() -> None:
         yield 1
         raise OSError("the disk has gone")
 
-    ahead = iter(prefetched(source(), 4))
+    ahead = iter(prefetch(source(), 4))
     assert next(ahead) == 1
     with pytest.raises(OSError, match="the disk has gone"):
         next(ahead)

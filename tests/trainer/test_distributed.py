@@ -17,7 +17,7 @@ import torch
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.jobs import page_path
 from lockstep_records.page.reader import read_page, read_rows
-from lockstep_trainer.checkpoints.shards import read_whole
+from lockstep_trainer.checkpoints.shards import read_all_tensors
 
 pytestmark = [pytest.mark.distributed, pytest.mark.timeout(120)]
 
@@ -64,7 +64,7 @@ def test_two_ranks_resume_to_the_very_bits_of_an_uninterrupted_run(memory: Path)
     ended = run(*every, "--checkpoint-dir", resumed, "--resume", memory=memory / "b")
     assert ended.returncode == 0, ended.stderr
     assert "passed over checkpoint step-00000020" in ended.stderr
-    one, other = (read_whole(folder / "step-00000020") for folder in (whole, resumed))
+    one, other = (read_all_tensors(folder / "step-00000020") for folder in (whole, resumed))
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 

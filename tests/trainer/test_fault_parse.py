@@ -8,19 +8,19 @@ from lockstep_trainer.mesh import Layout
 from lockstep_trainer.world import World
 
 
-def faults(*texts: str, file: Path | None = None, seed: int = 0) -> tuple[Fault, ...]:
-    return parse_all(TrainConfig(steps=50, fault=texts, faults=file, fault_seed=seed), 4)
+def faults(*texts: str, seed: int = 0) -> tuple[Fault, ...]:
+    return parse_all(TrainConfig(steps=50, fault=texts, fault_seed=seed), 4)
 
 
 def test_a_flag_says_what_where_and_when() -> None:
-    (fault,) = faults("slow-forward:rank=1,step=5,until=9,ms=250,attempt=all")
+    (fault,) = faults("slow-forward:rank=1,step=5,until=9,delay=250ms,attempt=all")
     assert fault == Fault(
-        kind="slow-forward", rank=1, step=5, until=9, attempt=None, values={"ms": 250.0}
+        kind="slow-forward", rank=1, step=5, until=9, attempt=None, values={"delay": 0.25}
     )
     assert [step for step in range(1, 12) if fault.is_due(step)] == [5, 6, 7, 8]
 
 
-def test_a_fault_happens_in_one_step_of_the_first_attempt_unless_told() -> None:
+def test_a_fault_is_in_one_step_of_the_first_attempt_by_default() -> None:
     (fault,) = faults("kill:rank=2,step=7")
     assert [step for step in range(1, 51) if fault.is_due(step)] == [7]
     assert fault.concerns(2, 0)
@@ -31,14 +31,14 @@ def test_a_fault_happens_in_one_step_of_the_first_attempt_unless_told() -> None:
 def test_a_file_says_the_same_as_flags(tmp_path: Path) -> None:
     path = tmp_path / "faults.toml"
     path.write_text(
-        '[[fault]]\nkind = "stop"\nrank = 1\nstep = 3\nseconds = 2.5\n'
+        '[[fault]]\nkind = "stop"\nrank = 1\nstep = 3\nduration = "2500ms"\n'
         '[[fault]]\nkind = "slow-loader"\nrank = "all"\nstep = 4\nuntil = "end"\n'
     )
-    flags = ("stop:rank=1,step=3,seconds=2.5", "slow-loader:rank=all,step=4,until=end")
-    assert faults(file=path) == faults(*flags)
+    flags = ("stop:rank=1,step=3,duration=2500ms", "slow-loader:rank=all,step=4,until=end")
+    assert faults(f"@{path}") == faults(*flags)
 
 
-def test_what_is_left_to_chance_is_the_same_for_the_same_seed_and_differs_for_others() -> None:
+def test_ranks_and_steps_left_to_chance_depend_on_the_seed_alone() -> None:
     drawn = {
         seed: faults("kill:rank=any,step=10..40", "stop:rank=any,step=any", seed=seed)
         for seed in range(20)
@@ -50,13 +50,20 @@ def test_what_is_left_to_chance_is_the_same_for_the_same_seed_and_differs_for_ot
     assert all(10 <= kill.step <= 40 and 1 <= stop.step <= 50 for kill, stop in drawn.values())
 
 
-def test_the_simple_flags_are_faults_in_every_attempt() -> None:
-    slow = TrainConfig(slow_rank=1, slow_ms=250, slow_from=3, slow_until=9, slow_phase="loader")
+def test_a_fault_of_all_attempts_concerns_its_rank_alone_and_one_of_all_ranks_each() -> None:
+    slow = TrainConfig(fault=("slow-loader:rank=1,step=3,until=9,delay=250ms,attempt=all",))
     (fault,) = faults_of(slow, World(rank=1, size=2, attempt=3))
-    assert fault == Fault(kind="slow-loader", rank=1, step=3, until=9, values={"ms": 250})
+    assert fault == Fault(kind="slow-loader", rank=1, step=3, until=9, values={"delay": 0.25})
     assert faults_of(slow, World(rank=0, size=2)) == ()
-    (nan,) = faults_of(TrainConfig(nan_at=2), World(rank=1, size=2))
+    (nan,) = faults_of(TrainConfig(fault=("nan-loss:rank=all,step=2",)), World(rank=1, size=2))
     assert (nan.kind, nan.step, nan.until) == ("nan-loss", 2, 3)
+
+
+def test_flags_and_files_are_numbered_in_the_order_of_the_command_line(tmp_path: Path) -> None:
+    path = tmp_path / "faults.toml"
+    path.write_text('[[fault]]\nkind = "kill"\nrank = "any"\nstep = "any"\n')
+    stop, kill = "stop:rank=0,step=1", "kill:rank=any,step=any"
+    assert faults(stop, f"@{path}") == faults(stop, kill)
 
 
 @pytest.mark.parametrize(
@@ -72,16 +79,18 @@ def test_the_simple_flags_are_faults_in_every_attempt() -> None:
         ("kill:rank=0", "step is missing; give a number, a range such as 10..20, or any"),
         ("kill:rank=-1,step=3", "rank '-1' is no whole number"),
         ("kill:rank=0,step=3,until=3", "until 3 must be above step 3, or end"),
-        ("stop:rank=0,step=3,seconds=nan", "seconds nan must be a number in 0.1..3600"),
-        ("stop:rank=0,step=3,seconds", "seconds  must be a number in 0.1..3600"),
+        ("stop:rank=0,step=3,duration=nan", "duration nan must be a duration in 100ms..1h"),
+        ("stop:rank=0,step=3,duration", "duration  must be a duration in 100ms..1h"),
+        ("stop:rank=0,step=3,duration=5", "duration 5 must be a duration in 100ms..1h"),
+        ("diverge:rank=0,step=3,factor=nan", "factor nan must be a number in 0..1000000000"),
         ("oom:rank=0,step=3,mib=1.5", "mib 1.5 must be a whole number in 1..1048576"),
-        ("wrong-rank:rank=0,step=3,told=1", "wrong-rank has no 'step'"),
-        ("wrong-rank:rank=0", "wrong-rank needs told=0..1000000"),
+        ("wrong-rank:rank=0,step=3,value=1", "wrong-rank has no 'step'"),
+        ("wrong-rank:rank=0", "wrong-rank needs value=0..1000000"),
         ("kill:rank=0,rank=1,step=1", "rank=1 and rank=0; give one"),
         ("", "'' is no kind of fault"),
     ],
 )
-def test_a_fault_that_cannot_be_is_told_in_one_sentence(text: str, sentence: str) -> None:
+def test_an_invalid_fault_is_refused_in_one_sentence(text: str, sentence: str) -> None:
     with pytest.raises(ValueError, match="--fault") as raised:
         faults(text)
     assert sentence in str(raised.value)
@@ -98,14 +107,14 @@ def test_a_fault_that_cannot_be_is_told_in_one_sentence(text: str, sentence: str
         (None, "cannot be read (No such file or directory)"),
     ],
 )
-def test_a_file_that_cannot_be_is_told_in_one_sentence(
+def test_an_invalid_file_is_refused_in_one_sentence(
     content: str | None, sentence: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "faults.toml"
     if content is not None:
         path.write_text(content)
-    with pytest.raises(ValueError, match="--faults") as raised:
-        faults(file=path)
+    with pytest.raises(ValueError, match="--fault @") as raised:
+        faults(f"@{path}")
     assert sentence in str(raised.value)
 
 
@@ -113,13 +122,13 @@ def test_a_file_that_cannot_be_is_told_in_one_sentence(
     ("text", "layout", "sentence"),
     [
         ("corrupt-checkpoint:rank=0,step=2", Layout(world_size=2, dp=2), "--checkpoint-dir"),
-        ("skewed-shards:rank=0,step=2", Layout(world_size=2, pp=2), "where --pp is above 1"),
-        ("unbalanced-stage:rank=0,step=2", Layout(world_size=2, tp=2), "where --tp is above 1"),
+        ("skewed-shards:rank=0,step=2", Layout(world_size=2, pp=2), "with --pp above 1"),
+        ("unbalanced-stage:rank=0,step=2", Layout(world_size=2, tp=2), "with --tp above 1"),
         ("unbalanced-experts:rank=0,step=2", Layout(world_size=2, dp=2), "it needs --experts"),
         ("slow-network:rank=0,step=2", Layout(world_size=2, dp=2), "network namespaces"),
     ],
 )
-def test_a_fault_that_a_run_has_no_place_for_is_refused(
+def test_a_fault_that_does_not_fit_the_run_is_refused(
     text: str, layout: Layout, sentence: str
 ) -> None:
     with pytest.raises(ValueError, match="cannot be in this run") as raised:
@@ -133,7 +142,7 @@ def test_a_large_disk_is_not_filled() -> None:
         check_faults(config, Layout(world_size=1))
 
 
-def test_flags_and_the_value_they_make_are_the_same_again() -> None:
+def test_faults_become_flags_again() -> None:
     config = TrainConfig(fault=("kill:rank=0,step=1", "stop:rank=0,step=2"), fault_seed=3)
     assert config.as_arguments() == [
         *("--fault", "kill:rank=0,step=1", "--fault", "stop:rank=0,step=2"),
@@ -141,6 +150,6 @@ def test_flags_and_the_value_they_make_are_the_same_again() -> None:
     ]
 
 
-def test_every_kind_happens_in_a_step_or_at_the_start() -> None:
+def test_every_kind_takes_effect_in_a_step_or_at_the_start() -> None:
     assert all((kind.in_step is None) != (kind.at_start is None) for kind in KINDS.values())
     assert all(name == kind.name for name, kind in KINDS.items())

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from lockstep_trainer.config import SLOW_PHASES, TrainConfig
+from lockstep_records.durations import format_duration
+from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.data.batches import Batch
 from lockstep_trainer.faults import inject
+from lockstep_trainer.faults.slow import SLOW_PHASES
 from lockstep_trainer.mixture import Mixture
 from lockstep_trainer.model import GPT
 from lockstep_trainer.world import World
@@ -20,7 +22,7 @@ STEPS = 5
 
 
 @pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
+def _single_thread() -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -60,24 +62,24 @@ def median_seconds_by_phase(job: Job) -> dict[str, float]:
     spent: dict[str, list[float]] = {phase: [] for phase in SLOW_PHASES}
     steps = job.batches(sleeps=True)
     for _ in range(STEPS):
-        marks = [time.perf_counter()]
+        times = [time.perf_counter()]
         _, x, y = next(steps)
-        marks.append(time.perf_counter())
+        times.append(time.perf_counter())
         loss = job.model(x, y)
-        marks.append(time.perf_counter())
+        times.append(time.perf_counter())
         loss.backward()
-        marks.append(time.perf_counter())
+        times.append(time.perf_counter())
         job.optimizer.step()
-        marks.append(time.perf_counter())
-        for place, phase in enumerate(SLOW_PHASES):
-            spent[phase].append(marks[place + 1] - marks[place])
+        times.append(time.perf_counter())
+        for phase, (begin, end) in zip(SLOW_PHASES, pairwise(times), strict=True):
+            spent[phase].append(end - begin)
     return {phase: statistics.median(seconds) for phase, seconds in spent.items()}
 
 
 @pytest.mark.parametrize("phase", SLOW_PHASES)
 def test_the_delay_really_happens_in_its_phase_and_in_no_other(phase: str) -> None:
     median_seconds_by_phase(Job())  # torch's first steps are slow themselves
-    slow = f"slow-{phase}:rank=0,step=1,until=end,ms={1000 * DELAY_SECONDS}"
+    slow = f"slow-{phase}:rank=0,step=1,until=end,delay={format_duration(DELAY_SECONDS)}"
     spent = median_seconds_by_phase(Job(slow))
     assert spent.pop(phase) >= DELAY_SECONDS
     assert max(spent.values()) < DELAY_SECONDS
@@ -98,10 +100,12 @@ def test_a_delay_in_the_backward_comes_before_the_last_gradient_is_ready() -> No
     assert set(order[1:]) == {"blocks.0.norm_1.weight after 1", "places.weight after 1"}
 
 
-def test_a_fault_is_told_and_happens_once_a_step_however_many_micro_batches_there_are(
+def test_a_fault_is_announced_and_takes_effect_once_a_step_whatever_the_micro_batches(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    job = Job("slow-forward:rank=0,step=2,until=4,ms=70", "slow-optimizer:rank=0,step=3,ms=30")
+    job = Job(
+        "slow-forward:rank=0,step=2,until=4,delay=70ms", "slow-optimizer:rank=0,step=3,delay=30ms"
+    )
     for _, x, y in job.batches():
         for _ in range(3):
             job.model(x, y).backward()
@@ -114,7 +118,7 @@ def test_a_fault_is_told_and_happens_once_a_step_however_many_micro_batches_ther
     ]
 
 
-def test_an_evaluation_is_left_alone() -> None:
+def test_an_evaluation_has_no_faults() -> None:
     faults = (
         "slow-forward:rank=0,step=1",
         "nan-loss:rank=0,step=1",
@@ -128,13 +132,13 @@ def test_an_evaluation_is_left_alone() -> None:
     assert job.slept == []
 
 
-def test_the_loss_is_not_a_number_at_its_step_alone() -> None:
+def test_the_loss_is_nan_at_its_step_alone() -> None:
     job = Job("nan-loss:rank=0,step=2")
     losses = [job.model(x, y).item() for _, x, y in job.batches()]
     assert [step for step, loss in enumerate(losses, 1) if math.isnan(loss)] == [2]
 
 
-def test_a_gradient_that_is_no_number_spoils_the_losses_after_its_step() -> None:
+def test_a_nan_gradient_makes_all_later_losses_nan() -> None:
     losses = Job("nan-gradient:rank=0,step=3").losses()
     assert losses[:3] == Job().losses()[:3]
     assert all(math.isnan(loss) for loss in losses[3:])
@@ -158,11 +162,11 @@ def test_an_unbalanced_stage_computes_more_forwards_to_the_same_loss() -> None:
     number = iter(range(1000))
     norm = job.model.get_submodule("blocks.1.norm_1")
     norm.register_forward_hook(lambda *_: ran.append(next(number)))
-    done = []
+    counts = []
     for _, x, y in job.batches():
         job.model(x, y)
-        done.append(len(ran))
-    assert [after - before for before, after in pairwise([0, *done])] == [1, 1, 4, 1, 1]
+        counts.append(len(ran))
+    assert [after - before for before, after in pairwise([0, *counts])] == [1, 1, 4, 1, 1]
     assert Job("unbalanced-stage:rank=0,step=3").losses() == Job().losses()
 
 
@@ -179,7 +183,7 @@ def test_a_favoured_expert_gets_every_byte_while_it_lasts() -> None:
     assert max(shares[0], shares[1], shares[3], shares[4]) < 0.5
 
 
-def test_memory_really_runs_out_and_the_limit_is_gone_afterwards() -> None:
+def test_memory_really_runs_out_and_the_limit_is_lifted_afterwards() -> None:
     steps = Job("oom:rank=0,step=2").batches()
     next(steps)
     with pytest.raises(RuntimeError, match="can't allocate memory"):

@@ -25,7 +25,7 @@ def test_the_axis_of_a_strategy_takes_what_the_others_leave() -> None:
     assert hybrid.axes == {"pp": 2, "dp": 2, "tp": 2}
 
 
-def test_ranks_that_share_a_layer_are_neighbours_and_see_the_same_samples() -> None:
+def test_tensor_parallel_ranks_are_neighbours_and_see_the_same_samples() -> None:
     layout = Layout(world_size=8, pp=2, dp=2, tp=2)
     assert layout.coordinates(5) == {"pp": 1, "dp": 0, "tp": 1}
     assert [layout.data_rank(rank) for rank in range(8)] == [0, 0, 1, 1, 0, 0, 1, 1]
@@ -33,10 +33,10 @@ def test_ranks_that_share_a_layer_are_neighbours_and_see_the_same_samples() -> N
     assert [rank for rank in range(8) if layout.leads(rank)] == [0, 2]
 
 
-def test_ranks_that_share_experts_or_shards_see_different_samples() -> None:
+def test_expert_and_sharded_data_parallel_ranks_see_different_samples() -> None:
     for layout in (Layout(world_size=4, dp=2, ep=2), Layout(world_size=4, dp=2, fsdp=2)):
         assert [layout.data_rank(rank) for rank in range(4)] == [0, 1, 2, 3]
 
 
-def test_a_rank_alone_stands_on_the_data_axis() -> None:
+def test_a_single_rank_is_on_the_data_axis() -> None:
     assert Layout(world_size=1).coordinates(0) == {"dp": 0}

@@ -16,7 +16,7 @@ def model() -> GPT:
     return GPT(layers=2, width=32, heads=4, sequence=24)
 
 
-def test_a_byte_is_predicted_from_the_bytes_before_it_alone(model: GPT) -> None:
+def test_a_byte_is_predicted_only_from_the_bytes_before_it(model: GPT) -> None:
     x = torch.randint(256, (2, 24))
     changed = x.clone()
     changed[:, 15:] = (changed[:, 15:] + 1) % 256
@@ -25,7 +25,7 @@ def test_a_byte_is_predicted_from_the_bytes_before_it_alone(model: GPT) -> None:
     assert not torch.allclose(before[:, 15:], after[:, 15:])
 
 
-def test_an_untrained_model_knows_nothing(model: GPT) -> None:
+def test_an_untrained_model_has_the_loss_of_a_uniform_guess(model: GPT) -> None:
     x = torch.randint(256, (4, 24))
     loss = model(x, x.roll(-1, 1))
     assert loss.shape == ()
@@ -47,8 +47,8 @@ def test_the_learning_rate_warms_up_and_ends_at_a_tenth() -> None:
     assert learning_rate_at(1, config) == pytest.approx(0.1)
     assert learning_rate_at(10, config) == pytest.approx(1.0)
     assert learning_rate_at(100, config) == pytest.approx(0.1)
-    told = [learning_rate_at(step, config) for step in range(10, 101)]
-    assert told == sorted(told, reverse=True)
+    rates = [learning_rate_at(step, config) for step in range(10, 101)]
+    assert rates == sorted(rates, reverse=True)
 
 
 def test_the_flops_of_a_byte_are_those_of_its_weights_and_of_attention() -> None:
@@ -71,9 +71,9 @@ def test_a_mixture_of_equal_experts_is_one_expert_weighted_by_its_probabilities(
         for stacked in (mixture.experts.up, mixture.experts.down):
             stacked.copy_(stacked[:1].expand_as(stacked))
     x = torch.randn(2, 5, 8)
-    one = F.gelu(x @ mixture.experts.up[0]) @ mixture.experts.down[0]
+    expert_output = F.gelu(x @ mixture.experts.up[0]) @ mixture.experts.down[0]
     weight = mixture.router(x).softmax(dim=-1).topk(2).values.sum(dim=-1, keepdim=True)
-    torch.testing.assert_close(mixture(x), one * weight)
+    torch.testing.assert_close(mixture(x), expert_output * weight)
 
 
 def test_experts_that_get_all_the_bytes_are_as_unbalanced_as_can_be() -> None:

@@ -26,53 +26,55 @@ needs_root = pytest.mark.skipif(
 )
 
 
-class Wire:
-    """A relay between two sockets that stand for the two devices."""
+class RelayHarness:
+    """A relay between two sockets in place of the two devices."""
 
     def __init__(self) -> None:
         self.pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(3)]
-        (self.rank, one), (self.others, other), (self.orders, told) = self.pairs
-        self.relay = Relay((one.fileno(), other.fileno()), told, seed=1)
+        (self.rank, rank_end), (self.others, bridge_end), (self.orders, orders_end) = self.pairs
+        self.relay = Relay((rank_end.fileno(), bridge_end.fileno()), orders_end, seed=1)
 
-    def become(self, conditions: Conditions) -> None:
+    def apply(self, conditions: Conditions) -> None:
         self.orders.send(json.dumps(asdict(conditions)).encode())
-        self.relay.turn()
+        self.relay.run_once()
 
 
 @pytest.fixture
-def wire() -> Iterator[Wire]:
-    wire = Wire()
+def wire() -> Iterator[RelayHarness]:
+    wire = RelayHarness()
     yield wire
     for pair in wire.pairs:
         for end in pair:
             end.close()
 
 
-def test_a_relay_carries_both_ways_and_delays_by_what_it_was_told(wire: Wire) -> None:
-    wire.rank.send(b"there")
-    wire.relay.turn()
-    assert wire.others.recv(100) == b"there"
-    wire.become(Conditions(delay_seconds=0.05))
-    wire.others.send(b"back")
-    began = time.monotonic()
+def test_a_relay_forwards_in_both_directions_and_delays_as_ordered(wire: RelayHarness) -> None:
+    wire.rank.send(b"ping")
+    wire.relay.run_once()
+    assert wire.others.recv(100) == b"ping"
+    wire.apply(Conditions(delay_seconds=0.05))
+    wire.others.send(b"pong")
+    start = time.monotonic()
     wire.rank.settimeout(0.001)
     while True:
-        wire.relay.turn()
+        wire.relay.run_once()
         try:
-            assert wire.rank.recv(100) == b"back"
+            assert wire.rank.recv(100) == b"pong"
             break
         except TimeoutError:
-            assert time.monotonic() < began + 5
-    assert time.monotonic() - began >= 0.05
+            assert time.monotonic() < start + 5
+    assert time.monotonic() - start >= 0.05
 
 
-def test_a_relay_loses_the_share_that_it_was_told_and_the_same_again(wire: Wire) -> None:
-    wire.become(Conditions(loss_ratio=0.3))
+def test_a_relay_loses_the_ordered_share_of_frames_and_keeps_their_order(
+    wire: RelayHarness,
+) -> None:
+    wire.apply(Conditions(loss_ratio=0.3))
     arrived = []
     wire.others.setblocking(False)
     for number in range(400):
         wire.rank.send(str(number).encode())
-        wire.relay.turn()
+        wire.relay.run_once()
         try:
             arrived.append(int(wire.others.recv(100)))
         except BlockingIOError:
@@ -88,14 +90,14 @@ def namespaces() -> str:
 
 
 @needs_root
-def test_nothing_is_left_of_a_network_when_its_block_ends_by_an_error() -> None:
+def test_a_network_is_removed_when_its_context_ends_by_an_error() -> None:
     name = f"lockstep-{os.getpid()}"
 
     def fail() -> None:
-        with network(2, relayed={1}) as seats:
+        with network(2, relayed={1}) as ranks:
             assert name in namespaces()
             ping = "import socket; socket.create_server(('10.77.0.2', 5000)).close()"
-            done = subprocess.run(seats[1].command(sys.executable, "-c", ping), check=False)
+            done = subprocess.run(ranks[1].command(sys.executable, "-c", ping), check=False)
             assert done.returncode == 0
             raise RuntimeError("something else went wrong")
 
@@ -104,7 +106,7 @@ def test_nothing_is_left_of_a_network_when_its_block_ends_by_an_error() -> None:
     assert name not in namespaces()
 
 
-def test_without_root_the_network_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_program_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(NetworkError, match="need ip; install iproute2"), network(2):
         pass
@@ -114,8 +116,15 @@ def test_without_root_the_network_says_what_it_needs(monkeypatch: pytest.MonkeyP
 @pytest.mark.distributed
 @pytest.mark.timeout(150)
 def test_ranks_with_a_slow_network_take_longer_in_those_steps_alone() -> None:
-    command = [sys.executable, "-m", "lockstep_trainer.network.command", "--ranks", "2", *TINY]
-    delay = ("--fault", "slow-network:rank=1,step=5,until=9,delay_ms=40")
+    command = [
+        sys.executable,
+        "-m",
+        "lockstep_trainer.commands.train_in_namespaces",
+        "--ranks",
+        "2",
+        *TINY,
+    ]
+    delay = ("--fault", "slow-network:rank=1,step=5,until=9,delay=40ms")
     rate = ("--fault", "slow-network:rank=0,step=13,until=17,mbit=2")
     loss = ("--fault", "slow-network:rank=1,step=21,until=31,loss_percent=25")
     ended = subprocess.run(

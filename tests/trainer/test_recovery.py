@@ -10,7 +10,7 @@ import torch
 
 from lockstep_records.events import OUT_OF_MEMORY, Event, read_events
 from lockstep_trainer.checkpoints.files import find_newest
-from lockstep_trainer.checkpoints.shards import read_whole
+from lockstep_trainer.checkpoints.shards import read_all_tensors
 
 pytestmark = [pytest.mark.distributed, pytest.mark.timeout(150)]
 
@@ -48,7 +48,7 @@ def final_state(folder: Path) -> dict[str, torch.Tensor]:
     newest, passed_over = find_newest(folder / "checkpoints")
     assert newest is not None
     assert (newest.step, passed_over) == (STEPS, [])
-    return read_whole(newest.path)
+    return read_all_tensors(newest.path)
 
 
 def assert_same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:

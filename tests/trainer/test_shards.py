@@ -1,4 +1,4 @@
-"""Token shards: what is written is read, and what is not as the manifest says is named."""
+"""Token shards: written tokens are read back, and each violation of the manifest is named."""
 
 import json
 import re
@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from lockstep_trainer.commands.shards import shards as command
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.data.batches import batches_of
 from lockstep_trainer.data.corpus import Corpus, read_text_folder
 from lockstep_trainer.data.shards import MANIFEST, check_shards, read_manifest
-from lockstep_trainer.data.shards_command import shards as command
 from lockstep_trainer.data.shards_writer import write_shards, write_text_shards
 from lockstep_trainer.data.sources import read_data
 from lockstep_trainer.mesh import Layout
@@ -63,21 +63,19 @@ def test_wide_tokens_are_little_endian_and_windows_cross_shards(tmp_path: Path) 
     assert (folder / "shard-00000.bin").read_bytes()[:2] == (40_000).to_bytes(2, "little")
     corpus = read_data(folder)
     assert tokens_of(corpus) == tokens.tolist()
-    places = np.array([[0, 1, 2], [5, 6, 7], [90, 91, 92]])
-    assert corpus.train[places].tolist() == (places + 40_000).tolist()
+    indices = np.array([[0, 1, 2], [5, 6, 7], [90, 91, 92]])
+    assert corpus.train[indices].tolist() == (indices + 40_000).tolist()
     assert (corpus.vocabulary, corpus.num_bytes) == (50_257, 200)
 
 
-def test_the_same_tokens_make_the_same_checksum_and_others_another(
-    texts: Path, tmp_path: Path
-) -> None:
+def test_equal_tokens_have_equal_checksums_and_others_differ(texts: Path, tmp_path: Path) -> None:
     def checksum(to: str) -> str:
         write_text_shards(texts, tmp_path / to, tokens_per_shard=1000)
         return read_data(tmp_path / to).sha256
 
-    one, two = checksum("one"), checksum("two")
+    first, second = checksum("first"), checksum("second")
     (texts / "a.txt").write_text("ab" * 599 + "aa")
-    assert one == two != checksum("three")
+    assert first == second != checksum("changed")
 
 
 def _missing(folder: Path) -> None:
@@ -96,15 +94,17 @@ def _corrupt(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("harm", "sentence"),
+    ("damage", "sentence"),
     [
         (_missing, "is missing; the manifest names it"),
         (_truncated, "has 999 bytes and its manifest says 1000"),
         (_corrupt, "is corrupt: its sha256 is [0-9a-f]{64} and its manifest says [0-9a-f]{64}"),
     ],
 )
-def test_a_harmed_shard_is_named(shards: Path, harm: Callable[[Path], None], sentence: str) -> None:
-    harm(shards)
+def test_a_damaged_shard_is_named(
+    shards: Path, damage: Callable[[Path], None], sentence: str
+) -> None:
+    damage(shards)
     with pytest.raises(ValueError, match=re.escape(str(shards / "shard-00001.bin ")) + sentence):
         read_data(shards)
 
@@ -128,7 +128,7 @@ def test_a_harmed_shard_is_named(shards: Path, harm: Callable[[Path], None], sen
         ({"shards": [{"file": "x", "tokens": 1, "sha256": "0" * 64, "y": 1}]}, "unknown key 'y'"),
     ],
 )
-def test_a_manifest_that_is_not_as_the_format_says_is_named(
+def test_a_manifest_that_violates_the_format_is_named(
     shards: Path, change: dict[str, Any], sentence: str
 ) -> None:
     path = shards / MANIFEST
@@ -139,7 +139,7 @@ def test_a_manifest_that_is_not_as_the_format_says_is_named(
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "[" * 100_000, '{"format": "x"}'])
-def test_a_manifest_that_is_none_is_named(shards: Path, text: str) -> None:
+def test_a_file_that_is_no_manifest_is_named(shards: Path, text: str) -> None:
     (shards / MANIFEST).write_text(text)
     with pytest.raises(ValueError, match=re.escape(str(shards / MANIFEST))):
         read_data(shards)
@@ -165,11 +165,11 @@ def test_data_that_the_model_cannot_take_is_refused(tmp_path: Path) -> None:
     assert "holds out 90 tokens and --sequence 128" in refused(3_000, 256)
 
 
-def test_a_long_check_tells_how_far_it_is(shards: Path) -> None:
-    said: list[str] = []
+def test_a_long_check_reports_its_progress(shards: Path) -> None:
+    lines: list[str] = []
     seconds = count(0.0, 1.1)
-    check_shards(shards, read_manifest(shards), say=said.append, clock=lambda: next(seconds))
-    assert said[0] == "checked 1 of 3 shards, now shard-00001.bin"
+    check_shards(shards, read_manifest(shards), say=lines.append, clock=lambda: next(seconds))
+    assert lines[0] == "checked 1 of 3 shards, now shard-00001.bin"
 
 
 def test_a_token_outside_the_vocabulary_leaves_nothing(tmp_path: Path) -> None:
@@ -184,12 +184,12 @@ def test_a_token_outside_the_vocabulary_leaves_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_the_command_writes_shards_once_and_refuses_a_place_that_is_taken(
+def test_the_command_writes_shards_once_and_refuses_an_existing_folder(
     texts: Path, tmp_path: Path
 ) -> None:
     arguments = [str(texts), str(tmp_path / "to"), "--tokens-per-shard", "2000"]
-    told = CliRunner().invoke(command, arguments)
-    assert "2 shards of 2500 tokens together" in told.stdout
-    again = CliRunner().invoke(command, arguments)
-    assert again.exit_code == 2
-    assert "is there already" in again.stderr
+    result = CliRunner().invoke(command, arguments)
+    assert "2 shards, 2500 tokens in all" in result.stdout
+    repeated = CliRunner().invoke(command, arguments)
+    assert repeated.exit_code == 2
+    assert "exists already" in repeated.stderr

@@ -1,4 +1,4 @@
-"""Everything a user may change about a run: one value, and the flags that are made from it."""
+"""Configuration of a training run: one frozen value, and the command-line flags made from it."""
 
 import math
 from collections.abc import Callable
@@ -8,25 +8,25 @@ from typing import Any
 
 import click
 
-from lockstep_records.options import FiniteRange
+from lockstep_records.options import DurationRange, FiniteRange
 from lockstep_trainer.flags import (
     NOT_NEGATIVE,
     POSITIVE,
     SIZE,
-    arguments_of,
+    arguments_from,
     flag,
     flag_name,
-    flags_of,
+    options_from_fields,
 )
-from lockstep_trainer.parallelism import Sharing
+from lockstep_trainer.parallelism import Parallelism
 
-SLOW_PHASES = ("loader", "forward", "backward", "optimizer")
+_DAY_SECONDS = 86_400
 _PATH: "click.ParamType[Any]" = click.Path(path_type=Path)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TrainConfig(Sharing):
-    """One run. Every field is a flag of the same name.
+class TrainConfig(Parallelism):
+    """One run. Every field is a flag of the same name; durations are held in seconds.
 
     Raises:
         ValueError: two fields do not fit together; the text names the flag to change.
@@ -34,30 +34,33 @@ class TrainConfig(Sharing):
 
     steps: int = field(
         default=300,
-        metadata=flag(POSITIVE, "Optimizer steps of the whole run, resumed ones included."),
+        metadata=flag(POSITIVE, "Optimizer steps of the run, steps before a resume included."),
     )
     batch: int = field(
         default=4,
         metadata=flag(
-            POSITIVE, "Samples of a data rank in one forward; a step has --accumulate of them."
+            POSITIVE,
+            "Samples of one data rank in one forward; a step accumulates --accumulate of them.",
         ),
     )
     data: Path | None = field(
         default=None,
         metadata=flag(
             _PATH,
-            "Folder of text files or of token shards; left out = the Python standard library.",
+            "Folder of text files or of token shards; default: the Python standard library.",
         ),
     )
     prefetch: int = field(
         default=2,
-        metadata=flag(click.IntRange(0, 1024), "Batches made ahead in a thread; 0 = none."),
+        metadata=flag(
+            click.IntRange(0, 1024), "Batches that a thread prepares in advance; 0 = no thread."
+        ),
     )
-    sequence: int = field(default=128, metadata=flag(POSITIVE, "Bytes of text per sample."))
+    sequence: int = field(default=128, metadata=flag(POSITIVE, "Sequence length in bytes."))
     layers: int = field(default=4, metadata=flag(SIZE, "Transformer blocks."))
     width: int = field(
         default=128,
-        metadata=flag(SIZE, "Size of the vector of one byte; a multiple of --heads."),
+        metadata=flag(SIZE, "Embedding width; a multiple of --heads."),
     )
     heads: int = field(default=4, metadata=flag(SIZE, "Attention heads per block."))
     experts: int = field(
@@ -68,12 +71,12 @@ class TrainConfig(Sharing):
     )
     learning_rate: float = field(
         default=3e-3,
-        metadata=flag(FiniteRange(0, min_open=True), "Peak of the learning rate of AdamW."),
+        metadata=flag(FiniteRange(0, min_open=True), "Peak learning rate of AdamW."),
     )
     warmup: int = field(
         default=20,
         metadata=flag(
-            NOT_NEGATIVE, "Steps until the learning rate peaks; then a cosine; 0 = no warm-up."
+            NOT_NEGATIVE, "Steps of linear warm-up before the cosine decay; 0 = no warm-up."
         ),
     )
     clip: float = field(
@@ -82,14 +85,16 @@ class TrainConfig(Sharing):
     )
     seed: int = field(
         default=0,
-        metadata=flag(click.IntRange(0, 2**32 - 1), "Seed of the weights and of the order."),
+        metadata=flag(
+            click.IntRange(0, 2**32 - 1), "Seed of the initial weights and of the sample order."
+        ),
     )
     eval_every: int = field(
         default=100,
         metadata=flag(NOT_NEGATIVE, "Steps between two evaluations; 0 = only after the last step."),
     )
     eval_windows: int = field(
-        default=256, metadata=flag(POSITIVE, "Samples of an evaluation, at least.")
+        default=256, metadata=flag(POSITIVE, "Least number of samples in an evaluation.")
     )
     checkpoint_every: int = field(
         default=100,
@@ -97,39 +102,41 @@ class TrainConfig(Sharing):
     )
     checkpoint_dir: Path | None = field(
         default=None,
-        metadata=flag(_PATH, "Folder of the checkpoints; left out = none is written."),
+        metadata=flag(_PATH, "Folder of the checkpoints; default: no checkpoint is written."),
     )
     checkpoint_keep: int = field(
-        default=3, metadata=flag(POSITIVE, "Newest checkpoints that are kept.")
+        default=3, metadata=flag(POSITIVE, "Number of newest checkpoints to keep.")
     )
     checkpoint_async: bool = field(
         default=False,
         metadata=flag(
-            click.BOOL, "Write checkpoints in the background; a step waits for the copy alone."
+            click.BOOL, "Write checkpoints in the background; a step waits only for the copy."
         ),
     )
     resume: bool = field(
         default=False,
-        metadata=flag(click.BOOL, "Go on from the newest valid checkpoint in --checkpoint-dir."),
+        metadata=flag(click.BOOL, "Resume from the newest valid checkpoint in --checkpoint-dir."),
     )
     threads: int = field(default=1, metadata=flag(click.IntRange(1, 1024), "CPU threads per rank."))
     timeout: float = field(
         default=60.0,
         metadata=flag(
-            FiniteRange(0, 86_400, min_open=True),
-            "Seconds that a rank waits for the others in a collective before it ends.",
+            DurationRange(0.001, _DAY_SECONDS),
+            "Longest wait of a rank in a collective before it ends with an error.",
         ),
     )
     grace: float = field(
         default=25.0,
         metadata=flag(
-            FiniteRange(0, 86_400, min_open=True),
-            "Seconds from SIGTERM until a rank that has not saved and left is ended.",
+            DurationRange(0.001, _DAY_SECONDS),
+            "Time after SIGTERM at which a rank that is still running is ended.",
         ),
     )
     stop_check_every: int = field(
         default=5,
-        metadata=flag(POSITIVE, "Steps between two looks whether any rank was told to stop."),
+        metadata=flag(
+            POSITIVE, "Steps between two checks whether any rank was asked to stop by SIGTERM."
+        ),
     )
     log_every: int = field(
         default=10, metadata=flag(NOT_NEGATIVE, "Steps between two progress lines; 0 = none.")
@@ -138,48 +145,19 @@ class TrainConfig(Sharing):
         default=None,
         metadata=flag(
             FiniteRange(0, min_open=True),
-            "FLOP/s that a rank's device can do at most, to tell MFU by; left out = not told.",
+            "Peak FLOP/s of one rank's device, for the MFU; default: no MFU is reported.",
         ),
     )
     summary: Path | None = field(
-        default=None, metadata=flag(_PATH, "File for the result as JSON; left out = none.")
-    )
-    slow_rank: int | None = field(
-        default=None,
-        metadata=flag(NOT_NEGATIVE, "Rank that is really made slow; left out = none."),
-    )
-    slow_ms: float = field(
-        default=100.0,
-        metadata=flag(
-            FiniteRange(0, 3_600_000), "Milliseconds by which --slow-rank is late a step."
-        ),
-    )
-    slow_from: int = field(default=1, metadata=flag(POSITIVE, "First slow step."))
-    slow_until: int | None = field(
-        default=None,
-        metadata=flag(POSITIVE, "First step that is fast again; left out = slow to the end."),
-    )
-    slow_phase: str = field(
-        default="backward",
-        metadata=flag(click.Choice(SLOW_PHASES), "Where the delay happens in the step."),
-    )
-    nan_at: int | None = field(
-        default=None,
-        metadata=flag(
-            POSITIVE, "Step whose loss is made not a number, on every rank; left out = none."
-        ),
+        default=None, metadata=flag(_PATH, "File for the result as JSON; default: none.")
     )
     fault: tuple[str, ...] = field(
         default=(),
         metadata=flag(
             click.STRING,
-            "What goes wrong, as KIND:rank=R,step=S,...; may be given again. Kinds, and their "
-            "values, stand in docs/faults.md.",
+            "Fault to inject, as KIND:rank=R,step=S,..., or @FILE for a TOML file with tables "
+            "[[fault]]; repeatable. docs/faults.md lists kinds and values.",
         ),
-    )
-    faults: Path | None = field(
-        default=None,
-        metadata=flag(_PATH, "TOML file with tables [[fault]] of what goes wrong."),
     )
     fault_seed: int = field(
         default=0,
@@ -187,10 +165,10 @@ class TrainConfig(Sharing):
     )
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            value = getattr(self, one.name)
+        for setting in fields(self):
+            value = getattr(self, setting.name)
             if isinstance(value, float) and not math.isfinite(value):
-                raise ValueError(f"{flag_name(one)} {value} must be a finite number")
+                raise ValueError(f"{flag_name(setting)} {value} must be a finite number")
         if self.width % self.heads:
             raise ValueError(
                 f"--width {self.width} is no multiple of --heads {self.heads}; "
@@ -199,15 +177,11 @@ class TrainConfig(Sharing):
         if self.experts == 1:
             raise ValueError("--experts 1 is one too few to choose two; give 2 or more, or 0")
         if self.resume and self.checkpoint_dir is None:
-            raise ValueError("--resume needs --checkpoint-dir, the folder to go on from")
-        if self.slow_until is not None and self.slow_until <= self.slow_from:
-            raise ValueError(
-                f"--slow-until {self.slow_until} must be above --slow-from {self.slow_from}"
-            )
+            raise ValueError("--resume needs --checkpoint-dir, the folder to resume from")
 
     @property
     def model_shape(self) -> dict[str, int]:
-        """What a checkpoint must share with a run that goes on from it, by field."""
+        """Fields, by name, in which a checkpoint and a run that resumes from it must agree."""
         return {
             "layers": self.layers,
             "width": self.width,
@@ -218,18 +192,18 @@ class TrainConfig(Sharing):
 
     @property
     def samples_per_step(self) -> int:
-        """Samples of one data rank in one step."""
+        """Samples of one data rank in one optimizer step."""
         return self.batch * self.accumulate
 
     def due(self, step: int, every: int) -> bool:
-        """Whether what happens ``every`` so many steps, and after the last one, happens now."""
+        """Whether a periodic action is due: after each ``every`` steps, and after the last step."""
         return step == self.steps or (every > 0 and step % every == 0)
 
     def as_arguments(self) -> list[str]:
-        """The flags that make this value again, defaults left out."""
-        return arguments_of(self)
+        """The flags that make an equal value; fields at their defaults are left out."""
+        return arguments_from(self)
 
 
 def trainer_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     """Gives a click command one option per field of ``TrainConfig``."""
-    return flags_of(TrainConfig)(command)
+    return options_from_fields(TrainConfig)(command)

@@ -1,4 +1,4 @@
-"""The layout of a job: how many ranks stand on each axis, and where one rank stands."""
+"""The layout of a job: the degree of each mesh axis, and the coordinates of each rank."""
 
 import math
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from lockstep_trainer.world import options_like_all
+from lockstep_trainer.world import subgroup_options
 
 AXES = ("pp", "dp", "fsdp", "ep", "tp")
 _DATA_AXES = ("dp", "fsdp", "ep")
@@ -15,14 +15,16 @@ _DATA_AXES = ("dp", "fsdp", "ep")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
-    """Degrees of the mesh axes. Neighbours on tp have neighbouring ranks, those on pp the farthest.
+    """Degrees of the mesh axes. tp varies fastest with the rank, pp slowest.
+
+    tp communicates most and pp least, so tp peers should be on one node.
 
     Attributes:
-        dp: copies of the model, their gradients averaged.
-        fsdp: ranks among which the parameters of one copy are sharded; dp x fsdp is HSDP.
-        pp: stages of the pipeline.
-        tp: ranks that share every matrix of a layer.
-        ep: ranks that share the experts, and see different data.
+        dp: replicas of the model; their gradients are averaged.
+        fsdp: ranks that shard the parameters of one replica; dp x fsdp is HSDP.
+        pp: ranks of the pipeline.
+        tp: ranks that shard every matrix of a layer.
+        ep: ranks that divide the experts and see different data.
 
     Raises:
         ValueError: the degrees do not multiply to the world size; the text names the flag.
@@ -38,7 +40,9 @@ class Layout:
     def __post_init__(self) -> None:
         product = math.prod(self.degrees.values())
         if product != self.world_size:
-            raise ValueError(f"{_spelled(self.degrees, self.world_size)}; {self._remedy(product)}")
+            raise ValueError(
+                f"{_product_text(self.degrees, self.world_size)}; {self._remedy(product)}"
+            )
 
     def _remedy(self, product: int) -> str:
         start = f"start {product} ranks"
@@ -50,10 +54,10 @@ class Layout:
 
     @classmethod
     def fill(cls, world_size: int, axis: str, degrees: dict[str, int | None]) -> "Layout":
-        """The layout of a world: axes left out are 1, but ``axis`` takes what the others leave.
+        """The layout of a world. Missing axes are 1; a missing ``axis`` gets the remaining ranks.
 
         Raises:
-            ValueError: the others leave no whole number, or all together are not the world.
+            ValueError: the product of the degrees is not the world size.
         """
         given = {name: degree for name, degree in degrees.items() if degree is not None}
         if axis not in given:
@@ -68,51 +72,52 @@ class Layout:
 
     @property
     def axes(self) -> dict[str, int]:
-        """Degree by name of the axes in use; dp where a rank is alone."""
+        """Degree by name of the axes above 1; dp in a world of one rank."""
         used = {axis: degree for axis, degree in self.degrees.items() if degree > 1}
         return used or {"dp": 1}
 
     def coordinates(self, rank: int) -> dict[str, int]:
-        """Place of a rank by name of the axes in use."""
-        place = self._place(rank)
-        return {axis: place[axis] for axis in self.axes}
+        """Coordinates of a rank on the axes above 1."""
+        position = self._position(rank)
+        return {axis: position[axis] for axis in self.axes}
 
-    def _place(self, rank: int) -> dict[str, int]:
-        place = {}
+    def _position(self, rank: int) -> dict[str, int]:
+        position = {}
         for axis, degree in reversed(self.degrees.items()):
-            rank, place[axis] = divmod(rank, degree)
-        return place
+            rank, position[axis] = divmod(rank, degree)
+        return position
 
     @property
     def data_ranks(self) -> int:
-        """How many different shares of a step's samples there are."""
+        """Number of parts that a step's samples are split into."""
         return math.prod(self.degrees[axis] for axis in _DATA_AXES)
 
     def data_rank(self, rank: int) -> int:
-        """Which of the shares a rank sees; ranks that differ in pp and tp alone see the same."""
-        place, share = self._place(rank), 0
+        """Index of the part that a rank sees; ranks that differ only in pp and tp see the same."""
+        position, part = self._position(rank), 0
         for axis in _DATA_AXES:
-            share = share * self.degrees[axis] + place[axis]
-        return share
+            part = part * self.degrees[axis] + position[axis]
+        return part
 
     def leads(self, rank: int) -> bool:
-        """Whether a rank is the first of those that see the same samples: it alone counts them."""
-        place = self._place(rank)
-        return place["pp"] == place["tp"] == 0
+        """Whether a rank is the first of those that see the same samples; only it counts them."""
+        position = self._position(rank)
+        return position["pp"] == position["tp"] == 0
 
     def device_mesh(self, device: torch.device, axes: Sequence[str] = AXES) -> DeviceMesh:
-        """The mesh of the process group, which must be joined; axes in use and those named."""
-        kept = [axis for axis in AXES if axis in axes or self.degrees[axis] > 1]
-        some = [axis for axis in kept if self.degrees[axis] < self.world_size]
+        """The mesh over the joined process group, with ``axes`` and the axes above 1."""
+        used = [axis for axis in AXES if axis in axes or self.degrees[axis] > 1]
+        # An axis of all ranks uses the default group, which has its options already.
+        partial = [axis for axis in used if self.degrees[axis] < self.world_size]
         return init_device_mesh(
             device.type,
-            tuple(self.degrees[axis] for axis in kept),
-            mesh_dim_names=tuple(kept),
-            backend_override={axis: options_like_all(device) for axis in some},
+            tuple(self.degrees[axis] for axis in used),
+            mesh_dim_names=tuple(used),
+            backend_override={axis: subgroup_options(device) for axis in partial},
         )
 
 
-def _spelled(degrees: dict[str, int], world_size: int) -> str:
+def _product_text(degrees: dict[str, int], world_size: int) -> str:
     product = math.prod(degrees.values())
     names = " x ".join(f"--{axis} {degree}" for axis, degree in degrees.items())
     return f"{names} makes {product} ranks and the world has {world_size}"

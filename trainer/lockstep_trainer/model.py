@@ -8,12 +8,12 @@ from torch.utils.checkpoint import checkpoint
 from lockstep_trainer.mixture import Mixture
 
 VOCABULARY = 256
-_INITIAL_SPREAD = 0.02
-_BALANCE_WEIGHT = 0.01
+_INITIAL_STD = 0.02
+_BALANCE_WEIGHT = 0.01  # of the auxiliary loss, as in the Switch Transformer
 
 
 class Attention(nn.Module):
-    """Causal self-attention; the three projections of a head lie together, so heads can be cut."""
+    """Causal self-attention; a head's projections are contiguous, so that tp can split heads."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -22,8 +22,9 @@ class Attention(nn.Module):
         self.out = nn.Linear(width, width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, sequence, width) to the same shape, by as many heads as this rank holds."""
+        """[batch, sequence, width] to the same shape, by the heads that this rank holds."""
         batch, sequence, _ = x.shape
+        # -1: under tensor parallelism a rank has only its heads of the projection.
         projected = self.query_key_value(x).view(batch, sequence, -1, 3, self.head_width)
         q, k, v = projected.transpose(1, 2).unbind(dim=3)
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -32,11 +33,11 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention, then a two-layer network or a mixture, each on normalised input and added.
+    """Attention, then a two-layer network or a mixture, each with a norm before and a residual.
 
     Args:
-        experts: networks to choose from for each byte; 0 for one that all share.
-        recompute: forget what happened inside the block and do it again in the backward.
+        experts: number of experts; 0 for a dense network.
+        recompute: keep no activations inside the block and recompute them in the backward.
     """
 
     def __init__(self, width: int, heads: int, *, experts: int, recompute: bool) -> None:
@@ -48,13 +49,13 @@ class Block(nn.Module):
         self._recompute = recompute
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, sequence, width) to the same shape."""
+        """[batch, sequence, width] to the same shape."""
         if self._recompute and self.training:
-            again: Tensor = checkpoint(self._add, x, use_reentrant=False)
-            return again
-        return self._add(x)
+            recomputed: Tensor = checkpoint(self._compute, x, use_reentrant=False)
+            return recomputed
+        return self._compute(x)
 
-    def _add(self, x: Tensor) -> Tensor:
+    def _compute(self, x: Tensor) -> Tensor:
         x = x + self.attention(self.norm_1(x))
         added: Tensor = x + self.mlp(self.norm_2(x))
         return added
@@ -71,16 +72,16 @@ def _two_layers(width: int) -> nn.Module:
 class GPT(nn.Module):
     """Predicts the next byte.
 
-    A pipeline cuts it into stages, each a GPT without the parts that stand in other stages; names
-    of parameters stay those of the whole.
+    A pipeline stage is a GPT without the modules of other stages; its parameters have the names of
+    the whole model.
 
     Args:
         layers: number of blocks.
-        width: size of the vector of one byte, a multiple of ``heads``.
+        width: embedding width, a multiple of ``heads``.
         heads: attention heads per block.
         sequence: longest input, in bytes.
         experts: experts per block; 0 for a dense model.
-        recompute: save memory by computing each block's inside again in the backward.
+        recompute: save memory by recomputing each block in the backward.
     """
 
     def __init__(
@@ -107,15 +108,17 @@ class GPT(nn.Module):
         self.head: nn.Module | None = nn.Linear(width, VOCABULARY, bias=False)
         for name, parameter in self.named_parameters():
             if "norm" not in name:
-                adds = name.endswith(("out.weight", "mlp.2.weight", "experts.down"))  # as GPT-2
-                spread = _INITIAL_SPREAD / (2 * layers) ** 0.5 if adds else _INITIAL_SPREAD
-                nn.init.normal_(parameter, std=spread)
+                # GPT-2: two projections per block add to the residual stream, so their weights are
+                # smaller by the root of their number, and its variance stays that of one layer.
+                is_residual = name.endswith(("out.weight", "mlp.2.weight", "experts.down"))
+                scale = (2 * layers) ** -0.5 if is_residual else 1.0
+                nn.init.normal_(parameter, std=_INITIAL_STD * scale)
 
     def logits(self, x: Tensor) -> Tensor:
-        """Scores of the next byte: (batch, sequence) to (batch, sequence, 256).
+        """Scores of the next byte: [batch, sequence] to [batch, sequence, 256].
 
-        A stage takes the stream of the one before it, and gives its own, where its ends are cut
-        off: (batch, sequence, width).
+        A pipeline stage other than the first takes the residual stream [batch, sequence, width] of
+        the stage before it; a stage other than the last returns its own.
         """
         stream = x
         if self.bytes is not None and self.places is not None:
@@ -127,9 +130,10 @@ class GPT(nn.Module):
         return stream
 
     def forward(self, x: Tensor, y: Tensor | None = None) -> Tensor:
-        """Mean loss in nats per byte; ``x`` and ``y`` are (batch, sequence), y one byte ahead.
+        """Mean loss in nats per byte; ``x`` and ``y`` are [batch, sequence], y one byte ahead.
 
-        In training the loss of unbalanced experts is in it. Without ``y`` gives the logits.
+        In training it includes the auxiliary loss of unbalanced experts. Without ``y`` it returns
+        the logits.
         """
         logits = self.logits(x)
         if y is None:
@@ -143,9 +147,9 @@ class GPT(nn.Module):
     def flops_per_token(self, sequence: int) -> float:
         """Model FLOPs to train on one byte, forward and backward, recomputation not counted.
 
-        The usual 6 N + 12 x layers x width x sequence: N are the weights that a byte is multiplied
-        with (no embeddings; of the experts those chosen), the rest is attention, not halved for
-        its mask.
+        6 N + 12 x layers x width x sequence, as in the PaLM paper. N is the number of weights that
+        a byte is multiplied with: no embeddings, and of the experts the chosen two. The second
+        term is attention, not halved for the causal mask.
         """
         tables = sum(p.numel() for name, p in self.named_parameters() if name in _TABLES)
         idle = sum(m.num_idle_parameters for m in self.modules() if isinstance(m, Mixture))
@@ -157,5 +161,5 @@ _TABLES = ("bytes.weight", "places.weight")
 
 
 def next_byte_loss(logits: Tensor, y: Tensor) -> Tensor:
-    """Mean cross-entropy in nats, in float32 whatever the logits are."""
+    """Mean cross-entropy in nats, in float32 whatever the dtype of the logits."""
     return F.cross_entropy(logits.float().flatten(0, 1), y.flatten())

@@ -1,4 +1,4 @@
-"""The optimizer, and its learning rate from step to step."""
+"""The optimizer and its learning-rate schedule."""
 
 import math
 from collections.abc import Iterable
@@ -16,12 +16,12 @@ def learning_rate_at(step: int, config: TrainConfig) -> float:
     """Linear warm-up to the peak, then a cosine down to a tenth of it; steps count from 1."""
     if step <= config.warmup:
         return config.learning_rate * step / config.warmup
-    way = (step - config.warmup) / max(1, config.steps - config.warmup)
+    progress = (step - config.warmup) / max(1, config.steps - config.warmup)
     low = _LAST_LEARNING_RATE_RATIO
-    return config.learning_rate * (low + (1 - low) * (1 + math.cos(math.pi * way)) / 2)
+    return config.learning_rate * (low + (1 - low) * (1 + math.cos(math.pi * progress)) / 2)
 
 
 def adamw(parameters: Iterable[Parameter]) -> torch.optim.Optimizer:
-    """AdamW, fused: one call for all parameters that lie on the same ranks."""
+    """Fused AdamW, with one parameter group for each set of parameters on the same ranks."""
     groups = [{"params": group} for group in by_mesh(parameters)]
     return torch.optim.AdamW(groups, betas=(0.9, 0.95), weight_decay=0.1, fused=True)

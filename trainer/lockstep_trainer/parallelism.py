@@ -1,4 +1,4 @@
-"""What a user may choose about sharing the work: strategy, degrees, batches, precision, memory."""
+"""How a run is parallelised: strategy, degrees, micro-batches, precision and memory."""
 
 from dataclasses import dataclass, field
 
@@ -12,8 +12,8 @@ _STAGES_PER_RANK_INTERLEAVED = 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sharing:
-    """How one step's work is shared among ranks, and cut in time on one of them.
+class Parallelism:
+    """How ranks split the work of one step, and how one rank splits its part over time.
 
     Raises:
         ValueError: two fields do not fit together; the text names the flag to change.
@@ -23,23 +23,30 @@ class Sharing:
         default="ddp",
         metadata=flag(
             click.STRING,
-            "How the work is shared among the ranks: ddp, fsdp2, pp, tp, "
-            "ep, or hybrid for pp, dp, fsdp and tp together.",
+            "Parallelism strategy: ddp, fsdp2, pp, tp, ep, or hybrid, which combines pp, dp, fsdp "
+            "and tp.",
         ),
     )
     dp: int | None = field(
         default=None,
-        metadata=flag(POSITIVE, "Copies of the model; left out = all that the other axes leave."),
+        metadata=flag(
+            POSITIVE, "Data-parallel replicas of the model; default: what the other axes leave."
+        ),
     )
     fsdp: int | None = field(
-        default=None, metadata=flag(POSITIVE, "Ranks that shard one copy's parameters.")
+        default=None,
+        metadata=flag(POSITIVE, "Ranks that shard the parameters of one replica; default: 1."),
     )
-    pp: int | None = field(default=None, metadata=flag(POSITIVE, "Stages of the pipeline."))
+    pp: int | None = field(
+        default=None, metadata=flag(POSITIVE, "Pipeline-parallel ranks; default: 1.")
+    )
     tp: int | None = field(
-        default=None, metadata=flag(POSITIVE, "Ranks that share every layer; divides --heads.")
+        default=None,
+        metadata=flag(POSITIVE, "Tensor-parallel ranks; a divisor of --heads; default: 1."),
     )
     ep: int | None = field(
-        default=None, metadata=flag(POSITIVE, "Ranks that share the experts; divides --experts.")
+        default=None,
+        metadata=flag(POSITIVE, "Expert-parallel ranks; a divisor of --experts; default: 1."),
     )
     schedule: str = field(
         default="1f1b",
@@ -47,26 +54,27 @@ class Sharing:
     )
     micro_batches: int = field(
         default=4,
-        metadata=flag(SIZE, "Micro-batches that the pipeline cuts --batch into; divides it."),
+        metadata=flag(SIZE, "Micro-batches that the pipeline splits --batch into; a divisor."),
     )
     accumulate: int = field(
-        default=1, metadata=flag(SIZE, "Batches whose gradients are added up for one step.")
+        default=1,
+        metadata=flag(SIZE, "Batches whose gradients are accumulated before an optimizer step."),
     )
     keep_gathered: bool = field(
         default=False,
         metadata=flag(
-            click.BOOL, "Keep gathered parameters from the forward to the backward in fsdp2."
+            click.BOOL, "With fsdp2, keep gathered parameters from the forward to the backward."
         ),
     )
     dtype: str = field(
         default="float32",
         metadata=flag(
-            click.Choice(DTYPES), "Numbers to compute in; weights and sums stay float32."
+            click.Choice(DTYPES), "Precision of the computation; weights and sums stay float32."
         ),
     )
     recompute: bool = field(
         default=False,
-        metadata=flag(click.BOOL, "Save memory: compute each block again in the backward."),
+        metadata=flag(click.BOOL, "Save memory: recompute each block in the backward."),
     )
     compile: bool = field(
         default=False, metadata=flag(click.BOOL, "Compile each block; needs a C++ compiler.")
@@ -74,10 +82,10 @@ class Sharing:
 
     @property
     def stages_per_rank(self) -> int:
-        """Pieces of the pipeline that one rank holds."""
+        """Pipeline stages that one rank holds."""
         return _STAGES_PER_RANK_INTERLEAVED if self.schedule == "interleaved" else 1
 
     @property
     def degrees(self) -> dict[str, int | None]:
-        """Degree by axis, None where it was left out."""
+        """Degree by mesh axis; None where the user left it out."""
         return {axis: getattr(self, axis) for axis in ("dp", "fsdp", "pp", "tp", "ep")}

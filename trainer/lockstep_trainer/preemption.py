@@ -1,13 +1,13 @@
-"""Leaves in good order when told to: SIGTERM, a save within the grace, an exit status of its own.
+"""Graceful preemption: after SIGTERM all ranks save, leave after the same step, and exit with 75.
 
-A scheduler that wants its machine back sends SIGTERM, perhaps to one rank alone, and kills after a
-while. All ranks have to stop after the same step, or those that go on wait for those that left.
-They agree through the store by which they met. A rank that was told writes the number of the step
-it has just ended there, if no other did; every rank looks after each ``every``-th step, and stops
-if it finds the number of an earlier one. All find the same: the number never changes, and a later
-step needs all ranks (its gradients are summed over them), so whoever ends one does so after the
-number was written. A look costs one round trip to the store, and neither a collective nor a wait
-for the GPU.
+A scheduler that preempts a job sends SIGTERM, perhaps to one rank alone, and kills after a grace
+period. All ranks have to stop after the same step, or the others wait for the ranks that left.
+They agree through the store of their rendezvous. A rank that got the signal writes the number of
+the step that it has just ended, unless another rank did. Every rank checks after each ``every``-th
+step, and stops if the store holds the number of an earlier step. All ranks decide alike: the number
+never changes, and a later step needs all ranks (its gradients are summed over them), so that each
+rank ends it after the number was written. A check costs one round trip to the store, and neither a
+collective nor a wait for the GPU.
 """
 
 import os
@@ -20,51 +20,53 @@ from contextlib import contextmanager
 from lockstep_trainer.world import World
 
 _KEY = "lockstep/stop"
-_LATE = 1
+_GRACE_EXCEEDED = 1
 
 
 class Preemption:
-    """Whether the ranks were told to stop. Made by ``watched``.
+    """The agreement of the ranks to stop after one step.
 
     Args:
-        world: of ranks that have joined.
-        every: steps between two looks.
-        last: step after which the run is over anyway.
+        world: this rank, joined to the others.
+        every: steps between two checks.
+        last: last step of the run, after which it ends anyway.
     """
 
     def __init__(self, world: World, *, every: int, last: int) -> None:
         assert world.store is not None
         self._store, self._every, self._last = world.store, every, last
-        self._told = threading.Event()
-        self._wrote = False
+        self._requested = threading.Event()
+        self._has_written = False
 
     @property
-    def told(self) -> bool:
-        """Whether this rank knows, by a signal or from the others."""
-        return self._told.is_set()
+    def is_requested(self) -> bool:
+        """Whether this rank knows of a request, by a signal or from the others."""
+        return self._requested.is_set()
 
-    def tell(self) -> None:
-        """Tells this rank to stop; the others will learn it."""
-        self._told.set()
+    def request_stop(self) -> None:
+        """Asks this rank to stop; the others learn it through the store."""
+        self._requested.set()
 
-    def agreed(self, step: int) -> bool:
-        """Whether all ranks stop after this step; to be asked after each, on every rank."""
-        look = step % self._every == 0 and step != self._last
-        agreed = look and self._store.check([_KEY]) and int(self._store.get(_KEY)) < step
+    def should_stop(self, step: int) -> bool:
+        """Whether all ranks stop after this step; every rank has to call it after each step."""
+        is_check = step % self._every == 0 and step != self._last
+        # Below, not equal: a rank may check this step before another one writes its number.
+        agreed = is_check and self._store.check([_KEY]) and int(self._store.get(_KEY)) < step
         if agreed:
-            self._told.set()
-        elif self.told and not self._wrote:
+            self._requested.set()
+        elif self.is_requested and not self._has_written:
             self._store.compare_set(_KEY, "", str(step))
-            self._wrote = True
+            self._has_written = True
         return agreed
 
 
 @contextmanager
-def watched(preemption: Preemption, grace_seconds: float) -> Iterator[None]:
-    """Listens to SIGTERM, also while the loop waits in a collective, until the block is left.
+def handle_sigterm(preemption: Preemption, grace_seconds: float) -> Iterator[None]:
+    """Turns SIGTERM into a request to stop, also while the loop waits in a collective.
 
-    ``grace_seconds`` after the signal a rank that has not stopped is ended with exit status 1. A
-    Python handler alone would come too late: it runs when the main thread is back from C.
+    A rank that is still in the context ``grace_seconds`` after the signal is ended with exit
+    status 1. A Python handler alone would be too late: it runs when the main thread returns from C,
+    and a collective that waits for a lost peer does not return. So a thread reads the wake-up pipe.
     """
     read_end, write_end = os.pipe()
     os.set_blocking(write_end, False)
@@ -85,7 +87,7 @@ def watched(preemption: Preemption, grace_seconds: float) -> Iterator[None]:
         os.close(read_end)
         # A launcher sends SIGTERM when the first rank has left. Ignored, it cannot spoil the exit
         # status of the others; a handler would be gone in the last moments of the interpreter.
-        signal.signal(signal.SIGTERM, signal.SIG_IGN if preemption.told else before)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN if preemption.is_requested else before)
 
 
 def _listen(
@@ -93,9 +95,9 @@ def _listen(
 ) -> None:
     while number := os.read(read_end, 1):
         if number[0] == signal.SIGTERM:
-            preemption.tell()
+            preemption.request_stop()
             if not done.wait(grace_seconds):
                 sys.stderr.write(f"lockstep: not done {grace_seconds:g} s after SIGTERM: ended\n")
                 sys.stderr.flush()
-                os._exit(_LATE)
+                os._exit(_GRACE_EXCEEDED)
             return

@@ -1,9 +1,9 @@
-"""Checks a run before any rank starts work: layout, text, folders, the checkpoint to resume."""
+"""Checks a run before any rank starts: layout, text, folders, and the checkpoint to resume."""
 
 import tempfile
 from pathlib import Path
 
-from lockstep_trainer.checkpoints.checkpoint import facts_of
+from lockstep_trainer.checkpoints.checkpointer import facts_of
 from lockstep_trainer.checkpoints.files import find_newest_committed, has_checkpoints
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.data.batches import batches_of
@@ -17,24 +17,19 @@ from lockstep_trainer.parallel import layout_of
 def check_run(
     config: TrainConfig, *, world_size: int, attempt: int = 0, checksums: bool = True
 ) -> None:
-    """Refuses a run that cannot work, and leaves nothing behind.
+    """Refuses a run that cannot work, and leaves no file behind.
 
     Args:
         config: the run.
-        world_size: ranks that it will have.
-        attempt: how often it was started again; from 1 on it resumes by itself.
-        checksums: whether token shards are read through; one rank of a node is enough.
+        world_size: number of ranks.
+        attempt: number of restarts; from 1 on the run resumes without --resume.
+        checksums: whether to verify the checksums of token shards; one rank of a node is enough.
 
     Raises:
-        ValueError: what cannot be, in one sentence that names the flag and what would be right.
+        ValueError: one sentence that names the flag and the remedy.
     """
     layout = layout_of(config, world_size)
-    _check_fit(config, layout)
-    if config.slow_rank is not None and config.slow_rank >= world_size:
-        raise ValueError(
-            f"--slow-rank {config.slow_rank} is outside the world of {world_size} ranks; "
-            f"they run from 0 to {world_size - 1}"
-        )
+    _check_divisible(config, layout)
     check_faults(config, layout)
     corpus = read_data(config.data, checksums=checksums)
     batches_of(config, corpus, layout, rank=0, done=0)
@@ -44,30 +39,30 @@ def check_run(
         _check_checkpoints(config, config.checkpoint_dir, facts, attempt)
 
 
-def _check_fit(config: TrainConfig, layout: Layout) -> None:
-    """Refuses degrees that the model or the batch cannot be cut into."""
-    whole_cuts = [
+def _check_divisible(config: TrainConfig, layout: Layout) -> None:
+    """Refuses degrees that do not divide the model or the batch."""
+    divisions = [
         ("--heads", config.heads, "--tp", layout.tp),
         ("--sequence", config.sequence, "--tp", layout.tp),
         ("the vocabulary", VOCABULARY, "--tp", layout.tp),
         ("--experts", config.experts, "--ep", layout.ep),
     ]
     if config.strategy == "ep":
-        whole_cuts.append(("--width", config.width, "--dp", layout.dp))
+        divisions.append(("--width", config.width, "--dp", layout.dp))
     if layout.pp > 1 or config.strategy == "pp":
-        whole_cuts.append(("--batch", config.batch, "--micro-batches", config.micro_batches))
+        divisions.append(("--batch", config.batch, "--micro-batches", config.micro_batches))
         _check_pipeline(config, layout)
-    for name, size, flag, parts in whole_cuts:
+    for name, size, flag, parts in divisions:
         if size % parts:
             raise ValueError(
-                f"{name} {size} cannot be cut into {flag} {parts} equal parts; "
+                f"{name} {size} cannot be split into {flag} {parts} equal parts; "
                 f"{size - size % parts or parts} could"
             )
     if config.strategy == "ep" and not config.experts:
         raise ValueError("--strategy ep needs --experts, a multiple of --ep, such as 8")
     if config.experts and config.strategy in {"pp", "tp", "hybrid"}:
         raise ValueError(
-            f"--experts {config.experts} has no place in --strategy {config.strategy}; "
+            f"--experts {config.experts} does not fit --strategy {config.strategy}; "
             "take ddp, fsdp2 or ep"
         )
 
@@ -101,7 +96,7 @@ def _check_summary(summary: Path | None) -> None:
 
 
 def _check_writable(flag: str, folder: Path) -> None:
-    """Tries the folder, or the nearest above it that exists."""
+    """Creates a temporary file in the folder, or in its nearest parent that exists."""
     try:
         nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
         with tempfile.TemporaryFile(dir=nearest):
@@ -120,7 +115,7 @@ def _check_checkpoints(
         if has_checkpoints(folder):
             raise ValueError(
                 f"--checkpoint-dir {folder} holds checkpoints; "
-                "add --resume to go on from them, or give an empty folder"
+                "add --resume to resume from them, or give an empty folder"
             )
         return
     _check_holds_no_other_files(folder)
@@ -129,8 +124,8 @@ def _check_checkpoints(
         assert newest is not None
         if newest.facts.get(name) != value:
             raise ValueError(
-                f"checkpoint {newest.path} was made with {name} {newest.facts.get(name)} and this "
-                f"run has {value}; make them equal or give another --checkpoint-dir"
+                f"checkpoint {newest.path} was written with {name} {newest.facts.get(name)} and "
+                f"this run has {value}; make them equal or give another --checkpoint-dir"
             )
 
 

@@ -1,14 +1,14 @@
-"""What rank 0 tells people: progress lines on stderr, and the result at the end."""
+"""Rank 0's output for people: progress lines on stderr, and the result at the end."""
 
 import json
 import math
-import os
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from lockstep_records.atomic_file import write_atomically
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.model import GPT
 from lockstep_trainer.world import World
@@ -23,12 +23,11 @@ class Summary:
             number.
         losses: held-out loss of every evaluation, by step.
         unigram_entropy: entropy of the corpus's byte frequencies in nats, which loss must beat.
-        steps: of the whole run; ``resumed_from`` of them were done before.
-        stopped_after: the step at which it left because it was told to; None when it did not.
-        tokens_per_second: bytes trained on a second by all ranks, pauses included; None when no
-            step was left to do.
-        mfu_ratio: model FLOPs done over those that the devices could do; None where their peak was
-            not told.
+        steps: of the whole run; ``resumed_from`` of them were done before a resume.
+        stopped_after: the step after which a request to stop ended the run; None otherwise.
+        tokens_per_second: bytes that all ranks trained on per second, pauses included; None when
+            no step was left to do.
+        mfu_ratio: model FLOPs over peak FLOPs of the devices; None without --peak-flops.
     """
 
     loss: float | None
@@ -46,19 +45,17 @@ class Summary:
     mfu_ratio: float | None
 
     def write(self, path: Path) -> None:
-        """Writes it as JSON, beside and renamed."""
-        aside = path.with_name(f".{path.name}.{os.getpid()}")
-        aside.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
-        aside.rename(path)
+        """Writes the result as JSON in one move."""
+        write_atomically(path, json.dumps(asdict(self), indent=2) + "\n")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
-    """What a job does in a step, and how fast its devices could be.
+    """The work of a job in one step, and the peak speed of its devices.
 
     Attributes:
-        tokens_per_step: of all ranks together.
-        peak_flops: FLOP/s of all devices together; None where it was not told.
+        tokens_per_step: of all ranks.
+        peak_flops: FLOP/s of all devices; None without --peak-flops.
     """
 
     parameters: int
@@ -68,7 +65,7 @@ class Work:
 
     @classmethod
     def of(cls, gpt: GPT, config: TrainConfig, world: World, *, global_batch: int) -> "Work":
-        """The work of a run; the model must still be whole."""
+        """The work of a run; the model must not be parallelised yet."""
         return cls(
             parameters=sum(parameter.numel() for parameter in gpt.parameters()),
             tokens_per_step=global_batch * config.sequence,
@@ -77,12 +74,12 @@ class Work:
         )
 
     def mfu_ratio(self, tokens_per_second: float) -> float | None:
-        """Model FLOPs utilisation at a speed; None where the peak was not told."""
+        """Model FLOPs utilisation at a speed; None without --peak-flops."""
         return self.peak_flops and tokens_per_second * self.flops_per_token / self.peak_flops
 
 
 class Progress:
-    """Counts tokens against the clock and speaks for rank 0; the other ranks are silent.
+    """Counts tokens against the clock, and writes lines on rank 0 alone.
 
     Args:
         log_every: steps between two lines; 0 for none.
@@ -96,45 +93,46 @@ class Progress:
         log_every: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._speaks = world.rank == 0
+        self._is_writer = world.rank == 0
         self._log_every, self._work, self._clock = log_every, work, clock
-        self._began = self._last = clock()
+        self._start = self._last = clock()
         self._steps = 0
 
     def say(self, line: str) -> None:
-        """One line to stderr, from rank 0."""
-        if self._speaks:
+        """Writes one line to stderr, on rank 0."""
+        if self._is_writer:
             sys.stderr.write(f"lockstep: {line}\n")
             sys.stderr.flush()
 
     def start(self) -> None:
-        """Begins to count: what came before was no training."""
-        self._began = self._last = self._clock()
+        """Starts the clock: the time before was set-up, not training."""
+        self._start = self._last = self._clock()
 
     def step(self, step: int, loss: Callable[[], float]) -> None:
-        """Counts a step; ``loss`` is asked, and a GPU waited for, only when a line is due."""
+        """Counts a step; calls ``loss``, which waits for the GPU, only when a line is due."""
         self._steps += 1
         if self._log_every and step % self._log_every == 0:
             now = self._clock()
             speed = self._work.tokens_per_step * self._log_every / max(now - self._last, 1e-9)
             mfu = self._work.mfu_ratio(speed)
-            used = "" if mfu is None else f" MFU {mfu:.1%}"
-            self.say(f"step {step} loss {loss():.4f} tokens/s {speed:.0f}{used}")
+            mfu_text = "" if mfu is None else f" MFU {mfu:.1%}"
+            self.say(f"step {step} loss {loss():.4f} tokens/s {speed:.0f}{mfu_text}")
             self._last = now
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Over the whole run so far; None before the first step."""
-        passed = self._clock() - self._began
-        return self._steps * self._work.tokens_per_step / passed if self._steps and passed else None
+        """Mean speed since ``start``; None before the first step."""
+        seconds = self._clock() - self._start
+        num_tokens = self._steps * self._work.tokens_per_step
+        return num_tokens / seconds if num_tokens and seconds else None
 
     @property
     def mfu_ratio(self) -> float | None:
-        """Over the whole run so far; None before the first step and where no peak was told."""
+        """Mean MFU since ``start``; None before the first step and without --peak-flops."""
         speed = self.tokens_per_second
         return None if speed is None else self._work.mfu_ratio(speed)
 
 
 def finite(value: float | None) -> float | None:
-    """The value, or None where there is none or it is no finite number."""
+    """The value, or None where it is missing or not finite."""
     return value if value is not None and math.isfinite(value) else None

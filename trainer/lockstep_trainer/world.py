@@ -1,4 +1,4 @@
-"""The ranks of a job as one of them sees it: who it is, its device, and joining the others."""
+"""One rank of a job: its identity and device, and how it joins the process group."""
 
 import copy
 import gc
@@ -21,10 +21,10 @@ from torch.distributed.rendezvous import rendezvous
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class World:
-    """One rank among ``size``; ``attempt`` counts how often the job was started again.
+    """One rank among ``size``; ``attempt`` counts the restarts of the job.
 
     Attributes:
-        store: keys and values that all ranks share; None before they have joined.
+        store: key-value store that all ranks share; None before they have joined.
 
     Raises:
         ValueError: rank and size do not fit.
@@ -52,10 +52,10 @@ class World:
 
 
 def world_from(environment: Mapping[str, str] = os.environ) -> World:
-    """This rank by what torchrun told it; a world of one when nothing did.
+    """This rank by torchrun's environment variables; a world of one without them.
 
     Raises:
-        ValueError: a variable has a value that cannot be.
+        ValueError: a variable is not valid, or two of them contradict each other.
     """
     names = {
         "rank": "RANK",
@@ -63,78 +63,78 @@ def world_from(environment: Mapping[str, str] = os.environ) -> World:
         "local_rank": "LOCAL_RANK",
         "attempt": "TORCHELASTIC_RESTART_COUNT",
     }
-    told = {}
+    numbers = {}
     for field, name in names.items():
         text = environment.get(name)
         if text is not None and not text.isdigit():
             raise ValueError(f"{name}={text!r} is no rank or count; torchrun sets it, leave it out")
         if text is not None:
-            told[field] = int(text)
-    world = World(**told, store=None)
-    _check_agreed(world, environment)
+            numbers[field] = int(text)
+    world = World(**numbers, store=None)
+    _check_consistent(world, environment)
     return world
 
 
-def _check_agreed(world: World, environment: Mapping[str, str]) -> None:
-    """Refuses what differs from the second place where torchrun tells the same.
+def _check_consistent(world: World, environment: Mapping[str, str]) -> None:
+    """Refuses RANK and WORLD_SIZE that contradict ROLE_RANK and ROLE_WORLD_SIZE of torchrun.
 
-    A rank too many or a size too large would else be waited for until the time limit.
+    Otherwise the ranks would wait for a missing rank until the timeout.
     """
     for name, value in (("RANK", world.rank), ("WORLD_SIZE", world.size)):
-        told = environment.get(f"ROLE_{name}")
-        if told is not None and told != str(value):
+        role_value = environment.get(f"ROLE_{name}")
+        if role_value is not None and role_value != str(value):
             raise ValueError(
-                f"{name}={value} and ROLE_{name}={told} do not agree; start the ranks by "
+                f"{name}={value} and ROLE_{name}={role_value} do not agree; start the ranks by "
                 "`lockstep train` or torchrun, and leave both as they set them"
             )
 
 
 @contextmanager
-def joined(world: World, *, timeout_seconds: float, threads: int) -> Iterator[World]:
+def process_group(world: World, *, timeout_seconds: float, threads: int) -> Iterator[World]:
     """Joins the process group of all ranks: NCCL with GPUs, else gloo.
 
-    A collective that waits longer than ``timeout_seconds`` raises, so no rank outlives its peers.
-    After an error the group is left as it is: to tear it down would wait for ranks that are gone.
+    A collective that waits longer than ``timeout_seconds`` raises, so that no rank outlives its
+    peers. After an error the group is not destroyed: that would wait for ranks that are gone.
     """
     torch.set_num_threads(threads)
-    limit = timedelta(seconds=timeout_seconds)
-    store = _meet(world, limit)
+    timeout = timedelta(seconds=timeout_seconds)
+    store = _rendezvous(world, timeout)
     on_gpu = world.device.type == "cuda"
     if on_gpu:
         torch.cuda.set_device(world.device)
     dist.init_process_group(
         "nccl" if on_gpu else "gloo",
-        timeout=limit,
+        timeout=timeout,
         rank=world.rank,
         world_size=world.size,
         store=store,
     )
     yield replace(world, store=store)
-    # The model goes before the group: a DDP reducer that is the group's last owner ends gloo's
-    # threads while it holds the GIL, and one of them may wait for that.
+    # The model has to be freed before the group: a DDP reducer that is the group's last owner ends
+    # gloo's threads while it holds the GIL, and one of them may wait for the GIL.
     gc.collect()
-    dist.barrier()  # gloo may abort a rank that tears down while a peer has already gone
+    dist.barrier()  # gloo may abort a rank that destroys the group after a peer has left
     dist.destroy_process_group()
 
 
-def _meet(world: World, limit: timedelta) -> Store:
-    """The store by which the ranks find each other.
+def _rendezvous(world: World, timeout: timedelta) -> Store:
+    """The store through which the ranks find each other.
 
-    torchrun gives all attempts of a job one store, in which the addresses of ranks that are dead
-    still stand; so each attempt has its own part of it.
+    torchrun gives all attempts of a job one store, which still holds the addresses of dead ranks;
+    so each attempt uses keys with its own prefix.
     """
     if world.size == 1:
         return HashStore()
-    store, _, _ = next(rendezvous("env://", world.rank, world.size, timeout=limit))
+    store, _, _ = next(rendezvous("env://", world.rank, world.size, timeout=timeout))
     return PrefixStore(f"attempt-{world.attempt}", store)
 
 
-def options_like_all(device: torch.device) -> Backend.Options:
-    """Options for a group of some ranks, with the time limit of the group of all.
+def subgroup_options(device: torch.device) -> Backend.Options:
+    """Options for a group of some ranks, with the timeout of the group of all ranks.
 
-    Without them torch lets such a group wait for half an hour.
+    Without them a collective of such a group waits for torch's default of 30 minutes.
     """
-    everyone = dist.group.WORLD
-    assert everyone is not None
-    of_all = everyone._get_backend(device).options  # noqa: SLF001  # torch offers no other way
-    return copy.deepcopy(of_all) if device.type == "cuda" else of_all
+    default_group = dist.group.WORLD
+    assert default_group is not None
+    options = default_group._get_backend(device).options  # noqa: SLF001  # torch offers no other way
+    return copy.deepcopy(options) if device.type == "cuda" else options

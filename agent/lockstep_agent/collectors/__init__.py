@@ -1,111 +1,167 @@
 """The collectors of the agent, listed in one place: those of the node, and those of each GPU."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
 from lockstep_agent.collector import Collector
 from lockstep_agent.collectors.affinity import Affinity
 from lockstep_agent.collectors.agent_info import AgentInfo
 from lockstep_agent.collectors.bus import Bus
 from lockstep_agent.collectors.ethernet import Ethernet
-from lockstep_agent.collectors.gpu import Load
-from lockstep_agent.collectors.gpu_activity import Activity, MigActivity
+from lockstep_agent.collectors.gpu import GpuLoad
+from lockstep_agent.collectors.gpu_activity import GpuActivity, MigActivity
 from lockstep_agent.collectors.gpu_events import GpuEvents
 from lockstep_agent.collectors.gpu_fabric import GpuFabric
-from lockstep_agent.collectors.gpu_faults import FaultPlaces, Faults, SlowFaults
-from lockstep_agent.collectors.gpu_identity import Identity
+from lockstep_agent.collectors.gpu_faults import GpuFaultLocations, GpuFaults, GpuLifetimeFaults
+from lockstep_agent.collectors.gpu_identity import GpuIdentity
 from lockstep_agent.collectors.gpu_nvlink import NvlinkBytes, NvlinkQuality, Nvlinks
-from lockstep_agent.collectors.gpu_pcie import PcieBytes, PcieErrors, PcieLimits, PcieLink
-from lockstep_agent.collectors.gpu_power import Limits, Power
+from lockstep_agent.collectors.gpu_pcie import (
+    GpuPcieBytes,
+    GpuPcieErrors,
+    GpuPcieLimits,
+    GpuPcieLink,
+)
+from lockstep_agent.collectors.gpu_power import GpuLimits, GpuPower
 from lockstep_agent.collectors.gpu_processes import GpuProcesses
-from lockstep_agent.collectors.gpu_throttle import Throttle, ThrottleSeconds
-from lockstep_agent.collectors.gpu_window import Windows
+from lockstep_agent.collectors.gpu_throttle import GpuThrottle, GpuThrottleSeconds
+from lockstep_agent.collectors.gpu_window import GpuWindows
 from lockstep_agent.collectors.hangs import Hangs
 from lockstep_agent.collectors.host import Host
 from lockstep_agent.collectors.infiniband import Infiniband
 from lockstep_agent.collectors.infiniband_errors import InfinibandErrors
-from lockstep_agent.collectors.job_host import JobHost, running_ranks
+from lockstep_agent.collectors.job_host import JobHost, running_pids
 from lockstep_agent.collectors.kernel_log import KernelLog
 from lockstep_agent.collectors.net import Net
 from lockstep_agent.collectors.pcie import Pcie
 from lockstep_agent.collectors.port_health import PortHealth
 from lockstep_agent.collectors.ranks import Ranks
 from lockstep_agent.collectors.storage import Storage
+from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.options import Options
+from lockstep_agent.recent_events import RecentEvents
 from lockstep_agent.sources.nvml import Gpu
 from lockstep_agent.sources.xid_event import XidEvent
 from lockstep_agent.state_file import StateFile
 
-_OF_THE_NODE: tuple[Callable[[Options], Collector], ...] = (
-    lambda told: AgentInfo(told.cluster, told.node, told.procfs),
-    lambda told: Ranks(told.root, told.node, told.procfs, told.linger_seconds),
-    lambda told: Hangs(told.root, told.node, told.procfs, told.hang_seconds),
-    lambda told: Bus(told.root, told.node),
-    lambda told: Net(str(told.sysfs)),
-    lambda told: Ethernet(str(told.sysfs)),
-    lambda told: Infiniband(str(told.sysfs)),
-    lambda told: InfinibandErrors(str(told.sysfs), detail=told.detail),
-    lambda told: PortHealth(str(told.sysfs)),
-    lambda told: Pcie(str(told.sysfs), detail=told.detail),
-    lambda told: Affinity(str(told.sysfs)),
-    lambda told: Host(str(told.procfs)),
-    lambda told: JobHost(
-        str(told.sysfs), str(told.procfs), lambda: running_ranks(told.root, told.procfs)
-    ),
-    lambda told: Storage(str(told.sysfs), str(told.procfs)),
-)
-# the first hears what a GPU that is lost by now complained of, the second tells whether it answers
-_OF_A_GPU: tuple[Callable[[Gpu, float], Collector], ...] = (
-    lambda gpu, _: GpuEvents(gpu),
-    lambda gpu, _: Load(gpu),
-    lambda gpu, _: Power(gpu),
-    lambda gpu, _: Throttle(gpu),
-    Windows,
-    Activity,
-    lambda gpu, _: NvlinkBytes(gpu),
-    lambda gpu, _: PcieBytes(gpu),
-    lambda gpu, _: ThrottleSeconds(gpu),
-    lambda gpu, _: Faults(gpu),
-    lambda gpu, _: Nvlinks(gpu),
-    lambda gpu, _: PcieLink(gpu),
-    lambda gpu, _: GpuFabric(gpu),
-    lambda gpu, _: GpuProcesses(gpu),
-    lambda gpu, _: MigActivity(gpu),
-    lambda gpu, _: Identity(gpu),
-    lambda gpu, _: Limits(gpu),
-    lambda gpu, _: SlowFaults(gpu),
-    lambda gpu, _: PcieLimits(gpu),
-    lambda gpu, _: NvlinkQuality(gpu),
-)
-# counters by kind and place, for whose series a node of eight GPUs has no room by default
-_OF_A_GPU_IN_DETAIL: tuple[Callable[[Gpu, float], Collector], ...] = (
-    lambda gpu, _: FaultPlaces(gpu),
-    lambda gpu, _: PcieErrors(gpu),
-)
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeSources:
+    """What the collectors of the node are built from.
+
+    Attributes:
+        options: of the agent.
+        pages: the rank pages of the node.
+        take_xids: Xid events of the driver since the last call; None where it has none.
+        incidents: where the kernel log publishes its incidents.
+        hangs: where hangs of jobs are published.
+    """
+
+    options: Options
+    pages: PageStore
+    take_xids: Callable[[], list[XidEvent] | None]
+    incidents: RecentEvents
+    hangs: RecentEvents
 
 
-def node_collectors(
-    options: Options, take_xids: Callable[[], list[XidEvent] | None]
-) -> tuple[Collector, ...]:
-    """What is read of the node; each runs in a lane of its own."""
-    kernel_log = KernelLog(
+def _agent_info(node: NodeSources) -> AgentInfo:
+    options = node.options
+    return AgentInfo(options.cluster, options.node, options.procfs)
+
+
+def _ranks(node: NodeSources) -> Ranks:
+    return Ranks(node.pages, node.options.node, node.options.linger_seconds)
+
+
+def _hangs(node: NodeSources) -> Hangs:
+    return Hangs(
+        node.pages,
+        node.options.node,
+        node.options.procfs,
+        node.options.hang_timeout_seconds,
+        recent=node.hangs,
+    )
+
+
+def _job_host(node: NodeSources) -> JobHost:
+    options = node.options
+    return JobHost(str(options.sysfs), str(options.procfs), partial(running_pids, node.pages))
+
+
+def _kernel_log(node: NodeSources) -> KernelLog:
+    options = node.options
+    return KernelLog(
         {"kernel": options.kmsg, "fabric_manager": options.fabric_manager_log},
         options.procfs / "sys" / "kernel" / "random" / "boot_id",
         options.sysfs,
         StateFile(options.state and options.state / "kernel-log.json"),
-        take_xids=take_xids,
+        take_xids=node.take_xids,
+        recent=node.incidents,
     )
-    return (*(make(options) for make in _OF_THE_NODE), kernel_log)
+
+
+_OF_THE_NODE: tuple[Callable[[NodeSources], Collector], ...] = (
+    _agent_info,
+    _ranks,
+    _hangs,
+    lambda node: Bus(node.pages, node.options.node),
+    lambda node: Net(str(node.options.sysfs)),
+    lambda node: Ethernet(str(node.options.sysfs)),
+    lambda node: Infiniband(str(node.options.sysfs)),
+    lambda node: InfinibandErrors(str(node.options.sysfs), detail=node.options.detail),
+    lambda node: PortHealth(str(node.options.sysfs)),
+    lambda node: Pcie(str(node.options.sysfs), detail=node.options.detail),
+    lambda node: Affinity(str(node.options.sysfs)),
+    lambda node: Host(str(node.options.procfs)),
+    _job_host,
+    lambda node: Storage(str(node.options.sysfs), str(node.options.procfs)),
+    _kernel_log,
+)
+# The events come first: a GPU that is lost by now may still report why. Load comes next: it finds
+# out whether the GPU answers at all.
+_OF_A_GPU: tuple[Callable[[Gpu, float], Collector], ...] = (
+    lambda gpu, _: GpuEvents(gpu),
+    lambda gpu, _: GpuLoad(gpu),
+    lambda gpu, _: GpuPower(gpu),
+    lambda gpu, _: GpuThrottle(gpu),
+    GpuWindows,
+    GpuActivity,
+    lambda gpu, _: NvlinkBytes(gpu),
+    lambda gpu, _: GpuPcieBytes(gpu),
+    lambda gpu, _: GpuThrottleSeconds(gpu),
+    lambda gpu, _: GpuFaults(gpu),
+    lambda gpu, _: Nvlinks(gpu),
+    lambda gpu, _: GpuPcieLink(gpu),
+    lambda gpu, _: GpuFabric(gpu),
+    lambda gpu, _: GpuProcesses(gpu),
+    lambda gpu, _: MigActivity(gpu),
+    lambda gpu, _: GpuIdentity(gpu),
+    lambda gpu, _: GpuLimits(gpu),
+    lambda gpu, _: GpuLifetimeFaults(gpu),
+    lambda gpu, _: GpuPcieLimits(gpu),
+    lambda gpu, _: NvlinkQuality(gpu),
+)
+# Counters by kind and place: their series would take a node of eight GPUs over its 2,000 series.
+_OF_A_GPU_IN_DETAIL: tuple[Callable[[Gpu, float], Collector], ...] = (
+    lambda gpu, _: GpuFaultLocations(gpu),
+    lambda gpu, _: GpuPcieErrors(gpu),
+)
+
+
+def node_collectors(node: NodeSources) -> tuple[Collector, ...]:
+    """The collectors of the node; each runs in a worker of its own."""
+    return tuple(build(node) for build in _OF_THE_NODE)
 
 
 def gpu_collectors(
     gpu: Gpu, window_seconds: float, *, detail: bool = False
 ) -> tuple[Collector, ...]:
-    """What is read of one GPU, in the order in which its lane runs them.
+    """The collectors of one GPU, in the order in which its worker runs them.
 
     Args:
-        gpu: the one that they read.
-        window_seconds: over which lowest, mean and highest are told.
-        detail: tells rare counters too.
+        gpu: the GPU that they read.
+        window_seconds: window for minimum, mean and maximum.
+        detail: includes rare counters.
     """
-    makers = (*_OF_A_GPU, *_OF_A_GPU_IN_DETAIL) if detail else _OF_A_GPU
-    return tuple(make(gpu, window_seconds) for make in makers)
+    builders = (*_OF_A_GPU, *_OF_A_GPU_IN_DETAIL) if detail else _OF_A_GPU
+    return tuple(build(gpu, window_seconds) for build in builders)

@@ -1,4 +1,4 @@
-"""Which network adapters are nearest to which GPU, and on which rail they are."""
+"""The network adapters that are nearest to each GPU, and the rail that each is on."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,13 +9,15 @@ from lockstep_catalogue import pcie as metrics
 from lockstep_catalogue.fabric_labels import DISTANCE
 
 _NEAREST_FIRST = DISTANCE.values
+# one switch: a downstream port above each device, then the upstream port above both
+_MAX_HOPS_OF_A_SWITCH = 2
 
 
 class Affinity:
-    """Tells the nearest adapters of each GPU, by the bridges and memory nodes that they share.
+    """Finds the nearest adapters of each GPU by the bridges and memory nodes that they share.
 
     Args:
-        sysfs: where /sys is.
+        sysfs: path of /sys.
     """
 
     name = "affinity"
@@ -25,41 +27,41 @@ class Affinity:
         self._sysfs = sysfs
 
     def collect(self) -> Iterator[Reading]:
-        """One series for each GPU and each of its nearest adapters; none where all is far."""
+        """One series for each GPU and each of its nearest adapters; none where all are far."""
         devices = list_endpoints(self._sysfs, OpenFiles(max_open=0))
         gpus = [device for device in devices if device.kind == "gpu"]
         adapters = [device for device in devices if device.kind == "nic" and device.name]
-        near = {gpu.address: nearest(gpu, adapters) for gpu in gpus}
-        on_rails = {nic.address for _, found in near.values() for nic in found}
+        nearest = {gpu.address: nearest_adapters(gpu, adapters) for gpu in gpus}
+        # only adapters next to a GPU have a rail: the others carry storage and management
+        on_rails = {nic.address for _, nics in nearest.values() for nic in nics}
         rails = {address: str(rail) for rail, address in enumerate(sorted(on_rails))}
-        for gpu, (path, found) in near.items():
-            for nic in found:
+        for gpu, (path, nics) in nearest.items():
+            for nic in nics:
                 yield Reading(metrics.AFFINITY, (gpu, nic.name, path, rails[nic.address]), 1)
 
 
-def nearest(gpu: PciDevice, adapters: Sequence[PciDevice]) -> tuple[str, tuple[PciDevice, ...]]:
-    """The shortest kind of path from a GPU, and the adapters that are so near.
+def nearest_adapters(
+    gpu: PciDevice, adapters: Sequence[PciDevice]
+) -> tuple[str, tuple[PciDevice, ...]]:
+    """The shortest kind of path from a GPU, and the adapters at that distance.
 
-    Adapters beyond the GPU's memory node are near to none: one would be as good as another.
+    Empty where all adapters are beyond the GPU's memory node.
     """
     paths = {nic.address: path_between(gpu, nic) for nic in adapters}
-    best = min(paths.values(), key=_NEAREST_FIRST.index, default=_NEAREST_FIRST[-1])
-    if best == _NEAREST_FIRST[-1]:
-        return best, ()
-    return best, tuple(nic for nic in adapters if paths[nic.address] == best)
+    shortest = min(paths.values(), key=_NEAREST_FIRST.index, default=_NEAREST_FIRST[-1])
+    if shortest == _NEAREST_FIRST[-1]:  # beyond the memory node one is as good as another
+        return shortest, ()
+    return shortest, tuple(nic for nic in adapters if paths[nic.address] == shortest)
 
 
 def path_between(gpu: PciDevice, nic: PciDevice) -> str:
-    """What lies between two devices, in the words of ``nvidia-smi topo``."""
+    """The kind of path between two devices, in the words of ``nvidia-smi topo``."""
     common = [bridge for bridge in gpu.bridges if bridge in nic.bridges]
     if common:
         hops = gpu.bridges.index(common[0]) + nic.bridges.index(common[0])
-        return "pix" if hops <= _HOPS_OF_ONE_SWITCH else "pxb"
+        return "pix" if hops <= _MAX_HOPS_OF_A_SWITCH else "pxb"
     if gpu.root and gpu.root == nic.root:
         return "phb"
     if gpu.numa_node is not None and gpu.numa_node == nic.numa_node:
         return "node"
     return "sys"
-
-
-_HOPS_OF_ONE_SWITCH = 2  # each has a downstream port of the switch above it, then the same upstream

@@ -11,20 +11,27 @@ from lockstep_records.distribution import installed_version
 
 
 class AgentInfo:
-    """Tells what the agent is and what it costs."""
+    """Reports what the agent is and what it costs.
+
+    Args:
+        cluster: name of the cluster.
+        node: name of this machine.
+        procfs: where /proc is mounted.
+    """
 
     name = "itself"
     tier = Tier.TEN_SECONDS
 
     def __init__(self, cluster: str, node: str, procfs: Path) -> None:
         self._identity = (cluster, node, installed_version())
-        self._memory = procfs / "self" / "statm"
+        self._statm = procfs / "self" / "statm"
 
     def collect(self) -> Iterator[Reading]:
         """Identity, resident memory and processor time of this process."""
         yield Reading(health.AGENT_INFO, self._identity, 1)
-        pages = (read_text(self._memory) or "").split()
+        pages = (read_text(self._statm) or "").split()
         if pages:
+            # the second field of statm is the resident set, in memory pages
             yield Reading(health.AGENT_MEMORY, (), int(pages[1]) * os.sysconf("SC_PAGE_SIZE"))
-        used = os.times()
-        yield Reading(health.AGENT_CPU, (), used.user + used.system)
+        times = os.times()
+        yield Reading(health.AGENT_CPU, (), times.user + times.system)

@@ -1,8 +1,9 @@
 """What the collectives of a job put on the bus, and how fast, by the formula of nccl-tests.
 
-A rank's exposed seconds hold its waiting for those who come later. The rank that waited least
-comes nearest to what the links did; it is the one that is told. Where a transfer is hidden behind
-the backward pass only its exposed end counts, and the figure may pass what the links can do.
+The exposed seconds of a rank hold its waiting for ranks that arrive later. The rank that waited
+least comes nearest to what the links did, so its figure is the one reported. Where a transfer is
+hidden behind the backward pass only its exposed end counts, and the figure may exceed what the
+links can do.
 """
 
 from collections.abc import Iterator
@@ -10,90 +11,93 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep_agent.collector import Reading, Tier
+from lockstep_agent.jobs.page_store import PageStore
 from lockstep_catalogue import job_watch as metrics
 from lockstep_catalogue.labels import KIND
-from lockstep_records.attempts import newest_pages
-from lockstep_records.jobs import list_jobs
 from lockstep_records.page.reader import Page
 
-_LEAST_STEPS = 8  # bytes are written once a second and seconds once a step: fewer steps mislead
-_HELD_NS = 300 * 10**9
+_MIN_STEPS = 8  # bytes are written once a second and seconds once a step: fewer steps mislead
+_RATES_EXPIRE_NS = 300 * 10**9
 
 
 @dataclass(slots=True)
-class _Rank:
-    """A page at an earlier look, and the bus bandwidth by kind that followed from it."""
+class _RankRates:
+    """Bus bandwidth of one rank by kind of collective.
 
-    before: Page
-    told_ns: int
+    Attributes:
+        base: the page at the step from which the next rates are counted.
+        updated_ns: monotonic time at which the rates were computed.
+        rates: bytes a second by kind; kinds without an exposed transfer are left out.
+    """
+
+    base: Page
+    updated_ns: int
     rates: dict[str, float]
 
 
 class Bus:
-    """Compares each page with what it was eight steps ago or more; at first, with its birth.
+    """Compares each page with what it was eight steps ago or more; at first, with its creation.
 
     Args:
-        root: folder that holds ``jobs/``; it may come later.
+        pages: the rank pages of the node.
         node: name of this machine.
     """
 
     name = "bus"
     tier = Tier.TEN_SECONDS
 
-    def __init__(self, root: Path, node: str) -> None:
-        self._root, self._node = root, node
-        self._ranks: dict[Path, _Rank] = {}
+    def __init__(self, pages: PageStore, node: str) -> None:
+        self._pages, self._node = pages, node
+        self._ranks: dict[Path, _RankRates] = {}
 
     def collect(self) -> Iterator[Reading]:
         """Bus bandwidth by kind of collective; absent until it is known."""
-        known, self._ranks = self._ranks, {}
-        for job in list_jobs(self._root):
-            try:
-                pages = newest_pages(job)
-            except OSError:  # the folder is being removed
-                continue
-            ranks = [_looked_at(page, known.get(page.path)) for page in pages]
+        before, self._ranks = self._ranks, {}
+        for job in self._pages.jobs():
+            pages = job.newest_pages()
+            ranks = [_update(page, before.get(page.path)) for page in pages]
             self._ranks |= {page.path: rank for page, rank in zip(pages, ranks, strict=True)}
             for kind in KIND.values:
                 rates = [rank.rates[kind] for rank in ranks if kind in rank.rates]
                 if rates:
-                    labels = (pages[0].identity["cluster"], job.name, self._node, kind)
+                    labels = (pages[0].identity["cluster"], job.job_id, self._node, kind)
                     yield Reading(metrics.BUS_RATE, labels, max(rates))
 
 
-def _looked_at(page: Page, rank: _Rank | None) -> _Rank:
+def _update(page: Page, rank: _RankRates | None) -> _RankRates:
+    """The rates of a rank once its page is read; the old ones while too few steps have passed."""
     now_ns = page.state["written_ns"]
-    if rank is None or not _same_life(rank.before, page):
-        return _Rank(page, now_ns, _of_life(page))
-    if page.state["steps"] - rank.before.state["steps"] >= _LEAST_STEPS:
-        return _Rank(page, now_ns, _rates(rank.before, page))
-    if now_ns - rank.told_ns > _HELD_NS:
+    if rank is None or not _continues(rank.base, page):
+        return _RankRates(page, now_ns, _rates_since_creation(page))
+    if page.state["steps"] - rank.base.state["steps"] >= _MIN_STEPS:
+        return _RankRates(page, now_ns, _rates_between(rank.base, page))
+    if now_ns - rank.updated_ns > _RATES_EXPIRE_NS:
         rank.rates = {}
     return rank
 
 
-def _rates(before: Page, now: Page) -> dict[str, float]:
-    """Bytes a second of wall clock over exposed seconds a second of wall clock.
+def _rates_between(before: Page, now: Page) -> dict[str, float]:
+    """Bytes a second of wall clock over exposed seconds a second of wall clock, by kind.
 
-    The two are written at other moments, each with its own time.
+    The two counters are written at different moments, so each is divided by its own time.
     """
-    of_bytes = now.periodic["written_ns"] - before.periodic["written_ns"]
-    of_seconds = now.state["written_ns"] - before.state["written_ns"]
-    if of_bytes <= 0 or of_seconds <= 0:
+    bytes_ns = now.periodic["written_ns"] - before.periodic["written_ns"]
+    seconds_ns = now.state["written_ns"] - before.state["written_ns"]
+    if bytes_ns <= 0 or seconds_ns <= 0:
         return {}
     rates = {}
     for kind in KIND.values:
         size = now.periodic["bus_bytes"][kind] - before.periodic["bus_bytes"][kind]
         seconds = now.state["collective_seconds"][kind] - before.state["collective_seconds"][kind]
         if size > 0 and 0 < seconds < float("inf"):
-            rates[kind] = (size / of_bytes) / (seconds / of_seconds)
+            rates[kind] = (size / bytes_ns) / (seconds / seconds_ns)
     return rates
 
 
-def _of_life(page: Page) -> dict[str, float]:
-    """What follows from a page alone, as long as nothing is known of what it was before."""
+def _rates_since_creation(page: Page) -> dict[str, float]:
+    """Bytes over exposed seconds of the whole page, by kind, while no earlier state is known."""
     bus, exposed = page.periodic["bus_bytes"], page.state["collective_seconds"]
-    if page.state["steps"] < _LEAST_STEPS:
+    if page.state["steps"] < _MIN_STEPS:
         return {}
     return {
         kind: bus[kind] / exposed[kind]
@@ -102,8 +106,9 @@ def _of_life(page: Page) -> dict[str, float]:
     }
 
 
-def _same_life(one: Page, other: Page) -> bool:
+def _continues(before: Page, now: Page) -> bool:
+    """Whether the same process wrote both and no step was lost to a torn slot."""
     return bool(
-        one.identity["start_wall_ns"] == other.identity["start_wall_ns"]
-        and other.state["steps"] >= one.state["steps"]
+        before.identity["start_wall_ns"] == now.identity["start_wall_ns"]
+        and now.state["steps"] >= before.state["steps"]
     )

@@ -10,10 +10,10 @@ from lockstep_agent.sources.dcgm import Dcgm, NoDcgmError
 from lockstep_catalogue import Metric, gpu_activity, gpu_pcie, nvlink
 
 _log = logging.getLogger(__name__)
-_LOOK_AGAIN_SECONDS = 60.0
-_OLDEST_SECONDS = 10.0  # a paused profiling module keeps what it saw last
+_RETRY_SECONDS = 60.0
+_MAX_AGE_SECONDS = 10.0  # a paused profiling module keeps serving its last values
 
-# DCGM_FI_PROF_ fields, the most wanted first: not all can be measured at once on every GPU
+# DCGM_FI_PROF_ fields, the most important first: not every GPU can measure all at once
 FIELDS: dict[int, tuple[Metric, tuple[str, ...]]] = {
     1002: (gpu_activity.GPU_SM_ACTIVE, ()),
     1004: (gpu_activity.GPU_TENSOR_ACTIVE, ("any",)),
@@ -30,14 +30,14 @@ FIELDS: dict[int, tuple[Metric, tuple[str, ...]]] = {
 }
 
 
-class Profiling:
-    """Reads what the engine keeps; where the driver tells the same series, the driver's stays.
+class DcgmProfiling:
+    """Reads the engine's values; a series that the driver reports too is the driver's.
 
-    Without the library or its engine the series are absent, which is said once.
+    Without the library or its engine the series are absent, which is logged once.
 
     Args:
         connect: opens the library; raises NoDcgmError where there is none.
-        is_released: whether the driver is let go of: then the library must be, too.
+        is_released: whether the driver is released; the library must be released with it.
         clock: wall clock, in seconds.
     """
 
@@ -52,16 +52,16 @@ class Profiling:
     ) -> None:
         self._connect, self._is_released, self._clock = connect, is_released, clock
         self._dcgm: Dcgm | None = None
-        self._next_look_seconds = 0.0
-        self._said = ""
+        self._next_attempt_seconds = 0.0
+        self._logged_reason = ""
 
     def collect(self) -> Iterator[Reading]:
-        """What is fresh, in base units; ratios are shares already, rates are bytes a second."""
+        """The fresh values in base units."""
         if self._is_released():
             self._close()
-            self._next_look_seconds = 0.0
+            self._next_attempt_seconds = 0.0
             return
-        dcgm = self._opened()
+        dcgm = self._open()
         if dcgm is None:
             return
         try:
@@ -70,13 +70,15 @@ class Profiling:
             self._lose(str(error))
             return
         now = self._clock()
+        # no factors: DCGM's profiling ratios are 0 to 1 already, its rates bytes per second
         for sample in samples:
-            metric, more = FIELDS[sample.field]
-            if not is_blank(sample.value) and now - sample.wall_seconds <= _OLDEST_SECONDS:
-                yield Reading(metric, (str(sample.index), sample.uuid, *more), sample.value)
+            metric, extra_labels = FIELDS[sample.field]
+            if not is_blank(sample.value) and now - sample.wall_seconds <= _MAX_AGE_SECONDS:
+                labels = (str(sample.index), sample.uuid, *extra_labels)
+                yield Reading(metric, labels, sample.value)
 
-    def _opened(self) -> Dcgm | None:
-        if self._dcgm is None and self._clock() >= self._next_look_seconds:
+    def _open(self) -> Dcgm | None:
+        if self._dcgm is None and self._clock() >= self._next_attempt_seconds:
             try:
                 self._dcgm = self._connect()
             except NoDcgmError as error:
@@ -84,15 +86,15 @@ class Profiling:
             else:
                 left_out = sorted(set(FIELDS) - set(self._dcgm.watched))
                 _log.info("collector=dcgm state=open left_out=%s", left_out)
-                self._said = ""
+                self._logged_reason = ""
         return self._dcgm
 
     def _lose(self, reason: str) -> None:
         self._close()
-        self._next_look_seconds = self._clock() + _LOOK_AGAIN_SECONDS
-        if reason != self._said:
+        self._next_attempt_seconds = self._clock() + _RETRY_SECONDS
+        if reason != self._logged_reason:
             _log.warning("collector=dcgm state=absent reason=%r", reason)
-        self._said = reason
+        self._logged_reason = reason
 
     def _close(self) -> None:
         if self._dcgm is not None:

@@ -1,4 +1,4 @@
-"""An existing dcgm-exporter, taken over under our names, with its traps mended."""
+"""The series of an existing dcgm-exporter under our names, without its traps."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -7,20 +7,24 @@ from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.exposition.dcgm_names import TWIN_BY_FIELD
 from lockstep_agent.sources.exporter_text import Sample, scrape
 
-# what DCGM writes for no value: the last 16 numbers of 64 and of 32 bits, and 2 to the 47th
+# DCGM's numbers for no value: the last of 64 and of 32 bits, and those from 2 to the 47th on
 _BLANKS = ((2.0**63 - 1024, 2.0**63), (2.0**31 - 16, 2.0**31 - 1), (2.0**47, 2.0**47 + 15))
 
 
 def is_blank(value: float) -> bool:
-    """Whether a value stands for none."""
+    """Whether a value is one of DCGM's numbers for no value."""
     return math.isnan(value) or any(low <= value <= high for low, high in _BLANKS)
 
 
 class DcgmExporter:
-    """Scrapes a dcgm-exporter; where the driver tells the same series, the driver's stays.
+    """Scrapes a dcgm-exporter; a series that the driver reports too is the driver's.
 
-    Left out: blank values, which it serves as numbers; its last Xid, a gauge that never falls
-    back; and rows of instances of split GPUs, which would pass for the whole.
+    Left out: blank values, which the exporter serves as numbers; its last Xid, a gauge that never
+    returns to 0; and rows of MIG instances, which would pass for those of the entire GPU.
+
+    Args:
+        url: address of the exporter's metrics.
+        fetch: returns the samples of one scrape of an address.
     """
 
     name = "dcgm_exporter"
@@ -34,15 +38,18 @@ class DcgmExporter:
 
         Raises:
             OSError: the exporter does not answer.
-            ValueError: what it answers is no exposition.
+            ValueError: its answer is no exposition.
         """
+        # its last Xid would be a gauge that shows neither a second event nor an end
+        # (https://github.com/NVIDIA/dcgm-exporter/issues/500)
         for sample in self._fetch(self._url):
-            twin = TWIN_BY_FIELD.get(sample.name) or TWIN_BY_FIELD.get(  # parsed counters end so
+            # the parser appends _total to the names of counters
+            twin = TWIN_BY_FIELD.get(sample.name) or TWIN_BY_FIELD.get(
                 sample.name.removesuffix("_total")
             )
             index, uuid = sample.labels.get("gpu", ""), sample.labels.get("UUID", "")
-            whole = not sample.labels.get("GPU_I_ID")
-            named = whole and index.isdigit() and uuid.isprintable()
-            if twin and named and not is_blank(sample.value):
-                labels = (index, uuid, *twin.more)
+            is_entire_gpu = not sample.labels.get("GPU_I_ID")
+            is_labelled = is_entire_gpu and index.isdigit() and uuid.isprintable()
+            if twin and is_labelled and not is_blank(sample.value):
+                labels = (index, uuid, *twin.label_values)
                 yield Reading(twin.metric, labels, sample.value * twin.factor)

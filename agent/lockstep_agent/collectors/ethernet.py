@@ -1,4 +1,4 @@
-"""The Ethernet ports of the node by their drivers' own counters: pauses, discards, bad cables."""
+"""The Ethernet ports of the node, by their drivers' counters: pauses, discards, cable errors."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,24 +10,24 @@ from lockstep_agent.ports.ethtool_names import (
     GLOBAL_PAUSES,
     PAUSES,
     PLAIN,
-    SECONDS_OF_ONE_DURATION,
-    first,
+    SECONDS_PER_DURATION,
+    first_value,
 )
 from lockstep_agent.sources.ethtool import Ethtool, open_ethtool
 from lockstep_agent.sources.interfaces import list_interfaces
 from lockstep_agent.sources.open_files import OpenFiles
 from lockstep_catalogue import fabric
 
-_BYTES_PER_SECOND_OF_ONE_MEGABIT = 125_000
+_BYTES_PER_MEGABIT = 125_000
 _ALL = "all"
 
 
 class Ethernet:
-    """Asks the driver of each port.
+    """Queries the driver of each port.
 
     Args:
-        sysfs: where /sys is.
-        ethtool: what to ask; by default the kernel, or the recording below ``sysfs``.
+        sysfs: path of /sys.
+        ethtool: reads counters; by default the kernel, or the recording below ``sysfs``.
     """
 
     name = "ethernet"
@@ -39,39 +39,45 @@ class Ethernet:
         self._paused: set[tuple[str, str, str]] = set()
 
     def collect(self) -> Iterator[Reading]:
-        """What the drivers tell; a counter that a driver does not know is left out."""
+        """Speed and counters of each port; a counter that a driver lacks is left out."""
         for port in list_interfaces(self._sysfs, self._files):
             if port.is_shadow or port.is_virtual:
                 continue
             if megabits := self._ethtool.fastest_megabits(port.name):
-                speed = megabits * _BYTES_PER_SECOND_OF_ONE_MEGABIT
-                yield Reading(fabric.NET_SPEED_MAX, (port.name,), speed)
+                bytes_per_second = megabits * _BYTES_PER_MEGABIT
+                yield Reading(fabric.NET_SPEED_MAX, (port.name,), bytes_per_second)
             counters = self._ethtool.counters(port.name)
-            for named in PLAIN:
-                value = first(counters, named.names)
+            for counter in PLAIN:
+                value = first_value(counters, counter.names)
                 if value is not None:
-                    yield Reading(named.metric, (port.name, *named.more), value * named.factor)
+                    labels = (port.name, *counter.extra_labels)
+                    yield Reading(counter.metric, labels, value * counter.factor)
             yield from self._pauses(port.name, counters)
             yield from _durations(port.name, counters)
 
     def _pauses(self, device: str, counters: dict[str, int]) -> Iterator[Reading]:
-        """All pauses of a direction, and those priorities that were ever paused: seldom two."""
-        for way, names in PAUSES.items():
-            told = {p: first(counters, of) for p, of in names.items()}
-            frames = [first(counters, GLOBAL_PAUSES[way]), *told.values()]
-            known = [count for count in frames if count is not None]
-            if known:
-                yield Reading(fabric.NET_PAUSES, (device, way, _ALL), sum(known))
-            for priority, count in told.items():
-                if count is not None and (count or (device, way, priority) in self._paused):
-                    self._paused.add((device, way, priority))
-                    yield Reading(fabric.NET_PAUSES, (device, way, priority), count)
+        for direction, names_by_priority in PAUSES.items():
+            by_priority = {
+                priority: first_value(counters, names)
+                for priority, names in names_by_priority.items()
+            }
+            frames = [first_value(counters, GLOBAL_PAUSES[direction]), *by_priority.values()]
+            counts = [count for count in frames if count is not None]
+            if counts:
+                yield Reading(fabric.NET_PAUSES, (device, direction, _ALL), sum(counts))
+            # only priorities that were ever paused, seldom two of eight, so that series stay few
+            for priority, count in by_priority.items():
+                labels = (device, direction, priority)
+                if count is not None and (count or labels in self._paused):
+                    self._paused.add(labels)
+                    yield Reading(fabric.NET_PAUSES, labels, count)
 
 
 def _durations(device: str, counters: dict[str, int]) -> Iterator[Reading]:
-    for way, names in DURATIONS.items():
-        durations = [first(counters, of) for of in (*names.values(), GLOBAL_DURATIONS[way])]
-        known = [duration for duration in durations if duration is not None]
-        if known:
-            seconds = sum(known) * SECONDS_OF_ONE_DURATION
-            yield Reading(fabric.NET_PAUSE_SECONDS, (device, way), seconds)
+    for direction, names_by_priority in DURATIONS.items():
+        all_names = (*names_by_priority.values(), GLOBAL_DURATIONS[direction])
+        values = [first_value(counters, names) for names in all_names]
+        durations = [duration for duration in values if duration is not None]
+        if durations:
+            seconds = sum(durations) * SECONDS_PER_DURATION
+            yield Reading(fabric.NET_PAUSE_SECONDS, (device, direction), seconds)

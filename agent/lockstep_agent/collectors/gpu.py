@@ -1,4 +1,4 @@
-"""One GPU: whether it answers, how busy it is, its memory."""
+"""One GPU: whether it answers, its utilization and its memory."""
 
 from collections.abc import Iterator
 
@@ -10,13 +10,18 @@ _PERCENT = 1 / 100
 
 
 def absent_gpu(gpu: Gpu, state: str) -> Iterator[Reading]:
-    """What is served of a GPU that does not answer: that it is down, and why."""
+    """The readings of a GPU that does not answer: that it is down, and its state.
+
+    Args:
+        gpu: the GPU.
+        state: value of the label ``state``.
+    """
     yield Reading(metrics.GPU_UP, gpu.labels, 0)
     yield Reading(metrics.GPU_STATE_INFO, (*gpu.labels, state), 1)
 
 
-class Load:
-    """Reads what tells most of a GPU first: a GPU without one answer is down."""
+class GpuLoad:
+    """Reads what nearly every GPU supports: a GPU that answers none of it is down."""
 
     name = "gpu"
     tier = Tier.EVERY_TICK
@@ -25,29 +30,30 @@ class Load:
         self._gpu = gpu
 
     def collect(self) -> Iterator[Reading]:
-        """That the GPU is up, its load and its memory.
+        """That the GPU is up, its utilization and its memory.
 
         Raises:
             GpuLostError: the GPU is lost, needs a reset, or answers none of the calls.
         """
-        told = [*self._load(), *self._memory()]
-        if not told and self._gpu.ask("nvmlDeviceGetTemperature", 0) is None:
-            raise self._gpu.silent()
+        readings = [*self._utilization(), *self._memory()]
+        # a split GPU has no utilization, but every GPU has a temperature
+        if not readings and self._gpu.query("nvmlDeviceGetTemperature", 0) is None:
+            raise self._gpu.drop_silent_handle()
         yield Reading(metrics.GPU_UP, self._gpu.labels, 1)
         yield Reading(metrics.GPU_STATE_INFO, (*self._gpu.labels, "ok"), 1)
-        yield from told
+        yield from readings
 
-    def _load(self) -> Iterator[Reading]:
-        rates = self._gpu.ask("nvmlDeviceGetUtilizationRates")
-        if rates is not None:
-            yield Reading(metrics.GPU_UTILIZATION, self._gpu.labels, rates.gpu * _PERCENT)
-            yield Reading(metrics.GPU_MEMORY_COPY, self._gpu.labels, rates.memory * _PERCENT)
+    def _utilization(self) -> Iterator[Reading]:
+        percents = self._gpu.query("nvmlDeviceGetUtilizationRates")
+        if percents is not None:
+            yield Reading(metrics.GPU_UTILIZATION, self._gpu.labels, percents.gpu * _PERCENT)
+            yield Reading(metrics.GPU_MEMORY_COPY, self._gpu.labels, percents.memory * _PERCENT)
 
     def _memory(self) -> Iterator[Reading]:
-        """By the call's second form, which tells reserved apart; the first counts it as used."""
-        memory = self._gpu.ask("nvmlDeviceGetMemoryInfo", self._gpu.nvml.nvmlMemory_v2)
+        # the call's first form counts the driver's reserved memory as used, the second apart
+        memory = self._gpu.query("nvmlDeviceGetMemoryInfo", self._gpu.nvml.nvmlMemory_v2)
         if memory is None:
-            memory = self._gpu.ask("nvmlDeviceGetMemoryInfo")
+            memory = self._gpu.query("nvmlDeviceGetMemoryInfo")
         if memory is None:
             return
         yield Reading(metrics.GPU_MEMORY_TOTAL, self._gpu.labels, memory.total)

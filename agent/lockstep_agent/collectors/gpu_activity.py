@@ -1,10 +1,10 @@
-"""One GPU: what its units really did since the last tick (GPM, from Hopper on)."""
+"""One GPU: the activity of its units since the last tick (GPM, from Hopper on)."""
 
 import time
 from collections.abc import Iterator
 
 from lockstep_agent.collector import Reading, Tier
-from lockstep_agent.collectors.gpu_window import of_window
+from lockstep_agent.collectors.gpu_window import window_readings
 from lockstep_agent.sources.nvml import Gpu
 from lockstep_agent.sources.nvml.gpm import Gpm
 from lockstep_agent.window import Window
@@ -13,6 +13,7 @@ from lockstep_catalogue import gpu_pcie, nvlink
 
 _PERCENT, _MIB = 1e-2, 1 << 20
 _SM = 2
+# by GPM metric id; GPM reports percents and MiB per second
 _ACTIVITY = {
     1: (metrics.GPU_GRAPHICS_ACTIVE, (), _PERCENT),
     _SM: (metrics.GPU_SM_ACTIVE, (), _PERCENT),
@@ -29,8 +30,13 @@ _ACTIVITY = {
 }
 
 
-class Activity:
-    """Reads GPM once a tick, so that nothing between two ticks is missed."""
+class GpuActivity:
+    """Reads GPM once a tick: its means cover all the time between two ticks.
+
+    Args:
+        gpu: the GPU to read.
+        window_seconds: window for minimum, mean and maximum; set it to the scrape interval.
+    """
 
     name = "gpu_activity"
     tier = Tier.EVERY_TICK
@@ -41,14 +47,16 @@ class Activity:
         self._window = Window(window_seconds)
 
     def collect(self) -> Iterator[Reading]:
-        """Means since the last tick; of the multiprocessors over the window too."""
+        """Means since the last tick; for the multiprocessors also over the window."""
+        # GPM leaves the profiling counters free: Nsight and CUPTI still work, unlike beside DCGM's
+        # profiling (https://github.com/NVIDIA/DCGM/issues/62)
         values, labels = self._gpm.read(), self._gpu.labels
         for number, value in values.items():
-            metric, more, factor = _ACTIVITY[number]
-            yield Reading(metric, (*labels, *more), value * factor)
+            metric, extra_labels, factor = _ACTIVITY[number]
+            yield Reading(metric, (*labels, *extra_labels), value * factor)
         if _SM in values:
             self._window.add(time.monotonic(), (values[_SM],))
-            yield from of_window(metrics.GPU_SM_ACTIVE_WINDOW, labels, self._window, _PERCENT)
+            yield from window_readings(metrics.GPU_SM_ACTIVE_WINDOW, labels, self._window, _PERCENT)
 
 
 class MigActivity:
@@ -64,10 +72,12 @@ class MigActivity:
     def collect(self) -> Iterator[Reading]:
         """Activity of the multiprocessors by instance."""
         instances = self._gpu.instances() if self._gpu.mig_uuids else []
-        known = self._gpms
+        # kept by name: GPM needs the sample of the last tick to compare with
+        previous = self._gpms
         self._gpms = {
-            one.name: known.get(one.name) or Gpm(self._gpu, (_SM,), one.gpu_instance)
-            for one in instances
+            instance.name: previous.get(instance.name)
+            or Gpm(self._gpu, (_SM,), instance.gpu_instance)
+            for instance in instances
         }
         for name, gpm in self._gpms.items():
             for value in gpm.read().values():

@@ -1,4 +1,4 @@
-"""Whose each GPU is: pods, Slurm jobs and ranks, joined to one info series a GPU."""
+"""Which job each GPU is allocated to: pods, Slurm jobs and ranks, as one info series a GPU."""
 
 import logging
 import re
@@ -8,27 +8,26 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from lockstep_agent.collector import Reading, Tier
+from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.sources.pod_resources import Allocation, list_allocations
 from lockstep_agent.sources.process_job import read_process_job
-from lockstep_agent.sources.processes import is_running
 from lockstep_agent.sources.sysfs import read_text
 from lockstep_catalogue.gpu_owner import GPU_OWNER_INFO
-from lockstep_records.jobs import list_attempts, list_jobs, list_pages
-from lockstep_records.page.reader import PageError, read_page
 
 _log = logging.getLogger(__name__)
 _NUMBERED = re.compile(r"(?:nvidia|gpu-?)(\d{1,3})(?:\D.*)?")
-_MOST_CHARACTERS = 200
+_MAX_LABEL_CHARACTERS = 200
+_MAX_JOBS_IN_FILE = 16
 _REFRESH_SECONDS = 10.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuInUse:
-    """What the driver tells of one GPU at one moment.
+    """One GPU as the driver last reported it.
 
     Attributes:
-        pids: of the processes that compute on it.
-        instances: UUIDs of its parts, where it is split.
+        pids: processes that compute on it.
+        instances: UUIDs of its MIG instances, where it is split.
     """
 
     index: int
@@ -39,7 +38,7 @@ class GpuInUse:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Owner:
-    """What one source knows; empty where it does not. In the order of the metric's labels."""
+    """Owner of a GPU by one source, in the order of the metric's labels; empty where unknown."""
 
     job_id: str = ""
     rank: str = ""
@@ -51,18 +50,22 @@ class Owner:
     claim: str = ""
 
 
+_OWNER_FIELDS = fields(Owner)
 Device = tuple[str, str]
-"""UUID of a GPU, and of its part where it is split or empty."""
+"""UUID of a GPU, and of its MIG instance; the second is empty for a whole GPU."""
 
 
 class GpuAllocation:
-    """Joins what rank pages, the kubelet, processes and job files tell.
+    """Joins rank pages, the kubelet's answer, processes and job files.
 
     Args:
-        gpus: what the driver told last; never a call to it.
+        gpus: the GPUs as the driver last reported them; calls no driver.
+        pages: the rank pages of the node.
+        procfs: where /proc is mounted.
         kubelet: socket of the pod-resources service; it need not exist.
-        job_files: folder of files named by GPU index or UUID, with the ids of Slurm jobs inside,
-            as a prolog writes them.
+        job_files: folder of files named by GPU index or UUID that hold the ids of Slurm jobs, as a
+            prolog writes them; None for none.
+        allocations: asks the kubelet at a socket; raises OSError where it does not answer.
     """
 
     name = "owners"
@@ -71,133 +74,131 @@ class GpuAllocation:
     def __init__(
         self,
         gpus: Callable[[], Iterable[GpuInUse]],
+        pages: PageStore,
         *,
-        root: Path,
         procfs: Path,
         kubelet: Path,
         job_files: Path | None = None,
-        ask: Callable[[Path], list[Allocation]] = list_allocations,
+        allocations: Callable[[Path], list[Allocation]] = list_allocations,
     ) -> None:
-        self._gpus, self._ask = gpus, ask
-        self._root, self._procfs = root, procfs
+        self._gpus, self._pages, self._procfs = gpus, pages, procfs
         self._kubelet, self._job_files = kubelet, job_files
-        self._said: set[str] = set()
+        self._allocations = allocations
+        self._silent_sources: set[str] = set()
         self._last_gpus: list[GpuInUse] = []
-        self._next_seconds = 0.0
+        self._next_refresh_seconds = 0.0
         self._latest: tuple[Reading, ...] = ()
 
     def collect(self) -> tuple[Reading, ...]:
-        """One info series for each GPU, or part of one, that is somebody's; asked seldom."""
+        """One info series for each allocated GPU or MIG instance.
+
+        Refreshed every ten seconds, and at once when the driver reports other GPUs or processes.
+        """
         gpus = list(self._gpus())
         now = time.monotonic()
-        if gpus != self._last_gpus or now >= self._next_seconds:
-            self._last_gpus, self._next_seconds = gpus, now + _REFRESH_SECONDS
+        if gpus != self._last_gpus or now >= self._next_refresh_seconds:
+            self._last_gpus, self._next_refresh_seconds = gpus, now + _REFRESH_SECONDS
             self._latest = tuple(self._read(gpus))
         return self._latest
 
     def _read(self, gpus: list[GpuInUse]) -> Iterator[Reading]:
         owners: dict[Device, list[Owner]] = {}
-        for source in (self._of_pages, self._of_processes, self._of_pods, self._of_job_files):
+        for source in (self._by_pages, self._by_processes, self._by_pods, self._by_job_files):
             for device, owner in source(gpus):
                 owners.setdefault(device, []).append(owner)
         index = {gpu.uuid: str(gpu.index) for gpu in gpus}
-        for (uuid, part), found in sorted(owners.items()):
-            told = tuple(_joined(getattr(one, field.name) for one in found) for field in _FIELDS)
-            if any(told):
-                labels = (index.get(uuid, ""), uuid, part, *told)
+        for (uuid, instance), device_owners in sorted(owners.items()):
+            values = tuple(
+                _join(getattr(owner, field.name) for owner in device_owners)
+                for field in _OWNER_FIELDS
+            )
+            if any(values):
+                labels = (index.get(uuid, ""), uuid, instance, *values)
                 yield Reading(GPU_OWNER_INFO, tuple(map(_printable, labels)), 1)
 
-    def _of_pages(self, gpus: list[GpuInUse]) -> Iterator[tuple[Device, Owner]]:
-        for job in list_jobs(self._root):
-            try:
-                pages = [path for one in list_attempts(job)[-1:] for path in list_pages(one)]
-            except OSError:
-                continue  # the folder is being removed
-            for path in pages:
-                try:
-                    who = read_page(path).identity
-                except PageError:
-                    continue
-                runs = is_running(self._procfs, who["pid"], who["start_monotonic_ns"])
-                if runs and who["gpu_uuid"]:
-                    owner = Owner(job_id=job.name, rank=str(who["rank"]))
-                    yield _device(gpus, who["gpu_uuid"]), owner
+    def _by_pages(self, gpus: list[GpuInUse]) -> Iterator[tuple[Device, Owner]]:
+        for job in self._pages.jobs():
+            for page in job.newest_pages():
+                uuid = page.identity["gpu_uuid"]
+                if uuid and job.is_running(page):
+                    rank = str(page.identity["rank"])
+                    yield _device(gpus, uuid), Owner(job_id=job.job_id, rank=rank)
 
-    def _of_processes(self, gpus: list[GpuInUse]) -> Iterator[tuple[Device, Owner]]:
+    def _by_processes(self, gpus: list[GpuInUse]) -> Iterator[tuple[Device, Owner]]:
         for gpu in gpus:
             for pid in gpu.pids:
                 try:
-                    process_job = read_process_job(self._procfs, pid)
+                    process = read_process_job(self._procfs, pid)
                 except PermissionError:
-                    self._say("environment of processes", "it may not be read; run as root")
+                    self._log_silent("environment of processes", "it may not be read; run as root")
                     return
                 owner = Owner(
-                    job_id=process_job.job_id,
-                    rank=process_job.rank,
-                    slurm_job=process_job.slurm_job,
-                    slurm_step=process_job.slurm_step,
+                    job_id=process.job_id,
+                    rank=process.rank,
+                    slurm_job=process.slurm_job,
+                    slurm_step=process.slurm_step,
                 )
                 yield (gpu.uuid, ""), owner
 
-    def _of_pods(self, gpus: list[GpuInUse]) -> Iterator[tuple[Device, Owner]]:
+    def _by_pods(self, gpus: list[GpuInUse]) -> Iterator[tuple[Device, Owner]]:
         if not self._kubelet.exists():
             return
         try:
-            allocations = self._ask(self._kubelet)
+            allocations = self._allocations(self._kubelet)
         except OSError as error:
-            self._say("pods", str(error))
+            self._log_silent("pods", str(error))
             return
-        self._said.discard("pods")
-        for one in allocations:
-            device = _device(gpus, one.device)
-            if device[0]:
-                yield (
-                    device,
-                    Owner(
-                        namespace=one.namespace,
-                        pod=one.pod,
-                        container=one.container,
-                        claim=one.claim,
-                    ),
+        self._silent_sources.discard("pods")
+        for allocation in allocations:
+            device = _device(gpus, allocation.device)
+            if device[0]:  # the kubelet lists network cards and processors too
+                owner = Owner(
+                    namespace=allocation.namespace,
+                    pod=allocation.pod,
+                    container=allocation.container,
+                    claim=allocation.claim,
                 )
+                yield device, owner
 
-    def _of_job_files(self, gpus: list[GpuInUse]) -> Iterator[tuple[Device, Owner]]:
+    def _by_job_files(self, gpus: list[GpuInUse]) -> Iterator[tuple[Device, Owner]]:
+        if self._job_files is None:
+            return
         for gpu in gpus:
-            for name in (str(gpu.index), gpu.uuid):
-                told = read_text(self._job_files / name) if self._job_files and name else None
-                for job in (told or "").split()[:16]:
+            for name in filter(None, (str(gpu.index), gpu.uuid)):
+                text = read_text(self._job_files / name) or ""
+                for job in text.split()[:_MAX_JOBS_IN_FILE]:
                     yield (gpu.uuid, ""), Owner(slurm_job=job)
 
-    def _say(self, what: str, why: str) -> None:
-        if what not in self._said:
-            _log.warning("collector=owners source=%r state=silent reason=%r", what, why)
-        self._said.add(what)
+    def _log_silent(self, source: str, reason: str) -> None:
+        if source not in self._silent_sources:
+            _log.warning("collector=owners source=%r state=silent reason=%r", source, reason)
+        self._silent_sources.add(source)
 
 
-_FIELDS = fields(Owner)
-
-
-def _device(gpus: list[GpuInUse], named: str) -> Device:
+def _device(gpus: list[GpuInUse], device_id: str) -> Device:
     """The GPU that a device id means, empty where it means none.
 
-    Ids are UUIDs of GPUs or of their parts, with ``::N`` behind where the GPU is shared in time,
-    or numbers as GKE (``nvidia0/gi1``) and the driver of claims (``gpu-0``) write them.
+    Ids are UUIDs of GPUs or of their MIG instances, with ``::N`` behind where the GPU is shared in
+    time, or numbers as GKE (``nvidia0/gi1``) and the DRA driver (``gpu-0``) write them.
     """
-    uuid = named.partition("::")[0]
+    uuid = device_id.partition("::")[0]
     for gpu in gpus:
         if uuid in gpu.instances:
             return gpu.uuid, uuid
     if uuid.startswith("GPU-"):
         return uuid, ""
-    numbered = _NUMBERED.fullmatch(named)
-    found = [gpu.uuid for gpu in gpus if numbered and gpu.index == int(numbered[1])]
-    return (found[0], "") if found else ("", "")
+    numbered = _NUMBERED.fullmatch(device_id)
+    uuids = [gpu.uuid for gpu in gpus if numbered and gpu.index == int(numbered[1])]
+    return (uuids[0], "") if uuids else ("", "")
 
 
-def _joined(values: Iterable[str]) -> str:
-    """What all sources say; several who share a GPU are told as a list, so that joins hold."""
-    known = sorted({value for value in values if value}, key=lambda value: (len(value), value))
-    return ",".join(known)[:_MOST_CHARACTERS]
+def _join(values: Iterable[str]) -> str:
+    """The distinct values of several owners as one list in one label.
+
+    A series for each owner would break joins: they need one series a GPU.
+    """
+    distinct = sorted({value for value in values if value}, key=lambda value: (len(value), value))
+    return ",".join(distinct)[:_MAX_LABEL_CHARACTERS]
 
 
 def _printable(text: str) -> str:

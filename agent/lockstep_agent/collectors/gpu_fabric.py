@@ -1,4 +1,4 @@
-"""One GPU: whether it has joined the NVLink fabric, and what the fabric says of it."""
+"""One GPU: whether it has joined the NVLink fabric, and the fabric's health checks."""
 
 from collections.abc import Iterator
 
@@ -18,7 +18,7 @@ _CONFIGURATION_SHIFT = 8  # four bits: 0 not supported, 1 none, more are kinds o
 
 
 class GpuFabric:
-    """Reads the fabric's registration and health mask; GPUs without one tell nothing."""
+    """Reads the fabric's registration and health mask; a GPU without a fabric has no series."""
 
     name = "gpu_fabric"
     tier = Tier.TEN_SECONDS
@@ -27,15 +27,18 @@ class GpuFabric:
         self._gpu = gpu
 
     def collect(self) -> Iterator[Reading]:
-        """State, membership and checks."""
+        """State, membership and health checks."""
+        # the call without a version (nvmlDeviceGetGpuFabricInfo) goes away in CUDA 14
         call, labels = "nvmlDeviceGetGpuFabricInfoV", self._gpu.labels
-        info = self._gpu.fill(call, "c_nvmlGpuFabricInfo_v3_t")
+        info = self._gpu.query_struct(call, "c_nvmlGpuFabricInfo_v3_t")
+        # version 3 is refused by older drivers; the health mask is in both
         if info is None:
-            info = self._gpu.fill(call, "c_nvmlGpuFabricInfo_v2_t")
+            info = self._gpu.query_struct(call, "c_nvmlGpuFabricInfo_v2_t")
         if info is None or info.state not in _STATES:
             return
-        done = _STATES[info.state] == "completed"
-        state = "failed" if done and info.status else _STATES[info.state]
+        is_completed = _STATES[info.state] == "completed"
+        # completed only means that the attempt is over; the status says how it ended
+        state = "failed" if is_completed and info.status else _STATES[info.state]
         yield Reading(metrics.NVLINK_FABRIC_STATE, (*labels, state), 1)
         if state == "completed":
             fabric = bytes(info.clusterUuid).hex()
@@ -44,9 +47,10 @@ class GpuFabric:
 
     def _checks(self, mask: int) -> Iterator[Reading]:
         for check, shift in _CHECKS.items():
-            found = _TRUE_FALSE.get(mask >> shift & 0x3)
-            if found is not None:
-                yield Reading(metrics.NVLINK_FABRIC_UNHEALTHY, (*self._gpu.labels, check), found)
+            is_unhealthy = _TRUE_FALSE.get(mask >> shift & 0x3)
+            if is_unhealthy is not None:
+                labels = (*self._gpu.labels, check)
+                yield Reading(metrics.NVLINK_FABRIC_UNHEALTHY, labels, is_unhealthy)
         configuration = mask >> _CONFIGURATION_SHIFT & 0xF
         if configuration:
             labels = (*self._gpu.labels, "incorrect_configuration")

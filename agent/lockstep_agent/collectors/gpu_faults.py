@@ -1,4 +1,4 @@
-"""One GPU: faults of its memory, and what its driver says must be done."""
+"""One GPU: faults of its memory, and the recovery action that its driver asks for."""
 
 from collections.abc import Iterator
 
@@ -9,6 +9,7 @@ from lockstep_catalogue.labels import ACTION, AVAILABILITY, SRAM_UNIT
 
 _CORRECTED, _UNCORRECTED = "corrected", "uncorrected"
 _KINDS = {_CORRECTED: 0, _UNCORRECTED: 1}
+# volatile counts restart when the driver is loaded; aggregate ones are in the board's InfoROM
 _SCOPES = {"volatile": 0, "aggregate": 1}
 _TOTALS = {
     (_CORRECTED, "volatile"): 3,
@@ -25,6 +26,7 @@ _LOCATIONS = {
     "cbu": 6,
     "sram": 7,
 }
+# whether it exists depends on the driver (about 590 and newer), not on the chip
 _RECOVERY = 230
 _RETIRED = {"single_bit": 29, "double_bit": 30}
 _RETIRED_PENDING = 31
@@ -37,8 +39,8 @@ _BUCKETS = {
 }
 
 
-class Faults:
-    """Reads error counts, replaced rows and the recovery action."""
+class GpuFaults:
+    """Reads error counts, remapped rows and the recovery action."""
 
     name = "gpu_faults"
     tier = Tier.TEN_SECONDS
@@ -48,23 +50,24 @@ class Faults:
         self._fields = Fields(gpu, ((field, 0) for field in (*_TOTALS.values(), _RECOVERY)))
 
     def collect(self) -> Iterator[Reading]:
-        """Counts since the driver was loaded, and over the life of the GPU."""
+        """Counts since the driver was loaded (volatile) and over the GPU's life (aggregate)."""
         values, labels = self._fields.read(), self._gpu.labels
         for (kind, scope), field in _TOTALS.items():
             count = values.get((field, 0))
             if count is None:
-                count = self._gpu.ask("nvmlDeviceGetTotalEccErrors", _KINDS[kind], _SCOPES[scope])
+                count = self._gpu.query("nvmlDeviceGetTotalEccErrors", _KINDS[kind], _SCOPES[scope])
             if count is not None:
                 yield Reading(metrics.GPU_ECC_ERRORS, (*labels, kind, scope), count)
         yield from self._remapped(labels)
         action = values.get((_RECOVERY, 0))
         if action is not None and 0 <= action < len(ACTION.values):
-            told = (*labels, ACTION.values[int(action)])
-            yield Reading(metrics.GPU_RECOVERY_ACTION, told, 1)
+            action_labels = (*labels, ACTION.values[int(action)])
+            yield Reading(metrics.GPU_RECOVERY_ACTION, action_labels, 1)
 
     def _remapped(self, labels: tuple[str, str]) -> Iterator[Reading]:
-        rows = self._gpu.ask("nvmlDeviceGetRemappedRows")
+        rows = self._gpu.query("nvmlDeviceGetRemappedRows")
         if rows is not None:
+            # pending needs a reset of the GPU; failed means that no spare row is left
             corrected, uncorrected, pending, failed = rows
             yield Reading(metrics.GPU_REMAPPED_ROWS, (*labels, _CORRECTED), corrected)
             yield Reading(metrics.GPU_REMAPPED_ROWS, (*labels, _UNCORRECTED), uncorrected)
@@ -72,8 +75,8 @@ class Faults:
             yield Reading(metrics.GPU_REMAP_FAILED, labels, 1 if failed else 0)
 
 
-class FaultPlaces:
-    """Reads error counts by the place in the GPU where they were found."""
+class GpuFaultLocations:
+    """Reads error counts by the location in the GPU."""
 
     name = "gpu_fault_places"
     tier = Tier.TEN_SECONDS
@@ -82,20 +85,21 @@ class FaultPlaces:
         self._gpu = gpu
 
     def collect(self) -> Iterator[Reading]:
-        """Counts by kind, scope and place."""
+        """Counts by kind, scope and location."""
+        # H100 and H200 answer for DRAM and SRAM only, older chips for others too
         for kind, error in _KINDS.items():
             for scope, counter in _SCOPES.items():
                 for name, location in _LOCATIONS.items():
-                    count = self._gpu.ask(
+                    count = self._gpu.query(
                         "nvmlDeviceGetMemoryErrorCounter", error, counter, location
                     )
                     if count is not None:
-                        told = (*self._gpu.labels, kind, scope, name)
-                        yield Reading(metrics.GPU_ECC_LOCATION_ERRORS, told, count)
+                        labels = (*self._gpu.labels, kind, scope, name)
+                        yield Reading(metrics.GPU_ECC_LOCATION_ERRORS, labels, count)
 
 
-class SlowFaults:
-    """Reads what changes over the months of a GPU's life: spare rows, SRAM, retired pages."""
+class GpuLifetimeFaults:
+    """Reads what changes over months: spare rows, the SRAM threshold, retired pages."""
 
     name = "gpu_slow_faults"
     tier = Tier.MINUTE
@@ -105,18 +109,21 @@ class SlowFaults:
         self._fields = Fields(gpu, ((field, 0) for field in (*_RETIRED.values(), _RETIRED_PENDING)))
 
     def collect(self) -> Iterator[Reading]:
-        """Signs by which a GPU is replaced."""
+        """Criteria for the replacement of a GPU."""
         labels = self._gpu.labels
-        banks = self._gpu.ask("nvmlDeviceGetRowRemapperHistogram")
+        banks = self._gpu.query("nvmlDeviceGetRowRemapperHistogram")
         for name in AVAILABILITY.values if banks is not None else ():
             yield Reading(metrics.GPU_REMAP_BANKS, (*labels, name), getattr(banks, name))
-        sram = self._gpu.fill("nvmlDeviceGetSramEccErrorStatus", "c_nvmlEccSramErrorStatus_v1_t")
+        sram = self._gpu.query_struct(
+            "nvmlDeviceGetSramEccErrorStatus", "c_nvmlEccSramErrorStatus_v1_t"
+        )
         if sram is not None:
             exceeded = 1 if sram.bThresholdExceeded else 0
             yield Reading(metrics.GPU_SRAM_THRESHOLD_EXCEEDED, labels, exceeded)
             for unit in SRAM_UNIT.values:
                 count = getattr(sram, _BUCKETS[unit])
                 yield Reading(metrics.GPU_SRAM_UNCORRECTED, (*labels, unit), count)
+        # GPUs before Ampere retire pages; later ones remap rows
         values = self._fields.read()
         for cause, field in _RETIRED.items():
             if (field, 0) in values:

@@ -1,4 +1,4 @@
-"""One GPU: what it is, as its driver and its board tell."""
+"""One GPU: model, address and serial numbers, as its driver reports them."""
 
 from collections.abc import Iterator
 
@@ -6,6 +6,7 @@ from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.sources.nvml import Gpu
 from lockstep_catalogue import gpu as metrics
 
+# NVML_DEVICE_ARCH_*
 _ARCHITECTURES = {
     2: "kepler",
     3: "maxwell",
@@ -19,8 +20,8 @@ _ARCHITECTURES = {
 }
 
 
-class Identity:
-    """Reads what stays the same for the life of a GPU."""
+class GpuIdentity:
+    """Reads what never changes in the life of a GPU."""
 
     name = "gpu_identity"
     tier = Tier.MINUTE
@@ -29,24 +30,25 @@ class Identity:
         self._gpu = gpu
 
     def collect(self) -> Iterator[Reading]:
-        """One info series; what is unknown is an empty label."""
+        """One info series; an unknown value is an empty label."""
         gpu = self._gpu
-        _ = gpu.handle
-        family = gpu.ask("nvmlDeviceGetArchitecture")
-        minor = gpu.ask("nvmlDeviceGetMinorNumber")
-        told = (
+        gpu.ensure_handle()
+        family = gpu.query("nvmlDeviceGetArchitecture")
+        minor = gpu.query("nvmlDeviceGetMinorNumber")
+        values = (
             gpu.model or "",
             _ARCHITECTURES.get(family, ""),
             self._address(),
             "" if minor is None else str(minor),
-            gpu.ask("nvmlDeviceGetSerial") or "",
-            gpu.ask("nvmlDeviceGetVbiosVersion") or "",
+            gpu.query("nvmlDeviceGetSerial") or "",
+            gpu.query("nvmlDeviceGetVbiosVersion") or "",
         )
-        yield Reading(metrics.GPU_INFO, (*gpu.labels, *map(_printable, told)), 1)
+        yield Reading(metrics.GPU_INFO, (*gpu.labels, *map(_printable, values)), 1)
 
     def _address(self) -> str:
-        """The PCI address as /sys writes it: four digits of domain, lower case."""
-        info = self._gpu.ask("nvmlDeviceGetPciInfo_v3")
+        """The PCI address as /sys writes it; empty where unknown."""
+        # NVML writes eight digits of domain, /sys and the kernel log four
+        info = self._gpu.query("nvmlDeviceGetPciInfo_v3")
         if info is None:
             return ""
         return f"{info.domain:04x}:{info.bus:02x}:{info.device:02x}.0"

@@ -1,4 +1,4 @@
-"""One GPU: its NVLinks, from Volta to Blackwell: traffic, state, errors, the worst of them."""
+"""One GPU: its NVLinks from Volta to Blackwell: traffic, state, errors, the worst link."""
 
 from collections.abc import Iterator
 
@@ -7,11 +7,14 @@ from lockstep_agent.sources.nvml import ALL_LINKS, Fields, Gpu
 from lockstep_catalogue import nvlink as metrics
 
 _COUNT, _STATE, _SPEED = 91, 165, 164
-_MOST_LINKS = 36
+# NVML_NVLINK_MAX_LINKS; 18 on H100, H200 and B200, 12 on A100
+_MAX_LINKS = 36
+# payload in KiB; with the scope ALL_LINKS one pair of fields serves all links of a GPU
 _BYTES = {"transmit": 138, "receive": 139}
 _KIB = 1024
 _MEGA = 1e6
-_BY_LINK = {  # Hopper, then Blackwell, which counts the first three otherwise
+# fields of each link: 161 to 163 on Hopper, the others on Blackwell, which lacks the first three
+_BY_LINK = {
     "replay": 161,
     "recovery": 162,
     "crc": 163,
@@ -26,13 +29,15 @@ _BY_LINK = {  # Hopper, then Blackwell, which counts the first three otherwise
     "effective": 219,
     "symbol": 221,
 }
-_RECOVERIES = 215  # Blackwell, in place of 162
-_OF_ALL = {"crc_flit": 38, "crc_data": 45, "replay": 52, "recovery": 59, "ecc": 160}  # to Ampere
+_RECOVERIES = 215  # in place of 162 on Blackwell
+# sums over all links, up to Ampere
+_TOTALS = {"crc_flit": 38, "crc_data": 45, "replay": 52, "recovery": 59, "ecc": 160}
+# Blackwell's bit error ratios, packed as bit_error_ratio unpacks them
 _RATIOS = {"effective": 220, "symbol": 222, "raw": 293}
 
 
 class NvlinkBytes:
-    """Reads the traffic over all links."""
+    """Reads the traffic summed over all links."""
 
     name = "nvlink_bytes"
     tier = Tier.EVERY_TICK
@@ -51,33 +56,33 @@ class NvlinkBytes:
 
 
 class Nvlinks:
-    """Reads each link; tells sums, and the worst link alone, so that series stay few."""
+    """Reads each link; reports sums and the worst link, so that series stay few."""
 
     name = "nvlink"
     tier = Tier.TEN_SECONDS
 
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
-        self._count = Fields(gpu, ((_COUNT, 0), *((field, 0) for field in _OF_ALL.values())))
+        self._count = Fields(gpu, ((_COUNT, 0), *((field, 0) for field in _TOTALS.values())))
         self._links: Fields | None = None
-        self._found = 0
+        self._num_links = 0
 
     def collect(self) -> Iterator[Reading]:
-        """Links up and down, errors by kind, the link with most of them."""
+        """Links up and down, errors by kind, and the link with the most errors."""
         totals = self._count.read()
-        found = min(int(totals.get((_COUNT, 0), 0)), _MOST_LINKS)
-        if not found:
+        num_links = min(int(totals.get((_COUNT, 0), 0)), _MAX_LINKS)
+        if not num_links:
             return
-        if self._links is None or found != self._found:
-            self._found = found
+        if self._links is None or num_links != self._num_links:
+            self._num_links = num_links
             fields = (_STATE, *_BY_LINK.values(), _RECOVERIES)
-            self._links = Fields(gpu=self._gpu, wanted=_of_each(fields, found))
+            self._links = Fields(self._gpu, _each_link(fields, num_links))
         values = self._links.read()
         yield from self._states(values)
         yield from self._errors(totals, values)
 
     def _states(self, values: dict[tuple[int, int], float]) -> Iterator[Reading]:
-        states = [self._is_up(link, values) for link in range(self._found)]
+        states = [self._is_up(link, values) for link in range(self._num_links)]
         active = states.count(True)
         inactive = states.count(False)
         if active or inactive:
@@ -87,16 +92,16 @@ class Nvlinks:
     def _is_up(self, link: int, values: dict[tuple[int, int], float]) -> bool | None:
         state = values.get((_STATE, link))
         if state is None:
-            state = self._gpu.ask("nvmlDeviceGetNvLinkState", link)
+            state = self._gpu.query("nvmlDeviceGetNvLinkState", link)
         return None if state is None else bool(state)
 
     def _errors(
         self, totals: dict[tuple[int, int], float], values: dict[tuple[int, int], float]
     ) -> Iterator[Reading]:
         by_kind = {
-            kind: totals[field, 0] for kind, field in _OF_ALL.items() if (field, 0) in totals
+            kind: totals[field, 0] for kind, field in _TOTALS.items() if (field, 0) in totals
         }
-        by_link = dict.fromkeys(range(self._found), 0.0)
+        by_link = dict.fromkeys(range(self._num_links), 0.0)
         kinds = {field: kind for kind, field in _BY_LINK.items()}
         if not any((_BY_LINK["recovery"], link) in values for link in by_link):
             kinds[_RECOVERIES] = "recovery"
@@ -113,7 +118,7 @@ class Nvlinks:
 
 
 class NvlinkQuality:
-    """Reads line rates and bit error ratios; tells the worst link's."""
+    """Reads line rates and bit error ratios; reports those of the worst link."""
 
     name = "nvlink_quality"
     tier = Tier.MINUTE
@@ -121,26 +126,28 @@ class NvlinkQuality:
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
         fields = (_SPEED, *_RATIOS.values())
-        self._fields = Fields(gpu, _of_each(fields, _MOST_LINKS))
+        self._fields = Fields(gpu, _each_link(fields, _MAX_LINKS))
 
     def collect(self) -> Iterator[Reading]:
-        """Slowest active link, highest bit error ratios."""
+        """Speed of the slowest active link, and the highest bit error ratios."""
         values, labels = self._fields.read(), self._gpu.labels
         speeds = [value for (field, _), value in values.items() if field == _SPEED and value]
         if speeds:
             yield Reading(metrics.NVLINK_SPEED_MIN, labels, min(speeds) * _MEGA)
-        for kind, wanted in _RATIOS.items():
+        for kind, ratio_field in _RATIOS.items():
             ratios = [
-                bit_error_ratio(int(v)) for (field, _), v in values.items() if field == wanted
+                bit_error_ratio(int(packed))
+                for (field, _), packed in values.items()
+                if field == ratio_field
             ]
             if ratios:
                 yield Reading(metrics.NVLINK_BIT_ERROR, (*labels, kind), max(ratios))
 
 
 def bit_error_ratio(packed: int) -> float:
-    """A bit error ratio as NVML packs it: exponent in bits 0 to 7, mantissa in bits 8 to 11."""
+    """The bit error ratio in NVML's packed form: exponent in bits 0-7, mantissa in bits 8-11."""
     return float((packed >> 8 & 0xF) * 10.0 ** -(packed & 0xFF))
 
 
-def _of_each(fields: tuple[int, ...], links: int) -> Iterator[tuple[int, int]]:
+def _each_link(fields: tuple[int, ...], links: int) -> Iterator[tuple[int, int]]:
     return ((field, link) for field in fields for link in range(links))

@@ -1,4 +1,4 @@
-"""One GPU: its PCIe link, what it carries and the errors on it."""
+"""One GPU: its PCIe link, the traffic and the errors on it."""
 
 from collections.abc import Iterator
 
@@ -8,23 +8,27 @@ from lockstep_catalogue import gpu_pcie as metrics
 from lockstep_catalogue.labels import PCIE_ERROR
 
 _FIRST_ERROR = 173  # fields 173 to 182 are in the order of the label's values
-_ERRORS = {name: _FIRST_ERROR + at for at, name in enumerate(PCIE_ERROR.values)}
+_ERRORS = {name: _FIRST_ERROR + index for index, name in enumerate(PCIE_ERROR.values)}
+# counters that wrap, from Hopper on; rate() takes a wrap for a reset
 _BYTES = {"transmit": 197, "receive": 198}
-_NOW = {
+# consumer GPUs fall to generation 1 when idle, H100 and H200 do not. Replays are normal in small
+# numbers: a healthy H100 showed 9 since boot
+_CURRENT = {
     metrics.GPU_PCIE_GENERATION: "nvmlDeviceGetCurrPcieLinkGeneration",
     metrics.GPU_PCIE_WIDTH: "nvmlDeviceGetCurrPcieLinkWidth",
     metrics.GPU_PCIE_REPLAYS: "nvmlDeviceGetPcieReplayCounter",
 }
-_AT_MOST = {
+_MAXIMA = {
     metrics.GPU_PCIE_GENERATION_MAX: "nvmlDeviceGetMaxPcieLinkGeneration",
     metrics.GPU_PCIE_GENERATION_DEVICE_MAX: "nvmlDeviceGetGpuMaxPcieLinkGeneration",
     metrics.GPU_PCIE_WIDTH_MAX: "nvmlDeviceGetMaxPcieLinkWidth",
 }
 
 
-class PcieBytes:
-    """Reads the traffic counters; the call that measures a rate would block for 20 ms."""
+class GpuPcieBytes:
+    """Reads the traffic counters."""
 
+    # not nvmlDeviceGetPcieThroughput: it blocks for 20 ms per direction, 320 ms for eight GPUs
     name = "gpu_pcie_bytes"
     tier = Tier.EVERY_TICK
 
@@ -41,8 +45,8 @@ class PcieBytes:
                 yield Reading(metrics.GPU_PCIE_BYTES, labels, values[field, 0])
 
 
-class PcieLink:
-    """Reads what the link runs at."""
+class GpuPcieLink:
+    """Reads the link's generation, width and replays."""
 
     name = "gpu_pcie_link"
     tier = Tier.TEN_SECONDS
@@ -51,15 +55,15 @@ class PcieLink:
         self._gpu = gpu
 
     def collect(self) -> Iterator[Reading]:
-        """Generation and lanes of this moment, and replays since the driver was loaded."""
-        for metric, call in _NOW.items():
-            value = self._gpu.ask(call)
+        """Current generation and lanes, and replays since the driver was loaded."""
+        for metric, call in _CURRENT.items():
+            value = self._gpu.query(call)
             if value is not None:
                 yield Reading(metric, self._gpu.labels, value)
 
 
-class PcieErrors:
-    """Reads what went wrong on the link, by kind."""
+class GpuPcieErrors:
+    """Reads the errors on the link by kind."""
 
     name = "gpu_pcie_errors"
     tier = Tier.TEN_SECONDS
@@ -76,8 +80,8 @@ class PcieErrors:
                 yield Reading(metrics.GPU_PCIE_ERRORS, (*self._gpu.labels, error), values[field, 0])
 
 
-class PcieLimits:
-    """Reads what the link could run at."""
+class GpuPcieLimits:
+    """Reads the highest generation and width of the link."""
 
     name = "gpu_pcie_limits"
     tier = Tier.MINUTE
@@ -86,8 +90,9 @@ class PcieLimits:
         self._gpu = gpu
 
     def collect(self) -> Iterator[Reading]:
-        """Both maxima of the generation: a fast GPU in a slower slot is no fault."""
-        for metric, call in _AT_MOST.items():
-            value = self._gpu.ask(call)
+        """Maxima of the link, and of the GPU by itself."""
+        # both maxima of the generation: a fast GPU in a slower slot is no fault
+        for metric, call in _MAXIMA.items():
+            value = self._gpu.query(call)
             if value is not None:
                 yield Reading(metric, self._gpu.labels, value)

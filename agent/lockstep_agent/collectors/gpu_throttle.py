@@ -1,4 +1,4 @@
-"""One GPU: why its clocks are held back now, and for how long they were."""
+"""One GPU: the reasons for which its clocks are held back, and for how long they were."""
 
 from collections.abc import Iterator
 
@@ -17,6 +17,8 @@ _BITS = {
     "hw_power_brake": 0x80,
     "display": 0x100,
 }
+# fields in nanoseconds (nvidia-smi prints microseconds); whether they exist depends on the driver,
+# not on the chip
 _SECONDS = {
     "sw_power_cap": 74,
     "sync_boost": 76,
@@ -24,12 +26,12 @@ _SECONDS = {
     "hw_thermal": 270,
     "hw_power_brake": 271,
 }
-_ANY_THERMAL = 75  # what drivers told before they kept the thermal reasons apart
+_ANY_THERMAL = 75  # older drivers have one counter for all thermal reasons
 _NANO = 1e-9
 
 
-class Throttle:
-    """Reads which reasons hold at this moment; how long they held no polling has to find out."""
+class GpuThrottle:
+    """Reads the reasons that hold at this moment."""
 
     name = "gpu_throttle"
     tier = Tier.TEN_SECONDS
@@ -38,10 +40,11 @@ class Throttle:
         self._gpu = gpu
 
     def collect(self) -> Iterator[Reading]:
-        """0 or 1 for each reason; by the older name of the call where the newer is not there."""
-        mask = self._gpu.ask("nvmlDeviceGetCurrentClocksEventReasons")
+        """0 or 1 for each reason."""
+        # the call with ThrottleReasons goes away in CUDA 14, and older drivers lack the other
+        mask = self._gpu.query("nvmlDeviceGetCurrentClocksEventReasons")
         if mask is None:
-            mask = self._gpu.ask("nvmlDeviceGetCurrentClocksThrottleReasons")
+            mask = self._gpu.query("nvmlDeviceGetCurrentClocksThrottleReasons")
         if mask is None:
             return
         for reason, bit in _BITS.items():
@@ -49,8 +52,8 @@ class Throttle:
             yield Reading(metrics.GPU_THROTTLE_ACTIVE, labels, 1 if mask & bit else 0)
 
 
-class ThrottleSeconds:
-    """Reads the driver's own counters of time, which no polling misses."""
+class GpuThrottleSeconds:
+    """Reads the driver's counters of throttled time, which miss nothing between two polls."""
 
     name = "gpu_throttle_seconds"
     tier = Tier.TEN_SECONDS

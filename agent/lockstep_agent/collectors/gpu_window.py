@@ -1,4 +1,4 @@
-"""One GPU: lowest, mean and highest over a window, from the driver's own samples."""
+"""One GPU: minimum, mean and maximum over a window, from the driver's own samples."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -10,6 +10,7 @@ from lockstep_agent.window import Window
 from lockstep_catalogue import Metric
 from lockstep_catalogue import gpu_power as metrics
 
+# the driver fills these rings by itself: peaks of a tenth of a second show without a fast loop
 _POWER, _UTILIZATION, _PROCESSOR_CLOCK = 0, 1, 5
 _RINGS = {
     _POWER: (metrics.GPU_POWER_WINDOW, 1e-3),
@@ -18,11 +19,12 @@ _RINGS = {
 }
 
 
-class Windows:
-    """Reads what is new in each ring once a tick: what happens between two scrapes is in it.
+class GpuWindows:
+    """Reads the new samples of each ring once a tick, so that peaks between two scrapes show.
 
     Args:
-        window_seconds: over which it is told; best the scrape interval.
+        gpu: the GPU to read.
+        window_seconds: window for minimum, mean and maximum; set it to the scrape interval.
     """
 
     name = "gpu_window"
@@ -37,17 +39,24 @@ class Windows:
         for kind, (ring, window) in self._rings.items():
             window.add(time.monotonic(), ring.read())
             metric, factor = _RINGS[kind]
-            yield from of_window(metric, self._gpu.labels, window, factor)
+            yield from window_readings(metric, self._gpu.labels, window, factor)
 
 
-def of_window(
+def window_readings(
     metric: Metric, labels: tuple[str, str], window: Window, factor: float = 1.0
 ) -> Iterator[Reading]:
-    """Lowest, mean and highest of a window; nothing of an empty one."""
+    """Minimum, mean and maximum of a window; no readings for an empty one.
+
+    Args:
+        metric: metric with the label ``statistic``.
+        labels: index and UUID of the GPU.
+        window: the samples.
+        factor: from the unit of the samples to the metric's.
+    """
     statistics: dict[str, Callable[[], float]] = {
         "min": window.lowest,
         "mean": window.mean,
         "max": window.highest,
     }
-    for name, tell in statistics.items() if not window.is_empty else ():
-        yield Reading(metric, (*labels, name), tell() * factor)
+    for name, statistic in statistics.items() if not window.is_empty else ():
+        yield Reading(metric, (*labels, name), statistic() * factor)

@@ -1,7 +1,7 @@
-"""Hangs of the ranks of this node, judged from their pages: whoever started them, none has to tell.
+"""Hangs of the ranks of this node, judged from their pages, whoever started the ranks.
 
-The judgement is the one of ``lockstep run`` (``lockstep_records.hangs``); here it works for ranks
-that plain torchrun or a batch system started.
+The rule is the one of ``lockstep run`` (``lockstep_records.hangs``); here it works for ranks that
+plain torchrun or a batch system started.
 """
 
 import logging
@@ -12,24 +12,30 @@ from pathlib import Path
 from typing import Any
 
 from lockstep_agent.collector import Reading, Tier
+from lockstep_agent.jobs.page_store import JobSnapshot, PageStore
 from lockstep_agent.recent_events import RecentEvents
-from lockstep_agent.sources.processes import is_running
 from lockstep_catalogue import job_watch as metrics
 from lockstep_catalogue.vocabulary import ENDED_PHASES
-from lockstep_records.attempts import newest_pages
 from lockstep_records.hangs import HungRank, find_hang
-from lockstep_records.jobs import list_jobs
 from lockstep_records.page.reader import Page
 from lockstep_records.switches import read_switches, switches_path
 
 _log = logging.getLogger(__name__)
-_MOST_NAMED = 8
+_MAX_NAMED_RANKS = 8  # a hang of a node with more ranks stops most of them at the same place
 _GONE = "gone"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Found:
-    """A hang of a job on this node; ranks are in the order in which they stopped."""
+class JobHang:
+    """A hang of a job on this node.
+
+    Attributes:
+        hung: ranks that make no progress, in the order in which they stopped.
+        missing: ranks that the others wait for, each with its phase or ``gone``.
+        limit_seconds: time without progress from which on these ranks hang.
+        attempt: of the job.
+        since_seconds: wall clock of the last progress of the rank that stopped first.
+    """
 
     hung: tuple[HungRank, ...]
     missing: tuple[tuple[int, str], ...]
@@ -42,16 +48,15 @@ class Hangs:
     """Judges every job on the node.
 
     A rank whose process has ended does not hang, and others may wait for it. A job none of whose
-    ranks run does not hang either. The floor of a job is the one of its switches, where it has one.
+    ranks run does not hang either. The switches of a job may set a time-out of its own.
 
     Args:
-        root: folder that holds ``jobs/``; it may come later.
+        pages: the rank pages of the node.
         node: name of this machine.
-        floor_seconds: no hang is shorter; 0 judges no job that does not ask for it.
-        clock_ns: monotonic clock of this machine, on which pages tell their progress.
-
-    Attributes:
-        recent: hangs as events, newest last.
+        procfs: where /proc is mounted.
+        timeout_seconds: no hang is shorter; 0 judges no job that has no time-out of its own.
+        recent: where hangs are published as events.
+        clock_ns: monotonic clock of this machine, which is that of the pages.
     """
 
     name = "hangs"
@@ -59,129 +64,130 @@ class Hangs:
 
     def __init__(
         self,
-        root: Path,
+        pages: PageStore,
         node: str,
         procfs: Path,
-        floor_seconds: float,
+        timeout_seconds: float,
+        *,
+        recent: RecentEvents | None = None,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        self._root, self._node, self._procfs = root, node, procfs
-        self._floor_seconds, self._clock_ns = floor_seconds, clock_ns
-        self._lasting: dict[str, dict[str, Any]] = {}
-        self.recent = RecentEvents()
+        self._pages, self._node, self._procfs = pages, node, procfs
+        self._timeout_seconds, self._clock_ns = timeout_seconds, clock_ns
+        self._open_events: dict[str, dict[str, Any]] = {}
+        self.recent = recent or RecentEvents()
 
     def collect(self) -> Iterator[Reading]:
-        """How many ranks hang, who stopped first and for whom the others wait."""
-        seen = set()
-        for job in list_jobs(self._root):
-            seen.add(job.name)
-            yield from self._of_job(job)
-        for gone in set(self._lasting) - seen:
-            self._end(gone)
+        """Number of hung ranks of each job, the first to stop, and those the others wait for."""
+        jobs = self._pages.jobs()
+        for job in jobs:
+            yield from self._job_readings(job)
+        for job_id in set(self._open_events) - {job.job_id for job in jobs}:
+            self._end_event(job_id)
 
-    def _of_job(self, job: Path) -> Iterator[Reading]:
-        floor = self._floor_of(job)
-        try:
-            pages = newest_pages(job) if floor else []
-        except OSError:  # the folder is being removed
-            pages = []
-        running = {page.identity["rank"] for page in pages if self._runs(page)}
+    def _job_readings(self, job: JobSnapshot) -> Iterator[Reading]:
+        timeout_seconds = self._timeout_of(job.folder)
+        pages = job.newest_pages() if timeout_seconds else []
+        running = {page.identity["rank"] for page in pages if job.is_running(page)}
         if not running:
-            self._end(job.name)
+            self._end_event(job.job_id)
             return
-        labels = (pages[0].identity["cluster"], job.name, self._node)
-        found = self._judge(pages, running, floor)
-        yield Reading(metrics.HUNG_RANKS, labels, len(found.hung) if found else 0)
-        if found is None:
-            self._end(job.name)
+        labels = (pages[0].identity["cluster"], job.job_id, self._node)
+        hang = self._judge(pages, running, timeout_seconds)
+        yield Reading(metrics.HUNG_RANKS, labels, len(hang.hung) if hang else 0)
+        if hang is None:
+            self._end_event(job.job_id)
             return
-        self._tell(job.name, labels, found)
-        first = found.hung[0]
-        of_first = (*labels, str(first.rank), first.phase)
-        yield Reading(metrics.HANG_FIRST, of_first, first.idle_seconds)
-        for rank, standing in found.missing[:_MOST_NAMED]:
-            yield Reading(metrics.HANG_MISSING, (*labels, str(rank), standing), 1)
+        self._update_event(job.job_id, labels, hang)
+        first = hang.hung[0]
+        first_labels = (*labels, str(first.rank), first.phase)
+        yield Reading(metrics.HANG_FIRST, first_labels, first.idle_seconds)
+        for rank, phase in hang.missing[:_MAX_NAMED_RANKS]:
+            yield Reading(metrics.HANG_MISSING, (*labels, str(rank), phase), 1)
 
-    def _runs(self, page: Page) -> bool:
-        began_ns = page.identity["start_monotonic_ns"]
-        return is_running(self._procfs, page.identity["pid"], began_ns)
-
-    def _floor_of(self, job: Path) -> float:
+    def _timeout_of(self, job: Path) -> float:
         try:
-            told = read_switches(switches_path(job)).hang_seconds
-        except ValueError:  # the ranks say so in their logs
-            told = None
-        return self._floor_seconds if told is None else told
+            own_seconds = read_switches(switches_path(job)).hang_seconds
+        except ValueError:  # the ranks report it in their logs
+            own_seconds = None
+        return self._timeout_seconds if own_seconds is None else own_seconds
 
-    def _judge(self, pages: list[Page], running: set[int], floor: float) -> _Found | None:
-        now_ns = self._clock_ns()
-        hang = find_hang(pages, now_ns, floor, self._procfs)
-        idle = [one for one in hang.ranks if one.rank in running] if hang else []
-        if not hang or not idle:
+    def _judge(
+        self, pages: list[Page], running: set[int], timeout_seconds: float
+    ) -> JobHang | None:
+        hang = find_hang(pages, self._clock_ns(), timeout_seconds, self._procfs)
+        hung = [rank for rank in hang.ranks if rank.rank in running] if hang else []
+        if not hang or not hung:
             return None
-        idle.sort(key=lambda one: -one.idle_seconds)
+        hung.sort(key=lambda rank: -rank.idle_seconds)
         by_rank = {page.identity["rank"]: page for page in pages}
-        standing = {one.rank: one.phase for one in idle}
-        gone = [rank for rank in by_rank if rank not in running and not _is_over(by_rank[rank])]
-        missing = gone or [one.rank for one in idle if one.rank in hang.missing]
-        first = by_rank[idle[0].rank]
-        return _Found(
-            hung=tuple(idle),
-            missing=tuple((rank, standing.get(rank, _GONE)) for rank in missing),
+        phases = {rank.rank: rank.phase for rank in hung}
+        dead = [
+            rank
+            for rank, page in by_rank.items()
+            if rank not in running and page.phase not in ENDED_PHASES
+        ]
+        # A dead rank explains the hang: whatever phase the others are in, they wait for it.
+        missing = dead or [rank.rank for rank in hung if rank.rank in hang.missing]
+        first = by_rank[hung[0].rank]
+        return JobHang(
+            hung=tuple(hung),
+            missing=tuple((rank, phases.get(rank, _GONE)) for rank in missing),
             limit_seconds=hang.limit_seconds,
             attempt=first.identity["attempt"],
             since_seconds=first.progress_wall_seconds,
         )
 
-    def _tell(self, job_id: str, labels: tuple[str, ...], found: _Found) -> None:
-        """Keeps the hang's event up to date; one that begins is said once."""
-        event = _event(labels, found)
-        known = self._lasting.get(job_id)
-        if known is not None:
-            known["messages"] += 1
-            known |= {key: event[key] for key in ("facts", "text", "last_seconds")}
+    def _update_event(self, job_id: str, labels: tuple[str, ...], hang: JobHang) -> None:
+        """Keeps the hang's event up to date; the begin of a hang is logged once."""
+        event = _event(labels, hang)
+        open_event = self._open_events.get(job_id)
+        if open_event is not None:
+            open_event["messages"] += 1
+            open_event |= {key: event[key] for key in ("facts", "text", "last_seconds")}
         else:
-            self._lasting[job_id] = event
+            self._open_events[job_id] = event
             self.recent.add(event)
             _log.warning("job=%s state=hung %s", job_id, event["text"])
         self.recent.publish()
 
-    def _end(self, job_id: str) -> None:
-        event = self._lasting.pop(job_id, None)
+    def _end_event(self, job_id: str) -> None:
+        event = self._open_events.pop(job_id, None)
         if event is not None:
             event["facts"] = event["facts"] | {"lasts": "no"}
             self.recent.publish()
             _log.info("job=%s state=hangs_no_more", job_id)
 
 
-def _is_over(page: Page) -> bool:
-    return page.phase in ENDED_PHASES
+def _event(labels: tuple[str, ...], hang: JobHang) -> dict[str, Any]:
+    """A hang in the form of the incidents of the logs.
 
-
-def _event(labels: tuple[str, ...], found: _Found) -> dict[str, Any]:
-    """A hang in the form of the incidents of the logs; its id is the same after a restart."""
-    first = found.hung[0]
-    ranks = ", ".join(f"rank {one.rank} in {one.phase}" for one in found.hung[:_MOST_NAMED])
-    missing = ", ".join(str(rank) for rank, _ in found.missing[:_MOST_NAMED])
-    waited_for = f"the others wait for {missing}" if missing else "none of this node stands apart"
+    Its id follows from the pages alone, so that it is the same after a restart of the agent.
+    """
+    first = hang.hung[0]
+    ranks = ", ".join(f"rank {rank.rank} in {rank.phase}" for rank in hang.hung[:_MAX_NAMED_RANKS])
+    missing = ", ".join(str(rank) for rank, _ in hang.missing[:_MAX_NAMED_RANKS])
+    cause = (
+        f"the others wait for {missing}" if missing else "all of this node are at the same place"
+    )
     return {
-        "id": f"hang/{labels[1]}/{found.attempt}/{found.since_seconds:.3f}",
+        "id": f"hang/{labels[1]}/{hang.attempt}/{hang.since_seconds:.3f}",
         "log": "ranks",
         "metric": metrics.HUNG_RANKS.name,
         "labels": dict(zip(metrics.HUNG_RANKS.label_names, labels, strict=True)),
         "facts": {
-            "attempt": str(found.attempt),
+            "attempt": str(hang.attempt),
             "first": str(first.rank),
             "first_standing": first.phase,
             "first_process": first.process or "",
-            "hung": str(len(found.hung)),
+            "hung": str(len(hang.hung)),
             "missing": missing,
-            "limit_seconds": f"{found.limit_seconds:g}",
+            "limit_seconds": f"{hang.limit_seconds:g}",
             "lasts": "yes",
         },
-        "text": f"no progress: {ranks}; {waited_for}",
-        "first_seconds": found.since_seconds,
-        "last_seconds": found.since_seconds + first.idle_seconds,
+        "text": f"no progress: {ranks}; {cause}",
+        "first_seconds": hang.since_seconds,
+        "last_seconds": hang.since_seconds + first.idle_seconds,
         "messages": 1,
         "counted": True,
     }

@@ -1,4 +1,4 @@
-"""The host: what its tasks wait for, processor time stolen from it, memory left."""
+"""The host: waiting time of its tasks, stolen processor time, available memory."""
 
 import os
 import re
@@ -10,20 +10,21 @@ from lockstep_agent.sources.pressure import stalled_seconds
 from lockstep_catalogue import host
 from lockstep_catalogue.fabric_labels import RESOURCE
 
+# the eighth number of the line cpu, in clock ticks; only virtual machines have any
 _STEAL = re.compile(r"cpu +(?:[0-9]{1,20} ){7}([0-9]{1,20})")
 _MEMORY = {
     host.MEMORY_TOTAL: re.compile(r"^MemTotal: +([0-9]{1,15}) kB$", re.MULTILINE),
     host.MEMORY_AVAILABLE: re.compile(r"^MemAvailable: +([0-9]{1,15}) kB$", re.MULTILINE),
 }
 _KIB = 1024
-_TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 class Host:
-    """Reads three small files of the node and its memory; pressure needs Linux 4.20.
+    """Reads pressure, processor time and memory of the node; pressure needs Linux 4.20.
 
     Args:
-        procfs: where /proc is.
+        procfs: path of /proc.
     """
 
     name = "host"
@@ -33,15 +34,15 @@ class Host:
         self._procfs, self._files = procfs, OpenFiles()
 
     def collect(self) -> Iterator[Reading]:
-        """Counters since boot, and memory now."""
+        """Counters since boot, and the current memory."""
         for resource in RESOURCE.values:
             text = self._files.text(f"{self._procfs}/pressure/{resource}")
             for pressure, seconds in stalled_seconds(text):
                 yield Reading(host.PRESSURE_SECONDS, (resource, pressure), seconds)
         steal = _STEAL.match(self._files.text(f"{self._procfs}/stat") or "")
         if steal:
-            yield Reading(host.STEAL_SECONDS, (), int(steal[1]) / _TICKS_A_SECOND)
+            yield Reading(host.STEAL_SECONDS, (), int(steal[1]) / _TICKS_PER_SECOND)
         text = self._files.text(f"{self._procfs}/meminfo") or ""
         for metric, line in _MEMORY.items():
-            if found := line.search(text):
-                yield Reading(metric, (), int(found[1]) * _KIB)
+            if match := line.search(text):
+                yield Reading(metric, (), int(match[1]) * _KIB)

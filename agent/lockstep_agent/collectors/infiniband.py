@@ -1,4 +1,4 @@
-"""The RDMA ports of the node, each tick: what they carry."""
+"""The traffic of the node's RDMA ports, each tick."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,47 +14,54 @@ _LIST_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _PortCounters:
+    """The counters of one port, each as path, metric, label values and factor."""
+
     folder: str
     counters: tuple[tuple[str, Metric, tuple[str, ...], int], ...]
 
 
 class Infiniband:
-    """Reads what changes fast; a read of a counter can cost a command to the adapter's firmware.
+    """Reads the counters that change fast.
 
     Args:
-        sysfs: where /sys is.
+        sysfs: path of /sys.
     """
 
     name = "infiniband"
+    # only traffic: each read of a counter can cost a command to the adapter's firmware
     tier = Tier.EVERY_TICK
 
     def __init__(self, sysfs: str) -> None:
-        self._ports, self._files, self._list = (
-            RdmaPorts(sysfs, aloud=True),
+        self._ports, self._files, self._port_list = (
+            RdmaPorts(sysfs, is_logging=True),
             OpenFiles(),
             Due(_LIST_SECONDS),
         )
-        self._known: tuple[_Known, ...] = ()
+        self._counters: tuple[_PortCounters, ...] = ()
 
     def collect(self) -> Iterator[Reading]:
-        """Traffic of each port; what a file does not tell is left out."""
-        if self._list.is_due():
-            self._known = tuple(_know(port) for port in self._ports.list())
-        count = self._files.count
-        for known in self._known:
-            if self._files.is_present(known.folder):
-                for path, metric, labels, factor in known.counters:
-                    value = count(path)
+        """Traffic of each port; an unreadable counter is left out."""
+        if self._port_list.is_due():
+            self._counters = tuple(_find_counters(port) for port in self._ports.list())
+        for port in self._counters:
+            if self._files.is_present(port.folder):
+                for path, metric, labels, factor in port.counters:
+                    value = self._files.count(path)
                     if value is not None:
                         yield Reading(metric, labels, value * factor)
 
 
-def _know(port: RdmaPort) -> _Known:
-    there = counter_files(port)
+def _find_counters(port: RdmaPort) -> _PortCounters:
+    paths = counter_files(port)
     counters = tuple(
-        (f"{port.folder}/{at.path}", at.metric, (*port.labels, *at.more), at.factor)
-        for at in TRAFFIC
-        if at.path in there
+        (
+            f"{port.folder}/{counter.path}",
+            counter.metric,
+            (*port.labels, *counter.extra_labels),
+            counter.factor,
+        )
+        for counter in TRAFFIC
+        if counter.path in paths
     )
-    return _Known(port.folder, counters)
+    return _PortCounters(port.folder, counters)

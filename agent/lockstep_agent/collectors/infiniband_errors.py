@@ -1,4 +1,4 @@
-"""The RDMA ports of the node, every ten seconds: identity, state, packets, errors, congestion."""
+"""The node's RDMA ports, every ten seconds: identity, state, packets, errors, congestion."""
 
 from collections.abc import Iterator
 
@@ -8,24 +8,24 @@ from lockstep_agent.sources.open_files import OpenFiles
 from lockstep_agent.sources.rdma import RdmaPort, RdmaPorts, counter_files
 from lockstep_agent.sources.rdma_state import (
     ACTIVE,
+    has_true_state,
     interface_of,
     link_layer,
     pci_address,
     read_state,
-    tells_its_state,
 )
 from lockstep_catalogue import fabric_ports as metrics
 from lockstep_catalogue.fabric_labels import PHYSICAL_STATE, PORT_STATE
 
-_MOST_LETTERS = 128
+_MAX_CHARACTERS = 128
 
 
 class InfinibandErrors:
-    """Reads all that need not be read each second.
+    """Reads all counters that need not be read each second.
 
     Args:
-        sysfs: where /sys is.
-        detail: tells the rare counters too.
+        sysfs: path of /sys.
+        detail: exports the rare counters too.
     """
 
     name = "infiniband_errors"
@@ -34,67 +34,71 @@ class InfinibandErrors:
     def __init__(self, sysfs: str, *, detail: bool = False) -> None:
         self._ports = RdmaPorts(sysfs)
         self._files = OpenFiles()
-        self._wanted = tuple(at for at in SLOW if detail or not at.rare)
+        self._counter_table = tuple(counter for counter in SLOW if detail or not counter.is_rare)
 
     def collect(self) -> Iterator[Reading]:
-        """What each port tells; what a file does not tell is left out."""
+        """Identity, state and counters of each port; an unreadable file is left out."""
         for port in self._ports.list():
-            self._files.is_present(port.adapter)  # lets go of the files of one that was replaced
+            self._files.is_present(port.adapter)  # closes the files of an adapter that was replaced
             yield self._identity(port)
             yield from self._state(port)
             yield from self._counters(port)
 
     def _identity(self, port: RdmaPort) -> Reading:
-        told = [self._files.text(f"{port.adapter}/{file}") for file in ("hca_type", "fw_ver")]
-        board = self._files.text(f"{port.adapter}/board_id")
+        files = ("hca_type", "fw_ver", "board_id")
+        texts = [self._files.text(f"{port.adapter}/{file}") for file in files]
         labels = (
             *port.labels,
             link_layer(self._files, port),
-            *(_label(text) for text in (*told, board)),
+            *map(_label, texts),
             interface_of(self._files, port),
             pci_address(port),
         )
         return Reading(metrics.PORT_INFO, labels, 1)
 
     def _state(self, port: RdmaPort) -> Iterator[Reading]:
-        labels, told = port.labels, read_state(self._files, port)
-        if told.state is not None:
-            if tells_its_state(port):
-                yield Reading(metrics.PORT_UP, labels, 1 if told.state == ACTIVE else 0)
-            if told.physical is not None:
-                pair = (PORT_STATE.values[told.state], PHYSICAL_STATE.values[told.physical])
-                yield Reading(metrics.PORT_STATE_INFO, (*labels, *pair), 1)
-        if told.rate is not None:
-            yield Reading(metrics.PORT_RATE, labels, told.rate)
-        if told.lanes is not None:
-            yield Reading(metrics.PORT_LANES, labels, told.lanes)
+        labels, port_state = port.labels, read_state(self._files, port)
+        state, physical_state = port_state.state, port_state.physical_state
+        if state is not None:
+            if has_true_state(port):
+                yield Reading(metrics.PORT_UP, labels, 1 if state == ACTIVE else 0)
+            if physical_state is not None:
+                names = (PORT_STATE.values[state], PHYSICAL_STATE.values[physical_state])
+                yield Reading(metrics.PORT_STATE_INFO, (*labels, *names), 1)
+        if port_state.bytes_per_second is not None:
+            yield Reading(metrics.PORT_RATE, labels, port_state.bytes_per_second)
+        if port_state.lanes is not None:
+            yield Reading(metrics.PORT_LANES, labels, port_state.lanes)
 
     def _counters(self, port: RdmaPort) -> Iterator[Reading]:
-        there = counter_files(port)
-        told: set[tuple[str, tuple[str, ...]]] = set()
-        narrow = saturated = 0
-        for at in self._wanted:
-            key = (at.metric.name, at.more)
-            if at.path not in there or key in told:
+        paths = counter_files(port)
+        exported: set[tuple[str, tuple[str, ...]]] = set()
+        num_narrow = num_saturated = 0
+        for counter in self._counter_table:
+            # a driver may have two names for one counter: the first in the table is exported
+            key = (counter.metric.name, counter.extra_labels)
+            if counter.path not in paths or key in exported:
                 continue
-            value = self._files.count(f"{port.folder}/{at.path}")
+            # each file by itself: some adapters refuse single counters, and node_exporter
+            # lost all of them for one refusal (its issues 966, 2769 and 3265)
+            value = self._files.count(f"{port.folder}/{counter.path}")
             if value is None:
                 continue
-            told.add(key)
-            labels = (*port.labels, *at.more)
-            yield Reading(at.metric, labels, value * at.factor)
-            narrow += at.ceiling is not None
-            if _is_saturated(at, value):
-                saturated += 1
+            exported.add(key)
+            labels = (*port.labels, *counter.extra_labels)
+            yield Reading(counter.metric, labels, value * counter.factor)
+            num_narrow += counter.ceiling is not None
+            if _is_saturated(counter, value):
+                num_saturated += 1
                 yield Reading(metrics.PORT_SATURATED, labels, 1)
-        if narrow:
-            yield Reading(metrics.PORT_SATURATED_COUNTERS, port.labels, saturated)
+        if num_narrow:
+            yield Reading(metrics.PORT_SATURATED_COUNTERS, port.labels, num_saturated)
 
 
-def _is_saturated(at: CounterFile, value: int) -> bool:
-    """Whether it stands at its ceiling; one that is beyond has more bits than the standard says."""
-    return at.ceiling is not None and value == at.ceiling
+def _is_saturated(counter: CounterFile, value: int) -> bool:
+    # equal, not above: a counter beyond its ceiling has more bits than the standard demands
+    return counter.ceiling is not None and value == counter.ceiling
 
 
 def _label(text: str | None) -> str:
-    return text if text and text.isprintable() and len(text) <= _MOST_LETTERS else ""
+    return text if text and text.isprintable() and len(text) <= _MAX_CHARACTERS else ""

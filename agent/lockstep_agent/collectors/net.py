@@ -1,4 +1,4 @@
-"""The network ports of the node, from /sys/class/net; a file that does not tell is left out."""
+"""The network ports of the node, from /sys/class/net: state, speed, traffic and bonds."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,9 +9,9 @@ from lockstep_agent.sources.interfaces import Interface, list_bonds, list_interf
 from lockstep_agent.sources.open_files import OpenFiles
 from lockstep_catalogue import Metric, fabric
 
-_BYTES_PER_SECOND_OF_ONE_MEGABIT = 125_000
+_BYTES_PER_MEGABIT = 125_000
 _LIST_SECONDS = 10.0
-_FASTEST_MEGABITS = 10_000_000  # drivers write 4294967295 for a speed that they do not know
+_FASTEST_MEGABITS = 10_000_000  # drivers write 4294967295 for an unknown speed
 _DIRECTIONS = {"receive": "rx", "transmit": "tx"}
 _STATISTICS = {
     fabric.NET_BYTES: "bytes",
@@ -23,37 +23,39 @@ _Counters = tuple[tuple[str, Metric, tuple[str, ...]], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _Port:
+    """One port: its folder, its traffic counters, and the readings of its link."""
+
     folder: str
     counters: _Counters
     link: tuple[Reading, ...]
 
 
 class Net:
-    """Reads the traffic of ports between nodes; every ten seconds their state, and their bonds.
+    """Reads the traffic of the ports each tick, their state and bonds every ten seconds.
 
     Args:
-        sysfs: where /sys is.
+        sysfs: path of /sys.
     """
 
     name = "net"
     tier = Tier.EVERY_TICK
 
     def __init__(self, sysfs: str) -> None:
-        self._sysfs, self._files, self._list = sysfs, OpenFiles(), Due(_LIST_SECONDS)
-        self._known: tuple[_Known, ...] = ()
+        self._sysfs, self._files, self._port_list = sysfs, OpenFiles(), Due(_LIST_SECONDS)
+        self._ports: tuple[_Port, ...] = ()
         self._bonds: tuple[Reading, ...] = ()
 
     def collect(self) -> Iterator[Reading]:
-        """State, line rate and traffic of each port; members of each bond."""
-        if self._list.is_due():
-            periodic = OpenFiles(max_open=0)
-            self._known = tuple(
-                _Known(port.folder, _counters(port), tuple(_link(port, periodic)))
-                for port in list_interfaces(self._sysfs, periodic)
+        """State, rate and traffic of each port, members of each bond, without unreadable files."""
+        if self._port_list.is_due():
+            files = OpenFiles(max_open=0)  # read too seldom to stay open
+            self._ports = tuple(
+                _Port(port.folder, _counters(port), tuple(_link(port, files)))
+                for port in list_interfaces(self._sysfs, files)
             )
-            self._bonds = tuple(_members(list_bonds(self._sysfs, periodic), periodic))
-        for port in self._known:
+            self._bonds = tuple(_members(list_bonds(self._sysfs, files), files))
+        for port in self._ports:
             if self._files.is_present(port.folder):
                 yield from port.link
                 for path, metric, labels in port.counters:
@@ -70,14 +72,14 @@ def _link(port: Interface, files: OpenFiles) -> Iterator[Reading]:
         yield Reading(fabric.NET_UP, labels, 1 if state == "up" else 0)
     megabits = files.count(f"{port.folder}/speed")
     if megabits and megabits <= _FASTEST_MEGABITS and not port.is_shadow:
-        speed = megabits * _BYTES_PER_SECOND_OF_ONE_MEGABIT
-        yield Reading(fabric.NET_SPEED, labels, speed)
+        yield Reading(fabric.NET_SPEED, labels, megabits * _BYTES_PER_MEGABIT)
+    # in the folder itself, not among the statistics
     changes = files.count(f"{port.folder}/carrier_changes")
     if changes is not None:
         yield Reading(fabric.NET_CARRIER_CHANGES, labels, changes)
-    virtual = files.count(f"{port.folder}/device/sriov_numvfs")
-    if virtual is not None and not port.is_shadow:
-        yield Reading(fabric.NET_VIRTUAL_FUNCTIONS, labels, virtual)
+    num_virtual_functions = files.count(f"{port.folder}/device/sriov_numvfs")
+    if num_virtual_functions is not None and not port.is_shadow:
+        yield Reading(fabric.NET_VIRTUAL_FUNCTIONS, labels, num_virtual_functions)
 
 
 def _members(bonds: dict[str, tuple[str, ...]], files: OpenFiles) -> Iterator[Reading]:
@@ -91,7 +93,7 @@ def _counters(port: Interface) -> _Counters:
     if port.is_shadow:
         return ()
     return tuple(
-        (f"{port.folder}/statistics/{prefix}_{what}", metric, (port.name, direction))
-        for metric, what in _STATISTICS.items()
+        (f"{port.folder}/statistics/{prefix}_{statistic}", metric, (port.name, direction))
+        for metric, statistic in _STATISTICS.items()
         for direction, prefix in _DIRECTIONS.items()
     )

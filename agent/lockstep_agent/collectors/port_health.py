@@ -1,4 +1,4 @@
-"""The verdict on each port of the node, from what it did in the last ten minutes."""
+"""The verdict on each port of the node, from its facts of the last ten minutes."""
 
 import time
 from collections import deque
@@ -14,19 +14,20 @@ from lockstep_agent.sources.pci_tree import Endpoints
 from lockstep_agent.sources.rdma import RdmaPort, RdmaPorts
 from lockstep_agent.sources.rdma_state import (
     ACTIVE,
+    has_true_state,
     interface_of,
     link_layer,
     pci_address,
     read_state,
-    tells_its_state,
 )
 from lockstep_agent.sources.sysfs import link_target_name
 from lockstep_catalogue import fabric_ports as metrics
 
 _WINDOW_FACTS = 60  # ten minutes, one every ten seconds
 _LINK_DOWNED = "counters/link_downed"
-_OF_THE_LINK = frozenset({"symbol", "link_error_recovery", "receive", "local_link_integrity"})
-_BYTES_PER_SECOND_OF_ONE_MEGABIT = 125_000
+# discards and constraint errors come from congestion and configuration, not from the cable
+_LINK_ERRORS = frozenset({"symbol", "link_error_recovery", "receive", "local_link_integrity"})
+_BYTES_PER_MEGABIT = 125_000
 _FASTEST_MEGABITS = 10_000_000
 _NO_PORT = ""
 
@@ -35,8 +36,8 @@ class PortHealth:
     """Judges RDMA ports, and the network interfaces that belong to none.
 
     Args:
-        sysfs: where /sys is.
-        limits: where judging begins.
+        sysfs: path of /sys.
+        limits: thresholds of the verdict.
         clock: monotonic, in seconds.
     """
 
@@ -53,12 +54,14 @@ class PortHealth:
         self._ports, self._files = RdmaPorts(sysfs), OpenFiles(max_open=0)
         self._endpoints = Endpoints(sysfs)
         self._histories: dict[tuple[str, str], deque[PortFacts]] = {}
-        self._best: dict[str, float] = {}
+        self._best_rates: dict[str, float] = {}
 
     def collect(self) -> Iterator[Reading]:
         """Verdict and expected rate of each port."""
+        # a port is compared with the best of its kind, now and since the start: no table says what
+        # rate it should have
         facts = list(self._facts())
-        self._best = best_rates(facts, self._best)
+        self._best_rates = best_rates(facts, self._best_rates)
         lanes: dict[str, int] = {}
         for port in facts:
             lanes[port.kind] = max(lanes.get(port.kind, 0), port.lanes or 0)
@@ -69,8 +72,8 @@ class PortHealth:
         for port in facts:
             history = self._histories[port.labels]
             history.append(port)
-            told = [rate for rate in (self._best.get(port.kind), port.told_rate) if rate]
-            expected = max(told, default=None)
+            candidates = (self._best_rates.get(port.kind), port.interface_bytes_per_second)
+            expected = max((rate for rate in candidates if rate), default=None)
             if expected and port.labels[1]:
                 yield Reading(metrics.PORT_RATE_EXPECTED, port.labels, expected)
             verdict = judge_port(list(history), expected, lanes[port.kind], self._limits)
@@ -79,44 +82,52 @@ class PortHealth:
                 yield Reading(metrics.PORT_HEALTH, labels, 1)
 
     def _facts(self) -> Iterator[PortFacts]:
-        adapters = [at for at in self._endpoints.list() if at.kind == "nic"]
-        ratios = {at.address: link_ratio(at, self._files) for at in adapters}
-        interfaces = {at.name: at for at in list_interfaces(self._sysfs, self._files)}
+        adapters = [device for device in self._endpoints.list() if device.kind == "nic"]
+        ratios = {adapter.address: link_ratio(adapter, self._files) for adapter in adapters}
+        interfaces = {
+            interface.name: interface for interface in list_interfaces(self._sysfs, self._files)
+        }
         for port in self._ports.list():
             interface = interfaces.pop(interface_of(self._files, port), None)
-            yield self._of_port(port, interface, ratios.get(pci_address(port)))
+            yield self._port_facts(port, interface, ratios.get(pci_address(port)))
         for interface in interfaces.values():
             if not interface.is_shadow and not interface.is_virtual:
                 address = link_target_name(f"{interface.folder}/device")
-                yield self._of_interface(interface, ratios.get(address))
+                yield self._interface_facts(interface, ratios.get(address))
 
-    def _of_port(
-        self, port: RdmaPort, interface: Interface | None, ratio: float | None
+    def _port_facts(
+        self, port: RdmaPort, interface: Interface | None, pcie_ratio: float | None
     ) -> PortFacts:
-        told = read_state(self._files, port)
-        counts = {at: self._files.count(f"{port.folder}/{at.path}") for at in (*ERRORS, *RETRIES)}
-        errors = [counts[at] for at in ERRORS if at.more[0] in _OF_THE_LINK]
-        downs = next(counts[at] for at in ERRORS if at.path == _LINK_DOWNED)
-        carrier_downs = self._interface_count(interface, "carrier_down_count")
-        tells = tells_its_state(port) and told.state is not None
+        port_state = read_state(self._files, port)
+        counts = {
+            counter: self._files.count(f"{port.folder}/{counter.path}")
+            for counter in (*ERRORS, *RETRIES)
+        }
+        errors = [counts[counter] for counter in ERRORS if counter.extra_labels[0] in _LINK_ERRORS]
+        link_downs = next(counts[counter] for counter in ERRORS if counter.path == _LINK_DOWNED)
+        is_active = port_state.state == ACTIVE
+        has_state = has_true_state(port) and port_state.state is not None
         return PortFacts(
             labels=port.labels,
             kind=f"{self._files.text(f'{port.adapter}/board_id')} {link_layer(self._files, port)}",
             at_seconds=self._clock(),
-            is_up=told.state == ACTIVE if tells else None,
-            was_up=bool(downs) or bool(self._interface_count(interface, "carrier_up_count")),
-            rate=told.rate,
-            told_rate=self._interface_rate(interface) if told.state == ACTIVE else None,
-            lanes=told.lanes,
-            downs=downs,
-            carrier_downs=carrier_downs,
-            errors=_sum(errors),
-            broken=_sum([counts[at] for at in RETRIES]),
-            saturated=any(at.ceiling is not None and counts[at] == at.ceiling for at in ERRORS),
-            pcie_ratio=ratio,
+            is_up=is_active if has_state else None,
+            was_up=bool(link_downs) or bool(self._interface_count(interface, "carrier_up_count")),
+            bytes_per_second=port_state.bytes_per_second,
+            interface_bytes_per_second=self._interface_rate(interface) if is_active else None,
+            lanes=port_state.lanes,
+            link_downs=link_downs,
+            carrier_downs=self._interface_count(interface, "carrier_down_count"),
+            link_errors=_sum(errors),
+            broken_connections=_sum([counts[counter] for counter in RETRIES]),
+            is_saturated=any(
+                counter.ceiling is not None and counts[counter] == counter.ceiling
+                for counter in ERRORS
+            ),
+            pcie_ratio=pcie_ratio,
         )
 
-    def _of_interface(self, interface: Interface, ratio: float | None) -> PortFacts:
+    def _interface_facts(self, interface: Interface, pcie_ratio: float | None) -> PortFacts:
         state = self._files.text(f"{interface.folder}/operstate")
         is_up = state == "up" if state in {"up", "down", "lowerlayerdown", "dormant"} else None
         return PortFacts(
@@ -125,9 +136,9 @@ class PortHealth:
             at_seconds=self._clock(),
             is_up=is_up,
             was_up=bool(self._interface_count(interface, "carrier_up_count")),
-            rate=self._interface_rate(interface),
+            bytes_per_second=self._interface_rate(interface),
             carrier_downs=self._interface_count(interface, "carrier_down_count"),
-            pcie_ratio=ratio,
+            pcie_ratio=pcie_ratio,
         )
 
     def _interface_count(self, interface: Interface | None, file: str) -> int | None:
@@ -135,10 +146,12 @@ class PortHealth:
 
     def _interface_rate(self, interface: Interface | None) -> float | None:
         megabits = self._interface_count(interface, "speed")
-        known = megabits is not None and 0 < megabits <= _FASTEST_MEGABITS
-        return megabits * _BYTES_PER_SECOND_OF_ONE_MEGABIT if known and megabits else None
+        # drivers write 4294967295 for an unknown speed
+        if megabits is None or not 0 < megabits <= _FASTEST_MEGABITS:
+            return None
+        return megabits * _BYTES_PER_MEGABIT
 
 
 def _sum(counts: list[int | None]) -> int | None:
-    known = [count for count in counts if count is not None]
-    return sum(known) if known else None
+    values = [count for count in counts if count is not None]
+    return sum(values) if values else None

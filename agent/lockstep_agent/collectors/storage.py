@@ -1,4 +1,4 @@
-"""The volumes that hold data and checkpoints: how long they take, how often they fail."""
+"""The volumes that hold data and checkpoints: requests, bytes, time and errors."""
 
 import re
 from collections.abc import Iterator
@@ -12,25 +12,25 @@ from lockstep_agent.sources.mounts import (
     list_volumes,
     nfs_operations,
     read_long,
-    read_of_first_process,
+    read_mount_table,
 )
 from lockstep_agent.sources.open_files import OpenFiles
 from lockstep_catalogue import host
 
-_SECTOR_BYTES = 512
+_SECTOR_BYTES = 512  # the unit of diskstats on every disk, whatever the disk's own sector is
 _MILLI = 1e-3
-# where requests, sectors and milliseconds of an operation stand in a line of diskstats
+# columns of requests, sectors and milliseconds of an operation in a line of diskstats
 _COLUMNS = {"read": (0, 2, 3), "write": (4, 6, 7)}
 _BUSY = 9
 _HEXADECIMAL = re.compile(r"0x[0-9a-f]{1,16}")
 
 
 class Storage:
-    """Reads the counters of NFS mounts and mounted block devices; it never touches a mount.
+    """Reads the counters of NFS mounts and mounted block devices.
 
     Args:
-        sysfs: where /sys is.
-        procfs: where /proc is.
+        sysfs: path of /sys.
+        procfs: path of /proc.
     """
 
     name = "storage"
@@ -42,12 +42,13 @@ class Storage:
 
     def collect(self) -> Iterator[Reading]:
         """Identity and counters of each volume, at most 16 of NFS and 16 of disks."""
-        volumes = list_volumes(read_of_first_process(self._procfs, "mountinfo"))
+        volumes = list_volumes(read_mount_table(self._procfs, "mountinfo"))
         if any(volume.is_network for volume in volumes):
-            of_mount = nfs_operations(read_of_first_process(self._procfs, "mountstats"))
+            # never statfs or a read of the mount itself: a silent server would hang the collector
+            operations = nfs_operations(read_mount_table(self._procfs, "mountstats"))
             for volume in volumes:
-                if volume.is_network and volume.mount_point in of_mount:
-                    yield from _network(volume, of_mount[volume.mount_point])
+                if volume.is_network and volume.mount_point in operations:
+                    yield from _network(volume, operations[volume.mount_point])
         yield from self._disks([volume for volume in volumes if not volume.is_network])
 
     def _disks(self, volumes: list[Volume]) -> Iterator[Reading]:
@@ -55,12 +56,12 @@ class Storage:
         rows = list(disk_rows(text or ""))
         by_number = {number: (name, numbers) for number, name, numbers in rows}
         by_name = {name: (name, numbers) for _, name, numbers in rows}
-        told: set[str] = set()
+        exported: set[str] = set()
         for volume in volumes:
             # file systems of several devices have a number of their own
             row = by_number.get(volume.number) or by_name.get(volume.source.rpartition("/")[2])
-            if row and row[0] not in told:
-                told.add(row[0])
+            if row and row[0] not in exported:
+                exported.add(row[0])
                 yield from _identity(row[0], volume)
                 yield from _disk(*row)
                 errors = self._errors(row[0])
@@ -68,13 +69,14 @@ class Storage:
                     yield Reading(host.STORAGE_ERRORS, (row[0],), errors)
 
     def _errors(self, name: str) -> int | None:
-        """Errors that the disk or its file system counted; None where neither counts."""
+        """Errors counted by the disk and its file system; None where neither counts."""
         folder = f"{self._sysfs}/class/block/{name}"
-        of_disk = [self._files.text(f"{folder}/{at}device/ioerr_cnt") for at in ("", "../")]
-        counts = [_hexadecimal(text) for text in of_disk]
+        # a partition has no device link of its own, its disk above has
+        paths = (f"{folder}/device/ioerr_cnt", f"{folder}/../device/ioerr_cnt")
+        counts = [_parse_hexadecimal(self._files.text(path)) for path in paths]
         counts.append(self._files.count(f"{self._sysfs}/fs/ext4/{name}/errors_count"))
-        known = [count for count in counts if count is not None]
-        return sum(known) if known else None
+        values = [count for count in counts if count is not None]
+        return sum(values) if values else None
 
 
 def _identity(name: str, volume: Volume) -> Iterator[Reading]:
@@ -85,18 +87,18 @@ def _identity(name: str, volume: Volume) -> Iterator[Reading]:
 def _network(volume: Volume, kinds: dict[str, Operations]) -> Iterator[Reading]:
     name = volume.number
     yield from _identity(name, volume)
-    for kind, done in kinds.items():
-        yield Reading(host.STORAGE_REQUESTS, (name, kind), done.requests)
-        yield Reading(host.STORAGE_SECONDS, (name, kind), done.seconds)
-    for kind, done in kinds.items():
+    for kind, counts in kinds.items():
+        yield Reading(host.STORAGE_REQUESTS, (name, kind), counts.requests)
+        yield Reading(host.STORAGE_SECONDS, (name, kind), counts.seconds)
+    for kind, counts in kinds.items():
         if kind in {"read", "write"}:
-            carried = done.bytes_received if kind == "read" else done.bytes_sent
-            yield Reading(host.STORAGE_BYTES, (name, kind), carried)
-    every = kinds.values()
-    resent = sum(max(done.sent - done.requests, 0) for done in every)
-    yield Reading(host.STORAGE_RETRANSMISSIONS, (name,), resent)
-    yield Reading(host.STORAGE_TIMEOUTS, (name,), sum(done.timeouts for done in every))
-    yield Reading(host.STORAGE_ERRORS, (name,), sum(done.errors for done in every))
+            num_bytes = counts.bytes_received if kind == "read" else counts.bytes_sent
+            yield Reading(host.STORAGE_BYTES, (name, kind), num_bytes)
+    all_counts = kinds.values()
+    retransmissions = sum(max(counts.sent - counts.requests, 0) for counts in all_counts)
+    yield Reading(host.STORAGE_RETRANSMISSIONS, (name,), retransmissions)
+    yield Reading(host.STORAGE_TIMEOUTS, (name,), sum(counts.timeouts for counts in all_counts))
+    yield Reading(host.STORAGE_ERRORS, (name,), sum(counts.errors for counts in all_counts))
 
 
 def _disk(name: str, numbers: list[int]) -> Iterator[Reading]:
@@ -108,5 +110,5 @@ def _disk(name: str, numbers: list[int]) -> Iterator[Reading]:
     yield Reading(host.STORAGE_BUSY_SECONDS, (name,), numbers[_BUSY] * _MILLI)
 
 
-def _hexadecimal(text: str | None) -> int | None:
+def _parse_hexadecimal(text: str | None) -> int | None:
     return int(text, 16) if text and _HEXADECIMAL.fullmatch(text) else None

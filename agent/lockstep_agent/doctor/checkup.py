@@ -1,13 +1,13 @@
-"""``lockstep doctor``: looks at the node, measures it when asked, prints and judges both."""
+"""``lockstep doctor``: examines the node, measures it on request, prints and judges both."""
 
 import json
-import platform
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from lockstep_agent.doctor.fleet import Compared, compare, figures_of, read_fleet
-from lockstep_agent.health import Expectations, Judge, Limits
+from lockstep_agent.doctor.fleet import Comparison, compare, parse_figures, read_fleet
+from lockstep_agent.health import Judge, Limits
 from lockstep_agent.health.advice import ADVICE
 from lockstep_agent.health.page import health_of
 from lockstep_agent.options import Options
@@ -24,46 +24,50 @@ from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
 from lockstep_catalogue.verdicts import DEGRADED, FAILED, OK
 from lockstep_records.durations import format_duration
-from lockstep_records.jobs import find_root
 
 _STATUS = {OK: 0, DEGRADED: 1, FAILED: 2}
 _COLOUR = {OK: "green", DEGRADED: "yellow", FAILED: "red"}
-_LOOKS = 4
-_MOST_BYTES = 8 << 20
-_ANSWER_SECONDS = 10.0
-_PROBE_SECONDS = 300.0
+_NUM_SAMPLES = 4
+_MAX_ANSWER_BYTES = 8 << 20
+_ANSWER_TIMEOUT_SECONDS = 10.0
+_PROBE_TIMEOUT_SECONDS = 300.0
+_MAX_PROBE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Look:
-    """How to look at the node.
+class Examination:
+    """How to examine the node.
 
     Attributes:
-        url: of an agent that is asked instead; None to look oneself.
-        seconds: how long; signs that may pass count when they are there all the time.
+        url: of an agent that is asked instead; None to sample here.
+        duration_seconds: time from the first sample to the last; a sign that may pass counts when
+            it is there all the time.
+        options: where the node is read and what it must have.
     """
 
     url: str | None
-    seconds: float
-    expected: Expectations
-    sysfs: Path
-    procfs: Path
-    nvml_library: Path | None
+    duration_seconds: float
+    options: Options
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Probe:
-    """What to compare the measured figures with; None with nothing."""
+    """What the measured figures are compared with.
+
+    Attributes:
+        fleet: file of the figures of other nodes; None compares with nothing.
+        slower_than_ratio: share of the fleet's median below which a figure is too slow.
+    """
 
     fleet: Path | None
     slower_than_ratio: float
 
 
-def check_up(look: Look, probe: Probe | None, *, as_json: bool) -> int:
+def check_up(examination: Examination, probe: Probe | None, *, as_json: bool) -> int:
     """Prints the verdicts and, with a probe, the figures.
 
     Returns:
-        0 when all is well, 1 when something is degraded or slow, 2 when something failed.
+        0 when the node is ok, 1 when a part is degraded or slow, 2 when one failed.
 
     Raises:
         click.UsageError: the agent does not answer, the fleet cannot be read, the probe fails.
@@ -72,44 +76,41 @@ def check_up(look: Look, probe: Probe | None, *, as_json: bool) -> int:
         fleet = read_fleet(probe.fleet) if probe and probe.fleet else []
     except (ValueError, OSError) as error:
         raise click.UsageError(f"--fleet: {error}") from error
-    told = _ask(look.url) if look.url else _look(look)
-    measured = _measure(look.seconds) if probe else {}
-    ratio = probe.slower_than_ratio if probe else 1.0
-    compared = list(compare(figures_of(measured), fleet, ratio)) if probe else []
-    if as_json:
-        click.echo(
-            json.dumps(told | ({"preflight": _as_json(measured, compared)} if probe else {}))
-        )
-    else:
-        _print(told, compared)
-    slow = any(one.too_slow for one in compared)
-    return max(_STATUS.get(told["verdict"], 2), _STATUS[DEGRADED] if slow else 0)
-
-
-def _look(look: Look) -> dict[str, Any]:
-    """The verdicts of some samples taken here."""
-    hold_seconds = look.seconds * 0.9
-    limits = Limits(link_hold_seconds=hold_seconds, throttle_hold_seconds=hold_seconds)
-    options = Options(
-        host="",
-        port=0,
-        root=find_root(),
-        cluster="",
-        node=platform.node(),
-        tick_seconds=look.seconds / _LOOKS,
-        linger_seconds=0,
-        window_seconds=look.seconds,
-        sysfs=look.sysfs,
-        procfs=look.procfs,
-        nvml_library=look.nvml_library,
+    health = _ask(examination.url) if examination.url else _sample(examination)
+    preflight = _measure(examination.duration_seconds) if probe else {}
+    comparisons = (
+        list(compare(parse_figures(preflight), fleet, probe.slower_than_ratio)) if probe else []
     )
-    runtime = CollectorRuntime(options)
-    sampler = Sampler(runtime, options.tick_seconds, judge=Judge(look.expected, limits))
-    latest = sampler.sample()
-    for _ in range(_LOOKS):
+    if as_json:
+        figures = {"preflight": _as_json(preflight, comparisons)} if probe else {}
+        click.echo(json.dumps(health | figures))
+    else:
+        _print(health, comparisons)
+    is_slow = any(comparison.too_slow for comparison in comparisons)
+    return max(_STATUS.get(health["verdict"], 2), _STATUS[DEGRADED] if is_slow else 0)
+
+
+def _sample(examination: Examination) -> dict[str, Any]:
+    """The verdicts of some samples taken here."""
+    duration_seconds = examination.duration_seconds
+    # A little less than the whole time: the first sample is not taken at its very begin.
+    hold_seconds = duration_seconds * 0.9
+    limits = Limits(link_hold_seconds=hold_seconds, throttle_hold_seconds=hold_seconds)
+    options = replace(
+        examination.options,
+        tick_seconds=duration_seconds / _NUM_SAMPLES,
+        window_seconds=duration_seconds,
+        linger_seconds=0.0,
+        state=None,  # an agent that runs on the node keeps its state there
+    )
+    sampler = Sampler(
+        CollectorRuntime(options), options.tick_seconds, judge=Judge(options.expected, limits)
+    )
+    exposition = sampler.sample()
+    for _ in range(_NUM_SAMPLES):
         time.sleep(options.tick_seconds)
-        latest = sampler.sample()
-    return health_of(latest, options.node)
+        exposition = sampler.sample()
+    return health_of(exposition, options.node)
 
 
 def _ask(url: str) -> dict[str, Any]:
@@ -118,80 +119,88 @@ def _ask(url: str) -> dict[str, Any]:
         raise click.UsageError(f"--url {url!r} is no address; give one that begins with http://")
     address = url.rstrip("/").removesuffix("/metrics").removesuffix("/health") + "/health"
     try:
-        with urllib.request.urlopen(address, timeout=_ANSWER_SECONDS) as answer:  # noqa: S310  # http only, checked
-            told = json.loads(answer.read(_MOST_BYTES))
-        return {"node": str(told["node"]), "verdict": str(told["verdict"])} | {
-            "reasons": [str(reason) for reason in told["reasons"]],
-            "at_seconds": told["at_seconds"],
-            "parts": [_part(part) for part in told["parts"]],
+        with urllib.request.urlopen(address, timeout=_ANSWER_TIMEOUT_SECONDS) as answer:  # noqa: S310  # http only, checked
+            health = json.loads(answer.read(_MAX_ANSWER_BYTES))
+        return {"node": str(health["node"]), "verdict": str(health["verdict"])} | {
+            "reasons": [str(reason) for reason in health["reasons"]],
+            "at_seconds": health["at_seconds"],
+            "parts": [_part(part) for part in health["parts"]],
         }
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        why = error.reason if isinstance(error, urllib.error.URLError) else type(error).__name__
+        reason = error.reason if isinstance(error, urllib.error.URLError) else type(error).__name__
         raise click.UsageError(
-            f"--url {url}: no verdicts of an agent there ({why}); give the address that it says"
+            f"--url {url}: no verdicts of an agent there ({reason}); give the address that it logs"
         ) from error
 
 
-def _part(told: dict[str, Any]) -> dict[str, Any]:
-    texts = {key: str(value) for key, value in told.items() if key != "reasons"}
+def _part(part: Mapping[str, Any]) -> dict[str, Any]:
+    """One part of an agent's answer, with texts for all values."""
+    texts = {key: str(value) for key, value in part.items() if key != "reasons"}
     required = {key: texts[key] for key in ("kind", "name", "verdict")}
-    return texts | required | {"reasons": [str(reason) for reason in told["reasons"]]}
+    return texts | required | {"reasons": [str(reason) for reason in part["reasons"]]}
 
 
-def _measure(seconds: float) -> Any:
-    """What the probe prints; it needs torch, so it is a child of its own."""
-    duration = format_duration(min(seconds, 60.0))
+def _measure(duration_seconds: float) -> dict[str, Any]:
+    """The output of the probe, which is a child of its own because it needs torch."""
+    duration = format_duration(min(duration_seconds, _MAX_PROBE_SECONDS))
     command = [sys.executable, "-m", "lockstep.preflight", "--duration", duration]
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=_PROBE_SECONDS
+        probe = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=_PROBE_TIMEOUT_SECONDS
         )
     except subprocess.TimeoutExpired as error:
         raise click.UsageError(
-            f"--preflight did not end in {_PROBE_SECONDS:g} s: a device or the network hangs"
+            f"--preflight did not end in {_PROBE_TIMEOUT_SECONDS:g} s: a device or the network "
+            "hangs"
         ) from error
-    last = done.stdout.strip().rpartition("\n")[2]
+    last_line = probe.stdout.strip().rpartition("\n")[2]
     try:
-        told = json.loads(last)
-        figures_of(told)
+        preflight: dict[str, Any] = json.loads(last_line)
+        parse_figures(preflight)
     except ValueError as error:
-        said = done.stderr.strip().rpartition("\n")[2] or "it said nothing"
+        message = probe.stderr.strip().rpartition("\n")[2] or "it wrote nothing"
         raise click.UsageError(
-            f"--preflight failed: {said}; it needs torch, of the extra 'trainer'"
+            f"--preflight failed: {message}; it needs torch, of the extra 'trainer'"
         ) from error
-    return told
+    return preflight
 
 
-def _as_json(measured: Any, compared: list[Compared]) -> dict[str, Any]:
+def _as_json(preflight: Mapping[str, Any], comparisons: list[Comparison]) -> dict[str, Any]:
     return {
-        "torch": measured.get("torch"),
+        "torch": preflight.get("torch"),
         "figures": [
-            asdict(one.figure) | {"fleet_median": one.median, "too_slow": one.too_slow}
-            for one in compared
+            asdict(each.figure) | {"fleet_median": each.median, "too_slow": each.too_slow}
+            for each in comparisons
         ],
     }
 
 
-def _print(told: dict[str, Any], compared: list[Compared]) -> None:
+def _print(health: Mapping[str, Any], comparisons: list[Comparison]) -> None:
     console = Console()
-    table = Table("part", "verdict", "reasons", "what to do", title=f"node {told['node']}")
-    for part in told["parts"]:
-        _row(table, f"{part['kind']} {part['name']}", part["verdict"], part["reasons"])
-    _row(table, "node", told["verdict"], told["reasons"])
+    table = Table("part", "verdict", "reasons", "what to do", title=f"node {health['node']}")
+    for part in health["parts"]:
+        _add_row(table, f"{part['kind']} {part['name']}", part["verdict"], part["reasons"])
+    _add_row(table, "node", health["verdict"], health["reasons"])
     console.print(table)
-    if compared:
-        figures = Table("probe", "device", "measured", "fleet's median", "", title="preflight")
-        for one in compared:
-            figure, median = one.figure, one.median
-            device = figure.device if figure.index is None else f"{figure.index}: {figure.device}"
-            told_median = "none of its kind" if median is None else f"{median:.3g}"
-            slow = "[red]too slow[/]" if one.too_slow else ""
-            measured = f"{figure.value:.3g} {figure.unit}"
-            figures.add_row(figure.probe, device, measured, told_median, slow)
-        console.print(figures)
+    if comparisons:
+        console.print(_figures_table(comparisons))
 
 
-def _row(table: Table, part: str, verdict: str, reasons: list[str]) -> None:
-    shown = f"[{_COLOUR.get(verdict, 'red')}]{verdict}[/]"
+def _add_row(table: Table, part: str, verdict: str, reasons: list[str]) -> None:
+    coloured = f"[{_COLOUR.get(verdict, 'red')}]{verdict}[/]"
     advice = "; ".join(ADVICE[reason] for reason in reasons if reason in ADVICE)
-    table.add_row(part, shown, ", ".join(reasons), advice)
+    table.add_row(part, coloured, ", ".join(reasons), advice)
+
+
+def _figures_table(comparisons: list[Comparison]) -> Table:
+    table = Table("probe", "device", "measured", "fleet's median", "", title="preflight")
+    for comparison in comparisons:
+        figure, median = comparison.figure, comparison.median
+        table.add_row(
+            figure.probe,
+            figure.device if figure.index is None else f"{figure.index}: {figure.device}",
+            f"{figure.value:.3g} {figure.unit}",
+            "none of its kind" if median is None else f"{median:.3g}",
+            "[red]too slow[/]" if comparison.too_slow else "",
+        )
+    return table

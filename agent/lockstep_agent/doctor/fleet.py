@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_MOST_BYTES = 256 << 20
-_MOST_LINE = 4 << 20
+_MAX_FILE_BYTES = 256 << 20
+_MAX_LINE_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,35 +29,36 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
-    """A figure beside the fleet's median of the same probe and device; None where there is none."""
+class Comparison:
+    """A figure and the fleet's median of the same probe and device; None where there is none."""
 
     figure: Figure
     median: float | None
     too_slow: bool
 
 
-def figures_of(told: Any) -> list[Figure]:
+def parse_figures(preflight: Any) -> list[Figure]:
     """The figures that ``python -m lockstep.preflight`` prints, or the doctor around them.
 
     Raises:
         ValueError: it holds none.
     """
-    if isinstance(told, dict) and isinstance(told.get("preflight"), dict):
-        told = told["preflight"]
+    # the output of `lockstep doctor --preflight --json` holds that of the probe
+    if isinstance(preflight, dict) and isinstance(preflight.get("preflight"), dict):
+        preflight = preflight["preflight"]
     try:
-        return [_figure(one) for one in told["figures"]]
+        return [_figure(row) for row in preflight["figures"]]
     except (KeyError, TypeError) as error:
         raise ValueError("it holds no figures of a preflight") from error
 
 
-def _figure(told: Any) -> Figure:
+def _figure(row: Any) -> Figure:
     figure = Figure(
-        probe=told["probe"],
-        device=told["device"],
-        index=told["index"],
-        value=told["value"],
-        unit=told["unit"],
+        probe=row["probe"],
+        device=row["device"],
+        index=row["index"],
+        value=row["value"],
+        unit=row["unit"],
     )
     value = figure.value
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
@@ -73,33 +74,33 @@ def read_fleet(path: Path) -> list[Figure]:
     Raises:
         ValueError: one sentence on what is wrong with the file.
     """
-    if path.stat().st_size > _MOST_BYTES:
-        raise ValueError(f"{path} is longer than {_MOST_BYTES} bytes")
+    if path.stat().st_size > _MAX_FILE_BYTES:
+        raise ValueError(f"{path} is longer than {_MAX_FILE_BYTES} bytes")
     figures: list[Figure] = []
     with path.open("rb") as file:
-        for number, line in enumerate(iter(lambda: file.readline(_MOST_LINE), b""), 1):
+        for line_number, line in enumerate(iter(lambda: file.readline(_MAX_LINE_BYTES), b""), 1):
             if not line.strip():
                 continue
             try:
-                figures += figures_of(json.loads(line))
+                figures += parse_figures(json.loads(line))
             except (ValueError, RecursionError) as error:
-                raise ValueError(f"{path}, line {number}: {_why(error)}") from error
+                raise ValueError(f"{path}, line {line_number}: {_reason(error)}") from error
     if not figures:
         raise ValueError(f"{path} is empty; give what --preflight --json printed on other nodes")
     return figures
 
 
-def _why(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     return "no JSON" if isinstance(error, json.JSONDecodeError | RecursionError) else str(error)
 
 
 def compare(
     own: Iterable[Figure], fleet: Sequence[Figure], slower_than_ratio: float
-) -> Iterator[Compared]:
-    """Each figure of this node beside the median of its kind in the fleet."""
+) -> Iterator[Comparison]:
+    """Each figure of this node with the median of its kind in the fleet."""
     for figure in own:
         kind = (figure.probe, figure.device, figure.unit)
-        values = [one.value for one in fleet if (one.probe, one.device, one.unit) == kind]
+        values = [other.value for other in fleet if (other.probe, other.device, other.unit) == kind]
         median = statistics.median(values) if values else None
         too_slow = median is not None and figure.value < slower_than_ratio * median
-        yield Compared(figure, median, too_slow)
+        yield Comparison(figure, median, too_slow)

@@ -1,44 +1,41 @@
-"""The pages of one job on this node: every attempt's, read anew each tick, none forgotten."""
+"""The pages of one job on this node: of every attempt, the last good state of each."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from lockstep_agent.jobs.page_store import JobSnapshot
 from lockstep_agent.jobs.slow_steps import SlowSteps
 from lockstep_catalogue.vocabulary import ENDED_PHASES
 from lockstep_records.events import FILE_NAME, finish_time, read_events
-from lockstep_records.jobs import list_attempts, list_pages
-from lockstep_records.page.reader import Page, PageError, PageReader, Values
+from lockstep_records.page.reader import Page, PageError, Values
 
+# A launcher that is killed writes no end of the job; one that is alive may restart the ranks.
 _SILENT_LAUNCHER_SECONDS = 900.0
 
 
 class JobPages:
-    """What is known of a job from its folder.
+    """The state of one job, followed from tick to tick.
 
     A page that has gone or can no longer be read counts with its last good state, so that the sums
     over the pages never fall.
 
     Args:
-        linger_seconds: how long the job stays after its end.
-        is_running: whether the process of a page still runs.
+        folder: of the job.
+        linger_seconds: how long the series of the job stay after its end.
 
     Attributes:
-        running: pages whose process still runs and has not said that it is through.
-        unreadable: reason by page, for those that cannot be read now.
-        slow_steps: what the ranks have spooled of them.
-        has_left: the job ended so long ago that nothing is to be said of it.
+        running: paths of the pages whose process still runs and has not reported its end.
+        unreadable: reason by path, for the pages that cannot be read now.
+        slow_steps: slow steps that the ranks have spooled.
+        has_left: whether the job ended so long ago that its series are no longer served.
     """
 
-    def __init__(
-        self, folder: Path, linger_seconds: float, is_running: Callable[[Page], bool]
-    ) -> None:
+    def __init__(self, folder: Path, linger_seconds: float) -> None:
         self.folder = folder
-        self._linger_seconds, self._is_running = linger_seconds, is_running
+        self._linger_seconds = linger_seconds
         self._pages: dict[Path, Page] = {}
-        self._readers: dict[Path, PageReader] = {}
         self._listed: list[Path] = []
-        self._events_seen: tuple[int, int] | None = None
+        self._events_signature: tuple[int, int] | None = None
         self._finished_seconds: float | None = None
         self._silent_since_seconds: float | None = None
         self._was_running = False
@@ -52,57 +49,52 @@ class JobPages:
         """The pages of all attempts, each in its newest good state."""
         return list(self._pages.values())
 
-    def refresh(self, now_seconds: float) -> None:
-        """Reads what has changed and decides whether the job has left.
+    def refresh(self, job: JobSnapshot, now_seconds: float) -> None:
+        """Takes in what has changed and decides whether the job has left.
 
         Args:
+            job: the job at this tick.
             now_seconds: wall clock.
         """
-        try:
-            self._read_events()
-            paths = [path for attempt in list_attempts(self.folder) for path in list_pages(attempt)]
-        except OSError:
-            paths = []  # the folder is being removed
+        self._read_events()
+        paths = job.paths
+        # The pages of a job that has left are not read again, unless an attempt was added.
         if self.has_left and self._is_over(now_seconds) and paths == self._listed:
             return
         self._listed = paths
         self.unreadable = {}
         for path in paths:
-            self._read(path)
-        self.running = frozenset(page.path for page in self.pages if self._runs(page))
+            self._update(job, path)
+        self.running = frozenset(page.path for page in self.pages if _runs(job, page))
         self.has_left = self._is_over(now_seconds)
 
-    def _read(self, path: Path) -> None:
-        known = self._pages.get(path)
+    def _update(self, job: JobSnapshot, path: Path) -> None:
+        before = self._pages.get(path)
         try:
-            page = self._readers.setdefault(path, PageReader(path)).read()
+            page = job.read(path)
         except PageError as error:
             self.unreadable[path] = error.reason
             return
-        if known and _same_life(known, page) and _is_behind(page, known):
+        if before and _same_life(before, page) and _is_behind(page, before):
             page = replace(
                 page,
-                state=max(page.state, known.state, key=_sequence),
-                periodic=max(page.periodic, known.periodic, key=_sequence),
+                state=max(page.state, before.state, key=_sequence),
+                periodic=max(page.periodic, before.periodic, key=_sequence),
             )
         self._pages[path] = page
 
-    def _runs(self, page: Page) -> bool:
-        return page.phase not in ENDED_PHASES and self._is_running(page)
-
     def _read_events(self) -> None:
-        path = self.folder / FILE_NAME
-        if not path.is_file():
-            return
-        status = path.stat()
-        seen = (status.st_mtime_ns, status.st_size)
-        if seen == self._events_seen:
-            return
-        self._events_seen = seen
-        self._finished_seconds = finish_time(read_events(self.folder))
+        try:
+            status = (self.folder / FILE_NAME).stat()
+            signature = (status.st_mtime_ns, status.st_size)
+            if signature != self._events_signature:
+                self._finished_seconds = finish_time(read_events(self.folder))
+                self._events_signature = signature
+        except OSError:
+            return  # there are no events yet, or the folder is being removed
 
     def _is_over(self, now_seconds: float) -> bool:
-        """Whether the job ended long enough ago, by its launcher's word or by its silent ranks."""
+        """Whether the job ended long enough ago, by its launcher's event or by its silent ranks."""
         if self._finished_seconds is not None:
             return now_seconds >= self._finished_seconds + self._linger_seconds
         if self.running or not self._pages:
@@ -112,22 +104,27 @@ class JobPages:
         if self._silent_since_seconds is None:
             last = max(page.progress_wall_seconds for page in self.pages)
             self._silent_since_seconds = now_seconds if self._was_running else last
-        patience = self._linger_seconds
-        if self._events_seen is not None:
-            patience = max(patience, _SILENT_LAUNCHER_SECONDS)
-        return now_seconds >= self._silent_since_seconds + patience
+        wait_seconds = self._linger_seconds
+        if self._events_signature is not None:
+            wait_seconds = max(wait_seconds, _SILENT_LAUNCHER_SECONDS)
+        return now_seconds >= self._silent_since_seconds + wait_seconds
+
+
+def _runs(job: JobSnapshot, page: Page) -> bool:
+    return page.phase not in ENDED_PHASES and job.is_running(page)
 
 
 def _sequence(values: Values) -> int:
     return int(values["sequence"])
 
 
-def _is_behind(page: Page, known: Page) -> bool:
+def _is_behind(page: Page, before: Page) -> bool:
     """Whether a slot was torn, so that the other, the older one, was read."""
-    return _sequence(page.state) < _sequence(known.state) or _sequence(page.periodic) < _sequence(
-        known.periodic
+    return _sequence(page.state) < _sequence(before.state) or _sequence(page.periodic) < _sequence(
+        before.periodic
     )
 
 
-def _same_life(one: Page, other: Page) -> bool:
-    return bool(one.identity["start_wall_ns"] == other.identity["start_wall_ns"])
+def _same_life(page: Page, other: Page) -> bool:
+    """Whether the same process wrote both: a new one may create its page under the same name."""
+    return bool(page.identity["start_wall_ns"] == other.identity["start_wall_ns"])

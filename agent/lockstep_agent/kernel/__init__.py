@@ -1,1 +1,1 @@
-"""From the kernel log to incidents: what a message means, and which messages are one incident."""
+"""Kernel messages as incidents: what a message means, and which messages belong together."""

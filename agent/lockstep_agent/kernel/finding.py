@@ -1,4 +1,4 @@
-"""From a message that fits a pattern to what it tells."""
+"""The finding that follows from a message and the pattern that it matches."""
 
 import re
 from collections.abc import Callable
@@ -8,6 +8,7 @@ from lockstep_catalogue import Metric
 from lockstep_catalogue import events as metrics
 from lockstep_catalogue.xids import XID_BY_NUMBER
 
+# Xid lines have no function digit, SXid lines have one
 ADDRESS = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?"
 _BUS_LOSS = "79"
 
@@ -16,14 +17,16 @@ Match = re.Match[str]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What one message tells.
+    """The meaning of one message.
 
     Attributes:
-        labels: of the metric that counts it.
+        metric: the metric that counts it.
+        labels: label values of that metric.
         key: messages with the same key belong to the same incident.
-        quiet_seconds: how long no such message comes before the next one is a new incident.
-        cause: key of an incident that this one follows; while that one lasts it counts for nothing.
-        facts: what the message names beside the labels.
+        quiet_seconds: silence after which the next such message is a new incident.
+        cause: kind, address and number of an incident that causes this one; while it is ongoing,
+            this one is not counted.
+        facts: named parts of the message that are not among the labels.
     """
 
     metric: Metric
@@ -39,70 +42,73 @@ class Pattern:
     """A line of the table.
 
     Args:
-        value: the incident's value in its closed set of labels, where it has one.
+        build_finding: builds the finding from this pattern and a match of its expression.
+        value: the incident's value in its closed set of label values, where it has one.
         quiet_seconds: see Finding.
-        expression: named groups are told as facts.
-        same: groups whose values make two messages one incident.
+        expression: regular expression whose named groups become facts.
+        key_groups: groups whose values make two messages one incident.
     """
 
-    understand: Callable[["Pattern", Match], Finding]
+    build_finding: Callable[["Pattern", Match], Finding]
     value: str
     quiet_seconds: float
     expression: str
-    same: tuple[str, ...] = ()
+    key_groups: tuple[str, ...] = ()
 
 
-def pci_address(told: str) -> str:
+def pci_address(text: str) -> str:
     """An address as /sys writes it: four digits of domain, lower case, with a function."""
-    domain, bus, rest = told.lower().split(":")
+    domain, bus, rest = text.lower().split(":")
     device, _, function = rest.partition(".")
     return f"{int(domain, 16):04x}:{bus}:{device}.{function or '0'}"
 
 
 def _facts(match: Match) -> dict[str, str]:
-    told = {name: value for name, value in match.groupdict().items() if value}
-    return {name: "".join(c for c in value if c.isprintable()) for name, value in told.items()}
+    groups = {name: value for name, value in match.groupdict().items() if value}
+    return {name: "".join(c for c in value if c.isprintable()) for name, value in groups.items()}
 
 
-def xid(pattern: Pattern, match: Match) -> Finding:
-    """A fault of a GPU, of the whole or of one instance of a split one."""
-    told = _facts(match)
-    address, number = pci_address(told.pop("pci")), str(int(told.pop("xid", _BUS_LOSS)))
-    split = (told.pop("gi", ""), told.pop("ci", ""))
-    labels = (address, "/".join(part for part in split if part), number)
-    known = XID_BY_NUMBER.get(int(number))
-    own = told.get("pid", "") if known and known.of_a_process else ""
-    cause = told.pop("cause", None)
+def build_xid(pattern: Pattern, match: Match) -> Finding:
+    """The finding of an Xid, of a GPU or of one instance of a split GPU."""
+    facts = _facts(match)
+    # a GPU that fell off the bus is reported in another line too, without the number
+    address, number = pci_address(facts.pop("pci")), str(int(facts.pop("xid", _BUS_LOSS)))
+    instance_ids = (facts.pop("gi", ""), facts.pop("ci", ""))
+    labels = (address, "/".join(part for part in instance_ids if part), number)
+    xid = XID_BY_NUMBER.get(int(number))
+    pid = facts.get("pid", "") if xid and xid.of_a_process else ""
+    cause = facts.pop("cause", None)
     return Finding(
         metrics.GPU_XID_INCIDENTS,
         labels,
-        ("xid", *labels, own),
+        ("xid", *labels, pid),
         pattern.quiet_seconds,
         cause=("xid", address, cause) if cause else None,
-        facts=told,
+        facts=facts,
     )
 
 
-def sxid(pattern: Pattern, match: Match) -> Finding:
-    """A fault of an NVSwitch."""
-    told = _facts(match)
-    fatal = "fatal" if told.pop("fatal").lower() == "fatal" else "non_fatal"
-    labels = (pci_address(told.pop("pci")), str(int(told.pop("sxid"))), fatal)
-    key = ("sxid", *labels, told.get("link", ""))
-    return Finding(metrics.NVSWITCH_INCIDENTS, labels, key, pattern.quiet_seconds, facts=told)
+def build_sxid(pattern: Pattern, match: Match) -> Finding:
+    """The finding of a fault of an NVSwitch."""
+    facts = _facts(match)
+    fatal = "fatal" if facts.pop("fatal").lower() == "fatal" else "non_fatal"
+    labels = (pci_address(facts.pop("pci")), str(int(facts.pop("sxid"))), fatal)
+    key = ("sxid", *labels, facts.get("link", ""))
+    return Finding(metrics.NVSWITCH_INCIDENTS, labels, key, pattern.quiet_seconds, facts=facts)
 
 
-def nic(pattern: Pattern, match: Match) -> Finding:
-    """A complaint of the driver of a port."""
-    told = _facts(match)
-    device = told.get("port") or told.get("pci") or "unknown"
+def build_nic(pattern: Pattern, match: Match) -> Finding:
+    """The finding of a message of a network driver."""
+    facts = _facts(match)
+    device = facts.get("port") or facts.get("pci") or "unknown"
     key = ("nic", device, pattern.value)
     labels = (device, pattern.value)
-    return Finding(metrics.NIC_INCIDENTS, labels, key, pattern.quiet_seconds, facts=told)
+    return Finding(metrics.NIC_INCIDENTS, labels, key, pattern.quiet_seconds, facts=facts)
 
 
-def host(pattern: Pattern, match: Match) -> Finding:
-    """A complaint about the node."""
-    told = _facts(match)
-    key = ("host", pattern.value, *(told.get(name, "") for name in pattern.same))
-    return Finding(metrics.HOST_INCIDENTS, (pattern.value,), key, pattern.quiet_seconds, facts=told)
+def build_host(pattern: Pattern, match: Match) -> Finding:
+    """The finding of a message about the node."""
+    facts = _facts(match)
+    key = ("host", pattern.value, *(facts.get(name, "") for name in pattern.key_groups))
+    labels = (pattern.value,)
+    return Finding(metrics.HOST_INCIDENTS, labels, key, pattern.quiet_seconds, facts=facts)

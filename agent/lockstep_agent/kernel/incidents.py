@@ -1,4 +1,4 @@
-"""Counts incidents, each once however many messages tell of it, and remembers the newest."""
+"""Counts incidents, each once however many messages report it, and keeps the newest."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -10,12 +10,13 @@ from lockstep_agent.sources.logs import Message
 from lockstep_catalogue import METRIC_BY_NAME, Metric
 from lockstep_catalogue.events import GPU_XID_INCIDENTS, HOST_INCIDENT, HOST_INCIDENTS
 
-_MOST_COUNTERS = 1000
-_MOST_OPEN = 5000
-_MOST_RECENT = 200
+# a log can hold any number of addresses: without a bound a damaged one would fill the memory
+_MAX_COUNTERS = 1000
+_MAX_OPEN = 5000
+_MAX_RECENT = 200
 _LONGEST_QUIET_SECONDS = 300.0
-_LATEST_SECONDS = 60.0  # that a message of the log may come behind the driver's event
-BY_EVENT = "nvml"
+_LOG_DELAY_SECONDS = 60.0  # longest delay of a log's message behind the driver's event
+NVML_EVENTS = "nvml"
 
 Counter = tuple[str, tuple[str, ...]]
 """Name and label values of a counter."""
@@ -23,64 +24,78 @@ Counter = tuple[str, tuple[str, ...]]
 
 @dataclass(slots=True)
 class Count:
-    """How many incidents, and when the newest message of any came, by the wall clock."""
+    """Number of incidents of one kind.
+
+    Attributes:
+        number: of incidents.
+        last_wall_seconds: wall clock of the newest message of any of them; None before the first.
+    """
 
     number: int = 0
     last_wall_seconds: float | None = None
 
 
 class Incidents:
-    """Counters and recent events; all of it can be written down and taken up again.
+    """Counters and recent incidents, which can be saved and restored.
 
     Attributes:
         counts: by counter; they never fall.
         recent: the newest incidents, oldest first, as they are served in JSON.
-        refused: incidents left out because a node cannot have so many different ones.
+        refused: messages left out because their labels would exceed 1,000 counters.
     """
 
     def __init__(self) -> None:
         self.counts: dict[Counter, Count] = {
             (HOST_INCIDENTS.name, (value,)): Count() for value in HOST_INCIDENT.values
         }
-        self.recent: deque[dict[str, Any]] = deque(maxlen=_MOST_RECENT)
+        self.recent: deque[dict[str, Any]] = deque(maxlen=_MAX_RECENT)
         self.refused = 0
         self._open: dict[tuple[str, ...], tuple[float, int]] = {}
         self._next_id = 0
 
     def add(self, log: str, finding: Finding, message: Message) -> None:
-        """Takes in what a message tells."""
+        """Counts a finding as a new incident or as one more message of an ongoing one.
+
+        Args:
+            log: value of the label ``log``, or ``NVML_EVENTS``.
+            finding: meaning of the message.
+            message: the message itself.
+        """
         counter = (finding.metric.name, finding.labels)
-        if counter not in self.counts and len(self.counts) >= _MOST_COUNTERS:
+        if counter not in self.counts and len(self.counts) >= _MAX_COUNTERS:
             self.refused += 1
             return
         count = self.counts.setdefault(counter, Count())
         count.last_wall_seconds = max(count.last_wall_seconds or 0.0, message.wall_seconds)
         key = (log, *finding.key)
-        known = self._open.pop(key, None)
-        lasts = known is not None and abs(message.seconds - known[0]) <= finding.quiet_seconds
-        number = known[1] if known and lasts else self._next_id
+        ongoing = self._open.pop(key, None)
+        if ongoing is not None and not _is_within(message.seconds, ongoing, finding.quiet_seconds):
+            ongoing = None
+        number = ongoing[1] if ongoing else self._next_id
         self._open[key] = (message.seconds, number)
-        if lasts:
-            self._prolong(number, message)
+        if ongoing:
+            self._extend(number, message)
             return
         self._trim(message.seconds)
-        follows = self._follows(log, finding, message) or self._was_told(log, finding, message)
-        if not follows:
+        is_counted_elsewhere = self._has_open_cause(
+            log, finding, message
+        ) or self._has_counted_event(log, finding, message)
+        if not is_counted_elsewhere:
             count.number += 1
-        self._remember(log, finding, message, counted=not follows)
+        self._record(log, finding, message, is_counted=not is_counted_elsewhere)
 
     def forget_open(self) -> None:
-        """Ends every incident: the node was started anew, and its log with it."""
+        """Ends every incident, for a node that was started anew, and its log with it."""
         self._open.clear()
 
-    def told(self, metric: Metric) -> Iterator[tuple[tuple[str, ...], Count]]:
-        """The counters of a metric."""
+    def counts_of(self, metric: Metric) -> Iterator[tuple[tuple[str, ...], Count]]:
+        """Label values and count of each counter of a metric."""
         for (name, labels), count in self.counts.items():
             if name == metric.name:
                 yield labels, count
 
     def as_json(self) -> dict[str, Any]:
-        """Everything, as plain lists and numbers."""
+        """The entire state as lists and numbers for JSON."""
         return {
             "counts": [
                 [name, list(labels), count.number, count.last_wall_seconds]
@@ -91,38 +106,26 @@ class Incidents:
             "next_id": self._next_id,
         }
 
-    def take_up(self, told: dict[str, Any]) -> None:
-        """Goes on from what ``as_json`` once gave.
+    def restore(self, state: dict[str, Any]) -> None:
+        """Restores the state that ``as_json`` returned.
 
         Raises:
-            KeyError, TypeError, ValueError: it is not of that shape.
+            KeyError, TypeError, ValueError: the state has another shape.
         """
-        for name, labels, number, last in told["counts"]:
+        for name, labels, number, last in state["counts"]:
             metric = METRIC_BY_NAME[str(name)]
             values = tuple(map(str, labels))
             if len(values) != len(metric.labels):
                 raise ValueError(f"{name} has other labels now")
-            wall = None if last is None else float(last)
-            self.counts[(metric.name, values)] = Count(int(number), wall)
-        for key, seconds, number in told["open"]:
+            wall_seconds = None if last is None else float(last)
+            self.counts[(metric.name, values)] = Count(int(number), wall_seconds)
+        for key, seconds, number in state["open"]:
             self._open[tuple(map(str, key))] = (float(seconds), int(number))
-        self.recent.extend(dict(one) for one in told["recent"])
-        self._next_id = int(told["next_id"])
+        self.recent.extend(dict(incident) for incident in state["recent"])
+        self._next_id = int(state["next_id"])
 
-    def _follows(self, log: str, finding: Finding, message: Message) -> bool:
-        """Whether the incident that caused this one still lasts."""
-        if finding.cause is None:
-            return False
-        story, address, number = finding.cause
-        return any(
-            key[:3] == (log, story, address)
-            and key[4] == number
-            and abs(message.seconds - seconds) <= finding.quiet_seconds
-            for key, (seconds, _) in self._open.items()
-        )
-
-    def told_lately(self, address: str, number: str, wall_seconds: float) -> bool:
-        """Whether any log told of this fault of a GPU within its quiet time."""
+    def is_recent_xid(self, address: str, number: str, wall_seconds: float) -> bool:
+        """Whether any log reported this Xid of a GPU within its quiet time."""
         return any(
             name == GPU_XID_INCIDENTS.name
             and (labels[0], labels[2]) == (address, number)
@@ -130,34 +133,47 @@ class Incidents:
             for (name, labels), count in self.counts.items()
         )
 
-    def lasts(self, log: str, finding: Finding, seconds: float) -> bool:
-        """Whether the incident that a finding belongs to is open, by the clock of the log."""
-        known = self._open.get((log, *finding.key))
-        return known is not None and abs(seconds - known[0]) <= finding.quiet_seconds
+    def is_ongoing(self, log: str, finding: Finding, seconds: float) -> bool:
+        """Whether the incident of a finding is open at a time of the log's clock."""
+        ongoing = self._open.get((log, *finding.key))
+        return ongoing is not None and _is_within(seconds, ongoing, finding.quiet_seconds)
 
-    def _was_told(self, log: str, finding: Finding, message: Message) -> bool:
-        """Whether the driver told of it as an event, which was counted, before its log did."""
-        if finding.metric is not GPU_XID_INCIDENTS or log == BY_EVENT:
+    def _has_open_cause(self, log: str, finding: Finding, message: Message) -> bool:
+        """Whether the incident that caused this one is still ongoing."""
+        if finding.cause is None:
+            return False
+        kind, address, number = finding.cause
+        return any(
+            key[:3] == (log, kind, address)
+            and key[4] == number
+            and _is_within(message.seconds, ongoing, finding.quiet_seconds)
+            for key, ongoing in self._open.items()
+        )
+
+    def _has_counted_event(self, log: str, finding: Finding, message: Message) -> bool:
+        """Whether the driver's event of the same Xid came first and was counted."""
+        if finding.metric is not GPU_XID_INCIDENTS or log == NVML_EVENTS:
             return False
         address, _, number = finding.labels
         for key, (wall_seconds, _) in self._open.items():
-            same = key[:3] == (BY_EVENT, "xid", address) and key[4] == number
-            if same and abs(message.wall_seconds - wall_seconds) <= _LATEST_SECONDS:
-                del self._open[key]  # of several processes' faults it was one
+            is_same_xid = key[:3] == (NVML_EVENTS, "xid", address) and key[4] == number
+            if is_same_xid and abs(message.wall_seconds - wall_seconds) <= _LOG_DELAY_SECONDS:
+                # an event names no process: it stands for one of several processes' incidents
+                del self._open[key]
                 return True
         return False
 
     def _trim(self, seconds: float) -> None:
-        """Forgets incidents that no message can prolong any more, oldest first."""
-        if len(self._open) > _MOST_OPEN:
-            lasting = {
-                key: value
-                for key, value in self._open.items()
-                if abs(seconds - value[0]) <= _LONGEST_QUIET_SECONDS
+        """Forgets incidents that no message can extend any more, oldest first."""
+        if len(self._open) > _MAX_OPEN:
+            extensible = {
+                key: ongoing
+                for key, ongoing in self._open.items()
+                if _is_within(seconds, ongoing, _LONGEST_QUIET_SECONDS)
             }
-            self._open = dict(list(lasting.items())[-_MOST_OPEN // 2 :])
+            self._open = dict(list(extensible.items())[-_MAX_OPEN // 2 :])
 
-    def _remember(self, log: str, finding: Finding, message: Message, *, counted: bool) -> None:
+    def _record(self, log: str, finding: Finding, message: Message, *, is_counted: bool) -> None:
         names = finding.metric.label_names
         self.recent.append(
             {
@@ -170,14 +186,19 @@ class Incidents:
                 "first_seconds": message.wall_seconds,
                 "last_seconds": message.wall_seconds,
                 "messages": 1,
-                "counted": counted,
+                "counted": is_counted,
             }
         )
         self._next_id += 1
 
-    def _prolong(self, number: int, message: Message) -> None:
-        for one in reversed(self.recent):
-            if one["id"] == number:
-                one["last_seconds"] = max(one["last_seconds"], message.wall_seconds)
-                one["messages"] += 1
+    def _extend(self, number: int, message: Message) -> None:
+        for incident in reversed(self.recent):
+            if incident["id"] == number:
+                incident["last_seconds"] = max(incident["last_seconds"], message.wall_seconds)
+                incident["messages"] += 1
                 return
+
+
+def _is_within(seconds: float, ongoing: tuple[float, int], quiet_seconds: float) -> bool:
+    """Whether a time is within the quiet time of an incident's last message."""
+    return abs(seconds - ongoing[0]) <= quiet_seconds

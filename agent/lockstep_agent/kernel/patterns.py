@@ -1,8 +1,16 @@
-"""What messages of the kernel mean, as one table; the first pattern that fits counts."""
+"""The meaning of kernel messages, as one table; the first pattern that matches decides."""
 
 import re
 
-from lockstep_agent.kernel.finding import ADDRESS, Finding, Pattern, host, nic, sxid, xid
+from lockstep_agent.kernel.finding import (
+    ADDRESS,
+    Finding,
+    Pattern,
+    build_host,
+    build_nic,
+    build_sxid,
+    build_xid,
+)
 
 _DRIVERS = "mlx4_core|mlx4_en|mlx5_core|mlx5_ib|ena|efa|bnxt_en|bnxt_re|ice|irdma|idpf|gve"
 _PORT = (
@@ -12,26 +20,28 @@ _PORT = (
 
 _KERNEL = (
     Pattern(
-        xid,
+        build_xid,
         "",
         300,
+        # the instance of a split GPU stands inside the brackets, where other agents miss it
         rf"NVRM: Xid \((?:PCI:)?(?P<pci>{ADDRESS})(?: GPU-I:(?P<gi>\d{{1,3}}))?"
         r"(?: GPU-CI:(?P<ci>\d{1,3}))?\): (?P<xid>\d{1,4})\b"
         r"(?:, pid='?(?P<pid>\d{1,10}|<unknown>)'?)?(?:, name=(?P<process>[^,]{1,64}))?"
         r"(?:.*caused by previous Xid (?P<cause>\d{1,4}))?",
     ),
-    Pattern(xid, "", 300, rf"NVRM:.*?(?P<pci>{ADDRESS})\b.*fallen off the bus"),
+    Pattern(build_xid, "", 300, rf"NVRM:.*?(?P<pci>{ADDRESS})\b.*fallen off the bus"),
+    # an SXid is followed by lines of data with the same number, which must not count
     Pattern(
-        sxid,
+        build_sxid,
         "",
         60,
         rf"nvidia-nvswitch(?P<switch>\d{{1,3}}): SXid \(PCI:(?P<pci>{ADDRESS})\): "
         r"(?P<sxid>\d{1,6}), (?P<fatal>Fatal|Non-fatal)(?:, Link (?P<link>\d{1,3}))?",
     ),
-    Pattern(nic, "temperature", 300, _PORT + r"[Hh]igh [Tt]emperature"),
-    Pattern(nic, "link_down", 1, _PORT + r"Link (?:is )?[Dd]own"),
+    Pattern(build_nic, "temperature", 300, _PORT + r"[Hh]igh [Tt]emperature"),
+    Pattern(build_nic, "link_down", 1, _PORT + r"Link (?:is )?[Dd]own"),
     Pattern(
-        nic,
+        build_nic,
         "health",
         300,
         _PORT + r"(?:health (?:compromised|recovery)|assert_var|[Ff]irmware (?:internal|fatal)"
@@ -39,51 +49,55 @@ _KERNEL = (
         r"|fatal reset|device is down)",
     ),
     Pattern(
-        nic,
+        build_nic,
         "queue_error",
         60,
         _PORT + r"(?:[Ee]rror cqe|dump_cqe|Malicious Driver Detection|CQ error|QP error)",
     ),
     Pattern(
-        nic,
+        build_nic,
         "timeout",
         60,
         r"NETDEV WATCHDOG: (?P<port>[\w@.-]{1,30})(?: \([\w-]+\))?:? .*timed out",
     ),
     Pattern(
-        nic,
+        build_nic,
         "command_failed",
         60,
         _PORT + r"(?:cmd\w*.*(?:failed|timeout)|hwrm.*(?:failed|timeout)|wait_func.*timeout"
         r"|[Aa]dmin .*timeout)",
     ),
     Pattern(
-        nic,
+        build_nic,
         "timeout",
         60,
         _PORT + r"(?:TX timeout|tx_timeout|[Kk]eep alive watchdog timeout|[Mm]issing Tx comp)",
     ),
-    Pattern(nic, "queue_error", 60, r"infiniband (?P<port>[\w-]{1,30}): (?:dump_cqe|.*CQ error)"),
     Pattern(
-        host,
+        build_nic, "queue_error", 60, r"infiniband (?P<port>[\w-]{1,30}): (?:dump_cqe|.*CQ error)"
+    ),
+    Pattern(
+        build_host,
         "soft_lockup",
         60,
         r"BUG: soft lockup - CPU#(?P<cpu>\d{1,5}) stuck for (?P<seconds>\d{1,8})s!"
         r"(?: \[(?P<process>.{1,64}?):(?P<pid>\d{1,10})\])?",
         ("cpu",),
     ),
-    Pattern(host, "hard_lockup", 60, r"hard LOCKUP on cpu (?P<cpu>\d{1,5})", ("cpu",)),
+    Pattern(build_host, "hard_lockup", 60, r"hard LOCKUP on cpu (?P<cpu>\d{1,5})", ("cpu",)),
     Pattern(
-        host,
+        build_host,
         "hung_task",
         300,
         r"INFO: task (?P<process>.{1,64}?):(?P<pid>\d{1,10}) blocked"
         r" .*?for more than (?P<seconds>\d{1,8}) seconds",
         ("pid",),
     ),
-    Pattern(host, "rcu_stall", 60, r"rcu\w*.*(?:self-detected stall|detected stalls)"),
+    Pattern(build_host, "rcu_stall", 60, r"rcu\w*.*(?:self-detected stall|detected stalls)"),
+    # newer kernels write "oom-kill:" and "Out of memory", older ones only the second; the pid as
+    # key makes one incident of both
     Pattern(
-        host,
+        build_host,
         "oom_cgroup",
         10,
         r"oom-kill:constraint=CONSTRAINT_MEMCG,.*?oom_memcg=(?P<cgroup>[^,]{1,400}),"
@@ -91,14 +105,14 @@ _KERNEL = (
         ("pid",),
     ),
     Pattern(
-        host,
+        build_host,
         "oom_host",
         10,
         r"oom-kill:constraint=.*?task=(?P<process>.{1,64}),pid=(?P<pid>\d{1,10})",
         ("pid",),
     ),
     Pattern(
-        host,
+        build_host,
         "oom_cgroup",
         10,
         r"Memory cgroup out of memory: Kill(?:ed)? process (?P<pid>\d{1,10})"
@@ -106,7 +120,7 @@ _KERNEL = (
         ("pid",),
     ),
     Pattern(
-        host,
+        build_host,
         "oom_host",
         10,
         r"Out of memory(?: \(.*?\))?: Kill(?:ed)? process (?P<pid>\d{1,10})"
@@ -114,43 +128,45 @@ _KERNEL = (
         ("pid",),
     ),
     Pattern(
-        host,
+        build_host,
         "memory_corrected",
         1,
         r"EDAC (?P<controller>MC\d{1,4}): \d{1,9} CE .*? on (?P<dimm>\S{1,100})",
         ("controller", "dimm"),
     ),
     Pattern(
-        host,
+        build_host,
         "memory_uncorrected",
         1,
         r"EDAC (?P<controller>MC\d{1,4}): \d{1,9} UE .*? on (?P<dimm>\S{1,100})",
         ("controller", "dimm"),
     ),
     Pattern(
-        host,
+        build_host,
         "memory_uncorrected",
         1,
         r"Memory failure: (?P<page>0x[0-9a-f]{1,16}): ",
         ("page",),
     ),
-    Pattern(host, "machine_check", 5, r"mce: \[Hardware Error\]: |Machine check events logged"),
     Pattern(
-        host,
+        build_host, "machine_check", 5, r"mce: \[Hardware Error\]: |Machine check events logged"
+    ),
+    Pattern(
+        build_host,
         "pcie_corrected",
         1,
         rf"(?P<pci>{ADDRESS}): (?:AER: )?PCIe Bus Error: severity=Correct",
         ("pci",),
     ),
     Pattern(
-        host,
+        build_host,
         "pcie_uncorrected",
         1,
         rf"(?P<pci>{ADDRESS}): (?:AER: )?PCIe Bus Error: severity=Uncorrect",
         ("pci",),
     ),
     Pattern(
-        host,
+        build_host,
         "pcie_corrected",
         1,
         rf"AER: (?:Multiple )?Correct(?:ed|able) error (?:message )?received"
@@ -158,7 +174,7 @@ _KERNEL = (
         ("pci",),
     ),
     Pattern(
-        host,
+        build_host,
         "pcie_uncorrected",
         1,
         rf"AER: (?:Multiple )?Uncorrect(?:ed|able) \(.{{1,20}}\) error (?:message )?received"
@@ -166,14 +182,14 @@ _KERNEL = (
         ("pci",),
     ),
     Pattern(
-        host,
+        build_host,
         "file_server_silent",
         300,
         r"nfs: server (?P<server>\S{1,255}) not responding",
         ("server",),
     ),
     Pattern(
-        host,
+        build_host,
         "file_server_silent",
         300,
         r"Lustre: .*Connection to (?P<server>\S{1,255}) .*was lost",
@@ -182,7 +198,7 @@ _KERNEL = (
 )
 _FABRIC_MANAGER = (
     Pattern(
-        host,
+        build_host,
         "fabric_manager",
         60,
         r"\[(?P<level>ERROR|FATAL|CRITICAL)\] (?:\[tid \d+\] )?(?P<message>[^\d]{0,60})",
@@ -197,8 +213,8 @@ TABLES = {
 }
 
 
-def understand(log: str, text: str) -> Finding | None:
-    """What a message tells, None where it is of no concern.
+def match_message(log: str, text: str) -> Finding | None:
+    """The finding of a message; None for a message of no concern.
 
     Args:
         log: a value of the label ``log``.
@@ -206,5 +222,5 @@ def understand(log: str, text: str) -> Finding | None:
     """
     for pattern, expression in TABLES[log]:
         if match := expression.search(text):
-            return pattern.understand(pattern, match)
+            return pattern.build_finding(pattern, match)
     return None

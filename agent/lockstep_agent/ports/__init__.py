@@ -1,1 +1,1 @@
-"""Network ports: their counters by driver, in tables, and the verdict that follows."""
+"""Network ports: tables of their counters by driver, and the verdict that follows from them."""

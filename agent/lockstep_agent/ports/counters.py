@@ -1,6 +1,6 @@
-"""The counter files of RDMA ports, in one table: which metric, which label, which unit and width.
+"""The counter files of RDMA ports, in one table: metric, label values, unit and width.
 
-Drivers share the files in ``counters`` and have each their own in ``hw_counters``.
+All drivers share the files in ``counters``; each has its own in ``hw_counters``.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from lockstep_catalogue import Metric
 from lockstep_catalogue import fabric_ports as metrics
 from lockstep_catalogue.fabric_labels import QP_ERROR
 
-_WORD_BYTES = 4  # data counters count words of four bytes
+_WORD_BYTES = 4  # the data counters of InfiniBand count words of four bytes; those of EFA bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,32 +17,33 @@ class CounterFile:
     """One file of a port.
 
     Attributes:
-        path: below the folder of the port.
-        more: label values after device and port.
+        path: path below the folder of the port.
+        metric: metric that it feeds.
+        extra_labels: label values after device and port.
         factor: from the file's unit to the metric's.
-        ceiling: where the counter stops; None where it wraps or is wide.
-        rare: told only on request, to keep a node's series in their budget.
+        ceiling: value at which the counter stops; None for one that wraps or has 64 bits.
+        is_rare: exported only with ``detail``, to keep the series of a node within their budget.
     """
 
     path: str
     metric: Metric
-    more: tuple[str, ...]
+    extra_labels: tuple[str, ...]
     factor: int = 1
     ceiling: int | None = None
-    rare: bool = False
+    is_rare: bool = False
 
 
-def _error(file: str, error: str, bits: int, *, rare: bool = False) -> CounterFile:
+def _error(file: str, error: str, bits: int, *, is_rare: bool = False) -> CounterFile:
     ceiling = 2**bits - 1
-    return CounterFile(f"counters/{file}", metrics.PORT_ERRORS, (error,), 1, ceiling, rare)
+    return CounterFile(f"counters/{file}", metrics.PORT_ERRORS, (error,), 1, ceiling, is_rare)
 
 
 def _hw(
-    metric: Metric, rare: frozenset[str] = frozenset(), **values: str
+    metric: Metric, rare_values: frozenset[str] = frozenset(), **values: str
 ) -> tuple[CounterFile, ...]:
-    """Files of ``hw_counters``, several to a value: drivers name them otherwise."""
+    """Files of ``hw_counters`` by label value; a value has several, one for each driver's name."""
     return tuple(
-        CounterFile(f"hw_counters/{file}", metric, (value,), rare=value in rare)
+        CounterFile(f"hw_counters/{file}", metric, (value,), is_rare=value in rare_values)
         for value, files in values.items()
         for file in files.split()
     )
@@ -62,8 +63,10 @@ TRAFFIC = (
 )
 
 _PACKETS = tuple(
-    CounterFile(f"counters/{stem}_packets", metrics.PORT_PACKETS, (way, cast), 1, None, rare)
-    for stem, way, cast, rare in (
+    CounterFile(
+        f"counters/{stem}_packets", metrics.PORT_PACKETS, (direction, cast), 1, None, is_rare
+    )
+    for stem, direction, cast, is_rare in (
         ("port_rcv", "receive", "all", False),
         ("port_xmit", "transmit", "all", False),
         ("unicast_rcv", "receive", "unicast", True),
@@ -73,12 +76,12 @@ _PACKETS = tuple(
     )
 )
 _EFA_PACKETS = tuple(
-    CounterFile(f"hw_counters/{file}", metrics.PORT_PACKETS, (way, "all"))
-    for file, way in (("rx_pkts", "receive"), ("tx_pkts", "transmit"))
+    CounterFile(f"hw_counters/{file}", metrics.PORT_PACKETS, (direction, "all"))
+    for file, direction in (("rx_pkts", "receive"), ("tx_pkts", "transmit"))
 )
 _EXTENDED = tuple(
-    CounterFile(f"counters_ext/{file}", metric, more, factor)
-    for file, metric, more, factor in (
+    CounterFile(f"counters_ext/{file}", metric, extra_labels, factor)
+    for file, metric, extra_labels, factor in (
         ("port_rcv_data_64", metrics.PORT_EXTENDED_BYTES, ("receive",), _WORD_BYTES),
         ("port_xmit_data_64", metrics.PORT_EXTENDED_BYTES, ("transmit",), _WORD_BYTES),
         ("port_rcv_packets_64", metrics.PORT_EXTENDED_PACKETS, ("receive", "all"), 1),
@@ -94,27 +97,32 @@ _EXTENDED = tuple(
         ),
     )
 )
-# widths: drivers/infiniband/core/sysfs.c; port_rcv_discards is no counter of the standard
+# widths: drivers/infiniband/core/sysfs.c. These counters stop at their ceiling and never wrap: a
+# port that went down 255 times shows a flat line. port_rcv_discards is not in the standard
 ERRORS = (
     _error("symbol_error", "symbol", 16),
     _error("link_error_recovery", "link_error_recovery", 8),
     _error("link_downed", "link_downed", 8),
     _error("port_rcv_errors", "receive", 16),
-    _error("port_rcv_remote_physical_errors", "receive_remote_physical", 16, rare=True),
-    _error("port_rcv_switch_relay_errors", "receive_switch_relay", 16, rare=True),
-    _error("port_rcv_constraint_errors", "receive_constraint", 8, rare=True),
+    _error("port_rcv_remote_physical_errors", "receive_remote_physical", 16, is_rare=True),
+    _error("port_rcv_switch_relay_errors", "receive_switch_relay", 16, is_rare=True),
+    _error("port_rcv_constraint_errors", "receive_constraint", 8, is_rare=True),
     CounterFile("counters/port_rcv_discards", metrics.PORT_ERRORS, ("receive_discards",)),
-    _error("port_xmit_constraint_errors", "transmit_constraint", 8, rare=True),
+    _error("port_xmit_constraint_errors", "transmit_constraint", 8, is_rare=True),
     _error("port_xmit_discards", "transmit_discards", 16),
     _error("local_link_integrity_errors", "local_link_integrity", 4),
     _error("excessive_buffer_overrun_errors", "excessive_buffer_overrun", 4),
-    _error("VL15_dropped", "vl15_dropped", 16, rare=True),
+    _error("VL15_dropped", "vl15_dropped", 16, is_rare=True),
 )
+# a connection whose retries are used up goes to the error state, and the job with it; in mainline
+# since 2024 (commit b339e0a39dc3). rnr_nak_retry_err is no such sign: its retries succeeded
 RETRIES = _hw(
     metrics.RDMA_RETRIES_EXCEEDED,
     transport="req_transport_retries_exceeded max_retry_exceeded",
     rnr="req_rnr_retries_exceeded rnr_naks_rcvd_exceeded",
 )
+# mlx5's Q counters have 32 bits and wrap, its congestion counters have 64; both are cached for
+# ``lifespan`` milliseconds, by default 10
 _HARDWARE = (
     *RETRIES,
     *_hw(

@@ -1,6 +1,6 @@
-"""What drivers call their ethtool counters, in one table: mlx5, mlx4, ice, bnxt and ena.
+"""Names of ethtool counters by driver, in one table: mlx5, mlx4, ice, bnxt and ena.
 
-A counter is told once: of several names that a driver knows for it, the first in the table counts.
+Of several names that a driver has for one counter, the first in the table is read.
 ``{p}`` stands for a priority from 0 to 7.
 """
 
@@ -16,32 +16,32 @@ class NamedCounter:
     """One counter of an interface.
 
     Attributes:
-        metric: where it goes.
-        more: label values after the device.
-        names: what drivers call it.
+        metric: metric that it feeds.
+        extra_labels: label values after the device.
+        names: the drivers' names for it.
         factor: from the driver's unit to the metric's.
     """
 
     metric: Metric
-    more: tuple[str, ...]
+    extra_labels: tuple[str, ...]
     names: tuple[str, ...]
     factor: float = 1
 
 
-def _of(metric: Metric, **values: str) -> tuple[NamedCounter, ...]:
+def _named(metric: Metric, **values: str) -> tuple[NamedCounter, ...]:
     return tuple(
         NamedCounter(metric, (value,), tuple(names.split())) for value, names in values.items()
     )
 
 
 PLAIN = (
-    *_of(
+    *_named(
         fabric.NET_PAUSE_STORMS,
         warning="tx_pause_storm_warning_events",
         error="tx_pause_storm_error_events",
     ),
     NamedCounter(fabric.NET_ECN_MARKED, (), ("rx_ecn_mark",)),
-    *_of(
+    *_named(
         fabric.NET_DISCARDS,
         receive_port="rx_discards_phy rx_dropped.nic rx_stat_discard",
         transmit_port="tx_discards_phy tx_dropped_link_down.nic tx_stat_discard",
@@ -53,7 +53,7 @@ PLAIN = (
         packet_allowance="pps_allowance_exceeded",
         connection_allowance="conntrack_allowance_exceeded",
     ),
-    *_of(
+    *_named(
         fabric.NET_PHY_ERRORS,
         symbol="rx_symbol_err_phy",
         corrected_bits="rx_corrected_bits_phy rx_corrected_bits",
@@ -62,7 +62,7 @@ PLAIN = (
         local_fault="mac_local_faults.nic",
         remote_fault="mac_remote_faults.nic",
     ),
-    *_of(
+    *_named(
         fabric.NET_RDMA_BYTES,
         receive="rx_vport_rdma_unicast_bytes",
         transmit="tx_vport_rdma_unicast_bytes",
@@ -89,16 +89,18 @@ PRIORITIES = tuple(map(str, range(8)))
 
 
 def _each_priority(names: str) -> dict[str, tuple[str, ...]]:
-    return {p: tuple(names.replace("{p}", p).split()) for p in PRIORITIES}
+    return {priority: tuple(names.replace("{p}", priority).split()) for priority in PRIORITIES}
 
 
-PAUSES = {way: _each_priority(names) for way, names in _PAUSES.items()}
-GLOBAL_PAUSES = {way: tuple(names.split()) for way, names in _GLOBAL_PAUSES.items()}
-DURATIONS = {way: _each_priority(names) for way, names in _DURATIONS.items()}
-GLOBAL_DURATIONS = {way: tuple(names.split()) for way, names in _GLOBAL_DURATIONS.items()}
-SECONDS_OF_ONE_DURATION = _MICRO
+PAUSES = {direction: _each_priority(names) for direction, names in _PAUSES.items()}
+GLOBAL_PAUSES = {direction: tuple(names.split()) for direction, names in _GLOBAL_PAUSES.items()}
+DURATIONS = {direction: _each_priority(names) for direction, names in _DURATIONS.items()}
+GLOBAL_DURATIONS = {
+    direction: tuple(names.split()) for direction, names in _GLOBAL_DURATIONS.items()
+}
+SECONDS_PER_DURATION = _MICRO
 
 
-def first(counters: dict[str, int], names: tuple[str, ...]) -> int | None:
-    """The value of the first name that the driver knows."""
+def first_value(counters: dict[str, int], names: tuple[str, ...]) -> int | None:
+    """The value of the first of these names among the driver's counters; None without any."""
     return next((counters[name] for name in names if name in counters), None)

@@ -1,4 +1,4 @@
-"""What a port is worth now: ok, degraded or failed, and why. Facts in, verdict out."""
+"""The verdict on a port: ok, degraded or failed, with its reason. Plain facts in, verdict out."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,22 +9,23 @@ _RATE_SLACK = 0.99  # rates are rounded to a tenth of a gigabit
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PortFacts:
-    """What is known of a port at one moment; None is unknown.
+    """The state of a port at one moment; None for what is unknown.
 
     Attributes:
         labels: values of the labels ``device`` and ``port``.
-        kind: ports of one kind are built alike and can do alike.
+        kind: ports of one kind are built alike and have the same rate.
         at_seconds: monotonic clock.
-        is_up: whether it carries traffic; None where its driver never says otherwise.
-        was_up: whether it carried any since boot: a port without a cable never did.
-        rate: bytes per second and direction.
-        told_rate: what the interface of the same port says of the rate.
-        downs: how often the link went down, by the adapter, which stops to count at 255.
-        carrier_downs: the same by the interface of the port.
-        errors: errors of the link, all kinds added up.
-        broken: connections that broke because retries were used up.
-        saturated: whether a counter stands at its ceiling, so that nothing more is to be seen.
-        pcie_ratio: what the adapter's PCIe link runs at, against what both ends can do.
+        is_up: whether the port carries traffic; None where its driver hard-codes the answer.
+        was_up: whether it was ever up since boot; a port without a cable never is.
+        bytes_per_second: rate of the link in one direction.
+        interface_bytes_per_second: rate by the network interface of the same port.
+        lanes: number of lanes that the link runs on.
+        link_downs: losses of the link by the adapter, whose counter stops at 255.
+        carrier_downs: losses of the link by the interface of the port.
+        link_errors: errors of the link, all kinds added up.
+        broken_connections: connections that broke because their retries were used up.
+        is_saturated: whether a counter stands at its ceiling and hides further errors.
+        pcie_ratio: bandwidth of the adapter's PCIe link, divided by what both ends support.
     """
 
     labels: tuple[str, str]
@@ -32,29 +33,29 @@ class PortFacts:
     at_seconds: float
     is_up: bool | None = None
     was_up: bool = False
-    rate: float | None = None
-    told_rate: float | None = None
+    bytes_per_second: float | None = None
+    interface_bytes_per_second: float | None = None
     lanes: int | None = None
-    downs: int | None = None
+    link_downs: int | None = None
     carrier_downs: int | None = None
-    errors: int | None = None
-    broken: int | None = None
-    saturated: bool = False
+    link_errors: int | None = None
+    broken_connections: int | None = None
+    is_saturated: bool = False
     pcie_ratio: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PortLimits:
-    """Where judging begins, over the window that the facts span.
+    """Thresholds of the verdict, over the window that the facts span.
 
     Attributes:
-        downs: losses of the link from which on it flaps.
-        errors_per_hour: errors of the link from which on it is marginal.
-        pcie_ratio: below which the adapter's PCIe link is too slow.
+        link_downs: number of losses of the link from which the port counts as flapping.
+        errors_per_hour: rate of link errors above which the port counts as marginal.
+        pcie_ratio: ratio below which the adapter's PCIe link is too slow.
     """
 
-    downs: int = 3
-    errors_per_hour: float = 120.0
+    link_downs: int = 3  # as gpud, which calls three cycles a flap
+    errors_per_hour: float = 120.0  # NVSentinel's limit for symbol errors
     pcie_ratio: float = 1.0
 
 
@@ -71,63 +72,72 @@ OK = PortVerdict("ok", "none")
 
 def judge_port(
     history: Sequence[PortFacts],
-    expected_rate: float | None = None,
+    expected_bytes_per_second: float | None = None,
     expected_lanes: int | None = None,
     limits: PortLimits | None = None,
 ) -> PortVerdict | None:
-    """The verdict on a port; None for one of which nothing can be said.
+    """The verdict on a port; None for a port that was never up.
 
     Args:
-        history: its facts over the window, the oldest first.
-        expected_rate: what ports of its kind run at.
-        expected_lanes: how many lanes ports of its kind run on.
-        limits: by default those that ``PortLimits`` names.
+        history: facts of the port over the window, oldest first.
+        expected_bytes_per_second: rate of ports of its kind.
+        expected_lanes: number of lanes of ports of its kind.
+        limits: the thresholds; by default those of ``PortLimits``.
     """
     limits = limits or PortLimits()
     now = history[-1]
     is_down = now.is_up is False
     if is_down and not now.was_up and not any(facts.is_up for facts in history):
         return None
+    is_slow = _is_below(now.bytes_per_second, expected_bytes_per_second)
+    broke = _increase([facts.broken_connections for facts in history]) > 0
+    # the worst first: the first that holds is the verdict
     signs = (
         (is_down, "failed", "down"),
-        (_downs(history) >= limits.downs, "failed", "flapping"),
-        (_risen([facts.broken for facts in history]) > 0, "degraded", "retries"),
-        (_is_below(now.rate, expected_rate), "degraded", "rate"),
+        (_link_downs(history) >= limits.link_downs, "failed", "flapping"),
+        (broke, "degraded", "retries"),
+        (is_slow, "degraded", "rate"),
         (_is_below(now.lanes, expected_lanes), "degraded", "lanes"),
         (_has_errors(history, limits), "degraded", "errors"),
-        (now.saturated, "degraded", "blind"),
+        (now.is_saturated, "degraded", "blind"),
         (_is_below(now.pcie_ratio, limits.pcie_ratio), "degraded", "pcie"),
     )
-    return next((PortVerdict(verdict, why) for holds, verdict, why in signs if holds), OK)
+    return next((PortVerdict(verdict, reason) for holds, verdict, reason in signs if holds), OK)
 
 
-def best_rates(ports: Iterable[PortFacts], known: dict[str, float]) -> dict[str, float]:
-    """The best rate of each kind of port: of these ports and of what was known before."""
-    best = dict(known)
+def best_rates(ports: Iterable[PortFacts], earlier: dict[str, float]) -> dict[str, float]:
+    """The highest rate of each kind of port in bytes per second, now and earlier.
+
+    Args:
+        ports: facts of this moment.
+        earlier: the result of the last call.
+    """
+    best = dict(earlier)
     for facts in ports:
-        if facts.rate and facts.is_up is not False:
-            best[facts.kind] = max(best.get(facts.kind, 0.0), facts.rate)
+        if facts.bytes_per_second and facts.is_up is not False:
+            best[facts.kind] = max(best.get(facts.kind, 0.0), facts.bytes_per_second)
     return best
 
 
-def _is_below(rate: float | None, expected: float | None) -> bool:
-    return rate is not None and expected is not None and rate < expected * _RATE_SLACK
+def _is_below(value: float | None, expected: float | None) -> bool:
+    return value is not None and expected is not None and value < expected * _RATE_SLACK
 
 
-def _downs(history: Sequence[PortFacts]) -> int:
-    by_adapter = _risen([facts.downs for facts in history])
-    return max(by_adapter, _risen([facts.carrier_downs for facts in history]))
+def _link_downs(history: Sequence[PortFacts]) -> int:
+    # the larger of two counts: the adapter's stops at 255, and an InfiniBand port without IP has no
+    # interface that counts
+    by_adapter = _increase([facts.link_downs for facts in history])
+    return max(by_adapter, _increase([facts.carrier_downs for facts in history]))
 
 
-def _risen(counts: Sequence[int | None]) -> int:
-    """How far a counter rose over the window; one that was cleared begins anew."""
-    known = [count for count in counts if count is not None]
-    steps = pairwise(known)
-    return sum(after - before if after >= before else after for before, after in steps)
+def _increase(counts: Sequence[int | None]) -> int:
+    """Increase of a counter over the window; after a reset it counts from 0."""
+    values = [count for count in counts if count is not None]
+    return sum(after - before if after >= before else after for before, after in pairwise(values))
 
 
 def _has_errors(history: Sequence[PortFacts], limits: PortLimits) -> bool:
     hours = (history[-1].at_seconds - history[0].at_seconds) / 3600
-    risen = _risen([facts.errors for facts in history])
-    # over a short window a single error would pass for many an hour
-    return risen > max(limits.errors_per_hour * hours, limits.errors_per_hour / 60)
+    increase = _increase([facts.link_errors for facts in history])
+    # at least one minute's worth: over a short window a single error would mean many an hour
+    return increase > max(limits.errors_per_hour * hours, limits.errors_per_hour / 60)

@@ -1,32 +1,34 @@
 """Every worker of one agent: one for each collector of the node, one for the driver, one a GPU."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
-from lockstep_agent.collectors import node_collectors
-from lockstep_agent.collectors.dcgm import FIELDS, Profiling
+from lockstep_agent.collector import Collector
+from lockstep_agent.collectors import NodeSources, node_collectors
+from lockstep_agent.collectors.dcgm import FIELDS, DcgmProfiling
 from lockstep_agent.collectors.dcgm_exporter import DcgmExporter
 from lockstep_agent.collectors.gpu_allocation import GpuAllocation
-from lockstep_agent.collectors.hangs import Hangs
-from lockstep_agent.collectors.kernel_log import KernelLog
 from lockstep_agent.delivery.archive import Archive
 from lockstep_agent.delivery.sender import Delivery
 from lockstep_agent.delivery.spool import Spool
+from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.options import Options
-from lockstep_agent.recent_events import join_json_lists
+from lockstep_agent.recent_events import RecentEvents, join_json_lists
 from lockstep_agent.runtime.collector_worker import CollectorWorker
 from lockstep_agent.runtime.gpu_workers import GpuWorkers
 from lockstep_agent.sources.dcgm import Dcgm
 from lockstep_agent.sources.nvml import Driver
 from lockstep_agent.state_file import StateFile
 
+# A page older than this would add to the idle time that a hang is judged by.
+_MAX_PAGE_AGE_SECONDS = 1.0
+
 
 class CollectorRuntime:
-    """Tells the workers of each moment.
+    """Builds the collectors from the options and lists their workers.
 
     Attributes:
-        gpus: what can let go of the driver.
-        kernel_log: what tells the recent incidents.
+        gpus: the workers of the GPUs; it can release the driver.
     """
 
     def __init__(self, options: Options) -> None:
@@ -36,40 +38,51 @@ class CollectorRuntime:
             options.window_seconds,
             detail=options.detail,
         )
-        self._after: tuple[CollectorWorker, ...] = ()
-        if options.dcgm:
-            connect = partial(Dcgm, options.dcgm, tuple(FIELDS), options.dcgm_library)
-            profiling = Profiling(connect, self.gpus.is_released)
-            self._after = (CollectorWorker(profiling.name, (profiling,)),)
-        if options.dcgm_exporter:
-            taken_over = DcgmExporter(options.dcgm_exporter)
-            self._after += (CollectorWorker(taken_over.name, (taken_over,)),)
-        owners = GpuAllocation(
+        self._incidents, self._hangs = RecentEvents(), RecentEvents()
+        self._node = _workers(self._node_collectors(options))
+        # Behind the driver's workers: of a series that both have, the first one is served.
+        self._dcgm = _workers(self._dcgm_collectors(options))
+
+    def __call__(self) -> Sequence[CollectorWorker]:
+        """The workers of this moment; those of the GPUs change when the driver is opened anew."""
+        return (*self._node, *self.gpus.workers, *self._dcgm)
+
+    @property
+    def events_json(self) -> bytes:
+        """Recent incidents of the logs, then hangs of ranks, as one JSON list."""
+        return join_json_lists((self._incidents.json, self._hangs.json))
+
+    def _node_collectors(self, options: Options) -> Iterator[Collector]:
+        max_age_seconds = min(options.tick_seconds / 2, _MAX_PAGE_AGE_SECONDS)
+        pages = PageStore(options.root, options.procfs, max_age_seconds)
+        sources = NodeSources(
+            options=options,
+            pages=pages,
+            take_xids=self.gpus.take_xids,
+            incidents=self._incidents,
+            hangs=self._hangs,
+        )
+        yield from node_collectors(sources)
+        yield self.gpus
+        yield GpuAllocation(
             self.gpus.in_use,
-            root=options.root,
+            pages,
             procfs=options.procfs,
             kubelet=options.kubelet,
             job_files=options.job_files,
         )
         spool = Spool(options.root, StateFile(options.state and options.state / "spool.json"))
-        collectors = (
-            *node_collectors(options, self.gpus.take_xids),
-            self.gpus,
-            owners,
-            Delivery(spool, options.ledger, (options.cluster, options.node)),
-            Archive(options.root, options.archive),
-        )
-        self.kernel_log = next(one for one in collectors if isinstance(one, KernelLog))
-        self._hangs = next(one for one in collectors if isinstance(one, Hangs))
-        self._fixed = tuple(
-            CollectorWorker(collector.name, (collector,)) for collector in collectors
-        )
+        yield Delivery(spool, options.ledger, (options.cluster, options.node))
+        yield Archive(options.root, options.archive)
 
-    def __call__(self) -> Sequence[CollectorWorker]:
-        """The workers of this moment."""
-        return (*self._fixed, *self.gpus.workers, *self._after)
+    def _dcgm_collectors(self, options: Options) -> Iterator[Collector]:
+        if options.dcgm:
+            connect = partial(Dcgm, options.dcgm, tuple(FIELDS), options.dcgm_library)
+            yield DcgmProfiling(connect, self.gpus.is_released)
+        if options.dcgm_exporter:
+            yield DcgmExporter(options.dcgm_exporter)
 
-    @property
-    def events_json(self) -> bytes:
-        """Recent incidents of the logs, then hangs of ranks, as one JSON list."""
-        return join_json_lists((self.kernel_log.recent.json, self._hangs.recent.json))
+
+def _workers(collectors: Iterator[Collector]) -> tuple[CollectorWorker, ...]:
+    """A worker of its own for each collector, so that one that hangs stalls no other."""
+    return tuple(CollectorWorker(collector.name, (collector,)) for collector in collectors)

@@ -1,1 +1,1 @@
-"""The rim of the agent: drivers, /sys and /proc, turned into plain values or None."""
+"""The rim of the agent: drivers, /sys, /proc and logs, turned into plain values or None."""

@@ -8,21 +8,21 @@ from dataclasses import dataclass
 from lockstep_agent.sources.open_files import OpenFiles
 
 _SLURM_JOB = re.compile(r"(.*/job_[0-9]+)(?:/.*)?")
-_LINE = re.compile(r"^[0-9]+:([\w,=]*):(/.*)$", re.MULTILINE)
-_MOST_LEVELS = 16
+_MEMBERSHIP = re.compile(r"^[0-9]+:([\w,=]*):(/.*)$", re.MULTILINE)
+_MAX_LEVELS = 16
 _UNLIMITED_BYTES = 1 << 60  # version 1 writes the largest number of pages for no limit
-_UNIFIED = ""
+_UNIFIED = ""  # the name that /proc/PID/cgroup gives the hierarchy of version 2
 
 
 @dataclass(frozen=True, slots=True)
 class ControlGroup:
-    """Where a job's group is, for each controller.
+    """The folders of a job's group, by controller.
 
     Attributes:
         unified: folder of version 2; None where only version 1 has controllers.
         cpu: folder of the cpu controller of version 1.
         memory: folder of the memory controller of version 1.
-        root: what no folder goes above.
+        root: folder above which no search goes.
     """
 
     unified: str | None
@@ -31,8 +31,8 @@ class ControlGroup:
     root: str
 
     def upwards(self, folder: str) -> Iterator[str]:
-        """A folder and those above it below the root, the innermost first."""
-        for _ in range(_MOST_LEVELS):
+        """A folder and those above it, below the root, the innermost first."""
+        for _ in range(_MAX_LEVELS):
             if not folder.startswith(self.root + "/"):
                 return
             yield folder
@@ -42,22 +42,30 @@ class ControlGroup:
 def find_group(
     sysfs: str, procfs: str, pids: Iterable[int], files: OpenFiles
 ) -> ControlGroup | None:
-    """The innermost group that all these processes are in; None without any.
+    """The innermost group that holds all these processes; None without any.
 
-    Under Slurm it is the job's, though all processes be of one step.
+    Under Slurm it is the group of the job, even if all processes belong to one step.
     """
-    paths = [_paths(files.text(f"{procfs}/{pid}/cgroup")) for pid in pids]
-    told = [of for of in paths if of]
-    if not told:
+    paths = [_parse_membership(files.text(f"{procfs}/{pid}/cgroup")) for pid in pids]
+    memberships = [by_controller for by_controller in paths if by_controller]
+    if not memberships:
         return None
     root = f"{sysfs}/fs/cgroup"
 
-    def folder(controller: str, *below: str) -> str | None:
-        shared = _shared([of[controller] for of in told if controller in of])
-        candidates = (f"{root}/{part}{shared}" for part in below)
-        found = (os.path.normpath(path) for path in candidates) if shared is not None else ()
-        return next((path for path in found if os.path.isdir(path)), None)  # noqa: PTH112  # text
+    def folder(controller: str, *mounts: str) -> str | None:
+        shared = _shared_path(
+            [
+                by_controller[controller]
+                for by_controller in memberships
+                if controller in by_controller
+            ]
+        )
+        if shared is None:
+            return None
+        candidates = (os.path.normpath(f"{root}/{mount}{shared}") for mount in mounts)
+        return next((path for path in candidates if os.path.isdir(path)), None)  # noqa: PTH112  # text
 
+    # hybrid hosts mount version 2 without controllers: only this file says that it has them
     unified = None
     if files.read(f"{root}/cgroup.controllers") is not None:
         unified = folder(_UNIFIED, "")
@@ -67,53 +75,62 @@ def find_group(
 
 
 def throttled_seconds(group: ControlGroup, files: OpenFiles) -> float | None:
-    """Time for which the job's limit on processor time held it back."""
+    """Seconds for which a limit on processor time held the job back; None where unknown."""
+    # throttling is counted in the group that has the quota: on Kubernetes the pod, above the rank
     if group.unified:
-        limited = [at for at in group.upwards(group.unified) if _has_quota(files, f"{at}/cpu.max")]
-        return _seconds(files, (limited or [group.unified])[0], "throttled_usec", 1e-6)
+        limited = [
+            folder
+            for folder in group.upwards(group.unified)
+            if _has_quota(files, f"{folder}/cpu.max")
+        ]
+        return _throttled(files, (limited or [group.unified])[0], "throttled_usec", 1e-6)
     if group.cpu:
-        quota = "cpu.cfs_quota_us"
-        limited = [at for at in group.upwards(group.cpu) if files.count(f"{at}/{quota}")]
-        return _seconds(files, (limited or [group.cpu])[0], "throttled_time", 1e-9)
+        limited = [
+            folder
+            for folder in group.upwards(group.cpu)
+            if files.count(f"{folder}/cpu.cfs_quota_us")
+        ]
+        return _throttled(files, (limited or [group.cpu])[0], "throttled_time", 1e-9)
     return None
 
 
 def memory_bytes(group: ControlGroup, files: OpenFiles) -> tuple[int | None, int | None]:
-    """Memory used and its limit, of the innermost group that has a limit, else of the job's."""
-    folder = group.unified or group.memory
-    if not folder:
+    """Used and allowed bytes of the innermost group with a limit, else those of the job's group."""
+    innermost = group.unified or group.memory
+    if not innermost:
         return None, None
-    used, most = "memory.usage_in_bytes", "memory.limit_in_bytes"
+    usage_file, limit_file = "memory.usage_in_bytes", "memory.limit_in_bytes"
     if group.unified:
-        used, most = "memory.current", "memory.max"
-    for at in group.upwards(folder):
-        limit = files.count(f"{at}/{most}")
+        usage_file, limit_file = "memory.current", "memory.max"
+    for folder in group.upwards(innermost):
+        limit = files.count(f"{folder}/{limit_file}")
         if limit is not None and limit < _UNLIMITED_BYTES:
-            return files.count(f"{at}/{used}"), limit
-    return files.count(f"{folder}/{used}"), None
+            return files.count(f"{folder}/{usage_file}"), limit
+    return files.count(f"{innermost}/{usage_file}"), None
 
 
 def memory_events(group: ControlGroup, files: OpenFiles) -> dict[str, int]:
-    """How often the kernel acted on a limit, by its own names."""
+    """How often the kernel acted on a memory limit, by the kernel's names."""
     if group.unified:
-        return _table(files.text(f"{group.unified}/memory.events"))
+        return _parse_table(files.text(f"{group.unified}/memory.events"))
     if not group.memory:
         return {}
-    kills = _table(files.text(f"{group.memory}/memory.oom_control"))
-    told = {"max": files.count(f"{group.memory}/memory.failcnt"), "oom_kill": kills.get("oom_kill")}
-    return {event: count for event, count in told.items() if count is not None}
+    kills = _parse_table(files.text(f"{group.memory}/memory.oom_control")).get("oom_kill")
+    counts = {"max": files.count(f"{group.memory}/memory.failcnt"), "oom_kill": kills}
+    return {event: count for event, count in counts.items() if count is not None}
 
 
-def _paths(text: str | None) -> dict[str, str]:
+def _parse_membership(text: str | None) -> dict[str, str]:
+    """Path of a process by controller, out of ``/proc/PID/cgroup``."""
     return {
         controller: path
-        for controllers, path in _LINE.findall(text or "")
+        for controllers, path in _MEMBERSHIP.findall(text or "")
         for controller in controllers.split(",")
     }
 
 
-def _shared(paths: list[str]) -> str | None:
-    """What begins all paths; groups above the agent's own namespace are out of its sight."""
+def _shared_path(paths: list[str]) -> str | None:
+    """The common beginning of all paths; None for a group outside the agent's namespace."""
     if not paths or any(".." in path.split("/") for path in paths):
         return None
     shared = os.path.commonpath(paths)
@@ -125,15 +142,15 @@ def _has_quota(files: OpenFiles, path: str) -> bool:
     return (files.text(path) or "max").partition(" ")[0] != "max"
 
 
-def _seconds(files: OpenFiles, folder: str, key: str, factor: float) -> float | None:
-    count = _table(files.text(f"{folder}/cpu.stat")).get(key)
+def _throttled(files: OpenFiles, folder: str, key: str, factor: float) -> float | None:
+    count = _parse_table(files.text(f"{folder}/cpu.stat")).get(key)
     return None if count is None else count * factor
 
 
-def _table(text: str | None) -> dict[str, int]:
-    pairs = (line.split() for line in (text or "").splitlines())
+def _parse_table(text: str | None) -> dict[str, int]:
+    rows = (line.split() for line in (text or "").splitlines())
     return {
-        pair[0]: int(pair[1])
-        for pair in pairs
-        if len(pair) == 2 and pair[1].isascii() and pair[1].isdigit() and len(pair[1]) <= 20  # noqa: PLR2004  # key, value
+        row[0]: int(row[1])
+        for row in rows
+        if len(row) == 2 and row[1].isascii() and row[1].isdigit() and len(row[1]) <= 20  # noqa: PLR2004  # key, value
     }

@@ -3,7 +3,7 @@
 Functions, numbers and layouts are those of ``dcgmlib/dcgm_agent.h``, ``dcgm_structs.h`` and
 ``dcgm_fields.h`` in https://github.com/NVIDIA/DCGM, releases 3 and 4 (commits 1f7a418 and 0d22068;
 ``testing/python3/dcgm_structs.py`` of 1477d87 has the same layouts for release 4).
-This has never met the real library: the tests put one made of C, from the same headers, behind it.
+This has never run with the real library: the tests use a stub in C, written from the same headers.
 """
 
 import contextlib
@@ -15,17 +15,18 @@ from pathlib import Path
 from typing import Any
 
 _LIBRARIES = ("libdcgm.so.4", "libdcgm.so.3", "libdcgm.so")
-_MOST_GPUS = 32  # DCGM_MAX_NUM_DEVICES
-_AUTO, _LIVE, _GPU, _ALL_GPUS = 1, 1, 1, 0x7FFF_FFFF
+_MAX_GPUS = 32  # DCGM_MAX_NUM_DEVICES
+_AUTO, _LIVE, _GPU, _ALL_GPUS = 1, 1, 1, 0x7FFF_FFFF  # mode, flag, entity group, group id
 _INDEX, _UUID = 52, 54  # DCGM_FI_DEV_NVML_INDEX, DCGM_FI_DEV_UUID
-_EVERY_MICROSECONDS, _KEPT_SECONDS, _KEPT_SAMPLES = 1_000_000, 5.0, 2
-_PATIENCE_MILLISECONDS = 2000
+# not faster: 100 ms slowed the tokens of an inference server by about 2 % (srt-slurm PR 401)
+_INTERVAL_MICROSECONDS, _HISTORY_SECONDS, _HISTORY_SAMPLES = 1_000_000, 5.0, 2
+_TIMEOUT_MILLISECONDS = 2000
 _UNIX = "unix:"
 EMBEDDED = "embedded"
 
 
 class NoDcgmError(RuntimeError):
-    """There is no libdcgm that answers; the text says why."""
+    """No libdcgm answers; the text gives the reason."""
 
 
 class _ConnectParams(ctypes.Structure):
@@ -47,7 +48,7 @@ class _Entity(ctypes.Structure):
 
 class _Union(ctypes.Union):
     _fields_ = (
-        ("whole", ctypes.c_int64),
+        ("integer", ctypes.c_int64),
         ("real", ctypes.c_double),
         ("text", ctypes.c_char * 256),
         ("blob", ctypes.c_char * 4096),
@@ -72,7 +73,15 @@ class _Value(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A number that DCGM has of a GPU: its NVML index and UUID, and when it was taken."""
+    """One value of one GPU.
+
+    Attributes:
+        index: NVML index of the GPU.
+        uuid: UUID of the GPU.
+        field: number of DCGM's field.
+        value: in the field's unit.
+        wall_seconds: wall clock at which the engine took it.
+    """
 
     index: int
     uuid: str
@@ -86,7 +95,7 @@ class Dcgm:
 
     Args:
         engine: ``embedded``, ``HOST[:PORT]`` or ``unix:PATH``.
-        fields: numbers of the fields to be watched, the most wanted first.
+        fields: numbers of the fields to watch, the most important first.
         library: the library to load; None leaves it to the loader's search.
 
     Attributes:
@@ -100,11 +109,12 @@ class Dcgm:
         self._lib = _load(library)
         self._handle = ctypes.c_size_t()
         self._embedded = engine == EMBEDDED
+        # an embedded engine runs in this process; a host engine is shared with other programs
         self._call("dcgmInit")
         try:
             self._open(engine)
             self._gpus = self._list_gpus()
-            self._known = self._identify()
+            self._identities = self._identify()
             self.watched = tuple(self._watch(fields))
         except NoDcgmError:
             self.close()
@@ -114,22 +124,23 @@ class Dcgm:
             raise NoDcgmError("libdcgm watches none of the profiling fields on these GPUs")
 
     def read(self) -> Iterator[Sample]:
-        """The newest sample of each field and GPU, as the engine keeps them.
+        """The newest sample of each field and GPU in the engine's memory.
 
         Raises:
             NoDcgmError: the engine does not answer any more.
         """
-        for value in self._latest(self.watched, 0):
-            known = self._known.get(value.entity)
-            if value.status != 0 or value.group != _GPU or known is None:
+        for value in self._read_latest(self.watched, 0):
+            identity = self._identities.get(value.entity)
+            if value.status != 0 or value.group != _GPU or identity is None:
                 continue
-            told = {"d": value.value.real, "i": float(value.value.whole)}.get(chr(value.kind))
-            if told is not None:
-                yield Sample(*known, value.field, told, value.microseconds * 1e-6)
+            types = {"d": value.value.real, "i": float(value.value.integer)}
+            number = types.get(chr(value.kind))
+            if number is not None:
+                yield Sample(*identity, value.field, number, value.microseconds * 1e-6)
 
     def close(self) -> None:
-        """Lets go of the engine; what it watched for us alone it watches no more."""
-        with contextlib.suppress(NoDcgmError):  # gone already is as good
+        """Disconnects from the engine, or stops an embedded one."""
+        with contextlib.suppress(NoDcgmError):  # a lost engine needs no disconnection
             if self._handle.value:
                 self._call("dcgmStopEmbedded" if self._embedded else "dcgmDisconnect", self._handle)
         with contextlib.suppress(NoDcgmError):
@@ -143,16 +154,16 @@ class Dcgm:
             return
         params = _ConnectParams(
             version=_version(_ConnectParams, 2),
-            timeout_milliseconds=_PATIENCE_MILLISECONDS,
+            timeout_milliseconds=_TIMEOUT_MILLISECONDS,
             is_unix_socket=engine.startswith(_UNIX),
         )
         address = engine.removeprefix(_UNIX).encode()
         self._call("dcgmConnect_v2", ctypes.c_char_p(address), ctypes.byref(params), handle)
 
     def _list_gpus(self) -> tuple[int, ...]:
-        ids, count = (ctypes.c_uint * _MOST_GPUS)(), ctypes.c_int()
+        ids, count = (ctypes.c_uint * _MAX_GPUS)(), ctypes.c_int()
         self._call("dcgmGetAllSupportedDevices", self._handle, ids, ctypes.byref(count))
-        if not 0 < count.value <= _MOST_GPUS:
+        if not 0 < count.value <= _MAX_GPUS:
             raise NoDcgmError(f"libdcgm supports {count.value} GPUs of this node")
         return tuple(ids[: count.value])
 
@@ -160,15 +171,16 @@ class Dcgm:
         """NVML index and UUID of each GPU by DCGM's own number."""
         index: dict[int, int] = {}
         uuid: dict[int, str] = {}
-        for value in self._latest((_INDEX, _UUID), _LIVE):
+        for value in self._read_latest((_INDEX, _UUID), _LIVE):
             if value.status == 0 and value.field == _INDEX:
-                index[value.entity] = int(value.value.whole)
+                index[value.entity] = int(value.value.integer)
             elif value.status == 0 and value.field == _UUID:
                 uuid[value.entity] = value.value.text.decode(errors="replace")
         return {gpu: (index[gpu], uuid[gpu]) for gpu in index if uuid.get(gpu, "").isprintable()}
 
     def _watch(self, fields: Sequence[int]) -> Iterable[int]:
-        """All at once, else one by one: what cannot be measured beside the others is left out."""
+        """The fields that the engine watches, all if it can."""
+        # a GPU has few profiling counters: DCGM refuses a group whose fields need too many at once
         if self._watch_group(fields):
             return fields
         return [field for field in fields if self._watch_group((field,))]
@@ -191,15 +203,15 @@ class Dcgm:
                 self._handle,
                 ctypes.c_size_t(_ALL_GPUS),
                 group,
-                ctypes.c_longlong(_EVERY_MICROSECONDS),
-                ctypes.c_double(_KEPT_SECONDS),
-                ctypes.c_int(_KEPT_SAMPLES),
+                ctypes.c_longlong(_INTERVAL_MICROSECONDS),
+                ctypes.c_double(_HISTORY_SECONDS),
+                ctypes.c_int(_HISTORY_SAMPLES),
             )
         except NoDcgmError:
             return False
         return True
 
-    def _latest(self, fields: Sequence[int], flags: int) -> Any:
+    def _read_latest(self, fields: Sequence[int], flags: int) -> Any:
         entities = (_Entity * len(self._gpus))(*(_Entity(_GPU, gpu) for gpu in self._gpus))
         numbers = (ctypes.c_ushort * len(fields))(*fields)
         values = (_Value * (len(fields) * len(self._gpus)))()
@@ -221,29 +233,29 @@ class Dcgm:
         except AttributeError as error:
             raise NoDcgmError(f"libdcgm lacks {name}: it is older than release 3") from error
         if code != 0:
-            raise NoDcgmError(f"libdcgm: {name} gives {code}, {_meaning(self._lib, code)}")
+            raise NoDcgmError(f"libdcgm: {name} gives {code}, {_error_text(self._lib, code)}")
 
 
 def _load(library: Path | None) -> ctypes.CDLL:
-    reason = ""
+    first_reason = ""
     for name in (str(library),) if library else _LIBRARIES:
         try:
             return ctypes.CDLL(name)
         except OSError as error:
-            reason = reason or str(error)
-    raise NoDcgmError(f"there is no libdcgm: {reason}")
+            first_reason = first_reason or str(error)
+    raise NoDcgmError(f"there is no libdcgm: {first_reason}")
 
 
 def _version(struct: type[ctypes.Structure], number: int) -> int:
-    """As ``MAKE_DCGM_VERSION``: the size below, the version above."""
+    """The struct version as ``MAKE_DCGM_VERSION`` builds it: size, and number from bit 24 on."""
     return ctypes.sizeof(struct) | number << 24
 
 
-def _meaning(lib: ctypes.CDLL, code: int) -> str:
+def _error_text(lib: ctypes.CDLL, code: int) -> str:
     try:
-        explain = lib.errorString
+        error_string = lib.errorString
     except AttributeError:
         return "an error"
-    explain.restype = ctypes.c_char_p
-    told = explain(ctypes.c_int(code))
-    return told.decode(errors="replace") if isinstance(told, bytes) else "an error"
+    error_string.restype = ctypes.c_char_p
+    text = error_string(ctypes.c_int(code))
+    return text.decode(errors="replace") if isinstance(text, bytes) else "an error"

@@ -1,13 +1,14 @@
-"""What is done less often than its collector runs."""
+"""A timer for work that a collector does less often than it runs."""
 
 import time
 from collections.abc import Callable
 
 
 class Due:
-    """Says whether so many seconds have gone by since it last said so; at first it is due.
+    """Is due at once, and again each time its interval has passed.
 
     Args:
+        seconds: the interval.
         clock: monotonic, in seconds.
     """
 
@@ -16,7 +17,7 @@ class Due:
         self._next_seconds = clock()
 
     def is_due(self) -> bool:
-        """Whether it is time; asking when it is begins the next round."""
+        """Whether the interval has passed; True starts the next interval."""
         now = self._clock()
         if now < self._next_seconds:
             return False

@@ -1,6 +1,6 @@
-"""What drivers tell of network interfaces by the kernel's ethtool interface, an ioctl.
+"""Driver counters and link modes of network interfaces, by the kernel's ethtool ioctl.
 
-Structures: include/uapi/linux/ethtool.h. No right is needed for what is read here.
+Structures: include/uapi/linux/ethtool.h. What is read here needs no privilege.
 """
 
 import array
@@ -13,15 +13,14 @@ from pathlib import Path
 from typing import Protocol
 
 _SIOCETHTOOL = 0x8946
-_DRIVER, _STRINGS, _STATISTICS, _SET_SIZE, _LINK = 0x03, 0x1B, 0x1D, 0x37, 0x4C
+_STRINGS, _STATISTICS, _SET_SIZE, _LINK = 0x1B, 0x1D, 0x37, 0x4C
 _SET_OF_STATISTICS = 1
 _STRING_BYTES = 32
-_DRIVER_BYTES = 196
-_LINK_HEAD_BYTES = 48
-_WORDS_AT = 15  # signed: the kernel answers with the number that it wants, below zero
-_MOST_WORDS = 64
-_MOST_COUNTERS = 20_000
-_LONGEST_NAME = 15
+_LINK_HEADER_BYTES = 48
+_WORDS_OFFSET = 15  # signed: the kernel answers with the number that it needs, below zero
+_MAX_WORDS = 64
+_MAX_COUNTERS = 20_000
+_LONGEST_NAME = 15  # IFNAMSIZ without its end
 _LINE = re.compile(r"^ +(\S.*?): ([0-9]{1,20})$", re.MULTILINE)
 
 # number of each link mode, by its speed in Mb/s (enum ethtool_link_mode_bit_indices)
@@ -46,31 +45,30 @@ _SPEED_OF_MODE = {mode: speed for speed, modes in _MODES.items() for mode in mod
 
 
 class Ethtool(Protocol):
-    """Tells of interfaces by name."""
+    """Reads the driver counters and link modes of an interface by its name."""
 
     def counters(self, interface: str) -> dict[str, int]:
-        """The driver's own counters, by its own names; empty where it tells none."""
+        """The driver's counters by the driver's names; empty without any."""
         ...
 
     def fastest_megabits(self, interface: str) -> int | None:
-        """The fastest speed among the supported link modes."""
+        """The fastest speed in Mb/s among the supported link modes; None where unknown."""
         ...
 
 
 def open_ethtool(sysfs: Path) -> Ethtool:
-    """The kernel's interface where ``sysfs`` shows the agent's own network, else a recording.
-
-    A /sys of another network namespace, or a capture, knows other interfaces by the same names.
-    """
+    """The kernel's interface where ``sysfs`` shows the agent's own network, else a recording."""
+    # in a capture, or in the /sys of another network namespace, the same names stand for other
+    # interfaces than those that the kernel would answer for
     try:
-        own = sysfs.stat().st_dev == Path("/sys").stat().st_dev
+        is_own = sysfs.stat().st_dev == Path("/sys").stat().st_dev
     except OSError:
-        own = False
-    return KernelEthtool() if own else RecordedEthtool(sysfs)
+        is_own = False
+    return KernelEthtool() if is_own else RecordedEthtool(sysfs)
 
 
 class RecordedEthtool:
-    """Reads what ``ethtool -S`` printed, from the file ``ethtool_statistics`` of the interface."""
+    """Reads the output of ``ethtool -S`` from the file ``ethtool_statistics`` of the interface."""
 
     def __init__(self, sysfs: Path) -> None:
         self._folder = sysfs / "class" / "net"
@@ -95,16 +93,19 @@ class RecordedEthtool:
 
 
 class KernelEthtool:
-    """Asks the kernel; names of counters are asked for once for each interface and their number."""
+    """Queries the kernel.
+
+    The names of the counters are read once for each interface and number of counters.
+    """
 
     def __init__(self) -> None:
         self._names: dict[tuple[str, int], tuple[str, ...]] = {}
 
     def counters(self, interface: str) -> dict[str, int]:
-        """The driver's own counters.
+        """The driver's counters by the driver's names.
 
         Raises:
-            ValueError: the kernel tells of more counters than any driver has.
+            ValueError: the kernel reports more counters than any driver has.
         """
         try:
             number = self._count(interface)
@@ -113,85 +114,84 @@ class KernelEthtool:
             names = self._names_of(interface, number)
             request = bytearray(8 + 8 * number)
             struct.pack_into("=II", request, 0, _STATISTICS, number)
-            self._ask(interface, request)
+            self._ioctl(interface, request)
         except OSError:
             return {}
         values = struct.unpack_from(f"={number}Q", request, 8)
         return dict(zip(names, values, strict=True))
 
     def fastest_megabits(self, interface: str) -> int | None:
-        """The fastest speed among the supported link modes; None where the driver tells none."""
-        head = bytearray(_LINK_HEAD_BYTES)
-        struct.pack_into("=I", head, 0, _LINK)
+        """The fastest speed among the supported link modes; None where the driver reports none."""
+        # asked twice: with no room for the masks the kernel answers how many words each needs
+        header = bytearray(_LINK_HEADER_BYTES)
+        struct.pack_into("=I", header, 0, _LINK)
         try:
-            self._ask(interface, head)
-            words = -struct.unpack_from("=b", head, _WORDS_AT)[0]
-            if not 0 < words <= _MOST_WORDS:
+            self._ioctl(interface, header)
+            words = -struct.unpack_from("=b", header, _WORDS_OFFSET)[0]
+            if not 0 < words <= _MAX_WORDS:
                 return None
-            request = bytearray(_LINK_HEAD_BYTES + 3 * 4 * words)
+            request = bytearray(_LINK_HEADER_BYTES + 3 * 4 * words)
             struct.pack_into("=I", request, 0, _LINK)
-            struct.pack_into("=b", request, _WORDS_AT, words)
-            self._ask(interface, request)
+            struct.pack_into("=b", request, _WORDS_OFFSET, words)
+            self._ioctl(interface, request)
         except OSError:
             return None
-        supported = struct.unpack_from(f"={words}I", request, _LINK_HEAD_BYTES)
+        supported = struct.unpack_from(f"={words}I", request, _LINK_HEADER_BYTES)
         return fastest(supported)
-
-    def driver(self, interface: str) -> str:
-        """Name of the driver; empty where there is none."""
-        request = bytearray(_DRIVER_BYTES)
-        struct.pack_into("=I", request, 0, _DRIVER)
-        try:
-            self._ask(interface, request)
-        except OSError:
-            return ""
-        return _text(bytes(request[4 : 4 + _STRING_BYTES]))
 
     def _count(self, interface: str) -> int:
         request = bytearray(struct.pack("=IIQI", _SET_SIZE, 0, 1 << _SET_OF_STATISTICS, 0))
-        self._ask(interface, request)
+        self._ioctl(interface, request)
         mask, number = struct.unpack_from("=QI", request, 8)
-        if mask and number > _MOST_COUNTERS:
-            raise ValueError(f"{interface} has {number} counters, more than {_MOST_COUNTERS}")
+        if mask and number > _MAX_COUNTERS:
+            raise ValueError(f"{interface} has {number} counters, more than {_MAX_COUNTERS}")
         return number if mask else 0
 
     def _names_of(self, interface: str, number: int) -> tuple[str, ...]:
-        known = self._names.get((interface, number))
-        if known is None:
+        names = self._names.get((interface, number))
+        if names is None:
             request = bytearray(12 + _STRING_BYTES * number)
             struct.pack_into("=III", request, 0, _STRINGS, _SET_OF_STATISTICS, number)
-            self._ask(interface, request)
-            known = tuple(
-                _text(bytes(request[at : at + _STRING_BYTES]))
-                for at in range(12, len(request), _STRING_BYTES)
+            self._ioctl(interface, request)
+            names = tuple(
+                _decode(bytes(request[offset : offset + _STRING_BYTES]))
+                for offset in range(12, len(request), _STRING_BYTES)
             )
-            self._names = {key: of for key, of in self._names.items() if key[0] != interface}
-            self._names[interface, number] = known
-        return known
+            # a driver that was reloaded can have another number of counters
+            self._names = {key: old for key, old in self._names.items() if key[0] != interface}
+            self._names[interface, number] = names
+        return names
 
-    def _ask(self, interface: str, request: bytearray) -> None:
-        """Has the kernel answer a request in its own place.
+    def _ioctl(self, interface: str, request: bytearray) -> None:
+        """Sends a request to the kernel, which writes its answer into the same bytes.
 
         Raises:
-            OSError: there is no such interface, or its driver does not answer this.
+            OSError: the interface does not exist, or its driver has no answer.
         """
         name = os.fsencode(interface)
         if len(name) > _LONGEST_NAME:
             raise OSError(f"{interface} is longer than a name can be")
-        room = array.array("B", request)
-        told = struct.pack("16sP8x", name, room.buffer_info()[0])
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
-            fcntl.ioctl(asked, _SIOCETHTOOL, told)
-        request[:] = room.tobytes()
+        buffer = array.array("B", request)
+        ifreq = struct.pack("16sP8x", name, buffer.buffer_info()[0])
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as endpoint:
+            fcntl.ioctl(endpoint, _SIOCETHTOOL, ifreq)
+        request[:] = buffer.tobytes()
 
 
 def fastest(supported: tuple[int, ...]) -> int | None:
-    """The fastest speed in Mb/s of a mask of link modes, in words of 32 bits."""
+    """The fastest speed in Mb/s in a mask of link modes; None without a known mode.
+
+    Args:
+        supported: words of 32 bits, the lowest modes first.
+    """
     modes = [
-        at * 32 + bit for at, word in enumerate(supported) for bit in range(32) if word >> bit & 1
+        index * 32 + bit
+        for index, word in enumerate(supported)
+        for bit in range(32)
+        if word >> bit & 1
     ]
     return max((_SPEED_OF_MODE[mode] for mode in modes if mode in _SPEED_OF_MODE), default=None)
 
 
-def _text(raw: bytes) -> str:
+def _decode(raw: bytes) -> str:
     return raw.partition(b"\0")[0].decode("ascii", "replace").strip()

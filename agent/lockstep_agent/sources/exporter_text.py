@@ -1,4 +1,4 @@
-"""What another exporter serves, parsed; the only file of the agent that knows prometheus_client."""
+"""The exposition of another exporter; the only file of the agent with prometheus_client."""
 
 import urllib.request
 from collections.abc import Iterator
@@ -7,9 +7,9 @@ from http.client import HTTPResponse
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-__all__ = ["Sample", "samples", "scrape"]
+__all__ = ["Sample", "parse_samples", "scrape"]
 
-_MOST_BYTES = 8 << 20
+_MAX_BYTES = 8 << 20
 _TIMEOUT_SECONDS = 2.0
 
 
@@ -18,21 +18,22 @@ def scrape(url: str) -> Iterator[Sample]:
 
     Raises:
         OSError: the exporter does not answer.
-        ValueError: what it answers is too long or no exposition.
+        ValueError: the response is too long or no exposition.
     """
-    answer: HTTPResponse
-    with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS) as answer:  # noqa: S310  # http only, checked
-        body = answer.read(_MOST_BYTES + 1)
-    if len(body) > _MOST_BYTES:
-        raise ValueError(f"{url} answers more than {_MOST_BYTES} bytes")
-    yield from samples(body.decode("utf-8", "replace"))
+    response: HTTPResponse
+    with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS) as response:  # noqa: S310  # http only, checked
+        body = response.read(_MAX_BYTES + 1)
+    # one byte more than allowed was read: a body of just the limit is still whole
+    if len(body) > _MAX_BYTES:
+        raise ValueError(f"{url} answers more than {_MAX_BYTES} bytes")
+    yield from parse_samples(body.decode("utf-8", "replace"))
 
 
-def samples(text: str) -> Iterator[Sample]:
+def parse_samples(text: str) -> Iterator[Sample]:
     """The samples of an exposition.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is no exposition.
     """
     for family in text_string_to_metric_families(text):
         yield from family.samples

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from lockstep_agent.sources.open_files import OpenFiles
 from lockstep_agent.sources.sysfs import list_names
 
-_MOST_PORTS = 64
-_IP_OVER_INFINIBAND = 32
+_MAX_PORTS = 64
+_MAX_BONDS = 16
+_IP_OVER_INFINIBAND = 32  # ARPHRD_INFINIBAND
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +16,10 @@ class Interface:
     """One interface.
 
     Attributes:
-        is_shadow: it carries IP over an InfiniBand port, which tells its traffic itself.
-        is_virtual: it has no adapter; the only kind there is inside a container.
+        name: name of the interface.
+        folder: its folder in /sys/class/net.
+        is_shadow: it carries IP over an InfiniBand port, which counts this traffic itself.
+        is_virtual: it has no adapter; the only kind inside a container.
     """
 
     name: str
@@ -28,16 +31,16 @@ class Interface:
 def list_interfaces(sysfs: str, files: OpenFiles) -> tuple[Interface, ...]:
     """The interfaces that stand for ports, at most 64.
 
-    Those are the adapters'. Bonds, bridges and tunnels would count their traffic twice, so would
-    the virtual functions of a port, and of virtual pairs a container host has hundreds; only where
-    there is nothing else, inside such a container, are they told.
+    Those are the adapters' own; where there are none, as inside a container, the virtual ones.
     """
     folder = f"{sysfs}/class/net"
-    found = [f"{folder}/{name}" for name in list_names(folder) if name != "lo"]
-    found = [path for path in found if os.path.isdir(path)]  # noqa: PTH112  # text in, text out
-    adapters = [path for path in found if os.path.lexists(f"{path}/device")]
+    paths = [f"{folder}/{name}" for name in list_names(folder) if name != "lo"]
+    paths = [path for path in paths if os.path.isdir(path)]  # noqa: PTH112  # text in, text out
+    # bonds, bridges, tunnels and virtual functions would count the traffic of their port twice, and
+    # a container host has hundreds of virtual pairs
+    adapters = [path for path in paths if os.path.lexists(f"{path}/device")]
     ports = [path for path in adapters if not os.path.lexists(f"{path}/device/physfn")]
-    chosen = (ports or adapters or found)[:_MOST_PORTS]
+    selected = (ports or adapters or paths)[:_MAX_PORTS]
     return tuple(
         Interface(
             path.rpartition("/")[2],
@@ -45,16 +48,16 @@ def list_interfaces(sysfs: str, files: OpenFiles) -> tuple[Interface, ...]:
             is_shadow=files.count(f"{path}/type") == _IP_OVER_INFINIBAND,
             is_virtual=not adapters,
         )
-        for path in chosen
+        for path in selected
     )
 
 
 def list_bonds(sysfs: str, files: OpenFiles) -> dict[str, tuple[str, ...]]:
-    """The folders of the members of each bond, by its name, at most 16 bonds."""
+    """The folders of the members of each bond by its name, at most 16 bonds."""
     folder = f"{sysfs}/class/net"
-    told = {name: files.text(f"{folder}/{name}/bonding/slaves") for name in list_names(folder)}
-    bonds = {name: members for name, members in told.items() if members is not None}
+    slaves = {name: files.text(f"{folder}/{name}/bonding/slaves") for name in list_names(folder)}
+    bonds = {name: members for name, members in slaves.items() if members is not None}
     return {
         name: tuple(f"{folder}/{member}" for member in members.split() if "/" not in member)
-        for name, members in list(bonds.items())[:16]
+        for name, members in list(bonds.items())[:_MAX_BONDS]
     }

@@ -1,4 +1,4 @@
-"""Logs as messages: the kernel's ring, and plain files as dmesg and syslog write them."""
+"""Logs as messages: the kernel's ring buffer, and files as dmesg and syslog write them."""
 
 import errno
 import os
@@ -21,11 +21,11 @@ _SYSLOG = re.compile(r"(?:\w{3} +\d+ [\d:]{8}|\d{4}-\S{1,40}) \S{1,255} kernel: 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _RECORD_BYTES = 16 << 10
 _FILE_BYTES = 4 << 20
-_TEXT_CHARACTERS = 1000
-_MOST_AT_ONCE = 5000
+_MAX_CHARACTERS = 1000
+_MAX_MESSAGES = 5000
 
 Position = dict[str, int]
-"""How far a log has been read: ``sequence`` of the ring, or ``inode`` and ``offset`` of a file."""
+"""How far a log was read: ``sequence`` of the ring, or ``inode`` and ``offset`` of a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,9 @@ class Message:
     """One message of a log.
 
     Attributes:
-        seconds: on the log's own clock, from any start.
-        wall_seconds: when it was written; when it was read, where the log does not tell.
+        text: without time and origin.
+        seconds: on the log's own clock, whose zero is arbitrary.
+        wall_seconds: wall clock of the writing; of the reading for a log without wall-clock times.
     """
 
     text: str
@@ -43,18 +44,18 @@ class Message:
 
 
 class Log(Protocol):
-    """What can be read further from a position.
+    """A log that is read on from a position.
 
     Attributes:
-        position: how far it has been read.
-        lost: messages that were dropped before they could be read, since the start.
+        position: how far the log was read.
+        lost: messages since the start that were overwritten before they were read.
     """
 
     position: Position
     lost: int
 
     def read(self) -> Iterator[Message]:
-        """The messages since the last call, a bounded number.
+        """The messages since the last call, at most 5,000.
 
         Raises:
             OSError: the log cannot be read.
@@ -63,7 +64,7 @@ class Log(Protocol):
 
 
 def open_log(path: Path, position: Position) -> Log:
-    """The log at a path: the kernel's ring when it is a device, else a plain file."""
+    """The log at a path: the kernel's ring buffer for a device, else a file."""
     try:
         is_ring = stat.S_ISCHR(path.stat().st_mode)
     except OSError:
@@ -72,16 +73,23 @@ def open_log(path: Path, position: Position) -> Log:
 
 
 class Ring:
-    """``/dev/kmsg``: one record a read, numbered by the kernel; gaps in the numbers are losses."""
+    """``/dev/kmsg``: one record per read, numbered by the kernel; a gap in the numbers is a loss.
+
+    Args:
+        path: the device.
+        position: ``sequence`` of the last record that was read; empty to read all records.
+        read_record: reads one record from a descriptor; raises BlockingIOError at the end.
+        clock: wall clock, in seconds.
+    """
 
     def __init__(
         self,
         path: Path,
         position: Position,
-        read: Callable[[int, int], bytes] = os.read,
+        read_record: Callable[[int, int], bytes] = os.read,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._path, self._read_record, self._clock = path, read, clock
+        self._path, self._read_record, self._clock = path, read_record, clock
         self._descriptor: int | None = None
         self.position, self.lost = dict(position), 0
 
@@ -90,22 +98,25 @@ class Ring:
         if self._descriptor is None:
             flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
             self._descriptor = os.open(self._path, flags)
+        # /dev/kmsg counts microseconds since boot
         booted_seconds = self._clock() - time.monotonic()
-        for _ in range(_MOST_AT_ONCE):
+        for _ in range(_MAX_MESSAGES):
             try:
                 record = self._read_record(self._descriptor, _RECORD_BYTES)
             except BlockingIOError:
                 break
             except OSError as error:
-                if error.errno in {errno.EPIPE, errno.EINVAL}:  # overrun, or too long a record
+                # EPIPE: the ring overran the reader, whose next read gets the oldest record;
+                # EINVAL: the record is longer than the buffer
+                if error.errno in {errno.EPIPE, errno.EINVAL}:
                     continue
                 raise
             if not record:
                 break
-            found = _RECORD.match(record.decode(errors="replace"))
-            if found and self._is_new(int(found["sequence"])):
-                seconds = int(found["micros"]) / 1e6
-                yield Message(_cut(found["text"]), seconds, booted_seconds + seconds)
+            match = _RECORD.match(record.decode(errors="replace"))
+            if match and self._is_new(int(match["sequence"])):
+                seconds = int(match["micros"]) / 1e6
+                yield Message(_truncate(match["text"]), seconds, booted_seconds + seconds)
 
     def _is_new(self, sequence: int) -> bool:
         last = self.position.get("sequence")
@@ -118,7 +129,7 @@ class Ring:
 
 
 class LogFile:
-    """A file that grows; one that was replaced or cut is read from its beginning."""
+    """A file that grows; one that was replaced or truncated is read from its beginning."""
 
     def __init__(
         self, path: Path, position: Position, clock: Callable[[], float] = time.time
@@ -127,7 +138,7 @@ class LogFile:
         self.position, self.lost = dict(position), 0
 
     def read(self) -> Iterator[Message]:
-        """The whole lines after the last one read."""
+        """The complete lines after the last one read; a line without its end waits."""
         with self._path.open("rb") as file:
             status = os.fstat(file.fileno())
             offset = self.position.get("offset", 0)
@@ -135,14 +146,15 @@ class LogFile:
                 offset = 0
             file.seek(offset)
             chunk = file.read(_FILE_BYTES)
-        whole = chunk[: chunk.rfind(b"\n") + 1]
-        if not whole and len(chunk) == _FILE_BYTES:
-            whole = chunk  # one line without an end: nothing that a kernel writes
+        complete = chunk[: chunk.rfind(b"\n") + 1]
+        if not complete and len(chunk) == _FILE_BYTES:
+            complete = (
+                chunk  # 4 MiB without a line end: no kernel writes that, so it passes as one line
+            )
         now = self._clock()
-        at = offset
-        for line in whole.splitlines(keepends=True)[:_MOST_AT_ONCE]:
-            at += len(line)
-            self.position = {"inode": status.st_ino, "offset": at}
+        for line in complete.splitlines(keepends=True)[:_MAX_MESSAGES]:
+            offset += len(line)
+            self.position = {"inode": status.st_ino, "offset": offset}
             yield parse_line(line.decode(errors="replace").rstrip("\r\n"), now)
 
 
@@ -151,32 +163,34 @@ def parse_line(line: str, now_seconds: float) -> Message:
 
     Args:
         line: a record of the kernel's ring, or a line of dmesg, syslog or the fabric manager.
-        now_seconds: wall clock, for lines that do not tell theirs.
+        now_seconds: wall clock, for lines without a time.
     """
-    if found := _RECORD.match(line):
-        return Message(_cut(found["text"]), int(found["micros"]) / 1e6, now_seconds)
-    if found := _SYSLOG.match(line):
-        line = found["text"]
-    if found := _SINCE_BOOT.match(line):
-        return Message(_cut(found["text"]), float(found["seconds"]), now_seconds)
-    found = _DATED.match(line)
-    seconds = _wall_seconds(found) if found else None
-    if found and seconds is not None:
-        return Message(_cut(found["text"]), seconds, seconds)
-    return Message(_cut(line), now_seconds, now_seconds)
+    if match := _RECORD.match(line):
+        return Message(_truncate(match["text"]), int(match["micros"]) / 1e6, now_seconds)
+    if match := _SYSLOG.match(line):
+        line = match["text"]
+    if match := _SINCE_BOOT.match(line):
+        return Message(_truncate(match["text"]), float(match["seconds"]), now_seconds)
+    match = _DATED.match(line)
+    seconds = _wall_seconds(match) if match else None
+    if match and seconds is not None:
+        return Message(_truncate(match["text"]), seconds, seconds)
+    return Message(_truncate(line), now_seconds, now_seconds)
 
 
-def _wall_seconds(found: re.Match[str]) -> float | None:
-    """The local time that a line tells."""
-    hour, minute, second = map(int, found["clock"].split(":"))
-    year = found["year"] or found["year_last"]
+def _wall_seconds(match: re.Match[str]) -> float | None:
+    """The local time of a dated line; None for an impossible date."""
+    hour, minute, second = map(int, match["clock"].split(":"))
+    # ``dmesg -T`` writes the year last, the fabric manager between day and time
+    year = match["year"] or match["year_last"]
     try:
-        month = _MONTHS.index(found["month"]) + 1
-        told = datetime(int(year), month, int(found["day"]), hour, minute, second)  # noqa: DTZ001  # logs tell local time
-        return told.timestamp()
+        month = _MONTHS.index(match["month"]) + 1
+        local = datetime(int(year), month, int(match["day"]), hour, minute, second)  # noqa: DTZ001  # logs have local time
+        return local.timestamp()
     except (ValueError, TypeError, OverflowError, OSError):
         return None
 
 
-def _cut(text: str) -> str:
-    return text.partition("\n")[0][:_TEXT_CHARACTERS]
+def _truncate(text: str) -> str:
+    # records of /dev/kmsg continue with lines of KEY=value, which are no part of the message
+    return text.partition("\n")[0][:_MAX_CHARACTERS]

@@ -1,20 +1,21 @@
-"""The volumes that are mounted: network file systems and block devices, and what they do."""
+"""The mounted volumes: network file systems and block devices, and their requests."""
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-_MOST_VOLUMES = 16
-_MOST_BYTES = 4 << 20
-_INFO = re.compile(r"^\d+ \d+ (\d+:\d+) \S+ (\S+) .*? - (\S+) (\S+) ", re.MULTILINE)
+_MAX_VOLUMES = 16
+_MAX_BYTES = 4 << 20
+_MOUNT = re.compile(r"^\d+ \d+ (\d+:\d+) \S+ (\S+) .*? - (\S+) (\S+) ", re.MULTILINE)
 _OCTAL = re.compile(r"\\([0-7]{3})")
 _NFS = frozenset({"nfs", "nfs4"})
-_SKIPPED = ("loop", "ram", "zram", "sr", "fd")
-_HEAD = re.compile(r"^device (.*) mounted on (\S+) with fstype (\S+)")
+_VIRTUAL_DISKS = ("loop", "ram", "zram", "sr", "fd")
+_HEADER = re.compile(r"^device (.*) mounted on (\S+) with fstype (\S+)")
 _OPERATION = re.compile(r"^\t +([A-Z_0-9]+): ([0-9 ]+)$|^ +([A-Z_0-9]+): ([0-9 ]+)$")
 _NUMBER = re.compile(r"[0-9]{1,20}")
 _OPERATION_FIELDS = 8
+_DISK_FIELDS = 11  # as many as Linux 2.6 writes; newer kernels append discards and flushes
 _MILLI = 1e-3
 
 
@@ -23,7 +24,10 @@ class Volume:
     """One mounted volume, by its shortest mount point.
 
     Attributes:
-        number: major:minor.
+        number: device number, major:minor.
+        filesystem: type of the file system.
+        source: the device, or server and path.
+        mount_point: path of the mount.
     """
 
     number: str
@@ -33,13 +37,23 @@ class Volume:
 
     @property
     def is_network(self) -> bool:
-        """Whether it is served by NFS."""
+        """Whether the volume is served by NFS."""
         return self.filesystem in _NFS
 
 
 @dataclass(slots=True)
 class Operations:
-    """Requests of one kind to a file server, since it was mounted."""
+    """Requests of one kind to a file server since the mount.
+
+    Attributes:
+        requests: completed requests.
+        sent: transmissions; those above ``requests`` are retransmissions.
+        timeouts: major timeouts.
+        bytes_sent: bytes to the server.
+        bytes_received: bytes from the server.
+        seconds: total time of the requests, from the queue to the reply.
+        errors: requests that ended in an error; older kernels do not count them.
+    """
 
     requests: int = 0
     sent: int = 0
@@ -60,55 +74,58 @@ class Operations:
         self.errors += fields[8] if len(fields) > _OPERATION_FIELDS else 0
 
 
-def read_of_first_process(procfs: Path, name: str) -> str:
-    """A file of process 1, whose mounts are the node's, or of the agent itself; empty without."""
+def read_mount_table(procfs: Path, name: str) -> str:
+    """A file of process 1, or of the agent where that is not readable; empty without either."""
+    # in a container the agent's own mounts are the container's; those of process 1 are the node's
     for process in ("1", "self"):
-        if (told := read_long(procfs / process / name)) is not None:
-            return told
+        if (text := read_long(procfs / process / name)) is not None:
+            return text
     return ""
 
 
 def read_long(path: Path) -> str | None:
-    """The first 4 MiB of a file, None when it is none; a pipe in its place is not waited for."""
+    """The first 4 MiB of a file; None for a missing file and for what is no plain file."""
     try:
-        if not path.is_file():
+        if not path.is_file():  # a pipe in its place would block the open
             return None
         with path.open(encoding="utf-8", errors="replace") as file:
-            return file.read(_MOST_BYTES)
+            return file.read(_MAX_BYTES)
     except (OSError, ValueError):
         return None
 
 
 def list_volumes(mountinfo: str) -> tuple[Volume, ...]:
     """Network file systems and block devices out of ``mountinfo``, at most 16 of each."""
-    found: dict[str, Volume] = {}
-    for number, point, filesystem, source in _INFO.findall(mountinfo):
-        volume = Volume(number, filesystem, _plain(source), _plain(point))
+    volumes: dict[str, Volume] = {}
+    for number, point, filesystem, source in _MOUNT.findall(mountinfo):
+        volume = Volume(number, filesystem, _unescape(source), _unescape(point))
         if not (volume.is_network or _is_disk(volume.source)):
             continue
-        shown = volume.source.isprintable() and volume.mount_point.isprintable()
-        known = found.get(number)
-        if shown and (known is None or len(volume.mount_point) < len(known.mount_point)):
-            found[number] = volume
-    network = [volume for volume in found.values() if volume.is_network]
-    disks = [volume for volume in found.values() if not volume.is_network]
-    return (*network[:_MOST_VOLUMES], *disks[:_MOST_VOLUMES])
+        is_printable = volume.source.isprintable() and volume.mount_point.isprintable()
+        # bind mounts list a device several times; the shortest mount point stands for all
+        listed = volumes.get(number)
+        if is_printable and (listed is None or len(volume.mount_point) < len(listed.mount_point)):
+            volumes[number] = volume
+    network = [volume for volume in volumes.values() if volume.is_network]
+    disks = [volume for volume in volumes.values() if not volume.is_network]
+    return (*network[:_MAX_VOLUMES], *disks[:_MAX_VOLUMES])
 
 
 def nfs_operations(mountstats: str) -> dict[str, dict[str, Operations]]:
     """Requests by mount point and kind: read, write, commit, and metadata for all others."""
-    found: dict[str, dict[str, Operations]] = {}
+    mounts: dict[str, dict[str, Operations]] = {}
     kinds: dict[str, Operations] | None = None
     for line in mountstats.splitlines():
-        if head := _HEAD.match(line):
-            kinds = found.setdefault(_plain(head[2]), {}) if head[3] in _NFS else None
+        if header := _HEADER.match(line):
+            is_nfs = header[3] in _NFS
+            kinds = mounts.setdefault(_unescape(header[2]), {}) if is_nfs else None
         elif kinds is not None and (operation := _OPERATION.match(line)):
             name = operation[1] or operation[3]
             fields = _numbers((operation[2] or operation[4]).split())
             if len(fields) >= _OPERATION_FIELDS:
                 kind = name.lower() if name in {"READ", "WRITE", "COMMIT"} else "metadata"
                 kinds.setdefault(kind, Operations()).add(fields)
-    return found
+    return mounts
 
 
 def disk_rows(diskstats: str) -> Iterator[tuple[str, str, list[int]]]:
@@ -116,19 +133,19 @@ def disk_rows(diskstats: str) -> Iterator[tuple[str, str, list[int]]]:
     for line in diskstats.splitlines():
         major, minor, name, *fields = (*line.split(), "", "", "")
         numbers = _numbers(fields)
-        if name.isprintable() and len(numbers) >= 11:  # noqa: PLR2004  # as many as Linux 2.6 told
+        if name.isprintable() and len(numbers) >= _DISK_FIELDS:
             yield f"{major}:{minor}", name, numbers
 
 
 def _is_disk(source: str) -> bool:
     name = source.rpartition("/")[2]
-    return source.startswith("/dev/") and not name.startswith(_SKIPPED)
+    return source.startswith("/dev/") and not name.startswith(_VIRTUAL_DISKS)
 
 
 def _numbers(fields: list[str]) -> list[int]:
     return [int(field) for field in fields if _NUMBER.fullmatch(field)]
 
 
-def _plain(text: str) -> str:
-    """A path without the escapes that keep its blanks from parting the line."""
-    return _OCTAL.sub(lambda found: chr(int(found[1], 8)), text)
+def _unescape(text: str) -> str:
+    """A path without the octal escapes by which the kernel writes blanks, tabs and backslashes."""
+    return _OCTAL.sub(lambda match: chr(int(match[1], 8)), text)

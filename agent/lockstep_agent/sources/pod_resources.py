@@ -1,6 +1,6 @@
-"""The kubelet's answer to which container has which device; the only file that knows grpc.
+"""Which container has which device, by the kubelet; the only file of the agent that imports grpc.
 
-The messages are those of k8s.io/kubelet/pkg/apis/podresources/v1/api.proto, as far as devices go.
+The messages are the part about devices of k8s.io/kubelet/pkg/apis/podresources/v1/api.proto.
 """
 
 from collections.abc import Iterator
@@ -13,8 +13,8 @@ from lockstep_records.distribution import install_hint
 
 _METHOD = "/v1.PodResourcesLister/List"
 _TIMEOUT_SECONDS = 2.0
-_MOST_BYTES = 16 << 20
-# message: field: number, and the message it holds or nothing for text; all but the names repeat
+_MAX_BYTES = 16 << 20
+# by message and field: number, type (a message, or empty for text), whether it repeats
 _MESSAGES: dict[str, dict[str, tuple[int, str, bool]]] = {
     "Request": {},
     "Device": {"driver_name": (2, "", False), "device_name": (4, "", False)},
@@ -39,7 +39,7 @@ _MESSAGES: dict[str, dict[str, tuple[int, str, bool]]] = {
 
 
 class PodResourcesError(OSError):
-    """The kubelet does not tell; the text says why."""
+    """The kubelet gives no answer; the text gives the reason."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,8 +47,11 @@ class Allocation:
     """One device in one container.
 
     Attributes:
-        device: as the device plugin or the driver of the claim calls it.
-        claim: name of the resource claim, empty for a device of a plugin.
+        device: id of the device, as the device plugin or the driver of the claim writes it.
+        namespace: of the pod.
+        pod: name of the pod.
+        container: name of the container.
+        claim: name of the resource claim; empty for a device of a plugin.
     """
 
     device: str
@@ -60,7 +63,7 @@ class Allocation:
 
 @cache
 def message_classes() -> dict[str, Any]:
-    """The message classes by name.
+    """The protobuf message classes by name.
 
     Raises:
         ImportError: protobuf is not installed.
@@ -70,16 +73,16 @@ def message_classes() -> dict[str, Any]:
     file = descriptor_pb2.FileDescriptorProto(
         name="lockstep/podresources.proto", package="lockstep.podresources", syntax="proto3"
     )
-    kinds = descriptor_pb2.FieldDescriptorProto
+    types = descriptor_pb2.FieldDescriptorProto
     for name, fields in _MESSAGES.items():
         message = file.message_type.add(name=name)
-        for field, (number, holds, repeats) in fields.items():
+        for field, (number, type_name, is_repeated) in fields.items():
             message.field.add(
                 name=field,
                 number=number,
-                label=kinds.LABEL_REPEATED if repeats else kinds.LABEL_OPTIONAL,
-                type=kinds.TYPE_MESSAGE if holds else kinds.TYPE_STRING,
-                type_name=f".{file.package}.{holds}" if holds else None,
+                label=types.LABEL_REPEATED if is_repeated else types.LABEL_OPTIONAL,
+                type=types.TYPE_MESSAGE if type_name else types.TYPE_STRING,
+                type_name=f".{file.package}.{type_name}" if type_name else None,
             )
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
@@ -92,49 +95,54 @@ def message_classes() -> dict[str, Any]:
 def list_allocations(socket: Path) -> list[Allocation]:
     """Every device of every container on the node.
 
+    Args:
+        socket: Unix socket of the kubelet's pod-resources service.
+
     Raises:
-        PodResourcesError: there is no answer, or none that can be read.
+        PodResourcesError: no answer, or one that cannot be read.
     """
     try:
         import grpc  # noqa: PLC0415  # only on Kubernetes
 
-        known = message_classes()
+        classes = message_classes()
     except ImportError as error:
         raise PodResourcesError(
             f"grpcio and protobuf are missing; {install_hint('kubernetes')}"
         ) from error
-    options = [("grpc.max_receive_message_length", _MOST_BYTES)]
+    # gRPC's own limit is 4 MiB
+    options = [("grpc.max_receive_message_length", _MAX_BYTES)]
     try:
         with grpc.insecure_channel(f"unix://{socket}", options=options) as channel:
-            ask = channel.unary_unary(_METHOD, known["Request"].SerializeToString, bytes)
-            body = ask(known["Request"](), timeout=_TIMEOUT_SECONDS)
+            call = channel.unary_unary(_METHOD, classes["Request"].SerializeToString, bytes)
+            body = call(classes["Request"](), timeout=_TIMEOUT_SECONDS)
     except grpc.RpcError as error:
         raise PodResourcesError(f"{socket}: {error.code().name}: {error.details()}") from error
     return parse_response(body)
 
 
 def parse_response(body: bytes) -> list[Allocation]:
-    """The allocations in an answer as it goes over the wire.
+    """The allocations in a serialized response.
 
     Raises:
-        PodResourcesError: it is no such answer.
+        PodResourcesError: the bytes are no such response.
     """
     from google.protobuf.message import DecodeError  # noqa: PLC0415  # only on Kubernetes
 
     try:
-        answer = message_classes()["Response"].FromString(body)
+        response = message_classes()["Response"].FromString(body)
     except DecodeError as error:
         raise PodResourcesError(f"the kubelet's answer cannot be read: {error}") from error
-    return [one for pod in answer.pod_resources for one in _of_pod(pod)]
+    return [allocation for pod in response.pod_resources for allocation in _pod_allocations(pod)]
 
 
-def _of_pod(pod: Any) -> Iterator[Allocation]:
+def _pod_allocations(pod: Any) -> Iterator[Allocation]:
     for container in pod.containers:
-        who = {"namespace": pod.namespace, "pod": pod.name, "container": container.name}
+        owner = {"namespace": pod.namespace, "pod": pod.name, "container": container.name}
         for devices in container.devices:
             for device in devices.device_ids:
-                yield Allocation(device=device, **who)
+                yield Allocation(device=device, **owner)
+        # devices of dynamic resource allocation are not among a container's plugin devices
         for claim in container.dynamic_resources:
             for device in claim.claim_resources:
                 if "gpu" in device.driver_name:
-                    yield Allocation(device=device.device_name, claim=claim.claim_name, **who)
+                    yield Allocation(device=device.device_name, claim=claim.claim_name, **owner)

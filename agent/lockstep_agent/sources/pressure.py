@@ -8,6 +8,11 @@ _MICRO = 1e-6
 
 
 def stalled_seconds(text: str | None) -> Iterator[tuple[str, float]]:
-    """Pairs of ``some`` or ``full`` and seconds since boot, or since the group was made."""
+    """Pairs of ``some`` or ``full`` and seconds, since boot or since the group was created.
+
+    Args:
+        text: a file such as ``/proc/pressure/cpu`` or ``cpu.pressure``; None gives no pairs.
+    """
+    # the totals, not avg10 and its kin: a counter loses nothing between two scrapes
     for pressure, total in _TOTAL.findall(text or ""):
         yield pressure, int(total) * _MICRO

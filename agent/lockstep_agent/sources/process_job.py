@@ -1,4 +1,4 @@
-"""Whose a process is: by its control group (Slurm) and by its environment."""
+"""The job that a process belongs to: by its control group (Slurm) and by its environment."""
 
 import re
 from dataclasses import dataclass
@@ -6,13 +6,14 @@ from pathlib import Path
 
 # v1 .../slurm_node/uid_1000/job_42/step_0/task_3, v2 .../slurmstepd.scope/job_42/step_0/user/task_3
 _SLURM = re.compile(r"slurm[^:\n]*?/job_(?P<job>\d{1,12})(?:/step_(?P<step>[\w.-]{1,40}))?")
-_MOST_BYTES = 256 << 10
-_NAMES = ("LOCKSTEP_JOB_ID", "RANK", "SLURM_PROCID", "SLURM_JOB_ID", "SLURM_STEP_ID")
+_MAX_BYTES = 256 << 10
+_MAX_CHARACTERS = 100
+_VARIABLES = ("LOCKSTEP_JOB_ID", "RANK", "SLURM_PROCID", "SLURM_JOB_ID", "SLURM_STEP_ID")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProcessJob:
-    """What a process tells of its job; empty where it does not."""
+    """Job, rank and Slurm step of a process; empty where the process has none."""
 
     job_id: str = ""
     rank: str = ""
@@ -21,34 +22,35 @@ class ProcessJob:
 
 
 def slurm_job_step(cgroup: str) -> tuple[str, str]:
-    """Job and step in the text of a ``/proc/PID/cgroup``, empty where it is none of Slurm's."""
-    found = _SLURM.search(cgroup)
-    return (found["job"], found["step"] or "") if found else ("", "")
+    """Job and step in the text of a ``/proc/PID/cgroup``; empty outside of Slurm."""
+    match = _SLURM.search(cgroup)
+    return (match["job"], match["step"] or "") if match else ("", "")
 
 
 def read_process_job(procfs: Path, pid: int) -> ProcessJob:
-    """Whose a process is; one that has ended is nobody's.
+    """The job of a process; all fields are empty for a process that has ended.
 
     Raises:
         PermissionError: the environment of processes may not be read.
     """
     try:
         with (procfs / str(pid) / "cgroup").open("rb") as file:
-            job, step = slurm_job_step(file.read(_MOST_BYTES).decode(errors="replace"))
+            job, step = slurm_job_step(file.read(_MAX_BYTES).decode(errors="replace"))
         with (procfs / str(pid) / "environ").open("rb") as file:
-            told = _environment(file.read(_MOST_BYTES))
+            environment = _parse_environment(file.read(_MAX_BYTES))
     except PermissionError:
         raise
     except OSError:
         return ProcessJob()
     return ProcessJob(
-        job_id=told.get("LOCKSTEP_JOB_ID", ""),
-        rank=told.get("RANK") or told.get("SLURM_PROCID", ""),
-        slurm_job=job or told.get("SLURM_JOB_ID", ""),
-        slurm_step=step or told.get("SLURM_STEP_ID", ""),
+        job_id=environment.get("LOCKSTEP_JOB_ID", ""),
+        # srun without torchrun sets only its own name for the rank
+        rank=environment.get("RANK") or environment.get("SLURM_PROCID", ""),
+        slurm_job=job or environment.get("SLURM_JOB_ID", ""),
+        slurm_step=step or environment.get("SLURM_STEP_ID", ""),
     )
 
 
-def _environment(block: bytes) -> dict[str, str]:
-    pairs = (entry.partition("=") for entry in block.decode(errors="replace").split("\0"))
-    return {name: value[:100] for name, _, value in pairs if name in _NAMES}
+def _parse_environment(block: bytes) -> dict[str, str]:
+    entries = (entry.partition("=") for entry in block.decode(errors="replace").split("\0"))
+    return {name: value[:_MAX_CHARACTERS] for name, _, value in entries if name in _VARIABLES}

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from lockstep_agent.sources.sysfs import link_target_name, list_names
 
 _log = logging.getLogger(__name__)
-_MOST_PORTS = 64
+_MAX_PORTS = 64
 _MANAGED = b"SW_MNG"  # in the VPD of the functions that only the fabric manager may use
-_MOST_VPD_BYTES = 1024
-_COUNTERS = ("counters", "counters_ext", "hw_counters")
+_MAX_VPD_BYTES = 1024
+_COUNTER_FOLDERS = ("counters", "counters_ext", "hw_counters")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,8 @@ class RdmaPort:
     """One port of an adapter.
 
     Attributes:
-        number: as the folder is called, from "1".
+        device: name of the adapter, such as ``mlx5_0``.
+        number: name of the port's folder, from "1".
         adapter: folder of the adapter.
         folder: folder of the port.
     """
@@ -36,46 +37,49 @@ class RdmaPort:
 
     @property
     def driver(self) -> str:
-        """Name of the kernel driver; empty where the tree does not tell."""
+        """Name of the kernel driver; empty where /sys does not name it."""
         return link_target_name(f"{self.adapter}/device/driver")
 
 
 def counter_files(port: RdmaPort) -> frozenset[str]:
-    """The files of counters that a port has, by their path below its folder."""
+    """The counter files of a port, by their path below its folder."""
     return frozenset(
-        f"{folder}/{name}" for folder in _COUNTERS for name in list_names(f"{port.folder}/{folder}")
+        f"{folder}/{name}"
+        for folder in _COUNTER_FOLDERS
+        for name in list_names(f"{port.folder}/{folder}")
     )
 
 
 class RdmaPorts:
-    """Lists the ports, leaving out the functions that only the fabric manager may touch.
-
-    On boards with NVLink switches some functions of the adapters refuse every read and write a
-    line to the kernel log each time.
+    """Lists the ports, without the functions that only the fabric manager may touch.
 
     Args:
-        sysfs: where /sys is.
-        aloud: says in the log what is absent or skipped; one of several readers is enough.
+        sysfs: path of /sys.
+        is_logging: logs what is absent or skipped; one of several readers is enough.
     """
 
-    def __init__(self, sysfs: str, *, aloud: bool = False) -> None:
+    def __init__(self, sysfs: str, *, is_logging: bool = False) -> None:
         self._folder = f"{sysfs}/class/infiniband"
         self._managed: dict[str, bool] = {}
-        self._aloud, self._said_none = aloud, False
+        self._is_logging, self._is_absence_logged = is_logging, False
 
     def list(self) -> tuple[RdmaPort, ...]:
-        """The ports of this moment, at most 64; says once when there are none."""
-        ports = tuple(self._ports())[:_MOST_PORTS]
-        if self._aloud and not ports and not self._said_none:
+        """The ports of this moment, at most 64; logs their absence once."""
+        ports = tuple(self._ports())[:_MAX_PORTS]
+        if self._is_logging and not ports and not self._is_absence_logged:
             _log.info("collector=infiniband state=absent reason='no port in %s'", self._folder)
-        self._said_none = not ports
+        self._is_absence_logged = not ports
         return ports
 
     def _ports(self) -> Iterator[RdmaPort]:
         devices = list_names(self._folder)
-        self._managed = {name: known for name, known in self._managed.items() if name in devices}
+        self._managed = {
+            name: is_managed for name, is_managed in self._managed.items() if name in devices
+        }
         for device in devices:
             adapter = f"{self._folder}/{device}"
+            # on boards with NVLink switches these functions refuse every read, and each refusal
+            # writes a line to the kernel log (node_exporter issue 3434)
             if self._is_managed(device, adapter):
                 continue
             for number in list_names(f"{adapter}/ports"):
@@ -84,19 +88,19 @@ class RdmaPorts:
 
     def _is_managed(self, device: str, adapter: str) -> bool:
         if device not in self._managed:
-            self._managed[device] = _MANAGED in _vital_data(f"{adapter}/device/vpd")
-            if self._aloud and self._managed[device]:
+            self._managed[device] = _MANAGED in _read_vital_data(f"{adapter}/device/vpd")
+            if self._is_logging and self._managed[device]:
                 _log.info("device=%s state=skipped reason='for the fabric manager'", device)
         return self._managed[device]
 
 
-def _vital_data(path: str) -> bytes:
+def _read_vital_data(path: str) -> bytes:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except (OSError, ValueError):
         return b""
     try:
-        return os.read(descriptor, _MOST_VPD_BYTES)
+        return os.read(descriptor, _MAX_VPD_BYTES)
     except OSError:
         return b""
     finally:

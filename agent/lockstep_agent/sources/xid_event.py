@@ -1,4 +1,4 @@
-"""A fault of a GPU as its driver told it in an event."""
+"""An Xid of a GPU as its driver reports it in an event."""
 
 from dataclasses import dataclass
 
@@ -10,8 +10,8 @@ class XidEvent:
     Attributes:
         address: PCI address of the GPU as /sys writes it.
         number: the Xid.
-        instances: numbers of the GPU instance and the compute instance, where it named them.
-        wall_seconds: when it was heard.
+        instances: numbers of the GPU instance and the compute instance, where the event has them.
+        wall_seconds: wall clock at which the agent received the event.
     """
 
     address: str

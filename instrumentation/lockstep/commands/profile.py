@@ -11,7 +11,7 @@ from lockstep_catalogue.vocabulary import ENDED_PHASES
 from lockstep_records.attempts import newest_pages
 from lockstep_records.events import is_finished, read_events
 from lockstep_records.options import DurationRange
-from lockstep_records.sidecars import fetch, read_answer
+from lockstep_records.rank_files import fetch, read_answer
 from lockstep_records.switches import MAX_PROFILED_STEPS, ProfileRequest
 
 _LOOK_SECONDS = 0.1

@@ -15,9 +15,9 @@ from lockstep_records.attempts import newest_pages
 from lockstep_records.events import Event, append_event
 from lockstep_records.hangs import Hang, find_hang, ranks_behind
 from lockstep_records.page.reader import Page
-from lockstep_records.sidecars import write_sidecar
+from lockstep_records.rank_files import write_rank_file
 from lockstep_records.switches import read_switches, switches_path
-from lockstep_records.worker_socket import FLIGHT_RECORDER, ask, socket_path
+from lockstep_records.worker_socket import FLIGHT_RECORDER, query, socket_path
 
 log = logging.getLogger("lockstep")
 FLIGHT_SUFFIX = ".flight.json"
@@ -80,10 +80,10 @@ class _Guard:
         dumps = {}
         for page in pages:
             rank = page.identity["rank"]
-            data = ask(socket_path(page.path), FLIGHT_RECORDER)
+            data = query(socket_path(page.path), FLIGHT_RECORDER)
             if data is not None:
                 dumps[rank] = data
-                write_sidecar(page.path, FLIGHT_SUFFIX, data)
+                write_rank_file(page.path, FLIGHT_SUFFIX, data)
         missing = hang.missing or ranks_behind(dumps)
         attempt = max((page.identity["attempt"] for page in pages), default=0)
         fields = {

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep_records.hangs import hang_limit_seconds
-from lockstep_records.worker_socket import MAX_PATH_BYTES, ask, socket_path
+from lockstep_records.worker_socket import MAX_PATH_BYTES, query, socket_path
 
 log = logging.getLogger("lockstep")
 STACKS_SUFFIX = ".stacks"
@@ -139,7 +139,7 @@ def _worker_server(path: Path) -> Any:
 def _shut(server: Any, path: Path) -> None:
     """Ends a worker server that listens; one told to end before that is waited for without end."""
     until = time.monotonic() + _LISTENS_WITHIN_SECONDS
-    while ask(path, "ping", _LISTENS_WITHIN_SECONDS) is None:
+    while query(path, "ping", _LISTENS_WITHIN_SECONDS) is None:
         if time.monotonic() > until:
             return  # it ends with the process
         time.sleep(_ASKED_AGAIN_SECONDS)

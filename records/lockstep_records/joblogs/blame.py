@@ -2,23 +2,23 @@
 
 from collections import Counter
 
-from lockstep_records.joblogs.exits import exits_tell, ranks_by_exits
+from lockstep_records.joblogs.exits import ranks_by_exits, suspect_by_exits
 from lockstep_records.joblogs.kinds import BY_NAME, Kind, Tier
 from lockstep_records.joblogs.model import Finding, JobLog
 from lockstep_records.joblogs.suspect import (
     Suspect,
     accuse,
-    all_of,
-    named,
+    capitalised,
+    most_ranks,
+    rank_list,
     tier_of,
-    upper,
     victims_of,
 )
 
 _RAISED = frozenset({"exception", "data_error"})
 _BY_THEMSELVES = _RAISED | {"gpu_oom", "segfault", "shape_mismatch", "not_finite", "device_assert"}
-"""Kinds that each rank prints for itself, so that they can be counted where no label stands."""
-_FEW, _MANY = 0.5, 4
+"""Kinds that each rank prints for itself, so that lines without a prefix can be counted."""
+_MOST_SHARE, _MANY = 0.5, 4
 
 
 def find_suspect(log: JobLog, before: int | None) -> Suspect | None:
@@ -26,8 +26,8 @@ def find_suspect(log: JobLog, before: int | None) -> Suspect | None:
 
     Args:
         log: what was read.
-        before: place of the line by which the job ended from outside or told its success; what
-            comes after it is a consequence. None when there is none.
+        before: position of the line by which the job was ended from outside or reported success;
+            what follows it is a consequence. None when there is none.
     """
     early = [
         f
@@ -37,12 +37,12 @@ def find_suspect(log: JobLog, before: int | None) -> Suspect | None:
     causes = [f for f in early if tier_of(f) in (Tier.CAUSE, Tier.CRASH) and _counts(f)]
     if causes:
         first = min(causes, key=lambda f: (tier_of(f), early.index(f)))
-        return _accused(log, first, causes)
-    exits = exits_tell(log, early)
+        return _accuse_first(log, first, causes)
+    exits = suspect_by_exits(log, early)
     if exits is not None and (exits.cause != "exit" or not victims_of(early)):
         return exits
     if victims_of(early):
-        return _hung(log, early)
+        return _accuse_in_hang(log, early)
     return exits
 
 
@@ -50,78 +50,79 @@ def _counts(finding: Finding) -> bool:
     return finding.kind != "srun_exit"
 
 
-def _accused(log: JobLog, first: Finding, causes: list[Finding]) -> Suspect:
-    """Whom a cause accuses: few ranks are ranks, most of them are the workload."""
+def _accuse_first(log: JobLog, first: Finding, causes: list[Finding]) -> Suspect:
+    """Whom a cause accuses: few ranks themselves; where most failed alike, the workload."""
     kind = BY_NAME[first.kind]
     same = [
         f for f in causes if f.kind == first.kind and (f.key == first.key or f.kind not in _RAISED)
     ]
     ranks = tuple(sorted({rank for f in same for rank in f.ranks}))
     ranks = ranks or ranks_by_exits(log, first)
-    what = _said(first, kind)
-    if kind.blame != "group" and _everywhere(log, same, ranks):
-        alike = f"{all_of(log)} failed alike ({what}): no single rank is to blame."
+    what = _cause_text(first, kind)
+    if kind.blame != "group" and _failed_everywhere(log, same, ranks):
+        alike = f"{most_ranks(log)} failed alike ({what}): no single rank is to blame."
         unknown = kind.failure_class == "unknown"
         whose = "user" if unknown else kind.failure_class
         return accuse(first, "workload", alike, failure_class=whose)
     if kind.blame in {"workload", "nobody"}:
-        return accuse(first, kind.blame, f"{upper(what)}.")
+        return accuse(first, kind.blame, f"{capitalised(what)}.")
     ranks = ranks or _silent_among_victims(log)
     node = next((node for f in same for node in f.nodes), None)
     if kind.blame == "group" and not ranks and node is not None:
-        return accuse(first, "group", f"{upper(what)}: {node}.", group=node)
+        return accuse(first, "group", f"{capitalised(what)}: {node}.", group=node)
     if ranks and _breaks_off(log, first):
-        reason = f"{upper(what)} on rank {named(ranks)}, and the log breaks off before others tell."
-        return accuse(first, "unknown", reason)
+        reason = f"{capitalised(what)} on rank {rank_list(ranks)}, and the log breaks off"
+        return accuse(first, "unknown", f"{reason} before others tell.")
     if ranks:
-        reason = f"{upper(what)} on rank {named(ranks)}."
+        reason = f"{capitalised(what)} on rank {rank_list(ranks)}."
         return accuse(first, "rank", reason, ranks=ranks, group=node)
-    return accuse(first, "unknown", f"{upper(what)}; the log does not tell on which rank.")
+    return accuse(first, "unknown", f"{capitalised(what)}; the log does not tell on which rank.")
 
 
-def _said(finding: Finding, kind: Kind) -> str:
+def _cause_text(finding: Finding, kind: Kind) -> str:
     raised = finding.first.text[max(0, finding.first.text.find(finding.key.partition(":")[0])) :]
     if finding.kind == "exception":
         return raised
-    told = {"data_error": f" ({raised})", "xid": f" (Xid {finding.key})"}
-    return kind.says + told.get(finding.kind, "")
+    details = {"data_error": f" ({raised})", "xid": f" (Xid {finding.key})"}
+    return kind.says + details.get(finding.kind, "")
 
 
-def _everywhere(log: JobLog, same: list[Finding], ranks: tuple[int, ...]) -> bool:
+def _failed_everywhere(log: JobLog, same: list[Finding], ranks: tuple[int, ...]) -> bool:
     """Whether more than half of all ranks failed alike."""
     world = log.world_size or 0
     if ranks or same[0].kind not in _BY_THEMSELVES:
-        return len(ranks) > 1 and len(ranks) > _FEW * world
-    many = max(f.voices or f.count for f in same)
-    return many >= max(_MANY, _FEW * world)
+        return len(ranks) > 1 and len(ranks) > _MOST_SHARE * world
+    many = max(f.num_origins or f.count for f in same)
+    return many >= max(_MANY, _MOST_SHARE * world)
 
 
 def _breaks_off(log: JobLog, first: Finding) -> bool:
-    """Whether ranks raised what all may have raised, and nothing tells how the others ended."""
+    """Whether ranks raised what all may have raised, and no line shows how the others ended."""
     if first.kind not in _BY_THEMSELVES or (log.world_size or 0) <= 1:
         return False
     return not any(tier_of(f) not in (Tier.CAUSE, Tier.CRASH) for f in log.findings)
 
 
 def _silent_among_victims(log: JobLog) -> tuple[int, ...]:
-    """Ranks that printed no timeout while nearly all others did: they had died before."""
+    """Ranks without a timeout where nearly all others have one: they had died before."""
     world = log.world_size or 0
     victims = {rank for f in log.of_kind("nccl_timeout") for rank in f.ranks}
     victims |= set(log.timeouts)
+    # A hostile log may claim any world size.
     missing = tuple(sorted(set(range(world)) - victims)) if world <= 1 << 20 else ()
     few = len(missing) == 1 or len(missing) <= world // 4
     return missing if missing and few and len(victims) > 1 else ()
 
 
-def _hung(log: JobLog, early: list[Finding]) -> Suspect:
-    """Only victims spoke: a fabric error, a mismatch, a rank that never came, or nobody knows."""
+def _accuse_in_hang(log: JobLog, early: list[Finding]) -> Suspect:
+    """Whom victims alone accuse: the fabric, a mismatch, a rank that never came, or unknown."""
     victims = victims_of(early)
     network = [f for f in victims if tier_of(f) is Tier.NETWORK]
     if network:
         kind = BY_NAME[network[0].kind]
-        return accuse(network[0], "nobody", f"{upper(kind.says)}.")
+        return accuse(network[0], "nobody", f"{capitalised(kind.says)}.")
     first = victims[0]
-    if mismatch := _mismatch(log):
+    if mismatch := _mismatched_collectives(log):
         return Suspect(
             finding=first,
             cause="collective_mismatch",
@@ -130,7 +131,7 @@ def _hung(log: JobLog, early: list[Finding]) -> Suspect:
             order=first.order,
             reason=f"The ranks stood in different collectives: {mismatch}.",
         )
-    late = _behind(log) or _silent_among_victims(log)
+    late = _ranks_behind(log) or _silent_among_victims(log)
     if late:
         return Suspect(
             finding=first,
@@ -138,26 +139,27 @@ def _hung(log: JobLog, early: list[Finding]) -> Suspect:
             blame="rank",
             ranks=late,
             order=first.order,
-            reason=f"Rank {named(late)} did not come to the collective that all others waited in.",
+            reason=f"Rank {rank_list(late)} did not come to the collective"
+            " that all others waited in.",
         )
-    says = upper(BY_NAME[first.kind].says)
+    says = capitalised(BY_NAME[first.kind].says)
     return accuse(first, "unknown", f"{says}, and nothing tells which rank failed first.")
 
 
-def _mismatch(log: JobLog) -> str | None:
+def _mismatched_collectives(log: JobLog) -> str | None:
     """Different kinds or sizes under one number of the collective."""
     by_number: dict[int, set[tuple[str, str]]] = {}
     for number, operation, size in log.timeouts.values():
         if number >= 0:
             by_number.setdefault(number, set()).add((operation, size))
-    for number, told in sorted(by_number.items()):
-        operations = {operation for operation, _ in told}
+    for number, collectives in sorted(by_number.items()):
+        operations = {operation for operation, _ in collectives}
         if len(operations) > 1:
             return f"number {number} is {' here and '.join(sorted(operations))} there"
     return None
 
 
-def _behind(log: JobLog) -> tuple[int, ...]:
+def _ranks_behind(log: JobLog) -> tuple[int, ...]:
     """The minority of ranks that had entered fewer collectives than all others."""
     if len(log.enqueued) <= 1:
         return ()

@@ -1,80 +1,87 @@
-"""The clock of a log: local times, times with a zone and MLPerf's milliseconds on one axis."""
+"""The clock of a log: puts local times, times with a zone and MLPerf's milliseconds on one axis."""
 
 import re
 from collections import Counter
 from pathlib import Path
 
-from lockstep_records.joblogs.compressed import head_of
+from lockstep_records.compressed import read_head
 from lockstep_records.joblogs.prefix import Stamp, clean, find_stamp
 
-_QUARTER = 900
-_BACK = 8192
+_QUARTER_SECONDS = 900
+_WINDOW_BYTES = 8192
 _MOST_LINES = 64
-_HEAD = 262_144
+_HEAD_BYTES = 262_144
 _YEAR = re.compile(rb"(?<!\d)(20[0-4]\d)[-/][01]\d[-/][0-3]\d|\"time_ms\": ?(\d{10})\d{3}\b")
 _SECONDS_A_YEAR = 31_556_952
 
 
 class Clock:
-    """Reads times and learns how far the local ones are from UTC."""
+    """Reads times, and estimates how far the local ones are ahead of UTC.
+
+    Args:
+        year: of times that leave it out.
+
+    Attributes:
+        last: time read last, in the order of the log.
+    """
 
     def __init__(self, year: int) -> None:
         self._year = year
-        self._ahead: Counter[int] = Counter()
+        self._quarters_ahead: Counter[int] = Counter()
         self._latest: dict[bool, Stamp] = {}
         self.last: Stamp | None = None
 
     @property
     def latest(self) -> Stamp | None:
-        """The latest time seen, of local times and those with a zone."""
+        """The latest time read, among local times and those with a zone."""
         return max(self._latest.values(), key=lambda stamp: self.seconds(stamp) or 0, default=None)
 
-    def of(self, text: str) -> Stamp | None:
-        """The time that a line tells."""
+    def parse(self, text: str) -> Stamp | None:
+        """The time in a line; None where it has none."""
         stamp = find_stamp(text, self._year)
         if stamp is not None:
-            self.see(stamp)
+            self.observe(stamp)
         return stamp
 
-    def see(self, stamp: Stamp) -> None:
-        """Takes note of a time, in the order of the log."""
-        before, self.last = self.last, stamp
+    def observe(self, stamp: Stamp) -> None:
+        """Takes note of a time; to be called in the order of the log."""
+        previous, self.last = self.last, stamp
         latest = self._latest.get(stamp.zoned)
         if latest is None or stamp.seconds > latest.seconds:
             self._latest[stamp.zoned] = stamp
-        # Only neighbours are of one moment: long after a local time, another tells nothing of it.
-        if before is not None and before.zoned != stamp.zoned:
-            local, zoned = (before, stamp) if stamp.zoned else (stamp, before)
-            self._ahead[round((local.seconds - zoned.seconds) / _QUARTER)] += 1
+        # Only neighbours are of one moment: lines further apart say nothing about the zone.
+        if previous is not None and previous.zoned != stamp.zoned:
+            local, zoned = (previous, stamp) if stamp.zoned else (stamp, previous)
+            self._quarters_ahead[round((local.seconds - zoned.seconds) / _QUARTER_SECONDS)] += 1
 
-    def before(self, data: bytes, place: int, floor: int) -> Stamp | None:
-        """The last time in the lines before a place, not before ``floor``; else the last seen."""
-        window = data[max(floor, place - _BACK, 0) : place]
+    def last_before(self, data: bytes, offset: int, floor: int) -> Stamp | None:
+        """The last time in the lines before an offset and after ``floor``; else the last read."""
+        window = data[max(floor, offset - _WINDOW_BYTES, 0) : offset]
         for line in reversed(window.splitlines()[-_MOST_LINES:]):
-            if stamp := find_stamp(clean(line[:_BACK]), self._year):
-                self.see(stamp)
+            if stamp := find_stamp(clean(line[:_WINDOW_BYTES]), self._year):
+                self.observe(stamp)
                 return stamp
         return self.last
 
     def first_in(self, data: bytes) -> Stamp | None:
-        """The first time in the beginning of a log."""
-        for line in data[:_HEAD].splitlines():
+        """The first time in the first 256 KiB of a log."""
+        for line in data[:_HEAD_BYTES].splitlines():
             if stamp := find_stamp(clean(line), self._year):
                 return stamp
         return None
 
     def seconds(self, stamp: Stamp | None) -> float | None:
-        """A time on the common axis; local times are taken for UTC where nothing tells more."""
+        """A time on the common axis; local times are taken for UTC where nothing says otherwise."""
         if stamp is None:
             return None
-        if stamp.zoned or not self._ahead:
+        if stamp.zoned or not self._quarters_ahead:
             return stamp.seconds
-        return stamp.seconds - self._ahead.most_common(1)[0][0] * _QUARTER
+        return stamp.seconds - self._quarters_ahead.most_common(1)[0][0] * _QUARTER_SECONDS
 
 
 def year_of(path: Path) -> int:
-    """The year that a log's own dates tell, else that of its last change."""
-    head = head_of(path, _HEAD)
+    """The year of a log's own first date, else that of the file's last change."""
+    head = read_head(path, _HEAD_BYTES)
     if match := _YEAR.search(head):
         year, seconds = match.groups()
         return int(year) if year else 1970 + int(seconds) // _SECONDS_A_YEAR

@@ -1,7 +1,7 @@
-"""The lines that tell something in a job's log: one table, searched from top to bottom.
+"""Kinds of lines in a job's log that say something: one table, searched from top to bottom.
 
-A line is of the first kind whose pattern it matches. ``needles`` are the bytes without which the
-pattern cannot match; they find the few lines that are looked at in gigabytes that are not.
+A line is of the first kind whose pattern it matches. ``literals`` are the bytes without which the
+pattern cannot match; they find the few lines worth a regular expression among gigabytes.
 """
 
 import re
@@ -12,7 +12,7 @@ from lockstep_catalogue.vocabulary import FailureClass, Verdict
 
 
 class Tier(IntEnum):
-    """How near to the root a line stands; a lower one explains the higher ones."""
+    """How near to the root cause a line is; a lower tier explains the higher ones."""
 
     CAUSE = 1
     """Names a cause by itself."""
@@ -21,10 +21,10 @@ class Tier(IntEnum):
     NETWORK = 3
     """The network or its software complains: a cause where nobody died of anything else."""
     VICTIM = 4
-    """What the ranks print that waited for another."""
+    """Printed by ranks that waited for another one."""
     ENDING = 5
-    """Somebody ended the job, or tells how it ended."""
-    MARK = 6
+    """Somebody ended the job, or reports how it ended."""
+    MILESTONE = 6
     """Progress, success, sizes."""
 
 
@@ -33,9 +33,10 @@ class Kind:
     """A kind of line.
 
     Attributes:
-        blame: whom it accuses when few ranks print it; of a group, the node. A kind that accuses the workload or nobody
-            does so however few they are.
+        blame: whom it accuses when few ranks print it, a group being the node. A kind that accuses
+            the workload or nobody does so however few they are.
         says: the cause in a few words, for a sentence.
+        literals: bytes of which a matching line holds at least one.
     """
 
     name: str
@@ -43,7 +44,7 @@ class Kind:
     failure_class: FailureClass
     blame: Verdict
     says: str
-    needles: tuple[str, ...]
+    literals: tuple[str, ...]
     pattern: re.Pattern[str]
 
 
@@ -53,11 +54,11 @@ def _kind(  # noqa: PLR0917  # a row of the table, in the order of its columns
     failure_class: FailureClass,
     blame: Verdict,
     says: str,
-    needles: str,
+    literals: str,
     pattern: str,
 ) -> Kind:
     return Kind(
-        name, tier, failure_class, blame, says, tuple(needles.split("|")), re.compile(pattern)
+        name, tier, failure_class, blame, says, tuple(literals.split("|")), re.compile(pattern)
     )
 
 
@@ -65,9 +66,9 @@ _C, _X, _N, _V, _E, _M = Tier
 # ruff: noqa: E501  # a row stands on one line, as its pattern is read
 # fmt: off
 KINDS: tuple[Kind, ...] = (
-    # --- the marks of MLPerf
+    # --- MLPerf's own log
     _kind("mllog", _M, "unknown", "nobody", "", ":::MLLOG", r":::MLLOG\s*(\{.*)"),
-    # --- what the resource manager says of the end
+    # --- how the resource manager ended it
     _kind("time_limit", _E, "user", "nobody", "the time limit",
           "DUE TO TIME LIMIT|time limit|walltime|TERM_RUNLIMIT|DeadlineExceeded",
           r"(?i)DUE TO TIME LIMIT|exceeded (?:its |the )?(?:wall ?)?time limit|job killed: walltime|TERM_RUNLIMIT|DeadlineExceeded"),
@@ -185,9 +186,9 @@ DATA_ERROR = _kind("data_error", _X, "user", "rank", "the data could not be read
 BY_NAME = {kind.name: kind for kind in (DATA_ERROR, *reversed(KINDS))}
 
 SOFTWARE_XIDS = frozenset({13, 31, 32, 43, 45, 68, 69})
-"""Xids that the application brings about, or that only tell that it ended."""
+"""Xids that the application causes, or that only report its end."""
 LAUNCHER_ERRORS = ("ChildFailedError", "CalledProcessError", "ProcessRaisedException", "ProcessExitedException", "SignalException", "SystemExit", "BrokenPipeError", "ConnectionResetError", "ConnectionAbortedError", "EOFError: None")
-"""Exceptions that only pass on that somebody else has failed."""
+"""Exceptions that only pass on the failure of another process."""
 DATA_TRACES = re.compile(r"(?i)data|shard|h5py|hdf5|parquet|arrow|tokeni|loader|webdataset|corpus|\.jsonl?\b|\.tar\b|lmdb")
-"""What a traceback mentions when data was being read."""
+"""Words in a traceback of code that reads data."""
 DATA_ERRORS = frozenset({"KeyError", "FileNotFoundError", "IndexError", "UnicodeDecodeError", "JSONDecodeError", "ArrowInvalid", "UnpicklingError", "EOFError", "StopIteration", "OSError", "ReadError", "ValueError", "ParserError", "UnidentifiedImageError", "BadZipFile"})

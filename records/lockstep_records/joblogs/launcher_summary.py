@@ -1,21 +1,21 @@
-"""Exits that a launcher tells: torchrun's list of failures, DeepSpeed's and MPI's last words."""
+"""Exits that a launcher reports: torchrun's list of failures, DeepSpeed's and MPI's last lines."""
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from lockstep_records.joblogs.prefix import Who
+from lockstep_records.joblogs.prefix import Origin
 
-SUMMARY = frozenset(
+SUMMARY_KINDS = frozenset(
     {"root_cause", "summary_rank", "summary_host", "summary_exit", "agent_exit", "mpi_exit"}
 )
-_MOST_VOICES = 100_000
+_MOST_ORIGINS = 100_000
 _ABORTED = "6"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Exited:
-    """An exit; ``root`` when the launcher calls it the first failure."""
+class LauncherExit:
+    """The exit of ranks; ``root`` when the launcher calls it the first failure."""
 
     code: int
     root: bool = False
@@ -24,7 +24,7 @@ class Exited:
 
     @property
     def key(self) -> str:
-        """What tells it from others."""
+        """What distinguishes it from other exits."""
         return f"{self.code}{' first' if self.root else ''}{'' if self.ranks else ' somewhere'}"
 
 
@@ -36,24 +36,24 @@ class _Entry:
 
 
 @dataclass(slots=True)
-class Summary:
-    """The entry that each launcher is printing, a field a line."""
+class ExitSummary:
+    """The entry that each launcher is printing, one field a line."""
 
-    entries: dict[Who, _Entry] = field(default_factory=dict)
+    entries: dict[Origin, _Entry] = field(default_factory=dict)
 
-    def take(self, name: str, match: re.Match[str], who: Who) -> Iterator[Exited]:
-        """Takes one of its lines; gives the exit when that line completes one."""
+    def add_line(self, name: str, match: re.Match[str], origin: Origin) -> Iterator[LauncherExit]:
+        """Adds one line; yields the exit when that line completes one."""
         if name == "agent_exit":
-            yield Exited(code=int(match["code"] or match["code2"]))
+            yield LauncherExit(code=int(match["code"] or match["code2"]))
             return
         if name == "mpi_exit":
             rank = int(match["rank"] or match["rank2"])
             code = -int(match["signal"] or _ABORTED)
-            yield Exited(code=code, root=True, ranks=(rank,))
+            yield LauncherExit(code=code, root=True, ranks=(rank,))
             return
-        if len(self.entries) >= _MOST_VOICES:
+        if len(self.entries) >= _MOST_ORIGINS:
             return
-        entry = self.entries.setdefault(who, _Entry())
+        entry = self.entries.setdefault(origin, _Entry())
         if name == "root_cause":
             entry.root = True
         elif name == "summary_host":
@@ -61,10 +61,10 @@ class Summary:
         elif name == "summary_rank":
             entry.rank = int(match["rank"])
         elif entry.rank is not None:
-            yield Exited(
+            yield LauncherExit(
                 code=int(match["code"]),
                 root=entry.root,
                 ranks=(entry.rank,),
                 nodes=() if entry.node is None else (entry.node,),
             )
-            self.entries[who] = _Entry(root=entry.root)
+            self.entries[origin] = _Entry(root=entry.root)

@@ -1,4 +1,4 @@
-"""What a job's log tells: findings, progress, step times and the clock, from files of any size."""
+"""What a job's log says: findings, progress, step times and the clock, from files of any size."""
 
 from array import array
 from collections.abc import Iterator
@@ -26,13 +26,14 @@ class Finding:
     """All lines of one kind that say the same.
 
     Attributes:
-        kind: name in ``joblog_kinds.KINDS``.
+        kind: name in ``kinds.KINDS``.
         key: what they have in common beyond the kind: the exception, the collective, the Xid.
-        ranks: who printed it, ascending, as far as known; an exit belongs to whom it tells of.
+        ranks: ranks that printed it, ascending, as far as known; an exit belongs to the rank that
+            ended.
         nodes: nodes that it names.
-        voices: how many printed it, by their labels; 0 when no line has one.
-        order: place of the first one among all lines; ``last_order`` of the last one.
-        codes: exit codes that it tells.
+        num_origins: processes that printed it, by their prefixes; 0 when no line has one.
+        order: position of the first one among all lines; ``last_order`` of the last one.
+        codes: exit codes in it.
     """
 
     kind: str
@@ -40,7 +41,7 @@ class Finding:
     count: int
     ranks: tuple[int, ...]
     nodes: tuple[str, ...]
-    voices: int
+    num_origins: int
     order: int
     last_order: int
     first: Line
@@ -49,24 +50,24 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class JobLog:
-    """A whole log. Times are seconds since 1970, None where nothing told them.
+    """A whole log. Times are seconds since 1970, None where no line tells them.
 
     Attributes:
         files: names of the files, in the order of reading.
-        ranks_seen: ranks that any looked-at line belongs to.
-        world_size: as told, or as many as were seen; None when nothing tells.
-        first_sign: first time in it, of any rank where ranks tell theirs.
-        training_start: start of training: told by a mark, else the first progress.
-        last_progress: of the last step, evaluation or told end of training.
-        restart_order: place of the last line that tells a restart of the ranks; -1 without one.
-        run_stop: told end of training.
-        run_status: what the end was told to be, such as success or aborted.
+        world_size: as logged, or one more than the highest rank; None when no line names either.
+        first_sign: first time in it; of the ranks' initialisation where that is logged.
+        training_start: start of training by MLPerf's log, else the first progress.
+        last_progress: time of the last step, evaluation or logged end of training.
+        restart_order: position of the last line about a restart of the ranks; -1 without one.
+        run_stop: end of training as logged.
+        run_status: how training ended as logged, such as success or aborted.
         last_sign: last time in it.
         step_seconds: duration of the steps in the order of the log.
-        step_numbers: as the job counts, beside ``step_seconds``; -1 where not told.
+        step_numbers: number of each of these steps, as the job counts; -1 where not logged.
         block_means: how many of these are means over a block of steps.
-        last_step: the highest step told.
-        enqueued: collectives that each rank had entered when its watchdog spoke.
+        last_step: the highest step logged.
+        enqueued: collectives that each rank had entered when its watchdog printed them.
+        timeouts: number, kind and size of the collective that each rank timed out in.
         notes: sentences about what could not be read.
     """
 
@@ -74,7 +75,6 @@ class JobLog:
     lines: int
     size_bytes: int
     findings: tuple[Finding, ...]
-    ranks_seen: tuple[int, ...]
     world_size: int | None
     first_sign: float | None
     training_start: float | None
@@ -107,12 +107,12 @@ def log_files(path: Path) -> list[Path]:
     """
     if path.is_file():
         return [path]
-    found = [file for file in _walk(path) if file.suffix in SUFFIXES or not file.suffix]
-    if len(found) > MOST_FILES:
+    files = [file for file in _walk(path) if file.suffix in SUFFIXES or not file.suffix]
+    if len(files) > MOST_FILES:
         raise ValueError(
-            f"{path} holds {len(found)} files; logs of one job are at most {MOST_FILES}"
+            f"{path} holds {len(files)} files; logs of one job are at most {MOST_FILES}"
         )
-    return sorted(found)
+    return sorted(files)
 
 
 def _walk(folder: Path, depth: int = 4) -> Iterator[Path]:

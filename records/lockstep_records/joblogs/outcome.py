@@ -1,6 +1,6 @@
 """What became of a job, by its log: the outcome, the first cause, and who was to blame, if anyone.
 
-The table of causes is ``joblog_kinds.KINDS``; here stands what follows from several of them.
+``kinds.KINDS`` is the table of causes; this module combines several of them.
 """
 
 from dataclasses import dataclass
@@ -23,17 +23,18 @@ _MOST_EVIDENCE = 12
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Incident:
-    """What a log says happened.
+    """What happened, by a log.
 
     Attributes:
         blame: rank, group (a node), workload, nobody, or unknown.
-        cause: name of the first cause in ``joblog_kinds.KINDS`` or one of this module's; None when
-            the log tells none.
+        cause: name of the first cause in ``kinds.KINDS`` or one of this module's; None when the
+            log names none.
         failure_class: None unless it failed.
         reason: one sentence.
         first: line of the first cause.
-        evidence: lines that it stands on, the first cause first.
-        ended: the end of the ranks: when the manager ended them, else the last time in the log.
+        evidence: lines that support it, the first cause first.
+        ended: time at which the resource manager ended the ranks, else the last time in the log;
+            seconds since 1970.
     """
 
     outcome: OutcomeOrRunning
@@ -53,7 +54,7 @@ class Incident:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Told:
+class _Judgement:
     """Outcome and blame before the times are added."""
 
     outcome: OutcomeOrRunning
@@ -71,36 +72,36 @@ def judge_log(log: JobLog, *, now_seconds: float | None = None) -> Incident:
 
     Args:
         log: what was read.
-        now_seconds: wall clock, to tell a running job from one that fell silent; None for a log
-            that is known to be over.
+        now_seconds: wall clock, which distinguishes a running job from one that fell silent; None
+            for a log that is complete.
     """
-    told = _told(log, now_seconds)
-    return _with_times(log, told)
+    judgement = _judge(log, now_seconds)
+    return _with_times(log, judgement)
 
 
-def _told(log: JobLog, now_seconds: float | None) -> _Told:
+def _judge(log: JobLog, now_seconds: float | None) -> _Judgement:
     good = log.run_status in _GOOD
-    end = _ending(log)
+    end = _end_of(log)
     suspect = find_suspect(log, before=_horizon(log, end, good=good))
     if good:
-        return _succeeded(log, end)
-    if suspect is not None and not _went_on(log, suspect, end):
-        return _failed(suspect)
+        return _judge_success(log, end)
+    if suspect is not None and not _has_moved_on(log, suspect, end):
+        return _judge_failure(suspect)
     if log.run_status is not None and not good:
-        return _Told(
+        return _Judgement(
             outcome="not_converged", blame="workload", cause="not_converged",
             reason=f"The run ended by itself without its target (it told: {log.run_status}).",
         )  # fmt: skip
     if end is not None:
-        return _ended(end)
-    return _silent(log, now_seconds)
+        return _judge_end(end)
+    return _judge_silence(log, now_seconds)
 
 
-def _went_on(log: JobLog, suspect: Suspect, end: Finding | None) -> bool:
+def _has_moved_on(log: JobLog, suspect: Suspect, end: Finding | None) -> bool:
     """Whether training moved on after the supposed cause, so that it was none.
 
-    Output that was buffered comes late, so the clock must say so too; and where the launcher tells
-    of ranks that failed, it was the cause whatever else was printed.
+    Buffered output is printed late, so the clock has to agree; and where the launcher reports
+    ranks that failed, it was the cause whatever else was printed.
     """
     finding = suspect.finding
     failed_exit = any(_bad_exit(f) for f in log.of_kind("srun_exit", "summary_exit"))
@@ -108,16 +109,18 @@ def _went_on(log: JobLog, suspect: Suspect, end: Finding | None) -> bool:
         return False
     if end is not None and end.kind == "torchrun_signal":
         return False
-    when, moved = finding.first.time, log.last_progress
-    return when is not None and moved is not None and moved - when > _MOVED_ON_SECONDS
+    failed_at, moved_at = finding.first.time, log.last_progress
+    if failed_at is None or moved_at is None:
+        return False
+    return moved_at - failed_at > _MOVED_ON_SECONDS
 
 
 def _horizon(log: JobLog, end: Finding | None, *, good: bool) -> int | None:
-    """Lines from here on are consequences of the end; None where nothing ended it from outside."""
-    places = [end.order] if end is not None and _from_outside(log, end) else []
+    """Position from which on lines are consequences of the end; None where it failed by itself."""
+    orders = [end.order] if end is not None and _from_outside(log, end) else []
     if good:
-        places.append(log.run_stop_order)
-    return min(places, default=None)
+        orders.append(log.run_stop_order)
+    return min(orders, default=None)
 
 
 def _from_outside(log: JobLog, end: Finding) -> bool:
@@ -134,7 +137,7 @@ def _bad_exit(finding: Finding) -> bool:
     return not ("Terminated" in how or how == "Killed" or how.endswith(("code 143", "code 0")))
 
 
-def _ending(log: JobLog) -> Finding | None:
+def _end_of(log: JobLog) -> Finding | None:
     """The first line by which somebody ended the job; a time limit or preemption is no cancel."""
     ends = log.of_kind(
         "time_limit",
@@ -149,7 +152,7 @@ def _ending(log: JobLog) -> Finding | None:
     return (better or ends or (None,))[0]
 
 
-def _succeeded(log: JobLog, end: Finding | None) -> _Told:
+def _judge_success(log: JobLog, end: Finding | None) -> _Judgement:
     reason = "The run told its success."
     stop, after = log.run_stop, end.first.time if end else None
     late = [f for f in log.findings if f.order > log.run_stop_order and _is_trouble(f)]
@@ -158,15 +161,15 @@ def _succeeded(log: JobLog, end: Finding | None) -> _Told:
         reason += f" It was ended by {BY_NAME[end.kind].says}{later}, which changes nothing."
     elif late:
         reason += " What failed afterwards was the leaving."
-    return _Told(outcome="succeeded", reason=reason)
+    return _Judgement(outcome="succeeded", reason=reason)
 
 
 def _is_trouble(finding: Finding) -> bool:
-    return BY_NAME[finding.kind].tier < Tier.MARK
+    return BY_NAME[finding.kind].tier < Tier.MILESTONE
 
 
-def _failed(suspect: Suspect) -> _Told:
-    return _Told(
+def _judge_failure(suspect: Suspect) -> _Judgement:
+    return _Judgement(
         outcome="failed",
         blame=suspect.blame,
         ranks=suspect.ranks,
@@ -178,65 +181,67 @@ def _failed(suspect: Suspect) -> _Told:
     )
 
 
-def _ended(end: Finding) -> _Told:
+def _judge_end(end: Finding) -> _Judgement:
     kind = end.kind
     if kind == "time_limit":
-        return _Told(
+        return _Judgement(
             outcome="time_limit", cause="time_limit", first=end,
             reason="It was still running when its time limit ended it; nothing had failed.",
         )  # fmt: skip
     if kind in _PREEMPTED:
-        return _Told(
+        return _Judgement(
             outcome="preempted", cause="preemption", first=end,
             reason="It was preempted; nothing had failed.",
         )  # fmt: skip
-    who = "a person" if kind == "interrupted" or end.key in _SIGINT | _SIGHUP else "somebody"
-    return _Told(
+    # A terminal sends these two: on Ctrl-C, and when it closes.
+    by_hand = kind == "interrupted" or end.key in _SIGINT | _SIGHUP
+    canceller = "a person" if by_hand else "somebody"
+    return _Judgement(
         outcome="cancelled", cause="cancelled", first=end,
-        reason=f"It was cancelled by {who} outside; nothing had failed.",
+        reason=f"It was cancelled by {canceller} outside; nothing had failed.",
     )  # fmt: skip
 
 
-def _silent(log: JobLog, now_seconds: float | None) -> _Told:
-    """No end and no failure: it runs, or nobody can tell."""
+def _judge_silence(log: JobLog, now_seconds: float | None) -> _Judgement:
+    """No end and no failure: it runs, or its outcome is unknown."""
     fresh = now_seconds is not None and log.last_sign is not None
     if fresh and 0 <= (now_seconds or 0.0) - (log.last_sign or 0.0) < _SILENT_SECONDS:
-        return _Told(outcome="running", reason="It is running.")
+        return _Judgement(outcome="running", reason="It is running.")
     reached = "" if log.last_step is None else f" after step {log.last_step}"
-    return _Told(
+    return _Judgement(
         outcome="unknown", blame="unknown",
         reason=f"The log stops{reached} and tells no end and no cause.",
     )  # fmt: skip
 
 
-def _with_times(log: JobLog, told: _Told) -> Incident:
+def _with_times(log: JobLog, judgement: _Judgement) -> Incident:
     killed = [f.first.time for f in log.of_kind("time_limit", "preempted", "slurm_cancelled")]
     ended = next((time for time in killed if time is not None), log.last_sign)
     begin, progress = log.training_start, log.last_progress
     stop = log.run_stop if log.run_stop is not None else progress
     return Incident(
-        outcome=told.outcome,
-        blame=told.blame,
-        ranks=told.ranks,
-        group=told.group,
-        cause=told.cause,
-        failure_class=told.failure_class,
-        reason=told.reason,
-        first=told.first.first if told.first else None,
-        evidence=_evidence(log, told),
+        outcome=judgement.outcome,
+        blame=judgement.blame,
+        ranks=judgement.ranks,
+        group=judgement.group,
+        cause=judgement.cause,
+        failure_class=judgement.failure_class,
+        reason=judgement.reason,
+        first=judgement.first.first if judgement.first else None,
+        evidence=_evidence(log, judgement),
         ended=ended,
-        startup_seconds=_between(log.first_sign, begin),
-        run_seconds=_between(begin, stop),
-        wall_seconds=_between(log.first_sign, ended),
-        seconds_after_last_progress=_between(progress or begin, ended),
+        startup_seconds=_difference(log.first_sign, begin),
+        run_seconds=_difference(begin, stop),
+        wall_seconds=_difference(log.first_sign, ended),
+        seconds_after_last_progress=_difference(progress or begin, ended),
     )
 
 
-def _evidence(log: JobLog, told: _Told) -> tuple[Line, ...]:
-    lines = [told.first.first] if told.first else []
-    lines += [f.first for f in log.findings if _is_trouble(f) and f is not told.first]
+def _evidence(log: JobLog, judgement: _Judgement) -> tuple[Line, ...]:
+    lines = [judgement.first.first] if judgement.first else []
+    lines += [f.first for f in log.findings if _is_trouble(f) and f is not judgement.first]
     return tuple(lines[:_MOST_EVIDENCE])
 
 
-def _between(begin: float | None, end: float | None) -> float | None:
+def _difference(begin: float | None, end: float | None) -> float | None:
     return None if begin is None or end is None else max(0.0, end - begin)

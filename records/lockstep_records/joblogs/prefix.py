@@ -1,4 +1,4 @@
-"""What stands before a line of a job's log: who says it, on which node, and when."""
+"""Prefixes of a line in a job's log: which rank printed it, on which node, and when."""
 
 import calendar
 import re
@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
-_PEELS = 5
+_MOST_PREFIXES = 5
 _NOON = 12
-# One after the other these are peeled off the line's beginning. ``rank`` is a global rank, ``task``
-# the label of a launcher (a rank under srun alone, a node where torchrun stands below it), and
-# ``local`` a rank on its node.
+# These are stripped off the start of a line, one after the other.
 _PREFIXES = tuple(
     re.compile(pattern)
     for pattern in (
@@ -30,7 +28,7 @@ _PREFIXES = tuple(
         ),
     )
 )
-# Inside the line, where no prefix told it.
+# A rank inside the line, used where no prefix names one.
 _INSIDE = re.compile(
     r"\[(?:PG[^\]]{0,80} )?Rank (?P<a>\d{1,6})\]"
     r"|\bGLOBAL_RANK: (?P<b>\d{1,6})\b"
@@ -48,75 +46,81 @@ _NAMED = re.compile(
 )
 _EPOCH = re.compile(r"\"time_ms\": ?(\d{12,14})\b|^RUNANDTIME_(?:START|STOP) (\d{10})$")
 _MONTHS = {name: number for number, name in enumerate(calendar.month_abbr) if name}
-_LOOKED_AT = 260
+_SEARCHED_CHARACTERS = 260
 
 
 @dataclass(frozen=True, slots=True)
-class Who:
-    """Who printed a line, as far as it tells; see the table of prefixes."""
+class Origin:
+    """The process that printed a line, as far as the line names it.
+
+    Attributes:
+        rank: global rank.
+        task: label of a launcher: a rank under srun alone, a node where torchrun runs below it.
+        local_rank: rank on its node.
+    """
 
     rank: int | None = None
     task: int | None = None
-    local: int | None = None
+    local_rank: int | None = None
     node: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """A time in a line: seconds since 1970, and whether it told its zone (UTC is taken else)."""
+    """A time in a line: seconds since 1970, taken for UTC unless the line names a zone."""
 
     seconds: float
     zoned: bool
 
 
 def clean(raw: bytes) -> str:
-    """A line as text: invalid UTF-8 replaced, colours and cursor movements left out."""
+    """A line as text: invalid UTF-8 replaced, colours and cursor movements removed."""
     text = raw.decode("utf-8", "replace").rstrip("\r\n")
     return _ANSI.sub("", text) if "\x1b" in text else text
 
 
-def split_prefix(text: str) -> tuple[Who, str]:
-    """Who says it, and what is said."""
-    told: dict[str, str] = {}
-    at = 0
-    for _ in range(_PEELS):
+def split_prefix(text: str) -> tuple[Origin, str]:
+    """The origin of a line, and the line without its prefixes."""
+    labels: dict[str, str] = {}
+    end = 0
+    for _ in range(_MOST_PREFIXES):
         for prefix in _PREFIXES:
-            if match := prefix.match(text, at):
-                told |= {name: value for name, value in match.groupdict().items() if value}
-                at = match.end()
+            if match := prefix.match(text, end):
+                labels |= {name: value for name, value in match.groupdict().items() if value}
+                end = match.end()
                 break
         else:
             break
-    body = text[at:]
-    rank = told.get("rank")
-    if rank is None and (inside := _INSIDE.search(body, 0, _LOOKED_AT)):
+    body = text[end:]
+    rank = labels.get("rank")
+    if rank is None and (inside := _INSIDE.search(body, 0, _SEARCHED_CHARACTERS)):
         rank = next(value for value in inside.groups() if value is not None)
     return (
-        Who(
+        Origin(
             rank=None if rank is None else int(rank),
-            task=int(told["task"]) if "task" in told else None,
-            local=int(told["local"]) if "local" in told else None,
-            node=told.get("node"),
+            task=int(labels["task"]) if "task" in labels else None,
+            local_rank=int(labels["local"]) if "local" in labels else None,
+            node=labels.get("node"),
         ),
         body,
     )
 
 
 def find_stamp(text: str, year: int) -> Stamp | None:
-    """The first time that stands near the beginning of a line.
+    """The first time near the start of a line; None where there is none.
 
     Args:
         text: the line.
         year: for formats that leave the year out.
     """
-    text = text[:_LOOKED_AT]
+    text = text[:_SEARCHED_CHARACTERS]
     if match := _EPOCH.search(text):
         milliseconds, seconds = match.groups()
         return Stamp(float(seconds or 0) or int(milliseconds) / 1e3, zoned=True)
     try:
         if match := _ISO.search(text):
             return _iso(match)
-        if match := _GLOG.search(text):
+        if match := _GLOG.search(text):  # glog writes no year
             month, day, *clock, fraction = match.groups()
             return _stamp(year, month, day, clock, fraction)
         if match := _NAMED.search(text):
@@ -150,5 +154,6 @@ def _stamp(
     fraction: str | None,
 ) -> Stamp:
     hour, minute, second = (int(part) for part in clock)
-    when = datetime(year, int(month), int(day), hour, minute, min(second, 59), tzinfo=UTC)
-    return Stamp(when.timestamp() + float(f"0.{fraction or 0}"), zoned=False)
+    # A leap second is 60, which datetime refuses.
+    moment = datetime(year, int(month), int(day), hour, minute, min(second, 59), tzinfo=UTC)
+    return Stamp(moment.timestamp() + float(f"0.{fraction or 0}"), zoned=False)

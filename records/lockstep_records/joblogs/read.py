@@ -1,4 +1,4 @@
-"""Reads the logs of one job, a file or a folder of them, into one value."""
+"""Reads the logs of file job, a file or a folder of them, into file value."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -6,41 +6,41 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
+from lockstep_records.compressed import TruncatedStreamError, line_blocks
 from lockstep_records.joblogs.clock import Clock, year_of
-from lockstep_records.joblogs.compressed import TruncatedStreamError, chunks
 from lockstep_records.joblogs.model import Finding, JobLog, log_files
-from lockstep_records.joblogs.prefix import Stamp, Who
-from lockstep_records.joblogs.progress import Marks
-from lockstep_records.joblogs.scan import Found, Scan
+from lockstep_records.joblogs.prefix import Origin, Stamp
+from lockstep_records.joblogs.progress import Milestones
+from lockstep_records.joblogs.scan import LineGroup, Scan
 
-Told = TypeVar("Told")
-_BETWEEN_FILES = 1 << 40
+T = TypeVar("T")
+_ORDERS_PER_FILE = 1 << 40  # more lines than any file has
 _BY_TASK = frozenset({"srun_exit", "host_oom"})
 _RANK_IN_NAME = re.compile(r"(?i)(?:^|[^a-z])(?:rank|task|worker|proc)[-_.=]?(\d{1,6})(?!\d)")
 _TORCHRUN_FOLDER = re.compile(r"attempt_\d+/(\d{1,6})/(?:stdout|stderr)\.log")
 
 
 def read_log(path: Path) -> JobLog:
-    """Everything that a job's log tells, in memory that does not grow with the log.
+    """Everything that a job's log says, in memory that does not grow with the log.
 
     Raises:
         OSError: a file or the folder cannot be read.
-        ValueError: there is no log, or one that nobody could read.
+        ValueError: there is no log, or one that cannot be read.
     """
     files = log_files(path)
     if not files:
-        raise ValueError(f"no log lies in {path}; give a log or a folder with logs of one job")
+        raise ValueError(f"no log lies in {path}; give a log or a folder with the logs of one job")
     notes: list[str] = []
-    scans = [_scan(path, file, place, notes) for place, file in enumerate(files)]
-    return _joined(scans, notes)
+    scans = [_scan(path, file, index, notes) for index, file in enumerate(files)]
+    return _merge_files(scans, notes)
 
 
-def _scan(top: Path, file: Path, place: int, notes: list[str]) -> "_Told":
+def _scan(top: Path, file: Path, index: int, notes: list[str]) -> "_FileScan":
     name = file.name if file == top else str(file.relative_to(top))
-    scan = Scan(name, Clock(year_of(file)), place * _BETWEEN_FILES)
+    scan = Scan(name, Clock(year_of(file)), index * _ORDERS_PER_FILE)
     try:
-        for piece in chunks(file):
-            scan.take(piece)
+        for block in line_blocks(file):
+            scan.add(block)
     except TruncatedStreamError:
         notes.append(f"{name} breaks off inside its compression; what came before is read.")
     except ValueError as error:
@@ -48,172 +48,184 @@ def _scan(top: Path, file: Path, place: int, notes: list[str]) -> "_Told":
             raise
         notes.append(f"{error}.")
     match = _TORCHRUN_FOLDER.search(file.as_posix()) or _RANK_IN_NAME.search(file.name)
-    return _Told(scan=scan, rank=int(match[1]) if match else None)
+    return _FileScan(scan=scan, rank=int(match[1]) if match else None)
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """A file's scan, and the rank that its name tells."""
+class _FileScan:
+    """A file's scan, and the rank in its name."""
 
     scan: Scan
     rank: int | None
 
 
-def _joined(told: list[_Told], notes: list[str]) -> JobLog:
-    labels = {who for one in told for who in one.scan.labels}
-    ranks = _Ranks(labels)
-    findings = [_finding(found, one, ranks) for one in told for found in one.scan.found.values()]
-    merged = _merged(findings, several=len(told) > 1)
-    seen = {rank for one in told for who in one.scan.labels for rank in ranks.of(who, one.rank)}
-    seen |= {one.rank for one in told if one.rank is not None}
-    main = max(
-        told, key=lambda one: (one.scan.marks.stop is not None, len(one.scan.marks.steps[0]))
+def _merge_files(files: list[_FileScan], notes: list[str]) -> JobLog:
+    origins = {origin for file in files for origin in file.scan.origins}
+    ranks = _RankResolver(origins)
+    findings = [
+        _build_finding(group, file, ranks) for file in files for group in file.scan.groups.values()
+    ]
+    merged = _merge_findings(findings, several=len(files) > 1)
+    ranks_seen = {
+        rank
+        for file in files
+        for origin in file.scan.origins
+        for rank in ranks.resolve(origin, file.rank)
+    }
+    ranks_seen |= {file.rank for file in files if file.rank is not None}
+    # Steps and the end are those of one file: every rank may log the same ones.
+    milestones = max(
+        (file.scan.milestones for file in files),
+        key=lambda milestones: (milestones.stop is not None, len(milestones.steps[0])),
     )
-    marks = main.scan.marks
-    seconds, numbers = marks.steps
-    times = _Times(told)
-    world = _world(told, merged, seen, tasks_are_ranks=ranks.tasks_are_ranks)
+    seconds, numbers = milestones.steps
+    times = _Times(files)
+    world = _world_size(files, merged, ranks_seen, tasks_are_ranks=ranks.tasks_are_ranks)
     return JobLog(
-        files=tuple(one.scan.name for one in told),
-        lines=sum(one.scan.lines for one in told),
-        size_bytes=sum(one.scan.size_bytes for one in told),
+        files=tuple(file.scan.name for file in files),
+        lines=sum(file.scan.lines for file in files),
+        size_bytes=sum(file.scan.size_bytes for file in files),
         findings=merged,
-        ranks_seen=tuple(sorted(seen)),
         world_size=world or None,
         first_sign=times.first_sign,
-        training_start=times.least(lambda scan: scan.marks.start),
-        last_progress=times.most(lambda scan: scan.marks.progress),
-        progress_order=main.scan.marks.progress_order,
-        restart_order=max(one.scan.marks.restart_order for one in told),
-        run_stop=times.most(lambda scan: scan.marks.stop),
-        run_status=marks.status,
-        run_stop_order=marks.stop_order,
-        last_sign=times.most(lambda scan: scan.clock.latest),
+        training_start=times.earliest(lambda scan: scan.milestones.start),
+        last_progress=times.latest(lambda scan: scan.milestones.progress),
+        progress_order=milestones.progress_order,
+        restart_order=max(file.scan.milestones.restart_order for file in files),
+        run_stop=times.latest(lambda scan: scan.milestones.stop),
+        run_status=milestones.status,
+        run_stop_order=milestones.stop_order,
+        last_sign=times.latest(lambda scan: scan.clock.latest),
         step_seconds=seconds,
         step_numbers=numbers,
-        block_means=marks.means if len(seconds) else 0,
-        last_step=_last_step(told),
-        enqueued=_by_rank(told, ranks, lambda marks: marks.enqueued),
-        timeouts=_by_rank(told, ranks, lambda marks: marks.timeouts),
+        block_means=milestones.block_means if len(seconds) else 0,
+        last_step=_last_step(files),
+        enqueued=_by_rank(files, ranks, lambda milestones: milestones.enqueued),
+        timeouts=_by_rank(files, ranks, lambda milestones: milestones.timeouts),
         notes=tuple(notes),
     )
 
 
-def _world(
-    told: list[_Told], findings: tuple[Finding, ...], seen: set[int], *, tasks_are_ranks: bool
+def _world_size(
+    files: list[_FileScan],
+    findings: tuple[Finding, ...],
+    ranks_seen: set[int],
+    *,
+    tasks_are_ranks: bool,
 ) -> int:
-    """The number of ranks as it is told, or as many as were seen, begun or ended."""
-    sizes = [one.scan.marks.world for one in told if one.scan.marks.world]
-    inits = sum(one.scan.marks.inits for one in told)
+    """The number of ranks as logged, or as many as printed, initialised or ended; 0 if none."""
+    sizes = [file.scan.milestones.world for file in files if file.scan.milestones.world]
+    inits = sum(file.scan.milestones.num_inits for file in files)
     exits = {rank for f in findings if f.kind == "summary_exit" for rank in f.ranks}
     if tasks_are_ranks:
         exits |= {rank for f in findings if f.kind in _BY_TASK for rank in f.ranks}
-    return max([*sizes, inits if inits > 1 else 0, max(seen | exits, default=-1) + 1])
+    return max([*sizes, inits if inits > 1 else 0, max(ranks_seen | exits, default=-1) + 1])
 
 
-def _last_step(told: list[_Told]) -> int | None:
-    steps = (one.scan.marks.last_step for one in told)
+def _last_step(files: list[_FileScan]) -> int | None:
+    steps = (file.scan.milestones.last_step for file in files)
     return max((step for step in steps if step is not None), default=None)
 
 
 def _by_rank(
-    told: list[_Told], ranks: "_Ranks", of: Callable[[Marks], dict[Who, Told]]
-) -> dict[int, Told]:
-    """What each rank told, by rank; the first word counts."""
-    gathered: dict[int, Told] = {}
-    for one in told:
-        for who, value in of(one.scan.marks).items():
-            for rank in ranks.of(who, one.rank):
+    files: list[_FileScan], ranks: "_RankResolver", pick: Callable[[Milestones], dict[Origin, T]]
+) -> dict[int, T]:
+    """A milestone of each origin by its rank; the first one of a rank counts."""
+    gathered: dict[int, T] = {}
+    for file in files:
+        for origin, value in pick(file.scan.milestones).items():
+            for rank in ranks.resolve(origin, file.rank):
                 gathered.setdefault(rank, value)
     return gathered
 
 
-class _Ranks:
-    """Which rank a label stands for.
+class _RankResolver:
+    """Which rank an origin is.
 
-    A task is a rank under srun alone, and a node where torchrun's own labels stand behind it; then
-    only those count. A rank on its node is the rank where there is but one node.
+    A task is a rank under srun alone, and a node where torchrun's own labels follow it; then only
+    those count. A rank on its node is the global rank where there is only one node.
     """
 
-    def __init__(self, labels: set[Who]) -> None:
-        told = [who for who in labels if who.rank is not None]
-        below = any(who.task is not None and who.task != who.rank for who in told)
-        locals_only = any(who.local is not None for who in labels)
+    def __init__(self, origins: set[Origin]) -> None:
+        ranked = [origin for origin in origins if origin.rank is not None]
+        below = any(origin.task is not None and origin.task != origin.rank for origin in ranked)
+        locals_only = any(origin.local_rank is not None for origin in origins)
         self.tasks_are_ranks = not below and not locals_only
-        nodes = {who.task for who in labels if who.local is not None}
-        self._locals = len(nodes) <= 1
+        nodes = {origin.task for origin in origins if origin.local_rank is not None}
+        self._is_one_node = len(nodes) <= 1
 
-    def of(self, who: Who, named: int | None) -> tuple[int, ...]:
-        """The rank, as a tuple of one; empty when nothing tells."""
-        if who.rank is not None:
-            return (who.rank,)
-        if self.tasks_are_ranks and who.task is not None:
-            return (who.task,)
-        if self._locals and who.local is not None:
-            return (who.local,)
-        return () if named is None else (named,)
+    def resolve(self, origin: Origin, rank_of_file: int | None) -> tuple[int, ...]:
+        """The rank as a tuple of one; empty where neither origin nor file names it."""
+        if origin.rank is not None:
+            return (origin.rank,)
+        if self.tasks_are_ranks and origin.task is not None:
+            return (origin.task,)
+        if self._is_one_node and origin.local_rank is not None:
+            return (origin.local_rank,)
+        return () if rank_of_file is None else (rank_of_file,)
 
 
 class _Times:
     """Times over all files, on one axis."""
 
-    def __init__(self, told: list[_Told]) -> None:
-        self._told = told
-        self.first_sign = self.least(lambda scan: scan.marks.init) or self.least(
-            lambda scan: scan.first
+    def __init__(self, files: list[_FileScan]) -> None:
+        self._files = files
+        self.first_sign = self.earliest(lambda scan: scan.milestones.init) or self.earliest(
+            lambda scan: scan.first_stamp
         )
 
-    def _all(self, which: Callable[[Scan], Stamp | None]) -> list[float]:
-        values = (one.scan.clock.seconds(which(one.scan)) for one in self._told)
+    def _all(self, pick: Callable[[Scan], Stamp | None]) -> list[float]:
+        values = (file.scan.clock.seconds(pick(file.scan)) for file in self._files)
         return [value for value in values if value is not None]
 
-    def least(self, which: Callable[[Scan], Stamp | None]) -> float | None:
+    def earliest(self, pick: Callable[[Scan], Stamp | None]) -> float | None:
         """The earliest over the files."""
-        return min(self._all(which), default=None)
+        return min(self._all(pick), default=None)
 
-    def most(self, which: Callable[[Scan], Stamp | None]) -> float | None:
+    def latest(self, pick: Callable[[Scan], Stamp | None]) -> float | None:
         """The latest over the files."""
-        return max(self._all(which), default=None)
+        return max(self._all(pick), default=None)
 
 
-def _finding(found: Found, told: _Told, ranks: _Ranks) -> Finding:
-    own = {rank for who in found.who for rank in ranks.of(who, told.rank)}
-    if not found.who and told.rank is not None:
-        own = {told.rank}
-    if found.told_ranks:
-        own = set(found.told_ranks)
-    nodes = dict.fromkeys(found.nodes) or {
-        who.node: None for who in found.who if who.node is not None
+def _build_finding(group: LineGroup, file: _FileScan, ranks: _RankResolver) -> Finding:
+    own = {rank for origin in group.origins for rank in ranks.resolve(origin, file.rank)}
+    if not group.origins and file.rank is not None:
+        own = {file.rank}
+    # A line about an exit is printed by a launcher; the ranks that it names count.
+    if group.named_ranks:
+        own = set(group.named_ranks)
+    nodes = dict.fromkeys(group.nodes) or {
+        origin.node: None for origin in group.origins if origin.node is not None
     }
-    first_rank = next(iter(ranks.of(found.said.who, told.rank)), None)
-    line = replace(found.first, rank=first_rank, time=told.scan.clock.seconds(found.said.stamp))
+    first_rank = next(iter(ranks.resolve(group.line.origin, file.rank)), None)
+    line = replace(group.first, rank=first_rank, time=file.scan.clock.seconds(group.line.stamp))
     return Finding(
-        kind=found.kind.name,
-        key=found.key,
-        count=found.count,
+        kind=group.kind.name,
+        key=group.key,
+        count=group.count,
         ranks=tuple(sorted(own)),
         nodes=tuple(nodes),
-        voices=len(found.who),
-        order=found.order,
-        last_order=found.last_order,
+        num_origins=len(group.origins),
+        order=group.order,
+        last_order=group.last_order,
         first=line,
-        codes=tuple(sorted(found.codes)),
+        codes=tuple(sorted(group.codes)),
     )
 
 
-def _merged(findings: Iterable[Finding], *, several: bool) -> tuple[Finding, ...]:
-    """One finding a kind and key over all files; in order of time where several files tell it."""
-    together: dict[tuple[str, str], list[Finding]] = {}
+def _merge_findings(findings: Iterable[Finding], *, several: bool) -> tuple[Finding, ...]:
+    """One finding per kind and key over all files; in order of time where there are several."""
+    by_key: dict[tuple[str, str], list[Finding]] = {}
     for finding in findings:
-        together.setdefault((finding.kind, finding.key), []).append(finding)
-    joined = [_join(group, several=several) for group in together.values()]
+        by_key.setdefault((finding.kind, finding.key), []).append(finding)
+    joined = [_merge_group(group, several=several) for group in by_key.values()]
     joined.sort(key=lambda finding: finding.order)
     if several and all(finding.first.time is not None for finding in joined):
         joined.sort(key=lambda finding: finding.first.time or 0.0)
     return tuple(joined)
 
 
-def _join(group: list[Finding], *, several: bool) -> Finding:
+def _merge_group(group: list[Finding], *, several: bool) -> Finding:
     first = min(
         group, key=lambda finding: (finding.first.time or 0.0 if several else 0.0, finding.order)
     )
@@ -222,7 +234,7 @@ def _join(group: list[Finding], *, several: bool) -> Finding:
         count=sum(finding.count for finding in group),
         ranks=tuple(sorted({rank for finding in group for rank in finding.ranks})),
         nodes=tuple(dict.fromkeys(node for finding in group for node in finding.nodes)),
-        voices=sum(finding.voices for finding in group),
+        num_origins=sum(finding.num_origins for finding in group),
         last_order=max(finding.last_order for finding in group),
         codes=tuple(sorted({code for finding in group for code in finding.codes})),
     )

@@ -1,4 +1,4 @@
-"""One pass over one log: finds the lines that tell something and keeps what they say, bounded."""
+"""One pass over one log: groups the lines that say something, in bounded memory."""
 
 import re
 from dataclasses import dataclass, field
@@ -13,29 +13,36 @@ from lockstep_records.joblogs.kinds import (
     LAUNCHER_ERRORS,
     Kind,
 )
-from lockstep_records.joblogs.launcher_summary import SUMMARY, Exited, Summary
-from lockstep_records.joblogs.literals import LONGEST_LINE, Needles, kinds_by_needle
+from lockstep_records.joblogs.launcher_summary import SUMMARY_KINDS, ExitSummary, LauncherExit
+from lockstep_records.joblogs.literals import LONGEST_LINE, LiteralSearch, kinds_by_literal
 from lockstep_records.joblogs.model import Line
-from lockstep_records.joblogs.prefix import Stamp, Who, clean, split_prefix
-from lockstep_records.joblogs.progress import Marks
+from lockstep_records.joblogs.prefix import Origin, Stamp, clean, split_prefix
+from lockstep_records.joblogs.progress import Milestones
 
 MOST_FINDINGS = 2000
-_MOST_VOICES = 100_000
-_TEXT = 240
-_KEY = 160
+_MOST_ORIGINS = 100_000
+_MOST_TEXT = 240
+_MOST_KEY = 160
 _SHELL_TRACE = ("+ ", "++ ")
 _TRACEBACK_BYTES, _TRACEBACK_LINES = 16_384, 120
-_ALL_ALIKE = re.compile(r"0x[0-9a-fA-F]+|(?<![A-Za-z])\d+(?:\.\d+)?")
-_NEEDLES = Needles(kinds_by_needle(KINDS))
+_VARYING_PARTS = re.compile(r"0x[0-9a-fA-F]+|(?<![A-Za-z])\d+(?:\.\d+)?")
+_LITERALS = LiteralSearch(kinds_by_literal(KINDS))
 
 
 @dataclass(slots=True)
-class Said:
-    """A line and where it stands: ``data[start:]``, with nothing looked at after ``floor``."""
+class LogLine:
+    """A line and its position.
+
+    Attributes:
+        body: the text without its prefixes.
+        number: of the line in its file, from 1.
+        data: block that holds it, from ``start`` on.
+        floor: end of the line before it that was parsed; no time is searched before that.
+    """
 
     text: str
     body: str
-    who: Who
+    origin: Origin
     number: int
     data: bytes
     start: int
@@ -44,16 +51,22 @@ class Said:
 
 
 @dataclass(kw_only=True, slots=True)
-class Found:
-    """Lines of one kind and key, while they are gathered; ``said`` is the first."""
+class LineGroup:
+    """Lines of one kind and key, while they are gathered; ``line`` is the first one.
+
+    Attributes:
+        origins: processes that printed them, in order.
+        named_ranks: ranks that the lines name, whoever printed them.
+        order: position of the first line among all lines of all files, ``last_order`` of the last.
+    """
 
     kind: Kind
     key: str
     file: str
-    said: Said
+    line: LogLine
     count: int = 0
-    who: dict[Who, None] = field(default_factory=dict)
-    told_ranks: dict[int, None] = field(default_factory=dict)
+    origins: dict[Origin, None] = field(default_factory=dict)
+    named_ranks: dict[int, None] = field(default_factory=dict)
     nodes: dict[str, None] = field(default_factory=dict)
     codes: dict[int, None] = field(default_factory=dict)
     order: int = 0
@@ -63,158 +76,176 @@ class Found:
     def first(self) -> Line:
         """The first line as evidence, before its rank and time are known."""
         return Line(
-            file=self.file, number=self.said.number, text=_short(self.said.text),
+            file=self.file, number=self.line.number, text=_short(self.line.text),
             kind=self.kind.name, rank=None, time=None,
         )  # fmt: skip
 
 
 class Scan:
-    """What one log has told so far; ``take`` its pieces in order."""
+    """What one log has said so far; ``add`` its blocks in order.
 
-    def __init__(self, name: str, clock: Clock, place: int = 0) -> None:
+    Args:
+        name: of the file, for evidence.
+        clock: of this file alone.
+        first_order: order of the file's first line among the lines of all files.
+    """
+
+    def __init__(self, name: str, clock: Clock, first_order: int = 0) -> None:
         self.name = name
         self.clock = clock
-        self.found: dict[tuple[str, str], Found] = {}
-        self.marks = Marks()
-        self.first: Stamp | None = None
-        self.labels: dict[Who, None] = {}
+        self.groups: dict[tuple[str, str], LineGroup] = {}
+        self.milestones = Milestones()
+        self.first_stamp: Stamp | None = None
+        self.origins: dict[Origin, None] = {}
         self.lines = 0
         self.size_bytes = 0
-        self.tracebacks: dict[Who, int] = {}
-        self.summary = Summary()
+        self.tracebacks: dict[Origin, int] = {}
+        self.summary = ExitSummary()
         self.data_errors: dict[str, bool] = {}
-        self.place = place
+        self.first_order = first_order
 
-    def take(self, data: bytes) -> None:
-        """The next piece of the log; it ends at a line's end unless the line is endless."""
+    def add(self, data: bytes) -> None:
+        """Adds the next block of the log; it ends at a line's end unless the line is endless."""
         self.size_bytes += len(data)
         extra = 0
+        # Progress bars overwrite their line by a carriage return: each state counts as a line, but
+        # not in the line numbers, which an editor has to agree with.
         if b"\r" in data:
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\0\n")
             extra = data.count(b"\0\n")
-        if self.first is None:
-            self.first = self.clock.first_in(data)
+        if self.first_stamp is None:
+            self.first_stamp = self.clock.first_in(data)
         counted, number, floor = 0, self.lines, 0
-        for start, end, kinds in _NEEDLES.lines(data):
+        for start, end, kinds in _LITERALS.lines(data):
             number += data.count(b"\n", counted, start) - data.count(b"\0\n", counted, start)
             counted = start
             text = clean(data[start : min(end, start + LONGEST_LINE)]).replace("\0", "")
-            who, body = split_prefix(text)
-            self._line(Said(text, body, who, number + 1, data, start, floor), kinds)
+            origin, body = split_prefix(text)
+            self._add_line(LogLine(text, body, origin, number + 1, data, start, floor), kinds)
             floor = end
-        self.clock.before(data, len(data), floor)
+        self.clock.last_before(data, len(data), floor)
         self.lines += data.count(b"\n") - extra + (not data.endswith(b"\n"))
 
-    def _line(self, said: Said, kinds: list[int]) -> None:
-        if said.text.startswith(_SHELL_TRACE):
+    def _add_line(self, line: LogLine, kinds: list[int]) -> None:
+        if line.text.startswith(_SHELL_TRACE):
             return
-        found = next(
-            ((KINDS[p], m) for p in kinds if (m := KINDS[p].pattern.search(said.body))), None
+        matched = next(
+            ((KINDS[p], m) for p in kinds if (m := KINDS[p].pattern.search(line.body))), None
         )
-        if found is None:
+        if matched is None:
             return
-        kind, match = found
-        if said.who != Who() and len(self.labels) < _MOST_VOICES:
-            self.labels[said.who] = None
-        told = self.clock.of(said.text)
-        said.stamp = told or self.clock.before(said.data, said.start, said.floor)
-        order = self.place + said.number
-        if self.marks.take(kind.name, match, said.who, said.stamp, order=order):
+        kind, match = matched
+        if line.origin != Origin() and len(self.origins) < _MOST_ORIGINS:
+            self.origins[line.origin] = None
+        stamp = self.clock.parse(line.text)
+        line.stamp = stamp or self.clock.last_before(line.data, line.start, line.floor)
+        order = self.first_order + line.number
+        if self.milestones.add_line(kind.name, match, line.origin, line.stamp, order=order):
             return
         if kind.name == "traceback":
-            if len(self.tracebacks) < _MOST_VOICES:
-                self.tracebacks[said.who] = self.tracebacks.get(said.who, 0) + 1
-        elif kind.name in SUMMARY:
-            for exited in self.summary.take(kind.name, match, said.who):
-                self._add(BY_NAME["summary_exit"], exited.key, said, exited=exited)
+            if len(self.tracebacks) < _MOST_ORIGINS:
+                self.tracebacks[line.origin] = self.tracebacks.get(line.origin, 0) + 1
+        elif kind.name in SUMMARY_KINDS:
+            for ended in self.summary.add_line(kind.name, match, line.origin):
+                self._add(BY_NAME["summary_exit"], ended.key, line, ended=ended)
         elif kind.name == "exception":
-            self._exception(kind, match, said)
+            self._add_exception(kind, match, line)
         else:
-            self._add(kind, _key(kind, match), said, match=match)
+            self._add(kind, _key(kind, match), line, match=match)
 
-    def _exception(self, kind: Kind, match: re.Match[str], said: Said) -> None:
-        """The line that ends a traceback; one that ends none is only talk about an error."""
-        before = said.data[max(0, said.start - _TRACEBACK_BYTES) : said.start]
-        if not self.tracebacks.get(said.who) and b'  File "' not in before:
+    def _add_exception(self, kind: Kind, match: re.Match[str], line: LogLine) -> None:
+        """Adds the last line of a traceback; without one, the line only mentions an error."""
+        before = line.data[max(0, line.start - _TRACEBACK_BYTES) : line.start]
+        if not self.tracebacks.get(line.origin) and b'  File "' not in before:
             return
-        self.tracebacks[said.who] = max(0, self.tracebacks.get(said.who, 0) - 1)
+        self.tracebacks[line.origin] = max(0, self.tracebacks.get(line.origin, 0) - 1)
         name, key = match["type"].rpartition(".")[2], _key(kind, match)
         if name in LAUNCHER_ERRORS:
             return
-        if name in DATA_ERRORS and self._read_data(key, said, before):
+        if name in DATA_ERRORS and self._was_reading_data(key, line, before):
             kind = DATA_ERROR
-        self._add(kind, key, said)
+        self._add(kind, key, line)
 
-    def _read_data(self, key: str, said: Said, before: bytes) -> bool:
-        """Whether the traceback shows that data was being read; asked once an exception."""
+    def _was_reading_data(self, key: str, line: LogLine, before: bytes) -> bool:
+        """Whether the traceback shows that data was being read; searched once an exception."""
         if key not in self.data_errors and len(self.data_errors) < MOST_FINDINGS:
-            trace = (split_prefix(clean(line)) for line in before.splitlines()[-_TRACEBACK_LINES:])
-            own = [body for who, body in trace if who == said.who and body.startswith("  ")]
-            shown = "\n".join((*own, said.text))
-            self.data_errors[key] = DATA_TRACES.search(shown) is not None
+            # Lines of several ranks may be mixed; only those of the same origin are its traceback.
+            frames = [
+                body
+                for origin, body in map(split_prefix, map(clean, _last_lines(before)))
+                if origin == line.origin and body.startswith("  ")
+            ]
+            traceback = "\n".join((*frames, line.text))
+            self.data_errors[key] = DATA_TRACES.search(traceback) is not None
         return self.data_errors.get(key, False)
 
     def _add(
         self,
         kind: Kind,
         key: str,
-        said: Said,
+        line: LogLine,
         *,
         match: "re.Match[str] | None" = None,
-        exited: Exited | None = None,
+        ended: LauncherExit | None = None,
     ) -> None:
-        """Puts a line to those that say the same, unless there are too many kinds already."""
-        order = self.place + said.number
-        found = self.found.get((kind.name, key))
-        if found is None:
-            if len(self.found) >= MOST_FINDINGS:
+        """Adds a line to those of its kind and key, unless there are too many groups already."""
+        order = self.first_order + line.number
+        group = self.groups.get((kind.name, key))
+        if group is None:
+            if len(self.groups) >= MOST_FINDINGS:
                 return
-            found = Found(kind=kind, key=key, said=said, order=order, file=self.name)
-            said.data = b""
-            self.found[kind.name, key] = found
-        found.count += 1
-        found.last_order = order
-        if len(found.who) < _MOST_VOICES and said.who != Who():
-            found.who[said.who] = None
+            group = LineGroup(kind=kind, key=key, line=line, order=order, file=self.name)
+            line.data = b""  # the group outlives its block
+            self.groups[kind.name, key] = group
+        group.count += 1
+        group.last_order = order
+        if len(group.origins) < _MOST_ORIGINS and line.origin != Origin():
+            group.origins[line.origin] = None
         if match is not None:
-            _details(found, match)
-        if exited is not None:
-            found.codes[exited.code] = None
-            found.told_ranks |= dict.fromkeys(exited.ranks)
-            found.nodes |= dict.fromkeys(exited.nodes)
+            _add_details(group, match)
+        if ended is not None:
+            group.codes[ended.code] = None
+            group.named_ranks |= dict.fromkeys(ended.ranks)
+            group.nodes |= dict.fromkeys(ended.nodes)
 
 
 def _key(kind: Kind, match: re.Match[str]) -> str:
-    told = match.groupdict()
+    """What lines of one kind have in common: the exception, the Xid, the signal."""
+    fields = match.groupdict()
     if kind.name == "exception":
-        message = _ALL_ALIKE.sub("#", told["message"] or "")
-        return f"{told['type'].rpartition('.')[2]}: {message}"[:_KEY].rstrip(": ")
+        message = _VARYING_PARTS.sub("#", fields["message"] or "")
+        return f"{fields['type'].rpartition('.')[2]}: {message}"[:_MOST_KEY].rstrip(": ")
     if kind.name == "srun_exit":
-        return told["how"].strip()[:_KEY]
+        return fields["how"].strip()[:_MOST_KEY]
     if kind.name == "slurm_cancelled":
-        return told["what"]
-    return told.get("xid") or told.get("signal") or told.get("signal2") or ""
+        return fields["what"]
+    return fields.get("xid") or fields.get("signal") or fields.get("signal2") or ""
 
 
-def _details(found: Found, match: re.Match[str]) -> None:
-    told = match.groupdict()
+def _add_details(group: LineGroup, match: re.Match[str]) -> None:
+    fields = match.groupdict()
     for name in ("node", "node2", "node3"):
-        if told.get(name) and found.kind.name != "slurm_cancelled":
-            found.nodes[told[name].strip(".,")] = None
-    if told.get("tasks") and len(found.told_ranks) < _MOST_VOICES:
-        found.told_ranks |= dict.fromkeys(tasks(told["tasks"]))
+        # The node of a cancellation is the one that reports it, not one that failed.
+        if fields.get(name) and group.kind.name != "slurm_cancelled":
+            group.nodes[fields[name].strip(".,")] = None
+    if fields.get("tasks") and len(group.named_ranks) < _MOST_ORIGINS:
+        group.named_ranks |= dict.fromkeys(parse_tasks(fields["tasks"]))
 
 
-def tasks(text: str) -> list[int]:
-    """Slurm's list of tasks, such as 0-3,7; at most 100,000."""
+def parse_tasks(text: str) -> list[int]:
+    """Numbers in Slurm's list of tasks, such as 0-3,7; about 100,000 at most."""
     listed: list[int] = []
     for part in text.split(","):
         low, _, high = part.partition("-")
-        if low.isdigit() and (not high or high.isdigit()) and len(listed) < _MOST_VOICES:
-            listed += range(int(low), min(int(high or low), int(low) + _MOST_VOICES) + 1)
+        if low.isdigit() and (not high or high.isdigit()) and len(listed) < _MOST_ORIGINS:
+            listed += range(int(low), min(int(high or low), int(low) + _MOST_ORIGINS) + 1)
     return listed
+
+
+def _last_lines(data: bytes) -> list[bytes]:
+    return data.splitlines()[-_TRACEBACK_LINES:]
 
 
 def _short(text: str) -> str:
     text = text.strip()
-    return text if len(text) <= _TEXT else text[: _TEXT - 3] + "..."
+    return text if len(text) <= _MOST_TEXT else text[: _MOST_TEXT - 3] + "..."

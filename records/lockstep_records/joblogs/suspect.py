@@ -1,4 +1,4 @@
-"""A suspect: the first cause of a failure and whom it accuses; and the words for it."""
+"""A suspect: the first cause of a failure and whom it accuses; and the wording for it."""
 
 from dataclasses import dataclass
 
@@ -6,12 +6,19 @@ from lockstep_catalogue.vocabulary import FailureClass, Verdict
 from lockstep_records.joblogs.kinds import BY_NAME, SOFTWARE_XIDS, Tier
 from lockstep_records.joblogs.model import Finding, JobLog
 
-_NAMED = 8
+_MOST_NAMED = 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Suspect:
-    """A failure's first cause, and whom it accuses."""
+    """A failure's first cause, and whom it accuses.
+
+    Attributes:
+        finding: lines of the cause; None where no line is the cause by itself.
+        group: the node, where that is accused.
+        reason: one sentence.
+        order: position of the first line among all lines of the log.
+    """
 
     finding: Finding | None
     cause: str
@@ -47,27 +54,27 @@ def accuse(
 
 
 def tier_of(finding: Finding) -> Tier:
-    """How near to the cause a finding stands; Xids of software are consequences."""
+    """How near to the root cause a finding is; Xids of software are consequences."""
     if finding.kind == "xid" and int(finding.key or 0) in SOFTWARE_XIDS:
         return Tier.VICTIM
     return BY_NAME[finding.kind].tier
 
 
 def victims_of(findings: list[Finding]) -> list[Finding]:
-    """The findings that only suffer from what happened elsewhere."""
+    """The findings that only follow from what happened elsewhere."""
     return [f for f in findings if tier_of(f) in (Tier.NETWORK, Tier.VICTIM)]
 
 
-def all_of(log: JobLog) -> str:
-    """The ranks that failed alike, to begin a sentence with."""
+def most_ranks(log: JobLog) -> str:
+    """Most ranks of the job, as the start of a sentence."""
     return f"Most or all of {log.world_size} ranks" if log.world_size else "All ranks"
 
 
-def upper(text: str) -> str:
-    """The text with a capital, to begin a sentence with."""
+def capitalised(text: str) -> str:
+    """The text with a capital first letter, as the start of a sentence."""
     return text[:1].upper() + text[1:]
 
 
-def named(ranks: tuple[int, ...]) -> str:
-    """The first ranks, and that there are more."""
-    return ", ".join(map(str, ranks[:_NAMED])) + (", ..." if len(ranks) > _NAMED else "")
+def rank_list(ranks: tuple[int, ...]) -> str:
+    """The first eight ranks, and dots where there are more."""
+    return ", ".join(map(str, ranks[:_MOST_NAMED])) + (", ..." if len(ranks) > _MOST_NAMED else "")

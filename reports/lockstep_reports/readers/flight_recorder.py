@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from lockstep_records.compressed import read_content
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.collective_join import join
+from lockstep_reports.readers.files import files_of, head
 from lockstep_reports.readers.series import timed_steps
-from lockstep_reports.readers.unpacked import content, files_of, head
 from lockstep_reports.readers.unpickled import plain_values
 from lockstep_reports.recording.collectives import Span
 from lockstep_reports.recording.flight_recorder_log import (
@@ -141,7 +142,7 @@ def _dumps_in(path: Path) -> tuple[dict[int, _Dump], list[str]]:
 
 
 def _read_dump(file: Path) -> _Dump:
-    data = content(file, _MAX_BYTES)
+    data = read_content(file, _MAX_BYTES)
     try:
         fields = plain_values(data) if data[:1] == _PICKLE else json.loads(data)
     except RecursionError as error:

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from lockstep_records.compressed import blocks
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.collective_join import join
+from lockstep_reports.readers.files import files_of, head
 from lockstep_reports.readers.series import timed_steps
-from lockstep_reports.readers.unpacked import blocks, files_of, head
 from lockstep_reports.recording.collectives import CollectiveLog, Span
 from lockstep_reports.recording.recording import Attempt, Recording
 from lockstep_reports.wording import plural
@@ -190,7 +191,7 @@ def _events(file: Path, about: list[str]) -> Iterator[dict[str, Any]]:
         ValueError: the trace is cut short or is no JSON.
     """
     text, within = "", False
-    for block in blocks(file, MAX_BYTES):
+    for block in blocks(file, most=MAX_BYTES):
         text += block.decode("utf-8", "replace")
         if not within and (begin := _BEGIN.search(text)):
             about.append(text[: begin.start()])

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from lockstep_records.joblogs.compressed import head_of
+from lockstep_records.compressed import read_head
 from lockstep_records.joblogs.model import log_files
 from lockstep_records.joblogs.read import read_log
 from lockstep_reports.readers import ReadOptions
@@ -39,7 +39,7 @@ def read(path: Path, options: ReadOptions) -> LogRecording:  # noqa: ARG001  # o
 
 
 def _is_log(file: Path) -> bool:
-    head = head_of(file, _LOOKED_AT)
+    head = read_head(file, _LOOKED_AT)
     if not head or b"\n" not in head:
         return False
     odd = sum(head.count(bytes([code])) for code in (*range(8), *range(14, 27)))

@@ -150,11 +150,11 @@ def _infos(server: Prometheus, begin: float, end: float, job_id: str | None) -> 
     jobs = sorted({info.get(JOB_ID.name, "") for info in found})
     if not jobs:
         which = "any job" if job_id is None else f"job {job_id}"
-        raise ValueError(f"{server.shown} knows nothing of {which} in that window; check --job")
+        raise ValueError(f"{server.shown} knows nothing of {which} in that window; check --job-id")
     if len(jobs) > 1:
         some = ", ".join(jobs[:_NAMED]) + (", ..." if len(jobs) > _NAMED else "")
         raise ValueError(
-            f"{server.shown} knows {plural(len(jobs), 'job')} there; give --job: {some}"
+            f"{server.shown} knows {plural(len(jobs), 'job')} there; give --job-id: {some}"
         )
     found.sort(key=lambda info: _number(info, ATTEMPT.name))
     return list({info[RANK.name]: info for info in found}.values())

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from lockstep_records.compressed import read_content
 from lockstep_reports.readers import ReadOptions
+from lockstep_reports.readers.files import head
 from lockstep_reports.readers.series import of_times, timed_steps
-from lockstep_reports.readers.unpacked import content, head
 from lockstep_reports.recording.recording import Recording
 from lockstep_reports.wording import plural
 
@@ -36,7 +37,7 @@ def read(path: Path, options: ReadOptions) -> Recording:
     """
     del options
     try:
-        told = json.loads(content(path, _MAX_BYTES))
+        told = json.loads(read_content(path, _MAX_BYTES))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is no whole JSON file: {error}") from error
     name, series = _series(path, told)

@@ -9,11 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from lockstep_records.compressed import read_content
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Matrix
 from lockstep_reports.readers import ReadOptions
+from lockstep_reports.readers.files import MAX_BYTES, head
 from lockstep_reports.readers.series import of_times, timed_steps
-from lockstep_reports.readers.unpacked import content, head
 from lockstep_reports.recording.recording import Recording
 from lockstep_reports.wording import plural
 
@@ -43,7 +44,7 @@ def read(path: Path, options: ReadOptions) -> Recording:
         OSError: the file cannot be read.
     """
     del options
-    data = content(path)
+    data = read_content(path, MAX_BYTES)
     columns = _columns(data[: 1 << 16])
     if columns is None:
         raise ValueError(f"{path} has no columns for worker, step and duration")

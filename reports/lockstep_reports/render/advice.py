@@ -1,9 +1,9 @@
 """What to do next: a few plain steps that follow from the verdict."""
 
-from lockstep_reports.incident import LogReport
-from lockstep_reports.report import Report
+from lockstep_reports.log_analysis import LogAnalysis
+from lockstep_reports.step_analysis import StepAnalysis
 
-_OF_PHASE = {
+_ADVICE_BY_PHASE = {
     "data": (
         "Look at the loader there: workers, storage and CPU pressure of the node.",
         "Compare the node's disk and network reads with those of a healthy node.",
@@ -23,23 +23,24 @@ _OF_PHASE = {
         "Look for garbage collection and logging in the loop of that rank; profile its host side.",
     ),
 }
-_SWAP = "If the signs stay with the node, drain it and start the job again from its checkpoint."
-_OF_FAILURE = {
+_DRAIN_NODE = (
+    "If the signs stay with the node, drain it and start the job again from its checkpoint."
+)
+_ADVICE_BY_FAILURE = {
     "infra": "Keep the node out of the pool until its hardware and driver are checked.",
     "user": "Send the lines above to the job's owner; a restart will fail in the same way.",
     "unknown": "Collect the logs of all ranks; this one does not show the first cause.",
 }
+_MAX_NAMED_RANKS = 8
 
 
-def next_steps(report: Report | LogReport) -> tuple[str, ...]:
-    """What to do next, most urgent first; empty when there is nothing to do."""
-    if isinstance(report, LogReport):
-        return _after_incident(report)
-    verdict = report.verdict
+def step_advice(analysis: StepAnalysis) -> tuple[str, ...]:
+    """What to do after a slow or silent rank; empty when nobody was slow."""
+    verdict = analysis.verdict
     if verdict.kind == "nobody":
         return ()
     if verdict.kind == "unknown":
-        return _to_know(report)
+        return _to_record_more(analysis)
     if verdict.cause in {"hang", "deadlock", "mismatched collectives"}:
         return (
             "Take the stacks of the named ranks (py-spy dump) before the job is killed.",
@@ -47,32 +48,36 @@ def next_steps(report: Report | LogReport) -> tuple[str, ...]:
         )
     if verdict.kind == "workload":
         return ("No node is to blame: look at sequence lengths, pauses and shared storage then.",)
-    steps = _OF_PHASE.get(verdict.phase or "", ())
+    steps = _ADVICE_BY_PHASE.get(verdict.phase or "", ())
     if not steps:
         steps = ("No phase explains it: look at the network port and link errors of that node.",)
-    return (*steps, _SWAP)
+    return (*steps, _DRAIN_NODE)
 
 
-def _after_incident(report: LogReport) -> tuple[str, ...]:
-    incident = report.incident
+def log_advice(analysis: LogAnalysis) -> tuple[str, ...]:
+    """What to do after a failed job; empty when it succeeded or runs."""
+    incident = analysis.incident
     if incident.outcome in {"succeeded", "running"}:
         return ()
-    told = []
+    sentences = []
     if incident.ranks:
-        ranks = ", ".join(map(str, incident.ranks[:8]))
-        told.append(f"Begin with the log of rank {ranks}; what others say came after it.")
+        ranks = ", ".join(map(str, incident.ranks[:_MAX_NAMED_RANKS]))
+        sentences.append(f"Begin with the log of rank {ranks}; what others say came after it.")
     if incident.group:
-        told.append(f"Drain node {incident.group} before the next attempt.")
+        sentences.append(f"Drain node {incident.group} before the next attempt.")
     if incident.outcome == "time_limit":
-        told.append("Ask for more time, or write checkpoints more often and let the job requeue.")
+        sentences.append(
+            "Ask for more time, or write checkpoints more often and let the job requeue."
+        )
     if incident.failure_class:
-        told.append(_OF_FAILURE.get(incident.failure_class, _OF_FAILURE["unknown"]))
-    return tuple(told)
+        default = _ADVICE_BY_FAILURE["unknown"]
+        sentences.append(_ADVICE_BY_FAILURE.get(incident.failure_class, default))
+    return tuple(sentences)
 
 
-def _to_know(report: Report) -> tuple[str, ...]:
-    if len(report.steps.members) <= 1:
+def _to_record_more(analysis: StepAnalysis) -> tuple[str, ...]:
+    if len(analysis.steps.members) <= 1:
         return ("Give the recordings of all ranks: put them into one folder and name that.",)
-    if report.steps.missing_ranks:
+    if analysis.steps.missing_ranks:
         return ("Give the recordings of the missing ranks too.",)
     return ("Record more steps, or rank pages: lockstep run writes them.",)

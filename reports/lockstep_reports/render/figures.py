@@ -1,4 +1,4 @@
-"""The pictures of the page, by plotly: heat map, step times, and work against waiting."""
+"""The figures of a page on steps, by plotly: heat map, step times, work against waiting."""
 
 from typing import Any
 
@@ -20,9 +20,9 @@ from lockstep_reports.render.palette import (
     QUIET,
 )
 from lockstep_reports.render.whatif_figures import draw
-from lockstep_reports.report import Report
+from lockstep_reports.step_analysis import StepAnalysis
 
-MAX_COLUMNS, MAX_LINES = 2000, 256
+MAX_COLUMNS, MAX_ROWS = 2000, 256
 _DARKEST_STEP_RATIO = 0.25  # a run without this lateness anywhere stays pale
 _LABELLED_RANKS = 32
 _SPACE_ABOVE = 1.5
@@ -31,21 +31,21 @@ _CONFIG = {"displaylogo": False, "responsive": True, "displayModeBar": False}
 
 
 def plotly_script() -> str:
-    """The library itself, to be put into the page once."""
+    """The plotly library, which a page contains once."""
     return str(get_plotlyjs())
 
 
-def figures(report: Report) -> dict[str, str]:
-    """HTML fragments by name; they need the script of ``plotly_script`` before them."""
+def figures(analysis: StepAnalysis) -> dict[str, str]:
+    """HTML fragments by name; they need ``plotly_script`` before them in the page."""
     drawn: dict[str, go.Figure] = {}
-    if shown_as(report) != "nothing":
-        drawn["heat_map"] = _heat_map(report)
-    if len(report.steps.numbers) > 1:
-        drawn["step_times"] = _step_times(report)
-    if why_no_phases(report) is None:
-        drawn["phases"] = _phases(report)
-    if report.replayed is not None and report.replayed.what_if is not None:
-        drawn |= draw(report.replayed.what_if)
+    if heat_map_quantity(analysis) != "nothing":
+        drawn["heat_map"] = _heat_map(analysis)
+    if len(analysis.steps.numbers) > 1:
+        drawn["step_times"] = _step_times(analysis)
+    if why_no_phases(analysis) is None:
+        drawn["phases"] = _phases(analysis)
+    if analysis.replayed is not None and analysis.replayed.what_if is not None:
+        drawn |= draw(analysis.replayed.what_if)
     return {
         name: figure.to_html(
             full_html=False, include_plotlyjs=False, div_id=f"figure-{name}", config=_CONFIG
@@ -54,37 +54,39 @@ def figures(report: Report) -> dict[str, str]:
     }
 
 
-def shown_as(report: Report) -> str:
-    """What the heat map shows: lateness, own times beyond their median, or nothing."""
-    several = len(report.steps.members) > 1 and len(report.steps.numbers) > 1
-    if several and not np.isnan(report.scores.lateness).all():
+def heat_map_quantity(analysis: StepAnalysis) -> str:
+    """What the heat map shows: ``lateness``, ``own`` times beyond their median, or ``nothing``."""
+    several = len(analysis.steps.members) > 1 and len(analysis.steps.numbers) > 1
+    if several and not np.isnan(analysis.scores.lateness).all():
         return "lateness"
-    return "own" if several and not np.isnan(report.steps.seconds).all() else "nothing"
+    return "own" if several and not np.isnan(analysis.steps.seconds).all() else "nothing"
 
 
-def binned(values: Matrix, most: int, axis: int) -> Matrix:
-    """Means of neighbours along an axis, so that at most so many are left."""
-    size = -(-values.shape[axis] // most)
+def binned(values: Matrix, max_bins: int, axis: int) -> Matrix:
+    """Means of neighbours along an axis, so that at most ``max_bins`` are left; NaN is ignored."""
+    size = -(-values.shape[axis] // max_bins)
     if size <= 1:
         return values
-    short = -values.shape[axis] % size
-    pad = [(0, short if at == axis % values.ndim else 0) for at in range(values.ndim)]
+    # The last bin is filled up with NaN, which its mean leaves out.
+    num_missing = -values.shape[axis] % size
+    pad = [(0, num_missing if at == axis % values.ndim else 0) for at in range(values.ndim)]
     padded = np.pad(values, pad, constant_values=np.nan)
     shape = list(padded.shape)
     shape[axis : axis + 1] = [shape[axis] // size, size]
     return nan_stats.mean(padded.reshape(shape), axis=axis + 1)
 
 
-def _heat_map(report: Report) -> go.Figure:
-    values, quiet, unit, said = _cells(report)
-    cells = binned(binned(values, MAX_COLUMNS, 1), MAX_LINES, 0)
-    lines, columns = cells.shape
-    top = max(quiet, nan_stats.number(nan_stats.quantile(cells, 0.995)) or 0.0)
+def _heat_map(analysis: StepAnalysis) -> go.Figure:
+    values, least_maximum, unit, hover_text = _cells(analysis)
+    cells = binned(binned(values, MAX_COLUMNS, 1), MAX_ROWS, 0)
+    num_rows, num_columns = cells.shape
+    # The 99.5th percentile: one pause of seconds would leave all other cells white.
+    top = max(least_maximum, nan_stats.number(nan_stats.quantile(cells, 0.995)) or 0.0)
     figure = go.Figure(
         go.Heatmap(
             z=cells.astype(np.float32),
-            x=_thinned(report.steps.numbers, columns),
-            y=_thinned(np.array(report.steps.ranks), lines),
+            x=_first_of_bins(analysis.steps.numbers, num_columns),
+            y=_first_of_bins(np.array(analysis.steps.ranks), num_rows),
             zmin=0,
             zmax=top,
             colorscale=LATENESS_SCALE,
@@ -94,31 +96,41 @@ def _heat_map(report: Report) -> go.Figure:
                 "outlinewidth": 0,
                 "xpad": 4,
             },
-            hovertemplate="step %{x}<br>rank %{y}<br>%{z:.1f} " + said + "<extra></extra>",
+            hovertemplate="step %{x}<br>rank %{y}<br>%{z:.1f} " + hover_text + "<extra></extra>",
         )
     )
-    figure.update_layout(**LAYOUT, height=min(640, max(240, 90 + 22 * lines)))
+    figure.update_layout(**LAYOUT, height=min(640, max(240, 90 + 22 * num_rows)))
     figure.update_xaxes(title="step", showgrid=False)
-    tick = {"dtick": 1} if lines <= _LABELLED_RANKS else {}
+    tick = {"dtick": 1} if num_rows <= _LABELLED_RANKS else {}
     figure.update_yaxes(title="rank", autorange="reversed", showgrid=False, **tick)
-    _outline_episodes(figure, report)
+    _outline_episodes(figure, analysis)
     return figure
 
 
-def _cells(report: Report) -> tuple[Matrix, float, str, str]:
-    """Values, the least one that is drawn darkest, their unit, and how a cell is read out."""
-    if shown_as(report) == "lateness":
-        quiet = _DARKEST_STEP_RATIO * report.scores.median_step_seconds * 1e3
-        return report.scores.lateness * 1e3, nan_stats.number(quiet) or 0.0, "ms late", "ms late"
-    seconds = report.steps.seconds
-    usual = nan_stats.median(seconds, axis=1)[:, None]
-    beyond = np.maximum(100 * (seconds / np.where(usual > 0, usual, np.nan) - 1), 0.0)
+def _cells(analysis: StepAnalysis) -> tuple[Matrix, float, str, str]:
+    """What the heat map draws.
+
+    Returns:
+        Values [ranks, steps]; the least value that may be drawn darkest; the unit of both; the text
+        after a value when the reader points at it.
+    """
+    if heat_map_quantity(analysis) == "lateness":
+        least_maximum = _DARKEST_STEP_RATIO * analysis.scores.median_step_seconds * 1e3
+        return (
+            analysis.scores.lateness * 1e3,
+            nan_stats.number(least_maximum) or 0.0,
+            "ms late",
+            "ms late",
+        )
+    seconds = analysis.steps.seconds
+    median = nan_stats.median(seconds, axis=1)[:, None]
+    beyond = np.maximum(100 * (seconds / np.where(median > 0, median, np.nan) - 1), 0.0)
     return beyond, 100 * _DARKEST_STEP_RATIO, "% longer", "% longer than its median"
 
 
-def _outline_episodes(figure: go.Figure, report: Report) -> None:
-    for episode in report.episodes:
-        for rank in episode.ranks[:MAX_LINES]:
+def _outline_episodes(figure: go.Figure, analysis: StepAnalysis) -> None:
+    for episode in analysis.episodes:
+        for rank in episode.ranks[:MAX_ROWS]:
             figure.add_shape(
                 type="rect",
                 x0=episode.start_step - 0.5,
@@ -129,39 +141,39 @@ def _outline_episodes(figure: go.Figure, report: Report) -> None:
             )
 
 
-def _step_times(report: Report) -> go.Figure:
-    long = (nan_stats.number(report.scores.median_step_seconds) or 0.0) >= _LONG_STEP_SECONDS
-    unit, factor = ("s", 1.0) if long else ("ms", 1e3)
-    actual = report.scores.step_seconds * factor
+def _step_times(analysis: StepAnalysis) -> go.Figure:
+    is_long = (nan_stats.number(analysis.scores.median_step_seconds) or 0.0) >= _LONG_STEP_SECONDS
+    unit, factor = ("s", 1.0) if is_long else ("ms", 1e3)
+    actual = analysis.scores.step_seconds * factor
     lost = np.zeros_like(actual)
-    stands_for = report.steps.over_all(np.ones_like(actual))
-    for episode in report.episodes:
+    stands_for = analysis.steps.over_all(np.ones_like(actual))
+    for episode in analysis.episodes:
         lost[episode.columns] += episode.lost_by_step / stands_for[episode.columns] * factor
-    shown, ideal = binned(actual, MAX_COLUMNS, 0), binned(actual - lost, MAX_COLUMNS, 0)
-    numbers = _thinned(report.steps.numbers, len(shown))
+    measured, ideal = binned(actual, MAX_COLUMNS, 0), binned(actual - lost, MAX_COLUMNS, 0)
+    numbers = _first_of_bins(analysis.steps.numbers, len(measured))
     figure = go.Figure()
-    if report.episodes:
+    if analysis.episodes:
         figure.add_scatter(
             x=numbers, y=ideal, name="without the slow rank", line={"color": QUIET, "width": 1.2}
         )
-    figure.add_scatter(x=numbers, y=shown, name="measured", line={"color": INK, "width": 1.4})
-    for episode in report.episodes:
+    figure.add_scatter(x=numbers, y=measured, name="measured", line={"color": INK, "width": 1.4})
+    for episode in analysis.episodes:
         figure.add_vrect(
             x0=episode.start_step, x1=episode.end_step, fillcolor=ACCENT, opacity=0.12, line_width=0
         )
     figure.update_layout(**LAYOUT, height=280)
     figure.update_xaxes(title="step", gridcolor=GRID)
-    top = _SPACE_ABOVE * (nan_stats.number(nan_stats.quantile(shown, 0.98)) or 1.0)
+    top = _SPACE_ABOVE * (nan_stats.number(nan_stats.quantile(measured, 0.98)) or 1.0)
     figure.update_yaxes(title=f"{unit} a step", range=[0, top], gridcolor=GRID)
     return figure
 
 
-def _phases(report: Report) -> go.Figure:
-    lines = report.ranks[:MAX_LINES]
+def _phases(analysis: StepAnalysis) -> go.Figure:
+    summaries = analysis.ranks[:MAX_ROWS]
     figure = go.Figure()
-    ranks = [f"rank {line.rank}" for line in lines]
-    for phase in (*(p for p in STEP_PHASES if p != "sync"), "sync"):
-        seconds = [line.phase_seconds[phase] or 0.0 for line in lines]
+    ranks = [f"rank {summary.rank}" for summary in summaries]
+    for phase in (*(name for name in STEP_PHASES if name != "sync"), "sync"):
+        seconds = [summary.phase_seconds[phase] or 0.0 for summary in summaries]
         if any(seconds):
             figure.add_bar(
                 y=ranks,
@@ -175,14 +187,14 @@ def _phases(report: Report) -> go.Figure:
                 hovertemplate="%{y}: %{x:.1f} ms " + phase + "<extra></extra>",
             )
     figure.update_layout(
-        **LAYOUT, barmode="stack", bargap=0.25, height=min(900, 120 + 30 * len(lines))
+        **LAYOUT, barmode="stack", bargap=0.25, height=min(900, 120 + 30 * len(summaries))
     )
     figure.update_xaxes(title="mean ms a step", gridcolor=GRID)
     figure.update_yaxes(autorange="reversed", title=None)
     return figure
 
 
-def _thinned(values: "np.ndarray[Any, np.dtype[np.int64]]", count: int) -> list[int]:
-    """The first of each bin."""
+def _first_of_bins(values: "np.ndarray[Any, np.dtype[np.int64]]", count: int) -> list[int]:
+    """The first value of each bin of neighbours, as ``binned`` makes ``count`` bins."""
     size = max(1, -(-len(values) // max(1, count)))
     return [int(value) for value in values[::size]]

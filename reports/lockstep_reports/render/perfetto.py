@@ -1,160 +1,168 @@
-"""A trace for ui.perfetto.dev: Chrome trace events, one track a rank, bounded in size.
+"""A trace for ui.perfetto.dev: Chrome trace events, one track per rank, bounded in size.
 
-Phases of a step row are drawn one after the other in the order of a step; a row keeps their
-lengths, not their places.
+The phases of a step row are drawn one after the other in the order of a step: a row keeps their
+lengths, not their positions.
 """
 
 import gzip
 import json
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
 from lockstep_catalogue.labels import STEP_PHASES
-from lockstep_reports.incident import LogReport
+from lockstep_reports.job_report import JobReport, TraceEvent
+from lockstep_reports.log_analysis import LogAnalysis
 from lockstep_reports.recording.operations import OperationTrace
-from lockstep_reports.report import Report
-from lockstep_reports.verdict.verdict import whom
+from lockstep_reports.step_analysis import StepAnalysis
+from lockstep_reports.verdict.verdict import culprits
 
+# Bounds the file, whatever the length of the job.
 MAX_EVENTS = 200_000
-_MOST_RANKS = 256
-_EPISODES = 0  # their process; ranks are threads of process 1
-_RANKS = 1
+_MAX_RANKS = 256
+_MAX_LINE_LENGTH = 400
+# Processes of the trace: one for episodes, one whose threads are the ranks.
+_VERDICT_PROCESS, _RANKS_PROCESS = 0, 1
 
-Event = dict[str, Any]
 
-
-def trace_bytes(report: Report | LogReport, *, packed: bool) -> bytes:
-    """The trace, gzip around it when asked.
+def trace_bytes(report: JobReport, *, compress: bool) -> bytes:
+    """The trace as JSON, in gzip when ``compress`` is set.
 
     Raises:
         ValueError: nothing of the recording has a time.
     """
-    events = [*_named(report), *_events(report)]
-    if not any(event["ph"] != "M" for event in events):
-        raise ValueError(
-            "the recording tells no times, so it has no timeline; leave out --perfetto"
-        )
-    told = {"traceEvents": events, "displayTimeUnit": "ms"}
-    text = json.dumps(told, separators=(",", ":"), allow_nan=False).encode()
-    return gzip.compress(text, mtime=0) if packed else text
+    events = [
+        _metadata("process_name", _VERDICT_PROCESS, 0, "verdict"),
+        _metadata("process_name", _RANKS_PROCESS, 0, "ranks"),
+        *report.trace_events(),
+    ]
+    if all(event["ph"] == "M" for event in events):
+        raise ValueError("the recording has no times, so it has no timeline; leave out --perfetto")
+    payload = {"traceEvents": events, "displayTimeUnit": "ms"}
+    text = json.dumps(payload, separators=(",", ":"), allow_nan=False).encode()
+    # A time in the gzip header would make equal reports differ.
+    return gzip.compress(text, mtime=0) if compress else text
 
 
-def _events(report: Report | LogReport) -> Iterator[Event]:
-    if isinstance(report, LogReport):
-        yield from _moments(report)
-        return
-    if report.operations is not None:
-        yield from _operations(report.operations)
+def step_trace_events(analysis: StepAnalysis) -> Iterator[TraceEvent]:
+    """Names of the ranks, then operations or phases by rank, then the episodes."""
+    rows = _chosen_rows(analysis)
+    for row in rows:
+        member = analysis.steps.members[row]
+        name = f"rank {member.rank} {member.node}".strip()
+        yield _metadata("thread_name", _RANKS_PROCESS, member.rank, name)
+        yield _metadata("thread_sort_index", _RANKS_PROCESS, member.rank, member.rank)
+    if analysis.operations is not None:
+        yield from _operation_events(analysis.operations)
     else:
-        yield from _phases(report)
-    yield from _episodes(report)
+        yield from _phase_events(analysis, rows)
+    yield from _episode_events(analysis)
 
 
-def _named(report: Report | LogReport) -> Iterator[Event]:
-    """Names of the tracks."""
-    yield _meta("process_name", _EPISODES, 0, "verdict")
-    yield _meta("process_name", _RANKS, 0, "ranks")
-    if isinstance(report, LogReport):
-        return
-    for row in _chosen(report):
-        member = report.steps.members[row]
-        yield _meta("thread_name", _RANKS, member.rank, f"rank {member.rank} {member.node}".strip())
-        yield _meta("thread_sort_index", _RANKS, member.rank, member.rank)
+def log_trace_events(analysis: LogAnalysis) -> Iterator[TraceEvent]:
+    """An instant for the first line of each finding that has a time."""
+    times = [line.time for line in analysis.first_lines if line.time is not None]
+    if analysis.log.first_sign is not None:
+        times.append(analysis.log.first_sign)
+    origin = min(times, default=0.0)
+    for line in analysis.first_lines:
+        if line.time is not None:
+            yield {
+                "ph": "i", "s": "g", "name": line.kind, "pid": _RANKS_PROCESS,
+                "tid": line.rank or 0, "ts": _microseconds(line.time - origin),
+                "args": {"line": line.text[:_MAX_LINE_LENGTH]},
+            }  # fmt: skip
 
 
-def _meta(name: str, process: int, thread: int, value: str | int) -> Event:
+def _metadata(name: str, process: int, thread: int, value: str | int) -> TraceEvent:
     key = "sort_index" if name.endswith("index") else "name"
     return {"ph": "M", "name": name, "pid": process, "tid": thread, "args": {key: value}}
 
 
-def _chosen(report: Report) -> list[int]:
-    """Rows of the ranks that are drawn: the latest ones, where there are too many for all."""
-    late = [-(line.lateness_seconds or 0.0) for line in report.ranks]
-    culprits = set(report.verdict.ranks)
-    order = sorted(
-        range(len(late)), key=lambda row: (report.ranks[row].rank not in culprits, late[row])
-    )
-    return sorted(order[:_MOST_RANKS])
+def _chosen_rows(analysis: StepAnalysis) -> list[int]:
+    """Rows of the ranks that are drawn: culprits and latest ranks where there are too many."""
+    culprits = set(analysis.verdict.ranks)
+
+    def importance(row: int) -> tuple[bool, float]:
+        summary = analysis.ranks[row]
+        return summary.rank not in culprits, -(summary.lateness_seconds or 0.0)
+
+    return sorted(sorted(range(len(analysis.ranks)), key=importance)[:_MAX_RANKS])
 
 
-def _phases(report: Report) -> Iterator[Event]:
-    steps, rows = report.steps, _chosen(report)
-    drawn = [phase for phase in STEP_PHASES if np.nansum(steps.phases[phase]) > 0]
-    count = max(1, MAX_EVENTS // (len(rows) * max(1, len(drawn))))
-    places = _around(report, count)
-    start = report.alignment.start[:, places]
+def _phase_events(analysis: StepAnalysis, rows: list[int]) -> Iterator[TraceEvent]:
+    steps = analysis.steps
+    phases = [phase for phase in STEP_PHASES if np.nansum(steps.phases[phase]) > 0]
+    max_steps = max(1, MAX_EVENTS // (len(rows) * max(1, len(phases))))
+    columns = _columns_around_onset(analysis, max_steps)
+    start = analysis.alignment.start[:, columns]
     if np.isnan(start).all():
         return
-    zero = float(np.nanmin(report.alignment.start))
-    numbers = steps.numbers[places].tolist()
+    origin = float(np.nanmin(analysis.alignment.start))
+    numbers = steps.numbers[columns].tolist()
     for row in rows:
-        begin = start[row] - zero
-        for phase in drawn:
-            spent = np.nan_to_num(steps.phases[phase][row, places])
+        begin = start[row] - origin
+        for phase in phases:
+            seconds = np.nan_to_num(steps.phases[phase][row, columns])
             name = "sync (waits)" if phase == "sync" else phase
-            for at in np.flatnonzero((spent > 0) & ~np.isnan(begin)).tolist():
-                yield _span(
-                    name, steps.ranks[row], float(begin[at]), float(spent[at]), step=numbers[at]
+            for index in np.flatnonzero((seconds > 0) & ~np.isnan(begin)).tolist():
+                yield _rank_span(
+                    name,
+                    steps.ranks[row],
+                    float(begin[index]),
+                    float(seconds[index]),
+                    step=numbers[index],
                 )
-            begin = begin + spent
+            begin = begin + seconds
 
 
-def _around(report: Report, count: int) -> slice:
-    """So many steps around the beginning of the dearest episode, or the last ones."""
-    whole = len(report.steps.numbers)
-    worst = report.worst
-    first = whole - count if worst is None else worst.columns.start - count // 4
-    first = max(0, min(first, whole - count))
-    return slice(first, min(whole, first + count))
+def _columns_around_onset(analysis: StepAnalysis, max_steps: int) -> slice:
+    """Columns from a quarter before the costliest episode's begin; the last ones without it."""
+    num_steps = len(analysis.steps.numbers)
+    episode = analysis.costliest_episode
+    first = num_steps - max_steps if episode is None else episode.columns.start - max_steps // 4
+    first = max(0, min(first, num_steps - max_steps))
+    return slice(first, min(num_steps, first + max_steps))
 
 
-def _span(name: str, rank: int, begin: float, seconds: float, **told: Any) -> Event:
+def _rank_span(
+    name: str, rank: int, begin: float, seconds: float, **arguments: int | None
+) -> TraceEvent:
     return {
-        "ph": "X", "name": name, "pid": _RANKS, "tid": rank, "ts": round(begin * 1e6, 3),
-        "dur": round(seconds * 1e6, 3), "args": told,
+        "ph": "X", "name": name, "pid": _RANKS_PROCESS, "tid": rank, "ts": _microseconds(begin),
+        "dur": _microseconds(seconds), "args": arguments,
     }  # fmt: skip
 
 
-def _operations(trace: OperationTrace) -> Iterator[Event]:
+def _microseconds(seconds: float) -> float:
+    return round(seconds * 1e6, 3)
+
+
+def _operation_events(trace: OperationTrace) -> Iterator[TraceEvent]:
     begin = trace.start.astype(np.float64)
-    zero = float(begin.min()) if len(begin) else 0.0
-    for at in np.argsort(begin, kind="stable")[:MAX_EVENTS].tolist():
-        yield _span(
-            trace.types[trace.type_of[at]],
-            int(trace.rank[at]),
-            float(begin[at]) - zero,
-            float(trace.duration[at]),
-            step=int(trace.step[at]),
-            batch=int(trace.batch[at]) if trace.batch[at] >= 0 else None,
+    origin = float(begin.min()) if len(begin) else 0.0
+    for row in np.argsort(begin, kind="stable")[:MAX_EVENTS].tolist():
+        yield _rank_span(
+            trace.types[trace.type_of[row]],
+            int(trace.rank[row]),
+            float(begin[row]) - origin,
+            float(trace.duration[row]),
+            step=int(trace.step[row]),
+            batch=int(trace.batch[row]) if trace.batch[row] >= 0 else None,
         )
 
 
-def _episodes(report: Report) -> Iterator[Event]:
-    start = report.alignment.start
+def _episode_events(analysis: StepAnalysis) -> Iterator[TraceEvent]:
+    start = analysis.alignment.start
     if np.isnan(start).all():
         return
-    zero = float(np.nanmin(start))
-    for episode in report.episodes:
-        begin, end = report.span(episode)
+    origin = float(np.nanmin(start))
+    for episode in analysis.episodes:
+        begin, end = analysis.episode_span(episode)
         if begin is not None and end is not None:
             yield {
-                "ph": "X", "name": f"{whom(episode)} slow in {episode.phase or 'no phase'}",
-                "pid": _EPISODES, "tid": 0, "ts": round((begin - zero) * 1e6, 3),
-                "dur": round((end - begin) * 1e6, 3),
+                "ph": "X", "name": f"{culprits(episode)} slow in {episode.phase or 'no phase'}",
+                "pid": _VERDICT_PROCESS, "tid": 0, "ts": _microseconds(begin - origin),
+                "dur": _microseconds(end - begin),
                 "args": {"lost_seconds": episode.lost_seconds, "ranks": list(episode.ranks)},
-            }  # fmt: skip
-
-
-def _moments(report: LogReport) -> Iterator[Event]:
-    times = [line.time for line in report.moments if line.time is not None]
-    if report.log.first_sign is not None:
-        times.append(report.log.first_sign)
-    zero = min(times, default=0.0)
-    for line in report.moments:
-        if line.time is not None:
-            yield {
-                "ph": "i", "s": "g", "name": line.kind, "pid": _RANKS, "tid": line.rank or 0,
-                "ts": round((line.time - zero) * 1e6, 3), "args": {"line": line.text[:400]},
             }  # fmt: skip

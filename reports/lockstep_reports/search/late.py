@@ -1,7 +1,7 @@
 """Finds the steps in which a unit was late, however few: at once, again and again, or to the end.
 
-Late steps are gathered into stretches. Each must be no chance by a test that asks nothing of how
-the noise is distributed, paid for every unit and every stretch that there could have been:
+Late steps are collected into stretches. Each must be no chance by a test that assumes nothing of
+how the noise is distributed, corrected for every unit and every stretch that was possible:
 
 * always: the unit was late in more than half of the steps. Only one unit of a kind can be late in
   a step, so even odds are the worst that chance can do.
@@ -13,19 +13,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from lockstep_reports.arrays import Flags, Matrix
-from lockstep_reports.search.chance import gathered, tail_bound
-from lockstep_reports.search.episodes import Stretch
+from lockstep_records.intervals import do_overlap
+from lockstep_reports.arrays import Flags, Integers, Matrix
+from lockstep_reports.search.chance import fisher_tail, tail_bound
+from lockstep_reports.search.stretches import Stretch
 
-# A late step counts one, any step between costs this much: late in at least that share of them.
-_STEADY, _RECURRENT = 0.5, 0.1
-_LEAST_STEADY, _LEAST_RECURRENT = 4, 6
-# A big fault is looked for above the noise that hides it: so many times the threshold.
+# A stretch goes on while its late steps, worth 1 each, outweigh all its steps at this price: so a
+# steady one is late in at least half of its steps, a recurrent one in at least a tenth. A fault
+# that strikes in each third step is recurrent.
+_STEADY_PRICE, _RECURRENT_PRICE = 0.5, 0.1
+# Fewer late steps are not worth a test: three of them have at best the corrected probability
+# 30 * units / steps by Fisher's test, too much in runs of up to 100,000 steps.
+_MIN_STEADY, _MIN_RECURRENT = 4, 6
+# A big fault is searched for above the noise that hides it: at so many times the threshold. Every
+# level is one more chance of a false alarm, which _find_at corrects for.
 _LEVELS = (1.0, 1.4, 2.0, 4.0, 8.0)
-# Of the chance of a false alarm, what goes to stretches that last to the end: they are few.
-_TO_THE_END = 0.5
+# Share of the false alarm probability for stretches that last to the end: they are few (one per
+# first step, not one per pair of steps), and they are what people ask about (decision 9).
+_SHARE_TO_THE_END = 0.5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,141 +39,184 @@ class Search:
     """What counts as late, and which tests may be passed.
 
     Attributes:
-        threshold: margin in seconds over which a step is late.
-        mean: seconds that a recurrent stretch must lose a step on the mean.
-        gap: steps without a late one that end a stretch.
+        threshold: margin over which a step is late, in seconds.
+        min_mean_loss: what a recurrent stretch must lose, in seconds per step on average.
+        gap: number of steps without a late one that ends a stretch.
         weight: independent steps that a step is worth.
-        chance: of a stretch anywhere in a healthy run, at most.
+        false_alarm_probability: upper bound for a stretch anywhere in a healthy run.
         always: whether being late from the beginning may count.
+        changed: whether being late in one part of the recording may count.
         recurrent: whether being late now and then may count.
-        chosen: among so many units the recording chose them; 0 when it did not.
+        num_candidates: number of units that the recording itself chose the searched ones from;
+            0 when they were given beforehand.
     """
 
     threshold: float
-    mean: float
+    min_mean_loss: float
     gap: int
     weight: float
-    chance: float
+    false_alarm_probability: float
     always: bool = True
     changed: bool = True
     recurrent: bool = False
-    chosen: float = 0.0
+    num_candidates: float = 0.0
 
 
 def find_late(margin: Matrix, search: Search) -> list[Stretch]:
     """All stretches that pass a test, by unit and step.
 
     Args:
-        margin: by how much each unit came after all others [units x steps], NaN where unknown.
-        search: what to look for.
+        margin: by how much each unit came after all others: seconds, [units, steps]; NaN where
+            unknown.
+        search: what to search for.
     """
-    found: list[Stretch] = []
+    stretches: list[Stretch] = []
     for level in _LEVELS:
         at_level = replace(search, threshold=search.threshold * level)
         for stretch in _find_at(margin, at_level):
-            if not any(stretch.unit == s.unit and _overlap(stretch, s) for s in found):
-                found.append(stretch)
-    return sorted(found, key=lambda stretch: (stretch.unit, stretch.first))
+            if not any(
+                stretch.unit == other.unit and overlaps(stretch, other) for other in stretches
+            ):
+                stretches.append(stretch)
+    return sorted(stretches, key=lambda stretch: (stretch.unit, stretch.first))
+
+
+def overlaps(stretch: Stretch, other: Stretch) -> bool:
+    """Whether two stretches share a step."""
+    return do_overlap(stretch.first, stretch.last + 1, other.first, other.last + 1)
 
 
 def _find_at(margin: Matrix, search: Search) -> Iterator[Stretch]:
+    """Stretches over one threshold whose chance, corrected for all levels, is small enough."""
     late = margin > search.threshold
-    anybody: Flags = np.asarray(late.any(axis=0))
-    kinds = [(True, _STEADY, _LEAST_STEADY)]
-    kinds += [(False, _RECURRENT, _LEAST_RECURRENT)] * search.recurrent
-    for unit in np.flatnonzero(late.sum(axis=1) >= _LEAST_STEADY).tolist():
-        at = np.flatnonzero(late[unit])
-        for steady, price, least in kinds:
-            for first, last, count in gathered_late(at, price, search.gap):
-                if count < least:
+    any_late: Flags = np.asarray(late.any(axis=0))
+    kinds = [(True, _STEADY_PRICE, _MIN_STEADY)]
+    kinds += [(False, _RECURRENT_PRICE, _MIN_RECURRENT)] * search.recurrent
+    for unit in np.flatnonzero(late.sum(axis=1) >= _MIN_STEADY).tolist():
+        late_columns = np.flatnonzero(late[unit])
+        for is_steady, price, min_count in kinds:
+            for first, last, count in collect_late(late_columns, price, search.gap):
+                if count < min_count:
                     continue
-                ends = _refined(margin[unit], first, last, search) if steady else (first, last)
-                stretch = Stretch.over(unit, ends, margin, search.threshold, steady=steady)
-                chance = len(_LEVELS) * _chance(stretch, late, anybody, margin, search)
-                if chance <= search.chance:
+                ends = _refined(margin[unit], first, last, search) if is_steady else (first, last)
+                stretch = Stretch.between(unit, ends, margin, search.threshold, is_steady=is_steady)
+                chance = len(_LEVELS) * _chance(stretch, late, any_late, margin, search)
+                if chance <= search.false_alarm_probability:
                     yield replace(stretch, chance=chance)
 
 
-def _overlap(one: Stretch, other: Stretch) -> bool:
-    return one.first <= other.last and other.first <= one.last
+def collect_late(late_columns: Integers, price: float, gap: int) -> Iterator[tuple[int, int, int]]:
+    """First and last late step of each stretch, and its number of late steps.
 
-
-def gathered_late(at: NDArray[np.int64], price: float, gap: int) -> Iterator[tuple[int, int, int]]:
-    """First and last late step of each stretch whose late steps outweigh the price of all.
-
-    The third number is how many late steps it has.
+    Args:
+        late_columns: the late steps, ascending [late steps].
+        price: of every step of a stretch; a late one gives 1 for it.
+        gap: number of steps without a late one that ends a stretch.
     """
     begin = last = -1
     score, count = 0.0, 0
-    for place in at.tolist():
-        paid = score - price * (place - last - 1)
-        if begin < 0 or place - last > gap or paid <= 0:
+    for column in late_columns.tolist():
+        remaining = score - price * (column - last - 1)
+        if begin < 0 or column - last > gap or remaining <= 0:
             if begin >= 0:
                 yield begin, last, count
-            begin, paid, count = place, 0.0, 0
-        score, last, count = paid + 1 - price, place, count + 1
+            begin, remaining, count = column, 0.0, 0
+        score, last, count = remaining + 1 - price, column, count + 1
     if begin >= 0:
         yield begin, last, count
 
 
 def _refined(margin: Matrix, first: int, last: int, search: Search) -> tuple[int, int]:
-    """The part of a stretch with the steps that come near its level; noise around it is cut off."""
+    """The ends of the largest stretch inside that is over half of the stretch's own level.
+
+    A big fault's neighbours may pass the threshold by noise; half of its level they do not.
+    """
     inside = margin[first : last + 1]
     level = float(np.median(inside[inside > search.threshold])) / 2
-    at = np.flatnonzero(inside > max(level, search.threshold))
-    parts = gathered_late(at, _STEADY, search.gap)
+    late_columns = np.flatnonzero(inside > max(level, search.threshold))
+    parts = collect_late(late_columns, _STEADY_PRICE, search.gap)
     begin, end, _ = max(parts, key=lambda part: part[2])
     return first + begin, first + end
 
 
-def _chance(stretch: Stretch, late: Flags, anybody: Flags, margin: Matrix, search: Search) -> float:
-    """The smallest chance of the tests that apply, each paid for all that could pass it."""
-    units, steps = margin.shape
-    chosen = max(1.0, search.chosen)
-    found = [1.0]
-    if stretch.steady and search.always:
-        hits = stretch.late - bool(search.chosen)
-        odds = tail_bound(hits * search.weight, stretch.told * search.weight, 0.5)
-        found.append(odds * 2 * steps * chosen)
-    if stretch.steady and not search.changed:
-        return min(found)
-    if not stretch.steady and not _dear(stretch, margin, search):
+def _chance(
+    stretch: Stretch, late: Flags, any_late: Flags, margin: Matrix, search: Search
+) -> float:
+    """The smallest probability of the tests that apply, each corrected for all it could pass on.
+
+    Args:
+        stretch: what is tested.
+        late: which steps are late [units, steps].
+        any_late: in which steps any unit is late [steps].
+        margin: seconds, [units, steps].
+        search: which tests apply.
+    """
+    num_units, num_steps = margin.shape
+    num_candidates = max(1.0, search.num_candidates)
+    chances = [1.0]
+    if stretch.is_steady and search.always:
+        # Null hypothesis: late in a step with a probability of at most one half, the most that
+        # two units which are always last can share. 2 units times all first steps could pass.
+        hits = stretch.num_late - bool(search.num_candidates)
+        chance = tail_bound(hits * search.weight, stretch.num_known * search.weight, 0.5)
+        chances.append(chance * 2 * num_steps * num_candidates)
+    if stretch.is_steady and not search.changed:
+        return min(chances)
+    if not stretch.is_steady and not _loses_enough(stretch, margin, search):
         return 1.0
-    anywhere = steps * steps / 2 / (1 - _TO_THE_END)
-    for last, places in ((stretch.last, anywhere), (steps - 1, steps / _TO_THE_END)):
+    # A stretch is any pair of steps, or any first step if it lasts to the end; each kind gets its
+    # share of the false alarm probability.
+    num_anywhere = num_steps * num_steps / 2 / (1 - _SHARE_TO_THE_END)
+    num_to_the_end = num_steps / _SHARE_TO_THE_END
+    for last, num_stretches in ((stretch.last, num_anywhere), (num_steps - 1, num_to_the_end)):
         inside = slice(stretch.first, last + 1)
-        test = _changed if stretch.steady else _shared
-        chance = test(stretch.unit, inside, late=late, margin=margin, anybody=anybody, of=search)
-        found.append(chance * places * units * chosen)
-    return min(found)
+        if stretch.is_steady:
+            chance = _chance_of_change(stretch.unit, inside, late, margin, search)
+        else:
+            chance = _chance_of_recurrence(stretch.unit, inside, late, any_late, search)
+        chances.append(chance * num_stretches * num_units * num_candidates)
+    return min(chances)
 
 
-def _changed(
-    unit: int, inside: slice, *, late: Flags, margin: Matrix, anybody: Flags, of: Search
+def _chance_of_change(
+    unit: int, inside: slice, late: Flags, margin: Matrix, search: Search
 ) -> float:
-    """Fisher's exact test, on as many steps as they are worth."""
-    del anybody
-    known_steps = ~np.isnan(margin[unit])
-    told, everywhere = np.count_nonzero(known_steps[inside]), np.count_nonzero(known_steps)
+    """Fisher's exact test: does the unit's lateness concentrate inside the stretch?
+
+    Null hypothesis: the unit's late steps lie anywhere with equal probability. Assumed:
+    a step is worth ``weight`` independent ones, and nothing else of the noise. Counts are scaled
+    by the weight and rounded so that the probability becomes larger, never smaller.
+    """
+    is_known = ~np.isnan(margin[unit])
+    num_inside, num_known = np.count_nonzero(is_known[inside]), np.count_nonzero(is_known)
     hits, all_hits = np.count_nonzero(late[unit, inside]), np.count_nonzero(late[unit])
-    elsewhere = int(all_hits - hits)
-    hits -= bool(of.chosen)  # the step that chose the unit proves nothing
-    here, there = int(told * of.weight), int((everywhere - told) * of.weight)
-    few = min(here, int(hits * of.weight))
-    others = min(there, -int(-elsewhere * of.weight // 1))
-    return gathered(few, here, few + others, here + there)
+    hits_outside = int(all_hits - hits)
+    hits -= bool(search.num_candidates)  # the step that chose the unit proves nothing
+    steps_inside = int(num_inside * search.weight)
+    steps_outside = int((num_known - num_inside) * search.weight)
+    scaled_hits = min(steps_inside, int(hits * search.weight))
+    scaled_outside = min(steps_outside, -int(-hits_outside * search.weight // 1))
+    return fisher_tail(
+        scaled_hits, steps_inside, scaled_hits + scaled_outside, steps_inside + steps_outside
+    )
 
 
-def _shared(
-    unit: int, inside: slice, *, late: Flags, margin: Matrix, anybody: Flags, of: Search
+def _chance_of_recurrence(
+    unit: int, inside: slice, late: Flags, any_late: Flags, search: Search
 ) -> float:
-    """Whether of the steps in which any unit was late, it was this one too often."""
+    """Whether of the steps in which any unit was late, it was this one too often.
+
+    Null hypothesis: whichever unit is late in a step, each is it with the same probability 1 / n.
+    Assumed: the units' noise is exchangeable. It is not where hosts differ, so a recurrent stretch
+    must lose time as well.
+    """
     hits = np.count_nonzero(late[unit, inside])
-    shared = np.count_nonzero(anybody[inside])
-    return tail_bound(hits * of.weight, shared * of.weight, 1 / len(margin))
+    num_any_late = np.count_nonzero(any_late[inside])
+    return tail_bound(hits * search.weight, num_any_late * search.weight, 1 / len(late))
 
 
-def _dear(stretch: Stretch, margin: Matrix, search: Search) -> bool:
-    seen = margin[stretch.unit, stretch.places]
-    lost = float(seen[seen > search.threshold].sum())
-    return lost >= search.mean * stretch.told
+def _loses_enough(stretch: Stretch, margin: Matrix, search: Search) -> bool:
+    """Whether the late steps of a stretch lose enough per step, spread over all its steps."""
+    values = margin[stretch.unit, stretch.columns]
+    lost = float(values[values > search.threshold].sum())
+    return lost >= search.min_mean_loss * stretch.num_known

@@ -1,8 +1,9 @@
-"""Looks for who was late, by two witnesses: the ranks' own work, and who waited for whom.
+"""Searches for late units in two evidence sources: the ranks' own work, and who waited for whom.
 
-Own work tells at once and knows the phase; a rank is compared with the others and with its own
-usual. It counts only where the others did wait for it. Waiting alone sees what own work does not
-(a device that is slow behind the host's back), and never overrules it.
+Own work shows lateness at once and names the phase; a rank is compared with the others and with
+its own usual. It counts only where the others did wait for the rank. Waiting alone shows what own
+work does not (a device that is slow without the host noticing), and never overrules own work
+(decision 9).
 """
 
 from collections import Counter
@@ -17,18 +18,24 @@ from lockstep_reports.arrays import Flags, Matrix
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.score import Scores
 from lockstep_reports.search.chance import tail_bound
-from lockstep_reports.search.episodes import Stretch, Thresholds, independence
-from lockstep_reports.search.late import Search, find_late
+from lockstep_reports.search.late import Search, find_late, overlaps
+from lockstep_reports.search.stretches import Stretch, Thresholds, independence
 from lockstep_reports.search.units import Units, gapped_sets, groups, single_ranks
 
-# How the chance of a false alarm is shared out: most of it to changes of the phases.
-_OF_WAITING, _OF_ALWAYS, _OF_PHASES = 0.1, 0.1, 0.8
-_USUAL = 0.25  # of a rank's steps are below its usual: up to three in four may be slow
-_WAITED = 0.5  # of the longer work must show as waiting of the others
-# One steady rank or group is told rather than a set, or what comes and goes, that explains as much.
-_PLAIN_FIRST = 0.75
-_BESIDE = 0.5  # of the dearest at the same time, to be told beside it
-_SAMPLED_ROWS = 1024
+# Shares of the false alarm probability: most of it goes to changes of the phases, which show a
+# fault soonest. The sum is 1; the kinds of units and the two references (latest other rank,
+# median of the others) share one budget undivided, so the true sum of bounds is several times it.
+_SHARE_OF_WAITING, _SHARE_OF_ALWAYS, _SHARE_OF_PHASES = 0.1, 0.1, 0.8
+# A rank's usual is its lower quartile, so that up to three steps in four may be slow.
+_USUAL_QUANTILE = 0.25
+# Share of the longer work that must show as waiting of the others (decision 9).
+_WAITED_SHARE = 0.5
+# One steady rank or group is preferred to a set, or to what comes and goes, that explains as much.
+_SET_DISCOUNT = 0.75
+# Share of the dearest suspect's loss that another one must reach to be named for the same steps.
+_MIN_SHARE_OF_DEAREST = 0.5
+# Independence is a property of the noise, and this many rows estimate it well enough.
+_MAX_SAMPLED_ROWS = 1024
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -36,11 +43,13 @@ class Suspect:
     """A unit that was late in a stretch of steps.
 
     Attributes:
-        rows: its ranks' rows.
+        rows: rows of its ranks.
         late: the late steps [steps of the stretch].
-        margin: by how much it came after all others, in seconds [steps of the stretch].
-        cost: what the job would have gained had it come with the next one [steps of the stretch].
-        by_work: seen in own work, else in waiting.
+        margin: by how much it came after all others: seconds, [steps of the stretch]; NaN where
+            unknown.
+        cost: what the job would have gained had it come with the next one: seconds,
+            [steps of the stretch].
+        by_work: seen in own work; else in waiting.
     """
 
     units: Units
@@ -55,161 +64,194 @@ class Suspect:
 def find_suspects(
     steps: Steps, scores: Scores, threshold: float, thresholds: Thresholds
 ) -> list[Suspect]:
-    """Who was late; of those that tell of the same ranks and steps, the one that explains most."""
+    """Who was late; of suspects with common ranks and steps, the one that explains most.
+
+    Args:
+        steps: the recording.
+        scores: own work and waiting of its ranks.
+        threshold: margin over which a step is late, in seconds.
+        thresholds: window and false alarms.
+    """
     search = Search(
         threshold=threshold,
-        mean=threshold / 2,
+        min_mean_loss=threshold / 2,
         gap=2 * thresholds.window_steps,
         weight=1.0,
-        chance=thresholds.false_alarm_probability,
+        false_alarm_probability=thresholds.false_alarm_probability,
     )
-    by_work = [s for s in _by_work(steps, scores, search) if _waited_for(steps, s)]
-    kept = _without_doubles(by_work)
-    return kept + [
+    by_work = _without_doubles(
+        [suspect for suspect in _by_work(steps, scores, search) if _is_waited_for(steps, suspect)]
+    )
+    by_waiting = _without_doubles(list(_by_waiting(steps, scores, search)))
+    return by_work + [
         suspect
-        for suspect in _without_doubles(list(_by_waiting(steps, scores, search)))
-        if not any(_overlap(suspect.stretch, other.stretch) for other in kept)
+        for suspect in by_waiting
+        if not any(overlaps(suspect.stretch, other.stretch) for other in by_work)
     ]
 
 
-def lasting(
-    suspects: list[Suspect], run_seconds: float, units: int, thresholds: Thresholds
+def without_hiccups(
+    suspects: list[Suspect], run_seconds: float, num_units: int, thresholds: Thresholds
 ) -> list[Suspect]:
-    """Those that anybody may be accused of: what was brief and cheap on some rank is left out.
+    """The suspects without those that were brief and cheap, on one rank or another.
 
-    Hosts have hiccups of a few steps, on one rank or another. They count when they cost the run
-    as much as a step must lose to be late, or hit the same ranks more often than chance would.
+    Busy hosts pause for a few steps now and then. Such hiccups count when they cost the run as
+    much as a step must lose to be late, or hit the same ranks more often than chance would.
 
     Args:
         suspects: what was found.
         run_seconds: wall time of all judged steps.
-        units: ranks or groups that a hiccup could have hit.
+        num_units: ranks or groups that a hiccup could have hit.
         thresholds: how many late steps are not brief, and how much is not cheap.
     """
-    cheap = thresholds.min_effect_ratio * run_seconds
-    brief = _brief(suspects, thresholds.window_steps, cheap)
+    cheap_seconds = thresholds.min_effect_ratio * run_seconds
+    brief = _brief(suspects, thresholds.window_steps, cheap_seconds)
     if len({suspect.rows for suspect in brief}) > 1:
-        # Where hiccups are usual, two may meet.
-        brief = _brief(suspects, 2 * thresholds.window_steps, cheap)
-    often = {
+        # Where hiccups are usual, two may follow each other and look like one of twice the length.
+        brief = _brief(suspects, 2 * thresholds.window_steps, cheap_seconds)
+    # Null hypothesis: a hiccup hits any of the units with the same probability, independently of
+    # the others. The correction counts every unit that could have been hit too often.
+    repeated = {
         rows
         for rows, times in Counter(suspect.rows for suspect in brief).items()
-        if tail_bound(times, len(brief), 1 / units) * units <= thresholds.false_alarm_probability
+        if tail_bound(times, len(brief), 1 / num_units) * num_units
+        <= thresholds.false_alarm_probability
     }
-    return [s for s in suspects if s.rows in often or not any(s is other for other in brief)]
-
-
-def _brief(suspects: list[Suspect], most_steps: int, cheap_seconds: float) -> list[Suspect]:
     return [
         suspect
         for suspect in suspects
-        if np.count_nonzero(suspect.late) < most_steps and float(suspect.cost.sum()) < cheap_seconds
+        if suspect.rows in repeated or not any(suspect is hiccup for hiccup in brief)
+    ]
+
+
+def _brief(suspects: list[Suspect], max_steps: int, cheap_seconds: float) -> list[Suspect]:
+    return [
+        suspect
+        for suspect in suspects
+        if np.count_nonzero(suspect.late) < max_steps and float(suspect.cost.sum()) < cheap_seconds
     ]
 
 
 def beyond_usual(own_work: Matrix) -> Matrix:
-    """Own work beyond what is usual for the rank [ranks x steps]."""
-    beyond: Matrix = own_work - nan_stats.quantile(own_work, _USUAL, axis=1)[:, None]
+    """Own work beyond what is usual for the rank: seconds, [ranks, steps]."""
+    usual = nan_stats.quantile(own_work, _USUAL_QUANTILE, axis=1)
+    beyond: Matrix = own_work - usual[:, None]
     return beyond
 
 
 def _by_work(steps: Steps, scores: Scores, search: Search) -> Iterator[Suspect]:
-    """By the whole own work, and by each phase: what is noise in one does not hide another."""
-    own, kinds = scores.own_work, (single_ranks(steps), *groups(steps))
-    share = search.chance * _OF_PHASES / (1 + len(OWN_WORK_PHASES))
-    for_good = replace(
-        search, changed=False, weight=independence(_sample(own)), chance=search.chance * _OF_ALWAYS
+    """By all own work together, and by each phase: noise in one must not hide another."""
+    own_work, kinds = scores.own_work, (single_ranks(steps), *groups(steps))
+    always = replace(
+        search,
+        changed=False,
+        weight=independence(_sample(own_work)),
+        false_alarm_probability=search.false_alarm_probability * _SHARE_OF_ALWAYS,
     )
-    for units in (*kinds, *gapped_sets(steps, own, search.threshold, search.gap // 2)):
-        yield from _suspects(units, own, replace(for_good, chosen=units.chosen))
-    for number, values in enumerate([own, *(steps.phases[name] for name in OWN_WORK_PHASES)]):
+    for units in (*kinds, *gapped_sets(steps, own_work, search.threshold, search.gap // 2)):
+        yield from _suspects(units, own_work, replace(always, num_candidates=units.num_candidates))
+    phase_share = search.false_alarm_probability * _SHARE_OF_PHASES / (1 + len(OWN_WORK_PHASES))
+    for number, values in enumerate([own_work, *(steps.phases[name] for name in OWN_WORK_PHASES)]):
         beyond = beyond_usual(values)
-        weight = independence(_sample(beyond))
-        in_time = replace(search, always=False, recurrent=True, weight=weight, chance=share)
+        changed = replace(
+            search,
+            always=False,
+            recurrent=True,
+            weight=independence(_sample(beyond)),
+            false_alarm_probability=phase_share,
+        )
         for units in kinds:
-            yield from _suspects(units, beyond, in_time)
+            yield from _suspects(units, beyond, changed)
         if number == 0:
             for units in gapped_sets(steps, beyond, search.threshold, search.gap // 2):
-                chosen = replace(in_time, chosen=units.chosen, recurrent=False)
+                chosen = replace(changed, num_candidates=units.num_candidates, recurrent=False)
                 yield from _suspects(units, beyond, chosen)
 
 
 def _sample(values: Matrix) -> Matrix:
-    return values[:: 1 + len(values) // _SAMPLED_ROWS]
+    """Every n-th row of [rows, steps], at most ``_MAX_SAMPLED_ROWS`` of them."""
+    return values[:: 1 + len(values) // _MAX_SAMPLED_ROWS]
 
 
 def _suspects(units: Units, values: Matrix, search: Search) -> Iterator[Suspect]:
+    """Units that are late by their work: seconds, [ranks, steps]."""
     margin = units.margin(values)
-    found = [(margin, stretch) for stretch in find_late(margin, search)]
+    pairs = [(margin, stretch) for stretch in find_late(margin, search)]
     if search.changed and units.kind == "rank":
         # In time a rank is compared with itself, so that the median of the others is enough.
-        beyond = units.deviation(values)
-        found += [(beyond, s) for s in find_late(beyond, replace(search, recurrent=False))]
-    for looked_at, stretch in found:
-        places = stretch.places
-        inside = margin[stretch.unit, places]
+        deviation = units.deviation(values)
+        steady_search = replace(search, recurrent=False)
+        pairs += [(deviation, stretch) for stretch in find_late(deviation, steady_search)]
+    for lateness, stretch in pairs:
+        columns = stretch.columns
+        margin_inside = margin[stretch.unit, columns]
         yield Suspect(
             units=units,
-            stretch=replace(stretch, came_last=int(np.count_nonzero(inside > 0))),
+            stretch=replace(stretch, num_last=int(np.count_nonzero(margin_inside > 0))),
             rows=tuple(units.rows(stretch.unit)),
-            late=looked_at[stretch.unit, places] > stretch.threshold,
-            margin=inside,
-            cost=units.cost(values[:, places], stretch.unit),
+            late=lateness[stretch.unit, columns] > stretch.threshold,
+            margin=margin_inside,
+            cost=units.cost(values[:, columns], stretch.unit),
             by_work=True,
         )
 
 
 def _by_waiting(steps: Steps, scores: Scores, search: Search) -> Iterator[Suspect]:
+    """Ranks and nodes that kept the others waiting."""
     kinds = [(single_ranks(steps), scores.ranks)]
     if scores.nodes is not None:
         kinds += [(units, scores.nodes) for units in groups(steps) if units.kind == "node"]
-    search = replace(search, chance=search.chance * _OF_WAITING)
+    probability = search.false_alarm_probability * _SHARE_OF_WAITING
     for units, waiting in kinds:
         weight = independence(_sample(waiting.margin))
-        for stretch in find_late(waiting.margin, replace(search, weight=weight)):
+        search = replace(search, false_alarm_probability=probability, weight=weight)
+        for stretch in find_late(waiting.margin, search):
+            margin = waiting.margin[stretch.unit, stretch.columns]
             yield Suspect(
                 units=units,
                 stretch=stretch,
                 rows=tuple(units.rows(stretch.unit)),
-                late=waiting.margin[stretch.unit, stretch.places] > stretch.threshold,
-                margin=waiting.margin[stretch.unit, stretch.places],
-                cost=waiting.cost[stretch.unit, stretch.places],
+                late=margin > stretch.threshold,
+                margin=margin,
+                cost=waiting.cost[stretch.unit, stretch.columns],
                 by_work=False,
             )
 
 
-def _waited_for(steps: Steps, suspect: Suspect) -> bool:
-    """Whether the others waited longer than the suspect, in the late steps or the ones after.
-
-    What a rank does after the step's last collective is waited for in the next step.
-    """
+def _is_waited_for(steps: Steps, suspect: Suspect) -> bool:
+    """Whether the others waited longer than the suspect, in the late steps or the ones after."""
     first, last = suspect.stretch.first, min(suspect.stretch.last + 1, len(steps.numbers) - 1)
     sync = steps.sync_of(slice(first, last + 1))
     rows = list(suspect.rows)
     lateness = nan_stats.median(np.delete(sync, rows, axis=0), axis=0) - nan_stats.median(
         sync[rows], axis=0
     )
-    after = np.append(lateness[1:], lateness[-1])
-    shown = np.fmax(lateness, after)[: len(suspect.late)][suspect.late]
-    return bool(nan_stats.median(shown) >= _WAITED * nan_stats.median(suspect.margin[suspect.late]))
+    # What a rank does after the step's last collective is waited for in the next step.
+    next_lateness = np.append(lateness[1:], lateness[-1])
+    waited = np.fmax(lateness, next_lateness)[: len(suspect.late)][suspect.late]
+    longer_work = nan_stats.median(suspect.margin[suspect.late])
+    return bool(nan_stats.median(waited) >= _WAITED_SHARE * longer_work)
 
 
 def _without_doubles(suspects: list[Suspect]) -> list[Suspect]:
-    def explains(suspect: Suspect) -> float:
-        lost, stretch = float(suspect.cost.sum()), suspect.stretch
-        if suspect.units.kind == "ranks" or not stretch.steady:
-            return lost * _PLAIN_FIRST
-        # Of two stretches that lost the same, the one with fewer quick steps.
-        return lost - stretch.threshold * (stretch.told - stretch.late)
-
-    kept: list[Suspect] = []
-    for suspect in sorted(suspects, key=explains, reverse=True):
-        beside = [other for other in kept if _overlap(suspect.stretch, other.stretch)]
-        alike = any({*suspect.rows} & {*other.rows} for other in beside)
-        if not alike and all(explains(suspect) >= _BESIDE * explains(o) for o in beside):
-            kept.append(suspect)
-    return kept
+    """The suspects that explain most, without others that share ranks and steps with them."""
+    selected: list[Suspect] = []
+    for suspect in sorted(suspects, key=_explained_seconds, reverse=True):
+        rivals = [other for other in selected if overlaps(suspect.stretch, other.stretch)]
+        shares_ranks = any({*suspect.rows} & {*other.rows} for other in rivals)
+        is_dear = all(
+            _explained_seconds(suspect) >= _MIN_SHARE_OF_DEAREST * _explained_seconds(other)
+            for other in rivals
+        )
+        if not shares_ranks and is_dear:
+            selected.append(suspect)
+    return selected
 
 
-def _overlap(one: Stretch, other: Stretch) -> bool:
-    return one.first <= other.last and other.first <= one.last
+def _explained_seconds(suspect: Suspect) -> float:
+    """Seconds that a suspect lost the job, less what makes it a worse explanation."""
+    lost, stretch = float(suspect.cost.sum()), suspect.stretch
+    if suspect.units.kind == "ranks" or not stretch.is_steady:
+        return lost * _SET_DISCOUNT
+    # Of two stretches that lost the same, the one with fewer quick steps.
+    return lost - stretch.threshold * (stretch.num_known - stretch.num_late)

@@ -1,1 +1,1 @@
-"""``lockstep top``: the ranks of a running job, from rank pages or from a Prometheus."""
+"""``lockstep top``: a live table of the ranks of a running job, from rank pages or Prometheus."""

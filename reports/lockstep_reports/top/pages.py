@@ -1,4 +1,4 @@
-"""Looks at rank pages: a few kilobytes of each, whatever the length of the job."""
+"""Snapshots from rank pages; reads a few kilobytes of each, whatever the length of the job."""
 
 import time
 from collections.abc import Callable
@@ -14,105 +14,110 @@ from lockstep_records.jobs import find_job, find_root, list_attempts, list_jobs,
 from lockstep_records.page.reader import Page, PageError, read_newest, read_page
 from lockstep_reports import nan_stats
 from lockstep_reports.readers.pages import ROW_DTYPE
-from lockstep_reports.top.snapshot import Look, RankRow, lags, state_of, worst_first
+from lockstep_reports.top.snapshot import RankRow, Snapshot, lags, state_of, worst_first
 from lockstep_reports.wording import plural
 
-_ROWS, _SPARKS = 32, 16
+_NUM_ROWS, _NUM_SPARK_STEPS = 32, 16
 
 Rows = NDArray[np.void]
 
 
 @dataclass(frozen=True, slots=True)
-class _Rank:
+class _RankData:
+    """The page of one rank, and its newest step rows."""
+
     page: Page
     rows: Rows
 
 
-class PagesSource:
+class PageSource:
     """The pages of one job, or of all jobs that have ranks on a node.
 
     Args:
-        named: a job's id or folder, or the name of a node; None for all jobs here.
+        name: a job's id or folder, or the name of a node; None for all jobs here.
         clock: wall clock, in seconds.
 
     Raises:
         ValueError: there is no such job and no such node.
     """
 
-    def __init__(self, named: str | None, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, name: str | None, clock: Callable[[], float] = time.time) -> None:
         self._clock, self._node = clock, None
-        self._named = named or "all jobs here"
+        self._title = name or "all jobs here"
         self._job: Path | None = None
-        if named is None:
+        if name is None:
             return
         try:
-            self._job = find_job(named)
+            self._job = find_job(name)
         except ValueError:
-            if not any(named == page.identity["node"] for page in _pages_of_newest()):
+            if not any(name == page.identity["node"] for page in _pages_of_newest()):
                 raise
-            self._node = named
+            self._node = name
 
-    def look(self) -> Look:
+    def poll(self) -> Snapshot:
         """The ranks now."""
         now, notes = self._clock(), list[str]()
         folders = [self._job] if self._job else list_jobs(find_root())
         rows: list[RankRow] = []
         for folder in folders:
-            ranks = _read(folder, notes)
+            ranks = _read_ranks(folder, notes)
             if self._job or any(rank.page.phase not in ENDED_PHASES for rank in ranks):
                 rows += _rows(folder.name, ranks, now)
         if self._node is not None:
             rows = [row for row in rows if row.node == self._node]
         if not rows:
-            raise ValueError(f"no rank of {self._named} has a page that can be read")
+            raise ValueError(f"no rank of {self._title} has a page that can be read")
         left_out = [f"{plural(len(notes), 'page')} left out: {notes[0]}"] if notes else []
-        return Look(title=self._named, at=now, rows=worst_first(rows), notes=tuple(left_out))
+        return Snapshot(
+            title=self._title, wall_seconds=now, rows=worst_first(rows), notes=tuple(left_out)
+        )
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Does nothing: no file stays open."""
 
 
 def _pages_of_newest() -> list[Page]:
-    """One page of each job and node is enough to know who is there; all are read here."""
-    return [rank.page for folder in list_jobs(find_root()) for rank in _read(folder, [], 0)]
+    """Pages of the newest attempt of each job, without their step rows."""
+    return [rank.page for folder in list_jobs(find_root()) for rank in _read_ranks(folder, [], 0)]
 
 
-def _read(job: Path, notes: list[str], rows: int = _ROWS) -> list[_Rank]:
-    """The ranks of the newest attempt that has any."""
+def _read_ranks(job: Path, notes: list[str], num_rows: int = _NUM_ROWS) -> list[_RankData]:
+    """The ranks of the newest attempt that has any; adds to ``notes`` what cannot be read."""
     for attempt in reversed(list_attempts(job)):
-        found = []
+        ranks = []
         for path in list_pages(attempt):
             try:
                 page = read_page(path)
-                newest = np.frombuffer(read_newest(page, rows) if rows else b"", dtype=ROW_DTYPE)
+                data = read_newest(page, num_rows) if num_rows else b""
+                newest = np.frombuffer(data, dtype=ROW_DTYPE)
             except PageError as error:
                 notes.append(str(error))
                 continue
-            found.append(_Rank(page, newest))
-        if found:
-            return found
+            ranks.append(_RankData(page, newest))
+        if ranks:
+            return ranks
     return []
 
 
-def _rows(job_id: str, ranks: list[_Rank], now: float) -> list[RankRow]:
+def _rows(job_id: str, ranks: list[_RankData], now: float) -> list[RankRow]:
     if not ranks:
         return []
-    numbers = np.unique(np.concatenate([rank.rows["step"] for rank in ranks]))[-_ROWS:]
-    own = np.full((len(ranks), len(numbers)), np.nan)
-    for at, rank in enumerate(ranks):
+    numbers = np.unique(np.concatenate([rank.rows["step"] for rank in ranks]))[-_NUM_ROWS:]
+    own_work = np.full((len(ranks), len(numbers)), np.nan)
+    for index, rank in enumerate(ranks):
         rows = rank.rows[np.isin(rank.rows["step"], numbers)]
-        spent = np.sum([rows[f"{phase}_seconds"] for phase in OWN_WORK_PHASES], axis=0)
-        own[at, np.searchsorted(numbers, rows["step"])] = spent
+        seconds = np.sum([rows[f"{phase}_seconds"] for phase in OWN_WORK_PHASES], axis=0)
+        own_work[index, np.searchsorted(numbers, rows["step"])] = seconds
     return [
         _row(job_id, rank, nan_stats.number(lag), now)
-        for rank, lag in zip(ranks, lags(own), strict=True)
+        for rank, lag in zip(ranks, lags(own_work), strict=True)
     ]
 
 
-def _row(job_id: str, rank: _Rank, lag: float | None, now: float) -> RankRow:
+def _row(job_id: str, rank: _RankData, lag: float | None, now: float) -> RankRow:
     page, seconds = rank.page, rank.rows["seconds"].astype(np.float64)
     step = nan_stats.number(nan_stats.median(seconds))
-    spent = float(seconds.sum())
+    total = float(seconds.sum())
     quiet = max(0.0, now - page.progress_wall_seconds)
     return RankRow(
         job_id=job_id,
@@ -126,8 +131,8 @@ def _row(job_id: str, rank: _Rank, lag: float | None, now: float) -> RankRow:
             nan_stats.median(rank.rows["sync_seconds"].astype(np.float64))
         ),
         step_seconds=step,
-        tokens_per_second=float(rank.rows["tokens"].sum()) / spent if spent > 0 else None,
+        tokens_per_second=float(rank.rows["tokens"].sum()) / total if total > 0 else None,
         loss=page.state["loss"],
         quiet_seconds=quiet,
-        step_times=tuple(seconds[-_SPARKS:].tolist()),
+        step_times=tuple(seconds[-_NUM_SPARK_STEPS:].tolist()),
     )

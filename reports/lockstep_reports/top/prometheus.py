@@ -1,4 +1,4 @@
-"""Looks at a Prometheus: the newest values and a minute of rates, a handful of queries a look."""
+"""Snapshots from a Prometheus: newest values and rates over a minute, a handful of queries each."""
 
 import time
 from collections.abc import Callable
@@ -11,10 +11,11 @@ from lockstep_catalogue.metric import Metric
 from lockstep_catalogue.promql import Matcher, by, eq, one_of, rate, select
 from lockstep_reports import nan_stats
 from lockstep_reports.readers.prometheus_api import Prometheus, Series
-from lockstep_reports.top.snapshot import Look, RankRow, lags, state_of, worst_first
+from lockstep_reports.top.snapshot import RankRow, Snapshot, lags, state_of, worst_first
 
+# Four scrapes of 15 s; `rate` needs two samples and a scrape may fail.
 _RATE_WINDOW = "1m"
-_SPARKS, _SPARK_SECONDS = 16, 15.0
+_NUM_SPARK_STEPS, _SPARK_SECONDS = 16, 15.0
 
 _Key = tuple[str, int]
 
@@ -23,9 +24,10 @@ class PrometheusSource:
     """The ranks that a Prometheus knows of.
 
     Args:
-        url: where it answers.
-        job_id: which job; None for all.
-        node: which node's ranks; None for all.
+        url: address of its HTTP API.
+        job_id: the job; None for all.
+        node: the node whose ranks are shown; None for all.
+        clock: wall clock, in seconds.
     """
 
     def __init__(
@@ -36,89 +38,99 @@ class PrometheusSource:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._server, self._clock, self._node = Prometheus(url), clock, node
-        self._of: tuple[Matcher, ...] = () if job_id is None else (eq(JOB_ID, job_id),)
+        self._matchers: tuple[Matcher, ...] = () if job_id is None else (eq(JOB_ID, job_id),)
 
-    def look(self) -> Look:
+    def poll(self) -> Snapshot:
         """The ranks now.
 
         Raises:
-            ValueError: nobody answers, or it knows of no rank.
+            ValueError: the server does not answer, or has no such rank.
         """
         now = self._clock()
         nodes = {
             _key(series): series.labels.get(NODE.name, "")
-            for series in self._server.instant(select(training.RANK_INFO, *self._of), now)
+            for series in self._server.instant(select(training.RANK_INFO, *self._matchers), now)
         }
-        mine = [key for key in sorted(nodes) if self._node in {None, nodes[key]}]
-        if not mine:
+        keys = [key for key in sorted(nodes) if self._node in {None, nodes[key]}]
+        if not keys:
             raise ValueError(f"{self._server.shown} knows of no such rank now")
-        rows = self._rows(now, mine, nodes)
-        return Look(title=self._server.shown, at=now, rows=worst_first(rows))
+        rows = self._rows(now, keys, nodes)
+        return Snapshot(title=self._server.shown, wall_seconds=now, rows=worst_first(rows))
 
     def close(self) -> None:
-        """Lets go of the connection."""
+        """Closes the connection."""
         self._server.close()
 
-    def _rows(self, now: float, mine: list[_Key], nodes: dict[_Key, str]) -> list[RankRow]:
-        steps = by("sum", rate(training.STEPS, _RATE_WINDOW, *self._of), JOB_ID, RANK)
-        pace = self._by_rank(steps, now)
-        own = self._per_step(now, pace, *OWN_WORK_PHASES)
-        wait = self._per_step(now, pace, "sync")
-        progress = self._by_rank(select(training.LAST_PROGRESS, *self._of), now)
-        waiting = self._by_rank(select(training.RANK_WAITING, *self._of), now)
+    def _rows(self, now: float, keys: list[_Key], nodes: dict[_Key, str]) -> list[RankRow]:
+        steps = by("sum", rate(training.STEPS, _RATE_WINDOW, *self._matchers), JOB_ID, RANK)
+        step_rate = self._by_rank(steps, now)
+        own_work = self._per_step(now, step_rate, *OWN_WORK_PHASES)
+        wait = self._per_step(now, step_rate, "sync")
+        progress = self._by_rank(select(training.LAST_PROGRESS, *self._matchers), now)
+        waiting = self._by_rank(select(training.RANK_WAITING, *self._matchers), now)
         step, loss = (self._by_node(metric, now) for metric in (training.STEP, training.LOSS))
         tokens = self._tokens(now, nodes)
-        lag = _lags(own)
+        lag = _lags(own_work)
         sparks = self._sparks(steps, now)
-        return [
-            RankRow(
+        step_seconds = {key: 1 / value for key, value in step_rate.items() if value}
+        rows = []
+        for key in keys:
+            job_and_node = key[0], nodes[key]
+            number = step.get(job_and_node)
+            quiet = max(0.0, now - progress.get(key, now))
+            row = RankRow(
                 job_id=key[0],
                 rank=key[1],
                 node=nodes[key],
-                state=state_of("training", quiet, 1 / pace[key] if pace.get(key) else None),
+                state=state_of("training", quiet, step_seconds.get(key)),
                 phase="sync" if waiting.get(key) else None,
-                step=None if (at := step.get((key[0], nodes[key]))) is None else int(at),
+                step=None if number is None else int(number),
                 lag_seconds=lag.get(key),
                 wait_seconds=wait.get(key),
-                step_seconds=1 / pace[key] if pace.get(key) else None,
-                tokens_per_second=tokens.get((key[0], nodes[key])),
-                loss=loss.get((key[0], nodes[key])),
+                step_seconds=step_seconds.get(key),
+                tokens_per_second=tokens.get(job_and_node),
+                loss=loss.get(job_and_node),
                 quiet_seconds=quiet,
                 step_times=sparks.get(key, ()),
             )
-            for key in mine
-            for quiet in (max(0.0, now - progress.get(key, now)),)
-        ]
+            rows.append(row)
+        return rows
 
     def _by_rank(self, query: str, now: float) -> dict[_Key, float]:
-        return {_key(one): one.points[-1][1] for one in self._server.instant(query, now)}
+        return {_key(series): series.points[-1][1] for series in self._server.instant(query, now)}
 
     def _by_node(self, metric: Metric, now: float) -> dict[tuple[str, str], float]:
-        found = self._server.instant(select(metric, *self._of), now)
-        return {_place(one): one.points[-1][1] for one in found}
+        newest = self._server.instant(select(metric, *self._matchers), now)
+        return {_job_and_node(series): series.points[-1][1] for series in newest}
 
     def _tokens(self, now: float, nodes: dict[_Key, str]) -> dict[tuple[str, str], float]:
-        """Tokens a second of each rank: its node's, shared evenly."""
-        query = by("sum", rate(training.TOKENS, _RATE_WINDOW, *self._of), JOB_ID, NODE)
+        """Tokens per second of each rank by job and node: the node's rate, shared evenly."""
+        query = by("sum", rate(training.TOKENS, _RATE_WINDOW, *self._matchers), JOB_ID, NODE)
         counts: dict[tuple[str, str], int] = {}
         for (job, _), node in nodes.items():
             counts[job, node] = counts.get((job, node), 0) + 1
         return {
-            _place(one): one.points[-1][1] / counts.get(_place(one), 1)
-            for one in self._server.instant(query, now)
+            _job_and_node(series): series.points[-1][1] / counts.get(_job_and_node(series), 1)
+            for series in self._server.instant(query, now)
         }
 
-    def _per_step(self, now: float, pace: dict[_Key, float], *phases: str) -> dict[_Key, float]:
-        matchers = (*self._of, one_of(PHASE, *phases))
+    def _per_step(
+        self, now: float, step_rate: dict[_Key, float], *phases: str
+    ) -> dict[_Key, float]:
+        matchers = (*self._matchers, one_of(PHASE, *phases))
         query = by("sum", rate(training.PHASE_SECONDS, _RATE_WINDOW, *matchers), JOB_ID, RANK)
-        spent = self._by_rank(query, now)
-        return {key: spent[key] / each for key, each in pace.items() if each > 0 and key in spent}
+        seconds = self._by_rank(query, now)
+        return {
+            key: seconds[key] / rate_of_key
+            for key, rate_of_key in step_rate.items()
+            if rate_of_key > 0 and key in seconds
+        }
 
     def _sparks(self, steps: str, now: float) -> dict[_Key, tuple[float, ...]]:
-        begin = now - _SPARKS * _SPARK_SECONDS
+        begin = now - _NUM_SPARK_STEPS * _SPARK_SECONDS
         return {
-            _key(one): tuple(1 / pace for _, pace in one.points if pace > 0)
-            for one in self._server.over(steps, begin, now, _SPARK_SECONDS)
+            _key(series): tuple(1 / step_rate for _, step_rate in series.points if step_rate > 0)
+            for series in self._server.over(steps, begin, now, _SPARK_SECONDS)
         }
 
 
@@ -127,15 +139,17 @@ def _key(series: Series) -> _Key:
     return series.labels.get(JOB_ID.name, ""), int(rank) if rank.isdecimal() else 0
 
 
-def _place(series: Series) -> tuple[str, str]:
+def _job_and_node(series: Series) -> tuple[str, str]:
     return series.labels.get(JOB_ID.name, ""), series.labels.get(NODE.name, "")
 
 
-def _lags(own: dict[_Key, float]) -> dict[_Key, float | None]:
-    """Own work beyond the median of each rank's job."""
-    told: dict[_Key, float | None] = {}
-    for job in {key[0] for key in own}:
-        keys = [key for key in own if key[0] == job]
-        values = lags(np.array([[own[key]] for key in keys]))
-        told |= {key: nan_stats.number(value) for key, value in zip(keys, values, strict=True)}
-    return told
+def _lags(own_work: dict[_Key, float]) -> dict[_Key, float | None]:
+    """Seconds of own work per step beyond the median of each rank's job."""
+    lag_by_key: dict[_Key, float | None] = {}
+    for job in {key[0] for key in own_work}:
+        keys = [key for key in own_work if key[0] == job]
+        values = lags(np.array([[own_work[key]] for key in keys]))
+        lag_by_key |= {
+            key: nan_stats.number(value) for key, value in zip(keys, values, strict=True)
+        }
+    return lag_by_key

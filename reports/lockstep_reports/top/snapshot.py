@@ -1,4 +1,4 @@
-"""What ``lockstep top`` shows of the ranks of a job at one moment: one frozen line a rank."""
+"""The ranks of a job at one moment, as ``lockstep top`` shows them: one frozen row per rank."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from lockstep_reports.arrays import Matrix
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankRow:
-    """One rank now; None where unknown.
+    """One rank at the moment of the snapshot; None where unknown.
 
     Attributes:
         state: training, another phase outside of steps, stalled, done or failed.
-        lag_seconds: own work a step beyond the median of its job.
-        wait_seconds: synchronisation a step, from own arrival to completion.
-        quiet_seconds: since its last mark.
+        lag_seconds: own work per step beyond the median of its job.
+        wait_seconds: synchronisation per step, from own arrival to completion.
+        quiet_seconds: time since its last progress.
         step_times: durations of the newest steps, oldest first, in seconds.
     """
 
@@ -40,65 +40,79 @@ class RankRow:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Look:
+class Snapshot:
     """All ranks at one moment, worst first.
 
     Attributes:
-        at: wall clock in seconds.
+        wall_seconds: wall clock.
         notes: what could not be read.
     """
 
     title: str
-    at: float
+    wall_seconds: float
     rows: tuple[RankRow, ...]
     notes: tuple[str, ...] = ()
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Of all ranks together."""
-        told = [row.tokens_per_second for row in self.rows if row.tokens_per_second is not None]
-        return sum(told) if told else None
+        """Sum over the ranks; None where no rank counts tokens."""
+        rates = [row.tokens_per_second for row in self.rows if row.tokens_per_second is not None]
+        return sum(rates) if rates else None
 
     @property
     def step_seconds(self) -> float | None:
-        """Median over the ranks."""
-        told = np.array([row.step_seconds for row in self.rows if row.step_seconds is not None])
-        return nan_stats.number(nan_stats.median(told))
+        """Median over the ranks; None where no duration is known."""
+        seconds = np.array([row.step_seconds for row in self.rows if row.step_seconds is not None])
+        return nan_stats.number(nan_stats.median(seconds))
 
 
-class Source(Protocol):
-    """Where looks come from."""
+class SnapshotSource(Protocol):
+    """Gives one snapshot after another."""
 
-    def look(self) -> Look:
+    def poll(self) -> Snapshot:
         """The ranks now.
 
         Raises:
-            ValueError: there is nothing to look at; the text says why.
+            ValueError: there is no rank to show; the text says why.
         """
 
     def close(self) -> None:
-        """Lets go of connections."""
+        """Closes connections."""
 
 
 def worst_first(rows: Sequence[RankRow]) -> tuple[RankRow, ...]:
     """Failed and stalled ranks that do not wait for others, then by lag."""
-    urgent = {"failed": 0, "stalled": 1}
+    priorities = {"failed": 0, "stalled": 1}
 
-    def key(row: RankRow) -> tuple[int, bool, float, str, int]:
-        at = urgent.get(row.state, 2)
+    def order(row: RankRow) -> tuple[int, bool, float, str, int]:
+        priority = priorities.get(row.state, 2)
         lag = row.lag_seconds if row.lag_seconds is not None else -np.inf
-        return at, row.phase == "sync", -lag, row.job_id, row.rank
+        # In a stalled job the ranks inside a collective wait for the one outside: it comes first.
+        return priority, row.phase == "sync", -lag, row.job_id, row.rank
 
-    return tuple(sorted(rows, key=key))
+    return tuple(sorted(rows, key=order))
 
 
 def lags(own_work: Matrix) -> Matrix:
-    """Own work [ranks x steps] of each rank beyond the median of all, median over steps [ranks]."""
+    """Median over the steps of each rank's own work beyond the median of all ranks.
+
+    Args:
+        own_work: seconds, [ranks, steps]; NaN where unknown.
+
+    Returns:
+        Seconds, [ranks].
+    """
     return nan_stats.median(own_work - nan_stats.median(own_work, axis=0), axis=1)
 
 
 def state_of(phase: str, quiet_seconds: float, step_seconds: float | None) -> str:
-    """What a rank is doing, seen from outside."""
+    """State of a rank by its last phase and the time since its last progress.
+
+    Args:
+        phase: the phase that it entered last.
+        quiet_seconds: time since its last progress.
+        step_seconds: median duration of its steps; None where unknown.
+    """
     if phase in ENDED_PHASES:
         return phase
     is_pause = phase in PAUSE_PHASES

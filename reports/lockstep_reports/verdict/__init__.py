@@ -1,1 +1,1 @@
-"""Verdicts: from scores to a rank, a group, the workload, nobody, or unknown."""
+"""Turns scores, collectives, dumps and step times into a verdict, its episodes and its evidence."""

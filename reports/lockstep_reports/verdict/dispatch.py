@@ -1,4 +1,4 @@
-"""Which judge a recording gets: by what it tells of its steps, collectives and dumps."""
+"""Picks the judge of a recording by what it holds: steps, collectives or dumps."""
 
 from dataclasses import asdict, replace
 from typing import Any
@@ -11,23 +11,22 @@ from lockstep_reports.recording.collectives import CollectiveLog
 from lockstep_reports.recording.recording import Recording
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.score import Scores, score
-from lockstep_reports.search.episodes import Thresholds
+from lockstep_reports.search.stretches import Thresholds
 from lockstep_reports.verdict.hang import judge_hang
 from lockstep_reports.verdict.judge import judge
 from lockstep_reports.verdict.own_times import judge_own_times
 from lockstep_reports.verdict.verdict import Episode, Verdict
 
 _MAX_COLLECTIVES = 1000
-# Collectives of a profiler trace are few; the bound on false alarms holds at any number.
-_OF_TRACES = Thresholds(window_steps=5, min_steps=10, min_episode_steps=5)
-# So are means over slots of time.
-_OF_MEANS = _OF_TRACES
+# A profiler trace holds few collectives, and a Prometheus few slots of time. The bound on false
+# alarms holds at any number of steps, so shorter windows only lose sensitivity.
+_SHORT_THRESHOLDS = Thresholds(window_steps=5, min_steps=10, min_episode_steps=5)
 
 
 def judge_recording(
     recording: Recording, scores: Scores, thresholds: Thresholds | None
 ) -> tuple[Verdict, tuple[Episode, ...]]:
-    """The verdict and its episodes."""
+    """The verdict and its episodes; ``thresholds`` None takes those of the judge."""
     if recording.flight_recorder_log is not None:
         return judge_hang(recording.flight_recorder_log), ()
     if recording.own_times:
@@ -35,12 +34,12 @@ def judge_recording(
     if recording.collectives is not None:
         return _judge_collectives(recording.steps, recording.collectives, thresholds), ()
     if recording.steps.stands_for is not None:
-        thresholds = thresholds or _OF_MEANS
+        thresholds = thresholds or _SHORT_THRESHOLDS
     return judge(recording.steps, scores, thresholds)
 
 
 def _judge_collectives(steps: Steps, log: CollectiveLog, thresholds: Thresholds | None) -> Verdict:
-    """Every collective counts as a step: who is late has the shortest one."""
+    """Judges every collective as a step of its own: the late rank has the shortest one."""
     rows = [steps.ranks.index(rank) for rank in log.ranks]
     unknown = np.full(log.seconds.shape, np.nan)
     samples = replace(
@@ -57,7 +56,7 @@ def _judge_collectives(steps: Steps, log: CollectiveLog, thresholds: Thresholds 
     if len(log.ranks) <= 1:
         why = "No collective was recorded by two ranks or more; lateness needs that."
         return Verdict(kind="unknown", evidence=(why,))
-    verdict = judge(samples, score(samples), thresholds or _OF_TRACES)[0]
+    verdict = judge(samples, score(samples), thresholds or _SHORT_THRESHOLDS)[0]
     if verdict.kind == "nobody" and len(steps.missing_ranks) > len(steps.members):
         why = "None of the ranks that were read is slow, but most ranks were not read."
         return Verdict(kind="unknown", evidence=(why, *verdict.evidence))
@@ -65,7 +64,7 @@ def _judge_collectives(steps: Steps, log: CollectiveLog, thresholds: Thresholds 
 
 
 def aligned_by(alignment: Alignment, log: CollectiveLog | None) -> Alignment:
-    """The clocks as the collectives tell them, by rank, where there are any."""
+    """The alignment with the clocks of the collectives, by rank, where there are any."""
     if log is None:
         return alignment
     return replace(

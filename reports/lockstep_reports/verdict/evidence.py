@@ -1,22 +1,25 @@
-"""The sentences that a verdict stands on."""
+"""The sentences that a verdict rests on."""
 
 import numpy as np
 
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.score import Scores
 from lockstep_reports.search.chance import tail_bound
-from lockstep_reports.search.episodes import Stretch, Thresholds
-from lockstep_reports.verdict.verdict import Episode, whom
+from lockstep_reports.search.stretches import Stretch, Thresholds
+from lockstep_reports.verdict.verdict import Episode, culprits
 from lockstep_reports.wording import duration, percent, plural
 
-_LEAST_CHANCE_SAID = 1e-12
-_NAMED_RANKS = 8
+_MIN_WRITTEN_CHANCE = 1e-12
+_MAX_NAMED_RANKS = 8
 
 
-def why_episode(episode: Episode, stretch: Stretch, units: int) -> tuple[str, ...]:
+def why_episode(episode: Episode, stretch: Stretch, num_units: int) -> tuple[str, ...]:
     """Why an episode is one."""
-    hits, told = stretch.came_last, stretch.told
-    chance = tail_bound(hits, told, 1 / units)
+    num_last, num_known = stretch.num_last, stretch.num_known
+    # Null hypothesis: each of the units comes last with the same probability in every step. No
+    # correction for the search: the sentence is about this stretch, the verdict's confidence is
+    # corrected.
+    chance = tail_bound(num_last, num_known, 1 / num_units)
     work = "work outside the marked phases" if episode.phase == "other" else episode.phase
     phase = (
         f"Its {work} took {duration(episode.phase_seconds or 0)} longer than the median "
@@ -24,26 +27,26 @@ def why_episode(episode: Episode, stretch: Stretch, units: int) -> tuple[str, ..
         if episode.phase
         else "No phase of its own work explains it."
     )
-    now_and_then = "" if stretch.steady else " It comes and goes: it is intermittent."
+    intermittent = "" if stretch.is_steady else " It comes and goes: it is intermittent."
     return (
         (
-            f"{whom(episode)} came last in {hits} of {told} steps; chance gives "
-            f"{percent(1 / units)} (probability of so many or more {_at_most(chance)})."
+            f"{culprits(episode)} came last in {num_last} of {num_known} steps; chance gives "
+            f"{percent(1 / num_units)} (probability of so many or more {_at_most(chance)})."
         ),
         (
             f"It kept all others waiting {duration(episode.late_seconds)} a step (median of the "
             f"late ones); from {duration(stretch.threshold)} on it counts."
         ),
         phase,
-        f"It was so in {stretch.late} of {told} steps, from step {episode.start_step} to "
+        f"It was so in {stretch.num_late} of {num_known} steps, from step {episode.start_step} to "
         f"{episode.end_step}"
         + (", the last one recorded." if episode.ongoing else ".")
-        + now_and_then,
+        + intermittent,
     )
 
 
 def _at_most(chance: float) -> str:
-    least = _LEAST_CHANCE_SAID
+    least = _MIN_WRITTEN_CHANCE
     return f"under {least:.0e}" if chance < least else f"at most {chance:.1g}"
 
 
@@ -51,29 +54,30 @@ def why_unknown(steps: Steps, thresholds: Thresholds) -> str | None:
     """Why the recording is too little to judge; None when it is enough."""
     if len(steps.members) <= 1:
         return "Only one rank was read; lateness needs another rank to compare with."
-    together = int(np.count_nonzero(np.count_nonzero(~np.isnan(steps.sync), axis=0) > 1))
-    if together >= thresholds.min_steps:
+    num_ranks_in_sync = np.count_nonzero(~np.isnan(steps.sync), axis=0)
+    num_steps = int(np.count_nonzero(num_ranks_in_sync > 1))
+    if num_steps >= thresholds.min_steps:
         return None
     return (
-        f"{plural(together, 'step')} with a synchronisation of two ranks or more "
-        f"{'is' if together == 1 else 'are'} recorded; {thresholds.min_steps} are needed."
+        f"{plural(num_steps, 'step')} with a synchronisation of two ranks or more "
+        f"{'is' if num_steps == 1 else 'are'} recorded; {thresholds.min_steps} are needed."
     )
 
 
 def why_nobody(
-    steps: Steps, scores: Scores, least: float, thresholds: Thresholds
+    steps: Steps, scores: Scores, threshold: float, thresholds: Thresholds
 ) -> tuple[str, ...]:
-    """Why nobody is accused."""
-    often = int(np.argmax(np.nan_to_num(scores.last_share)))
-    least_share = percent(thresholds.min_effect_ratio)
+    """Why nobody is named; ``threshold`` is the least margin that counts, in seconds."""
+    row = int(np.argmax(np.nan_to_num(scores.last_share)))
     return (
         (
-            f"No rank kept all others waiting by more than {duration(least)} ({least_share} "
+            f"No rank kept all others waiting by more than {duration(threshold)} "
+            f"({percent(thresholds.min_effect_ratio)} "
             "of the median step) more often than chance explains."
         ),
         (
-            f"Last most often: rank {steps.ranks[often]}, in "
-            f"{percent(float(scores.last_share[often]))} of the steps; by chance "
+            f"Last most often: rank {steps.ranks[row]}, in "
+            f"{percent(float(scores.last_share[row]))} of the steps; by chance "
             f"{percent(1 / len(steps.members))}."
         ),
         (
@@ -83,24 +87,21 @@ def why_nobody(
     )
 
 
-def why_brief(late: list[tuple[int, ...]], lost_ratio: float) -> tuple[str, ...]:
-    """What was late, but too briefly to accuse anybody.
+def why_brief(stretches: list[tuple[int, ...]], lost_ratio: float) -> tuple[str, ...]:
+    """What was late, but too briefly to name anybody.
 
     Args:
-        late: the ranks of each stretch.
+        stretches: the ranks of each late stretch.
         lost_ratio: share of the run's time that all stretches lost.
     """
-    if not late:
+    if not stretches:
         return ()
-    ranks = sorted({rank for ranks in late for rank in ranks})
-    some = ", ".join(map(str, ranks[:_NAMED_RANKS])) + (
-        ", ..." if len(ranks) > _NAMED_RANKS else ""
-    )
+    ranks = sorted({rank for stretch_ranks in stretches for rank in stretch_ranks})
     return (
         (
-            f"{plural(len(late), 'time')} a rank was late for a few steps ("
-            f"{'rank' if len(ranks) == 1 else 'ranks'} {some}); that lost {percent(lost_ratio)} "
-            "of the run, and so little accuses nobody."
+            f"{plural(len(stretches), 'time')} a rank was late for a few steps ("
+            f"{'rank' if len(ranks) == 1 else 'ranks'} {_first(ranks)}); that lost "
+            f"{percent(lost_ratio)} of the run, and so little accuses nobody."
         ),
     )
 
@@ -110,11 +111,14 @@ def missing_ranks(steps: Steps) -> tuple[str, ...]:
     missing = steps.missing_ranks
     if not missing:
         return ()
-    more = ", ..." if len(missing) > _NAMED_RANKS else ""
-    some = ", ".join(map(str, missing[:_NAMED_RANKS])) + more
     return (
         (
-            f"{plural(len(missing), 'rank')} of {steps.world_size} left no readable page ({some}); "
-            "what they did is not judged."
+            f"{plural(len(missing), 'rank')} of {steps.world_size} left no readable page "
+            f"({_first(missing)}); what they did is not judged."
         ),
     )
+
+
+def _first(ranks: list[int] | tuple[int, ...]) -> str:
+    more = ", ..." if len(ranks) > _MAX_NAMED_RANKS else ""
+    return ", ".join(map(str, ranks[:_MAX_NAMED_RANKS])) + more

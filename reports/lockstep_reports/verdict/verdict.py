@@ -1,10 +1,13 @@
-"""What is said of a recording: the verdict, and the episodes it stands on."""
+"""What a report says of a recording: the verdict, and the episodes it rests on."""
 
 from dataclasses import dataclass
 
 from lockstep_catalogue.vocabulary import Verdict as VerdictKind
 from lockstep_reports.arrays import Matrix
 from lockstep_reports.wording import plural
+
+# A bound on chance covers no wrong assumption, so no verdict is surer than this.
+MAX_CONFIDENCE = 0.999
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -19,9 +22,10 @@ class Episode:
         phase: phase of own work that was longer; None when none explains the lateness.
         phase_seconds: how much longer than the others' median, median over the steps.
         late_seconds: by how much the ranks came after all others, median over the steps.
-        lost_by_step: wall time that the job lost in each of the steps, in seconds.
+        lost_by_step: wall time that the job lost in each step: seconds, [columns].
         last_share: share of the steps in which no other rank came later.
-        confidence: one minus the bound of finding the like anywhere in a healthy run.
+        confidence: one minus the bound of the probability of such an episode in a healthy run.
+        group_is_node: whether ``group`` is the name of a node.
     """
 
     start_step: int
@@ -58,7 +62,7 @@ class Verdict:
     evidence: tuple[str, ...] = ()
 
 
-def whom(episode: Episode) -> str:
+def culprits(episode: Episode) -> str:
     """The culprits of an episode, to begin a sentence with."""
     if episode.group is not None:
         name = f"Node {episode.group}" if episode.group_is_node else episode.group.capitalize()

@@ -1,1 +1,1 @@
-"""Checkpoints that survive kills: sharded, committed by one rename, verified."""
+"""Sharded checkpoints that survive kills: verified, and committed by one rename."""

@@ -1,9 +1,9 @@
-"""Checkpoints as files: committed by one rename, proved by checksums, the newest valid one found.
+"""Checkpoints as files: committed by one rename, verified by checksums, searched newest first.
 
 A checkpoint is the folder ``step-00000100``: files of the ranks, and a manifest with the checksum
-of each. The folder is always a fresh one, the files are synced to the disk, and the manifest comes
-last, under another name until a rename makes it count. So a kill at any moment leaves the
-checkpoint whole, or without a manifest and then no checkpoint at all.
+of each. The folder is always new, the files are synced to the disk, and the manifest is written
+last and renamed into place. A kill at any moment therefore leaves either a complete checkpoint or
+a folder without a manifest, which is no checkpoint.
 """
 
 import hashlib
@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from lockstep_records.atomic_file import sync_folder, write_atomically
+
 Facts: TypeAlias = dict[str, int | str]
 
 MANIFEST = "manifest.json"
 _VERSION = 2
 _NAME = re.compile(r"^step-(\d{8,})$")
-_UNCOMMITTED = ".uncommitted"
 _MAX_MANIFEST_BYTES = 16 << 20
 
 
@@ -31,11 +32,11 @@ class InvalidCheckpointError(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checkpoint:
-    """One that was committed.
+    """A committed checkpoint.
 
     Attributes:
-        step: optimizer steps that are in it.
-        facts: what the run that wrote it told about itself.
+        step: optimizer steps that it contains.
+        facts: properties of the run that wrote it.
         sha256_by_file: of every file but the manifest.
     """
 
@@ -46,62 +47,51 @@ class Checkpoint:
 
 
 def folder_of(root: Path, step: int) -> Path:
-    """Where the checkpoint of a step lies or would lie."""
+    """The folder of a step's checkpoint, whether it exists or not."""
     return root / f"step-{step:08d}"
 
 
 def make_fresh(folder: Path) -> None:
-    """An empty folder for a new checkpoint.
+    """Creates an empty folder for a new checkpoint and deletes an old one of the same name.
 
-    Only an invalid one, or one that was never committed, can be in the way: a run goes on from the
-    newest valid one and so comes to a later step.
+    The old one is invalid or was never committed: a run resumes from the newest valid checkpoint,
+    so its next save has a later step.
     """
     remove(folder)
     folder.mkdir(parents=True)
 
 
 def remove(folder: Path) -> None:
-    """Deletes a checkpoint, or what is there of it: first of all it counts no more."""
+    """Deletes a checkpoint, complete or not."""
+    # The manifest first: a kill in the middle of rmtree must not leave a manifest without files.
     (folder / MANIFEST).unlink(missing_ok=True)
     if folder.exists():
         shutil.rmtree(folder)
 
 
 def commit(folder: Path, step: int, sha256_by_file: Mapping[str, str], facts: Facts) -> Checkpoint:
-    """Makes the files in a folder, written and synced, a checkpoint.
+    """Makes a checkpoint of the files in a folder, which are written and synced.
 
     Raises:
-        OSError: the disk does not take it.
+        OSError: the manifest cannot be written.
     """
     manifest = {"version": _VERSION, "step": step, "files": dict(sha256_by_file), "facts": facts}
-    aside = folder / f"{MANIFEST}{_UNCOMMITTED}"
-    with aside.open("xb") as file:
-        file.write(json.dumps(manifest, indent=2).encode())
-        file.flush()
-        os.fsync(file.fileno())
-    _sync(folder)
-    aside.rename(folder / MANIFEST)
-    _sync(folder)
-    _sync(folder.parent)
+    # The names of the shards have to be on the disk before the manifest that lists them.
+    sync_folder(folder)
+    write_atomically(folder / MANIFEST, json.dumps(manifest, indent=2), durable=True)
+    sync_folder(folder.parent)
     return read(folder)
 
 
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def sha256_of(path: Path) -> str:
-    """Checksum of a file, read from the disk where the system can be told to.
+    """Checksum of a file, in hexadecimal digits.
 
     Raises:
-        InvalidCheckpointError: it cannot be read.
+        InvalidCheckpointError: the file cannot be read.
     """
     try:
         with path.open("rb") as file:
+            # Drops clean pages of the file from the cache, so that the checksum is of the disk.
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
@@ -111,10 +101,10 @@ def sha256_of(path: Path) -> str:
 
 
 def verify(path: Path) -> Checkpoint:
-    """The checkpoint in a folder, every file of it proved against the manifest.
+    """The checkpoint in a folder, every file of it verified against the manifest.
 
     Raises:
-        InvalidCheckpointError: a file is missing, cut short or altered.
+        InvalidCheckpointError: a file is missing, truncated or altered.
     """
     checkpoint = read(path)
     for name, sha256 in checkpoint.sha256_by_file.items():
@@ -124,14 +114,14 @@ def verify(path: Path) -> Checkpoint:
 
 
 def read(path: Path) -> Checkpoint:
-    """The checkpoint in a folder by its manifest alone.
+    """The checkpoint in a folder, by its manifest alone.
 
     Raises:
-        InvalidCheckpointError: there is no manifest, or it is none.
+        InvalidCheckpointError: the manifest is missing or not valid.
     """
     try:
         with (path / MANIFEST).open("rb") as file:
-            told = json.loads(file.read(_MAX_MANIFEST_BYTES))
+            manifest = json.loads(file.read(_MAX_MANIFEST_BYTES))
     except FileNotFoundError as error:
         raise InvalidCheckpointError(f"{path.name} has no manifest: it was not finished") from error
     except OSError as error:
@@ -140,10 +130,10 @@ def read(path: Path) -> Checkpoint:
         ) from error
     except (ValueError, RecursionError) as error:
         raise InvalidCheckpointError(f"{path.name}: the manifest is no JSON") from error
-    named = _NAME.match(path.name)
-    match told:
+    folder_name = _NAME.match(path.name)
+    match manifest:
         case {"version": 2, "step": int(step), "files": dict(files), "facts": dict(facts)}:
-            if named and step == int(named[1]) and _are_checksums(files):
+            if folder_name and step == int(folder_name[1]) and _are_checksums(files):
                 return Checkpoint(path=path, step=step, facts=facts, sha256_by_file=files)
     raise InvalidCheckpointError(f"{path.name}: the manifest is none of version {_VERSION}")
 
@@ -155,18 +145,18 @@ def _are_checksums(files: Mapping[str, object]) -> bool:
 
 
 def find_newest(root: Path) -> tuple[Checkpoint | None, list[str]]:
-    """The newest valid checkpoint, and why each newer one was passed over."""
-    passed_over: list[str] = []
+    """The newest valid checkpoint or None, and why each newer one is invalid."""
+    reasons: list[str] = []
     for path in _newest_first(root):
         try:
-            return verify(path), passed_over
+            return verify(path), reasons
         except InvalidCheckpointError as error:
-            passed_over.append(str(error))
-    return None, passed_over
+            reasons.append(str(error))
+    return None, reasons
 
 
 def find_newest_committed(root: Path) -> Checkpoint | None:
-    """The newest checkpoint with a manifest; its files are not looked at, so that it is quick."""
+    """The newest checkpoint with a manifest; quick, because its files are not read."""
     for path in _newest_first(root):
         try:
             return read(path)
@@ -181,9 +171,9 @@ def has_checkpoints(root: Path) -> bool:
 
 
 def keep_newest(root: Path, valid: Checkpoint, keep: int) -> None:
-    """Deletes all but ``keep`` checkpoints, oldest first; never ``valid``, just proved.
+    """Deletes all but ``keep`` checkpoints, oldest first, and never ``valid``.
 
-    What was never finished goes too: nobody is writing while this runs.
+    Unfinished checkpoints are deleted too: no save is under way while this runs.
     """
     others = []
     for path in _newest_first(root):
@@ -199,6 +189,6 @@ def _newest_first(root: Path) -> list[Path]:
     if not root.is_dir():
         return []
     step_by_path = {
-        path: int(named[1]) for path in root.iterdir() if (named := _NAME.match(path.name))
+        path: int(name[1]) for path in root.iterdir() if (name := _NAME.match(path.name))
     }
     return sorted(step_by_path, key=step_by_path.__getitem__, reverse=True)

@@ -1,8 +1,8 @@
-"""The files of one checkpoint: each rank writes its shards, reads them again and proves them.
+"""The files of one checkpoint: each rank writes its shards, reads them again and verifies them.
 
-What lies in them is the same whatever the layout, tensors by their names in the whole model, so any
-other layout can read them. Beside the shards torch puts an index, which is a pickle: load only
-checkpoints that you would run as a program.
+They hold tensors by their names in the whole model, whatever the layout, so that a run with any
+other layout can read them. torch adds an index, which is a pickle: load only checkpoints that you
+would run as a program.
 """
 
 import hashlib
@@ -32,52 +32,52 @@ from torch.distributed.fsdp import FSDPModule
 from torch.futures import Future
 
 from lockstep_trainer.checkpoints.files import InvalidCheckpointError, make_fresh, sha256_of
-from lockstep_trainer.parallel.shared import SharedModel
+from lockstep_trainer.parallel.parallel_model import ParallelModel
 
 State: TypeAlias = dict[str, dict[str, Any]]
 
 
-def state_of(model: SharedModel, optimizer: torch.optim.Optimizer) -> State:
-    """This rank's part of the state: its shards, and no copy of them.
+def state_of(model: ParallelModel, optimizer: torch.optim.Optimizer) -> State:
+    """This rank's part of the state: references to its shards, not copies.
 
-    Parameters by name, and by name what the optimizer keeps. Its groups are not in it: they follow
-    the layout, and the learning rate is that of the step.
+    It holds parameters and optimizer state by parameter name. Parameter groups are left out: they
+    follow from the layout, and the learning rate follows from the step.
     """
     for part in model.parts:
         for module in part.modules():
             if isinstance(module, FSDPModule):
-                module.reshard()  # an evaluation, with no backward after it, leaves some gathered
-    kept: Any = get_optimizer_state_dict(model.module, optimizer)["state"]
-    return {"model": get_model_state_dict(model.module), "optimizer": kept}
+                module.reshard()  # an evaluation has no backward, which would reshard them
+    optimizer_state: Any = get_optimizer_state_dict(model.module, optimizer)["state"]
+    return {"model": get_model_state_dict(model.module), "optimizer": optimizer_state}
 
 
-def set_state(state: State, model: SharedModel, optimizer: torch.optim.Optimizer) -> None:
-    """Puts a state, as ``state_of`` gives it, into a rank's model and optimizer."""
+def set_state(state: State, model: ParallelModel, optimizer: torch.optim.Optimizer) -> None:
+    """Loads a state from ``state_of`` into a rank's model and optimizer."""
     set_model_state_dict(model.module, state["model"])
     groups: Any = get_optimizer_state_dict(model.module, optimizer)["param_groups"]
-    whole: Any = {"state": state["optimizer"], "param_groups": groups}
-    set_optimizer_state_dict(model.module, optimizer, whole)
+    optimizer_state: Any = {"state": state["optimizer"], "param_groups": groups}
+    set_optimizer_state_dict(model.module, optimizer, optimizer_state)
 
 
 def write_shards(state: State, folder: Path, group: dist.ProcessGroup) -> dict[str, str]:
-    """Writes the shards of all ranks into a fresh folder, syncs them and proves them.
+    """Writes the shards of all ranks into a new folder, syncs them and verifies them.
 
     Args:
         state: this rank's part.
-        folder: of the checkpoint; what was there is gone.
-        group: all ranks, over gloo, and used by nothing else at the same time.
+        folder: of the checkpoint; its old content is deleted.
+        group: all ranks, over gloo; nothing else may use it meanwhile.
 
     Returns:
-        On rank 0 the checksum of every file by name; on the others of their own.
+        SHA-256 by file name: on rank 0 of every file, on the others empty.
 
     Raises:
-        CheckpointException: on every rank, when one could not write.
+        CheckpointException: on every rank, when one rank cannot write.
     """
     writer = _Writer(folder)
     save(state, storage_writer=writer, process_group=group)
     all_ranks: list[Any] | None = [None] * group.size() if group.rank() == 0 else None
     dist.gather_object(writer.files.sha256_by_file, all_ranks, group=group, group_dst=0)
-    return {name: sha256 for one in all_ranks or () for name, sha256 in one.items()}
+    return {name: sha256 for files in all_ranks or () for name, sha256 in files.items()}
 
 
 def read_shards(state: State, folder: Path, group: dist.ProcessGroup) -> None:
@@ -85,21 +85,21 @@ def read_shards(state: State, folder: Path, group: dist.ProcessGroup) -> None:
     load(state, storage_reader=FileSystemReader(folder), process_group=group)
 
 
-def read_whole(folder: Path) -> dict[str, torch.Tensor]:
-    """Every tensor of a checkpoint by its name, such as ``model.head.weight``, for one process."""
+def read_all_tensors(folder: Path) -> dict[str, torch.Tensor]:
+    """All tensors of a checkpoint by name, such as ``model.head.weight``, in one process."""
     index = FileSystemReader(folder).read_metadata().state_dict_metadata
     tensors = {
-        name: torch.empty(one.size, dtype=one.properties.dtype)
-        for name, one in index.items()
-        if isinstance(one, TensorStorageMetadata)
+        name: torch.empty(entry.size, dtype=entry.properties.dtype)
+        for name, entry in index.items()
+        if isinstance(entry, TensorStorageMetadata)
     }
-    with warnings.catch_warnings(action="ignore"):  # that there is one process alone
+    with warnings.catch_warnings(action="ignore"):  # torch warns that there is no process group
         load(cast(dict[str, Any], tensors), storage_reader=FileSystemReader(folder), no_dist=True)
     return tensors
 
 
 class _Writer(FileSystemWriter):
-    """Torch's writer, in a fresh folder, with checksums; its errors reach every rank."""
+    """torch's writer, in a new folder, with checksums; its errors reach every rank."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, overwrite=False)
@@ -107,27 +107,28 @@ class _Writer(FileSystemWriter):
         self._folder, self._is_coordinator = folder, False
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
-        """Notes who makes the folder."""
+        """Notes whether this rank creates the folder."""
         super().set_up_storage_writer(is_coordinator, *args, **kwargs)
         self._is_coordinator = is_coordinator
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
-        """Makes the folder, on the coordinator alone: nobody writes before it has all plans."""
+        """Creates the folder, on the coordinator alone."""
+        # No rank writes before the coordinator has all plans, so the folder exists by then.
         if not self._is_coordinator:
             return plan
         make_fresh(self._folder)
         return super().prepare_local_plan(plan)
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        """Writes this rank's shards and proves them."""
+        """Writes this rank's shards and verifies them."""
         written: Future[list[WriteResult]] = super().write_data(plan, planner)
-        self.files.prove(self._folder)
+        self.files.verify(self._folder)
         return written
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """Writes the index, on the coordinator alone, and proves it."""
+        """Writes the index, on the coordinator alone, and verifies it."""
         super().finish(metadata, results)
-        self.files.prove(self._folder)
+        self.files.verify(self._folder)
 
 
 class _HashedFiles(FileSystem):
@@ -138,22 +139,22 @@ class _HashedFiles(FileSystem):
 
     @contextmanager
     def create_stream(self, path: str | os.PathLike[str], mode: str) -> Iterator[io.IOBase]:
-        """A file that is not there yet."""
+        """A new file; its checksum is known when the context is left."""
         assert mode == "wb"
         with _Hashed(io.FileIO(path, "xb")) as stream:
             yield stream
         self.sha256_by_file[Path(path).name] = stream.sha256.hexdigest()
 
     def rename(self, path: str | os.PathLike[str], new_path: str | os.PathLike[str]) -> None:
-        """The checksum goes with the file."""
+        """Renames the file and its checksum."""
         super().rename(path, new_path)
         self.sha256_by_file[Path(new_path).name] = self.sha256_by_file.pop(Path(path).name)
 
-    def prove(self, folder: Path) -> None:
+    def verify(self, folder: Path) -> None:
         """Reads all files again.
 
         Raises:
-            InvalidCheckpointError: one is not what was written.
+            InvalidCheckpointError: a file differs from what was written.
         """
         for name, sha256 in self.sha256_by_file.items():
             if sha256_of(folder / name) != sha256:
@@ -161,7 +162,7 @@ class _HashedFiles(FileSystem):
 
 
 class _Hashed(io.BufferedWriter):
-    """A file that hashes what goes in."""
+    """A file that hashes the bytes written to it."""
 
     def __init__(self, raw: io.RawIOBase) -> None:
         super().__init__(raw)

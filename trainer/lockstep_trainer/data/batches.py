@@ -1,4 +1,4 @@
-"""The batches: windows of the text, dealt out by seed, step and data-parallel rank."""
+"""Batches: windows of the text, assigned by seed, step and data-parallel rank."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,22 +9,10 @@ import torch
 from numpy.typing import NDArray
 
 from lockstep_trainer.config import TrainConfig
-from lockstep_trainer.data.corpus import Corpus, Text, read_corpus, standard_library
+from lockstep_trainer.data.corpus import Corpus, Text
 from lockstep_trainer.data.shuffle import shuffled
 from lockstep_trainer.mesh import Layout
 from lockstep_trainer.model import VOCABULARY
-
-__all__ = [
-    "Batch",
-    "Batches",
-    "Corpus",
-    "Seen",
-    "Text",
-    "batches_of",
-    "read_corpus",
-    "standard_library",
-    "windows_at",
-]
 
 Batch: TypeAlias = tuple[int, torch.Tensor, torch.Tensor]
 
@@ -34,7 +22,7 @@ class Seen:
     """What one data-parallel rank has trained on after some steps of the run.
 
     Attributes:
-        epochs: passes over the text by all ranks together, begun ones in part.
+        epochs: passes of all ranks over the text, with the fraction of the current pass.
     """
 
     samples: int
@@ -46,12 +34,12 @@ class Seen:
 class Batches:
     """The batches of one data-parallel rank for steps ``first_step`` to ``last_step``.
 
-    An epoch shuffles all windows of ``sequence`` tokens by the seed and deals them out to steps and
-    ranks, so that a window is seen once an epoch by one rank, and a step's batch depends on
-    nothing but its number: a resumed run lands on the exact sample.
+    An epoch shuffles all windows of ``sequence`` tokens by the seed and assigns them to steps and
+    ranks. Each window is used once an epoch, by one rank. A step's batch depends on its number
+    alone, so that a resumed run continues at the exact sample.
 
     Args:
-        rank: which share of a step's samples, below ``num_ranks``.
+        rank: index of this rank's part of a step's samples, below ``num_ranks``.
         batch: samples per rank and step.
 
     Raises:
@@ -76,7 +64,7 @@ class Batches:
 
     @property
     def _num_windows(self) -> int:
-        # One sequence is kept free for the shift of the epoch, and one token for the last target.
+        # One sequence is reserved for the random shift of the epoch, one token for the last target.
         return max(0, len(self.text) - 1 - self.sequence) // self.sequence
 
     @property
@@ -87,22 +75,23 @@ class Batches:
         return max(0, self.last_step - self.first_step + 1)
 
     def __iter__(self) -> Iterator[Batch]:
-        """Step, inputs and targets; both int64 of shape (batch, sequence)."""
+        """Step, inputs and targets; both int64, [batch, sequence]."""
         for step in range(self.first_step, self.last_step + 1):
             x, y = windows_at(self.text, self.starts_at(step), self.sequence)
             yield step, x, y
 
     def starts_at(self, step: int) -> NDArray[np.int64]:
-        """Where the windows of a step begin in the text."""
+        """Index in the text at which each window of a step begins, [batch]."""
         epoch, in_epoch = divmod(step - 1, self._steps_per_epoch)
         first = (in_epoch * self.num_ranks + self.rank) * self.batch
-        places = np.arange(first, first + self.batch)
+        indices = np.arange(first, first + self.batch)
+        # Without the shift every epoch would cut the text at the same tokens.
         shift = np.random.SeedSequence([self.seed, epoch, self.sequence]).generate_state(1)
-        windows = shuffled(places, self._num_windows, seed=self.seed, epoch=epoch)
+        windows = shuffled(indices, self._num_windows, seed=self.seed, epoch=epoch)
         return windows * self.sequence + int(shift[0]) % self.sequence
 
     def seen(self, step: int) -> Seen:
-        """What this rank has seen when so many steps of the run are done."""
+        """What this rank has seen after ``step`` steps of the run."""
         samples = step * self.batch
         return Seen(
             samples=samples,
@@ -114,10 +103,10 @@ class Batches:
 def batches_of(
     config: TrainConfig, corpus: Corpus, layout: Layout, *, rank: int, done: int
 ) -> Batches:
-    """The batches that a rank of a run still has to see after ``done`` steps.
+    """The batches that remain for a rank of a run after ``done`` steps.
 
     Raises:
-        ValueError: the text is too short, or has tokens that the model lacks.
+        ValueError: the text is too short, or has tokens outside the model's vocabulary.
     """
     if corpus.vocabulary > VOCABULARY:
         raise ValueError(
@@ -144,7 +133,11 @@ def batches_of(
 def windows_at(
     text: Text, starts: NDArray[np.int64], sequence: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Inputs and targets, one token ahead, of the windows that begin at ``starts``."""
-    places = starts[:, None] + np.arange(sequence + 1)
-    windows = torch.from_numpy(text[places].astype(np.int64))
+    """Inputs, and targets one token ahead, of the windows that begin at ``starts``.
+
+    Returns:
+        Two int64 tensors, [windows, sequence].
+    """
+    indices = starts[:, None] + np.arange(sequence + 1)
+    windows = torch.from_numpy(text[indices].astype(np.int64))
     return windows[:, :-1], windows[:, 1:]

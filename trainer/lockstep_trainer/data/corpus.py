@@ -11,21 +11,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 NUM_BYTES = 256
-MOST_TOKEN_IDS = 1 << 16
+MAX_TOKEN_IDS = 1 << 16
 _LIMIT_BYTES = 8_000_000
-_MOST_TEXT_BYTES = 1 << 30
+_MAX_TEXT_BYTES = 1 << 30
 _HELD_OUT_RATIO = 0.03
-_NOT_OURS = frozenset({"site-packages", "dist-packages", "test", "tests", "idle_test"})
+_EXCLUDED = frozenset({"site-packages", "dist-packages", "test", "tests", "idle_test"})
 _BLOCK = 1 << 16
-_MOST_BLOCKS = 256
+_MAX_BLOCKS = 256
 
 
 class Text(Protocol):
-    """Tokens in a row, in memory or in mapped files, taken by their places."""
+    """A sequence of tokens, in memory or in mapped files, indexed by arrays."""
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, places: NDArray[np.int64], /) -> NDArray[Any]: ...
+    def __getitem__(self, indices: NDArray[np.int64], /) -> NDArray[Any]: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,9 +33,9 @@ class Corpus:
     """Real text, the end of it held out from training.
 
     Attributes:
-        sha256: of the whole text, held-out part included; of token shards, of their manifest.
-        vocabulary: every token is below it; 256 where tokens are bytes.
-        bytes_per_token: how much of a file one token takes.
+        sha256: of the whole text, held-out part included; for token shards, of their manifest.
+        vocabulary: bound above every token; 256 where tokens are bytes.
+        bytes_per_token: size of one token in a file.
     """
 
     train: Text
@@ -53,7 +53,8 @@ class Corpus:
     def unigram_entropy(self) -> float:
         """Entropy of the token frequencies in nats: the loss of a model that only counts tokens.
 
-        Beyond 32 Mi tokens it is that of blocks spread evenly over the text.
+        -sum(p log p) over the frequencies p. Above 16 Mi tokens of a part it is estimated from
+        blocks spread evenly over the part.
         """
         counts = _frequencies(self.train) + _frequencies(self.held_out)
         share = counts[counts > 0] / counts.sum()
@@ -61,7 +62,7 @@ class Corpus:
 
 
 def held_out_from(num_tokens: int) -> int:
-    """Place of the first token that is held out from training."""
+    """Index of the first token that is held out from training."""
     return num_tokens - int(num_tokens * _HELD_OUT_RATIO)
 
 
@@ -73,14 +74,14 @@ def standard_library() -> Path:
 def read_corpus(folder: Path, limit_bytes: int = _LIMIT_BYTES) -> Corpus:
     """The Python sources under a folder in the order of their names, up to ``limit_bytes``.
 
-    Installed packages and tests are left out, so that one interpreter gives one text everywhere.
+    Installed packages and tests are excluded, so that one interpreter gives one text everywhere.
 
     Raises:
         ValueError: there is no Python source.
         OSError: a file cannot be read.
     """
     text = bytearray()
-    for name in _names(folder, leave_out=_NOT_OURS):
+    for name in _names(folder, excluded=_EXCLUDED):
         if name.endswith(".py"):
             text += (folder / name).read_bytes()
         if len(text) >= limit_bytes:
@@ -94,18 +95,18 @@ def read_corpus(folder: Path, limit_bytes: int = _LIMIT_BYTES) -> Corpus:
 
 
 def read_text_folder(folder: Path) -> Corpus:
-    """All files under a folder in the order of their names; hidden ones are left out.
+    """All files under a folder in the order of their names, without hidden ones.
 
     Raises:
-        ValueError: there is no text, too much of it to be held in memory, or a file is no text.
+        ValueError: there is no text, too much text for the memory, or a file is no text.
         OSError: a file cannot be read.
     """
     text = bytearray()
     for path in text_files(folder):
         text += read_text_file(path)
-        if len(text) > _MOST_TEXT_BYTES:
+        if len(text) > _MAX_TEXT_BYTES:
             raise ValueError(
-                f"data folder {folder} holds more than {_MOST_TEXT_BYTES} bytes of text, too much "
+                f"data folder {folder} holds more than {_MAX_TEXT_BYTES} bytes of text, too much "
                 "to be held by every rank; make token shards of it with `lockstep shards`"
             )
     return _corpus_of(bytes(text))
@@ -117,7 +118,7 @@ def text_files(folder: Path) -> list[Path]:
     Raises:
         ValueError: there is none, all are empty, or one is no regular file.
     """
-    paths = [folder / name for name in _names(folder, leave_out=frozenset())]
+    paths = [folder / name for name in _names(folder, excluded=frozenset())]
     for path in paths:
         if not path.is_file():
             raise ValueError(f"data file {path} is no regular file; take it out of the folder")
@@ -144,33 +145,33 @@ def read_text_file(path: Path) -> bytes:
     return text
 
 
-def _names(folder: Path, leave_out: frozenset[str]) -> list[str]:
-    """Names of the visible files under a folder, sorted; some folders are not even walked."""
+def _names(folder: Path, excluded: frozenset[str]) -> list[str]:
+    """Names of the visible files under a folder, sorted; excluded folders are not walked."""
     names = []
-    for here, folders, files in os.walk(folder, onerror=_refuse):
-        folders[:] = [name for name in folders if name not in leave_out and name[0] != "."]
-        inside = Path(here).relative_to(folder)
-        names += [(inside / name).as_posix() for name in files if name[0] != "."]
+    for parent, folders, files in os.walk(folder, onerror=_raise):
+        folders[:] = [name for name in folders if name not in excluded and name[0] != "."]
+        relative = Path(parent).relative_to(folder)
+        names += [(relative / name).as_posix() for name in files if name[0] != "."]
     return sorted(names)
 
 
-def _refuse(error: OSError) -> None:
-    raise error
+def _raise(error: OSError) -> None:
+    raise error  # os.walk would skip a folder that cannot be read
 
 
 def _corpus_of(text: bytes) -> Corpus:
     tokens = np.frombuffer(text, np.uint8)
-    cut = held_out_from(len(tokens))
+    held_out = held_out_from(len(tokens))
     return Corpus(
-        train=tokens[:cut], held_out=tokens[cut:], sha256=hashlib.sha256(text).hexdigest()
+        train=tokens[:held_out], held_out=tokens[held_out:], sha256=hashlib.sha256(text).hexdigest()
     )
 
 
 def _frequencies(text: Text) -> NDArray[np.int64]:
-    """How often each token stands in a text, or in blocks spread evenly over a long one."""
-    counts = np.zeros(MOST_TOKEN_IDS, np.int64)
+    """Count of each token in a text, or in blocks spread evenly over a long one, [tokens]."""
+    counts = np.zeros(MAX_TOKEN_IDS, np.int64)
     num_blocks = -(-len(text) // _BLOCK)
-    for block in range(0, num_blocks, -(-num_blocks // _MOST_BLOCKS) or 1):
-        places = np.arange(block * _BLOCK, min(len(text), (block + 1) * _BLOCK))
-        counts += np.bincount(text[places], minlength=MOST_TOKEN_IDS)
+    for block in range(0, num_blocks, -(-num_blocks // _MAX_BLOCKS) or 1):
+        indices = np.arange(block * _BLOCK, min(len(text), (block + 1) * _BLOCK))
+        counts += np.bincount(text[indices], minlength=MAX_TOKEN_IDS)
     return counts

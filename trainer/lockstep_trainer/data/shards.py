@@ -1,7 +1,8 @@
 """Token shards: a folder of raw token files and a manifest with a checksum for each of them.
 
-The format: ``manifest.json`` and the files that it names, beside it. A shard file is nothing but
-tokens, little-endian, ``uint8`` (text as bytes) or ``uint16`` (ids of a tokenizer). The manifest is
+The format: ``manifest.json`` and, in the same folder, the files that it names. A shard file holds
+only tokens, little-endian, ``uint8`` (text as bytes) or ``uint16`` (ids of a tokenizer). The
+manifest is
 
     {"format": "lockstep-token-shards", "version": 1, "dtype": "uint16", "vocabulary": 50257,
      "shards": [{"file": "shard-00000.bin", "tokens": 67108864, "sha256": "9f86d0..."}]}
@@ -21,13 +22,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep_trainer.data.corpus import MOST_TOKEN_IDS, Corpus, held_out_from
+from lockstep_trainer.data.corpus import MAX_TOKEN_IDS, Corpus, held_out_from
 
 MANIFEST = "manifest.json"
 FORMAT = "lockstep-token-shards"
 VERSION = 1
 DTYPES: dict[str, np.dtype[Any]] = {"uint8": np.dtype("<u1"), "uint16": np.dtype("<u2")}
-_MOST_MANIFEST_BYTES = 64 << 20
+_MAX_MANIFEST_BYTES = 64 << 20
 _CHUNK_BYTES = 4 << 20
 _QUIET_SECONDS = 2.0
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -36,7 +37,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shard:
-    """One file of tokens, as the manifest tells of it."""
+    """The manifest's entry for one file of tokens."""
 
     file: str
     tokens: int
@@ -62,8 +63,8 @@ class Manifest:
     def __post_init__(self) -> None:
         if not isinstance(self.dtype, str) or self.dtype not in DTYPES:
             raise ValueError(f"dtype {self.dtype!r} is none of {', '.join(DTYPES)}")
-        if not _is_count(self.vocabulary) or self.vocabulary > MOST_TOKEN_IDS:
-            raise ValueError(f"vocabulary {self.vocabulary!r} must be 1 to {MOST_TOKEN_IDS}")
+        if not _is_count(self.vocabulary) or self.vocabulary > MAX_TOKEN_IDS:
+            raise ValueError(f"vocabulary {self.vocabulary!r} must be 1 to {MAX_TOKEN_IDS}")
         if not self.shards:
             raise ValueError("shards is empty; name at least one")
         if len({shard.file for shard in self.shards}) < len(self.shards):
@@ -71,52 +72,52 @@ class Manifest:
 
     @property
     def numbers(self) -> np.dtype[Any]:
-        """How a token is stored."""
+        """Type of a stored token."""
         return DTYPES[self.dtype]
 
     def as_json(self) -> str:
         """The text of the manifest; equal data give equal text."""
-        told = {"format": FORMAT, "version": VERSION, **asdict(self)}
-        return json.dumps(told, indent=1) + "\n"
+        document = {"format": FORMAT, "version": VERSION, **asdict(self)}
+        return json.dumps(document, indent=1) + "\n"
 
 
 def read_manifest(folder: Path) -> Manifest:
     """The manifest of a folder.
 
     Raises:
-        ValueError: it is not as the format says; the text names the file and the field.
+        ValueError: it violates the format; the text names the file and the field.
         OSError: it cannot be read.
     """
     path = folder / MANIFEST
-    if path.stat().st_size > _MOST_MANIFEST_BYTES:
-        raise ValueError(f"{path} is larger than {_MOST_MANIFEST_BYTES} bytes")
+    if path.stat().st_size > _MAX_MANIFEST_BYTES:
+        raise ValueError(f"{path} is larger than {_MAX_MANIFEST_BYTES} bytes")
     try:
         return _manifest_of(json.loads(path.read_bytes()))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: {error}") from error
 
 
-def _manifest_of(read: Any) -> Manifest:
-    told = _object(read, "manifest", Manifest, "format", "version")
-    if (told.pop("format"), told.pop("version")) != (FORMAT, VERSION):
+def _manifest_of(document: Any) -> Manifest:
+    entries = _check_keys(document, "manifest", Manifest, "format", "version")
+    if (entries.pop("format"), entries.pop("version")) != (FORMAT, VERSION):
         raise ValueError(f"format and version must be {FORMAT!r} and {VERSION}")
-    listed = told.pop("shards")
+    listed = entries.pop("shards")
     if not isinstance(listed, list):
         raise ValueError("shards must be a list of objects")  # noqa: TRY004  # bad input is a ValueError
-    shards = [_object(shard, "shard", Shard) for shard in listed]
-    return Manifest(shards=tuple(Shard(**shard) for shard in shards), **told)
+    shards = [_check_keys(shard, "shard", Shard) for shard in listed]
+    return Manifest(shards=tuple(Shard(**shard) for shard in shards), **entries)
 
 
-def _object(told: Any, what: str, kind: type[Any], *more: str) -> dict[str, Any]:
-    """A JSON object with exactly the keys of a kind."""
-    keys = {*more, *(field.name for field in fields(kind))}
-    if not isinstance(told, dict):
-        raise ValueError(f"{what} must be an object, not {type(told).__name__}")  # noqa: TRY004  # bad input is a ValueError
-    if unknown := sorted(told.keys() - keys):
+def _check_keys(value: Any, what: str, kind: type[Any], *more_keys: str) -> dict[str, Any]:
+    """The value, a JSON object with exactly the fields of a dataclass and some more keys."""
+    keys = {*more_keys, *(field.name for field in fields(kind))}
+    if not isinstance(value, dict):
+        raise ValueError(f"{what} must be an object, not {type(value).__name__}")  # noqa: TRY004  # bad input is a ValueError
+    if unknown := sorted(value.keys() - keys):
         raise ValueError(f"{what} has the unknown key {unknown[0]!r}; keys are {sorted(keys)}")
-    if missing := sorted(keys - told.keys()):
+    if missing := sorted(keys - value.keys()):
         raise ValueError(f"{what} lacks the key {missing[0]!r}")
-    return told
+    return value
 
 
 def _is_count(value: object) -> bool:
@@ -131,13 +132,13 @@ def check_shards(
     checksums: bool = True,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Refuses shards that are not what the manifest says; reads a few megabytes at a time.
+    """Refuses shards that differ from the manifest; reads a few megabytes at a time.
 
     Args:
-        folder: where the shards are.
-        manifest: what they should be.
-        say: told how far it is, every two seconds.
-        checksums: False to look at the sizes only.
+        folder: of the shards.
+        manifest: of the shards.
+        say: gets a progress line every two seconds.
+        checksums: False to compare sizes alone.
         clock: seconds, for ``say``.
 
     Raises:
@@ -148,17 +149,17 @@ def check_shards(
         _check_size(folder / shard.file, shard.tokens * manifest.numbers.itemsize)
     if not checksums:
         return
-    last_said = clock()
-    for place, shard in enumerate(manifest.shards):
+    last_line_seconds = clock()
+    for number, shard in enumerate(manifest.shards):
         digest, highest = hashlib.sha256(), 0
         with (folder / shard.file).open("rb") as file:
             while chunk := file.read(_CHUNK_BYTES):
                 digest.update(chunk)
                 highest = max(highest, int(np.frombuffer(chunk, manifest.numbers).max()))
-                if clock() - last_said > _QUIET_SECONDS:
-                    last_said = clock()
-                    say(f"checked {place} of {len(manifest.shards)} shards, now {shard.file}")
-        _compare(folder / shard.file, shard, digest.hexdigest())
+                if clock() - last_line_seconds > _QUIET_SECONDS:
+                    last_line_seconds = clock()
+                    say(f"checked {number} of {len(manifest.shards)} shards, now {shard.file}")
+        _check_sha256(folder / shard.file, shard, digest.hexdigest())
         _check_highest(folder / shard.file, highest, manifest.vocabulary)
 
 
@@ -170,14 +171,14 @@ def _check_highest(path: Path, highest: int, vocabulary: int) -> None:
         )
 
 
-def _check_size(path: Path, right: int) -> None:
+def _check_size(path: Path, expected: int) -> None:
     if not path.is_file():
         raise ValueError(f"shard {path} is missing; the manifest names it")
-    if (size := path.stat().st_size) != right:
-        raise ValueError(f"shard {path} has {size} bytes and its manifest says {right}")
+    if (size := path.stat().st_size) != expected:
+        raise ValueError(f"shard {path} has {size} bytes and its manifest says {expected}")
 
 
-def _compare(path: Path, shard: Shard, sha256: str) -> None:
+def _check_sha256(path: Path, shard: Shard, sha256: str) -> None:
     if sha256 != shard.sha256:
         raise ValueError(
             f"shard {path} is corrupt: its sha256 is {sha256} and its manifest says "
@@ -186,19 +187,19 @@ def _compare(path: Path, shard: Shard, sha256: str) -> None:
 
 
 def open_shards(folder: Path, manifest: Manifest) -> Corpus:
-    """The shards as a corpus, mapped and not read.
+    """The shards as a corpus, mapped into memory but not read.
 
     Raises:
         OSError: a shard cannot be mapped.
     """
     tokens = sum(shard.tokens for shard in manifest.shards)
-    cut = held_out_from(tokens)
+    held_out = held_out_from(tokens)
     mapped = tuple(
         np.memmap(folder / shard.file, manifest.numbers, "r") for shard in manifest.shards
     )
     return Corpus(
-        train=MappedText(mapped, 0, cut),
-        held_out=MappedText(mapped, cut, tokens),
+        train=MappedText(mapped, 0, held_out),
+        held_out=MappedText(mapped, held_out, tokens),
         sha256=hashlib.sha256(manifest.as_json().encode()).hexdigest(),
         vocabulary=manifest.vocabulary,
         bytes_per_token=manifest.numbers.itemsize,
@@ -206,7 +207,7 @@ def open_shards(folder: Path, manifest: Manifest) -> Corpus:
 
 
 class MappedText:
-    """The tokens ``start`` to ``stop`` of all shards in a row; only what is asked for is read."""
+    """The tokens ``start`` to ``stop`` of consecutive shards; only indexed tokens are read."""
 
     def __init__(self, shards: tuple[NDArray[Any], ...], start: int, stop: int) -> None:
         self._shards, self._start, self._stop = shards, start, stop
@@ -215,11 +216,11 @@ class MappedText:
     def __len__(self) -> int:
         return self._stop - self._start
 
-    def __getitem__(self, places: NDArray[np.int64], /) -> NDArray[Any]:
-        at = places + self._start
-        in_shard = np.searchsorted(self._begins, at, side="right") - 1
-        tokens = np.empty(places.shape, self._shards[0].dtype)
-        for shard in np.unique(in_shard):
-            here = in_shard == shard
-            tokens[here] = self._shards[shard][at[here] - self._begins[shard]]
+    def __getitem__(self, indices: NDArray[np.int64], /) -> NDArray[Any]:
+        absolute = indices + self._start
+        shard_of = np.searchsorted(self._begins, absolute, side="right") - 1
+        tokens = np.empty(indices.shape, self._shards[0].dtype)
+        for shard in np.unique(shard_of):
+            is_in = shard_of == shard
+            tokens[is_in] = self._shards[shard][absolute[is_in] - self._begins[shard]]
         return tokens

@@ -1,24 +1,25 @@
-"""Writes token shards: beside the place first, and renamed there when all is on the disk."""
+"""Writes token shards to a temporary folder, which is renamed when all files are on the disk."""
 
 import hashlib
 import os
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lockstep_records.atomic_file import sync_folder, write_atomically
 from lockstep_trainer.data.corpus import NUM_BYTES, read_text_file, text_files
 from lockstep_trainer.data.shards import DTYPES, MANIFEST, Manifest, Shard
 
 
 def write_text_shards(texts: Path, to: Path, *, tokens_per_shard: int) -> Manifest:
-    """Shards of bytes from a folder of text files in the order of their names.
+    """Writes shards of bytes from a folder of text files in the order of their names.
 
     Raises:
-        ValueError: the texts cannot be used, or the place is taken.
+        ValueError: a text cannot be used, or ``to`` exists.
         OSError: a file cannot be read or written.
     """
     chunks = (np.frombuffer(read_text_file(path), np.uint8) for path in text_files(texts))
@@ -35,26 +36,25 @@ def write_shards(
     vocabulary: int,
     tokens_per_shard: int,
 ) -> Manifest:
-    """Shards of tokens that come in chunks of any length; one chunk at a time is held.
+    """Writes shards of tokens from chunks of any length, with one chunk in memory at a time.
 
     Raises:
-        ValueError: a token is outside the vocabulary, there is none, or the place is taken.
-        OSError: a file cannot be written; nothing is left then.
+        ValueError: a token is outside the vocabulary, there is none, or ``to`` exists.
+        OSError: a file cannot be written; no file is left then.
     """
     if to.exists():
-        raise ValueError(f"{to} is there already; give a place for the shards that is free")
-    aside = to.with_name(f".{to.name}.{os.getpid()}")
-    aside.mkdir()
+        raise ValueError(f"{to} exists already; give a new folder for the shards")
+    temporary = to.with_name(f".{to.name}.{os.getpid()}")
+    temporary.mkdir()
     try:
-        pieces = _pieces(_checked(chunks, vocabulary), tokens_per_shard)
-        shards = tuple(_written(aside, pieces, DTYPES[dtype], tokens_per_shard))
+        slices = _split(_checked(chunks, vocabulary), tokens_per_shard)
+        shards = tuple(_write_files(temporary, slices, DTYPES[dtype], tokens_per_shard))
         manifest = Manifest(dtype=dtype, vocabulary=vocabulary, shards=shards)
-        with (aside / MANIFEST).open("wb") as file:
-            file.write(manifest.as_json().encode())
-            _sync(file)
-        aside.rename(to)
-    finally:  # renamed by now, or to be left nowhere
-        shutil.rmtree(aside, ignore_errors=True)
+        write_atomically(temporary / MANIFEST, manifest.as_json(), durable=True)
+        temporary.rename(to)
+        sync_folder(to.parent)
+    finally:  # after the rename there is no such folder, and nothing to delete
+        shutil.rmtree(temporary, ignore_errors=True)
     return manifest
 
 
@@ -68,37 +68,38 @@ def _checked(chunks: Iterable[NDArray[Any]], vocabulary: int) -> Iterator[NDArra
         yield chunk
 
 
-def _pieces(chunks: Iterable[NDArray[Any]], most: int) -> Iterator[tuple[int, NDArray[Any]]]:
-    """The chunks, cut where a shard ends, each with the number of its shard."""
-    written = 0
+def _split(
+    chunks: Iterable[NDArray[Any]], tokens_per_shard: int
+) -> Iterator[tuple[int, NDArray[Any]]]:
+    """The chunks, split where a shard ends, each slice with the number of its shard."""
+    num_tokens = 0
     for chunk in chunks:
-        at = 0
-        while at < len(chunk):
-            piece = chunk[at : at + most - written % most]
-            yield written // most, piece
-            written, at = written + len(piece), at + len(piece)
+        begin = 0
+        while begin < len(chunk):
+            tokens = chunk[begin : begin + tokens_per_shard - num_tokens % tokens_per_shard]
+            yield num_tokens // tokens_per_shard, tokens
+            num_tokens, begin = num_tokens + len(tokens), begin + len(tokens)
 
 
-def _written(
-    folder: Path, pieces: Iterator[tuple[int, NDArray[Any]]], dtype: np.dtype[Any], most: int
+def _write_files(
+    folder: Path,
+    slices: Iterator[tuple[int, NDArray[Any]]],
+    dtype: np.dtype[Any],
+    tokens_per_shard: int,
 ) -> Iterator[Shard]:
-    """Writes the pieces of each shard to its file."""
-    held = next(pieces, None)
-    while held is not None:
-        number, digest, tokens = held[0], hashlib.sha256(), 0
+    """Writes the slices of each shard to its file."""
+    pending = next(slices, None)
+    while pending is not None:
+        number, digest, num_tokens = pending[0], hashlib.sha256(), 0
         name = f"shard-{number:05d}.bin"
         with (folder / name).open("wb") as file:
-            while held is not None and held[0] == number:
-                packed = held[1].astype(dtype).tobytes()
+            while pending is not None and pending[0] == number:
+                packed = pending[1].astype(dtype).tobytes()
                 file.write(packed)
                 digest.update(packed)
-                tokens += len(held[1])
-                held = next(pieces, None)
-            _sync(file)
-        assert tokens <= most
-        yield Shard(file=name, tokens=tokens, sha256=digest.hexdigest())
-
-
-def _sync(file: BinaryIO) -> None:
-    file.flush()
-    os.fsync(file.fileno())
+                num_tokens += len(pending[1])
+                pending = next(slices, None)
+            file.flush()
+            os.fsync(file.fileno())
+        assert num_tokens <= tokens_per_shard
+        yield Shard(file=name, tokens=num_tokens, sha256=digest.hexdigest())

@@ -1,4 +1,4 @@
-"""Where a run's text comes from: the standard library, a folder of text, or token shards."""
+"""The text of a run: the standard library, a folder of text files, or token shards."""
 
 import sys
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from lockstep_trainer.data.shards import MANIFEST, check_shards, open_shards, re
 
 
 def say_on_stderr(line: str) -> None:
-    """Tells people one line."""
+    """Writes one line for people to stderr."""
     sys.stderr.write(f"lockstep: {line}\n")
     sys.stderr.flush()
 
@@ -21,11 +21,11 @@ def read_data(
 
     Args:
         path: folder of text files or of token shards; None for the standard library.
-        checksums: whether shards are read through once; False where that was done already.
-        say: told how far the check of large shards is.
+        checksums: whether to verify the checksums of shards, which reads them once.
+        say: gets progress lines while large shards are verified.
 
     Raises:
-        ValueError: it cannot be used; one sentence names the file and what would be right.
+        ValueError: the text cannot be used; one sentence names the file and the remedy.
     """
     try:
         if path is None:

@@ -1,4 +1,4 @@
-"""Harm to the newest checkpoint, after its step: a byte altered, a file cut short or gone."""
+"""Damage to the newest checkpoint, after its step: a byte altered, a file truncated or deleted."""
 
 import os
 import sys
@@ -23,22 +23,23 @@ def _truncate(path: Path) -> None:
     os.truncate(path, path.stat().st_size // 2)
 
 
-def _kind(name: str, harm: Callable[[Path], None]) -> Kind:
+def _damage_kind(name: str, damage: Callable[[Path], None]) -> Kind:
     @contextmanager
     def in_step(_fault: Fault, target: Target) -> Step:
-        yield
+        yield  # the checkpoint of this step is written before the context is left
         newest, _ = find_newest(target.checkpoints)
         if newest is None:
-            sys.stderr.write(f"fault: {name} found no valid checkpoint to harm\n")
+            sys.stderr.write(f"fault: {name} found no valid checkpoint to damage\n")
             return
         files = [path for path in newest.path.rglob("*") if path.is_file()]
-        harm(max(files, key=lambda path: (path.stat().st_size, path.name)))
+        # The largest file holds the tensors; the manifest and the index are smaller.
+        damage(max(files, key=lambda path: (path.stat().st_size, path.name)))
 
     return Kind(name=name, in_step=in_step, refuses=needs_checkpoints)
 
 
 KINDS = (
-    _kind("corrupt-checkpoint", _corrupt),
-    _kind("truncate-checkpoint", _truncate),
-    _kind("lose-checkpoint", Path.unlink),
+    _damage_kind("corrupt-checkpoint", _corrupt),
+    _damage_kind("truncate-checkpoint", _truncate),
+    _damage_kind("lose-checkpoint", Path.unlink),
 )

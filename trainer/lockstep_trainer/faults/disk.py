@@ -1,4 +1,4 @@
-"""A full disk: the file system of the checkpoints is really filled up, and freed afterwards."""
+"""A full disk: a ballast file fills the file system of the checkpoints, and is deleted later."""
 
 import errno
 import shutil
@@ -26,10 +26,11 @@ def _fill(fault: Fault, target: Target) -> Step:
 
 
 def _fill_up(ballast: Path) -> None:
-    for piece_bytes in (_MIB, 4096, 1):
+    # Smaller and smaller writes: a write of 1 MiB fails while almost 1 MiB is still free.
+    for chunk_bytes in (_MIB, 4096, 1):
         try:
             with ballast.open("ab", buffering=0) as file:
-                while file.write(bytes(piece_bytes)):
+                while file.write(bytes(chunk_bytes)):
                     pass
         except OSError as error:
             if error.errno != errno.ENOSPC:

@@ -1,4 +1,4 @@
-"""One fault: what goes wrong, on which rank, in which steps, and how it is written as text."""
+"""One fault: its kind, its rank, its steps, and the line that announces it."""
 
 import sys
 from collections.abc import Mapping
@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fault:
-    """What goes wrong where and when.
+    """One fault to inject.
 
     Attributes:
         kind: name of one of ``kinds.KINDS``.
-        rank: the rank that it happens on; None for every rank.
-        step: first step of it, from 1; 0 for before the first.
-        until: first step without it; None for never again.
-        attempt: start of the job that it happens in, so that a restart does not meet it again;
+        rank: the rank that has the fault; None for every rank.
+        step: first step with the fault, from 1; 0 for a fault at startup.
+        until: first step without the fault; None for a fault that lasts to the end.
+        attempt: start of the job that has the fault, so that a restart does not meet it again;
             None for every start.
-        values: what the kind asks for besides, by name.
+        values: values of the kind by name; durations in seconds.
     """
 
     kind: str
@@ -27,14 +27,15 @@ class Fault:
     values: Mapping[str, float] = field(default_factory=dict)
 
     def is_due(self, step: int) -> bool:
-        """Whether it happens in a step."""
+        """Whether a step has the fault."""
         return self.step <= step and (self.until is None or step < self.until)
 
     def concerns(self, rank: int, attempt: int) -> bool:
-        """Whether it happens on a rank of a start of the job."""
+        """Whether a rank has the fault in one start of the job."""
         return self.rank in {None, rank} and self.attempt in {None, attempt}
 
-    def say(self, *, rank: int, step: int) -> None:
-        """Tells of it in one line on stderr, before it has an effect."""
+    def announce(self, *, rank: int, step: int) -> None:
+        """Writes one line to stderr, before the fault takes effect."""
         sys.stderr.write(f"fault: {self.kind} rank={rank} step={step}\n")
+        # A kill or a stop comes right after this line, and would lose what is buffered.
         sys.stderr.flush()

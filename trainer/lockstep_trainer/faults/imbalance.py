@@ -1,4 +1,4 @@
-"""Work that is dealt out unevenly: a rank with more samples, a heavier stage, a favoured expert."""
+"""Unevenly distributed work: a rank with more samples, a heavier stage, a favoured expert."""
 
 from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
@@ -13,13 +13,13 @@ from lockstep_trainer.faults.kind import Kind, Step, Target, Value
 from lockstep_trainer.mesh import Layout
 from lockstep_trainer.mixture import Mixture
 
-_MOST = 64
-_FACTOR = Value(name="factor", low=2, high=_MOST, default=2, whole=True)
+_MAX_FACTOR = 64
+_FACTOR = Value(name="factor", low=2, high=_MAX_FACTOR, default=2, sort="whole number")
 
 
 @contextmanager
 def _skewed_shards(fault: Fault, target: Target) -> Step:
-    """The rank's samples come ``factor`` times, so its loss stays and its time and tokens grow."""
+    """Repeats the rank's samples ``factor`` times: the same loss, more time and more tokens."""
     step, x, y = target.batch
     times = int(fault.values["factor"])
     target.batch = step, x.repeat(times, 1), y.repeat(times, 1)
@@ -28,7 +28,7 @@ def _skewed_shards(fault: Fault, target: Target) -> Step:
 
 @contextmanager
 def _unbalanced_stage(fault: Fault, target: Target) -> Step:
-    """Each block of the rank computes its forward ``factor`` times; the result is used once."""
+    """Each block of the rank computes its forward ``factor`` times and uses one result."""
 
     def compute_more(block: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         if block.training:
@@ -45,36 +45,36 @@ def _unbalanced_stage(fault: Fault, target: Target) -> Step:
 
 @contextmanager
 def _unbalanced_experts(fault: Fault, target: Target) -> Step:
-    """The router gives one expert of every block a head start."""
+    """Adds a bias to the router's scores of one expert in every block."""
     expert, bias = int(fault.values["expert"]), fault.values["bias"]
 
-    def favour(router: nn.Module, _inputs: Any, scores: Tensor) -> Tensor | None:
+    def add_bias(router: nn.Module, _inputs: Any, scores: Tensor) -> Tensor | None:
         if not router.training:
             return None
-        head_start = torch.zeros_like(scores)
-        head_start[:, expert] = bias
-        return scores + head_start
+        biases = torch.zeros_like(scores)
+        biases[:, expert] = bias
+        return scores + biases
 
     mixtures = [m for part in target.parts for m in part.modules() if isinstance(m, Mixture)]
     with ExitStack() as hooks:
         for mixture in mixtures:
-            hooks.enter_context(mixture.router.register_forward_hook(favour))
+            hooks.enter_context(mixture.router.register_forward_hook(add_bias))
         yield
 
 
-def _only_where_1(*axes: str) -> Callable[[Fault, TrainConfig, Layout], str | None]:
-    """Refuses axes whose ranks compute one thing together, and would wait for ever for one."""
+def _refuse_degrees(*axes: str) -> Callable[[Fault, TrainConfig, Layout], str | None]:
+    """Refuses axes whose ranks run one computation together: more work on one would block all."""
 
     def refuses(_fault: Fault, _config: TrainConfig, layout: Layout) -> str | None:
         wide = [axis for axis in axes if layout.degrees[axis] > 1]
-        return f"it has no place where --{wide[0]} is above 1" if wide else None
+        return f"it is not possible with --{wide[0]} above 1" if wide else None
 
     return refuses
 
 
 def _refuses_expert(fault: Fault, config: TrainConfig, _layout: Layout) -> str | None:
     if not config.experts:
-        return "it needs --experts, of which it favours one"
+        return "it needs --experts, one of which it favours"
     if fault.values["expert"] < config.experts:
         return None
     return f"expert {fault.values['expert']:g} is none of --experts {config.experts}, from 0 on"
@@ -85,19 +85,19 @@ KINDS = (
         name="skewed-shards",
         in_step=_skewed_shards,
         values=(_FACTOR,),
-        refuses=_only_where_1("pp", "tp"),
+        refuses=_refuse_degrees("pp", "tp"),
     ),
     Kind(
         name="unbalanced-stage",
         in_step=_unbalanced_stage,
         values=(_FACTOR,),
-        refuses=_only_where_1("tp", "ep"),
+        refuses=_refuse_degrees("tp", "ep"),
     ),
     Kind(
         name="unbalanced-experts",
         in_step=_unbalanced_experts,
         values=(
-            Value(name="expert", low=0, high=1023, default=0, whole=True),
+            Value(name="expert", low=0, high=1023, default=0, sort="whole number"),
             Value(name="bias", low=-1e6, high=1e6, default=10),
         ),
         refuses=_refuses_expert,

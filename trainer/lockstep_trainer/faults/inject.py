@@ -1,4 +1,4 @@
-"""Makes the faults of a rank happen: each in its steps, once a step, and told in one line."""
+"""Injects the faults of a rank: each in its steps, once a step, announced in one line."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,17 +25,17 @@ def inject(
     *,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterable[Batch]:
-    """The batches to train on, with what goes wrong on this rank hung on their steps.
+    """The batches to train on, with this rank's faults attached to their steps.
 
-    A run without faults gets its batches back as they are. Evaluations are left alone.
+    A run without faults gets its batches back unchanged. Evaluations have no faults.
 
     Args:
         config: names the faults.
-        world: who this rank is.
-        parts: the model, or the stages of it that this rank runs.
+        world: this rank.
+        parts: the model, or the pipeline stages of this rank.
         optimizer: of the model.
         batches: the data, in the order of their steps.
-        sleep: loses time.
+        sleep: waits for some seconds.
     """
 
     def target_of(batch: Batch) -> Target:
@@ -48,11 +48,11 @@ def inject(
         )
 
     faults = faults_of(config, world)
-    return _Faulty(faults, batches, world.rank, target_of) if faults else batches
+    return _FaultyBatches(faults, batches, world.rank, target_of) if faults else batches
 
 
-class _Faulty:
-    """Batches that enter the faults of a step with its batch and leave them when it is done."""
+class _FaultyBatches:
+    """Batches that enter the faults of a step before its batch, and leave them after the step."""
 
     def __init__(
         self,
@@ -68,12 +68,13 @@ class _Faulty:
     def __iter__(self) -> Iterator[Batch]:
         for batch in self._batches:
             target = self._target_of(batch)
-            with ExitStack() as happening:
+            # The loop asks for the next batch when a step is over; the stack is left then.
+            with ExitStack() as active:
                 for fault in self._due(batch[0]):
                     in_step = KINDS[fault.kind].in_step
                     assert in_step is not None
-                    fault.say(rank=self._rank, step=batch[0])
-                    happening.enter_context(in_step(fault, target))
+                    fault.announce(rank=self._rank, step=batch[0])
+                    active.enter_context(in_step(fault, target))
                 yield target.batch
 
     def _due(self, step: int) -> Iterator[Fault]:

@@ -1,49 +1,77 @@
-"""What a kind of fault is: its name, the values it takes, where it cannot be, and what it does."""
+"""A kind of fault: its name, the values it takes, the runs that refuse it, and its effect."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import torch
 from torch import nn
 
+from lockstep_records.durations import format_duration, parse_duration
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.data.batches import Batch
 from lockstep_trainer.faults.fault import Fault
 from lockstep_trainer.mesh import Layout
 from lockstep_trainer.model import GPT
 
+Sort: TypeAlias = Literal["number", "whole number", "duration"]
+_READERS: Mapping[Sort, Callable[[str], float]] = {
+    "number": float,
+    "whole number": int,
+    "duration": parse_duration,
+}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Value:
-    """A number that a kind takes: its name with the unit, its range, and what is taken else.
+    """A number that a kind of fault takes.
 
     Attributes:
-        default: None where the user has to choose.
-        whole: whether it counts something.
+        low: least value; seconds for a duration.
+        high: greatest value; seconds for a duration.
+        default: taken where the user gives none; None where the user has to choose.
     """
 
     name: str
     low: float
     high: float
     default: float | None = None
-    whole: bool = False
+    sort: Sort = "number"
 
     @property
     def range(self) -> str:
-        """As people write it, such as ``0.1..3600``."""
+        """The range as people write it, such as ``0.1..3600`` or ``0s..1h``."""
+        if self.sort == "duration":
+            return f"{format_duration(self.low)}..{format_duration(self.high)}"
         return f"{self.low:.15g}..{self.high:.15g}"
+
+    def read(self, text: str) -> float:
+        """The number in a text; seconds for a duration.
+
+        Raises:
+            ValueError: the text is not of this sort, or out of range.
+        """
+        try:
+            number = float(_READERS[self.sort](text))
+        except ValueError:
+            number = math.nan
+        # A comparison with nan is false, so that "nan" and what is not a number end here too.
+        if not self.low <= number <= self.high:
+            raise ValueError(f"{self.name} {text} must be a {self.sort} in {self.range}")
+        return number
 
 
 @dataclass(kw_only=True, slots=True)
 class Target:
-    """The job as a fault finds it on one rank, in one step.
+    """The job that a fault acts on: one rank, in one step.
 
     Attributes:
-        parts: the model, or the stages of it that this rank runs.
-        batch: step, inputs and targets that the loop is about to get; a fault may change it.
+        parts: the model, or the pipeline stages of this rank.
+        batch: step, inputs and targets that the loop gets next; a fault may replace them.
+        sleep: waits for some seconds.
     """
 
     parts: Sequence[GPT]
@@ -54,19 +82,23 @@ class Target:
 
     @property
     def middle_block(self) -> nn.Module:
-        """In whose backward half of the gradients are not there yet."""
+        """The block halfway through the model: its backward runs when half of the gradients exist.
+
+        A fault there hits a rank while DDP or FSDP already reduces the first buckets.
+        """
         blocks = list(self.parts[0].blocks.values())
         return blocks[len(blocks) // 2]
 
     @property
     def checkpoints(self) -> Path:
-        """The folder of checkpoints, for kinds that cannot be without."""
+        """The folder of checkpoints, for kinds with ``needs_checkpoints``."""
         assert self.checkpoint_dir is not None
         return self.checkpoint_dir
 
 
 InStep: TypeAlias = Callable[[Fault, Target], AbstractContextManager[None]]
-Told: TypeAlias = Mapping[str, str]
+Environment: TypeAlias = Mapping[str, str]
+Step: TypeAlias = Iterator[None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,23 +106,20 @@ class Kind:
     """One kind of fault.
 
     Attributes:
-        in_step: entered before the loop gets the batch of a step and left after all of that step,
-            its checkpoint included; None for a fault of the start.
-        at_start: the environment variables as the rank is to find them; None for one in a step.
+        in_step: context entered before the loop gets the batch of a step, and left after all of
+            that step, its checkpoint included; None for a fault at startup.
+        at_start: gives the environment variables that the rank reads; None for a fault in a step.
         values: what it takes besides rank, steps and attempt.
-        refuses: why it cannot be in a run, or None.
+        refuses: why a run cannot have it, or None.
     """
 
     name: str
     in_step: InStep | None = None
-    at_start: Callable[[Fault, Told], Told] | None = None
+    at_start: Callable[[Fault, Environment], Environment] | None = None
     values: tuple[Value, ...] = ()
     refuses: Callable[[Fault, TrainConfig, Layout], str | None] = lambda *_: None
 
 
 def needs_checkpoints(_fault: Fault, config: TrainConfig, _layout: Layout) -> str | None:
-    """Refuses a run that writes none."""
+    """Refuses a run that writes no checkpoints."""
     return None if config.checkpoint_dir else "it needs --checkpoint-dir, on whose files it acts"
-
-
-Step: TypeAlias = Iterator[None]

@@ -1,4 +1,4 @@
-"""Host memory that runs out: an allocation larger than what the process may have."""
+"""Host memory that runs out: allocations up to a limit on the address space."""
 
 import resource
 from contextlib import contextmanager
@@ -14,16 +14,16 @@ _MIB = 1 << 20
 
 @contextmanager
 def _run_out(fault: Fault, _target: Target) -> Step:
-    """Raises what torch raises when the system gives it no memory."""
-    room = int(fault.values["mib"]) * _MIB
+    """Allocates until torch raises what it raises when the system has no memory left."""
+    headroom_bytes = int(fault.values["mib"]) * _MIB
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (_address_space_bytes() + room, hard))
+    resource.setrlimit(resource.RLIMIT_AS, (_address_space_bytes() + headroom_bytes, hard))
     try:
-        held = [torch.ones(_MIB, dtype=torch.uint8)]
+        blocks = [torch.ones(_MIB, dtype=torch.uint8)]
         while True:
-            held.append(torch.ones(len(held) * _MIB, dtype=torch.uint8))
-    finally:  # what catches the error needs memory too
-        held = []
+            blocks.append(torch.ones(len(blocks) * _MIB, dtype=torch.uint8))
+    finally:  # the handlers of the error need memory too
+        blocks = []
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
     yield
 
@@ -37,5 +37,5 @@ def _address_space_bytes() -> int:
 KIND = Kind(
     name="oom",
     in_step=_run_out,
-    values=(Value(name="mib", low=1, high=1 << 20, default=64, whole=True),),
+    values=(Value(name="mib", low=1, high=1 << 20, default=64, sort="whole number"),),
 )

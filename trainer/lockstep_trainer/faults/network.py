@@ -1,4 +1,4 @@
-"""A rank whose network is slow: less bandwidth, and delay and loss, both ways of its own link."""
+"""A slow network of one rank: less bandwidth, and delay and loss in both directions of its link."""
 
 import os
 from contextlib import contextmanager
@@ -15,17 +15,17 @@ NAME = "slow-network"
 @contextmanager
 def _slow(fault: Fault, target: Target) -> Step:
     link = OwnLink.of(os.environ)
-    link.become(conditions_of(fault))
+    link.apply(conditions_of(fault))
     yield
     if not fault.is_due(target.batch[0] + 1):
-        link.become(Conditions())
+        link.apply(Conditions())
 
 
 def conditions_of(fault: Fault) -> Conditions:
-    """What the link is to be like while the fault is there."""
+    """The conditions of the link while the fault lasts."""
     return Conditions(
         bits_per_second=int(fault.values["mbit"] * 1e6) or None,
-        delay_seconds=fault.values["delay_ms"] / 1000,
+        delay_seconds=fault.values["delay"],
         loss_ratio=fault.values["loss_percent"] / 100,
     )
 
@@ -35,7 +35,7 @@ def _refuses(_fault: Fault, _config: TrainConfig, _layout: Layout) -> str | None
         return None
     return (
         "it needs ranks in network namespaces of their own; "
-        "start them as root by python -m lockstep_trainer.network.command"
+        "start them as root by python -m lockstep_trainer.commands.train_in_namespaces"
     )
 
 
@@ -44,7 +44,7 @@ KIND = Kind(
     in_step=_slow,
     values=(
         Value(name="mbit", low=0, high=100_000, default=0),
-        Value(name="delay_ms", low=0, high=10_000, default=0),
+        Value(name="delay", low=0, high=10, default=0, sort="duration"),
         Value(name="loss_percent", low=0, high=100, default=0),
     ),
     refuses=_refuses,

@@ -1,4 +1,4 @@
-"""Numbers that go wrong: a gradient or a loss that is none, and a learning rate that diverges."""
+"""Wrong numbers: a NaN in the gradient or in the loss, and a learning rate that diverges."""
 
 from contextlib import contextmanager
 from typing import Any
@@ -12,33 +12,33 @@ from lockstep_trainer.faults.kind import Kind, Step, Target, Value
 
 @contextmanager
 def _nan_gradient(_fault: Fault, target: Target) -> Step:
-    """One number of the gradient that flows into the middle block is none: so a bad chip does."""
+    """Sets one number of the gradient into the middle block to NaN, as a faulty chip may do."""
 
-    def spoil(_module: nn.Module, gradients: Any) -> Any:
-        spoiled = gradients[0].clone()
-        spoiled.view(-1)[0] = float("nan")
-        return (spoiled, *gradients[1:])
+    def set_nan(_module: nn.Module, gradients: Any) -> Any:
+        changed = gradients[0].clone()
+        changed.view(-1)[0] = float("nan")
+        return (changed, *gradients[1:])
 
-    with target.middle_block.register_full_backward_pre_hook(spoil):
+    with target.middle_block.register_full_backward_pre_hook(set_nan):
         yield
 
 
 @contextmanager
 def _nan_loss(_fault: Fault, target: Target) -> Step:
-    def spoil(module: nn.Module, _inputs: Any, loss: Tensor) -> Tensor | None:
+    def make_nan(module: nn.Module, _inputs: Any, loss: Tensor) -> Tensor | None:
         return loss * float("nan") if module.training else None
 
-    with target.parts[-1].register_forward_hook(spoil):
+    with target.parts[-1].register_forward_hook(make_nan):
         yield
 
 
 @contextmanager
 def _diverge(fault: Fault, target: Target) -> Step:
-    def raise_it(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    def raise_learning_rate(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         for group in optimizer.param_groups:
             group["lr"] *= fault.values["factor"]
 
-    with target.optimizer.register_step_pre_hook(raise_it):
+    with target.optimizer.register_step_pre_hook(raise_learning_rate):
         yield
 
 

@@ -1,4 +1,4 @@
-"""Which faults a run has: checked before it starts, and those that one rank is to meet."""
+"""The faults of a run: checked before it starts, applied at startup, and listed for one rank."""
 
 import os
 from collections.abc import Mapping
@@ -12,10 +12,10 @@ from lockstep_trainer.world import World
 
 
 def check_faults(config: TrainConfig, layout: Layout) -> None:
-    """Refuses faults that the run has no place for.
+    """Refuses faults that the run cannot have.
 
     Raises:
-        ValueError: one sentence that names the fault and what would be right.
+        ValueError: one sentence that names the fault and the remedy.
     """
     for fault in parse_all(config, layout.world_size):
         if reason := KINDS[fault.kind].refuses(fault, config, layout):
@@ -31,19 +31,19 @@ def faults_of(config: TrainConfig, world: World) -> tuple[Fault, ...]:
     )
 
 
-def told_wrong(
+def apply_startup_faults(
     config: TrainConfig, world: World, environment: Mapping[str, str] = os.environ
 ) -> Mapping[str, str]:
-    """The environment as the faults of the start let a rank find it.
+    """The environment with the startup faults of this rank applied.
 
     Args:
         config: names the faults.
-        world: what the environment tells when nothing is wrong with it.
+        world: read from the unchanged environment; decides which faults concern this rank.
         environment: as the launcher made it.
     """
     for fault in parse_all(config, world.size):
         kind = KINDS[fault.kind]
         if kind.at_start is not None and fault.concerns(world.rank, world.attempt):
-            fault.say(rank=world.rank, step=0)
+            fault.announce(rank=world.rank, step=0)
             environment = kind.at_start(fault, environment)
     return environment

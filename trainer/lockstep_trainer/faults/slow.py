@@ -4,62 +4,65 @@ from contextlib import contextmanager
 
 from torch import nn
 
-from lockstep_trainer.config import SLOW_PHASES
 from lockstep_trainer.faults.fault import Fault
-from lockstep_trainer.faults.kind import Kind, Step, Target, Value
+from lockstep_trainer.faults.kind import InStep, Kind, Step, Target, Value
+
+DELAY = Value(name="delay", low=0, high=3600, default=0.1, sort="duration")
 
 
 @contextmanager
 def _loader(fault: Fault, target: Target) -> Step:
-    target.sleep(fault.values["ms"] / 1000)
+    target.sleep(fault.values["delay"])
     yield
 
 
 @contextmanager
 def _forward(fault: Fault, target: Target) -> Step:
-    lose = _Once(fault, target)
+    delay = _OneDelay(fault, target)
 
-    def before(module: nn.Module, _inputs: object) -> None:
-        if module.training:
-            lose()
+    def before_forward(module: nn.Module, _inputs: object) -> None:
+        if module.training:  # an evaluation in this step stays quick
+            delay()
 
-    with target.middle_block.register_forward_pre_hook(before):
+    with target.middle_block.register_forward_pre_hook(before_forward):
         yield
 
 
 @contextmanager
 def _backward(fault: Fault, target: Target) -> Step:
-    lose = _Once(fault, target)
-    with target.middle_block.register_full_backward_pre_hook(lambda *_: lose()):
+    delay = _OneDelay(fault, target)
+    with target.middle_block.register_full_backward_pre_hook(lambda *_: delay()):
         yield
 
 
 @contextmanager
 def _optimizer(fault: Fault, target: Target) -> Step:
-    lose = _Once(fault, target)
-    with target.optimizer.register_step_pre_hook(lambda *_: lose()):
+    delay = _OneDelay(fault, target)
+    with target.optimizer.register_step_pre_hook(lambda *_: delay()):
         yield
 
 
-class _Once:
-    """Loses the time at the first call: a step has a forward for each of its micro-batches."""
+class _OneDelay:
+    """Sleeps at the first call alone: a step has a forward for each of its micro-batches."""
 
     def __init__(self, fault: Fault, target: Target) -> None:
-        self._seconds, self._sleep = fault.values["ms"] / 1000, target.sleep
-        self._lost = False
+        self._seconds, self._sleep = fault.values["delay"], target.sleep
+        self._is_over = False
 
     def __call__(self) -> None:
-        if not self._lost:
-            self._lost = True
+        if not self._is_over:
+            self._is_over = True
             self._sleep(self._seconds)
 
 
-_IN_STEP = {"loader": _loader, "forward": _forward, "backward": _backward, "optimizer": _optimizer}
+_IN_STEP: dict[str, InStep] = {
+    "loader": _loader,
+    "forward": _forward,
+    "backward": _backward,
+    "optimizer": _optimizer,
+}
+SLOW_PHASES = tuple(_IN_STEP)
 KINDS = tuple(
-    Kind(
-        name=f"slow-{phase}",
-        in_step=_IN_STEP[phase],
-        values=(Value(name="ms", low=0, high=3_600_000, default=100),),
-    )
-    for phase in SLOW_PHASES
+    Kind(name=f"slow-{phase}", in_step=in_step, values=(DELAY,))
+    for phase, in_step in _IN_STEP.items()
 )

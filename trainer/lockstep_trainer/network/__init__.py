@@ -1,1 +1,1 @@
-"""Ranks in network namespaces, so that a network can be slow in earnest."""
+"""Ranks in network namespaces, whose links can really be slow, delayed or lossy."""

@@ -1,4 +1,4 @@
-"""A rank's own link to the others, in its network namespace: slowed and restored from inside."""
+"""A rank's link to the others, slowed and restored from inside its network namespace."""
 
 import json
 import socket
@@ -15,12 +15,12 @@ _QUEUE_MILLISECONDS = 400
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Conditions:
-    """How a link is; the defaults are a healthy one.
+    """Conditions of a link; the defaults are those of a healthy one.
 
     Attributes:
-        bits_per_second: most that the rank can send; None for no limit.
-        delay_seconds: of every packet, each way.
-        loss_ratio: share of packets that are lost, each way.
+        bits_per_second: limit of what the rank sends; None for no limit.
+        delay_seconds: delay of every packet in each direction.
+        loss_ratio: share of packets lost in each direction, 0 to 1.
     """
 
     bits_per_second: int | None = None
@@ -29,25 +29,25 @@ class Conditions:
 
     @property
     def need_relay(self) -> bool:
-        """Whether a relay has to do it: this kernel's queues know rates, no delay and no loss."""
+        """Whether the link needs a relay: a kernel without netem can limit a rate only."""
         return self.delay_seconds > 0 or self.loss_ratio > 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OwnLink:
-    """The device of a rank's link, and the socket of the relay behind it where there is one."""
+    """A rank's network device, and the socket of the relay behind it if there is one."""
 
     device: str
     relay: Path | None
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> "OwnLink":
-        """The link that ``network`` told a rank by its environment."""
+        """The link of this rank, from the variables that ``network`` sets."""
         relay = environment.get(RELAY)
         return cls(device=environment[LINK], relay=Path(relay) if relay else None)
 
-    def become(self, conditions: Conditions) -> None:
-        """Makes the link so; needs the rights of root."""
+    def apply(self, conditions: Conditions) -> None:
+        """Sets the conditions of the link; needs root."""
         rate = conditions.bits_per_second
         tbf = f"tbf rate {rate}bit burst {_BURST_BYTES} latency {_QUEUE_MILLISECONDS}ms"
         queue = (tbf if rate else "noqueue").split()
@@ -55,5 +55,5 @@ class OwnLink:
         subprocess.run(command, check=True)
         assert self.relay or not conditions.need_relay
         if self.relay:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
-                told.sendto(json.dumps(asdict(conditions)).encode(), str(self.relay))
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+                sender.sendto(json.dumps(asdict(conditions)).encode(), str(self.relay))

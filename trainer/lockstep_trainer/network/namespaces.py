@@ -1,7 +1,7 @@
-"""Ranks in network namespaces of their own, on one bridge: a cluster's network on one machine.
+"""Ranks in network namespaces on one bridge: a cluster's network on one machine.
 
-Each rank has one link to the bridge, a veth pair, or two TAP devices and a relay between them where
-packets are to be delayed or lost. Nothing of the machine's own network is touched.
+Each rank has one link to the bridge: a veth pair, or two TAP devices with a relay between them if
+packets are to be delayed or lost. The machine's own network is left alone.
 """
 
 import os
@@ -20,70 +20,72 @@ from lockstep_trainer.network.relay import BRIDGE, READY, Wiring
 DEVICE = "lockstep0"
 _PORT = 29_500
 _PREFIX = "lockstep-"
-_MOST_RANKS = 250
+_MAX_RANKS = 250  # addresses of one /24
 
 
 class NetworkError(Exception):
-    """No namespaces can be made here; the text says what is missing."""
+    """The namespaces cannot be created; the text says what is missing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Seat:
-    """The place of one rank in the network.
+class RankNamespace:
+    """The network namespace of one rank.
 
     Attributes:
-        environment: what a trainer that is to be this rank has to find in its environment.
+        environment: variables that a trainer process needs to be this rank.
     """
 
     namespace: str
     environment: dict[str, str]
 
     def command(self, *command: str) -> list[str]:
-        """The command that runs a command in this place."""
+        """The command that runs a command in this namespace."""
         return ["ip", "netns", "exec", self.namespace, *command]
 
 
 @contextmanager
-def network(num_ranks: int, *, relayed: Collection[int] = ()) -> Iterator[tuple[Seat, ...]]:
-    """Makes the network, and takes it away again whatever happens.
+def network(
+    num_ranks: int, *, relayed: Collection[int] = ()
+) -> Iterator[tuple[RankNamespace, ...]]:
+    """Creates the network, and removes it when the context is left.
 
     Args:
         num_ranks: 250 or fewer.
-        relayed: ranks whose packets are to be delayed or lost.
+        relayed: ranks whose links get a relay, for delay and loss.
 
     Raises:
-        NetworkError: no root, no iproute2, or a kernel that does not let it.
+        NetworkError: root or iproute2 is missing, or the kernel refuses.
     """
-    _check_can(num_ranks)
-    _clear_left_behind()
+    _check_requirements(num_ranks)
+    _remove_stale_namespaces()
     hub = f"{_PREFIX}{os.getpid()}"
-    with ExitStack() as made:
-        folder = Path(made.enter_context(tempfile.TemporaryDirectory(prefix=_PREFIX)))
-        _namespace(made, hub)
+    with ExitStack() as cleanup:
+        folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix=_PREFIX)))
+        _add_namespace(cleanup, hub)
         _ip("-n", hub, "link", "add", BRIDGE, "type", "bridge")
         _ip("-n", hub, "link", "set", BRIDGE, "up")
-        seats = []
+        namespaces = []
         for rank in range(num_ranks):
             orders = folder / f"relay-{rank}" if rank in relayed else None
-            seats.append(_seat(made, hub, rank, num_ranks, orders))
-        yield tuple(seats)
+            namespaces.append(_add_rank(cleanup, hub, rank, num_ranks, orders))
+        yield tuple(namespaces)
 
 
-def _check_can(num_ranks: int) -> None:
+def _check_requirements(num_ranks: int) -> None:
     missing = [program for program in ("ip", "tc") if shutil.which(program) is None]
     if missing:
         raise NetworkError(f"network namespaces need {missing[0]}; install iproute2")
     if os.geteuid() != 0:
         raise NetworkError("network namespaces need root; start this as root")
-    if num_ranks > _MOST_RANKS:
-        raise NetworkError(f"{num_ranks} ranks are too many for one network of {_MOST_RANKS}")
+    if num_ranks > _MAX_RANKS:
+        raise NetworkError(f"{num_ranks} ranks are too many for one network of {_MAX_RANKS}")
 
 
-def _clear_left_behind() -> None:
-    """Takes away what a process that was killed could not."""
+def _remove_stale_namespaces() -> None:
+    """Removes the namespaces of runs that were killed: their names hold the process id."""
     for path in Path("/var/run/netns").glob(f"{_PREFIX}*"):
-        maker = path.name.removeprefix(_PREFIX).partition("-")[0]
-        if maker.isdigit() and not Path("/proc", maker).exists():
+        creator_pid = path.name.removeprefix(_PREFIX).partition("-")[0]
+        if creator_pid.isdigit() and not Path("/proc", creator_pid).exists():
             _ip("netns", "delete", path.name)
 
 
@@ -93,15 +95,17 @@ def _ip(*arguments: str) -> None:
         raise NetworkError(f"ip {' '.join(arguments)} failed: {done.stderr.strip()}")
 
 
-def _namespace(made: ExitStack, name: str) -> None:
+def _add_namespace(cleanup: ExitStack, name: str) -> None:
     _ip("netns", "add", name)
-    made.callback(_ip, "netns", "delete", name)
+    cleanup.callback(_ip, "netns", "delete", name)
     _ip("-n", name, "link", "set", "lo", "up")
 
 
-def _seat(made: ExitStack, hub: str, rank: int, num_ranks: int, orders: Path | None) -> Seat:
+def _add_rank(
+    cleanup: ExitStack, hub: str, rank: int, num_ranks: int, orders: Path | None
+) -> RankNamespace:
     name, port, address = f"{hub}-{rank}", f"rank{rank}", f"10.77.0.{rank + 1}/24"
-    _namespace(made, name)
+    _add_namespace(cleanup, name)
     if orders is None:
         ends = ("name", port, "type", "veth", "peer", "name", DEVICE, "netns", name)
         _ip("-n", hub, "link", "add", *ends)
@@ -109,8 +113,8 @@ def _seat(made: ExitStack, hub: str, rank: int, num_ranks: int, orders: Path | N
         _ip("-n", name, "address", "add", address, "dev", DEVICE)
         _ip("-n", name, "link", "set", DEVICE, "up")
     else:
-        _start_relay(made, Wiring(name, DEVICE, address, hub, port, str(orders)))
-    told = {
+        _start_relay(cleanup, Wiring(name, DEVICE, address, hub, port, str(orders)))
+    environment = {
         "RANK": str(rank),
         "WORLD_SIZE": str(num_ranks),
         "LOCAL_RANK": str(rank),
@@ -119,16 +123,18 @@ def _seat(made: ExitStack, hub: str, rank: int, num_ranks: int, orders: Path | N
         "GLOO_SOCKET_IFNAME": DEVICE,
         LINK: DEVICE,
     }
-    return Seat(namespace=name, environment=told | ({RELAY: str(orders)} if orders else {}))
+    if orders is not None:
+        environment[RELAY] = str(orders)
+    return RankNamespace(namespace=name, environment=environment)
 
 
-def _start_relay(made: ExitStack, wiring: Wiring) -> None:
+def _start_relay(cleanup: ExitStack, wiring: Wiring) -> None:
     relay = subprocess.Popen(
         [sys.executable, "-m", "lockstep_trainer.network.relay", *wiring],
         stdout=subprocess.PIPE,
         text=True,
     )
-    made.callback(_end, relay)
+    cleanup.callback(_end, relay)
     assert relay.stdout is not None
     if relay.stdout.readline().strip() != READY:
         raise NetworkError("the relay did not start; it needs /dev/net/tun")

@@ -1,6 +1,7 @@
-"""Carries the packets of one rank between two network namespaces, later than they came, or never.
+"""Forwards the packets of one rank between two network namespaces, with delay and loss.
 
-Each end is a TAP device: what the kernel sends into it is read here, and the other way round.
+Each end is a TAP device: what the kernel sends to it is read here, and what is written here is
+received by the kernel.
 """
 
 import ctypes
@@ -28,7 +29,7 @@ READY, BRIDGE = "ready", "bridge0"
 
 
 def _enter(namespace: str) -> None:
-    """Moves this process; what it opens from then on lies in the other namespace."""
+    """Moves this process to a namespace; devices that it opens from then on are in there."""
     with Path("/var/run/netns", namespace).open(encoding="ascii") as file:
         if ctypes.CDLL(None, use_errno=True).setns(file.fileno(), _NEW_NETWORK):
             raise OSError(ctypes.get_errno(), f"namespace {namespace} cannot be entered")
@@ -42,49 +43,51 @@ def _tap(device: str) -> int:
 
 
 class Relay:
-    """Two ends, the frames on their way, and how they fare.
+    """Forwards frames between two ends.
 
     Args:
         ends: two descriptors; what is read from one is written to the other.
         orders: datagrams with new ``Conditions`` as JSON.
+        seed: of the random loss.
     """
 
     def __init__(self, ends: tuple[int, int], orders: socket.socket, seed: int) -> None:
         self._other = {ends[0]: ends[1], ends[1]: ends[0]}
         self._orders, self._chance = orders, random.Random(seed)
         self._conditions = Conditions()
-        self._on_the_way: list[tuple[float, int, int, bytes]] = []
+        self._in_flight: list[tuple[float, int, int, bytes]] = []
         self._num_frames = 0
 
-    def turn(self) -> None:
-        """Waits for something to do, and does it."""
-        wait = None
-        if self._on_the_way:
-            wait = max(0.0, self._on_the_way[0][0] - time.monotonic())
-        ready, _, _ = select.select([*self._other, self._orders.fileno()], [], [], wait)
+    def run_once(self) -> None:
+        """Waits for a frame, an order or the end of a delay, and handles it."""
+        timeout = None
+        if self._in_flight:
+            timeout = max(0.0, self._in_flight[0][0] - time.monotonic())
+        ready, _, _ = select.select([*self._other, self._orders.fileno()], [], [], timeout)
         for source in ready:
             if source == self._orders.fileno():
                 self._conditions = Conditions(**json.loads(self._orders.recv(4096)))
             else:
-                self._take(source)
-        while self._on_the_way and self._on_the_way[0][0] <= time.monotonic():
-            _, _, end, frame = heapq.heappop(self._on_the_way)
+                self._receive(source)
+        while self._in_flight and self._in_flight[0][0] <= time.monotonic():
+            _, _, end, frame = heapq.heappop(self._in_flight)
             os.write(end, frame)
 
-    def _take(self, source: int) -> None:
+    def _receive(self, source: int) -> None:
         frame = os.read(source, _LARGEST_FRAME_BYTES)
         self._num_frames += 1
         if self._chance.random() >= self._conditions.loss_ratio:
             due = time.monotonic() + self._conditions.delay_seconds
-            heapq.heappush(self._on_the_way, (due, self._num_frames, self._other[source], frame))
+            # The frame number keeps frames of equal delay in order; bytes are never compared.
+            heapq.heappush(self._in_flight, (due, self._num_frames, self._other[source], frame))
 
 
-def _set_up(*arguments: str) -> None:
+def _run_ip(*arguments: str) -> None:
     subprocess.run(["ip", *arguments], check=True)
 
 
 class Wiring(NamedTuple):
-    """Where the ends lie.
+    """Names of the two ends.
 
     Attributes:
         inner: namespace of the rank, where ``device`` gets ``address``.
@@ -106,16 +109,16 @@ def main(wiring: Wiring) -> None:
         orders.bind(wiring.orders)
         _enter(wiring.inner)
         rank_end = _tap(wiring.device)
-        _set_up("address", "add", wiring.address, "dev", wiring.device)
-        _set_up("link", "set", wiring.device, "up")
+        _run_ip("address", "add", wiring.address, "dev", wiring.device)
+        _run_ip("link", "set", wiring.device, "up")
         _enter(wiring.outer)
         bridge_end = _tap(wiring.port)
-        _set_up("link", "set", wiring.port, "master", BRIDGE, "up")
+        _run_ip("link", "set", wiring.port, "master", BRIDGE, "up")
         sys.stdout.write(f"{READY}\n")
         sys.stdout.flush()
         relay = Relay((rank_end, bridge_end), orders, seed=0)
         while True:
-            relay.turn()
+            relay.run_once()
 
 
 if __name__ == "__main__":

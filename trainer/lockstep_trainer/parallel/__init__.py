@@ -1,4 +1,4 @@
-"""How the work is shared among the ranks: one file and one line here for each strategy."""
+"""Parallelism strategies: one file and one line here for each."""
 
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
@@ -10,18 +10,18 @@ from lockstep_trainer.parallel.ddp import data_parallel
 from lockstep_trainer.parallel.experts import expert_parallel
 from lockstep_trainer.parallel.fsdp2 import fully_sharded
 from lockstep_trainer.parallel.hybrid import hybrid
+from lockstep_trainer.parallel.parallel_model import ParallelModel
 from lockstep_trainer.parallel.pipeline import pipelined
-from lockstep_trainer.parallel.shared import SharedModel
 from lockstep_trainer.parallel.tensor import tensor_parallel
 from lockstep_trainer.world import World
 
-Share: TypeAlias = Callable[[GPT, TrainConfig, World, Layout], SharedModel]
+Parallelize: TypeAlias = Callable[[GPT, TrainConfig, World, Layout], ParallelModel]
 
 
 class Strategy(NamedTuple):
-    """One way to share: what does it, and the axes it uses, first the one that fills the world."""
+    """One strategy: its function and its mesh axes, first the one that fills the world."""
 
-    share: Share
+    parallelize: Parallelize
     axes: tuple[str, ...]
 
 
@@ -36,10 +36,10 @@ STRATEGIES = {
 
 
 def layout_of(config: TrainConfig, world_size: int) -> Layout:
-    """The layout that a run has in a world.
+    """The layout of a run in a world of some size.
 
     Raises:
-        ValueError: the strategy is unknown, has no place for an axis, or the degrees do not fit.
+        ValueError: the strategy is unknown or does not use an axis, or the degrees do not fit.
     """
     if config.strategy not in STRATEGIES:
         raise ValueError(f"--strategy {config.strategy!r} is none of {', '.join(STRATEGIES)}")
@@ -47,12 +47,12 @@ def layout_of(config: TrainConfig, world_size: int) -> Layout:
     for axis, degree in config.degrees.items():
         if axis not in axes and degree not in {None, 1}:
             raise ValueError(
-                f"--{axis} {degree} has no place in --strategy {config.strategy}, which has "
+                f"--{axis} {degree} does not fit --strategy {config.strategy}, which has "
                 f"{' and '.join(axes)}; leave it out or choose another strategy"
             )
     return Layout.fill(world_size, axes[0], config.degrees)
 
 
-def share(gpt: GPT, config: TrainConfig, world: World, layout: Layout) -> SharedModel:
-    """The model, shared as the configuration says; the process group must be joined."""
-    return STRATEGIES[config.strategy].share(gpt, config, world, layout)
+def parallelize(gpt: GPT, config: TrainConfig, world: World, layout: Layout) -> ParallelModel:
+    """The model, parallelised as configured; needs the joined process group."""
+    return STRATEGIES[config.strategy].parallelize(gpt, config, world, layout)

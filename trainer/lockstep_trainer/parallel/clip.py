@@ -1,4 +1,4 @@
-"""Clips gradients by their norm over the whole model, however it is sharded or cut."""
+"""Clips gradients by their norm over the whole model, however it is sharded or staged."""
 
 import math
 from collections.abc import Iterable
@@ -17,12 +17,12 @@ def clip_gradients(
     """Scales gradients so that their norm is ``max_norm`` at most.
 
     Args:
-        parameters: those of this rank; of a sharded one the shard's norm is summed over its mesh.
+        parameters: of this rank; the norm of a sharded one is summed over its mesh.
         max_norm: 0 for no clipping.
-        stages: the ranks that hold the other stages of the model; None when there are none.
+        stages: the ranks that hold the other pipeline stages; None without a pipeline.
 
     Returns:
-        The norm before, the same as one process would find, up to the order of the sums.
+        The norm before clipping, on every rank: that of one process, up to the order of the sums.
     """
     groups = by_mesh(parameters)
     norms = [_norm([p.grad for p in group if p.grad is not None]) for group in groups]
@@ -37,7 +37,8 @@ def clip_gradients(
 
 
 def by_mesh(parameters: Iterable[Parameter]) -> list[list[Parameter]]:
-    """The parameters in groups that lie on the same ranks: one torch call takes no mixture."""
+    """The parameters in groups that lie on the same ranks."""
+    # torch's foreach kernels refuse DTensors of different meshes, and DTensors mixed with tensors.
     groups: dict[object, list[Parameter]] = {}
     for parameter in parameters:
         mesh = parameter.device_mesh if isinstance(parameter, DTensor) else None
@@ -47,5 +48,6 @@ def by_mesh(parameters: Iterable[Parameter]) -> list[list[Parameter]]:
 
 def _norm(gradients: list[Tensor]) -> Tensor:
     norm: Tensor = get_total_norm(gradients)
-    whole: Tensor = norm.full_tensor() if isinstance(norm, DTensor) else norm
-    return whole
+    # A DTensor's norm is a partial sum on each rank until full_tensor reduces it over its mesh.
+    total: Tensor = norm.full_tensor() if isinstance(norm, DTensor) else norm
+    return total

@@ -1,4 +1,4 @@
-"""Data parallel: every rank holds the whole model, and gradients are averaged in the backward."""
+"""Data parallel: each rank holds a replica of the model; the backward averages gradients."""
 
 from contextlib import nullcontext
 
@@ -7,16 +7,20 @@ from torch.nn.parallel import DistributedDataParallel
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.mesh import Layout
 from lockstep_trainer.model import GPT
-from lockstep_trainer.parallel.shared import SharedModel, WholeModel, compile_blocks
+from lockstep_trainer.parallel.parallel_model import ParallelModel, SingleStageModel, compile_blocks
 from lockstep_trainer.world import World
 
 
-def data_parallel(gpt: GPT, config: TrainConfig, world: World, layout: Layout) -> SharedModel:
+def data_parallel(gpt: GPT, config: TrainConfig, world: World, layout: Layout) -> ParallelModel:
     """The model in DDP: rank 0's weights everywhere, gradients all-reduced in buckets."""
     del layout
     compile_blocks(gpt, config)
     devices = [world.device] if world.device.type == "cuda" else None
     model = DistributedDataParallel(gpt, device_ids=devices)
-    return WholeModel(
-        gpt, config, call=model, synced=lambda last: nullcontext() if last else model.no_sync()
+    return SingleStageModel(
+        gpt,
+        config,
+        call=model,
+        # Without no_sync DDP would all-reduce after every accumulated batch, not once a step.
+        gradient_sync=lambda is_last: nullcontext() if is_last else model.no_sync(),
     )

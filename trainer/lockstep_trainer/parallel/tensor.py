@@ -1,7 +1,7 @@
-"""Tensor parallel: every layer is cut among the ranks, and between layers so is the sequence.
+"""Tensor parallel: each layer is sharded among the ranks, and between layers the sequence is.
 
-Heads and hidden units are cut by column going in and by row going out; the norms and the stream
-between are cut along the sequence, so that each activation is held once.
+Projections into heads and hidden units are sharded by column, those out of them by row. Norms and
+the residual stream are sharded along the sequence, so that each activation is held once.
 """
 
 from torch.distributed.device_mesh import DeviceMesh
@@ -18,49 +18,49 @@ from torch.distributed.tensor.parallel import (
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.mesh import Layout
 from lockstep_trainer.model import GPT
-from lockstep_trainer.parallel.shared import SharedModel, WholeModel, compile_blocks
+from lockstep_trainer.parallel.parallel_model import ParallelModel, SingleStageModel, compile_blocks
 from lockstep_trainer.world import World
 
 
-def tensor_parallel(gpt: GPT, config: TrainConfig, world: World, layout: Layout) -> SharedModel:
-    """The model cut along the tp axis; all ranks see the same samples."""
+def tensor_parallel(gpt: GPT, config: TrainConfig, world: World, layout: Layout) -> ParallelModel:
+    """The model sharded along the tp axis; all its ranks see the same samples."""
     shard_layers(gpt, layout.device_mesh(world.device, ("tp",))["tp"])
     compile_blocks(gpt, config)
-    return WholeModel(gpt, config)
+    return SingleStageModel(gpt, config)
 
 
 def shard_layers(gpt: GPT, mesh: DeviceMesh) -> None:
-    """Cuts every layer of a model, or of one stage of it, in place."""
-    ends = {name: style for name, style in _ends().items() if getattr(gpt, name) is not None}
+    """Shards every layer of a model, or of one pipeline stage, in place."""
+    ends = {name: style for name, style in _end_styles().items() if getattr(gpt, name) is not None}
     parallelize_module(gpt, mesh, ends)
     for block in gpt.blocks.values():
-        parallelize_module(block, mesh, _block())
+        parallelize_module(block, mesh, _block_styles())
 
 
-def _ends() -> dict[str, ParallelStyle]:
-    whole, by_sequence = Replicate(), Shard(1)
+def _end_styles() -> dict[str, ParallelStyle]:
+    replicated, by_sequence = Replicate(), Shard(1)
     return {
-        "bytes": RowwiseParallel(input_layouts=whole, output_layouts=by_sequence),
-        "places": RowwiseParallel(input_layouts=whole, output_layouts=Shard(0)),
+        "bytes": RowwiseParallel(input_layouts=replicated, output_layouts=by_sequence),
+        "places": RowwiseParallel(input_layouts=replicated, output_layouts=Shard(0)),
         "norm": SequenceParallel(),
-        "head": ColwiseParallel(input_layouts=by_sequence, output_layouts=whole),
+        "head": ColwiseParallel(input_layouts=by_sequence, output_layouts=replicated),
     }
 
 
-def _block() -> dict[str, ParallelStyle]:
+def _block_styles() -> dict[str, ParallelStyle]:
     by_sequence = Shard(1)
     return {
         "norm_1": SequenceParallel(),
-        "attention": _gathered(),
+        "attention": _gather_sequence(),
         "attention.query_key_value": ColwiseParallel(),
         "attention.out": RowwiseParallel(output_layouts=by_sequence),
         "norm_2": SequenceParallel(),
-        "mlp": _gathered(),
+        "mlp": _gather_sequence(),
         "mlp.0": ColwiseParallel(),
         "mlp.2": RowwiseParallel(output_layouts=by_sequence),
     }
 
 
-def _gathered() -> ParallelStyle:
-    """What is cut along the sequence comes in whole."""
+def _gather_sequence() -> ParallelStyle:
+    """Gathers an input that is sharded along the sequence."""
     return PrepareModuleInput(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),))

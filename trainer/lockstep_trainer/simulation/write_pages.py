@@ -1,7 +1,7 @@
 """Writes the pages of a simulated job: real pages by the real writer, thousands of ranks at once.
 
-The times in pages and events follow the simulation and begin when it does. As fast as it can, they
-run ahead of the clock; everything else is as a real job leaves it.
+The times in pages and events are those of the simulation and begin at its start. With ``--speed
+fast`` they run ahead of the clock; everything else is as in a real job.
 """
 
 import os
@@ -20,11 +20,11 @@ from lockstep_records.jobs import job_folder, page_path
 from lockstep_records.page.layout import PHASES, ROW, SLOT, page_bytes
 from lockstep_records.page.writer import NoPageError, PageWriter, RankIdentity
 from lockstep_trainer.simulation.spec import Simulation
-from lockstep_trainer.simulation.steps import Seconds, SimulatedStep, simulated_steps
+from lockstep_trainer.simulation.steps import Seconds, SimulatedStep, simulate_steps
 
-# A model of 1e9 parameters in two bytes: what one all-reduce of its gradients hands over.
+# Bytes of one all-reduce of the gradients of a model with 1e9 parameters of two bytes.
 _GRADIENT_BYTES = 2 * 10**9
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 _DATA, _SYNC, _DONE = (PHASES.index(phase) for phase in ("data", "sync", "done"))
 _PHASE_SECONDS = SLOT.word("phase_seconds") + PHASES.index(STEP_PHASES[0])
 _ROW_PRESENT = sum(ROW.presence[name] for name in ("loss", "first_arrival_ns", "last_arrival_ns"))
@@ -33,24 +33,24 @@ _PRESENT, _LOSS = SLOT.word("present"), SLOT.word("loss")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Simulated:
-    """What a simulation has written.
+class SimulationResult:
+    """Result of a simulation.
 
     Attributes:
-        busy_seconds: time spent on making and writing steps, waits for the clock left out.
-        most_late_seconds: by how much the writing of a step came after its end, at most.
+        busy_seconds: time spent computing and writing steps, without waits for the clock.
+        max_lateness_seconds: largest delay between the end of a step and the end of its writing.
         exit_code: 0, or 130 when it was interrupted.
     """
 
     folder: Path
     rank_steps: int
     busy_seconds: float
-    most_late_seconds: float
+    max_lateness_seconds: float
     exit_code: int
 
     @property
     def rank_steps_per_second(self) -> float:
-        """Rows of one rank and step written a second of work; 0 when there was none."""
+        """Rows of one rank and step written per second of work; 0 when none was written."""
         return self.rank_steps / self.busy_seconds if self.rank_steps else 0.0
 
 
@@ -63,7 +63,7 @@ def simulate(
     project: str = "",
     clock_ns: Callable[[], int] = time.monotonic_ns,
     sleep: Callable[[float], None] = time.sleep,
-) -> Simulated:
+) -> SimulationResult:
     """Runs a simulation to its end, or until it is interrupted.
 
     Args:
@@ -71,17 +71,17 @@ def simulate(
         root: folder of all jobs, on a tmpfs.
         job_id: name of the job, not in use.
         cluster: name of the cluster.
-        project: who the job is accounted to.
+        project: project that the job is accounted to.
         clock_ns: monotonic nanoseconds.
-        sleep: waits some seconds.
+        sleep: waits for some seconds.
 
     Raises:
-        ValueError: the job id is in use, or there is no room for the pages; nothing is left then.
+        ValueError: the job id is in use, or memory is too small; no file is left then.
     """
     folder = job_folder(root, job_id)
     if folder.exists():
         raise ValueError(f"job id {job_id!r} is in use under {root}/jobs; choose another")
-    _check_room(simulation, root)
+    _check_free_memory(simulation, root)
     try:
         writers = [
             PageWriter(page_path(root, job_id, 0, identity.rank), identity, simulation.rows)
@@ -93,11 +93,11 @@ def simulate(
     except (ValueError, KeyboardInterrupt):
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    return _Run(simulation, folder, writers, clock_ns, sleep).to_the_end()
+    return _Run(simulation, folder, writers, clock_ns, sleep).run()
 
 
-def _check_room(simulation: Simulation, root: Path) -> None:
-    """Says so before the memory is taken and not when it is used up."""
+def _check_free_memory(simulation: Simulation, root: Path) -> None:
+    """Refuses pages that do not fit, before any of them takes memory."""
     nearest = next(path for path in (root, *root.absolute().parents) if path.is_dir())
     status = os.statvfs(nearest)
     needed, free = simulation.ranks * page_bytes(simulation.rows), status.f_bavail * status.f_frsize
@@ -141,11 +141,11 @@ class _Run:
         self._totals = np.zeros((simulation.ranks, len(STEP_PHASES)))
         self._start_ns, self._start_wall = clock_ns(), time.time()
         self._steps, self._end = 0, 0.0
-        self._waited, self._most_late = 0.0, 0.0
+        self._waited, self._max_lateness = 0.0, 0.0
 
-    def to_the_end(self) -> Simulated:
-        """Writes all steps and says how it ended."""
-        self._tell_both(
+    def run(self) -> SimulationResult:
+        """Writes all steps and returns the result."""
+        self._append_events(
             "job_started",
             "attempt_started",
             self._start_wall,
@@ -155,59 +155,61 @@ class _Run:
             writer.heartbeat(self._start_ns, _DATA)
         outcome, exit_code = "succeeded", 0
         try:
-            for step in simulated_steps(self._simulation):
-                self._live_through(step)
+            for step in simulate_steps(self._simulation):
+                self._wait_through(step)
                 self._write(step)
                 self._account(step)
         except KeyboardInterrupt:
             outcome, exit_code = "cancelled", 130
-        busy = self._now() - self._waited
+        busy_seconds = self._now() - self._waited
         self._close()
-        self._tell_both(
+        self._append_events(
             "attempt_ended",
             "job_finished",
             self._start_wall + self._end,
             outcome=outcome,
             exit_code=exit_code,
         )
-        return Simulated(
+        return SimulationResult(
             folder=self._folder,
             rank_steps=self._steps * self._simulation.ranks,
-            busy_seconds=busy,
-            most_late_seconds=self._most_late,
+            busy_seconds=busy_seconds,
+            max_lateness_seconds=self._max_lateness,
             exit_code=exit_code,
         )
 
-    def _tell_both(self, first: str, second: str, wall_seconds: float, **told: object) -> None:
-        """Two events at one time, as a launcher tells them."""
+    def _append_events(
+        self, first_kind: str, second_kind: str, wall_seconds: float, **fields: object
+    ) -> None:
+        """Appends two events of one time, as a launcher does."""
         job_id = self._writers[0].identity.job_id
-        for kind in (first, second):
-            event = Event(kind=kind, job_id=job_id, attempt=0, fields=told, time=wall_seconds)
+        for kind in (first_kind, second_kind):
+            event = Event(kind=kind, job_id=job_id, attempt=0, fields=fields, time=wall_seconds)
             append_event(self._folder, event)
 
     def _account(self, step: SimulatedStep) -> None:
         self._steps, self._end = step.number, step.end
         if self._simulation.speed == "wall-clock":
-            self._most_late = max(self._most_late, self._now() - step.end)
+            self._max_lateness = max(self._max_lateness, self._now() - step.end)
 
     def _now(self) -> float:
-        """Seconds since the job began."""
+        """Seconds since the start of the job."""
         return (self._clock_ns() - self._start_ns) / 1e9
 
-    def _live_through(self, step: SimulatedStep) -> None:
-        """At wall-clock speed: marks who waits, as time goes by, until all are through."""
+    def _wait_through(self, step: SimulatedStep) -> None:
+        """At wall-clock speed: writes heartbeats of ranks that arrive, until the step ends."""
         if self._simulation.speed != "wall-clock":
             return
         order = np.argsort(step.last_arrival)
-        arrivals, marked = step.last_arrival[order], 0
+        arrivals, num_arrived = step.last_arrival[order], 0
         while (now := self._now()) < step.end:
-            arrived = int(np.searchsorted(arrivals, min(now, step.together), side="right"))
-            for rank in order[marked:arrived].tolist():
+            arrived = int(np.searchsorted(arrivals, min(now, step.sync_end), side="right"))
+            for rank in order[num_arrived:arrived].tolist():
                 self._writers[rank].heartbeat(self._ns(float(step.last_arrival[rank])), _SYNC)
-            marked = arrived
-            began = self._now()
-            self._sleep(min(_LOOK_SECONDS, max(0.0, step.end - began)))
-            self._waited += self._now() - began
+            num_arrived = arrived
+            sleep_start = self._now()
+            self._sleep(min(_POLL_SECONDS, max(0.0, step.end - sleep_start)))
+            self._waited += self._now() - sleep_start
 
     def _ns(self, seconds: float) -> int:
         return self._start_ns + round(seconds * 1e9)
@@ -217,7 +219,8 @@ class _Run:
         return nanoseconds
 
     def _write(self, step: SimulatedStep) -> None:
-        """One row and one state for every rank: the only loop over ranks."""
+        """Writes one row and one state for every rank."""
+        # The only loop over ranks: thousands of ranks a step leave no time for a call per field.
         self._totals += step.phases
         simulation, loss = self._simulation, float(np.float32(step.loss))
         begins = self._all_ns(step.start)

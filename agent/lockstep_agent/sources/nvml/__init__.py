@@ -1,4 +1,4 @@
-"""The GPU driver through NVML: plain values, None where it does not tell; only here is pynvml."""
+"""The GPU driver through NVML: plain values or None; the only package that imports pynvml."""
 
 from lockstep_agent.sources.nvml.device import Gpu, GpuLostError
 from lockstep_agent.sources.nvml.driver import Driver, NoDriverError

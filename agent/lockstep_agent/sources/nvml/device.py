@@ -1,11 +1,11 @@
-"""One GPU of the driver: calls that are asked once where they are not supported."""
+"""One GPU of the driver: each call is made through it, and one that is not supported only once."""
 
 import ctypes
 from collections import deque
 from typing import Any
 
 from lockstep_agent.collector import SourceLostError
-from lockstep_agent.sources.nvml.mig import Instance, find_instance
+from lockstep_agent.sources.nvml.mig import MigInstance, find_instance
 from lockstep_agent.sources.xid_event import XidEvent
 
 _LOST, _RESET, _SILENT = "lost", "reset_required", "silent"
@@ -18,13 +18,17 @@ class GpuLostError(SourceLostError):
 class Gpu:
     """One GPU by its NVML index.
 
+    Args:
+        nvml: the module pynvml.
+        index: NVML index of the GPU.
+
     Attributes:
-        uuid: empty until the driver has told it once.
-        model: product name, None until the driver has told it once.
-        pids: processes that computed on it when they were last asked for.
-        mig_uuids: UUIDs of its instances at that moment.
-        xids: faults that the driver told as events and nobody took yet; None while it tells none.
-        generation: rises with every handle; what was learnt of an older one may be wrong.
+        uuid: empty until the driver has reported it.
+        model: product name; None until the driver has reported it.
+        pids: compute processes on the GPU at the last query.
+        mig_uuids: UUIDs of its MIG instances at the last query.
+        xids: Xid events that no collector has taken yet; None while the driver reports no events.
+        generation: rises with every handle; whatever was learnt under an older one may be wrong.
     """
 
     def __init__(self, nvml: Any, index: int) -> None:
@@ -45,33 +49,42 @@ class Gpu:
 
     @property
     def handle(self) -> Any:
-        """The driver's handle, asked for anew after the GPU was lost.
+        """The driver's handle, opened anew after the GPU was lost.
 
         Raises:
-            GpuLostError: there is none.
+            GpuLostError: the driver gives no handle.
         """
         if self._handle is None:
-            self._handle = self._find()
+            self._handle = self._open_handle()
         return self._handle
 
-    def ask(self, call: str, *arguments: Any) -> Any:
-        """The answer of a call of pynvml, None without one; not supported is learnt once.
+    def ensure_handle(self) -> None:
+        """Opens the handle where there is none, so that ``generation`` is up to date.
+
+        Raises:
+            GpuLostError: the driver gives no handle.
+        """
+        _ = self.handle
+
+    def query(self, call: str, *arguments: Any) -> Any:
+        """The result of a call of pynvml, None without one; an unsupported call is not repeated.
 
         Raises:
             GpuLostError: the GPU is lost or needs a reset.
         """
-        return self._ask((call, arguments), arguments)
+        return self._query((call, arguments), arguments)
 
     def call(self, function: str, *arguments: Any) -> int:
-        """The code that a function of the library returns, 0 when it answered.
+        """The return code of a function of the C library, 0 for success.
 
         Args:
             function: its name.
-            arguments: of C, after the handle; what they point at is filled.
+            arguments: C arguments after the handle; the function fills what they point at.
 
         Raises:
             GpuLostError: the GPU is lost or needs a reset.
         """
+        # ctypes releases the GIL during the call: a GPU that hangs blocks only its own thread
         handle, library = self.handle, self.nvml.nvmlLib
         if library is None:
             code = self.nvml.NVML_ERROR_UNINITIALIZED
@@ -82,26 +95,32 @@ class Gpu:
         self.raise_when_lost(code)
         return int(code)
 
-    def instances(self) -> list[Instance]:
-        """The instances of a split GPU; none of one that is whole."""
-        most = self.ask("nvmlDeviceGetMaxMigDeviceCount") or 0
-        found = (find_instance(self.nvml, self.handle, index) for index in range(most))
-        return [instance for instance in found if instance is not None]
+    def instances(self) -> list[MigInstance]:
+        """The MIG instances of a split GPU; empty for a GPU that is not split."""
+        max_instances = self.query("nvmlDeviceGetMaxMigDeviceCount") or 0
+        candidates = (
+            find_instance(self.nvml, self.handle, index) for index in range(max_instances)
+        )
+        return [instance for instance in candidates if instance is not None]
 
-    def fill(self, call: str, kind: str) -> Any:
-        """A struct of pynvml of this kind, filled by a call; None without an answer.
+    def query_struct(self, call: str, struct_name: str) -> Any:
+        """A struct of pynvml, filled by a call; None without an answer.
+
+        Args:
+            call: function of pynvml that takes a handle and a pointer to the struct.
+            struct_name: class of the struct in pynvml.
 
         Raises:
             GpuLostError: the GPU is lost or needs a reset.
         """
-        make = getattr(self.nvml, kind, None)
-        if make is None:
+        struct_class = getattr(self.nvml, struct_name, None)
+        if struct_class is None:
             return None
-        struct = make()
-        asked = self._ask((call, (kind,)), (ctypes.byref(struct),))
-        return None if asked is None else struct
+        struct = struct_class()
+        answer = self._query((call, (struct_name,)), (ctypes.byref(struct),))
+        return None if answer is None else struct
 
-    def _ask(self, key: tuple[str, tuple[Any, ...]], arguments: tuple[Any, ...]) -> Any:
+    def _query(self, key: tuple[str, tuple[Any, ...]], arguments: tuple[Any, ...]) -> Any:
         handle = self.handle
         if key in self._unsupported:
             return None
@@ -112,28 +131,33 @@ class Gpu:
             if self.is_unsupported(error.value):
                 self._unsupported.add(key)
         except AttributeError:
-            self._unsupported.add(key)  # an older pynvml does not know the call
+            self._unsupported.add(key)  # an older pynvml does not have the call
         return None
 
-    def _find(self) -> Any:
+    def _open_handle(self) -> Any:
         try:
             self._handle = self.nvml.nvmlDeviceGetHandleByIndex(self.index)
         except self.nvml.NVMLError as error:
             self.raise_when_lost(error.value)
             raise GpuLostError(_LOST, f"GPU {self.index} has no handle: {error}") from error
         self.generation += 1
+        # a new handle can mean a new driver or a reset GPU, which may support other calls
         self._unsupported.clear()
-        self.uuid = self.ask("nvmlDeviceGetUUID") or self.uuid
-        self.model = self.ask("nvmlDeviceGetName") or self.model
+        self.uuid = self.query("nvmlDeviceGetUUID") or self.uuid
+        self.model = self.query("nvmlDeviceGetName") or self.model
         return self._handle
 
-    def silent(self) -> GpuLostError:
-        """The error for a GPU that answers no call at all."""
+    def drop_silent_handle(self) -> GpuLostError:
+        """Drops the handle of a GPU that answers no call; returns the error to raise for it."""
         self._handle = None
         return GpuLostError(_SILENT, f"GPU {self.index} answers no call")
 
     def raise_when_lost(self, code: int) -> None:
-        """Raises for the codes by which a driver says that a GPU is gone."""
+        """Drops the handle and raises for the codes of a GPU that is gone.
+
+        Raises:
+            GpuLostError: the code says that the GPU is lost or needs a reset.
+        """
         state = {
             self.nvml.NVML_ERROR_GPU_IS_LOST: _LOST,
             self.nvml.NVML_ERROR_RESET_REQUIRED: _RESET,
@@ -145,7 +169,9 @@ class Gpu:
             raise GpuLostError(state, f"GPU {self.index}: {self.nvml.NVMLError(code)}")
 
     def is_unsupported(self, code: int) -> bool:
-        """Whether a code means that asking again is no use."""
+        """Whether a code means that a repeated call would fail too."""
+        # one build runs on drivers 450 to 620, which lack different calls and reject them by any
+        # of these codes; driver 590 answers DEPRECATED for the application clocks
         return code in {
             self.nvml.NVML_ERROR_NOT_SUPPORTED,
             self.nvml.NVML_ERROR_FUNCTION_NOT_FOUND,

@@ -1,4 +1,4 @@
-"""The event set of one GPU: the Xids that its driver tells to those who registered."""
+"""The event set of one GPU: the Xids that its driver reports to registered listeners."""
 
 import contextlib
 import time
@@ -8,17 +8,18 @@ from typing import Any
 from lockstep_agent.sources.nvml.device import Gpu, GpuLostError
 from lockstep_agent.sources.xid_event import XidEvent
 
-_MOST_AT_ONCE = 100
+_MAX_EVENTS = 100
 _WAIT_MILLISECONDS = 1
-_NO_INSTANCE = 0xFFFF_FFFF
+_NO_INSTANCE = 0xFFFF_FFFF  # the driver's value for a GPU that is not split
 
 
 class Events:
-    """Registers once a handle; a GPU that is lost is heard to the end by its old set.
+    """Registers once a handle; the old set of a lost GPU is drained before it is replaced.
 
-    What came before the registration is never told by the driver.
+    The driver never reports an Xid from before the registration.
 
     Args:
+        gpu: the GPU to listen to.
         clock: wall clock, in seconds.
     """
 
@@ -29,50 +30,51 @@ class Events:
         self._address = ""
 
     def read(self) -> list[XidEvent] | None:
-        """Xids since the last call; None while the driver tells none."""
-        heard = self._drain()
+        """Xids since the last call; None while the driver reports no events."""
+        # drained first: the Xid that explains a lost GPU waits in the set of its old handle
+        events = self._drain()
         try:
-            _ = self._gpu.handle
+            self._gpu.ensure_handle()
             if self._generation != self._gpu.generation:
                 self._register()
-        except GpuLostError:  # who asks the GPU next says so
+        except GpuLostError:  # the next collector that queries the GPU reports it
             pass
-        return heard if self._set is not None else None
+        return events if self._set is not None else None
 
     def _drain(self) -> list[XidEvent]:
-        heard: list[XidEvent] = []
+        events: list[XidEvent] = []
         if self._set is None:
-            return heard
+            return events
         nvml = self._gpu.nvml
-        with contextlib.suppress(nvml.NVMLError):  # a timeout: there are no more
-            for _ in range(_MOST_AT_ONCE):
+        with contextlib.suppress(nvml.NVMLError):  # a timeout: the set is empty
+            for _ in range(_MAX_EVENTS):
                 data = nvml.nvmlEventSetWait_v2(self._set, _WAIT_MILLISECONDS)
                 if data.eventType == nvml.nvmlEventTypeXidCriticalError:
-                    heard.append(self._event(data))
-        return heard
+                    events.append(self._build_event(data))
+        return events
 
-    def _event(self, data: Any) -> XidEvent:
-        told = (data.gpuInstanceId, data.computeInstanceId)
-        instances = tuple(one for one in told if one != _NO_INSTANCE)
+    def _build_event(self, data: Any) -> XidEvent:
+        ids = (data.gpuInstanceId, data.computeInstanceId)
+        instances = tuple(number for number in ids if number != _NO_INSTANCE)
         return XidEvent(self._address, int(data.eventData), instances, self._clock())
 
     def _register(self) -> None:
-        """Replaces the set by one for the newest handle, where the driver has such events."""
+        """Replaces the set by one for the newest handle, where the driver has Xid events."""
         gpu, nvml = self._gpu, self._gpu.nvml
         if self._set is not None:
-            with contextlib.suppress(nvml.NVMLError):  # gone already is as good
+            with contextlib.suppress(nvml.NVMLError):  # a set of a lost driver is freed already
                 nvml.nvmlEventSetFree(self._set)
             self._set = None
-        kinds = gpu.ask("nvmlDeviceGetSupportedEventTypes") or 0
-        info = gpu.ask("nvmlDeviceGetPciInfo_v3")
+        kinds = gpu.query("nvmlDeviceGetSupportedEventTypes") or 0
+        pci = gpu.query("nvmlDeviceGetPciInfo_v3")
         self._generation = gpu.generation
-        if info is None or not kinds & nvml.nvmlEventTypeXidCriticalError:
+        if pci is None or not kinds & nvml.nvmlEventTypeXidCriticalError:
             return
-        self._address = f"{info.domain:04x}:{info.bus:02x}:{info.device:02x}.0"
+        self._address = f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0"
         try:
-            events = nvml.nvmlEventSetCreate()
-            nvml.nvmlDeviceRegisterEvents(gpu.handle, nvml.nvmlEventTypeXidCriticalError, events)
+            event_set = nvml.nvmlEventSetCreate()
+            nvml.nvmlDeviceRegisterEvents(gpu.handle, nvml.nvmlEventTypeXidCriticalError, event_set)
         except nvml.NVMLError as error:
             gpu.raise_when_lost(error.value)
             return
-        self._set = events
+        self._set = event_set

@@ -4,82 +4,93 @@ import struct
 from collections.abc import Iterable
 
 from lockstep_agent.sources.nvml.device import Gpu
-from lockstep_agent.sources.nvml.values import value_of
+from lockstep_agent.sources.nvml.values import unpack_value
 
 Field = tuple[int, int]  # field id, scope: a link, a kind of power, or 0
-ALL_LINKS = 0xFFFF_FFFF
+ALL_LINKS = 0xFFFF_FFFF  # scope of the NVLink traffic fields that sums over all links
 _ANSWER = struct.Struct("24xII8s")  # kind of value, return code, value
 
 
 class _Batch:
-    """Some fields and the room for their answers, made once: pynvml makes it for each call."""
+    """Fields and the buffer of their values, allocated once."""
 
     def __init__(self, gpu: Gpu, fields: tuple[Field, ...]) -> None:
         self.fields = fields
-        self.room = (gpu.nvml.c_nvmlFieldValue_t * len(fields))(*fields)
+        # pynvml allocates and fills a new array for each call: 39 us for 47 fields, against 0.5 us
+        self.buffer = (gpu.nvml.c_nvmlFieldValue_t * len(fields))(*fields)
 
 
 class Fields:
     """Some fields of one GPU, read in one call.
 
-    What the driver lacks is asked once and then left out. A field that is refused in the batch is
-    asked alone before it is given up: on some drivers one unknown field makes others vanish.
+    A field that the driver lacks is queried once and then left out. A field that is rejected in the
+    batch is queried by itself before it is given up.
+
+    Args:
+        gpu: the GPU to read.
+        fields: pairs of field id and scope.
     """
 
-    def __init__(self, gpu: Gpu, wanted: Iterable[Field]) -> None:
+    def __init__(self, gpu: Gpu, fields: Iterable[Field]) -> None:
         self._gpu = gpu
-        self._wanted = tuple(wanted)
+        self._fields = tuple(fields)
         self._batch = _Batch(gpu, ())
         self._generation = 0
 
     def read(self) -> dict[Field, float]:
-        """The values by field; a field without an answer is left out.
+        """The values by field, in the driver's units; a field without an answer is left out.
 
         Raises:
             GpuLostError: the GPU is lost or needs a reset.
         """
-        _ = self._gpu.handle
+        self._gpu.ensure_handle()
         if self._generation == self._gpu.generation:
-            return self._ask(self._batch)[0] if self._batch.fields else {}
-        values = self._probe(self._wanted)
+            return self._query(self._batch)[0] if self._batch.fields else {}
+        values = self._probe(self._fields)
         self._generation = self._gpu.generation
         return values
 
-    def _probe(self, wanted: tuple[Field, ...]) -> dict[Field, float]:
-        values, refused = self._ask(_Batch(self._gpu, wanted))
-        alone = {
-            field: self._ask(_Batch(self._gpu, (field,)))
-            for field in (refused if len(wanted) > 1 else ())
+    def _probe(self, fields: tuple[Field, ...]) -> dict[Field, float]:
+        values, rejected = self._query(_Batch(self._gpu, fields))
+        # one unsupported field makes others of the batch vanish on GB200
+        # (https://github.com/NVIDIA/DCGM/issues/581), so each gets a call of its own
+        retries = {
+            field: self._query(_Batch(self._gpu, (field,)))
+            for field in (rejected if len(fields) > 1 else ())
         }
-        for told, _ in alone.values():
-            values.update(told)
-        given_up = {field for field, (_, bad) in alone.items() if bad} if alone else set(refused)
-        self._batch = _Batch(self._gpu, tuple(one for one in wanted if one not in given_up))
+        for retried_values, _ in retries.values():
+            values.update(retried_values)
+        if retries:
+            unsupported = {field for field, (_, refused) in retries.items() if refused}
+        else:
+            unsupported = set(rejected)
+        supported = tuple(field for field in fields if field not in unsupported)
+        self._batch = _Batch(self._gpu, supported)
         return values
 
-    def _ask(self, batch: _Batch) -> tuple[dict[Field, float], list[Field]]:
+    def _query(self, batch: _Batch) -> tuple[dict[Field, float], list[Field]]:
         """Values by field, and the fields that the driver says it lacks."""
-        if self._gpu.call("nvmlDeviceGetFieldValues", len(batch.fields), batch.room):
-            return self._halves(batch.fields)
+        if self._gpu.call("nvmlDeviceGetFieldValues", len(batch.fields), batch.buffer):
+            return self._bisect(batch.fields)
         values: dict[Field, float] = {}
-        refused: list[Field] = []
-        answers = _ANSWER.iter_unpack(batch.room)
+        rejected: list[Field] = []
+        answers = _ANSWER.iter_unpack(batch.buffer)
         for field, (kind, code, raw) in zip(batch.fields, answers, strict=True):
             if code == 0:
-                value = value_of(kind, raw)
+                value = unpack_value(kind, raw)
                 if value is not None:
                     values[field] = value
                 continue
             self._gpu.raise_when_lost(code)
             if self._gpu.is_unsupported(code):
-                refused.append(field)
-        return values, refused
+                rejected.append(field)
+        return values, rejected
 
-    def _halves(self, fields: tuple[Field, ...]) -> tuple[dict[Field, float], list[Field]]:
-        """Asks again in halves, down to the field for which the whole call fails."""
+    def _bisect(self, fields: tuple[Field, ...]) -> tuple[dict[Field, float], list[Field]]:
+        """Queries halves, down to the field for which the entire call fails."""
         if len(fields) == 1:
             return {}, list(fields)
-        middle = len(fields) // 2
-        values, refused = self._ask(_Batch(self._gpu, fields[:middle]))
-        more, also = self._ask(_Batch(self._gpu, fields[middle:]))
-        return {**values, **more}, [*refused, *also]
+        half = len(fields) // 2
+        first_values, first_rejected = self._query(_Batch(self._gpu, fields[:half]))
+        second_values, second_rejected = self._query(_Batch(self._gpu, fields[half:]))
+        return {**first_values, **second_values}, [*first_rejected, *second_rejected]

@@ -1,15 +1,15 @@
-"""The instances of a split GPU."""
+"""The MIG instances of a split GPU."""
 
 from dataclasses import dataclass
 from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
+class MigInstance:
     """One MIG device.
 
     Attributes:
-        gpu_instance: number of the GPU instance that it is in.
+        gpu_instance: number of the GPU instance that it belongs to.
         name: GPU instance, slash, compute instance.
     """
 
@@ -21,18 +21,19 @@ class Instance:
 
     def memory(self) -> Any:
         """Memory in bytes, as ``total`` and ``used``; None without an answer."""
+        # only the call's first form: the second (MemoryInfo_v2) has no data on MIG handles
         try:
             return self.nvml.nvmlDeviceGetMemoryInfo(self.handle)
         except self.nvml.NVMLError:
             return None
 
 
-def find_instance(nvml: Any, gpu: Any, index: int) -> Instance | None:
-    """The instance at an index of a GPU's handle, None where there is none."""
+def find_instance(nvml: Any, gpu: Any, index: int) -> MigInstance | None:
+    """The instance at an index of a GPU's handle; None for an empty slot."""
     try:
         handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, index)
         instance = int(nvml.nvmlDeviceGetGpuInstanceId(handle))
         name = f"{instance}/{int(nvml.nvmlDeviceGetComputeInstanceId(handle))}"
-        return Instance(nvml, handle, instance, name, str(nvml.nvmlDeviceGetUUID(handle)))
+        return MigInstance(nvml, handle, instance, name, str(nvml.nvmlDeviceGetUUID(handle)))
     except nvml.NVMLError:
         return None

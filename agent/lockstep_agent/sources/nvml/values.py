@@ -1,19 +1,20 @@
-"""Numbers as NVML hands them over: eight bytes, and which of seven kinds they hold."""
+"""NVML's union of numbers: eight bytes, and which of seven types they hold."""
 
 import struct
 
-_KINDS = tuple(map(struct.Struct, ("d", "I", "Q", "Q", "q", "i", "H")))
+# in the order of nvmlValueType_t
+_TYPES = tuple(map(struct.Struct, ("d", "I", "Q", "Q", "q", "i", "H")))
 
 
-def value_of(kind: int, raw: bytes) -> float | None:
-    """The number in a union of NVML; None of a kind that is not known.
+def unpack_value(kind: int, raw: bytes) -> float | None:
+    """The number in a union of NVML; None for an unknown type.
 
     Args:
-        kind: NVML's number of the kind.
+        kind: NVML's number of the type.
         raw: the eight bytes.
     """
-    if not 0 <= kind < len(_KINDS):
+    if not 0 <= kind < len(_TYPES):
         return None
-    (value,) = _KINDS[kind].unpack_from(raw)
+    (value,) = _TYPES[kind].unpack_from(raw)
     assert isinstance(value, int | float)
     return value

@@ -1,0 +1,14 @@
+"""The kinds of conditions that an entry of slos.yaml can name: one file each, one line here."""
+
+from collections.abc import Mapping
+
+from lockstep_alerts.conditions.condition import Condition
+from lockstep_alerts.conditions.not_finite import NotFinite
+from lockstep_alerts.conditions.stalled import Stalled
+from lockstep_alerts.conditions.straggler import Straggler
+
+CONDITIONS: Mapping[str, type[Condition]] = {
+    "straggler": Straggler,
+    "stalled": Stalled,
+    "not_finite": NotFinite,
+}

@@ -1,0 +1,1 @@
+"""``lockstep stack``: Prometheus, Alertmanager and a pager as plain processes over one folder."""

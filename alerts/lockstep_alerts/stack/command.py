@@ -1,0 +1,132 @@
+"""Starts and stops Prometheus, Alertmanager and a pager on this machine."""
+
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from lockstep_alerts.entry import SpecError
+from lockstep_alerts.model import Duration
+from lockstep_alerts.shipped import spec_path
+from lockstep_alerts.spec import read_spec
+from lockstep_alerts.stack.processes import Running, is_alive, is_ready
+from lockstep_alerts.stack.servers import (
+    READY_PATHS,
+    StackError,
+    StackOptions,
+    down,
+    read_state,
+    up,
+)
+
+_DIR = click.option(
+    "--dir",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("lockstep-stack"),
+    show_default=True,
+    help="Folder of data, configurations, logs and pages.",
+)
+_PORT = click.IntRange(1, 65535)
+
+
+def _duration(ctx: click.Context, param: click.Parameter, value: str) -> Duration:
+    del ctx, param
+    try:
+        return Duration(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def _show(state: dict[str, Running], conditions: dict[str, str]) -> None:
+    table = Table("server", "url", "pid", "state")
+    for name, running in state.items():
+        table.add_row(name, running.url, str(running.pid), conditions[name])
+    Console().print(table)
+
+
+@click.group()
+def stack() -> None:
+    """Run Prometheus, Alertmanager and a pager as plain processes on loopback."""
+
+
+@stack.command("up")
+@_DIR
+@click.option("--target", "targets", multiple=True, help="HOST:PORT of an agent; repeatable.")
+@click.option(
+    "--interval",
+    callback=_duration,
+    metavar="DURATION",
+    default="5s",
+    show_default=True,
+    help="Time between scrapes, and between evaluations of the rules.",
+)
+@click.option(
+    "--group-interval",
+    callback=_duration,
+    metavar="DURATION",
+    default="1m",
+    show_default=True,
+    help="Time before changes of a group that was notified are notified too.",
+)
+@click.option("--prometheus-port", type=_PORT, help="Default: a free one.")
+@click.option("--alertmanager-port", type=_PORT, help="Default: a free one.")
+@click.option("--pager-port", type=_PORT, help="Default: a free one.")
+def up_command(
+    folder: Path,
+    targets: tuple[str, ...],
+    interval: Duration,
+    group_interval: Duration,
+    **ports: int | None,
+) -> None:
+    """Start all servers, wait until they are ready, and write DIR/stack.json."""
+    chosen_ports = {
+        name.removesuffix("_port"): port for name, port in ports.items() if port is not None
+    }
+    try:
+        options = StackOptions(
+            folder=folder,
+            targets=targets,
+            interval=interval,
+            group_interval=group_interval,
+            ports=chosen_ports,
+        )
+        state = up(options, read_spec(spec_path()))
+    except (StackError, SpecError) as error:
+        raise click.UsageError(str(error)) from error
+    _show(state, dict.fromkeys(state, "ready"))
+
+
+@stack.command("down")
+@_DIR
+def down_command(folder: Path) -> None:
+    """Stop the servers of the folder; data, logs and pages stay."""
+    try:
+        stopped = down(folder)
+    except StackError as error:
+        raise click.UsageError(str(error)) from error
+    click.echo(f"stopped {', '.join(stopped)}" if stopped else "nothing was running")
+
+
+def _condition(name: str, running: Running) -> str:
+    if not is_alive(running):
+        return "down"
+    return "ready" if is_ready(running.url, READY_PATHS.get(name, "/")) else "not ready"
+
+
+@stack.command("status")
+@_DIR
+@click.pass_context
+def status_command(ctx: click.Context, folder: Path) -> None:
+    """Show each server and whether it is ready; exit 1 when one is down."""
+    try:
+        state = read_state(folder)
+    except StackError as error:
+        raise click.UsageError(str(error)) from error
+    if not state:
+        click.echo(f"no stack was started in {folder}", err=True)
+        ctx.exit(1)
+    conditions = {name: _condition(name, running) for name, running in state.items()}
+    _show(state, conditions)
+    ctx.exit(0 if set(conditions.values()) == {"ready"} else 1)

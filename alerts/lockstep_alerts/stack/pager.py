@@ -1,0 +1,159 @@
+"""A pager for one machine: receives webhooks, prints the pages, and serves the runbooks."""
+
+import json
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import UTC, datetime
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import click
+
+from lockstep_alerts.shipped import runbooks_path
+from lockstep_alerts.stack.webhook import RECEIVERS, Page, WebhookError, for_people, read_webhook
+
+PAGES_FILE = "pages.jsonl"
+_MAX_BODY_BYTES = 1 << 20
+_MAX_SHOWN_PAGES = 1000
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class PageBook:
+    """The file of all pages, one JSON object a line.
+
+    Args:
+        folder: where ``pages.jsonl`` is or will be.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / PAGES_FILE
+        self._lock = threading.Lock()
+
+    def add(self, page: Page) -> None:
+        """Appends a page.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        line = json.dumps(asdict(page)) + "\n"
+        with self._lock, self._path.open("a", encoding="utf-8") as file:
+            file.write(line)
+
+    def newest(self) -> list[object]:
+        """The newest pages, at most a thousand, oldest first."""
+        if not self._path.exists():
+            return []
+        with self._lock, self._path.open(encoding="utf-8") as file:
+            return [json.loads(line) for line in deque(file, _MAX_SHOWN_PAGES)]
+
+
+class PagerServer(ThreadingHTTPServer):
+    """The pager on loopback.
+
+    Args:
+        port: 0 takes a free one.
+        book: where pages are written.
+        runbooks: folder of the runbooks that are served.
+        clock: wall clock, for the time of arrival.
+    """
+
+    daemon_threads = True
+
+    def __init__(
+        self, port: int, book: PageBook, runbooks: Path, clock: Callable[[], datetime] = _now
+    ) -> None:
+        self.book = book
+        self.clock = clock
+        self.runbooks = {path.name: path for path in runbooks.glob("*.md")}
+        super().__init__(("127.0.0.1", port), _Handler)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: PagerServer
+    timeout = 10  # seconds; a sender that stalls does not keep its thread
+
+    def do_GET(self) -> None:
+        folder, _, name = self.path.removeprefix("/").partition("/")
+        if self.path == "/pages":
+            self._answer(HTTPStatus.OK, json.dumps(self.server.book.newest()), "application/json")
+        elif folder == "runbooks" and (path := self._runbook(name)):
+            self._answer(HTTPStatus.OK, path.read_text(encoding="utf-8"))
+        else:
+            self._answer(HTTPStatus.NOT_FOUND, "there are /pages and /runbooks/NAME")
+
+    def do_POST(self) -> None:
+        receiver = self.path.removeprefix("/")
+        if receiver not in RECEIVERS:
+            self._answer(HTTPStatus.NOT_FOUND, f"post to one of: {', '.join(RECEIVERS)}")
+            return
+        body = self._body()
+        if body is None:
+            return
+        try:
+            page = read_webhook(body, receiver, self.server.clock())
+        except WebhookError as error:
+            self._answer(HTTPStatus.BAD_REQUEST, str(error))
+            return
+        try:
+            self.server.book.add(page)
+        except OSError as error:
+            # Alertmanager tries again after a 5xx: the page is late, not lost.
+            self._answer(HTTPStatus.SERVICE_UNAVAILABLE, f"cannot keep the page: {error.strerror}")
+            return
+        click.echo(for_people(page))
+        self._answer(HTTPStatus.OK, "")
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # name of the base class
+        """Logs no request: the log is for pages."""
+
+    def _runbook(self, name: str) -> Path | None:
+        runbooks = self.server.runbooks
+        return runbooks.get(name) or runbooks.get(f"{name}.md")
+
+    def _body(self) -> bytes | None:
+        length = self.headers.get("Content-Length", "")
+        if not length.isdecimal():
+            self._answer(HTTPStatus.LENGTH_REQUIRED, "Content-Length must say the length in bytes")
+            return None
+        if int(length[:20]) > _MAX_BODY_BYTES:
+            self.close_connection = True
+            self._answer(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                f"at most {_MAX_BODY_BYTES} bytes, not {length[:20]}",
+            )
+            return None
+        return self.rfile.read(int(length))
+
+    def _answer(self, status: HTTPStatus, text: str, kind: str = "text/plain") -> None:
+        body = text.encode()
+        self.send_response(status)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@click.command()
+@click.option("--port", type=click.IntRange(1, 65535), required=True, help="Port on loopback.")
+@click.option(
+    "--dir",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False, exists=True, writable=True),
+    required=True,
+    help="Folder for pages.jsonl.",
+)
+def main(port: int, folder: Path) -> None:
+    """Receive webhooks at /pager and /tickets until a signal ends the process."""
+    with PagerServer(port, PageBook(folder), runbooks_path()) as server:
+        server.serve_forever()
+
+
+if __name__ == "__main__":
+    main()

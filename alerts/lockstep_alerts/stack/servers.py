@@ -1,0 +1,247 @@
+"""Prometheus, Alertmanager and a pager as plain processes over one folder."""
+
+import json
+import shutil
+import socket
+import sys
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from lockstep_alerts.model import Delivery, Duration
+from lockstep_alerts.spec import Symptom
+from lockstep_alerts.stack.processes import (
+    Running,
+    Server,
+    is_alive,
+    is_ready,
+    start,
+    stop,
+    wait_for,
+)
+from lockstep_alerts.write import (
+    ROUTES_FILE,
+    RULES_FILE,
+    render,
+    to_yaml,
+    write_files,
+)
+from lockstep_records.atomic_file import write_atomically
+from lockstep_records.options import read_address
+
+STATE_FILE = "stack.json"
+_PROMETHEUS_FILE = "prometheus.yaml"
+_TARGETS_FILE = "targets.json"
+_HEAD = "# Written by `lockstep stack up`, anew each time.\n"
+_READY_SECONDS = 30.0
+READY_PATHS = {"prometheus": "/-/ready", "alertmanager": "/-/ready", "pager": "/pages"}
+_PROGRAMS = {
+    "prometheus": (("prometheus",), "prometheus"),
+    "alertmanager": (("alertmanager", "prometheus-alertmanager"), "prometheus-alertmanager"),
+}
+
+
+class StackError(ValueError):
+    """The stack cannot start or stop; the text says why and what to do."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StackOptions:
+    """Options of ``stack up``.
+
+    Attributes:
+        folder: of data, configurations, logs and pages.
+        targets: HOST:PORT of the agents.
+        interval: time between scrapes, and between evaluations of the rules.
+        group_interval: time before changes of a notified group are notified too.
+        ports: by name of the server; one that is left out takes a free port.
+    """
+
+    folder: Path
+    targets: tuple[str, ...]
+    interval: Duration
+    group_interval: Duration
+    ports: dict[str, int]
+
+    def __post_init__(self) -> None:
+        for target in self.targets:
+            try:
+                read_address(target)
+            except ValueError as error:
+                raise StackError(f"--target {error}") from error
+
+
+def _programs() -> dict[str, str]:
+    executables = {}
+    for name, (candidates, package) in _PROGRAMS.items():
+        paths = [path for candidate in candidates if (path := shutil.which(candidate))]
+        if not paths:
+            raise StackError(f"{name} is not on PATH; install it (Debian package {package})")
+        executables[name] = paths[0]
+    return executables
+
+
+def _pick_ports(chosen: dict[str, int]) -> dict[str, int]:
+    """The port of every server; all are held until the last is chosen, so that they differ."""
+    picked = {}
+    with ExitStack() as probes:
+        for name in READY_PATHS:
+            probe = probes.enter_context(socket.socket())
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", chosen.get(name, 0)))
+            except OSError as error:
+                raise StackError(
+                    f"--{name}-port {chosen.get(name)}: {error.strerror}; name a free one"
+                ) from error
+            picked[name] = probe.getsockname()[1]
+    return picked
+
+
+def _scrapes(options: StackOptions, alertmanager: str) -> dict[str, object]:
+    every = options.interval.text
+    return {
+        "global": {"scrape_interval": every, "evaluation_interval": every},
+        "rule_files": [RULES_FILE],
+        "alerting": {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]},
+        "scrape_configs": [
+            {
+                "job_name": "lockstep-agent",
+                "file_sd_configs": [{"files": [_TARGETS_FILE]}],
+            }
+        ],
+    }
+
+
+def _write_inputs(
+    options: StackOptions, symptoms: tuple[Symptom, ...], urls: dict[str, str]
+) -> None:
+    delivery = Delivery(
+        runbook_base=f"{urls['pager']}/runbooks/",
+        pager_base=urls["pager"],
+        group_interval=options.group_interval,
+        interval=options.interval,
+    )
+    rendered = render(symptoms, delivery)
+    alertmanager = urls["alertmanager"].removeprefix("http://")
+    targets = [{"targets": list(options.targets)}]
+    files = {
+        RULES_FILE: rendered[RULES_FILE],
+        ROUTES_FILE: rendered[ROUTES_FILE],
+        _PROMETHEUS_FILE: to_yaml(_scrapes(options, alertmanager), _HEAD),
+        _TARGETS_FILE: json.dumps(targets, indent=2) + "\n",
+    }
+    write_files(options.folder, files)
+
+
+def _servers(folder: Path, programs: dict[str, str], urls: dict[str, str]) -> list[Server]:
+    listens = {name: url.removeprefix("http://") for name, url in urls.items()}
+    port = listens["pager"].rpartition(":")[2]
+    commands = {
+        "pager": (
+            sys.executable,
+            "-m",
+            "lockstep_alerts.stack.pager",
+            "--port",
+            port,
+            "--dir",
+            f"{folder}",
+        ),
+        "alertmanager": (
+            programs["alertmanager"],
+            f"--config.file={folder / ROUTES_FILE}",
+            f"--storage.path={folder / 'alertmanager'}",
+            f"--web.listen-address={listens['alertmanager']}",
+            f"--web.external-url={urls['alertmanager']}",
+            "--cluster.listen-address=",
+        ),
+        "prometheus": (
+            programs["prometheus"],
+            f"--config.file={folder / _PROMETHEUS_FILE}",
+            f"--storage.tsdb.path={folder / 'prometheus'}",
+            f"--web.listen-address={listens['prometheus']}",
+            f"--web.external-url={urls['prometheus']}",
+        ),
+    }
+    return [
+        Server(name=name, command=command, url=urls[name], ready_path=READY_PATHS[name])
+        for name, command in commands.items()
+    ]
+
+
+def _start_and_wait(server: Server, folder: Path, undo: ExitStack) -> Running:
+    log = folder / f"{server.name}.log"
+    running = start(server, log)
+    undo.callback(stop, running)
+
+    def settled() -> bool:
+        return is_ready(server.url, server.ready_path) or not is_alive(running)
+
+    if not wait_for(settled, _READY_SECONDS) or not is_alive(running):
+        raise StackError(f"{server.name} did not become ready; its log is {log}")
+    return running
+
+
+def up(options: StackOptions, symptoms: tuple[Symptom, ...]) -> dict[str, Running]:
+    """Starts all servers and waits until they are ready; if one fails, none is left.
+
+    Raises:
+        StackError: already up, a program is missing, a port is taken, the folder cannot be written,
+            or a server did not start.
+    """
+    folder = options.folder.resolve()
+    if any(is_alive(running) for running in read_state(folder).values()):
+        raise StackError(
+            f"--dir {folder}: a stack is running there; stop it by lockstep stack down"
+        )
+    programs = _programs()
+    ports = _pick_ports(options.ports)
+    urls = {name: f"http://127.0.0.1:{port}" for name, port in ports.items()}
+    try:
+        _write_inputs(options, symptoms, urls)
+        with ExitStack() as undo:
+            servers = _servers(folder, programs, urls)
+            state = {server.name: _start_and_wait(server, folder, undo) for server in servers}
+            document = {name: asdict(running) for name, running in state.items()}
+            write_atomically(folder / STATE_FILE, json.dumps(document, indent=2) + "\n")
+            undo.pop_all()
+    except OSError as error:
+        raise StackError(f"--dir {folder}: {error.strerror}; name a writable folder") from error
+    return state
+
+
+def read_state(folder: Path) -> dict[str, Running]:
+    """The servers that were started in the folder; none where no stack was started.
+
+    Raises:
+        StackError: the file was not written by ``stack up``.
+    """
+    path = folder / STATE_FILE
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        return {
+            name: Running(
+                url=fields["url"], pid=int(fields["pid"]), command=tuple(fields["command"])
+            )
+            for name, fields in document.items()
+        }
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise StackError(f"{path} was not written by stack up ({error}); remove it") from error
+
+
+def down(folder: Path) -> list[str]:
+    """Stops every server of the folder; returns the names of those that were running.
+
+    Raises:
+        StackError: no stack was started in the folder, or its file is damaged.
+    """
+    state = read_state(folder)
+    if not state:
+        raise StackError(f"--dir {folder}: no stack was started in it")
+    running_names = [name for name, running in state.items() if is_alive(running)]
+    for running in state.values():
+        stop(running)
+    (folder / STATE_FILE).unlink(missing_ok=True)
+    return running_names

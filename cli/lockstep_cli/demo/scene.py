@@ -1,0 +1,248 @@
+"""Runs the demo: an agent, the servers and a training job, each a process of its own."""
+
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from lockstep_cli.demo.judge import Truth, read_pages
+from lockstep_cli.demo.script import Script, fault_flags
+from lockstep_records.jobs import page_path
+from lockstep_records.page.reader import Page, PageError, read_page, read_rows
+
+_WARM_UP_STEPS = 40
+_RESOLVED_WITHIN_SECONDS = 60.0
+_POLL_SECONDS = 0.25
+_LOCKSTEP = (sys.executable, "-m", "lockstep_cli.main")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Scene:
+    """Everything that runs during the demo; leaving it stops all of it."""
+
+    job_id = "demo"
+
+    def __init__(self, *, out: Path, root: Path) -> None:
+        self._out, self._root = out, root
+        self._console = Console(stderr=True, highlight=False)
+        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._open.close()
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, markup=False, soft_wrap=True)
+
+    def _log(self, name: str) -> IO[bytes]:
+        return self._open.enter_context((self._out / f"{name}.log").open("wb"))
+
+    def _lockstep(self, *arguments: str, log: str, good_statuses: Sequence[int] = (0,)) -> None:
+        """Runs a lockstep command to its end; its output goes to a log in the output folder."""
+        ended = subprocess.run(
+            [*_LOCKSTEP, *arguments],
+            stdout=self._log(log),
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "COLUMNS": str(self._console.width)},
+            check=False,
+        )
+        if ended.returncode not in good_statuses:
+            output = (self._out / f"{log}.log").read_text(errors="replace").strip().splitlines()
+            raise click.ClickException(
+                f"lockstep {arguments[0]} ended with {ended.returncode}: {' '.join(output[-2:])}"
+            )
+
+    def _start(self, *arguments: str, log: str) -> subprocess.Popen[bytes]:
+        """Starts a lockstep command in the background; it ends with the scene."""
+        process = subprocess.Popen(
+            [*_LOCKSTEP, *arguments], stdout=self._log(log), stderr=subprocess.STDOUT
+        )
+        self._open.callback(_end, process)
+        return process
+
+    def _train(self, job_id: str, ranks: int, *arguments: str) -> tuple[str, ...]:
+        return (
+            "train",
+            "--nproc-per-node",
+            str(ranks),
+            "--job-id",
+            job_id,
+            "--cluster",
+            "demo",
+            "--dir",
+            str(self._root),
+            *arguments,
+        )
+
+    def step_seconds(self, ranks: int) -> float:
+        """Median duration of a step on this machine, from a short run of the same job."""
+        self._say(f"measuring a step of {ranks} ranks on this machine ...")
+        self._lockstep(
+            *self._train("warm-up", ranks, "--steps", str(_WARM_UP_STEPS)), log="warm-up"
+        )
+        rows = read_rows(read_page(page_path(self._root, "warm-up", 0, 0)))
+        return float(statistics.median(row["seconds"] for row in rows[_WARM_UP_STEPS // 4 :]))
+
+    def play(self, script: Script) -> Truth:
+        """Runs the job under agent and servers, then the report; returns the injected fault."""
+        self._start_watching()
+        job = self._start(
+            *self._train(
+                self.job_id,
+                script.ranks,
+                "--steps",
+                str(script.steps),
+                *fault_flags(script),
+                "--checkpoint-dir",
+                str(self._out / "checkpoints"),
+                "--summary",
+                str(self._out / "summary.json"),
+            ),
+            log="train",
+        )
+        self._follow(job, script)
+        if job.wait() != 0:
+            raise click.ClickException(f"the training job failed; see {self._out / 'train.log'}")
+        truth = self._truth(script)
+        if script.rank is not None:
+            self._wait("the page's resolution", _RESOLVED_WITHIN_SECONDS, self._resolved)
+        self._conclude()
+        return truth
+
+    def _start_watching(self) -> None:
+        port = _free_port()
+        agent = f"127.0.0.1:{port}"
+        self._start(
+            "agent", "--listen", agent, "--dir", str(self._root), "--cluster", "demo", log="agent"
+        )
+        stack = str(self._out / "stack")
+        self._open.callback(self._lockstep, "stack", "down", "--dir", stack, log="down")
+        self._lockstep(
+            "stack",
+            "up",
+            "--dir",
+            stack,
+            "--target",
+            agent,
+            "--interval",
+            "5s",
+            "--group-interval",
+            "10s",
+            log="up",
+        )
+        self._say((self._out / "up.log").read_text(errors="replace").rstrip())
+
+    def _follow(self, job: subprocess.Popen[bytes], script: Script) -> None:
+        """Shows the job's progress, and pages as they arrive, until it ends."""
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("step {task.completed:.0f} of {task.total:.0f}"),
+            TimeElapsedColumn(),
+        )
+        with Progress(*columns, console=self._console) as progress:
+            task = progress.add_task(f"training on {script.ranks} ranks", total=script.steps)
+            num_shown = 0
+            while job.poll() is None:
+                page = self._page(0)
+                if page is not None:
+                    progress.update(task, completed=page.state["step"] or 0)
+                pages = read_pages(self._out, self.job_id)
+                for received in pages[num_shown:]:
+                    progress.console.print(f"  page: {received.sentence}", markup=False)
+                num_shown = len(pages)
+                time.sleep(_POLL_SECONDS)
+
+    def _page(self, rank: int) -> Page | None:
+        try:
+            return read_page(page_path(self._root, self.job_id, 0, rank))
+        except PageError:
+            return None
+
+    def _truth(self, script: Script) -> Truth:
+        """Begin and end of the slowdown, by the step rows of the slow rank."""
+        page = read_page(page_path(self._root, self.job_id, 0, script.rank or 0))
+        start_by_step = {row["step"]: page.wall_seconds(row["start_ns"]) for row in read_rows(page)}
+        return Truth(
+            rank=script.rank,
+            phase=script.phase,
+            from_wall_seconds=start_by_step[script.from_step],
+            until_wall_seconds=start_by_step[script.until_step],
+        )
+
+    def _resolved(self) -> bool:
+        pages = read_pages(self._out, self.job_id)
+        return any(page.status == "resolved" for page in pages)
+
+    def _wait(self, what: str, seconds: float, has_come: Callable[[], bool]) -> None:
+        """Waits for something that should come; the judge reports it when it does not."""
+        deadline = time.monotonic() + seconds
+        with self._console.status(f"waiting for {what} ..."):
+            while time.monotonic() < deadline and not has_come():
+                time.sleep(_POLL_SECONDS)
+
+    def _conclude(self) -> None:
+        """Copies the job's pages, writes the report, and runs every query of the boards."""
+        job = self._root / "jobs" / self.job_id
+        subprocess.run(
+            ["cp", "-r", "--sparse=always", str(job), str(self._out / "job")], check=True
+        )
+        self._lockstep(
+            "report",
+            str(self._out / "job"),
+            "--json",
+            str(self._out / "report.json"),
+            "--html",
+            str(self._out / "report.html"),
+            log="report",
+        )
+        self._say((self._out / "report.log").read_text(errors="replace").rstrip())
+        self._lockstep("dashboards", "generate", "--out", str(self._out / "boards"), log="boards")
+        prometheus = self._prometheus_url()
+        self._lockstep(
+            "dashboards",
+            "check",
+            "--prometheus",
+            prometheus,
+            "--job-id",
+            self.job_id,
+            log="boards-check",
+        )
+
+    def _prometheus_url(self) -> str:
+        stack = json.loads((self._out / "stack" / "stack.json").read_text(encoding="utf-8"))
+        return str(stack["prometheus"]["url"])
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(timeout=15)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

@@ -1,0 +1,63 @@
+"""The fault that the demo injects: drawn at random, with durations converted to steps."""
+
+import random
+from dataclasses import dataclass
+
+_CLEAN_SECONDS = (30.0, 45.0)
+_SLOW_SECONDS = 50.0
+_RECOVERY_SECONDS = 45.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Script:
+    """The job and its fault; ``rank`` is None in a healthy run."""
+
+    ranks: int
+    steps: int
+    rank: int | None
+    phase: str
+    slow_ms: int
+    from_step: int
+    until_step: int
+
+    @property
+    def sentence(self) -> str:
+        """The job and its fault in one line."""
+        if self.rank is None:
+            return f"{self.ranks} healthy ranks, {self.steps} steps"
+        return (
+            f"rank {self.rank} of {self.ranks} slowed by {self.slow_ms} ms in {self.phase}, "
+            f"steps {self.from_step} to {self.until_step} of {self.steps}"
+        )
+
+
+def draw_script(
+    chance: random.Random, step_seconds: float, ranks: int, slow: str, phase: str
+) -> Script:
+    """Draws rank and time; durations are in seconds, so that quick and slow machines agree."""
+    slow_seconds = max(0.05, 1.2 * step_seconds)
+    from_step = int(chance.uniform(*_CLEAN_SECONDS) / step_seconds)
+    until_step = from_step + int(_SLOW_SECONDS / (step_seconds + slow_seconds))
+    rank = chance.randrange(ranks) if slow == "one" else None
+    return Script(
+        ranks=ranks,
+        steps=until_step + int(_RECOVERY_SECONDS / step_seconds),
+        rank=rank,
+        phase=phase,
+        slow_ms=round(slow_seconds * 1e3),
+        from_step=from_step,
+        until_step=until_step,
+    )
+
+
+def fault_flags(script: Script) -> tuple[str, ...]:
+    """The trainer's flags that make the fault; none in a healthy run."""
+    if script.rank is None:
+        return ()
+    words = (
+        f"rank={script.rank}",
+        f"step={script.from_step}",
+        f"until={script.until_step}",
+        f"delay={script.slow_ms}ms",
+    )
+    return "--fault", f"slow-{script.phase}:{','.join(words)}"

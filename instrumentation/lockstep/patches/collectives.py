@@ -1,0 +1,92 @@
+"""Times what Python asks of ``torch.distributed``: FSDP2, HSDP, clipping, expert counts, own code.
+
+FSDP2's all-gathers and reduce-scatters and HSDP's all-reduces go through these functions, so no
+custom communication object is needed, which would take the place of the user's.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+import torch
+import torch.distributed as dist
+
+from lockstep.patches import waits
+from lockstep.recorder.phases import NOT_WAITING
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+KINDS = {
+    "all_reduce": "all_reduce",
+    "all_reduce_coalesced": "all_reduce",
+    "all_gather": "all_gather",
+    "all_gather_single": "all_gather",
+    "all_gather_into_tensor": "all_gather",
+    "all_gather_coalesced": "all_gather",
+    "reduce_scatter": "reduce_scatter",
+    "reduce_scatter_single": "reduce_scatter",
+    "reduce_scatter_tensor": "reduce_scatter",
+    "all_to_all": "all_to_all",
+    "all_to_all_single": "all_to_all",
+    "broadcast": "broadcast",
+    "_broadcast_coalesced": "broadcast",
+    "send": "send_recv",
+    "recv": "send_recv",
+    "reduce": None,
+    "gather": None,
+    "scatter": None,
+    "barrier": None,
+}
+"""Blocking functions of ``torch.distributed`` and their kinds as in the catalogue.
+
+None is waited for and not counted."""
+# The non-blocking isend and irecv are left alone: batch_isend_irecv compares them by identity.
+
+# What a collective of a sharded model is for: parameters are gathered, gradients are scattered.
+_OPERATIONS = {"all_gather": "params-sync", "reduce_scatter": "grads-sync"}
+
+
+def size_bytes_of(value: Any) -> int:
+    """Bytes of a tensor, or of all tensors of a list."""
+    if isinstance(value, torch.Tensor):
+        return value.numel() * value.element_size()
+    if isinstance(value, (list, tuple)):
+        return sum(size_bytes_of(part) for part in value)
+    return 0
+
+
+def wrap_collective(kind: str | None) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Times a blocking collective.
+
+    One that is started with ``async_op`` is counted, and its ``wait()`` is not seen.
+    """
+    return functools.partial(_timed, kind)
+
+
+def _timed(kind: str | None, original: Callable[P, R]) -> Callable[P, R]:
+    op = _OPERATIONS.get(kind or "")
+
+    @functools.wraps(original)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        # Dynamo would trace the clock and break the graph.
+        if torch.compiler.is_compiling():
+            return original(*args, **kwargs)
+        interrupted = waits.begin()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            if interrupted != NOT_WAITING:
+                arguments = (*args, *kwargs.values())
+                size_bytes = max((size_bytes_of(argument) for argument in arguments), default=0)
+                waits.end(interrupted, kind, size_bytes, op=op, ranks=_num_ranks(arguments))
+
+    return call
+
+
+def _num_ranks(arguments: tuple[Any, ...]) -> int | None:
+    """Ranks of the group among a collective's arguments, or of the whole job."""
+    for argument in arguments:
+        if isinstance(argument, dist.ProcessGroup):
+            return argument.size()
+    return dist.get_world_size() if dist.is_initialized() else None

@@ -1,0 +1,215 @@
+"""The analysis of a log: the outcome of the job, its last progress, and who was to blame."""
+
+import math
+from array import array
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lockstep_records.joblogs.model import JobLog, Line
+from lockstep_records.joblogs.outcome import Incident, judge_log
+from lockstep_reports.arrays import Matrix
+from lockstep_reports.job_report import SCHEMA_VERSION
+from lockstep_reports.recording.log_recording import LogRecording
+from lockstep_reports.summary import MAX_SPIKES, SPIKE_RATIO, Spike, StepSummary
+from lockstep_reports.verdict.verdict import Verdict
+
+_MAX_FINDINGS = 40
+# The parser's arrays hold integers only, so it writes this for a step without a number.
+_NO_NUMBER = -1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SlowStep:
+    """A step that lasted more than 1.2 times the median.
+
+    Attributes:
+        index: position among the recorded times, from 0.
+        number: step number in the log; None where the log has none.
+        lost_seconds: duration beyond the median.
+    """
+
+    index: int
+    number: int | None
+    seconds: float
+    ratio: float
+    lost_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class LogAnalysis:
+    """Everything that a report on a log shows."""
+
+    path: Path
+    source_kind: str
+    log: JobLog
+    incident: Incident
+    summary: StepSummary
+    slow_steps: tuple[SlowStep, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def first_lines(self) -> tuple[Line, ...]:
+        """First line of each finding, in the order of the log; the first cause is among them."""
+        lines = [finding.first for finding in self.log.findings][:_MAX_FINDINGS]
+        cause = self.incident.first
+        return tuple(lines) if cause is None or cause in lines else (cause, *lines)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whom the log blames for the end, with the reason and its lines as evidence."""
+        incident = self.incident
+        return Verdict(
+            kind=incident.blame,
+            ranks=incident.ranks,
+            group=incident.group,
+            cause=incident.cause,
+            evidence=(incident.reason, *map(_evidence_sentence, incident.evidence)),
+        )
+
+
+def analyse_log(recording: LogRecording, *, now_seconds: float | None) -> LogAnalysis:
+    """Judges a log.
+
+    Args:
+        recording: what the reader returned.
+        now_seconds: wall clock, to tell a running job from one that fell silent.
+    """
+    log = recording.log
+    seconds = np.frombuffer(log.step_seconds) if len(log.step_seconds) else np.zeros(0)
+    slow_steps = _slow_steps(seconds, log.step_numbers)
+    return LogAnalysis(
+        path=recording.path,
+        source_kind=recording.source_kind,
+        log=log,
+        incident=judge_log(log, now_seconds=now_seconds),
+        summary=_summary(log, seconds, slow_steps),
+        slow_steps=slow_steps,
+        notes=_notes(log),
+    )
+
+
+def log_json(analysis: LogAnalysis) -> dict[str, Any]:
+    """All fields of the published form that a log fills; unknown is None."""
+    incident, log, slow_steps = analysis.incident, analysis.log, analysis.slow_steps
+    lost_seconds = sum(step.lost_seconds for step in slow_steps)
+    return {
+        "schema": SCHEMA_VERSION,
+        "source": {"kind": analysis.source_kind, "files": len(log.files), "lines": log.lines},
+        "world_size": log.world_size,
+        "outcome": incident.outcome,
+        "failure_class": incident.failure_class,
+        "reason": incident.reason,
+        "verdict": asdict(analysis.verdict),
+        "episodes": [_episode_json(step) for step in slow_steps],
+        "steps": asdict(analysis.summary),
+        "first_sign": log.first_sign,
+        "last_progress": log.last_progress,
+        "last_sign": log.last_sign,
+        "startup_seconds": incident.startup_seconds,
+        "run_seconds": incident.run_seconds,
+        "wall_seconds": incident.wall_seconds,
+        "seconds_after_last_progress": incident.seconds_after_last_progress,
+        "lost_seconds": lost_seconds if analysis.summary.count else None,
+        "events": [asdict(line) for line in analysis.first_lines],
+        "first_cause": None if incident.first is None else asdict(incident.first),
+        "goodput": _wall_clock_by_state(incident),
+        "collectives": None,
+        "what_if": None,
+        "alignment": None,
+        "notes": list(analysis.notes),
+    }
+
+
+def _episode_json(step: SlowStep) -> dict[str, Any]:
+    """A slow step as an episode without ranks: a log names nobody for it."""
+    return {
+        "start_step": step.index,
+        "end_step": step.index,
+        "ranks": [],
+        "lost_seconds": step.lost_seconds,
+    }
+
+
+def _evidence_sentence(line: Line) -> str:
+    """A line with its position and its rank."""
+    rank = "" if line.rank is None else f", rank {line.rank}"
+    return f"{line.file}:{line.number}{rank}: {line.text}"
+
+
+def _slow_steps(seconds: Matrix, numbers: "array[int]") -> tuple[SlowStep, ...]:
+    """The slowest steps, in the order of the log.
+
+    Args:
+        seconds: duration of each recorded step [steps].
+        numbers: step number of each, or ``_NO_NUMBER`` [steps].
+    """
+    if not len(seconds):
+        return ()
+    median = float(np.median(seconds))
+    # A log that rounds its durations to 0 has no scale to call a step slow by.
+    if not median > 0:
+        return ()
+    indices = np.nonzero(seconds > SPIKE_RATIO * median)[0]
+    slowest = sorted(indices, key=lambda index: -seconds[index])[:MAX_SPIKES]
+    return tuple(
+        SlowStep(
+            index=int(index),
+            number=None if numbers[index] == _NO_NUMBER else numbers[index],
+            seconds=float(seconds[index]),
+            ratio=float(seconds[index]) / median,
+            lost_seconds=float(seconds[index]) - median,
+        )
+        for index in sorted(slowest)
+    )
+
+
+def _summary(log: JobLog, seconds: Matrix, slow_steps: tuple[SlowStep, ...]) -> StepSummary:
+    has_times = len(seconds) > 0
+    ends = log.step_numbers[:1].tolist() + log.step_numbers[-1:].tolist()
+    numbers = [number for number in ends if number != _NO_NUMBER]
+    return StepSummary(
+        count=len(seconds),
+        first=min(numbers, default=None),
+        last=max(numbers, default=log.last_step),
+        median_seconds=float(np.median(seconds)) if has_times else None,
+        p95_seconds=float(np.quantile(seconds, 0.95)) if has_times else None,
+        spikes=tuple(Spike(index=step.index, ratio=step.ratio) for step in slow_steps),
+    )
+
+
+def _wall_clock_by_state(incident: Incident) -> dict[str, float | None]:
+    """Seconds of wall clock by what the job did, with ``unknown`` for the rest; None where unknown.
+
+    ``ratio`` is the share of the run. A log shows when training began and ended, not the phases.
+    """
+    parts = {
+        "startup": incident.startup_seconds,
+        "run": incident.run_seconds,
+        "after_last_progress": incident.seconds_after_last_progress,
+    }
+    wall, run = incident.wall_seconds, incident.run_seconds
+    if wall is None:
+        return {**parts, "unknown": None, "ratio": None}
+    covered = sum(seconds for seconds in parts.values() if seconds is not None)
+    is_measured = run is not None and math.isfinite(wall) and wall > 0
+    return {
+        **parts,
+        # Overlapping clocks of several files can make the parts longer than the whole.
+        "unknown": max(0.0, wall - covered),
+        "ratio": min(1.0, run / wall) if is_measured and run is not None else None,
+    }
+
+
+def _notes(log: JobLog) -> tuple[str, ...]:
+    notes = list(log.notes)
+    if log.block_means:
+        notes.append(
+            f"{log.block_means} of the {len(log.step_seconds)} recorded times are means over a"
+            " block of steps."
+        )
+    if log.first_sign is None:
+        notes.append("No line has a time.")
+    return tuple(notes)

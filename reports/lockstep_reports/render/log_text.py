@@ -1,0 +1,92 @@
+"""The sentences of a report on a log: headline and story; its cards and its Markdown."""
+
+from lockstep_records.joblogs.model import Line
+from lockstep_reports.job_report import Card
+from lockstep_reports.log_analysis import LogAnalysis
+from lockstep_reports.wording import UNKNOWN, clock, duration, escaped, plural, printable
+
+_OUTCOME_SENTENCES = {
+    "succeeded": "The job succeeded",
+    "failed": "The job failed",
+    "cancelled": "The job was cancelled",
+    "preempted": "The job was preempted",
+    "time_limit": "The job ran into its time limit",
+    "not_converged": "The job did not converge",
+    "running": "The job is running",
+    "unknown": "Nobody can tell how the job ended",
+}
+_MAX_NAMED_RANKS = 8
+
+
+def log_headline(analysis: LogAnalysis) -> str:
+    """The outcome, and who is blamed for it."""
+    incident = analysis.incident
+    outcome = _OUTCOME_SENTENCES[incident.outcome]
+    if incident.blame == "rank":
+        more = ", ..." if len(incident.ranks) > _MAX_NAMED_RANKS else ""
+        ranks = ", ".join(map(str, incident.ranks[:_MAX_NAMED_RANKS])) + more
+        return f"{outcome}: rank {ranks} was the first cause."
+    if incident.blame == "group":
+        return f"{outcome}: node {incident.group} was the first cause."
+    if incident.outcome == "failed":
+        causes = {"workload": "the workload's own fault", "nobody": "no rank is to blame"}
+        return f"{outcome}: {causes.get(incident.blame, 'which rank began it cannot be told')}."
+    return f"{outcome}."
+
+
+def log_story(analysis: LogAnalysis) -> str:
+    """The reason, and how much of the time passed after the last progress."""
+    incident = analysis.incident
+    parts = [printable(incident.reason)]
+    if incident.seconds_after_last_progress is not None and incident.wall_seconds is not None:
+        parts.append(
+            f"{duration(incident.seconds_after_last_progress)} of "
+            f"{duration(incident.wall_seconds)} passed after the last progress."
+        )
+    return " ".join(parts)
+
+
+def log_cards(analysis: LogAnalysis) -> tuple[Card, ...]:
+    """Spans of the job, median step and number of ranks; ``unknown`` where the log has none."""
+    incident, summary, log = analysis.incident, analysis.summary, analysis.log
+    num_times, num_lines = plural(summary.count, "recorded time"), plural(log.lines, "line")
+    ranks = f"{log.world_size:,}" if log.world_size else UNKNOWN
+    return (
+        Card(duration(incident.startup_seconds), "start-up", "first sign to start of training"),
+        Card(duration(incident.run_seconds), "run", "start of training to its end"),
+        Card(duration(incident.wall_seconds), "wall clock", "first to last sign of the ranks"),
+        Card(duration(incident.seconds_after_last_progress), "after the last progress", ""),
+        Card(duration(summary.median_seconds), "median step", num_times),
+        Card(ranks, "ranks", num_lines),
+    )
+
+
+def log_markdown(analysis: LogAnalysis) -> list[str]:
+    """Lines of Markdown: headline, story, cards, first lines and notes."""
+    lines = [
+        f"# {escaped(log_headline(analysis))}", "",
+        escaped(log_story(analysis)), "",
+        f"- outcome: `{analysis.incident.outcome}`",
+        f"- failure class: `{analysis.incident.failure_class or 'none'}`",
+    ]  # fmt: skip
+    lines += [f"- {card.label}: {card.value}" for card in log_cards(analysis)]
+    lines += ["", "| when (UTC) | where | rank | what | line |", "| --- | --- | --- | --- | --- |"]
+    for line in analysis.first_lines:
+        bold = "**" if line == analysis.incident.first else ""
+        cells = (f"{bold}{escaped(cell)}{bold}" if cell else "" for cell in _cells(line))
+        lines.append("| " + " | ".join(cells) + " |")
+    lines += ["", *(f"_{escaped(note)}_" for note in analysis.notes)]
+    while lines and not lines[-1]:
+        lines.pop()
+    return [*lines, ""]
+
+
+def _cells(line: Line) -> tuple[str, ...]:
+    return (
+        clock(line.time), f"{line.file}:{line.number}", rank_of(line), line.kind, line.text,
+    )  # fmt: skip
+
+
+def rank_of(line: Line) -> str:
+    """The rank that wrote a line; empty where the line does not say it."""
+    return "" if line.rank is None else str(line.rank)

@@ -1,0 +1,111 @@
+"""The terminal's part of a report on steps: verdict, episodes, arrivals, cost and its end."""
+
+from rich.console import RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from lockstep_reports.render.step_text import (
+    caveats,
+    episode_end,
+    further_evidence,
+    headline,
+    how_ended,
+    story,
+)
+from lockstep_reports.step_analysis import StepAnalysis
+from lockstep_reports.summary import RankSummary
+from lockstep_reports.verdict.verdict import culprits
+from lockstep_reports.wording import clock, duration, milliseconds, percent
+
+_MAX_RANKS = 32
+_COLOURS = {"rank": "red", "group": "red", "workload": "yellow", "nobody": "green"}
+
+
+def step_blocks(analysis: StepAnalysis) -> list[RenderableType]:
+    """What the terminal prints; text from rank pages is printed without markup."""
+    colour = _COLOURS.get(analysis.verdict.kind, "yellow")
+    title = Text(headline(analysis), style=f"bold {colour}")
+    steps = analysis.steps
+    blocks: list[RenderableType] = [
+        Panel(
+            Text.assemble(title, "\n", story(analysis)),
+            title=Text(f"job {steps.job_id}, attempt {steps.attempt}"),
+            border_style=colour,
+            expand=False,
+        )
+    ]
+    blocks += [Text(f"  • {sentence}") for sentence in further_evidence(analysis)]
+    if analysis.episodes:
+        blocks.append(_episode_table(analysis))
+    blocks += [_arrival_table(analysis), _cost_text(analysis)]
+    blocks += [Text(sentence) for sentence in (how_ended(analysis), *caveats(analysis))]
+    return blocks
+
+
+def _episode_table(analysis: StepAnalysis) -> Table:
+    table = Table(title="Episodes", title_justify="left")
+    for column in ("who", "steps", "began (UTC)", "ended (UTC)", "phase"):
+        table.add_column(column)
+    for column in ("late a step", "lost", "of the step"):
+        table.add_column(column, justify="right")
+    for episode in analysis.episodes:
+        begin, _ = analysis.episode_span(episode)
+        table.add_row(
+            Text(culprits(episode)),
+            f"{episode.start_step} to {episode.end_step}",
+            clock(begin),
+            episode_end(analysis, episode),
+            episode.phase or "none",
+            duration(episode.late_seconds),
+            duration(episode.lost_seconds),
+            percent(analysis.lost_step_ratio(episode)),
+        )
+    return table
+
+
+def _arrival_table(analysis: StepAnalysis) -> Table:
+    first, last = analysis.ranks_over
+    table = Table(title=f"Arrivals, steps {first} to {last}, in ms", title_justify="left")
+    table.add_column("rank", justify="right")
+    table.add_column("node")
+    for column in ("last in", "arrival lag", "p95", "own work", "waits"):
+        table.add_column(column, justify="right")
+    latest_first = sorted(analysis.ranks, key=lambda rank: -(rank.lateness_seconds or 0.0))
+    latest = {summary.rank for summary in latest_first[:_MAX_RANKS]}
+    costliest = analysis.costliest_episode
+    culprits = costliest.ranks if costliest else ()
+    for summary in analysis.ranks:
+        if summary.rank in latest:
+            style = "bold red" if summary.rank in culprits else ""
+            table.add_row(*_arrival_cells(summary), style=style)
+    if len(analysis.ranks) > _MAX_RANKS:
+        table.caption = f"the {_MAX_RANKS} latest of {len(analysis.ranks):,} ranks"
+    return table
+
+
+def _arrival_cells(summary: RankSummary) -> list[str | Text]:
+    return [
+        str(summary.rank),
+        Text(summary.node),
+        percent(summary.last_share),
+        milliseconds(summary.lag_seconds),
+        milliseconds(summary.lag_p95_seconds),
+        milliseconds(summary.own_work_seconds),
+        milliseconds(summary.sync_seconds),
+    ]
+
+
+def _cost_text(analysis: StepAnalysis) -> Text:
+    cost, goodput = analysis.cost, analysis.goodput
+    money = "" if cost.lost_money is None else f", {cost.lost_money:,.2f} at the price given"
+    states = ", ".join(
+        f"{state.replace('_', ' ')} {percent(seconds / goodput.covered_seconds)}"
+        for state, seconds in goodput.seconds.items()
+        if seconds > 0
+    )
+    return Text(
+        f"Lost to slow ranks: {duration(cost.lost_seconds)} ({percent(cost.lost_ratio)} of the "
+        f"run), {duration(cost.lost_gpu_seconds)} over all ranks{money}.\n"
+        f"Time of all ranks: {states}."
+    )

@@ -1,0 +1,168 @@
+"""The analysis of recorded steps: alignment, scores, verdict, cost, in one frozen value."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from lockstep_catalogue.vocabulary import OutcomeOrRunning
+from lockstep_reports import nan_stats
+from lockstep_reports.align import Alignment, align
+from lockstep_reports.cost import Cost, Goodput, cost, goodput
+from lockstep_reports.recording.collectives import CollectiveLog
+from lockstep_reports.recording.operations import OperationTrace
+from lockstep_reports.recording.recording import Attempt, Recording
+from lockstep_reports.recording.steps import Steps
+from lockstep_reports.score import Scores, score
+from lockstep_reports.search.stretches import Thresholds
+from lockstep_reports.summary import (
+    Ending,
+    RankSummary,
+    StepSummary,
+    summarize_endings,
+    summarize_ranks,
+    summarize_steps,
+)
+from lockstep_reports.times import Times, final_outcome, run_times
+from lockstep_reports.verdict.dispatch import aligned_by, judge_recording
+from lockstep_reports.verdict.verdict import Episode, Verdict
+from lockstep_reports.whatif.replayed import Replayed, realigned, replay_trace
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class StepAnalysis:
+    """Everything that a report on steps shows.
+
+    Attributes:
+        ranks: every rank over the steps of the costliest episode; over all steps without episodes.
+        ranks_over: first and last step that ``ranks`` covers; None without steps.
+        others: the attempts that this report is not about.
+        price_per_gpu_hour: price behind all amounts of money; None without a price.
+        replayed: result of the replay of operation rows; None without such rows.
+        collectives: collectives recorded by several ranks; None where none were recorded.
+        operations: the operation rows themselves; None without.
+    """
+
+    source_kind: str
+    outcome: OutcomeOrRunning
+    steps: Steps
+    scores: Scores
+    alignment: Alignment
+    verdict: Verdict
+    episodes: tuple[Episode, ...]
+    summary: StepSummary
+    ranks: tuple[RankSummary, ...]
+    ranks_over: tuple[int, int] | tuple[None, None]
+    cost: Cost
+    goodput: Goodput
+    times: Times
+    endings: tuple[Ending, ...]
+    others: tuple[Attempt, ...]
+    price_per_gpu_hour: float | None
+    replayed: Replayed | None = None
+    collectives: CollectiveLog | None = None
+    operations: OperationTrace | None = None
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks of the whole job."""
+        return self.steps.world_size
+
+    @property
+    def costliest_episode(self) -> Episode | None:
+        """The episode with the largest loss; None without episodes."""
+        return _costliest(self.episodes)
+
+    def wall_clock_at(self, index: int) -> float | None:
+        """Wall clock in seconds at which the first rank began the step of a column."""
+        return nan_stats.number(nan_stats.quantile(self.alignment.start[:, index], 0))
+
+    def episode_span(self, episode: Episode) -> tuple[float | None, float | None]:
+        """Wall clock in seconds of an episode's begin and end; None where unknown."""
+        last = episode.columns.stop - 1
+        end = self.alignment.start[:, last] + self.steps.seconds[:, last]
+        begin = self.wall_clock_at(episode.columns.start)
+        return begin, nan_stats.number(nan_stats.quantile(end, 1))
+
+    def lost_step_ratio(self, episode: Episode) -> float | None:
+        """Mean loss of an episode's steps as a share of their mean duration; None without time."""
+        covered = self.steps.over_all(self.scores.step_seconds)
+        seconds = float(np.nansum(covered[episode.columns]))
+        return episode.lost_seconds / seconds if seconds > 0 else None
+
+
+def analyse_recording(
+    recording: Recording,
+    *,
+    now_seconds: float,
+    thresholds: Thresholds | None = None,
+    price_per_gpu_hour: float | None = None,
+) -> StepAnalysis:
+    """Aligns, scores and judges a recording.
+
+    Args:
+        recording: what a reader returned.
+        now_seconds: wall clock, to tell a running job from one that fell silent.
+        thresholds: limits above which lateness counts; the defaults when left out.
+        price_per_gpu_hour: price of one GPU, in any currency.
+    """
+    steps, scores = recording.steps, score(recording.steps)
+    replayed, verdict, episodes = _judge(recording, scores, thresholds)
+    alignment = realigned(aligned_by(align(steps), recording.collectives), replayed)
+    columns = _covered_columns(steps, episodes)
+    return StepAnalysis(
+        source_kind=recording.source_kind,
+        outcome=final_outcome(recording, now_seconds),
+        steps=steps,
+        scores=scores,
+        alignment=alignment,
+        verdict=verdict,
+        episodes=episodes,
+        summary=summarize_steps(steps, scores),
+        ranks=summarize_ranks(steps, scores, alignment, columns),
+        ranks_over=_step_numbers(steps, columns),
+        cost=cost(steps, scores, episodes, price_per_gpu_hour),
+        goodput=goodput(steps, episodes),
+        times=run_times(recording, alignment),
+        endings=summarize_endings(steps, recording.events),
+        others=tuple(a for a in recording.attempts if a.number != steps.attempt),
+        price_per_gpu_hour=price_per_gpu_hour,
+        replayed=replayed,
+        collectives=recording.collectives,
+        operations=recording.operations,
+    )
+
+
+def _judge(
+    recording: Recording, scores: Scores, thresholds: Thresholds | None
+) -> tuple[Replayed | None, Verdict, tuple[Episode, ...]]:
+    """Judges by a replay where operation rows exist, otherwise by the durations of the steps."""
+    trace = recording.operations
+    if trace is not None:
+        replayed = replay_trace(trace)
+        return replayed, replayed.verdict, replayed.episodes
+    verdict, episodes = judge_recording(recording, scores, thresholds)
+    return None, verdict, tuple(_scale_loss(recording.steps, episode) for episode in episodes)
+
+
+def _scale_loss(steps: Steps, episode: Episode) -> Episode:
+    """The episode with the loss of every step, where a column stands for several steps."""
+    if steps.stands_for is None:
+        return episode
+    return replace(episode, lost_by_step=episode.lost_by_step * steps.stands_for[episode.columns])
+
+
+def _costliest(episodes: tuple[Episode, ...]) -> Episode | None:
+    return max(episodes, key=lambda episode: episode.lost_seconds, default=None)
+
+
+def _covered_columns(steps: Steps, episodes: tuple[Episode, ...]) -> slice:
+    """Columns that the table of ranks covers: the costliest episode's, or all."""
+    costliest = _costliest(episodes)
+    # Over a whole run a late episode of few steps vanishes in the median, so the table narrows.
+    return costliest.columns if costliest else slice(0, len(steps.numbers))
+
+
+def _step_numbers(steps: Steps, columns: slice) -> tuple[int, int] | tuple[None, None]:
+    if not len(steps.numbers):
+        return None, None
+    return int(steps.numbers[columns.start]), int(steps.numbers[columns.stop - 1])

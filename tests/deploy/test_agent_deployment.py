@@ -1,0 +1,170 @@
+"""The files in deploy/ that start the agent: they fit their schemas, and the command itself."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+
+from lockstep_agent.command import agent
+from lockstep_agent.web.responses import OPEN_TO_ALL
+
+REPOSITORY = Path(__file__).parents[2]
+DEPLOY = REPOSITORY / "deploy"
+SCHEMAS = REPOSITORY / "tests" / "fixtures" / "kubernetes-schemas"
+UNIT = DEPLOY / "systemd" / "lockstep-agent.service"
+SUPPORTED = ("1.28", "1.31", "1.34")
+WORST_EXPOSURE = 2.5
+
+
+def manifest(kind: str) -> dict[str, Any]:
+    paths = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
+    parts = [part for path in paths for part in yaml.safe_load_all(path.read_text())]
+    [document] = [part for part in parts if part["kind"] == kind]
+    assert isinstance(document, dict)
+    return document
+
+
+@pytest.fixture(name="pod")
+def _pod() -> dict[str, Any]:
+    spec = manifest("DaemonSet")["spec"]["template"]["spec"]
+    assert isinstance(spec, dict)
+    return spec
+
+
+@pytest.mark.parametrize("version", SUPPORTED)
+@pytest.mark.parametrize("kind", ["ServiceAccount", "DaemonSet"])
+def test_the_manifests_fit_the_schemas_of_kubernetes(kind: str, version: str) -> None:
+    kubernetes_validate.validate(manifest(kind), version, strict=True)
+
+
+def test_the_schemas_find_a_misspelt_key() -> None:
+    wrong = manifest("DaemonSet")
+    wrong["spec"]["template"]["spec"]["hostNetwrk"] = True
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(wrong, SUPPORTED[0], strict=True)
+
+
+def closed(schema: Any) -> Any:
+    """A schema in which unknown keys are errors, as the API server drops them without a word."""
+    if isinstance(schema, list):
+        return [closed(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    inner = {name: closed(part) for name, part in schema.items()}
+    return inner | ({"additionalProperties": False} if "properties" in schema else {})
+
+
+def test_the_pod_monitor_fits_the_operators_schema_and_finds_the_pods() -> None:
+    definition = json.loads((SCHEMAS / "monitoring.coreos.com_podmonitors.json").read_text())
+    schema = closed(definition["versions"]["v1"])
+    monitor = manifest("PodMonitor")
+    spec = schema["properties"]["spec"]
+    jsonschema.validate(monitor["spec"], spec)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(monitor["spec"] | {"podMetricEndpoints": []}, spec)
+    pods = manifest("DaemonSet")["spec"]["template"]
+    [container] = pods["spec"]["containers"]
+    [endpoint] = monitor["spec"]["podMetricsEndpoints"]
+    assert monitor["metadata"]["namespace"] == manifest("DaemonSet")["metadata"]["namespace"]
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= pods["metadata"]["labels"].items()
+    assert endpoint["port"] in {port["name"] for port in container["ports"]}
+    secrets = {v["secret"]["secretName"] for v in pods["spec"]["volumes"] if "secret" in v}
+    assert endpoint["authorization"]["credentials"]["name"] in secrets
+
+
+def test_the_pod_has_only_the_documented_privileges(pod: dict[str, Any]) -> None:
+    [container] = pod["containers"]
+    may = container["securityContext"]
+    assert may["capabilities"] == {"drop": ["ALL"], "add": ["DAC_READ_SEARCH"]}
+    assert may["allowPrivilegeEscalation"] is False
+    assert may["readOnlyRootFilesystem"] is True
+    assert "privileged" not in may
+    assert pod["automountServiceAccountToken"] is False
+
+
+def test_the_probes_ask_pages_that_need_no_token(pod: dict[str, Any]) -> None:
+    [container] = pod["containers"]
+    for probe in ("readinessProbe", "livenessProbe"):
+        assert container[probe]["httpGet"]["path"] in OPEN_TO_ALL
+
+
+def options_of(words: list[str]) -> set[str]:
+    return {word.partition("=")[0] for word in words if word.startswith("--")}
+
+
+def test_manifest_and_unit_use_options_that_the_command_has(pod: dict[str, Any]) -> None:
+    flags = {name for option in agent.params for name in option.opts}
+    [container] = pod["containers"]
+    assert options_of(container["args"]) <= flags
+    text = (DEPLOY / "systemd" / "agent.toml").read_text()
+    settings = tomllib.loads(text)
+    commented = re.findall(r"^# +(\w+) = ", text, re.MULTILINE)
+    keys = {"--" + key.replace("_", "-") for key in (*settings, *commented)}
+    assert {"--web-config", "--expect-gpus", "--expect-port"} <= keys
+    assert keys <= flags
+
+
+def test_the_settings_of_the_unit_are_taken_by_the_agent(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "lockstep_cli.main", "agent", "--once"]
+    command += ["--config", str(DEPLOY / "systemd" / "agent.toml"), "--dir", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+    assert done.stdout.startswith("# HELP ")
+
+
+def test_the_container_starts_what_the_manifest_starts_and_names_no_registry(
+    pod: dict[str, Any],
+) -> None:
+    text = (DEPLOY / "container" / "agent.Containerfile").read_text()
+    assert 'ENTRYPOINT ["lockstep", "agent"]' in text
+    [container] = pod["containers"]
+    for image in (container["image"], *re.findall(r"^ARG BASE=(.+)$", text, re.MULTILINE)):
+        assert "." not in image.partition(":")[0]
+        assert "/" not in image
+
+
+def directives() -> dict[str, list[str]]:
+    values: dict[str, list[str]] = {}
+    for line in UNIT.read_text().splitlines():
+        if line and line[0] not in "#[":
+            name, _, value = line.partition("=")
+            values.setdefault(name, []).append(value)
+    return values
+
+
+def test_the_unit_may_write_only_its_state_and_has_one_capability() -> None:
+    unit = directives()
+    assert unit["ProtectSystem"] == ["strict"]
+    assert unit["StateDirectory"] == ["lockstep"]
+    assert "ReadWritePaths" not in unit
+    assert unit["CapabilityBoundingSet"] == unit["AmbientCapabilities"] == ["CAP_SYSLOG"]
+    assert unit["DevicePolicy"] == ["closed"]
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd-analyze on PATH")
+def test_systemd_has_no_complaint_and_reports_a_small_exposure(tmp_path: Path) -> None:
+    copy = tmp_path / UNIT.name
+    copy.write_text(UNIT.read_text().replace("/opt/lockstep/bin/lockstep", "/bin/true"))
+    lint = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", copy],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert not [line for line in lint.stderr.splitlines() if copy.name in line]
+    security = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", "--no-pager", copy],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    [level] = re.findall(r"Overall exposure level.*: ([0-9.]+) ", security.stdout)
+    assert float(level) <= WORST_EXPOSURE

@@ -1,0 +1,71 @@
+"""Layouts on CPU against one process: the same losses, and the same norms of the gradient.
+
+AdamW divides the scale of a gradient out, so that a wrong scale does not show in the loss but in
+the norm. ``lockstep_trainer.validation.parallel_matrix`` has the tolerances and their reasons.
+"""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lockstep_trainer.validation.parallel_matrix import (
+    CASES,
+    DENSE_REFERENCE,
+    MOE_REFERENCE,
+    Case,
+    Run,
+    difference,
+    run,
+)
+
+pytestmark = [pytest.mark.distributed, pytest.mark.timeout(240)]
+
+CASE_BY_NAME = {case.name: case for case in CASES}
+
+
+@pytest.fixture(scope="module")
+def memory() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="lockstep-test-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(scope="module")
+def dense(memory: Path) -> Run:
+    return run(DENSE_REFERENCE, memory / "dense")
+
+
+@pytest.fixture(scope="module")
+def experts(memory: Path) -> Run:
+    return run(MOE_REFERENCE, memory / "experts")
+
+
+def assert_equal(case: Case, result: Run, reference: Run) -> None:
+    assert difference(result.losses, reference.losses) < case.tolerance
+    assert difference(result.norms, reference.norms, relative=True) < case.tolerance
+
+
+@pytest.mark.parametrize(
+    "name", ["ddp", "fsdp2", "hsdp", "pp 1f1b", "pp interleaved", "tp", "fsdp x tp"]
+)
+def test_a_dense_strategy_has_the_loss_curve_of_one_process(
+    memory: Path, dense: Run, name: str
+) -> None:
+    case = CASE_BY_NAME[name]
+    assert_equal(case, run(case, memory / name), dense)
+
+
+def test_experts_on_several_ranks_have_the_loss_curve_of_experts_on_one(
+    memory: Path, experts: Run
+) -> None:
+    case = CASE_BY_NAME["dp x ep"]
+    assert_equal(case, run(case, memory / case.name), experts)
+
+
+def test_a_run_resumes_in_another_strategy_and_on_other_ranks(memory: Path, dense: Run) -> None:
+    case = CASE_BY_NAME["tp"]
+    resumed = run(case, memory / "changed", resume_from=memory / "dense")
+    after = {step: loss for step, loss in dense.losses.items() if step in resumed.losses}
+    assert sorted(after) == [5, 6, 7, 8]
+    assert difference(resumed.losses, after) < case.tolerance

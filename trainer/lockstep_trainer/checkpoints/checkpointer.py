@@ -1,0 +1,278 @@
+"""Saves and restores a run: each rank its shards, and all ranks agree on the outcome.
+
+With ``--checkpoint-async`` a step waits only for a copy of its state. A thread of each rank writes,
+verifies and commits the copy, over a process group of its own.
+"""
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+
+import lockstep
+from lockstep_trainer.checkpoints.files import (
+    Facts,
+    InvalidCheckpointError,
+    commit,
+    find_newest,
+    folder_of,
+    keep_newest,
+)
+from lockstep_trainer.checkpoints.shards import (
+    State,
+    read_shards,
+    set_state,
+    state_of,
+    write_shards,
+)
+from lockstep_trainer.config import TrainConfig
+from lockstep_trainer.mesh import Layout
+from lockstep_trainer.parallel.parallel_model import ParallelModel
+from lockstep_trainer.world import World
+
+
+class CheckpointError(Exception):
+    """A checkpoint could not be written; training can go on. Raised on every rank."""
+
+
+def facts_of(config: TrainConfig, layout: Layout, *, corpus_sha256: str) -> Facts:
+    """Facts in which a checkpoint and a run must agree for the run to resume at the exact sample.
+
+    Strategy, layout and number of ranks are no such facts: shards are resharded for the run that
+    reads them. The global batch is one, because the order of the data and the learning rate go by
+    steps; a run on other ranks keeps it by --batch and --accumulate, or is refused.
+    """
+    return {
+        **config.model_shape,
+        "global_batch": config.samples_per_step * layout.data_ranks,
+        "seed": config.seed,
+        "corpus_sha256": corpus_sha256,
+    }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Save:
+    """A finished save.
+
+    Attributes:
+        failure: why it failed, the same on every rank; None when it succeeded.
+        seconds: duration of the write.
+        size_bytes: of this rank's own shards.
+    """
+
+    step: int
+    failure: str | None
+    seconds: float
+    size_bytes: int
+
+    def check(self) -> None:
+        """Checks the outcome.
+
+        Raises:
+            CheckpointError: the save failed.
+        """
+        if self.failure is not None:
+            raise CheckpointError(
+                f"checkpoint of step {self.step} could not be written: {self.failure}"
+            )
+
+
+class Checkpointer:
+    """The checkpoints of one run. Every rank has one and calls the same methods at each step.
+
+    There is no random state to save: nothing is drawn at random after the weights are initialised,
+    and a step's batch depends on its number alone.
+
+    Args:
+        say: writes one line for people.
+        monitor: counts saves and the time that steps wait for them.
+    """
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        facts: Facts,
+        world: World,
+        say: Callable[[str], None],
+        monitor: lockstep.Monitor | None = None,
+    ) -> None:
+        self._config, self._facts, self._world, self._say = config, facts, world, say
+        self._monitor = monitor or lockstep.disabled()
+        self._finished: list[Save] = []
+        self._running: Future[Save] | None = None
+        self._savings: dict[int, lockstep.Saving] = {}  # by step, until its save has finished
+        if config.checkpoint_dir is None:
+            return
+        timeout = timedelta(seconds=config.timeout)
+        self._root = config.checkpoint_dir
+        # A group of its own: collectives of the thread must not mix with those of the loop.
+        self._group = cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=timeout))
+        if config.checkpoint_async:
+            self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
+            self._stager = DefaultStager(
+                StagingOptions(
+                    use_pinned_memory=world.device.type == "cuda",
+                    use_shared_memory=False,
+                    use_async_staging=False,
+                    use_non_blocking_copy=False,
+                )
+            )
+
+    def after(
+        self, step: int, model: ParallelModel, optimizer: torch.optim.Optimizer, *, stopping: bool
+    ) -> None:
+        """Saves if a checkpoint is due after this step; reports the saves that have finished."""
+        if self.due(step, stopping=stopping):
+            with self._monitor.checkpoint(step) as saving:
+                saving.later()
+                self._savings[step] = saving
+                self.save(step, model, optimizer, wait=stopping)
+        for save in self.finished():
+            self._report(save)
+
+    def _report(self, save: Save) -> None:
+        saving = self._savings.pop(save.step)
+        saving.wrote(save.size_bytes)
+        saving.verified()  # each rank has read its shards again before the commit
+        saving.end(failed=save.failure is not None, seconds=save.seconds)
+        try:
+            save.check()
+        except CheckpointError as error:
+            self._say(str(error))
+
+    def due(self, step: int, *, stopping: bool = False) -> bool:
+        """Whether a checkpoint is due after a step: by plan, or because the run stops."""
+        if self._config.checkpoint_dir is None:
+            return False
+        return stopping or self._config.due(step, self._config.checkpoint_every)
+
+    def save(
+        self,
+        step: int,
+        model: ParallelModel,
+        optimizer: torch.optim.Optimizer,
+        *,
+        wait: bool = False,
+    ) -> None:
+        """Writes a checkpoint, or begins to; ``finished`` gives the outcome.
+
+        Args:
+            step: the step that is done.
+            model: this rank's part.
+            optimizer: of the model.
+            wait: whether to wait until it is written, also with --checkpoint-async.
+        """
+        state = state_of(model, optimizer)
+        if not self._config.checkpoint_async:
+            self._finished.append(self._save(step, state))
+            return
+        self._collect()  # one save at a time: the stager uses the memory of the last copy again
+        staged: Any = self._stager.stage(cast(dict[str, Any], state))
+        self._running = self._thread.submit(self._save, step, staged)
+        if wait or step == self._config.steps:
+            self._collect()
+
+    def finished(self) -> Iterator[Save]:
+        """The saves that have finished since the last call; does not wait."""
+        if self._running is not None and self._running.done():
+            self._collect()
+        finished, self._finished = self._finished, []
+        return iter(finished)
+
+    def _collect(self) -> None:
+        if self._running is not None:
+            self._finished.append(self._running.result())
+            self._running = None
+
+    @property
+    def _is_coordinator(self) -> bool:
+        return self._world.rank == 0
+
+    def _save(self, step: int, state: State) -> Save:
+        start = time.monotonic()
+        failure = self._write(step, state)
+        shards = folder_of(self._root, step).glob(f"__{self._world.rank}_*")
+        return Save(
+            step=step,
+            failure=failure,
+            seconds=time.monotonic() - start,
+            size_bytes=0 if failure else sum(shard.stat().st_size for shard in shards),
+        )
+
+    def _write(self, step: int, state: State) -> str | None:
+        """Why a checkpoint could not be written, or None; the same on every rank."""
+        folder = folder_of(self._root, step)
+        try:
+            sha256_by_file = write_shards(state, folder, self._group)
+        except CheckpointException as error:
+            if self._is_coordinator:
+                shutil.rmtree(folder, ignore_errors=True)
+            return _first_failure(error)
+        failure = self._commit(folder, step, sha256_by_file) if self._is_coordinator else None
+        outcome: list[str | None] = [failure]
+        dist.broadcast_object_list(outcome, group=self._group, group_src=0)
+        return outcome[0]
+
+    def _commit(self, folder: Path, step: int, sha256_by_file: dict[str, str]) -> str | None:
+        try:
+            written = commit(folder, step, sha256_by_file, self._facts)
+            keep_newest(self._root, written, self._config.checkpoint_keep)
+        except (OSError, InvalidCheckpointError) as error:
+            return str(error)
+        return None
+
+    def restore(self, model: ParallelModel, optimizer: torch.optim.Optimizer) -> int:
+        """Loads the newest valid checkpoint if there is one; rank 0 chooses it for all.
+
+        Returns:
+            Number of steps that are done; 0 when the run starts from scratch.
+        """
+        resumes = self._config.resume or self._world.attempt > 0
+        if self._config.checkpoint_dir is None or not resumes:
+            return 0
+        with self._monitor.restore() as restoring:
+            chosen: list[Any] = [self._choose() if self._is_coordinator else None]
+            dist.broadcast_object_list(chosen, group=self._group, group_src=0)
+            path, step, num_invalid = chosen[0]
+            if path is not None:
+                self._load(path, model, optimizer)
+            if path is not None or num_invalid:
+                restoring.found(step, passed_over=num_invalid)
+        return int(step)
+
+    def _load(self, path: Path, model: ParallelModel, optimizer: torch.optim.Optimizer) -> None:
+        state = state_of(model, optimizer)
+        try:
+            read_shards(state, path, self._group)
+        except CheckpointException as error:
+            raise RuntimeError(
+                f"checkpoint {path} cannot be loaded: {_first_failure(error)}"
+            ) from error
+        set_state(state, model, optimizer)
+
+    def _choose(self) -> tuple[Path | None, int, int]:
+        """The checkpoint to resume from, its step, and the number of newer, invalid ones."""
+        newest, reasons = find_newest(self._root)
+        for reason in reasons:
+            self._say(f"passed over checkpoint {reason}")
+        if newest is None:
+            self._say(f"no valid checkpoint in {self._root}: starting from scratch")
+            return None, 0, len(reasons)
+        self._say(f"resuming from {newest.path}")
+        return newest.path, newest.step, len(reasons)
+
+
+def _first_failure(error: CheckpointException) -> str:
+    """The error of the lowest rank that failed, in one line."""
+    rank = min(error.failures)
+    failure, _ = error.failures[rank]
+    return f"rank {rank}: {' '.join(str(failure).split()) or type(failure).__name__}"

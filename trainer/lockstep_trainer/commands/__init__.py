@@ -1,0 +1,1 @@
+"""The command lines of the trainer: train, simulate, shards, and training in network namespaces."""

@@ -1,0 +1,54 @@
+"""Faults by a signal that a rank sends to itself: killed, stopped for a while, or preempted."""
+
+import os
+import signal
+import subprocess
+from contextlib import contextmanager
+
+from lockstep_trainer.faults.fault import Fault
+from lockstep_trainer.faults.kind import Kind, Step, Target, Value
+
+_CONTINUE_LATER = 'sleep "$1"; kill -CONT "$2"'
+_STARTED_BY_A_LAUNCHER = "TORCHELASTIC_RUN_ID"
+
+
+@contextmanager
+def _kill(_fault: Fault, _target: Target) -> Step:
+    os.kill(os.getpid(), signal.SIGKILL)
+    yield
+
+
+@contextmanager
+def _stop(fault: Fault, _target: Target) -> Step:
+    """Stops the rank; a stopped process runs nothing, so another process has to wake it."""
+    arguments = (str(fault.values["duration"]), str(os.getpid()))
+    with subprocess.Popen(["sh", "-c", _CONTINUE_LATER, "sh", *arguments], start_new_session=True):
+        os.kill(os.getpid(), signal.SIGSTOP)
+    yield
+
+
+@contextmanager
+def _preempt(_fault: Fault, _target: Target) -> Step:
+    os.kill(os.getpid(), signal.SIGTERM)
+    yield
+
+
+@contextmanager
+def _preempt_job(_fault: Fault, _target: Target) -> Step:
+    # Without a launcher the parent is somebody's shell, and the rank is the whole job.
+    is_launched = _STARTED_BY_A_LAUNCHER in os.environ
+    os.kill(os.getppid() if is_launched else os.getpid(), signal.SIGTERM)
+    yield
+
+
+KINDS = (
+    Kind(
+        name="stop",
+        in_step=_stop,
+        # Below 100 ms the waking process could be done before the rank has stopped.
+        values=(Value(name="duration", low=0.1, high=3600, default=5, sort="duration"),),
+    ),
+    Kind(name="kill", in_step=_kill),
+    Kind(name="preempt", in_step=_preempt),
+    Kind(name="preempt-job", in_step=_preempt_job),
+)

@@ -1,0 +1,112 @@
+"""What every strategy gives the loop: a model that computes the loss and gradients of a step."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.pipelining.schedules import _PipelineSchedule
+
+from lockstep_trainer.config import TrainConfig
+from lockstep_trainer.model import GPT
+from lockstep_trainer.parallel.clip import clip_gradients
+
+
+class ParallelModel(Protocol):
+    """One rank's view of a model that all ranks run in parallel."""
+
+    @property
+    def parts(self) -> Sequence[GPT]:
+        """The modules this rank runs: the whole model, or its pipeline stages, first to last."""
+
+    @property
+    def module(self) -> nn.Module:
+        """This rank's parameters under their names in the whole model."""
+
+    @property
+    def stages(self) -> dist.ProcessGroup | None:
+        """The ranks that hold the stages of this model; None without a pipeline."""
+
+    @property
+    def forward_module(self) -> nn.Module:
+        """The module whose call is the forward; the monitor hooks it."""
+
+    @property
+    def schedule(self) -> _PipelineSchedule | None:
+        """The pipeline schedule, for the monitor; None without a pipeline."""
+
+    def forward_backward(self, x: Tensor, y: Tensor) -> Tensor:
+        """Accumulates the gradients of a step; returns the mean loss in nats, without a graph.
+
+        Args:
+            x: bytes of this data rank in this step, [samples, sequence].
+            y: the same, one byte ahead.
+        """
+
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        """Mean loss in nats of as many samples as a step has, without gradients."""
+
+    def clip(self, max_norm: float) -> Tensor:
+        """Clips gradients to a norm over the whole model; returns the norm before clipping."""
+
+
+class SingleStageModel:
+    """A model without a pipeline: each rank runs the whole forward and backward.
+
+    Args:
+        gpt: the module with the parameters.
+        call: the module to call: a wrapper of the model, or None for the model itself.
+        gradient_sync: context around forward and backward of one batch. Its argument says whether
+            the batch is the step's last, with which gradients are averaged among the ranks.
+    """
+
+    def __init__(
+        self,
+        gpt: GPT,
+        config: TrainConfig,
+        *,
+        call: nn.Module | None = None,
+        gradient_sync: Callable[[bool], AbstractContextManager[None]] = lambda _: nullcontext(),
+    ) -> None:
+        self.parts, self.module, self.forward_module = (gpt,), gpt, call or gpt
+        self.stages = self.schedule = None
+        self._accumulate, self._gradient_sync = config.accumulate, gradient_sync
+        self._bfloat16 = config.dtype == "bfloat16"
+
+    def forward_backward(self, x: Tensor, y: Tensor) -> Tensor:
+        """See ``ParallelModel``."""
+        total = torch.zeros((), device=x.device)
+        batches = list(zip(x.chunk(self._accumulate), y.chunk(self._accumulate), strict=True))
+        for number, batch in enumerate(batches, start=1):
+            with self._gradient_sync(number == len(batches)):
+                with compute_in(x.device, bfloat16=self._bfloat16):
+                    loss = self.forward_module(*batch) / len(batches)
+                loss.backward()
+            total += loss.detach()
+        return total
+
+    @torch.no_grad()
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        """See ``ParallelModel``."""
+        batches = zip(x.chunk(self._accumulate), y.chunk(self._accumulate), strict=True)
+        with compute_in(x.device, bfloat16=self._bfloat16):
+            losses = [self.forward_module(*batch) for batch in batches]
+        return torch.stack(losses).mean()
+
+    def clip(self, max_norm: float) -> Tensor:
+        """See ``ParallelModel``."""
+        return clip_gradients(self.module.parameters(), max_norm)
+
+
+def compute_in(device: torch.device, *, bfloat16: bool) -> AbstractContextManager[None]:
+    """Autocast of matrix products to bfloat16 if asked for, else a context without effect."""
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=bfloat16)
+
+
+def compile_blocks(gpt: GPT, config: TrainConfig) -> None:
+    """Compiles every block in place where the configuration asks for it."""
+    # Block by block: all blocks have one shape, so torch compiles one graph and uses it for all.
+    for block in gpt.blocks.values() if config.compile else ():
+        block.compile()

@@ -1,0 +1,1 @@
+"""Programs that prove properties of the trainer: the matrix of layouts and the checkpoint soak."""

@@ -76,14 +76,14 @@ def test_a_running_agent_emits_what_the_catalogue_declares_and_follows_the_ranks
     page = LivePage(root, gpu_uuid="GPU-00000000-0000-0000-0000-000000000000")
     page.step(1)
     for field in ("gradient_norm", "learning_rate"):
-        page.know(field, 0.5)
-    page.know("checkpoint_wall_ns", time.time_ns())
+        page.set_optional(field, 0.5)
+    page.set_optional("checkpoint_wall_ns", time.time_ns())
     page.commit()
     hung = LivePage(root, rank=1)
     for number in range(8):
         hung.step(number)
     for each in (page, hung):
-        each.healthy()
+        each.write_periodic()
     hung.phase("forward", ago_seconds=2 * options.hang_timeout_seconds)
     with running_agent(options) as (_, url):
         answer = httpx.get(url, headers=OPENMETRICS)

@@ -1,4 +1,4 @@
-"""Verdicts: what is wrong is told with its reason, what is normal is not, and flicker is held."""
+"""Verdicts: a fault is reported with its reason, a normal state is not, and flicker is held."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -119,23 +119,23 @@ BROKEN: list[tuple[Values, str]] = [
 ]
 
 
-def test_a_healthy_node_is_ok_at_its_power_limit_with_corrected_errors_and_old_wounds() -> None:
+def test_a_node_is_ok_at_its_power_limit_with_corrected_and_old_errors() -> None:
     judge = Judge(limits=Limits.at_once())
     assert verdicts(judge, healthy()) == {}
-    told = judge.judge(readings(healthy()), 1)
-    assert [one.labels for one in told] == [
+    verdict_readings = judge.judge(readings(healthy()), 1)
+    assert [reading.labels for reading in verdict_readings] == [
         *((*part, "ok", "none") for part in PARTS),
         ("ok", "none"),
     ]
 
 
 @pytest.mark.parametrize(("fault", "verdict"), BROKEN, ids=[reason for _, reason in BROKEN])
-def test_each_fault_of_a_gpu_is_told_by_its_reason_and_the_node_is_as_bad(
+def test_each_fault_of_a_gpu_has_its_reason_and_the_node_is_as_bad(
     fault: Values, verdict: str
 ) -> None:
-    found = verdicts(Judge(limits=Limits.at_once()), healthy() | fault)
+    by_part = verdicts(Judge(limits=Limits.at_once()), healthy() | fault)
     worst = verdict.split(maxsplit=1)[0]
-    assert found == {"0": [verdict], "node": [f"{worst} gpu_{worst}"]}
+    assert by_part == {"0": [verdict], "node": [f"{worst} gpu_{worst}"]}
 
 
 def test_an_idle_gpu_may_let_its_pcie_link_sleep() -> None:
@@ -174,10 +174,10 @@ def test_links_that_no_gpu_of_the_node_has_are_not_missed() -> None:
     assert set(verdicts(judge, healthy() | bridged)) == {"0", "1", "node"}  # they were there
 
 
-def test_a_slow_link_is_told_once_it_lasts_and_stays_until_it_is_gone_as_long() -> None:
+def test_a_slow_link_is_reported_once_it_lasts_until_it_has_been_well_for_as_long() -> None:
     judge = Judge(limits=Limits(link_hold_seconds=30))
     slow = healthy() | {(gpu_pcie.GPU_PCIE_WIDTH, FIRST): 8}
-    seen = [
+    is_degraded = [
         "0" in verdicts(judge, values, at)
         for values, at in (
             (slow, 0.0),
@@ -192,11 +192,11 @@ def test_a_slow_link_is_told_once_it_lasts_and_stays_until_it_is_gone_as_long() 
             (healthy(), 110.0),
         )
     ]
-    assert seen == [False] * 5 + [True] * 4 + [False]
+    assert is_degraded == [False] * 5 + [True] * 4 + [False]
 
 
 @given(st.lists(st.tuples(st.booleans(), st.floats(0.1, 50)), min_size=1, max_size=40))
-def test_a_sign_is_told_only_after_it_was_there_for_its_time_without_a_gap(
+def test_a_sign_is_reported_only_after_its_hold_time_without_a_gap(
     ticks: list[tuple[bool, float]],
 ) -> None:
     sign = Sign(GPU_HEALTH, FIRST, "degraded", "thermal", 30)
@@ -219,7 +219,7 @@ def test_a_sign_is_told_only_after_it_was_there_for_its_time_without_a_gap(
             since = None
 
 
-def test_a_gpu_that_was_there_is_missed_and_so_is_one_that_must_be() -> None:
+def test_a_gpu_that_was_seen_is_missed_and_so_is_one_that_is_expected() -> None:
     judge = Judge()
     assert verdicts(judge, healthy()) == {}
     fewer = healthy() | {(gpu.GPU_COUNT, ("nvml",)): 1, (gpu.GPU_COUNT, ("pci",)): 1}
@@ -231,7 +231,7 @@ def test_a_gpu_that_was_there_is_missed_and_so_is_one_that_must_be() -> None:
     assert verdicts(must, {}) == {"node": ["failed gpu_count_short"]}
 
 
-def test_a_driver_that_hangs_is_told_and_one_that_is_let_go_of_is_not() -> None:
+def test_a_driver_that_hangs_is_reported_and_a_released_one_is_not() -> None:
     judge = Judge()
     assert verdicts(judge, healthy()) == {}
     hung: Values = {(health.LANE_STALLED, ("driver",)): 1}
@@ -241,7 +241,7 @@ def test_a_driver_that_hangs_is_told_and_one_that_is_let_go_of_is_not() -> None:
     assert verdicts(Judge(), {}) == {}
 
 
-def test_what_a_port_must_do_is_what_was_said() -> None:
+def test_a_port_must_do_what_is_expected_of_it() -> None:
     def expecting(*ports: str) -> Judge:
         return Judge(Expectations(ports=tuple(map(read_port, ports))))
 

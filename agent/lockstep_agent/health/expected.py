@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-_BYTES_PER_SECOND_OF_ONE_GIGABIT = 125_000_000
+_GIGABIT_BYTES = 125_000_000
 _PORT = re.compile(r"(?P<device>[^\s:/]{1,64})(:(?P<rate>[0-9]{1,5}(\.[0-9]{1,3})?))?")
 
 
@@ -42,6 +42,4 @@ def read_port(text: str) -> ExpectedPort:
     if parts is None or not text.isprintable():
         raise ValueError(f"{text!r} is not DEVICE or DEVICE:GIGABITS, such as eth0 or mlx5_0:200")
     rate = parts["rate"]
-    return ExpectedPort(
-        parts["device"], float(rate) * _BYTES_PER_SECOND_OF_ONE_GIGABIT if rate else None
-    )
+    return ExpectedPort(parts["device"], float(rate) * _GIGABIT_BYTES if rate else None)

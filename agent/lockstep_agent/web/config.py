@@ -97,8 +97,8 @@ def read_web_config(path: Path) -> WebConfig:
     try:
         document = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        position = f" in line {mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem_mark", None)
+        position = f" in line {problem.line + 1}" if problem else ""
         raise ValueError(f"{path} is no YAML{position}") from error
     try:
         return _config({} if document is None else document, path.parent)

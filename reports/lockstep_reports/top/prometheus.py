@@ -53,9 +53,9 @@ class PrometheusSource:
         }
         keys = [key for key in sorted(nodes) if self._node in {None, nodes[key]}]
         if not keys:
-            raise ValueError(f"{self._server.shown} knows of no such rank now")
+            raise ValueError(f"{self._server.address} knows of no such rank now")
         rows = self._rows(now, keys, nodes)
-        return Snapshot(title=self._server.shown, wall_seconds=now, rows=worst_first(rows))
+        return Snapshot(title=self._server.address, wall_seconds=now, rows=worst_first(rows))
 
     def close(self) -> None:
         """Closes the connection."""

@@ -51,5 +51,5 @@ class DcgmExporter:
             is_entire_gpu = not sample.labels.get("GPU_I_ID")
             is_labelled = is_entire_gpu and index.isdigit() and uuid.isprintable()
             if twin and is_labelled and not is_blank(sample.value):
-                labels = (index, uuid, *twin.more)
+                labels = (index, uuid, *twin.label_values)
                 yield Reading(twin.metric, labels, sample.value * twin.factor)

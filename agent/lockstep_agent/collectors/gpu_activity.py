@@ -30,7 +30,7 @@ _ACTIVITY = {
 }
 
 
-class Activity:
+class GpuActivity:
     """Reads GPM once a tick: its means cover all the time between two ticks.
 
     Args:

@@ -39,7 +39,7 @@ _BUCKETS = {
 }
 
 
-class Faults:
+class GpuFaults:
     """Reads error counts, remapped rows and the recovery action."""
 
     name = "gpu_faults"
@@ -75,7 +75,7 @@ class Faults:
             yield Reading(metrics.GPU_REMAP_FAILED, labels, 1 if failed else 0)
 
 
-class FaultPlaces:
+class GpuFaultLocations:
     """Reads error counts by the location in the GPU."""
 
     name = "gpu_fault_places"
@@ -98,7 +98,7 @@ class FaultPlaces:
                         yield Reading(metrics.GPU_ECC_LOCATION_ERRORS, labels, count)
 
 
-class SlowFaults:
+class GpuLifetimeFaults:
     """Reads what changes over months: spare rows, the SRAM threshold, retired pages."""
 
     name = "gpu_slow_faults"

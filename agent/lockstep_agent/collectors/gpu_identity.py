@@ -20,7 +20,7 @@ _ARCHITECTURES = {
 }
 
 
-class Identity:
+class GpuIdentity:
     """Reads what never changes in the life of a GPU."""
 
     name = "gpu_identity"

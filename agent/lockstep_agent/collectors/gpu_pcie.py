@@ -25,7 +25,7 @@ _MAXIMA = {
 }
 
 
-class PcieBytes:
+class GpuPcieBytes:
     """Reads the traffic counters."""
 
     # not nvmlDeviceGetPcieThroughput: it blocks for 20 ms per direction, 320 ms for eight GPUs
@@ -45,7 +45,7 @@ class PcieBytes:
                 yield Reading(metrics.GPU_PCIE_BYTES, labels, values[field, 0])
 
 
-class PcieLink:
+class GpuPcieLink:
     """Reads the link's generation, width and replays."""
 
     name = "gpu_pcie_link"
@@ -62,7 +62,7 @@ class PcieLink:
                 yield Reading(metric, self._gpu.labels, value)
 
 
-class PcieErrors:
+class GpuPcieErrors:
     """Reads the errors on the link by kind."""
 
     name = "gpu_pcie_errors"
@@ -80,7 +80,7 @@ class PcieErrors:
                 yield Reading(metrics.GPU_PCIE_ERRORS, (*self._gpu.labels, error), values[field, 0])
 
 
-class PcieLimits:
+class GpuPcieLimits:
     """Reads the highest generation and width of the link."""
 
     name = "gpu_pcie_limits"

@@ -19,7 +19,7 @@ _RINGS = {
 }
 
 
-class Windows:
+class GpuWindows:
     """Reads the new samples of each ring once a tick, so that peaks between two scrapes show.
 
     Args:

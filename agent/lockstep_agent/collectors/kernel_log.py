@@ -18,7 +18,7 @@ from lockstep_agent.sources.sysfs import read_text
 from lockstep_agent.sources.xid_event import XidEvent
 from lockstep_agent.state_file import StateFile
 from lockstep_catalogue import events as metrics
-from lockstep_catalogue.xids import XID_BY_NUMBER, ZERO_FROM_START
+from lockstep_catalogue.xids import PRECREATED_XIDS, XID_BY_NUMBER
 
 _log = logging.getLogger(__name__)
 _LIST_SECONDS = 10.0
@@ -112,7 +112,7 @@ class KernelLog:
                 yield Reading(metrics.GPU_XID_LAST, labels, count.last_wall_seconds)
         # at 0 from the start: increase() misses the first event of a series that begins with it
         for address in self._gpus:
-            for number in ZERO_FROM_START:
+            for number in PRECREATED_XIDS:
                 labels = (address, "", str(number))
                 if labels not in counts:
                     yield Reading(metrics.GPU_XID_INCIDENTS, labels, 0)

@@ -1,4 +1,4 @@
-"""Which figure sees a known delay of one rank: ``python bench/attach_points.py [STRATEGY...]``.
+"""Which figure sees a known delay of one rank: ``python bench/instrumentation_points.py [STRATEGY...]``.
 
 Two ranks over gloo, rank 1 late by 100 ms in one place a step, the places in turn. For each place
 the medians of four figures: the excess of its own phase on the late rank, the largest excess of any

@@ -60,6 +60,7 @@ def state_totals(labels: Labels, pages: list[Page]) -> Iterator[Reading]:
 def state_now(labels: Labels, current: list[Page], running: list[Page]) -> Iterator[Reading]:
     """Gauges of the newest attempt; those of memory, of the ranks that still run."""
     peaks = [page.periodic["peak_flops"] for page in current]
+    # The sum over some of the GPUs would make the utilization that follows from it too high.
     if None not in peaks:
         yield Reading(metrics.PEAK_FLOPS, labels, sum(peaks))
     for item in current[0].periodic["anomaly_now"]:

@@ -85,6 +85,7 @@ class Comparison:
     @property
     def verdict_changed(self) -> bool:
         """Whether the culprits or their phase differ from before."""
+        # Confidence and evidence differ between any two runs, so they do not count.
         old, new = self.before, self.after
         return (old.kind, old.ranks, old.group, old.phase) != (
             new.kind, new.ranks, new.group, new.phase,
@@ -94,6 +95,7 @@ class Comparison:
 def compare(after: JobReport, before: JobReport, against: str) -> Comparison:
     """What changed from one report to the other."""
     old, new = before.step_durations(), after.step_durations()
+    # In the order of a step, so that two comparisons read alike.
     names = [STEP, *(phase for phase in STEP_PHASES if phase in old or phase in new)]
     no_steps = np.zeros(0)
     old_figures, new_figures = before.key_figures(), after.key_figures()
@@ -106,6 +108,7 @@ def compare(after: JobReport, before: JobReport, against: str) -> Comparison:
         ),
         figures=tuple(
             Figure(what=name, before=old_figures.get(name), after=new_figures.get(name))
+            # Reports of two kinds have different figures: the union, in order.
             for name in dict.fromkeys([*old_figures, *new_figures])
         ),
     )
@@ -120,6 +123,7 @@ def measure_change(what: str, before: Matrix, after: Matrix, seed: int = 0) -> C
         after: the same, of the later run.
         seed: of the bootstrap; fixed, so that equal recordings give equal reports.
     """
+    # A step that some rank did not record has no duration.
     old, new = before[~np.isnan(before)], after[~np.isnan(after)]
     old_median = nan_stats.number(nan_stats.median(old))
     new_median = nan_stats.number(nan_stats.median(new))
@@ -168,6 +172,7 @@ def _resampled_medians(values: Matrix, generator: np.random.Generator) -> Matrix
         generator: source of the blocks.
     """
     values = values[-_MAX_STEPS:]
+    # At least four blocks, or every sample would be nearly the recording itself.
     size = min(_BLOCK_STEPS, max(1, len(values) // 4))
     num_blocks = -(-len(values) // size)
     offsets = np.arange(size)

@@ -66,8 +66,8 @@ class LiveMonitor:
     def _bind(self, active: Recorder) -> None:
         """Has the loop call this recorder from now on."""
         self._state.active = active
-        # The recorder's own methods and no delegating ones: ten phases and a step take 1.55 us so
-        # and 1.85 us by a Python method each, warm (bench/overhead/binding.py); cold, a Python
+        # The recorder's own methods and no delegating ones: ten phases and a step take 1.36 us so
+        # and 1.60 us by a Python method each, warm (bench/overhead/binding.py); cold, a Python
         # frame costs 3 to 6 us (docs/decisions/0010-hot-path.md).
         self.enter_phase = active.enter_phase
         self.enter_code = active.enter_code

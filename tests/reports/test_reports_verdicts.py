@@ -99,9 +99,9 @@ def test_a_skewed_clock_changes_no_verdict_and_is_found(
     slow = (Slow(rank=rank, from_step=60, until_step=120),)
     true = SyntheticJob(ranks=8, nodes=2, slow=slow, seed=seed)
     skewed = SyntheticJob(ranks=8, nodes=2, slow=slow, seed=seed, clock_skew={node: skew})
-    one, other = judged(true.steps()), judged(skewed.steps())
-    assert one[0] == other[0]
-    assert [e.start_step for e in one[1]] == [e.start_step for e in other[1]]
+    result, skewed_result = judged(true.steps()), judged(skewed.steps())
+    assert result[0] == skewed_result[0]
+    assert [e.start_step for e in result[1]] == [e.start_step for e in skewed_result[1]]
     offsets = align(skewed.steps()).offsets
     ahead = offsets[f"node-{node}"] - offsets[f"node-{1 - node}"]
     assert ahead == pytest.approx(skew, abs=1e-4)
@@ -175,10 +175,10 @@ def test_the_loss_is_the_time_injected() -> None:
 def test_the_goodput_statement_adds_up_to_the_covered_time() -> None:
     steps = SyntheticJob(slow=(Slow(rank=1),), checkpoint_every=50).steps()
     _, episodes = judged(steps)
-    told = goodput(steps, episodes)
-    assert sum(told.seconds.values()) == pytest.approx(told.covered_seconds)
-    assert told.seconds["straggler_wait"] > 0
-    assert told.seconds["unknown"] < 0.05 * told.covered_seconds
+    account = goodput(steps, episodes)
+    assert sum(account.seconds.values()) == pytest.approx(account.covered_seconds)
+    assert account.seconds["straggler_wait"] > 0
+    assert account.seconds["unknown"] < 0.05 * account.covered_seconds
 
 
 @given(hits=st.integers(0, 40), share=st.sampled_from([0.0625, 0.25, 0.5]))

@@ -16,6 +16,8 @@ from click.testing import CliRunner
 
 from lockstep_reports.command import report
 
+from .matrices import matrix
+
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 LOGS = sorted(path for folder in FIXTURES.glob("mlperf-*") for path in folder.glob("*.gz"))
 EVERY_LOG = pytest.mark.parametrize("path", LOGS, ids=lambda path: path.name[:24])
@@ -71,7 +73,7 @@ def same(payload: dict[str, Any], path: Path, within: float = 1e-6) -> None:
 
 
 @EVERY_LOG
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", matrix(range(2), 1))
 def test_other_output_in_between(tmp_path: Path, path: Path, seed: int) -> None:
     draw = random.Random(seed)
     lines = text_of(path).split("\n")
@@ -90,7 +92,7 @@ def test_hosts_of_other_names(tmp_path: Path, path: Path) -> None:
 
 
 @EVERY_LOG
-@pytest.mark.parametrize("skew", [-0.03, 0.03])
+@pytest.mark.parametrize("skew", matrix([-0.03, 0.03], 1))
 def test_a_clock_thirty_milliseconds_off_in_some_of_the_lines(
     tmp_path: Path, path: Path, skew: float
 ) -> None:
@@ -136,7 +138,7 @@ def test_other_packing_and_line_ends(tmp_path: Path, path: Path, packing: str) -
 
 
 @EVERY_LOG
-@pytest.mark.parametrize("share", [0.1, 0.4, 0.7, 0.95])
+@pytest.mark.parametrize("share", matrix([0.4, 0.95, 0.1, 0.7], 2))
 def test_a_log_that_breaks_off_accuses_no_rank_and_promises_nothing(
     tmp_path: Path, path: Path, share: float
 ) -> None:

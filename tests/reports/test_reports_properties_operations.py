@@ -21,6 +21,7 @@ from pyarrow import csv
 
 from lockstep_reports.command import report
 
+from .matrices import matrix
 from .synthetic_trace import SyntheticTrace
 
 PUBLISHED = Path(__file__).parents[1] / "fixtures" / "straggler-bytedance"
@@ -99,7 +100,7 @@ def test_ranks_replicas_and_rows_in_another_order(
 
 
 @FORMATS
-@pytest.mark.parametrize("factor", [0.01, 0.37, 40.0])
+@pytest.mark.parametrize("factor", matrix([0.01, 40.0, 0.37], 2))
 def test_times_in_another_unit(tmp_path: Path, rows: pa.Table, form: str, factor: float) -> None:
     table = rows
     for name in ("start_ts", "duration"):
@@ -110,7 +111,7 @@ def test_times_in_another_unit(tmp_path: Path, rows: pa.Table, form: str, factor
 
 
 @FORMATS
-@pytest.mark.parametrize("rank", range(8))
+@pytest.mark.parametrize("rank", matrix(range(8), 2))
 @pytest.mark.parametrize("skew", [-0.03, 0.03])
 def test_a_clock_thirty_milliseconds_off(
     tmp_path: Path, rows: pa.Table, form: str, rank: int, skew: float
@@ -178,8 +179,8 @@ def test_a_table_that_breaks_off_tells_what_its_whole_steps_tell_or_nothing(
         assert heavy_stage(payload) == TRUTH
 
 
-@pytest.mark.parametrize("rank", [0, 3, 7])
-@pytest.mark.parametrize("jump", [-3600.0, -0.5, 0.5, 5.0])
+@pytest.mark.parametrize("rank", matrix([0, 3, 7], 1))
+@pytest.mark.parametrize("jump", matrix([-3600.0, 0.5, -0.5, 5.0], 2))
 def test_a_clock_that_jumps_in_the_middle(
     tmp_path: Path, rows: pa.Table, rank: int, jump: float
 ) -> None:

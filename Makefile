@@ -4,50 +4,67 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DEMO_READY := $(VENV)/.ready-demo
 SERVERS := $(VENV)/.servers
 PEERS := $(VENV)/peers
 ROOMS := catalogue records cli instrumentation trainer agent ledger alerts dashboards reports
 FRAMEWORKS := telemetry,transformers,lightning,accelerate,mlflow,wandb,tensorboard
-EXTRAS := agent,kubernetes,archive,trainer,alerts,dashboards,reports,ledger,$(FRAMEWORKS),dev
+DEMO_EXTRAS := agent,trainer,alerts,dashboards,reports
+EXTRAS := $(DEMO_EXTRAS),kubernetes,archive,ledger,$(FRAMEWORKS),dev
 
 export PATH := $(abspath $(BIN)):$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
+# pytest's workers: one more than cores, for many tests wait for processes and servers.
+JOBS ?= $(shell expr `nproc` + 1)
+PARALLEL := -n $(JOBS) --dist loadscope --no-loadscope-reorder
 SLOW ?= one
 SEED ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install servers demo test test-quick train-matrix check format generate golden bench bench-overhead
+.PHONY: help install servers demo test test-quick test-exhaustive train-matrix check format generate golden bench bench-overhead
 .PHONY: bench-stragglers bench-reports bench-agent clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # torch first and by pip itself: whichever build of 2.13.0 pip finds is enough, a CPU build too.
-$(READY): pyproject.toml build_native.py $(wildcard instrumentation/native/*)
+define INSTALL
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "Python 3.11 or newer is needed; set PYTHON=/path/to/it" >&2; exit 2; }
 	@$(PYTHON) -m venv $(VENV) || { echo "the venv module is missing; apt-get install python3-venv" >&2; exit 2; }
 	@echo 'installing torch 2.13.0 and the project into $(VENV): half a minute, or as the network allows'
 	@$(BIN)/python -m pip install --quiet 'torch==2.13.0'
-	@$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]'
+	@$(BIN)/python -m pip install --quiet --editable '.[$(1)]'
 	@touch $@
+endef
+SOURCES := pyproject.toml build_native.py $(wildcard instrumentation/native/*)
+
+$(READY): $(SOURCES)
+	$(call INSTALL,$(EXTRAS))
+
+$(DEMO_READY): $(SOURCES)
+	$(call INSTALL,$(DEMO_EXTRAS))
 
 $(SERVERS): deploy/install-servers.sh
 	@sh deploy/install-servers.sh
 	@touch $@
 
-install: $(READY) ## Make .venv with the project and everything it needs
+install: $(READY) ## Create .venv with the project and everything it needs
 servers: $(SERVERS) ## Install Prometheus and Alertmanager from the distribution where they are missing
 
-demo: $(READY) $(SERVERS) ## Train, slow one rank, be paged, get the verdict (SLOW=none: a healthy run; SEED=n)
+demo: $(if $(wildcard $(READY)),$(READY),$(DEMO_READY)) $(SERVERS) ## Train, slow one rank, be paged, get the verdict (SLOW=none: a healthy run; SEED=n)
 	@lockstep demo --slow $(SLOW) $(if $(SEED),--seed $(SEED))
 
-test: $(READY) $(SERVERS) ## Run the whole suite: quick, server and multi-process tests
-	$(BIN)/python -m pytest
+test: $(READY) $(SERVERS) ## Run the suite: quick, server and multi-process tests, then those that measure time
+	$(BIN)/python -m pytest $(PARALLEL) -m "not exhaustive and not timing"
+	$(BIN)/python -m pytest -m "timing and not exhaustive"
 
 test-quick: $(READY) ## Run the tests that need no server and one process
-	$(BIN)/python -m pytest -m "not server and not distributed and not e2e and not gpu" -n 2
+	$(BIN)/python -m pytest $(PARALLEL) -m "not server and not distributed and not e2e and not gpu and not exhaustive"
+
+test-exhaustive: $(READY) $(SERVERS) ## Run the large matrices of properties that make test leaves out
+	$(BIN)/python -m pytest $(PARALLEL) -m exhaustive
 
 train-matrix: $(READY) ## Train every strategy and hybrid on 1 to 8 CPU ranks, resume it, compare (5 minutes)
 	$(BIN)/python -u -m lockstep_trainer.validation.parallel_matrix
@@ -59,14 +76,14 @@ check: $(READY) $(SERVERS) ## Format, lint, types, import contracts, generated f
 	lint-imports
 	@$(MAKE) --no-print-directory generate
 	@git diff --exit-code --stat -- docs alerts/generated dashboards/generated \
-		|| { echo "generated files were out of date; they are remade now: commit them" >&2; exit 1; }
+		|| { echo "generated files were out of date; they are up to date now: commit them" >&2; exit 1; }
 	lockstep alerts check
 
-format: $(READY) ## Format the code and mend what the linter can
+format: $(READY) ## Format the code and fix what the linter can
 	ruff format .
 	ruff check --fix .
 
-generate: $(READY) ## Remake docs, rules and boards from the catalogue
+generate: $(READY) ## Generate docs, rules and boards from the catalogue
 	$(BIN)/python -m lockstep_catalogue.docs docs/metrics.md
 	$(BIN)/python -m lockstep_records.docs docs/format.md
 	$(BIN)/python -m lockstep_reports.schema docs
@@ -102,5 +119,5 @@ bench-agent: $(READY) ## Print what the node agent costs, on a fake node of 8 GP
 	-@$(MAKE) --no-print-directory $(PEERS)
 	$(BIN)/python bench/agent_cost.py --peers $(PEERS)
 
-clean: ## Remove .venv and everything made
+clean: ## Remove .venv and everything generated
 	rm -rf $(VENV) dist demo-out .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -1,4 +1,4 @@
-"""Measures the node agent on a fake node, beside its peers on the same one: ``make bench-agent``.
+"""Measures the node agent and its peers on the same fake node: ``make bench-agent``.
 
 The node: 8 GPUs with 18 NVLinks each, 10 RDMA ports, 8 simulated ranks that write their pages all
 the time. The GPUs are the C stub behind the real pynvml, so the time of a real driver's calls is
@@ -31,6 +31,8 @@ from fake_cluster_node import (
     fetch_node_exporter,
     find_nvitop,
 )
+
+from lockstep_records.durations import parse_duration
 
 SCRAPERS = 10
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
@@ -98,18 +100,18 @@ def resident_bytes(pid: int) -> int:
 
 
 def get(url: str) -> bytes:
-    """One scrape on a connection of its own, as it is without being squeezed."""
-    where = urlsplit(url)
-    connection = HTTPConnection(where.hostname or "", where.port, timeout=30)
+    """One uncompressed scrape on a connection of its own."""
+    address = urlsplit(url)
+    connection = HTTPConnection(address.hostname or "", address.port, timeout=30)
     try:
-        connection.request("GET", where.path)
+        connection.request("GET", address.path)
         return connection.getresponse().read()
     finally:
         connection.close()
 
 
 def series_of(url: str) -> int:
-    """Number of series in one scrape, 0 while nobody answers."""
+    """Number of series in one scrape, 0 while there is no answer."""
     try:
         text = get(url).decode()
     except OSError:
@@ -242,26 +244,33 @@ def training(jobs: Path) -> Iterator[None]:
         ranks.wait()
 
 
-def show(told: dict[str, dict[str, str]], absent: dict[str, str]) -> None:
-    """Prints the figures as a table, a column a program, and who is not in it."""
-    names = list(told)
+def print_table(figures: dict[str, dict[str, str]], absent: dict[str, str]) -> None:
+    """Prints the figures as a table, a column a program, and the programs that are missing."""
+    names = list(figures)
     print(f"{'':<16}{'limit':<14}" + "".join(f"{name:<18}" for name in names))
-    for row in next(iter(told.values())):
-        cells = "".join(f"{told[name][row]:<18}" for name in names)
+    for row in next(iter(figures.values())):
+        cells = "".join(f"{figures[name][row]:<18}" for name in names)
         print(f"{row:<16}{LIMITS.get(row, ''):<14}{cells}")
-    for name, why in absent.items():
-        print(f"{name} is not in the table: {why}")
+    for name, reason in absent.items():
+        print(f"{name} is not in the table: {reason}")
 
 
 def main() -> None:
     """Prints every figure with its limit."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=45.0, help="how long CPU is measured")
+    parser.add_argument(
+        "--duration",
+        type=parse_duration,
+        default=45.0,
+        help="how long CPU is measured, such as 45s",
+    )
     parser.add_argument("--scrapes", type=int, default=10_000, help="how many the agent gets")
-    parser.add_argument("--peers", type=Path, default=Path(".venv/peers"), help="where they are")
-    parser.add_argument("--alone", action="store_true", help="leave the peers out")
+    parser.add_argument(
+        "--peers", type=Path, default=Path(".venv/peers"), help="folder of the peers"
+    )
+    parser.add_argument("--no-peers", action="store_true", help="leave the peers out")
     options = parser.parse_args()
-    told: dict[str, dict[str, str]] = {}
+    figures: dict[str, dict[str, str]] = {}
     absent: dict[str, str] = {}
     # pages need a tmpfs
     with tempfile.TemporaryDirectory(dir="/dev/shm") as scratch:
@@ -276,18 +285,20 @@ def main() -> None:
             scrapes=options.scrapes,
         )
         with training(folder / "lockstep"):
-            for make in (agent,) if options.alone else (agent, node_exporter, nvitop_exporter):
+            for build_program in (
+                (agent,) if options.no_peers else (agent, node_exporter, nvitop_exporter)
+            ):
                 try:
-                    program = make(node)
+                    program = build_program(node)
                 except AbsentError as error:
-                    absent[make.__name__] = str(error)
+                    absent[build_program.__name__] = str(error)
                     continue
-                told[program.name] = measure(program, options.seconds)
+                figures[program.name] = measure(program, options.duration)
     print(
         f"8 GPUs, {PORTS} ports, {RANKS} ranks; processor while scraped every {SCRAPE_SECONDS:.0f} "
         f"s; {SCRAPERS} scrapers at once, a connection a scrape"
     )
-    show(told, absent)
+    print_table(figures, absent)
 
 
 if __name__ == "__main__":

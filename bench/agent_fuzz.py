@@ -1,10 +1,10 @@
-"""Feeds the node agent with what nobody should write: ``python bench/agent_fuzz.py``.
+"""Feeds the node agent with spoiled input: ``python bench/agent_fuzz.py``.
 
 A kind of input is one entry of ``KINDS``: it takes a random generator and an empty folder, makes
 one case in it and yields the readings that the agent's own collectors make of it. No case may
 crash a collector, let a counter fall over a restart, or make an exposition that is not valid: the
 OpenMetrics parser reads that of every case, and promtool one of every hundred cases, with each
-series that any of them told.
+series that any of them options.
 """
 
 import argparse
@@ -35,7 +35,7 @@ KINDS: dict[str, Kind] = {
     "trees": trees,
 }
 _BATCH = 100
-_TELL_EVERY = 1000
+_REPORT_EVERY = 1000
 
 
 def check(exposition: Exposition) -> None:
@@ -56,16 +56,16 @@ def check_by_promtool(exposition: Exposition) -> None:
         ValueError: promtool complains.
     """
     command = ["promtool", "check", "metrics"]
-    told = subprocess.run(command, input=exposition.text, capture_output=True, check=False)
-    if told.returncode or told.stdout or told.stderr:
-        raise ValueError(f"promtool: {told.stdout!r} {told.stderr!r}")
+    lint = subprocess.run(command, input=exposition.text, capture_output=True, check=False)
+    if lint.returncode or lint.stdout or lint.stderr:
+        raise ValueError(f"promtool: {lint.stdout!r} {lint.stderr!r}")
 
 
 def try_case(kind: str, seed: int, case: int, folder: Path) -> list[AnyReading]:
     """The readings of one case, made in an empty folder, after the check of its exposition."""
-    told = list(KINDS[kind](random.Random(f"{seed}/{kind}/{case}"), folder))
-    check(render(told, 0))
-    return told
+    readings = list(KINDS[kind](random.Random(f"{seed}/{kind}/{case}"), folder))
+    check(render(readings, 0))
+    return readings
 
 
 def run(kind: str, cases: int, seed: int, *, first: int = 0, by_promtool: bool = True) -> int:
@@ -74,7 +74,7 @@ def run(kind: str, cases: int, seed: int, *, first: int = 0, by_promtool: bool =
     Raises:
         Exception: a case broke a collector or the exposition; its note says which.
     """
-    readings = 0
+    num_readings = 0
     batch: list[AnyReading] = []
     with (
         closing(NODES),
@@ -84,8 +84,8 @@ def run(kind: str, cases: int, seed: int, *, first: int = 0, by_promtool: bool =
         for case in range(first, first + cases):
             folder.mkdir()
             try:
-                told = try_case(kind, seed, case, folder)
-                batch.extend(told)
+                case_readings = try_case(kind, seed, case, folder)
+                batch.extend(case_readings)
                 if (case + 1) % _BATCH == 0 or case + 1 == first + cases:
                     if by_promtool:
                         check_by_promtool(render(batch, 0))
@@ -93,11 +93,11 @@ def run(kind: str, cases: int, seed: int, *, first: int = 0, by_promtool: bool =
             except Exception as error:
                 error.add_note(f"kind {kind}, seed {seed}, case {case}")
                 raise
-            readings += len(told)
+            num_readings += len(case_readings)
             shutil.rmtree(folder)
-            if (case + 1) % _TELL_EVERY == 0:
+            if (case + 1) % _REPORT_EVERY == 0:
                 print(f"{kind}: {case + 1} cases, 0 failures", flush=True)
-    return readings
+    return num_readings
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -107,14 +107,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     parser.add_argument("--kind", choices=sorted(KINDS), action="append", help="by default all")
-    told = parser.parse_args(arguments)
-    logging.disable()  # what is spoiled is said, and here that is everything
-    print(f"seed {told.seed}", flush=True)
-    for kind in told.kind or sorted(KINDS):
+    options = parser.parse_args(arguments)
+    logging.disable()  # spoiled input is logged, and here all of it is spoiled
+    print(f"seed {options.seed}", flush=True)
+    for kind in options.kind or sorted(KINDS):
         began = time.monotonic()
-        readings = run(kind, told.cases, told.seed, first=told.first)
+        readings = run(kind, options.cases, options.seed, first=options.first)
         seconds = time.monotonic() - began
-        print(f"{kind}: {told.cases} cases, {readings} readings, 0 failures, {seconds:.0f} s")
+        print(f"{kind}: {options.cases} cases, {readings} readings, 0 failures, {seconds:.0f} s")
 
 
 if __name__ == "__main__":

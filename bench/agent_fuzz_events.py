@@ -28,7 +28,7 @@ live_page: Any = importlib.import_module("agent.live_page")
 
 _MOST_LINES = 30
 _HANG_SECONDS = 5.0
-_PIECES = (
+_FRAGMENTS = (
     "",
     "0",
     "-1",
@@ -56,7 +56,7 @@ def _line(chance: random.Random) -> bytes:
     line = chance.choice(_lines())
     for _ in range(chance.randrange(4)):
         at = chance.randrange(len(line) + 1)
-        line = line[:at] + chance.choice(_PIECES) + line[at + chance.randrange(6) :]
+        line = line[:at] + chance.choice(_FRAGMENTS) + line[at + chance.randrange(6) :]
     body = line.encode(errors="replace")
     return (chance.randbytes(chance.randrange(60)) if chance.random() < 0.1 else body) + b"\n"  # noqa: PLR2004  # one in ten
 
@@ -65,8 +65,8 @@ def kernel_logs(chance: random.Random, folder: Path) -> Iterator[AnyReading]:
     """A spoiled log that grows while the agent is started anew; nothing is counted twice."""
     path = folder / "kmsg"
     body = b"".join(_line(chance) for _ in range(chance.randint(1, _MOST_LINES)))
-    cut = chance.randrange(len(body) + 1)
-    path.write_bytes(body[:cut])
+    split_at = chance.randrange(len(body) + 1)
+    path.write_bytes(body[:split_at])
     paths = {"kernel": path, "fabric_manager": path}
 
     def agent(state: str) -> list[Reading]:
@@ -75,7 +75,7 @@ def kernel_logs(chance: random.Random, folder: Path) -> Iterator[AnyReading]:
 
     before = _counters(agent("restarted"))
     with path.open("ab") as file:
-        file.write(body[cut:])
+        file.write(body[split_at:])
     after = agent("restarted")
     again = _counters(agent("restarted"))
     assert all(again[series] >= number for series, number in before.items()), "a counter fell"
@@ -86,9 +86,9 @@ def kernel_logs(chance: random.Random, folder: Path) -> Iterator[AnyReading]:
 
 def _counters(readings: Iterable[AnyReading]) -> dict[tuple[str, ...], float]:
     return {
-        (one.metric.name, *one.labels): one.value
-        for one in readings
-        if isinstance(one, Reading) and one.metric.kind is MetricKind.COUNTER
+        (each.metric.name, *each.labels): each.value
+        for each in readings
+        if isinstance(each, Reading) and each.metric.kind is MetricKind.COUNTER
     }
 
 
@@ -102,7 +102,7 @@ def _good_page() -> bytes:
         page = live_page.LivePage(Path(folder), gpu_uuid="GPU-a")
         for number in range(8):
             page.step(number)
-        page.healthy()
+        page.write_periodic()
         page.phase("forward", ago_seconds=2 * _HANG_SECONDS)
         body: bytes = page.path.read_bytes()
     return body
@@ -119,7 +119,7 @@ def pages(chance: random.Random, folder: Path) -> Iterator[AnyReading]:
     live = PageStore(folder, Path("/proc"))
     judges = (Hangs(live, "node-7", Path("/proc"), _HANG_SECONDS), Bus(pages, "node-7"))
     before = _counters(ranks.collect())
-    assert any(list(judge.collect()) for judge in judges), "nobody judges good pages"
+    assert any(list(judge.collect()) for judge in judges), "no collector judges good pages"
     for path in paths:
         _spoil(chance, path)
     after = list(ranks.collect())
@@ -148,9 +148,19 @@ def _spoil(chance: random.Random, path: Path) -> None:
 
 def _pods(chance: random.Random) -> list[dict[str, Any]]:
     """Pods with any names and devices, as the kubelet's answer holds them."""
-    names = ("GPU-a", "GPU-a::1", "MIG-a", "nvidia0/gi1", "gpu-0", "", "x" * 300, "a\nb", *_PIECES)
+    names = (
+        "GPU-a",
+        "GPU-a::1",
+        "MIG-a",
+        "nvidia0/gi1",
+        "gpu-0",
+        "",
+        "x" * 300,
+        "a\nb",
+        *_FRAGMENTS,
+    )
     uuids = [name for name in names if "\x00" not in name]
-    known = ("GPU-a", "GPU-a::1", "MIG-a", chance.choice(uuids))
+    existing = ("GPU-a", "GPU-a::1", "MIG-a", chance.choice(uuids))
     return [
         {
             "name": chance.choice(uuids),
@@ -159,7 +169,7 @@ def _pods(chance: random.Random) -> list[dict[str, Any]]:
                 {
                     "name": chance.choice(uuids),
                     "devices": [
-                        {"device_ids": [chance.choice(known), *chance.choices(uuids, k=2)]}
+                        {"device_ids": [chance.choice(existing), *chance.choices(uuids, k=2)]}
                     ],
                     "dynamic_resources": [
                         {

@@ -28,7 +28,7 @@ fake: Any = importlib.import_module("agent.fake_tree")
 
 _SCRATCH = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108  # a disk takes ten times as long
 _MOST_MUTATIONS = 12
-_PIECES = (
+_FRAGMENTS = (
     b"",
     b"\n",
     b"0",
@@ -60,7 +60,7 @@ _NAMES = ("port\nname", 'quo"te', "back\\slash", "\udcff", "x" * 200, "..a", "\u
 
 
 class Nodes:
-    """A small whole node, of which each case spoils a copy."""
+    """A small complete node, of which each case spoils a copy."""
 
     def __init__(self) -> None:
         self._folder: Path | None = None
@@ -75,7 +75,7 @@ class Nodes:
         shutil.copytree(self._folder, to, symlinks=True, dirs_exist_ok=True, copy_function=os.link)
 
     def close(self) -> None:
-        """Removes the whole node."""
+        """Removes the node."""
         if self._folder is not None:
             shutil.rmtree(self._folder)
             self._folder = None
@@ -92,7 +92,7 @@ def _spoil(chance: random.Random, path: Path) -> None:
     elif how == 1:
         _remove(path)
         path.symlink_to(path.name)
-    elif how == 2:  # noqa: PLR2004  # one number a way of spoiling
+    elif how == 2:  # noqa: PLR2004  # one number for each kind of damage
         _remove(path)
         path.symlink_to(chance.choice(("..", "/", "/dev/null", "no/such", "../..")))
     elif how == 3:  # noqa: PLR2004  # as above
@@ -112,12 +112,12 @@ def _spoil(chance: random.Random, path: Path) -> None:
 def _content(chance: random.Random, content: bytes) -> bytes:
     how = chance.randrange(4)
     if how == 0:
-        return chance.choice(_PIECES)
+        return chance.choice(_FRAGMENTS)
     if how == 1:
         return content[: chance.randrange(len(content) + 1)]
-    if how == 2 and content:  # noqa: PLR2004  # one number a way of spoiling
+    if how == 2 and content:  # noqa: PLR2004  # one number for each kind of damage
         at = chance.randrange(len(content))
-        return content[:at] + chance.choice(_PIECES) + content[at + chance.randrange(4) :]
+        return content[:at] + chance.choice(_FRAGMENTS) + content[at + chance.randrange(4) :]
     return chance.randbytes(chance.randrange(64))
 
 
@@ -142,7 +142,7 @@ def _spoiled(chance: random.Random, folder: Path) -> None:
 
 
 def _spoil_inside(chance: random.Random, folder: Path, path: Path) -> None:
-    """Spoils what is there still, and never what a link leads to outside."""
+    """Spoils what still exists, and never what a link leads to outside."""
     inside = path.parent.is_dir() and path.parent.resolve().is_relative_to(folder.resolve())
     if inside and os.path.lexists(path):
         _spoil(chance, path)

@@ -1,4 +1,4 @@
-"""What a collector is, the readings it yields, and the guard that keeps its failure to itself."""
+"""What a collector is, the readings it yields, and the guard that contains its failures."""
 
 import logging
 import time
@@ -23,10 +23,10 @@ def _check_labels(metric: Metric, labels: tuple[str, ...]) -> None:
         assert value.isprintable(), f"{metric.name}: {label.name}={value!r} cannot be served"
 
 
-# label values that passed once, by name of the metric: to check them every tick would cost more
-# than all driver calls
-_passed: dict[str, set[tuple[str, ...]]] = {}
-_MOST_PASSED = 4096
+# Label values that were checked once, by name of the metric: to check them every tick would cost
+# more than all driver calls.
+_valid_labels: dict[str, set[tuple[str, ...]]] = {}
+_MAX_VALID_LABELS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +38,19 @@ class Reading:
     value: float
 
     def __post_init__(self) -> None:
-        passed = _passed.get(self.metric.name)
-        if passed is not None and self.labels in passed:
+        valid = _valid_labels.get(self.metric.name)
+        if valid is not None and self.labels in valid:
             return
         assert self.metric.kind is not Kind.HISTOGRAM, f"{self.metric.name} is a histogram"
         _check_labels(self.metric, self.labels)
-        if passed is None or len(passed) >= _MOST_PASSED:
-            passed = _passed[self.metric.name] = set()
-        passed.add(self.labels)
+        if valid is None or len(valid) >= _MAX_VALID_LABELS:
+            valid = _valid_labels[self.metric.name] = set()
+        valid.add(self.labels)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exemplar:
-    """One observation that stands for its bucket; only OpenMetrics tells it."""
+    """One observation that represents its bucket; only the OpenMetrics format has it."""
 
     labels: Mapping[str, str]
     value: float
@@ -78,13 +78,13 @@ class HistogramReading:
 
     @property
     def value(self) -> "HistogramReading":
-        """Itself: what is compared and written of it."""
+        """The reading itself, so that a renderer compares and writes both kinds alike."""
         return self
 
 
 AnyReading = Reading | HistogramReading
 Part = tuple[AnyReading, ...]
-"""What one collector told at once: as long as it has nothing new, this very object."""
+"""Readings of one run of a collector; the same object again as long as nothing has changed."""
 
 
 class Tier(Enum):
@@ -96,10 +96,10 @@ class Tier(Enum):
 
 
 class SourceLostError(RuntimeError):
-    """What a whole lane reads is gone: all its series go with it, until it answers again.
+    """The source of a whole worker is gone; all its series are withheld until it answers again.
 
     Attributes:
-        state: why, one of the values of the label ``state`` of a GPU.
+        state: reason, one of the values of the label ``state`` of a GPU.
     """
 
     def __init__(self, state: str, text: str) -> None:
@@ -123,7 +123,7 @@ class Collector(Protocol):
     def collect(self) -> Iterable[AnyReading]:
         """The readings of this moment; what is unknown is left out.
 
-        Who has nothing new returns the tuple of the last time: then nothing is rendered anew.
+        A collector without news returns the tuple of its last run: then nothing is rendered anew.
         """
         ...
 
@@ -140,38 +140,38 @@ class Run:
 
 
 class Guard:
-    """Runs a collector: an error in it costs its own readings of that run and is itself told."""
+    """Runs a collector; an error costs the readings of that run, and is counted and logged."""
 
     def __init__(
         self, collector: Collector, stopwatch: Callable[[], float] = time.perf_counter
     ) -> None:
         self._collector, self._stopwatch = collector, stopwatch
         self.tier = collector.tier
-        self._trouble = ""
+        self._last_error = ""
 
     def run(self) -> Run:
         """The collector's readings, all or none, and how the run went.
 
         Raises:
-            SourceLostError: it concerns the whole lane.
+            SourceLostError: it concerns the whole worker.
         """
-        began = self._stopwatch()
-        trouble = ""
+        start = self._stopwatch()
+        failure = ""
         readings: Part = ()
         try:
             readings = tuple(self._collector.collect())
         except SourceLostError:
             raise
         except Exception as error:  # noqa: BLE001  # one of the two places that may: a collector
-            trouble = f"{type(error).__name__}: {error}"
-        self._tell(trouble)
-        seconds = self._stopwatch() - began
-        return Run(self._collector.name, self.tier, readings, seconds, failed=bool(trouble))
+            failure = f"{type(error).__name__}: {error}"
+        self._log_change(failure)
+        seconds = self._stopwatch() - start
+        return Run(self._collector.name, self.tier, readings, seconds, failed=bool(failure))
 
-    def _tell(self, trouble: str) -> None:
+    def _log_change(self, failure: str) -> None:
         """Logs when the collector breaks and when it recovers, not once a run."""
-        if trouble and not self._trouble:
-            _log.error("collector=%s state=failed error=%r", self._collector.name, trouble)
-        elif self._trouble and not trouble:
+        if failure and not self._last_error:
+            _log.error("collector=%s state=failed error=%r", self._collector.name, failure)
+        elif self._last_error and not failure:
             _log.info("collector=%s state=recovered", self._collector.name)
-        self._trouble = trouble
+        self._last_error = failure

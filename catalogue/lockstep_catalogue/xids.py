@@ -106,5 +106,5 @@ XIDS = (
     Xid(176, "PCIe fault, corrected", "bus", "notice", "check_hardware"),
 )
 XID_BY_NUMBER = {xid.number: xid for xid in XIDS}
-TOLD_FROM_THE_START = (48, 64, 74, 79, 95, 119, 140)
+PRECREATED_XIDS = (48, 64, 74, 79, 95, 119, 140)
 """Fatal and common: served as 0 for every GPU, so that the first one is seen as an increase."""

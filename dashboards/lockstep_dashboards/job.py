@@ -50,7 +50,7 @@ from lockstep_dashboards.panel import (
 
 _NO_CHECKPOINT = "a job that has written no checkpoint yet has no such age"
 _NO_COLLECTIVE = "a job of one rank, or whose collectives no hook sees, counts none"
-_NOT_TOLD = "only a loop that hands it to the monitor tells it"
+_NOT_REPORTED = "only a loop that passes it to the monitor reports it"
 
 _PROGRESS = Row(
     title="Progress",
@@ -67,20 +67,20 @@ _PROGRESS = Row(
             training.LOSS,
             aggregate("avg", training.LOSS, legend="loss"),
             note="Mean over the nodes.",
-            may_be_empty=_NOT_TOLD,
+            may_be_empty=_NOT_REPORTED,
         ),
         stat(
             training.LAST_PROGRESS,
             age(training.LAST_PROGRESS),
             title="Age of last progress",
-            note="Of the rank that was heard last.",
+            note="Of the rank that reported last.",
             unit=Unit.SECONDS,
         ),
         stat(
             training.RANK_INFO,
             num_attempts(),
             title="Attempts",
-            note="Seen in the time shown; one more than the restarts.",
+            note="Within the range; one more than the restarts.",
         ),
         time_series(
             training.RANKS,
@@ -173,7 +173,7 @@ _LEARNING = Row(
                 metric,
                 aggregate("avg", metric, legend="mean over the nodes"),
                 width=6,
-                may_be_empty=_NOT_TOLD,
+                may_be_empty=_NOT_REPORTED,
             )
             for metric in (training.LOSS, training.GRADIENT_NORM, training.LEARNING_RATE)
         ),

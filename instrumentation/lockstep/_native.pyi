@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from lockstep.patches.backward import Listener as PythonListener
 from lockstep.recorder.recorder import StepRecorder as PythonRecorder
-from lockstep.strategies.backward import Listener as PythonListener
 from lockstep.strategies.forward import Forward as PythonForward
 
 class StepRecorder(PythonRecorder):

@@ -1,7 +1,6 @@
-"""Child processes that work beside a job, such as exporters: whatever becomes of them, it goes on.
+"""Child processes that run next to a job, such as exporters; their failure never stops the job.
 
-A child is told of the job's end by the end of its standard input, which also comes when the
-launcher dies.
+The end of a child's standard input means the end of the job. It also comes when the launcher dies.
 """
 
 import os
@@ -18,31 +17,33 @@ import click
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Child:
-    """What to start beside a job: arguments to the Python interpreter, and its name in messages.
+    """A process to start with a job.
 
     Attributes:
-        patience_seconds: how long it may take to finish after the job's end.
+        name: its name in messages.
+        arguments: arguments to the Python interpreter.
+        timeout_seconds: time that it has to finish after the job's end.
     """
 
     name: str
     arguments: tuple[str, ...]
-    patience_seconds: float
+    timeout_seconds: float
 
 
 @contextmanager
-def beside(children: Sequence[Child]) -> Iterator[None]:
-    """Runs children beside the block; afterwards they get their patience, and are killed then."""
+def run_beside(children: Sequence[Child]) -> Iterator[None]:
+    """Runs children during the block; each is killed when its time-out after the block is over."""
     started = [(child, process) for child in children if (process := _start(child)) is not None]
     try:
         yield
     finally:
-        ended = time.monotonic()
+        job_end = time.monotonic()
         for _, process in started:
             assert process.stdin is not None
             with suppress(BrokenPipeError):
                 process.stdin.close()
         for child, process in started:
-            _wait(child, process, ended + child.patience_seconds)
+            _wait(child, process, job_end + child.timeout_seconds)
 
 
 def _start(child: Child) -> "subprocess.Popen[bytes] | None":
@@ -58,30 +59,30 @@ def _start(child: Child) -> "subprocess.Popen[bytes] | None":
         return None
 
 
-def _wait(child: Child, process: "subprocess.Popen[bytes]", until: float) -> None:
+def _wait(child: Child, process: "subprocess.Popen[bytes]", deadline: float) -> None:
     try:
-        process.wait(max(0.0, until - time.monotonic()))
+        process.wait(max(0.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
         click.echo(
-            f"lockstep: {child.name} was not through {child.patience_seconds:.0f} s after the job;"
-            " what it had left is lost",
+            f"lockstep: {child.name} had not finished {child.timeout_seconds:.0f} s after the job;"
+            " the rest of its work is lost",
             err=True,
         )
 
 
-def rounds(every_seconds: float, told_by: int = 0) -> Iterator[bool]:
-    """In a child: a turn every so many seconds, and a last one, which is True, at the job's end.
+def rounds(interval_seconds: float, descriptor: int = 0) -> Iterator[bool]:
+    """In a child: one round after each interval, and a last one, which is True, at the job's end.
 
     Args:
-        every_seconds: from the end of a turn to the next.
-        told_by: descriptor whose end tells of the job's end; standard input.
+        interval_seconds: time from the end of a round to the next.
+        descriptor: file descriptor whose end of file is the job's end; standard input by default.
     """
+    # The ranks go first where the node's cores are all in use.
     os.nice(10)
-    while True:
-        readable, _, _ = select.select([told_by], [], [], every_seconds)
-        over = bool(readable) and not os.read(told_by, 4096)
-        yield over
-        if over:
-            return
+    is_last = False
+    while not is_last:
+        readable, _, _ = select.select([descriptor], [], [], interval_seconds)
+        is_last = bool(readable) and not os.read(descriptor, 4096)
+        yield is_last

@@ -47,24 +47,23 @@ Little-endian. Codes are those of Python's `struct`:
 With {DEFAULT_ROWS} rows a page takes {page_bytes(DEFAULT_ROWS):,} bytes. Phase codes:
 {", ".join(f"{code} {phase}" for code, phase in enumerate(PHASES))}.
 
-Who reads: take the valid slot with the higher sequence; a row counts when its number fits its
-place and its checksum holds. No lock is needed: a writer killed at any moment leaves the other
-slot and all older rows valid. What code of the same user can still do is truncate the file under
-the writer, which then dies of SIGBUS; keep the folder private to the job's user and the group of
-the agent.
+A reader takes the valid slot with the higher sequence; a row counts when its number fits its
+index and its checksum holds. No lock is needed: a writer killed at any moment leaves the other
+slot and all older rows valid. Code of the same user can still truncate the file under the writer,
+which then dies of SIGBUS; keep the folder private to the job's user and the group of the agent.
 """
 
 _OPERATIONS = f"""# Operation rows, format version {OPERATIONS_VERSION}
 
-A file of its own beside each page: `rank-00003.ops`. Its header stands at byte 0, its ring of
+A separate file beside each page: `rank-00003.ops`. Its header is at byte 0, its ring of
 row_count x {OPERATION.size} bytes from byte {OPERATIONS_OFFSET} on; with {OPERATIONS_ROWS:,} rows
-it takes {operations_bytes(OPERATIONS_ROWS):,} bytes. The steps recorded are samples. Codes of
+it takes {operations_bytes(OPERATIONS_ROWS):,} bytes. Only sampled steps are recorded. Codes of
 operations: {", ".join(f"{code} {name}" for code, name in enumerate(NAMES))}. Kinds:
 {", ".join(f"{code} {kind}" for code, kind in enumerate(KINDS))}. Axes:
 {", ".join(f"{code} {axis}" for code, axis in enumerate(MESH_AXES))}.
 
-Who reads: a row counts when its number fits its place and its checksum holds; of a ring that has
-gone round, the oldest step is left out, for its first rows may be overwritten.
+For a reader, a row counts when its number fits its index and its checksum holds; of a ring that has
+wrapped, the oldest step is left out, for its first rows may be overwritten.
 """
 
 

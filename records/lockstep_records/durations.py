@@ -16,10 +16,10 @@ def parse_duration(text: str) -> float:
     Raises:
         ValueError: the text is not one number with one unit.
     """
-    found = _DURATION.fullmatch(text)
-    if found is None:
+    match = _DURATION.fullmatch(text)
+    if match is None:
         raise ValueError(f"{text!r} is not a duration; {REMEDY}")
-    return int(found[1]) * _UNIT_SECONDS[found[2]]
+    return int(match[1]) * _UNIT_SECONDS[match[2]]
 
 
 def format_duration(seconds: float) -> str:

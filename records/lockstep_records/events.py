@@ -1,4 +1,4 @@
-"""Events of a job: one JSON object a line, appended by the launcher, read by everybody.
+"""Events of a job: one JSON object a line, appended by the launcher, read by every component.
 
 Kinds: job_started, attempt_started, rank_ended, attempt_ended, job_finished, hang. Delivery is at
 least once, so every event has an id of its own.
@@ -15,7 +15,7 @@ from typing import Any
 KINDS = ("job_started", "attempt_started", "hang", "rank_ended", "attempt_ended", "job_finished")
 FILE_NAME = "events.jsonl"
 PREEMPTED = 75
-"""Exit code of a rank, and of a job, that was told to stop, saved and left: start it again."""
+"""Exit code of a rank, and of a job, that saved its state and gave way: start it again."""
 OUT_OF_MEMORY = 76
 """Exit code of a rank that ran out of memory, its own or the GPU's."""
 _MAX_BYTES = 16 << 20
@@ -26,7 +26,7 @@ class Event:
     """One thing that happened to a job; ``fields`` depend on the kind.
 
     rank_ended: rank, pid, exit_code, signal (name or None), first (failed before all others).
-    hang: ranks (where each stands), missing (for whom they wait), limit_seconds.
+    hang: ranks (phase and step of each), missing (ranks that they wait for), limit_seconds.
     attempt_ended, job_finished: outcome (one of ``OUTCOMES``) and exit_code.
     """
 
@@ -41,7 +41,8 @@ class Event:
 def append_event(job: Path, event: Event) -> None:
     """Adds an event to the job's file with one write, so that no reader meets half of it.
 
-    A line that an earlier writer left torn is ended first, so that it takes no other with it.
+    Raises:
+        OSError: the job's folder cannot be written.
     """
     assert event.kind in KINDS
     job.mkdir(mode=0o2750, parents=True, exist_ok=True)
@@ -50,6 +51,8 @@ def append_event(job: Path, event: Event) -> None:
         job / FILE_NAME, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640
     )
     try:
+        # A writer that was killed may have left a torn line: it is ended first, for it would take
+        # this event with it.
         size = os.fstat(descriptor).st_size
         torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
         os.write(descriptor, ("\n" * torn + line).encode())
@@ -58,7 +61,11 @@ def append_event(job: Path, event: Event) -> None:
 
 
 def read_events(job: Path) -> list[Event]:
-    """Events of a job in the order of writing; lines that are no events are left out."""
+    """Events of a job in the order of writing; lines that are no events are left out.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
     path = job / FILE_NAME
     if not path.is_file():
         return []
@@ -68,16 +75,16 @@ def read_events(job: Path) -> list[Event]:
 
 
 def parse_event(line: str) -> Event | None:
-    """The event that a line of the file holds, None where it holds none."""
+    """The event on a line of the file; None where the line is no event."""
     try:
-        told = json.loads(line)
+        entry = json.loads(line)
         event = Event(
-            kind=str(told["kind"]),
-            job_id=str(told["job_id"]),
-            attempt=int(told["attempt"]),
-            fields=dict(told["fields"]),
-            time=float(told["time"]),
-            id=str(told["id"]),
+            kind=str(entry["kind"]),
+            job_id=str(entry["job_id"]),
+            attempt=int(entry["attempt"]),
+            fields=dict(entry["fields"]),
+            time=float(entry["time"]),
+            id=str(entry["id"]),
         )
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
@@ -85,7 +92,7 @@ def parse_event(line: str) -> Event | None:
 
 
 def is_finished(events: list[Event]) -> bool:
-    """Whether the launcher has said that the job is over, and has not started it again since."""
+    """Whether the launcher has finished the job and has not started it again since."""
     return finish_time(events) is not None
 
 

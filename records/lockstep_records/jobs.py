@@ -1,4 +1,4 @@
-"""Where the pages and events of jobs lie: ROOT/jobs/JOB_ID/ATTEMPT/rank-00003.page."""
+"""Paths of the pages and events of jobs: ROOT/jobs/JOB_ID/ATTEMPT/rank-00003.page."""
 
 import os
 import re
@@ -10,13 +10,13 @@ from pathlib import Path
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _PAGE = re.compile(r"rank-[0-9]{5,}\.page")
 _ATTEMPT = re.compile(r"[0-9]{1,9}")
-CANDIDATE_ROOTS = (Path("/dev/shm/lockstep"), Path("/run/lockstep"))  # noqa: S108  # the agreed places, made with care
+CANDIDATE_ROOTS = (Path("/dev/shm/lockstep"), Path("/run/lockstep"))  # noqa: S108  # the agreed folders; pages are created there exclusively
 
 
 def find_root(environment: Mapping[str, str] = os.environ) -> Path:
-    """The folder of all jobs on this node: LOCKSTEP_DIR, or the first agreed place that exists."""
-    if told := environment.get("LOCKSTEP_DIR"):
-        return Path(told)
+    """The folder of all jobs on this node: LOCKSTEP_DIR, or the first default that exists."""
+    if folder := environment.get("LOCKSTEP_DIR"):
+        return Path(folder)
     return next((root for root in CANDIDATE_ROOTS if root.is_dir()), CANDIDATE_ROOTS[0])
 
 
@@ -53,9 +53,10 @@ def list_jobs(root: Path) -> list[Path]:
     """Folders of all jobs, oldest name first; empty when there are none."""
     folder = root / "jobs"
     try:
-        with os.scandir(folder) as found:  # agents list it each second: no Path for what is none
+        # Agents list it each second: scandir builds no Path for what is no job.
+        with os.scandir(folder) as entries:
             names = sorted(
-                one.name for one in found if _JOB_ID.fullmatch(one.name) and one.is_dir()
+                entry.name for entry in entries if _JOB_ID.fullmatch(entry.name) and entry.is_dir()
             )
     except (FileNotFoundError, NotADirectoryError):
         return []
@@ -64,8 +65,8 @@ def list_jobs(root: Path) -> list[Path]:
 
 def list_attempts(job: Path) -> list[Path]:
     """Attempt folders of a job, first attempt first."""
-    found = [path for path in job.iterdir() if _ATTEMPT.fullmatch(path.name) and path.is_dir()]
-    return sorted(found, key=lambda path: int(path.name))
+    folders = [path for path in job.iterdir() if _ATTEMPT.fullmatch(path.name) and path.is_dir()]
+    return sorted(folders, key=lambda path: int(path.name))
 
 
 def list_pages(attempt: Path) -> list[Path]:
@@ -73,22 +74,22 @@ def list_pages(attempt: Path) -> list[Path]:
     return sorted(path for path in attempt.iterdir() if _PAGE.fullmatch(path.name))
 
 
-def find_job(named: str, root: Path | None = None) -> Path:
+def find_job(id_or_path: str, root: Path | None = None) -> Path:
     """The folder of a job given by id or by path.
 
     Raises:
-        ValueError: there is no such job; the text names what there is.
+        ValueError: there is no such job; the message names the newest ones.
     """
     root = root or find_root()
-    if os.sep in named or named in {".", ".."}:
-        folder = Path(named)
+    if os.sep in id_or_path or id_or_path in {".", ".."}:
+        folder = Path(id_or_path)
         if folder.is_dir() and list_attempts(folder):
             return folder
         raise ValueError(
-            f"{named} is no job folder; it should hold attempts 0, 1, ... with rank pages"
+            f"{id_or_path} is no job folder; it should hold attempts 0, 1, ... with rank pages"
         )
-    folder = job_folder(root, named)
+    folder = job_folder(root, id_or_path)
     if folder.is_dir():
         return folder
-    known = ", ".join(path.name for path in list_jobs(root)[-5:]) or "none"
-    raise ValueError(f"job {named!r} is not under {root}/jobs; jobs there: {known}")
+    newest = ", ".join(path.name for path in list_jobs(root)[-5:]) or "none"
+    raise ValueError(f"job {id_or_path!r} is not under {root}/jobs; jobs there: {newest}")

@@ -1,9 +1,9 @@
-"""Operation rows: where the time inside sampled steps went, in a ring file beside the rank page.
+"""Operation rows: the time inside sampled steps, in a ring file beside the rank page.
 
 The columns are those of the published straggler traces (https://arxiv.org/abs/2505.05713), so
-that one what-if engine reads ours and theirs. Like the page, a file is born on a verified tmpfs
-with all its space taken, and what was written survives the rank's SIGKILL: a row counts when its
-number fits its place and its checksum holds.
+that one what-if engine reads ours and theirs. Like the page, a file is created on a verified tmpfs
+with all its space allocated, and what was written survives the rank's SIGKILL: a row counts when
+its number fits its position and its checksum holds.
 """
 
 import mmap
@@ -26,7 +26,7 @@ MAX_ROWS = 1 << 20
 RING_OFFSET = 4096
 
 # Name of an operation, as the published traces write it -> the mesh axis of the ranks that do it
-# together; none for local work. The code of an operation is its place here.
+# together; none for local work. The code of an operation is its index here.
 OPERATIONS: dict[str, str | None] = {
     "forward-compute": None,
     "backward-compute": None,
@@ -53,11 +53,11 @@ OPERATIONS: dict[str, str | None] = {
 NAMES = tuple(OPERATIONS)
 CODES = {name: code for code, name in enumerate(NAMES)}
 KINDS = KIND.values
-UNKNOWN = -1  # of a coordinate in a row; readers tell it as None
+UNKNOWN = -1  # of a coordinate in a row; readers give None
 
 HEADER = Section(
     "operations header",
-    "Written once at birth, protected by its checksum. Process and start are those of the page.",
+    "Written once at creation, protected by its checksum. Process and start are those of the page.",
     Field("magic", "8s", "LKSTPOPS"),
     Field("version", "I", "format of the file; a reader takes only the versions it knows"),
     Field("row_count", "I", "rows in the ring"),
@@ -70,17 +70,17 @@ HEADER = Section(
 OPERATION = Section(
     "operation",
     "One operation of a sampled step.",
-    Field("number", "Q", "count of rows in this attempt; row n stands at place n mod row_count"),
+    Field("number", "Q", "count of rows in this attempt; row n is at index n mod row_count"),
     Field("step", "q", "step, as the job counts"),
-    Field("start_ns", "q", "monotonic time of the start; for a collective, of the own arrival"),
+    Field("start_ns", "q", "monotonic time of the start; of a collective, of this rank's arrival"),
     Field("duration_ns", "Q", "until its end"),
     Field("sequence", "I", "order among the operations of this name in the step, from 0"),
     Field("micro_batch", "h", "micro-batch, -1 where it has none"),
-    Field("chunk", "h", "model chunk in the whole model: the pipeline stage; -1 where it has none"),
+    Field("chunk", "h", "index of the model chunk: the pipeline stage; -1 where it has none"),
     Field("operation", "b", "code of the operation"),
     Field("kind", "b", "code of the kind of collective, -1 where it is none"),
     Field("axis", "b", "mesh axis of the group, -1 for local work"),
-    Field("flags", "B", "bit 0: told by the step's phases; bit 1: seconds of the GPU's stream"),
+    Field("flags", "B", "bit 0: derived from the step's phases; bit 1: time of the GPU's stream"),
     Field("checksum", "I", "CRC-32 of everything before it in the row"),
 )
 FROM_PHASES, ON_DEVICE = 1, 2
@@ -95,7 +95,7 @@ def operations_path(page: Path) -> Path:
 
 
 def operations_bytes(rows: int) -> int:
-    """Size of a file with so many rows, in bytes."""
+    """Size of a file with that many rows, in bytes."""
     return RING_OFFSET + rows * OPERATION.size
 
 
@@ -103,7 +103,8 @@ class OperationWriter:
     """The writing side: one packed row and one checksum an operation, no system call.
 
     Raises:
-        NoPageError: no such file can be had in this folder.
+        NoPageError: the file cannot be created in this folder.
+        ValueError: the number of rows is out of its range.
     """
 
     def __init__(self, path: Path, rank: int, rows: int = DEFAULT_ROWS) -> None:
@@ -159,7 +160,7 @@ class OperationWriter:
         self.written = number + 1
 
     def close(self) -> None:
-        """Lets go of the mapping; the file stays."""
+        """Releases the mapping; the file stays."""
         self._body.release()
         self._checksum.release()
         self._map.close()
@@ -167,7 +168,7 @@ class OperationWriter:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OperationRows:
-    """What one file holds.
+    """The content of one file.
 
     Attributes:
         header: fields of the header.
@@ -194,23 +195,23 @@ def read_operations(path: Path) -> OperationRows:
     try:
         header = _read_header(os.pread(descriptor, HEADER.size, 0), path)
         rows = header["row_count"]
-        wanted = operations_bytes(rows)
-        if (size := os.fstat(descriptor).st_size) != wanted:
+        full_bytes = operations_bytes(rows)
+        if (size := os.fstat(descriptor).st_size) != full_bytes:
             raise PageError(
-                "truncated", f"operations {path} has {size} bytes, {rows} rows need {wanted}"
+                "truncated", f"operations {path} has {size} bytes, {rows} rows need {full_bytes}"
             )
-        data = os.pread(descriptor, wanted - RING_OFFSET, RING_OFFSET)
+        data = os.pread(descriptor, full_bytes - RING_OFFSET, RING_OFFSET)
     except OSError as error:
         raise PageError("io", f"operations {path} cannot be read: {error}") from error
     finally:
         os.close(descriptor)
-    kept = _valid_rows(data)
-    wrapped = bool(kept) and kept[0][0] > 0
+    valid = _valid_rows(data)
+    wrapped = bool(valid) and valid[0][0] > 0
     if wrapped:
-        torn = _step_of(kept[0][1])
-        kept = [(number, row) for number, row in kept if _step_of(row) != torn]
+        torn = _step_of(valid[0][1])
+        valid = [(number, row) for number, row in valid if _step_of(row) != torn]
     return OperationRows(
-        path=path, header=header, data=b"".join(row for _, row in kept), wrapped=wrapped
+        path=path, header=header, data=b"".join(row for _, row in valid), wrapped=wrapped
     )
 
 
@@ -254,9 +255,9 @@ def _read_header(data: bytes, path: Path) -> Values:
 
 
 def _valid_rows(data: bytes) -> list[tuple[int, bytes]]:
-    """Rows by number that are whole, in their place and of the newest lap or the one before."""
+    """Rows by number that are intact, at their index and of the newest lap or the one before."""
     count = len(data) // OPERATION.size
-    found = []
+    rows = []
     for at in _starts(data):
         row = data[at : at + OPERATION.size]
         number = int.from_bytes(row[:8], "little")
@@ -265,10 +266,10 @@ def _valid_rows(data: bytes) -> list[tuple[int, bytes]]:
             and zlib.crc32(row[:_CHECKSUM_BYTE]).to_bytes(4, "little") == row[_CHECKSUM_BYTE:]
             and row[_OPERATION] < len(NAMES)
         ):
-            found.append((number, row))
-    found.sort()
-    newest = found[-1][0] if found else 0
-    return [(number, row) for number, row in found if number > newest - count]
+            rows.append((number, row))
+    rows.sort()
+    newest = rows[-1][0] if rows else 0
+    return [(number, row) for number, row in rows if number > newest - count]
 
 
 def _step_of(row: bytes) -> int:

@@ -10,8 +10,8 @@ from lockstep_records.durations import REMEDY, format_duration, parse_duration
 _HIGHEST_PORT = 65_535
 
 
-class FiniteRange(click.FloatRange):  # noqa: TID251  # the one place that mends it
-    """A number between two bounds; nan and inf, which Python calls floats, are none."""
+class FiniteRange(click.FloatRange):  # noqa: TID251  # it takes nan and inf; this class does not
+    """A number between two bounds; nan and inf are refused."""
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -27,8 +27,8 @@ class DurationRange(click.ParamType):  # type: ignore[type-arg]  # generic from 
     """A duration such as ``500ms``, ``5s`` or ``2m`` between two bounds; gives seconds.
 
     Args:
-        shortest_seconds: least that is taken.
-        longest_seconds: most that is taken; None for no bound.
+        shortest_seconds: lower bound.
+        longest_seconds: upper bound; None for none.
     """
 
     name = "duration"
@@ -57,16 +57,16 @@ class DurationRange(click.ParamType):  # type: ignore[type-arg]  # generic from 
 
 
 def read_address(text: str) -> tuple[str, int]:
-    """Host and port of ``HOST:PORT``; an IPv6 host stands in brackets, which are taken off.
+    """Host and port of ``HOST:PORT``; an IPv6 host is in brackets, which are removed.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is no such address.
     """
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    whole = port.isascii() and port.isdigit() and len(port) <= len(str(_HIGHEST_PORT))
-    named = host.isprintable() and not any(letter.isspace() or letter == "/" for letter in host)
-    if not colon or not host or not named or not whole or int(port) > _HIGHEST_PORT:
+    is_number = port.isascii() and port.isdigit() and len(port) <= len(str(_HIGHEST_PORT))
+    is_name = host.isprintable() and not any(letter.isspace() or letter == "/" for letter in host)
+    if not colon or not host or not is_name or not is_number or int(port) > _HIGHEST_PORT:
         raise ValueError(
             f"{text!r} is not HOST:PORT with a port up to {_HIGHEST_PORT}, such as 127.0.0.1:9440"
         )

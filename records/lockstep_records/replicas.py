@@ -1,7 +1,7 @@
-"""Do data-parallel replicas still hold the same numbers? Their pages' fingerprints tell.
+"""Compares data-parallel replicas by the fingerprints in their pages.
 
-Ranks that differ in nothing but their place on the dp axis hold the same parameters and, after the
-gradients are averaged, the same gradients. A rank whose memory or arithmetic went wrong drifts off.
+Ranks that differ only in their coordinate on the dp axis hold the same parameters and, after the
+gradients are averaged, the same gradients. A rank whose memory or arithmetic is faulty diverges.
 """
 
 from collections import Counter, defaultdict
@@ -16,12 +16,12 @@ Fingerprint = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """Replicas of one part of the model at the newest step that at least two of them tell of.
+    """Replicas of one part of the model at the newest step that at least two of them have.
 
     Attributes:
         part: coordinates on the axes other than dp.
-        ranks: that were compared.
-        odd: those whose fingerprint is not that of most; all of them where there is no majority.
+        ranks: ranks that were compared.
+        odd: ranks whose fingerprint is not that of the majority; all where there is no majority.
     """
 
     part: tuple[tuple[str, int], ...]
@@ -33,9 +33,9 @@ class Comparison:
 def fingerprints_of(page: Page) -> Mapping[int, Fingerprint]:
     """Fingerprint of (parameters, gradients) by step; at most the newest few."""
     periodic = page.periodic
-    kept = min(periodic["fingerprints"], FINGERPRINTS)
-    told = zip(periodic["fingerprint_parameters"], periodic["fingerprint_gradients"], strict=True)
-    return dict(list(zip(periodic["fingerprint_step"], told, strict=True))[:kept])
+    count = min(periodic["fingerprints"], FINGERPRINTS)
+    pairs = zip(periodic["fingerprint_parameters"], periodic["fingerprint_gradients"], strict=True)
+    return dict(list(zip(periodic["fingerprint_step"], pairs, strict=True))[:count])
 
 
 def compare_replicas(pages: Iterable[Page]) -> list[Comparison]:
@@ -43,18 +43,18 @@ def compare_replicas(pages: Iterable[Page]) -> list[Comparison]:
     by_part: dict[tuple[tuple[str, int], ...], dict[int, Mapping[int, Fingerprint]]]
     by_part = defaultdict(dict)
     for page in pages:
-        who = page.identity
-        part = tuple((axis, at) for axis, at in sorted(who["mesh"].items()) if axis != "dp")
-        by_part[part][who["rank"]] = fingerprints_of(page)
-    found = [_compared(part, told) for part, told in sorted(by_part.items())]
-    return [one for one in found if one is not None]
+        identity = page.identity
+        part = tuple((axis, at) for axis, at in sorted(identity["mesh"].items()) if axis != "dp")
+        by_part[part][identity["rank"]] = fingerprints_of(page)
+    comparisons = [_compare(part, by_rank) for part, by_rank in sorted(by_part.items())]
+    return [comparison for comparison in comparisons if comparison is not None]
 
 
-def _compared(
+def _compare(
     part: tuple[tuple[str, int], ...], by_rank: Mapping[int, Mapping[int, Fingerprint]]
 ) -> Comparison | None:
-    told = Counter(step for by_step in by_rank.values() for step in by_step)
-    steps = [step for step, ranks in told.items() if ranks > 1]
+    ranks_at = Counter(step for by_step in by_rank.values() for step in by_step)
+    steps = [step for step, num_ranks in ranks_at.items() if num_ranks > 1]
     if not steps:
         return None
     step = max(steps)

@@ -1,6 +1,6 @@
-"""Slurm's accounting as text: sacct, squeue and scontrol, and the outcome that each state is.
+"""Reads Slurm's accounting as text (sacct, squeue, scontrol), with the outcome of each state.
 
-Comments may run over lines and hold invalid UTF-8, and states carry who cancelled ("CANCELLED by
+Comments may hold line ends and invalid UTF-8, and a state may name who cancelled ("CANCELLED by
 1185300516"); a job that was requeued has several rows of one id.
 """
 
@@ -40,21 +40,21 @@ STATES: dict[str, tuple[SlurmOutcome, FailureClass | None, str | None]] = {
     "RESIZING": ("running", None, None),
     **dict.fromkeys(sorted(_STARTED), ("running", None, None)),
 }
-_UNTOLD = frozenset({"", "Unknown", "None", "N/A", "(null)", "INVALID", "Partition_Limit"})
+_ABSENT = frozenset({"", "Unknown", "None", "N/A", "(null)", "INVALID", "Partition_Limit"})
 _GPUS = re.compile(r"gres/gpu(?::\w+)?=(\d+)")
 _PAIR = re.compile(r"(?:^|\s)([A-Za-z][\w/:.-]*)=")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SlurmJob:
-    """A job as Slurm tells it; None where it does not.
+    """A job by Slurm's accounting; None where that says nothing.
 
     Attributes:
-        state: Slurm's word, without who cancelled.
+        state: Slurm's name of the state, without who cancelled.
         cancelled_by: user id or name behind "CANCELLED by".
         requeues: how often it went back to the queue before this.
         exit_code: of its batch script; ``signal`` that ended it.
-        start: seconds since 1970; Slurm's local times are taken for the offset told.
+        start: seconds since 1970, as ``submit`` and ``end``.
     """
 
     job_id: str
@@ -81,19 +81,19 @@ def rows(
     """Rows of a table that sacct or squeue printed with ``--parsable2`` or a delimiter of its own.
 
     Args:
-        lines: the output; a row whose comment holds line ends is put together again.
-        header: names of the columns; the first line tells them when left out.
+        lines: the output; a row whose comment holds line ends is joined again.
+        header: names of the columns; those on the first line when left out.
 
     Raises:
         ValueError: the first line is no header of such a table.
     """
     delimiter = None
-    gathered = ""
+    pending = ""  # a row that its line does not end
     for raw in lines:
         line = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw
         line = line.rstrip("\r\n")
         if delimiter is None:
-            delimiter = next((mark for mark in _DELIMITERS if mark in line), None)
+            delimiter = next((text for text in _DELIMITERS if text in line), None)
             if delimiter is None:
                 raise ValueError(
                     f"no table of Slurm begins with {line[:60]!r}; print it with --parsable2"
@@ -102,32 +102,31 @@ def rows(
                 header = tuple(name.strip() for name in line.split(delimiter))
                 continue
         assert header is not None
-        gathered = f"{gathered}\n{line}" if gathered else line
-        told = gathered.split(delimiter)
-        if len(told) < len(header) and len(gathered) < _MOST_FIELD_BYTES:
+        pending = f"{pending}\n{line}" if pending else line
+        values = pending.split(delimiter)
+        if len(values) < len(header) and len(pending) < _MOST_FIELD_BYTES:
             continue
-        gathered = ""
-        if len(told) >= len(header):
-            yield {name: value.strip() for name, value in zip(header, told, strict=False)}
+        pending = ""
+        if len(values) >= len(header):
+            yield {name: value.strip() for name, value in zip(header, values, strict=False)}
 
 
 def blocks(text: str) -> Iterator[dict[str, str]]:
     """The jobs that ``scontrol show job`` printed: NAME=VALUE words, a blank line between jobs."""
     for block in re.split(r"\n\s*\n|\n(?=JobId=)", text.strip()):
-        found = list(_PAIR.finditer(block))
-        ends = [match.start() for match in found[1:]] + [len(block)]
-        told = {
-            match[1]: block[match.end() : end].strip()
-            for match, end in zip(found, ends, strict=True)
+        pairs = list(_PAIR.finditer(block))
+        ends = [pair.start() for pair in pairs[1:]] + [len(block)]
+        values = {
+            pair[1]: block[pair.end() : end].strip() for pair, end in zip(pairs, ends, strict=True)
         }
-        if "JobId" in told:
-            yield told
+        if "JobId" in values:
+            yield values
 
 
 def jobs(table: Iterable[dict[str, str]], utc_offset_seconds: int = 0) -> list[SlurmJob]:
     """One record a job, from rows of sacct or squeue or blocks of scontrol.
 
-    Of a job with several rows the last one tells its outcome, and the others are requeues. Rows of
+    The last row of a job holds its outcome, and the rows before it are requeues. Rows of
     steps (``123.batch``, ``123.0``) count only where the job's own row is not among them.
 
     Args:
@@ -148,15 +147,15 @@ def jobs(table: Iterable[dict[str, str]], utc_offset_seconds: int = 0) -> list[S
     for name, row in steps.items():
         by_id.setdefault(name.removesuffix(".extern"), [row])
     return [
-        _job(job_id, told[-1], len(told) - 1, utc_offset_seconds) for job_id, told in by_id.items()
+        _job(job_id, own[-1], len(own) - 1, utc_offset_seconds) for job_id, own in by_id.items()
     ]
 
 
 def state_of(text: str) -> tuple[str, str | None]:
-    """Slurm's word for a state and who cancelled; ``+`` for cut words and flags are left out."""
+    """Slurm's name of a state, and who cancelled; flags and the ``+`` of a short column removed."""
     word, _, by = text.strip().partition(" by ")
     state = word.strip().rstrip("+*~#!%$@^-").split(" ")[0].upper()
-    full = [known for known in STATES if known.startswith(state)] if state else []
+    full = [name for name in STATES if name.startswith(state)] if state else []
     return (full[0] if state not in STATES and len(full) == 1 else state), by.strip() or None
 
 
@@ -190,8 +189,8 @@ def _job(job_id: str, row: dict[str, str], requeues: int, offset: int) -> SlurmJ
 
 
 def _first(row: dict[str, str], *names: str) -> str | None:
-    told = (row[name] for name in names if row.get(name, "") not in _UNTOLD)
-    return next(told, None)
+    values = (row[name] for name in names if row.get(name, "") not in _ABSENT)
+    return next(values, None)
 
 
 def _exit(text: str | None) -> tuple[int | None, int | None]:

@@ -1,7 +1,7 @@
 """Spans of a rank: one JSON object a line beside its page, bounded, written without blocking.
 
-The rank appends with single writes to a tmpfs; launcher and agent read. Two files take turns: when
-the newer is full it becomes the older, so the newest records are kept and a rank never takes more
+The rank appends with single writes to a tmpfs; launcher and agent read. There are two files: when
+the newer is full it becomes the older, so the newest records survive and a rank never takes more
 than ``MAX_BYTES``. A span is written when it ends.
 """
 
@@ -22,7 +22,7 @@ _LARGEST_NS = 1 << 62
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Span:
-    """Something a rank did once in a while.
+    """An activity of a rank that is rarer than a step.
 
     Attributes:
         name: one of ``NAMES``.
@@ -31,7 +31,7 @@ class Span:
         span_id: 16 hexadecimal digits, as ``parent_id``, which is the span of the rank.
         start_ns: wall clock in nanoseconds, as ``end_ns``.
         failed: the block ended by an exception.
-        attributes: what else is known, such as step and seconds.
+        attributes: further numbers, such as step and seconds.
     """
 
     name: str
@@ -55,11 +55,11 @@ def _older(path: Path) -> Path:
 
 
 class SpanSpool:
-    """The writing side; nothing here raises, for a span is not worth a training step.
+    """The writing side; it never raises, for a span is not worth a training step.
 
     Args:
         path: of the newer file, on a tmpfs.
-        max_bytes: what both files may take together.
+        max_bytes: most that both files take.
 
     Attributes:
         lost: spans that could not be written.
@@ -83,7 +83,7 @@ class SpanSpool:
             assert self._descriptor is not None
             written = os.write(self._descriptor, line)
             self._size += written
-            if written < len(line):  # no room: a torn line ends its file
+            if written < len(line):  # the tmpfs is full: a torn line ends its file
                 self._size = self._half
                 self.lost += 1
         except OSError:
@@ -95,7 +95,7 @@ class SpanSpool:
         self._size = os.fstat(self._descriptor).st_size
 
     def close(self) -> None:
-        """Lets go of the file; a later write opens it again."""
+        """Closes the file; a later write opens it again."""
         if self._descriptor is not None:
             os.close(self._descriptor)
         self._descriptor, self._size = None, 0
@@ -127,33 +127,33 @@ def _lines(path: Path) -> list[bytes]:
 
 def _parse(line: bytes) -> Span | None:
     try:
-        told = json.loads(line)
+        entry = json.loads(line)
         span = Span(
-            name=told["name"],
-            number=int(told["number"]),
-            trace_id=str(told["trace_id"]),
-            span_id=str(told["span_id"]),
-            parent_id=str(told["parent_id"]),
-            start_ns=int(told["start_ns"]),
-            end_ns=int(told["end_ns"]),
-            failed=bool(told["failed"]),
-            attributes=_numbers(told["attributes"]),
+            name=entry["name"],
+            number=int(entry["number"]),
+            trace_id=str(entry["trace_id"]),
+            span_id=str(entry["span_id"]),
+            parent_id=str(entry["parent_id"]),
+            start_ns=int(entry["start_ns"]),
+            end_ns=int(entry["end_ns"]),
+            failed=bool(entry["failed"]),
+            attributes=_numbers(entry["attributes"]),
         )
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
-    return span if _is_whole(span) else None
+    return span if _is_valid(span) else None
 
 
-def _numbers(told: dict[str, Any]) -> dict[str, float]:
-    return {str(k)[:64]: v for k, v in told.items() if isinstance(v, int | float)}
+def _numbers(attributes: dict[str, Any]) -> dict[str, float]:
+    return {str(k)[:64]: v for k, v in attributes.items() if isinstance(v, int | float)}
 
 
-def _is_whole(span: Span) -> bool:
+def _is_valid(span: Span) -> bool:
     ids = (span.span_id, span.parent_id)
     return (
         span.name in NAMES
         and span.number >= 0
         and TRACE_ID.fullmatch(span.trace_id) is not None
-        and all(SPAN_ID.fullmatch(one) for one in ids)
+        and all(SPAN_ID.fullmatch(span_id) for span_id in ids)
         and 0 <= span.start_ns <= span.end_ns <= _LARGEST_NS
     )

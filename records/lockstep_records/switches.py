@@ -1,16 +1,17 @@
-"""Switches of a running job: one small JSON file in its folder, which every rank looks at.
+"""Switches of a running job: one small JSON file in its folder, which every rank polls.
 
-It says what to record from the next steps on, without a restart. It is written beside and renamed,
-so that no rank meets half of it.
+They set what to record from the next steps on, without a restart. The file is replaced in one move,
+so that no rank reads half of it.
 """
 
 import json
 import os
 import re
-import tempfile
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
+
+from lockstep_records.atomic_file import write_atomically
 
 FILE_NAME = "switches.json"
 MAX_BYTES = 64 << 10
@@ -30,7 +31,7 @@ class ProfileRequest:
         ranks: global ranks that answer; None for all.
 
     Raises:
-        ValueError: a field has a value that cannot be; the text names it.
+        ValueError: a field has an impossible value; the message names it.
     """
 
     id: str
@@ -42,25 +43,26 @@ class ProfileRequest:
             raise ValueError(
                 f"profile.id {self.id!r} must be 1 to 40 small letters, digits or dashes"
             )
-        _check_whole("profile.steps", self.steps, 1, MAX_PROFILED_STEPS)
+        _check_integer("profile.steps", self.steps, 1, MAX_PROFILED_STEPS)
         for rank in self.ranks or ():
-            _check_whole("profile.ranks", rank, 0, 1 << 30)
+            _check_integer("profile.ranks", rank, 0, 1 << 30)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Switches:
-    """What a running job is told.
+    """What a running job records.
 
     Args:
         enabled: whether the monitor records at all.
-        sample_every: operations of each so-many-th step are recorded; 0 for none.
-        hang_seconds: no progress for so long is a hang, at least; 0 turns the watch off.
+        sample_every: period in steps of those whose operations are recorded; 0 for none.
+        hang_seconds: time without progress that a hang is never shorter than; 0 turns the watch
+            off.
         profile: a trace to be taken.
 
-    ``sample_every`` and ``hang_seconds`` are None where the rank's own setting is to hold.
+    ``sample_every`` and ``hang_seconds`` are None where the rank's own setting applies.
 
     Raises:
-        ValueError: a field has a value that cannot be; the text names it.
+        ValueError: a field has an impossible value; the message names it.
     """
 
     enabled: bool = True
@@ -72,7 +74,7 @@ class Switches:
         if not isinstance(self.enabled, bool):
             raise ValueError(f"enabled is {self.enabled!r}; it must be true or false")  # noqa: TRY004  # bad input is a ValueError
         if self.sample_every is not None:
-            _check_whole("sample_every", self.sample_every, 0, MAX_SAMPLE_EVERY)
+            _check_integer("sample_every", self.sample_every, 0, MAX_SAMPLE_EVERY)
         if self.hang_seconds is not None and not _is_number(
             self.hang_seconds, 0.0, MAX_HANG_SECONDS
         ):
@@ -81,7 +83,7 @@ class Switches:
             )
 
 
-def _check_whole(name: str, value: object, low: int, high: int) -> None:
+def _check_integer(name: str, value: object, low: int, high: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise ValueError(f"{name} is {value!r}; it must be a whole number from {low} to {high}")
 
@@ -97,10 +99,10 @@ def switches_path(job: Path) -> Path:
 
 
 def read_switches(path: Path) -> Switches:
-    """The switches of a job; those of a job that has no file are the defaults.
+    """The switches of a job; the defaults where there is no file.
 
     Raises:
-        ValueError: the file holds something else; the text names the field.
+        ValueError: the file cannot be read, or holds something else; the message names the field.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -117,33 +119,33 @@ def read_switches(path: Path) -> Switches:
     if len(data) > MAX_BYTES:
         raise ValueError(f"switches {path} take more than {MAX_BYTES} bytes")
     try:
-        return _parsed(data)
+        return _parse(data)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"switches {path}: {error}") from error
 
 
-def _parsed(data: bytes) -> Switches:
-    told = _object("the file", json.loads(data.decode()), Switches)
-    if (profile := told.get("profile")) is not None:
-        wanted = _object("profile", profile, ProfileRequest)
-        missing = {"id", "steps"} - set(wanted)
+def _parse(data: bytes) -> Switches:
+    switches = _object("the file", json.loads(data.decode()), Switches)
+    if (profile := switches.get("profile")) is not None:
+        request = _object("profile", profile, ProfileRequest)
+        missing = {"id", "steps"} - set(request)
         if missing:
             raise ValueError(f"profile lacks {', '.join(sorted(missing))}")
-        if (ranks := wanted.get("ranks")) is not None:
+        if (ranks := request.get("ranks")) is not None:
             if not isinstance(ranks, list):
                 raise ValueError(f"profile.ranks is {ranks!r}; it must be a list of ranks or null")
-            wanted["ranks"] = tuple(ranks)
-        told["profile"] = ProfileRequest(**wanted)
-    return Switches(**told)
+            request["ranks"] = tuple(ranks)
+        switches["profile"] = ProfileRequest(**request)
+    return Switches(**switches)
 
 
 def _object(name: str, value: Any, kind: type) -> dict[str, Any]:
-    known = [field.name for field in fields(kind)]
+    names = [field.name for field in fields(kind)]
     if not isinstance(value, dict):
-        raise ValueError(f"{name} must be a JSON object with {', '.join(known)}")  # noqa: TRY004  # bad input is a ValueError
+        raise ValueError(f"{name} must be a JSON object with {', '.join(names)}")  # noqa: TRY004  # bad input is a ValueError
     for key in value:
-        if key not in known:
-            raise ValueError(f"{key!r} is no switch; there are {', '.join(known)}")
+        if key not in names:
+            raise ValueError(f"{key!r} is no switch; there are {', '.join(names)}")
     return value
 
 
@@ -154,13 +156,5 @@ def write_switches(job: Path, switches: Switches) -> Path:
         OSError: the job's folder cannot be written.
     """
     path = switches_path(job)
-    descriptor, beside = tempfile.mkstemp(prefix=".switches-", dir=job)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(asdict(switches), file)
-        Path(beside).chmod(0o640)
-        Path(beside).replace(path)
-    except OSError:
-        Path(beside).unlink(missing_ok=True)
-        raise
+    write_atomically(path, json.dumps(asdict(switches)), mode=0o640)
     return path

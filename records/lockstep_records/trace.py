@@ -1,4 +1,4 @@
-"""The trace of a job: ids that every rank, launcher and agent works out alike, without asking.
+"""The trace of a job: ids that every rank, launcher and agent computes alike, with no exchange.
 
 The trace id is that of the environment's W3C TRACEPARENT, else the first 16 bytes of SHA-256 over
 ``lockstep trace JOB_ID``. A span id is the first 8 bytes of SHA-256 over the trace id, the requeue
@@ -20,13 +20,13 @@ SPAN_ID = re.compile(r"(?!0{16})[0-9a-f]{16}")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trace:
-    """Where the spans of one job belong.
+    """The trace that the spans of one job belong to.
 
     Attributes:
         trace_id: 32 hexadecimal digits.
         parent_id: span outside the job that started it, 16 hexadecimal digits; None = the root.
         requeue: how often the scheduler has started the job again, from 0.
-        sampled: whether who started the trace wants it recorded.
+        sampled: the recording flag of TRACEPARENT; True without one.
     """
 
     trace_id: str
@@ -40,7 +40,7 @@ class Trace:
         return hashlib.sha256(f"lockstep span {text}".encode()).hexdigest()[:16]
 
     def traceparent(self) -> str:
-        """What the ranks find in TRACEPARENT: this trace, below the job's span."""
+        """Value of TRACEPARENT for the ranks: this trace, below the job's span."""
         return f"00-{self.trace_id}-{self.span_id()}-{'01' if self.sampled else '00'}"
 
 
@@ -49,14 +49,14 @@ def trace_of(job_id: str, environment: Mapping[str, str] = os.environ) -> Trace:
 
     Args:
         job_id: name of the job.
-        environment: TRACEPARENT is honoured when it is well-formed; SLURM_RESTART_COUNT tells the
-            requeue.
+        environment: holds TRACEPARENT, ignored when malformed, and SLURM_RESTART_COUNT, which is
+            the requeue.
     """
     restarts = environment.get("SLURM_RESTART_COUNT", "")
     requeue = int(restarts) if _REQUEUE.fullmatch(restarts) else 0
-    told = _TRACEPARENT.fullmatch(environment.get("TRACEPARENT", ""))
-    if told and TRACE_ID.fullmatch(told[1]) and SPAN_ID.fullmatch(told[2]):
-        sampled = bool(int(told[3], 16) & 1)
-        return Trace(trace_id=told[1], parent_id=told[2], requeue=requeue, sampled=sampled)
+    parent = _TRACEPARENT.fullmatch(environment.get("TRACEPARENT", ""))
+    if parent and TRACE_ID.fullmatch(parent[1]) and SPAN_ID.fullmatch(parent[2]):
+        sampled = bool(int(parent[3], 16) & 1)
+        return Trace(trace_id=parent[1], parent_id=parent[2], requeue=requeue, sampled=sampled)
     digest = hashlib.sha256(f"lockstep trace {job_id}".encode()).hexdigest()
     return Trace(trace_id=digest[:32], requeue=requeue)

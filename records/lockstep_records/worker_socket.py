@@ -1,7 +1,7 @@
-"""Asks torch's worker server inside a rank, over the Unix socket beside its page.
+"""Queries torch's worker server inside a rank, over the Unix socket beside its page.
 
-It answers from a thread of C++: also while the rank waits in a collective, and, where an answer
-needs no Python, while some thread holds the interpreter's lock.
+The server answers from a thread of C++: also while the rank waits in a collective, and, where an
+answer needs no Python, while a thread holds the interpreter's lock.
 """
 
 import http.client
@@ -9,7 +9,7 @@ import socket
 from pathlib import Path
 
 SUFFIX = ".sock"
-MAX_PATH_BYTES = 100  # the kernel takes 107
+MAX_PATH_BYTES = 100  # the kernel takes at most 107
 MAX_ANSWER_BYTES = 64 << 20
 FLIGHT_RECORDER = "fr_trace_json"
 
@@ -30,16 +30,16 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock.connect(str(self._path))
 
 
-def ask(path: Path, handler: str, timeout_seconds: float = 5.0) -> bytes | None:
-    """The answer of a handler of the rank's worker server; None when none comes in time."""
+def query(path: Path, handler: str, timeout_seconds: float = 5.0) -> bytes | None:
+    """Answer of a handler of the rank's worker server; None when none comes in time."""
     connection = _UnixConnection(path, timeout_seconds)
     try:
         connection.request("POST", f"/handler/{handler}")
         answer = connection.getresponse()
         data = answer.read(MAX_ANSWER_BYTES + 1)
-        told = answer.status == http.client.OK and len(data) <= MAX_ANSWER_BYTES
+        is_complete = answer.status == http.client.OK and len(data) <= MAX_ANSWER_BYTES
     except (OSError, http.client.HTTPException):
         return None
     finally:
         connection.close()
-    return data if told else None
+    return data if is_complete else None

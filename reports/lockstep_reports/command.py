@@ -144,6 +144,7 @@ def _export(source: str, attempt: int | None, folder: Path) -> None:
     from lockstep_reports.export import export_operations  # noqa: PLC0415  # pyarrow loads slowly
 
     job = find_job(source).resolve()
+    # Attempts come oldest first; the newest is exported unless one was chosen.
     folders = [path for path in list_attempts(job) if attempt is None or int(path.name) == attempt]
     if not folders:
         raise ValueError(f"attempt {attempt} is not in {job}")
@@ -172,8 +173,10 @@ def _report(request: _Request, outputs: Outputs) -> None:
 def _refuse_options_without_effect(request: _Request, recording: Recording | LogRecording) -> None:
     """An option that would change nothing is a mistake of the caller."""
     source, options = request.source, request.read_options
+    # Silence would let the caller believe that the report is on the job that was named.
     if options.job_id is not None and not source.startswith(("http://", "https://")):
         raise ValueError("--job-id is for a Prometheus; give its http:// address, or leave it out")
+    # A log has no such attribute; other recordings without operations have None.
     if options.meta is not None and getattr(recording, "operations", None) is None:
         raise ValueError(f"--meta is for operation traces, and {source} is none; leave --meta out")
 
@@ -189,6 +192,7 @@ def _compare(
         kind = kind_of(recording)
         baseline = kind.make_report(kind.before(recording, options.window), request.settings)
         return compare(job_report, baseline, "the steps before the window")
+    # Neither window nor attempt apply: they were chosen for the other recording.
     other = read_source(request.against, ReadOptions(job_id=options.job_id))
     other_report = kind_of(other).make_report(other, request.settings)
     return compare(job_report, other_report, other.path.name)
@@ -196,6 +200,7 @@ def _compare(
 
 def _with_default_page(outputs: Outputs, name: str) -> Outputs:
     """Adds the page that is written unless a format goes to standard output."""
+    # A pipe of JSON or Markdown should leave no file in the working folder.
     if outputs.html is not None or outputs.to_stdout:
         return outputs
     return replace(outputs, html=Path(f"lockstep-report-{name}.html"))

@@ -24,6 +24,7 @@ from lockstep_reports.wording import duration, percent
 _BLOCK_STEPS, _NUM_RESAMPLES, _MIN_STEPS = 10, 1000, 20
 # Bounds memory and time for runs of any length: the latest steps are resampled.
 _MAX_STEPS = 20_000
+_MAX_BATCH_VALUES = 1 << 16
 _TAIL_RATIO = 0.025
 STEP = "step"
 
@@ -84,6 +85,7 @@ class Comparison:
     @property
     def verdict_changed(self) -> bool:
         """Whether the culprits or their phase differ from before."""
+        # Confidence and evidence differ between any two runs, so they do not count.
         old, new = self.before, self.after
         return (old.kind, old.ranks, old.group, old.phase) != (
             new.kind, new.ranks, new.group, new.phase,
@@ -93,6 +95,7 @@ class Comparison:
 def compare(after: JobReport, before: JobReport, against: str) -> Comparison:
     """What changed from one report to the other."""
     old, new = before.step_durations(), after.step_durations()
+    # In the order of a step, so that two comparisons read alike.
     names = [STEP, *(phase for phase in STEP_PHASES if phase in old or phase in new)]
     no_steps = np.zeros(0)
     old_figures, new_figures = before.key_figures(), after.key_figures()
@@ -105,6 +108,7 @@ def compare(after: JobReport, before: JobReport, against: str) -> Comparison:
         ),
         figures=tuple(
             Figure(what=name, before=old_figures.get(name), after=new_figures.get(name))
+            # Reports of two kinds have different figures: the union, in order.
             for name in dict.fromkeys([*old_figures, *new_figures])
         ),
     )
@@ -119,6 +123,7 @@ def measure_change(what: str, before: Matrix, after: Matrix, seed: int = 0) -> C
         after: the same, of the later run.
         seed: of the bootstrap; fixed, so that equal recordings give equal reports.
     """
+    # A step that some rank did not record has no duration.
     old, new = before[~np.isnan(before)], after[~np.isnan(after)]
     old_median = nan_stats.number(nan_stats.median(old))
     new_median = nan_stats.number(nan_stats.median(new))
@@ -167,15 +172,19 @@ def _resampled_medians(values: Matrix, generator: np.random.Generator) -> Matrix
         generator: source of the blocks.
     """
     values = values[-_MAX_STEPS:]
+    # At least four blocks, or every sample would be nearly the recording itself.
     size = min(_BLOCK_STEPS, max(1, len(values) // 4))
     num_blocks = -(-len(values) // size)
-    medians = np.empty(_NUM_RESAMPLES)
     offsets = np.arange(size)
-    # One sample at a time: all of them at once would take 160 MB for 20,000 steps.
-    for index in range(_NUM_RESAMPLES):
-        begins = generator.integers(0, len(values) - size + 1, num_blocks)
-        medians[index] = np.median(values[cast("NDArray[np.int64]", begins[:, None] + offsets)])
-    return medians
+    # In batches: one call per sample is slow, and all at once would take 160 MB for 20,000 steps.
+    batch = max(1, _MAX_BATCH_VALUES // (num_blocks * size))
+    medians = []
+    for first in range(0, _NUM_RESAMPLES, batch):
+        num_samples = min(batch, _NUM_RESAMPLES - first)
+        begins = generator.integers(0, len(values) - size + 1, (num_samples, num_blocks))
+        samples = values[cast("NDArray[np.int64]", begins[:, :, None] + offsets)]
+        medians.append(np.median(samples.reshape(num_samples, -1), axis=1))
+    return np.concatenate(medians)
 
 
 def comparison_json(comparison: Comparison) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from lockstep_reports.score import Scores
 from lockstep_reports.verdict.verdict import Episode
 
 _SECONDS_PER_HOUR = 3600.0
+# The states that step rows can tell; a recording of one attempt has no rework and no idle time.
 STATES: tuple[GoodputState, ...] = (
     "productive",
     "startup",
@@ -76,7 +77,9 @@ def cost(
 ) -> Cost:
     """What the episodes cost the whole job."""
     lost = sum(episode.lost_seconds for episode in episodes)
+    # A column of means stands for several steps, and so do its seconds.
     covered = float(np.nansum(steps.over_all(scores.step_seconds)))
+    # Ranks without a readable page waited too.
     gpu_seconds = lost * steps.world_size
     money = None if price_per_gpu_hour is None else gpu_seconds * price_per_gpu_hour
     return Cost(
@@ -99,6 +102,7 @@ def goodput(steps: Steps, episodes: Sequence[Episode]) -> Goodput:
     for phase in STEP_PHASES:
         total = float(np.nansum(steps.over_all(steps.phases[phase])))
         seconds[STATE_BY_PHASE[phase]] += total
+    # Nobody waits for himself: the culprits are not counted.
     wait = sum(
         episode.lost_seconds * (len(steps.members) - len(episode.ranks)) for episode in episodes
     )
@@ -106,6 +110,7 @@ def goodput(steps: Steps, episodes: Sequence[Episode]) -> Goodput:
     seconds["straggler_wait"] = min(wait, seconds["communication"])
     seconds["communication"] -= seconds["straggler_wait"]
     seconds["unknown"] = max(0.0, _first_to_last_seconds(steps) - sum(seconds.values()))
+    # After unknown: start-up lies before the first row and is no part of that span.
     seconds["startup"] = _startup_seconds(steps)
     covered = sum(seconds.values())
     return Goodput(

@@ -41,8 +41,10 @@ COLUMNS = {
 Columns: TypeAlias = dict[str, NDArray[Any]]
 _COMPUTE = ("forward-compute", "backward-compute")
 _CHUNK_OPERATIONS = (*_COMPUTE, "params-all-gather", "grads-reduce-scatter")
+# Codes of `struct`, as the file's layout declares them, in numpy's names; all little-endian.
 _CODES = {"Q": "<u8", "q": "<i8", "I": "<u4", "h": "<i2", "b": "i1", "B": "u1"}
 _DTYPE = np.dtype([(field.name, _CODES[field.code]) for field in OPERATION.fields])
+# Padding would shift every row after the first.
 assert _DTYPE.itemsize == OPERATION.size
 
 
@@ -101,6 +103,7 @@ def _table(columns: Columns) -> pa.Table:
     """The columns in the published order, by rank and time; times count from their step's start."""
     _, of_step = np.unique(columns["step"], return_inverse=True)
     first = np.full(of_step.max() + 1, np.iinfo(np.int64).max)
+    # The published times count from the first operation of the step on any rank.
     np.minimum.at(first, of_step, columns["start_ns"])
     start = (columns["start_ns"] - first[of_step]) / 1e9
     published = {**columns, "start_ts": start}
@@ -118,10 +121,12 @@ def _exported_pages(attempt: Path) -> list[Page]:
             page = read_page(path)
             read_operations(operations_path(path))
         except PageError as error:
+            # One rank without operations must not hide the others; all without is an error.
             reason = str(error)
             continue
         mesh = page.identity["mesh"]
         coordinate = (mesh.get("dp", 0), mesh.get("fsdp", 0), mesh.get("pp", 0))
+        # Tensor ranks do the same work; the published traces hold one of each group.
         pages.setdefault(coordinate, page)
     if not pages:
         raise NoOperationsError(f"attempt {attempt} has no operations to export: {reason}")
@@ -160,6 +165,7 @@ def _columns(page: Page, sizes: dict[str, int]) -> Columns:
     last = page.state["step"]
     rows = rows[rows["step"] <= last] if last is not None else rows[:0]
     identity, mesh = page.identity, page.identity["mesh"]
+    # Rows hold the monotonic clock; the page has one reading of both clocks.
     offset = identity["start_wall_ns"] - identity["start_monotonic_ns"]
     names = np.array(NAMES)[rows["operation"]]
     chunk = rows["chunk"].astype(np.int32)
@@ -182,6 +188,7 @@ def _columns(page: Page, sizes: dict[str, int]) -> Columns:
 
 def _meta(name: str, pages: list[Page], sizes: dict[str, int], columns: Columns) -> str:
     dp_size = sizes["dp"] * sizes["fsdp"]
+    # What is neither data nor pipeline parallel counts as tensor parallel.
     rest = max(1, pages[0].identity["world_size"] // (dp_size * sizes["pp"]))
     chunks = int(columns["mc"].max())
     return (
@@ -194,5 +201,6 @@ def _meta(name: str, pages: list[Page], sizes: dict[str, int], columns: Columns)
 def _write_files(trace: Path, meta: Path, table: pa.Table, meta_text: str) -> None:
     buffer = pa.BufferOutputStream()
     pq.write_table(table, buffer)
+    # The trace last: a reader that finds it finds its layout too.
     write_atomically(meta, meta_text)
     write_atomically(trace, buffer.getvalue().to_pybytes())

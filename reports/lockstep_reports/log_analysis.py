@@ -54,6 +54,7 @@ class LogAnalysis:
     def first_lines(self) -> tuple[Line, ...]:
         """First line of each finding, in the order of the log; the first cause is among them."""
         lines = [finding.first for finding in self.log.findings][:_MAX_FINDINGS]
+        # The first cause may come after 40 lesser findings.
         cause = self.incident.first
         return tuple(lines) if cause is None or cause in lines else (cause, *lines)
 
@@ -78,6 +79,7 @@ def analyse_log(recording: LogRecording, *, now_seconds: float | None) -> LogAna
         now_seconds: wall clock, to tell a running job from one that fell silent.
     """
     log = recording.log
+    # An empty buffer is an error for `frombuffer`.
     seconds = np.frombuffer(log.step_seconds) if len(log.step_seconds) else np.zeros(0)
     slow_steps = _slow_steps(seconds, log.step_numbers)
     return LogAnalysis(
@@ -112,6 +114,7 @@ def log_json(analysis: LogAnalysis) -> dict[str, Any]:
         "run_seconds": incident.run_seconds,
         "wall_seconds": incident.wall_seconds,
         "seconds_after_last_progress": incident.seconds_after_last_progress,
+        # Without step times nothing is known of a loss, which is not a loss of 0.
         "lost_seconds": lost_seconds if analysis.summary.count else None,
         "events": [asdict(line) for line in analysis.first_lines],
         "first_cause": None if incident.first is None else asdict(incident.first),
@@ -168,6 +171,7 @@ def _slow_steps(seconds: Matrix, numbers: "array[int]") -> tuple[SlowStep, ...]:
 
 def _summary(log: JobLog, seconds: Matrix, slow_steps: tuple[SlowStep, ...]) -> StepSummary:
     has_times = len(seconds) > 0
+    # A restart counts anew, so that the last number may be below the first.
     ends = log.step_numbers[:1].tolist() + log.step_numbers[-1:].tolist()
     numbers = [number for number in ends if number != _NO_NUMBER]
     return StepSummary(

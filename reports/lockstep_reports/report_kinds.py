@@ -60,6 +60,7 @@ def _uncut_log(recording: LogRecording, window: Window) -> LogRecording:
 
 
 def _no_baseline(recording: LogRecording, window: Window) -> LogRecording:
+    # The signature is that of every kind.
     del recording, window
     raise ValueError("a log has no window to hold against its baseline; give another log")
 
@@ -76,4 +77,5 @@ _KINDS: dict[type[Recording | LogRecording], ReportKind] = {
 
 def kind_of(recording: Recording | LogRecording) -> ReportKind:
     """The kind of report that a recording gets."""
+    # By the exact type: a new recording without an entry fails here and not in a renderer.
     return _KINDS[type(recording)]

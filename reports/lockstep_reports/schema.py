@@ -55,6 +55,7 @@ def _type_name(field_schema: dict[str, Any]) -> str:
     if "anyOf" in field_schema:
         return " or ".join(_type_name(option) for option in field_schema["anyOf"])
     if "$ref" in field_schema:
+        # Headings of the page are named after the objects, in small letters as GitHub links them.
         name = field_schema["$ref"].rpartition("/")[2]
         return f"[{name}](#{name.lower()})"
     if "enum" in field_schema:

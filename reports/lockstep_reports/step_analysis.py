@@ -79,12 +79,14 @@ class StepAnalysis:
     def episode_span(self, episode: Episode) -> tuple[float | None, float | None]:
         """Wall clock in seconds of an episode's begin and end; None where unknown."""
         last = episode.columns.stop - 1
+        # The last rank's end, where the begin is that of the first rank.
         end = self.alignment.start[:, last] + self.steps.seconds[:, last]
         begin = self.wall_clock_at(episode.columns.start)
         return begin, nan_stats.number(nan_stats.quantile(end, 1))
 
     def lost_step_ratio(self, episode: Episode) -> float | None:
         """Mean loss of an episode's steps as a share of their mean duration; None without time."""
+        # The loss sums over all steps of a column, and so must the duration.
         covered = self.steps.over_all(self.scores.step_seconds)
         seconds = float(np.nansum(covered[episode.columns]))
         return episode.lost_seconds / seconds if seconds > 0 else None
@@ -136,6 +138,7 @@ def _judge(
     recording: Recording, scores: Scores, thresholds: Thresholds | None
 ) -> tuple[Replayed | None, Verdict, tuple[Episode, ...]]:
     """Judges by a replay where operation rows exist, otherwise by the durations of the steps."""
+    # A replay knows what each operation waited for, so it names stages and single operations.
     trace = recording.operations
     if trace is not None:
         replayed = replay_trace(trace)

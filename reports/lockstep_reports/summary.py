@@ -116,7 +116,9 @@ def summarize_steps(steps: Steps, scores: Scores) -> StepSummary:
     """Count, range, median, p95 and spikes of the steps' durations."""
     count, are_means = len(steps.numbers), steps.stands_for is not None
     median = nan_stats.number(scores.median_step_seconds)
+    # A step that no rank recorded has no ratio, and is no spike.
     ratios = np.nan_to_num(scores.step_seconds / median) if median else np.zeros(count)
+    # Stable: of equal spikes the earliest are listed.
     largest = np.argsort(-ratios, kind="stable")[:MAX_SPIKES]
     spikes = sorted(int(i) for i in largest if ratios[i] > SPIKE_RATIO and not are_means)
     return StepSummary(

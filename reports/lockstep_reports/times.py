@@ -36,6 +36,7 @@ class Times:
 def run_times(recording: Recording, alignment: Alignment) -> Times:
     """Signs of life, steps and progress of the attempt on the wall clock."""
     steps = recording.steps
+    # events.jsonl is text, and `NaN` is a number to Python's JSON.
     events = [
         event.time
         for event in recording.events
@@ -77,4 +78,5 @@ def final_outcome(recording: Recording, now_seconds: float) -> OutcomeOrRunning:
 def _seconds_between(begin: float | None, end: float | None) -> float | None:
     if begin is None or end is None:
         return None
+    # Clocks of two nodes can put an end before its begin.
     return max(0.0, end - begin)

@@ -17,7 +17,7 @@ from .fake_node import FakeNode, a100, b200, h100, t4
 from .fake_tree import fill_procfs, fill_sysfs
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
-_A_CALL_SECONDS = 2.0
+_CALL_TIMEOUT_SECONDS = 2.0
 
 
 @pytest.fixture(name="root")
@@ -88,21 +88,21 @@ def _options(
 
 
 @pytest.fixture(autouse=True)
-def _lanes_end_with_the_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _end_workers_with_the_test(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The threads of an agent end with its process; here they would keep its files open.
 
     A call under way is waited for: the next test closes the driver's library, which all share.
     """
     workers: list[CollectorWorker] = []
-    begin = CollectorWorker.__init__
+    initialise = CollectorWorker.__init__
 
-    def begin_and_be_known(worker: CollectorWorker, *args: Any, **kwargs: Any) -> None:
-        begin(worker, *args, **kwargs)
+    def initialise_and_register(worker: CollectorWorker, *args: Any, **kwargs: Any) -> None:
+        initialise(worker, *args, **kwargs)
         workers.append(worker)
 
-    monkeypatch.setattr(CollectorWorker, "__init__", begin_and_be_known)
+    monkeypatch.setattr(CollectorWorker, "__init__", initialise_and_register)
     yield
     for worker in workers:
         worker.end(0)
     for worker in workers:
-        worker.wait(_A_CALL_SECONDS)
+        worker.wait(_CALL_TIMEOUT_SECONDS)

@@ -20,7 +20,7 @@ ALL_REDUCE_BYTES = 1 << 20
 class LivePage:
     """One rank of a job; it belongs to this process until its pid is replaced.
 
-    Its marks may be on a clock that is ahead of the machine's: one that has just booted has no
+    Its heartbeats may be on a clock ahead of the machine's: a machine that has just booted has no
     time of an hour ago.
     """
 
@@ -31,7 +31,7 @@ class LivePage:
         rank: int = 0,
         attempt: int = 0,
         ahead_seconds: float = 0.0,
-        **who: Any,
+        **fields: Any,
     ) -> None:
         self._ahead_seconds = ahead_seconds
         identity: dict[str, Any] = {
@@ -42,7 +42,7 @@ class LivePage:
             "project": "speech",
             "node": "written-by-the-rank",
             "mesh": (("dp", rank),),
-            **who,
+            **fields,
         }
         self.path = page_path(root, identity["job_id"], attempt, rank)
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -51,11 +51,11 @@ class LivePage:
         )
 
     def phase(self, name: str, *, ago_seconds: float = 0.0) -> None:
-        """Makes a mark, now or some time ago."""
+        """Enters a phase, now or some time ago."""
         now_ns = time.monotonic_ns() + int((self._ahead_seconds - ago_seconds) * 1e9)
         self.writer.heartbeat(now_ns, PHASES.index(name))
 
-    def know(self, field: str, value: float) -> None:
+    def set_optional(self, field: str, value: float) -> None:
         """Sets an optional field of the state, which the next commit makes readable."""
         self.writer.words[SLOT.word("present")] |= SLOT.presence[field]
         if isinstance(value, int):
@@ -73,9 +73,9 @@ class LivePage:
         self.writer.count_step(number, seconds, TOKENS_A_STEP, SAMPLES_A_STEP)
         self.writer.count_collective("all_reduce", 2, ALL_REDUCE_BYTES, STEP_SECONDS["sync"])
         self.add("steps", 1)
-        self.know("step", number)
+        self.set_optional("step", number)
         if loss is not None:
-            self.know("loss", loss)
+            self.set_optional("loss", loss)
         self.commit()
 
     def row(self, number: int, *, seconds: float) -> None:
@@ -85,8 +85,8 @@ class LivePage:
             (number, number, 0, 0, seconds, *spent, 0.0, 0.0, TOKENS_A_STEP, 1, 0, 0, 0, 0, 0.0)
         )
 
-    def healthy(self) -> None:
-        """Tells what a rank tells seldom; rank 3 has other parameters than its replicas."""
+    def write_periodic(self) -> None:
+        """Writes the periodic values; rank 3 has other parameters than its replicas."""
         periodic, rank = self.writer.periodic, self.writer.identity.rank
         for name in ("device_allocated_bytes", "device_reserved_bytes", "device_peak_bytes"):
             periodic.know(name, 1 << 30)
@@ -119,7 +119,7 @@ class LivePage:
         self._overwrite(checksum_at, bytes([byte ^ 1]))
 
     def replace_identity(self, **fields: int) -> None:
-        """Seals other whole numbers into the identity, such as the pid of a process that ended."""
+        """Replaces whole numbers of the identity, such as the pid by that of an ended process."""
         data = bytearray(self.path.read_bytes()[: IDENTITY.size])
         for name, value in fields.items():
             at = IDENTITY.offsets[name]

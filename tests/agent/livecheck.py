@@ -1,4 +1,4 @@
-"""Holds a scrape against the catalogue: nothing undeclared in it, nothing declared missing."""
+"""Compares a scrape with the catalogue: nothing undeclared in it, nothing declared missing."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -18,27 +18,27 @@ def complaints(scrape: str, declared: Iterable[Metric] = METRICS) -> list[str]:
     """
     parse: Any = text_string_to_metric_families
     families: dict[str, Family] = {family.name: family for family in parse(scrape)}
-    found: list[str] = []
+    problems: list[str] = []
     for metric in declared:
         family = families.pop(metric.name.removesuffix("_total"), None)
         if family is None or not family.samples:
-            found.append(f"{metric.name} is declared and nobody emits it")
+            problems.append(f"{metric.name} is declared and not emitted")
         else:
-            found.extend(_of_family(metric, family))
-    found.extend(f"{name} is emitted and not declared" for name in families)
-    return found
+            problems.extend(_of_family(metric, family))
+    problems.extend(f"{name} is emitted and not declared" for name in families)
+    return problems
 
 
 def _of_family(metric: Metric, family: Family) -> Iterator[str]:
     expected = (metric.kind.value, metric.unit.value, metric.help)
-    for what, right, told in zip(
+    for field, declared, emitted in zip(
         ("kind", "unit", "help"),
         expected,
         (family.type, family.unit, family.documentation),
         strict=True,
     ):
-        if told != right:
-            yield f"{metric.name}: {what} is {told!r}, declared {right!r}"
+        if emitted != declared:
+            yield f"{metric.name}: {field} is {emitted!r}, declared {declared!r}"
     for sample in family.samples:
         yield from _of_sample(metric, sample)
     if metric.kind is Kind.HISTOGRAM:

@@ -1,4 +1,4 @@
-"""Who may scrape is read anew when its files change, but never so that the wire would change."""
+"""Access rules are reloaded when their files change, but TLS is not switched on or off."""
 
 from pathlib import Path
 

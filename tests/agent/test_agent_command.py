@@ -1,4 +1,4 @@
-"""``lockstep agent`` as a process: what it serves, how it refuses and how it ends."""
+"""``lockstep agent`` as a process: what it serves, what it refuses and how it ends."""
 
 import os
 import signal
@@ -63,9 +63,9 @@ def running_agent(options: Options) -> Iterator[tuple[subprocess.Popen[str], str
         agent.wait()
 
 
-def within_ten_seconds(holds: Callable[[], bool]) -> None:
+def within_ten_seconds(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 10
-    while not holds():
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
@@ -76,14 +76,14 @@ def test_a_running_agent_emits_what_the_catalogue_declares_and_follows_the_ranks
     page = LivePage(root, gpu_uuid="GPU-00000000-0000-0000-0000-000000000000")
     page.step(1)
     for field in ("gradient_norm", "learning_rate"):
-        page.know(field, 0.5)
-    page.know("checkpoint_wall_ns", time.time_ns())
+        page.set_optional(field, 0.5)
+    page.set_optional("checkpoint_wall_ns", time.time_ns())
     page.commit()
     hung = LivePage(root, rank=1)
     for number in range(8):
         hung.step(number)
     for each in (page, hung):
-        each.healthy()
+        each.write_periodic()
     hung.phase("forward", ago_seconds=2 * options.hang_timeout_seconds)
     with running_agent(options) as (_, url):
         answer = httpx.get(url, headers=OPENMETRICS)
@@ -109,7 +109,7 @@ def test_a_signal_ends_the_agent_at_once_and_cleanly(
         assert agent.stderr.read() == ""
 
 
-def test_a_scrape_hands_out_bytes_and_touches_no_source(options: Options) -> None:
+def test_a_scrape_serves_bytes_and_reads_no_source(options: Options) -> None:
     class Counting:
         name = "counting"
         tier = Tier.EVERY_TICK
@@ -128,9 +128,9 @@ def test_a_scrape_hands_out_bytes_and_touches_no_source(options: Options) -> Non
     thread.start()
     try:
         with httpx.Client() as client:
-            began = time.perf_counter()
+            start = time.perf_counter()
             bodies = {client.get(server.url).content for _ in range(50)}
-        assert (time.perf_counter() - began) / 50 < 0.05
+        assert (time.perf_counter() - start) / 50 < 0.05
     finally:
         server.shutdown()
         server.server_close()
@@ -139,7 +139,7 @@ def test_a_scrape_hands_out_bytes_and_touches_no_source(options: Options) -> Non
     assert source.runs == 1
 
 
-def test_a_scraper_that_hangs_up_is_not_talked_about(options: Options) -> None:
+def test_a_scraper_that_hangs_up_is_not_logged(options: Options) -> None:
     with running_agent(options) as (agent, url):
         for _ in range(5):
             with socket.create_connection((options.host, httpx.URL(url).port)) as caller:
@@ -161,7 +161,7 @@ def test_health_fails_when_sampling_has_stopped() -> None:
     assert not sampler.is_fresh()
 
 
-def test_once_prints_one_scrape_and_says_that_there_is_no_driver(
+def test_once_prints_one_scrape_and_logs_that_there_is_no_driver(
     options: Options, tmp_path: Path
 ) -> None:
     library = tmp_path / "broken.so"

@@ -28,7 +28,7 @@ from .test_agent_command import running_agent, within_ten_seconds
 
 
 class Ledger(HTTPServer):
-    """A ledger that keeps what it is sent, by id, and answers as it is told."""
+    """A ledger that keeps the events it receives and answers with the statuses that a test sets."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Answer)
@@ -74,13 +74,13 @@ def _ledger() -> Iterator[Ledger]:
     ledger.server_close()
 
 
-def tell(root: Path, number: int, job: str = "job") -> None:
+def add_event(root: Path, number: int, job: str = "job") -> None:
     event = Event(kind="attempt_started", job_id=job, attempt=number, id=f"{job}-{number}")
     append_event(job_folder(root, job), event)
 
 
 class Agent:
-    """The delivering part of an agent, with a clock that a test turns."""
+    """The delivery of an agent, with a clock that a test sets forward."""
 
     def __init__(
         self, root: Path, state: Path, url: str, most: int = 10_000, send: Post = post
@@ -95,14 +95,12 @@ class Agent:
         return {reading.labels: reading.value for reading in self.delivery.collect()}
 
 
-def test_events_arrive_in_order_with_their_origin_and_only_once_while_all_is_well(
-    tmp_path: Path, ledger: Ledger
-) -> None:
+def test_events_arrive_once_in_order_with_their_origin(tmp_path: Path, ledger: Ledger) -> None:
     agent = Agent(tmp_path, tmp_path, ledger.url)
     for number in range(3):
-        tell(tmp_path, number)
+        add_event(tmp_path, number)
     assert agent.tick() == {(): 0, ("delivered",): 3, ("refused",): 0, ("dropped",): 0}
-    tell(tmp_path, 3)
+    add_event(tmp_path, 3)
     agent.tick()
     agent.tick()
     assert ledger.ids == ["job-0", "job-1", "job-2", "job-3"]
@@ -116,7 +114,7 @@ def test_events_wait_while_the_ledger_is_away_and_outlive_the_agent_and_the_jobs
 ) -> None:
     ledger.statuses = [503, 429, 500]
     agent = Agent(tmp_path, tmp_path, ledger.url)
-    tell(tmp_path, 0)
+    add_event(tmp_path, 0)
     assert agent.tick()[()] == 1
     assert len(ledger.statuses) == 2
     agent.tick(0.4)
@@ -125,7 +123,7 @@ def test_events_wait_while_the_ledger_is_away_and_outlive_the_agent_and_the_jobs
     agent.tick(2.1)
     assert not ledger.statuses
     shutil.rmtree(job_folder(tmp_path, "job"))
-    tell(tmp_path, 1, job="other")
+    add_event(tmp_path, 1, job="other")
     again = Agent(tmp_path, tmp_path, ledger.url)
     assert again.tick()[()] == 0
     assert ledger.ids == ["job-0", "other-1"]
@@ -133,33 +131,33 @@ def test_events_wait_while_the_ledger_is_away_and_outlive_the_agent_and_the_jobs
 
 def test_one_bad_event_does_not_hold_up_the_others(tmp_path: Path, ledger: Ledger) -> None:
     for number in range(9):
-        tell(tmp_path, number)
+        add_event(tmp_path, number)
     ledger.bad_ids = {"job-4"}
     agent = Agent(tmp_path, tmp_path, ledger.url)
     for _ in range(20):
-        told = agent.tick()
-    assert told == {(): 0, ("delivered",): 8, ("refused",): 1, ("dropped",): 0}
+        counts = agent.tick()
+    assert counts == {(): 0, ("delivered",): 8, ("refused",): 1, ("dropped",): 0}
     assert ledger.ids == [f"job-{number}" for number in range(9) if number != 4]
 
 
 def test_the_spool_is_bounded_and_the_newest_events_stay(tmp_path: Path) -> None:
     agent = Agent(tmp_path, tmp_path, "http://127.0.0.1:1/", most=5)
     for number in range(8):
-        tell(tmp_path, number)
+        add_event(tmp_path, number)
     assert agent.tick()[("dropped",)] == 3
     assert [event["id"] for event in agent.spool.pending] == [f"job-{n}" for n in range(3, 8)]
 
 
 def test_half_a_line_waits_for_its_other_half(tmp_path: Path, ledger: Ledger) -> None:
     agent = Agent(tmp_path, tmp_path, ledger.url)
-    tell(tmp_path, 0)
+    add_event(tmp_path, 0)
     path = job_folder(tmp_path, "job") / "events.jsonl"
-    whole = path.read_bytes()
-    path.write_bytes(whole[:40])
+    line = path.read_bytes()
+    path.write_bytes(line[:40])
     assert agent.tick()[()] == 0
     assert not ledger.ids
     with path.open("ab") as file:
-        file.write(whole[40:])
+        file.write(line[40:])
     agent.tick()
     assert ledger.ids == ["job-0"]
 
@@ -168,28 +166,28 @@ def test_a_job_whose_folder_was_made_anew_is_read_from_its_beginning(
     tmp_path: Path, ledger: Ledger
 ) -> None:
     agent = Agent(tmp_path, tmp_path, ledger.url)
-    tell(tmp_path, 0)
+    add_event(tmp_path, 0)
     agent.tick()
     path = job_folder(tmp_path, "job") / "events.jsonl"
-    path.rename(tmp_path / "kept, so that its inode is not given out again")
+    path.rename(tmp_path / "renamed, so that its inode is not used again")
     for number in (1, 2, 3):
-        tell(tmp_path, number)
+        add_event(tmp_path, number)
     agent.tick()
     assert ledger.ids == ["job-0", "job-1", "job-2", "job-3"]
 
 
-def test_a_ledger_that_stays_away_is_asked_once_a_minute_and_no_less(tmp_path: Path) -> None:
-    asked: list[float] = []
+def test_a_ledger_that_does_not_answer_is_asked_once_a_minute(tmp_path: Path) -> None:
+    requests: list[float] = []
 
     def away(_url: str, _body: bytes) -> int:
-        asked.append(agent.now)
+        requests.append(agent.now)
         raise OSError("nobody there")
 
     agent = Agent(tmp_path, tmp_path, "http://ledger/", send=away)
-    tell(tmp_path, 0)
+    add_event(tmp_path, 0)
     for _ in range(3600):
         agent.tick(1.0)
-    pauses = [later - earlier for earlier, later in itertools.pairwise(asked)]
+    pauses = [later - earlier for earlier, later in itertools.pairwise(requests)]
     assert pauses[0] <= 2
     assert min(pauses[8:]) >= 30
     assert max(pauses) <= 61
@@ -197,7 +195,7 @@ def test_a_ledger_that_stays_away_is_asked_once_a_minute_and_no_less(tmp_path: P
 
 def test_one_bad_event_among_a_hundred_is_found_by_halves(tmp_path: Path, ledger: Ledger) -> None:
     for number in range(100):
-        tell(tmp_path, number)
+        add_event(tmp_path, number)
     ledger.bad_ids = {"job-63"}
     agent = Agent(tmp_path, tmp_path, ledger.url)
     ticks = 0
@@ -207,12 +205,14 @@ def test_one_bad_event_among_a_hundred_is_found_by_halves(tmp_path: Path, ledger
     assert len(set(ledger.ids)) == 99
 
 
-def test_damaged_spools_and_event_files_are_no_end(tmp_path: Path, ledger: Ledger) -> None:
+def test_a_damaged_spool_or_event_file_does_not_stop_the_delivery(
+    tmp_path: Path, ledger: Ledger
+) -> None:
     (tmp_path / "spool.json").write_text('{"version":1,"pending":7,"read":[]}')
-    tell(tmp_path, 0)
+    add_event(tmp_path, 0)
     with (job_folder(tmp_path, "job") / "events.jsonl").open("ab") as file:
         file.write(b"\xff\x00{]\n[1]\nnull\n")
-    tell(tmp_path, 1)
+    add_event(tmp_path, 1)
     Agent(tmp_path, tmp_path, ledger.url).tick()
     assert ledger.ids == ["job-0", "job-1"]
 
@@ -221,57 +221,57 @@ def test_a_running_agent_delivers_and_archives(
     root: Path, options: Options, tmp_path: Path, ledger: Ledger
 ) -> None:
     LivePage(root).step(1)
-    tell(root, 0)
+    add_event(root, 0)
     archive = tmp_path / "archive"
-    told = replace(options, ledger=ledger.url, archive=f"file://{archive}")
-    with running_agent(told):
+    delivering = replace(options, ledger=ledger.url, archive=f"file://{archive}")
+    with running_agent(delivering):
         within_ten_seconds(lambda: ledger.ids == ["job-0"])
         page = archive / "jobs" / "job" / "0" / "rank-00000.page"
         within_ten_seconds(lambda: page.is_file() and read_page(page).state["steps"] == 1)
-    with running_agent(told):
+    with running_agent(delivering):
         pass
     assert ledger.ids == ["job-0"]
 
 
-def test_who_reads_the_archive_while_a_page_is_copied_anew_reads_the_old_one_whole(
+def test_a_reader_of_the_archive_sees_the_complete_old_page_during_a_copy(
     root: Path, tmp_path: Path
 ) -> None:
     now, page = [0.0], LivePage(root)
     copier = Copier(root, fsspec.filesystem("file"), str(tmp_path), clock=lambda: now[0])
     page.step(1)
     copier.copy()
-    [kept] = tmp_path.rglob("*.page")
-    before = kept.read_bytes()
-    with kept.open("rb") as reading:
+    [copy] = tmp_path.rglob("*.page")
+    before = copy.read_bytes()
+    with copy.open("rb") as reading:
         page.step(2)
         now[0] += 301
         copier.copy()
         assert reading.read() == before
-    assert copier.told == {"copied": 2, "failed": 0}
-    assert read_page(kept).state["steps"] == 2
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [kept]
+    assert copier.counts == {"copied": 2, "failed": 0}
+    assert read_page(copy).state["steps"] == 2
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [copy]
 
 
-def test_the_archive_gets_ended_pages_once_running_ones_now_and_then_and_tries_again(
+def test_the_archive_copies_ended_pages_once_and_running_ones_every_five_minutes(
     root: Path,
 ) -> None:
     files = fsspec.filesystem("memory")
     now = [0.0]
-    copier = Copier(root, files, "/kept", clock=lambda: now[0])
+    copier = Copier(root, files, "/archive", clock=lambda: now[0])
     running, ended = LivePage(root), LivePage(root, rank=1)
     for page in (running, ended):
         page.step(1)
     ended.phase("done")
-    tell(root, 0)
+    add_event(root, 0)
     copier.copy()
-    assert copier.told == {"copied": 3, "failed": 0}
+    assert copier.counts == {"copied": 3, "failed": 0}
     running.step(2)
     copier.copy()
-    assert copier.told["copied"] == 3
+    assert copier.counts["copied"] == 3
     now[0] += 301
     copier.copy()
-    assert copier.told["copied"] == 4
-    body = files.cat_file("/kept/jobs/job/0/rank-00000.page")
+    assert copier.counts["copied"] == 4
+    body = files.cat_file("/archive/jobs/job/0/rank-00000.page")
     assert body == running.path.read_bytes()
 
     class Full:
@@ -280,8 +280,8 @@ def test_the_archive_gets_ended_pages_once_running_ones_now_and_then_and_tries_a
         def makedirs(self, *_: object, **__: object) -> None:
             raise OSError(28, "no space")
 
-    full = Copier(root, Full(), "/kept", clock=lambda: now[0])
+    full = Copier(root, Full(), "/archive", clock=lambda: now[0])
     full.copy()
     full.copy()
-    assert full.told == {"copied": 0, "failed": 6}
+    assert full.counts == {"copied": 0, "failed": 6}
     assert health.ARCHIVED_FILES.labels[0].values == ("copied", "failed")

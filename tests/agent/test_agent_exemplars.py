@@ -45,7 +45,7 @@ def buckets(text: str) -> list[Sample]:
     return [sample for sample in family.samples if sample.exemplar]
 
 
-def test_a_scrape_in_openmetrics_tells_the_newest_slow_step_of_each_bucket(
+def test_a_scrape_in_openmetrics_has_the_newest_slow_step_of_each_bucket(
     root: Path, options: Options
 ) -> None:
     pages = [LivePage(root, rank=rank) for rank in (0, 1)]
@@ -60,18 +60,22 @@ def test_a_scrape_in_openmetrics_tells_the_newest_slow_step_of_each_bucket(
         thread = Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
         accept = {"Accept": "application/openmetrics-text; version=1.0.0"}
-        asked = urllib.request.Request(server.url, headers=accept)  # noqa: S310  # loopback
-        with urllib.request.urlopen(asked, timeout=10) as answer:  # noqa: S310  # loopback
+        request = urllib.request.Request(server.url, headers=accept)  # noqa: S310  # loopback
+        with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310  # loopback
             text = answer.read().decode()
         server.shutdown()
         thread.join()
-    told = {s.exemplar.value: s.exemplar for s in buckets(text) if s.exemplar}
-    assert set(told) == {0.92, 3.0}
-    assert told[0.92].labels == {"trace_id": TRACE.trace_id, "span_id": newest.span_id, "rank": "1"}
-    assert told[0.92].timestamp is not None
+    exemplars = {s.exemplar.value: s.exemplar for s in buckets(text) if s.exemplar}
+    assert set(exemplars) == {0.92, 3.0}
+    assert exemplars[0.92].labels == {
+        "trace_id": TRACE.trace_id,
+        "span_id": newest.span_id,
+        "rank": "1",
+    }
+    assert exemplars[0.92].timestamp is not None
 
 
-def test_an_exemplar_stands_in_the_bucket_that_counts_it(root: Path, options: Options) -> None:
+def test_an_exemplar_is_in_the_bucket_that_counts_it(root: Path, options: Options) -> None:
     page = LivePage(root)
     page.step(1)
     bounds = (STEP_SECONDS.buckets[0], STEP_SECONDS.buckets[-1] * 2)
@@ -98,7 +102,12 @@ def test_a_later_slow_step_replaces_the_exemplar_and_hostile_ones_are_left_out(
     sampler = Sampler(CollectorRuntime(options), 1.0)
     slow_step(page, 0, 0, seconds=0.9)
     assert [s.exemplar.value for s in buckets(sampler.sample().openmetrics.decode())] == [0.9]  # type: ignore[union-attr]  # chosen for having one
-    for number, told in enumerate(({}, {"seconds": float("nan")}, {"seconds": -1.0}), start=1):
-        slow_step(page, 0, number, **told)
+    hostile: tuple[dict[str, float], ...] = (
+        {},
+        {"seconds": float("nan")},
+        {"seconds": -1.0},
+    )
+    for number, attributes in enumerate(hostile, start=1):
+        slow_step(page, 0, number, **attributes)
     slow_step(page, 0, 4, seconds=0.91)
     assert [s.exemplar.value for s in buckets(sampler.sample().openmetrics.decode())] == [0.91]  # type: ignore[union-attr]  # chosen for having one

@@ -1,4 +1,4 @@
-"""The writer of expositions, held against prometheus_client's own."""
+"""The renderer of expositions, compared with prometheus_client's own."""
 
 import re
 
@@ -33,8 +33,10 @@ class Source:
 
 def family_of(reading: Reading) -> Family:
     metric = reading.metric
-    make = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
-    family = make(metric.name, metric.help, labels=metric.label_names, unit=metric.unit.value)
+    family_class = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
+    family = family_class(
+        metric.name, metric.help, labels=metric.label_names, unit=metric.unit.value
+    )
     family.add_metric(reading.labels, reading.value)
     return family
 
@@ -52,12 +54,12 @@ def test_both_formats_are_what_the_library_writes(metric: Metric, label: str, va
     registry.register(Source([family_of(reading) for reading in readings]))
     for accept in FORMATS:
         write, content_type = choose_encoder(accept)
-        body, told_type = exposition.choose(accept)
+        body, body_type = exposition.choose(accept)
         assert body.decode() == write(registry).decode()
-        assert told_type == content_type
+        assert body_type == content_type
 
 
-def test_a_series_that_two_collectors_tell_is_served_once() -> None:
+def test_a_series_of_two_collectors_is_served_once() -> None:
     first, second = (Reading(fabric.NET_UP, ("eth0",), value) for value in (1, 0))
     text = render([first, second], 0).text.decode()
     assert text.count('device="eth0"') == 1
@@ -86,15 +88,15 @@ PARTS = st.lists(st.lists(PLAIN | OF_STEPS, max_size=4).map(tuple), max_size=3)
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(PARTS, max_size=5))
-def test_what_is_kept_from_tick_to_tick_is_what_is_written_anew(
+def test_an_incremental_exposition_equals_a_fresh_one(
     ticks: list[list[tuple[AnyReading, ...]]],
 ) -> None:
     renderer = Renderer()
     for number, parts in enumerate(ticks):
-        kept = renderer.render(parts, number)
-        anew = render([reading for part in parts for reading in part], number)
-        assert lines_of(kept) == lines_of(anew)
-        assert kept.openmetrics.endswith(b"# EOF\n")
+        incremental = renderer.render(parts, number)
+        fresh = render([reading for part in parts for reading in part], number)
+        assert lines_of(incremental) == lines_of(fresh)
+        assert incremental.openmetrics.endswith(b"# EOF\n")
 
 
 def net_up(device: str, value: float) -> tuple[AnyReading, ...]:
@@ -103,19 +105,19 @@ def net_up(device: str, value: float) -> tuple[AnyReading, ...]:
 
 def values_of(exposition: Exposition) -> dict[str, str]:
     """Value by device, as the text shows it."""
-    found = re.findall(r'device="(\w+)"} (\S+)', exposition.text.decode())
-    assert len(dict(found)) == len(found)
-    return dict(found)
+    pairs = re.findall(r'device="(\w+)"} (\S+)', exposition.text.decode())
+    assert len(dict(pairs)) == len(pairs)
+    return dict(pairs)
 
 
-def test_a_part_that_is_told_as_it_was_keeps_its_lines_beside_one_that_is_told_anew() -> None:
-    renderer, kept = Renderer(), net_up("eth0", 1)
+def test_an_unchanged_part_keeps_its_lines_while_another_changes() -> None:
+    renderer, unchanged = Renderer(), net_up("eth0", 1)
     for value in (1, 0, 1):
-        told = renderer.render([kept, net_up("eth1", value)], 0)
-        assert values_of(told) == {"eth0": "1.0", "eth1": f"{value}.0"}
+        exposition = renderer.render([unchanged, net_up("eth1", value)], 0)
+        assert values_of(exposition) == {"eth0": "1.0", "eth1": f"{value}.0"}
 
 
-def test_a_series_told_twice_follows_the_first_and_when_that_goes_the_second() -> None:
+def test_a_duplicate_series_follows_the_first_part_and_after_its_end_the_second() -> None:
     renderer, second = Renderer(), net_up("eth0", 7)
     assert values_of(renderer.render([net_up("eth0", 1), second], 0)) == {"eth0": "1.0"}
     assert values_of(renderer.render([net_up("eth0", 2), second], 1)) == {"eth0": "2.0"}

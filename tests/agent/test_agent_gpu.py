@@ -183,7 +183,7 @@ def test_an_unreadable_answer_costs_only_its_own_series(sampler: Sampler, node: 
     assert values[gpu_power.GPU_POWER_AVERAGE, H100] == pytest.approx(629.45)
 
 
-def test_a_field_that_spoils_the_whole_batch_is_found_and_left_out(
+def test_a_field_that_spoils_its_batch_is_isolated_and_left_out(
     nvml_library: Path, node: FakeNode
 ) -> None:
     node.set(0, "field.82.0", "!-1")
@@ -200,17 +200,18 @@ def test_a_released_driver_is_closed_and_opened_again(
 ) -> None:
     library = Path(shutil.copy(nvml_library, tmp_path))  # a copy that no other test has open
     gpu_workers = GpuWorkers(lambda: Driver(library), tmp_path, 15)
-    told = {one.metric: one.value for one in gpu_workers.collect()}
-    assert told[health.DRIVER_RELEASED] == 0
+    values = {reading.metric: reading.value for reading in gpu_workers.collect()}
+    assert values[health.DRIVER_RELEASED] == 0
     assert node.path in open_files()
     gpu_workers.release()
-    told = {one.metric: one.value for one in gpu_workers.collect()}
-    assert told == {health.DRIVER_RELEASED: 1}
+    values = {reading.metric: reading.value for reading in gpu_workers.collect()}
+    assert values == {health.DRIVER_RELEASED: 1}
     assert gpu_workers.workers == ()
     assert node.path not in open_files()
     assert library not in loaded_files()
     gpu_workers.resume()
-    assert {one.metric: one.value for one in gpu_workers.collect()}[gpu.GPU_COUNT] == 4
+    values = {reading.metric: reading.value for reading in gpu_workers.collect()}
+    assert values[gpu.GPU_COUNT] == 4
     gpu_workers.release()
     list(gpu_workers.collect())
 

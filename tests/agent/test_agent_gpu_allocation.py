@@ -1,4 +1,4 @@
-"""Whose a GPU is: by its pages, its processes, the kubelet and a prolog's files."""
+"""Which job a GPU is allocated to: by pages, processes, the kubelet and a prolog's files."""
 
 import os
 from collections.abc import Iterator
@@ -83,7 +83,7 @@ def owners(root: Path, procfs: Path | None = None, **sources: Any) -> list[dict[
     return [{name: value for name, value in labels.items() if value} for labels in series]
 
 
-def test_the_kubelet_tells_pods_by_plugin_by_part_of_a_gpu_and_by_claim(
+def test_the_kubelet_names_pods_by_plugin_by_mig_instance_and_by_claim(
     tmp_path: Path, kubelet: Path
 ) -> None:
     pod = {"namespace": "research", "container": "main"}
@@ -120,7 +120,7 @@ def test_a_kubelet_that_does_not_answer_costs_only_the_pods(
 
 
 @pytest.mark.parametrize(
-    ("path", "found"),
+    ("path", "job_step"),
     [
         ("12:devices:/slurm/uid_1000/job_42/step_0/task_3", ("42", "0")),
         ("4:memory:/slurm_node7/uid_1000/job_42/step_batch", ("42", "batch")),
@@ -130,32 +130,34 @@ def test_a_kubelet_that_does_not_answer_costs_only_the_pods(
         ("0::/kubepods.slice/kubepods-pod1234.slice", ("", "")),
     ],
 )
-def test_a_control_group_tells_the_slurm_job_in_both_versions(
-    path: str, found: tuple[str, str]
+def test_a_control_group_names_the_slurm_job_in_both_versions(
+    path: str, job_step: tuple[str, str]
 ) -> None:
-    assert slurm_job_step(f"1:name=systemd:/x\n{path}\n") == found
+    assert slurm_job_step(f"1:name=systemd:/x\n{path}\n") == job_step
 
 
-def test_processes_tell_their_jobs_and_those_who_share_a_gpu_are_one_series(tmp_path: Path) -> None:
+def test_processes_name_their_jobs_and_those_that_share_a_gpu_are_one_series(
+    tmp_path: Path,
+) -> None:
     for pid, rank in ((10, 3), (11, 12)):
         (tmp_path / str(pid)).mkdir()
         (tmp_path / str(pid) / "cgroup").write_text("0::/slurmstepd.scope/job_42/step_0/user\n")
-        told = f"HOME=/root\0LOCKSTEP_JOB_ID=run-a\0RANK={rank}\0"
-        (tmp_path / str(pid) / "environ").write_text(told)
+        environment = f"HOME=/root\0LOCKSTEP_JOB_ID=run-a\0RANK={rank}\0"
+        (tmp_path / str(pid) / "environ").write_text(environment)
     slurm = {"slurm_job": "42", "slurm_step": "0"}
     assert owners(tmp_path) == [
         {"gpu": "0", "uuid": "GPU-a", "job_id": "run-a", "rank": "3,12", **slurm}
     ]
 
 
-def test_a_rank_page_tells_the_job_while_its_process_runs(root: Path) -> None:
+def test_a_rank_page_names_the_job_while_its_process_runs(root: Path) -> None:
     LivePage(root, rank=3, gpu_uuid="GPU-c")
     LivePage(root, rank=2, gpu_uuid="GPU-a").replace_identity(pid=0x7FFFFFFF)
     expected = [{"gpu": "2", "uuid": "GPU-c", "job_id": "job", "rank": "3"}]
     assert owners(root, procfs=Path("/proc")) == expected
 
 
-def test_a_missing_permission_is_said_once(
+def test_a_missing_permission_is_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""A driver call that hangs: its GPU goes silent in time, everything else goes on."""
+"""A driver call that hangs: its GPU goes silent in time, everything else continues."""
 
 import threading
 import time
@@ -26,8 +26,8 @@ STALE_SECONDS = 5.0
 def line_of(text: str, metric: str, labels: tuple[str, str]) -> str | None:
     """The value of one series of a GPU, None when it is not there."""
     start = f'{metric}{{gpu="{labels[0]}",uuid="{labels[1]}"}} '
-    found = [line.removeprefix(start) for line in text.splitlines() if line.startswith(start)]
-    return found[0] if found else None
+    values = [line.removeprefix(start) for line in text.splitlines() if line.startswith(start)]
+    return values[0] if values else None
 
 
 @pytest.fixture(name="url")
@@ -57,27 +57,27 @@ def test_a_gpu_whose_calls_hang_is_stale_in_five_seconds_and_comes_back(
     until(url, lambda text: line_of(text, power, A100) == "71.0")
     with httpx.Client() as client:
         client.get(url)
-        began = time.perf_counter()
+        start = time.perf_counter()
         for _ in range(20):
             client.get(url)
-        assert (time.perf_counter() - began) / 20 < 0.1
+        assert (time.perf_counter() - start) / 20 < 0.1
     node.change(0, hang=None)
     text = until(url, lambda text: line_of(text, power, H100) is not None)
     assert line_of(text, gpu.GPU_UP.name, H100) == "1.0"
 
 
-def until(url: str, holds: Callable[[str], bool]) -> str:
+def until(url: str, condition: Callable[[str], bool]) -> str:
     deadline = time.monotonic() + 10
     while True:
         text = httpx.get(url).text
-        if holds(text):
+        if condition(text):
             return text
         assert time.monotonic() < deadline, text
         time.sleep(0.05)
 
 
 class Slow:
-    """A collector that waits until it is let on."""
+    """A collector that waits until it may go on."""
 
     name, tier = "slow", Tier.EVERY_TICK
 
@@ -89,13 +89,13 @@ class Slow:
         yield Reading(fabric.NET_UP, ("eth0",), 1)
 
 
-def test_a_lane_that_hangs_is_not_waited_for_twice_and_tells_its_age() -> None:
+def test_a_worker_that_hangs_is_not_waited_for_twice_and_reports_its_age() -> None:
     now, slow = [0.0], Slow()
     worker = CollectorWorker("slow", (slow,), clock=lambda: now[0])
     sampler = Sampler(lambda: (worker,), tick_seconds=1)
-    began = time.monotonic()
-    sampler.sample(patience_seconds=0.1)
-    assert time.monotonic() - began < 5
+    start = time.monotonic()
+    sampler.sample(timeout_seconds=0.1)
+    assert time.monotonic() - start < 5
     assert not worker.run_once()
     assert not worker.is_hung
     now[0] = 3.1
@@ -128,13 +128,13 @@ def test_a_collector_runs_in_its_tier_and_its_last_readings_are_served_in_betwee
     for _ in range(61):
         assert worker.run_once()
         assert worker.wait(5)
-        told = chain.from_iterable(worker.parts())
-        assert sum(reading.metric is fabric.NET_UP for reading in told) == len(tiers)
+        readings = chain.from_iterable(worker.parts())
+        assert sum(reading.metric is fabric.NET_UP for reading in readings) == len(tiers)
         now[0] += 1
     assert [counted.runs for counted in tiers] == [61, 7, 2]
 
 
-def test_what_is_not_due_is_told_as_the_very_part_of_the_last_time() -> None:
+def test_a_collector_that_is_not_due_keeps_the_part_of_its_last_run() -> None:
     now = [0.0]
     worker = CollectorWorker(
         "tiers", (Counted(Tier.EVERY_TICK), Counted(Tier.TEN_SECONDS)), clock=lambda: now[0]
@@ -145,12 +145,12 @@ def test_what_is_not_due_is_told_as_the_very_part_of_the_last_time() -> None:
         assert worker.wait(5)
         parts.append(worker.parts())
         now[0] += 1
-    assert all(one[0] is not other[0] for one, other in pairwise(parts))
-    assert [one[1] is other[1] for one, other in pairwise(parts)] == [True] * 9 + [False]
+    assert all(before[0] is not after[0] for before, after in pairwise(parts))
+    assert [before[1] is after[1] for before, after in pairwise(parts)] == [True] * 9 + [False]
 
 
 class Lost(Counted):
-    """A collector that loses its source when it is told to."""
+    """A collector that loses its source when a test says so."""
 
     is_lost = False
 
@@ -161,35 +161,35 @@ class Lost(Counted):
 
 
 class Counting(Judge):
-    """A judge that keeps the times at which it was asked."""
+    """A judge that records when it judges."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         super().__init__()
-        self._now, self.asked = clock, list[float]()
+        self._now, self.judged_seconds = clock, list[float]()
 
     def judge(self, readings: Sequence[AnyReading], now_seconds: float) -> tuple[Reading, ...]:
-        self.asked.append(self._now())
+        self.judged_seconds.append(self._now())
         return super().judge(readings, now_seconds)
 
 
-def test_verdicts_follow_what_is_read_seldom_and_at_once_a_lane_that_falls_silent() -> None:
+def test_verdicts_follow_the_slower_tiers_and_at_once_a_worker_that_falls_silent() -> None:
     now = [0.0]
     judge, gpu0 = Counting(lambda: now[0]), Lost(Tier.EVERY_TICK)
     workers = [
-        CollectorWorker(name, (one,), clock=lambda: now[0])
-        for name, one in (("gpu0", gpu0), ("host", Counted(Tier.TEN_SECONDS)))
+        CollectorWorker(name, (collector,), clock=lambda: now[0])
+        for name, collector in (("gpu0", gpu0), ("host", Counted(Tier.TEN_SECONDS)))
     ]
     sampler = Sampler(lambda: workers, tick_seconds=1, judge=judge)
     for tick in range(30):
         now[0] = float(tick)
         gpu0.is_lost = tick in {14, 15, 16}
         sampler.tick()
-    assert judge.asked == [0, 10, 14, 17, 20]
+    assert judge.judged_seconds == [0, 10, 14, 17, 20]
     sampler.sample()
-    assert judge.asked[-1] == 29
+    assert judge.judged_seconds[-1] == 29
 
 
-def test_a_lane_that_has_ended_runs_no_more() -> None:
+def test_a_worker_that_has_ended_runs_no_more() -> None:
     counted = Counted(Tier.EVERY_TICK)
     worker = CollectorWorker("ended", (counted,))
     assert worker.run_once()

@@ -1,4 +1,4 @@
-"""Verdicts: what is wrong is told with its reason, what is normal is not, and flicker is held."""
+"""Verdicts: a fault is reported with its reason, a normal state is not, and flicker is held."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -41,14 +41,14 @@ from .test_agent_command import running_agent
 
 UUIDS = ("GPU-a", "GPU-b")
 PARTS = tuple((str(index), uuid) for index, uuid in enumerate(UUIDS))
-Told = dict[tuple[Metric, tuple[str, ...]], float]
+Values = dict[tuple[Metric, tuple[str, ...]], float]
 
 
-def healthy() -> Told:
+def healthy() -> Values:
     """Two busy GPUs with everything at its best, and one network interface."""
-    told: Told = {(gpu.GPU_COUNT, ("nvml",)): 2, (gpu.GPU_COUNT, ("pci",)): 2}
+    values: Values = {(gpu.GPU_COUNT, ("nvml",)): 2, (gpu.GPU_COUNT, ("pci",)): 2}
     for part in PARTS:
-        told |= {
+        values |= {
             (gpu.GPU_INFO, (*part, "H100", "hopper", "", "", "", "")): 1,
             (gpu.GPU_UP, part): 1,
             (gpu.GPU_STATE_INFO, (*part, "ok")): 1,
@@ -68,26 +68,27 @@ def healthy() -> Told:
             (gpu_faults.GPU_ECC_ERRORS, (*part, "corrected", "volatile")): 12,
             (gpu_faults.GPU_ECC_ERRORS, (*part, "uncorrected", "aggregate")): 1,
         }
-    return told | {(fabric.NET_UP, ("eth0",)): 1, (fabric.NET_SPEED, ("eth0",)): 25e9}
+    return values | {(fabric.NET_UP, ("eth0",)): 1, (fabric.NET_SPEED, ("eth0",)): 25e9}
 
 
-def readings(told: Told) -> list[Reading]:
-    return [Reading(metric, labels, value) for (metric, labels), value in told.items()]
+def readings(values: Values) -> list[Reading]:
+    return [Reading(metric, labels, value) for (metric, labels), value in values.items()]
 
 
-def verdicts(judge: Judge, told: Told, at: float = 0.0) -> dict[str, list[str]]:
+def verdicts(judge: Judge, values: Values, at_seconds: float = 0.0) -> dict[str, list[str]]:
     """Verdict and reason of each part that is not ok, by the part."""
-    found: dict[str, list[str]] = {}
-    for one in judge.judge(readings(told), at):
-        if one.metric in {GPU_HEALTH, EXPECTED_PORT_HEALTH, NODE_HEALTH} and one.labels[-2] != "ok":
-            part = one.labels[0] if len(one.labels) > 2 else "node"
-            found.setdefault(part, []).append(" ".join(one.labels[-2:]))
-    return found
+    by_part: dict[str, list[str]] = {}
+    for reading in judge.judge(readings(values), at_seconds):
+        is_verdict = reading.metric in {GPU_HEALTH, EXPECTED_PORT_HEALTH, NODE_HEALTH}
+        if is_verdict and reading.labels[-2] != "ok":
+            part = reading.labels[0] if len(reading.labels) > 2 else "node"
+            by_part.setdefault(part, []).append(" ".join(reading.labels[-2:]))
+    return by_part
 
 
 FIRST = PARTS[0]
 NARROW = (gpu_pcie.GPU_PCIE_WIDTH, FIRST)
-BROKEN: list[tuple[Told, str]] = [
+BROKEN: list[tuple[Values, str]] = [
     ({(gpu_faults.GPU_REMAP_FAILED, FIRST): 1}, "failed remap_failed"),
     ({(gpu_faults.GPU_REMAP_PENDING, FIRST): 1}, "degraded remap_pending"),
     ({(gpu_faults.GPU_RETIRED_PENDING, FIRST): 1}, "degraded retirement_pending"),
@@ -118,23 +119,23 @@ BROKEN: list[tuple[Told, str]] = [
 ]
 
 
-def test_a_healthy_node_is_ok_at_its_power_limit_with_corrected_errors_and_old_wounds() -> None:
+def test_a_node_is_ok_at_its_power_limit_with_corrected_and_old_errors() -> None:
     judge = Judge(limits=Limits.at_once())
     assert verdicts(judge, healthy()) == {}
-    told = judge.judge(readings(healthy()), 1)
-    assert [one.labels for one in told] == [
+    verdict_readings = judge.judge(readings(healthy()), 1)
+    assert [reading.labels for reading in verdict_readings] == [
         *((*part, "ok", "none") for part in PARTS),
         ("ok", "none"),
     ]
 
 
 @pytest.mark.parametrize(("fault", "verdict"), BROKEN, ids=[reason for _, reason in BROKEN])
-def test_each_fault_of_a_gpu_is_told_by_its_reason_and_the_node_is_as_bad(
-    fault: Told, verdict: str
+def test_each_fault_of_a_gpu_has_its_reason_and_the_node_is_as_bad(
+    fault: Values, verdict: str
 ) -> None:
-    found = verdicts(Judge(limits=Limits.at_once()), healthy() | fault)
+    by_part = verdicts(Judge(limits=Limits.at_once()), healthy() | fault)
     worst = verdict.split(maxsplit=1)[0]
-    assert found == {"0": [verdict], "node": [f"{worst} gpu_{worst}"]}
+    assert by_part == {"0": [verdict], "node": [f"{worst} gpu_{worst}"]}
 
 
 def test_an_idle_gpu_may_let_its_pcie_link_sleep() -> None:
@@ -155,7 +156,7 @@ def test_an_idle_gpu_may_let_its_pcie_link_sleep() -> None:
     ],
 )
 def test_by_default_a_sign_counts_from_the_load_and_the_time_that_the_docs_tell(
-    fault: Told, seconds: float | None, reason: str
+    fault: Values, seconds: float | None, reason: str
 ) -> None:
     judge = Judge()
     since = [at for at in range(100) if "0" in verdicts(judge, healthy() | fault, float(at))]
@@ -165,7 +166,7 @@ def test_by_default_a_sign_counts_from_the_load_and_the_time_that_the_docs_tell(
 
 
 def test_links_that_no_gpu_of_the_node_has_are_not_missed() -> None:
-    bridged: Told = {(nvlink.NVLINK_LINKS, (*part, "active")): 4 for part in PARTS}
+    bridged: Values = {(nvlink.NVLINK_LINKS, (*part, "active")): 4 for part in PARTS}
     bridged |= {(nvlink.NVLINK_LINKS, (*part, "inactive")): 14 for part in PARTS}
     judge = Judge(limits=Limits.at_once())
     assert verdicts(judge, healthy() | bridged) == {}
@@ -173,12 +174,12 @@ def test_links_that_no_gpu_of_the_node_has_are_not_missed() -> None:
     assert set(verdicts(judge, healthy() | bridged)) == {"0", "1", "node"}  # they were there
 
 
-def test_a_slow_link_is_told_once_it_lasts_and_stays_until_it_is_gone_as_long() -> None:
+def test_a_slow_link_is_reported_once_it_lasts_until_it_has_been_well_for_as_long() -> None:
     judge = Judge(limits=Limits(link_hold_seconds=30))
     slow = healthy() | {(gpu_pcie.GPU_PCIE_WIDTH, FIRST): 8}
-    seen = [
-        "0" in verdicts(judge, told, at)
-        for told, at in (
+    is_degraded = [
+        "0" in verdicts(judge, values, at)
+        for values, at in (
             (slow, 0.0),
             (slow, 29.0),
             (healthy(), 30.0),
@@ -191,34 +192,34 @@ def test_a_slow_link_is_told_once_it_lasts_and_stays_until_it_is_gone_as_long() 
             (healthy(), 110.0),
         )
     ]
-    assert seen == [False] * 5 + [True] * 4 + [False]
+    assert is_degraded == [False] * 5 + [True] * 4 + [False]
 
 
 @given(st.lists(st.tuples(st.booleans(), st.floats(0.1, 50)), min_size=1, max_size=40))
-def test_a_sign_is_told_only_after_it_was_there_for_its_time_without_a_gap(
+def test_a_sign_is_reported_only_after_its_hold_time_without_a_gap(
     ticks: list[tuple[bool, float]],
 ) -> None:
     sign = Sign(GPU_HEALTH, FIRST, "degraded", "thermal", 30)
     held: dict[Sign, Held] = {}
-    now, since, told_before = 0.0, None, False
-    for there, pause in ticks:
+    now, since, was_reported = 0.0, None, False
+    for is_present, pause in ticks:
         now += pause
-        held = hold([sign] if there else [], held, now)
-        told = sign in held and held[sign].told
-        if there and since is None and not told_before:
+        held = hold([sign] if is_present else [], held, now)
+        is_reported = sign in held and held[sign].is_reported
+        if is_present and since is None and not was_reported:
             since = now
-        if not there and not told_before:
+        if not is_present and not was_reported:
             since = None
-        if told and not told_before:
-            assert there
+        if is_reported and not was_reported:
+            assert is_present
             assert since is not None
             assert now - since >= 30
-        told_before = told
-        if not told and not there:
+        was_reported = is_reported
+        if not is_reported and not is_present:
             since = None
 
 
-def test_a_gpu_that_was_there_is_missed_and_so_is_one_that_must_be() -> None:
+def test_a_gpu_that_was_seen_is_missed_and_so_is_one_that_is_expected() -> None:
     judge = Judge()
     assert verdicts(judge, healthy()) == {}
     fewer = healthy() | {(gpu.GPU_COUNT, ("nvml",)): 1, (gpu.GPU_COUNT, ("pci",)): 1}
@@ -230,17 +231,17 @@ def test_a_gpu_that_was_there_is_missed_and_so_is_one_that_must_be() -> None:
     assert verdicts(must, {}) == {"node": ["failed gpu_count_short"]}
 
 
-def test_a_driver_that_hangs_is_told_and_one_that_is_let_go_of_is_not() -> None:
+def test_a_driver_that_hangs_is_reported_and_a_released_one_is_not() -> None:
     judge = Judge()
     assert verdicts(judge, healthy()) == {}
-    hung: Told = {(health.LANE_STALLED, ("driver",)): 1}
+    hung: Values = {(health.LANE_STALLED, ("driver",)): 1}
     assert verdicts(judge, hung) == {"node": ["failed driver_hung"]}
     assert verdicts(judge, {(health.DRIVER_RELEASED, ()): 1}) == {}
     assert verdicts(Judge(), {(gpu.GPU_COUNT, ("pci",)): 2}) == {"node": ["degraded driver_absent"]}
     assert verdicts(Judge(), {}) == {}
 
 
-def test_what_a_port_must_do_is_what_was_said() -> None:
+def test_a_port_must_do_what_is_expected_of_it() -> None:
     def expecting(*ports: str) -> Judge:
         return Judge(Expectations(ports=tuple(map(read_port, ports))))
 
@@ -272,10 +273,10 @@ def test_every_reason_has_advice_and_every_advice_a_reason() -> None:
     assert reasons <= set(ADVICE)
 
 
-@pytest.mark.parametrize("told", ["", "eth0:", "eth0:fast", "eth 0", "a/b", "eth0:1:2", "\x00"])
-def test_a_port_that_is_none_is_refused(told: str) -> None:
+@pytest.mark.parametrize("text", ["", "eth0:", "eth0:fast", "eth 0", "a/b", "eth0:1:2", "\x00"])
+def test_a_port_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not DEVICE or DEVICE:GIGABITS"):
-        read_port(told)
+        read_port(text)
 
 
 def test_the_agent_serves_its_verdicts_as_json_on_health(
@@ -286,7 +287,7 @@ def test_the_agent_serves_its_verdicts_as_json_on_health(
         _,
         url,
     ):
-        told = httpx.get(url.replace("/metrics", "/health")).json()
-    assert (told["node"], told["verdict"], told["reasons"]) == ("node-7", "ok", [])
-    kinds = [(part["kind"], part["name"], part["verdict"]) for part in told["parts"]]
+        page = httpx.get(url.replace("/metrics", "/health")).json()
+    assert (page["node"], page["verdict"], page["reasons"]) == ("node-7", "ok", [])
+    kinds = [(part["kind"], part["name"], part["verdict"]) for part in page["parts"]]
     assert kinds[:2] == [("gpu", "0", "ok"), ("gpu", "1", "ok")]

@@ -179,14 +179,14 @@ def test_text_and_clock_are_read_from_every_format_of_a_line(line: str) -> None:
     assert parse_line(line, 99.0).seconds == 2.5
 
 
-def test_damaged_state_is_logged_and_counting_begins_anew(
+def test_damaged_state_is_logged_and_counting_starts_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for damage in ("{", "[]", '{"version":1,"counts":[["x",[],1,null]]}', '{"version":1}'):
         (tmp_path / "state.json").write_text(damage)
         log = open_collector(LOGS / "dmesg-with-xid-119.log", tmp_path)
         assert sum(counted(log, events.GPU_XID_INCIDENTS).values()) == 1
-    assert caplog.text.count("counting begins anew") == 4
+    assert caplog.text.count("counting starts again") == 4
 
 
 def storm_line(number: int) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_agent.collectors.dcgm import FIELDS, Profiling
+from lockstep_agent.collectors.dcgm import FIELDS, DcgmProfiling
 from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
@@ -76,7 +76,7 @@ class CollectorFixture:
     ) -> None:
         self.now = 0.0
         connect = partial(Dcgm, address, tuple(FIELDS), library)
-        self.profiling = Profiling(connect, is_released, lambda: self.now)
+        self.profiling = DcgmProfiling(connect, is_released, lambda: self.now)
 
     def values(self) -> Values:
         return {

@@ -1,4 +1,4 @@
-"""Rank pages, written by the real writer, as the agent tells of them."""
+"""Rank pages, written by the real writer, as the agent serves them."""
 
 import math
 import os
@@ -26,8 +26,8 @@ NODE = (*JOB, "node-7")
 DEAD_PID = 0x7FFFFFFF
 
 
-class Watch:
-    """A ranks collector with a clock of the test's own."""
+class RanksFixture:
+    """The collector of ranks with a clock that a test sets forward."""
 
     def __init__(self, root: Path, linger_seconds: float = 60.0) -> None:
         self.now = time.time()
@@ -48,8 +48,8 @@ def flat(readings: Iterable[AnyReading]) -> Values:
             values[reading.metric, reading.labels] = reading.value
         else:
             values[reading.metric, (*reading.labels, "sum")] = reading.sum
-            for place, count in enumerate(reading.counts):
-                values[reading.metric, (*reading.labels, str(place))] = count
+            for bucket, count in enumerate(reading.counts):
+                values[reading.metric, (*reading.labels, str(bucket))] = count
     return values
 
 
@@ -67,11 +67,11 @@ def finish(root: Path, seconds: float) -> None:
     append_event(job_folder(root, "job"), event)
 
 
-def test_a_rank_has_twelve_series_and_they_say_what_it_wrote(root: Path) -> None:
+def test_a_rank_has_twelve_series_with_the_values_that_it_wrote(root: Path) -> None:
     page = LivePage(root, rank=3)
     page.step(41)
     page.phase("sync")
-    values = Watch(root).values()
+    values = RanksFixture(root).values()
     of_rank = [labels for metric, labels in values if metric in training.RANK_METRICS]
     assert len(of_rank) == 12
     rank = (*JOB, "3")
@@ -89,11 +89,11 @@ def test_the_ranks_of_a_node_are_added_up(root: Path) -> None:
         page = LivePage(root, rank=rank)
         page.step(7, loss=float(rank))
         page.step(7 + rank, loss=float(rank))
-        page.know("checkpoint_wall_ns", 1_700_000_000_000_000_000 + rank * 10**9)
+        page.set_optional("checkpoint_wall_ns", 1_700_000_000_000_000_000 + rank * 10**9)
         page.writer.count_checkpoint("ok")
         page.commit()
-    watch = Watch(root)
-    values = watch.values()
+    ranks = RanksFixture(root)
+    values = ranks.values()
     assert values[training.TOKENS, NODE] == 4 * TOKENS_A_STEP
     assert values[training.STEP, NODE] == 9
     assert values[training.LOSS, NODE] == 1.0
@@ -102,18 +102,18 @@ def test_the_ranks_of_a_node_are_added_up(root: Path) -> None:
     assert values[training.LAST_CHECKPOINT, NODE] == 1_700_000_002
     assert values[training.COLLECTIVE_BYTES, (*NODE, "all_reduce")] == 4 * ALL_REDUCE_BYTES
     assert (training.COLLECTIVES, (*NODE, "broadcast")) not in values
-    [histogram] = [r for r in watch.readings() if isinstance(r, HistogramReading)]
+    [histogram] = [r for r in ranks.readings() if isinstance(r, HistogramReading)]
     assert sum(histogram.counts) == 4
     assert histogram.sum == 4 * sum(STEP_SECONDS.values())
 
 
-def test_what_no_rank_has_told_is_absent_and_a_loss_of_nan_is_served(root: Path) -> None:
+def test_a_value_that_no_rank_has_written_is_absent_and_a_loss_of_nan_is_served(root: Path) -> None:
     page = LivePage(root)
-    values = Watch(root).values()
+    values = RanksFixture(root).values()
     for metric in (training.STEP, training.LOSS, training.GRADIENT_NORM, training.LAST_CHECKPOINT):
         assert (metric, NODE) not in values
     page.step(1, loss=math.nan)
-    assert math.isnan(Watch(root).values()[training.LOSS, NODE])
+    assert math.isnan(RanksFixture(root).values()[training.LOSS, NODE])
 
 
 def test_states_come_from_the_phase_and_a_dead_process_is_gone(root: Path) -> None:
@@ -121,7 +121,7 @@ def test_states_come_from_the_phase_and_a_dead_process_is_gone(root: Path) -> No
     for page, phase in zip(pages, ("backward", "checkpoint", "done", "sync"), strict=True):
         page.phase(phase)
     pages[3].replace_identity(pid=DEAD_PID)
-    values = Watch(root).values()
+    values = RanksFixture(root).values()
     assert states(values) == {"training": 1, "checkpoint": 1, "done": 1, "gone": 1}
     assert values[training.RANK_WAITING, (*JOB, "3")] == 0
 
@@ -141,11 +141,11 @@ def test_a_new_attempt_adds_to_the_counters_and_takes_over_the_gauges(root: Path
         page = LivePage(root, rank=rank)
         page.step(10)
         page.replace_identity(pid=DEAD_PID)
-    watch = Watch(root)
-    assert states(watch.values()) == {"gone": 3}
+    ranks = RanksFixture(root)
+    assert states(ranks.values()) == {"gone": 3}
     LivePage(root, rank=0, attempt=1, world_size=2).step(8)
     LivePage(root, rank=1, attempt=1, world_size=2)
-    values = watch.values()
+    values = ranks.values()
     assert values[training.STEPS, (*JOB, "0")] == 2
     assert values[training.STEPS, (*JOB, "2")] == 1
     assert values[training.STEP, NODE] == 8
@@ -155,7 +155,7 @@ def test_a_new_attempt_adds_to_the_counters_and_takes_over_the_gauges(root: Path
 
 @pytest.mark.parametrize("seed", range(5))
 def test_no_counter_ever_falls_whatever_happens_to_the_pages(root: Path, seed: int) -> None:
-    draw, watch = random.Random(seed), Watch(root)
+    draw, ranks = random.Random(seed), RanksFixture(root)
     pages: list[LivePage] = []
     alive: set[LivePage] = set()
     before: Values = {}
@@ -176,36 +176,36 @@ def test_no_counter_ever_falls_whatever_happens_to_the_pages(root: Path, seed: i
         else:
             page.path.unlink()
             alive.remove(page)
-        after = counters(watch.values())
+        after = counters(ranks.values())
         fallen = {key: (was, after.get(key)) for key, was in before.items() if after[key] < was}
         assert not fallen, act
         before = after
 
 
-def test_what_a_rank_tells_seldom_never_falls_when_its_newest_slot_is_damaged(root: Path) -> None:
-    page, watch = LivePage(root), Watch(root)
-    page.healthy()
-    before = counters(watch.values())
+def test_the_periodic_counters_never_fall_when_their_newest_slot_is_damaged(root: Path) -> None:
+    page, ranks = LivePage(root), RanksFixture(root)
+    page.write_periodic()
+    before = counters(ranks.values())
     page.damage_newest_slot(PERIODIC, PERIODIC_OFFSETS)
-    assert counters(watch.values()) == before
-    assert before != counters(Watch(root).values())  # the older slot does tell less
+    assert counters(ranks.values()) == before
+    assert before != counters(RanksFixture(root).values())  # the older slot does tell less
 
 
-def test_a_page_that_was_made_anew_speaks_for_itself(root: Path) -> None:
-    page, watch = LivePage(root), Watch(root)
+def test_a_page_that_was_created_anew_starts_from_its_own_values(root: Path) -> None:
+    page, ranks = LivePage(root), RanksFixture(root)
     for number in range(5):
         page.step(number)
-    assert watch.values()[training.STEP, NODE] == 4
+    assert ranks.values()[training.STEP, NODE] == 4
     page.path.unlink()
     LivePage(root).step(40)
-    assert watch.values()[training.STEP, NODE] == 40
+    assert ranks.values()[training.STEP, NODE] == 40
 
 
-def test_an_agent_that_starts_anew_tells_the_same_totals(root: Path) -> None:
+def test_a_restarted_agent_serves_the_same_totals(root: Path) -> None:
     for attempt in range(2):
         for rank in range(3):
             LivePage(root, rank=rank, attempt=attempt).step(attempt)
-    assert counters(Watch(root).values()) == counters(Watch(root).values())
+    assert counters(RanksFixture(root).values()) == counters(RanksFixture(root).values())
 
 
 def test_a_page_that_cannot_be_read_is_counted_and_the_others_go_on(root: Path) -> None:
@@ -214,9 +214,9 @@ def test_a_page_that_cannot_be_read_is_counted_and_the_others_go_on(root: Path) 
     LivePage(root, rank=1).replace_identity(version=99)
     LivePage(root, rank=2).truncate()
     os.mkfifo(good.path.with_name("rank-00003.page"))
-    values = Watch(root).values()
-    told = {reason: values[health.PAGES_UNREADABLE, (reason,)] for reason in REASON.values}
-    assert told == {"version": 1, "truncated": 1, "identity": 0, "checksum": 0, "io": 1}
+    values = RanksFixture(root).values()
+    unreadable = {reason: values[health.PAGES_UNREADABLE, (reason,)] for reason in REASON.values}
+    assert unreadable == {"version": 1, "truncated": 1, "identity": 0, "checksum": 0, "io": 1}
     assert values[training.STEPS, (*JOB, "0")] == 1
 
 
@@ -224,53 +224,53 @@ def test_no_page_can_speak_for_another_job(root: Path) -> None:
     LivePage(root).step(1)
     other = LivePage(root, job_id="other")
     other.path.replace(other.path.parents[2] / "job" / "0" / "rank-00001.page")
-    values = Watch(root).values()
+    values = RanksFixture(root).values()
     assert {labels[1] for metric, labels in values if metric is training.STEPS} == {"job"}
 
 
-def test_a_job_stays_for_its_linger_after_the_launcher_said_it_is_over(root: Path) -> None:
+def test_a_job_stays_for_its_linger_after_the_launcher_wrote_its_end(root: Path) -> None:
     LivePage(root).phase("done")
-    watch = Watch(root)
-    finish(root, watch.now)
-    watch.now += 59
-    assert counters(watch.values())
-    watch.now += 2
-    assert not counters(watch.values())
+    ranks = RanksFixture(root)
+    finish(root, ranks.now)
+    ranks.now += 59
+    assert counters(ranks.values())
+    ranks.now += 2
+    assert not counters(ranks.values())
     append_event(job_folder(root, "job"), Event(kind="job_started", job_id="job", attempt=1))
     LivePage(root, attempt=1).step(1)
-    assert watch.values()[training.STEPS, (*JOB, "0")] == 1
+    assert ranks.values()[training.STEPS, (*JOB, "0")] == 1
 
 
 def test_without_a_launcher_a_job_leaves_when_all_its_ranks_have_long_ended(root: Path) -> None:
     pages = [LivePage(root, rank=rank) for rank in range(2)]
     pages[0].phase("done")
-    watch = Watch(root)
-    assert states(watch.values()) == {"done": 1, "init": 1}
-    watch.now += 1000
+    ranks = RanksFixture(root)
+    assert states(ranks.values()) == {"done": 1, "init": 1}
+    ranks.now += 1000
     pages[1].replace_identity(pid=DEAD_PID)
-    assert states(watch.values()) == {"done": 1, "gone": 1}
-    watch.now += 61
-    assert not counters(watch.values())
+    assert states(ranks.values()) == {"done": 1, "gone": 1}
+    ranks.now += 61
+    assert not counters(ranks.values())
 
 
-def test_a_launcher_that_has_not_said_the_end_is_waited_for_a_quarter_of_an_hour(
+def test_a_launcher_that_wrote_no_end_is_waited_for_a_quarter_of_an_hour(
     root: Path,
 ) -> None:
     append_event(job_folder(root, "job"), Event(kind="job_started", job_id="job", attempt=0))
     LivePage(root).replace_identity(pid=DEAD_PID)
-    watch = Watch(root)
-    watch.now += 890
-    assert counters(watch.values())
-    watch.now += 20
-    assert not counters(watch.values())
+    ranks = RanksFixture(root)
+    ranks.now += 890
+    assert counters(ranks.values())
+    ranks.now += 20
+    assert not counters(ranks.values())
 
 
-def test_a_job_whose_folder_is_removed_is_told_no_more(root: Path) -> None:
+def test_a_job_whose_folder_is_removed_is_no_longer_served(root: Path) -> None:
     page = LivePage(root)
-    watch = Watch(root)
-    assert counters(watch.values())
+    ranks = RanksFixture(root)
+    assert counters(ranks.values())
     page.path.unlink()
     page.path.parent.rmdir()
-    assert counters(watch.values())
+    assert counters(ranks.values())
     page.path.parents[1].rmdir()
-    assert not counters(watch.values())
+    assert not counters(ranks.values())

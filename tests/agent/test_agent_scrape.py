@@ -62,7 +62,7 @@ SERIES_A_NODE = 2000
 
 
 class Broken:
-    """A collector that fails when it is told to, after its first reading."""
+    """A collector that fails when a test says so, after its first reading."""
 
     name = "broken"
     tier = Tier.EVERY_TICK
@@ -84,10 +84,10 @@ def busy_job(root: Path, hang_seconds: float) -> None:
         page = LivePage(root, rank=rank, mesh=mesh, gpu_uuid=uuid)
         for number in range(8):
             page.step(number, loss=2.5 - number / 4)
-        page.know("gradient_norm", 0.75)
-        page.know("learning_rate", 0.001)
-        page.know("checkpoint_wall_ns", 1_700_000_000_000_000_000)
-        page.healthy()
+        page.set_optional("gradient_norm", 0.75)
+        page.set_optional("learning_rate", 0.001)
+        page.set_optional("checkpoint_wall_ns", 1_700_000_000_000_000_000)
+        page.write_periodic()
         page.writer.count_checkpoint("ok")
         page.commit()
         page.phase(phase, ago_seconds=2 * hang_seconds if phase == "sync" else 0)
@@ -99,7 +99,7 @@ def sampled(options: Options) -> Exposition:
         CollectorRuntime(options), options.tick_seconds, judge=Judge(options.expected)
     )
     sampler.sample()
-    time.sleep(0.11)  # activity is told between two samples
+    time.sleep(0.11)  # activity is measured between two samples
     return sampler.sample()
 
 
@@ -120,14 +120,14 @@ def test_the_scrape_of_the_fake_node_is_the_golden_one(root: Path, options: Opti
 
 
 @pytest.mark.promtool
-def test_promtool_finds_nothing_to_say_about_the_golden_scrape() -> None:
-    told = subprocess.run(
+def test_promtool_has_no_complaint_about_the_golden_scrape() -> None:
+    lint = subprocess.run(
         ["promtool", "check", "metrics"],
         input=GOLDEN.read_bytes(),
         capture_output=True,
         check=False,
     )
-    assert (told.returncode, told.stdout + told.stderr) == (0, b"")
+    assert (lint.returncode, lint.stdout + lint.stderr) == (0, b"")
 
 
 def test_the_fake_node_emits_every_metric_of_the_catalogue_as_declared(
@@ -169,7 +169,9 @@ def test_eight_gpus_ten_ports_and_eight_ranks_stay_in_the_budget(
     assert len(series) < SERIES_A_NODE
 
 
-def test_both_formats_tell_the_same_and_neither_tells_of_creation(options: Options) -> None:
+def test_both_formats_have_the_same_samples_and_neither_has_created_series(
+    options: Options,
+) -> None:
     exposition = sampled(options)
     for body, _ in (exposition.choose(""), exposition.choose("application/openmetrics-text")):
         assert b"_created" not in body
@@ -193,7 +195,9 @@ def test_a_broken_collector_costs_only_itself(options: Options) -> None:
     assert 'device="eth0"' in sampler.sample().text.decode()
 
 
-def test_a_collector_that_breaks_or_recovers_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_collector_that_breaks_or_recovers_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     broken = Broken()
     guard = Guard(broken)
     with caplog.at_level(logging.INFO):
@@ -225,7 +229,7 @@ def test_a_histogram_is_served_cumulative_with_its_sum_and_count() -> None:
     counts = (1,) * (len(metric.buckets) + 1)
     reading = HistogramReading(metric, ("east", "job", "node"), counts, 12.5)
     lines = render([reading], 0).text.decode().splitlines()
-    told = {line.partition("{")[0]: line.split()[-1] for line in lines}
+    values = {line.partition("{")[0]: line.split()[-1] for line in lines}
     bucket, total, count = metric.sample_names
-    assert told[bucket] == told[count] == f"{len(counts)}.0"
-    assert told[total] == "12.5"
+    assert values[bucket] == values[count] == f"{len(counts)}.0"
+    assert values[total] == "12.5"

@@ -1,4 +1,4 @@
-"""Ranks that plain torchrun started, one of which stops: an agent beside them says which."""
+"""Ranks that plain torchrun started, one of which stops: an agent on the node names it."""
 
 import json
 import os
@@ -35,9 +35,9 @@ TIMEOUT_SECONDS = 5.0
 PROC = Path("/proc")
 
 
-def until(holds: Callable[[], bool], seconds: float) -> None:
+def until(condition: Callable[[], bool], seconds: float) -> None:
     deadline = time.monotonic() + seconds
-    while not holds():
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.1)
 
@@ -46,20 +46,20 @@ def until(holds: Callable[[], bool], seconds: float) -> None:
 @pytest.mark.timeout(120)
 def test_the_rank_of_a_plain_torchrun_that_stopped_is_named(root: Path, tmp_path: Path) -> None:
     (tmp_path / "loop.py").write_text(LOOP)
-    told = {"LOCKSTEP_JOB_ID": "plain", "LOCKSTEP_DIR": str(root), "OMP_NUM_THREADS": "1"}
+    environment = {"LOCKSTEP_JOB_ID": "plain", "LOCKSTEP_DIR": str(root), "OMP_NUM_THREADS": "1"}
     command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     agent = Hangs(PageStore(root, PROC), "node-7", PROC, TIMEOUT_SECONDS)
     with subprocess.Popen(
         [sys.executable, *command, str(tmp_path / "loop.py")],
-        env=os.environ | told,
+        env=os.environ | environment,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     ) as launcher:
         try:
             until(lambda: [page.state["steps"] > 10 for page in pages(root)] == [True] * 2, 60)
-            assert agent_tells(agent) == {job_watch.HUNG_RANKS: 0}
+            assert hang_values(agent) == {job_watch.HUNG_RANKS: 0}
             os.kill(pages(root)[1].identity["pid"], signal.SIGSTOP)
-            until(lambda: agent_tells(agent).get(job_watch.HUNG_RANKS) == 2, 30)
+            until(lambda: hang_values(agent).get(job_watch.HUNG_RANKS) == 2, 30)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(launcher.pid, signal.SIGKILL)
@@ -76,5 +76,5 @@ def pages(root: Path) -> list[Page]:
     return newest_pages(job) if job.is_dir() else []
 
 
-def agent_tells(agent: Hangs) -> dict[object, float]:
-    return {one.metric: one.value for one in agent.collect()}
+def hang_values(agent: Hangs) -> dict[object, float]:
+    return {reading.metric: reading.value for reading in agent.collect()}

@@ -1,4 +1,4 @@
-"""Who may scrape, over which wire, and that nobody can hold the server by being slow."""
+"""Web access: TLS, passwords and tokens, and slow clients that cannot hold up the server."""
 
 import base64
 import gzip
@@ -29,8 +29,8 @@ COMMAND = [sys.executable, "-m", "lockstep_cli.main", "agent", "--listen", "127.
 def certificate(folder: Path, name: str) -> tuple[Path, Path]:
     """A certificate for the loopback, signed by itself, and its key."""
     cert, key = folder / f"{name}.crt", folder / f"{name}.key"
-    made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
-    made += [
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    command += [
         "-nodes",
         "-days",
         "2",
@@ -40,7 +40,7 @@ def certificate(folder: Path, name: str) -> tuple[Path, Path]:
         "subjectAltName=IP:127.0.0.1",
     ]
     subprocess.run(
-        [*made, "-keyout", key, "-out", cert], check=True, capture_output=True, timeout=30
+        [*command, "-keyout", key, "-out", cert], check=True, capture_output=True, timeout=30
     )
     return cert, key
 
@@ -55,7 +55,7 @@ def _keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def serving(access_control: AccessControl | None = None) -> Iterator[MetricsServer]:
-    """A server of an agent with nothing to tell but itself."""
+    """A server of an agent without collectors."""
     sampler = Sampler(tuple, tick_seconds=60)
     sampler.sample()
     server = MetricsServer("127.0.0.1", 0, sampler, node="node-7", access_control=access_control)
@@ -99,8 +99,12 @@ def test_passwords_and_tokens_open_every_page_and_nothing_else_does(tmp_path: Pa
             assert answer.status_code == status
             assert answer.headers["x-frame-options"] == "deny"
         assert httpx.get(server.url, auth=("bob", "secret")).status_code == 401
-        for told, status in ((f"Bearer {TOKEN}", 200), ("Bearer wrong", 401), ("Basic !", 401)):
-            answer = httpx.get(server.url, headers={"Authorization": told})
+        for authorization, status in (
+            (f"Bearer {TOKEN}", 200),
+            ("Bearer wrong", 401),
+            ("Basic !", 401),
+        ):
+            answer = httpx.get(server.url, headers={"Authorization": authorization})
             assert answer.status_code == status
         root = server.url.removesuffix("/metrics")
         assert httpx.get(f"{root}/health").status_code == 401
@@ -110,10 +114,10 @@ def test_passwords_and_tokens_open_every_page_and_nothing_else_does(tmp_path: Pa
 def test_a_password_is_computed_once_and_remembered_whether_right_or_wrong(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked: list[bytes] = []
+    computed: list[bytes] = []
 
     def checkpw(password: bytes, hashed: bytes) -> bool:
-        asked.append(password)
+        computed.append(password)
         return bcrypt.hashpw(password, hashed) == hashed
 
     monkeypatch.setattr("lockstep_agent.web.admission.bcrypt.checkpw", checkpw)
@@ -122,17 +126,17 @@ def test_a_password_is_computed_once_and_remembered_whether_right_or_wrong(
         "Basic " + base64.b64encode(f"alice:{password}".encode()).decode()
         for password in ("secret", "wrong")
     )
-    assert [admission.admits(told) for told in (right, wrong) * 3] == [True, False] * 3
-    assert asked == [b"secret", b"wrong"]
+    assert [admission.admits(header) for header in (right, wrong) * 3] == [True, False] * 3
+    assert computed == [b"secret", b"wrong"]
 
 
-def test_a_scrape_may_be_squeezed_and_holds_the_same() -> None:
+def test_a_compressed_scrape_has_the_same_content() -> None:
     with serving() as server:
         plain = httpx.get(server.url, headers={"Accept-Encoding": "identity"})
-        with httpx.stream("GET", server.url, headers={"Accept-Encoding": "gzip"}) as told:
-            assert told.headers["content-encoding"] == "gzip"
-            squeezed = b"".join(told.iter_raw())
-        assert gzip.decompress(squeezed) == plain.content
+        with httpx.stream("GET", server.url, headers={"Accept-Encoding": "gzip"}) as answer:
+            assert answer.headers["content-encoding"] == "gzip"
+            compressed = b"".join(answer.iter_raw())
+        assert gzip.decompress(compressed) == plain.content
         assert "content-encoding" not in plain.headers
         refused = httpx.get(server.url, headers={"Accept-Encoding": "gzip;q=0"})
         assert refused.content == plain.content
@@ -140,7 +144,7 @@ def test_a_scrape_may_be_squeezed_and_holds_the_same() -> None:
         assert httpx.head(server.url).content == b""
 
 
-def test_tls_is_served_and_a_new_certificate_holds_from_the_next_connection(
+def test_tls_is_served_and_a_new_certificate_counts_from_the_next_connection(
     tmp_path: Path, keys: Path
 ) -> None:
     now = [0.0]
@@ -158,7 +162,9 @@ def test_tls_is_served_and_a_new_certificate_holds_from_the_next_connection(
         assert httpx.get(server.url, verify=trusting(keys / "second.crt")).status_code == 200
 
 
-def test_a_client_must_show_a_certificate_when_the_file_says_so(tmp_path: Path, keys: Path) -> None:
+def test_a_client_needs_a_certificate_where_the_file_requires_it(
+    tmp_path: Path, keys: Path
+) -> None:
     web = web_file(
         tmp_path,
         TLS.format(keys, "first").replace(
@@ -175,34 +181,34 @@ def test_a_client_must_show_a_certificate_when_the_file_says_so(tmp_path: Path, 
 
 
 def test_slow_clients_cannot_keep_a_scraper_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lockstep_agent.web.server._MOST_CONNECTIONS", 8)
+    monkeypatch.setattr("lockstep_agent.web.server._MAX_CONNECTIONS", 8)
     with serving() as server:
         port = httpx.URL(server.url).port
         slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
         try:
-            for one in slow:
-                one.sendall(b"GET /metrics HT")
+            for client in slow:
+                client.sendall(b"GET /metrics HT")
             for _ in range(5):
                 assert httpx.get(server.url, timeout=5).status_code == 200
             assert len(server.connections) <= 8
             slow[0].settimeout(5)
             assert slow[0].recv(1) == b""
         finally:
-            for one in slow:
-                one.close()
+            for client in slow:
+                client.close()
 
 
-def test_a_connection_is_cut_when_its_time_is_up_however_busy_it_looks() -> None:
+def test_a_connection_is_closed_at_its_time_out_however_busy_it_is() -> None:
     now = [0.0]
     connections = ConnectionLimiter(10, 15.0, clock=lambda: now[0])
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        connections.enter(ours)
+        connections.add(ours)
         now[0] = 14.9
-        connections.cut_overdue()
+        connections.close_overdue()
         assert len(connections) == 1
         now[0] = 15.0
-        connections.cut_overdue()
+        connections.close_overdue()
         assert len(connections) == 0
         assert theirs.recv(1) == b""
 
@@ -240,23 +246,23 @@ def test_a_connection_is_cut_when_its_time_is_up_however_busy_it_looks() -> None
 def test_a_wrong_web_configuration_is_refused_by_its_key(
     tmp_path: Path, text: str, named: str
 ) -> None:
-    with pytest.raises(ValueError, match=r"web\.yml") as told:
+    with pytest.raises(ValueError, match=r"web\.yml") as raised:
         read_web_config(web_file(tmp_path, text))
-    assert named in str(told.value)
-    assert "\n" not in str(told.value)
+    assert named in str(raised.value)
+    assert "\n" not in str(raised.value)
 
 
 def test_the_sample_file_of_the_format_is_understood(tmp_path: Path) -> None:
-    told = read_web_config(
+    config = read_web_config(
         web_file(
             tmp_path,
             "tls_server_config:\n  cert_file: server.crt\n  key_file: server.key\n"
             f"basic_auth_users:\n  alice: {HASHED.replace('$2b', '$2y')}\n",
         )
     )
-    assert told.tls is not None
-    assert told.tls.cert_file == tmp_path / "server.crt"
-    assert Admission(told.users).admits("Basic " + base64.b64encode(b"alice:secret").decode())
+    assert config.tls is not None
+    assert config.tls.cert_file == tmp_path / "server.crt"
+    assert Admission(config.users).admits("Basic " + base64.b64encode(b"alice:secret").decode())
 
 
 @pytest.mark.parametrize("text", ["", "short\n", "# only\n", "\xff" * 20])
@@ -281,11 +287,11 @@ def test_a_certificate_that_does_not_match_its_key_is_one_sentence_and_exit_stat
     root: Path, tmp_path: Path, keys: Path
 ) -> None:
     text = TLS.format(keys, "first").replace("first.key", "second.key")
-    said = refused(root, "--web-config", str(web_file(tmp_path, text)))
-    assert "does not match key_file" in said
+    message = refused(root, "--web-config", str(web_file(tmp_path, text)))
+    assert "does not match key_file" in message
 
 
-def test_the_gate_looks_at_its_files_at_most_once_a_second(tmp_path: Path) -> None:
+def test_access_control_polls_its_files_at_most_once_a_second(tmp_path: Path) -> None:
     now = [0.0]
     tokens = tmp_path / "tokens"
     tokens.write_text(TOKEN)

@@ -117,9 +117,9 @@ class Stack:
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         return [json.loads(line) for line in lines]
 
-    def wait_for_page(self, wanted: Callable[[dict[str, Any]], bool], seconds: float) -> Any:
-        assert wait_for(lambda: any(map(wanted, self.pages())), seconds), self.pages()
-        return next(page for page in self.pages() if wanted(page))
+    def wait_for_page(self, matches: Callable[[dict[str, Any]], bool], seconds: float) -> Any:
+        assert wait_for(lambda: any(map(matches, self.pages())), seconds), self.pages()
+        return next(page for page in self.pages() if matches(page))
 
 
 @pytest.fixture(scope="module")

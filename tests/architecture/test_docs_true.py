@@ -27,9 +27,9 @@ def links(page: Path) -> list[Path]:
 
 def options_of(command: click.Command) -> set[str]:
     """The options of a command, and of those below it."""
-    found = {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
+    found = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
     below = command.commands.values() if isinstance(command, click.Group) else ()
-    return found.union(*(options_of(one) for one in below))
+    return found.union(*map(options_of, below))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=by_path)
@@ -65,6 +65,6 @@ def test_every_page_is_reached_from_the_front_pages() -> None:
 
 
 def test_the_readme_names_every_command() -> None:
-    told = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-    unnamed = {name for name in COMMANDS if f"lockstep {name}" not in told}
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    unnamed = {name for name in COMMANDS if f"lockstep {name}" not in readme}
     assert unnamed <= {"demo", "alerts", "dashboards"}  # make demo, make generate

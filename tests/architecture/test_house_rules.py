@@ -27,6 +27,13 @@ NAMES = {series.name for series in METRICS} | {series.name for series in RECORDE
 LIKE_A_NAME = re.compile(r"\blockstep_(train|gpu|nvlink|pcie|fabric|host|agent|ledger)_\w")
 EMPTY_WORDS = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "base"}
 SILENCER = re.compile(r"# (?:noqa|type: ignore)\S*(?P<codes>[^#\n]*)(?P<reason># \S.*)?$")
+# They say nothing of a value: a name says what it is, never that somebody told or made it.
+EMPTY_NAMES = frozenset((
+    "told", "said", "one", "made", "there", "who", "beside", "asked", "shown", "kept", "came",
+    "went", "alone", "together", "whole", "middle", "place", "wanted", "known", "hear", "tell",
+    "beat", "look", "mark", "cut",
+))  # fmt: skip
+EMPTY_PARTS = frozenset({"told", "said", "tell", "untold"})  # of longer names too
 MAX_LINES = 300
 MAX_FUNCTION_LINES = 40
 THE_LOOP = "_train"  # read from top to bottom, it may be as long as a training step is
@@ -77,6 +84,58 @@ def test_a_file_tells_one_story_in_under_300_lines(path: Path) -> None:
     assert len(lines) < MAX_LINES
     assert not any("TO" + "DO" in line for line in lines)
     assert path.stem not in EMPTY_WORDS
+
+
+def names_bound(tree: ast.Module) -> Iterator[str]:
+    """Every name that a module gives to something: parameters, variables, attributes, functions."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr
+        elif isinstance(node, ast.alias) and node.asname:
+            yield node.asname
+        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
+            yield node.name
+
+
+def empty_names(source: str) -> set[str]:
+    """Names of a module that say nothing; sentences, as names of tests are, do not count."""
+    return {
+        name
+        for name in names_bound(ast.parse(source))
+        if not name.startswith("test_")
+        and (name.strip("_") in EMPTY_NAMES or EMPTY_PARTS & set(name.lower().split("_")))
+    }
+
+
+@pytest.mark.parametrize("path", [*MODULES, *BESIDE], ids=by_path)
+def test_every_name_says_what_its_value_is(path: Path) -> None:
+    assert empty_names(path.read_text(encoding="utf-8")) == set()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "told = 1",
+        "def f(one): ...",
+        "class A:\n    def _tell_page(self): ...",
+        "f = lambda told: 0",
+        "a.kept = 2",
+        "[there for there in x]",
+        "import x as place",
+        "try: ...\nexcept E as said: ...",
+        "with f() as beside: ...",
+        "if (known := 1): ...",
+    ],
+)
+def test_a_name_that_says_nothing_is_found_wherever_it_is_given(source: str) -> None:
+    assert len(empty_names(source)) == 1
+    assert empty_names("def test_one_told(page): row = page.one") == set()
 
 
 @pytest.mark.parametrize("path", MODULES, ids=by_path)

@@ -54,12 +54,12 @@ def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """A path for modules with the wheel and click on it, and no site-packages."""
     installed = tmp_path_factory.mktemp("installed")
     run("-m", "pip", "install", "--no-deps", "--no-index", "--target", installed, wheel)
-    beside = tmp_path_factory.mktemp("click")
+    click_folder = tmp_path_factory.mktemp("click")
     click = find_spec("click")
     assert click is not None
     assert click.origin is not None
-    (beside / "click").symlink_to(Path(click.origin).parent)
-    return [installed, beside]
+    (click_folder / "click").symlink_to(Path(click.origin).parent)
+    return [installed, click_folder]
 
 
 def in_bare(bare: list[Path], program: str) -> subprocess.CompletedProcess[str]:
@@ -90,8 +90,8 @@ def test_the_wheel_is_for_this_machine_with_its_compiled_pen(wheel: Path) -> Non
 
 
 def test_without_a_compiler_the_wheel_is_for_every_machine(tmp_path: Path) -> None:
-    told = run("-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path, CC="/nowhere/cc")
-    assert "lockstep._native is left out: " in told
+    output = run("-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path, CC="/nowhere/cc")
+    assert "lockstep._native is left out: " in output
     (wheel,) = tmp_path.glob("*.whl")
     assert wheel.name.endswith("-py3-none-any.whl")
     assert not any(name.endswith(".so") for name in zipfile.ZipFile(wheel).namelist())
@@ -111,10 +111,10 @@ def test_the_library_for_the_loop_works_where_torch_is_not(bare: list[Path]) -> 
 
 def test_the_command_helps_and_refuses_where_only_click_is(bare: list[Path]) -> None:
     call = "from lockstep_cli.main import main\nsys.argv = ['lockstep', {}]\nmain()"
-    told = in_bare(bare, call.format("'--help'"))
-    assert (told.returncode, told.stderr) == (0, "")
+    ended = in_bare(bare, call.format("'--help'"))
+    assert (ended.returncode, ended.stderr) == (0, "")
     for name in PROJECT["project"]["entry-points"]["lockstep.commands"]:
-        assert f"  {name} " in told.stdout
+        assert f"  {name} " in ended.stdout
     doctor = in_bare(bare, call.format("'doctor', '/nowhere'"))
     assert doctor.returncode == 2
     assert doctor.stderr == "lockstep: page /nowhere cannot be opened: No such file or directory\n"

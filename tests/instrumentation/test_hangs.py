@@ -1,4 +1,4 @@
-"""A rank that hangs leaves its stacks, and who looks from outside can tell where it stands."""
+"""A rank that hangs leaves its stacks, and its phase is seen from outside."""
 
 import json
 import os
@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.hangs.node_watch import _Guard, hangs_watched
+from lockstep.hangs.node_watch import _NodeWatch, watch_for_hangs
 from lockstep_records.attempts import newest_pages
 from lockstep_records.events import Event, read_events
 from lockstep_records.hangs import find_hang, hang_limit_seconds, ranks_behind
 from lockstep_records.page.reader import read_page
 
-FLOOR_SECONDS = 0.4
+TIMEOUT_SECONDS = 0.4
 
 LOOP = """
 import ctypes, os, sys, time
@@ -65,45 +65,45 @@ import torch.distributed as dist
 import lockstep
 from lockstep.hangs.rank_watch import HangWatch
 from lockstep_records.jobs import page_path
-from lockstep_records.worker_socket import FLIGHT_RECORDER, ask, socket_path
+from lockstep_records.worker_socket import FLIGHT_RECORDER, query, socket_path
 root, store = map(Path, sys.argv[1:])
 dist.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
 monitor = lockstep.attach(root=root, environment={"LOCKSTEP_JOB_ID": "job-a"})
 socket = socket_path(page_path(root, "job-a", 0, 0))
-assert ask(socket, FLIGHT_RECORDER)
+assert query(socket, FLIGHT_RECORDER)
 child = os.fork()
 if child == 0:
     monitor.close()
-    for watch in [one for one in gc.get_objects() if isinstance(one, HangWatch)]:
+    for watch in [found for found in gc.get_objects() if isinstance(found, HangWatch)]:
         watch._server = None  # as at the end of an interpreter
     os._exit(7)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 for _ in range(3):
     monitor.step()
-assert ask(socket, FLIGHT_RECORDER), "the child took the parent's socket with it"
+assert query(socket, FLIGHT_RECORDER), "the child took the parent's socket with it"
 monitor.close()
 dist.destroy_process_group()
 """
 
 
-def wait_for(true: Callable[[], object], seconds: float = 30) -> None:
-    until = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < until
+def wait_for(condition: Callable[[], object], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
         time.sleep(0.02)
 
 
 @contextmanager
 def stuck_rank(root: Path, how: str) -> Iterator[Path]:
     """A rank that hangs after 20 steps; the path of its job."""
-    told = {
+    settings = {
         "LOCKSTEP_DIR": str(root),
         "LOCKSTEP_JOB_ID": "job-a",
-        "LOCKSTEP_HANG_SECONDS": str(FLOOR_SECONDS),
+        "LOCKSTEP_HANG_SECONDS": str(TIMEOUT_SECONDS),
     }
     program = LOOP.format(stuck=STUCK[how])
     job = root / "jobs" / "job-a"
-    with subprocess.Popen([sys.executable, "-c", program], env=os.environ | told) as rank:
+    with subprocess.Popen([sys.executable, "-c", program], env=os.environ | settings) as rank:
         try:
             wait_for(lambda: job.is_dir() and [p.phase for p in newest_pages(job)] == ["backward"])
             yield job
@@ -112,7 +112,9 @@ def stuck_rank(root: Path, how: str) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("how", ["asleep", "holding the lock"])
-def test_a_rank_that_hangs_leaves_its_stacks_whoever_holds_the_lock(root: Path, how: str) -> None:
+def test_a_rank_that_hangs_leaves_its_stacks_even_without_the_interpreters_lock(
+    root: Path, how: str
+) -> None:
     with stuck_rank(root, how) as job:
         stacks = job / "0" / "rank-00000.stacks"
         wait_for(lambda: "in stuck" in stacks.read_text())
@@ -122,28 +124,28 @@ def test_a_rank_that_hangs_leaves_its_stacks_whoever_holds_the_lock(root: Path, 
 def test_a_rank_that_hangs_is_seen_from_outside(root: Path, how: str) -> None:
     with stuck_rank(root, how) as job:
         assert find_hang(newest_pages(job), time.monotonic_ns(), 60.0) is None
-        with hangs_watched(job, "job-a", FLOOR_SECONDS):
+        with watch_for_hangs(job, "job-a", TIMEOUT_SECONDS):
             wait_for(lambda: read_events(job))
         (event,) = read_events(job)
         (rank,) = event.fields["ranks"]
         assert event.kind == "hang"
         assert (rank["rank"], rank["phase"], rank["step"]) == (0, "backward", 19)
-        assert rank["idle_seconds"] > FLOOR_SECONDS
+        assert rank["idle_seconds"] > TIMEOUT_SECONDS
         assert rank["process"] == ("T" if how == "stopped" else "S")
         assert event.fields["missing"] == [0]
 
 
-def test_a_hang_is_told_once_and_the_next_one_again(root: Path) -> None:
+def test_a_hang_is_reported_once_and_the_next_one_again(root: Path) -> None:
     with stuck_rank(root, "asleep") as job:
-        guard = _Guard(job, "job-a", FLOOR_SECONDS)
+        watch = _NodeWatch(job, "job-a", TIMEOUT_SECONDS)
         now = time.monotonic_ns()
         for seconds in (1000, 1001, 0, 1002):
-            guard.look(now + int(seconds * 1e9))
+            watch.poll(now + int(seconds * 1e9))
         assert [event.kind for event in read_events(job)] == ["hang", "hang"]
 
 
 @pytest.mark.timeout(120)
-def test_a_forked_child_leaves_the_worker_server_of_its_parent_alone(
+def test_a_forked_child_does_not_close_the_worker_server_of_its_parent(
     root: Path, tmp_path: Path
 ) -> None:
     command = [sys.executable, "-c", FORKED, str(root), str(tmp_path / "store")]
@@ -151,13 +153,13 @@ def test_a_forked_child_leaves_the_worker_server_of_its_parent_alone(
     assert ended.returncode == 0, ended.stderr
 
 
-def test_a_hang_is_never_shorter_than_the_floor_or_twenty_median_steps() -> None:
+def test_a_hang_is_never_shorter_than_the_time_out_or_twenty_median_steps() -> None:
     assert hang_limit_seconds(None) == 120.0
     assert hang_limit_seconds(2.0) == 120.0
     assert hang_limit_seconds(30.0) == 600.0
 
 
-def test_who_is_behind_in_the_flight_recorder_has_not_entered() -> None:
+def test_a_rank_behind_in_the_flight_recorder_has_not_entered_the_collective() -> None:
     def dump(last: int) -> bytes:
         return json.dumps({"pg_status": {"0": {"last_enqueued_collective": last}}}).encode()
 
@@ -197,22 +199,24 @@ def hangs_of(job: Path) -> list[Event]:
     return [event for event in read_events(job) if event.kind == "hang"]
 
 
-AT_ONCE = """
+SHUT_AT_ONCE = """
 import sys
 from pathlib import Path
 import torch.distributed as dist
-from lockstep.hangs.rank_watch import _shut, _worker_server
+from lockstep.hangs.rank_watch import _shut_down, _start_worker_server
 root = Path(sys.argv[1])
 dist.init_process_group("gloo", init_method=f"file://{root}/store", rank=0, world_size=1)
 for number in range(20):
     socket = root / f"{number}.sock"
-    server = _worker_server(socket)
+    server = _start_worker_server(socket)
     assert server is not None
-    _shut(server, socket)
+    _shut_down(server, socket)
 dist.destroy_process_group()
 """
 
 
 @pytest.mark.timeout(120)
-def test_a_rank_that_ends_at_once_waits_for_no_server_that_does_not_listen_yet(root: Path) -> None:
-    subprocess.run([sys.executable, "-c", AT_ONCE, root], timeout=60, check=True)
+def test_a_rank_that_ends_at_once_waits_for_no_server_that_is_not_up_yet(
+    root: Path,
+) -> None:
+    subprocess.run([sys.executable, "-c", SHUT_AT_ONCE, root], timeout=60, check=True)

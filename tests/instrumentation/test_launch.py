@@ -1,4 +1,4 @@
-"""What the launcher makes of how its workers ended, and what it leaves around a job."""
+"""The launcher: outcomes of its workers, folders of jobs, environment of the ranks."""
 
 import os
 from pathlib import Path
@@ -7,14 +7,20 @@ import click
 import pytest
 
 from lockstep.launch.job import Job
-from lockstep.launch.run import _environment, _make_room, _outcome, _say_how_it_ended, launch
+from lockstep.launch.run import (
+    _clear_finished_jobs,
+    _outcome,
+    _print_outcome,
+    _worker_environment,
+    launch,
+)
 from lockstep.telemetry.logs import SWITCH
 from lockstep_records.events import PREEMPTED, Event, append_event
 from lockstep_records.trace import trace_of
 
 
 @pytest.mark.parametrize(
-    ("exit_codes", "signal_number", "told"),
+    ("exit_codes", "signal_number", "expected"),
     [
         ((0, 0), None, ("succeeded", 0)),
         ((0, 1), None, ("failed", 1)),
@@ -35,56 +41,56 @@ from lockstep_records.trace import trace_of
         ((), 15, ("cancelled", 143)),
     ],
 )
-def test_outcome_and_exit_status_follow_from_how_the_workers_ended(
-    exit_codes: tuple[int, ...], signal_number: int | None, told: tuple[str, int]
+def test_outcome_and_exit_status_follow_from_the_exit_codes_of_the_workers(
+    exit_codes: tuple[int, ...], signal_number: int | None, expected: tuple[str, int]
 ) -> None:
-    assert _outcome(exit_codes, signal_number) == told
+    assert _outcome(exit_codes, signal_number) == expected
 
 
-def job(root: Path, job_id: str = "new", **more: bool) -> Job:
-    return Job(program=("-m", "this"), root=root, job_id=job_id, **more)  # type: ignore[arg-type]  # flags alone
+def new_job(root: Path, job_id: str = "new", **flags: bool) -> Job:
+    return Job(program=("-m", "this"), root=root, job_id=job_id, **flags)  # type: ignore[arg-type]  # only flags
 
 
-def said(folder: Path, *kinds: str) -> None:
+def write_events(folder: Path, *kinds: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for kind in kinds:
         append_event(folder, Event(kind=kind, job_id=folder.name, attempt=0))
 
 
-def test_of_finished_jobs_the_newest_twenty_are_kept_and_running_ones_all(tmp_path: Path) -> None:
+def test_the_newest_twenty_finished_jobs_stay_and_all_running_ones(tmp_path: Path) -> None:
     jobs = tmp_path / "jobs"
     running = [f"a{number:02}" for number in range(3)]
     finished = [f"b{number:02}" for number in range(23)]
     for name in running:
-        said(jobs / name, "job_started")
+        write_events(jobs / name, "job_started")
     for name in finished:
-        said(jobs / name, "job_started", "job_finished")
-    _make_room(job(tmp_path))
+        write_events(jobs / name, "job_started", "job_finished")
+    _clear_finished_jobs(new_job(tmp_path))
     assert sorted(path.name for path in jobs.iterdir()) == [*running, *finished[3:], "new"]
 
 
 def test_a_job_id_in_use_is_refused_and_nothing_is_cleared(tmp_path: Path) -> None:
     for number in range(30):
-        said(tmp_path / "jobs" / f"a{number:02}", "job_started", "job_finished")
+        write_events(tmp_path / "jobs" / f"a{number:02}", "job_started", "job_finished")
     with pytest.raises(ValueError, match="job id 'a07' is in use"):
-        _make_room(job(tmp_path, "a07"))
+        _clear_finished_jobs(new_job(tmp_path, "a07"))
     assert len(list((tmp_path / "jobs").iterdir())) == 30
 
 
-def test_a_folder_that_cannot_be_made_is_refused_with_the_remedy(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_refused_with_the_remedy(tmp_path: Path) -> None:
     (tmp_path / "jobs").write_text("no folder")
     with pytest.raises(ValueError, match=r"cannot be made \(.*\); set LOCKSTEP_DIR"):
-        _make_room(job(tmp_path))
+        _clear_finished_jobs(new_job(tmp_path))
 
 
-def test_workers_inherit_the_job_and_the_launcher_gets_its_own_surroundings_back(
+def test_workers_inherit_the_job_and_the_environment_of_the_launcher_is_restored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOCKSTEP_CLUSTER", "mine")
     monkeypatch.delenv("LOCKSTEP_JOB_ID", raising=False)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     before = dict(os.environ)
-    with pytest.raises(KeyError), _environment(job(tmp_path)):  # noqa: PT012  # the block that is left
+    with pytest.raises(KeyError), _worker_environment(new_job(tmp_path)):  # noqa: PT012  # the block that is left
         added = {
             name: os.environ[name] for name in os.environ if os.environ[name] != before.get(name)
         }
@@ -102,22 +108,22 @@ def test_workers_inherit_the_job_and_the_launcher_gets_its_own_surroundings_back
     assert dict(os.environ) == before
 
 
-def test_threads_that_somebody_chose_are_left_and_json_is_asked_for_by_a_switch(
+def test_a_chosen_number_of_threads_stays_and_json_logs_have_a_switch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     monkeypatch.delenv(SWITCH, raising=False)
     for log_json in (False, True):
-        with _environment(job(tmp_path, log_json=log_json)):
+        with _worker_environment(new_job(tmp_path, log_json=log_json)):
             assert os.environ["OMP_NUM_THREADS"] == "7"
             assert (os.environ.get(SWITCH) == "1") == log_json
 
 
-def test_the_launcher_says_who_failed_first_in_each_attempt_and_how(
+def test_the_launcher_prints_which_rank_failed_first_in_each_attempt_and_its_cause(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ended = job(tmp_path)
-    ended.folder.mkdir(parents=True)
+    job = new_job(tmp_path)
+    job.folder.mkdir(parents=True)
     for attempt, rank, exit_code, name, first in (
         (0, 3, -9, "SIGKILL", True),
         (0, 1, 1, None, False),
@@ -125,9 +131,9 @@ def test_the_launcher_says_who_failed_first_in_each_attempt_and_how(
     ):
         fields = {"rank": rank, "exit_code": exit_code, "signal": name, "first": first}
         append_event(
-            ended.folder, Event(kind="rank_ended", job_id="new", attempt=attempt, fields=fields)
+            job.folder, Event(kind="rank_ended", job_id="new", attempt=attempt, fields=fields)
         )
-    _say_how_it_ended(ended, 1)
+    _print_outcome(job, 1)
     assert capsys.readouterr().err.splitlines() == [
         "lockstep: job new ended with exit status 1",
         "lockstep: attempt 0: rank 3 was the first to fail, by SIGKILL",
@@ -144,18 +150,18 @@ def test_without_torch_the_launcher_names_what_to_install(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_options_left_empty_take_the_defaults_of_a_job(
+def test_empty_options_take_the_defaults_of_a_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[Job] = []
     monkeypatch.setenv("LOCKSTEP_DIR", str(tmp_path))
 
-    def run_job(one: Job) -> int:
-        started.append(one)
+    def run_job(job: Job) -> int:
+        started.append(job)
         return 7
 
     monkeypatch.setattr("lockstep.launch.run.run_job", run_job)
     assert launch(("-m", "this"), job_id="", root=None, cluster="east", max_restarts=0) == 7
-    (one,) = started
-    assert (one.root, one.cluster, one.max_restarts) == (tmp_path, "east", 0)
-    assert one.job_id
+    (job,) = started
+    assert (job.root, job.cluster, job.max_restarts) == (tmp_path, "east", 0)
+    assert job.job_id

@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 import lockstep
-from lockstep.strategies import waits
+from lockstep.patches import waits
 from lockstep_records.page.reader import read_page, read_rows
 
 from .naps import Naps

@@ -1,4 +1,4 @@
-"""How a worker ended is known whoever waited for it first."""
+"""The exit code of a worker is known even when another waited for it first."""
 
 import sys
 import time
@@ -21,7 +21,7 @@ def test_an_exit_code_is_that_of_the_process(program: str, code: int) -> None:
     assert _wait_for(worker(program)) == code
 
 
-def test_an_end_that_somebody_else_saw_first_is_known_all_the_same() -> None:
+def test_an_exit_code_that_another_reaped_first_is_known() -> None:
     process = worker("raise SystemExit(3)")
     deadline = time.monotonic() + 20
     while process.poll() is None and time.monotonic() < deadline:

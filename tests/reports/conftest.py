@@ -1,4 +1,4 @@
-"""What the tests of reports share."""
+"""Fixtures of the tests of reports."""
 
 import tempfile
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from lockstep_records.jobs import CANDIDATE_ROOTS
 
 @pytest.fixture(name="page_root")
 def _page_root(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A root of jobs on the tmpfs that pages need, which commands look into."""
+    """A root of jobs on the tmpfs that pages need; commands read it."""
     with tempfile.TemporaryDirectory(dir=CANDIDATE_ROOTS[0].parent) as folder:
         monkeypatch.setenv("LOCKSTEP_DIR", folder)
         yield Path(folder)

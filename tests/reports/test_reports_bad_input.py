@@ -1,7 +1,7 @@
-"""What cannot be read is one sentence and exit 2; what is too little to judge is told as that.
+"""Unreadable input gives one sentence and exit 2; too little input gives the verdict unknown.
 
-Truncated and hostile files by the command line, a bomb a kind in a process of bounded memory, and
-of every kind a recording with one rank, with steps missing, with NaN, with clocks that jump.
+Truncated and hostile files on the command line, one bomb per format in a process of bounded memory,
+and recordings of every kind with one rank, with missing steps, with NaN, with clocks that jump.
 """
 
 import gzip
@@ -36,11 +36,11 @@ MOST_BYTES = 3 << 30
 
 
 class _Hostile:
-    def __init__(self, place: Path) -> None:
-        self.place = place
+    def __init__(self, path: Path) -> None:
+        self.path = path
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (Path.touch, (self.place,))
+        return (Path.touch, (self.path,))
 
 
 def hostile(folder: Path) -> bytes:
@@ -48,7 +48,7 @@ def hostile(folder: Path) -> bytes:
     return pickle.dumps(dump)
 
 
-def cut(path: Path, share: float) -> Callable[[Path], bytes]:
+def truncated(path: Path, share: float) -> Callable[[Path], bytes]:
     data = path.read_bytes()
     return lambda _: data[: int(share * len(data))]
 
@@ -56,13 +56,13 @@ def cut(path: Path, share: float) -> Callable[[Path], bytes]:
 SERIES = b'{"iteration-time": {"start_step": 1, "values": {'
 BAD: dict[str, Callable[[Path], bytes]] = {
     "hostile dump": hostile,
-    "cut dump": cut(DUMP, 0.7),
+    "cut dump": truncated(DUMP, 0.7),
     "hostile dump in gzip": lambda folder: gzip.compress(hostile(folder)),
     "dump as cut JSON": lambda _: b'{"pg_config": {"0": {"ranks": "[0, 1]"',
     "dump nested too deeply": lambda _: b'{"pg_config": ' + b"[" * 200_000,
-    "cut profile": cut(PROFILE, 0.5),
+    "cut profile": truncated(PROFILE, 0.5),
     "cut plain profile": lambda _: gzip.decompress(PROFILE.read_bytes())[:300_000],
-    "cut Parquet": cut(TRACE, 0.9),
+    "cut Parquet": truncated(TRACE, 0.9),
     "Parquet that is none": lambda _: b"PAR1" + bytes(range(256)) * 40 + b"PAR1",
     "cut series": lambda _: SERIES + b'"1": 0.5, "2"',
     "series without a number": lambda _: SERIES + b'"1": "nan", "2": "nan"}}}',
@@ -76,13 +76,13 @@ BAD: dict[str, Callable[[Path], bytes]] = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_what_cannot_be_read_is_one_sentence_and_exit_2(tmp_path: Path, name: str) -> None:
-    path = tmp_path / "thing_3"
+    path = tmp_path / "recording_3"
     path.write_bytes(BAD[name](tmp_path))
     result = CliRunner().invoke(report, [str(path), "--json", "-"])
     assert (result.exit_code, result.stdout) == (2, ""), result.output
-    said = result.stderr.partition("Error: ")[2].strip()
-    assert len(said.splitlines()) == 1, said
-    assert str(tmp_path) in said
+    message = result.stderr.partition("Error: ")[2].strip()
+    assert len(message.splitlines()) == 1, message
+    assert str(tmp_path) in message
     assert not (tmp_path / "never-made").exists()
 
 
@@ -105,10 +105,8 @@ BOMBS = {
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_bomb_is_refused_in_bounded_memory(tmp_path: Path, name: str) -> None:
     path = tmp_path / "bomb_1.gz"
-    with gzip.open(path, "wb", compresslevel=1) as file:
-        file.write(BOMBS[name])
-        for _ in range(300):
-            file.write(b"0" * (1 << 20))
+    # Members of gzip in a row are one file; one of 1 MiB, 300 times, is written in no time.
+    path.write_bytes(gzip.compress(BOMBS[name]) + 300 * gzip.compress(b"0" * (1 << 20)))
     code = (
         f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({MOST_BYTES}, {MOST_BYTES}));"
         "from lockstep_reports.command import report; report()"
@@ -125,66 +123,68 @@ def test_a_bomb_is_refused_in_bounded_memory(tmp_path: Path, name: str) -> None:
     assert resource.getrlimit(resource.RLIMIT_AS)[0] != MOST_BYTES
 
 
-def told(path: Path) -> dict[str, Any]:
+def report_json(path: Path) -> dict[str, Any]:
     result = CliRunner().invoke(report, [str(path), "--json", "-"])
     assert result.exit_code == 0, result.output
-    made: dict[str, Any] = json.loads(result.stdout)
-    return made
+    payload: dict[str, Any] = json.loads(result.stdout)
+    return payload
 
 
-def one_worker(folder: Path) -> Path:
+def write_worker(folder: Path) -> Path:
     path = folder / "one.csv"
-    path.write_text("worker,step,step_seconds\n" + "".join(f"0,{at},1.0\n" for at in range(90)))
+    path.write_text("worker,step,step_seconds\n" + "".join(f"0,{step},1.0\n" for step in range(90)))
     return path
 
 
-def one_operation_rank(folder: Path) -> Path:
+def write_operation_rank(folder: Path) -> Path:
     path = folder / "one.parquet"
     pq.write_table(SyntheticTrace(replicas=1, stages=1).table(), path)
     return path
 
 
-def one_dump(folder: Path) -> Path:
+def write_dump(folder: Path) -> Path:
     path = folder / "_dump_0"
     path.write_bytes(DUMP.read_bytes())
     return path
 
 
-def one_profile(folder: Path) -> Path:
+def write_profile(folder: Path) -> Path:
     path = folder / "rank0.json.gz"
     path.write_bytes(PROFILE.read_bytes())
     return path
 
 
-@pytest.mark.parametrize("made", [one_worker, one_dump, one_profile])
-def test_one_rank_alone_cannot_be_judged(tmp_path: Path, made: Callable[[Path], Path]) -> None:
-    read = told(made(tmp_path))
-    assert (read["verdict"]["kind"], read["verdict"]["ranks"]) == ("unknown", [])
-    assert read["verdict"]["evidence"]
+@pytest.mark.parametrize("write", [write_worker, write_dump, write_profile])
+def test_one_rank_alone_cannot_be_judged(tmp_path: Path, write: Callable[[Path], Path]) -> None:
+    payload = report_json(write(tmp_path))
+    assert (payload["verdict"]["kind"], payload["verdict"]["ranks"]) == ("unknown", [])
+    assert payload["verdict"]["evidence"]
 
 
 def test_one_rank_of_operations_is_replayed_and_nobody_named(tmp_path: Path) -> None:
-    read = told(one_operation_rank(tmp_path))
-    assert (read["verdict"]["kind"], read["verdict"]["ranks"]) == ("nobody", [])
+    payload = report_json(write_operation_rank(tmp_path))
+    assert (payload["verdict"]["kind"], payload["verdict"]["ranks"]) == ("nobody", [])
 
 
 def test_one_page_alone_cannot_be_judged(page_root: Path) -> None:
     folder = SyntheticJob(ranks=4, job_id="alone").write(page_root, skip=(0, 1, 3))
-    read = told(folder)
-    assert read["verdict"]["kind"] == "unknown"
-    assert read["missing_ranks"] == [0, 1, 3]
+    payload = report_json(folder)
+    assert payload["verdict"]["kind"] == "unknown"
+    assert payload["missing_ranks"] == [0, 1, 3]
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5])
 def test_steps_that_are_missing_on_some_ranks_hide_nobody_who_is_slow(share: float) -> None:
-    draw = np.random.default_rng(4)
+    generator = np.random.default_rng(4)
     steps = SyntheticJob(ranks=8, num_steps=400, slow=(Slow(rank=5),)).steps()
-    gone = draw.random(steps.seconds.shape) < share
+    is_missing = generator.random(steps.seconds.shape) < share
     holes = replace(
         steps,
-        seconds=np.where(gone, np.nan, steps.seconds),
-        phases={name: np.where(gone, np.nan, of) for name, of in steps.phases.items()},
-        last_arrival=np.where(gone, np.nan, steps.last_arrival),
+        seconds=np.where(is_missing, np.nan, steps.seconds),
+        phases={
+            name: np.where(is_missing, np.nan, values) for name, values in steps.phases.items()
+        },
+        last_arrival=np.where(is_missing, np.nan, steps.last_arrival),
     )
     assert judge(holes, score(holes))[0].ranks == (5,)
 
@@ -195,32 +195,32 @@ def test_a_clock_that_jumps_changes_no_verdict_of_pages(
     slow: tuple[Slow, ...], jump: float
 ) -> None:
     steps = SyntheticJob(slow=slow).steps()
-    moved = np.zeros_like(steps.start)
-    moved[2, 120:] = jump
+    shift = np.zeros_like(steps.start)
+    shift[2, 120:] = jump
     jumped = replace(
         steps,
-        start=steps.start + moved,
-        first_arrival=steps.first_arrival + moved,
-        last_arrival=steps.last_arrival + moved,
+        start=steps.start + shift,
+        first_arrival=steps.first_arrival + shift,
+        last_arrival=steps.last_arrival + shift,
     )
-    one, other = judge(steps, score(steps))[0], judge(jumped, score(jumped))[0]
-    assert (one.kind, one.ranks, one.phase) == (other.kind, other.ranks, other.phase)
-    assert one.ranks == tuple(of.rank for of in slow)
+    before, after = judge(steps, score(steps))[0], judge(jumped, score(jumped))[0]
+    assert (before.kind, before.ranks, before.phase) == (after.kind, after.ranks, after.phase)
+    assert before.ranks == tuple(culprit.rank for culprit in slow)
 
 
-def test_where_a_profiles_clock_has_jumped_nobody_is_told_as_last(tmp_path: Path) -> None:
+def test_where_a_profiles_clock_has_jumped_nobody_is_reported_as_last(tmp_path: Path) -> None:
     name = "ncclDevKernel_AllReduce_Sum(x)"
     for rank in range(2):
         events = []
-        for at in range(60):
-            jump = 5.0 if rank == 1 and at >= 40 else 0.0
-            begin = at + 0.2 * (rank == 0) + jump
-            spent = at + 0.25 + jump - begin
-            events.append({"ph": "X", "name": name, "ts": begin * 1e6, "dur": spent * 1e6})
+        for step in range(60):
+            jump = 5.0 if rank == 1 and step >= 40 else 0.0
+            begin = step + 0.2 * (rank == 0) + jump
+            duration = step + 0.25 + jump - begin
+            events.append({"ph": "X", "name": name, "ts": begin * 1e6, "dur": duration * 1e6})
         text = {"distributedInfo": {"rank": rank, "world_size": 2}, "traceEvents": events}
         (tmp_path / f"{rank}.json").write_text(json.dumps(text))
-    read = told(tmp_path)
-    assert read["verdict"]["ranks"] == [0]
-    last = [item["last_rank"] for item in read["collectives"]]
+    payload = report_json(tmp_path)
+    assert payload["verdict"]["ranks"] == [0]
+    last = [item["last_rank"] for item in payload["collectives"]]
     assert sorted(map(str, set(last))) == ["0", "None"]
     assert last.count(0) == 40

@@ -3,15 +3,13 @@
 import json
 import shutil
 import subprocess
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from lockstep_records.events import Event, append_event
-from lockstep_records.jobs import CANDIDATE_ROOTS, page_path
+from lockstep_records.jobs import page_path
 from lockstep_records.page.writer import PageWriter, RankIdentity
 from lockstep_reports.command import report
 
@@ -20,87 +18,83 @@ from .synthetic_job import Slow, SyntheticJob
 HOSTILE = "<script>alert(1)</script>[red]"
 
 
-@pytest.fixture(name="root")
-def _root(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A root of jobs on the tmpfs that pages need, which the command looks into."""
-    with tempfile.TemporaryDirectory(dir=CANDIDATE_ROOTS[0].parent) as folder:
-        monkeypatch.setenv("LOCKSTEP_DIR", folder)
-        yield Path(folder)
-
-
-@pytest.fixture(name="here")
-def _here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+@pytest.fixture(name="working_folder")
+def _working_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """An empty working folder."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def told(*arguments: str) -> Result:
+def run(*arguments: str) -> Result:
     return CliRunner().invoke(report, arguments)
 
 
-def test_the_slow_rank_stands_in_terminal_page_and_json(root: Path, tmp_path: Path) -> None:
-    job = SyntheticJob(job_id="j1", slow=(Slow(rank=2, from_step=80, until_step=150),)).write(root)
+def test_the_slow_rank_stands_in_terminal_page_and_json(page_root: Path, tmp_path: Path) -> None:
+    job = SyntheticJob(job_id="j1", slow=(Slow(rank=2, from_step=80, until_step=150),)).write(
+        page_root
+    )
     failed = {"rank": 2, "pid": 7, "exit_code": -9, "signal": "SIGKILL", "first": True}
     append_event(job, Event(kind="rank_ended", job_id="j1", attempt=0, fields=failed))
     page, values = tmp_path / "r.html", tmp_path / "r.json"
-    result = told("j1", "--html", str(page), "--json", str(values), "--price-per-gpu-hour", "1000")
+    result = run("j1", "--html", str(page), "--json", str(values), "--price-per-gpu-hour", "1000")
     assert result.exit_code == 0, result.output
     assert "Rank 2 was slow in backward." in result.output
     assert "Rank 2 was the first to fail, by SIGKILL." in result.output
     assert str(page) in result.output
     assert "Rank 2 was slow in backward." in page.read_text()
-    read = json.loads(values.read_text())
-    assert read["verdict"]["kind"] == "rank"
-    assert (read["verdict"]["ranks"], read["verdict"]["phase"]) == ([2], "backward")
-    assert read["episodes"][0]["lost_seconds"] == pytest.approx(2.0, rel=0.1)
-    assert read["source"] == {"kind": "pages"}
-    assert read["what_if"] is None
-    assert read["lost_money"] > 0
+    payload = json.loads(values.read_text())
+    assert payload["verdict"]["kind"] == "rank"
+    assert (payload["verdict"]["ranks"], payload["verdict"]["phase"]) == ([2], "backward")
+    assert payload["episodes"][0]["lost_seconds"] == pytest.approx(2.0, rel=0.1)
+    assert payload["source"] == {"kind": "pages"}
+    assert payload["what_if"] is None
+    assert payload["lost_money"] > 0
     assert not list(tmp_path.glob(".*"))
 
 
 @pytest.mark.parametrize(("outcome", "end"), [("succeeded", "with the job"), ("", "still going")])
-def test_who_is_slow_in_no_phase_that_was_marked_is_told_in_words(
-    root: Path, tmp_path: Path, outcome: str, end: str
+def test_a_rank_slow_outside_the_marked_phases_is_described_in_words(
+    page_root: Path, tmp_path: Path, outcome: str, end: str
 ) -> None:
-    job = SyntheticJob(job_id="j4", slow=(Slow(rank=2, phase="other"),)).write(root)
+    job = SyntheticJob(job_id="j4", slow=(Slow(rank=2, phase="other"),)).write(page_root)
     if outcome:
         fields = {"outcome": outcome, "exit_code": 0}
         append_event(job, Event(kind="attempt_ended", job_id="j4", attempt=0, fields=fields))
     page = tmp_path / "r.html"
-    result = told("j4", "--html", str(page))
+    result = run("j4", "--html", str(page))
     for text in (result.output, page.read_text()):
         assert "Rank 2 was slow outside the marked phases." in text
         assert "Its work outside the marked phases took" in text
         assert end in text
 
 
-def test_json_to_standard_output_is_only_json(root: Path, here: Path) -> None:
-    SyntheticJob(job_id="clean").write(root)
-    result = told("clean", "--json", "-")
-    assert not list(here.iterdir())
-    read = json.loads(result.stdout)
-    assert read["verdict"]["kind"] == "nobody"
-    assert read["verdict"]["confidence"] is None
-    assert read["lost_seconds"] == 0
+def test_json_to_standard_output_is_only_json(page_root: Path, working_folder: Path) -> None:
+    SyntheticJob(job_id="clean").write(page_root)
+    result = run("clean", "--json", "-")
+    assert not list(working_folder.iterdir())
+    payload = json.loads(result.stdout)
+    assert payload["verdict"]["kind"] == "nobody"
+    assert payload["verdict"]["confidence"] is None
+    assert payload["lost_seconds"] == 0
 
 
-def test_a_job_is_found_by_path_and_the_page_goes_beside_the_caller(root: Path, here: Path) -> None:
-    folder = SyntheticJob(job_id="j2").write(root)
-    assert "Nobody was slow." in told(str(folder)).output
-    assert (here / "lockstep-report-j2.html").is_file()
+def test_a_job_is_found_by_path_and_the_page_goes_beside_the_caller(
+    page_root: Path, working_folder: Path
+) -> None:
+    folder = SyntheticJob(job_id="j2").write(page_root)
+    assert "Nobody was slow." in run(str(folder)).output
+    assert (working_folder / "lockstep-report-j2.html").is_file()
 
 
-def test_missing_ranks_are_said(root: Path, tmp_path: Path) -> None:
-    SyntheticJob(job_id="gap").write(root, skip=(1,))
-    result = told("gap", "--html", str(tmp_path / "r.html"))
+def test_missing_ranks_are_named(page_root: Path, tmp_path: Path) -> None:
+    SyntheticJob(job_id="gap").write(page_root, skip=(1,))
+    result = run("gap", "--html", str(tmp_path / "r.html"))
     assert result.exit_code == 0
     assert "1 rank of 4 left no readable page (1)" in result.output
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("nowhere",), "job 'nowhere' is not under"),
         ((".",), "is no job folder"),
@@ -115,27 +109,27 @@ def test_missing_ranks_are_said(root: Path, tmp_path: Path) -> None:
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_2(
-    root: Path, here: Path, arguments: tuple[str, ...], said: str
+    page_root: Path, working_folder: Path, arguments: tuple[str, ...], message: str
 ) -> None:
-    SyntheticJob(job_id="j3", num_steps=45).write(root)
-    result = told(*arguments)
+    SyntheticJob(job_id="j3", num_steps=45).write(page_root)
+    result = run(*arguments)
     assert result.exit_code == 2
-    assert said in result.stderr
-    assert not list(here.iterdir())
+    assert message in result.stderr
+    assert not list(working_folder.iterdir())
 
 
-def test_a_page_of_another_world_size_is_one_sentence_and_exit_2(root: Path) -> None:
-    SyntheticJob(job_id="mixed", ranks=2, num_steps=5).write(root)
-    SyntheticJob(job_id="mixed", ranks=3, num_steps=5).write(root, skip=(0, 1))
-    result = told("mixed", "--json", "-")
+def test_a_page_of_another_world_size_is_one_sentence_and_exit_2(page_root: Path) -> None:
+    SyntheticJob(job_id="mixed", ranks=2, num_steps=5).write(page_root)
+    SyntheticJob(job_id="mixed", ranks=3, num_steps=5).write(page_root, skip=(0, 1))
+    result = run("mixed", "--json", "-")
     assert result.exit_code == 2
     assert "world_size differs inside one attempt" in result.stderr
     assert not result.stdout
 
 
-def _write_hostile(root: Path) -> None:
+def _write_hostile(page_root: Path) -> None:
     for rank in range(2):
-        path = page_path(root, "hostile", 0, rank)
+        path = page_path(page_root, "hostile", 0, rank)
         path.parent.mkdir(parents=True, exist_ok=True)
         identity = RankIdentity(
             job_id=HOSTILE, rank=rank, world_size=2, node=HOSTILE, cluster=HOSTILE
@@ -147,16 +141,16 @@ def _write_hostile(root: Path) -> None:
 
 
 def test_names_from_pages_are_text_in_the_page_and_in_the_terminal(
-    root: Path, tmp_path: Path
+    page_root: Path, tmp_path: Path
 ) -> None:
-    _write_hostile(root)
+    _write_hostile(page_root)
     ended = {"rank": 0, "exit_code": None, "signal": f"{HOSTILE}\x1b[31m", "first": True}
     append_event(
-        root / "jobs" / "hostile",
+        page_root / "jobs" / "hostile",
         Event(kind="rank_ended", job_id="hostile", attempt=0, fields=ended),
     )
     page = tmp_path / "r.html"
-    result = told("hostile", "--html", str(page))
+    result = run("hostile", "--html", str(page))
     assert result.exit_code == 0, result.output
     assert "<script>alert(1)" not in page.read_text()
     assert "&lt;script&gt;alert(1)" in page.read_text()
@@ -165,10 +159,12 @@ def test_names_from_pages_are_text_in_the_page_and_in_the_terminal(
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium here")
-def test_the_page_draws_itself_in_a_browser_without_a_network(root: Path, tmp_path: Path) -> None:
-    SyntheticJob(job_id="drawn", slow=(Slow(rank=1),)).write(root)
+def test_the_page_draws_itself_in_a_browser_without_a_network(
+    page_root: Path, tmp_path: Path
+) -> None:
+    SyntheticJob(job_id="drawn", slow=(Slow(rank=1),)).write(page_root)
     page = tmp_path / "r.html"
-    told("drawn", "--html", str(page))
+    run("drawn", "--html", str(page))
     flags = "--headless --no-sandbox --disable-gpu --no-first-run --virtual-time-budget=5000"
     offline = ["--host-resolver-rules=MAP * ~NOTFOUND", f"--user-data-dir={tmp_path / 'profile'}"]
     drawn = subprocess.run(

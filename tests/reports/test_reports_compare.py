@@ -1,4 +1,4 @@
-"""Two runs, or a window and its baseline, beside each other."""
+"""Comparisons of two runs, and of a window with its baseline."""
 
 import json
 from pathlib import Path
@@ -27,87 +27,91 @@ def run(*arguments: object) -> Result:
     return CliRunner().invoke(report, list(map(str, arguments)))
 
 
-def told(*arguments: object) -> dict[str, Any]:
+def report_json(*arguments: object) -> dict[str, Any]:
     result = run(*arguments, "--json", "-")
     assert result.exit_code == 0, result.output
-    read: dict[str, Any] = json.loads(result.stdout)
-    return read
+    payload: dict[str, Any] = json.loads(result.stdout)
+    return payload
 
 
 @given(few, few)
 def test_the_effect_counts_pairs(before: list[int], after: list[int]) -> None:
     pairs = [(new > old) - (new < old) for new in after for old in before]
-    found = cliffs_delta(np.array(before, float), np.array(after, float))
-    assert found == pytest.approx(sum(pairs) / len(pairs))
+    delta = cliffs_delta(np.array(before, float), np.array(after, float))
+    assert delta == pytest.approx(sum(pairs) / len(pairs))
 
 
-def test_of_many_pairs_of_equal_runs_few_are_told_as_changed() -> None:
-    draw = np.random.default_rng(1)
+def test_few_of_many_pairs_of_equal_runs_are_reported_as_changed() -> None:
+    generator = np.random.default_rng(1)
     sure = sum(
         measure_change(
-            "step", draw.normal(1, 0.05, 200), draw.normal(1, 0.05, 200), seed=at
+            "step", generator.normal(1, 0.05, 200), generator.normal(1, 0.05, 200), seed=at
         ).is_sure
         for at in range(60)
     )
     assert sure <= 9  # 5 % of 60 are 3; nine or less with a probability over 0.999
 
 
-def test_a_change_is_told_with_its_interval() -> None:
-    draw = np.random.default_rng(2)
-    found = measure_change("step", draw.normal(1, 0.01, 300), draw.normal(1.1, 0.01, 300))
-    assert found.is_sure
-    assert found.low_seconds is not None
-    assert found.high_seconds is not None
-    assert found.low_seconds < 0.1 < found.high_seconds + 0.005
-    assert found.effect == pytest.approx(1, abs=0.01)
+def test_a_change_has_its_interval() -> None:
+    generator = np.random.default_rng(2)
+    change = measure_change(
+        "step", generator.normal(1, 0.01, 300), generator.normal(1.1, 0.01, 300)
+    )
+    assert change.is_sure
+    assert change.low_seconds is not None
+    assert change.high_seconds is not None
+    assert change.low_seconds < 0.1 < change.high_seconds + 0.005
+    assert change.effect == pytest.approx(1, abs=0.01)
 
 
 def test_few_steps_have_no_interval() -> None:
-    found = measure_change("step", np.ones(5), np.ones(500))
-    assert (found.low_seconds, found.effect, found.is_sure) == (None, None, False)
-    assert found.difference_seconds == 0
+    change = measure_change("step", np.ones(5), np.ones(500))
+    assert (change.low_seconds, change.effect, change.is_sure) == (None, None, False)
+    assert change.difference_seconds == 0
 
 
-def test_a_slow_run_is_held_against_a_healthy_one(page_root: Path) -> None:
+def test_a_slow_run_is_compared_with_a_healthy_one(page_root: Path) -> None:
     SyntheticJob(job_id="good").write(page_root)
     SyntheticJob(job_id="bad", slow=(Slow(rank=2, from_step=0),), seed=3).write(page_root)
-    read = told("bad", "--against", "good")["comparison"]
-    assert read["against"] == "good"
-    assert read["verdict_before"]["kind"] == "nobody"
-    assert read["verdict_changed"]
-    changes = {line["what"]: line for line in read["changes"]}
+    comparison = report_json("bad", "--against", "good")["comparison"]
+    assert comparison["against"] == "good"
+    assert comparison["verdict_before"]["kind"] == "nobody"
+    assert comparison["verdict_changed"]
+    changes = {line["what"]: line for line in comparison["changes"]}
     assert changes["step"]["difference_seconds"] == pytest.approx(0.03, rel=0.1)
     assert changes["step"]["low_seconds"] > 0
     # The victims wait, so the median rank's synchronisation grows and not its backward.
     assert changes["sync"]["difference_seconds"] == pytest.approx(0.03, rel=0.15)
     assert abs(changes["backward"]["difference_seconds"]) < 0.001
-    assert read["figures"]["lost_ratio"]["after"] > read["figures"]["lost_ratio"]["before"]
+    assert (
+        comparison["figures"]["lost_ratio"]["after"] > comparison["figures"]["lost_ratio"]["before"]
+    )
 
 
-def test_a_run_held_against_itself_has_not_changed(page_root: Path) -> None:
+def test_a_run_compared_with_itself_has_not_changed(page_root: Path) -> None:
     SyntheticJob(job_id="same").write(page_root)
-    read = told("same", "--against", "same")["comparison"]
-    assert not read["verdict_changed"]
-    assert all(line["difference_seconds"] == 0 for line in read["changes"])
+    comparison = report_json("same", "--against", "same")["comparison"]
+    assert not comparison["verdict_changed"]
+    assert all(line["difference_seconds"] == 0 for line in comparison["changes"])
 
 
 def test_a_window_is_cut_by_step_and_by_time(page_root: Path) -> None:
     job = SyntheticJob(job_id="cut", slow=(Slow(rank=1, from_step=100),))
     job.write(page_root)
-    early = told("cut", "--to", "99")
+    early = report_json("cut", "--to", "99")
     assert early["verdict"]["kind"] == "nobody"
     assert (early["steps"]["first"], early["steps"]["last"]) == (0, 99)
     began = float(np.nanmin(job.steps().start[:, 100]))
-    late = told("cut", "--from", f"{began - 0.001:.4f}")
+    late = report_json("cut", "--from", f"{began - 0.001:.4f}")
     assert late["verdict"]["ranks"] == [1]
     assert late["steps"]["first"] == 100
 
 
 def test_a_trace_is_cut_by_step() -> None:
-    whole = told(TRACE)["steps"]
-    part = told(TRACE, "--from", whole["first"] + 1)
-    assert part["steps"]["count"] == whole["count"] - 1
-    assert part["what_if"]["slowdown"] > 1
+    all_steps = report_json(TRACE)["steps"]
+    window = report_json(TRACE, "--from", all_steps["first"] + 1)
+    assert window["steps"]["count"] == all_steps["count"] - 1
+    assert window["what_if"]["slowdown"] > 1
 
 
 def test_the_comparison_stands_in_terminal_page_and_markdown(
@@ -117,12 +121,12 @@ def test_the_comparison_stands_in_terminal_page_and_markdown(
     page, text = tmp_path / "x.html", tmp_path / "x.md"
     result = run("x", "--from", 100, "--against", "baseline", "--html", page, "--markdown", text)
     assert result.exit_code == 0, result.output
-    for place in (result.output, page.read_text(), text.read_text()):
-        assert "longer than in the steps before the window" in " ".join(place.split())
+    for text_of_format in (result.output, page.read_text(), text.read_text()):
+        assert "longer than in the steps before the window" in " ".join(text_of_format.split())
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ((TRACE, "--from", "soon"), "'soon' is no bound of a window"),
         ((TRACE, "--from", "999999"), "no step of"),
@@ -137,12 +141,12 @@ def test_the_comparison_stands_in_terminal_page_and_markdown(
     ],
 )
 def test_what_cannot_be_compared_is_one_sentence_and_exit_2(
-    arguments: tuple[object, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arguments: tuple[object, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     result = run(*arguments)
     assert result.exit_code == 2
-    assert said in result.stderr
+    assert message in result.stderr
     assert not list(tmp_path.iterdir())
 
 

@@ -52,34 +52,36 @@ def by_tens(steps: Steps) -> Steps:
 
 def test_startup_is_a_state_of_its_own_and_all_states_make_up_the_time() -> None:
     steps = born(SyntheticJob().steps(), 30.0)
-    told = goodput(steps, ())
-    assert told.seconds["startup"] == pytest.approx(4 * 30.0)
+    statement = goodput(steps, ())
+    assert statement.seconds["startup"] == pytest.approx(4 * 30.0)
     spans = steps.start[:, -1] + steps.seconds[:, -1] - steps.start[:, 0] + 30.0
-    assert told.covered_seconds == pytest.approx(float(spans.sum()), rel=1e-3)
+    assert statement.covered_seconds == pytest.approx(float(spans.sum()), rel=1e-3)
 
 
-def test_startup_is_not_counted_where_the_first_step_is_not_there() -> None:
+def test_startup_is_not_counted_without_the_first_step() -> None:
     steps = born(SyntheticJob().steps(), 30.0)
     later = replace(steps, numbers=steps.numbers + 50)
     assert goodput(later, ()).seconds["startup"] == 0
 
 
-@pytest.mark.parametrize(("first", "told"), [(0, True), (1, True), (2, False)])
-def test_the_first_step_is_numbered_nought_or_one(first: int, told: bool) -> None:
+@pytest.mark.parametrize(("first", "is_counted"), [(0, True), (1, True), (2, False)])
+def test_the_first_step_has_the_number_zero_or_one(first: int, is_counted: bool) -> None:
     steps = born(SyntheticJob().steps(), 30.0)
     startup = goodput(replace(steps, numbers=steps.numbers + first), ()).seconds["startup"]
-    assert startup == pytest.approx(4 * 30.0 if told else 0.0)
+    assert startup == pytest.approx(4 * 30.0 if is_counted else 0.0)
 
 
-@pytest.mark.parametrize("known", [0, 1])
-def test_a_page_of_unknown_birth_or_born_after_its_first_step_adds_no_startup(
-    known: int,
+@pytest.mark.parametrize("factor", [0, 1])
+def test_a_page_of_unknown_age_or_created_after_its_first_step_adds_no_startup(
+    factor: int,
 ) -> None:
     steps = born(SyntheticJob().steps(), 30.0)
-    odd = known * (float(steps.start[2, 0]) + 5.0)  # 0 is not known
-    members = [replace(m, page_created_seconds=odd) if m.rank == 2 else m for m in steps.members]
-    told = goodput(replace(steps, members=tuple(members)), ())
-    assert told.seconds["startup"] == pytest.approx(3 * 30.0)
+    created = factor * (float(steps.start[2, 0]) + 5.0)  # 0 is unknown
+    members = [
+        replace(m, page_created_seconds=created) if m.rank == 2 else m for m in steps.members
+    ]
+    statement = goodput(replace(steps, members=tuple(members)), ())
+    assert statement.seconds["startup"] == pytest.approx(3 * 30.0)
 
 
 @pytest.mark.parametrize("phase", STEP_PHASES)
@@ -118,30 +120,30 @@ def test_straggler_wait_is_taken_out_of_communication_and_never_more_than_that(
 ) -> None:
     steps = SyntheticJob(slow=(Slow(rank=1),)).steps()
     _, (episode,) = judge(steps, score(steps))
-    dear = replace(episode, lost_by_step=episode.lost_by_step * factor)
-    without, told = goodput(steps, ()).seconds, goodput(steps, (dear,)).seconds
-    wait = min(3 * dear.lost_seconds, without["communication"])
-    assert told["straggler_wait"] == pytest.approx(wait)
-    assert told["communication"] == pytest.approx(without["communication"] - wait)
-    assert told["communication"] >= 0
+    costly = replace(episode, lost_by_step=episode.lost_by_step * factor)
+    without, charged = goodput(steps, ()).seconds, goodput(steps, (costly,)).seconds
+    wait = min(3 * costly.lost_seconds, without["communication"])
+    assert charged["straggler_wait"] == pytest.approx(wait)
+    assert charged["communication"] == pytest.approx(without["communication"] - wait)
+    assert charged["communication"] >= 0
 
 
 def test_every_rank_of_the_job_pays_also_one_that_left_no_page() -> None:
     steps = SyntheticJob(slow=(Slow(rank=1),)).steps()
     scores = score(steps)
     _, episodes = judge(steps, scores)
-    told = cost(replace(steps, world_size=6), scores, episodes)
-    assert told.lost_gpu_seconds == pytest.approx(6 * told.lost_seconds)
-    assert told.lost_money is None
+    lost = cost(replace(steps, world_size=6), scores, episodes)
+    assert lost.lost_gpu_seconds == pytest.approx(6 * lost.lost_seconds)
+    assert lost.lost_money is None
 
 
-def test_what_was_lost_is_told_as_a_share_of_all_steps() -> None:
+def test_the_loss_is_a_share_of_all_steps() -> None:
     steps = SyntheticJob(num_steps=800, slow=(Slow(rank=1, from_step=400),)).steps()
     for each in (steps, by_tens(steps)):
-        told = reported(each).cost
-        assert told.lost_seconds == pytest.approx(400 * 0.03, rel=0.1)
-        whole = float(np.median(steps.seconds, axis=0).sum())
-        assert told.lost_ratio == pytest.approx(told.lost_seconds / whole, rel=0.02)
+        lost = reported(each).cost
+        assert lost.lost_seconds == pytest.approx(400 * 0.03, rel=0.1)
+        total_seconds = float(np.median(steps.seconds, axis=0).sum())
+        assert lost.lost_ratio == pytest.approx(lost.lost_seconds / total_seconds, rel=0.02)
 
 
 def test_nothing_is_a_share_of_no_time() -> None:
@@ -150,19 +152,19 @@ def test_nothing_is_a_share_of_no_time() -> None:
     assert cost(none, score(none), ()).lost_ratio is None
 
 
-def test_causes_are_dearest_first_and_money_follows_the_price() -> None:
+def test_causes_are_costliest_first_and_money_follows_the_price() -> None:
     report = reported(SyntheticJob(slow=(Slow(rank=2),)).steps(), price=5.0)
-    told = causes(report.goodput, 5.0)
-    assert [line.gpu_hours for line in told] == sorted(
-        (line.gpu_hours for line in told), reverse=True
+    costs = causes(report.goodput, 5.0)
+    assert [cause.gpu_hours for cause in costs] == sorted(
+        (cause.gpu_hours for cause in costs), reverse=True
     )
-    assert {line.cause for line in told} >= {"straggler_wait", "communication", "data_wait"}
-    assert "evaluation" not in {line.cause for line in told}, "it took no time"
-    assert "productive" not in {line.cause for line in told}
-    wait = next(line for line in told if line.cause == "straggler_wait")
+    assert {cause.cause for cause in costs} >= {"straggler_wait", "communication", "data_wait"}
+    assert "evaluation" not in {cause.cause for cause in costs}, "it took no time"
+    assert "productive" not in {cause.cause for cause in costs}
+    wait = next(cause for cause in costs if cause.cause == "straggler_wait")
     assert wait.money == pytest.approx(5.0 * 3 * report.cost.lost_seconds / 3600)
-    whole = sum(line.ratio for line in told) + (report.goodput.ratio or 0.0)
-    assert whole == pytest.approx(1.0)
+    total_ratio = sum(cause.ratio for cause in costs) + (report.goodput.ratio or 0.0)
+    assert total_ratio == pytest.approx(1.0)
 
 
 def test_columns_that_stand_for_many_steps_cost_as_much_as_the_steps() -> None:

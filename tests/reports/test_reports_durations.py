@@ -9,7 +9,7 @@ NAN, INF = float("nan"), float("inf")
 
 
 @pytest.mark.parametrize(
-    ("counts", "share", "told"),
+    ("counts", "share", "quantile"),
     [
         ([[0], [10], [10]], 0.5, 1.5),
         ([[4], [8], [8]], 0.5, 1.0),
@@ -21,8 +21,8 @@ NAN, INF = float("nan"), float("inf")
         ([[NAN], [NAN], [NAN]], 0.95, None),
     ],
 )
-def test_a_quantile_is_told_within_its_bucket_and_never_above_the_last_bound(
-    counts: list[list[float]], share: float, told: float | None
+def test_a_quantile_lies_within_its_bucket_and_never_above_the_last_bound(
+    counts: list[list[float]], share: float, quantile: float | None
 ) -> None:
     durations = DurationHistogram(bounds=np.array([1.0, 2.0, INF]), counts=np.array(counts))
-    assert durations.quantile(share) == told
+    assert durations.quantile(share) == quantile

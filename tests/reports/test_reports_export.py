@@ -78,19 +78,19 @@ def write_job(job: Path) -> None:
 
 def test_the_columns_are_those_of_the_published_traces(job: Path, tmp_path: Path) -> None:
     write_job(job)
-    made = export_operations(job / "0", "job-a", tmp_path / "out")
-    table = pq.read_table(made.trace)
+    export = export_operations(job / "0", "job-a", tmp_path / "out")
+    table = pq.read_table(export.trace)
     assert table.column_names == PUBLISHED
-    assert (made.rows, made.steps, made.ranks) == (table.num_rows, 2, 4)
+    assert (export.rows, export.steps, export.ranks) == (table.num_rows, 2, 4)
     assert sorted(set(table["rank"].to_pylist())) == [0, 2, 4, 6], "the first of each tensor group"
     assert sorted(set(table["step"].to_pylist())) == [8, 16], "step 0 is not of all ranks"
     forward = of_type(table, "forward-compute")
     assert set(forward["mb_id"].to_pylist()) == set(forward["mc"].to_pylist()) == {0}
     assert forward["gmc"].to_pylist() == forward["stage"].to_pylist()
     send = of_type(table, "forward-send")
-    assert {one for name in ("mb_id", "mc", "gmc") for one in send[name].to_pylist()} == {-1}
+    assert {index for name in ("mb_id", "mc", "gmc") for index in send[name].to_pylist()} == {-1}
     assert forward["duration"].to_pylist() == pytest.approx([0.25] * 8)
-    meta = dict(line.split(": ") for line in made.meta.read_text().splitlines())
+    meta = dict(line.split(": ") for line in export.meta.read_text().splitlines())
     assert [meta[f"{axis}_size"] for axis in ("dp", "pp", "tp", "world")] == ["2", "2", "2", "8"]
 
 
@@ -115,7 +115,7 @@ def test_starts_count_from_the_first_operation_of_the_step_over_all_ranks(
     ],
     ids=["the host's alone", "both", "none of a device", "another source's beside the device's"],
 )
-def test_where_a_device_has_told_its_seconds_those_of_the_host_are_left_out(
+def test_rows_of_the_host_are_left_out_where_the_device_recorded_its_seconds(
     job: Path, tmp_path: Path, rows: list[tuple[int, float]], seconds: list[float]
 ) -> None:
     write_rank(job, 0, [7], last=9)
@@ -123,15 +123,15 @@ def test_where_a_device_has_told_its_seconds_those_of_the_host_are_left_out(
     path.unlink()
     writer = OperationWriter(path, 0, rows=64)
     forward, optimizer = CODES["forward-compute"], CODES["optimizer"]
-    for flags, took in rows:
-        writer.append(8, forward, 10**9, 10**9 + int(took * 1e9), 0, flags=flags)
+    for flags, duration in rows:
+        writer.append(8, forward, 10**9, 10**9 + int(duration * 1e9), 0, flags=flags)
     writer.append(8, optimizer, 2 * 10**9, 2 * 10**9 + 1000, 0, flags=FROM_PHASES)
     writer.append(9, forward, 3 * 10**9, 3 * 10**9 + 10**9, 0, flags=FROM_PHASES)
     writer.close()
     table = pq.read_table(export_operations(job / "0", "job-a", tmp_path / "out").trace)
     at_eight = table.filter(pc.equal(table["step"], 8))
-    told = of_type(at_eight, "forward-compute")["duration"].to_pylist()
-    assert sorted(told) == pytest.approx(seconds)
+    durations = of_type(at_eight, "forward-compute")["duration"].to_pylist()
+    assert sorted(durations) == pytest.approx(seconds)
     assert of_type(at_eight, "optimizer").num_rows == 1, "the device told nothing of it"
     assert table.filter(pc.equal(table["step"], 9)).num_rows == 1, "nor of this step"
 
@@ -153,9 +153,9 @@ def test_ranks_without_a_common_step_export_nothing(job: Path, tmp_path: Path) -
 def test_the_command_exports_or_says_in_one_sentence_why_not(job: Path, tmp_path: Path) -> None:
     write_job(job)
     out = tmp_path / "out"
-    done = CliRunner().invoke(report, [str(job), "--export", str(out)])
-    assert done.exit_code == 0, done.output
-    assert "16 operations, 2 steps, 4 ranks" in done.output
+    result = CliRunner().invoke(report, [str(job), "--export", str(out)])
+    assert result.exit_code == 0, result.output
+    assert "16 operations, 2 steps, 4 ranks" in result.output
     for path in (job / "0").glob("*.ops"):
         path.unlink()
     refused = CliRunner().invoke(report, [str(job), "--export", str(tmp_path / "none")])

@@ -42,12 +42,12 @@ def test_every_kind_has_a_page_and_markdown_with_its_gaps_named(kind: str, tmp_p
     page, text = tmp_path / "r.html", tmp_path / "r.md"
     result = run(SOURCES[kind], "--html", page, "--markdown", text)
     assert result.exit_code == 0, result.output
-    for told in (page.read_text(), text.read_text()):
-        assert HEADS[kind] in told.replace("\\", "")
-        assert "What this report cannot tell" in told
-    shown = page.read_text().rpartition("</script>")[2]
-    assert ">unknown<" not in shown.replace(">unknown</td>", "")
-    assert "src=" not in shown
+    for content in (page.read_text(), text.read_text()):
+        assert HEADS[kind] in content.replace("\\", "")
+        assert "What this report cannot tell" in content
+    body = page.read_text().rpartition("</script>")[2]
+    assert ">unknown<" not in body.replace(">unknown</td>", "")
+    assert "src=" not in body
     assert "@media print" in page.read_text()
 
 
@@ -73,27 +73,27 @@ def test_names_from_records_are_text_in_markdown(page_root: Path) -> None:
     folder = SyntheticJob(job_id="h").write(page_root)
     fields = {"rank": 0, "exit_code": None, "signal": HOSTILE, "first": True}
     append_event(folder, Event(kind="rank_ended", job_id="h", attempt=0, fields=fields))
-    told = run(folder, "--markdown", "-").stdout
-    assert "<script>" not in told
-    assert "\n# x" not in told
-    assert "a\\|b" in told
+    markdown = run(folder, "--markdown", "-").stdout
+    assert "<script>" not in markdown
+    assert "\n# x" not in markdown
+    assert "a\\|b" in markdown
 
 
-def traced(path: Path) -> list[dict[str, Any]]:
+def trace_events(path: Path) -> list[dict[str, Any]]:
     data = path.read_bytes()
-    told = json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
-    events: list[dict[str, Any]] = told["traceEvents"]
+    payload = json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
+    events: list[dict[str, Any]] = payload["traceEvents"]
     return events
 
 
-def test_a_trace_has_a_track_a_rank_with_phases_waits_and_episodes(
+def test_a_trace_has_a_track_per_rank_with_phases_waits_and_episodes(
     page_root: Path, tmp_path: Path
 ) -> None:
     folder = SyntheticJob(job_id="t", slow=(Slow(rank=2),)).write(page_root)
     path = tmp_path / "t.json.gz"
     result = run(folder, "--perfetto", path, "--json", "-")
     assert result.exit_code == 0, result.output
-    events = traced(path)
+    events = trace_events(path)
     names = {e["args"]["name"] for e in events if e["name"] == "thread_name"}
     assert {name.split()[1] for name in names} == {"0", "1", "2", "3"}
     spans = [e for e in events if e["ph"] == "X"]
@@ -114,7 +114,7 @@ def test_a_trace_of_operations_and_one_of_a_log_have_their_events(tmp_path: Path
     for kind, name in (("operations", "forward-compute"), ("log", "gpu_oom")):
         path = tmp_path / f"{kind}.json"
         assert run(SOURCES[kind], "--perfetto", path, "--json", "-").exit_code == 0
-        assert name in {event["name"] for event in traced(path)}
+        assert name in {event["name"] for event in trace_events(path)}
 
 
 def test_a_trace_is_bounded_and_keeps_the_onset(
@@ -124,7 +124,7 @@ def test_a_trace_is_bounded_and_keeps_the_onset(
     folder = SyntheticJob(job_id="b", slow=(Slow(rank=1, from_step=100),)).write(page_root)
     path = tmp_path / "b.json"
     run(folder, "--perfetto", path, "--json", "-")
-    steps = {e["args"]["step"] for e in traced(path) if e["ph"] == "X" and e["pid"] == 1}
+    steps = {e["args"]["step"] for e in trace_events(path) if e["ph"] == "X" and e["pid"] == 1}
     assert len(steps) <= 20
     assert {99, 100, 101} <= steps
 

@@ -24,58 +24,60 @@ SOURCES = {
 }
 
 
-def told(*arguments: object) -> dict[str, Any]:
+def report_json(*arguments: object) -> dict[str, Any]:
     result = CliRunner().invoke(report, [*map(str, arguments), "--json", "-"])
     assert result.exit_code == 0, result.output
-    read: dict[str, Any] = json.loads(result.stdout)
-    return read
+    payload: dict[str, Any] = json.loads(result.stdout)
+    return payload
 
 
-def problems(read: dict[str, Any]) -> list[str]:
+def problems(payload: dict[str, Any]) -> list[str]:
     published = json.loads((ROOT / "docs/report.schema.json").read_text())
-    errors = Draft202012Validator(published).iter_errors(read)
+    errors = Draft202012Validator(published).iter_errors(payload)
     return [f"{list(error.absolute_path)}: {error.message}" for error in errors]
 
 
 @pytest.mark.parametrize("kind", SOURCES)
 def test_a_report_keeps_to_the_schema(kind: str) -> None:
-    read = told(FIXTURES / SOURCES[kind])
-    assert read["source"]["kind"] == kind
-    assert problems(read) == []
+    payload = report_json(FIXTURES / SOURCES[kind])
+    assert payload["source"]["kind"] == kind
+    assert problems(payload) == []
 
 
 def test_a_report_of_a_step_series_keeps_to_the_schema() -> None:
-    read = told(next((FIXTURES / "megatron-iteration-times").glob("gpt*")))
-    assert read["source"]["kind"] == "step_series"
-    assert problems(read) == []
+    payload = report_json(next((FIXTURES / "megatron-iteration-times").glob("gpt*")))
+    assert payload["source"]["kind"] == "step_series"
+    assert problems(payload) == []
 
 
 def test_a_compared_report_of_pages_keeps_to_the_schema(page_root: Path) -> None:
     folder = SyntheticJob(slow=(Slow(rank=2),)).write(page_root)
-    read = told(folder, "--from", "100", "--against", "baseline", "--price-per-gpu-hour", "2")
-    assert read["comparison"]["verdict_changed"]
-    assert problems(read) == []
+    payload = report_json(
+        folder, "--from", "100", "--against", "baseline", "--price-per-gpu-hour", "2"
+    )
+    assert payload["comparison"]["verdict_changed"]
+    assert problems(payload) == []
 
 
 def test_the_schema_refuses_what_is_not_declared_and_what_is_missing() -> None:
-    read = told(FIXTURES / SOURCES["operations"])
-    assert problems({**read, "surprise": 1})
-    assert problems({**read, "verdict": {**read["verdict"], "kind": "somebody"}})
-    del read["outcome"]
-    assert problems(read)
+    payload = report_json(FIXTURES / SOURCES["operations"])
+    assert problems({**payload, "surprise": 1})
+    assert problems({**payload, "verdict": {**payload["verdict"], "kind": "somebody"}})
+    del payload["outcome"]
+    assert problems(payload)
 
 
 @pytest.mark.parametrize("kind", SOURCES)
 def test_every_null_at_the_top_has_its_reason(kind: str) -> None:
-    read = told(FIXTURES / SOURCES[kind])
+    payload = report_json(FIXTURES / SOURCES[kind])
     silent = {"price_per_gpu_hour", "failure_class", "first_cause", "comparison"}
     times = {"first_sign", "first_step", "last_progress", "last_sign", "run_seconds"}
-    nulls = {name for name, value in read.items() if value is None} - silent - times
-    assert nulls <= read["unknown"].keys() | {"lost_ratio", "lost_seconds"}
-    assert all(reason for reason in read["unknown"].values())
+    nulls = {name for name, value in payload.items() if value is None} - silent - times
+    assert nulls <= payload["unknown"].keys() | {"lost_ratio", "lost_seconds"}
+    assert all(reason for reason in payload["unknown"].values())
 
 
 def test_schema_and_page_are_up_to_date() -> None:
-    made = schema()
-    assert json.loads((ROOT / "docs/report.schema.json").read_text()) == made
-    assert (ROOT / "docs/report.md").read_text() == markdown_page(made)
+    current = schema()
+    assert json.loads((ROOT / "docs/report.schema.json").read_text()) == current
+    assert (ROOT / "docs/report.md").read_text() == markdown_page(current)

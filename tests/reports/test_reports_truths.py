@@ -76,7 +76,7 @@ def test_workers_that_differ_for_good_stand_between_082_and_109_of_the_middle() 
     relative = middle / np.median(middle)
     assert (relative.min(), relative.max()) == pytest.approx((0.82, 1.09), abs=0.01)
     assert any("1 pair" in note for note in found.steps.notes)
-    assert any("told by one worker alone" in note for note in found.steps.notes)
+    assert any("recorded by one worker only" in note for note in found.steps.notes)
     assert np.isfinite(found.steps.seconds[:, -1]).sum() == 1
 
 

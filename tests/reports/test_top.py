@@ -10,7 +10,8 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from lockstep_records.jobs import page_path
-from lockstep_records.page.layout import PHASES, ROW, SLOT
+from lockstep_records.page.layout import PHASES, SLOT
+from lockstep_records.page.layout import ROW as PAGE_ROW
 from lockstep_records.page.reader import read_newest, read_page, read_ring
 from lockstep_records.page.writer import PageWriter, RankIdentity
 from lockstep_reports.top.command import top
@@ -19,7 +20,7 @@ from lockstep_reports.top.table import SnapshotView, spark
 
 from .synthetic_job import Slow, SyntheticJob
 
-ROW_OF = RankRow(
+ROW = RankRow(
     job_id="j", rank=0, node="n", state="training", phase="forward", step=7, lag_seconds=0.0,
     wait_seconds=0.01, step_seconds=0.1, tokens_per_second=100.0, loss=2.0, quiet_seconds=0.1,
     step_times=(0.1, 0.2),
@@ -30,21 +31,21 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(top, list(arguments))
 
 
-def drawn(snapshot: Snapshot, width: int, height: int = 40) -> list[str]:
+def drawn_lines(snapshot: Snapshot, width: int, height: int = 40) -> list[str]:
     console = Console(width=width, height=height, record=True, file=None, quiet=False)
     with console.capture() as captured:
         console.print(SnapshotView(snapshot))
     return captured.get().splitlines()
 
 
-def test_the_rank_that_lags_stands_first(page_root: Path) -> None:
+def test_the_rank_with_the_largest_lag_stands_first(page_root: Path) -> None:
     SyntheticJob(job_id="j1", slow=(Slow(rank=2),), nodes=2).write(page_root)
     result = run("j1", "--once")
     assert result.exit_code == 0, result.output
     columns, first = result.output.splitlines()[1:3]
-    told = dict(zip(columns.replace(", ms", "").split(), first.split(), strict=False))
-    assert (told["rank"], told["node"], told["state"]) == ("2", "node-1", "done")
-    assert float(told["lag"]) == pytest.approx(30, rel=0.1)
+    cells = dict(zip(columns.replace(", ms", "").split(), first.split(), strict=False))
+    assert (cells["rank"], cells["node"], cells["state"]) == ("2", "node-1", "done")
+    assert float(cells["lag"]) == pytest.approx(30, rel=0.1)
 
 
 def test_a_node_shows_its_own_ranks_of_running_jobs(page_root: Path) -> None:
@@ -81,16 +82,16 @@ def test_the_newest_rows_are_the_last_of_the_ring(page_root: Path, count: int) -
         page.commit(0)
     page.close()
     read = read_page(path)
-    assert read_newest(read, count) == read_ring(read)[-count * ROW.size :]
+    assert read_newest(read, count) == read_ring(read)[-count * PAGE_ROW.size :]
 
 
 def test_failed_and_stalled_ranks_come_first_and_victims_after_culprits() -> None:
     rows = [
-        replace(ROW_OF, rank=0, lag_seconds=0.5),
-        replace(ROW_OF, rank=1, state="stalled", phase="sync"),
-        replace(ROW_OF, rank=2, state="stalled", phase="backward"),
-        replace(ROW_OF, rank=3, lag_seconds=None),
-        replace(ROW_OF, rank=4, state="failed"),
+        replace(ROW, rank=0, lag_seconds=0.5),
+        replace(ROW, rank=1, state="stalled", phase="sync"),
+        replace(ROW, rank=2, state="stalled", phase="backward"),
+        replace(ROW, rank=3, lag_seconds=None),
+        replace(ROW, rank=4, state="failed"),
     ]
     assert [row.rank for row in worst_first(rows)] == [4, 2, 1, 0, 3]
 
@@ -112,16 +113,16 @@ def test_lag_is_own_work_beyond_the_median() -> None:
 
 @pytest.mark.parametrize("width", [40, 60, 80, 104, 160])
 def test_a_frame_fits_the_terminal(width: int) -> None:
-    rows = tuple(replace(ROW_OF, rank=rank) for rank in range(5000))
-    lines = drawn(Snapshot(title="j", wall_seconds=0.0, rows=rows), width, height=24)
+    rows = tuple(replace(ROW, rank=rank) for rank in range(5000))
+    lines = drawn_lines(Snapshot(title="j", wall_seconds=0.0, rows=rows), width, height=24)
     assert all(len(line) <= width for line in lines)
     assert len(lines) <= 24
     assert any("not shown" in line for line in lines)
 
 
 def test_what_came_from_pages_is_text() -> None:
-    row = replace(ROW_OF, node="[red]\x1b[31m", job_id="[bold]")
-    text = "\n".join(drawn(Snapshot(title="\x1b]0;x", wall_seconds=0.0, rows=(row,)), 120))
+    row = replace(ROW, node="[red]\x1b[31m", job_id="[bold]")
+    text = "\n".join(drawn_lines(Snapshot(title="\x1b]0;x", wall_seconds=0.0, rows=(row,)), 120))
     assert "\x1b" not in text
     assert "[red]" in text
 
@@ -132,7 +133,7 @@ def test_a_spark_rises_with_its_values() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("nowhere",), "job 'nowhere' is not under"),
         (("--node", "n1"), "are for a Prometheus"),
@@ -142,9 +143,9 @@ def test_a_spark_rises_with_its_values() -> None:
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_2(
-    page_root: Path, arguments: tuple[str, ...], said: str
+    page_root: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     assert page_root.is_dir()
     result = run(*arguments, "--once")
     assert result.exit_code == 2
-    assert said in result.stderr
+    assert message in result.stderr

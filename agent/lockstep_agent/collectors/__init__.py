@@ -9,18 +9,23 @@ from lockstep_agent.collectors.affinity import Affinity
 from lockstep_agent.collectors.agent_info import AgentInfo
 from lockstep_agent.collectors.bus import Bus
 from lockstep_agent.collectors.ethernet import Ethernet
-from lockstep_agent.collectors.gpu import Load
-from lockstep_agent.collectors.gpu_activity import Activity, MigActivity
+from lockstep_agent.collectors.gpu import GpuLoad
+from lockstep_agent.collectors.gpu_activity import GpuActivity, MigActivity
 from lockstep_agent.collectors.gpu_events import GpuEvents
 from lockstep_agent.collectors.gpu_fabric import GpuFabric
-from lockstep_agent.collectors.gpu_faults import FaultPlaces, Faults, SlowFaults
-from lockstep_agent.collectors.gpu_identity import Identity
+from lockstep_agent.collectors.gpu_faults import GpuFaultLocations, GpuFaults, GpuLifetimeFaults
+from lockstep_agent.collectors.gpu_identity import GpuIdentity
 from lockstep_agent.collectors.gpu_nvlink import NvlinkBytes, NvlinkQuality, Nvlinks
-from lockstep_agent.collectors.gpu_pcie import PcieBytes, PcieErrors, PcieLimits, PcieLink
-from lockstep_agent.collectors.gpu_power import Limits, Power
+from lockstep_agent.collectors.gpu_pcie import (
+    GpuPcieBytes,
+    GpuPcieErrors,
+    GpuPcieLimits,
+    GpuPcieLink,
+)
+from lockstep_agent.collectors.gpu_power import GpuLimits, GpuPower
 from lockstep_agent.collectors.gpu_processes import GpuProcesses
-from lockstep_agent.collectors.gpu_throttle import Throttle, ThrottleSeconds
-from lockstep_agent.collectors.gpu_window import Windows
+from lockstep_agent.collectors.gpu_throttle import GpuThrottle, GpuThrottleSeconds
+from lockstep_agent.collectors.gpu_window import GpuWindows
 from lockstep_agent.collectors.hangs import Hangs
 from lockstep_agent.collectors.host import Host
 from lockstep_agent.collectors.infiniband import Infiniband
@@ -116,30 +121,30 @@ _OF_THE_NODE: tuple[Callable[[NodeSources], Collector], ...] = (
 # out whether the GPU answers at all.
 _OF_A_GPU: tuple[Callable[[Gpu, float], Collector], ...] = (
     lambda gpu, _: GpuEvents(gpu),
-    lambda gpu, _: Load(gpu),
-    lambda gpu, _: Power(gpu),
-    lambda gpu, _: Throttle(gpu),
-    Windows,
-    Activity,
+    lambda gpu, _: GpuLoad(gpu),
+    lambda gpu, _: GpuPower(gpu),
+    lambda gpu, _: GpuThrottle(gpu),
+    GpuWindows,
+    GpuActivity,
     lambda gpu, _: NvlinkBytes(gpu),
-    lambda gpu, _: PcieBytes(gpu),
-    lambda gpu, _: ThrottleSeconds(gpu),
-    lambda gpu, _: Faults(gpu),
+    lambda gpu, _: GpuPcieBytes(gpu),
+    lambda gpu, _: GpuThrottleSeconds(gpu),
+    lambda gpu, _: GpuFaults(gpu),
     lambda gpu, _: Nvlinks(gpu),
-    lambda gpu, _: PcieLink(gpu),
+    lambda gpu, _: GpuPcieLink(gpu),
     lambda gpu, _: GpuFabric(gpu),
     lambda gpu, _: GpuProcesses(gpu),
     lambda gpu, _: MigActivity(gpu),
-    lambda gpu, _: Identity(gpu),
-    lambda gpu, _: Limits(gpu),
-    lambda gpu, _: SlowFaults(gpu),
-    lambda gpu, _: PcieLimits(gpu),
+    lambda gpu, _: GpuIdentity(gpu),
+    lambda gpu, _: GpuLimits(gpu),
+    lambda gpu, _: GpuLifetimeFaults(gpu),
+    lambda gpu, _: GpuPcieLimits(gpu),
     lambda gpu, _: NvlinkQuality(gpu),
 )
 # Counters by kind and place: their series would take a node of eight GPUs over its 2,000 series.
 _OF_A_GPU_IN_DETAIL: tuple[Callable[[Gpu, float], Collector], ...] = (
-    lambda gpu, _: FaultPlaces(gpu),
-    lambda gpu, _: PcieErrors(gpu),
+    lambda gpu, _: GpuFaultLocations(gpu),
+    lambda gpu, _: GpuPcieErrors(gpu),
 )
 
 

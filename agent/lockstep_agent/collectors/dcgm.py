@@ -30,7 +30,7 @@ FIELDS: dict[int, tuple[Metric, tuple[str, ...]]] = {
 }
 
 
-class Profiling:
+class DcgmProfiling:
     """Reads the engine's values; a series that the driver reports too is the driver's.
 
     Without the library or its engine the series are absent, which is logged once.

@@ -40,6 +40,8 @@ class DcgmExporter:
             OSError: the exporter does not answer.
             ValueError: its answer is no exposition.
         """
+        # its last Xid would be a gauge that shows neither a second event nor an end
+        # (https://github.com/NVIDIA/dcgm-exporter/issues/500)
         for sample in self._fetch(self._url):
             # the parser appends _total to the names of counters
             twin = TWIN_BY_FIELD.get(sample.name) or TWIN_BY_FIELD.get(
@@ -49,5 +51,5 @@ class DcgmExporter:
             is_entire_gpu = not sample.labels.get("GPU_I_ID")
             is_labelled = is_entire_gpu and index.isdigit() and uuid.isprintable()
             if twin and is_labelled and not is_blank(sample.value):
-                labels = (index, uuid, *twin.more)
+                labels = (index, uuid, *twin.label_values)
                 yield Reading(twin.metric, labels, sample.value * twin.factor)

@@ -20,7 +20,7 @@ def absent_gpu(gpu: Gpu, state: str) -> Iterator[Reading]:
     yield Reading(metrics.GPU_STATE_INFO, (*gpu.labels, state), 1)
 
 
-class Load:
+class GpuLoad:
     """Reads what nearly every GPU supports: a GPU that answers none of it is down."""
 
     name = "gpu"

@@ -30,7 +30,7 @@ _ACTIVITY = {
 }
 
 
-class Activity:
+class GpuActivity:
     """Reads GPM once a tick: its means cover all the time between two ticks.
 
     Args:
@@ -48,6 +48,8 @@ class Activity:
 
     def collect(self) -> Iterator[Reading]:
         """Means since the last tick; for the multiprocessors also over the window."""
+        # GPM leaves the profiling counters free: Nsight and CUPTI still work, unlike beside DCGM's
+        # profiling (https://github.com/NVIDIA/DCGM/issues/62)
         values, labels = self._gpm.read(), self._gpu.labels
         for number, value in values.items():
             metric, extra_labels, factor = _ACTIVITY[number]

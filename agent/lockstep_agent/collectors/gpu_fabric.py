@@ -31,6 +31,7 @@ class GpuFabric:
         # the call without a version (nvmlDeviceGetGpuFabricInfo) goes away in CUDA 14
         call, labels = "nvmlDeviceGetGpuFabricInfoV", self._gpu.labels
         info = self._gpu.query_struct(call, "c_nvmlGpuFabricInfo_v3_t")
+        # version 3 is refused by older drivers; the health mask is in both
         if info is None:
             info = self._gpu.query_struct(call, "c_nvmlGpuFabricInfo_v2_t")
         if info is None or info.state not in _STATES:

@@ -9,6 +9,7 @@ from lockstep_catalogue.labels import ACTION, AVAILABILITY, SRAM_UNIT
 
 _CORRECTED, _UNCORRECTED = "corrected", "uncorrected"
 _KINDS = {_CORRECTED: 0, _UNCORRECTED: 1}
+# volatile counts restart when the driver is loaded; aggregate ones are in the board's InfoROM
 _SCOPES = {"volatile": 0, "aggregate": 1}
 _TOTALS = {
     (_CORRECTED, "volatile"): 3,
@@ -25,6 +26,7 @@ _LOCATIONS = {
     "cbu": 6,
     "sram": 7,
 }
+# whether it exists depends on the driver (about 590 and newer), not on the chip
 _RECOVERY = 230
 _RETIRED = {"single_bit": 29, "double_bit": 30}
 _RETIRED_PENDING = 31
@@ -37,7 +39,7 @@ _BUCKETS = {
 }
 
 
-class Faults:
+class GpuFaults:
     """Reads error counts, remapped rows and the recovery action."""
 
     name = "gpu_faults"
@@ -65,6 +67,7 @@ class Faults:
     def _remapped(self, labels: tuple[str, str]) -> Iterator[Reading]:
         rows = self._gpu.query("nvmlDeviceGetRemappedRows")
         if rows is not None:
+            # pending needs a reset of the GPU; failed means that no spare row is left
             corrected, uncorrected, pending, failed = rows
             yield Reading(metrics.GPU_REMAPPED_ROWS, (*labels, _CORRECTED), corrected)
             yield Reading(metrics.GPU_REMAPPED_ROWS, (*labels, _UNCORRECTED), uncorrected)
@@ -72,7 +75,7 @@ class Faults:
             yield Reading(metrics.GPU_REMAP_FAILED, labels, 1 if failed else 0)
 
 
-class FaultPlaces:
+class GpuFaultLocations:
     """Reads error counts by the location in the GPU."""
 
     name = "gpu_fault_places"
@@ -95,7 +98,7 @@ class FaultPlaces:
                         yield Reading(metrics.GPU_ECC_LOCATION_ERRORS, labels, count)
 
 
-class SlowFaults:
+class GpuLifetimeFaults:
     """Reads what changes over months: spare rows, the SRAM threshold, retired pages."""
 
     name = "gpu_slow_faults"

@@ -6,6 +6,7 @@ from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.sources.nvml import Gpu
 from lockstep_catalogue import gpu as metrics
 
+# NVML_DEVICE_ARCH_*
 _ARCHITECTURES = {
     2: "kepler",
     3: "maxwell",
@@ -19,7 +20,7 @@ _ARCHITECTURES = {
 }
 
 
-class Identity:
+class GpuIdentity:
     """Reads what never changes in the life of a GPU."""
 
     name = "gpu_identity"

@@ -7,7 +7,9 @@ from lockstep_agent.sources.nvml import ALL_LINKS, Fields, Gpu
 from lockstep_catalogue import nvlink as metrics
 
 _COUNT, _STATE, _SPEED = 91, 165, 164
+# NVML_NVLINK_MAX_LINKS; 18 on H100, H200 and B200, 12 on A100
 _MAX_LINKS = 36
+# payload in KiB; with the scope ALL_LINKS one pair of fields serves all links of a GPU
 _BYTES = {"transmit": 138, "receive": 139}
 _KIB = 1024
 _MEGA = 1e6
@@ -30,6 +32,7 @@ _BY_LINK = {
 _RECOVERIES = 215  # in place of 162 on Blackwell
 # sums over all links, up to Ampere
 _TOTALS = {"crc_flit": 38, "crc_data": 45, "replay": 52, "recovery": 59, "ecc": 160}
+# Blackwell's bit error ratios, packed as bit_error_ratio unpacks them
 _RATIOS = {"effective": 220, "symbol": 222, "raw": 293}
 
 

@@ -9,7 +9,10 @@ from lockstep_catalogue.labels import PCIE_ERROR
 
 _FIRST_ERROR = 173  # fields 173 to 182 are in the order of the label's values
 _ERRORS = {name: _FIRST_ERROR + index for index, name in enumerate(PCIE_ERROR.values)}
+# counters that wrap, from Hopper on; rate() takes a wrap for a reset
 _BYTES = {"transmit": 197, "receive": 198}
+# consumer GPUs fall to generation 1 when idle, H100 and H200 do not. Replays are normal in small
+# numbers: a healthy H100 showed 9 since boot
 _CURRENT = {
     metrics.GPU_PCIE_GENERATION: "nvmlDeviceGetCurrPcieLinkGeneration",
     metrics.GPU_PCIE_WIDTH: "nvmlDeviceGetCurrPcieLinkWidth",
@@ -22,7 +25,7 @@ _MAXIMA = {
 }
 
 
-class PcieBytes:
+class GpuPcieBytes:
     """Reads the traffic counters."""
 
     # not nvmlDeviceGetPcieThroughput: it blocks for 20 ms per direction, 320 ms for eight GPUs
@@ -42,7 +45,7 @@ class PcieBytes:
                 yield Reading(metrics.GPU_PCIE_BYTES, labels, values[field, 0])
 
 
-class PcieLink:
+class GpuPcieLink:
     """Reads the link's generation, width and replays."""
 
     name = "gpu_pcie_link"
@@ -59,7 +62,7 @@ class PcieLink:
                 yield Reading(metric, self._gpu.labels, value)
 
 
-class PcieErrors:
+class GpuPcieErrors:
     """Reads the errors on the link by kind."""
 
     name = "gpu_pcie_errors"
@@ -77,7 +80,7 @@ class PcieErrors:
                 yield Reading(metrics.GPU_PCIE_ERRORS, (*self._gpu.labels, error), values[field, 0])
 
 
-class PcieLimits:
+class GpuPcieLimits:
     """Reads the highest generation and width of the link."""
 
     name = "gpu_pcie_limits"

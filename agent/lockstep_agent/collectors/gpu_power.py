@@ -23,7 +23,7 @@ _MARGINS = {"shutdown": 193, "slowdown": 194, "mem_max": 195, "gpu_max": 196}
 _THRESHOLDS = {"shutdown": 0, "slowdown": 1, "mem_max": 2, "gpu_max": 3}
 
 
-class Power:
+class GpuPower:
     """Reads the current power, energy, clocks and temperatures."""
 
     name = "gpu_power"
@@ -56,6 +56,7 @@ class Power:
             milliwatts = self._gpu.query("nvmlDeviceGetPowerUsage")
         if milliwatts is not None:
             yield Reading(metrics.GPU_POWER, labels, milliwatts * _MILLI)
+        # exact over any interval, unlike sampled power; Volta and newer
         millijoules = values.get((_ENERGY, 0))
         if millijoules is None:
             millijoules = self._gpu.query("nvmlDeviceGetTotalEnergyConsumption")
@@ -79,7 +80,7 @@ class Power:
             yield Reading(metrics.GPU_TEMPERATURE_MARGIN, labels, margin_celsius)
 
 
-class Limits:
+class GpuLimits:
     """Reads the limits of power, clocks and temperature, which change only by hand."""
 
     name = "gpu_limits"

@@ -19,6 +19,7 @@ class GpuProcesses:
     def collect(self) -> Iterator[Reading]:
         """Number of processes, and one info series for each instance."""
         labels = self._gpu.labels
+        # the pids are those of the host: in a container it takes the host's pid namespace
         processes = self._gpu.query("nvmlDeviceGetComputeRunningProcesses_v3")
         if processes is not None:
             self._gpu.pids = tuple(process.pid for process in processes)

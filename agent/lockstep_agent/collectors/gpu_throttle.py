@@ -30,7 +30,7 @@ _ANY_THERMAL = 75  # older drivers have one counter for all thermal reasons
 _NANO = 1e-9
 
 
-class Throttle:
+class GpuThrottle:
     """Reads the reasons that hold at this moment."""
 
     name = "gpu_throttle"
@@ -52,7 +52,7 @@ class Throttle:
             yield Reading(metrics.GPU_THROTTLE_ACTIVE, labels, 1 if mask & bit else 0)
 
 
-class ThrottleSeconds:
+class GpuThrottleSeconds:
     """Reads the driver's counters of throttled time, which miss nothing between two polls."""
 
     name = "gpu_throttle_seconds"

@@ -10,6 +10,7 @@ from lockstep_agent.window import Window
 from lockstep_catalogue import Metric
 from lockstep_catalogue import gpu_power as metrics
 
+# the driver fills these rings by itself: peaks of a tenth of a second show without a fast loop
 _POWER, _UTILIZATION, _PROCESSOR_CLOCK = 0, 1, 5
 _RINGS = {
     _POWER: (metrics.GPU_POWER_WINDOW, 1e-3),
@@ -18,7 +19,7 @@ _RINGS = {
 }
 
 
-class Windows:
+class GpuWindows:
     """Reads the new samples of each ring once a tick, so that peaks between two scrapes show.
 
     Args:

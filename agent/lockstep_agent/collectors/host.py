@@ -10,6 +10,7 @@ from lockstep_agent.sources.pressure import stalled_seconds
 from lockstep_catalogue import host
 from lockstep_catalogue.fabric_labels import RESOURCE
 
+# the eighth number of the line cpu, in clock ticks; only virtual machines have any
 _STEAL = re.compile(r"cpu +(?:[0-9]{1,20} ){7}([0-9]{1,20})")
 _MEMORY = {
     host.MEMORY_TOTAL: re.compile(r"^MemTotal: +([0-9]{1,15}) kB$", re.MULTILINE),

@@ -79,6 +79,8 @@ class InfinibandErrors:
             key = (counter.metric.name, counter.extra_labels)
             if counter.path not in paths or key in exported:
                 continue
+            # each file by itself: some adapters refuse single counters, and node_exporter
+            # lost all of them for one refusal (its issues 966, 2769 and 3265)
             value = self._files.count(f"{port.folder}/{counter.path}")
             if value is None:
                 continue

@@ -18,7 +18,7 @@ from lockstep_agent.sources.sysfs import read_text
 from lockstep_agent.sources.xid_event import XidEvent
 from lockstep_agent.state_file import StateFile
 from lockstep_catalogue import events as metrics
-from lockstep_catalogue.xids import TOLD_FROM_THE_START, XID_BY_NUMBER
+from lockstep_catalogue.xids import PRECREATED_XIDS, XID_BY_NUMBER
 
 _log = logging.getLogger(__name__)
 _LIST_SECONDS = 10.0
@@ -112,7 +112,7 @@ class KernelLog:
                 yield Reading(metrics.GPU_XID_LAST, labels, count.last_wall_seconds)
         # at 0 from the start: increase() misses the first event of a series that begins with it
         for address in self._gpus:
-            for number in TOLD_FROM_THE_START:
+            for number in PRECREATED_XIDS:
                 labels = (address, "", str(number))
                 if labels not in counts:
                     yield Reading(metrics.GPU_XID_INCIDENTS, labels, 0)
@@ -148,7 +148,7 @@ class KernelLog:
                 for name, position in state["positions"].items():
                     positions[name] = {str(key): int(value) for key, value in position.items()}
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            _log.warning("the kept state is damaged, counting begins anew: %r", error)
+            _log.warning("the saved state is damaged, counting starts again: %r", error)
             self._incidents, positions = Incidents(), {}
         if state.get("boot_id") != self._boot_id:
             # the ring of a new boot numbers its records from 0 again

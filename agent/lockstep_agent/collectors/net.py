@@ -73,6 +73,7 @@ def _link(port: Interface, files: OpenFiles) -> Iterator[Reading]:
     megabits = files.count(f"{port.folder}/speed")
     if megabits and megabits <= _FASTEST_MEGABITS and not port.is_shadow:
         yield Reading(fabric.NET_SPEED, labels, megabits * _BYTES_PER_MEGABIT)
+    # in the folder itself, not among the statistics
     changes = files.count(f"{port.folder}/carrier_changes")
     if changes is not None:
         yield Reading(fabric.NET_CARRIER_CHANGES, labels, changes)

@@ -25,6 +25,7 @@ from lockstep_catalogue import fabric_ports as metrics
 
 _WINDOW_FACTS = 60  # ten minutes, one every ten seconds
 _LINK_DOWNED = "counters/link_downed"
+# discards and constraint errors come from congestion and configuration, not from the cable
 _LINK_ERRORS = frozenset({"symbol", "link_error_recovery", "receive", "local_link_integrity"})
 _BYTES_PER_MEGABIT = 125_000
 _FASTEST_MEGABITS = 10_000_000

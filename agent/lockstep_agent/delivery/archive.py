@@ -1,8 +1,8 @@
 """Copies pages and events of jobs to an archive, in a child process that cannot hold up the agent.
 
-The child is ``python -m lockstep_agent.delivery.archive ROOT URL``; it ends with the agent, whose
-end closes its stdin. What it writes is URL/jobs/JOB_ID/ATTEMPT/rank-00003.page, as on the node, so
-that ``lockstep report`` reads a job's folder in the archive like one on the node.
+The child is ``python -m lockstep_agent.delivery.archive ROOT URL``. It ends with the agent, because
+the end of the agent closes its stdin. It writes URL/jobs/JOB_ID/ATTEMPT/rank-00003.page, the layout
+of the node, so that ``lockstep report`` reads a job's folder in the archive like one on the node.
 """
 
 import hashlib
@@ -27,22 +27,23 @@ from lockstep_records.page.reader import PageError, read_page
 
 _log = logging.getLogger(__name__)
 
-_LOOK_SECONDS = 10.0
-_SILENT_SECONDS = 60.0  # the child tells of every file, and of every look at least
-_RUNNING_SECONDS = 300.0
+_POLL_SECONDS = 10.0
+_SILENT_SECONDS = 60.0  # the child reports after every file, and once a poll at least
+_RUNNING_PAGE_SECONDS = 300.0
 _NICE = 19
 _BAD_ADDRESS = 2
-_SHOWS_HALVES = {"file", "local", "sftp", "ssh", "smb", "hdfs"}
+# protocols under which a reader sees a file while it is being written
+_SHOWS_PARTIAL_FILES = {"file", "local", "sftp", "ssh", "smb", "hdfs"}
 
 
 class Archive:
-    """Keeps the child process, starts it anew when it ended, and tells what it reports.
+    """Runs the child process, restarts it when it ended, and reports its counts.
 
     Args:
-        root: of the jobs.
-        url: where to; None for nowhere.
-        silent_seconds: a child that says nothing for so long stands before a disk that does not
-            answer, which is said once. No other child is started: it would stand there too.
+        root: folder that holds ``jobs/``.
+        url: of the archive; None archives nothing.
+        silent_seconds: a child that reports nothing for so long waits for storage that does not
+            answer, which is logged once. No second child is started: it would wait there too.
     """
 
     name = "archive"
@@ -52,8 +53,8 @@ class Archive:
         self, root: Path, url: str | None, *, silent_seconds: float = _SILENT_SECONDS
     ) -> None:
         self._silent_seconds = silent_seconds
-        self._heard_seconds = 0.0
-        self._said_silent = False
+        self._reported_seconds = 0.0
+        self._is_silent = False
         self._command = [
             sys.executable,
             "-m",
@@ -63,75 +64,88 @@ class Archive:
         ]
         self._url = url
         self._child: subprocess.Popen[bytes] | None = None
-        self._before = {"copied": 0, "failed": 0}
-        self._of_child = {"copied": 0, "failed": 0}
-        self._rest = b""
+        self._earlier_counts = {"copied": 0, "failed": 0}
+        self._child_counts = {"copied": 0, "failed": 0}
+        self._partial_line = b""
 
     def collect(self) -> Iterator[Reading]:
         """Files copied and not copied, over all child processes of this agent."""
         if self._url is not None:
-            self._look_after()
-        for outcome, before in self._before.items():
-            yield Reading(health.ARCHIVED_FILES, (outcome,), before + self._of_child[outcome])
+            self._supervise()
+        for outcome, earlier in self._earlier_counts.items():
+            count = earlier + self._child_counts[outcome]
+            yield Reading(health.ARCHIVED_FILES, (outcome,), count)
 
-    def _look_after(self) -> None:
+    def _supervise(self) -> None:
         if self._child is not None:
-            self._listen(self._child)
+            self._read_reports(self._child)
+            # A bad address stays bad: a new child would refuse it every ten seconds.
             if self._child.poll() not in {None, _BAD_ADDRESS}:
                 self._child = None
         if self._child is None:
-            self._before = {
-                name: self._before[name] + self._of_child[name] for name in self._before
+            self._earlier_counts = {
+                outcome: count + self._child_counts[outcome]
+                for outcome, count in self._earlier_counts.items()
             }
-            self._of_child = {"copied": 0, "failed": 0}
+            self._child_counts = {"copied": 0, "failed": 0}
             self._child = subprocess.Popen(
                 self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE
             )
-            self._hear()
-        elif time.monotonic() - self._heard_seconds > self._silent_seconds:
-            self._say(silent=self._child.poll() is None)
+            self._note_report()
+        elif time.monotonic() - self._reported_seconds > self._silent_seconds:
+            self._log_silence(silent=self._child.poll() is None)
 
-    def _hear(self) -> None:
-        self._heard_seconds = time.monotonic()
-        self._say(silent=False)
+    def _note_report(self) -> None:
+        self._reported_seconds = time.monotonic()
+        self._log_silence(silent=False)
 
-    def _say(self, *, silent: bool) -> None:
-        if silent and not self._said_silent:
+    def _log_silence(self, *, silent: bool) -> None:
+        if silent and not self._is_silent:
             _log.warning("archive=silent url=%s after_seconds=%s", self._url, self._silent_seconds)
-        elif self._said_silent and not silent:
+        elif self._is_silent and not silent:
             _log.info("archive=answers url=%s", self._url)
-        self._said_silent = silent
+        self._is_silent = silent
 
-    def _listen(self, child: subprocess.Popen[bytes]) -> None:
+    def _read_reports(self, child: subprocess.Popen[bytes]) -> None:
         assert child.stdout is not None
         descriptor = child.stdout.fileno()
         while select.select([descriptor], [], [], 0)[0]:
             chunk = os.read(descriptor, 1 << 16)
             if not chunk:
                 break
-            *lines, self._rest = (self._rest + chunk).split(b"\n")
+            *lines, self._partial_line = (self._partial_line + chunk).split(b"\n")
             if lines:
-                self._of_child = json.loads(lines[-1])
-                self._hear()
+                self._child_counts = json.loads(lines[-1])
+                self._note_report()
 
 
 @dataclass(frozen=True, slots=True)
-class _Copied:
-    """What was copied of a file; nothing is added to a page that has ended."""
+class _Copy:
+    """The last copy of a file.
+
+    Attributes:
+        digest: of its content.
+        due_seconds: when the file is read again, by the monotonic clock.
+        is_final: whether nothing more is written into the file.
+    """
 
     digest: bytes
-    again_seconds: float
-    ended: bool
+    due_seconds: float
+    is_final: bool
 
 
 class Copier:
-    """Copies what changed: ended pages and events at once, pages of running ranks now and then.
+    """Copies what changed: ended pages and events at once, pages of running ranks every 5 minutes.
 
     Args:
+        root: folder that holds ``jobs/``.
         files: an fsspec file system.
         target: path in it.
         clock: monotonic, in seconds.
-        tell: called with the counts after each file that was copied.
+        report: called with the counts after each file that was copied.
+
+    Attributes:
+        counts: files by outcome, ``copied`` or ``failed``.
     """
 
     def __init__(
@@ -140,26 +154,26 @@ class Copier:
         files: Any,
         target: str,
         clock: Callable[[], float] = time.monotonic,
-        tell: Callable[[dict[str, int]], None] = lambda _: None,
+        report: Callable[[dict[str, int]], None] = lambda _: None,
     ) -> None:
-        self._tell = tell
+        self._report = report
         self._root, self._files, self._target = root, files, target.rstrip("/")
         self._clock = clock
-        self._copied: dict[Path, _Copied] = {}
-        self.told = {"copied": 0, "failed": 0}
+        self._copies: dict[Path, _Copy] = {}
+        self.counts = {"copied": 0, "failed": 0}
 
     def copy(self) -> None:
-        """Goes once over all jobs; a file that cannot be copied is tried again next time."""
-        there = list(self._found())
-        self._copied = {path: self._copied[path] for path in there if path in self._copied}
-        for path in there:
+        """Copies what is due, once over all jobs; a file that fails is tried again next time."""
+        paths = list(self._list_files())
+        self._copies = {path: self._copies[path] for path in paths if path in self._copies}
+        for path in paths:
             try:
                 self._copy(path)
             except OSError as error:
-                self.told["failed"] += 1
+                self.counts["failed"] += 1
                 print(f"lockstep archive: {path}: {error}", file=sys.stderr, flush=True)  # noqa: T201  # the child's log
 
-    def _found(self) -> Iterator[Path]:
+    def _list_files(self) -> Iterator[Path]:
         for job in list_jobs(self._root):
             try:
                 if (job / FILE_NAME).is_file():
@@ -170,37 +184,42 @@ class Copier:
                 continue  # the folder is being removed
 
     def _copy(self, path: Path) -> None:
-        known = self._copied.get(path)
-        if known is not None and (known.ended or self._clock() < known.again_seconds):
+        last = self._copies.get(path)
+        if last is not None and (last.is_final or self._clock() < last.due_seconds):
             return
         is_page = path.name != FILE_NAME
-        ended = is_page and _has_ended(path)
-        body = path.read_bytes()
-        digest = hashlib.blake2b(body).digest()  # a CRC cannot tell apart what ends with its own
-        if known is None or digest != known.digest:
-            where = f"{self._target}/{path.relative_to(self._root).as_posix()}"
-            self._put(where, body)
-            self.told["copied"] += 1
-            self._tell(self.told)
-        patience = _RUNNING_SECONDS if is_page and not _is_over(path) else 0.0
-        self._copied[path] = _Copied(digest, self._clock() + patience, ended)
+        # Asked before the page is read: one that ends in between is copied once more.
+        is_final = is_page and _has_ended(path)
+        content = path.read_bytes()
+        # A CRC would not do: it cannot tell apart data that ends with its own CRC.
+        digest = hashlib.blake2b(content).digest()
+        if last is None or digest != last.digest:
+            self._put(f"{self._target}/{path.relative_to(self._root).as_posix()}", content)
+            self.counts["copied"] += 1
+            self._report(self.counts)
+        wait_seconds = _RUNNING_PAGE_SECONDS if is_page and not _is_over(path) else 0.0
+        self._copies[path] = _Copy(digest, self._clock() + wait_seconds, is_final)
 
-    def _put(self, where: str, body: bytes) -> None:
-        """Object stores show a file when it is whole; elsewhere it is written beside and moved."""
-        folder, _, name = where.rpartition("/")
+    def _put(self, target: str, content: bytes) -> None:
+        """Writes a file so that no reader meets a part of it.
+
+        Object stores show a file when it is complete; elsewhere it is written under another name
+        and moved.
+        """
+        folder, _, name = target.rpartition("/")
         self._files.makedirs(folder, exist_ok=True)
         protocol = self._files.protocol
         names = {protocol} if isinstance(protocol, str) else set(protocol)
-        if not _SHOWS_HALVES & names:
-            self._files.pipe_file(where, body)
+        if not _SHOWS_PARTIAL_FILES & names:
+            self._files.pipe_file(target, content)
             return
-        beside = f"{folder}/.{name}.part"
-        self._files.pipe_file(beside, body)
-        self._files.mv(beside, where)
+        temporary_path = f"{folder}/.{name}.part"
+        self._files.pipe_file(temporary_path, content)
+        self._files.mv(temporary_path, target)
 
 
 def _is_over(page: Path) -> bool:
-    """Whether the launcher has said that the job of a page is over."""
+    """Whether the launcher has written the end of a page's job."""
     return is_finished(read_events(page.parents[1]))
 
 
@@ -211,8 +230,8 @@ def _has_ended(path: Path) -> bool:
         return False
 
 
-def _tell(told: dict[str, int]) -> None:
-    print(json.dumps(told), flush=True)  # noqa: T201  # how the agent is told
+def _print_counts(counts: dict[str, int]) -> None:
+    print(json.dumps(counts), flush=True)  # noqa: T201  # the agent reads it
 
 
 def _main(root: str, url: str) -> None:
@@ -224,12 +243,12 @@ def _main(root: str, url: str) -> None:
     except (ValueError, ImportError) as error:
         print(f"lockstep agent: --archive {url}: {error}", file=sys.stderr)  # noqa: T201  # the child's log
         sys.exit(_BAD_ADDRESS)
-    copier = Copier(Path(root), files, target, tell=_tell)
-    _tell(copier.told)
+    copier = Copier(Path(root), files, target, report=_print_counts)
+    _print_counts(copier.counts)
     while True:
         copier.copy()
-        _tell(copier.told)
-        if select.select([sys.stdin], [], [], _LOOK_SECONDS)[0]:
+        _print_counts(copier.counts)
+        if select.select([sys.stdin], [], [], _POLL_SECONDS)[0]:
             return
 
 

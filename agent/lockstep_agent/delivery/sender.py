@@ -10,24 +10,25 @@ from collections.abc import Callable, Iterator
 from http import HTTPStatus
 
 from lockstep_agent.collector import Reading, Tier
-from lockstep_agent.delivery.spool import Spool, Wire
+from lockstep_agent.delivery.spool import Spool, WireEvent
 from lockstep_catalogue import health
 
 _log = logging.getLogger(__name__)
-_MOST_AT_ONCE = 100
+_MAX_BATCH = 100
 _TIMEOUT_SECONDS = 2.0
-_FIRST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 1.0, 60.0
-_REFUSALS = frozenset({400, 413, 422})  # two of the names differ between versions of Python
+_MIN_WAIT_SECONDS, _MAX_WAIT_SECONDS = 1.0, 60.0
+# Numbers, because the names of two of them differ between versions of Python.
+_REFUSALS = frozenset({400, 413, 422})
 
 Post = Callable[[str, bytes], int]
-"""Sends a body and tells the status of the answer; raises OSError without one."""
+"""Sends a body and returns the status of the answer; raises OSError without an answer."""
 
 
 def post(url: str, body: bytes) -> int:
     """The status of the ledger's answer.
 
     Raises:
-        OSError: there is none.
+        OSError: there is no answer.
     """
     headers = {"Content-Type": "application/json"}
     request = urllib.request.Request(url, body, headers, method="POST")  # noqa: S310  # http only, checked
@@ -40,13 +41,15 @@ def post(url: str, body: bytes) -> int:
 
 
 class Delivery:
-    """Sends what is in the spool, in batches; waits longer each time that the ledger is away.
+    """Sends the events of the spool in batches, with exponential backoff while there is no ledger.
 
     An event that the ledger refuses on its own is left out, so that it does not hold up the rest.
 
     Args:
+        spool: events that wait.
         url: of the ledger; None delivers nothing and keeps nothing.
         origin: names of the cluster and of this node.
+        send: posts a body to an address.
         clock: monotonic, in seconds.
     """
 
@@ -63,13 +66,13 @@ class Delivery:
         self.tier = Tier.TEN_SECONDS if url is None else Tier.EVERY_TICK
         self._spool, self._url, self._origin = spool, url, origin
         self._send, self._clock = send, clock
-        self._most = _MOST_AT_ONCE
+        self._max_batch = _MAX_BATCH
         self._wait_seconds = 0.0
         self._next_seconds = clock()
         self._delivered = self._refused = 0
 
     def collect(self) -> Iterator[Reading]:
-        """Takes in new events, delivers one batch when it is time, and tells how it stands."""
+        """Takes in new events, delivers one batch when it is due, and counts events by outcome."""
         if self._url is not None:
             self._spool.refresh()
             if self._spool.pending and self._clock() >= self._next_seconds:
@@ -80,7 +83,7 @@ class Delivery:
         yield Reading(health.EVENTS, ("dropped",), self._spool.dropped)
 
     def _deliver(self, url: str) -> None:
-        batch = self._spool.pending[: self._most]
+        batch = self._spool.pending[: self._max_batch]
         try:
             status = self._send(url, self._body(batch))
         except OSError as error:
@@ -88,33 +91,32 @@ class Delivery:
             return
         if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
             self._delivered += len(batch)
-            self._spool.take_away(len(batch))
-            self._most = min(self._most * 2, _MOST_AT_ONCE)
+            self._spool.remove_oldest(len(batch))
+            self._max_batch = min(self._max_batch * 2, _MAX_BATCH)
         elif status in _REFUSALS:
-            self._give_way(batch, status)
+            self._refuse(batch, status)
         else:
             self._wait(f"status {status}")
             return
         self._wait_seconds = 0.0
 
-    def _give_way(self, batch: list[Wire], status: int) -> None:
-        """Halves a batch that was refused; the one event that is refused alone is left out."""
+    def _refuse(self, batch: list[WireEvent], status: int) -> None:
+        """Halves a refused batch for the next time; a single event that is refused is left out."""
         if len(batch) > 1:
-            self._most = len(batch) // 2
+            self._max_batch = len(batch) // 2
             return
         _log.warning("ledger=refused event=%s status=%s", batch[0].get("id"), status)
         self._refused += 1
-        self._spool.take_away(1)
+        self._spool.remove_oldest(1)
 
     def _wait(self, reason: str) -> None:
         if not self._wait_seconds:
             _log.warning("ledger=away reason=%r", reason)
-        longer = min(max(self._wait_seconds * 2, _FIRST_WAIT_SECONDS), _LONGEST_WAIT_SECONDS)
-        self._wait_seconds = longer
-        # apart from each other, so that a ledger that comes back is not met by all nodes at once
-        self._next_seconds = self._clock() + longer * random.uniform(0.5, 1.0)
+        self._wait_seconds = min(max(self._wait_seconds * 2, _MIN_WAIT_SECONDS), _MAX_WAIT_SECONDS)
+        # Spread, so that all nodes do not meet a ledger that is back at once.
+        self._next_seconds = self._clock() + self._wait_seconds * random.uniform(0.5, 1.0)
 
-    def _body(self, batch: list[Wire]) -> bytes:
+    def _body(self, batch: list[WireEvent]) -> bytes:
         cluster, node = self._origin
-        told = {"version": 1, "cluster": cluster, "node": node, "events": batch}
-        return json.dumps(told, separators=(",", ":")).encode()
+        message = {"version": 1, "cluster": cluster, "node": node, "events": batch}
+        return json.dumps(message, separators=(",", ":")).encode()

@@ -1,4 +1,4 @@
-"""The names of dcgm-exporter for our readings, and ours for its: one table, read both ways."""
+"""Names of dcgm-exporter for our readings, and ours for its: one table for both directions."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -12,11 +12,18 @@ _MIB, _MEGA, _MILLI, _PERCENT, _NANO = 1 << 20, 1e6, 1e-3, 1e-2, 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Twin:
-    """One field of DCGM and our series of the same meaning; ours is its value x factor."""
+    """One field of DCGM and our series of the same meaning.
+
+    Attributes:
+        field: name that dcgm-exporter gives it.
+        metric: ours.
+        label_values: those of our series behind index and UUID of the GPU.
+        factor: our value is that of the field times this.
+    """
 
     field: str
     metric: Metric
-    more: tuple[str, ...] = ()
+    label_values: tuple[str, ...] = ()
     factor: float = 1.0
 
 
@@ -56,43 +63,44 @@ TWIN_BY_FIELD = {twin.field: twin for twin in TWINS}
 
 
 def in_dcgm_names(readings: Iterable[AnyReading], node: str) -> bytes:
-    """A scrape as dcgm-exporter would give it, of the fields that have a twin here.
+    """A scrape as dcgm-exporter would serve it, of the fields that have a twin here.
 
-    Its last Xid is no part of it: that gauge never falls back, and a count it is not.
+    The field of the last Xid is left out: it is a gauge that never returns to 0, and no count.
 
     Args:
         readings: of one tick.
         node: value of the label ``Hostname``.
     """
-    told: dict[tuple[str, tuple[str, ...]], dict[tuple[str, ...], float]] = {}
-    for one in readings:
-        if isinstance(one, Reading):
-            told.setdefault((one.metric.name, one.labels[2:]), {})[one.labels[:2]] = one.value
+    values: dict[tuple[str, tuple[str, ...]], dict[tuple[str, ...], float]] = {}
+    for reading in readings:
+        if isinstance(reading, Reading):
+            series = values.setdefault((reading.metric.name, reading.labels[2:]), {})
+            series[reading.labels[:2]] = reading.value
     labels = _labels(readings, node)
-    text = "".join(line for twin in TWINS for line in _family(twin, told, labels))
+    text = "".join(line for twin in TWINS for line in _family(twin, values, labels))
     return text.encode()
 
 
 def _family(
     twin: Twin,
-    told: dict[tuple[str, tuple[str, ...]], dict[tuple[str, ...], float]],
+    values: dict[tuple[str, tuple[str, ...]], dict[tuple[str, ...], float]],
     labels: dict[tuple[str, ...], str],
 ) -> Iterator[str]:
-    values = told.get((twin.metric.name, twin.more), {})
-    if not values:
+    by_gpu = values.get((twin.metric.name, twin.label_values), {})
+    if not by_gpu:
         return
     kind = "counter" if twin.metric.kind is Kind.COUNTER else "gauge"
     yield f"# HELP {twin.field} {twin.metric.help}\n# TYPE {twin.field} {kind}\n"
-    for gpu_and_uuid, value in values.items():
+    for gpu_and_uuid, value in by_gpu.items():
         if gpu_and_uuid in labels:
             yield f"{twin.field}{{{labels[gpu_and_uuid]}}} {number(value / twin.factor)}\n"
 
 
 def _labels(readings: Iterable[AnyReading], node: str) -> dict[tuple[str, ...], str]:
-    """The labels of each GPU, written out."""
-    infos = {one.labels[:2]: one.labels for one in readings if one.metric is gpu.GPU_INFO}
-    driver = next((one.labels[0] for one in readings if one.metric is gpu.GPU_DRIVER_INFO), "")
-    written = {}
+    """The text of the labels of each GPU, by index and UUID."""
+    infos = {each.labels[:2]: each.labels for each in readings if each.metric is gpu.GPU_INFO}
+    driver = next((each.labels[0] for each in readings if each.metric is gpu.GPU_DRIVER_INFO), "")
+    texts = {}
     for key, (index, uuid, model, _, address, minor, *_) in infos.items():
         pairs = {
             "gpu": index,
@@ -103,5 +111,5 @@ def _labels(readings: Iterable[AnyReading], node: str) -> dict[tuple[str, ...], 
             "Hostname": node,
             "DCGM_FI_DRIVER_VERSION": driver,
         }
-        written[key] = ",".join(f'{name}="{escaped(value)}"' for name, value in pairs.items())
-    return written
+        texts[key] = ",".join(f'{name}="{escaped(value)}"' for name, value in pairs.items())
+    return texts

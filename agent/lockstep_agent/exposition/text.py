@@ -1,7 +1,7 @@
 """From readings to the bytes of a scrape, byte for byte what prometheus_client would write.
 
-Written out here because the library takes 5 us a series and format, which alone would be more
-than one percent of a core; the tests hold both against each other.
+The library takes 5 us a series and format, which alone would be more than one percent of a core.
+The tests compare the two.
 """
 
 import math
@@ -22,7 +22,9 @@ class Exposition:
     """One rendered scrape in both formats.
 
     Attributes:
-        parts: what it was rendered from.
+        text: in Prometheus' text format.
+        openmetrics: in the OpenMetrics format.
+        parts: the readings that it was rendered from.
         rendered_seconds: wall clock of the rendering.
     """
 
@@ -44,9 +46,10 @@ class Exposition:
 
 
 class Renderer:
-    """Renders tick after tick; only what was told anew is looked at, as long as no series goes.
+    """Renders tick after tick; works only on new readings, as long as no series comes or goes.
 
-    A part that stayed keeps its lines, a series whose value stayed its line, a family its text.
+    A part that is the same object keeps its lines, a series with the same value its line, and a
+    family without a new line its text.
     """
 
     def __init__(self) -> None:
@@ -61,25 +64,25 @@ class Renderer:
         """The exposition of these readings, in the order of the catalogue.
 
         Args:
-            parts: readings of all collectors; of a series told twice the first stays.
+            parts: readings of all collectors; the first reading of a series counts.
             now_seconds: wall clock, served as the time of this tick.
         """
-        told = (*parts, (Reading(health.AGENT_TICK, (), now_seconds),))
+        all_parts = (*parts, (Reading(health.AGENT_TICK, (), now_seconds),))
         families = self._families.values()
-        if not self._renew(told):
-            self._tell_all(told)
-            series = 1 + sum(family.end() for family in families)
-            self._families[health.AGENT_SERIES.name].tell(Reading(health.AGENT_SERIES, (), series))
-        self._parts = told
+        if not self._update(all_parts):
+            self._rebuild(all_parts)
+            count = 1 + sum(family.end() for family in families)  # 1: the reading that follows
+            self._families[health.AGENT_SERIES.name].add(Reading(health.AGENT_SERIES, (), count))
+        self._parts = all_parts
         return Exposition(
             text=b"".join([family.join().text for family in families]),
             openmetrics=b"".join([*(family.openmetrics for family in families), b"# EOF\n"]),
-            parts=told[:-1],
+            parts=all_parts[:-1],
             rendered_seconds=now_seconds,
         )
 
-    def _renew(self, parts: tuple[Part, ...]) -> bool:
-        """Takes in new values of the same series; False where one came, went or moved."""
+    def _update(self, parts: tuple[Part, ...]) -> bool:
+        """Takes in new values of the same series; False where a series came, went or moved."""
         if len(parts) != len(self._parts):
             return False
         for part, before, series in zip(parts, self._parts, self._series, strict=True):
@@ -87,25 +90,27 @@ class Renderer:
                 continue
             if len(part) != len(series):
                 return False
-            for reading, one in zip(part, series, strict=True):
-                if reading.labels != one.labels or reading.metric is not one.metric:
+            for reading, line in zip(part, series, strict=True):
+                if reading.labels != line.labels or reading.metric is not line.metric:
                     return False
-                if one.told != reading.value:  # -0.0 is as good as 0.0: nobody can tell them apart
-                    one.tell(reading.value)
+                if line.value != reading.value:  # -0.0 equals 0.0, so its line stays: no harm
+                    line.set(reading.value)
         return True
 
-    def _tell_all(self, parts: tuple[Part, ...]) -> None:
+    def _rebuild(self, parts: tuple[Part, ...]) -> None:
         for family in self._families.values():
             family.begin()
         families = self._families
-        self._series = [[families[told.metric.name].tell(told) for told in part] for part in parts]
+        self._series = [
+            [families[reading.metric.name].add(reading) for reading in part] for part in parts
+        ]
 
 
 def render(readings: Iterable[AnyReading], now_seconds: float) -> Exposition:
     """The exposition of these readings alone.
 
     Args:
-        readings: of a series told twice the first stays.
+        readings: the first reading of a series counts.
         now_seconds: wall clock, served as the time of this tick.
     """
     return Renderer().render((tuple(readings),), now_seconds)
@@ -119,13 +124,13 @@ class _Series:
     metric: Metric
     labels: tuple[str, ...]
     stems: tuple[str, ...]
-    told: float | HistogramReading = math.nan  # which is like no other value
+    value: float | HistogramReading = math.nan  # equals no value, so that the first is written
     lines: str = ""
     with_exemplars: str = ""
 
-    def tell(self, value: float | HistogramReading) -> None:
-        """Takes in another value and writes it."""
-        self.told = value
+    def set(self, value: float | HistogramReading) -> None:
+        """Takes in another value and writes its lines."""
+        self.value = value
         self.family.write(self)
 
 
@@ -141,22 +146,22 @@ class _Family:
     _changed: bool = False
 
     def begin(self) -> None:
-        """Forgets its series, but not their lines: all are told again."""
+        """Begins a rebuild: all series are added again; the lines of before are kept for them."""
         self._before, self._series = self._series, {}
 
-    def tell(self, reading: AnyReading) -> _Series:
-        """Takes in a series; one that was told since the beginning is shown by no text."""
+    def add(self, reading: AnyReading) -> _Series:
+        """The series of a reading; a second one of the same labels is kept out of the text."""
         labels = reading.labels
         series = None if labels in self._series else self._before.get(labels)
         if series is None:
             series = _Series(self, self.metric, labels, self._stems(labels))
         self._series.setdefault(labels, series)
-        if series.told != reading.value:
-            series.tell(reading.value)
+        if series.value != reading.value:
+            series.set(reading.value)
         return series
 
     def end(self) -> int:
-        """Lets go of what was not told again; the number of samples that are left."""
+        """Ends a rebuild: drops what was not added again; returns the number of samples left."""
         self._changed = self._changed or list(self._before) != list(self._series)
         self._before = {}
         return len(self._series) * self._samples
@@ -167,7 +172,7 @@ class _Family:
         self._write(series)
 
     def join(self) -> "_Family":
-        """Itself, with its text up to date."""
+        """The family, with its text up to date."""
         if self._changed:
             self._changed = False
             self._join()
@@ -181,25 +186,25 @@ class _Family:
         return (_stem(self.metric.name, self.metric, labels),)
 
     def _write(self, series: _Series) -> None:
-        assert not isinstance(series.told, HistogramReading)
-        series.lines = f"{series.stems[0]} {number(series.told)}\n"
+        assert not isinstance(series.value, HistogramReading)
+        series.lines = f"{series.stems[0]} {number(series.value)}\n"
 
     def _join(self) -> None:
         if not self._series:
             self.text = self.openmetrics = b""
             return
         text_head, openmetrics_head = _HEADS[self.metric.name]
-        lines = "".join([one.lines for one in self._series.values()]).encode()
+        lines = "".join([series.lines for series in self._series.values()]).encode()
         self.text = text_head + lines
         self.openmetrics = openmetrics_head + (self._with_exemplars() or lines)
 
     def _with_exemplars(self) -> bytes:
-        """The lines in OpenMetrics, where they are others than in text."""
+        """The lines in OpenMetrics, where they differ from those in text."""
         return b""
 
 
 class _Histograms(_Family):
-    """As a family, whose series have a line for each bucket, their number and their sum."""
+    """A family whose series have a line for each bucket, one for the count and one for the sum."""
 
     @property
     def _samples(self) -> int:
@@ -212,30 +217,30 @@ class _Histograms(_Family):
         return (*stems, _stem(count, self.metric, labels), _stem(total, self.metric, labels))
 
     def _write(self, series: _Series) -> None:
-        told = series.told
-        assert isinstance(told, HistogramReading)
+        reading = series.value
+        assert isinstance(reading, HistogramReading)
         *buckets, count, total = series.stems
-        seen = [number(below) for below in accumulate(told.counts)]
-        lines = [f"{stem} {below}" for stem, below in zip(buckets, seen, strict=True)]
-        ends = [_exemplar(one) for one in told.exemplars] or [""] * len(lines)
-        last = f"{count} {seen[-1]}\n{total} {number(told.sum)}\n"
+        cumulative = [number(below) for below in accumulate(reading.counts)]
+        lines = [f"{stem} {below}" for stem, below in zip(buckets, cumulative, strict=True)]
+        ends = [_exemplar(exemplar) for exemplar in reading.exemplars] or [""] * len(lines)
+        last = f"{count} {cumulative[-1]}\n{total} {number(reading.sum)}\n"
         series.lines = "".join([*(f"{line}\n" for line in lines), last])
         full = (f"{line}{end}\n" for line, end in zip(lines, ends, strict=True))
         series.with_exemplars = "".join([*full, last])
 
     def _with_exemplars(self) -> bytes:
-        return "".join([one.with_exemplars for one in self._series.values()]).encode()
+        return "".join([series.with_exemplars for series in self._series.values()]).encode()
 
 
-def _exemplar(one: Exemplar | None) -> str:
-    if one is None:
+def _exemplar(exemplar: Exemplar | None) -> str:
+    if exemplar is None:
         return ""
-    inside = ",".join(f'{key}="{escaped(value)}"' for key, value in sorted(one.labels.items()))
-    return f" # {{{inside}}} {number(one.value)} {one.wall_seconds}"
+    inside = ",".join(f'{key}="{escaped(value)}"' for key, value in sorted(exemplar.labels.items()))
+    return f" # {{{inside}}} {number(exemplar.value)} {exemplar.wall_seconds}"
 
 
 def _stem(name: str, metric: Metric, labels: tuple[str, ...], bound: str = "") -> str:
-    """Name and labels of a sample, as they stand before its value."""
+    """Name and labels of a sample: its line up to the value."""
     pairs = list(zip(metric.label_names, labels, strict=True))
     if bound:
         pairs.append(("le", bound))
@@ -246,12 +251,12 @@ def _stem(name: str, metric: Metric, labels: tuple[str, ...], bound: str = "") -
 
 
 def escaped(value: str) -> str:
-    """A label value as it stands between quotation marks."""
+    """A label value escaped for quotation marks."""
     return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
 def number(value: float) -> str:
-    """A number as the Go programs write it, which the library does too."""
+    """A number as Prometheus' Go programs write it, and the library too."""
     real = float(value)
     if not math.isfinite(real):
         return "NaN" if math.isnan(real) else "+Inf" if real > 0 else "-Inf"
@@ -264,8 +269,8 @@ def number(value: float) -> str:
 
 
 def _text_head(metric: Metric) -> bytes:
-    told = metric.help.replace("\\", r"\\").replace("\n", r"\n")
-    return f"# HELP {metric.name} {told}\n# TYPE {metric.name} {metric.kind.value}\n".encode()
+    help_text = metric.help.replace("\\", r"\\").replace("\n", r"\n")
+    return f"# HELP {metric.name} {help_text}\n# TYPE {metric.name} {metric.kind.value}\n".encode()
 
 
 def _openmetrics_head(metric: Metric) -> bytes:

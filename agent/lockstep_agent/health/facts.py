@@ -9,10 +9,10 @@ Labels = tuple[str, ...]
 
 
 class Facts:
-    """Looks up values; what nobody told is absent.
+    """Finds values by metric and labels; what no collector read is absent.
 
     Args:
-        readings: of all collectors, in one tick; of a series told twice the first stays.
+        readings: of all collectors, in one tick; the first reading of a series counts.
     """
 
     def __init__(self, readings: Iterable[AnyReading]) -> None:
@@ -24,7 +24,7 @@ class Facts:
     def of(self, metric: Metric) -> Mapping[Labels, float]:
         """Every value of a metric by its label values."""
         values = self._values.get(metric.name)
-        if values is None:  # of most metrics nobody asks
+        if values is None:  # built on demand: most metrics are never asked for
             values = self._values[metric.name] = {}
             for reading in self._readings.get(metric.name, ()):
                 if isinstance(reading, Reading):

@@ -1,4 +1,4 @@
-"""What is wrong with a GPU, from what its driver tells of it."""
+"""What is wrong with a GPU, by what its driver reports."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from lockstep_agent.health.signs import Sign
 from lockstep_catalogue import gpu, gpu_faults, gpu_pcie, gpu_power, nvlink
 from lockstep_catalogue.verdicts import DEGRADED, FAILED, GPU_HEALTH
 
-# what the driver asks for; these can wait until the job has ended, the others cannot
+# Recovery actions of the driver that can wait until the job has ended; the others cannot.
 _CAN_WAIT = frozenset({"drain_p2p", "recover_imex"})
 _FLAGS = (
     (gpu_faults.GPU_REMAP_FAILED, (), FAILED, "remap_failed"),
@@ -22,16 +22,17 @@ _FLAGS = (
 
 @dataclass(frozen=True, slots=True)
 class LinksSeen:
-    """Most links and highest rate that a model of GPU had on this node since the start.
+    """Most links and highest rate of each GPU model on this node since the start.
 
-    Where every GPU has fewer links than its chip, as with bridges between pairs, none is missing.
+    The datasheet's number would not do: with bridges between pairs of GPUs every GPU has fewer
+    links than its chip, and none is missing.
     """
 
     links: dict[str, float] = field(default_factory=dict)
     rate: dict[str, float] = field(default_factory=dict)
 
     def learn(self, facts: Facts, models: Mapping[Labels, str]) -> None:
-        """Takes in what the GPUs have now."""
+        """Takes in the links that the GPUs have now."""
         for part, model in models.items():
             links = facts.value(nvlink.NVLINK_LINKS, *part, "active")
             rate = facts.value(nvlink.NVLINK_SPEED_MIN, *part)
@@ -45,7 +46,7 @@ def gpu_signs(facts: Facts, seen: LinksSeen, limits: Limits) -> Iterator[Sign]:
     Args:
         facts: of one tick.
         seen: learns from these facts too.
-        limits: from when on a sign counts.
+        limits: thresholds and hold times.
     """
     models = {labels[:2]: labels[2] for labels in facts.of(gpu.GPU_INFO)}
     seen.learn(facts, models)
@@ -57,8 +58,8 @@ def gpu_signs(facts: Facts, seen: LinksSeen, limits: Limits) -> Iterator[Sign]:
             verdict = DEGRADED if labels[2] in _CAN_WAIT else FAILED
             yield Sign(GPU_HEALTH, labels[:2], verdict, "recovery_action")
     for part in facts.of(gpu.GPU_UP):
-        for metric, more, verdict, reason in _FLAGS:
-            if facts.is_set(metric, *part, *more):
+        for metric, extra_labels, verdict, reason in _FLAGS:
+            if facts.is_set(metric, *part, *extra_labels):
                 yield Sign(GPU_HEALTH, part, verdict, reason)
         yield from _pcie(facts, part, limits)
         yield from _nvlink(facts, part, models.get(part, ""), seen, limits)
@@ -73,8 +74,8 @@ def _pcie(facts: Facts, part: Labels, limits: Limits) -> Iterator[Sign]:
         (gpu_pcie.GPU_PCIE_GENERATION, gpu_pcie.GPU_PCIE_GENERATION_MAX),
         (gpu_pcie.GPU_PCIE_WIDTH, gpu_pcie.GPU_PCIE_WIDTH_MAX),
     )
-    values = [(facts.value(now, *part), facts.value(most, *part)) for now, most in pairs]
-    if any(now is not None and most is not None and now < most for now, most in values):
+    values = [(facts.value(now, *part), facts.value(highest, *part)) for now, highest in pairs]
+    if any(now is not None and highest is not None and now < highest for now, highest in values):
         yield Sign(GPU_HEALTH, part, DEGRADED, "pcie_below_max", limits.link_hold_seconds)
 
 
@@ -95,13 +96,14 @@ def _nvlink(
 
 
 def _clocks(facts: Facts, part: Labels, limits: Limits) -> Iterator[Sign]:
-    """Clocks held back for longer than a load step.
+    """Clocks held back for longer than a change of load takes.
 
-    A GPU at its normal power limit is a GPU that works: the cap counts only when somebody set it
-    below the default.
+    A GPU at its default power limit is at work: the cap counts only when somebody lowered it.
     """
     reasons = ("sw_thermal", "hw_thermal", "hw_power_brake", "sw_power_cap", "hw_slowdown")
-    held = {one for one in reasons if facts.is_set(gpu_power.GPU_THROTTLE_ACTIVE, *part, one)}
+    held = {
+        reason for reason in reasons if facts.is_set(gpu_power.GPU_THROTTLE_ACTIVE, *part, reason)
+    }
     enforced, default = (
         facts.value(gpu_power.GPU_POWER_LIMIT, *part, kind) for kind in ("enforced", "default")
     )

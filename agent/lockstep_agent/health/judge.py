@@ -1,4 +1,4 @@
-"""From the readings of a tick to verdicts: signs, held until they last, told with their reason."""
+"""From the readings of a tick to verdicts: signs, held until they last, each with its reason."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ from lockstep_agent.health.expected import Expectations
 from lockstep_agent.health.facts import Facts, Labels
 from lockstep_agent.health.gpu_signs import LinksSeen, gpu_signs
 from lockstep_agent.health.limits import Limits
-from lockstep_agent.health.node_signs import node_signs, of_the_parts
+from lockstep_agent.health.node_signs import node_signs, part_signs
 from lockstep_agent.health.parts import VERDICT_NAMES, kind_of, verdicts_in
 from lockstep_agent.health.port_signs import port_signs
 from lockstep_agent.health.signs import Sign
@@ -20,16 +20,22 @@ from lockstep_catalogue.verdicts import EXPECTED_PORT_HEALTH, GPU_HEALTH, NO_REA
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Since when a sign has been there, when it was last, and whether it was told."""
+    """History of a sign.
+
+    Attributes:
+        since_seconds: when it appeared.
+        last_seconds: when it was last present.
+        is_reported: whether it has lasted long enough to be a verdict.
+    """
 
     since_seconds: float
     last_seconds: float
-    told: bool
+    is_reported: bool
 
 
 @dataclass(slots=True)
 class Memory:
-    """What a judge knows from the ticks before."""
+    """What a judge keeps from tick to tick."""
 
     links: LinksSeen = field(default_factory=LinksSeen)
     most_gpus: float = 0.0
@@ -39,17 +45,21 @@ class Memory:
 def hold(
     signs: Iterable[Sign], before: Mapping[Sign, Held], now_seconds: float
 ) -> dict[Sign, Held]:
-    """What is held after these signs: told once it lasts, forgotten once it is gone as long."""
-    there = set(signs)
+    """The signs that are held from now on.
+
+    A sign is reported once it has lasted for its hold time, and forgotten once it has been absent
+    for as long, so that a flickering one makes no flickering verdict.
+    """
+    present = set(signs)
     after: dict[Sign, Held] = {}
-    for sign in there | set(before):
-        known = before.get(sign)
-        if sign in there:
-            since = known.since_seconds if known else now_seconds
-            told = bool(known and known.told) or now_seconds - since >= sign.hold_seconds
-            after[sign] = Held(since, now_seconds, told)
-        elif known and known.told and now_seconds - known.last_seconds < sign.hold_seconds:
-            after[sign] = known
+    for sign in present | set(before):
+        held = before.get(sign)
+        if sign in present:
+            since = held.since_seconds if held else now_seconds
+            lasts = now_seconds - since >= sign.hold_seconds
+            after[sign] = Held(since, now_seconds, lasts or bool(held and held.is_reported))
+        elif held and held.is_reported and now_seconds - held.last_seconds < sign.hold_seconds:
+            after[sign] = held
     return after
 
 
@@ -58,7 +68,7 @@ class Judge:
 
     Args:
         expected: what the node must have.
-        limits: from when on a sign counts.
+        limits: thresholds and hold times.
     """
 
     def __init__(self, expected: Expectations | None = None, limits: Limits | None = None) -> None:
@@ -81,45 +91,45 @@ class Judge:
             *node_signs(facts, expected.gpus, memory.most_gpus),
         ]
         memory.held = hold(signs, memory.held, now_seconds)
-        told = [sign for sign, held in memory.held.items() if held.told]
-        parts = (*_verdicts(GPU_HEALTH, facts.of(gpu.GPU_UP), told),)
+        reported = [sign for sign, held in memory.held.items() if held.is_reported]
+        parts = (*_verdicts(GPU_HEALTH, facts.of(gpu.GPU_UP), reported),)
         ports = [(port.device,) for port in expected.ports]
-        parts += (*_verdicts(EXPECTED_PORT_HEALTH, ports, told),)
+        parts += (*_verdicts(EXPECTED_PORT_HEALTH, ports, reported),)
         verdicts = verdicts_in((*facts.readings(VERDICT_NAMES), *parts))
-        judged = [(kind_of(one.metric), one.verdict) for one in verdicts]
-        node = [sign for sign in told if sign.metric is NODE_HEALTH]
-        node += of_the_parts(judged)
+        part_verdicts = [(kind_of(verdict.metric), verdict.verdict) for verdict in verdicts]
+        node = [sign for sign in reported if sign.metric is NODE_HEALTH]
+        node += part_signs(part_verdicts)
         count = expected.gpus
-        more = () if count is None else (Reading(gpu.GPU_COUNT, ("expected",), count),)
-        return (*parts, *_verdicts(NODE_HEALTH, ((),), node), *more)
+        expected_count = () if count is None else (Reading(gpu.GPU_COUNT, ("expected",), count),)
+        return (*parts, *_verdicts(NODE_HEALTH, ((),), node), *expected_count)
 
 
 def _verdicts(metric: Metric, parts: Iterable[Labels], signs: Iterable[Sign]) -> Iterator[Reading]:
-    """One reading for each reason of each part, or that it is ok."""
+    """One reading for each reason of each part, or one that says ok."""
     reasons: dict[Labels, set[tuple[str, str]]] = {part: set() for part in parts}
     for sign in signs:
         if sign.metric is metric and sign.part in reasons:
             reasons[sign.part].add((sign.verdict, sign.reason))
-    for part, found in sorted(reasons.items()):
-        for verdict, reason in sorted(found) or [(OK, NO_REASON)]:
+    for part, part_reasons in sorted(reasons.items()):
+        for verdict, reason in sorted(part_reasons) or [(OK, NO_REASON)]:
             yield Reading(metric, (*part, verdict, reason), 1)
 
 
 class Verdicts:
-    """The judge as a collector, so that the guard around it is everybody's."""
+    """The judge as a collector, so that the same guard contains its failures."""
 
     name = "health"
     tier = Tier.EVERY_TICK
 
     def __init__(self, judge: Judge, clock: Callable[[], float] = time.monotonic) -> None:
         self._judge, self._clock = judge, clock
-        self._heard: Sequence[Part] = ()
+        self._parts: Sequence[Part] = ()
 
-    def hear(self, parts: Sequence[Part]) -> None:
-        """What the next run judges."""
-        self._heard = parts
+    def ingest(self, parts: Sequence[Part]) -> None:
+        """Takes in what the next run judges."""
+        self._parts = parts
 
     def collect(self) -> Iterable[Reading]:
         """The verdicts."""
-        heard, self._heard = tuple(chain.from_iterable(self._heard)), ()
-        return self._judge.judge(heard, self._clock())
+        readings, self._parts = tuple(chain.from_iterable(self._parts)), ()
+        return self._judge.judge(readings, self._clock())

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """From when on a sign counts.
+    """From which value and duration on a sign counts.
 
     Attributes:
-        busy_ratio: utilization from which a GPU is under load; an idle link may sleep.
-        link_hold_seconds: how long a slow link must last to be told, and be gone to be forgotten.
+        busy_ratio: utilization from which on a GPU is under load; an idle link may sleep.
+        link_hold_seconds: how long a link must be slow to be reported, and well to be cleared.
         throttle_hold_seconds: the same for clocks that are held back.
     """
 
@@ -19,5 +19,5 @@ class Limits:
 
     @classmethod
     def at_once(cls) -> "Limits":
-        """For one look at a node: a sign counts when it is seen."""
+        """Limits for a single sample of a node: a sign counts as soon as it is seen."""
         return cls(link_hold_seconds=0.0, throttle_hold_seconds=0.0)

@@ -9,30 +9,30 @@ from lockstep_catalogue.verdicts import DEGRADED, FAILED, NODE_HEALTH
 
 
 def node_signs(facts: Facts, expected_gpus: int | None, most_seen: float) -> Iterator[Sign]:
-    """Everything wrong with the node itself; nothing of its GPUs while the driver is let go of.
+    """Every fault of the node itself; none of its GPUs while the driver is released.
 
     Args:
         facts: of one tick.
-        expected_gpus: how many there must be; None counts what was there and what is on the bus.
-        most_seen: GPUs that the driver told since the start, at most.
+        expected_gpus: number that there must be; None takes what was seen and what is on the bus.
+        most_seen: most GPUs that the driver has reported since the start.
     """
     if facts.is_set(health.LANE_STALLED, "driver"):
         yield Sign(NODE_HEALTH, (), FAILED, "driver_hung")
         return
     if facts.is_set(health.DRIVER_RELEASED):
         return
-    told = facts.value(gpu.GPU_COUNT, "nvml")
-    on_the_bus = facts.value(gpu.GPU_COUNT, "pci") or 0
-    due = expected_gpus if expected_gpus is not None else max(most_seen, on_the_bus)
-    if told is None and expected_gpus is None and not most_seen:
-        if on_the_bus:
+    by_driver = facts.value(gpu.GPU_COUNT, "nvml")
+    on_bus = facts.value(gpu.GPU_COUNT, "pci") or 0
+    required = expected_gpus if expected_gpus is not None else max(most_seen, on_bus)
+    if by_driver is None and expected_gpus is None and not most_seen:
+        if on_bus:
             yield Sign(NODE_HEALTH, (), DEGRADED, "driver_absent")
         return
-    if (told or 0) < due:
+    if (by_driver or 0) < required:
         yield Sign(NODE_HEALTH, (), FAILED, "gpu_count_short")
 
 
-def of_the_parts(parts: Iterable[tuple[str, str]]) -> Iterator[Sign]:
+def part_signs(parts: Iterable[tuple[str, str]]) -> Iterator[Sign]:
     """The node is as bad as its worst GPU and its worst port.
 
     Args:

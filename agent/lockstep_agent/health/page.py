@@ -8,34 +8,35 @@ from lockstep_agent.health.parts import kind_of, verdicts_in
 from lockstep_catalogue.labels import VERDICT
 from lockstep_catalogue.verdicts import NO_REASON, OK
 
-WORSE = VERDICT.values  # from good to bad
+FROM_GOOD_TO_BAD = VERDICT.values
 
 
-def health_of(latest: Exposition, node: str) -> dict[str, Any]:
-    """The node's verdict, and every part with its verdict and reasons.
+def health_of(exposition: Exposition, node: str) -> dict[str, Any]:
+    """The node's verdict, and each part with its verdict and reasons.
 
     Args:
-        latest: the newest sample.
+        exposition: the newest sample.
         node: name of the machine.
     """
     parts: dict[tuple[str, str], dict[str, Any]] = {}
-    whole: dict[str, Any] = {"verdict": OK, "reasons": []}
-    for told in verdicts_in(latest.readings):
-        kind = kind_of(told.metric)
-        fresh: dict[str, Any] = {"kind": kind, "name": told.name, **dict(told.labels)}
-        fresh |= {"verdict": OK, "reasons": []}
-        part = whole if kind == "node" else parts.setdefault((kind, told.name), fresh)
-        part["verdict"] = max(part["verdict"], told.verdict, key=WORSE.index)
-        if told.reason != NO_REASON:
-            part["reasons"].append(told.reason)
+    node_health: dict[str, Any] = {"verdict": OK, "reasons": []}
+    for verdict in verdicts_in(exposition.readings):
+        kind = kind_of(verdict.metric)
+        new_part: dict[str, Any] = {"kind": kind, "name": verdict.name, **dict(verdict.labels)}
+        new_part |= {"verdict": OK, "reasons": []}
+        is_node = kind == "node"
+        part = node_health if is_node else parts.setdefault((kind, verdict.name), new_part)
+        part["verdict"] = max(part["verdict"], verdict.verdict, key=FROM_GOOD_TO_BAD.index)
+        if verdict.reason != NO_REASON:
+            part["reasons"].append(verdict.reason)
     return {
         "node": node,
-        **whole,
-        "at_seconds": latest.rendered_seconds,
+        **node_health,
+        "at_seconds": exposition.rendered_seconds,
         "parts": list(parts.values()),
     }
 
 
-def health_page(latest: Exposition, node: str) -> bytes:
-    """The same as bytes."""
-    return json.dumps(health_of(latest, node)).encode() + b"\n"
+def health_page(exposition: Exposition, node: str) -> bytes:
+    """``health_of`` as the bytes of one line."""
+    return json.dumps(health_of(exposition, node)).encode() + b"\n"

@@ -1,4 +1,4 @@
-"""Verdicts as they stand in a scrape: any reading that carries the label ``verdict``."""
+"""Verdicts in a scrape: every reading that has the label ``verdict``."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -11,11 +11,14 @@ VERDICT_NAMES = frozenset(metric.name for metric in METRICS if labels.VERDICT in
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Verdict:
     """One verdict with one reason.
 
     Attributes:
-        labels: name and value of each label that says which part it is.
+        metric: of the verdict.
+        labels: name and value of each label that identifies the part.
+        verdict: a value of the label ``verdict``.
+        reason: ``none`` where the verdict is ok.
     """
 
     metric: Metric
@@ -25,19 +28,19 @@ class Told:
 
     @property
     def name(self) -> str:
-        """What people call the part: index of the GPU, device and port, or nothing for a node."""
+        """Short name of the part: index of a GPU, device and port; empty for the node."""
         names = [value for name, value in self.labels if value and name != labels.UUID.name]
         return "/".join(names)
 
 
-def verdicts_in(readings: Iterable[AnyReading]) -> Iterator[Told]:
+def verdicts_in(readings: Iterable[AnyReading]) -> Iterator[Verdict]:
     """Every verdict among readings; its reason is the label that comes last."""
     for reading in readings:
         if isinstance(reading, Reading) and reading.metric.name in VERDICT_NAMES:
             pairs = tuple(zip(reading.metric.label_names, reading.labels, strict=True))
             verdict = dict(pairs)[labels.VERDICT.name]
             part = tuple(pair for pair in pairs[:-1] if pair[0] != labels.VERDICT.name)
-            yield Told(reading.metric, part, verdict, reading.labels[-1])
+            yield Verdict(reading.metric, part, verdict, reading.labels[-1])
 
 
 def kind_of(metric: Metric) -> str:

@@ -1,4 +1,4 @@
-"""What a port lacks of what an operator said that it must be; a collector judges the rest."""
+"""How a port falls short of what an operator expects; a collector judges the rest."""
 
 from collections.abc import Iterable, Iterator
 
@@ -14,23 +14,23 @@ _PRESENT = (fabric_ports.PORT_INFO, *_UP, *_RATE)
 
 
 def port_signs(facts: Facts, expected: Iterable[ExpectedPort]) -> Iterator[Sign]:
-    """Everything that expected ports lack; of a device with several the worst counts.
+    """Every fault of expected ports; of a device with several ports the worst counts.
 
     Args:
         facts: of one tick.
         expected: by name of the RDMA device or of the network interface.
     """
     for port in expected:
-        at = (port.device,)
-        told = {
-            metric: [value for labels, value in facts.of(metric).items() if labels[:1] == at]
+        part = (port.device,)
+        values = {
+            metric: [value for labels, value in facts.of(metric).items() if labels[:1] == part]
             for metric in _PRESENT
         }
-        up = [value for metric in _UP for value in told[metric]]
-        rates = [value for metric in _RATE for value in told[metric]]
-        if not any(told.values()):
-            yield Sign(EXPECTED_PORT_HEALTH, at, FAILED, "missing")
+        up = [value for metric in _UP for value in values[metric]]
+        rates = [value for metric in _RATE for value in values[metric]]
+        if not any(values.values()):
+            yield Sign(EXPECTED_PORT_HEALTH, part, FAILED, "missing")
         if not all(up):
-            yield Sign(EXPECTED_PORT_HEALTH, at, FAILED, "not_up")
+            yield Sign(EXPECTED_PORT_HEALTH, part, FAILED, "not_up")
         if port.rate is not None and rates and min(rates) < port.rate:
-            yield Sign(EXPECTED_PORT_HEALTH, at, DEGRADED, "rate_below_expected")
+            yield Sign(EXPECTED_PORT_HEALTH, part, DEGRADED, "rate_below_expected")

@@ -1,4 +1,4 @@
-"""A sign: one thing wrong with one part, before anybody asked how long it has been so."""
+"""A sign: one fault of one part at one moment, before it is known whether it lasts."""
 
 from dataclasses import dataclass
 
@@ -8,12 +8,12 @@ from lockstep_catalogue import Metric
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """One thing wrong.
+    """One fault of one part.
 
     Attributes:
-        metric: the verdict that it belongs to.
+        metric: of the verdict that it belongs to.
         part: label values of the part, those before verdict and reason.
-        hold_seconds: how long it must last to be told.
+        hold_seconds: how long it must last to be reported.
     """
 
     metric: Metric

@@ -1,13 +1,12 @@
-"""From the pages of one job on this node to its readings: per rank a dozen, the rest added up."""
+"""From the pages of one job on this node to its readings: a dozen a rank, the rest as sums."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep_agent.collector import AnyReading, Exemplar, HistogramReading, Reading
-from lockstep_agent.jobs.device_readings import device_totals
 from lockstep_agent.jobs.state_readings import state_now, state_totals
-from lockstep_catalogue import Metric
+from lockstep_catalogue import Metric, job_watch
 from lockstep_catalogue import training as metrics
 from lockstep_catalogue.labels import KIND, MESH, OUTCOME, STATE, STEP_PHASES
 from lockstep_catalogue.vocabulary import ENDED_PHASES
@@ -20,7 +19,7 @@ _SUMS = {
     metrics.SAMPLES: "samples",
     metrics.NONFINITE_STEPS: "nonfinite_steps",
 }
-_LAST_TOLD = {
+_LAST_VALUES = {
     metrics.LOSS: "loss",
     metrics.GRADIENT_NORM: "gradient_norm",
     metrics.LEARNING_RATE: "learning_rate",
@@ -38,6 +37,7 @@ class JobView:
 
     Attributes:
         job_id: name of the job's folder, so that no page can speak for another job.
+        node: name of this machine.
         pages: of all attempts; at least one.
         running: paths of the pages whose process still runs.
         exemplars: slow steps, one a bucket of the step histogram or None; or none at all.
@@ -53,24 +53,24 @@ class JobView:
 def job_readings(view: JobView) -> Iterator[AnyReading]:
     """All readings of a job.
 
-    Counters are sums over every attempt. Gauges tell of the newest attempt alone: a rank that it no
-    longer has is no rank that has gone.
+    Counters are sums over every attempt. Gauges cover the newest attempt only: a rank that it does
+    not have was left out on purpose and has not died.
     """
     newest = max(view.pages, key=_age).identity
     current = _newest_by_rank([p for p in view.pages if _attempt(p) == newest["attempt"]])
-    of_job = (newest["cluster"], view.job_id)
+    job_labels = (newest["cluster"], view.job_id)
     for rank in sorted({page.identity["rank"] for page in view.pages}):
-        labels = (*of_job, str(rank))
+        labels = (*job_labels, str(rank))
         yield from _rank_totals(labels, [p for p in view.pages if p.identity["rank"] == rank])
         if rank in current:
             yield from _rank_now(labels, view, current[rank])
-    of_node = (*of_job, view.node)
-    yield from _node_totals(of_node, view.pages, view.exemplars)
-    yield from _node_now(of_node, view, current)
-    yield from state_totals(of_node, view.pages)
-    yield from device_totals(of_node, view.pages)
+    node_labels = (*job_labels, view.node)
+    yield from _node_totals(node_labels, view.pages, view.exemplars)
+    yield from _node_now(node_labels, view, current)
+    yield from state_totals(node_labels, view.pages)
+    yield from _device_totals(node_labels, view.pages)
     running = [page for page in current.values() if page.path in view.running]
-    yield from state_now(of_node, list(current.values()), running)
+    yield from state_now(node_labels, list(current.values()), running)
 
 
 def _attempt(page: Page) -> int:
@@ -101,18 +101,18 @@ def _rank_totals(labels: tuple[str, ...], pages: list[Page]) -> Iterator[Reading
 
 
 def _rank_now(labels: tuple[str, ...], view: JobView, page: Page) -> Iterator[Reading]:
-    who = page.identity
+    fields = page.identity
     identity = (
-        who["project"],
+        fields["project"],
         view.node,
-        *(str(who[name]) for name in ("local_rank", "world_size", "attempt")),
-        who["gpu_uuid"],
-        *(str(who["mesh"].get(axis.name, "")) for axis in MESH),
+        *(str(fields[name]) for name in ("local_rank", "world_size", "attempt")),
+        fields["gpu_uuid"],
+        *(str(fields["mesh"].get(axis.name, "")) for axis in MESH),
     )
-    waits = page.phase == "sync" and page.path in view.running
+    is_waiting = page.phase == "sync" and page.path in view.running
     yield Reading(metrics.RANK_INFO, (*labels, *identity), 1)
     yield Reading(metrics.LAST_PROGRESS, labels, page.progress_wall_seconds)
-    yield Reading(metrics.RANK_WAITING, labels, 1 if waits else 0)
+    yield Reading(metrics.RANK_WAITING, labels, 1 if is_waiting else 0)
 
 
 def _node_totals(
@@ -131,7 +131,7 @@ def _node_totals(
             for metric, field in _COLLECTIVES.items():
                 yield Reading(metric, (*labels, kind), _sum_item(pages, field, kind))
     durable = [page.state["checkpoint_wall_ns"] for page in pages]
-    yield from _if_known(metrics.LAST_CHECKPOINT, labels, _highest(durable, 1e-9))
+    yield from _if_present(metrics.LAST_CHECKPOINT, labels, _highest(durable, 1e-9))
 
 
 def _node_now(
@@ -141,10 +141,10 @@ def _node_now(
     for state in STATE.values:
         yield Reading(metrics.RANKS, (*labels, state), states.count(state))
     steps = [page.state["step"] for page in current.values()]
-    yield from _if_known(metrics.STEP, labels, _highest(steps, 1))
+    yield from _if_present(metrics.STEP, labels, _highest(steps, 1))
     lowest = current[min(current)]
-    for metric, field in _LAST_TOLD.items():
-        yield from _if_known(metric, labels, lowest.state[field])
+    for metric, field in _LAST_VALUES.items():
+        yield from _if_present(metric, labels, lowest.state[field])
 
 
 def _state(page: Page, running: bool) -> str:
@@ -154,11 +154,23 @@ def _state(page: Page, running: bool) -> str:
     return page.phase if page.phase in STATE.values else "training"
 
 
+def _device_totals(labels: tuple[str, ...], pages: list[Page]) -> Iterator[Reading]:
+    """Counters of the GPUs' streams and of the bus: sums over every attempt; absent without any."""
+    for kind in KIND.values:
+        if size := sum(page.periodic["bus_bytes"][kind] for page in pages):
+            yield Reading(job_watch.BUS_BYTES, (*labels, kind), size)
+    if steps := sum(page.periodic["device_steps"] for page in pages):
+        yield Reading(job_watch.DEVICE_STEPS, labels, steps)
+        for phase in STEP_PHASES:
+            seconds = sum(page.periodic["device_seconds"][phase] for page in pages)
+            yield Reading(job_watch.DEVICE_SECONDS, (*labels, phase), seconds)
+
+
 def _highest(values: list[int | None], factor: float) -> float | None:
-    known = [value for value in values if value is not None]
-    return max(known) * factor if known else None
+    present = [value for value in values if value is not None]
+    return max(present) * factor if present else None
 
 
-def _if_known(metric: Metric, labels: tuple[str, ...], value: float | None) -> Iterator[Reading]:
+def _if_present(metric: Metric, labels: tuple[str, ...], value: float | None) -> Iterator[Reading]:
     if value is not None:
         yield Reading(metric, labels, value)

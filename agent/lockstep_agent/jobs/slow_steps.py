@@ -9,7 +9,8 @@ from lockstep_catalogue.training import STEP_SECONDS
 from lockstep_records.page.reader import Page
 from lockstep_records.spans import Span, read_spans, spool_path
 
-_Seen = tuple[int, int]
+_Signature = tuple[int, int]
+"""Time of the last change and size of a file."""
 
 
 class SlowSteps:
@@ -19,34 +20,34 @@ class SlowSteps:
     """
 
     def __init__(self) -> None:
-        self._spans: dict[Path, tuple[_Seen, list[Span]]] = {}
+        self._spans: dict[Path, tuple[_Signature, list[Span]]] = {}
 
     def exemplars(self, pages: Iterable[Page]) -> tuple[Exemplar | None, ...]:
-        """One place a bucket, the last for what is beyond all bounds; None where none was slow."""
-        found: list[Exemplar | None] = [None] * (len(STEP_SECONDS.buckets) + 1)
+        """One exemplar or None a bucket; the last bucket is beyond all bounds."""
+        newest: list[Exemplar | None] = [None] * (len(STEP_SECONDS.buckets) + 1)
         for page in pages:
-            for span in self._of(spool_path(page.path)):
+            for span in self._slow_spans(spool_path(page.path)):
                 seconds = span.attributes["seconds"]
-                place = bisect_left(STEP_SECONDS.buckets, seconds)
-                known = found[place]
-                if known is None or known.wall_seconds < span.end_ns / 1e9:
-                    found[place] = _exemplar(span, page.identity["rank"], seconds)
-        return tuple(found)
+                bucket = bisect_left(STEP_SECONDS.buckets, seconds)
+                before = newest[bucket]
+                if before is None or before.wall_seconds < span.end_ns / 1e9:
+                    newest[bucket] = _exemplar(span, page.identity["rank"], seconds)
+        return tuple(newest)
 
-    def _of(self, path: Path) -> list[Span]:
+    def _slow_spans(self, path: Path) -> list[Span]:
         try:
             status = path.stat()
         except OSError:
             return []
-        seen = (status.st_mtime_ns, status.st_size)
-        if path not in self._spans or self._spans[path][0] != seen:
+        signature = (status.st_mtime_ns, status.st_size)
+        if path not in self._spans or self._spans[path][0] != signature:
             slow = [s for s in read_spans(path) if s.name == "slow_step" and _is_timed(s)]
-            self._spans[path] = (seen, slow)
+            self._spans[path] = (signature, slow)
         return self._spans[path][1]
 
 
 def _is_timed(span: Span) -> bool:
-    """Whether the step's duration is known; what a page's own user wrote may be anything."""
+    """Whether the step's duration is known; a user's own program may write anything."""
     return 0 < span.attributes.get("seconds", 0.0) < float("inf")
 
 

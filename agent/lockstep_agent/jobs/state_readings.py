@@ -1,4 +1,4 @@
-"""From the pages of one job on this node to how it is: goodput, memory, checkpoints, replicas."""
+"""From the pages of one job on this node to its state: goodput, memory, checkpoints, replicas."""
 
 from collections.abc import Iterator
 
@@ -38,9 +38,9 @@ _MEMORY = {
 
 def state_totals(labels: Labels, pages: list[Page]) -> Iterator[Reading]:
     """Counters: sums over the pages of every attempt."""
-    spent = [goodput_ns(page) for page in pages]
+    page_goodput_ns = [goodput_ns(page) for page in pages]
     for state in PAGE_STATES:
-        seconds = sum(one[state] for one in spent) * 1e-9
+        seconds = sum(by_state[state] for by_state in page_goodput_ns) * 1e-9
         yield Reading(metrics.GOODPUT_SECONDS, (*labels, state), seconds)
     for metric, field in _SUMS.items():
         yield Reading(metric, labels, sum(page.periodic[field] for page in pages))
@@ -51,14 +51,14 @@ def state_totals(labels: Labels, pages: list[Page]) -> Iterator[Reading]:
     for writing in ("blocking", "persisting"):
         seconds = sum(page.periodic[f"checkpoint_{writing}_seconds"] for page in pages)
         yield Reading(metrics.CHECKPOINT_SECONDS, (*labels, writing), seconds)
-    told = [page for page in pages if page.periodic["flops_per_token"] is not None]
-    if told:
-        flops = sum(page.state["tokens"] * page.periodic["flops_per_token"] for page in told)
+    with_flops = [page for page in pages if page.periodic["flops_per_token"] is not None]
+    if with_flops:
+        flops = sum(page.state["tokens"] * page.periodic["flops_per_token"] for page in with_flops)
         yield Reading(metrics.MODEL_FLOPS, labels, flops)
 
 
 def state_now(labels: Labels, current: list[Page], running: list[Page]) -> Iterator[Reading]:
-    """Gauges: of the newest attempt, those of memory of the ranks that still run."""
+    """Gauges of the newest attempt; those of memory, of the ranks that still run."""
     peaks = [page.periodic["peak_flops"] for page in current]
     if None not in peaks:
         yield Reading(metrics.PEAK_FLOPS, labels, sum(peaks))
@@ -68,24 +68,24 @@ def state_now(labels: Labels, current: list[Page], running: list[Page]) -> Itera
     for memory, field in _MEMORY.items():
         yield from _highest(metrics.MEMORY_BYTES, (*labels, memory), field, running)
     yield from _slowest_writer(labels, current)
-    compared = compare_replicas(current)
-    if compared:
-        ranks, odd = sum(len(one.ranks) for one in compared), sum(len(one.odd) for one in compared)
-        yield Reading(metrics.REPLICAS, labels, ranks)
-        yield Reading(metrics.ODD_REPLICAS, labels, odd)
+    groups = compare_replicas(current)
+    if groups:
+        num_ranks, num_odd = (sum(len(g.ranks) for g in groups), sum(len(g.odd) for g in groups))
+        yield Reading(metrics.REPLICAS, labels, num_ranks)
+        yield Reading(metrics.ODD_REPLICAS, labels, num_odd)
 
 
 def _highest(metric: Metric, labels: Labels, field: str, pages: list[Page]) -> Iterator[Reading]:
-    known = [page.periodic[field] for page in pages if page.periodic[field] is not None]
-    if known:
-        yield Reading(metric, labels, max(known))
+    values = [page.periodic[field] for page in pages if page.periodic[field] is not None]
+    if values:
+        yield Reading(metric, labels, max(values))
 
 
 def _slowest_writer(labels: Labels, pages: list[Page]) -> Iterator[Reading]:
-    """Of the newest checkpoint that any rank of the node wrote."""
-    told = [page for page in pages if page.periodic["write_step"] is not None]
-    newest = max((page.periodic["write_step"] for page in told), default=None)
-    writers = [page for page in told if page.periodic["write_step"] == newest]
+    """The rank that took longest for the newest checkpoint that any rank of the node wrote."""
+    with_write = [page for page in pages if page.periodic["write_step"] is not None]
+    newest = max((page.periodic["write_step"] for page in with_write), default=None)
+    writers = [page for page in with_write if page.periodic["write_step"] == newest]
     if writers:
         slowest = max(writers, key=lambda page: page.periodic["write_seconds"] or 0.0)
         rank = str(slowest.identity["rank"])

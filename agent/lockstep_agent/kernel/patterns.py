@@ -30,6 +30,7 @@ _KERNEL = (
         r"(?:.*caused by previous Xid (?P<cause>\d{1,4}))?",
     ),
     Pattern(build_xid, "", 300, rf"NVRM:.*?(?P<pci>{ADDRESS})\b.*fallen off the bus"),
+    # an SXid is followed by lines of data with the same number, which must not count
     Pattern(
         build_sxid,
         "",

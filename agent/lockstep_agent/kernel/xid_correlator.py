@@ -40,6 +40,7 @@ class XidCorrelator:
         Returns:
             Number of events that were processed by this call.
         """
+        # the log's message of the same Xid may be read a tick later
         self._waiting.extend(events)
         num_processed, latest_seconds = 0, self._clock() - _LOG_TIMEOUT_SECONDS
         while self._waiting and self._waiting[0].wall_seconds <= latest_seconds:

@@ -121,6 +121,8 @@ RETRIES = _hw(
     transport="req_transport_retries_exceeded max_retry_exceeded",
     rnr="req_rnr_retries_exceeded rnr_naks_rcvd_exceeded",
 )
+# mlx5's Q counters have 32 bits and wrap, its congestion counters have 64; both are cached for
+# ``lifespan`` milliseconds, by default 10
 _HARDWARE = (
     *RETRIES,
     *_hw(

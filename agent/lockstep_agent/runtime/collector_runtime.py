@@ -5,7 +5,7 @@ from functools import partial
 
 from lockstep_agent.collector import Collector
 from lockstep_agent.collectors import NodeSources, node_collectors
-from lockstep_agent.collectors.dcgm import FIELDS, Profiling
+from lockstep_agent.collectors.dcgm import FIELDS, DcgmProfiling
 from lockstep_agent.collectors.dcgm_exporter import DcgmExporter
 from lockstep_agent.collectors.gpu_allocation import GpuAllocation
 from lockstep_agent.delivery.archive import Archive
@@ -78,7 +78,7 @@ class CollectorRuntime:
     def _dcgm_collectors(self, options: Options) -> Iterator[Collector]:
         if options.dcgm:
             connect = partial(Dcgm, options.dcgm, tuple(FIELDS), options.dcgm_library)
-            yield Profiling(connect, self.gpus.is_released)
+            yield DcgmProfiling(connect, self.gpus.is_released)
         if options.dcgm_exporter:
             yield DcgmExporter(options.dcgm_exporter)
 

@@ -1,4 +1,4 @@
-"""A thread with collectors that share a fate: when a call in it hangs, only they go silent."""
+"""A thread with collectors that read one source: when a call hangs, only they go silent."""
 
 import logging
 import threading
@@ -21,19 +21,20 @@ from lockstep_catalogue import health
 _log = logging.getLogger(__name__)
 
 HUNG = "hung"
-_SLACK_SECONDS = 0.05  # a tick that comes a little early still counts
+_SLACK_SECONDS = 0.05  # a tick may be a little early
 
 
-def _nothing(_state: str) -> Iterable[AnyReading]:
+def _no_readings(_state: str) -> Iterable[AnyReading]:
     return ()
 
 
 class CollectorWorker:
-    """Runs its collectors one after the other, each in its tier, whenever it is beaten.
+    """Runs its collectors one after the other, each in its tier, at each ``run_once``.
 
     Args:
         name: value of the label ``lane``.
-        silence: what to serve instead of all readings while the source is lost or a run hangs,
+        collectors: in the order in which they run.
+        silence: readings to serve instead of all others while the source is lost or a run hangs,
             given the state.
         stale_seconds: how long a run may take before the worker counts as hung.
         clock: monotonic, in seconds.
@@ -44,7 +45,7 @@ class CollectorWorker:
         name: str,
         collectors: Iterable[Collector],
         *,
-        silence: Callable[[str], Iterable[AnyReading]] = _nothing,
+        silence: Callable[[str], Iterable[AnyReading]] = _no_readings,
         stale_seconds: float = 3.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -58,23 +59,23 @@ class CollectorWorker:
         self._due_seconds = [clock()] * len(self._guards)
         self._runs: deque[Run] = deque(maxlen=1000)
         self._lost_state = ""
-        self._began_seconds: float | None = None
-        self._ended_seconds: float | None = None
-        self._said_hung = False
-        # a queue and a lock wake a thread at a third of what an Event takes
-        self._asked, self._busy = SimpleQueue[bool](), threading.Lock()
-        self._ends = False
+        self._run_start_seconds: float | None = None
+        self._run_end_seconds: float | None = None
+        self._has_logged_hang = False
+        # A queue and a lock wake a thread in a third of the time that an Event takes.
+        self._requests, self._busy = SimpleQueue[bool](), threading.Lock()
+        self._is_ending = False
         self._thread: threading.Thread | None = None
 
     def run_once(self) -> bool:
-        """Asks for one run of what is due; False when nothing is, or a run is still under way."""
-        if self._ends or not self._is_due() or not self._busy.acquire(blocking=False):
+        """Starts one run of what is due; False when nothing is due or a run is still under way."""
+        if self._is_ending or not self._is_due() or not self._busy.acquire(blocking=False):
             return False
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
             self._thread.start()
-        self._began_seconds = self._clock()
-        self._asked.put(True)
+        self._run_start_seconds = self._clock()
+        self._requests.put(True)
         return True
 
     def wait(self, timeout_seconds: float) -> bool:
@@ -85,34 +86,34 @@ class CollectorWorker:
         return returned
 
     def end(self, timeout_seconds: float) -> bool:
-        """Ends the thread; False when its run does not return in time, and it ends when it does."""
-        self._ends = True
-        self._asked.put(False)
+        """Ends the thread; False when its run is not over in time: then it ends after that run."""
+        self._is_ending = True
+        self._requests.put(False)
         return self._thread is None or self.wait(timeout_seconds)
 
     @property
     def is_hung(self) -> bool:
-        """Whether the run under way takes longer than a run may."""
-        began = self._began_seconds
-        return began is not None and self._clock() - began > self._stale_seconds
+        """Whether the run under way exceeds the time that a run may take."""
+        start_seconds = self._run_start_seconds
+        return start_seconds is not None and self._clock() - start_seconds > self._stale_seconds
 
     @property
     def is_lost(self) -> bool:
-        """Whether the source said that it is gone."""
+        """Whether the source reported that it is gone."""
         return bool(self._lost_state)
 
     @property
     def state(self) -> str:
-        """Why it tells nothing, a value of the label ``state`` of a GPU; empty while it tells."""
+        """Why its readings are withheld, a value of the label ``state``; empty while served."""
         return HUNG if self.is_hung else self._lost_state
 
     def parts(self) -> tuple[Part, ...]:
-        """The newest readings of each collector, or what stands for them, and its own health."""
+        """The newest readings of each collector, or those of ``silence``, and the worker's own."""
         state = self.state
-        self._say(state == HUNG)
-        told = (tuple(self._silence(state)),) if state else self._latest
-        age = () if self._ended_seconds is None else (self._age(self._ended_seconds),)
-        return (*told, self._stalled[state == HUNG], age)
+        self._log_hang(state == HUNG)
+        parts = (tuple(self._silence(state)),) if state else self._latest
+        age = () if self._run_end_seconds is None else (self._age(self._run_end_seconds),)
+        return (*parts, self._stalled[state == HUNG], age)
 
     def take_runs(self) -> Iterator[Run]:
         """The runs since the last call, oldest first."""
@@ -123,25 +124,25 @@ class CollectorWorker:
         seconds = max(self._clock() - since_seconds, 0.0)
         return Reading(health.LANE_AGE, (self.name,), seconds)
 
-    def _say(self, hung: bool) -> None:
-        if hung and not self._said_hung:
+    def _log_hang(self, hung: bool) -> None:
+        if hung and not self._has_logged_hang:
             _log.error("lane=%s state=hung after_seconds=%s", self.name, self._stale_seconds)
-        elif self._said_hung and not hung:
+        elif self._has_logged_hang and not hung:
             _log.info("lane=%s state=returned", self.name)
-        self._said_hung = hung
+        self._has_logged_hang = hung
 
     def _is_due(self) -> bool:
-        """Whether to wake the thread: to do so for nothing costs more than to ask."""
+        """Whether a collector is due; waking the thread for nothing would cost more than this."""
         return self._clock() >= min(self._due_seconds, default=0.0) - _SLACK_SECONDS
 
     def _run(self) -> None:
-        while self._asked.get():
-            self._run_what_is_due()
-            self._ended_seconds = self._clock()
-            self._began_seconds = None
+        while self._requests.get():
+            self._run_due_collectors()
+            self._run_end_seconds = self._clock()
+            self._run_start_seconds = None
             self._busy.release()
 
-    def _run_what_is_due(self) -> None:
+    def _run_due_collectors(self) -> None:
         now = self._clock()
         try:
             for index, guard in enumerate(self._guards):
@@ -150,13 +151,13 @@ class CollectorWorker:
                     self._latest[index] = run.readings
                     self._runs.append(run)
                     self._due_seconds[index] = now + guard.tier.value
-            self._lose("", "")
+            self._set_lost_state("", "")
         except SourceLostError as error:
             self._latest = [()] * len(self._guards)
             self._due_seconds = [now] * len(self._guards)
-            self._lose(error.state, str(error))
+            self._set_lost_state(error.state, str(error))
 
-    def _lose(self, state: str, text: str) -> None:
+    def _set_lost_state(self, state: str, text: str) -> None:
         if state and state != self._lost_state:
             _log.error("lane=%s state=%s error=%r", self.name, state, text)
         elif self._lost_state and not state:

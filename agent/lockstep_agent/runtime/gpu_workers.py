@@ -1,4 +1,4 @@
-"""A worker for each GPU: found, rebuilt after a driver reload, let go of on request."""
+"""A worker for each GPU: created when the driver opens, renewed after its reload."""
 
 import logging
 import threading
@@ -18,9 +18,9 @@ from lockstep_catalogue import gpu as metrics
 from lockstep_catalogue import health
 
 _log = logging.getLogger(__name__)
-_LOOK_AGAIN_SECONDS = 60.0
+_RETRY_SECONDS = 60.0
 _CHECK_SECONDS = 10.0
-_END_SECONDS = 2.0
+_END_TIMEOUT_SECONDS = 2.0
 
 
 class GpuWorkers:
@@ -28,10 +28,10 @@ class GpuWorkers:
 
     Args:
         open_driver: opens the driver; raises NoDriverError where there is none.
-        sysfs: where /sys is; it tells GPUs that the driver does not.
-        window_seconds: over which lowest, mean and highest values are told.
+        sysfs: where /sys is mounted; it has GPUs that the driver has lost.
+        window_seconds: window for minimum, mean and maximum.
         clock: monotonic, in seconds.
-        detail: tells rare counters too.
+        detail: includes rare counters.
 
     Attributes:
         workers: one a GPU, empty without a driver.
@@ -54,27 +54,27 @@ class GpuWorkers:
         self._window_seconds = window_seconds
         self.workers: tuple[CollectorWorker, ...] = ()
         self._driver: Driver | None = None
-        self._leaving: tuple[CollectorWorker, ...] = ()
+        self._ending: tuple[CollectorWorker, ...] = ()
         self._released = threading.Event()
-        self._next_look_seconds = self._next_check_seconds = clock()
-        self._next_count_seconds, self._on_the_bus = clock(), 0
-        self._said = ""
+        self._next_open_seconds = self._next_check_seconds = clock()
+        self._next_count_seconds, self._on_bus = clock(), 0
+        self._absent_reason = ""
 
     def release(self) -> None:
-        """Lets go of the driver within a tick, for its upgrade; safe in a signal handler."""
+        """Releases the driver within a tick, for its upgrade; safe in a signal handler."""
         self._released.set()
 
     def resume(self) -> None:
         """Opens the driver again within a tick."""
-        self._next_look_seconds = self._clock()
+        self._next_open_seconds = self._clock()
         self._released.clear()
 
     def is_released(self) -> bool:
-        """Whether somebody asked that nothing holds the driver."""
+        """Whether the driver was released on request."""
         return self._released.is_set()
 
     def in_use(self) -> list[GpuInUse]:
-        """What the GPUs told last of who uses them; asks no driver."""
+        """Every GPU with its processes as last reported; calls no driver."""
         driver = self._driver
         return [
             GpuInUse(index=gpu.index, uuid=gpu.uuid, pids=gpu.pids, instances=gpu.mig_uuids)
@@ -83,52 +83,52 @@ class GpuWorkers:
         ]
 
     def take_xids(self) -> list[XidEvent] | None:
-        """Faults that the driver told as events since the last call; None where it tells none."""
+        """Xid events of the driver since the last call; None where it has none."""
         driver = self._driver
-        told = [gpu.xids for gpu in (driver.gpus if driver else ()) if gpu.xids is not None]
-        return [queue.popleft() for queue in told for _ in range(len(queue))] if told else None
+        queues = [gpu.xids for gpu in (driver.gpus if driver else ()) if gpu.xids is not None]
+        return [queue.popleft() for queue in queues for _ in range(len(queue))] if queues else None
 
     def collect(self) -> Iterator[Reading]:
-        """Version of the driver, number of GPUs, and whether it is let go of."""
+        """Version of the driver, number of GPUs, and whether the driver is released."""
         if self._released.is_set():
             self._close("released on request")
         else:
-            self._look_after()
+            self._supervise()
         released = self._released.is_set() and self._driver is None
         yield Reading(health.DRIVER_RELEASED, (), 1 if released else 0)
         if self._driver is not None and self._driver.version:
-            told = (self._driver.version, self._driver.cuda or "")
-            yield Reading(metrics.GPU_DRIVER_INFO, told, 1)
+            versions = (self._driver.version, self._driver.cuda or "")
+            yield Reading(metrics.GPU_DRIVER_INFO, versions, 1)
         if self._driver is not None:
             yield Reading(metrics.GPU_COUNT, ("nvml",), len(self._driver.gpus))
-        if on_the_bus := self._count_on_the_bus():
-            yield Reading(metrics.GPU_COUNT, ("pci",), on_the_bus)
+        if on_bus := self._count_on_bus():
+            yield Reading(metrics.GPU_COUNT, ("pci",), on_bus)
 
-    def _count_on_the_bus(self) -> int:
+    def _count_on_bus(self) -> int:
         now = self._clock()
         if now >= self._next_count_seconds:
             self._next_count_seconds = now + _CHECK_SECONDS
-            self._on_the_bus = count_gpus(self._sysfs)
-        return self._on_the_bus
+            self._on_bus = count_gpus(self._sysfs)
+        return self._on_bus
 
-    def _look_after(self) -> None:
+    def _supervise(self) -> None:
         now = self._clock()
-        if self._driver is None and now >= self._next_look_seconds:
+        if self._driver is None and now >= self._next_open_seconds:
             self._open(now)
         elif self._driver is not None and now >= self._next_check_seconds:
             self._next_check_seconds = now + _CHECK_SECONDS
             self._check(now)
 
     def _open(self, now: float) -> None:
-        self._next_look_seconds = now + _LOOK_AGAIN_SECONDS
+        self._next_open_seconds = now + _RETRY_SECONDS
         try:
             driver = self._open_driver()
         except NoDriverError as error:
-            if not self._said:
+            if not self._absent_reason:
                 _log.warning("collector=gpu state=absent reason=%r", str(error))
-            self._said = str(error)
+            self._absent_reason = str(error)
             return
-        self._said = ""
+        self._absent_reason = ""
         self._driver = driver
         self._next_check_seconds = now + _CHECK_SECONDS
         self.workers = tuple(self._create_worker(gpu) for gpu in driver.gpus)
@@ -142,7 +142,7 @@ class GpuWorkers:
         )
 
     def _check(self, now: float) -> None:
-        """Reopens a driver that answers no more, or that has lost every GPU: it was reloaded."""
+        """Reopens a driver that no longer answers, or that has lost every GPU: it was reloaded."""
         assert self._driver is not None
         if any(worker.is_hung for worker in self.workers):
             return
@@ -150,22 +150,24 @@ class GpuWorkers:
             self._driver.check()
         except NoDriverError as error:
             self._close(str(error))
-            self._next_look_seconds = now
+            self._next_open_seconds = now
             return
         all_lost = bool(self.workers) and all(worker.is_lost for worker in self.workers)
-        if all_lost and now >= self._next_look_seconds:
+        if all_lost and now >= self._next_open_seconds:
             self._close("every GPU is lost")
-            self._next_look_seconds = now
+            self._next_open_seconds = now
 
     def _close(self, reason: str) -> None:
-        """Ends the workers, then closes the driver; waits further while a call hangs in one."""
+        """Ends the workers, then closes the driver, once no call hangs in any of them."""
         if self._driver is None:
             return
         if self.workers:
             _log.warning("collector=gpu state=closing reason=%r", reason)
-        self._leaving, self.workers = (*self._leaving, *self.workers), ()
-        self._leaving = tuple(worker for worker in self._leaving if not worker.end(_END_SECONDS))
-        if not self._leaving:
+        self._ending, self.workers = (*self._ending, *self.workers), ()
+        self._ending = tuple(
+            worker for worker in self._ending if not worker.end(_END_TIMEOUT_SECONDS)
+        )
+        if not self._ending:
             self._driver.close()
             self._driver = None
             _log.warning("collector=gpu state=closed")

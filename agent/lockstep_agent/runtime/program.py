@@ -1,4 +1,4 @@
-"""The running agent: collectors, sampler and server put together, until a signal ends it."""
+"""The running agent: collectors, sampler and server, until a signal ends it."""
 
 import gc
 import logging
@@ -16,27 +16,29 @@ from lockstep_agent.web import AccessControl
 from lockstep_agent.web.server import MetricsServer
 
 _ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_BETWEEN_SECONDS = 0.2
-_LOOK_SECONDS = 2.0  # for connections whose time is up
+_BETWEEN_SAMPLES_SECONDS = 0.2
+_POLL_SECONDS = 2.0  # how often connections are checked for their time-out
 _ALLOCATIONS_BETWEEN_COLLECTIONS = 20_000
 
 
 def print_once(options: Options) -> None:
     """Writes one scrape to stdout."""
-    _talk_on_stderr()
+    _log_to_stderr()
     sampler = Sampler(
         CollectorRuntime(options), options.tick_seconds, judge=Judge(options.expected)
     )
     sampler.sample()
-    time.sleep(min(options.tick_seconds, _BETWEEN_SECONDS))  # activity is told between two samples
+    time.sleep(
+        min(options.tick_seconds, _BETWEEN_SAMPLES_SECONDS)
+    )  # activity is measured between two samples
     click.echo(sampler.sample().text, nl=False)
 
 
 def serve(options: Options) -> None:
-    """Serves until SIGTERM or SIGINT; lets go of the driver on SIGUSR1, until SIGUSR2.
+    """Serves until SIGTERM or SIGINT; releases the driver from SIGUSR1 until SIGUSR2.
 
     Raises:
-        click.UsageError: the address cannot be listened on, or who may scrape is not to be read.
+        click.UsageError: the address cannot be listened on, or a file of web access is wrong.
     """
     for number in _ENDING_SIGNALS:
         signal.signal(number, signal.default_int_handler)
@@ -48,7 +50,7 @@ def serve(options: Options) -> None:
 
 
 def _serve(options: Options) -> None:
-    _talk_on_stderr()
+    _log_to_stderr()
     try:
         access_control = AccessControl(options.web_config, options.bearer_token_file)
     except ValueError as error:
@@ -72,22 +74,22 @@ def _serve(options: Options) -> None:
             "choose another address, or port 0 for any free one"
         ) from error
     sampler.start()
-    _collect_seldom()
+    _tune_garbage_collector()
     click.echo(f"serving {server.url}", err=True)
-    server.serve_forever(_LOOK_SECONDS)
+    server.serve_forever(_POLL_SECONDS)
 
 
-def _collect_seldom() -> None:
-    """Leaves what the agent is made of to itself: to search it for cycles took a tenth of a tick.
+def _tune_garbage_collector() -> None:
+    """Takes the agent's own objects out of the search for cycles, which took a tenth of a tick.
 
-    A tick makes thousands of readings and lets all of them go without a cycle.
+    A tick creates thousands of readings and frees all of them without a cycle.
     """
     gc.collect()
     gc.freeze()
     gc.set_threshold(_ALLOCATIONS_BETWEEN_COLLECTIONS)
 
 
-def _talk_on_stderr() -> None:
+def _log_to_stderr() -> None:
     logging.basicConfig(
         stream=sys.stderr,
         level=logging.INFO,

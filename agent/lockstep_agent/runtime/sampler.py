@@ -1,4 +1,4 @@
-"""Samples in the background: every worker runs once a tick, rendered once, kept as bytes."""
+"""Samples in the background: once a tick every worker runs and one exposition is rendered."""
 
 import threading
 import time
@@ -10,10 +10,11 @@ from lockstep_agent.health import Judge, Verdicts
 from lockstep_agent.runtime.collector_worker import CollectorWorker
 from lockstep_catalogue import health
 
-_FIRST_PATIENCE_SECONDS = 1.5
-_IN_TURN_SECONDS = 0.01  # threads that wake all at once only fight for the interpreter's lock
-_GENERATIONS = 2  # workers, and those that they bring
-_RanOn = tuple[str, Run]
+_FIRST_TIMEOUT_SECONDS = 1.5
+# Threads that wake all at once only compete for the interpreter's lock, so each gets a head start.
+_HEAD_START_SECONDS = 0.01
+_GENERATIONS = 2  # the driver's worker may add those of the GPUs, which run in the same tick
+_WorkerRun = tuple[str, Run]
 """A worker's name, and a run of one of its collectors."""
 
 
@@ -21,12 +22,13 @@ class Sampler:
     """Keeps the newest exposition.
 
     Args:
-        workers: the workers of this moment; a run may bring others.
-        judge: gives verdicts on what the workers told.
+        workers: lists the workers of this moment; the run of one may add others.
+        tick_seconds: interval between two samples.
         clock: wall clock, in seconds.
+        judge: gives verdicts on the readings.
 
     Attributes:
-        latest: what a scrape is given; None before the first tick.
+        latest: what a scrape is answered with; None before the first tick.
     """
 
     def __init__(
@@ -41,43 +43,43 @@ class Sampler:
         self._guard, self._renderer = Guard(self._verdicts), Renderer()
         self._tick_seconds, self._clock = tick_seconds, clock
         self._states: list[tuple[str, str]] = []
-        self._judged: Part = ()
+        self._verdict_part: Part = ()
         self._tallies: dict[str, _Tally] = {}
         self._sampled = threading.Event()
         self.latest: Exposition | None = None
 
-    def sample(self, patience_seconds: float = 5.0) -> Exposition:
-        """Runs what is due in every worker, waits for it in patience, judges and renders."""
-        return self._sample(patience_seconds, always_judge=True)
+    def sample(self, timeout_seconds: float = 5.0) -> Exposition:
+        """Runs what is due in every worker, waits for it until the time-out, judges and renders."""
+        return self._sample(timeout_seconds, always_judge=True)
 
-    def tick(self, patience_seconds: float = 5.0) -> Exposition:
-        """As ``sample``, one of many: judges only when a verdict may have become another."""
-        return self._sample(patience_seconds, always_judge=False)
+    def tick(self, timeout_seconds: float = 5.0) -> Exposition:
+        """As ``sample``, but judges only when a verdict may have changed."""
+        return self._sample(timeout_seconds, always_judge=False)
 
-    def _sample(self, patience_seconds: float, *, always_judge: bool) -> Exposition:
-        self._run_all(time.monotonic() + patience_seconds)
+    def _sample(self, timeout_seconds: float, *, always_judge: bool) -> Exposition:
+        self._run_all(time.monotonic() + timeout_seconds)
         workers = self._workers()
         parts = [part for worker in workers for part in worker.parts()]
         runs = [(worker.name, run) for worker in workers for run in worker.take_runs()]
-        if self._may_judge_otherwise(workers, runs) or always_judge:
-            self._verdicts.hear(parts)
-            judged = self._guard.run()
-            self._judged = judged.readings
-            runs.insert(0, (judged.name, judged))
-        parts.append(self._judged)
-        parts.extend(self._of_the_runs(workers, runs))
+        if self._may_change_verdict(workers, runs) or always_judge:
+            self._verdicts.ingest(parts)
+            verdict_run = self._guard.run()
+            self._verdict_part = verdict_run.readings
+            runs.insert(0, (verdict_run.name, verdict_run))
+        parts.append(self._verdict_part)
+        parts.extend(self._run_parts(workers, runs))
         self.latest = self._renderer.render(parts, self._clock())
         self._sampled.set()
         return self.latest
 
-    def start(self, patience_seconds: float = 5.0) -> None:
+    def start(self, timeout_seconds: float = 5.0) -> None:
         """Begins to sample for as long as the process lives, and waits for the first sample.
 
         Args:
-            patience_seconds: how long a driver that hangs may delay the start.
+            timeout_seconds: how long a driver that hangs may delay the start.
         """
         threading.Thread(target=self._run, name="sampler", daemon=True).start()
-        self._sampled.wait(patience_seconds)
+        self._sampled.wait(timeout_seconds)
 
     def is_fresh(self) -> bool:
         """Whether the newest exposition is at most ten ticks, or ten seconds, old."""
@@ -86,30 +88,30 @@ class Sampler:
         return latest is not None and self._clock() - latest.rendered_seconds <= limit_seconds
 
     def _run_all(self, deadline_seconds: float) -> None:
-        started_once: set[CollectorWorker] = set()
+        handled: set[CollectorWorker] = set()
         for _ in range(_GENERATIONS):
-            fresh = [worker for worker in self._workers() if worker not in started_once]
-            started_once.update(fresh)
+            fresh = [worker for worker in self._workers() if worker not in handled]
+            handled.update(fresh)
             started = [
                 worker
                 for worker in fresh
-                if worker.run_once() and not worker.wait(_IN_TURN_SECONDS)
+                if worker.run_once() and not worker.wait(_HEAD_START_SECONDS)
             ]
             for worker in started:
                 worker.wait(deadline_seconds - time.monotonic())
 
-    def _may_judge_otherwise(
-        self, workers: Sequence[CollectorWorker], runs: Sequence[_RanOn]
+    def _may_change_verdict(
+        self, workers: Sequence[CollectorWorker], runs: Sequence[_WorkerRun]
     ) -> bool:
-        """Whether a worker fell silent or came back, or what is read seldom was read.
+        """Whether a worker fell silent or recovered, or a collector of a slower tier has run.
 
-        Nothing else that is told each tick makes a verdict another one at once.
+        Verdicts depend on those: no reading of every tick changes a verdict at once.
         """
         before, self._states = self._states, [(worker.name, worker.state) for worker in workers]
         return before != self._states or any(run.tier is not Tier.EVERY_TICK for _, run in runs)
 
-    def _of_the_runs(
-        self, workers: Sequence[CollectorWorker], runs: Sequence[_RanOn]
+    def _run_parts(
+        self, workers: Sequence[CollectorWorker], runs: Sequence[_WorkerRun]
     ) -> Iterator[Part]:
         names = {worker.name for worker in workers} | {self._verdicts.name}
         for worker, run in runs:
@@ -117,17 +119,17 @@ class Sampler:
         return (tally.part(names) for tally in self._tallies.values())
 
     def _run(self) -> None:
-        due = time.monotonic()
-        patience_seconds = _FIRST_PATIENCE_SECONDS
+        due_seconds = time.monotonic()
+        timeout_seconds = _FIRST_TIMEOUT_SECONDS
         while True:
-            self.tick(patience_seconds)
-            patience_seconds = self._tick_seconds / 2
-            due = max(due + self._tick_seconds, time.monotonic())
-            time.sleep(max(due - time.monotonic(), 0.0))
+            self.tick(timeout_seconds)
+            timeout_seconds = self._tick_seconds / 2
+            due_seconds = max(due_seconds + self._tick_seconds, time.monotonic())
+            time.sleep(max(due_seconds - time.monotonic(), 0.0))
 
 
 class _Tally:
-    """The runs of one collector over all workers that have one of its name."""
+    """The runs of one collector, over all workers that have a collector of its name."""
 
     def __init__(self, name: str) -> None:
         self._labels = (name,)
@@ -142,16 +144,16 @@ class _Tally:
         self._part = None
 
     def part(self, workers: set[str]) -> Part:
-        """Its readings; the same ones until there is another run or a worker has gone."""
-        gone = self._last.keys() - workers
-        for worker in gone:
+        """Its readings; the same object until there is another run or a worker has ended."""
+        ended = self._last.keys() - workers
+        for worker in ended:
             del self._last[worker]
-        if self._part is None or gone:
+        if self._part is None or ended:
             self._part = tuple(self._readings())
         return self._part
 
     def _readings(self) -> Iterator[Reading]:
-        """Success when the last run of each worker had it, the longest duration, all failures."""
+        """Success if the last run of every worker succeeded, longest duration, all failures."""
         last = self._last.values()
         if last:
             failed = any(run.failed for run in last)

@@ -109,6 +109,7 @@ class Dcgm:
         self._lib = _load(library)
         self._handle = ctypes.c_size_t()
         self._embedded = engine == EMBEDDED
+        # an embedded engine runs in this process; a host engine is shared with other programs
         self._call("dcgmInit")
         try:
             self._open(engine)

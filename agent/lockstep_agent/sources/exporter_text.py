@@ -23,6 +23,7 @@ def scrape(url: str) -> Iterator[Sample]:
     response: HTTPResponse
     with urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS) as response:  # noqa: S310  # http only, checked
         body = response.read(_MAX_BYTES + 1)
+    # one byte more than allowed was read: a body of just the limit is still whole
     if len(body) > _MAX_BYTES:
         raise ValueError(f"{url} answers more than {_MAX_BYTES} bytes")
     yield from parse_samples(body.decode("utf-8", "replace"))

@@ -98,6 +98,7 @@ class Ring:
         if self._descriptor is None:
             flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
             self._descriptor = os.open(self._path, flags)
+        # /dev/kmsg counts microseconds since boot
         booted_seconds = self._clock() - time.monotonic()
         for _ in range(_MAX_MESSAGES):
             try:

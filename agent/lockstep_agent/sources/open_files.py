@@ -42,6 +42,7 @@ class OpenFiles:
 
     def read(self, path: str) -> bytes | None:
         """The first 4,096 bytes of a file; None for a file that cannot be read."""
+        # os.pread, not open and read: 624 counters take about half the time
         descriptor = self._open.get(path)
         if descriptor is not None:
             try:

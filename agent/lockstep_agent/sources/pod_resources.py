@@ -109,6 +109,7 @@ def list_allocations(socket: Path) -> list[Allocation]:
         raise PodResourcesError(
             f"grpcio and protobuf are missing; {install_hint('kubernetes')}"
         ) from error
+    # gRPC's own limit is 4 MiB
     options = [("grpc.max_receive_message_length", _MAX_BYTES)]
     try:
         with grpc.insecure_channel(f"unix://{socket}", options=options) as channel:

@@ -44,6 +44,7 @@ def read_process_job(procfs: Path, pid: int) -> ProcessJob:
         return ProcessJob()
     return ProcessJob(
         job_id=environment.get("LOCKSTEP_JOB_ID", ""),
+        # srun without torchrun sets only its own name for the rank
         rank=environment.get("RANK") or environment.get("SLURM_PROCID", ""),
         slurm_job=job or environment.get("SLURM_JOB_ID", ""),
         slurm_step=step or environment.get("SLURM_STEP_ID", ""),

@@ -56,6 +56,7 @@ def parse_rate(text: str) -> tuple[float | None, int | None]:
 
 def link_layer(files: OpenFiles, port: RdmaPort) -> str:
     """The link layer of the port, one of the label's values."""
+    # EFA's ports say Unspecified
     layer = (files.text(f"{port.folder}/link_layer") or "").lower()
     return layer if layer in {"infiniband", "ethernet"} else "unspecified"
 

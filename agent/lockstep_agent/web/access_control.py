@@ -1,4 +1,4 @@
-"""What stands before the server: TLS, who may ask, headers; read anew when a file changes."""
+"""Access to the server: TLS, users and tokens, headers; reloaded when a file changes."""
 
 import logging
 import ssl
@@ -13,12 +13,18 @@ from lockstep_agent.web.config import WebConfig, read_web_config
 from lockstep_agent.web.tls import tls_context
 
 _log = logging.getLogger(__name__)
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rules:
-    """What holds for a connection; ``context`` is None without TLS."""
+    """Rules of one connection.
+
+    Attributes:
+        context: None without TLS.
+        admission: judges the credentials of a request.
+        headers: sent with every answer.
+    """
 
     context: ssl.SSLContext | None = None
     admission: Admission = field(default_factory=lambda: Admission({}))
@@ -26,7 +32,7 @@ class Rules:
 
 
 class AccessControl:
-    """Keeps the rules; a change of the files holds within a second, a broken one is said once.
+    """Keeps the rules up to date: a changed file counts within a second, a broken one is logged.
 
     Args:
         web_config: the web configuration file; None for none.
@@ -47,28 +53,29 @@ class AccessControl:
         self._lock = threading.Lock()
         self._files: tuple[Path, ...] = ()
         self._rules = self._read()
-        self._seen = _signatures(self._files)
-        self._next_look_seconds = clock() + _LOOK_SECONDS
+        self._signatures = _signatures(self._files)
+        self._next_poll_seconds = clock() + _POLL_SECONDS
         self.is_tls = self._rules.context is not None
 
     def rules(self) -> Rules:
         """The rules of this moment."""
         with self._lock:
-            if self._clock() >= self._next_look_seconds:
-                self._next_look_seconds = self._clock() + _LOOK_SECONDS
-                self._look()
+            if self._clock() >= self._next_poll_seconds:
+                self._next_poll_seconds = self._clock() + _POLL_SECONDS
+                self._poll()
             return self._rules
 
-    def _look(self) -> None:
-        if _signatures(self._files) == self._seen:
+    def _poll(self) -> None:
+        if _signatures(self._files) == self._signatures:
             return
         try:
             rules = self._read()
         except ValueError as error:
-            _log.error("web=kept reason=%r", str(error))  # the sentence is enough
+            _log.error("web=kept reason=%r", str(error))  # the message is enough
             return
         finally:
-            self._seen = _signatures(self._files)
+            self._signatures = _signatures(self._files)
+        # Scrapers know the address by http or https; it does not change under them.
         if (rules.context is not None) != self.is_tls:
             _log.error("web=kept reason='TLS is switched on or off only at the start'")
             return
@@ -76,25 +83,28 @@ class AccessControl:
         _log.info("web=read_anew")
 
     def _read(self) -> Rules:
-        told = read_web_config(self._web_config) if self._web_config else WebConfig()
+        config = read_web_config(self._web_config) if self._web_config else WebConfig()
         tokens = read_tokens(self._tokens) if self._tokens else ()
-        own = (self._web_config, self._tokens, *(told.tls.files if told.tls else ()))
-        self._files = tuple(path for path in own if path)
+        files = (self._web_config, self._tokens, *(config.tls.files if config.tls else ()))
+        self._files = tuple(path for path in files if path)
         return Rules(
-            context=tls_context(told.tls) if told.tls else None,
-            admission=Admission(told.users, tokens),
-            headers=told.headers,
+            context=tls_context(config.tls) if config.tls else None,
+            admission=Admission(config.users, tokens),
+            headers=config.headers,
         )
 
 
 def _signatures(files: tuple[Path, ...]) -> tuple[object, ...]:
-    """What changes when a file does; a link that is turned to another file changes it too."""
+    """What changes when a file does, or when a link is turned to another file.
+
+    Kubernetes updates a mounted secret by turning such a link.
+    """
     return tuple(_signature(path) for path in files)
 
 
 def _signature(path: Path) -> object:
     try:
-        told = path.stat()
+        status = path.stat()
     except OSError as error:
         return error.errno
-    return told.st_ino, told.st_mtime_ns, told.st_size
+    return status.st_ino, status.st_mtime_ns, status.st_size

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-_MOST_BYTES = 1 << 20
+_MAX_BYTES = 1 << 20
 _BCRYPT = re.compile(r"\$2[aby]\$(0[4-9]|[12][0-9]|3[01])\$[./A-Za-z0-9]{53}")
 _HEADERS = (
     "Content-Security-Policy",
@@ -32,7 +32,7 @@ _TLS_KEYS = (
     "max_version",
     "prefer_server_cipher_suites",
 )
-# of the format, and refused: to leave one out without a word would serve less safely than asked
+# Keys of the format that are refused: ignoring one would serve less safely than the file asks.
 _NOT_SERVED = {
     "cert": "give cert_file",
     "key": "give key_file",
@@ -49,27 +49,27 @@ class TlsConfig:
     """The part ``tls_server_config``.
 
     Attributes:
-        client_ca_file: who signs clients; None when clients need no certificate.
-        client_must: whether a client without a certificate is refused.
+        client_ca_file: authority of client certificates; None when clients need none.
+        is_client_required: whether a client without a certificate is refused.
         min_version: lowest version of TLS, as the format writes it.
     """
 
     cert_file: Path
     key_file: Path
     client_ca_file: Path | None = None
-    client_must: bool = False
+    is_client_required: bool = False
     min_version: str = "TLS12"
     max_version: str = "TLS13"
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Every file that the context is made of."""
+        """Every file that the TLS context is built from."""
         return tuple(path for path in (self.cert_file, self.key_file, self.client_ca_file) if path)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WebConfig:
-    """One web configuration file; empty is: no TLS, everybody may.
+    """One web configuration file; an empty one means no TLS, and every request is admitted.
 
     Attributes:
         users: bcrypt hash by name.
@@ -89,27 +89,27 @@ def read_web_config(path: Path) -> WebConfig:
     """
     try:
         with path.open("rb") as file:
-            text = file.read(_MOST_BYTES + 1)
+            text = file.read(_MAX_BYTES + 1)
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from error
-    if len(text) > _MOST_BYTES:
-        raise ValueError(f"{path} is longer than {_MOST_BYTES} bytes; give a web configuration")
+    if len(text) > _MAX_BYTES:
+        raise ValueError(f"{path} is longer than {_MAX_BYTES} bytes; give a web configuration")
     try:
-        told = yaml.safe_load(text)
+        document = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError) as error:
-        place = getattr(error, "problem_mark", None)
-        where = f" in line {place.line + 1}" if place else ""
-        raise ValueError(f"{path} is no YAML{where}") from error
+        problem = getattr(error, "problem_mark", None)
+        position = f" in line {problem.line + 1}" if problem else ""
+        raise ValueError(f"{path} is no YAML{position}") from error
     try:
-        return _config({} if told is None else told, path.parent)
+        return _config({} if document is None else document, path.parent)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 
 
-def _config(told: Any, folder: Path) -> WebConfig:
-    parts = _mapping(told, "the file", _PARTS)
+def _config(document: Any, folder: Path) -> WebConfig:
+    parts = _mapping(document, "the file", _PARTS)
     http = _mapping(parts.get("http_server_config"), "http_server_config", ("http2", "headers"))
-    _flag(http, "http2")  # may be asked for; this server speaks HTTP/1 to everybody
+    _flag(http, "http2")  # checked and ignored: this server speaks HTTP/1
     tls = parts.get("tls_server_config")
     return WebConfig(
         tls=None if tls is None else _tls(tls, folder),
@@ -118,8 +118,8 @@ def _config(told: Any, folder: Path) -> WebConfig:
     )
 
 
-def _tls(told: Any, folder: Path) -> TlsConfig | None:
-    values = _mapping(told, "tls_server_config", _TLS_KEYS)
+def _tls(section: Any, folder: Path) -> TlsConfig | None:
+    values = _mapping(section, "tls_server_config", _TLS_KEYS)
     _flag(values, "prefer_server_cipher_suites")
     files = {
         key: folder / _text(values, key)
@@ -128,34 +128,32 @@ def _tls(told: Any, folder: Path) -> TlsConfig | None:
     }
     for key, other in (("cert_file", "key_file"), ("key_file", "cert_file")):
         if key not in files:
-            given = (
+            problem = (
                 f"{other} needs {key}" if other in files else "cert_file and key_file are missing"
             )
-            raise ValueError(f"tls_server_config: {given}; give both")
-    client = _one_of(values, "client_auth_type", _CLIENT_AUTH)
+            raise ValueError(f"tls_server_config: {problem}; give both")
+    client = _choice(values, "client_auth_type", _CLIENT_AUTH)
     if (client != _CLIENT_AUTH[0]) != ("client_ca_file" in files):
         raise ValueError(
             f"tls_server_config: client_auth_type {client} and client_ca_file do not fit together; "
             "give RequireAndVerifyClientCert with a client_ca_file, or neither"
         )
-    low, high = (_one_of(values, f"{end}_version", _VERSIONS, at) for end, at in _ENDS)
+    low = _choice(values, "min_version", _VERSIONS, 0)
+    high = _choice(values, "max_version", _VERSIONS, -1)
     if low > high:
         raise ValueError(f"tls_server_config: min_version {low} is above max_version {high}")
     return TlsConfig(
         cert_file=files["cert_file"],
         key_file=files["key_file"],
         client_ca_file=files.get("client_ca_file"),
-        client_must=client == "RequireAndVerifyClientCert",
+        is_client_required=client == "RequireAndVerifyClientCert",
         min_version=low,
         max_version=high,
     )
 
 
-_ENDS = (("min", 0), ("max", -1))
-
-
-def _users(told: Any) -> dict[str, str]:
-    users = _mapping(told, "basic_auth_users")
+def _users(section: Any) -> dict[str, str]:
+    users = _mapping(section, "basic_auth_users")
     for name, hashed in users.items():
         if not name or ":" in name:
             raise ValueError(f"basic_auth_users: {name!r} is no name; give one without a colon")
@@ -167,8 +165,8 @@ def _users(told: Any) -> dict[str, str]:
     return users
 
 
-def _headers(told: Any) -> dict[str, str]:
-    headers = _mapping(told, "headers", _HEADERS)
+def _headers(section: Any) -> dict[str, str]:
+    headers = _mapping(section, "headers", _HEADERS)
     for name in headers:
         value = _text(headers, name)
         if not value.isascii() or not value.isprintable():
@@ -176,17 +174,18 @@ def _headers(told: Any) -> dict[str, str]:
     return {name: value for name, value in headers.items() if value}
 
 
-def _mapping(told: Any, what: str, known: tuple[str, ...] = ()) -> dict[str, Any]:
-    if told is None:
+def _mapping(section: Any, name: str, keys: tuple[str, ...] = ()) -> dict[str, Any]:
+    """A section with keys that are all known; any keys where none are given."""
+    if section is None:
         return {}
-    if not isinstance(told, dict) or not all(isinstance(key, str) for key in told):
-        raise ValueError(f"{what} holds {type(told).__name__}; give keys and values")
-    for key in told:
-        if known and key in _NOT_SERVED and key not in known:
+    if not isinstance(section, dict) or not all(isinstance(key, str) for key in section):
+        raise ValueError(f"{name} holds {type(section).__name__}; give keys and values")
+    for key in section:
+        if keys and key in _NOT_SERVED and key not in keys:
             raise ValueError(f"{key!r} is not served by this agent; {_NOT_SERVED[key]}")
-        if known and key not in known:
-            raise ValueError(f"{what} has the unknown key {key!r}; known are {', '.join(known)}")
-    return told
+        if keys and key not in keys:
+            raise ValueError(f"{name} has the unknown key {key!r}; known are {', '.join(keys)}")
+    return section
 
 
 def _text(values: Mapping[str, Any], key: str) -> str:
@@ -201,8 +200,8 @@ def _flag(values: Mapping[str, Any], key: str) -> None:
         raise ValueError(f"{key} {values[key]!r} is neither true nor false")  # noqa: TRY004  # the same
 
 
-def _one_of(values: Mapping[str, Any], key: str, known: tuple[str, ...], default: int = 0) -> str:
-    value = values.get(key, known[default])
-    if value not in known:
-        raise ValueError(f"{key} {value!r} is not served; give one of {', '.join(known)}")
+def _choice(values: Mapping[str, Any], key: str, choices: tuple[str, ...], default: int = 0) -> str:
+    value = values.get(key, choices[default])
+    if value not in choices:
+        raise ValueError(f"{key} {value!r} is not served; give one of {', '.join(choices)}")
     return str(value)

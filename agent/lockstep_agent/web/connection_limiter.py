@@ -1,4 +1,4 @@
-"""The connections of a server: bounded in number and in time, the oldest gives way."""
+"""Limits the connections of a server in number and in time; the oldest one is closed first."""
 
 import socket
 import threading
@@ -7,60 +7,65 @@ from collections.abc import Callable
 
 
 class ConnectionLimiter:
-    """Knows every open connection and since when.
+    """Keeps every open connection with the time at which it was opened.
 
-    A slow client holds a thread until its time is up or until the room is needed: then the oldest
-    connection is cut. So whoever comes next always gets in, however many do nothing.
+    A slow client holds a thread until its time-out or until the limit is reached: then the oldest
+    connection is closed. So a new client always gets in, however many others do nothing.
 
     Args:
-        most: how many connections may be open at once.
-        patience_seconds: how long one may take in all.
+        max_open: number of connections that may be open at once.
+        timeout_seconds: how long one connection may last.
         clock: monotonic, in seconds.
     """
 
     def __init__(
-        self, most: int, patience_seconds: float, clock: Callable[[], float] = time.monotonic
+        self, max_open: int, timeout_seconds: float, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._most, self._patience_seconds, self._clock = most, patience_seconds, clock
-        self._since: dict[socket.socket, float] = {}
+        self._max_open, self._timeout_seconds, self._clock = max_open, timeout_seconds, clock
+        self._opened_seconds: dict[socket.socket, float] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        """How many are open."""
-        return len(self._since)
+        """Number of open connections."""
+        return len(self._opened_seconds)
 
-    def enter(self, one: socket.socket) -> None:
-        """A connection that was opened; the oldest is cut when there are too many."""
+    def add(self, connection: socket.socket) -> None:
+        """Adds a connection that was opened; the oldest is closed when there are too many."""
         with self._lock:
-            oldest = sorted(self._since, key=lambda other: self._since[other])
-            for other in oldest[: max(len(oldest) + 1 - self._most, 0)]:
-                self._cut(other)
-            self._since[one] = self._clock()
+            by_age = sorted(self._opened_seconds, key=lambda other: self._opened_seconds[other])
+            for oldest in by_age[: max(len(by_age) + 1 - self._max_open, 0)]:
+                self._close(oldest)
+            self._opened_seconds[connection] = self._clock()
 
-    def replace(self, one: socket.socket, by: socket.socket) -> bool:
-        """The same connection after its handshake; False when it was cut meanwhile."""
+    def replace(self, plain: socket.socket, secured: socket.socket) -> bool:
+        """Replaces a connection by the one of its TLS; False when it was closed meanwhile."""
         with self._lock:
-            since = self._since.pop(one, None)
-            if since is not None:
-                self._since[by] = since
-            return since is not None
+            opened_seconds = self._opened_seconds.pop(plain, None)
+            if opened_seconds is not None:
+                self._opened_seconds[secured] = opened_seconds
+            return opened_seconds is not None
 
-    def leave(self, one: socket.socket) -> None:
-        """A connection that is closed."""
+    def remove(self, connection: socket.socket) -> None:
+        """Removes a connection that is closed."""
         with self._lock:
-            self._since.pop(one, None)
+            self._opened_seconds.pop(connection, None)
 
-    def cut_overdue(self) -> None:
-        """Cuts those whose time is up."""
+    def close_overdue(self) -> None:
+        """Closes the connections that have reached their time-out."""
         with self._lock:
-            deadline = self._clock() - self._patience_seconds
-            for one in [one for one, since in self._since.items() if since <= deadline]:
-                self._cut(one)
+            latest_seconds = self._clock() - self._timeout_seconds
+            for connection, opened_seconds in list(self._opened_seconds.items()):
+                if opened_seconds <= latest_seconds:
+                    self._close(connection)
 
-    def _cut(self, one: socket.socket) -> None:
-        """Wakes the thread that reads or writes; of TLS the socket below, whoever holds it."""
-        self._since.pop(one, None)
+    def _close(self, connection: socket.socket) -> None:
+        """Wakes the thread that reads or writes, which then closes the socket.
+
+        Of a TLS connection the plain socket is shut down: ``SSLSocket.shutdown`` would take the
+        session away from the thread that uses it.
+        """
+        self._opened_seconds.pop(connection, None)
         try:
-            socket.socket.shutdown(one, socket.SHUT_RDWR)
+            socket.socket.shutdown(connection, socket.SHUT_RDWR)
         except OSError:
             return  # it is closed already

@@ -1,4 +1,4 @@
-"""What each path is answered with, made once for each tick and handed out as bytes."""
+"""The answer of each path, rendered once a tick and served as bytes."""
 
 import gzip
 import threading
@@ -22,12 +22,12 @@ _INDEX = b"""<!doctype html>
 <li><a href="/health">/health</a>: verdicts on GPUs, ports and the node</li>
 <li><a href="/events">/events</a>: recent incidents, and hangs of jobs</li>
 <li><a href="/ready">/ready</a>: whether there is a sample</li>
-<li><a href="/healthz">/healthz</a>: whether sampling goes on</li></ul></html>
+<li><a href="/healthz">/healthz</a>: whether sampling continues</li></ul></html>
 """
-# these tell nothing of the node, and a kubelet's probe has no password
+# They reveal nothing of the node, and a kubelet's probe has no password.
 OPEN_TO_ALL = frozenset({"/healthz", "/ready"})
-_WORTH_SQUEEZING = 1000
-_FASTEST = 1
+_MIN_GZIP_BYTES = 1000
+_GZIP_LEVEL = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +41,10 @@ class Answer:
 
 
 class Pages:
-    """Every page of the agent.
+    """Every page of the agent's server.
 
     Args:
-        sampler: has the newest exposition.
+        sampler: holds the newest exposition.
         node: name of this machine.
         events: recent incidents and hangs as JSON.
     """
@@ -54,26 +54,26 @@ class Pages:
     ) -> None:
         self._sampler, self._node, self._events = sampler, node, events
         self._lock = threading.Lock()
-        self._of: Exposition | None = None
-        self._made: dict[tuple[str, bool], bytes] = {}
+        self._exposition: Exposition | None = None
+        self._bodies: dict[tuple[str, bool], bytes] = {}
 
     def answer(self, path: str, accept: str = "", accept_encoding: str = "") -> Answer:
         """The answer to a GET of this path, without its query."""
-        squeezed = _takes_gzip(accept_encoding)
+        is_gzip = _accepts_gzip(accept_encoding)
         if path == "/metrics":
-            return self._metrics(accept, squeezed)
+            return self._metrics(accept, is_gzip)
         if path == "/metrics/dcgm":
-            return self._of_sample(
-                "dcgm", lambda latest: in_dcgm_names(latest.readings, self._node), _PLAIN, squeezed
+            return self._render_sample(
+                "dcgm", lambda latest: in_dcgm_names(latest.readings, self._node), _PLAIN, is_gzip
             )
         if path == "/health":
-            return self._of_sample(
-                "health", lambda latest: health_page(latest, self._node), _JSON, squeezed
+            return self._render_sample(
+                "health", lambda latest: health_page(latest, self._node), _JSON, is_gzip
             )
         return self._plain(path)
 
     def _plain(self, path: str) -> Answer:
-        """The pages that are the same for everybody and squeezed for nobody."""
+        """The pages that are not rendered from a sample and never compressed."""
         if path == "/events":
             return Answer(HTTPStatus.OK, self._events(), _JSON)
         if path in OPEN_TO_ALL:
@@ -82,36 +82,36 @@ class Pages:
             return Answer(HTTPStatus.OK, _INDEX, _HTML)
         return Answer(HTTPStatus.NOT_FOUND, b"not here; try /metrics\n", _PLAIN)
 
-    def _metrics(self, accept: str, squeezed: bool) -> Answer:
+    def _metrics(self, accept: str, is_gzip: bool) -> Answer:
         latest = self._sampler.latest
         if latest is None:
             return _NO_SAMPLE
         body, content_type = latest.choose(accept)
-        return self._of_sample(content_type, lambda _: body, content_type, squeezed, latest)
+        return self._render_sample(content_type, lambda _: body, content_type, is_gzip, latest)
 
-    def _of_sample(
+    def _render_sample(
         self,
         name: str,
-        make: Callable[[Exposition], bytes],
+        render: Callable[[Exposition], bytes],
         content_type: str,
-        squeezed: bool,
+        is_gzip: bool,
         latest: Exposition | None = None,
     ) -> Answer:
-        """What ``make`` gives for the newest sample, made once however many ask at once."""
+        """The body that ``render`` gives for the newest sample, rendered once however many ask."""
         latest = latest or self._sampler.latest
         if latest is None:
             return _NO_SAMPLE
         with self._lock:
-            if self._of is not latest:
-                self._of, self._made = latest, {}
-            plain = self._made.get((name, False))
+            if self._exposition is not latest:
+                self._exposition, self._bodies = latest, {}
+            plain = self._bodies.get((name, False))
             if plain is None:
-                plain = self._made[name, False] = make(latest)
-            if not squeezed or len(plain) < _WORTH_SQUEEZING:
+                plain = self._bodies[name, False] = render(latest)
+            if not is_gzip or len(plain) < _MIN_GZIP_BYTES:
                 return Answer(HTTPStatus.OK, plain, content_type)
-            body = self._made.get((name, True))
+            body = self._bodies.get((name, True))
             if body is None:
-                body = self._made[name, True] = gzip.compress(plain, _FASTEST, mtime=0)
+                body = self._bodies[name, True] = gzip.compress(plain, _GZIP_LEVEL, mtime=0)
         return Answer(HTTPStatus.OK, body, content_type, "gzip")
 
     def _liveness(self) -> Answer:
@@ -123,9 +123,9 @@ class Pages:
 _NO_SAMPLE = Answer(HTTPStatus.SERVICE_UNAVAILABLE, b"the first sample is not done\n", _PLAIN)
 
 
-def _takes_gzip(accept_encoding: str) -> bool:
-    for one in accept_encoding.lower().split(","):
-        name, _, weight = one.partition(";")
+def _accepts_gzip(accept_encoding: str) -> bool:
+    for coding in accept_encoding.lower().split(","):
+        name, _, weight = coding.partition(";")
         if name.strip() == "gzip":
             return weight.replace(" ", "") not in {"q=0", "q=0.0", "q=0.00", "q=0.000"}
     return False

@@ -1,4 +1,4 @@
-"""Serves the bytes of the newest exposition over HTTP; a scrape never touches a source."""
+"""Serves the bytes of the newest exposition over HTTP; a scrape never reads a source."""
 
 import socket
 import sys
@@ -11,24 +11,30 @@ from lockstep_agent.runtime.sampler import Sampler
 from lockstep_agent.web import AccessControl, ConnectionLimiter, Rules
 from lockstep_agent.web.responses import OPEN_TO_ALL, Answer, Pages
 
-_MOST_CONNECTIONS = 64
-_PATIENCE_SECONDS = 15.0
+_MAX_CONNECTIONS = 64
+_CONNECTION_TIMEOUT_SECONDS = 15.0
 
 
 class MetricsServer(ThreadingHTTPServer):
     """Listens at once; port 0 takes any free one.
 
-    One request a connection, one thread each: bounded in number and time by the connections.
+    One request a connection, one thread each: bounded in number and time by ``ConnectionLimiter``.
 
     Args:
-        access_control: TLS and who may ask.
+        host: address to listen on.
+        port: port to listen on, 0 for any free one.
+        sampler: holds the newest exposition.
+        node: name of this machine.
+        access_control: TLS, users and tokens.
+        events: recent events as JSON.
 
     Raises:
         OSError: the address cannot be listened on.
     """
 
     daemon_threads = True
-    request_queue_size = 128  # with five, the sixth scraper at once waits a second for its SYN
+    # With the default of five, the sixth scraper at once waits a second to send its SYN again.
+    request_queue_size = 128
 
     def __init__(
         self,
@@ -44,19 +50,19 @@ class MetricsServer(ThreadingHTTPServer):
             Pages(sampler, node, events),
             access_control or AccessControl(),
         )
-        self.connections = ConnectionLimiter(_MOST_CONNECTIONS, _PATIENCE_SECONDS)
+        self.connections = ConnectionLimiter(_MAX_CONNECTIONS, _CONNECTION_TIMEOUT_SECONDS)
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        super().__init__((host, port), _Handler)  # type: ignore[arg-type]  # made in finish_request
+        super().__init__((host, port), _Handler)  # type: ignore[arg-type]  # built in finish_request
 
     def server_bind(self) -> None:
-        """Binds without asking a name server who we are, which can take seconds."""
+        """Binds without asking a name server for the host's name, which can take seconds."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Begins the connection's thread; who is too many makes the oldest go."""
-        self.connections.enter(request)
+        """Starts the connection's thread; at the limit the oldest connection is closed."""
+        self.connections.add(request)
         super().process_request(request, client_address)
 
     def finish_request(self, request: Any, client_address: Any) -> None:
@@ -74,28 +80,28 @@ class MetricsServer(ThreadingHTTPServer):
                     secured.do_handshake()
                     _Handler(secured, client_address, self, rules=rules)
                 finally:
-                    self.connections.leave(secured)
+                    self.connections.remove(secured)
 
     def shutdown_request(self, request: Any) -> None:
         """Ends the connection."""
-        self.connections.leave(request)
+        self.connections.remove(request)
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Now and then, from the loop that accepts: ends what takes too long."""
-        self.connections.cut_overdue()
+        """Closes connections that last too long; called regularly by the loop that accepts."""
+        self.connections.close_overdue()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Leaves out those who hang up, never read or speak no TLS: that is their affair."""
+        """Logs nothing of clients that hang up, never read or do not speak TLS."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
     @property
     def url(self) -> str:
-        """Where the metrics are."""
+        """Address of the metrics."""
         host, port = self.server_address[:2]
-        shown = f"[{host!s}]" if self.address_family == socket.AF_INET6 else f"{host!s}"
-        return f"http{'s' if self.access_control.is_tls else ''}://{shown}:{port}/metrics"
+        host_text = f"[{host!s}]" if self.address_family == socket.AF_INET6 else f"{host!s}"
+        return f"http{'s' if self.access_control.is_tls else ''}://{host_text}:{port}/metrics"
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -118,15 +124,15 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, *, with_body: bool) -> None:
         path = self.path.partition("?")[0]
         admission = self._rules.admission
-        told = self.headers.get("Authorization", "")
-        if path not in OPEN_TO_ALL and not admission.admits(told):
+        authorization = self.headers.get("Authorization", "")
+        if path not in OPEN_TO_ALL and not admission.admits(authorization):
             refused = Answer(HTTPStatus.UNAUTHORIZED, b"who are you?\n", "text/plain")
-            self._send(refused, {"WWW-Authenticate": admission.asks}, with_body)
+            self._send(refused, {"WWW-Authenticate": admission.challenge}, with_body)
             return
         accept, encoding = (self.headers.get(name, "") for name in ("Accept", "Accept-Encoding"))
         self._send(self.server.pages.answer(path, accept, encoding), {}, with_body)
 
-    def _send(self, answer: Answer, more: dict[str, str], with_body: bool) -> None:
+    def _send(self, answer: Answer, extra_headers: dict[str, str], with_body: bool) -> None:
         self.send_response(answer.status)
         self.send_header("Content-Type", answer.content_type)
         self.send_header("Content-Length", str(len(answer.body)))
@@ -135,7 +141,7 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in {
             "Vary": "Accept, Accept-Encoding",
             **self._rules.headers,
-            **more,
+            **extra_headers,
         }.items():
             self.send_header(name, value)
         self.end_headers()
@@ -143,4 +149,4 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(answer.body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name it overrides
-        """Says nothing: a line for every scrape would bury the log."""
+        """Logs nothing: a line for every scrape would bury the rest."""

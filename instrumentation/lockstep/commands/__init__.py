@@ -1,1 +1,1 @@
-"""Commands that change what a running job records."""
+"""Commands that change what a running job records: switches and profiler traces."""

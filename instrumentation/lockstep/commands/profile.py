@@ -6,15 +6,15 @@ from pathlib import Path
 
 import click
 
-from lockstep.commands.switch import job_or_usage, turn_switches
+from lockstep.commands.switch import change_switches, job_or_usage
 from lockstep_catalogue.vocabulary import ENDED_PHASES
 from lockstep_records.attempts import newest_pages
 from lockstep_records.events import is_finished, read_events
 from lockstep_records.options import DurationRange
-from lockstep_records.sidecars import fetch, read_answer
+from lockstep_records.rank_files import fetch, read_answer
 from lockstep_records.switches import MAX_PROFILED_STEPS, ProfileRequest
 
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 
 
 def _ranks(_context: click.Context, _option: click.Parameter, text: str) -> tuple[int, ...] | None:
@@ -33,16 +33,16 @@ def _ranks(_context: click.Context, _option: click.Parameter, text: str) -> tupl
     type=click.IntRange(1, MAX_PROFILED_STEPS),
     default=5,
     show_default=True,
-    help="How many steps.",
+    help="Number of steps.",
 )
 @click.option(
-    "--ranks", callback=_ranks, default="all", show_default=True, help="Which ranks: 3,7 or all."
+    "--ranks", callback=_ranks, default="all", show_default=True, help="Ranks such as 3,7, or all."
 )
 @click.option(
     "--out",
     metavar="DIR",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Where the traces go; ./lockstep-profile-JOB when left out.",
+    help="Folder of the traces; ./lockstep-profile-JOB by default.",
 )
 @click.option(
     "--wait",
@@ -57,28 +57,28 @@ def profile(
 ) -> int:
     """Trace the next steps of ranks of JOB on this node, for Perfetto or chrome://tracing.
 
-    Starting and writing the trace hold up the ranks that are traced; how long is printed. Exits
-    with 1 when a rank has not answered in time.
+    Start and write of a trace hold up the traced ranks; the time is printed. Exits with 1 when a
+    rank has not answered in time.
     """
     folder = job_or_usage(job)
     pages = _pages_of_running(folder)
-    wanted = set(pages if ranks is None else ranks)
-    if not wanted or wanted - set(pages):
-        here = ", ".join(map(str, sorted(pages))) or "none"
-        raise click.UsageError(f"--ranks: not all of them run on this node; here: {here}")
+    requested = set(pages if ranks is None else ranks)
+    if not requested or requested - set(pages):
+        running = ", ".join(map(str, sorted(pages))) or "none"
+        raise click.UsageError(f"--ranks: not all of them run on this node; here: {running}")
     request = ProfileRequest(id=f"p-{secrets.token_hex(4)}", steps=steps, ranks=ranks)
-    turn_switches(folder, profile=request)
+    change_switches(folder, profile=request)
     out = out or Path(f"lockstep-profile-{folder.name}")
-    failed = _collect({rank: pages[rank] for rank in wanted}, request.id, out, wait_seconds)
-    turn_switches(folder, profile=None)
+    failed = _collect({rank: pages[rank] for rank in requested}, request.id, out, wait_seconds)
+    change_switches(folder, profile=None)
     return 1 if failed else 0
 
 
 def _pages_of_running(job: Path) -> dict[int, Path]:
-    """Pages by rank, of those that may step again.
+    """Paths of pages by rank, of the ranks that may step again.
 
     Raises:
-        click.UsageError: none of them will.
+        click.UsageError: the job has ended.
     """
     pages = newest_pages(job)
     running = {page.identity["rank"]: page.path for page in pages if page.phase not in ENDED_PHASES}
@@ -90,19 +90,23 @@ def _pages_of_running(job: Path) -> dict[int, Path]:
 
 
 def _collect(pages: dict[int, Path], request: str, out: Path, wait_seconds: float) -> bool:
-    """Moves the traces as they come and says what each cost; whether any has not come."""
+    """Moves the traces as they are written and prints the cost of each.
+
+    Returns:
+        Whether a trace is missing at the end.
+    """
     failed = False
-    until = time.monotonic() + wait_seconds
-    while pages and time.monotonic() < until:
+    deadline = time.monotonic() + wait_seconds
+    while pages and time.monotonic() < deadline:
         for rank, page in sorted(pages.items()):
             if (answer := read_answer(page, request)) is None:
                 continue
             moved = fetch(page, request, out)
             del pages[rank]
             failed |= moved is None
-            told = ", ".join(f"{name} {value}" for name, value in answer.items() if name != "rank")
-            click.echo(f"rank {rank}: {moved or 'no trace'} ({told})")
-        time.sleep(_LOOK_SECONDS)
+            cost = ", ".join(f"{name} {value}" for name, value in answer.items() if name != "rank")
+            click.echo(f"rank {rank}: {moved or 'no trace'} ({cost})")
+        time.sleep(_POLL_SECONDS)
     for rank in sorted(pages):
         click.echo(f"rank {rank}: no answer within {wait_seconds:g} s; does it still step?")
     return failed or bool(pages)

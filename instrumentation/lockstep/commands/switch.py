@@ -22,7 +22,7 @@ def job_or_usage(job: str) -> Path:
     """The folder of a job by id or path.
 
     Raises:
-        click.UsageError: there is none; the text says what there is.
+        click.UsageError: there is no such job; the text lists what there is.
     """
     try:
         return find_job(job)
@@ -30,15 +30,18 @@ def job_or_usage(job: str) -> Path:
         raise click.UsageError(str(error)) from error
 
 
-def turn_switches(job: Path, **changed: Any) -> Switches:
-    """The switches of a job with some of them changed, written.
+def change_switches(job: Path, **changes: Any) -> Switches:
+    """Changes some of a job's switches in its file.
+
+    Returns:
+        All switches of the job.
 
     Raises:
-        click.UsageError: the file holds something else, a value cannot be, or no file can be
-            written; the text names it.
+        click.UsageError: the file holds something else, a value is invalid, or the folder cannot
+            be written; the text names it.
     """
     try:
-        switches = dataclasses.replace(read_switches(switches_path(job)), **changed)
+        switches = dataclasses.replace(read_switches(switches_path(job)), **changes)
         write_switches(job, switches)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
@@ -51,13 +54,13 @@ def turn_switches(job: Path, **changed: Any) -> Switches:
 
 @click.command()
 @click.argument("job")
-@click.option("--on/--off", "enabled", default=None, help="Whether the monitor records at all.")
+@click.option("--on/--off", "enabled", default=None, help="Turn the monitor on or off.")
 @click.option(
     "--sample",
     "sample_every",
     metavar="STEPS",
     type=click.IntRange(0, MAX_SAMPLE_EVERY),
-    help="Record the operations of each so-many-th step; 0 = of none.",
+    help="Interval of recorded operations, in steps; 0 = none.",
 )
 @click.option(
     "--hang-timeout",
@@ -66,12 +69,12 @@ def turn_switches(job: Path, **changed: Any) -> Switches:
     help="Time without progress that is a hang, 20 median steps at least; 0s = do not watch.",
 )
 def switch(job: str, **options: Any) -> None:
-    """Change what the ranks of JOB on this node record; they look once a second.
+    """Change what the ranks of JOB on this node record, from the next second on.
 
-    Prints the switches as they are then.
+    Prints all switches of the job.
     """
     folder = job_or_usage(job)
     if all(value is None for value in options.values()):
-        raise click.UsageError("nothing to turn; give --on, --off, --sample or --hang-timeout")
-    changed = {name: value for name, value in options.items() if value is not None}
-    click.echo(turn_switches(folder, **changed))
+        raise click.UsageError("nothing to change; give --on, --off, --sample or --hang-timeout")
+    changes = {name: value for name, value in options.items() if value is not None}
+    click.echo(change_switches(folder, **changes))

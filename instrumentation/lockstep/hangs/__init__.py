@@ -1,1 +1,1 @@
-"""Hangs, seen by the rank itself and by the launcher for all ranks of its node."""
+"""Hang detection: by the rank itself, and by the launcher for all ranks of its node."""

@@ -1,6 +1,6 @@
-"""The launcher's eye on its ranks: says as an event that they hang, and fetches what shows why.
+"""Hang watch of the launcher: writes an event when ranks hang, and fetches their Flight Recorders.
 
-A thread of the launcher, which trains nothing, looks at the pages; no rank has to answer.
+A thread of the launcher, which trains nothing, reads the pages; no rank has to answer.
 """
 
 import dataclasses
@@ -15,75 +15,80 @@ from lockstep_records.attempts import newest_pages
 from lockstep_records.events import Event, append_event
 from lockstep_records.hangs import Hang, find_hang, ranks_behind
 from lockstep_records.page.reader import Page
-from lockstep_records.sidecars import write_sidecar
+from lockstep_records.rank_files import write_rank_file
 from lockstep_records.switches import read_switches, switches_path
-from lockstep_records.worker_socket import FLIGHT_RECORDER, ask, socket_path
+from lockstep_records.worker_socket import FLIGHT_RECORDER, query, socket_path
 
 log = logging.getLogger("lockstep")
 FLIGHT_SUFFIX = ".flight.json"
-_LOOKS = 8  # in the shortest time that can be a hang
-_SLOWEST_SECONDS = 5.0
+# A hang is noticed an eighth of the time-out late at most, and after 5 s where that is longer.
+_POLLS_PER_TIMEOUT = 8
+_MAX_POLL_SECONDS = 5.0
 
 
 @contextmanager
-def hangs_watched(job: Path, job_id: str, floor_seconds: float) -> Iterator[None]:
-    """Watches the ranks of a job on this node while the block runs; 0 watches nobody."""
-    if not floor_seconds:
+def watch_for_hangs(job: Path, job_id: str, timeout_seconds: float) -> Iterator[None]:
+    """Watches the ranks of a job on this node during the block; a time-out of 0 watches none.
+
+    Args:
+        job: folder of the job.
+        job_id: name of the job in events.
+        timeout_seconds: user's time-out; see ``hang_limit_seconds``.
+    """
+    if not timeout_seconds:
         yield
         return
-    over = threading.Event()
-    guard = _Guard(job, job_id, floor_seconds)
-    thread = threading.Thread(target=guard.watch, args=(over,), daemon=True)
+    stop = threading.Event()
+    watch = _NodeWatch(job, job_id, timeout_seconds)
+    thread = threading.Thread(target=watch.run, args=(stop,), daemon=True)
     thread.start()
     try:
         yield
     finally:
-        over.set()
-        thread.join(_SLOWEST_SECONDS)
+        stop.set()
+        thread.join(_MAX_POLL_SECONDS)
 
 
-class _Guard:
-    """Looks at the pages of the newest attempt and tells of each hang once."""
+class _NodeWatch:
+    """Reads the pages of the newest attempt and reports each hang once."""
 
-    def __init__(self, job: Path, job_id: str, floor_seconds: float) -> None:
-        self._job, self._job_id, self._floor = job, job_id, floor_seconds
-        self._told: tuple[int, ...] = ()
+    def __init__(self, job: Path, job_id: str, timeout_seconds: float) -> None:
+        self._job, self._job_id, self._timeout_seconds = job, job_id, timeout_seconds
+        self._is_reported = False
 
-    def watch(self, over: threading.Event) -> None:
-        pause = min(_SLOWEST_SECONDS, self._floor / _LOOKS)
-        while not over.wait(pause):
+    def run(self, stop: threading.Event) -> None:
+        interval_seconds = min(_MAX_POLL_SECONDS, self._timeout_seconds / _POLLS_PER_TIMEOUT)
+        while not stop.wait(interval_seconds):
             try:
-                self.look(time.monotonic_ns())
+                self.poll(time.monotonic_ns())
             except OSError as error:
-                log.warning("the ranks' pages cannot be looked at: %s", error)
+                log.warning("the ranks' pages cannot be read: %s", error)
 
-    def look(self, now_ns: int) -> None:
-        """Tells a hang that was not told yet; one that ended may be followed by another."""
-        floor = self._floor_now()
+    def poll(self, now_ns: int) -> None:
+        """Reports a hang when it begins; when it is over, the next one is reported again."""
+        timeout_seconds = self._switched_timeout_seconds()
         pages = newest_pages(self._job)
-        hang = find_hang(pages, now_ns, floor) if floor else None
-        if hang is None:
-            self._told = ()
-        elif not self._told:
-            self._told = tuple(rank.rank for rank in hang.ranks)
-            self._tell(hang, pages)
+        hang = find_hang(pages, now_ns, timeout_seconds) if timeout_seconds else None
+        if hang is not None and not self._is_reported:
+            self._report(hang, pages)
+        self._is_reported = hang is not None
 
-    def _floor_now(self) -> float:
+    def _switched_timeout_seconds(self) -> float:
         try:
-            told = read_switches(switches_path(self._job)).hang_seconds
-        except ValueError:  # the ranks say so in their logs
-            told = None
-        return self._floor if told is None else told
+            switched = read_switches(switches_path(self._job)).hang_seconds
+        except ValueError:  # the ranks log what is wrong with the file
+            switched = None
+        return self._timeout_seconds if switched is None else switched
 
-    def _tell(self, hang: Hang, pages: list[Page]) -> None:
-        """Flight Recorders are fetched first: who is behind in them names who is missing."""
+    def _report(self, hang: Hang, pages: list[Page]) -> None:
+        # First the Flight Recorders: the ranks behind in them are the missing ones.
         dumps = {}
         for page in pages:
             rank = page.identity["rank"]
-            data = ask(socket_path(page.path), FLIGHT_RECORDER)
+            data = query(socket_path(page.path), FLIGHT_RECORDER)
             if data is not None:
                 dumps[rank] = data
-                write_sidecar(page.path, FLIGHT_SUFFIX, data)
+                write_rank_file(page.path, FLIGHT_SUFFIX, data)
         missing = hang.missing or ranks_behind(dumps)
         attempt = max((page.identity["attempt"] for page in pages), default=0)
         fields = {
@@ -94,6 +99,6 @@ class _Guard:
         }
         event = Event(kind="hang", job_id=self._job_id, attempt=attempt, fields=fields)
         append_event(self._job, event)
-        standing = ", ".join(f"rank {rank.rank} in {rank.phase}" for rank in hang.ranks)
-        who = ", ".join(map(str, missing)) or "unknown"
-        log.warning("job %s hangs: %s; missing: %s", self._job_id, standing, who)
+        phases = ", ".join(f"rank {rank.rank} in {rank.phase}" for rank in hang.ranks)
+        missing_ranks = ", ".join(map(str, missing)) or "unknown"
+        log.warning("job %s hangs: %s; missing: %s", self._job_id, phases, missing_ranks)

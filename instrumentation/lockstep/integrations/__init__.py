@@ -1,1 +1,1 @@
-"""Ways in for loops that other people wrote: one module a framework, imported by who uses it."""
+"""Integrations with training frameworks: one module each, imported by its users only."""

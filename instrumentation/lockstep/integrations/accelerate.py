@@ -1,4 +1,4 @@
-"""Accelerate: a loop of one's own that uses an Accelerator is watched by one ``with``.
+"""Accelerate: one ``with`` instruments a hand-written loop that uses an Accelerator.
 
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
     with watched(accelerator, model, optimizer) as watch:
@@ -6,7 +6,7 @@
             with accelerator.accumulate(model):
                 ...
 
-A step ends with the step of the optimizer inside Accelerate's wrapper, which stays away while
+A step ends with the step of the optimizer inside Accelerate's wrapper, which makes none while
 gradients accumulate. ``backward``, ``save_state`` and ``load_state`` of the Accelerator are timed.
 """
 
@@ -28,10 +28,10 @@ Method = Callable[..., Any]
 
 
 class Watch:
-    """What a loop over an Accelerator tells a monitor; made by ``watched``.
+    """Reports a loop over an Accelerator to a monitor; built by ``watched``.
 
     Attributes:
-        monitor: for phases that the loop wants to mark itself, such as ``phase("eval")``.
+        monitor: for phases that the loop enters itself, such as ``phase("eval")``.
     """
 
     def __init__(self, accelerator: "Accelerator", monitor: lockstep.NoopMonitor) -> None:
@@ -40,16 +40,16 @@ class Watch:
         self._samples = self._tokens = 0
 
     def batches(self, loader: Iterable[T]) -> Iterator[T]:
-        """The same batches; the time until each is there counts as waiting for data."""
+        """The same batches; the wait for each counts as data."""
         for batch in self.monitor.prepare(loader):
             self._samples += num_samples(batch)
             self._tokens += num_tokens(batch)
             yield batch
 
     def backward(self, method: Method, loss: torch.Tensor, **options: Any) -> None:
-        """The Accelerator's backward, whose losses make up the loss of the step."""
-        part = loss.detach() / self._accelerator.gradient_accumulation_steps
-        self._loss = part if self._loss is None else self._loss + part
+        """The Accelerator's backward; its losses add up to the loss of the step."""
+        share = loss.detach() / self._accelerator.gradient_accumulation_steps
+        self._loss = share if self._loss is None else self._loss + share
         method(loss, **options)
 
     def save(self, method: Method, *args: Any, **options: Any) -> Any:
@@ -80,22 +80,23 @@ def watched(
     optimizer: torch.optim.Optimizer | Sequence[torch.optim.Optimizer],
     **options: Any,
 ) -> Iterator[Watch]:
-    """Watches the block; an exception in it makes the attempt failed.
+    """Instruments the block; an exception in it makes the attempt failed.
 
     Args:
-        accelerator: whose methods are timed inside the block.
-        model: as ``accelerator.prepare`` gave it back.
-        optimizer: one or several, as ``accelerator.prepare`` gave them back; the last one's step
-            ends the step.
+        accelerator: its methods are timed inside the block.
+        model: result of ``accelerator.prepare``.
+        optimizer: one or several results of ``accelerator.prepare``; the last one's step ends the
+            step.
         options: for ``lockstep.attach``, such as mesh, root or environment.
     """
-    told = optimizer if isinstance(optimizer, Sequence) else (optimizer,)
-    inner = [getattr(one, "optimizer", one) for one in told]
+    wrapped = optimizer if isinstance(optimizer, Sequence) else (optimizer,)
+    # Accelerate's wrapper calls step() in each micro-batch; the optimizer inside knows the step.
+    inner = [getattr(wrapper, "optimizer", wrapper) for wrapper in wrapped]
     watch = Watch(accelerator, lockstep.attach(model, inner, **options))
     timed = {"backward": watch.backward, "save_state": watch.save, "load_state": watch.load}
-    for name, wrapper in timed.items():
+    for name, timer in timed.items():
         method = getattr(accelerator, name)
-        setattr(accelerator, name, functools.wraps(method)(functools.partial(wrapper, method)))
+        setattr(accelerator, name, functools.wraps(method)(functools.partial(timer, method)))
     hook = inner[-1].register_step_post_hook(watch.optimizer_stepped)
     failed = True
     try:

@@ -1,4 +1,4 @@
-"""How much a batch holds, whatever its kind."""
+"""Number of samples and tokens in a batch of any kind."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ import torch
 
 
 def num_samples(batch: Any) -> int:
-    """Length of the first dimension of the batch's first tensor; 0 when it holds none."""
+    """Length of the first dimension of the batch's first tensor; 0 without a tensor."""
     if isinstance(batch, torch.Tensor):
         return len(batch) if batch.dim() else 0
     if isinstance(batch, Mapping):
@@ -18,6 +18,6 @@ def num_samples(batch: Any) -> int:
 
 
 def num_tokens(batch: Any) -> int:
-    """Elements of ``input_ids``; 0 for a batch that has none."""
+    """Elements of ``input_ids``; 0 for a batch without them."""
     ids = batch.get("input_ids") if isinstance(batch, Mapping) else None
     return ids.numel() if isinstance(ids, torch.Tensor) else 0

@@ -1,9 +1,9 @@
-"""Lightning: a callback makes ``Trainer.fit`` watched.
+"""Lightning: a callback instruments ``Trainer.fit``.
 
     trainer = Trainer(callbacks=[LockstepCallback()])
 
-Lightning's batches are micro-batches, and its optimizer calls the forward and backward from inside
-its own step, so the phases come from Lightning's hooks; DDP's synchronisation comes from the model.
+Lightning's batches are micro-batches, and its optimizer calls forward and backward from inside its
+own step, so the phases come from Lightning's hooks; DDP's synchronisation comes from the model.
 """
 
 import functools
@@ -24,7 +24,7 @@ except ModuleNotFoundError as error:
 
 
 class LockstepCallback(Callback):
-    """Watches one Trainer; a step is an optimizer step, with all its micro-batches.
+    """Instruments one Trainer; a step is an optimizer step, with all its micro-batches.
 
     Args:
         options: for ``lockstep.attach``, such as mesh, root or environment.
@@ -39,7 +39,7 @@ class LockstepCallback(Callback):
         self._samples = self._tokens = self._steps_seen = 0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Attaches to the model as the strategy wrapped it, and times the Trainer's saving."""
+        """Attaches to the model as the strategy wrapped it, and times the Trainer's saves."""
         self.monitor = lockstep.attach(trainer.strategy.model or pl_module, **self._options)
         self._steps_seen = trainer.global_step
         save = trainer.save_checkpoint
@@ -50,34 +50,35 @@ class LockstepCallback(Callback):
                 save(*args, **kwargs)
             self.monitor.enter_phase("data")
 
-        trainer.save_checkpoint = timed  # type: ignore[method-assign]  # the one place that knows how long it takes
+        # No hook of Lightning's tells when a save ends.
+        trainer.save_checkpoint = timed  # type: ignore[method-assign]  # of this one object
 
     def on_train_epoch_start(self, *_: Any) -> None:
-        """Waits for the first batch."""
+        """Begins the wait for the first batch."""
         self.monitor.enter_phase("data")
 
     def on_train_batch_start(self, _trainer: Trainer, _module: Any, batch: Any, *_: Any) -> None:
-        """The batch is there."""
+        """Ends the wait for the batch."""
         self._samples += num_samples(batch)
         self._tokens += num_tokens(batch)
         self.monitor.enter_phase("forward")
 
     def on_before_backward(self, _trainer: Trainer, _module: Any, loss: Any) -> None:
-        """The forward is over."""
+        """Ends the forward."""
         self._losses.append(loss.detach())
         self.monitor.enter_phase("backward")
 
     def on_after_backward(self, *_: Any) -> None:
-        """The gradients are there."""
+        """Ends the backward."""
         self.monitor.enter_phase("other")
 
     def on_before_optimizer_step(self, _trainer: Any, _module: Any, optimizer: Any) -> None:
-        """Takes the learning rate before the scheduler goes on."""
+        """Reads the learning rate before the scheduler changes it."""
         self._learning_rate = optimizer.param_groups[0]["lr"]
         self.monitor.enter_phase("optimizer")
 
     def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
-        """Ends the step, if this was its last micro-batch, and waits for the next batch."""
+        """Ends the step, if this was its last micro-batch, and begins the wait for the next."""
         if trainer.global_step != self._steps_seen:
             self._steps_seen = trainer.global_step
             self.monitor.step(
@@ -92,12 +93,12 @@ class LockstepCallback(Callback):
         self.monitor.enter_phase("data")
 
     def on_validation_start(self, *_: Any) -> None:
-        """Evaluation begins, whatever the model's hooks say inside."""
+        """Begins the evaluation, which holds its phase whatever the model's hooks report."""
         self._evaluating = self.monitor.phase("eval")
         self._evaluating.__enter__()
 
     def on_validation_end(self, *_: Any) -> None:
-        """Back to waiting for the next batch."""
+        """Ends the evaluation and begins the wait for the next batch."""
         self._leave_evaluation()
         self.monitor.enter_phase("data")
 
@@ -107,10 +108,10 @@ class LockstepCallback(Callback):
             self._evaluating = None
 
     def on_exception(self, *_: Any) -> None:
-        """Says failed."""
+        """Closes the monitor as failed."""
         self._leave_evaluation()
         self.monitor.close(failed=True)
 
     def on_train_end(self, *_: Any) -> None:
-        """Says done."""
+        """Closes the monitor as done."""
         self.monitor.close()

@@ -1,10 +1,10 @@
-"""Hugging Face: one callback, given the Trainer, makes its training watched.
+"""Hugging Face: one callback, given the Trainer, instruments its training.
 
     trainer = Trainer(model, arguments, train_dataset=...)
     trainer.add_callback(LockstepCallback(trainer))
 
-The Trainer's events alone tell neither how long a fetch or a save took nor that training failed,
-so its own methods are timed too, and the model is taken as it was wrapped for several ranks.
+The Trainer's events tell neither the duration of a fetch or a save nor that training failed, so
+its own methods are timed too. The model is the one that the Trainer wrapped for several ranks.
 """
 
 import functools
@@ -27,7 +27,7 @@ Method = Callable[..., Any]
 
 
 class LockstepCallback(TrainerCallback):
-    """Watches one Trainer; a step is an optimizer step, with all its micro-batches.
+    """Instruments one Trainer; a step is an optimizer step, with all its micro-batches.
 
     Args:
         trainer: the Trainer that the callback is added to.
@@ -41,26 +41,26 @@ class LockstepCallback(TrainerCallback):
         self._logged: dict[str, float] = {}
         self._learning_rate: Any = None
         self._samples = self._tokens = 0
-        wraps = {
+        timed = {
             "train": self._train,
             "get_batch_samples": self._fetch,
             "training_step": self._micro_batch,
             "evaluate": self._evaluate,
             "_save_checkpoint": self._save,
         }
-        for name, wrapper in wraps.items():
+        for name, wrapper in timed.items():
             method = getattr(trainer, name)
             setattr(trainer, name, functools.wraps(method)(functools.partial(wrapper, method)))
 
     def _train(self, method: Method, *args: Any, **kwargs: Any) -> Any:
         failed = True
         try:
-            returned = method(*args, **kwargs)
+            result = method(*args, **kwargs)
             failed = False
         finally:
             if failed:
                 self.monitor.close(failed=True)
-        return returned
+        return result
 
     def _fetch(self, method: Method, *args: Any, **kwargs: Any) -> Any:
         self.monitor.enter_phase("data")
@@ -85,19 +85,20 @@ class LockstepCallback(TrainerCallback):
             return method(*args, **kwargs)
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
-        """Attaches to the model as it was wrapped, and to the optimizer inside Accelerate's."""
+        """Attaches to the wrapped model, and to the optimizer inside Accelerate's wrapper."""
         optimizer = self._trainer.optimizer
         self.monitor = lockstep.attach(
             self._trainer.model_wrapped, getattr(optimizer, "optimizer", optimizer), **self._options
         )
 
     def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
-        """Takes the learning rate before the scheduler goes on."""
+        """Reads the learning rate before the scheduler changes it."""
         assert self._trainer.optimizer is not None
         self._learning_rate = self._trainer.optimizer.param_groups[0]["lr"]
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
-        """Ends the step; where the loss lies on a GPU, the last logged one is told."""
+        """Ends the step; a loss on a GPU is replaced by the last logged one."""
+        # Reading it would wait for the device.
         on_gpu = self._loss is not None and self._loss.is_cuda
         self.monitor.step(
             step=self._trainer.state.global_step,
@@ -111,9 +112,9 @@ class LockstepCallback(TrainerCallback):
         self._samples = self._tokens = 0
 
     def on_log(self, *_: Any, logs: dict[str, float] | None = None, **__: Any) -> None:
-        """Keeps what was logged for the next step."""
+        """Keeps the logged values for the end of the step."""
         self._logged = dict(logs or {})
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
-        """Says done."""
+        """Closes the monitor as done."""
         self.monitor.close()

@@ -1,1 +1,1 @@
-"""``lockstep run``: starts the workers of a job and records how each of them ended."""
+"""``lockstep run``: starts the workers of a job and records how each of them ends."""

@@ -1,4 +1,4 @@
-"""What a launcher starts: one training job with its name and its place."""
+"""The training job that a launcher starts: its program, its name and its folder."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,21 +11,27 @@ from lockstep_records.page.writer import RankIdentity
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """What to start and how it is called.
+    """One training job.
 
     Args:
         program: arguments to the Python interpreter: a script, or ``-m`` and a module, and theirs.
         nproc_per_node: ranks on this node.
-        endpoint: HOST:PORT of the rendezvous; empty for a job on this node alone.
+        nnodes: nodes of the job.
+        job_id: name of the job, and of its folder.
+        root: folder of all jobs.
+        cluster: name of the cluster, a label of all series.
+        project: account of the job; empty for none.
+        max_restarts: restarts of all ranks after a failure.
+        endpoint: HOST:PORT of the rendezvous; empty for a job of one node.
         serve: HOST:PORT at which an agent of the job's own serves its pages; empty for none.
         log_json: whether the ranks' logs are JSON lines.
-        summary_to: where summaries go, each SINK or SINK:TARGET.
+        summary_to: destinations of summaries, each SINK or SINK:TARGET.
         hang_timeout_seconds: time without progress that is a hang, 20 median steps at least; 0
             watches no rank.
 
     Raises:
-        ValueError: the id cannot be a folder's name, a name does not fit into a page, an address
-            is none, or several nodes have nowhere to meet.
+        ValueError: the id is no folder name, a name does not fit into a page, an address is not
+            HOST:PORT, or several nodes have no rendezvous.
     """
 
     program: tuple[str, ...]
@@ -44,7 +50,8 @@ class Job:
 
     def __post_init__(self) -> None:
         check_job_id(self.job_id)
-        RankIdentity(  # what a rank could not write is refused here
+        # A rank refuses the same values, but in its own log and after the start.
+        RankIdentity(
             rank=0, world_size=1, job_id=self.job_id, cluster=self.cluster, project=self.project
         )
         for flag, address in (("--endpoint", self.endpoint), ("--serve", self.serve)):
@@ -59,5 +66,5 @@ class Job:
 
     @property
     def folder(self) -> Path:
-        """Where pages and events of the job lie."""
+        """Folder of the job's pages and events."""
         return job_folder(self.root, self.job_id)

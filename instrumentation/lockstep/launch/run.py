@@ -1,4 +1,4 @@
-"""Starts a training job by torchrun's machinery, outlives its workers and says how it ended."""
+"""Starts a training job by torchrun's machinery, outlives its workers and reports its outcome."""
 
 import os
 import shutil
@@ -13,9 +13,9 @@ from typing import Any
 
 import click
 
-from lockstep.hangs.node_watch import hangs_watched
+from lockstep.hangs.node_watch import watch_for_hangs
 from lockstep.launch.job import Job
-from lockstep.sidecar import beside
+from lockstep.sidecar import run_beside
 from lockstep.sinks import sinks_of
 from lockstep.telemetry.export import exporter_of
 from lockstep.telemetry.logs import SWITCH
@@ -29,7 +29,7 @@ from lockstep_records.options import DurationRange
 from lockstep_records.trace import trace_of
 
 BAD_INPUT = 2
-_KEPT_JOBS = 20
+_MAX_FINISHED_JOBS = 20
 
 
 def run_job(job: Job) -> int:
@@ -37,22 +37,22 @@ def run_job(job: Job) -> int:
 
     Returns:
         0 when every rank succeeded, 2 when every rank that failed found bad input, 75 when the
-        ranks were told to stop and left in good order, 130 or 143 when the launcher was told to
-        stop and they did not, else 1.
+        ranks stopped in good order on request, 130 or 143 when a signal stopped the launcher and
+        they did not, else 1.
     """
     children = (
         *exporter_of(job.folder, job.cluster),
         *sinks_of(job.summary_to, job.folder),
     )
-    _make_room(job)
+    _clear_finished_jobs(job)
     click.echo(f"lockstep: job {job.job_id}, pages in {job.folder}", err=True)
     append_event(job.folder, _event(job, "job_started", 0, nproc_per_node=job.nproc_per_node))
-    with beside(children):
-        with _environment(job), _agent_of_its_own(job), _hangs_watched(job):
+    with run_beside(children):
+        with _worker_environment(job), _job_agent(job), _hang_watch(job):
             outcome, exit_code, attempt = _run_workers(job)
-        ended = {"outcome": outcome, "exit_code": exit_code}
+        end_fields = {"outcome": outcome, "exit_code": exit_code}
         for kind in ("attempt_ended", "job_finished"):
-            append_event(job.folder, _event(job, kind, attempt, **ended))
+            append_event(job.folder, _event(job, kind, attempt, **end_fields))
     return exit_code
 
 
@@ -60,12 +60,13 @@ def _event(job: Job, kind: str, attempt: int, **fields: object) -> Event:
     return Event(kind=kind, job_id=job.job_id, attempt=attempt, fields=fields)
 
 
-def _make_room(job: Job) -> None:
-    """Refuses a job id in use and clears the oldest finished jobs, whose pages fill the memory."""
+def _clear_finished_jobs(job: Job) -> None:
+    """Refuses a job id in use, and deletes all but the newest finished jobs."""
     if job.folder.exists():
         raise ValueError(f"job id {job.job_id!r} is in use under {job.root}/jobs; choose another")
+    # Pages lie in memory: without a limit a node that runs many jobs would fill its tmpfs.
     finished = [path for path in list_jobs(job.root) if is_finished(read_events(path))]
-    for path in finished[:-_KEPT_JOBS]:
+    for path in finished[:-_MAX_FINISHED_JOBS]:
         shutil.rmtree(path, ignore_errors=True)
     try:
         job.folder.mkdir(parents=True)
@@ -76,13 +77,13 @@ def _make_room(job: Job) -> None:
         ) from error
 
 
-def _hangs_watched(job: Job) -> AbstractContextManager[None]:
-    return hangs_watched(job.folder, job.job_id, job.hang_timeout_seconds)
+def _hang_watch(job: Job) -> AbstractContextManager[None]:
+    return watch_for_hangs(job.folder, job.job_id, job.hang_timeout_seconds)
 
 
 @contextmanager
-def _environment(job: Job) -> Iterator[None]:
-    """What the workers inherit. Restarts over gloo need a store of their own for each attempt."""
+def _worker_environment(job: Job) -> Iterator[None]:
+    """Sets the environment variables that the workers inherit; restores them after the block."""
     added = {
         "LOCKSTEP_JOB_ID": job.job_id,
         "LOCKSTEP_DIR": str(job.root),
@@ -90,6 +91,7 @@ def _environment(job: Job) -> Iterator[None]:
         "LOCKSTEP_PROJECT": job.project,
         "TRACEPARENT": trace_of(job.job_id).traceparent(),
         "LOCKSTEP_HANG_SECONDS": str(job.hang_timeout_seconds),
+        # Each attempt needs a store of its own: restarts over gloo fail in torch 2.13 without it.
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
     }
@@ -108,8 +110,8 @@ def _environment(job: Job) -> Iterator[None]:
 
 
 @contextmanager
-def _agent_of_its_own(job: Job) -> Iterator[None]:
-    """Serves the job's pages where no agent runs on the node."""
+def _job_agent(job: Job) -> Iterator[None]:
+    """Runs an agent for this job's pages, where no agent runs on the node."""
     if not job.serve:
         yield
         return
@@ -126,12 +128,17 @@ def _run_workers(job: Job) -> tuple[Outcome, int, int]:
     """Outcome, exit code and last attempt of the workers of this node."""
     from lockstep.launch.workers import run_workers  # noqa: PLC0415  # loads torch: only when a job starts
 
-    ended = run_workers(job)
-    return *_outcome(ended.exit_codes, ended.signal_number), ended.attempt
+    end = run_workers(job)
+    return *_outcome(end.exit_codes, end.signal_number), end.attempt
 
 
 def _outcome(exit_codes: Sequence[int], signal_number: int | None) -> tuple[Outcome, int]:
-    """Outcome and exit status by how the workers ended, and what told the launcher to stop."""
+    """Outcome and exit status of a job.
+
+    Args:
+        exit_codes: one per worker; negative for a signal.
+        signal_number: signal that stopped the launcher; None for none.
+    """
     failed = [code for code in exit_codes if code != 0]
     if set(failed) == {PREEMPTED}:
         return "preempted", PREEMPTED
@@ -139,19 +146,20 @@ def _outcome(exit_codes: Sequence[int], signal_number: int | None) -> tuple[Outc
         return "cancelled", 128 + signal_number
     if not failed:
         return "succeeded", 0
-    refused = BAD_INPUT in failed and set(failed) <= {BAD_INPUT, -signal.SIGTERM}
-    return "failed", BAD_INPUT if refused else 1
+    # Torch stops the other workers by SIGTERM when the first has failed.
+    is_bad_input = BAD_INPUT in failed and set(failed) <= {BAD_INPUT, -signal.SIGTERM}
+    return "failed", BAD_INPUT if is_bad_input else 1
 
 
-def _say_how_it_ended(job: Job, exit_code: int) -> None:
-    """One line for people: the outcome, and who died first of what."""
-    first = [e for e in read_events(job.folder) if e.fields.get("first")]
+def _print_outcome(job: Job, exit_code: int) -> None:
+    """Prints the exit status, and for each attempt the rank that failed first and its cause."""
+    first_failures = [event for event in read_events(job.folder) if event.fields.get("first")]
     click.echo(f"lockstep: job {job.job_id} ended with exit status {exit_code}", err=True)
-    for event in first:
-        how = event.fields["signal"] or f"exit status {event.fields['exit_code']}"
+    for event in first_failures:
+        cause = event.fields["signal"] or f"exit status {event.fields['exit_code']}"
         rank = event.fields["rank"]
         click.echo(
-            f"lockstep: attempt {event.attempt}: rank {rank} was the first to fail, by {how}",
+            f"lockstep: attempt {event.attempt}: rank {rank} was the first to fail, by {cause}",
             err=True,
         )
 
@@ -175,19 +183,22 @@ _JOB_OPTIONS = {
         "--endpoint", default="", help="HOST:PORT of the rendezvous of several nodes."
     ),
     "job_id": click.option(
-        "--job-id", default="", help="Name of the job; a new one when left out."
+        "--job-id", default="", help="Name of the job; a new unique name by default."
     ),
     "max_restarts": click.option(
         "--max-restarts",
         type=click.IntRange(0),
         default=0,
         show_default=True,
-        help="How often the ranks are started again after a failure; 0 = never.",
+        help="Restarts of all ranks after a failure; 0 = none.",
     ),
     "cluster": click.option(
-        "--cluster", default="local", show_default=True, help="Name of the cluster."
+        "--cluster",
+        default="local",
+        show_default=True,
+        help="Name of the cluster, a label.",
     ),
-    "project": click.option("--project", default="", help="Who the job is accounted to."),
+    "project": click.option("--project", default="", help="Account of the job; empty = none."),
     "root": click.option(
         "--dir",
         "root",
@@ -196,16 +207,16 @@ _JOB_OPTIONS = {
         help="Folder of all jobs, on a tmpfs; LOCKSTEP_DIR or /dev/shm/lockstep by default.",
     ),
     "serve": click.option(
-        "--serve", default="", help="HOST:PORT to serve the job's pages at; empty = do not."
+        "--serve", default="", help="HOST:PORT that serves the job's metrics; empty = none."
     ),
     "log_json": click.option(
-        "--log-json", is_flag=True, help="Make the ranks' logs JSON lines that tell job and step."
+        "--log-json", is_flag=True, help="Write the ranks' logs as JSON lines with job and step."
     ),
     "summary_to": click.option(
         "--summary-to",
         metavar="SINK[:TARGET]",
         multiple=True,
-        help="Write summaries and the verdict to mlflow, wandb or tensorboard; may be repeated.",
+        help="Write summaries and the verdict to mlflow, wandb or tensorboard; repeatable.",
     ),
     "hang_timeout_seconds": click.option(
         "--hang-timeout",
@@ -220,7 +231,7 @@ JOB_FIELDS = tuple(_JOB_OPTIONS)
 
 
 def job_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Gives a click command the options of a job; their values are for ``launch``."""
+    """Adds the options of a job to a click command; their values are for ``launch``."""
     for option in reversed(_JOB_OPTIONS.values()):
         command = option(command)
     return command
@@ -232,9 +243,9 @@ def job_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.argument("program")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(program: str, arguments: tuple[str, ...], *, module: bool, **options: Any) -> int:
-    """Run PROGRAM with ARGUMENTS on every rank, as torchrun does, and keep what became of it.
+    """Run PROGRAM with ARGUMENTS on every rank, as torchrun does, and record its outcome.
 
-    Pages and events lie under DIR/jobs/JOB_ID. The newest 20 finished jobs are kept there.
+    Pages and events lie under DIR/jobs/JOB_ID. The newest 20 finished jobs stay there.
     """
     if not module and not Path(program).is_file():
         raise click.UsageError(f"program {program!r} is no file; give a script, or -m and a module")
@@ -242,14 +253,17 @@ def run(program: str, arguments: tuple[str, ...], *, module: bool, **options: An
 
 
 def launch(program: Sequence[str], **options: Any) -> int:
-    """Runs a program as a job to its end and returns the exit status; see ``run_job``.
+    """Runs a program as a job to its end.
 
     Args:
         program: arguments to the Python interpreter.
         options: fields of ``Job``; empty ones take its defaults.
 
+    Returns:
+        The exit status; see ``run_job``.
+
     Raises:
-        click.UsageError: an option cannot be, or torch is not there; the text names it.
+        click.UsageError: an option is invalid, or torch is missing; the text names it.
     """
     if find_spec("torch") is None:
         raise click.UsageError(
@@ -257,10 +271,10 @@ def launch(program: Sequence[str], **options: Any) -> int:
             f"{install_hint('trainer')}"
         )
     try:
-        told = {name: value for name, value in options.items() if value not in {None, ""}}
-        job = Job(program=tuple(program), **told)
+        given = {name: value for name, value in options.items() if value not in {None, ""}}
+        job = Job(program=tuple(program), **given)
         exit_code = run_job(job)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    _say_how_it_ended(job, exit_code)
+    _print_outcome(job, exit_code)
     return exit_code

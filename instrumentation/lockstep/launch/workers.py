@@ -1,7 +1,7 @@
-"""Watches the worker processes of one node and writes down how each of them ended.
+"""Watches the worker processes of one node and records how each of them ends.
 
-A thread per worker waits for its end (``waitid`` with WNOWAIT), so the order of deaths is known to
-the moment, and torch's own agent, which polls the same process, is not held up.
+A thread per worker waits for its end, so the order of deaths is exact. Torch's own agent polls
+every 0.1 s, within which a whole gloo job dies.
 """
 
 import os
@@ -22,23 +22,26 @@ from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
 from lockstep.launch.job import Job
+from lockstep.patches.points import START_WORKERS, find_or_report
 from lockstep_records.events import PREEMPTED, Event, append_event
 
 
 def _wait_for(process: "Popen[bytes]") -> int:
-    """Exit code of a worker, negative for a signal, at the moment of its end."""
-    with suppress(ChildProcessError):  # torch, which looks now and then, was faster
+    """Exit code of a worker, negative for a signal; returns at the moment of its end."""
+    # WNOWAIT leaves the process for torch's agent to reap; if that was faster, there is none left.
+    with suppress(ChildProcessError):
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     return process.wait()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ended:
+class WorkersEnd:
     """How the workers of the last attempt ended.
 
     Attributes:
+        attempt: number of that attempt.
         exit_codes: one per worker; negative for a signal.
-        signal_number: the signal that told the launcher itself to stop, if one did.
+        signal_number: signal that stopped the launcher itself; None for none.
     """
 
     attempt: int
@@ -46,8 +49,8 @@ class Ended:
     signal_number: int | None
 
 
-class _Ends:
-    """Writes a rank_ended event for every worker of an attempt, in the order of their ends."""
+class _EndRecorder:
+    """Writes a rank_ended event for each worker of an attempt, in the order of their ends."""
 
     def __init__(self, job: Path, job_id: str) -> None:
         self._job, self._job_id = job, job_id
@@ -60,9 +63,9 @@ class _Ends:
     def watch(self, attempt: int, process_by_rank: "dict[int, Popen[bytes]]") -> None:
         """Starts watching the workers of an attempt."""
         if attempt > self.attempt:
-            self._say("attempt_ended", self.attempt, {"outcome": "failed", "exit_code": 1})
+            self._append("attempt_ended", self.attempt, {"outcome": "failed", "exit_code": 1})
         self.attempt = attempt
-        self._say("attempt_started", attempt, {"ranks": sorted(process_by_rank)})
+        self._append("attempt_started", attempt, {"ranks": sorted(process_by_rank)})
         self.exit_codes = []
         for rank, process in process_by_rank.items():
             thread = threading.Thread(target=self._wait, args=(attempt, rank, process), daemon=True)
@@ -74,36 +77,42 @@ class _Ends:
         signal_name = signal.Signals(-exit_code).name if exit_code < 0 else None
         with self._lock:
             failed = exit_code not in {0, PREEMPTED}
-            first = failed and attempt not in self._failed_attempts
-            if first:
+            is_first = failed and attempt not in self._failed_attempts
+            if is_first:
                 self._failed_attempts.add(attempt)
             self.exit_codes.append(exit_code)
-            told = {"rank": rank, "pid": process.pid, "exit_code": exit_code, "signal": signal_name}
-            self._say("rank_ended", attempt, {**told, "first": first})
+            fields = {
+                "rank": rank,
+                "pid": process.pid,
+                "exit_code": exit_code,
+                "signal": signal_name,
+                "first": is_first,
+            }
+            self._append("rank_ended", attempt, fields)
 
     def finish(self, timeout_seconds: float = 5.0) -> None:
         """Waits until every end is written."""
         for thread in self._threads:
             thread.join(timeout_seconds)
 
-    def _say(self, kind: str, attempt: int, fields: dict[str, Any]) -> None:
+    def _append(self, kind: str, attempt: int, fields: dict[str, Any]) -> None:
         append_event(
             self._job, Event(kind=kind, job_id=self._job_id, attempt=attempt, fields=fields)
         )
 
 
 class _RecordingAgent(LocalElasticAgent):
-    """Torch's agent for one node, which tells of every attempt's workers."""
+    """Torch's agent for one node, which has the workers of each attempt watched."""
 
-    def __init__(self, ends: _Ends, spec: WorkerSpec, log_folder: Path) -> None:
+    def __init__(self, end_recorder: _EndRecorder, spec: WorkerSpec, log_folder: Path) -> None:
         super().__init__(spec, DefaultLogsSpecs(log_dir=str(log_folder)))
-        self._ends = ends
+        self._end_recorder = end_recorder
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
         pid_by_local_rank: dict[int, Any] = super()._start_workers(worker_group)
         attempt = worker_group.spec.max_restarts - self._remaining_restarts
         assert isinstance(self._pcontext, SubprocessContext)
-        self._ends.watch(
+        self._end_recorder.watch(
             attempt,
             {
                 worker_group.workers[local_rank].global_rank: handler.proc
@@ -113,12 +122,11 @@ class _RecordingAgent(LocalElasticAgent):
         return pid_by_local_rank
 
 
-def run_workers(job: Job) -> Ended:
-    """Runs the workers of this node to their end, restarts included.
-
-    The agent is built here and not by ``torch.distributed.launcher.api``, which does the same but
-    cannot be given an agent class.
-    """
+def run_workers(job: Job) -> WorkersEnd:
+    """Runs the workers of this node to their end, restarts included."""
+    find_or_report(START_WORKERS)
+    # torch.distributed.launcher.api does the same but accepts no agent class, and it reports
+    # failures only when all restarts are spent.
     handler = get_rendezvous_handler(
         RendezvousParameters(
             backend="c10d",
@@ -138,15 +146,17 @@ def run_workers(job: Job) -> Ended:
         max_restarts=job.max_restarts,
         local_addr=None if job.endpoint else "127.0.0.1",
     )
-    ends = _Ends(job.folder, job.job_id)
-    told_to_stop: int | None = None
+    end_recorder = _EndRecorder(job.folder, job.job_id)
+    signal_number: int | None = None
     try:
-        _RecordingAgent(ends, spec, job.folder / "logs").run()
+        _RecordingAgent(end_recorder, spec, job.folder / "logs").run()
     except SignalException as error:
-        told_to_stop = int(error.sigval)
+        signal_number = int(error.sigval)
     finally:
         handler.shutdown()
-        ends.finish()
-    return Ended(
-        attempt=ends.attempt, exit_codes=tuple(ends.exit_codes), signal_number=told_to_stop
+        end_recorder.finish()
+    return WorkersEnd(
+        attempt=end_recorder.attempt,
+        exit_codes=tuple(end_recorder.exit_codes),
+        signal_number=signal_number,
     )

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from lockstep_records.sidecars import answer_path, trace_path
+from lockstep_records.rank_files import answer_path, trace_path
 from lockstep_records.switches import ProfileRequest
 
 log = logging.getLogger("lockstep")

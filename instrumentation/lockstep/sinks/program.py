@@ -1,4 +1,4 @@
-"""A child of the launcher: reads the job's summary now and then and puts it into one sink."""
+"""A child of the launcher: writes the job's summary into one sink, once a minute and at the end."""
 
 import sys
 from importlib import import_module
@@ -9,25 +9,25 @@ import click
 from lockstep.sidecar import rounds
 from lockstep.sinks.summary import Sink, SinkError, read_summary
 
-_EVERY_SECONDS = 60.0
+_INTERVAL_SECONDS = 60.0
 
 
-def main(sink: str, target: str, job: Path, every_seconds: float = _EVERY_SECONDS) -> None:
-    """Writes until the job is over; what goes wrong is said once and tried again."""
-    opened: Sink | None = None
-    said = ""
-    for last in rounds(every_seconds):
+def main(sink: str, target: str, job: Path, interval_seconds: float = _INTERVAL_SECONDS) -> None:
+    """Writes until the job is over; a failure is printed once and the next round tries again."""
+    open_sink: Sink | None = None
+    printed = ""
+    for is_last in rounds(interval_seconds):
         summary = read_summary(job)
         if summary is None:
             continue
         try:
-            if opened is None:
-                opened = import_module(f"lockstep.sinks.{sink}").open_sink(job.name, target)
-            opened.put(summary, last=last)
+            if open_sink is None:
+                open_sink = import_module(f"lockstep.sinks.{sink}").open_sink(job.name, target)
+            open_sink.put(summary, last=is_last)
         except (SinkError, OSError) as error:
-            if str(error) != said:
+            if str(error) != printed:
                 click.echo(f"lockstep: the summary to {sink} failed: {error}", err=True)
-            said = str(error)
+            printed = str(error)
 
 
 if __name__ == "__main__":

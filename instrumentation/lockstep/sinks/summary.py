@@ -1,4 +1,4 @@
-"""What a sink is told of a job: numbers by name, and the verdict in words."""
+"""Summary of a job for a sink: numbers by name, and the verdict in words."""
 
 import json
 import subprocess
@@ -12,13 +12,13 @@ from lockstep_records.jobs import list_attempts, list_pages
 from lockstep_records.page.reader import Page, PageError, read_page
 
 _REPORT_SECONDS = 50.0
-_WANTED = ("_seconds", "_ratio", "_money", "world_size")
+_NUMBER_SUFFIXES = ("_seconds", "_ratio", "_money", "world_size")
 _SUMS = ("tokens", "samples", "nonfinite_steps")
-_LAST_TOLD = ("loss", "gradient_norm", "learning_rate")
+_LATEST = ("loss", "gradient_norm", "learning_rate")
 
 
 class SinkError(RuntimeError):
-    """A sink cannot be written; the text says why."""
+    """A sink cannot be written; the text gives the reason."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,10 +26,10 @@ class Summary:
     """A job at one moment.
 
     Attributes:
-        step: last step that is known.
-        numbers: by name; the units end the names; what is unknown is absent.
-        facts: verdict, phase, cause, ranks, outcome: short texts, absent where there is none.
-        evidence: the sentences that the verdict stands on.
+        step: last recorded step.
+        numbers: by name; a name ends in its unit; an unknown number is absent.
+        facts: verdict, phase, cause, ranks and outcome: short texts; unknown ones are absent.
+        evidence: the sentences that support the verdict.
     """
 
     job_id: str
@@ -40,10 +40,10 @@ class Summary:
 
 
 class Sink(Protocol):
-    """Somewhere to write summaries."""
+    """A destination of summaries."""
 
     def put(self, summary: Summary, *, last: bool) -> None:
-        """Writes a summary; the last one is told as such.
+        """Writes a summary; ``last`` is True at the end of the job.
 
         Raises:
             SinkError: it cannot be written.
@@ -52,14 +52,12 @@ class Sink(Protocol):
 
 
 def read_summary(job: Path) -> Summary | None:
-    """The summary of a job; None as long as there is nothing to report on.
-
-    The verdict is that of ``lockstep report``, asked as anybody asks it: by its command.
-    """
+    """The summary of a job; None as long as there is nothing to report on."""
+    # By its command, for instrumentation does not import the reports.
     command = [sys.executable, "-m", "lockstep_cli.main", "report", str(job), "--json", "-"]
     try:
-        asked = subprocess.run(command, capture_output=True, check=True, timeout=_REPORT_SECONDS)
-        report = json.loads(asked.stdout)
+        result = subprocess.run(command, capture_output=True, check=True, timeout=_REPORT_SECONDS)
+        report = json.loads(result.stdout)
     except (subprocess.SubprocessError, ValueError):
         return None
     verdict = report["verdict"]
@@ -73,33 +71,33 @@ def read_summary(job: Path) -> Summary | None:
     return Summary(
         job_id=job.name,
         step=report["steps"]["last"] or 0,
-        numbers={**dict(_numbers("", report)), **_of_pages(job)},
+        numbers={**dict(_flatten("", report)), **_read_page_numbers(job)},
         facts={name: text for name, text in facts.items() if text},
         evidence=tuple(verdict["evidence"]),
     )
 
 
-def _numbers(above: str, told: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Numbers of the report's top and of its steps and goodput; times of the day are left out."""
-    for name, value in told.items():
-        if not above and name in {"steps", "goodput"}:
-            yield from _numbers(f"{name}/", value)
-        elif isinstance(value, int | float) and (above or name.endswith(_WANTED)):
-            yield above + name, value
+def _flatten(prefix: str, report: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Numbers of the report's top level and of its steps and goodput, without times of day."""
+    for name, value in report.items():
+        if not prefix and name in {"steps", "goodput"}:
+            yield from _flatten(f"{name}/", value)
+        elif isinstance(value, int | float) and (prefix or name.endswith(_NUMBER_SUFFIXES)):
+            yield prefix + name, value
 
 
-def _of_pages(job: Path) -> dict[str, float]:
-    """What the ranks have counted over all attempts, and what the newest first rank told last."""
-    pages = [page for attempt in list_attempts(job) for page in _readable(attempt)]
+def _read_page_numbers(job: Path) -> dict[str, float]:
+    """Counts of all ranks and attempts, and the latest loss and rates of the first rank."""
+    pages = [page for attempt in list_attempts(job) for page in _readable_pages(attempt)]
     if not pages:
         return {}
-    told: dict[str, float] = {name: sum(page.state[name] for page in pages) for name in _SUMS}
+    sums: dict[str, float] = {name: sum(page.state[name] for page in pages) for name in _SUMS}
     newest = max(pages, key=lambda page: (page.identity["attempt"], -page.identity["rank"]))
-    known = ((name, newest.state[name]) for name in _LAST_TOLD)
-    return told | {name: value for name, value in known if value is not None}
+    latest = ((name, newest.state[name]) for name in _LATEST)
+    return sums | {name: value for name, value in latest if value is not None}
 
 
-def _readable(attempt: Path) -> Iterator[Page]:
+def _readable_pages(attempt: Path) -> Iterator[Page]:
     for path in list_pages(attempt):
         try:
             yield read_page(path)

@@ -1,7 +1,6 @@
 """Summaries to TensorBoard: scalars by step, and the verdict as text.
 
-TARGET is the log folder; ``runs`` when left out. A job's events lie in a folder
-of its name there.
+TARGET is the log folder, ``runs`` by default. A job's events lie in a folder of its name there.
 """
 
 from pathlib import Path
@@ -18,7 +17,7 @@ class TensorboardSink:
         self._writer = SummaryWriter(folder)
 
     def put(self, summary: Summary, *, last: bool) -> None:
-        """Adds the numbers at their step; the verdict stands in the text of the last one."""
+        """Adds the numbers at their step, and with the last summary the verdict."""
         for name, value in summary.numbers.items():
             self._writer.add_scalar(f"lockstep/{name}", value, summary.step)
         if last:

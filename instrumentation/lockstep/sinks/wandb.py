@@ -1,6 +1,6 @@
-"""Summaries to Weights & Biases: one run a job, offline unless WANDB_MODE says otherwise.
+"""Summaries to Weights & Biases: one run for each job, offline unless WANDB_MODE is set.
 
-TARGET is the folder that holds ``wandb/``; the working folder when left out. The project is
+TARGET is the folder that holds ``wandb/``, the working folder by default. The project is
 WANDB_PROJECT or ``lockstep``; ``wandb sync`` uploads an offline run.
 """
 
@@ -12,7 +12,7 @@ from lockstep.sinks.summary import SinkError, Summary
 
 
 class WandbSink:
-    """Writes into one run, made at once."""
+    """Writes into one new run."""
 
     def __init__(self, job_id: str, folder: str) -> None:
         os.environ.setdefault("WANDB_MODE", "offline")
@@ -46,6 +46,6 @@ def open_sink(job_id: str, target: str) -> WandbSink:
     """A run for the job.
 
     Raises:
-        SinkError: the run cannot be made.
+        SinkError: the run cannot be created.
     """
     return WandbSink(job_id, target or ".")

@@ -1,37 +1,31 @@
-"""Marks forwards: by a hook on the model, or for DDP by what its class does first.
+"""Marks the begin of a forward: for DDP in its class, for any other model by a hook."""
 
-A hook makes torch call a model by a longer way, seven microseconds or more in a loop whose caches
-hold other things. All of DDP's forwards begin in one method, which is stood around once.
-"""
-
-import functools
 from collections.abc import Callable
-from typing import Any
 
 import torch
-from torch.compiler import is_dynamo_compiling
 from torch.nn.parallel import DistributedDataParallel
 
+from lockstep.patches import backward, ddp_forward
+from lockstep.patches.install import install
+from lockstep.patches.points import MARK
+from lockstep.patches.table import DDP_FORWARD
 from lockstep.recorder.native import compiled
 from lockstep.recorder.phases import FORWARD
 from lockstep.recorder.recorder import Ignored, StepRecorder
-from lockstep.strategies import backward
-
-_FIRST = "_pre_forward"  # what a forward of DDP does first; torch has no other name for it
 
 
 class Forward:
     """Marks the beginning of a forward; ``lockstep._native`` holds the same in C.
 
     Args:
-        recorder: who is told.
-        backwards: marks backwards from outside.
+        recorder: takes the phase.
+        backwards: listener that marks backwards from outside.
         phase: code of the phase that begins.
-        choose: told whether a backward was marked from outside since the last forward, where that
-            is to be looked into.
+        choose: called with whether a backward was marked from outside since the last forward, where
+            it decides between the listener and a hook on the graph.
 
     Attributes:
-        on_graph: whether a hook on the graph stands for what is marked from outside.
+        on_graph: whether a hook on the graph marks the backward, in place of the listener.
     """
 
     def __init__(
@@ -43,54 +37,39 @@ class Forward:
     ) -> None:
         self._recorder, self._backwards, self._phase = recorder, backwards, phase
         self._choose = choose
-        self._marked = -1  # backwards, at the last forward
+        self._calls_before = -1  # backwards counted at the last forward
         self.on_graph = False
 
     def __call__(self) -> None:
-        """The model is called."""
+        """Called when a forward begins."""
         self._recorder.enter_code(self._phase)
-        calls, marked = self._backwards.calls, self._marked
-        self._marked = calls
-        if calls == marked or self.on_graph:
-            self._choose(calls != marked)
+        calls, calls_before = self._backwards.calls, self._calls_before
+        self._calls_before = calls
+        if calls == calls_before or self.on_graph:
+            self._choose(calls != calls_before)
 
     def __reduce__(self) -> tuple[type[Ignored], tuple[()]]:
         return Ignored, ()
 
 
 def new_forward(recorder: StepRecorder, choose: Callable[[bool], None]) -> Forward:
-    """Marks forwards with this recorder."""
+    """A mark of forwards for this recorder, in C where it was compiled."""
     kind = Forward if compiled is None else compiled.Forward
     forward: Forward = kind(recorder, backward.listener, FORWARD, choose)
     return forward
 
 
-def stand_in_front(model: torch.nn.Module, begins: Callable[[], object]) -> bool:
-    """Calls ``begins`` first in each forward of DDP, but where dynamo looks into it.
+def call_before_ddp_forward(model: torch.nn.Module, begin: Callable[[], object]) -> bool:
+    """Calls ``begin`` first in each forward of DDP, but where dynamo traces it.
 
-    False, and nothing done, for other models, and where hooks of somebody else come before it.
+    Returns:
+        False, and nothing is done, for other models, on a torch whose DDP begins in another way,
+        and where the user's own hooks would come before it.
     """
-    if not isinstance(model, DistributedDataParallel):
+    if not isinstance(model, DistributedDataParallel) or model._forward_pre_hooks:  # noqa: SLF001  # torch has no other way to ask
         return False
-    kind: Any = DistributedDataParallel
-    first = getattr(kind, _FIRST, None)
-    if first is None or model._forward_pre_hooks:  # noqa: SLF001  # torch has no other way to ask
+    install("ddp")
+    if not hasattr(getattr(DistributedDataParallel, DDP_FORWARD.attribute, None), MARK):
         return False
-    if not hasattr(kind, "_lockstep_forward_begins"):
-        kind._lockstep_forward_begins = None  # noqa: SLF001  # ours, and what a call finds by default
-        setattr(kind, _FIRST, _told_of(first))
-    watched: Any = model
-    watched._lockstep_forward_begins = begins  # noqa: SLF001  # the same
+    setattr(model, ddp_forward.ATTRIBUTE, begin)
     return True
-
-
-def _told_of(first: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(first)
-    def call(self: Any, *inputs: Any, **kwargs: Any) -> Any:
-        if not is_dynamo_compiling():
-            begins = self._lockstep_forward_begins
-            if begins is not None:
-                begins()
-        return first(self, *inputs, **kwargs)
-
-    return call

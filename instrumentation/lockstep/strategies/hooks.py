@@ -1,10 +1,10 @@
-"""Finds forward, backward and optimizer by hooks on what the user already has.
+"""Marks forward, backward and optimizer by hooks on what the user already has.
 
-A forward is marked by ``forward``, a backward from outside, by ``backward``. Where DDP waits at its
-end, a callback of the autograd engine tells when the last local gradient is ready, before the
-reducer waits for the others; the gradient that completes the first bucket queues it. Until that
-gradient is known, and for loops that come to their backward by another way, a pre-hook stands on
-the node of the model's output: it is hung anew in every forward and costs ten times as much.
+``strategies.forward`` marks a forward, ``patches.backward`` a backward, from outside. DDP waits at
+the end of its backward: a callback of the autograd engine tells when the last local gradient is
+ready, before the reducer waits for the other ranks. The gradient that completes the first bucket
+queues that callback. Until that gradient is known, and for loops whose backward is not
+``torch.autograd.backward``, a pre-hook on the node of the model's output does.
 
 Nothing here holds the model: it goes when its owner lets it go, as it would without us.
 """
@@ -16,24 +16,27 @@ from weakref import ref
 
 import torch
 import torch.distributed as dist
-from torch.autograd import Variable
 from torch.compiler import is_dynamo_compiling
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.hooks import RemovableHandle
 
 from lockstep.guard import guarded
 from lockstep.monitor.live import LiveMonitor
+from lockstep.patches import backward, waits
+from lockstep.patches.install import install, install_on
+from lockstep.patches.points import QUEUE_CALLBACK, find_or_report
+from lockstep.patches.table import COMPILED_CALL
 from lockstep.recorder import operation_listeners as operations_tap
 from lockstep.recorder.native import compiled
 from lockstep.recorder.phases import BACKWARD, NOT_WAITING, OPTIMIZER, OTHER
 from lockstep.recorder.recorder import Ignored, PhaseHook
-from lockstep.strategies import backward, waits
 from lockstep.strategies.ddp_buckets import BucketWatch
-from lockstep.strategies.forward import new_forward, stand_in_front
+from lockstep.strategies.forward import call_before_ddp_forward, new_forward
 
 _backwards = backward.listener
-_queue_callback = Variable._execution_engine.queue_callback  # noqa: SLF001  # DDP's own way in
-_SURE = 4  # steps in succession whose backward was marked from outside
+_queue_callback: Any = find_or_report(QUEUE_CALLBACK)
+# Steps in succession whose backward was marked from outside, until the hook on the graph goes.
+_SURE_AFTER_STEPS = 4
 
 
 def _graph_node(output: Any) -> Any:
@@ -47,24 +50,24 @@ def _graph_node(output: Any) -> Any:
     return None
 
 
-def _is_alone() -> bool:
+def _is_single_process() -> bool:
     return not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1)
 
 
 class StepHooks:
-    """Hooks on one model that mark the phases of a monitor.
+    """Hooks on one model that enter the phases of a monitor.
 
     Args:
-        monitor: who is told.
+        monitor: takes the phases.
         model: what the loop calls, compiled or not.
         calls: whether a call of the model is the forward; not so under a pipeline's schedule,
-            which tells of its chunks itself.
+            whose chunks are marked by ``strategies.pipeline``.
     """
 
-    # What the hooks of a copied or saved model find: a copy is not watched.
-    _begins: Callable[[], None] = Ignored()
+    # The hooks of a copied or saved model find these: a copy is not watched.
+    _enter_forward: Callable[[], None] = Ignored()
     _on_graph = False
-    _outside = _sure = 0
+    _steps_outside = _sure_after = 0
     _buckets: BucketWatch | None = None
     _handle: RemovableHandle | None = None
     _wait: Any = None  # in C, once there is nothing left to learn
@@ -72,67 +75,74 @@ class StepHooks:
     def __init__(self, monitor: LiveMonitor, model: torch.nn.Module, *, calls: bool = True) -> None:
         self._recorder, self.fail = monitor.recorder, monitor.fail
         self._forward = new_forward(self._recorder, self._choose)
-        self._begins = self._forward
+        self._enter_forward = self._forward
         self._interrupted = NOT_WAITING
         inner = getattr(model, "_orig_mod", model)  # what torch.compile wraps
-        if isinstance(inner, DistributedDataParallel):
-            self._buckets = BucketWatch(ref(inner), self._arriving)
+        if isinstance(inner, DistributedDataParallel) and _queue_callback is not None:
+            self._buckets = BucketWatch(ref(inner), self._new_arrival_hook)
         elif not calls:
             return
         if calls:
-            backward.listen(self._recorder)
-        # Alone it has nothing inside that is to be told apart.
-        self._on_graph = self._forward.on_graph = self._buckets is not None or not _is_alone()
-        self._sure = _SURE if self._on_graph else 1
+            install("backward")
+            backward.report_to(self._recorder)
+        # The backward of a single process holds no wait that is to be told apart.
+        self._on_graph = self._buckets is not None or not _is_single_process()
+        self._on_graph = self._forward.on_graph = self._on_graph and _queue_callback is not None
+        self._sure_after = _SURE_AFTER_STEPS if self._on_graph else 1
         self._model = ref(model)
-        self._compiled = model._compiled_call_impl is not None  # noqa: SLF001  # its only name
+        self._compiled = getattr(model, COMPILED_CALL.attribute, None) is not None
         if self._compiled:
-            self._wrap_compiled(model)
+            install_on(model, COMPILED_CALL.attribute, self._wrap_compiled)
             return
-        if not stand_in_front(model, self._begins):
+        if not call_before_ddp_forward(model, self._enter_forward):
             model.register_forward_pre_hook(self._forward_begins, prepend=True)
         if self._on_graph:
-            self._hang()
+            self._register_graph_hook()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return copyreg.__newobj__, (StepHooks,)  # type: ignore[attr-defined]  # typeshed lacks it
 
-    def _wrap_compiled(self, model: Any) -> None:
-        """Stands around a call that ``model.compile()`` has compiled, with its hooks."""
-        compiled = model._compiled_call_impl  # noqa: SLF001  # its only name
+    def _wrap_compiled(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Marks a call that ``model.compile()`` has compiled: its hooks are inside the graph."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
             self._forward_begins()
-            output = compiled(*args, **kwargs)
+            output = original(*args, **kwargs)
             if self._on_graph:
                 self._forward_ended(None, None, output)
             return output
 
-        model._compiled_call_impl = call  # noqa: SLF001  # its only name
+        return call
 
     def _forward_begins(self, *_: Any) -> None:
         if not is_dynamo_compiling():
-            self._begins()
+            self._enter_forward()
 
     def _choose(self, outside: bool) -> None:  # C calls it
         """Leaves the graph once backwards are marked from outside; comes back when one was not."""
-        self._outside = self._outside + 1 if outside else 0
-        blind = self._buckets is not None and (_backwards.nests or not self._buckets.arrives)
-        if blind or self._outside < self._sure:
-            self._hang()
+        self._steps_outside = self._steps_outside + 1 if outside else 0
+        needs_graph = self._buckets is not None and (
+            _backwards.nests or not self._buckets.reports_arrival
+        )
+        if needs_graph or self._steps_outside < self._sure_after:
+            self._register_graph_hook()
             return
-        self._stand_on_graph(here=False)
+        self._set_on_graph(enabled=False)
         if self._handle is not None:
             self._handle.remove()
             self._handle = None
 
-    def _stand_on_graph(self, *, here: bool) -> None:
-        self._on_graph = self._forward.on_graph = here
+    def _set_on_graph(self, *, enabled: bool) -> None:
+        self._on_graph = self._forward.on_graph = enabled
         if self._wait is not None:
-            self._wait.on_graph = here
+            self._wait.on_graph = enabled
 
-    def _hang(self) -> None:
-        self._stand_on_graph(here=True)
+    def _register_graph_hook(self) -> None:
+        # The node of the output is new in every forward, and the hook with it: ten times the cost
+        # of the listener around torch.autograd.backward.
+        if _queue_callback is None:
+            return
+        self._set_on_graph(enabled=True)
         model = self._model()
         if self._handle is None and model is not None and not self._compiled:
             self._handle = model.register_forward_hook(self._forward_ended)
@@ -145,15 +155,16 @@ class StepHooks:
             node.register_prehook(self._backward_begins)
 
     def _backward_begins(self, *_: Any) -> None:
-        waits.this_thread_too()
+        # Autograd runs the backward of a GPU in a thread of its own.
+        waits.include_this_thread()
         self._recorder.enter_code(BACKWARD)
         _queue_callback(self._last_gradient_ready)
 
-    def _arriving(self) -> Callable[[torch.Tensor], None]:
-        """What the gradient that completes DDP's first bucket is to call."""
+    def _new_arrival_hook(self) -> Callable[[torch.Tensor], None]:
+        """Function for the gradient that completes DDP's first bucket to call."""
         if compiled is None or self._buckets is None:
-            return self._arrived
-        calls, size_bytes, ranks = self._buckets.told
+            return self._gradient_ready
+        sizes = self._buckets.sizes
         self._wait = compiled.GradientWait(
             recorder=self._recorder,
             backwards=_backwards,
@@ -163,15 +174,15 @@ class StepHooks:
             arrived_otherwise=self._first_bucket_ready,
             begins_otherwise=self._ddp_waits,
             kind="all_reduce",
-            calls=calls,
-            size_bytes=size_bytes,
-            ranks=ranks,
+            calls=sizes.count,
+            size_bytes=sizes.size_bytes,
+            ranks=sizes.ranks,
         )
         self._wait.on_graph = self._on_graph
         arrive: Callable[[torch.Tensor], None] = self._wait.arrive
         return arrive
 
-    def _arrived(self, _parameter: torch.Tensor) -> None:
+    def _gradient_ready(self, _parameter: torch.Tensor) -> None:
         if self._buckets is not None and self._buckets.synchronises():
             self._first_bucket_ready()
 
@@ -179,8 +190,10 @@ class StepHooks:
         self._recorder.first_arrival()
         if self._on_graph:
             return
-        if _backwards.nests:  # and then a callback may come before the others' gradients
-            self._hang()
+        # In nested backwards the callback may run at the end of an inner one, before the other
+        # gradients are ready.
+        if _backwards.nests:
+            self._register_graph_hook()
             return
         if not _backwards.inside:
             self._recorder.enter_code(BACKWARD)
@@ -197,16 +210,17 @@ class StepHooks:
         self._at_end(self._gradients_complete)
 
     @staticmethod
-    def _at_end(ended: Callable[[], None]) -> None:
+    def _at_end(callback: Callable[[], None]) -> None:
         if _backwards.inside:
-            _backwards.ended.append(ended)
+            _backwards.ended.append(callback)
         else:
-            _queue_callback(ended)  # after those of DDP and FSDP2
+            # Queued last: the engine runs it after the callbacks of DDP and FSDP2, which wait.
+            _queue_callback(callback)
 
     @guarded
     def _learn(self) -> None:
         if self._buckets is not None:
-            self._buckets.step_done()
+            self._buckets.end_step()
 
     def _gradients_complete(self) -> None:
         assert self._buckets is not None
@@ -215,16 +229,27 @@ class StepHooks:
         if self._interrupted == NOT_WAITING:
             self._recorder.enter_code(OTHER)
             return
-        calls, size_bytes, ranks = self._buckets.told
-        waits.end(OTHER, "all_reduce", size_bytes, calls=calls, op="grads-sync", ranks=ranks)
+        sizes = self._buckets.sizes
+        waits.end(
+            OTHER,
+            "all_reduce",
+            sizes.size_bytes,
+            calls=sizes.count,
+            op="grads-sync",
+            ranks=sizes.ranks,
+        )
 
     def _backward_ended(self) -> None:
         self._recorder.enter_code(OTHER)
 
 
 def watch_optimizer(monitor: LiveMonitor, optimizer: torch.optim.Optimizer) -> PhaseHook:
-    """Marks the steps of an optimizer; gives what does before each."""
-    before = monitor.recorder.phase_hook(OPTIMIZER)
-    optimizer.register_step_pre_hook(before)
+    """Marks the steps of an optimizer.
+
+    Returns:
+        The hook that is called before each step.
+    """
+    pre_step_hook = monitor.recorder.phase_hook(OPTIMIZER)
+    optimizer.register_step_pre_hook(pre_step_hook)
     optimizer.register_step_post_hook(monitor.recorder.phase_hook(OTHER))
-    return before
+    return pre_step_hook

@@ -1,15 +1,18 @@
-"""Finds out what is to be watched, and hangs a monitor on it: one attach point a strategy."""
+"""Instruments what ``attach`` is given: models, optimizers and the schedule of a pipeline."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 
 from lockstep.monitor.fingerprints import watch_replicas
 from lockstep.monitor.live import LiveMonitor
-from lockstep.strategies import waits
+from lockstep.patches import waits
+from lockstep.patches.install import install
 from lockstep.strategies.hooks import StepHooks, watch_optimizer
+
+T = TypeVar("T")
 
 
 def watch(
@@ -18,29 +21,27 @@ def watch(
     optimizer: torch.optim.Optimizer | Iterable[torch.optim.Optimizer] | None,
     schedule: Any = None,
 ) -> None:
-    """Hangs a monitor on models, optimizers and the schedule of a pipeline."""
-    waits.listen(monitor)
+    """Reports to a monitor what models, optimizers and a pipeline's schedule do from now on."""
+    waits.report_to(monitor)
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
-        from lockstep.strategies.collectives import watch_collectives  # noqa: PLC0415  # several ranks only
-        from lockstep.strategies.functional_collectives import watch_functional_collectives  # noqa: PLC0415  # the same
-
-        watch_collectives()
-        watch_functional_collectives()
+        install("collectives")
+        install("functional")
     if schedule is not None:
-        from lockstep.strategies.pipeline import watch_schedule  # noqa: PLC0415  # loads all of pipelining
+        # Loads all of torch.distributed.pipelining, which no other loop needs.
+        from lockstep.strategies.pipeline import watch_schedule  # noqa: PLC0415
 
         watch_schedule(monitor, schedule)
-    modules = _several(model, torch.nn.Module)
+    modules = _as_list(model, torch.nn.Module)
     for module in modules:
         StepHooks(monitor, module, calls=schedule is None)
     replicas = watch_replicas(monitor, modules, shards_known=monitor.has_mesh)
-    for one in _several(optimizer, torch.optim.Optimizer):
-        before = watch_optimizer(monitor, one)
+    for step_optimizer in _as_list(optimizer, torch.optim.Optimizer):
+        pre_step_hook = watch_optimizer(monitor, step_optimizer)
         if replicas is not None:
-            replicas.watch(before)
+            replicas.watch(pre_step_hook)
 
 
-def _several(given: Any, kind: type) -> list[Any]:
+def _as_list(given: T | Iterable[T] | None, kind: type[T]) -> list[T]:
     if given is None:
         return []
-    return [given] if isinstance(given, kind) else list(given)
+    return [given] if isinstance(given, kind) else list(given)  # type: ignore[arg-type]

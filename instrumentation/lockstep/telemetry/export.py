@@ -27,7 +27,7 @@ _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL
 _HTTP = "http/protobuf"
 _BATCH = 512
 _EVERY_SECONDS = 5.0
-_PATIENCE_SECONDS = 5.0
+_TIMEOUT_SECONDS = 5.0
 
 
 def exporter_of(
@@ -55,7 +55,7 @@ def exporter_of(
         )
         return ()
     arguments = ("-m", "lockstep.telemetry.export", str(job), cluster)
-    return (Child(name="telemetry", arguments=arguments, patience_seconds=_PATIENCE_SECONDS),)
+    return (Child(name="telemetry", arguments=arguments, timeout_seconds=_TIMEOUT_SECONDS),)
 
 
 class Outbox:

@@ -1,4 +1,4 @@
-"""Prints what a rank page holds, or says in one sentence what is wrong with it."""
+"""Prints the content of a rank page, or one sentence about what is wrong with it."""
 
 import json
 import math
@@ -9,28 +9,28 @@ import click
 
 from lockstep_records.page.reader import Page, PageError, Values, read_page, read_rows
 
-_SHOWN_ROWS = 5
+_MOST_ROWS = 5
 
 
 def _lines(page: Page) -> list[str]:
-    identity = {name: value for name, value in page.identity.items() if name not in _UNSAID}
+    identity = {name: value for name, value in page.identity.items() if name not in _HIDDEN_FIELDS}
     lines = [f"{page.path}", "identity"]
     lines += [f"  {name:<22} {value}" for name, value in identity.items()]
     lines += ["now", f"  {'phase':<22} {page.phase}"]
     lines.append(f"  {'last progress':<22} {page.progress_wall_seconds:.3f} s since the epoch")
     for part in (page.state, page.periodic):
-        told = {name: value for name, value in part.items() if name not in _UNSAID}
-        lines += [f"  {name:<22} {_shown(value)}" for name, value in told.items()]
+        values = {name: value for name, value in part.items() if name not in _HIDDEN_FIELDS}
+        lines += [f"  {name:<22} {_format_value(value)}" for name, value in values.items()]
     return lines
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{item} {count:g}" for item, count in value.items() if count) or "none"
     return "unknown" if value is None else str(value)
 
 
-_UNSAID = frozenset({"magic", "checksum", "present", "sequence", "step_buckets"})
+_HIDDEN_FIELDS = frozenset({"magic", "checksum", "present", "sequence", "step_buckets"})
 
 
 def _row_line(row: Values) -> str:
@@ -42,17 +42,21 @@ def _row_line(row: Values) -> str:
     return f"  step {row['step']}: {row['seconds'] * 1e3:.2f} ms = {phases}"
 
 
-def _strict(value: Any) -> Any:
+def _without_nan(value: Any) -> Any:
     """The value with NaN and infinities as text, which strict readers of JSON refuse as numbers."""
     if isinstance(value, dict):
-        return {name: _strict(part) for name, part in value.items()}
+        return {name: _without_nan(part) for name, part in value.items()}
     if isinstance(value, list):
-        return [_strict(part) for part in value]
+        return [_without_nan(part) for part in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def print_page(page: Path, *, as_json: bool) -> None:
-    """Writes a page to stdout: identity, state, totals and its last steps.
+    """Writes a page to stdout: identity, state, totals and its last five steps.
+
+    Args:
+        page: path of the page.
+        as_json: writes all steps, as one JSON object.
 
     Raises:
         click.UsageError: the page is of another version, truncated or damaged.
@@ -63,7 +67,7 @@ def print_page(page: Path, *, as_json: bool) -> None:
     except PageError as error:
         raise click.UsageError(str(error)) from error
     if as_json:
-        whole = {
+        content = {
             "identity": read.identity,
             "phase": read.phase,
             "progress_ns": read.progress_ns,
@@ -71,9 +75,9 @@ def print_page(page: Path, *, as_json: bool) -> None:
             "periodic": read.periodic,
             "rows": rows,
         }
-        click.echo(json.dumps(_strict(whole), default=str, allow_nan=False))
+        click.echo(json.dumps(_without_nan(content), default=str, allow_nan=False))
         return
     click.echo("\n".join(_lines(read)))
-    click.echo(f"rows: {len(rows)} valid, the last {min(_SHOWN_ROWS, len(rows))} in milliseconds")
-    for row in rows[-_SHOWN_ROWS:]:
+    click.echo(f"rows: {len(rows)} valid, the last {min(_MOST_ROWS, len(rows))} in milliseconds")
+    for row in rows[-_MOST_ROWS:]:
         click.echo(_row_line(row))

@@ -1,4 +1,4 @@
-"""The identity of a rank page, hostile until every field of it is checked; how sections unpack."""
+"""Unpacks sections and the identity of a rank page, hostile until each field is checked."""
 
 import os
 import zlib
@@ -37,12 +37,12 @@ def unpack(section: Section, data: bytes) -> Values:
     """A section as a dict by field name; unknown optional fields are None."""
     flat = section.struct.unpack_from(data)
     values: Values = {}
-    for name, begin, end, items in section.places:
+    for name, begin, end, items in section.spans:
         if end - begin == 1:
             values[name] = flat[begin]
         else:
-            many = flat[begin:end]
-            values[name] = dict(zip(items, many, strict=True)) if items else list(many)
+            numbers = flat[begin:end]
+            values[name] = dict(zip(items, numbers, strict=True)) if items else list(numbers)
     for name, bit in section.presence.items():
         if not values["present"] & bit:
             values[name] = None
@@ -50,7 +50,7 @@ def unpack(section: Section, data: bytes) -> Values:
 
 
 def has_valid_checksum(section: Section, data: bytes) -> bool:
-    """Whether a section is whole, by its checksum."""
+    """Whether a section is intact, by its checksum."""
     checksum_at = section.offsets["checksum"]
     if len(data) < section.size:
         return False
@@ -63,7 +63,7 @@ def read_identity(data: bytes, path: Path) -> Values:
     """The fields of the identity; texts decoded, unused mesh axes left out.
 
     Raises:
-        PageError: there is something wrong with one of them.
+        PageError: one of the fields is invalid; the message names it.
     """
     if len(data) < IDENTITY.size:
         raise PageError(
@@ -83,17 +83,18 @@ def read_identity(data: bytes, path: Path) -> Values:
     if not has_valid_checksum(IDENTITY, data):
         raise PageError("checksum", f"page {path}: the checksum of the identity does not match")
     _check_sizes(path, values)
-    return _decoded(values, path)
+    return _decode(values, path)
 
 
 _SIZES = (("row_bytes", ROW.size), ("slot_bytes", SLOT.size), ("periodic_bytes", PERIODIC.size))
 
 
 def _check_sizes(path: Path, values: Values) -> None:
-    for name, right in _SIZES:
-        if values[name] != right:
+    for name, expected in _SIZES:
+        if values[name] != expected:
             raise PageError(
-                "identity", f"page {path}: {name} is {values[name]}, version {VERSION} has {right}"
+                "identity",
+                f"page {path}: {name} is {values[name]}, version {VERSION} has {expected}",
             )
     rows = values["row_count"]
     if not 1 <= rows <= MAX_ROWS:
@@ -103,10 +104,10 @@ def _check_sizes(path: Path, values: Values) -> None:
 
 
 def check_length(descriptor: int, path: Path, rows: int) -> None:
-    """Refuses a file that is shorter or longer than its rows say.
+    """Checks the size of a file against its number of rows.
 
     Raises:
-        PageError: it is.
+        PageError: the file is shorter or longer.
     """
     size = os.fstat(descriptor).st_size
     if size != page_bytes(rows):
@@ -115,7 +116,7 @@ def check_length(descriptor: int, path: Path, rows: int) -> None:
         )
 
 
-def _decoded(values: Values, path: Path) -> Values:
+def _decode(values: Values, path: Path) -> Values:
     for field in IDENTITY.fields:
         if field.code.endswith("s") and field.name != "magic":
             try:
@@ -130,5 +131,5 @@ def _decoded(values: Values, path: Path) -> Values:
             f"page {path}: rank {values['rank']} is outside its world_size {values['world_size']}",
         )
     values["mesh"] = {axis: values.pop(axis) for axis in MESH_AXES}
-    values["mesh"] = {axis: at for axis, at in values["mesh"].items() if at >= 0}
+    values["mesh"] = {axis: index for axis, index in values["mesh"].items() if index >= 0}
     return values

@@ -44,7 +44,7 @@ __all__ = [
 # Of a row: its number, and its checksum at the end.
 _NUMBER_AND_CHECKSUM = struct.Struct(f"<Q{ROW.offsets['checksum'] - 8}xI")
 _SEQUENCE = struct.Struct("<Q")  # the first field of a slot
-_LOOKS = 4  # a writer stores into one slot at a time, and for well under a microsecond
+_MOST_READS = 4  # a writer stores into one slot at a time, in well under a microsecond
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,9 +54,9 @@ class Page:
     Attributes:
         identity: fields of the identity section; texts decoded, unused mesh axes left out.
         state: fields of the slot; unknown ones are None, arrays are dicts by item.
-        seldom: fields of the periodic slot, in the same way.
-        phase: phase that the last mark began.
-        progress_ns: monotonic time of that mark.
+        periodic: fields of the periodic slot, in the same form.
+        phase: phase that the last heartbeat began.
+        progress_ns: monotonic time of that heartbeat.
     """
 
     path: Path
@@ -73,7 +73,7 @@ class Page:
 
     @property
     def progress_wall_seconds(self) -> float:
-        """Wall clock of the last mark."""
+        """Wall clock of the last heartbeat, in seconds since the epoch."""
         return self.wall_seconds(self.progress_ns)
 
 
@@ -90,9 +90,9 @@ def _opened(path: Path) -> Iterator[int]:
 
 
 def _read_slots(descriptor: int, section: Section, offsets: tuple[int, int]) -> list[bytes]:
-    """The valid slots; looks again while one is being written, so that states never go back."""
+    """The valid slots; reads again while one is being written, so that states never go back."""
     valid: list[bytes] = []
-    for _ in range(_LOOKS):
+    for _ in range(_MOST_READS):
         slots = [os.pread(descriptor, section.size, at) for at in offsets]
         valid = [data for data in slots if has_valid_checksum(section, data)] or valid
         if len(valid) == sum(map(_is_begun, slots)):
@@ -101,20 +101,20 @@ def _read_slots(descriptor: int, section: Section, offsets: tuple[int, int]) -> 
 
 
 def _is_begun(slot: bytes) -> bool:
-    """Whether anything was ever written; a slot of zeros need not be waited for."""
+    """Whether the slot was ever written; one of zeros is not waited for."""
     return slot[: _SEQUENCE.size] != bytes(_SEQUENCE.size)
 
 
 class PageReader:
-    """Reads one page again and again; what has the bytes of the last time is not taken apart anew.
+    """Reads one page repeatedly; sections whose bytes have not changed are not unpacked again.
 
     Args:
-        path: of the page; another file may come to stand there.
+        path: of the page; the file may be replaced between two reads.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._known: dict[str, tuple[bytes, Values]] = {}
+        self._unpacked: dict[str, tuple[bytes, Values]] = {}
 
     def read(self) -> Page:
         """Identity and newest state; reads a few kilobytes whatever the ring's size.
@@ -128,8 +128,8 @@ class PageReader:
                 identity = self._identity(descriptor)
                 state = self._newer(descriptor, SLOT, SLOT_OFFSETS)
                 periodic = self._newer(descriptor, PERIODIC, PERIODIC_OFFSETS)
-                mark = os.pread(descriptor, HEARTBEAT.size, HEARTBEAT_OFFSET)
-                (word,) = struct.unpack("<Q", mark)
+                heartbeat = os.pread(descriptor, HEARTBEAT.size, HEARTBEAT_OFFSET)
+                (word,) = struct.unpack("<Q", heartbeat)
             except (OSError, struct.error) as error:
                 raise PageError("io", f"page {path} cannot be read: {error}") from error
         code = word & 15
@@ -159,11 +159,11 @@ class PageReader:
         data = max(valid, key=_SEQUENCE.unpack_from)
         return self._values(section, data, lambda: unpack(section, data))
 
-    def _values(self, section: Section, data: bytes, take_apart: Callable[[], Values]) -> Values:
-        known = self._known.get(section.name)
-        if known is None or known[0] != data:
-            known = self._known[section.name] = (data, take_apart())
-        return known[1]
+    def _values(self, section: Section, data: bytes, unpack_data: Callable[[], Values]) -> Values:
+        previous = self._unpacked.get(section.name)
+        if previous is None or previous[0] != data:
+            previous = self._unpacked[section.name] = (data, unpack_data())
+        return previous[1]
 
 
 def read_page(path: Path) -> Page:
@@ -195,27 +195,27 @@ def read_ring(page: Page) -> bytes:
             "truncated", f"page {page.path} has shrunk: {len(data)} bytes of ring are left"
         )
     steps, view, checksum_at = page.state["steps"], memoryview(data), ROW.offsets["checksum"]
-    told = list(_NUMBER_AND_CHECKSUM.iter_unpack(view[: rows * ROW.size]))
-    kept = []
+    numbers = list(_NUMBER_AND_CHECKSUM.iter_unpack(view[: rows * ROW.size]))
+    valid = []
     for number in range(max(0, steps - rows), steps + 1):
         at = number % rows * ROW.size
-        if told[number % rows] == (number, zlib.crc32(view[at : at + checksum_at])):
-            kept.append(view[at : at + ROW.size])
-    return b"".join(kept)
+        if numbers[number % rows] == (number, zlib.crc32(view[at : at + checksum_at])):
+            valid.append(view[at : at + ROW.size])
+    return b"".join(valid)
 
 
 def read_newest(page: Page, count: int) -> bytes:
     """The newest valid rows of a page, at most ``count``, as ``read_ring`` gives them.
 
-    Reads only those rows, for who looks at many pages again and again.
+    Reads only those rows, for readers that poll many pages.
 
     Raises:
         PageError: the file has gone or cannot be read.
     """
     rows, steps = page.identity["row_count"], page.state["steps"]
-    kept = []
+    valid = []
     with _opened(page.path) as descriptor:
-        for first, last in _pieces(max(0, steps - min(count, rows)), steps, rows):
+        for first, last in _contiguous_ranges(max(0, steps - min(count, rows)), steps, rows):
             try:
                 data = os.pread(
                     descriptor, (last - first) * ROW.size, RING_OFFSET + first % rows * ROW.size
@@ -224,15 +224,15 @@ def read_newest(page: Page, count: int) -> bytes:
                 raise PageError("io", f"page {page.path} cannot be read: {error}") from error
             for number in range(first, first + len(data) // ROW.size):
                 at = (number - first) * ROW.size
-                told, checksum = _NUMBER_AND_CHECKSUM.unpack_from(data, at)
+                row_number, checksum = _NUMBER_AND_CHECKSUM.unpack_from(data, at)
                 row = data[at : at + ROW.size]
-                if told == number and checksum == zlib.crc32(row[: ROW.offsets["checksum"]]):
-                    kept.append(row)
-    return b"".join(kept)
+                if row_number == number and checksum == zlib.crc32(row[: ROW.offsets["checksum"]]):
+                    valid.append(row)
+    return b"".join(valid)
 
 
-def _pieces(first: int, last: int, rows: int) -> Iterator[tuple[int, int]]:
-    """Row numbers ``first`` to ``last`` (left out) in pieces that lie together in the ring."""
+def _contiguous_ranges(first: int, last: int, rows: int) -> Iterator[tuple[int, int]]:
+    """Row numbers from ``first`` up to ``last`` (exclusive), in ranges contiguous in the ring."""
     wrap = last - last % rows
     if first < wrap < last:
         yield first, wrap
@@ -242,6 +242,10 @@ def _pieces(first: int, last: int, rows: int) -> Iterator[tuple[int, int]]:
 
 
 def read_rows(page: Page) -> list[Values]:
-    """The valid rows of a page, oldest first, as dicts by field name."""
+    """The valid rows of a page, oldest first, as dicts by field name.
+
+    Raises:
+        PageError: the file has gone or has shrunk since ``page`` was read.
+    """
     data = read_ring(page)
     return [unpack(ROW, data[at : at + ROW.size]) for at in range(0, len(data), ROW.size)]

@@ -1,4 +1,4 @@
-"""What a table of the page's format is made of: fields, and sections of them with their offsets."""
+"""Fields and sections, of which the table of the page's format consists, with their offsets."""
 
 import struct
 from dataclasses import dataclass
@@ -6,7 +6,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field: struct code, how many of them, its meaning; optional ones have a presence bit."""
+    """One field of a section.
+
+    Attributes:
+        code: of Python's ``struct``.
+        help: meaning, in a few words.
+        count: length of an array; 1 for a single number.
+        optional: a bit in the field ``present`` is set when the value is known.
+        items: what each number of an array counts.
+    """
 
     name: str
     code: str
@@ -29,7 +37,7 @@ class Section:
     Attributes:
         size: bytes that the fields take.
         presence: bit of each optional field in the field ``present``.
-        places: name of each field, where its numbers begin and end, and what they count.
+        spans: of each field the name, the begin and end among the unpacked numbers, and its items.
         codes: struct code by field.
         items: what an array counts, by field.
     """
@@ -39,21 +47,21 @@ class Section:
         self.struct = struct.Struct("<" + "".join(field.format for field in fields))
         self.size = self.struct.size
         self.offsets: dict[str, int] = {}
-        self.places: list[tuple[str, int, int, tuple[str, ...]]] = []
-        at = number = 0
+        self.spans: list[tuple[str, int, int, tuple[str, ...]]] = []
+        offset = number = 0
         for field in fields:
-            self.places.append((field.name, number, number + field.count, field.items))
+            self.spans.append((field.name, number, number + field.count, field.items))
             number += field.count
             size = struct.calcsize("<" + field.format)
             width = struct.calcsize("<" + field.code) if not field.code.endswith("s") else 1
-            assert at % width == 0, f"{name}.{field.name} is not aligned"
-            self.offsets[field.name] = at
-            at += size
+            assert offset % width == 0, f"{name}.{field.name} is not aligned"
+            self.offsets[field.name] = offset
+            offset += size
         optional = [field.name for field in fields if field.optional]
         self.codes = {field.name: field.code for field in fields}
         self.items = {field.name: field.items for field in fields}
         self.presence = {name: 1 << bit for bit, name in enumerate(optional)}
 
     def word(self, name: str) -> int:
-        """Index of a field when the section is seen as words of eight bytes."""
+        """Index of a field in the section as an array of eight-byte words."""
         return self.offsets[name] // 8

@@ -1,4 +1,4 @@
-"""Two alternating copies of one section: a writer killed at any moment leaves one of them whole."""
+"""Two alternating copies of one section: a writer killed at any moment leaves one intact."""
 
 import mmap
 from zlib import crc32
@@ -7,7 +7,7 @@ from lockstep_records.page.section import Section
 
 
 class Slots:
-    """The writing side of a section that is replaced as a whole, in the older of two places.
+    """The writing side of a section that is replaced in one store, in the older of two slots.
 
     Attributes:
         words: its eight-byte words as unsigned integers; ``section.word(name)`` is an index.
@@ -17,7 +17,7 @@ class Slots:
 
     def __init__(self, file: mmap.mmap, section: Section, offsets: tuple[int, int]) -> None:
         self._file, self._section = file, section
-        self._places = tuple(slice(at, at + section.size) for at in offsets)
+        self._slices = tuple(slice(at, at + section.size) for at in offsets)
         self._data = bytearray(section.size)
         self._body = memoryview(self._data)[: section.offsets["checksum"]]
         self.words = memoryview(self._data).cast("Q")
@@ -29,13 +29,13 @@ class Slots:
         assert section.word("sequence") == 0
 
     def commit(self, now_ns: int) -> None:
-        """Makes the state readable."""
+        """Writes the state into the older slot; ``now_ns`` is monotonic."""
         words = self.words
         sequence = words[0] + 1
         words[0] = sequence
         words[self._written] = now_ns
         words[self._checksum] = crc32(self._body)
-        self._file[self._places[sequence & 1]] = self._data
+        self._file[self._slices[sequence & 1]] = self._data
 
     def know(self, name: str, value: float) -> None:
         """Sets an optional field: a double or a signed integer, as the field is."""
@@ -47,17 +47,17 @@ class Slots:
         self.words[self._present] |= self._section.presence[name]
 
     def count(self, name: str, item: str = "", number: int = 1) -> None:
-        """Adds to a whole number, or to the one of an array that counts an item."""
-        self.words[self._place(name, item)] += number
+        """Adds to an integer, or to the one of an array that counts an item."""
+        self.words[self._word_of(name, item)] += number
 
     def add(self, name: str, seconds: float, item: str = "") -> None:
         """Adds to a double, or to the one of an array that belongs to an item."""
-        self.floats[self._place(name, item)] += seconds
+        self.floats[self._word_of(name, item)] += seconds
 
-    def _place(self, name: str, item: str) -> int:
+    def _word_of(self, name: str, item: str) -> int:
         return self._section.word(name) + (self._section.items[name].index(item) if item else 0)
 
     def release(self) -> None:
-        """Lets go of the memory that the views hold."""
+        """Releases the memory that the views hold."""
         for view in (self._body, self.words, self.signed, self.floats):
             view.release()

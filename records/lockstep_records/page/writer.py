@@ -1,7 +1,7 @@
 """Writes a rank page: a few microseconds a step, no system call, nothing that can block.
 
 A store into a mapped page of a full file system kills the process, and on a disk it can block for
-minutes. So a page is born only on a verified tmpfs, with all its space taken by posix_fallocate.
+minutes. So a page is created only on a verified tmpfs, its space allocated by posix_fallocate.
 """
 
 import mmap
@@ -46,12 +46,12 @@ pack_row = struct.Struct(
 
 
 class NoPageError(RuntimeError):
-    """A page cannot be had here; the text says why and what would help."""
+    """A page cannot be created here; the message says why and what would help."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankIdentity:
-    """Who writes a page. Mesh coordinates are by axis name; absent axes are unused.
+    """The rank that writes a page. Mesh coordinates are by axis name; absent axes are unused.
 
     Raises:
         ValueError: rank and world size do not fit, or a text is too long for the page.
@@ -100,7 +100,11 @@ def file_system_of(folder: Path, mountinfo: Path = Path("/proc/self/mountinfo"))
 
 
 def create_mapping(path: Path, size: int) -> mmap.mmap:
-    """Makes the file with all its space taken, or raises NoPageError and leaves nothing."""
+    """Creates a file with all its space allocated.
+
+    Raises:
+        NoPageError: that is impossible here; no file is left behind.
+    """
     try:
         kind = file_system_of(path.parent)
         if kind not in _MEMORY_FILE_SYSTEMS:
@@ -144,11 +148,12 @@ class PageWriter:
     ``words`` and ``floats`` are the slot's eight-byte words as unsigned integers and as doubles;
     a caller adds into them by ``SLOT.word(name)`` and then calls ``commit``. ``periodic`` is the
     same for what changes about once a second. ``heartbeat_word`` holds the heartbeat at index 0,
-    see ``heartbeat``. ``row`` is the row that ``checksum_row`` takes into the ring. ``file`` is the
-    whole page, mapped, with its ring of ``rows``.
+    see ``heartbeat``. ``row`` is the row that ``checksum_row`` copies into the ring. ``file`` is
+    the whole page, mapped, with its ring of ``rows``.
 
     Raises:
-        NoPageError: no page can be had in this folder.
+        NoPageError: no page can be created in this folder.
+        ValueError: the number of rows is out of its range.
     """
 
     def __init__(self, path: Path, identity: RankIdentity, rows: int = DEFAULT_ROWS) -> None:
@@ -174,7 +179,8 @@ class PageWriter:
 
     def _write_identity(self, rows: int) -> None:
         mesh = dict(self.identity.mesh)
-        known = {
+        # The other fields are those of ``identity``.
+        own = {
             "magic": MAGIC,
             "version": VERSION,
             "row_count": rows,
@@ -189,7 +195,7 @@ class PageWriter:
         }
         values = []
         for field in IDENTITY.fields:
-            value = known.get(field.name, getattr(self.identity, field.name, None))
+            value = own.get(field.name, getattr(self.identity, field.name, None))
             values.append(value.encode() if isinstance(value, str) else value)
         packed = bytearray(IDENTITY.struct.pack(*values))
         checksum_at = IDENTITY.offsets["checksum"]
@@ -197,11 +203,11 @@ class PageWriter:
         self.file[: IDENTITY.size] = bytes(packed)
 
     def heartbeat(self, now_ns: int, phase: int) -> None:
-        """Tells the phase that begins now: one aligned store."""
+        """Records the phase that begins now: one aligned store, which no reader sees half of."""
         self.heartbeat_word[0] = now_ns << 4 | phase
 
     def append(self, values: Sequence[float]) -> int:
-        """Writes the next row and gives how many there are.
+        """Writes the next row and returns the number of rows.
 
         Args:
             values: its fields from step to sequence_squares, in their order.
@@ -210,7 +216,7 @@ class PageWriter:
         return self.checksum_row()
 
     def checksum_row(self) -> int:
-        """Takes what ``row`` holds into the ring and gives how many rows there are."""
+        """Copies ``row`` into the ring and returns the number of rows."""
         number = self.words[_STEPS]
         self._row_checksum[_ROW_CHECKSUM] = crc32(self._row_body)
         at = RING_OFFSET + number % self.rows * _ROW_BYTES
@@ -233,13 +239,13 @@ class PageWriter:
 
     def count_collective(self, kind: str, calls: int, size_bytes: int, seconds: float) -> None:
         """Adds collectives of one kind: calls, bytes and exposed seconds."""
-        place = _PLACES[kind]
-        self.words[_COLLECTIVES + place] += calls
-        self.words[_COLLECTIVE_BYTES + place] += size_bytes
-        self.floats[_COLLECTIVE_SECONDS + place] += seconds
+        index = _KIND_INDICES[kind]
+        self.words[_COLLECTIVES + index] += calls
+        self.words[_COLLECTIVE_BYTES + index] += size_bytes
+        self.floats[_COLLECTIVE_SECONDS + index] += seconds
 
     def close(self) -> None:
-        """Lets go of the mapping; the file stays."""
+        """Releases the mapping; the file stays."""
         for view in (self.heartbeat_word, self._row_body, self._row_checksum):
             view.release()
         self.now.release()
@@ -255,5 +261,5 @@ _STEP_BUCKETS = SLOT.word("step_buckets")
 _COLLECTIVES = SLOT.word("collectives")
 _COLLECTIVE_BYTES = SLOT.word("collective_bytes")
 _COLLECTIVE_SECONDS = SLOT.word("collective_seconds")
-_PLACES = {kind: place for place, kind in enumerate(COLLECTIVE_KINDS)}
+_KIND_INDICES = {kind: index for index, kind in enumerate(COLLECTIVE_KINDS)}
 _ROW_CHECKSUM = ROW.offsets["checksum"] // 4

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,10 +21,13 @@ from lockstep_reports.wording import plural
 
 MAX_BYTES = 1 << 33
 _MAX_EVENT_CHARACTERS = 1 << 24
-_MAX_SPANS = 1 << 22
+_MAX_KERNELS = 1 << 22
+_MAX_SNIFFED_FILES = 64
+_MAX_SECONDS = 30 * 86400
 _BEGIN = re.compile(r'"traceEvents"\s*:\s*\[')
 _RANK = re.compile(r'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d{1,7})\b')
 _WORLD = re.compile(r'"distributedInfo"\s*:\s*\{[^{}]*?"world_size"\s*:\s*(\d{1,7})\b')
+# Since NCCL 2.19 kernels are called ncclDevKernel; tools that match ncclKernel only find none.
 _KERNEL = re.compile(r"nccl(?:Dev)?Kernel_([A-Za-z]+)")
 _STEP = re.compile(r"ProfilerStep#(\d{1,15})")
 _KINDS = {
@@ -39,18 +42,29 @@ _KINDS = {
 }
 
 
+class _Kernel(NamedTuple):
+    """One NCCL kernel; begin and end in seconds. A tuple, because traces hold millions."""
+
+    begin: float
+    end: float
+    kind: str
+    group: str
+
+
 @dataclass(slots=True)
 class _Trace:
+    """One rank's trace; ``steps`` are begin and end in seconds by step number."""
+
     rank: int
     world_size: int = 0
-    kernels: list[tuple[float, float, str, str]] = field(default_factory=list)
+    kernels: list[_Kernel] = field(default_factory=list)
     steps: dict[int, tuple[float, float]] = field(default_factory=dict)
 
 
 def recognises(path: Path) -> bool:
     """Whether it is a profiler trace, or a folder with some."""
     try:
-        return any(_is_trace(file) for file in files_of(path)[:64])
+        return any(_is_trace(file) for file in files_of(path)[:_MAX_SNIFFED_FILES])
     except (OSError, ValueError):
         return False
 
@@ -70,9 +84,9 @@ def read(path: Path, options: ReadOptions) -> Recording:
     del options
     notes: list[str] = []
     traces: dict[int, _Trace] = {}
-    for place, file in enumerate(file for file in files_of(path) if _is_trace(file)):
+    for index, file in enumerate(file for file in files_of(path) if _is_trace(file)):
         try:
-            trace = _trace(file, place)
+            trace = _read_trace(file, index)
         except ValueError as error:
             notes.append(f"Left out: {error}.")
             continue
@@ -98,9 +112,8 @@ def _recording(
             if number in traces[rank].steps:
                 begin, end = traces[rank].steps[number]
                 seconds[row, column] = end - begin
-                sync[row, column] = sum(
-                    e - s for s, e, _, _ in traces[rank].kernels if begin <= s < end
-                )
+                kernels = (k for k in traces[rank].kernels if begin <= k.begin < end)
+                sync[row, column] = sum(kernel.end - kernel.begin for kernel in kernels)
     steps = timed_steps(
         path.name.partition(".")[0],
         ranks,
@@ -121,107 +134,120 @@ def _recording(
 
 
 def _spans(traces: dict[int, _Trace], notes: list[str]) -> Iterator[Span]:
-    """Keys by group, kind, step and order in it; ranks whose count differs there are not paired."""
-    keyed: dict[int, list[tuple[str, tuple[float, float, str, str]]]] = {}
+    """Collectives with keys by group, kind, step and order in the step.
+
+    Kernels of which the ranks recorded different numbers in a step are left out.
+    """
+    keyed: dict[int, list[tuple[str, _Kernel]]] = {}
     for rank, trace in traces.items():
         bounds = sorted((begin, number) for number, (begin, _) in trace.steps.items())
         begins = [begin for begin, _ in bounds]
         for kernel in sorted(trace.kernels):
-            at = int(np.searchsorted(begins, kernel[0], side="right")) - 1
-            step = bounds[at][1] if at >= 0 else -1
-            keyed.setdefault(rank, []).append((f"{kernel[3]}/{kernel[2]}/{step}", kernel))
-    counts = {rank: Counter(key for key, _ in told) for rank, told in keyed.items()}
-    unpaired = 0
-    for rank, told in keyed.items():
-        seen: Counter[str] = Counter()
-        for key, (start, end, kind, _) in told:
-            others = {count[key] for count in counts.values() if count[key]}
-            if len(others) > 1:
-                unpaired += 1
+            index = int(np.searchsorted(begins, kernel.begin, side="right")) - 1
+            step = bounds[index][1] if index >= 0 else -1
+            keyed.setdefault(rank, []).append((f"{kernel.group}/{kernel.kind}/{step}", kernel))
+    counts = {rank: Counter(key for key, _ in kernels) for rank, kernels in keyed.items()}
+    num_unpaired = 0
+    for rank, kernels in keyed.items():
+        num_yielded: Counter[str] = Counter()
+        for key, kernel in kernels:
+            if len({count[key] for count in counts.values() if count[key]}) > 1:
+                num_unpaired += 1
                 continue
-            yield Span(key=(key, seen[key]), kind=kind, rank=rank, start=start, end=end)
-            seen[key] += 1
-    if unpaired:
-        notes.append(f"{plural(unpaired, 'kernel')} could not be paired: ranks count differently.")
+            yield Span(
+                key=(key, num_yielded[key]),
+                kind=kernel.kind,
+                rank=rank,
+                start=kernel.begin,
+                end=kernel.end,
+            )
+            num_yielded[key] += 1
+    if num_unpaired:
+        notes.append(
+            f"{plural(num_unpaired, 'kernel')} could not be paired: ranks count differently."
+        )
 
 
-def _trace(file: Path, place: int) -> _Trace:
-    about: list[str] = []
+def _read_trace(file: Path, index: int) -> _Trace:
+    """One rank's trace; ``index`` of the file is the rank where nothing else shows it."""
+    headers: list[str] = []
     trace = _Trace(rank=-1)
-    for event in _events(file, about):
-        _take(trace, event)
-    text = "".join(about)
+    for event in _events(file, headers):
+        _add_event(trace, event)
+    text = "".join(headers)
     rank, world = _RANK.search(text), _WORLD.search(text)
     numbers = re.findall(r"rank\D?(\d{1,7})", file.name)
-    trace.rank = int(rank[1]) if rank else int(numbers[-1]) if numbers else place
+    trace.rank = int(rank[1]) if rank else int(numbers[-1]) if numbers else index
     trace.world_size = int(world[1]) if world else 0
     return trace
 
 
-def _take(trace: _Trace, event: dict[str, Any]) -> None:
-    name, start, spent = event.get("name"), event.get("ts"), event.get("dur")
+def _add_event(trace: _Trace, event: dict[str, Any]) -> None:
+    """Adds an event to the trace if it is a step or an NCCL kernel."""
+    name, start, duration = event.get("name"), event.get("ts"), event.get("dur")
     if not isinstance(name, str) or event.get("ph") != "X":
         return
     try:
-        begin, seconds = float(start) / 1e6, float(spent) / 1e6  # type: ignore[arg-type]  # guarded
+        begin, seconds = float(start) / 1e6, float(duration) / 1e6  # type: ignore[arg-type]  # guarded
     except (TypeError, ValueError):
         return
-    if not (np.isfinite(begin) and 0 <= seconds < 30 * 86400):
+    if not (np.isfinite(begin) and 0 <= seconds < _MAX_SECONDS):
         return
+    # A step is recorded twice: by the host, and as the span of its kernels on the GPU.
     step = _STEP.fullmatch(name)
     if step and event.get("cat") != "gpu_user_annotation":
         trace.steps[int(step[1])] = (begin, begin + seconds)
     kernel = _KERNEL.match(name)
-    if not kernel or len(trace.kernels) >= _MAX_SPANS:
+    if not kernel or len(trace.kernels) >= _MAX_KERNELS:
         return
-    told = event.get("args")
-    arguments = told if isinstance(told, dict) else {}
-    said = str(arguments.get("Collective name") or kernel[1])
-    plain = re.sub(r"[^a-z]", "", said.lower()).removesuffix("base")
+    arguments = event.get("args")
+    arguments = arguments if isinstance(arguments, dict) else {}
+    operation = str(arguments.get("Collective name") or kernel[1])
+    letters = re.sub(r"[^a-z]", "", operation.lower()).removesuffix("base")
     group = str(arguments.get("Process Group Name") or "")
     ranks = str(arguments.get("Process Group Ranks") or "")
-    kind = _KINDS.get(plain, "other")
-    trace.kernels.append((begin, begin + seconds, kind, f"{group}{ranks}"))
+    kind = _KINDS.get(letters, "other")
+    trace.kernels.append(_Kernel(begin, begin + seconds, kind, f"{group}{ranks}"))
 
 
-def _events(file: Path, about: list[str]) -> Iterator[dict[str, Any]]:
-    """Events one by one; memory stays at a block. What stands around them goes to ``about``.
+def _events(file: Path, headers: list[str]) -> Iterator[dict[str, Any]]:
+    """Events one by one, in the memory of a block; ``headers`` takes the text around them.
 
     Raises:
         ValueError: the trace is cut short or is no JSON.
     """
-    text, within = "", False
+    text, is_within = "", False
     for block in blocks(file, most=MAX_BYTES):
         text += block.decode("utf-8", "replace")
-        if not within and (begin := _BEGIN.search(text)):
-            about.append(text[: begin.start()])
-            text, within = text[begin.end() :], True
-        if within:
-            text = yield from _whole_events(text)
+        if not is_within and (begin := _BEGIN.search(text)):
+            headers.append(text[: begin.start()])
+            text, is_within = text[begin.end() :], True
+        if is_within:
+            text = yield from _complete_events(text)
             if text[:1] == "]":
                 break
         if len(text) > _MAX_EVENT_CHARACTERS:
             raise ValueError(f"{file} holds {len(text):,} characters that are no event")
     if text[:1] != "]":
         raise ValueError(f"{file} is cut short; let the profiler finish writing it")
-    about.append(text[:_MAX_EVENT_CHARACTERS])
+    headers.append(text[:_MAX_EVENT_CHARACTERS])
 
 
-def _whole_events(text: str) -> Generator[dict[str, Any], None, str]:
-    """The events that stand in a text as a whole; returns what is left of it."""
-    decoder, at = json.JSONDecoder(), _skip(text, 0)
-    while at < len(text) and text[at] != "]":
+def _complete_events(text: str) -> Generator[dict[str, Any], None, str]:
+    """The complete events of a text; returns the rest of it."""
+    decoder, offset = json.JSONDecoder(), _skip_separators(text, 0)
+    while offset < len(text) and text[offset] != "]":
         try:
-            event, at_next = decoder.raw_decode(text, at)
+            event, end = decoder.raw_decode(text, offset)
         except json.JSONDecodeError:
             break
-        at = _skip(text, at_next)
+        offset = _skip_separators(text, end)
         if isinstance(event, dict):
             yield event
-    return text[at:]
+    return text[offset:]
 
 
-def _skip(text: str, at: int) -> int:
-    while at < len(text) and text[at] in " \t\r\n,":
-        at += 1
-    return at
+def _skip_separators(text: str, offset: int) -> int:
+    while offset < len(text) and text[offset] in " \t\r\n,":
+        offset += 1
+    return offset

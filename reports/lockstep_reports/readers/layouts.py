@@ -1,4 +1,4 @@
-"""Reads how a traced job was cut into ranks: ``meta-NAME.yaml`` beside ``trace-NAME``."""
+"""Reads how a traced job is divided over ranks: ``meta-NAME.yaml`` next to ``trace-NAME``."""
 
 from pathlib import Path
 
@@ -19,10 +19,10 @@ _SIZES = {
 
 
 def find_meta(trace: Path) -> Path | None:
-    """The layout beside a trace of the same name, if there is one."""
+    """The layout file of the same name next to a trace, if there is one."""
     name = trace.name.partition(".")[0].removeprefix("trace-")
-    places = (trace.with_name(f"meta-{name}{suffix}") for suffix in (".yaml", ".yml"))
-    return next((place for place in places if place.is_file()), None)
+    candidates = (trace.with_name(f"meta-{name}{suffix}") for suffix in (".yaml", ".yml"))
+    return next((path for path in candidates if path.is_file()), None)
 
 
 def read_meta(path: Path) -> dict[str, object]:
@@ -50,21 +50,23 @@ def read_meta(path: Path) -> dict[str, object]:
 
 
 def layout_of(meta: dict[str, object] | None, recorded: Layout) -> Layout:
-    """The layout as told, or as the rows show it.
+    """The layout of the file; where the file has no size, the one that the rows show.
 
     Raises:
-        ValueError: rows go beyond what is told.
+        ValueError: the rows go beyond a size of the file.
     """
     if meta is None:
         return recorded
-    told = {field: meta[name] for name, field in _SIZES.items() if name in meta}
-    sizes = {field: size for field, size in told.items() if isinstance(size, int)}
+    values = {field: meta[name] for name, field in _SIZES.items() if name in meta}
+    sizes = {field: size for field, size in values.items() if isinstance(size, int)}
     for name, field in _SIZES.items():
         if field in {"experts", "world_size", "chunks"} or field not in sizes:
             continue
-        shown = getattr(recorded, field)
-        if sizes[field] < shown:
-            raise ValueError(f"{name} is told as {sizes[field]}, but the rows show {shown}")
+        recorded_size = getattr(recorded, field)
+        if sizes[field] < recorded_size:
+            raise ValueError(
+                f"{name} is {sizes[field]} in the layout, but the rows show {recorded_size}"
+            )
     merged = {field: getattr(recorded, field) for field in _SIZES.values()} | sizes
     if "world_size" not in sizes:
         size = merged["replicas"] * merged["stages"] * merged["sequence"] * merged["tensor"]

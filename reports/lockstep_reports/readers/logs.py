@@ -1,4 +1,4 @@
-"""Logs of a job: MLPerf logs and ordinary output of Slurm, torchrun and NCCL."""
+"""Reads logs of a job: MLPerf logs and ordinary output of Slurm, torchrun and NCCL."""
 
 import re
 from pathlib import Path
@@ -9,9 +9,9 @@ from lockstep_records.joblogs.read import read_log
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.recording.log_recording import LogRecording
 
-_LOOKED_AT = 1 << 16
-_MOST_BINARY = 0.02
-_LOOKED_AT_FILES = 8
+_SNIFFED_BYTES = 1 << 16
+_MAX_BINARY_SHARE = 0.02
+_SNIFFED_FILES = 8
 _STRUCTURED = re.compile(rb"\A\s*(?:\{|\[\s*[{\[\"])")
 _OBJECT_A_LINE = re.compile(rb"\A\{[^\n]*\}\r?\n")
 _TABLE = re.compile(rb"\A[\w./\"-]+(?:,[\w./\"-]*){1,400}\r?\n")
@@ -22,7 +22,7 @@ def recognises(path: Path) -> bool:
     try:
         if path.is_dir() and any((path / name).exists() for name in ("events.jsonl",)):
             return False
-        files = log_files(path)[:_LOOKED_AT_FILES]
+        files = log_files(path)[:_SNIFFED_FILES]
         return bool(files) and all(_is_log(file) for file in files)
     except (OSError, ValueError):
         return False
@@ -32,18 +32,20 @@ def read(path: Path, options: ReadOptions) -> LogRecording:  # noqa: ARG001  # o
     """The log, or the folder of logs of one job.
 
     Raises:
-        ValueError: there is no log, or one that nobody could read.
+        ValueError: there is no log, or it holds no text.
         OSError: a file cannot be read.
     """
     return LogRecording(source_kind="log", path=path, log=read_log(path))
 
 
 def _is_log(file: Path) -> bool:
-    head = read_head(file, _LOOKED_AT)
+    head = read_head(file, _SNIFFED_BYTES)
     if not head or b"\n" not in head:
         return False
-    odd = sum(head.count(bytes([code])) for code in (*range(8), *range(14, 27)))
-    if odd > _MOST_BINARY * len(head):
+    # Logs hold escape sequences (27) and now and then a stray byte; binary files hold many.
+    num_control = sum(head.count(bytes([code])) for code in (*range(8), *range(14, 27)))
+    if num_control > _MAX_BINARY_SHARE * len(head):
         return False
-    whole = _STRUCTURED.match(head) is not None and _OBJECT_A_LINE.match(head) is None
-    return not whole and _TABLE.match(head) is None
+    # One JSON value is another reader's file; one object per line is a structured log.
+    is_json = _STRUCTURED.match(head) is not None and _OBJECT_A_LINE.match(head) is None
+    return not is_json and _TABLE.match(head) is None

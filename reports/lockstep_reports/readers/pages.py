@@ -1,4 +1,4 @@
-"""Reads the rank pages of one attempt into one value: NumPy over the rings, no loop over steps."""
+"""Reads the rank pages of one attempt: NumPy over the rings, no loop over steps."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.jobs import list_pages
 from lockstep_records.page.layout import ROW
 from lockstep_records.page.reader import Page, PageError, read_page, read_ring
-from lockstep_reports.arrays import Matrix
+from lockstep_reports.arrays import Integers, Matrix
 from lockstep_reports.recording.steps import Member, Steps
 
 MAX_CELLS = 1 << 25
@@ -46,7 +46,7 @@ def read_attempt(folder: Path, max_cells: int = MAX_CELLS) -> Steps:
 
     Args:
         folder: attempt folder with rank pages.
-        max_cells: at most so many ranks x steps are kept, the newest steps first.
+        max_cells: at most so many cells [ranks, steps] are read; older steps are left out.
 
     Raises:
         NoStepsError: there is no readable page, or the pages contradict each other.
@@ -56,10 +56,10 @@ def read_attempt(folder: Path, max_cells: int = MAX_CELLS) -> Steps:
     _check_same_world(ranks)
     first = ranks[0].page.identity
     numbers = np.unique(np.concatenate([rank.rows["step"] for rank in ranks]))
-    most = max(1, max_cells // len(ranks))
-    if len(numbers) > most:
-        notes.append(f"Only the newest {most:,} of {len(numbers):,} steps are judged.")
-        numbers = numbers[-most:]
+    max_steps = max(1, max_cells // len(ranks))
+    if len(numbers) > max_steps:
+        notes.append(f"Only the newest {max_steps:,} of {len(numbers):,} steps are judged.")
+        numbers = numbers[-max_steps:]
     matrices = _matrices(ranks, numbers)
     return Steps(
         job_id=first["job_id"],
@@ -82,43 +82,42 @@ def read_attempt(folder: Path, max_cells: int = MAX_CELLS) -> Steps:
 
 
 def _read_ranks(folder: Path, notes: list[str]) -> list[_Rank]:
-    """Readable pages by rank; what cannot be read is told in ``notes``."""
-    found: dict[int, _Rank] = {}
-    paths = list_pages(folder)
-    unread = []
-    for path in paths:
+    """Readable pages by rank; ``notes`` takes sentences about the others."""
+    ranks: dict[int, _Rank] = {}
+    unreadable = []
+    for path in list_pages(folder):
         try:
             page = read_page(path)
-            rows = _sane(np.frombuffer(read_ring(page), dtype=ROW_DTYPE))
+            rows = _possible_rows(np.frombuffer(read_ring(page), dtype=ROW_DTYPE))
         except PageError as error:
-            unread.append(str(error))
+            unreadable.append(str(error))
             continue
-        if page.identity["rank"] in found:
+        if page.identity["rank"] in ranks:
             notes.append(f"A second page of rank {page.identity['rank']} is left out: {path.name}.")
             continue
-        found[page.identity["rank"]] = _Rank(page=page, rows=rows)
-    notes += [f"Left out: {text}." for text in unread]
-    if not found:
-        why = unread[0] if unread else "it holds no rank pages"
+        ranks[page.identity["rank"]] = _Rank(page=page, rows=rows)
+    notes += [f"Left out: {text}." for text in unreadable]
+    if not ranks:
+        why = unreadable[0] if unreadable else "it holds no rank pages"
         raise NoStepsError(f"no page of attempt {folder} can be read: {why}")
-    return [found[rank] for rank in sorted(found)]
+    return [ranks[rank] for rank in sorted(ranks)]
 
 
-def _sane(rows: NDArray[np.void]) -> NDArray[np.void]:
-    """Rows whose duration can be true; a checksum does not keep a writer from nonsense."""
+def _possible_rows(rows: NDArray[np.void]) -> NDArray[np.void]:
+    """Rows whose duration can be true; a checksum does not stop a writer from writing nonsense."""
     seconds = rows["seconds"]
-    sane: NDArray[np.void] = rows[(seconds >= 0) & (seconds <= _MAX_STEP_SECONDS)]
-    return sane
+    possible: NDArray[np.void] = rows[(seconds >= 0) & (seconds <= _MAX_STEP_SECONDS)]
+    return possible
 
 
 def _check_same_world(ranks: Sequence[_Rank]) -> None:
     for name in ("world_size", "job_id", "attempt"):
-        told = {rank.page.identity[name]: rank.page for rank in ranks}
-        if len(told) > 1:
-            (one, first), (other, second) = list(told.items())[:2]
+        page_by_value = {rank.page.identity[name]: rank.page for rank in ranks}
+        if len(page_by_value) > 1:
+            (value, page), (other, other_page) = list(page_by_value.items())[:2]
             raise NoStepsError(
-                f"{name} differs inside one attempt: {one} in {first.path}, {other} in "
-                f"{second.path}; keep only the pages of one run there"
+                f"{name} differs inside one attempt: {value} in {page.path}, {other} in "
+                f"{other_page.path}; keep only the pages of one run there"
             )
 
 
@@ -140,35 +139,39 @@ def _member(rank: _Rank) -> Member:
     )
 
 
-def _matrices(ranks: Sequence[_Rank], numbers: NDArray[np.int64]) -> dict[str, Matrix]:
+def _matrices(ranks: Sequence[_Rank], numbers: Integers) -> dict[str, Matrix]:
+    """Fields of the rows by name [ranks, steps]; NaN where a rank has no row of the step."""
     names = ("seconds", "loss", *_PHASES, *_TIMES, *_LOADS)
     matrices = {name: np.full((len(ranks), len(numbers)), np.nan) for name in names}
-    for place, rank in enumerate(ranks):
+    for row, rank in enumerate(ranks):
         rows = rank.rows[rank.rows["step"] >= numbers[0]] if len(numbers) else rank.rows
-        at = np.searchsorted(numbers, rows["step"])
+        columns = np.searchsorted(numbers, rows["step"])
         for name in names:
-            # A step written twice counts as its last row says.
-            matrices[name][place, at] = _column(rank.page, rows, name)
+            # Of a step that was written twice the last row counts.
+            matrices[name][row, columns] = _column(rank.page, rows, name)
     return matrices
 
 
 def _column(page: Page, rows: NDArray[np.void], name: str) -> Matrix:
-    """One field of the rows as numbers; NaN where it is unknown or cannot be true."""
+    """One field of the rows [rows]; NaN where it is unknown or cannot be true."""
     if name in _TIMES:
-        return _known(rows, f"{name}_ns", _wall(page, rows[f"{name}_ns"]))
+        return _where_present(rows, f"{name}_ns", _wall(page, rows[f"{name}_ns"]))
     values = rows[name].astype(np.float64)
     if name in _PHASES:
         return np.where(values >= 0, np.minimum(values, _MAX_STEP_SECONDS), np.nan)
-    return _known(rows, name, values)
+    return _where_present(rows, name, values)
 
 
-def _known(rows: NDArray[np.void], name: str, values: Matrix) -> Matrix:
+def _where_present(rows: NDArray[np.void], name: str, values: Matrix) -> Matrix:
+    """Values [rows] whose presence bit is set; NaN for the others."""
     bit = ROW.presence.get(name)
     return values if bit is None else np.where(rows["present"] & bit, values, np.nan)
 
 
-def _wall(page: Page, monotonic_ns: NDArray[np.int64]) -> Matrix:
-    born = page.identity["start_monotonic_ns"]
-    wall = page.wall_seconds(born) + (monotonic_ns.astype(np.float64) - float(born)) / 1e9
+def _wall(page: Page, monotonic_ns: Integers) -> Matrix:
+    """Monotonic times as wall clock seconds [rows]; NaN where the clock is damaged."""
+    created_ns = page.identity["start_monotonic_ns"]
+    since_created = (monotonic_ns.astype(np.float64) - float(created_ns)) / 1e9
+    wall = page.wall_seconds(created_ns) + since_created
     low, high = _WALL_RANGE
     return np.where((wall > low) & (wall < high), wall, np.nan)

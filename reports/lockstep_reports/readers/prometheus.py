@@ -1,4 +1,4 @@
-"""Reads a job from a Prometheus over a window: every column is the mean step of a slot of time."""
+"""Reads a job from a Prometheus over a window: every column is the mean step of a time slot."""
 
 import math
 import time
@@ -28,7 +28,7 @@ from lockstep_catalogue.metric import Metric
 from lockstep_catalogue.promql import LE, Matcher, by, eq, increase, select
 from lockstep_catalogue.vocabulary import Outcome
 from lockstep_reports import nan_stats
-from lockstep_reports.arrays import Flags, Matrix
+from lockstep_reports.arrays import Flags, Integers, Matrix
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.prometheus_api import MAX_POINTS, Labels, Prometheus, Series, by_label
 from lockstep_reports.recording.recording import Attempt, Recording
@@ -37,45 +37,49 @@ from lockstep_reports.wording import duration, plural
 
 KIND = "prometheus"
 MAX_CELLS = 1 << 22
-_MOST_SLOTS, _SCRAPES_A_SLOT = 400, 3
-_DEFAULT_SECONDS = 1800.0
-_MOST_SECONDS_LOOKED_AT = 86400.0
-_NAMED = 5
+# Of three scrapes at least two fall into a slot, which ``increase`` needs, even if one is lost.
+_MAX_SLOTS, _SCRAPES_A_SLOT = 400, 3
+_DEFAULT_WINDOW_SECONDS = 1800.0
+_MAX_SECONDS_FOR_INTERVAL = 86400.0
+_MAX_NAMED_JOBS = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Slots:
-    """Times at which slots end, in seconds since the epoch; each begins where the last ended."""
+    """Successive slots of ``seconds`` each, the first of which begins at ``begin`` (epoch)."""
 
     begin: float
     seconds: float
     count: int
 
     @property
-    def last(self) -> float:
+    def end(self) -> float:
+        """End of the last slot, in seconds since the epoch."""
         return self.begin + self.seconds * self.count
 
-    def rows(self, found: list[Series], ranks: list[int]) -> Matrix:
-        """Values by rank [ranks x slots]; NaN where there is none."""
+    def rows(self, answer: list[Series], ranks: list[int]) -> Matrix:
+        """Values by rank [ranks, slots]; NaN where there is none."""
         values = np.full((len(ranks), self.count), np.nan)
-        row = {rank: at for at, rank in enumerate(ranks)}
-        for rank, series in by_label(found, RANK.name):
-            if rank in row:
-                self.put(values[row[rank]], series)
+        row_of = {rank: row for row, rank in enumerate(ranks)}
+        for rank, series in by_label(answer, RANK.name):
+            if rank in row_of:
+                self.put(values[row_of[rank]], series)
         return values
 
     def put(self, values: Matrix, series: Series) -> None:
-        for at, value in series.points:
-            slot = round((at - self.begin) / self.seconds) - 1
+        """Writes the finite points of a series into their slots [slots]."""
+        for time_seconds, value in series.points:
+            # A point stands at the end of the slot whose increase it is.
+            slot = round((time_seconds - self.begin) / self.seconds) - 1
             if 0 <= slot < self.count and math.isfinite(value):
                 values[slot] = value
 
 
 def read_url(url: str, options: ReadOptions) -> Recording:
-    """The job as the server knows it.
+    """The job as recorded by a server.
 
     Raises:
-        ValueError: nobody answers, the job is not there, or the window cannot be.
+        ValueError: no server answers, it has no such job, or the window is impossible.
     """
     server = Prometheus(url)
     try:
@@ -85,6 +89,7 @@ def read_url(url: str, options: ReadOptions) -> Recording:
 
 
 def _window(options: ReadOptions) -> tuple[float, float]:
+    """Begin and end of the window, in seconds since the epoch."""
     window, now = options.window, time.time()
     for bound in (window.first, window.last):
         if bound is not None and bound.wall_seconds is None:
@@ -95,7 +100,7 @@ def _window(options: ReadOptions) -> tuple[float, float]:
     end = window.last.wall_seconds if window.last else now
     begin = window.first.wall_seconds if window.first else None
     assert end is not None
-    begin = end - _DEFAULT_SECONDS if begin is None else begin
+    begin = end - _DEFAULT_WINDOW_SECONDS if begin is None else begin
     if not begin < end:
         raise ValueError(f"the window ends {duration(begin - end)} before it begins; swap them")
     return begin, end
@@ -104,20 +109,20 @@ def _window(options: ReadOptions) -> tuple[float, float]:
 def _read(server: Prometheus, begin: float, end: float, job_id: str | None) -> Recording:
     infos = _infos(server, begin, end, job_id)
     job, ranks = infos[0][JOB_ID.name], sorted({int(info[RANK.name]) for info in infos})
-    ours = eq(JOB_ID, job)
-    slots = _slots(server, begin, end, ours=ours, ranks=ranks)
-    done = slots.rows(_ask(server, training.STEPS, slots, ours), ranks)
-    columns = nan_stats.highest(done, axis=0) > 0
+    of_job = eq(JOB_ID, job)
+    slots = _slots(server, begin, end, of_job=of_job, ranks=ranks)
+    num_steps = slots.rows(_increases(server, training.STEPS, slots, of_job), ranks)
+    columns = nan_stats.highest(num_steps, axis=0) > 0
     if not columns.any():
         raise ValueError(f"job {job} completed no step in that window; give another --from")
-    per_step = np.where(done > 0, done, np.nan)
+    per_step = np.where(num_steps > 0, num_steps, np.nan)
     phases = {
-        phase: _phase(server, slots, (ours, eq(PHASE, phase)), ranks) / per_step
+        phase: _phase(server, slots, (of_job, eq(PHASE, phase)), ranks) / per_step
         for phase in STEP_PHASES
     }
     seconds = np.sum(list(phases.values()), axis=0)
-    start = slots.begin + slots.seconds * np.arange(slots.count) + 0 * done
-    unknown = np.full_like(done, np.nan)
+    start = slots.begin + slots.seconds * np.arange(slots.count) + 0 * num_steps
+    unknown = np.full_like(num_steps, np.nan)
     stands_for = nan_stats.median(per_step, axis=0)
     steps = Steps(
         job_id=job,
@@ -125,120 +130,127 @@ def _read(server: Prometheus, begin: float, end: float, job_id: str | None) -> R
         world_size=max(_number(info, WORLD_SIZE.name) for info in infos) or len(ranks),
         cluster=infos[0].get(CLUSTER.name, ""),
         project=infos[0].get(PROJECT.name, ""),
-        members=_members(server, infos, ours, slots.last),
-        numbers=_numbers(server, slots, ours, stands_for)[columns],
+        members=_members(server, infos, of_job, slots.end),
+        numbers=_numbers(server, slots, of_job, stands_for)[columns],
         seconds=seconds[:, columns],
         phases={phase: values[:, columns] for phase, values in phases.items()},
         start=start[:, columns],
         first_arrival=unknown[:, columns],
         last_arrival=unknown[:, columns],
-        loss=_loss(server, slots, ours, done)[:, columns],
+        loss=_loss(server, slots, of_job, num_steps)[:, columns],
         stands_for=stands_for[columns],
-        durations=_durations(server, slots, ours, columns),
+        durations=_durations(server, slots, of_job, columns),
         notes=(_resolution(slots, stands_for[columns]),),
     )
-    attempt = Attempt(number=steps.attempt, outcome=_outcome(server, ours, slots.last))
+    attempt = Attempt(number=steps.attempt, outcome=_outcome(server, of_job, slots.end))
     return Recording(source_kind=KIND, path=Path(job), steps=steps, events=(), attempts=(attempt,))
 
 
 def _infos(server: Prometheus, begin: float, end: float, job_id: str | None) -> list[Labels]:
-    """Identity of every rank of the job, of its newest attempt."""
+    """Labels of every rank of the job, of its newest attempt."""
     matchers = () if job_id is None else (eq(JOB_ID, job_id),)
     seconds = math.ceil(end - begin)
     query = f"last_over_time({select(training.RANK_INFO, *matchers)}[{seconds}s])"
-    found = [series.labels for _, series in by_label(server.instant(query, end), RANK.name)]
-    jobs = sorted({info.get(JOB_ID.name, "") for info in found})
+    infos = [series.labels for _, series in by_label(server.instant(query, end), RANK.name)]
+    jobs = sorted({info.get(JOB_ID.name, "") for info in infos})
     if not jobs:
         which = "any job" if job_id is None else f"job {job_id}"
-        raise ValueError(f"{server.shown} knows nothing of {which} in that window; check --job-id")
-    if len(jobs) > 1:
-        some = ", ".join(jobs[:_NAMED]) + (", ..." if len(jobs) > _NAMED else "")
         raise ValueError(
-            f"{server.shown} knows {plural(len(jobs), 'job')} there; give --job-id: {some}"
+            f"{server.address} knows nothing of {which} in that window; check --job-id"
         )
-    found.sort(key=lambda info: _number(info, ATTEMPT.name))
-    return list({info[RANK.name]: info for info in found}.values())
+    if len(jobs) > 1:
+        some = ", ".join(jobs[:_MAX_NAMED_JOBS]) + (", ..." if len(jobs) > _MAX_NAMED_JOBS else "")
+        raise ValueError(
+            f"{server.address} knows {plural(len(jobs), 'job')} there; give --job-id: {some}"
+        )
+    infos.sort(key=lambda info: _number(info, ATTEMPT.name))
+    return list({info[RANK.name]: info for info in infos}.values())
 
 
 def _slots(
-    server: Prometheus, begin: float, end: float, *, ours: Matcher, ranks: list[int]
+    server: Prometheus, begin: float, end: float, *, of_job: Matcher, ranks: list[int]
 ) -> _Slots:
     """Slots of at least three scrapes, few enough for all ranks and phases."""
-    back = math.ceil(min(end - begin, _MOST_SECONDS_LOOKED_AT))
-    one = select(training.STEPS, ours, eq(RANK, str(ranks[0])))
-    found = server.instant(f"{one}[{back}s]", end)
-    times = np.array([at for series in found[:1] for at, _ in series.points])
+    range_seconds = math.ceil(min(end - begin, _MAX_SECONDS_FOR_INTERVAL))
+    first_rank = select(training.STEPS, of_job, eq(RANK, str(ranks[0])))
+    answer = server.instant(f"{first_rank}[{range_seconds}s]", end)
+    times = np.array([time_seconds for series in answer[:1] for time_seconds, _ in series.points])
     if len(times) <= 1:
-        raise ValueError(f"{server.shown} has under two samples of that job there; give --from")
-    most = min(_MOST_SLOTS, MAX_POINTS, max(1, MAX_CELLS // (len(ranks) * len(STEP_PHASES))))
-    scrape = float(np.median(np.diff(times)))
-    seconds = max(math.ceil(_SCRAPES_A_SLOT * scrape), math.ceil((end - begin) / most))
+        raise ValueError(f"{server.address} has under two samples of that job there; give --from")
+    max_slots = min(_MAX_SLOTS, MAX_POINTS, max(1, MAX_CELLS // (len(ranks) * len(STEP_PHASES))))
+    scrape_seconds = float(np.median(np.diff(times)))
+    seconds = max(math.ceil(_SCRAPES_A_SLOT * scrape_seconds), math.ceil((end - begin) / max_slots))
     count = int((end - begin) // seconds)
     if count < 1:
         raise ValueError(
             f"the window of {duration(end - begin)} is shorter than {_SCRAPES_A_SLOT} scrapes of"
-            f" {duration(scrape)}; give an earlier --from"
+            f" {duration(scrape_seconds)}; give an earlier --from"
         )
     return _Slots(begin=end - count * seconds, seconds=float(seconds), count=count)
 
 
-def _ask(server: Prometheus, metric: Metric, slots: _Slots, *of: Matcher) -> list[Series]:
-    """What a counter of the ranks grew by in every slot."""
+def _increases(server: Prometheus, metric: Metric, slots: _Slots, *of: Matcher) -> list[Series]:
+    """Increase of a counter of the ranks in every slot."""
     query = by("max", increase(metric, f"{slots.seconds:.0f}s", *of), RANK)
-    return server.over(query, slots.begin + slots.seconds, slots.last, slots.seconds)
+    return _over(server, query, slots)
 
 
 def _phase(server: Prometheus, slots: _Slots, of: tuple[Matcher, ...], ranks: list[int]) -> Matrix:
-    """Seconds in a phase by slot; zero all over where the server has no series of the phase."""
-    found = _ask(server, training.PHASE_SECONDS, slots, *of)
-    return slots.rows(found, ranks) if found else np.zeros((len(ranks), slots.count))
+    """Seconds in a phase [ranks, slots]; all zero where the server has no series of the phase."""
+    answer = _increases(server, training.PHASE_SECONDS, slots, *of)
+    return slots.rows(answer, ranks) if answer else np.zeros((len(ranks), slots.count))
 
 
 def _durations(
-    server: Prometheus, slots: _Slots, ours: Matcher, columns: Flags
+    server: Prometheus, slots: _Slots, of_job: Matcher, columns: Flags
 ) -> DurationHistogram | None:
-    """Steps by how long they took, of all nodes together; None without such a histogram."""
-    query = by("sum", increase(training.STEP_SECONDS, f"{slots.seconds:.0f}s", ours), LE)
-    found = {float(series.labels[LE.name]): series for series in _over(server, query, slots)}
-    if math.inf not in found:
+    """Histogram of the steps of all nodes; None where the server has none."""
+    query = by("sum", increase(training.STEP_SECONDS, f"{slots.seconds:.0f}s", of_job), LE)
+    by_bound = {float(series.labels[LE.name]): series for series in _over(server, query, slots)}
+    if math.inf not in by_bound:
         return None
-    counts = np.full((len(found), slots.count), np.nan)
-    for row, bound in enumerate(sorted(found)):
-        slots.put(counts[row], found[bound])
-    return DurationHistogram(bounds=np.array(sorted(found)), counts=counts[:, columns])
+    bounds = sorted(by_bound)
+    counts = np.full((len(bounds), slots.count), np.nan)
+    for row, bound in enumerate(bounds):
+        slots.put(counts[row], by_bound[bound])
+    return DurationHistogram(bounds=np.array(bounds), counts=counts[:, columns])
 
 
-def _loss(server: Prometheus, slots: _Slots, ours: Matcher, shape: Matrix) -> Matrix:
-    """The job's loss, the same in every row."""
+def _loss(server: Prometheus, slots: _Slots, of_job: Matcher, shape: Matrix) -> Matrix:
+    """The job's loss, the same in every row; NaN where ``shape`` [ranks, slots] is."""
     values = np.full(slots.count, np.nan)
-    for series in _over(server, by("max", select(training.LOSS, ours), JOB_ID), slots):
+    for series in _over(server, by("max", select(training.LOSS, of_job), JOB_ID), slots):
         slots.put(values, series)
     return np.where(np.isnan(shape), np.nan, values)
 
 
-def _numbers(
-    server: Prometheus, slots: _Slots, ours: Matcher, stands_for: Matrix
-) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
-    """Step at the end of every slot; counted from 0 where the job went back to earlier ones."""
-    told = np.full(slots.count, np.nan)
-    for series in _over(server, by("max", select(training.STEP, ours), JOB_ID), slots):
-        slots.put(told, series)
-    at = ~np.isnan(stands_for)
-    if np.isnan(told[at]).any() or (np.diff(told[at]) <= 0).any():
-        told = np.cumsum(np.maximum(1.0, np.round(np.nan_to_num(stands_for)))) - 1
-    numbers: np.ndarray[tuple[int], np.dtype[np.int64]] = np.nan_to_num(told).astype(np.int64)
-    return numbers
+def _numbers(server: Prometheus, slots: _Slots, of_job: Matcher, stands_for: Matrix) -> Integers:
+    """Step number at the end of every slot [slots].
+
+    Counted from 0 where the job has resumed from an earlier step.
+    """
+    numbers = np.full(slots.count, np.nan)
+    for series in _over(server, by("max", select(training.STEP, of_job), JOB_ID), slots):
+        slots.put(numbers, series)
+    has_steps = ~np.isnan(stands_for)
+    if np.isnan(numbers[has_steps]).any() or (np.diff(numbers[has_steps]) <= 0).any():
+        numbers = np.cumsum(np.maximum(1.0, np.round(np.nan_to_num(stands_for)))) - 1
+    rounded: Integers = np.nan_to_num(numbers).astype(np.int64)
+    return rounded
 
 
 def _over(server: Prometheus, query: str, slots: _Slots) -> list[Series]:
-    return server.over(query, slots.begin + slots.seconds, slots.last, slots.seconds)
+    """A query at the end of every slot."""
+    return server.over(query, slots.begin + slots.seconds, slots.end, slots.seconds)
 
 
 def _members(
-    server: Prometheus, infos: list[Labels], ours: Matcher, at: float
+    server: Prometheus, infos: list[Labels], of_job: Matcher, end: float
 ) -> tuple[Member, ...]:
-    query = by("max", f"last_over_time({select(training.LAST_PROGRESS, ours)}[1h])", RANK)
-    progress = {rank: s.points[-1][1] for rank, s in by_label(server.instant(query, at), RANK.name)}
+    query = by("max", f"last_over_time({select(training.LAST_PROGRESS, of_job)}[1h])", RANK)
+    progress = {
+        rank: s.points[-1][1] for rank, s in by_label(server.instant(query, end), RANK.name)
+    }
     return tuple(
         Member(
             rank=(rank := int(info[RANK.name])),
@@ -259,10 +271,10 @@ def _mesh(info: Labels) -> Iterator[tuple[str, int]]:
             yield axis.name, int(info[axis.name])
 
 
-def _outcome(server: Prometheus, ours: Matcher, at: float) -> Outcome | None:
-    """Told by the states of the ranks at the end of the window; None while they go on."""
-    query = by("sum", select(training.RANKS, ours), STATE)
-    states = {s.labels.get(STATE.name): s.points[-1][1] for s in server.instant(query, at)}
+def _outcome(server: Prometheus, of_job: Matcher, end: float) -> Outcome | None:
+    """By the states of the ranks at the end of the window; None while any of them runs."""
+    query = by("sum", select(training.RANKS, of_job), STATE)
+    states = {s.labels.get(STATE.name): s.points[-1][1] for s in server.instant(query, end)}
     if states.get("failed", 0) or states.get("gone", 0):
         return "failed"
     alive = sum(count for state, count in states.items() if state != "done")
@@ -270,14 +282,14 @@ def _outcome(server: Prometheus, ours: Matcher, at: float) -> Outcome | None:
 
 
 def _number(info: Labels, name: str) -> int:
-    told = info.get(name, "")
-    return int(told) if told.isdecimal() else 0
+    value = info.get(name, "")
+    return int(value) if value.isdecimal() else 0
 
 
 def _resolution(slots: _Slots, stands_for: Matrix) -> str:
-    many = float(nan_stats.median(stands_for))
+    num_steps = float(nan_stats.median(stands_for))
     return (
         f"Read from Prometheus at a resolution of {duration(slots.seconds)}: each of"
-        f" {plural(len(stands_for), 'column')} is the mean of about {many:.3g} steps, and the"
+        f" {plural(len(stands_for), 'column')} is the mean of about {num_steps:.3g} steps, and the"
         " evidence counts columns as steps."
     )

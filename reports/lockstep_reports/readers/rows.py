@@ -1,4 +1,4 @@
-"""Operation rows out of Parquet or CSV, plain or compressed, never more than is bearable."""
+"""Reads operation rows from Parquet or CSV, plain or compressed, within bounds of memory."""
 
 import io
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ MAX_ROWS = 1 << 26
 MAX_FILE_BYTES = 1 << 31
 NEEDED = ("dp_rank", "stage", "rank", "step", "optype", "start_ts", "duration", "seq_id")
 OPTIONAL = ("mc", "mb_id", "gmc", "tp_rank", "node")
-_TELLING = {"optype", "start_ts", "duration"}
+_SIGNATURE = {"optype", "start_ts", "duration"}
 _COMPRESSIONS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _PARQUET = b"PAR1"
 _HEAD_BYTES = 1 << 16
@@ -24,24 +24,27 @@ _NO_NUMBER = ["", "-", "nan", "NaN", "null", "NULL", "None"]  # "-": a number th
 
 
 def looks_like_rows(path: Path) -> bool:
-    """Whether a file begins as operation rows do; a broken Parquet file counts too."""
+    """Whether a file begins as operation rows do; a broken Parquet file counts as well.
+
+    So its error names the trace, and no other reader takes it for its own.
+    """
     try:
         with _opened(path) as stream:
             head = stream.read(_HEAD_BYTES)
         if head.startswith(_PARQUET):
-            return _is_parquet_of_ours(path)
+            return _has_operation_columns(path)
     except (OSError, pa.ArrowException):
         return False
     header = bytes(head).partition(b"\n")[0].decode("utf-8", "replace")
-    return set(_names(header)) >= _TELLING
+    return set(_names(header)) >= _SIGNATURE
 
 
 def read_rows(path: Path, notes: list[str] | None = None) -> pa.Table:
-    """All rows of a file with the columns that count.
+    """All rows of a file, with the columns of ``NEEDED`` and ``OPTIONAL``.
 
     Args:
         path: the file.
-        notes: takes a sentence when lines of a table that breaks off are left out.
+        notes: takes a sentence when incomplete lines are left out.
 
     Raises:
         ValueError: the file is broken, too big, or lacks a column.
@@ -55,7 +58,7 @@ def read_rows(path: Path, notes: list[str] | None = None) -> pa.Table:
         )
     except (pa.ArrowException, OverflowError, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise  # the file system's own word; a broken stream has no number
+            raise  # from the file system; the error of a broken stream has no number
         why = printable(str(error).splitlines()[0][:200]) if str(error) else "unreadable"
         raise ValueError(
             f"{path} is no readable operation trace ({why}); write it again"
@@ -77,21 +80,21 @@ def _opened(path: Path) -> pa.NativeFile:
 
 def _parquet(path: Path) -> pq.ParquetFile:
     with path.open("rb") as file:
-        plain = file.read(4) == _PARQUET
-    if plain:
+        is_plain = file.read(4) == _PARQUET
+    if is_plain:
         return pq.ParquetFile(path, memory_map=True)
-    whole = io.BytesIO()
+    unpacked = io.BytesIO()
     with _opened(path) as stream:
         while block := stream.read(_BLOCK_BYTES):
-            whole.write(block)
-            if whole.tell() > MAX_FILE_BYTES:
+            unpacked.write(block)
+            if unpacked.tell() > MAX_FILE_BYTES:
                 raise ValueError(f"{path} unpacks to more than {MAX_FILE_BYTES:,} bytes; split it")
-    return pq.ParquetFile(pa.BufferReader(whole.getbuffer()))
+    return pq.ParquetFile(pa.BufferReader(unpacked.getbuffer()))
 
 
-def _is_parquet_of_ours(path: Path) -> bool:
+def _has_operation_columns(path: Path) -> bool:
     try:
-        return set(_parquet(path).schema_arrow.names) >= _TELLING
+        return set(_parquet(path).schema_arrow.names) >= _SIGNATURE
     except (pa.ArrowException, OSError, ValueError):
         return True
 
@@ -102,8 +105,8 @@ def _read_parquet(path: Path) -> pa.Table:
     _check_columns(path, schema.names)
     if file.metadata.num_rows > MAX_ROWS:
         raise ValueError(f"{path} has more than {MAX_ROWS:,} rows; split it by step")
-    wanted = [name for name in (*NEEDED, *OPTIONAL) if name in schema.names]
-    batches = file.iter_batches(columns=wanted, batch_size=1 << 20)
+    columns = [name for name in (*NEEDED, *OPTIONAL) if name in schema.names]
+    batches = file.iter_batches(columns=columns, batch_size=1 << 20)
     return _bounded(path, batches)
 
 
@@ -114,17 +117,17 @@ def _read_csv(path: Path, notes: list[str]) -> pa.Table:
         header = bytes(stream.read(_HEAD_BYTES)).partition(b"\n")[0].decode("utf-8", "replace")
     names = _names(header)
     _check_columns(path, names)
-    wanted = [name for name in (*NEEDED, *OPTIONAL) if name in names]
+    columns = [name for name in (*NEEDED, *OPTIONAL) if name in names]
     text = pa.dictionary(pa.int32(), pa.string())
     kinds = {
         name: pa.float64() if name in _FLOATS else text if name in _TEXTS else pa.int64()
-        for name in wanted
+        for name in columns
     }
-    broken = 0
+    num_broken = 0
 
     def skip(_: object) -> str:
-        nonlocal broken
-        broken += 1
+        nonlocal num_broken
+        num_broken += 1
         return "skip"
 
     reader = csv.open_csv(
@@ -132,12 +135,12 @@ def _read_csv(path: Path, notes: list[str]) -> pa.Table:
         read_options=csv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=True),
         parse_options=csv.ParseOptions(invalid_row_handler=skip),
         convert_options=csv.ConvertOptions(
-            include_columns=wanted, column_types=kinds, null_values=_NO_NUMBER
+            include_columns=columns, column_types=kinds, null_values=_NO_NUMBER
         ),
     )
     table = _bounded(path, reader)
-    if broken:
-        notes.append(f"{plural(broken, 'incomplete line')} of {printable(path.name)} left out.")
+    if num_broken:
+        notes.append(f"{plural(num_broken, 'incomplete line')} of {printable(path.name)} left out.")
     return table
 
 
@@ -150,12 +153,13 @@ def _check_columns(path: Path, names: list[str]) -> None:
 
 
 def _bounded(path: Path, batches: Iterator[pa.RecordBatch]) -> pa.Table:
-    kept, rows = [], 0
+    """A table of all batches; raises ValueError beyond ``MAX_ROWS`` rows or without any."""
+    read, num_rows = [], 0
     for batch in batches:
-        rows += batch.num_rows
-        if rows > MAX_ROWS:
+        num_rows += batch.num_rows
+        if num_rows > MAX_ROWS:
             raise ValueError(f"{path} has more than {MAX_ROWS:,} rows; split it by step")
-        kept.append(batch)
-    if not rows:
+        read.append(batch)
+    if not num_rows:
         raise ValueError(f"{path} has no rows; record at least one step")
-    return pa.Table.from_batches(kept).unify_dictionaries()
+    return pa.Table.from_batches(read).unify_dictionaries()

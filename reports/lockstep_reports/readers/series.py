@@ -1,12 +1,11 @@
-"""What readers of plain step times share: a recording of ranks x steps with durations alone."""
+"""Builds recordings whose source knows durations of steps and little else."""
 
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lockstep_catalogue.labels import STEP_PHASES
-from lockstep_reports.arrays import Matrix
+from lockstep_reports.arrays import Integers, Matrix
 from lockstep_reports.recording.recording import Attempt, Recording
 from lockstep_reports.recording.steps import Member, Steps
 
@@ -14,14 +13,24 @@ from lockstep_reports.recording.steps import Member, Steps
 def timed_steps(
     name: str,
     ranks: list[int],
-    numbers: NDArray[np.int64],
+    numbers: Integers,
     seconds: Matrix,
     *,
     sync: Matrix | None = None,
     world_size: int | None = None,
     notes: tuple[str, ...] = (),
 ) -> Steps:
-    """Steps [ranks x steps] of which only durations, and perhaps synchronisation, are known."""
+    """Steps of which only durations, and perhaps synchronisation, are known.
+
+    Args:
+        name: of the job.
+        ranks: global ranks, the rows.
+        numbers: step numbers [steps].
+        seconds: duration of each step: seconds, [ranks, steps]; NaN where unknown.
+        sync: exposed synchronisation, in the same way; None for zero.
+        world_size: None for the highest rank and one more.
+        notes: sentences for the reader about what is missing.
+    """
     unknown = np.full(seconds.shape, np.nan)
     phases = {phase: np.where(np.isnan(seconds), np.nan, 0.0) for phase in STEP_PHASES}
     if sync is not None:
@@ -43,7 +52,7 @@ def timed_steps(
 
 
 def of_times(kind: str, path: Path, steps: Steps) -> Recording:
-    """The recording of a job whose ranks' times are their own."""
+    """A recording whose step times are each rank's own, not levelled by collectives."""
     return Recording(
         source_kind=kind,
         path=path,

@@ -1,4 +1,4 @@
-"""Reads the step times that a job logs as a whole: JSON, a series by metric, gaps told as nan."""
+"""Reads the step times that a job logs as one series: JSON, a series per metric, gaps as nan."""
 
 import json
 import math
@@ -17,7 +17,7 @@ from lockstep_reports.wording import plural
 
 _MAX_BYTES = 1 << 28
 _MAX_NUMBER = 1 << 53
-_TIME = re.compile(
+_NAME = re.compile(
     r"(iteration|iter|step|batch)[ _-]?(time|duration|seconds)([ _-](s|ms|seconds))?"
 )
 _HEAD = re.compile(rb'^\s*\{\s*"[^"]+"\s*:\s*\{\s*"(start_step|end_step|step_interval|values)"')
@@ -29,7 +29,7 @@ def recognises(path: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions) -> Recording:
-    """The series of step times as a recording of one rank, which stands for the whole job.
+    """The series of step times as a recording of one rank, which stands for all.
 
     Raises:
         ValueError: there is no series of step times, or it holds no number.
@@ -37,40 +37,42 @@ def read(path: Path, options: ReadOptions) -> Recording:
     """
     del options
     try:
-        told = json.loads(read_content(path, _MAX_BYTES))
+        document = json.loads(read_content(path, _MAX_BYTES))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is no whole JSON file: {error}") from error
-    name, series = _series(path, told)
+    name, series = _series(path, document)
     points = {
         int(step): _number(value)
         for step, value in series.items()
         if step.isdecimal() and int(step) < _MAX_NUMBER
     }
-    known = {step: seconds for step, seconds in sorted(points.items()) if seconds is not None}
-    if not known:
+    seconds_of = {step: seconds for step, seconds in sorted(points.items()) if seconds is not None}
+    if not seconds_of:
         raise ValueError(f"{path}: the series {name!r} holds no step time")
     unit = 1e-3 if name.endswith("ms") else 1.0
-    gaps = len(series) - len(known)
+    gaps = len(series) - len(seconds_of)
     notes = ["One series for the whole job: no rank can be told from another."]
     if gaps:
         notes.append(f"{plural(gaps, 'logged step')} without a number; they are left out.")
     steps = timed_steps(
         path.name.partition(".")[0],
         [0],
-        np.array(list(known), dtype=np.int64),
-        np.array([list(known.values())]) * unit,
+        np.array(list(seconds_of), dtype=np.int64),
+        np.array([list(seconds_of.values())]) * unit,
         notes=tuple(notes),
     )
     return of_times("step_series", path, steps)
 
 
-def _series(path: Path, told: Any) -> tuple[str, dict[str, Any]]:
-    names = [name for name in told if _TIME.fullmatch(name.lower())]
+def _series(path: Path, document: Any) -> tuple[str, dict[str, Any]]:
+    """Name and values by step of the first series of step times."""
+    names = [name for name in document if _NAME.fullmatch(name.lower())]
     if not names:
         raise ValueError(
             f"{path} has series, but none of step times; one named iteration-time is needed"
         )
-    series = told[names[0]].get("values") if isinstance(told[names[0]], dict) else None
+    entry = document[names[0]]
+    series = entry.get("values") if isinstance(entry, dict) else None
     if not isinstance(series, dict):
         raise ValueError(f"{path}: {names[0]!r} has no 'values' by step")  # noqa: TRY004  # the user's file, not our type
     return names[0].lower(), series

@@ -1,12 +1,12 @@
-"""Reads operation traces: a row an operation of a rank, as the published straggler traces."""
+"""Reads operation traces: one row per operation of a rank, as in the published straggler traces."""
 
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from lockstep_reports.arrays import Integers, Seconds
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.layouts import find_meta, layout_of, read_meta
 from lockstep_reports.readers.rows import looks_like_rows, read_rows
@@ -17,7 +17,7 @@ from lockstep_reports.wording import plural, printable
 
 MAX_FILES = 1 << 17
 _SUFFIXES = (".parquet", ".csv", ".gz", ".zst", ".zstd")
-_MOST = {
+_MAX_NUMBERS = {
     "dp_rank": 1 << 20,
     "stage": 1 << 12,
     "tp_rank": 1 << 10,
@@ -25,9 +25,9 @@ _MOST = {
     "step": 1 << 40,
     "seq_id": 1 << 20,
 }
-_UNNAMED = {"mc": -1, "mb_id": -1, "gmc": -1, "tp_rank": 0}
+_DEFAULTS = {"mc": -1, "mb_id": -1, "gmc": -1, "tp_rank": 0}
 _MAX_SECONDS = 30 * 86400.0
-_NAMED_TYPES = 3
+_MAX_NAMED_TYPES = 3
 
 
 def recognises(path: Path) -> bool:
@@ -73,132 +73,142 @@ def read_trace(path: Path, meta: Path | None = None) -> OperationTrace:
     names = [name for name in tables[0].column_names if all(name in t.column_names for t in tables)]
     table = pa.concat_tables([t.select(names) for t in tables], promote_options="permissive")
     table = table.unify_dictionaries()
-    told = meta or find_meta(files[0])
-    trace = _trace(path, table, read_meta(told) if told else None)
+    layout_file = meta or find_meta(files[0])
+    trace = _trace(path, table, read_meta(layout_file) if layout_file else None)
     return replace(trace, notes=(*notes, *trace.notes))
 
 
 def _files(folder: Path) -> list[Path]:
-    """Traces of a folder; of one name in several formats the first, Parquet before others."""
-    found = sorted(
+    """Traces of a folder; of several formats of one name Parquet, else the first."""
+    candidates = sorted(
         path for path in folder.iterdir() if path.is_file() and path.name.endswith(_SUFFIXES)
     )
-    if len(found) > MAX_FILES:
+    if len(candidates) > MAX_FILES:
         raise ValueError(f"{folder} holds more than {MAX_FILES:,} traces; give one of them")
     by_name: dict[str, Path] = {}
-    for file in sorted(found, key=lambda path: ".parquet" not in path.name):
+    for file in sorted(candidates, key=lambda path: ".parquet" not in path.name):
         by_name.setdefault(file.name.partition(".")[0], file)
     return [file for file in sorted(by_name.values()) if looks_like_rows(file)]
 
 
 def _check_parts(files: list[Path], tables: list[pa.Table]) -> None:
-    """Parts of one trace share no step of a rank, or tell the same of it."""
-    seen: dict[tuple[int, int], int] = {}
+    """Parts of one trace share no step of a rank, or have the same rows of it.
+
+    Raises:
+        ValueError: two files have different rows of one rank and step.
+    """
+    file_of: dict[tuple[int, int], int] = {}
     alike: set[tuple[int, int]] = set()
     if len(files) == 1:
         return
-    for at, table in enumerate(tables):
+    for number, table in enumerate(tables):
         pairs = table.group_by(["rank", "step"]).aggregate([])
         for pair in zip(pairs["rank"].to_pylist(), pairs["step"].to_pylist(), strict=True):
-            other = seen.setdefault(pair, at)
-            if other == at or (other, at) in alike:
+            other = file_of.setdefault(pair, number)
+            if other == number or (other, number) in alike:
                 continue
             if _rows_at(tables[other], pair) != _rows_at(table, pair):
                 raise ValueError(
-                    f"{files[other].name} and {files[at].name} are two traces, both have rank "
+                    f"{files[other].name} and {files[number].name} are two traces, both have rank "
                     f"{pair[0]} at step {pair[1]}; give one of them"
                 )
-            alike.add((other, at))
+            alike.add((other, number))
 
 
 def _rows_at(table: pa.Table, pair: tuple[int, int]) -> set[tuple[object, ...]]:
-    """What is told of a rank at a step."""
-    here = np.asarray(table["rank"]) == pair[0]
-    rows = table.filter(pa.array(here & (np.asarray(table["step"]) == pair[1])))
-    told = [rows[name].to_pylist() for name in ("optype", "seq_id", "start_ts", "duration")]
-    return set(zip(*told, strict=True))
+    """The operations of a rank in a step."""
+    of_rank = np.asarray(table["rank"]) == pair[0]
+    rows = table.filter(pa.array(of_rank & (np.asarray(table["step"]) == pair[1])))
+    columns = [rows[name].to_pylist() for name in ("optype", "seq_id", "start_ts", "duration")]
+    return set(zip(*columns, strict=True))
 
 
 def _trace(path: Path, table: pa.Table, meta: dict[str, object] | None) -> OperationTrace:
     notes: list[str] = []
-    table = _finite(table, notes)
+    table = _possible_rows(table, notes)
     types, type_of = _coded(table["optype"])
-    whole = {name: _whole(path, table, name) for name in (*_MOST, "mc", "mb_id", "gmc")}
-    replicas, stages = (int(whole[name].max()) + 1 for name in ("dp_rank", "stage"))
+    numbers = {name: _integers(path, table, name) for name in (*_MAX_NUMBERS, "mc", "mb_id", "gmc")}
+    replicas, stages = (int(numbers[name].max()) + 1 for name in ("dp_rank", "stage"))
     layout = layout_of(
         meta,
         recorded=Layout(
             replicas=replicas,
             stages=stages,
-            tensor=int(whole["tp_rank"].max()) + 1,
-            chunks=max(1, int(whole["mc"].max()) + 1),
-            world_size=len(np.unique(whole["rank"])),
+            tensor=int(numbers["tp_rank"].max()) + 1,
+            chunks=max(1, int(numbers["mc"].max()) + 1),
+            world_size=len(np.unique(numbers["rank"])),
         ),
     )
     if meta is None:
-        notes.append("No layout file was told or found; the layout is the one the rows show.")
-    model_chunk = whole["gmc"]
+        notes.append("No layout file was given or found; the layout is the one the rows show.")
+    model_chunk = numbers["gmc"]
     if "gmc" not in table.column_names:
-        model_chunk = np.where(whole["mc"] < 0, -1, whole["mc"] * stages + whole["stage"])
+        model_chunk = np.where(numbers["mc"] < 0, -1, numbers["mc"] * stages + numbers["stage"])
     return OperationTrace(
         name=_name(path, meta),
         layout=layout,
         types=types,
         type_of=type_of,
-        replica=whole["dp_rank"],
-        stage=whole["stage"],
-        shard=whole["tp_rank"],
-        rank=whole["rank"],
-        step=whole["step"],
-        start=_column(table, "start_ts"),
-        duration=_column(table, "duration"),
-        order=whole["seq_id"],
-        chunk=whole["mc"],
+        replica=numbers["dp_rank"],
+        stage=numbers["stage"],
+        shard=numbers["tp_rank"],
+        rank=numbers["rank"],
+        step=numbers["step"],
+        start=_seconds(table, "start_ts"),
+        duration=_seconds(table, "duration"),
+        order=numbers["seq_id"],
+        chunk=numbers["mc"],
         model_chunk=model_chunk,
-        batch=whole["mb_id"],
+        batch=numbers["mb_id"],
         nodes=_nodes(table),
         notes=tuple(notes),
     )
 
 
 def _name(path: Path, meta: dict[str, object] | None) -> str:
-    told = (meta or {}).get("trial_name")
-    name = told if isinstance(told, str) and told else path.name.partition(".")[0]
+    trial = (meta or {}).get("trial_name")
+    name = trial if isinstance(trial, str) and trial else path.name.partition(".")[0]
     return printable(name[:100])
 
 
-def _column(table: pa.Table, name: str) -> NDArray[np.floating]:
-    values: NDArray[np.floating] = table[name].to_numpy()
+def _seconds(table: pa.Table, name: str) -> Seconds:
+    """A column of seconds [rows]; float32 stays float32, for it halves the memory."""
+    values: Seconds = table[name].to_numpy()
     return values if values.dtype == np.float32 else values.astype(np.float64, copy=False)
 
 
-def _finite(table: pa.Table, notes: list[str]) -> pa.Table:
-    """Rows whose times can be true and whose type is known."""
+def _possible_rows(table: pa.Table, notes: list[str]) -> pa.Table:
+    """Rows whose times can be true and whose type is known; ``notes`` takes what is left out.
+
+    Raises:
+        ValueError: no such row is left, or a column of seconds holds something else.
+    """
     count = table.num_rows
     table = table.drop_null() if any(column.null_count for column in table.columns) else table
     for name in ("start_ts", "duration"):
         if not (pa.types.is_floating(table[name].type) or pa.types.is_integer(table[name].type)):
             raise ValueError(f"column {name!r} holds {table[name].type}; it must be seconds")
-    start, duration = _column(table, "start_ts"), _column(table, "duration")
-    sane = np.isfinite(start) & (duration >= 0) & (duration <= _MAX_SECONDS)
-    if not sane.all():
-        table = table.filter(pa.array(sane))
-    if gone := count - table.num_rows:
-        notes.append(f"{plural(gone, 'row')} with a time missing or impossible left out.")
+    start, duration = _seconds(table, "start_ts"), _seconds(table, "duration")
+    possible = np.isfinite(start) & (duration >= 0) & (duration <= _MAX_SECONDS)
+    if not possible.all():
+        table = table.filter(pa.array(possible))
+    if num_left_out := count - table.num_rows:
+        notes.append(f"{plural(num_left_out, 'row')} with a time missing or impossible left out.")
     types, type_of = _coded(table["optype"])
-    known = np.array([name in KNOWN_TYPES for name in types], bool)
-    strange = [printable(types[at][:40]) for at in np.unique(type_of) if not known[at]]
-    if strange:
-        some = ", ".join(strange[:_NAMED_TYPES]) + (", ..." if len(strange) > _NAMED_TYPES else "")
-        notes.append(f"Operations of unknown type are not replayed: {some}.")
-        table = table.filter(pa.array(known[type_of]))
+    is_known = np.array([name in KNOWN_TYPES for name in types], bool)
+    unknown = [printable(types[index][:40]) for index in np.unique(type_of) if not is_known[index]]
+    if unknown:
+        more = ", ..." if len(unknown) > _MAX_NAMED_TYPES else ""
+        names = ", ".join(unknown[:_MAX_NAMED_TYPES]) + more
+        notes.append(f"Operations of unknown type are not replayed: {names}.")
+        table = table.filter(pa.array(is_known[type_of]))
     if not table.num_rows:
         raise ValueError("no row of the trace has a known operation and possible times")
     return table
 
 
-def _coded(column: pa.ChunkedArray) -> tuple[tuple[str, ...], NDArray[np.int64]]:
-    """Distinct texts, and for each row the place of its own among them."""
+def _coded(column: pa.ChunkedArray) -> tuple[tuple[str, ...], Integers]:
+    """Distinct texts, and for each row the index of its own among them [rows]."""
     if not pa.types.is_dictionary(column.type):
         if not pa.types.is_string(column.type) and not pa.types.is_large_string(column.type):
             raise ValueError(f"a column of names holds {column.type}; it must be text")
@@ -209,22 +219,27 @@ def _coded(column: pa.ChunkedArray) -> tuple[tuple[str, ...], NDArray[np.int64]]
     return names, array.indices.to_numpy(zero_copy_only=False).astype(np.int64)
 
 
-def _whole(path: Path, table: pa.Table, name: str) -> NDArray[np.int64]:
-    """A column of whole numbers; one that may be left out has its value for nothing."""
+def _integers(path: Path, table: pa.Table, name: str) -> Integers:
+    """A column of integers [rows]; a column that the file lacks is filled with its default.
+
+    Raises:
+        ValueError: a value is no integer or out of range.
+    """
     if name not in table.column_names:
-        return np.full(table.num_rows, _UNNAMED[name], np.int64)
+        return np.full(table.num_rows, _DEFAULTS[name], np.int64)
     values = table[name].to_numpy()
     if values.dtype.kind not in "iuf" or np.any(values != np.round(values)):
         raise ValueError(f"{path}: column {name!r} must hold whole numbers")
-    low, high = _UNNAMED.get(name, 0), _MOST.get(name, 1 << 20)
+    low, high = _DEFAULTS.get(name, 0), _MAX_NUMBERS.get(name, 1 << 20)
     worst = values[(values < min(low, 0)) | (values >= high)]
     if len(worst):
         raise ValueError(f"{path}: {name} {worst[0]} is not from {min(low, 0)} to {high - 1}")
-    whole: NDArray[np.int64] = values.astype(np.int64, copy=False)
-    return whole
+    integers: Integers = values.astype(np.int64, copy=False)
+    return integers
 
 
 def _nodes(table: pa.Table) -> dict[int, str]:
+    """Name of the node by rank; empty where the file has none."""
     if "node" not in table.column_names:
         return {}
     names, node_of = _coded(table["node"])

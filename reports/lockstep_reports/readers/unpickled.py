@@ -5,7 +5,7 @@ import pickle
 import pickletools
 from typing import Any
 
-# Anything that is not a plain value or a place on the stack is refused before it is run.
+# Opcodes that call or import something; a pickle that holds one is refused before it is loaded.
 _REFUSED = frozenset(
     {
         "GLOBAL",
@@ -46,10 +46,11 @@ def plain_values(data: bytes) -> Any:
         for opcode, argument, _ in pickletools.genops(data):
             if opcode.name in _REFUSED:
                 raise ValueError(f"it holds more than plain values ({opcode.name})")
+            # A huge memo index would make the unpickler allocate that much.
             if opcode.name in _MEMO and isinstance(argument, int) and argument > len(data):
                 raise ValueError("its memo is larger than the file")
-        # The opcodes were looked at one by one, and this unpickler finds no class.
-        return _NoClass(io.BytesIO(data)).load()  # see above
+        # Every opcode is checked above, and this unpickler finds no class.
+        return _NoClass(io.BytesIO(data)).load()
     except (
         pickle.UnpicklingError,
         EOFError,

@@ -39,8 +39,10 @@ def step_advice(analysis: StepAnalysis) -> tuple[str, ...]:
     verdict = analysis.verdict
     if verdict.kind == "nobody":
         return ()
+    # No advice on a node without evidence: only on what to record.
     if verdict.kind == "unknown":
         return _to_record_more(analysis)
+    # A process that is killed takes its stacks with it.
     if verdict.cause in {"hang", "deadlock", "mismatched collectives"}:
         return (
             "Take the stacks of the named ranks (py-spy dump) before the job is killed.",
@@ -60,6 +62,7 @@ def log_advice(analysis: LogAnalysis) -> tuple[str, ...]:
     if incident.outcome in {"succeeded", "running"}:
         return ()
     sentences = []
+    # Ranks that fail later mostly report that a peer is gone.
     if incident.ranks:
         ranks = ", ".join(map(str, incident.ranks[:_MAX_NAMED_RANKS]))
         sentences.append(f"Begin with the log of rank {ranks}; what others say came after it.")

@@ -22,8 +22,10 @@ from lockstep_reports.render.palette import (
 from lockstep_reports.render.whatif_figures import draw
 from lockstep_reports.step_analysis import StepAnalysis
 
+# Bounds the page to a few megabytes, whatever the length of the job.
 MAX_COLUMNS, MAX_ROWS = 2000, 256
 _DARKEST_STEP_RATIO = 0.25  # a run without this lateness anywhere stays pale
+# With more ranks a label on each row would overlap its neighbours.
 _LABELLED_RANKS = 32
 _SPACE_ABOVE = 1.5
 _LONG_STEP_SECONDS = 10.0
@@ -84,6 +86,7 @@ def _heat_map(analysis: StepAnalysis) -> go.Figure:
     top = max(least_maximum, nan_stats.number(nan_stats.quantile(cells, 0.995)) or 0.0)
     figure = go.Figure(
         go.Heatmap(
+            # Half the bytes in the page, and six digits are more than a colour shows.
             z=cells.astype(np.float32),
             x=_first_of_bins(analysis.steps.numbers, num_columns),
             y=_first_of_bins(np.array(analysis.steps.ranks), num_rows),
@@ -133,6 +136,7 @@ def _outline_episodes(figure: go.Figure, analysis: StepAnalysis) -> None:
         for rank in episode.ranks[:MAX_ROWS]:
             figure.add_shape(
                 type="rect",
+                # Cells are centred on their step and rank.
                 x0=episode.start_step - 0.5,
                 x1=episode.end_step + 0.5,
                 y0=rank - 0.5,
@@ -146,6 +150,7 @@ def _step_times(analysis: StepAnalysis) -> go.Figure:
     unit, factor = ("s", 1.0) if is_long else ("ms", 1e3)
     actual = analysis.scores.step_seconds * factor
     lost = np.zeros_like(actual)
+    # The curve shows single steps, the loss sums over those of a column.
     stands_for = analysis.steps.over_all(np.ones_like(actual))
     for episode in analysis.episodes:
         lost[episode.columns] += episode.lost_by_step / stands_for[episode.columns] * factor
@@ -163,6 +168,7 @@ def _step_times(analysis: StepAnalysis) -> go.Figure:
         )
     figure.update_layout(**LAYOUT, height=280)
     figure.update_xaxes(title="step", gridcolor=GRID)
+    # A single long step would press the curve flat; it is cut off instead.
     top = _SPACE_ABOVE * (nan_stats.number(nan_stats.quantile(measured, 0.98)) or 1.0)
     figure.update_yaxes(title=f"{unit} a step", range=[0, top], gridcolor=GRID)
     return figure
@@ -172,6 +178,7 @@ def _phases(analysis: StepAnalysis) -> go.Figure:
     summaries = analysis.ranks[:MAX_ROWS]
     figure = go.Figure()
     ranks = [f"rank {summary.rank}" for summary in summaries]
+    # Waiting comes last: the bars before it show each rank's own work from one line.
     for phase in (*(name for name in STEP_PHASES if name != "sync"), "sync"):
         seconds = [summary.phase_seconds[phase] or 0.0 for summary in summaries]
         if any(seconds):

@@ -61,6 +61,7 @@ def _sparkline(analysis: LogAnalysis) -> str:
     tops = [max(seconds[begin : begin + size]) for begin in range(0, len(seconds), size)]
     ordered = sorted(seconds)
     median = ordered[len(ordered) // 2]
+    # A pause is cut off at three medians, and an even curve keeps air above it.
     ceiling = max(1.5 * median, min(ordered[-1], 3 * median)) or 1.0
     spacing = _WIDTH / max(1, len(tops) - 1)
     return " ".join(

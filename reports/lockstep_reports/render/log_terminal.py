@@ -10,6 +10,7 @@ from lockstep_reports.render.log_text import log_cards, log_headline, log_story,
 from lockstep_reports.wording import clock, duration, printable
 
 _COLOURS = {"succeeded": "green", "running": "green", "failed": "red"}
+# One line of a log can have megabytes.
 _LINE_WIDTH, _MAX_SLOW_STEPS = 160, 8
 
 

@@ -28,6 +28,7 @@ def log_headline(analysis: LogAnalysis) -> str:
         return f"{outcome}: rank {ranks} was the first cause."
     if incident.blame == "group":
         return f"{outcome}: node {incident.group} was the first cause."
+    # A cancelled or finished job has nobody to blame, so only a failure is explained.
     if incident.outcome == "failed":
         causes = {"workload": "the workload's own fault", "nobody": "no rank is to blame"}
         return f"{outcome}: {causes.get(incident.blame, 'which rank began it cannot be told')}."

@@ -31,6 +31,7 @@ class Outputs:
 
     def __post_init__(self) -> None:
         paths = [path for path in (self.json, self.html, self.markdown, self.perfetto) if path]
+        # Two formats in one file would leave the second alone, without a word.
         twice = next((path for path in paths if paths.count(path) > 1), None)
         if twice is not None:
             raise ValueError(f"{twice} is given for two formats; give each of them its own place")
@@ -84,6 +85,7 @@ class Outputs:
 
 def json_text(report: JobReport, comparison: Comparison | None = None) -> str:
     """The report as indented JSON, with a newline at its end."""
+    # These three are of every kind of report, so no kind fills them.
     payload = report.to_json() | {
         "slo": None,
         "comparison": None if comparison is None else comparison_json(comparison),

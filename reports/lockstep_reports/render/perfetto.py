@@ -36,6 +36,7 @@ def trace_bytes(report: JobReport, *, compress: bool) -> bytes:
         _metadata("process_name", _RANKS_PROCESS, 0, "ranks"),
         *report.trace_events(),
     ]
+    # Names of tracks alone make an empty timeline, which looks like a fault of the viewer.
     if all(event["ph"] == "M" for event in events):
         raise ValueError("the recording has no times, so it has no timeline; leave out --perfetto")
     payload = {"traceEvents": events, "displayTimeUnit": "ms"}
@@ -121,6 +122,7 @@ def _columns_around_onset(analysis: StepAnalysis, max_steps: int) -> slice:
     num_steps = len(analysis.steps.numbers)
     episode = analysis.costliest_episode
     first = num_steps - max_steps if episode is None else episode.columns.start - max_steps // 4
+    # The window is moved into the recording and not cut short at its ends.
     first = max(0, min(first, num_steps - max_steps))
     return slice(first, min(num_steps, first + max_steps))
 

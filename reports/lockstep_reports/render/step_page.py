@@ -31,6 +31,7 @@ _HEAT_MAPS = {
     },
     "nothing": {"title": "", "hint": ""},
 }
+# What a curve of step times can prove depends on whose times they are.
 _STEP_HINTS = {
     "lateness": "All ranks share it, so it tells when, not who.",
     "own": "Median over the workers, whose times are their own.",
@@ -75,6 +76,7 @@ def step_page(analysis: StepAnalysis) -> Page:
         "ranks": _latest_ranks(analysis),
         "has_arrivals": why_no_arrivals(analysis) is None,
         "clocks": _largest_offsets(analysis),
+        # Wording follows what is drawn: lateness needs arrivals, own times do not.
         "heat_map": _HEAT_MAPS[quantity],
         "step_hint": _STEP_HINTS[quantity],
         "culprits": costliest.ranks if costliest else (),
@@ -107,12 +109,14 @@ def _what_if(analysis: StepAnalysis) -> dict[str, Any] | None:
     if analysis.replayed is None or analysis.replayed.what_if is None:
         return None
     payload = what_if_json(analysis.replayed, analysis)
+    # The slowest workers first, then each pipeline stage as a whole.
     repairs = [payload["worst_workers"], *payload["stages"].values()] if payload else []
     return {
         "payload": payload,
         "repairs": [
             {"who": repaired(analysis.replayed.what_if, repair["ranks"]), **repair}
             for repair in repairs
+            # A repair that saves nothing is no advice.
             if (repair["removed_ratio"] or 0) > 0
         ],
     }
@@ -133,6 +137,7 @@ def _episode_rows(analysis: StepAnalysis) -> list[dict[str, Any]]:
 
 def _latest_ranks(analysis: StepAnalysis) -> list[RankSummary]:
     """The latest ranks, in the order of the ranks; empty where no lateness is known."""
+    # Medians of unknown lateness would be a table of "unknown".
     if all(summary.lateness_seconds is None for summary in analysis.ranks):
         return []
     by_lateness = sorted(analysis.ranks, key=lambda summary: -(summary.lateness_seconds or 0.0))

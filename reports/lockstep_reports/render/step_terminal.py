@@ -30,6 +30,7 @@ def step_blocks(analysis: StepAnalysis) -> list[RenderableType]:
     blocks: list[RenderableType] = [
         Panel(
             Text.assemble(title, "\n", story(analysis)),
+            # `Text` and not a string: rich would take "[red]" in a job id for markup.
             title=Text(f"job {steps.job_id}, attempt {steps.attempt}"),
             border_style=colour,
             expand=False,
@@ -71,6 +72,7 @@ def _arrival_table(analysis: StepAnalysis) -> Table:
     table.add_column("node")
     for column in ("last in", "arrival lag", "p95", "own work", "waits"):
         table.add_column(column, justify="right")
+    # The latest are chosen, then listed in the order of the ranks.
     latest_first = sorted(analysis.ranks, key=lambda rank: -(rank.lateness_seconds or 0.0))
     latest = {summary.rank for summary in latest_first[:_MAX_RANKS]}
     costliest = analysis.costliest_episode

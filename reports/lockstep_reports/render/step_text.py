@@ -35,6 +35,7 @@ def _headline_without_episode(analysis: StepAnalysis) -> str:
 def story(analysis: StepAnalysis) -> str:
     """The sentences after the headline: since when, how long, at what cost."""
     costliest = analysis.costliest_episode
+    # Without an episode the first piece of evidence says why.
     if costliest is None:
         return analysis.verdict.evidence[0]
     begin, end = analysis.episode_span(costliest)
@@ -88,6 +89,7 @@ def how_ended(analysis: StepAnalysis) -> str:
 
 def episode_end(analysis: StepAnalysis, episode: Episode) -> str:
     """End of an episode for a column of a table; a running job may not have reached it."""
+    # An episode that reaches the last step ends when the job does, or goes on.
     if not episode.ongoing:
         return clock(analysis.episode_span(episode)[1])
     return "still going" if analysis.outcome in {"running", "unknown"} else "with the job"
@@ -112,6 +114,7 @@ def cards(analysis: StepAnalysis) -> tuple[Card, ...]:
         figures.append(Card(duration(summary.median_seconds), "median step", p95))
     if summary.count:
         figures.append(Card(f"{summary.count:,}", "steps", f"{summary.first} to {summary.last}"))
+    # All time of such a recording is unknown, and 0 % productive would be false.
     if why_no_phases(analysis) is None and analysis.goodput.ratio is not None:
         share = percent(analysis.goodput.ratio)
         figures.append(Card(share, "productive", "of the time of all ranks"))

@@ -59,7 +59,9 @@ def _slowed_by(what_if: WhatIf) -> go.Figure:
 def _timeline(what_if: WhatIf) -> go.Figure:
     """The slowest replica in its median step: each stage as recorded, the ideal one below it."""
     grid = what_if.model.grid
+    # The replica that holds up the others.
     replica = int(np.argmax(what_if.by_replica.mean(axis=1)))
+    # The median step by index: a mean of two steps has no operations to draw.
     step = int(np.argsort(what_if.seconds)[len(what_if.seconds) // 2])
     begin, end = ideal_times(what_if.model)
     recorded = grid.start[:, replica, step], grid.duration[:, replica, step]
@@ -119,6 +121,7 @@ def _add_bars(
         name=label,
         orientation="h",
         marker={"color": colour, "line": {"width": 0.5, "color": "#ffffff"}},
+        # One label per bar; each operation is drawn twice, recorded and ideal.
         customdata=[grid.types[number] for number in grid.type_of[ops].tolist()] * 2,
         hovertemplate="%{customdata}: %{x:.2f} ms from %{base:.2f}<extra>%{y}</extra>",
     )

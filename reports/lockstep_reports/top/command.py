@@ -111,6 +111,7 @@ def _watch(
             while True:
                 begin = time.monotonic()
                 live.update(SnapshotView(snapshot, rows), refresh=True)
+                # From begin to begin; the pause keeps a slow server from being asked without end.
                 time.sleep(max(0.05, every_seconds - (time.monotonic() - begin)))
                 snapshot = _poll_again(source, snapshot)
         except KeyboardInterrupt:

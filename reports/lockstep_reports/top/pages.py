@@ -48,6 +48,7 @@ class PageSource:
         if name is None:
             return
         try:
+            # A job wins over a node of the same name.
             self._job = find_job(name)
         except ValueError:
             if not any(name == page.identity["node"] for page in _pages_of_newest()):
@@ -61,6 +62,7 @@ class PageSource:
         rows: list[RankRow] = []
         for folder in folders:
             ranks = _read_ranks(folder, notes)
+            # A job that has ended is shown when it is asked for by name, and not among all jobs.
             if self._job or any(rank.page.phase not in ENDED_PHASES for rank in ranks):
                 rows += _rows(folder.name, ranks, now)
         if self._node is not None:
@@ -91,6 +93,7 @@ def _read_ranks(job: Path, notes: list[str], num_rows: int = _NUM_ROWS) -> list[
                 data = read_newest(page, num_rows) if num_rows else b""
                 newest = np.frombuffer(data, dtype=ROW_DTYPE)
             except PageError as error:
+                # A page is being created, or torn: the others are shown all the same.
                 notes.append(str(error))
                 continue
             ranks.append(_RankData(page, newest))
@@ -102,6 +105,7 @@ def _read_ranks(job: Path, notes: list[str], num_rows: int = _NUM_ROWS) -> list[
 def _rows(job_id: str, ranks: list[_RankData], now: float) -> list[RankRow]:
     if not ranks:
         return []
+    # Ranks are read one after the other, so their newest steps differ by a few.
     numbers = np.unique(np.concatenate([rank.rows["step"] for rank in ranks]))[-_NUM_ROWS:]
     own_work = np.full((len(ranks), len(numbers)), np.nan)
     for index, rank in enumerate(ranks):
@@ -118,6 +122,7 @@ def _row(job_id: str, rank: _RankData, lag: float | None, now: float) -> RankRow
     page, seconds = rank.page, rank.rows["seconds"].astype(np.float64)
     step = nan_stats.number(nan_stats.median(seconds))
     total = float(seconds.sum())
+    # A step of the wall clock must not make the time since progress negative.
     quiet = max(0.0, now - page.progress_wall_seconds)
     return RankRow(
         job_id=job_id,

@@ -53,9 +53,9 @@ class PrometheusSource:
         }
         keys = [key for key in sorted(nodes) if self._node in {None, nodes[key]}]
         if not keys:
-            raise ValueError(f"{self._server.shown} knows of no such rank now")
+            raise ValueError(f"{self._server.address} knows of no such rank now")
         rows = self._rows(now, keys, nodes)
-        return Snapshot(title=self._server.shown, wall_seconds=now, rows=worst_first(rows))
+        return Snapshot(title=self._server.address, wall_seconds=now, rows=worst_first(rows))
 
     def close(self) -> None:
         """Closes the connection."""
@@ -63,11 +63,13 @@ class PrometheusSource:
 
     def _rows(self, now: float, keys: list[_Key], nodes: dict[_Key, str]) -> list[RankRow]:
         steps = by("sum", rate(training.STEPS, _RATE_WINDOW, *self._matchers), JOB_ID, RANK)
+        # Durations are the inverse of rates: series hold sums over many steps.
         step_rate = self._by_rank(steps, now)
         own_work = self._per_step(now, step_rate, *OWN_WORK_PHASES)
         wait = self._per_step(now, step_rate, "sync")
         progress = self._by_rank(select(training.LAST_PROGRESS, *self._matchers), now)
         waiting = self._by_rank(select(training.RANK_WAITING, *self._matchers), now)
+        # The agent exports both once per node, not per rank.
         step, loss = (self._by_node(metric, now) for metric in (training.STEP, training.LOSS))
         tokens = self._tokens(now, nodes)
         lag = _lags(own_work)
@@ -135,6 +137,7 @@ class PrometheusSource:
 
 
 def _key(series: Series) -> _Key:
+    # Labels are free text of the server; what is no number counts as rank 0.
     rank = series.labels.get(RANK.name, "")
     return series.labels.get(JOB_ID.name, ""), int(rank) if rank.isdecimal() else 0
 

@@ -102,6 +102,7 @@ def lags(own_work: Matrix) -> Matrix:
     Returns:
         Seconds, [ranks].
     """
+    # By own work and not by step time, which is the same on all ranks of a synchronous job.
     return nan_stats.median(own_work - nan_stats.median(own_work, axis=0), axis=1)
 
 

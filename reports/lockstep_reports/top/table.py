@@ -9,9 +9,12 @@ from lockstep_reports.wording import clock, duration, milliseconds, plural, prin
 
 _BARS = "▁▂▃▄▅▆▇█"
 _COLOURS = {"failed": "bold red", "stalled": "bold red", "training": "green", "done": "dim"}
+# Header, column names, footer and notes.
 _NUM_OTHER_LINES = 6
 _LATE_RATIO = 0.05
+# Columns are left out below these widths, the least important first.
 _NARROW, _WIDE = 78, 104
+# Guards the division where no step has a duration yet.
 _SMALL = 1e-9
 _SPARK_CEILING_RATIO = 2.0  # a median step is half as high, so that longer ones stand out
 

@@ -1,4 +1,8 @@
-"""Asks a trace what slowed it down: by type of operation, worker, stage and step."""
+"""Computes what slowed a trace down: by type of operation, worker, stage and step.
+
+Definitions of slowdown, M_W and M_S are those of Lin et al., OSDI 2025, and so is the share of
+worst workers.
+"""
 
 from dataclasses import dataclass
 
@@ -39,11 +43,13 @@ class Explanation:
     """How much of the slowdown some workers explain.
 
     Attributes:
-        seconds: mean step with all as recorded, launch delays left out.
-        ideal_seconds: mean step with all ideal.
-        without_seconds: mean step with these workers ideal.
-        only_seconds: mean step with all others ideal.
-        lost_by_step: what each step would have been shorter without their slowness [steps].
+        ranks: global ranks of the workers.
+        seconds: mean step with all operations as recorded, launch delays left out.
+        ideal_seconds: mean step with all operations ideal.
+        without_seconds: mean step with the operations of these workers ideal.
+        only_seconds: mean step with the operations of all others ideal.
+        lost_by_step: by how much each step would have been shorter without their slowness:
+            seconds, [steps].
     """
 
     ranks: tuple[int, ...]
@@ -55,35 +61,36 @@ class Explanation:
 
     @property
     def removed(self) -> float | None:
-        """Share of the slowdown that goes when these workers are ideal."""
+        """Share of the slowdown that vanishes when these workers are ideal; None without any."""
         lost = self.seconds - self.ideal_seconds
         return (self.seconds - self.without_seconds) / lost if lost > 0 else None
 
     @property
     def added(self) -> float | None:
-        """Share of the slowdown that these workers alone bring about."""
+        """Share of the slowdown that these workers cause by themselves; None without any."""
         lost = self.seconds - self.ideal_seconds
         return (self.only_seconds - self.ideal_seconds) / lost if lost > 0 else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class WhatIf:
-    """The answers. Slowdowns are ratios to the ideal step; matrices are [... x steps].
+    """The answers. Slowdowns are ratios to the ideal step; step matrices are in seconds.
 
     Attributes:
-        recorded_seconds: duration of each step as recorded.
-        seconds: the same replayed, launch delays left out.
-        ideal_seconds: the same with every operation ideal.
-        by_type: step seconds with all ideal but one type, by its name.
-        by_replica: the same for one replica [replicas x steps].
-        by_stage: the same for one stage [stages x steps].
-        worker_slowdown: the smaller of a worker's replica's and stage's [stages x shards x
-            replicas].
+        recorded_seconds: duration of each step as recorded: seconds, [steps].
+        seconds: the same replayed, launch delays left out: seconds, [steps].
+        ideal_seconds: the same with every operation ideal: seconds, [steps].
+        by_type: duration of each step with all ideal but one type, by its name: seconds, [steps].
+        by_replica: the same with all ideal but one replica: seconds, [replicas, steps].
+        by_stage: the same with all ideal but one stage: seconds, [stages, steps].
+        worker_slowdown: the smaller slowdown of a worker's replica and of its stage: ratio,
+            [stages, shards, replicas].
         worst: the worst 3 % of the workers together.
         stages: each stage, as if it were repaired.
         batch_correlation: of forward and backward durations of a micro-batch, each relative to
-            its stage's mean; None when it cannot be told.
-        batch_spread: by how much micro-batches differ, relative to the mean.
+            its stage's mean; None where they do not vary or do not pair.
+        batch_spread: standard deviation of the forward durations of micro-batches, relative to
+            the mean.
     """
 
     model: Model
@@ -107,7 +114,7 @@ class WhatIf:
 
     @property
     def waste_ratio(self) -> float:
-        """Share of the time that would not have been needed."""
+        """Share of the time that an ideal run would not have needed: 1 - 1 / slowdown."""
         return 1 - 1 / self.slowdown
 
     @property
@@ -117,7 +124,7 @@ class WhatIf:
 
     @property
     def simulation_error_ratio(self) -> float:
-        """How far the replay is from the record, relative to the record."""
+        """Difference of replay and record, relative to the record."""
         return abs(1 / self.launch_slowdown - 1)
 
     @property
@@ -139,19 +146,21 @@ def analyse(trace: OperationTrace) -> WhatIf:
     """
     grid, clocks = align_clocks(lay_out(trace))
     model = make_model(grid, trace.layout)
-    types = {name: _REPORTED_AS.get(name, name) for name in _types(model)}
-    shown = tuple(dict.fromkeys(types.values()))
-    asked = [_only(model), _only(model, ops=np.zeros(len(model.ideal), bool))]
-    asked += [
-        _only(model, ops=grid.of_type(*(name for name in types if types[name] == wanted)))
-        for wanted in shown
+    reported_as = {name: _REPORTED_AS.get(name, name) for name in _types(model)}
+    reported = tuple(dict.fromkeys(reported_as.values()))
+    scenarios = [_only(model), _only(model, ops=np.zeros(len(model.ideal), bool))]
+    scenarios += [
+        _only(model, ops=grid.of_type(*(t for t in reported_as if reported_as[t] == name)))
+        for name in reported
     ]
     stage_masks = [_stage_mask(model, stage) for stage in range(grid.stages)]
-    asked += [_only(model, workers=mask) for mask in stage_masks]
-    asked += [_only(model, workers=~mask) for mask in stage_masks]
-    told = _ask(model, asked)
-    seconds, ideal = told[:2]
-    by_stage, without = np.split(told[2 + len(shown) :], 2)
+    scenarios += [_only(model, workers=mask) for mask in stage_masks]
+    scenarios += [_only(model, workers=~mask) for mask in stage_masks]
+    # One call, because the scenarios share the walk over the graph.
+    step_seconds_of = _step_seconds(model, scenarios)
+    seconds, ideal = step_seconds_of[:2]
+    first_stage = 2 + len(reported)
+    by_stage, without = np.split(step_seconds_of[first_stage:], 2)
     by_replica = _by_replica(model)
     slowdown = _worker_slowdown(model, by_replica, by_stage, ideal)
     return WhatIf(
@@ -160,21 +169,22 @@ def analyse(trace: OperationTrace) -> WhatIf:
         recorded_seconds=grid.end.max(axis=(0, 1)).astype(np.float64),
         seconds=seconds,
         ideal_seconds=ideal,
-        by_type=dict(zip(shown, told[2 : 2 + len(shown)], strict=True)),
+        by_type=dict(zip(reported, step_seconds_of[2:first_stage], strict=True)),
         by_replica=by_replica,
         by_stage=by_stage,
         worker_slowdown=slowdown,
         worst=explain(model, _worst(grid.rank, slowdown), seconds, ideal),
         stages=tuple(
-            _explanation(model, mask, (seconds, ideal, without[at], by_stage[at]))
-            for at, mask in enumerate(stage_masks)
+            _explanation(model, mask, (seconds, ideal, without[stage], by_stage[stage]))
+            for stage, mask in enumerate(stage_masks)
         ),
         **_batches(model),
     )
 
 
-def _ratio(one: Matrix, other: Matrix) -> float:
-    return float(one.mean() / other.mean())
+def _ratio(seconds: Matrix, reference: Matrix) -> float:
+    """Mean step over mean reference step, both in seconds [steps]."""
+    return float(seconds.mean() / reference.mean())
 
 
 def _types(model: Model) -> list[str]:
@@ -183,13 +193,17 @@ def _types(model: Model) -> list[str]:
 
 
 def _stage_mask(model: Model, stage: int) -> Flags:
+    """The workers of one stage [stages, shards, replicas]."""
     mask = np.zeros(model.grid.rank.shape, bool)
     mask[stage] = True
     return mask
 
 
 def _only(model: Model, *, ops: Flags | None = None, workers: Flags | None = None) -> Scenarios:
-    """One scenario: some operations, or some workers [stages x shards x replicas], as recorded."""
+    """One scenario: as recorded only some operations [operations], or only some workers.
+
+    Workers are [stages, shards, replicas]; None is all of them.
+    """
     rank = model.grid.rank
     ops = np.ones(len(model.ideal), bool) if ops is None else ops
     workers = np.ones(rank.shape, bool) if workers is None else workers
@@ -197,31 +211,40 @@ def _only(model: Model, *, ops: Flags | None = None, workers: Flags | None = Non
     return Scenarios(ops=ops[None], workers=flat)
 
 
-def _ask(model: Model, asked: list[Scenarios]) -> Matrix:
+def _step_seconds(model: Model, scenarios: list[Scenarios]) -> Matrix:
+    """Duration of each step under each of some scenarios: seconds, [scenarios, steps]."""
     return step_seconds(
         model,
         Scenarios(
-            ops=np.concatenate([one.ops for one in asked]),
-            workers=np.concatenate([one.workers for one in asked]),
+            ops=np.concatenate([scenario.ops for scenario in scenarios]),
+            workers=np.concatenate([scenario.workers for scenario in scenarios]),
         ),
     )
 
 
 def _by_replica(model: Model) -> Matrix:
+    """Duration of each step with all ideal but one replica: seconds, [replicas, steps]."""
     stages, shards, replicas = model.grid.rank.shape
     all_ranks = np.ones((replicas, stages * shards), bool)
     return step_seconds_of_one(model, np.arange(replicas), all_ranks)
 
 
 def _worker_slowdown(model: Model, by_replica: Matrix, by_stage: Matrix, ideal: Matrix) -> Matrix:
+    """Slowdown by each worker: ratio, [stages, shards, replicas].
+
+    The paper's approximation: replicas plus stages are replayed, not replicas times stages.
+    """
     of_replica = by_replica.mean(axis=1) / ideal.mean()
     of_stage = by_stage.mean(axis=1) / ideal.mean()
-    both = np.minimum(of_stage[:, None, None], of_replica[None, None, :])
-    return np.broadcast_to(both, model.grid.rank.shape)
+    smaller = np.minimum(of_stage[:, None, None], of_replica[None, None, :])
+    return np.broadcast_to(smaller, model.grid.rank.shape)
 
 
 def _worst(rank: Integers, slowdown: Matrix) -> Flags:
-    """The worst 3 % of the workers, at least one; of equals the lowest rank."""
+    """The worst 3 % of the workers, at least one; of equals the lowest rank.
+
+    All three are [stages, shards, replicas].
+    """
     count = -(-rank.size * int(WORST_SHARE * 100) // 100)
     order = np.lexsort((rank.ravel(), -slowdown.ravel()))
     mask = np.zeros(rank.size, bool)
@@ -230,41 +253,49 @@ def _worst(rank: Integers, slowdown: Matrix) -> Flags:
 
 
 def explain(model: Model, mask: Flags, seconds: Matrix, ideal: Matrix) -> Explanation:
-    """Replays without some workers' slowness, and with theirs alone.
+    """Replays without some workers' slowness, and with theirs only.
 
     Args:
         model: the trace.
-        mask: the workers [stages x shards x replicas].
-        seconds: duration of each step with all as recorded.
-        ideal: the same with all ideal.
+        mask: the workers [stages, shards, replicas].
+        seconds: duration of each step with all as recorded: seconds, [steps].
+        ideal: the same with all ideal: seconds, [steps].
     """
-    without, alone = _ask(model, [_only(model, workers=~mask), _only(model, workers=mask)])
-    return _explanation(model, mask, (seconds, ideal, without, alone))
+    scenarios = [_only(model, workers=~mask), _only(model, workers=mask)]
+    without, only = _step_seconds(model, scenarios)
+    return _explanation(model, mask, (seconds, ideal, without, only))
 
 
-def _explanation(model: Model, mask: Flags, told: tuple[Matrix, ...]) -> Explanation:
-    seconds, ideal, without, alone = told
+def _explanation(model: Model, mask: Flags, replays: tuple[Matrix, ...]) -> Explanation:
+    """Sums up four replays [steps]: recorded, ideal, without the workers, with only them."""
+    seconds, ideal, without, only = replays
     return Explanation(
         ranks=tuple(int(rank) for rank in np.sort(model.grid.rank[mask])),
         seconds=float(seconds.mean()),
         ideal_seconds=float(ideal.mean()),
         without_seconds=float(without.mean()),
-        only_seconds=float(alone.mean()),
+        only_seconds=float(only.mean()),
         lost_by_step=np.maximum(seconds - without, 0.0),
     )
 
 
 def _batches(model: Model) -> dict[str, float | None]:
-    """Whether long micro-batches are long forward and backward: uneven sequence lengths."""
+    """Correlation and spread of the durations of micro-batches.
+
+    Long micro-batches that are long forward and backward alike have long sequences (the paper's
+    sign: a correlation of 0.9 and more).
+    """
     grid, relative = model.grid, []
     for name in (FORWARD, BACKWARD):
         ops = np.flatnonzero(grid.of_type(name))
         keys = (grid.batch[ops], grid.chunk[ops], grid.stage[ops], grid.shard[ops])
         ops = ops[np.lexsort(keys)]
         values = model.recorded[ops]
-        places = grid.stage[ops] * (int(grid.chunk.max()) + 2) + grid.chunk[ops]
-        for place in np.unique(places):
-            values[places == place] /= values[places == place].mean() or 1.0
+        # Stages and chunks hold different layers, so each is compared with its own mean.
+        model_part = grid.stage[ops] * (int(grid.chunk.max()) + 2) + grid.chunk[ops]
+        for number in np.unique(model_part):
+            of_part = model_part == number
+            values[of_part] /= values[of_part].mean() or 1.0
         relative.append(values.ravel())
     forward, backward = relative
     if len(forward) != len(backward) or not len(forward) or not (forward.std() and backward.std()):

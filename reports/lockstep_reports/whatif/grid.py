@@ -1,17 +1,17 @@
-"""Lays operation rows out as a dense block: operations of a step x replicas x steps."""
+"""Lays operation rows out as a dense block [operations, replicas, steps]."""
 
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from lockstep_reports.arrays import Integers, Seconds
+from lockstep_reports.arrays import Flags, Integers, Seconds
 from lockstep_reports.recording.operations import OperationTrace
 from lockstep_reports.wording import plural
 
 _COMMON_SHARE = 0.5
 _OF_AN_OPERATION = ("type_of", "order", "stage", "shard", "chunk", "model_chunk", "batch")
-_MOST_CELLS_A_ROW, _FEW_CELLS = 16, 1 << 20
+# A few sparse rows must not grow into a block that fills the memory.
+_MAX_CELLS_A_ROW, _SMALL_CELLS = 16, 1 << 20
 
 
 class NoReplayError(ValueError):
@@ -20,16 +20,16 @@ class NoReplayError(ValueError):
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Grid:
-    """All complete steps of a trace; an operation is one (type, order, place on the pipeline).
+    """All complete steps of a trace; an operation is one (type, order, stage, shard).
 
     Attributes:
-        types: names of the types; ``type_of`` holds places in it [operations].
+        types: names of the types; ``type_of`` holds indices into it [operations].
         order, stage, shard, chunk, model_chunk, batch: of each operation [operations].
-        rank: global rank [stages x shards x replicas]; -1 where none was recorded.
+        rank: global rank [stages, shards, replicas]; -1 where none was recorded.
         replicas: data-parallel coordinates [replicas].
         steps: step numbers [steps].
-        start: seconds from the step's begin [operations x replicas x steps].
-        duration: seconds [operations x replicas x steps].
+        start: seconds from the step's begin, [operations, replicas, steps].
+        duration: seconds, [operations, replicas, steps].
         notes: sentences about what was left out.
     """
 
@@ -50,7 +50,7 @@ class Grid:
 
     @property
     def end(self) -> Seconds:
-        """End of each operation, in seconds from the step's begin."""
+        """End of each operation: seconds from the step's begin, [operations, replicas, steps]."""
         end: Seconds = self.start + self.duration
         return end
 
@@ -64,16 +64,17 @@ class Grid:
         """Tensor-parallel ranks of a stage that were recorded."""
         return int(self.rank.shape[1])
 
-    def of_type(self, *names: str) -> NDArray[np.bool_]:
+    def of_type(self, *names: str) -> Flags:
         """Which operations are of one of the types [operations]."""
-        wanted = [number for number, name in enumerate(self.types) if name in names]
-        return np.isin(self.type_of, wanted)
+        numbers = [number for number, name in enumerate(self.types) if name in names]
+        return np.isin(self.type_of, numbers)
 
 
 def lay_out(trace: OperationTrace) -> Grid:
     """The trace's complete steps as one block.
 
-    Rare operations, replicas with gaps in most steps and steps with a gap are left out and told.
+    Rare operations, replicas with gaps in most steps and steps with a gap are left out, with a
+    note.
 
     Raises:
         NoReplayError: nothing complete is left.
@@ -82,73 +83,81 @@ def lay_out(trace: OperationTrace) -> Grid:
     stages, shards = int(trace.stage.max()) + 1, int(trace.shard.max()) + 1
     orders = int(trace.order.max()) + 1
     key = ((trace.type_of * orders + trace.order) * stages + trace.stage) * shards + trace.shard
-    keys, node = _ranked(key)
-    replicas, replica = _ranked(trace.replica)
-    steps, step = _ranked(trace.step)
+    keys, op = _indexed(key)
+    replicas, replica = _indexed(trace.replica)
+    steps, step = _indexed(trace.step)
     shape = (len(keys), len(replicas), len(steps))
-    if np.prod(shape) > _MOST_CELLS_A_ROW * len(node) + _FEW_CELLS:
+    if np.prod(shape) > _MAX_CELLS_A_ROW * len(op) + _SMALL_CELLS:
         raise NoReplayError("most operations are missing in most steps")
-    cell = (node * shape[1] + replica) * shape[2] + step
+    cell = (op * shape[1] + replica) * shape[2] + step
     count = np.bincount(cell, minlength=int(np.prod(shape))).reshape(shape)
     if twice := int(np.count_nonzero(count > 1)):
         notes.append(f"{plural(twice, 'operation')} recorded more than once; the last row counts.")
-    nodes, kept, whole = _complete(count > 0, notes)
-    chosen = _a_row_of_each(node, shape[0])[nodes]
+    complete = _complete(count > 0, notes)
+    ops, complete_replicas, complete_steps = complete
+    rows = _first_rows(op, shape[0])[ops]
     rank = np.full((stages, shards, len(replicas)), -1, np.int64)
     rank[trace.stage, trace.shard, replica] = trace.rank
-    block = np.ix_(nodes, kept, whole)
+    block = np.ix_(*complete)
     start, duration = (_block(v, cell, shape)[block] for v in (trace.start, trace.duration))
     start -= start.min(axis=(0, 1))
     return Grid(
         types=trace.types,
-        **{name: getattr(trace, name)[chosen] for name in _OF_AN_OPERATION},
-        rank=rank[:, :, kept],
-        replicas=replicas[kept],
-        steps=steps[whole],
+        **{name: getattr(trace, name)[rows] for name in _OF_AN_OPERATION},
+        rank=rank[:, :, complete_replicas],
+        replicas=replicas[complete_replicas],
+        steps=steps[complete_steps],
         start=start,
         duration=duration,
         notes=tuple(notes),
     )
 
 
-def _a_row_of_each(node: Integers, count: int) -> Integers:
+def _first_rows(op: Integers, count: int) -> Integers:
     """The first row of each operation [operations]."""
     first = np.zeros(count, np.int64)
-    first[node[::-1]] = np.arange(len(node))[::-1]
+    first[op[::-1]] = np.arange(len(op))[::-1]
     return first
 
 
-def _ranked(values: Integers) -> tuple[Integers, Integers]:
-    """Distinct values ascending, and the place of each value among them, without a sort of all."""
+def _indexed(values: Integers) -> tuple[Integers, Integers]:
+    """Distinct values ascending, and the index of each value among them [rows]."""
+    # A lookup table is far quicker than a sort of all rows, but needs a narrow range.
     low = int(values.min())
     span = int(values.max()) - low + 1
     if span > 4 * len(values) + 1024:
-        distinct, places = np.unique(values, return_inverse=True)
-        return distinct, places
-    present = np.zeros(span, bool)
-    present[values - low] = True
-    lookup = np.cumsum(present) - 1
-    return np.flatnonzero(present) + low, lookup[values - low]
+        distinct, index = np.unique(values, return_inverse=True)
+        return distinct, index
+    is_present = np.zeros(span, bool)
+    is_present[values - low] = True
+    lookup = np.cumsum(is_present) - 1
+    return np.flatnonzero(is_present) + low, lookup[values - low]
 
 
 def _block(values: Seconds, cell: Integers, shape: tuple[int, int, int]) -> Seconds:
+    """Row values [rows] in their cells of a block; zero where no row is."""
     block = np.zeros(shape, values.dtype)
     block.reshape(-1)[cell] = values
     return block
 
 
-def _complete(there: NDArray[np.bool_], notes: list[str]) -> tuple[Integers, Integers, Integers]:
-    """Operations, replicas and steps such that each has every other."""
-    nodes = np.flatnonzero(there.mean(axis=(1, 2)) >= _COMMON_SHARE)
-    if rare := len(there) - len(nodes):
+def _complete(recorded: Flags, notes: list[str]) -> tuple[Integers, Integers, Integers]:
+    """Indices of operations, replicas and steps such that each has every other.
+
+    Args:
+        recorded: which cells have a row [operations, replicas, steps].
+        notes: takes sentences about what is left out.
+    """
+    ops = np.flatnonzero(recorded.mean(axis=(1, 2)) >= _COMMON_SHARE)
+    if rare := len(recorded) - len(ops):
         notes.append(f"{plural(rare, 'operation')} that most steps lack are not replayed.")
-    there = there[nodes]
-    kept = np.flatnonzero(there.all(axis=0).mean(axis=1) >= _COMMON_SHARE)
-    if gone := there.shape[1] - len(kept):
-        notes.append(f"{plural(gone, 'replica')} with gaps in most steps are not replayed.")
-    whole = np.flatnonzero(there[:, kept].all(axis=(0, 1)))
-    if lost := there.shape[2] - len(whole):
+    recorded = recorded[ops]
+    replicas = np.flatnonzero(recorded.all(axis=0).mean(axis=1) >= _COMMON_SHARE)
+    if gaps := recorded.shape[1] - len(replicas):
+        notes.append(f"{plural(gaps, 'replica')} with gaps in most steps are not replayed.")
+    steps = np.flatnonzero(recorded[:, replicas].all(axis=(0, 1)))
+    if lost := recorded.shape[2] - len(steps):
         notes.append(f"{plural(lost, 'step')} with operations missing are not replayed.")
-    if not (len(nodes) and len(kept) and len(whole)):
+    if not (len(ops) and len(replicas) and len(steps)):
         raise NoReplayError("no step is recorded completely: operations are missing in each")
-    return nodes, kept, whole
+    return ops, replicas, steps

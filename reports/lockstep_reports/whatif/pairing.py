@@ -1,7 +1,8 @@
 """Which send belongs to which receive, and both to which computation.
 
 A recorder may write sends and receives that never took place: before the first or after the last
-computation of a stage, and at both ends of the model under virtual stages. They pair with nobody.
+computation of a stage, and at both ends of the model under virtual stages (the published traces
+do). They pair with nothing.
 """
 
 from dataclasses import dataclass
@@ -18,9 +19,10 @@ from lockstep_reports.recording.operations import (
     FORWARD_SEND,
 )
 from lockstep_reports.whatif.grid import Grid, NoReplayError
-from lockstep_reports.whatif.lane import Lane
+from lockstep_reports.whatif.reference_step import ReferenceStep
 
-CLOCK_STEP_SECONDS = 5e-5
+# Slack for clocks: a receive that seems to start so little after the last computation took place.
+_CLOCK_SLACK_SECONDS = 5e-5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,7 +65,7 @@ class Pairing:
     pairs: list[tuple[int, int]]
 
 
-def pair(grid: Grid, lane: Lane) -> Pairing:
+def pair(grid: Grid, reference: ReferenceStep) -> Pairing:
     """Pairs all point-to-point operations of one step.
 
     Raises:
@@ -74,7 +76,7 @@ def pair(grid: Grid, lane: Lane) -> Pairing:
     for stage in range(grid.stages):
         for shard in range(grid.shards):
             for direction in _DIRECTIONS:
-                matched = _match(grid, lane, direction, stage, shard)
+                matched = _match(grid, reference, direction, stage, shard)
                 edges += _waits(direction, matched)
                 real[direction.type_name, stage, shard] = [
                     op for op, computed in matched if _crosses(grid, direction, computed[-1])
@@ -85,23 +87,25 @@ def pair(grid: Grid, lane: Lane) -> Pairing:
 Matched = list[tuple[int, tuple[int, ...]]]
 
 
-def _match(grid: Grid, lane: Lane, direction: _Direction, stage: int, shard: int) -> Matched:
+def _match(
+    grid: Grid, reference: ReferenceStep, direction: _Direction, stage: int, shard: int
+) -> Matched:
     """Each operation that took place, with the computation before its own (if any) and its own."""
-    ops = lane.ops(stage, shard, direction.type_name)
-    computed = lane.ops(stage, shard, direction.compute)
+    ops = reference.ops(stage, shard, direction.type_name)
+    computed = reference.ops(stage, shard, direction.compute)
     if not len(ops):
         return []
     if not len(computed):
         raise NoReplayError(f"stage {stage} has {direction.type_name} but no {direction.compute}")
     computed = computed[np.argsort(grid.order[computed], kind="stable")]
     if direction.receives:
-        took_place = lane.start[ops] <= lane.start[computed].max() + CLOCK_STEP_SECONDS
+        took_place = reference.start[ops] <= reference.start[computed].max() + _CLOCK_SLACK_SECONDS
     else:
-        took_place = lane.end[ops] >= lane.end[computed].min() - CLOCK_STEP_SECONDS
-    crossing = [at for at, op in enumerate(computed) if _crosses(grid, direction, int(op))]
+        took_place = reference.end[ops] >= reference.end[computed].min() - _CLOCK_SLACK_SECONDS
+    crossing = [i for i, op in enumerate(computed) if _crosses(grid, direction, int(op))]
     if len(crossing) == len(ops) < len(computed):
         # Only what took place was written down: nothing at the ends of the model.
-        return [(int(op), _up_to(computed, at)) for op, at in zip(ops, crossing, strict=True)]
+        return [(int(op), _up_to(computed, i)) for op, i in zip(ops, crossing, strict=True)]
     ops = ops[took_place]
     missing = len(computed) - len(ops)
     at_an_end = stage in {0, grid.stages - 1}
@@ -111,12 +115,12 @@ def _match(grid: Grid, lane: Lane, direction: _Direction, stage: int, shard: int
             f"{direction.compute}"
         )
     skip = 1 if direction.receives and missing == 1 and len(ops) else 0
-    return [(int(op), _up_to(computed, at)) for at, op in enumerate(ops, start=skip)]
+    return [(int(op), _up_to(computed, i)) for i, op in enumerate(ops, start=skip)]
 
 
-def _up_to(computed: Integers, at: int) -> tuple[int, ...]:
-    """A computation, after the one before it if there is one."""
-    return tuple(int(op) for op in computed[max(0, at - 1) : at + 1])
+def _up_to(computed: Integers, index: int) -> tuple[int, ...]:
+    """A computation, preceded by the one before it if there is one."""
+    return tuple(int(op) for op in computed[max(0, index - 1) : index + 1])
 
 
 def _waits(direction: _Direction, matched: Matched) -> list[tuple[int, int]]:
@@ -155,12 +159,14 @@ def _pairs(grid: Grid, real: dict[tuple[str, int, int], list[int]]) -> list[tupl
     return pairs
 
 
-def first_backward_waits(grid: Grid, lane: Lane, stage: int, shard: int) -> list[tuple[int, int]]:
+def first_backward_waits(
+    grid: Grid, reference: ReferenceStep, stage: int, shard: int
+) -> list[tuple[int, int]]:
     """The warm-up: the first backward send and receive follow the second-last forward before it."""
-    ordered: Integers = lane.ops(stage, shard, FORWARD, BACKWARD)
+    ordered: Integers = reference.ops(stage, shard, FORWARD, BACKWARD)
     backward = np.flatnonzero(grid.of_type(BACKWARD)[ordered])
     if not len(backward) or backward[0] < 2:  # noqa: PLR2004  # two forwards, as the rule says
         return []
-    ops = lane.ops(stage, shard, BACKWARD_RECV, BACKWARD_SEND)
+    ops = reference.ops(stage, shard, BACKWARD_RECV, BACKWARD_SEND)
     before = int(ordered[backward[0] - 2])
     return [(before, int(op)) for op in ops if grid.order[op] == 0]

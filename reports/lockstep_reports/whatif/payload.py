@@ -1,4 +1,4 @@
-"""A replay as plain values: ratios, seconds a step, and what a repair would save."""
+"""The JSON payload of a replay: ratios, seconds per step, and what a repair would save."""
 
 from typing import Any, Protocol
 
@@ -7,12 +7,12 @@ from lockstep_reports.whatif.analysis import Explanation, WhatIf
 from lockstep_reports.whatif.replayed import Replayed
 
 _SECONDS_PER_HOUR = 3600.0
-_MOST_WORKERS_BY_STEP = 256
-_NAMED_RANKS = 8
+_MAX_REPLICAS_BY_STEP = 256
+_MAX_NAMED_RANKS = 8
 
 
-class Priced(Protocol):
-    """What a repair's gain is counted with."""
+class Prices(Protocol):
+    """The figures that a repair's gain is computed with."""
 
     @property
     def world_size(self) -> int:
@@ -20,10 +20,10 @@ class Priced(Protocol):
 
     @property
     def price_per_gpu_hour(self) -> float | None:
-        """Of one GPU, in any currency; None when nobody told it."""
+        """Price of one GPU for an hour, in any currency; None where it is unknown."""
 
 
-def what_if_json(replayed: Replayed, priced: Priced) -> dict[str, Any] | None:
+def what_if_json(replayed: Replayed, prices: Prices) -> dict[str, Any] | None:
     """The answers by name; None when the trace could not be replayed.
 
     Slowdowns are ratios to the ideal step; keys are names, ranks, stages and steps as text.
@@ -36,7 +36,7 @@ def what_if_json(replayed: Replayed, priced: Priced) -> dict[str, Any] | None:
     steps = [str(step) for step in grid.steps.tolist()]
     ranks, slowdowns = grid.rank.ravel().tolist(), what_if.worker_slowdown.ravel().tolist()
     return {
-        **_whole(what_if),
+        **_totals(what_if),
         "by_op_type": _ratios(what_if.by_type, ideal),
         "by_worker": {
             str(rank): value for rank, value in sorted(zip(ranks, slowdowns, strict=True))
@@ -46,13 +46,13 @@ def what_if_json(replayed: Replayed, priced: Priced) -> dict[str, Any] | None:
         "by_step": _by_step(what_if, steps),
         "by_op_type_per_step": _per_step(what_if.by_type, ideal, steps),
         "by_replica_per_step": _per_step(
-            _numbered(what_if.by_replica[:_MOST_WORKERS_BY_STEP], grid.replicas), ideal, steps
+            _numbered(what_if.by_replica[:_MAX_REPLICAS_BY_STEP], grid.replicas), ideal, steps
         ),
         "by_stage_per_step": _per_step(_numbered(what_if.by_stage), ideal, steps),
-        "worst_workers": _explained(what_if, what_if.worst, priced),
+        "worst_workers": _explained(what_if, what_if.worst, prices),
         "stages": {
-            str(stage): _explained(what_if, told, priced)
-            for stage, told in enumerate(what_if.stages)
+            str(stage): _explained(what_if, explanation, prices)
+            for stage, explanation in enumerate(what_if.stages)
         },
         "micro_batch_correlation": what_if.batch_correlation,
         "micro_batch_spread_ratio": what_if.batch_spread,
@@ -62,8 +62,8 @@ def what_if_json(replayed: Replayed, priced: Priced) -> dict[str, Any] | None:
     }
 
 
-def _whole(what_if: WhatIf) -> dict[str, float | None]:
-    """Figures of the whole trace."""
+def _totals(what_if: WhatIf) -> dict[str, float | None]:
+    """Figures of the trace as one: ratios, and mean seconds per step."""
     return {
         "slowdown": what_if.slowdown,
         "waste_ratio": what_if.waste_ratio,
@@ -78,8 +78,8 @@ def _whole(what_if: WhatIf) -> dict[str, float | None]:
 
 def _by_step(what_if: WhatIf, steps: list[str]) -> dict[str, dict[str, float]]:
     """Durations and slowdowns of each step."""
-    told = (what_if.recorded_seconds, what_if.seconds, what_if.ideal_seconds)
-    columns = (values.tolist() for values in told)
+    matrices = (what_if.recorded_seconds, what_if.seconds, what_if.ideal_seconds)
+    columns = (values.tolist() for values in matrices)
     return {
         step: {
             "recorded_seconds": recorded,
@@ -93,21 +93,23 @@ def _by_step(what_if: WhatIf, steps: list[str]) -> dict[str, dict[str, float]]:
 
 
 def repaired(what_if: WhatIf, ranks: list[int]) -> str:
-    """Whom a repair would be about: a whole stage, or ranks by number."""
+    """What a repair would replace: a stage, or ranks by number."""
     rank = what_if.model.grid.rank
     for stage in range(len(rank)):
         if len(rank) > 1 and sorted(rank[stage].ravel().tolist()) == ranks:
             return f"stage {stage}"
-    more = f", ... ({len(ranks):,} ranks)" if len(ranks) > _NAMED_RANKS else ""
-    return f"rank {', '.join(map(str, ranks[:_NAMED_RANKS]))}{more}"
+    more = f", ... ({len(ranks):,} ranks)" if len(ranks) > _MAX_NAMED_RANKS else ""
+    return f"rank {', '.join(map(str, ranks[:_MAX_NAMED_RANKS]))}{more}"
 
 
 def _numbered(values: Matrix, numbers: Integers | None = None) -> dict[str, Matrix]:
-    named = range(len(values)) if numbers is None else numbers[: len(values)].tolist()
-    return {str(number): row for number, row in zip(named, values, strict=True)}
+    """Rows [n, steps] by their numbers as text; numbers None counts from 0."""
+    keys = range(len(values)) if numbers is None else numbers[: len(values)].tolist()
+    return {str(number): row for number, row in zip(keys, values, strict=True)}
 
 
 def _ratios(seconds: dict[str, Matrix], ideal: Matrix) -> dict[str, float]:
+    """Slowdowns by name; all matrices are seconds [steps]."""
     mean = ideal.mean()
     return {name: float(values.mean() / mean) for name, values in seconds.items()}
 
@@ -118,25 +120,26 @@ def _per_step(
     """Slowdowns by step, then by name."""
     ratios = {name: (values / ideal).tolist() for name, values in seconds.items()}
     return {
-        step: {name: values[at] for name, values in ratios.items()} for at, step in enumerate(steps)
+        step: {name: values[column] for name, values in ratios.items()}
+        for column, step in enumerate(steps)
     }
 
 
-def _explained(what_if: WhatIf, told: Explanation, priced: Priced) -> dict[str, Any]:
-    """What some workers cost, and what it would save to repair them."""
-    saved = told.seconds - told.without_seconds
-    over_all = saved * len(what_if.seconds)
-    gpu_seconds = over_all * priced.world_size
-    price = priced.price_per_gpu_hour
+def _explained(what_if: WhatIf, explanation: Explanation, prices: Prices) -> dict[str, Any]:
+    """What some workers cost, and what their repair would save."""
+    saved = explanation.seconds - explanation.without_seconds
+    saved_in_all = saved * len(what_if.seconds)
+    gpu_seconds = saved_in_all * prices.world_size
+    price = prices.price_per_gpu_hour
     return {
-        "ranks": list(told.ranks),
-        "removed_ratio": told.removed,
-        "added_ratio": told.added,
-        "seconds_without": told.without_seconds,
-        "seconds_alone": told.only_seconds,
+        "ranks": list(explanation.ranks),
+        "removed_ratio": explanation.removed,
+        "added_ratio": explanation.added,
+        "seconds_without": explanation.without_seconds,
+        "seconds_alone": explanation.only_seconds,
         "saved_seconds_per_step": saved,
-        "saved_step_ratio": saved / told.seconds if told.seconds > 0 else None,
-        "saved_seconds": over_all,
+        "saved_step_ratio": saved / explanation.seconds if explanation.seconds > 0 else None,
+        "saved_seconds": saved_in_all,
         "saved_gpu_seconds": gpu_seconds,
         "saved_money": None if price is None else gpu_seconds * price / _SECONDS_PER_HOUR,
     }

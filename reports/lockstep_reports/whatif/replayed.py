@@ -1,4 +1,4 @@
-"""A trace replayed and judged; or why it could not be."""
+"""Replays a trace and judges it, or says why it cannot."""
 
 from dataclasses import dataclass, replace
 
@@ -14,11 +14,11 @@ from lockstep_reports.whatif.verdict import conclude
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Replayed:
-    """What a replay says.
+    """The result of a replay.
 
     Attributes:
         what_if: the answers; None when the trace cannot be replayed.
-        why_not: why it cannot; None when it can.
+        why_not: a sentence why it cannot; None when it can.
     """
 
     what_if: WhatIf | None
@@ -41,25 +41,26 @@ def replay_trace(trace: OperationTrace) -> Replayed:
 
 
 def _on_all_steps(episode: Episode, trace: OperationTrace, what_if: WhatIf) -> Episode:
-    """The episode by places among all recorded steps; what was not replayed lost nothing known."""
+    """The episode by columns of all recorded steps; a step that was not replayed lost nothing."""
     numbers, replayed = np.unique(trace.step), what_if.model.grid.steps[episode.columns]
-    places = np.searchsorted(numbers, replayed)
-    lost = np.zeros(places[-1] - places[0] + 1)
-    lost[places - places[0]] = episode.lost_by_step
-    return replace(episode, columns=slice(int(places[0]), int(places[-1]) + 1), lost_by_step=lost)
+    columns = np.searchsorted(numbers, replayed)
+    first, last = int(columns[0]), int(columns[-1])
+    lost = np.zeros(last - first + 1)
+    lost[columns - first] = episode.lost_by_step
+    return replace(episode, columns=slice(first, last + 1), lost_by_step=lost)
 
 
 def realigned(alignment: Alignment, replayed: Replayed | None) -> Alignment:
-    """The clocks as a trace's collectives tell them, by rank where one was set back."""
+    """The alignment with the clocks of a replayed trace, by rank where one was set back."""
     if replayed is None or replayed.what_if is None:
         return alignment
     what_if = replayed.what_if
     clocks, rank = what_if.clocks, what_if.model.grid.rank
-    moved = np.nonzero(clocks.offset_seconds)
-    pairs = zip(rank[moved].tolist(), clocks.offset_seconds[moved].tolist(), strict=True)
+    shifted = np.nonzero(clocks.offset_seconds)
+    pairs = zip(rank[shifted].tolist(), clocks.offset_seconds[shifted].tolist(), strict=True)
     return replace(
         alignment,
-        offsets={f"rank {at}": seconds for at, seconds in sorted(pairs)},
+        offsets={f"rank {number}": seconds for number, seconds in sorted(pairs)},
         residual_seconds=clocks.residual_seconds,
         residual_p95_seconds=clocks.residual_p95_seconds,
     )

@@ -1,4 +1,4 @@
-"""Replays with some durations as recorded and the others ideal."""
+"""Replays a trace with some durations as recorded and the others ideal."""
 
 from dataclasses import dataclass
 
@@ -13,13 +13,14 @@ from lockstep_reports.whatif.replay import Durations, Schedule, chunks_of, repla
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Model:
-    """A trace made ready to be replayed.
+    """A trace that is ready to be replayed.
 
     Attributes:
-        recorded: seconds of computation, or of transfer once all of the group had started
-            [operations x replicas x steps].
-        ideal: seconds that each operation's type ideally takes [operations].
-        negative_transfers: how many transfers ended before the last of their group began.
+        recorded: computation, or transfer once all of the group had started: seconds,
+            [operations, replicas, steps].
+        ideal: what each operation's type ideally takes: seconds, [operations].
+        negative_transfers: number of transfers that ended before the last of their group began:
+            a figure of how well the clocks agree.
         worst_negative_seconds: by how much at most.
     """
 
@@ -33,15 +34,15 @@ class Model:
 
     @property
     def last(self) -> Integers:
-        """The operations that end a step."""
+        """The operations that end a step [n]."""
         optimizers = np.flatnonzero(self.grid.of_type(OPTIMIZER))
         return optimizers if len(optimizers) else np.arange(len(self.ideal))
 
     @property
     def workers(self) -> Integers:
-        """Place of each operation's rank among (stage, shard) [operations]."""
-        places: Integers = self.grid.stage * self.grid.shards + self.grid.shard
-        return places
+        """Index of each operation's rank among (stage, shard) [operations]."""
+        index: Integers = self.grid.stage * self.grid.shards + self.grid.shard
+        return index
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -49,8 +50,8 @@ class Scenarios:
     """Which durations stay as recorded; the others are ideal.
 
     Attributes:
-        ops: [scenarios x operations].
-        workers: [scenarios x (stages x shards) x replicas].
+        ops: [scenarios, operations].
+        workers: [scenarios, stages * shards, replicas].
     """
 
     ops: Flags
@@ -80,39 +81,49 @@ def make_model(grid: Grid, layout: Layout) -> Model:
 
 
 def _without_waiting(grid: Grid, graph: Graph) -> Matrix:
-    """Durations; those of communication counted from when the last of the group had started."""
+    """Durations; a communication's counts from when the last of its group had started.
+
+    transfer(op) = end(op) - max(start of the group): what is left is the time from "all have
+    launched" to "this one has finished", without waiting. Seconds, [operations, replicas, steps].
+    """
     result: Matrix = np.array(grid.duration)
     end = grid.end
     sync = np.flatnonzero(graph.communicates)
     latest = np.array(grid.start[sync])
-    numbers, places = np.unique(graph.group[sync], return_inverse=True)
-    in_order = np.argsort(places, kind="stable")
-    firsts = np.searchsorted(places[in_order], np.arange(len(numbers)))
-    latest = np.maximum.reduceat(latest[in_order], firsts, axis=0)[places] if len(sync) else latest
-    for together in np.unique(graph.replicas_together[sync]):
-        at = np.flatnonzero(graph.replicas_together[sync] == together)
-        blocks = latest[at].reshape(len(at), -1, together, latest.shape[2])
-        most = np.broadcast_to(blocks.max(axis=2, keepdims=True), blocks.shape)
-        latest[at] = most.reshape(len(at), *latest.shape[1:])
+    numbers, group_of = np.unique(graph.group[sync], return_inverse=True)
+    in_order = np.argsort(group_of, kind="stable")
+    firsts = np.searchsorted(group_of[in_order], np.arange(len(numbers)))
+    if len(sync):
+        latest = np.maximum.reduceat(latest[in_order], firsts, axis=0)[group_of]
+    joint_replicas = graph.num_joint_replicas[sync]
+    for count in np.unique(joint_replicas):
+        rows = np.flatnonzero(joint_replicas == count)
+        blocks = latest[rows].reshape(len(rows), -1, count, latest.shape[2])
+        last_start = np.broadcast_to(blocks.max(axis=2, keepdims=True), blocks.shape)
+        latest[rows] = last_start.reshape(len(rows), *latest.shape[1:])
     result[sync] = end[sync] - latest
     return result
 
 
 def _ideal(grid: Grid, recorded: Matrix) -> Matrix:
-    """Mean of a computation's type, for balance costs nothing; median of a communication's."""
+    """What each operation's type ideally takes: seconds, [operations].
+
+    The mean for a computation: an ideal job does the same work, perfectly balanced. The median for
+    a communication, which the flaps of a network do not move.
+    """
     ideal = np.zeros(len(recorded))
     for number, name in enumerate(grid.types):
         ops = grid.type_of == number
         if not ops.any():
             continue
         values = recorded[ops]
-        middle = np.median(values) if name in COMMUNICATION else values.mean(dtype=np.float64)
-        ideal[ops] = middle
+        is_communication = name in COMMUNICATION
+        ideal[ops] = np.median(values) if is_communication else values.mean(dtype=np.float64)
     return ideal
 
 
 def step_seconds(model: Model, scenarios: Scenarios) -> Matrix:
-    """Duration of each step under each scenario [scenarios x steps]."""
+    """Duration of each step under each scenario: seconds, [scenarios, steps]."""
     operations, replicas, steps = model.recorded.shape
     ends = []
     for part in chunks_of(len(scenarios.ops), operations * replicas * steps):
@@ -123,28 +134,28 @@ def step_seconds(model: Model, scenarios: Scenarios) -> Matrix:
 
 
 def step_seconds_of_one(model: Model, replica: Integers, workers: Flags) -> Matrix:
-    """Duration of each step when one replica alone stays as recorded [scenarios x steps].
+    """Duration of each step when only one replica stays as recorded: seconds, [scenarios, steps].
 
     All other replicas are then alike, so that a single ideal one stands for them: exact, and far
-    cheaper than to replay all of them.
+    cheaper than a replay of all of them.
 
     Args:
         model: the trace.
-        replica: place of the replica of each scenario [scenarios].
-        workers: which of its ranks stay as recorded [scenarios x (stages x shards)].
+        replica: index of the replica of each scenario [scenarios].
+        workers: which of its ranks stay as recorded [scenarios, stages * shards].
     """
     operations, replicas, steps = model.recorded.shape
-    lanes = min(2, replicas)
+    num_twins = min(2, replicas)  # the replica, and an ideal one for all others
     ends = []
-    for part in chunks_of(len(replica), operations * lanes * steps):
-        durations = _twins(model, replica[part], workers[part], lanes)
-        shape = (part.stop - part.start, lanes, steps)
+    for part in chunks_of(len(replica), operations * num_twins * steps):
+        durations = _twins(model, replica[part], workers[part], num_twins)
+        shape = (part.stop - part.start, num_twins, steps)
         ends.append(replay(model.plan, durations, shape)[model.last].max(axis=(0, 2)))
     return np.concatenate(ends)
 
 
 def ideal_times(model: Model) -> tuple[Matrix, Matrix]:
-    """Begin and end of each operation in the ideal step, in seconds [operations]."""
+    """Begin and end of each operation in the ideal step: seconds from its begin, [operations]."""
 
     def durations(ops: Integers) -> Matrix:
         return model.ideal[ops][:, None, None, None]
@@ -153,20 +164,26 @@ def ideal_times(model: Model) -> tuple[Matrix, Matrix]:
     return end - model.ideal, end
 
 
-def _durations(model: Model, kept: Flags, workers: Flags) -> Durations:
+def _durations(model: Model, recorded_ops: Flags, workers: Flags) -> Durations:
+    """Durations under scenarios; the masks are those of ``Scenarios``."""
+
     def durations(ops: Integers) -> Matrix:
-        keep = kept[:, ops].T[:, :, None] & workers[:, model.workers[ops]].swapaxes(0, 1)
+        of_workers = workers[:, model.workers[ops]].swapaxes(0, 1)
+        is_recorded = recorded_ops[:, ops].T[:, :, None] & of_workers
         ideal = model.ideal[ops][:, None, None, None]
-        return np.where(keep[..., None], model.recorded[ops][:, None], ideal)
+        return np.where(is_recorded[..., None], model.recorded[ops][:, None], ideal)
 
     return durations
 
 
-def _twins(model: Model, replica: Integers, workers: Flags, lanes: int) -> Durations:
+def _twins(model: Model, replica: Integers, workers: Flags, num_twins: int) -> Durations:
+    """Durations of the recorded replica and of its ideal twin, if there is one."""
+
     def durations(ops: Integers) -> Matrix:
         recorded = model.recorded[ops][:, replica]
         ideal = model.ideal[ops][:, None, None]
-        twins = np.empty((*recorded.shape[:2], lanes, recorded.shape[2]))
+        twins = np.empty((*recorded.shape[:2], num_twins, recorded.shape[2]))
+        # With one replica only, the second line overwrites the first.
         twins[:, :, -1] = ideal
         twins[:, :, 0] = np.where(workers[:, model.workers[ops]].T[..., None], recorded, ideal)
         return twins

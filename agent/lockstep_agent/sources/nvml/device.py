@@ -84,6 +84,7 @@ class Gpu:
         Raises:
             GpuLostError: the GPU is lost or needs a reset.
         """
+        # ctypes releases the GIL during the call: a GPU that hangs blocks only its own thread
         handle, library = self.handle, self.nvml.nvmlLib
         if library is None:
             code = self.nvml.NVML_ERROR_UNINITIALIZED

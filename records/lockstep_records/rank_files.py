@@ -13,7 +13,7 @@ from lockstep_records.atomic_file import write_atomically
 _MAX_ANSWER_BYTES = 64 << 10
 
 
-def write_sidecar(page: Path, suffix: str, data: bytes) -> Path:
+def write_rank_file(page: Path, suffix: str, data: bytes) -> Path:
     """Writes a file beside a page, in one move; readable by the group of the agent.
 
     Raises:

@@ -10,17 +10,14 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch.distributed import distributed_c10d
 
+from lockstep.patches import waits
 from lockstep.recorder.phases import NOT_WAITING
-from lockstep.strategies import waits
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# Kinds as in the catalogue; None is waited for and not counted. The non-blocking isend and irecv
-# are left alone: torch tells them apart by identity.
-_KINDS = {
+KINDS = {
     "all_reduce": "all_reduce",
     "all_reduce_coalesced": "all_reduce",
     "all_gather": "all_gather",
@@ -41,7 +38,12 @@ _KINDS = {
     "scatter": None,
     "barrier": None,
 }
-# What they are when the parameters and gradients of a sharded model travel.
+"""Blocking functions of ``torch.distributed`` and their kinds as in the catalogue.
+
+None is waited for and not counted."""
+# The non-blocking isend and irecv are left alone: batch_isend_irecv compares them by identity.
+
+# What a collective of a sharded model is for: parameters are gathered, gradients are scattered.
 _OPERATIONS = {"all_gather": "params-sync", "reduce_scatter": "grads-sync"}
 
 
@@ -54,19 +56,20 @@ def size_bytes_of(value: Any) -> int:
     return 0
 
 
-def _ranks_in(arguments: tuple[Any, ...]) -> int | None:
-    """Ranks of the group among a collective's arguments, or of the whole job."""
-    for one in arguments:
-        if isinstance(one, dist.ProcessGroup):
-            return one.size()
-    return dist.get_world_size() if dist.is_initialized() else None
+def wrap_collective(kind: str | None) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Times a blocking collective.
+
+    One that is started with ``async_op`` is counted, and its ``wait()`` is not seen.
+    """
+    return functools.partial(_timed, kind)
 
 
-def _timed(original: Callable[P, R], kind: str | None) -> Callable[P, R]:
+def _timed(kind: str | None, original: Callable[P, R]) -> Callable[P, R]:
     op = _OPERATIONS.get(kind or "")
 
     @functools.wraps(original)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        # Dynamo would trace the clock and break the graph.
         if torch.compiler.is_compiling():
             return original(*args, **kwargs)
         interrupted = waits.begin()
@@ -74,24 +77,16 @@ def _timed(original: Callable[P, R], kind: str | None) -> Callable[P, R]:
             return original(*args, **kwargs)
         finally:
             if interrupted != NOT_WAITING:
-                parts = (*args, *kwargs.values())
-                size = max((size_bytes_of(part) for part in parts), default=0)
-                waits.end(interrupted, kind, size, op=op, ranks=_ranks_in(parts))
+                arguments = (*args, *kwargs.values())
+                size_bytes = max((size_bytes_of(argument) for argument in arguments), default=0)
+                waits.end(interrupted, kind, size_bytes, op=op, ranks=_num_ranks(arguments))
 
-    call.lockstep = True  # type: ignore[attr-defined]  # so that it is done once
     return call
 
 
-def watch_collectives() -> None:
-    """Times the blocking collectives from now on, once in a process.
-
-    One that is started with ``async_op`` is counted, and its ``wait()`` is not seen.
-    """
-    for name, kind in _KINDS.items():
-        original = getattr(dist, name, None)
-        if original is None or hasattr(original, "lockstep"):
-            continue
-        timed = _timed(original, kind)
-        setattr(dist, name, timed)
-        if getattr(distributed_c10d, name, None) is original:
-            setattr(distributed_c10d, name, timed)
+def _num_ranks(arguments: tuple[Any, ...]) -> int | None:
+    """Ranks of the group among a collective's arguments, or of the whole job."""
+    for argument in arguments:
+        if isinstance(argument, dist.ProcessGroup):
+            return argument.size()
+    return dist.get_world_size() if dist.is_initialized() else None

@@ -28,9 +28,9 @@ WORST_EXPOSURE = 2.5
 def manifest(kind: str) -> dict[str, Any]:
     paths = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
     parts = [part for path in paths for part in yaml.safe_load_all(path.read_text())]
-    [found] = [part for part in parts if part["kind"] == kind]
-    assert isinstance(found, dict)
-    return found
+    [document] = [part for part in parts if part["kind"] == kind]
+    assert isinstance(document, dict)
+    return document
 
 
 @pytest.fixture(name="pod")
@@ -64,8 +64,8 @@ def closed(schema: Any) -> Any:
 
 
 def test_the_pod_monitor_fits_the_operators_schema_and_finds_the_pods() -> None:
-    told = json.loads((SCHEMAS / "monitoring.coreos.com_podmonitors.json").read_text())
-    schema = closed(told["versions"]["v1"])
+    definition = json.loads((SCHEMAS / "monitoring.coreos.com_podmonitors.json").read_text())
+    schema = closed(definition["versions"]["v1"])
     monitor = manifest("PodMonitor")
     spec = schema["properties"]["spec"]
     jsonschema.validate(monitor["spec"], spec)
@@ -81,7 +81,7 @@ def test_the_pod_monitor_fits_the_operators_schema_and_finds_the_pods() -> None:
     assert endpoint["authorization"]["credentials"]["name"] in secrets
 
 
-def test_the_pod_has_only_the_privileges_that_are_told(pod: dict[str, Any]) -> None:
+def test_the_pod_has_only_the_documented_privileges(pod: dict[str, Any]) -> None:
     [container] = pod["containers"]
     may = container["securityContext"]
     assert may["capabilities"] == {"drop": ["ALL"], "add": ["DAC_READ_SEARCH"]}
@@ -101,16 +101,16 @@ def options_of(words: list[str]) -> set[str]:
     return {word.partition("=")[0] for word in words if word.startswith("--")}
 
 
-def test_every_way_to_run_it_uses_options_that_the_command_has(pod: dict[str, Any]) -> None:
-    known = {name for option in agent.params for name in option.opts}
+def test_manifest_and_unit_use_options_that_the_command_has(pod: dict[str, Any]) -> None:
+    flags = {name for option in agent.params for name in option.opts}
     [container] = pod["containers"]
-    assert options_of(container["args"]) <= known
+    assert options_of(container["args"]) <= flags
     text = (DEPLOY / "systemd" / "agent.toml").read_text()
     settings = tomllib.loads(text)
     commented = re.findall(r"^# +(\w+) = ", text, re.MULTILINE)
     keys = {"--" + key.replace("_", "-") for key in (*settings, *commented)}
     assert {"--web-config", "--expect-gpus", "--expect-port"} <= keys
-    assert keys <= known
+    assert keys <= flags
 
 
 def test_the_settings_of_the_unit_are_taken_by_the_agent(tmp_path: Path) -> None:
@@ -132,39 +132,39 @@ def test_the_container_starts_what_the_manifest_starts_and_names_no_registry(
 
 
 def directives() -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    values: dict[str, list[str]] = {}
     for line in UNIT.read_text().splitlines():
         if line and line[0] not in "#[":
             name, _, value = line.partition("=")
-            found.setdefault(name, []).append(value)
-    return found
+            values.setdefault(name, []).append(value)
+    return values
 
 
-def test_the_unit_ends_before_it_costs_a_job_memory_and_may_write_only_its_state() -> None:
-    told = directives()
-    assert told["ProtectSystem"] == ["strict"]
-    assert told["StateDirectory"] == ["lockstep"]
-    assert "ReadWritePaths" not in told
-    assert told["CapabilityBoundingSet"] == told["AmbientCapabilities"] == ["CAP_SYSLOG"]
-    assert told["DevicePolicy"] == ["closed"]
+def test_the_unit_may_write_only_its_state_and_has_one_capability() -> None:
+    unit = directives()
+    assert unit["ProtectSystem"] == ["strict"]
+    assert unit["StateDirectory"] == ["lockstep"]
+    assert "ReadWritePaths" not in unit
+    assert unit["CapabilityBoundingSet"] == unit["AmbientCapabilities"] == ["CAP_SYSLOG"]
+    assert unit["DevicePolicy"] == ["closed"]
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd-analyze on PATH")
-def test_systemd_finds_nothing_to_say_and_a_small_exposure(tmp_path: Path) -> None:
-    there = tmp_path / UNIT.name
-    there.write_text(UNIT.read_text().replace("/opt/lockstep/bin/lockstep", "/bin/true"))
-    said = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", there],
+def test_systemd_has_no_complaint_and_reports_a_small_exposure(tmp_path: Path) -> None:
+    copy = tmp_path / UNIT.name
+    copy.write_text(UNIT.read_text().replace("/opt/lockstep/bin/lockstep", "/bin/true"))
+    lint = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", copy],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert not [line for line in said.stderr.splitlines() if there.name in line]
-    judged = subprocess.run(
-        ["systemd-analyze", "security", "--offline=true", "--no-pager", there],
+    assert not [line for line in lint.stderr.splitlines() if copy.name in line]
+    security = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", "--no-pager", copy],
         capture_output=True,
         text=True,
         check=True,
     )
-    [level] = re.findall(r"Overall exposure level.*: ([0-9.]+) ", judged.stdout)
+    [level] = re.findall(r"Overall exposure level.*: ([0-9.]+) ", security.stdout)
     assert float(level) <= WORST_EXPOSURE

@@ -1,0 +1,168 @@
+"""An instrumentation point: one attribute of torch that Lockstep replaces or reads.
+
+The attributes that are only read stand here; ``table`` adds those that are replaced. Nothing here
+loads torch before a point is looked up.
+"""
+
+import inspect
+import logging
+import pkgutil
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+log = logging.getLogger("lockstep")
+
+MARK = "lockstep_original"
+"""Attribute of every replacement of ours; it holds what was replaced."""
+
+Wrapper = Callable[[Any], Any]
+Group = Literal["backward", "ddp", "collectives", "functional", "pipeline", "stage", "read"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InstrumentationPoint:
+    """One attribute of torch.
+
+    Attributes:
+        group: points that are installed at the same moment; ``stage`` marks what is replaced on the
+            user's objects, and ``read`` what is never replaced.
+        owner: ``module`` or ``module:path`` of what holds the attribute.
+        attribute: its name there.
+        purpose: what it is for.
+        without_it: what is lost on a torch that lacks it; the end of a sentence in the log.
+        wrap: builds the replacement from the original; None for a point that is only read.
+        parameters: names of parameters that the original must have.
+        aliases: other owners that hold the same object under the same name.
+        requires: ``module:path`` of what must be there too, for without it the point is of
+            no use.
+        is_optional: some tried versions of torch lack it, and nothing is lost there.
+        tried: lowest and highest version of torch on which the attribute was looked at.
+    """
+
+    group: Group
+    owner: str
+    attribute: str
+    purpose: str
+    without_it: str
+    wrap: Wrapper | None = None
+    parameters: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()
+    is_optional: bool = False
+    tried: tuple[str, str] = ("2.7.1", "2.15.0")
+
+    @property
+    def path(self) -> str:
+        """Dotted path of the attribute, for people."""
+        return f"{self.owner}.{self.attribute}".replace(":", ".")
+
+
+# Torch has no public way to any of these.
+QUEUE_CALLBACK = InstrumentationPoint(
+    group="read",
+    owner="torch.autograd:Variable._execution_engine",
+    attribute="queue_callback",
+    purpose="runs code of ours when the last gradient of a backward is ready, as DDP itself does",
+    without_it="DDP's synchronisation counts as backward",
+)
+BUCKET_STATISTICS = InstrumentationPoint(
+    group="read",
+    owner="torch.nn.parallel:DistributedDataParallel",
+    attribute="_get_ddp_logging_data",
+    purpose="tells sizes of DDP's gradient buckets, and the order in which gradients are ready",
+    without_it="DDP's all-reduces have no size, and its backward has a hook on the graph",
+)
+GROUP_BY_NAME = InstrumentationPoint(
+    group="read",
+    owner="torch.distributed.distributed_c10d",
+    attribute="_resolve_process_group",
+    purpose="finds the group of a functional collective, which is told its name only",
+    without_it="functional collectives have no bus bandwidth",
+)
+CHECKPOINT_LOGGER = InstrumentationPoint(
+    group="read",
+    owner="torch.distributed.checkpoint.logger",
+    attribute="_dcp_logger",
+    purpose="logs begin and end of DCP's save, async_save and load",
+    without_it="checkpoints of torch.distributed.checkpoint are not counted",
+)
+WORKER_SERVER = InstrumentationPoint(
+    group="read",
+    owner="torch._C._distributed_c10d",
+    attribute="_WorkerServer",
+    purpose="serves a rank's Flight Recorder on a socket, from a thread of C++",
+    without_it="there is no Flight Recorder in a hang",
+)
+START_WORKERS = InstrumentationPoint(
+    group="read",
+    owner="torch.distributed.elastic.agent.server.local_elastic_agent:LocalElasticAgent",
+    attribute="_start_workers",
+    purpose="is overridden by the launcher, to learn the processes of each attempt",
+    without_it="the launcher cannot tell how each rank ended",
+    parameters=("worker_group",),
+)
+READ = (
+    QUEUE_CALLBACK,
+    BUCKET_STATISTICS,
+    GROUP_BY_NAME,
+    CHECKPOINT_LOGGER,
+    WORKER_SERVER,
+    START_WORKERS,
+)
+
+_reported: set[str] = set()
+
+
+def owner_of(path: str) -> Any:
+    """What ``module:path`` names; None where this torch has none."""
+    try:
+        return pkgutil.resolve_name(path)
+    except (ImportError, AttributeError, ValueError):
+        return None
+
+
+def is_present(point: InstrumentationPoint) -> bool:
+    """Whether this torch has the attribute, its parameters and all that it requires."""
+    owner = owner_of(point.owner)
+    return (
+        hasattr(owner, point.attribute)
+        and _has_parameters(getattr(owner, point.attribute), point.parameters)
+        and all(owner_of(path) is not None for path in point.requires)
+    )
+
+
+def find(point: InstrumentationPoint) -> Any:
+    """The attribute of a point; None where it is not present."""
+    return getattr(owner_of(point.owner), point.attribute) if is_present(point) else None
+
+
+def find_or_report(point: InstrumentationPoint) -> Any:
+    """The same; that it is missing is logged once in a process."""
+    attribute = find(point)
+    if attribute is None:
+        report_missing([point])
+    return attribute
+
+
+def report_missing(points: Iterable[InstrumentationPoint]) -> None:
+    """Logs what is lost without these points: one line a loss, once in a process."""
+    missing: dict[str, list[str]] = {}
+    for point in points:
+        missing.setdefault(point.without_it, []).append(point.path)
+    for without_it, paths in missing.items():
+        if without_it not in _reported:
+            _reported.add(without_it)
+            version = getattr(sys.modules.get("torch"), "__version__", "unknown")
+            more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+            log.warning("torch %s lacks or changed %s%s: %s", version, paths[0], more, without_it)
+
+
+def _has_parameters(attribute: Any, names: tuple[str, ...]) -> bool:
+    if not names:
+        return True  # what is built in has no signature to ask for
+    try:
+        return set(names) <= set(inspect.signature(attribute).parameters)
+    except (TypeError, ValueError):
+        return False

@@ -1,0 +1,142 @@
+"""The table: each attribute of torch that is replaced or relied on, in one list.
+
+Whoever moves to a new torch reads this list; ``tests/instrumentation/test_patches.py`` walks it.
+"""
+
+from lockstep.patches import backward, collectives, ddp_forward, functional_collectives, pipeline
+from lockstep.patches.points import READ, InstrumentationPoint
+
+_SCHEDULES = "torch.distributed.pipelining.schedules"
+_FUNCTIONAL = "torch:ops._c10d_functional"
+_WITH_GRAPH = "torch:ops._c10d_functional_autograd"
+_WAIT_OPERATOR = f"{_FUNCTIONAL}.wait_tensor"
+_TENSOR_WAITS_LOST = "waits of tensor-parallel layers, experts and compiled code count as work"
+_STAGE_WAITS_LOST = "a pipeline stage's waits count as work"
+
+BACKWARD = InstrumentationPoint(
+    group="backward",
+    owner="torch.autograd",
+    attribute="backward",
+    purpose="marks the backward from outside",
+    without_it="backwards are marked by a hook on the graph, which costs more",
+    wrap=backward.wrap_backward,
+)
+DDP_FORWARD = InstrumentationPoint(
+    group="ddp",
+    owner="torch.nn.parallel:DistributedDataParallel",
+    attribute="_pre_forward",
+    purpose="marks DDP's forward without a hook",
+    without_it="DDP's forward is marked by a hook, which costs more",
+    wrap=ddp_forward.wrap_pre_forward,
+    parameters=("self", "inputs", "kwargs"),
+)
+COLLECTIVES = tuple(
+    InstrumentationPoint(
+        group="collectives",
+        owner="torch.distributed",
+        attribute=name,
+        purpose="times a blocking collective",
+        without_it="waits in a collective count as work",
+        wrap=collectives.wrap_collective(kind),
+        # FSDP and DDP call some of these by their module, most by the package.
+        aliases=("torch.distributed.distributed_c10d",),
+        is_optional=name in {"all_gather_single", "reduce_scatter_single"},
+    )
+    for name, kind in collectives.KINDS.items()
+)
+# Eager code calls the packet, compiled code its overload; each has an `_op` of its own.
+FUNCTIONAL_WAIT = tuple(
+    InstrumentationPoint(
+        group="functional",
+        owner=owner,
+        attribute="_op",
+        purpose="times the wait for a functional collective",
+        without_it=_TENSOR_WAITS_LOST,
+        wrap=functional_collectives.wrap_wait,
+    )
+    for owner in (_WAIT_OPERATOR, f"{_WAIT_OPERATOR}.default")
+)
+FUNCTIONAL_LAUNCHES = tuple(
+    InstrumentationPoint(
+        group="functional",
+        owner=f"{namespace}.{name}{overload}",
+        attribute="_op",
+        purpose="tells kind and size of a functional collective",
+        without_it=_TENSOR_WAITS_LOST,
+        wrap=wrap(kind),
+        requires=(f"{_WAIT_OPERATOR}._op",),
+    )
+    for namespace, kinds, wrap in (
+        (_FUNCTIONAL, functional_collectives.KINDS, functional_collectives.wrap_launch),
+        (
+            _WITH_GRAPH,
+            functional_collectives.KINDS_WITH_GRAPH,
+            functional_collectives.wrap_launch_with_graph,
+        ),
+    )
+    for name, kind in kinds.items()
+    for overload in ("", ".default")
+)
+PIPELINE_TRANSFERS = (
+    InstrumentationPoint(
+        group="pipeline",
+        owner=_SCHEDULES,
+        attribute="_batch_p2p",
+        purpose="starts the transfers of a pipeline",
+        without_it=_STAGE_WAITS_LOST,
+        wrap=pipeline.wrap_start_transfers,
+        parameters=("p2p_ops",),
+        requires=(f"{_SCHEDULES}:_wait_batch_p2p",),
+    ),
+    InstrumentationPoint(
+        group="pipeline",
+        owner=_SCHEDULES,
+        attribute="_wait_batch_p2p",
+        purpose="waits for the transfers of a pipeline",
+        # Up to 2.7 a schedule calls work.wait() itself.
+        without_it=_STAGE_WAITS_LOST,
+        wrap=pipeline.wrap_wait_transfers,
+        parameters=("work",),
+    ),
+)
+REPLACED: tuple[InstrumentationPoint, ...] = (
+    BACKWARD,
+    DDP_FORWARD,
+    *COLLECTIVES,
+    *FUNCTIONAL_WAIT,
+    *FUNCTIONAL_LAUNCHES,
+    *PIPELINE_TRANSFERS,
+)
+
+STAGE_METHODS = tuple(
+    InstrumentationPoint(
+        group="stage",
+        owner="torch.distributed.pipelining.stage:_PipelineStageBase",
+        attribute=name,
+        purpose="computes a chunk" if name in pipeline.CHUNKS else "lists transfers",
+        without_it="a pipeline's chunks and transfers have no names",
+    )
+    for name in (*pipeline.CHUNKS, *pipeline.TRANSFERS)
+)
+SCHEDULE_STEP = InstrumentationPoint(
+    group="stage",
+    owner=f"{_SCHEDULES}:_PipelineSchedule",
+    attribute="step",
+    purpose="runs all chunks of a step",
+    without_it="the last phase of a pipeline's step goes on until the optimizer",
+)
+COMPILED_CALL = InstrumentationPoint(
+    group="stage",
+    owner="torch.nn:Module",
+    attribute="_compiled_call_impl",
+    purpose="is what a model calls after model.compile()",
+    without_it="the forward of a model compiled in place is not marked",
+)
+
+TABLE: tuple[InstrumentationPoint, ...] = (
+    *REPLACED,
+    *STAGE_METHODS,
+    SCHEDULE_STEP,
+    COMPILED_CALL,
+    *READ,
+)

@@ -45,6 +45,7 @@ def test_two_ranks_resume_to_the_very_bits_of_an_uninterrupted_run(memory: Path)
     assert all(torch.equal(expected[name], state[name]) for name in expected)
 
 
+@pytest.mark.timing
 def test_a_slow_backward_is_in_the_backward_of_its_rank_alone(memory: Path) -> None:
     slow = "--fault slow-backward:rank=1,step=11,until=end,delay=100ms"
     outcome = run_ranks(f"{TINY} --steps 20 {slow}", num_ranks=2, folder=memory)

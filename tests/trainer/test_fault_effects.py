@@ -43,6 +43,7 @@ def losses_of(output: str) -> list[float]:
     return [float(loss) for loss in re.findall(r"step \d loss (\S+)", output)]
 
 
+@pytest.mark.timing
 def test_a_stopped_rank_pauses_for_its_duration_and_goes_on(memory: Path) -> None:
     """Times are those at which a line is seen in the log, which is polled every 5 ms."""
     stop = f"{TINY} --fault stop:rank=0,step=3,duration=1500ms"
@@ -186,6 +187,7 @@ def medians(folder: Path, series: str, steps: range) -> list[float]:
     return [median(row[series] for row in read_rows(p) if row["step"] in steps) for p in pages]
 
 
+@pytest.mark.timing
 def test_a_skewed_shard_costs_its_rank_time_and_tokens(memory: Path) -> None:
     skew = "--fault skewed-shards:rank=1,step=11,until=end,factor=64"
     outcome = run_pair(f"{skew} --steps 20", memory)
@@ -196,6 +198,7 @@ def test_a_skewed_shard_costs_its_rank_time_and_tokens(memory: Path) -> None:
     assert spent[1] > 2 * spent[0]
 
 
+@pytest.mark.timing
 def test_an_unbalanced_stage_makes_the_pipeline_longer(memory: Path) -> None:
     heavy = "--fault unbalanced-stage:rank=1,step=11,until=end,factor=64"
     outcome = run_pair(f"{heavy} --strategy pp --micro-batches 2 --steps 20", memory)

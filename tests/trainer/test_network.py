@@ -115,6 +115,7 @@ def test_a_missing_program_is_named_with_its_package(monkeypatch: pytest.MonkeyP
         pass
 
 
+@pytest.mark.timing
 @needs_root
 @pytest.mark.distributed
 @pytest.mark.timeout(150)

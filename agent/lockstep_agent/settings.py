@@ -10,6 +10,7 @@ import click
 from lockstep_records.durations import REMEDY
 from lockstep_records.options import DurationRange
 
+# A file that names another file, or that ends the agent after one scrape, makes no sense.
 _COMMAND_LINE_ONLY = frozenset({"config", "once", "help"})
 _MAX_BYTES = 1 << 20
 

@@ -100,12 +100,12 @@ def archiving(root: Path, disk: Disk) -> Iterator[Archive]:
     """The archive of an agent with its child at work; the agent's end ends the child."""
     archive = Archive(root, f"file://{disk.folder}", silent_seconds=SILENT_SECONDS)
     list(archive.collect())
-    begun, child = archive._heard_seconds, archive._child
+    begun, child = archive._reported_seconds, archive._child
     assert child is not None
     assert child.stdin is not None
     with child:
         try:
-            until(archive, lambda: archive._heard_seconds > begun)
+            until(archive, lambda: archive._reported_seconds > begun)
             yield archive
         finally:
             child.stdin.close()

@@ -16,20 +16,20 @@ from lockstep_reports.verdict.judge import judge
 from .synthetic_job import Slow, SyntheticJob, recording_of
 
 
-def born(steps: Steps, seconds_before: float) -> Steps:
+def with_page_age(steps: Steps, page_age_seconds: float) -> Steps:
     """The same job with pages made so long before each rank's first step."""
     members = [
-        replace(member, page_created_seconds=float(start) - seconds_before)
+        replace(member, page_created_seconds=float(start) - page_age_seconds)
         for member, start in zip(steps.members, steps.start[:, 0], strict=True)
     ]
     return replace(steps, members=tuple(members))
 
 
-def reported(steps: Steps, price: float | None = None) -> StepAnalysis:
+def analysed(steps: Steps, price: float | None = None) -> StepAnalysis:
     return analyse_recording(recording_of(steps), now_seconds=0.0, price_per_gpu_hour=price)
 
 
-def by_tens(steps: Steps) -> Steps:
+def means_over_ten(steps: Steps) -> Steps:
     """The same job in columns that are means over ten steps."""
     ten = np.arange(len(steps.numbers)).reshape(-1, 10)
     unknown = np.full((len(steps.members), len(ten)), np.nan)
@@ -51,7 +51,7 @@ def by_tens(steps: Steps) -> Steps:
 
 
 def test_startup_is_a_state_of_its_own_and_all_states_make_up_the_time() -> None:
-    steps = born(SyntheticJob().steps(), 30.0)
+    steps = with_page_age(SyntheticJob().steps(), 30.0)
     statement = goodput(steps, ())
     assert statement.seconds["startup"] == pytest.approx(4 * 30.0)
     spans = steps.start[:, -1] + steps.seconds[:, -1] - steps.start[:, 0] + 30.0
@@ -59,14 +59,14 @@ def test_startup_is_a_state_of_its_own_and_all_states_make_up_the_time() -> None
 
 
 def test_startup_is_not_counted_without_the_first_step() -> None:
-    steps = born(SyntheticJob().steps(), 30.0)
+    steps = with_page_age(SyntheticJob().steps(), 30.0)
     later = replace(steps, numbers=steps.numbers + 50)
     assert goodput(later, ()).seconds["startup"] == 0
 
 
 @pytest.mark.parametrize(("first", "is_counted"), [(0, True), (1, True), (2, False)])
 def test_the_first_step_has_the_number_zero_or_one(first: int, is_counted: bool) -> None:
-    steps = born(SyntheticJob().steps(), 30.0)
+    steps = with_page_age(SyntheticJob().steps(), 30.0)
     startup = goodput(replace(steps, numbers=steps.numbers + first), ()).seconds["startup"]
     assert startup == pytest.approx(4 * 30.0 if is_counted else 0.0)
 
@@ -75,7 +75,7 @@ def test_the_first_step_has_the_number_zero_or_one(first: int, is_counted: bool)
 def test_a_page_of_unknown_age_or_created_after_its_first_step_adds_no_startup(
     factor: int,
 ) -> None:
-    steps = born(SyntheticJob().steps(), 30.0)
+    steps = with_page_age(SyntheticJob().steps(), 30.0)
     created = factor * (float(steps.start[2, 0]) + 5.0)  # 0 is unknown
     members = [
         replace(m, page_created_seconds=created) if m.rank == 2 else m for m in steps.members
@@ -109,7 +109,7 @@ def test_time_between_rows_is_unknown_and_phases_beyond_the_clock_make_none_nega
 def test_time_between_columns_of_many_steps_is_unknown_too() -> None:
     steps = SyntheticJob(jitter=0).steps()
     paused = replace(steps, start=steps.start + 7.0 * (steps.numbers >= 100))
-    assert goodput(by_tens(paused), ()).seconds["unknown"] == pytest.approx(
+    assert goodput(means_over_ten(paused), ()).seconds["unknown"] == pytest.approx(
         goodput(paused, ()).seconds["unknown"], abs=0.5
     )
 
@@ -139,8 +139,8 @@ def test_every_rank_of_the_job_pays_also_one_that_left_no_page() -> None:
 
 def test_the_loss_is_a_share_of_all_steps() -> None:
     steps = SyntheticJob(num_steps=800, slow=(Slow(rank=1, from_step=400),)).steps()
-    for each in (steps, by_tens(steps)):
-        lost = reported(each).cost
+    for each in (steps, means_over_ten(steps)):
+        lost = analysed(each).cost
         assert lost.lost_seconds == pytest.approx(400 * 0.03, rel=0.1)
         total_seconds = float(np.median(steps.seconds, axis=0).sum())
         assert lost.lost_ratio == pytest.approx(lost.lost_seconds / total_seconds, rel=0.02)
@@ -153,7 +153,7 @@ def test_nothing_is_a_share_of_no_time() -> None:
 
 
 def test_causes_are_costliest_first_and_money_follows_the_price() -> None:
-    report = reported(SyntheticJob(slow=(Slow(rank=2),)).steps(), price=5.0)
+    report = analysed(SyntheticJob(slow=(Slow(rank=2),)).steps(), price=5.0)
     costs = causes(report.goodput, 5.0)
     assert [cause.gpu_hours for cause in costs] == sorted(
         (cause.gpu_hours for cause in costs), reverse=True
@@ -170,7 +170,7 @@ def test_causes_are_costliest_first_and_money_follows_the_price() -> None:
 def test_columns_that_stand_for_many_steps_cost_as_much_as_the_steps() -> None:
     """Means over tens of steps keep verdict and cost, though not the tail."""
     steps = SyntheticJob(num_steps=800, slow=(Slow(rank=1, from_step=400),)).steps()
-    fine, rough = reported(steps), reported(by_tens(steps))
+    fine, rough = analysed(steps), analysed(means_over_ten(steps))
     assert (rough.verdict.ranks, rough.verdict.phase) == (fine.verdict.ranks, fine.verdict.phase)
     assert rough.cost.lost_seconds == pytest.approx(fine.cost.lost_seconds, rel=0.05)
     assert rough.summary.count == 800

@@ -8,12 +8,23 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import RenderableType
+from rich.text import Text
 
 from lockstep_records.events import Event, append_event
+from lockstep_reports.arrays import Matrix
 from lockstep_reports.command import report
+from lockstep_reports.compare import compare
+from lockstep_reports.job_report import Card, Page, TraceEvent
 from lockstep_reports.render import perfetto
+from lockstep_reports.render.html import as_html
+from lockstep_reports.render.markdown import as_markdown
+from lockstep_reports.render.outputs import json_text
+from lockstep_reports.render.terminal import show
+from lockstep_reports.verdict.verdict import Verdict
 
 from .synthetic_job import Slow, SyntheticJob
 
@@ -148,3 +159,57 @@ def test_json_loads_neither_pictures_nor_a_client() -> None:
         [sys.executable, "-c", words], check=True, capture_output=True, text=True, timeout=50
     )
     assert done.stderr.strip() == "[]"
+
+
+class QueueReport:
+    """A third kind of report: how long a job waited in the queue."""
+
+    verdict = Verdict(kind="nobody", evidence=("The queue was long.",))
+    headline = "The job waited 3 h in the queue."
+    story = "Nobody was slow."
+    cards = (Card("3 h", "in the queue", ""), Card("unknown", "position", ""))
+    advice = ("Ask for fewer nodes.",)
+
+    def __init__(self) -> None:
+        self.missing_reasons = {"steps": "no step was run"}
+
+    def to_json(self) -> dict[str, Any]:
+        return {"queue_seconds": 10_800.0}
+
+    def step_durations(self) -> dict[str, Matrix]:
+        return {"step": np.zeros(0)}
+
+    def key_figures(self) -> dict[str, float | None]:
+        return {"queue_seconds": 10_800.0}
+
+    def page(self) -> Page:
+        return Page(template="base.html.j2", content={})
+
+    def markdown_body(self) -> list[str]:
+        return [f"# {self.headline}", ""]
+
+    def markdown_footer(self) -> list[str]:
+        return []
+
+    def terminal_blocks(self) -> list[RenderableType]:
+        return [Text(self.headline)]
+
+    def trace_events(self) -> list[TraceEvent]:
+        return [{"ph": "i", "name": "queued", "pid": 1, "tid": 0, "ts": 0.0}]
+
+
+def test_a_third_kind_of_report_needs_no_change_in_a_renderer(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    queue_report = QueueReport()
+    comparison = compare(queue_report, queue_report, "itself")
+    payload = json.loads(json_text(queue_report, comparison))
+    assert payload["comparison"]["figures"]["queue_seconds"]["after"] == 10_800
+    assert payload["unknown"] == {"steps": "no step was run"}
+    page = as_html(queue_report, comparison)
+    assert "Ask for fewer nodes." in page
+    assert "no step was run" in page
+    assert as_markdown(queue_report, comparison).startswith(f"# {queue_report.headline}")
+    assert b"queued" in perfetto.trace_bytes(queue_report, compress=False)
+    show(queue_report, comparison)
+    assert queue_report.headline in capsys.readouterr().out

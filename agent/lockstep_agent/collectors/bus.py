@@ -17,6 +17,7 @@ from lockstep_catalogue.labels import KIND
 from lockstep_records.page.reader import Page
 
 _MIN_STEPS = 8  # bytes are written once a second and seconds once a step: fewer steps mislead
+# After fewer than eight steps in five minutes the last bandwidth says nothing of now.
 _RATES_EXPIRE_NS = 300 * 10**9
 
 

@@ -130,6 +130,7 @@ class GpuAllocation:
                 try:
                     process = read_process_job(self._procfs, pid)
                 except PermissionError:
+                    # Other processes would refuse it too, so this source is given up for now.
                     self._log_silent("environment of processes", "it may not be read; run as root")
                     return
                 owner = Owner(
@@ -141,6 +142,7 @@ class GpuAllocation:
                 yield (gpu.uuid, ""), owner
 
     def _by_pods(self, gpus: list[GpuInUse]) -> Iterator[tuple[Device, Owner]]:
+        # A node without Kubernetes; the kubelet may also be started after the agent.
         if not self._kubelet.exists():
             return
         try:
@@ -197,6 +199,7 @@ def _join(values: Iterable[str]) -> str:
 
     A series for each owner would break joins: they need one series a GPU.
     """
+    # Shorter first, so that ranks sort as numbers.
     distinct = sorted({value for value in values if value}, key=lambda value: (len(value), value))
     return ",".join(distinct)[:_MAX_LABEL_CHARACTERS]
 

@@ -30,6 +30,7 @@ _log = logging.getLogger(__name__)
 _POLL_SECONDS = 10.0
 _SILENT_SECONDS = 60.0  # the child reports after every file, and once a poll at least
 _RUNNING_PAGE_SECONDS = 300.0
+# Lowest priority: a copy has time, the job beside it has not.
 _NICE = 19
 _BAD_ADDRESS = 2
 # protocols under which a reader sees a file while it is being written
@@ -115,6 +116,7 @@ class Archive:
                 break
             *lines, self._partial_line = (self._partial_line + chunk).split(b"\n")
             if lines:
+                # The counts are totals, so the newest line is enough.
                 self._child_counts = json.loads(lines[-1])
                 self._note_report()
 
@@ -248,6 +250,7 @@ def _main(root: str, url: str) -> None:
     while True:
         copier.copy()
         _print_counts(copier.counts)
+        # The end of the agent closes stdin, which ends the wait at once.
         if select.select([sys.stdin], [], [], _POLL_SECONDS)[0]:
             return
 

@@ -93,6 +93,7 @@ class Delivery:
             self._delivered += len(batch)
             self._spool.remove_oldest(len(batch))
             self._max_batch = min(self._max_batch * 2, _MAX_BATCH)
+        # These are about the events; every other status is about the ledger, which may recover.
         elif status in _REFUSALS:
             self._refuse(batch, status)
         else:

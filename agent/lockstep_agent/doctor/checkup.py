@@ -87,6 +87,7 @@ def check_up(examination: Examination, probe: Probe | None, *, as_json: bool) ->
     else:
         _print(health, comparisons)
     is_slow = any(comparison.too_slow for comparison in comparisons)
+    # An agent of another version may have a verdict that is not known here.
     return max(_STATUS.get(health["verdict"], 2), _STATUS[DEGRADED] if is_slow else 0)
 
 
@@ -153,6 +154,7 @@ def _measure(duration_seconds: float) -> dict[str, Any]:
             f"--preflight did not end in {_PROBE_TIMEOUT_SECONDS:g} s: a device or the network "
             "hangs"
         ) from error
+    # Libraries of the child may print before the probe does.
     last_line = probe.stdout.strip().rpartition("\n")[2]
     try:
         preflight: dict[str, Any] = json.loads(last_line)

@@ -99,6 +99,7 @@ def compare(
 ) -> Iterator[Comparison]:
     """Each figure of this node with the median of its kind in the fleet."""
     for figure in own:
+        # A fleet may have several products; only figures of the same one are comparable.
         kind = (figure.probe, figure.device, figure.unit)
         values = [other.value for other in fleet if (other.probe, other.device, other.unit) == kind]
         median = statistics.median(values) if values else None

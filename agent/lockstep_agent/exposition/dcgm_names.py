@@ -105,6 +105,7 @@ def _labels(readings: Iterable[AnyReading], node: str) -> dict[tuple[str, ...], 
         pairs = {
             "gpu": index,
             "UUID": uuid,
+            # dcgm-exporter writes a PCI domain of eight digits; ours has four.
             "pci_bus_id": f"0000{address}".upper() if address else "",
             "device": f"nvidia{minor or index}",
             "modelName": model,

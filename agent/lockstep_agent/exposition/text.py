@@ -86,6 +86,7 @@ class Renderer:
         if len(parts) != len(self._parts):
             return False
         for part, before, series in zip(parts, self._parts, self._series, strict=True):
+            # The same object: a collector without news, or one that was not due.
             if part is before:
                 continue
             if len(part) != len(series):
@@ -93,6 +94,7 @@ class Renderer:
             for reading, line in zip(part, series, strict=True):
                 if reading.labels != line.labels or reading.metric is not line.metric:
                     return False
+                # NaN differs from itself, so its line is written anew each tick.
                 if line.value != reading.value:  # -0.0 equals 0.0, so its line stays: no harm
                     line.set(reading.value)
         return True
@@ -269,11 +271,13 @@ def number(value: float) -> str:
 
 
 def _text_head(metric: Metric) -> bytes:
+    # Unlike OpenMetrics this format does not escape quotation marks in help texts.
     help_text = metric.help.replace("\\", r"\\").replace("\n", r"\n")
     return f"# HELP {metric.name} {help_text}\n# TYPE {metric.name} {metric.kind.value}\n".encode()
 
 
 def _openmetrics_head(metric: Metric) -> bytes:
+    # OpenMetrics names the family of a counter without the suffix of its sample.
     name = metric.name.removesuffix("_total") if metric.kind is Kind.COUNTER else metric.name
     unit = f"# UNIT {name} {metric.unit.value}\n" if metric.unit.value else ""
     head = f"# HELP {name} {escaped(metric.help)}\n# TYPE {name} {metric.kind.value}\n{unit}"

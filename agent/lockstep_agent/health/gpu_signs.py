@@ -16,6 +16,7 @@ _FLAGS = (
     (gpu_faults.GPU_REMAP_PENDING, (), DEGRADED, "remap_pending"),
     (gpu_faults.GPU_RETIRED_PENDING, (), DEGRADED, "retirement_pending"),
     (gpu_faults.GPU_SRAM_THRESHOLD_EXCEEDED, (), FAILED, "sram_threshold"),
+    # Volatile counts begin with the driver; aggregate ones hold errors that were repaired long ago.
     (gpu_faults.GPU_ECC_ERRORS, ("uncorrected", "volatile"), DEGRADED, "uncorrected_ecc"),
 )
 
@@ -68,6 +69,7 @@ def gpu_signs(facts: Facts, seen: LinksSeen, limits: Limits) -> Iterator[Sign]:
 
 def _pcie(facts: Facts, part: Labels, limits: Limits) -> Iterator[Sign]:
     """A link below what GPU and slot can do together, under load: an idle link may sleep."""
+    # Unknown utilization counts as idle: then the speed of the link says nothing.
     if (facts.value(gpu.GPU_UTILIZATION, *part) or 0) < limits.busy_ratio:
         return
     pairs = (

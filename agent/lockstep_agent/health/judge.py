@@ -84,6 +84,7 @@ class Judge:
             now_seconds: on a monotonic clock.
         """
         facts, memory, expected = Facts(readings), self._memory, self._expected
+        # The driver no longer counts a GPU that fell off the bus, so the most is remembered.
         memory.most_gpus = max(memory.most_gpus, facts.value(gpu.GPU_COUNT, "nvml") or 0)
         signs = [
             *gpu_signs(facts, memory.links, self._limits),

@@ -16,6 +16,7 @@ def node_signs(facts: Facts, expected_gpus: int | None, most_seen: float) -> Ite
         expected_gpus: number that there must be; None takes what was seen and what is on the bus.
         most_seen: most GPUs that the driver has reported since the start.
     """
+    # A driver that hangs reports no GPUs: a verdict on their number would be a second, wrong one.
     if facts.is_set(health.LANE_STALLED, "driver"):
         yield Sign(NODE_HEALTH, (), FAILED, "driver_hung")
         return

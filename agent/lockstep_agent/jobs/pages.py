@@ -102,6 +102,7 @@ class JobPages:
             self._silent_since_seconds = None
             return False
         if self._silent_since_seconds is None:
+            # An agent that was started after the end of the ranks counts from their last heartbeat.
             last = max(page.progress_wall_seconds for page in self.pages)
             self._silent_since_seconds = now_seconds if self._was_running else last
         wait_seconds = self._linger_seconds

@@ -40,6 +40,7 @@ class SlowSteps:
         except OSError:
             return []
         signature = (status.st_mtime_ns, status.st_size)
+        # A spool holds up to 256 KiB, so it is read again only when it has changed.
         if path not in self._spans or self._spans[path][0] != signature:
             slow = [s for s in read_spans(path) if s.name == "slow_step" and _is_timed(s)]
             self._spans[path] = (signature, slow)

@@ -57,6 +57,7 @@ class CollectorWorker:
         )
         self._latest: list[Part] = [()] * len(self._guards)
         self._due_seconds = [clock()] * len(self._guards)
+        # Bounded, for a worker whose runs nobody takes.
         self._runs: deque[Run] = deque(maxlen=1000)
         self._lost_state = ""
         self._run_start_seconds: float | None = None
@@ -72,6 +73,7 @@ class CollectorWorker:
         if self._is_ending or not self._is_due() or not self._busy.acquire(blocking=False):
             return False
         if self._thread is None:
+            # A daemon: a call that never returns must not keep the agent from ending.
             self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
             self._thread.start()
         self._run_start_seconds = self._clock()
@@ -153,6 +155,7 @@ class CollectorWorker:
                     self._due_seconds[index] = now + guard.tier.value
             self._set_lost_state("", "")
         except SourceLostError as error:
+            # All collectors are due at once: the source may be back with the next tick.
             self._latest = [()] * len(self._guards)
             self._due_seconds = [now] * len(self._guards)
             self._set_lost_state(error.state, str(error))

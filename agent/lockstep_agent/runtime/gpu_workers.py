@@ -75,6 +75,7 @@ class GpuWorkers:
 
     def in_use(self) -> list[GpuInUse]:
         """Every GPU with its processes as last reported; calls no driver."""
+        # Taken once: this runs in another worker, and the driver may be closed meanwhile.
         driver = self._driver
         return [
             GpuInUse(index=gpu.index, uuid=gpu.uuid, pids=gpu.pids, instances=gpu.mig_uuids)
@@ -86,6 +87,7 @@ class GpuWorkers:
         """Xid events of the driver since the last call; None where it has none."""
         driver = self._driver
         queues = [gpu.xids for gpu in (driver.gpus if driver else ()) if gpu.xids is not None]
+        # As many as there are now: the workers of the GPUs go on appending.
         return [queue.popleft() for queue in queues for _ in range(len(queue))] if queues else None
 
     def collect(self) -> Iterator[Reading]:
@@ -94,6 +96,7 @@ class GpuWorkers:
             self._close("released on request")
         else:
             self._supervise()
+        # Whoever upgrades the driver waits for this: it is 1 once the library is unloaded.
         released = self._released.is_set() and self._driver is None
         yield Reading(health.DRIVER_RELEASED, (), 1 if released else 0)
         if self._driver is not None and self._driver.version:
@@ -144,6 +147,7 @@ class GpuWorkers:
     def _check(self, now: float) -> None:
         """Reopens a driver that no longer answers, or that has lost every GPU: it was reloaded."""
         assert self._driver is not None
+        # The library cannot be closed while a call hangs in it, so there is nothing to decide.
         if any(worker.is_hung for worker in self.workers):
             return
         try:
@@ -152,6 +156,8 @@ class GpuWorkers:
             self._close(str(error))
             self._next_open_seconds = now
             return
+        # After a reload every handle is stale, and each GPU looks lost. GPUs that are really lost
+        # stay lost: then the driver is opened again once a minute only.
         all_lost = bool(self.workers) and all(worker.is_lost for worker in self.workers)
         if all_lost and now >= self._next_open_seconds:
             self._close("every GPU is lost")

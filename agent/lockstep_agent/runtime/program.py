@@ -40,11 +40,13 @@ def serve(options: Options) -> None:
     Raises:
         click.UsageError: the address cannot be listened on, or a file of web access is wrong.
     """
+    # SIGTERM raises KeyboardInterrupt too, so that both signals end the agent alike.
     for number in _ENDING_SIGNALS:
         signal.signal(number, signal.default_int_handler)
     try:
         _serve(options)
     except KeyboardInterrupt:
+        # A second signal while the agent ends would print a traceback.
         for number in _ENDING_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
 
@@ -59,6 +61,7 @@ def _serve(options: Options) -> None:
     signal.signal(signal.SIGUSR1, lambda *_: runtime.gpus.release())
     signal.signal(signal.SIGUSR2, lambda *_: runtime.gpus.resume())
     sampler = Sampler(runtime, options.tick_seconds, judge=Judge(options.expected))
+    # Bound before the first sample: a busy port is refused before any driver is opened.
     try:
         server = MetricsServer(
             options.host,

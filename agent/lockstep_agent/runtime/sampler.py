@@ -124,6 +124,7 @@ class Sampler:
         while True:
             self.tick(timeout_seconds)
             timeout_seconds = self._tick_seconds / 2
+            # After a long tick the next one starts at once; the missed ones are not made up for.
             due_seconds = max(due_seconds + self._tick_seconds, time.monotonic())
             time.sleep(max(due_seconds - time.monotonic(), 0.0))
 

@@ -73,7 +73,7 @@ class AccessControl:
         except ValueError as error:
             _log.error("web=kept reason=%r", str(error))  # the message is enough
             return
-        finally:
+        finally:  # after a failure too: a broken file is logged once, not every second
             self._signatures = _signatures(self._files)
         # Scrapers know the address by http or https; it does not change under them.
         if (rules.context is not None) != self.is_tls:

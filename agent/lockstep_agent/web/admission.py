@@ -63,6 +63,7 @@ class Admission:
         except (binascii.Error, ValueError):
             return False
         hashed = self._users.get(name.decode("utf-8", "replace"))
+        # Remembered by a keyed digest, so that the memory holds no password.
         key = hmac.digest(self._secret, credentials.encode(), "sha256")
         with self._lock:
             is_right = self._remembered.get(key)

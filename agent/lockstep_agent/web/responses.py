@@ -27,6 +27,7 @@ _INDEX = b"""<!doctype html>
 # They reveal nothing of the node, and a kubelet's probe has no password.
 OPEN_TO_ALL = frozenset({"/healthz", "/ready"})
 _MIN_GZIP_BYTES = 1000
+# The fastest level: a body may be compressed every tick.
 _GZIP_LEVEL = 1
 
 
@@ -98,6 +99,7 @@ class Pages:
         latest: Exposition | None = None,
     ) -> Answer:
         """The body that ``render`` gives for the newest sample, rendered once however many ask."""
+        # The caller may have taken its body from a sample that is no longer the newest.
         latest = latest or self._sampler.latest
         if latest is None:
             return _NO_SAMPLE

@@ -72,6 +72,7 @@ class MetricsServer(ThreadingHTTPServer):
         if rules.context is None:
             _Handler(request, client_address, self, rules=rules)
             return
+        # No handshake at the accept: a client that stops in it would hold up all others.
         with rules.context.wrap_socket(
             request, server_side=True, do_handshake_on_connect=False
         ) as secured:

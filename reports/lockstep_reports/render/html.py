@@ -4,7 +4,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from lockstep_reports.compare import Comparison, Figure, comparison_sentence, signed
 from lockstep_reports.job_report import JobReport
-from lockstep_reports.wording import clock, duration, milliseconds, percent
+from lockstep_reports.wording import UNKNOWN, clock, duration, milliseconds, percent
 
 
 def as_html(report: JobReport, comparison: Comparison | None = None) -> str:
@@ -25,6 +25,7 @@ def as_html(report: JobReport, comparison: Comparison | None = None) -> str:
     return environment.get_template(page.template).render(
         headline=report.headline,
         story=report.story,
+        cards=[card for card in report.cards if card.value != UNKNOWN],
         comparison=comparison,
         comparison_sentence="" if comparison is None else comparison_sentence(comparison),
         advice=report.advice,

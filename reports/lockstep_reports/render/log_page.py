@@ -4,8 +4,6 @@ from typing import NamedTuple
 
 from lockstep_reports.job_report import Page
 from lockstep_reports.log_analysis import LogAnalysis
-from lockstep_reports.render.log_text import log_cards
-from lockstep_reports.wording import UNKNOWN
 
 _MAX_POINTS, _WIDTH, _HEIGHT = 800, 1000.0, 160.0
 
@@ -18,11 +16,10 @@ class _BarPart(NamedTuple):
 
 
 def log_page(analysis: LogAnalysis) -> Page:
-    """Cards, the bar of the wall clock, the first lines, and the line of step times."""
+    """The bar of the wall clock, the first lines, and the line of step times."""
     content = {
         "analysis": analysis,
         "incident": analysis.incident,
-        "cards": [card for card in log_cards(analysis) if card.value != UNKNOWN],
         "bar": _wall_clock_bar(analysis),
         "sparkline": _sparkline(analysis),
     }

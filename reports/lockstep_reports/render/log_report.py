@@ -68,7 +68,7 @@ class LogReport:
         return {"seconds_after_last_progress": seconds}
 
     def page(self) -> Page:
-        """Cards, wall clock, first lines and step times of the HTML page."""
+        """Wall clock, first lines and step times of the HTML page."""
         from lockstep_reports.render.log_page import log_page  # noqa: PLC0415  # only for HTML
 
         return log_page(self.analysis)

@@ -7,7 +7,6 @@ from lockstep_reports.render.figures import figures, heat_map_quantity, plotly_s
 from lockstep_reports.render.missing_reasons import why_no_arrivals, why_no_phases
 from lockstep_reports.render.palette import PHASE_COLOURS
 from lockstep_reports.render.step_text import (
-    cards,
     caveats,
     episode_end,
     further_evidence,
@@ -71,7 +70,6 @@ def step_page(analysis: StepAnalysis) -> Page:
         "how_ended": how_ended(analysis),
         "evidence": further_evidence(analysis),
         "caveats": caveats(analysis),
-        "cards": cards(analysis),
         "episodes": _episode_rows(analysis),
         "ranks": _latest_ranks(analysis),
         "has_arrivals": why_no_arrivals(analysis) is None,

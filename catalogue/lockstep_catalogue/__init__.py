@@ -1,4 +1,4 @@
-"""What we measure: every metric, label, unit and recorded series, declared once."""
+"""The catalogue of what Lockstep measures: every metric, label, unit and recorded series, once."""
 
 from lockstep_catalogue import (
     events,

@@ -31,7 +31,7 @@ _HEAD = """# Metrics
 Base units only; `_total` ends counters; ratios run from 0 to 1; what is unknown is absent.
 Stable names change only with a major version, trial names may still change.
 """
-_ROOMS = (
+_SECTIONS = (
     ("Training", training.METRICS),
     ("GPU", gpu.METRICS),
     ("GPU power, clocks and temperature", gpu_power.METRICS),
@@ -60,14 +60,14 @@ def _row(metric: Metric) -> str:
 
 
 def _labels() -> list[Label]:
-    seen = {label.name: label for metric in METRICS for label in metric.labels}
-    return sorted(seen.values(), key=lambda label: label.name)
+    by_name = {label.name: label for metric in METRICS for label in metric.labels}
+    return sorted(by_name.values(), key=lambda label: label.name)
 
 
 def render() -> str:
     """The whole page as Markdown."""
     lines = [_HEAD]
-    for title, metrics in _ROOMS:
+    for title, metrics in _SECTIONS:
         lines += [f"## {title}\n", "| name | type | unit | labels | meaning | source | stability |"]
         lines += ["| --- | --- | --- | --- | --- | --- | --- |", *map(_row, metrics), ""]
     lines += ["## Recorded series\n", "| name | unit | meaning |", "| --- | --- | --- |"]

@@ -1,22 +1,22 @@
-"""What the kernel log tells: faults of GPUs, switches, ports and of the node, one incident once."""
+"""Metrics of the kernel log: faults of GPUs, switches, ports and the node, each incident once."""
 
 from lockstep_catalogue.labels import DEVICE, MIG, PCI_BUS_ID
 from lockstep_catalogue.metric import Kind, Label, Metric, Unit
 
-XID = Label(name="xid", help="number of the fault, as the driver of the GPU says it")
+XID = Label(name="xid", help="number of the fault by the driver of the GPU")
 XID_CLASS = Label(
     name="xid_class",
-    help="what the fault is a fault of",
+    help="part that the fault concerns",
     values=("application", "memory", "bus", "nvlink", "firmware", "hardware", "information"),
 )
 SEVERITY = Label(
     name="xid_severity",
-    help="fatal: the GPU cannot go on; error: the job cannot; notice: both can",
+    help="fatal: the GPU cannot continue; error: the job cannot; notice: both can",
     values=("fatal", "error", "notice"),
 )
 REMEDY = Label(
     name="remedy",
-    help="what is to be done first",
+    help="first remedy",
     values=(
         "none",
         "restart_job",
@@ -28,18 +28,18 @@ REMEDY = Label(
         "contact_support",
     ),
 )
-SXID = Label(name="sxid", help="number of the fault, as the driver of the NVSwitch says it")
+SXID = Label(name="sxid", help="number of the fault by the driver of the NVSwitch")
 SXID_FATAL = Label(
     name="sxid_fatal", help="whether the switch calls it fatal", values=("fatal", "non_fatal")
 )
 NIC_INCIDENT = Label(
     name="nic_incident",
-    help="what the driver of the port complains of",
+    help="kind of incident that the port's driver reports",
     values=("link_down", "health", "command_failed", "queue_error", "timeout", "temperature"),
 )
 HOST_INCIDENT = Label(
     name="host_incident",
-    help="what the kernel complains of",
+    help="kind of incident in the kernel log",
     values=(
         "soft_lockup",
         "hard_lockup",
@@ -58,7 +58,7 @@ HOST_INCIDENT = Label(
 )
 LOG = Label(
     name="log",
-    help="which log; nvml stands for the driver's own events",
+    help="source of the messages; nvml is the driver's own events",
     values=("kernel", "fabric_manager", "nvml"),
 )
 
@@ -83,7 +83,7 @@ GPU_XID_INFO = Metric(
     kind=Kind.GAUGE,
     unit=Unit.NONE,
     labels=(XID, XID_CLASS, SEVERITY, REMEDY),
-    help="What a fault that was seen on this node means, always 1.",
+    help="Meaning of a fault that occurred on this node, always 1.",
     source="the table of Xids in the catalogue",
 )
 NVSWITCH_INCIDENTS = Metric(
@@ -99,7 +99,7 @@ NIC_INCIDENTS = Metric(
     kind=Kind.COUNTER,
     unit=Unit.NONE,
     labels=(DEVICE, NIC_INCIDENT),
-    help="Incidents that the driver of a port reported; the device as the driver names it.",
+    help="Incidents that the driver of a port reported; the device is named as the driver does.",
     source="kernel log, lines of mlx5_core, ena, bnxt_en, ice and of the link state",
 )
 HOST_INCIDENTS = Metric(

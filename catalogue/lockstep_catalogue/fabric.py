@@ -1,4 +1,4 @@
-"""What the network ports of a node tell."""
+"""Metrics of network interfaces: traffic, errors, pauses and congestion, by the kernel."""
 
 from lockstep_catalogue.fabric_labels import DISCARD, PHY_ERROR, PRIORITY, STORM
 from lockstep_catalogue.labels import DEVICE, DIRECTION
@@ -14,12 +14,13 @@ NET_UP = Metric(
     help="1 while the interface is operationally up, else 0.",
     source="/sys/class/net/DEVICE/operstate",
 )
+# The file holds megabits per second.
 NET_SPEED = Metric(
     name="lockstep_fabric_net_speed_bytes_per_second",
     kind=Kind.GAUGE,
     unit=Unit.BYTES_PER_SECOND,
     labels=(DEVICE,),
-    help="Line rate of the interface in one direction; absent where the driver does not tell.",
+    help="Line rate of the interface in one direction; absent where the driver reports none.",
     source="/sys/class/net/DEVICE/speed x 125000",
 )
 NET_BYTES = Metric(
@@ -27,7 +28,7 @@ NET_BYTES = Metric(
     kind=Kind.COUNTER,
     unit=Unit.BYTES,
     labels=(DEVICE, DIRECTION),
-    help="Bytes that went through the interface.",
+    help="Bytes through the interface.",
     source=f"{_STATISTICS}/rx_bytes, tx_bytes",
 )
 NET_PACKETS = Metric(
@@ -35,7 +36,7 @@ NET_PACKETS = Metric(
     kind=Kind.COUNTER,
     unit=Unit.NONE,
     labels=(DEVICE, DIRECTION),
-    help="Packets that went through the interface.",
+    help="Packets through the interface.",
     source=f"{_STATISTICS}/rx_packets, tx_packets",
 )
 NET_ERRORS = Metric(
@@ -76,7 +77,7 @@ NET_VIRTUAL_FUNCTIONS = Metric(
     kind=Kind.GAUGE,
     unit=Unit.NONE,
     labels=(DEVICE,),
-    help="Virtual functions that the port is split into; they are no ports of their own.",
+    help="Virtual functions of the port; they do not count as ports.",
     source="/sys/class/net/DEVICE/device/sriov_numvfs",
 )
 BOND_MEMBERS = Metric(
@@ -84,7 +85,7 @@ BOND_MEMBERS = Metric(
     kind=Kind.GAUGE,
     unit=Unit.NONE,
     labels=(DEVICE,),
-    help="Interfaces that the bond is made of.",
+    help="Interfaces in the bond.",
     source="/sys/class/net/DEVICE/bonding/slaves",
 )
 BOND_MEMBERS_UP = Metric(
@@ -100,7 +101,7 @@ NET_PAUSES = Metric(
     kind=Kind.COUNTER,
     unit=Unit.NONE,
     labels=(DEVICE, DIRECTION, PRIORITY),
-    help="Pause frames (PFC and global); a single priority is told from its first frame on.",
+    help="Pause frames (PFC and global); a single priority appears with its first frame.",
     source="ethtool: rx_prio0_pause, tx_pause_ctrl_phy and their like",
 )
 NET_PAUSE_SECONDS = Metric(
@@ -108,15 +109,16 @@ NET_PAUSE_SECONDS = Metric(
     kind=Kind.COUNTER,
     unit=Unit.SECONDS,
     labels=(DEVICE, DIRECTION),
-    help="Time for which priorities were paused, added up over them.",
+    help="Time for which priorities were paused, summed over them.",
     source="ethtool: rx_prio0_pause_duration, pfc_pri0_rx_duration_us and their like",
 )
+# At the error level mlx5 has reached its time-out and disables flow control.
 NET_PAUSE_STORMS = Metric(
     name="lockstep_fabric_net_pause_storms_total",
     kind=Kind.COUNTER,
     unit=Unit.NONE,
     labels=(DEVICE, STORM),
-    help="How often the adapter found itself paused without an end.",
+    help="How often the adapter detected a pause without end.",
     source="ethtool: tx_pause_storm_warning_events, tx_pause_storm_error_events",
 )
 NET_ECN_MARKED = Metric(
@@ -132,7 +134,7 @@ NET_DISCARDS = Metric(
     kind=Kind.COUNTER,
     unit=Unit.NONE,
     labels=(DEVICE, DISCARD),
-    help="Packets that the adapter threw away, or that a cloud held back beyond an allowance.",
+    help="Packets that the adapter dropped, or that a cloud withheld beyond an allowance.",
     source="ethtool: rx_discards_phy, rx_out_of_buffer and their like",
 )
 NET_PHY_ERRORS = Metric(
@@ -140,7 +142,7 @@ NET_PHY_ERRORS = Metric(
     kind=Kind.COUNTER,
     unit=Unit.NONE,
     labels=(DEVICE, PHY_ERROR),
-    help="Errors below the packets: marginal cables and optics.",
+    help="Errors of the physical layer: marginal cables and optics.",
     source="ethtool: rx_symbol_err_phy, rx_corrected_bits_phy and their like",
 )
 NET_RDMA_BYTES = Metric(
@@ -148,7 +150,7 @@ NET_RDMA_BYTES = Metric(
     kind=Kind.COUNTER,
     unit=Unit.BYTES,
     labels=(DEVICE, DIRECTION),
-    help="Bytes of RDMA that went through the interface past the kernel.",
+    help="Bytes of RDMA through the interface, which bypass the kernel.",
     source="ethtool: rx_vport_rdma_unicast_bytes, rx_rdma_bytes and their like",
 )
 

@@ -1,17 +1,17 @@
-"""The labels of ports, PCIe links and host resources: small closed sets, and names of devices."""
+"""Labels of ports, PCIe links and host resources: small closed sets, and names of devices."""
 
 from lockstep_catalogue.metric import Label
 
 PORT = Label(name="port", help="number of the port on its adapter, from 1")
 LINK_LAYER = Label(
     name="link_layer",
-    help="what the port speaks; unspecified on EFA",
+    help="link layer of the port; unspecified on EFA",
     values=("infiniband", "ethernet", "unspecified"),
 )
 BOARD = Label(name="board", help="board id of the adapter, the same for all of its kind")
 FIRMWARE = Label(name="firmware", help="firmware version of the adapter")
 ADAPTER = Label(name="adapter", help="chip of the adapter, as its driver calls it")
-INTERFACE = Label(name="interface", help="network interface of the same port, where there is one")
+INTERFACE = Label(name="interface", help="network interface of the port, where it has one")
 PORT_STATE = Label(
     name="port_state",
     help="logical state of the port",
@@ -31,7 +31,7 @@ PHYSICAL_STATE = Label(
         "phy_test",
     ),
 )
-CAST = Label(name="cast", help="which packets are counted", values=("all", "unicast", "multicast"))
+CAST = Label(name="cast", help="kind of packets counted", values=("all", "unicast", "multicast"))
 PORT_ERROR = Label(
     name="port_error",
     help="kind of error that the port counts",
@@ -51,7 +51,9 @@ PORT_ERROR = Label(
         "vl15_dropped",
     ),
 )
-RETRY = Label(name="retry", help="which budget of retries was used up", values=("transport", "rnr"))
+RETRY = Label(
+    name="retry", help="which budget of retries was exhausted", values=("transport", "rnr")
+)
 CONGESTION = Label(
     name="congestion",
     help="ECN-marked packets, and congestion notifications (CNP) about them",
@@ -80,7 +82,7 @@ PACKET_LOSS = Label(
 )
 QP_ERROR = Label(
     name="qp_error",
-    help="how work requests failed, seen as requester or responder",
+    help="how work requests failed, for the requester or the responder",
     values=(
         "requester_completion",
         "requester_flush",
@@ -113,13 +115,13 @@ PRIORITY = Label(
 )
 PHY_ERROR = Label(
     name="phy_error",
-    help="kind of error below the packets",
+    help="kind of error of the physical layer",
     values=("symbol", "corrected_bits", "pcs_symbol", "crc", "local_fault", "remote_fault"),
 )
-STORM = Label(name="storm", help="how bad a storm of pauses is", values=("warning", "error"))
+STORM = Label(name="storm", help="severity of a storm of pauses", values=("warning", "error"))
 DISCARD = Label(
     name="discard",
-    help="where the adapter threw packets away",
+    help="where the adapter dropped packets",
     values=(
         "receive_port",
         "transmit_port",
@@ -134,14 +136,12 @@ DISCARD = Label(
 )
 PORT_REASON = Label(
     name="port_reason",
-    help="why the port is judged so",
+    help="reason for the verdict on the port",
     values=("none", "down", "flapping", "retries", "rate", "lanes", "errors", "blind", "pcie"),
 )
-ENDPOINT = Label(
-    name="endpoint", help="what sits at the end of the PCIe link", values=("gpu", "nic")
-)
+ENDPOINT = Label(name="endpoint", help="device at the end of the PCIe link", values=("gpu", "nic"))
 PORT_ABOVE = Label(name="port_above", help="PCI address of the port at the link's other end")
-NUMA_NODE = Label(name="numa_node", help="memory node that the device is next to")
+NUMA_NODE = Label(name="numa_node", help="NUMA node of the device")
 LINK_END = Label(
     name="link_end",
     help="the device itself, or the port above it",
@@ -187,8 +187,10 @@ DISTANCE = Label(
     help="what lies between GPU and adapter: one bridge, bridges, host bridge, NUMA node, sockets",
     values=("pix", "pxb", "phb", "node", "sys"),
 )
-RAIL = Label(name="rail", help="place of the adapter among those next to GPUs, by PCI address")
-RESOURCE = Label(name="resource", help="what tasks wait for", values=("cpu", "memory", "io"))
+RAIL = Label(name="rail", help="index of the adapter among those next to GPUs, by PCI address")
+RESOURCE = Label(
+    name="resource", help="resource that tasks wait for", values=("cpu", "memory", "io")
+)
 PRESSURE = Label(name="pressure", help="whether some or all tasks waited", values=("some", "full"))
 MEMORY_EVENT = Label(
     name="memory_event",
@@ -198,7 +200,7 @@ MEMORY_EVENT = Label(
 VOLUME = Label(name="volume", help="block device, or major:minor of a network file system")
 FILESYSTEM = Label(name="filesystem", help="type of the file system")
 SOURCE = Label(name="source", help="device or export that is mounted")
-MOUNT_POINT = Label(name="mount_point", help="where it is mounted, the shortest of several")
+MOUNT_POINT = Label(name="mount_point", help="mount point, the shortest of several")
 OPERATION = Label(
     name="operation",
     help="kind of request to storage",

@@ -1,4 +1,4 @@
-"""What RDMA ports tell: InfiniBand, Omni-Path, RoCE, iWARP and EFA, from /sys/class/infiniband."""
+"""Metrics of RDMA ports: InfiniBand, Omni-Path, RoCE, iWARP and EFA, by /sys/class/infiniband."""
 
 from lockstep_catalogue.fabric_labels import (
     ADAPTER,
@@ -48,14 +48,15 @@ PORT_INFO = _gauge(
     INTERFACE,
     PCI_BUS_ID,
 )
+# The EFA driver hard-codes ACTIVE and LinkUp.
 PORT_UP = _gauge(
     "lockstep_fabric_port_up",
-    "1 while the port is active, else 0; absent on EFA, whose driver always says active.",
+    "1 while the port is active, else 0; absent on EFA, whose driver always reports active.",
     f"{_PORT}/state",
 )
 PORT_STATE_INFO = _gauge(
     "lockstep_fabric_port_state_info",
-    "Logical and physical state of the port, always 1 on the pair that holds.",
+    "Logical and physical state of the port, always 1 on the present pair.",
     f"{_PORT}/state, phys_state",
     PORT_STATE,
     PHYSICAL_STATE,
@@ -68,75 +69,81 @@ PORT_RATE = _gauge(
 )
 PORT_RATE_EXPECTED = _gauge(
     "lockstep_fabric_port_rate_expected_bytes_per_second",
-    "Best rate of the ports of its board on this node since the agent began, or its interface's.",
+    "Best rate of ports of its board on this node since the agent started, or its interface's.",
     f"{_PORT}/rate, /sys/class/net/INTERFACE/speed",
     unit=Unit.BYTES_PER_SECOND,
 )
 PORT_LANES = _gauge(
     "lockstep_fabric_port_lanes",
-    "Lanes that the link of the port runs on.",
+    "Lanes of the port's link.",
     f"{_PORT}/rate",
     unit=Unit.LANES,
 )
+# port_rcv_data and port_xmit_data count words of four bytes; EFA counts bytes.
 PORT_BYTES = _counter(
     "lockstep_fabric_port_bytes_total",
-    "Bytes that went through the port.",
+    "Bytes through the port.",
     f"{_COUNTERS}/port_rcv_data, port_xmit_data x 4; {_HW_COUNTERS}/rx_bytes, tx_bytes on EFA",
     DIRECTION,
     unit=Unit.BYTES,
 )
 PORT_PACKETS = _counter(
     "lockstep_fabric_port_packets_total",
-    "Packets that went through the port.",
+    "Packets through the port.",
     f"{_COUNTERS}/port_rcv_packets, unicast_rcv_packets, multicast_rcv_packets and of transmission",
     DIRECTION,
     CAST,
 )
 PORT_EXTENDED_BYTES = _counter(
     "lockstep_fabric_port_extended_bytes_total",
-    "Bytes that went through the port, by the separate 64-bit counters of older kernels.",
+    "Bytes through the port, by the separate 64-bit counters of older kernels.",
     f"{_PORT}/counters_ext/port_rcv_data_64, port_xmit_data_64 x 4",
     DIRECTION,
     unit=Unit.BYTES,
 )
 PORT_EXTENDED_PACKETS = _counter(
     "lockstep_fabric_port_extended_packets_total",
-    "Packets that went through the port, by the separate 64-bit counters of older kernels.",
+    "Packets through the port, by the separate 64-bit counters of older kernels.",
     f"{_PORT}/counters_ext/port_rcv_packets_64, port_xmit_packets_64, port_unicast_rcv_packets",
     DIRECTION,
     CAST,
 )
+# A high share on one rail means back-pressure from a congested port elsewhere.
 PORT_WAIT = _counter(
     "lockstep_fabric_port_transmit_wait_ticks_total",
     "Ticks in which the port had data to send and could not; the tick is the adapter's own.",
     f"{_COUNTERS}/port_xmit_wait",
 )
+# drivers/infiniband/core/sysfs.c fixes the widths: symbol_error has 16 bits, link_downed 8 and
+# buffer overruns 4.
 PORT_ERRORS = _counter(
     "lockstep_fabric_port_errors_total",
     "Errors that the port counted; narrow counters stop at their ceiling.",
     f"{_COUNTERS}/symbol_error, link_downed and others",
     PORT_ERROR,
 )
+# A clamped counter has no rate any more, so that its alert would be silent.
 PORT_SATURATED = _gauge(
     "lockstep_fabric_port_saturated",
-    "1 on an error counter that stands at its ceiling and counts no more, else absent.",
+    "1 on an error counter at its ceiling, which no longer counts; else absent.",
     f"{_COUNTERS}, against the 4, 8 or 16 bits of each",
     PORT_ERROR,
 )
 PORT_SATURATED_COUNTERS = _gauge(
     "lockstep_fabric_port_saturated_counters",
-    "Number of error counters of the port that stand at their ceiling.",
+    "Number of the port's error counters at their ceiling.",
     f"{_COUNTERS}, against the 4, 8 or 16 bits of each",
 )
+# The queue pair is in error from here on, and NCCL's communicator with it.
 RDMA_RETRIES_EXCEEDED = _counter(
     "lockstep_fabric_rdma_retries_exceeded_total",
-    "Connections that broke because their retries were used up.",
+    "Connections that broke because their retries were exhausted.",
     f"{_HW_COUNTERS}/req_transport_retries_exceeded, req_rnr_retries_exceeded",
     RETRY,
 )
 RDMA_CONGESTION = _counter(
     "lockstep_fabric_rdma_congestion_packets_total",
-    "Packets that were marked for congestion, or that tell a sender of it.",
+    "Packets marked for congestion, or that notify a sender of it.",
     f"{_HW_COUNTERS}/np_ecn_marked_roce_packets, np_cnp_sent, rp_cnp_handled, rp_cnp_ignored",
     CONGESTION,
 )
@@ -152,6 +159,7 @@ RDMA_QP_ERRORS = _counter(
     f"{_HW_COUNTERS}/req_cqe_error, resp_cqe_error and others",
     QP_ERROR,
 )
+# mlx5 counts them only once `rdma statistic` has bound the optional counters.
 RDMA_BYTES = _counter(
     "lockstep_fabric_rdma_bytes_total",
     "Bytes of RDMA transfers; on mlx5 only while the optional counters are bound.",
@@ -164,7 +172,7 @@ PORT_HEALTH = Metric(
     kind=Kind.GAUGE,
     unit=Unit.NONE,
     labels=(*_OF_PORT, VERDICT, PORT_REASON),
-    help="What the port is worth now and why, always 1; absent on a port that was never up.",
+    help="Verdict on the port and its reason, always 1; absent on a port that was never up.",
     source="state, rate, errors and flaps of the last ten minutes",
 )
 

@@ -1,4 +1,4 @@
-"""Which GPUs there are, whether they answer, how busy they are; by the driver (NVML)."""
+"""Metrics of a GPU's identity, state, load and memory; by the driver (NVML)."""
 
 from lockstep_catalogue.labels import (
     ARCHITECTURE,
@@ -22,7 +22,7 @@ GPU_INFO = Metric(
     kind=Kind.GAUGE,
     unit=Unit.NONE,
     labels=(*OF_GPU, MODEL, ARCHITECTURE, PCI_BUS_ID, MINOR, SERIAL, VBIOS),
-    help="Identity of a GPU, always 1, to be joined on gpu and uuid; unknown is empty.",
+    help="Identity of a GPU, always 1; join on gpu and uuid; unknown is empty.",
     source="nvmlDeviceGetName, Architecture, PciInfo, MinorNumber, Serial, VbiosVersion",
     stability=Stability.STABLE,
 )
@@ -34,12 +34,13 @@ GPU_DRIVER_INFO = Metric(
     help="Version of the GPU driver, always 1; absent where there is no driver.",
     source="nvmlSystemGetDriverVersion, nvmlSystemGetCudaDriverVersion_v2",
 )
+# A GPU that fell off the bus is in one count and missing in the other.
 GPU_COUNT = Metric(
     name="lockstep_gpu_devices",
     kind=Kind.GAUGE,
     unit=Unit.NONE,
     labels=(COUNTED_BY,),
-    help="Number of GPUs; fewer by the driver than on the bus is a GPU lost.",
+    help="Number of GPUs; fewer by the driver than on the bus means that one is lost.",
     source="nvmlDeviceGetCount_v2, /sys/bus/pci/devices",
 )
 GPU_UP = Metric(
@@ -56,10 +57,11 @@ GPU_STATE_INFO = Metric(
     kind=Kind.GAUGE,
     unit=Unit.NONE,
     labels=(*OF_GPU, GPU_STATE),
-    help="Whether and how the GPU answers, always 1 on the state of this moment.",
+    help="State of the driver's answers for the GPU, always 1 on the present state.",
     source="return codes of the driver, the watchdog",
     stability=Stability.STABLE,
 )
+# A single resident thread counts as full use; gpu_sm_active_ratio says how much works.
 GPU_UTILIZATION = Metric(
     name="lockstep_gpu_utilization_ratio",
     kind=Kind.GAUGE,
@@ -100,12 +102,13 @@ GPU_MEMORY_FREE = Metric(
     help="Memory of the GPU that is free.",
     source="nvmlDeviceGetMemoryInfo free",
 )
+# Version 1 of the call counts the reserved part as used.
 GPU_MEMORY_RESERVED = Metric(
     name="lockstep_gpu_memory_reserved_bytes",
     kind=Kind.GAUGE,
     unit=Unit.BYTES,
     labels=OF_GPU,
-    help="Memory of the GPU that driver and firmware keep for themselves.",
+    help="Memory of the GPU that driver and firmware reserve.",
     source="nvmlDeviceGetMemoryInfo_v2 reserved",
 )
 GPU_BAR1_USED = Metric(
@@ -113,9 +116,10 @@ GPU_BAR1_USED = Metric(
     kind=Kind.GAUGE,
     unit=Unit.BYTES,
     labels=OF_GPU,
-    help="Part of the BAR1 window in use, by which the bus and network cards reach the memory.",
+    help="Used part of the BAR1 window, through which bus and network cards access the memory.",
     source="nvmlDeviceGetBAR1MemoryInfo bar1Used",
 )
+# In another pid namespace the driver's process ids mean nothing.
 GPU_PROCESSES = Metric(
     name="lockstep_gpu_processes",
     kind=Kind.GAUGE,
@@ -129,7 +133,7 @@ GPU_MIG_ENABLED = Metric(
     kind=Kind.GAUGE,
     unit=Unit.NONE,
     labels=OF_GPU,
-    help="1 when the GPU is split into instances, 0 when it is whole.",
+    help="1 when the GPU is split into instances, else 0.",
     source="nvmlDeviceGetMigMode",
 )
 GPU_MIG_INFO = Metric(

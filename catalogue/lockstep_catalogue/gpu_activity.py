@@ -1,8 +1,10 @@
-"""What the units of a GPU really do: GPM from Hopper on, DCGM before."""
+"""Metrics of the activity of a GPU's units: by GPM from Hopper on, by DCGM before."""
 
 from lockstep_catalogue.labels import MIG, OF_GPU, PIPE, STATISTIC
 from lockstep_catalogue.metric import Kind, Metric, Unit
 
+# GPM takes two samples at least 100 ms apart, and no lock on the profiler, so Nsight can run beside
+# it.
 GPU_SM_ACTIVE = Metric(
     name="lockstep_gpu_sm_active_ratio",
     kind=Kind.GAUGE,
@@ -24,7 +26,7 @@ GPU_SM_OCCUPANCY = Metric(
     kind=Kind.GAUGE,
     unit=Unit.RATIO,
     labels=OF_GPU,
-    help="Warps resident on the multiprocessors against the most that fit.",
+    help="Warps resident on the multiprocessors as a share of the most that fit.",
     source="GPM 3, DCGM 1003",
 )
 GPU_TENSOR_ACTIVE = Metric(
@@ -51,6 +53,7 @@ GPU_GRAPHICS_ACTIVE = Metric(
     help="Share of time in which the graphics and compute engine worked.",
     source="GPM 1, DCGM 1001",
 )
+# nvmlDeviceGetUtilizationRates has no data on an instance.
 GPU_MIG_SM_ACTIVE = Metric(
     name="lockstep_gpu_mig_sm_active_ratio",
     kind=Kind.GAUGE,

@@ -1,4 +1,4 @@
-"""Faults of a GPU's memory and the driver's own verdict on it; by the driver (NVML)."""
+"""Metrics of a GPU's memory faults and of the recovery that the driver demands (NVML)."""
 
 from lockstep_catalogue.labels import (
     ACTION,
@@ -17,23 +17,25 @@ GPU_ECC_ERRORS = Metric(
     kind=Kind.COUNTER,
     unit=Unit.NONE,
     labels=(*OF_GPU, ECC, ECC_SCOPE),
-    help="Memory errors found since the driver was loaded, or over the life of the GPU.",
+    help="Memory errors since the driver was loaded, or over the life of the GPU.",
     source="fields 3 to 6, else nvmlDeviceGetTotalEccErrors",
 )
+# H100 and H200 report DRAM and SRAM only; the other locations are not supported.
 GPU_ECC_LOCATION_ERRORS = Metric(
     name="lockstep_gpu_ecc_location_errors_total",
     kind=Kind.COUNTER,
     unit=Unit.NONE,
     labels=(*OF_GPU, ECC, ECC_SCOPE, LOCATION),
-    help="Memory errors found, by the kind of memory.",
+    help="Memory errors by the kind of memory.",
     source="nvmlDeviceGetMemoryErrorCounter",
 )
+# The flag is NVIDIA's criterion for a replacement.
 GPU_SRAM_THRESHOLD_EXCEEDED = Metric(
     name="lockstep_gpu_sram_ecc_threshold_exceeded",
     kind=Kind.GAUGE,
     unit=Unit.NONE,
     labels=OF_GPU,
-    help="1 when the GPU had so many SRAM errors that it should be replaced, else 0.",
+    help="1 when the GPU has so many SRAM errors that it should be replaced, else 0.",
     source="nvmlDeviceGetSramEccErrorStatus",
 )
 GPU_SRAM_UNCORRECTED = Metric(
@@ -41,7 +43,7 @@ GPU_SRAM_UNCORRECTED = Metric(
     kind=Kind.COUNTER,
     unit=Unit.NONE,
     labels=(*OF_GPU, SRAM_UNIT),
-    help="Uncorrected SRAM errors over the life of the GPU, by where they were.",
+    help="Uncorrected SRAM errors over the life of the GPU, by unit.",
     source="nvmlDeviceGetSramEccErrorStatus",
 )
 GPU_REMAPPED_ROWS = Metric(
@@ -49,7 +51,7 @@ GPU_REMAPPED_ROWS = Metric(
     kind=Kind.COUNTER,
     unit=Unit.NONE,
     labels=(*OF_GPU, ECC),
-    help="Memory rows replaced by spare ones, by the kind of error that led to it.",
+    help="Memory rows replaced by spare ones, by kind of error.",
     source="nvmlDeviceGetRemappedRows",
 )
 GPU_REMAP_PENDING = Metric(
@@ -68,6 +70,7 @@ GPU_REMAP_FAILED = Metric(
     help="1 when a row could not be replaced and the GPU should be, else 0.",
     source="nvmlDeviceGetRemappedRows",
 )
+# A healthy H100 has 2,560 banks with all spare rows, an H200 3,072.
 GPU_REMAP_BANKS = Metric(
     name="lockstep_gpu_row_remap_banks",
     kind=Kind.GAUGE,
@@ -76,6 +79,7 @@ GPU_REMAP_BANKS = Metric(
     help="Number of memory banks by how many spare rows they have left.",
     source="nvmlDeviceGetRowRemapperHistogram",
 )
+# From Ampere on rows are remapped and no pages are retired.
 GPU_RETIRED_PAGES = Metric(
     name="lockstep_gpu_retired_pages_total",
     kind=Kind.COUNTER,
@@ -92,12 +96,13 @@ GPU_RETIRED_PENDING = Metric(
     help="1 when a page waits for a restart to be retired, else 0.",
     source="field 31",
 )
+# Depends on the driver, not on the chip: 590 and later report it on a Turing too.
 GPU_RECOVERY_ACTION = Metric(
     name="lockstep_gpu_recovery_action_info",
     kind=Kind.GAUGE,
     unit=Unit.NONE,
     labels=(*OF_GPU, ACTION),
-    help="What the driver says must be done to the GPU, always 1 on the action of this moment.",
+    help="Action that the driver demands for the GPU, always 1 on the present action.",
     source="field 230",
 )
 

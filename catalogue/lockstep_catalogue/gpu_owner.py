@@ -1,4 +1,4 @@
-"""Whose each GPU is: one info series, to be joined to everything else by uuid."""
+"""The owner of each GPU: one info series, to be joined to every other by uuid."""
 
 from lockstep_catalogue.labels import JOB_ID, MIG_UUID, OF_GPU, RANK
 from lockstep_catalogue.metric import Kind, Label, Metric, Unit
@@ -26,7 +26,7 @@ GPU_OWNER_INFO = Metric(
         CONTAINER,
         CLAIM,
     ),
-    help="Who has the GPU, always 1; where several share it, their names are a list.",
+    help="Owner of the GPU, always 1; where several share it, their names are a list.",
     source="rank pages, kubelet pod-resources, processes of the GPU, files of a Slurm prolog",
 )
 

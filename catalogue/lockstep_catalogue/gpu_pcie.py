@@ -1,14 +1,15 @@
-"""The PCIe link of a GPU; by the driver (NVML)."""
+"""Metrics of a GPU's PCIe link; by the driver (NVML)."""
 
 from lockstep_catalogue.labels import DIRECTION, OF_GPU, PCIE_ERROR
 from lockstep_catalogue.metric import Kind, Metric, Unit
 
+# A consumer GPU idles at generation 1; H100, H200 and L40S stay at their highest.
 GPU_PCIE_GENERATION = Metric(
     name="lockstep_gpu_pcie_link_generation",
     kind=Kind.GAUGE,
     unit=Unit.NONE,
     labels=OF_GPU,
-    help="PCIe generation of the GPU's link now; idle links may sleep at a lower one.",
+    help="Present PCIe generation of the GPU's link; an idle link may use a lower one.",
     source="nvmlDeviceGetCurrPcieLinkGeneration",
 )
 GPU_PCIE_WIDTH = Metric(
@@ -16,15 +17,16 @@ GPU_PCIE_WIDTH = Metric(
     kind=Kind.GAUGE,
     unit=Unit.LANES,
     labels=OF_GPU,
-    help="Lanes of the GPU's link now.",
+    help="Present lanes of the GPU's link.",
     source="nvmlDeviceGetCurrPcieLinkWidth",
 )
+# A GPU of generation 5 in a slot of generation 4 is no fault: compare with what both support.
 GPU_PCIE_GENERATION_MAX = Metric(
     name="lockstep_gpu_pcie_link_generation_max",
     kind=Kind.GAUGE,
     unit=Unit.NONE,
     labels=OF_GPU,
-    help="Highest PCIe generation that GPU and slot can do together.",
+    help="Highest PCIe generation that both GPU and slot support.",
     source="nvmlDeviceGetMaxPcieLinkGeneration",
 )
 GPU_PCIE_GENERATION_DEVICE_MAX = Metric(
@@ -32,7 +34,7 @@ GPU_PCIE_GENERATION_DEVICE_MAX = Metric(
     kind=Kind.GAUGE,
     unit=Unit.NONE,
     labels=OF_GPU,
-    help="Highest PCIe generation that the GPU can do by itself.",
+    help="Highest PCIe generation that the GPU itself supports.",
     source="nvmlDeviceGetGpuMaxPcieLinkGeneration",
 )
 GPU_PCIE_WIDTH_MAX = Metric(
@@ -40,15 +42,16 @@ GPU_PCIE_WIDTH_MAX = Metric(
     kind=Kind.GAUGE,
     unit=Unit.LANES,
     labels=OF_GPU,
-    help="Most lanes that GPU and slot can do together.",
+    help="Most lanes that both GPU and slot support.",
     source="nvmlDeviceGetMaxPcieLinkWidth",
 )
+# A healthy H100 shows 9 since boot: alert on the rate alone.
 GPU_PCIE_REPLAYS = Metric(
     name="lockstep_gpu_pcie_replays_total",
     kind=Kind.COUNTER,
     unit=Unit.NONE,
     labels=OF_GPU,
-    help="Packets sent again on the GPU's link; a few since boot are normal, a rate is not.",
+    help="Packets resent on the GPU's link; a few since boot are normal, a steady rate is not.",
     source="nvmlDeviceGetPcieReplayCounter",
 )
 GPU_PCIE_ERRORS = Metric(
@@ -59,12 +62,13 @@ GPU_PCIE_ERRORS = Metric(
     help="Errors on the GPU's link.",
     source="fields 173 to 182",
 )
+# Not nvmlDeviceGetPcieThroughput: it blocks for 20 ms in each direction.
 GPU_PCIE_BYTES = Metric(
     name="lockstep_gpu_pcie_bytes_total",
     kind=Kind.COUNTER,
     unit=Unit.BYTES,
     labels=(*OF_GPU, DIRECTION),
-    help="Traffic on the GPU's link; the driver's counter wraps and starts anew.",
+    help="Traffic on the GPU's link; the driver's counter wraps and restarts.",
     source="fields 197 and 198",
 )
 GPU_PCIE_RATE = Metric(

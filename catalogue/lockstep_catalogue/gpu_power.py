@@ -1,14 +1,16 @@
-"""Power, energy, clocks, throttling and temperature of a GPU; by the driver (NVML)."""
+"""Metrics of a GPU's power, energy, clocks, throttling and temperature; by the driver (NVML)."""
 
 from lockstep_catalogue.labels import DOMAIN, LIMIT, OF_GPU, SENSOR, STATISTIC, THRESHOLD, THROTTLE
 from lockstep_catalogue.metric import Kind, Metric, Unit
 
+# nvmlDeviceGetPowerUsage is a mean over a second on most GPUs from Ampere on; field 186 is
+# instantaneous.
 GPU_POWER = Metric(
     name="lockstep_gpu_power_watts",
     kind=Kind.GAUGE,
     unit=Unit.WATTS,
     labels=OF_GPU,
-    help="Power drawn by the GPU at the moment of the sample.",
+    help="Power drawn by the GPU when it was sampled.",
     source="field 186, else nvmlDeviceGetPowerUsage / 1000",
 )
 GPU_POWER_AVERAGE = Metric(
@@ -19,6 +21,7 @@ GPU_POWER_AVERAGE = Metric(
     help="Power drawn by the GPU, averaged by the driver over about a second.",
     source="field 185 / 1000",
 )
+# Scope 2 is measured on Hopper: 43 W on an idle H200, 98 W on a loaded one.
 GPU_MEMORY_POWER = Metric(
     name="lockstep_gpu_memory_power_watts",
     kind=Kind.GAUGE,
@@ -35,6 +38,7 @@ GPU_MODULE_POWER = Metric(
     help="Power drawn by the module of GPU and CPU.",
     source="field 186 of scope 1 / 1000",
 )
+# Its rate is the true mean power, which no sampling can miss.
 GPU_ENERGY = Metric(
     name="lockstep_gpu_energy_joules_total",
     kind=Kind.COUNTER,
@@ -51,6 +55,7 @@ GPU_POWER_LIMIT = Metric(
     help="Limits on the power of the GPU.",
     source="fields 187 to 190, 192 / 1000, nvmlDeviceGetEnforcedPowerLimit",
 )
+# The driver keeps a ring of its own samples with times: extremes below a second need no fast loop.
 GPU_POWER_WINDOW = Metric(
     name="lockstep_gpu_power_window_watts",
     kind=Kind.GAUGE,
@@ -99,6 +104,7 @@ GPU_PSTATE = Metric(
     help="Performance state, from 0, the fastest, to 15.",
     source="nvmlDeviceGetPerformanceState",
 )
+# An H100 and an H200 report the nine bits 0x1ff as supported.
 GPU_THROTTLE_ACTIVE = Metric(
     name="lockstep_gpu_throttle_active",
     kind=Kind.GAUGE,
@@ -107,6 +113,7 @@ GPU_THROTTLE_ACTIVE = Metric(
     help="1 while the driver holds the clocks back for this reason, else 0.",
     source="nvmlDeviceGetCurrentClocksEventReasons",
 )
+# A counter in nanoseconds: it misses nothing between two polls, as the bits of the moment do.
 GPU_THROTTLE_SECONDS = Metric(
     name="lockstep_gpu_throttle_seconds_total",
     kind=Kind.COUNTER,
@@ -115,6 +122,7 @@ GPU_THROTTLE_SECONDS = Metric(
     help="Time for which the clocks were held back for this reason.",
     source="fields 74, 76, 269, 270, 271 / 1e9, before them 75",
 )
+# nvmlDeviceGetTemperature goes away with CUDA 14; an L40S has no memory sensor.
 GPU_TEMPERATURE = Metric(
     name="lockstep_gpu_temperature_celsius",
     kind=Kind.GAUGE,
@@ -128,7 +136,7 @@ GPU_TEMPERATURE_MARGIN = Metric(
     kind=Kind.GAUGE,
     unit=Unit.CELSIUS,
     labels=OF_GPU,
-    help="How far the GPU is from the highest temperature of normal operation.",
+    help="Margin of the GPU below its highest temperature of normal operation.",
     source="nvmlDeviceGetMarginTemperature",
 )
 GPU_TEMPERATURE_LIMIT = Metric(
@@ -136,15 +144,17 @@ GPU_TEMPERATURE_LIMIT = Metric(
     kind=Kind.GAUGE,
     unit=Unit.CELSIUS,
     labels=(*OF_GPU, THRESHOLD),
-    help="Temperature from which the driver acts, where it tells one.",
+    help="Temperature from which the driver acts, where it reports one.",
     source="nvmlDeviceGetTemperatureThreshold",
 )
+# From Ada and Hopper on thresholds are offsets from T.Limit. Fixed limits of 85 or 90 C would be
+# wrong: an H100 slows down at 89 C.
 GPU_TEMPERATURE_LIMIT_MARGIN = Metric(
     name="lockstep_gpu_temperature_limit_margin_celsius",
     kind=Kind.GAUGE,
     unit=Unit.CELSIUS,
     labels=(*OF_GPU, THRESHOLD),
-    help="Margin at which the driver acts, where it tells thresholds as margins.",
+    help="Margin at which the driver acts, where it reports thresholds as margins.",
     source="fields 193 to 196",
 )
 

@@ -1,11 +1,11 @@
-"""What the agent tells of itself."""
+"""Metrics of the agent itself."""
 
 from lockstep_catalogue.labels import CLUSTER, COLLECTOR, LANE, NODE, REASON, VERSION
 from lockstep_catalogue.metric import Kind, Label, Metric, Stability, Unit
 
 DELIVERY = Label(
     name="delivery",
-    help="how an event left the spool; dropped when there were too many",
+    help="how an event left the spool; dropped where there were too many",
     values=("delivered", "refused", "dropped"),
 )
 ARCHIVED = Label(
@@ -51,16 +51,16 @@ LANE_AGE = Metric(
     kind=Kind.GAUGE,
     unit=Unit.SECONDS,
     labels=(LANE,),
-    help="Time since the lane last ended a run of its collectors.",
-    source="the lane",
+    help="Time since the worker thread last completed a run of its collectors.",
+    source="the worker thread",
 )
 LANE_STALLED = Metric(
     name="lockstep_agent_lane_stalled",
     kind=Kind.GAUGE,
     unit=Unit.NONE,
     labels=(LANE,),
-    help="1 while a call hangs in the lane and its series are withheld, else 0.",
-    source="the watchdog over the lane",
+    help="1 while a call hangs in the worker thread and its series are withheld, else 0.",
+    source="the watchdog of the worker thread",
     stability=Stability.STABLE,
 )
 DRIVER_RELEASED = Metric(
@@ -68,7 +68,7 @@ DRIVER_RELEASED = Metric(
     kind=Kind.GAUGE,
     unit=Unit.NONE,
     labels=(),
-    help="1 while the agent has let go of the GPU driver on request, else 0.",
+    help="1 while the agent has released the GPU driver on request, else 0.",
     source="SIGUSR1 and SIGUSR2",
 )
 AGENT_SERIES = Metric(
@@ -76,7 +76,7 @@ AGENT_SERIES = Metric(
     kind=Kind.GAUGE,
     unit=Unit.NONE,
     labels=(),
-    help="Number of series in the exposition that this sample is part of.",
+    help="Number of series in this exposition.",
     source="the exposition",
 )
 AGENT_TICK = Metric(
@@ -116,7 +116,7 @@ EVENTS_PENDING = Metric(
     kind=Kind.GAUGE,
     unit=Unit.NONE,
     labels=(),
-    help="Events of jobs that wait on the node to be delivered to the ledger.",
+    help="Events of jobs on the node that wait for delivery to the ledger.",
     source="the spool",
 )
 EVENTS = Metric(
@@ -133,7 +133,7 @@ ARCHIVED_FILES = Metric(
     unit=Unit.NONE,
     labels=(ARCHIVED,),
     help="Pages and event files that the child process was to copy to the archive.",
-    source="what the child process reports",
+    source="reports of the archive's child process",
 )
 
 METRICS = (

@@ -1,4 +1,4 @@
-"""What training needs to know of its host, and no more; the rest is node_exporter's."""
+"""Metrics of the host that training depends on; all others are left to node_exporter."""
 
 from lockstep_catalogue.fabric_labels import (
     FILESYSTEM,
@@ -35,7 +35,7 @@ PRESSURE_SECONDS = _counter(
 )
 STEAL_SECONDS = _counter(
     "lockstep_host_cpu_steal_seconds_total",
-    "Processor time that the hypervisor gave to others, over all processors.",
+    "Processor time that the hypervisor gave to other machines, over all processors.",
     "/proc/stat",
     unit=Unit.SECONDS,
 )
@@ -47,7 +47,7 @@ MEMORY_TOTAL = _gauge(
 )
 MEMORY_AVAILABLE = _gauge(
     "lockstep_host_memory_available_bytes",
-    "Memory that can be had without swapping.",
+    "Memory that can be allocated without swapping.",
     "/proc/meminfo: MemAvailable",
     unit=Unit.BYTES,
 )
@@ -69,7 +69,7 @@ JOB_THROTTLED_SECONDS = _counter(
 )
 JOB_MEMORY = _gauge(
     "lockstep_host_job_memory_bytes",
-    "Memory that the job uses, page cache included, in the group whose limit it would meet first.",
+    "Memory of the job, page cache included, in the cgroup whose limit it would reach first.",
     f"{_CGROUP}: memory.current of the nearest group with a limit",
     JOB_ID,
     unit=Unit.BYTES,
@@ -83,7 +83,7 @@ JOB_MEMORY_LIMIT = _gauge(
 )
 JOB_MEMORY_EVENTS = _counter(
     "lockstep_host_job_memory_events_total",
-    "What the kernel did because the job met its limit on memory.",
+    "What the kernel did because the job reached its limit on memory.",
     f"{_CGROUP}: memory.events; memory.failcnt, memory.oom_control",
     JOB_ID,
     MEMORY_EVENT,
@@ -100,14 +100,14 @@ VOLUME_INFO = _gauge(
 )
 STORAGE_REQUESTS = _counter(
     "lockstep_host_storage_requests_total",
-    "Requests to a volume that ended.",
+    "Requests to a volume that completed.",
     _STORAGE,
     VOLUME,
     OPERATION,
 )
 STORAGE_SECONDS = _counter(
     "lockstep_host_storage_request_seconds_total",
-    "Time that requests to a volume took, queue included, added up.",
+    "Time that requests to a volume took, queue included, summed over requests.",
     _STORAGE,
     VOLUME,
     OPERATION,
@@ -123,20 +123,20 @@ STORAGE_BYTES = _counter(
 )
 STORAGE_BUSY_SECONDS = _counter(
     "lockstep_host_storage_busy_seconds_total",
-    "Time in which a block device had something to do.",
+    "Time in which a block device was busy.",
     "/proc/diskstats",
     VOLUME,
     unit=Unit.SECONDS,
 )
 STORAGE_RETRANSMISSIONS = _counter(
     "lockstep_host_storage_retransmissions_total",
-    "Requests that were sent once more to a file server.",
+    "Requests that were resent to a file server.",
     "/proc/1/mountstats",
     VOLUME,
 )
 STORAGE_TIMEOUTS = _counter(
     "lockstep_host_storage_timeouts_total",
-    "Requests to which a file server gave no answer in time.",
+    "Requests that a file server did not answer in time.",
     "/proc/1/mountstats",
     VOLUME,
 )

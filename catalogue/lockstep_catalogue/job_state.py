@@ -1,6 +1,6 @@
-"""How a training job is: where its time goes, its numbers, memory, checkpoints and replicas.
+"""Metrics of a job's state: goodput, anomalies, memory, checkpoints and replicas.
 
-All ranks of a node are added up, so that none of this costs a series a rank.
+All ranks of a node are summed, so that none of these costs a series per rank.
 """
 
 from lockstep_catalogue.labels import (
@@ -21,9 +21,17 @@ from lockstep_catalogue.metric import Kind, Label, Metric, Unit
 _OF_NODE = (CLUSTER, JOB_ID, NODE)
 
 
-def _metric(name: str, kind: Kind, unit: Unit, help_: str, *labels: Label) -> Metric:
+def _metric(
+    name: str, kind: Kind, unit: Unit, help_: str, *labels: Label, page_field: str = ""
+) -> Metric:
     return Metric(
-        name=name, kind=kind, unit=unit, labels=(*_OF_NODE, *labels), help=help_, source="rank page"
+        name=name,
+        kind=kind,
+        unit=unit,
+        labels=(*_OF_NODE, *labels),
+        help=help_,
+        source="rank page",
+        page_field=page_field,
     )
 
 
@@ -31,97 +39,105 @@ GOODPUT_SECONDS = _metric(
     "lockstep_train_goodput_seconds_total",
     Kind.COUNTER,
     Unit.SECONDS,
-    "Wall clock of the node's ranks by what it went into, up to each one's last step.",
+    "Wall clock of the node's ranks by goodput state, up to the last step of each.",
     GOODPUT,
 )
 MODEL_FLOPS = _metric(
     "lockstep_train_model_flops_total",
     Kind.COUNTER,
     Unit.NONE,
-    "Model FLOPs of the tokens trained on, where the job told FLOPs a token.",
+    "Model FLOPs of the tokens trained on, where the job configures FLOPs per token.",
 )
 PEAK_FLOPS = _metric(
     "lockstep_train_peak_flops",
     Kind.GAUGE,
     Unit.NONE,
-    "FLOP/s that the devices of the node's ranks could do, where the job told it of all.",
+    "Peak FLOP/s of the devices of the node's ranks, where it is configured for all of them.",
 )
 NONFINITE_VALUES = _metric(
     "lockstep_train_nonfinite_values_total",
     Kind.COUNTER,
     Unit.NONE,
-    "Values that were NaN or infinite by where they were seen.",
+    "Values that were NaN or infinite, by value.",
     WHERE,
+    page_field="nonfinite",
 )
 ANOMALIES = _metric(
     "lockstep_train_loss_anomalies_total",
     Kind.COUNTER,
     Unit.NONE,
-    "Spikes and divergences of the loss that began, as each rank judges its own.",
+    "Spikes and divergences that began in the ranks' own losses.",
     ANOMALY,
+    page_field="anomalies",
 )
 ANOMALOUS = _metric(
     "lockstep_train_loss_anomalous_ranks",
     Kind.GAUGE,
     Unit.NONE,
-    "Ranks of the node in whose loss a spike or a divergence lasts.",
+    "Ranks of the node whose loss is in a spike or a divergence now.",
     ANOMALY,
 )
 MEMORY_BYTES = _metric(
     "lockstep_train_memory_bytes",
     Kind.GAUGE,
     Unit.BYTES,
-    "Memory of the rank of the node that has most of it.",
+    "Largest memory of a rank of the node.",
     MEMORY,
 )
 ALLOCATOR_RETRIES = _metric(
     "lockstep_train_allocator_retries_total",
     Kind.COUNTER,
     Unit.NONE,
-    "Times that a GPU's allocator gave all back and tried again, which stops the device.",
+    "Times that a GPU's allocator freed its cache and retried, which stops the device.",
+    page_field="allocator_retries",
 )
 OUT_OF_MEMORY = _metric(
     "lockstep_train_out_of_memory_total",
     Kind.COUNTER,
     Unit.NONE,
     "Allocations of device or host memory that failed.",
+    page_field="out_of_memory",
 )
 COLLECTIONS = _metric(
     "lockstep_train_collections_total",
     Kind.COUNTER,
     Unit.NONE,
     "Runs of Python's garbage collector in the ranks.",
+    page_field="collections",
 )
 COLLECTION_SECONDS = _metric(
     "lockstep_train_collection_seconds_total",
     Kind.COUNTER,
     Unit.SECONDS,
-    "Seconds in which Python's garbage collector held up a rank.",
+    "Seconds for which Python's garbage collector stopped a rank.",
+    page_field="collection_seconds",
 )
 CHECKPOINT_SECONDS = _metric(
     "lockstep_train_checkpoint_seconds_total",
     Kind.COUNTER,
     Unit.SECONDS,
-    "Seconds of writing checkpoints: those that steps waited for, and those from begin to end.",
+    "Seconds of writing checkpoints: those that steps waited for, and those from start to end.",
     WRITING,
 )
 CHECKPOINT_BYTES = _metric(
     "lockstep_train_checkpoint_bytes_total",
     Kind.COUNTER,
     Unit.BYTES,
-    "Bytes of checkpoints that the node's ranks wrote, where they know it.",
+    "Bytes of checkpoints that the node's ranks wrote, where they report them.",
+    page_field="checkpoint_bytes",
 )
 CHECKPOINTS_VERIFIED = _metric(
     "lockstep_train_checkpoints_verified_total",
     Kind.COUNTER,
     Unit.NONE,
-    "Checkpoints that were read back and proved good.",
+    "Checkpoints that were read back and found valid.",
+    page_field="checkpoints_verified",
 )
 SLOWEST_WRITER = _metric(
     "lockstep_train_checkpoint_slowest_writer_seconds",
     Kind.GAUGE,
     Unit.SECONDS,
-    "Seconds that the node's slowest rank wrote the newest checkpoint; the rank is the label.",
+    "Seconds that the node's slowest rank took to write the newest checkpoint.",
     RANK,
 )
 RESTORES = _metric(
@@ -130,43 +146,48 @@ RESTORES = _metric(
     Unit.NONE,
     "Restores of a checkpoint by outcome.",
     RESTORE_OUTCOME,
+    page_field="restores",
 )
 PASSED_OVER = _metric(
     "lockstep_train_checkpoints_passed_over_total",
     Kind.COUNTER,
     Unit.NONE,
-    "Checkpoints that a restore passed over as not valid.",
+    "Invalid checkpoints that a restore skipped.",
+    page_field="passed_over",
 )
 REPLICAS = _metric(
     "lockstep_train_replicas_compared",
     Kind.GAUGE,
     Unit.NONE,
-    "Ranks of the node whose fingerprints could be compared with another replica's.",
+    "Ranks of the node whose fingerprints were compared with another replica's.",
 )
 ODD_REPLICAS = _metric(
     "lockstep_train_replicas_odd",
     Kind.GAUGE,
     Unit.NONE,
-    "Ranks whose parameters or gradients are not those of their replicas: silent corruption.",
+    "Ranks whose parameters or gradients differ from their replicas: silent corruption.",
 )
 MEASURED_STEPS = _metric(
     "lockstep_train_measured_steps_total",
     Kind.COUNTER,
     Unit.NONE,
     "Steps in which the monitor timed its own calls.",
+    page_field="measured_steps",
 )
 MEASURED_SECONDS = _metric(
     "lockstep_train_measured_seconds_total",
     Kind.COUNTER,
     Unit.SECONDS,
     "Seconds in the monitor's own calls in those steps.",
+    page_field="measured_seconds",
 )
 TROUBLES = _metric(
     "lockstep_train_troubles_total",
     Kind.COUNTER,
     Unit.NONE,
-    "What went wrong around the monitor while training went on, by kind.",
+    "Problems around the monitor that did not stop training, by kind.",
     TROUBLE,
+    page_field="troubles",
 )
 
 METRICS = (

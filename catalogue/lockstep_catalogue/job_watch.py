@@ -1,15 +1,15 @@
-"""What the agent judges of a job from its pages: hangs, and what its collectives put on the bus.
+"""Metrics that the agent derives from a job's pages: hangs, bus bandwidth, device time.
 
-Nobody has to start the ranks in any special way for it. All ranks of a node are told together.
+They need no special launcher. All ranks of a node are summed.
 """
 
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, KIND, NODE, PHASE, RANK, STEP_PHASES
 from lockstep_catalogue.metric import Kind, Label, Metric, Unit
 
 _OF_NODE = (CLUSTER, JOB_ID, NODE)
-STANDING = Label(
+PHASE_AT_HANG = Label(
     name="standing",
-    help="phase in which the rank made its last mark; gone when its process has ended",
+    help="phase that the rank is in; gone when its process has ended",
     values=("init", *STEP_PHASES, "restore", "gone"),
 )
 
@@ -18,14 +18,14 @@ HUNG_RANKS = Metric(
     kind=Kind.GAUGE,
     unit=Unit.NONE,
     labels=_OF_NODE,
-    help="Running ranks of the node without progress for 20 of their median steps and the floor.",
+    help="Running ranks of the node without progress for 20 median steps and the time-out.",
     source="rank page and /proc",
 )
 HANG_FIRST = Metric(
     name="lockstep_train_hang_first_seconds",
     kind=Kind.GAUGE,
     unit=Unit.SECONDS,
-    labels=(*_OF_NODE, RANK, STANDING),
+    labels=(*_OF_NODE, RANK, PHASE_AT_HANG),
     help="Seconds without progress of the hung rank of the node that stopped first.",
     source="rank page and /proc",
 )
@@ -33,8 +33,8 @@ HANG_MISSING = Metric(
     name="lockstep_train_hang_missing_info",
     kind=Kind.GAUGE,
     unit=Unit.NONE,
-    labels=(*_OF_NODE, RANK, STANDING),
-    help="Ranks of the node for whom the others wait in a hang, always 1; at most eight are told.",
+    labels=(*_OF_NODE, RANK, PHASE_AT_HANG),
+    help="Ranks of the node that the others wait for in a hang, always 1; at most eight of them.",
     source="rank page and /proc",
 )
 BUS_BYTES = Metric(
@@ -42,7 +42,7 @@ BUS_BYTES = Metric(
     kind=Kind.COUNTER,
     unit=Unit.BYTES,
     labels=(*_OF_NODE, KIND),
-    help="Bytes that collectives put on the bus by nccl-tests' factors, all ranks of the node.",
+    help="Bytes of collectives on the bus by nccl-tests' factors, over all ranks of the node.",
     source="rank page",
 )
 BUS_RATE = Metric(
@@ -50,15 +50,15 @@ BUS_RATE = Metric(
     kind=Kind.GAUGE,
     unit=Unit.BYTES_PER_SECOND,
     labels=(*_OF_NODE, KIND),
-    help="Bytes on the bus over exposed seconds, of the node's rank that waited least of late.",
-    source="rank page, from one look to the next",
+    help="Bytes on the bus over exposed seconds, of the node's rank that waited least recently.",
+    source="rank page, between two polls",
 )
 DEVICE_SECONDS = Metric(
     name="lockstep_train_device_seconds_total",
     kind=Kind.COUNTER,
     unit=Unit.SECONDS,
     labels=(*_OF_NODE, PHASE),
-    help="Seconds of the GPUs' streams in sampled steps by phase, all ranks of the node together.",
+    help="Seconds of the GPUs' streams in sampled steps by phase, over all ranks of the node.",
     source="rank page",
 )
 DEVICE_STEPS = Metric(
@@ -66,7 +66,7 @@ DEVICE_STEPS = Metric(
     kind=Kind.COUNTER,
     unit=Unit.NONE,
     labels=_OF_NODE,
-    help="Sampled steps whose seconds on the GPU's stream are known, all ranks of the node.",
+    help="Sampled steps whose seconds on the GPU's stream are known, over all ranks of the node.",
     source="rank page",
 )
 

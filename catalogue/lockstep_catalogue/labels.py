@@ -1,4 +1,4 @@
-"""Every label, once: identity labels, and small closed sets with all their values."""
+"""Every label of jobs, GPUs and the agent, once: identities, and small closed sets of values."""
 
 from lockstep_catalogue.metric import Label
 from lockstep_catalogue.vocabulary import GOODPUT_STATES
@@ -6,7 +6,7 @@ from lockstep_catalogue.vocabulary import GOODPUT_STATES
 CLUSTER = Label(name="cluster", help="name of the cluster")
 PROJECT = Label(name="project", help="who the job is accounted to")
 JOB_ID = Label(name="job_id", help="one training job over all its attempts")
-ATTEMPT = Label(name="attempt", help="how often the job has been restarted, from 0")
+ATTEMPT = Label(name="attempt", help="number of restarts of the job, from 0")
 NODE = Label(name="node", help="name of the machine")
 RANK = Label(name="rank", help="global rank in the job")
 LOCAL_RANK = Label(name="local_rank", help="rank on its node")
@@ -24,19 +24,19 @@ VBIOS = Label(name="vbios", help="version of the GPU's BIOS")
 CUDA = Label(name="cuda", help="newest CUDA version that the driver serves")
 COUNTED_BY = Label(
     name="counted_by",
-    help="who counts the GPUs; expected is what the agent was told",
+    help="who counts the GPUs; expected is the agent's configuration",
     values=("nvml", "pci", "expected"),
 )
 GPU_STATE = Label(
     name="gpu_state",
-    help="how the driver answers for the GPU",
+    help="whether and how the driver answers for the GPU",
     values=("ok", "lost", "reset_required", "silent", "hung"),
 )
 MIG = Label(name="mig", help="instance of a split GPU: GPU instance, slash, compute instance")
 MIG_UUID = Label(name="mig_uuid", help="UUID of an instance of a split GPU")
 LIMIT = Label(
     name="limit",
-    help="which limit on power",
+    help="kind of limit on power",
     values=("enforced", "requested", "default", "min", "max"),
 )
 STATISTIC = Label(
@@ -57,10 +57,10 @@ THROTTLE = Label(
         "display",
     ),
 )
-SENSOR = Label(name="sensor", help="where the GPU is measured", values=("core", "memory"))
+SENSOR = Label(name="sensor", help="location of the temperature sensor", values=("core", "memory"))
 THRESHOLD = Label(
     name="threshold",
-    help="what the driver does from this temperature on",
+    help="action of the driver from this temperature on",
     values=("shutdown", "slowdown", "mem_max", "gpu_max"),
 )
 ECC = Label(name="ecc", help="whether the error was corrected", values=("corrected", "uncorrected"))
@@ -91,7 +91,7 @@ RETIRED_BY = Label(
 )
 ACTION = Label(
     name="action",
-    help="what the driver wants done",
+    help="action that the driver demands",
     values=(
         "none",
         "gpu_reset",
@@ -130,7 +130,7 @@ LINK_ERROR = Label(
         "symbol",
     ),
 )
-BER = Label(name="ber", help="which bit errors", values=("effective", "symbol", "raw"))
+BER = Label(name="ber", help="kind of bit errors", values=("effective", "symbol", "raw"))
 FABRIC_STATE = Label(
     name="fabric_state",
     help="progress in joining the NVLink fabric",
@@ -140,7 +140,7 @@ CLIQUE = Label(name="clique", help="partition of the NVLink fabric")
 FABRIC = Label(name="fabric", help="UUID of the NVLink fabric")
 CHECK = Label(
     name="check",
-    help="what the fabric checks",
+    help="check of the fabric",
     values=(
         "degraded_bandwidth",
         "route_recovery",
@@ -167,7 +167,7 @@ PCIE_ERROR = Label(
 )
 VERDICT = Label(
     name="verdict",
-    help="what it is worth now, from good to bad",
+    help="verdict now, from good to bad",
     values=("ok", "degraded", "failed"),
 )
 VERSION = Label(name="version", help="version of the program or driver")
@@ -192,10 +192,10 @@ STEP_PHASES = (
     "eval",
     "other",
 )
-PHASE = Label(name="phase", help="part of a step that the rank spends time in", values=STEP_PHASES)
+PHASE = Label(name="phase", help="part of a step", values=STEP_PHASES)
 STATE = Label(
     name="state",
-    help="what the rank is doing, seen from outside",
+    help="activity of the rank, seen from outside",
     values=("init", "training", "checkpoint", "eval", "restore", "done", "failed", "gone"),
 )
 OUTCOME = Label(
@@ -208,35 +208,33 @@ KIND = Label(
 )
 GOODPUT = Label(
     name="goodput",
-    help="what the wall clock of a rank goes into; the states exclude each other",
+    help="what the wall clock of a rank is spent on; the states exclude each other",
     values=GOODPUT_STATES,
 )
 RESTORE_OUTCOME = Label(
     name="restore",
-    help="how a restore ended; fallback passed over a newer checkpoint that was not valid",
+    help="how a restore ended; fallback skipped a newer checkpoint that was invalid",
     values=("ok", "fallback", "failed"),
 )
 WRITING = Label(
     name="writing",
-    help="part of writing a checkpoint: blocking steps wait, persisting may go on beside them",
+    help="part of writing a checkpoint: steps wait for blocking, persisting may overlap them",
     values=("blocking", "persisting"),
 )
 WHERE = Label(
     name="where",
-    help="where a value was NaN or infinite; parameters and their gradients are sampled",
+    help="value that was NaN or infinite; parameters and their gradients are sampled",
     values=("loss", "gradient_norm", "parameters"),
 )
-ANOMALY = Label(
-    name="anomaly", help="what the loss does that it should not", values=("spike", "divergence")
-)
+ANOMALY = Label(name="anomaly", help="kind of anomaly of the loss", values=("spike", "divergence"))
 MEMORY = Label(
     name="memory",
-    help="device memory as torch tells, or resident memory of the process",
+    help="device memory by torch's allocator, or resident memory of the process",
     values=("allocated", "reserved", "peak", "resident"),
 )
 TROUBLE = Label(
     name="trouble",
-    help="what went wrong around the monitor of a rank, while training went on",
+    help="problem around the monitor of a rank that did not stop training",
     values=(
         "span_exception",
         "shape_change",
@@ -247,7 +245,7 @@ TROUBLE = Label(
 )
 DIRECTION = Label(name="direction", help="receive or transmit", values=("receive", "transmit"))
 COLLECTOR = Label(name="collector", help="name of a collector of the agent")
-LANE = Label(name="lane", help="thread of the agent: a collector of its own, or one GPU")
+LANE = Label(name="lane", help="worker thread of the agent, for a slow collector or one GPU")
 REASON = Label(
     name="reason",
     help="why a page could not be read",

@@ -1,4 +1,4 @@
-"""What a metric is: name, kind, unit, labels, one sentence and where its value comes from."""
+"""Types of the catalogue: a metric with its name, kind, unit, labels, help and source."""
 
 import re
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from enum import Enum
 
 _NAME = re.compile(r"lockstep_(train|gpu|nvlink|pcie|fabric|host|agent|ledger)_[a-z0-9_]+")
 _LABEL = re.compile(r"[a-z][a-z0-9_]*")
+# Prometheus sets these two on every series of a target and renames ours to exported_job.
 _TARGET_LABELS = frozenset({"job", "instance"})
 
 
@@ -34,7 +35,7 @@ class Unit(Enum):
 
 
 class Stability(Enum):
-    """How much a reader may rely on a name: stable names change only with a major version."""
+    """Promise about a name: a stable name changes only with a major version."""
 
     STABLE = "stable"
     TRIAL = "trial"
@@ -62,15 +63,17 @@ class Label:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Metric:
-    """One family that some part of Lockstep exposes.
+    """One metric family that a component of Lockstep exposes.
 
     Args:
         name: full name, with the prefix and the unit as its last word.
         source: where the value comes from, in one phrase.
         buckets: upper bounds of a histogram, rising, without infinity.
+        page_field: field of the rank page's periodic slot that holds this total; the agent sums it
+            over the ranks of a node, by item where the field has items.
 
     Raises:
-        ValueError: name, unit, kind or buckets do not fit together; the text says which.
+        ValueError: name, unit, kind or buckets contradict each other; the message says which.
     """
 
     name: str
@@ -81,6 +84,7 @@ class Metric:
     source: str
     buckets: tuple[float, ...] = ()
     stability: Stability = Stability.TRIAL
+    page_field: str = ""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -118,7 +122,7 @@ class Metric:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recorded:
-    """A series that a recording rule makes: level:metric:operations, its labels and its PromQL."""
+    """A series that a recording rule computes: level:metric:operations, with its PromQL."""
 
     name: str
     unit: Unit

@@ -1,4 +1,4 @@
-"""The NVLinks of a GPU and the fabric that they make; by the driver (NVML)."""
+"""Metrics of a GPU's NVLinks and of their fabric; by the driver (NVML)."""
 
 from lockstep_catalogue.labels import (
     BER,
@@ -14,14 +14,16 @@ from lockstep_catalogue.labels import (
 )
 from lockstep_catalogue.metric import Kind, Metric, Unit
 
+# 18 on H100, H200 and B200, 12 on A100.
 NVLINK_LINKS = Metric(
     name="lockstep_nvlink_links",
     kind=Kind.GAUGE,
     unit=Unit.NONE,
     labels=(*OF_GPU, LINK_STATE),
-    help="Number of NVLinks of the GPU that are up, and that are not.",
+    help="Number of NVLinks of the GPU by state.",
     source="field 165 or nvmlDeviceGetNvLinkState of each link",
 )
+# 26.562 GB/s per link of an H100 or H200, 53.125 GB/s of a GB200.
 NVLINK_SPEED_MIN = Metric(
     name="lockstep_nvlink_speed_min_bytes_per_second",
     kind=Kind.GAUGE,
@@ -30,6 +32,7 @@ NVLINK_SPEED_MIN = Metric(
     help="Line rate of the slowest active NVLink of the GPU, one direction.",
     source="field 164 of each link",
 )
+# Scope 0xffffffff sums over the links, so that one pair of fields is read per GPU.
 NVLINK_BYTES = Metric(
     name="lockstep_nvlink_bytes_total",
     kind=Kind.COUNTER,
@@ -46,6 +49,7 @@ NVLINK_RATE = Metric(
     help="Traffic over all NVLinks of the GPU since the last tick.",
     source="GPM 60 and 61, DCGM 1011 and 1012",
 )
+# Fields 161 to 163 are not supported on Blackwell.
 NVLINK_ERRORS = Metric(
     name="lockstep_nvlink_errors_total",
     kind=Kind.COUNTER,
@@ -54,14 +58,16 @@ NVLINK_ERRORS = Metric(
     help="Errors over all NVLinks of the GPU.",
     source="fields 161 to 163, on Blackwell 206 to 221, before Hopper 38, 45, 52, 59, 160",
 )
+# All links would be 864 series a node; the worst one names the cable.
 NVLINK_WORST_ERRORS = Metric(
     name="lockstep_nvlink_worst_link_errors_total",
     kind=Kind.COUNTER,
     unit=Unit.NONE,
     labels=(*OF_GPU, LINK),
-    help="Errors of the NVLink of the GPU that has most, absent while no link has any.",
+    help="Errors of the GPU's NVLink that has most; absent while no link has any.",
     source="the same fields by link",
 )
+# The driver packs mantissa and exponent into one integer.
 NVLINK_BIT_ERROR = Metric(
     name="lockstep_nvlink_bit_error_ratio",
     kind=Kind.GAUGE,
@@ -75,7 +81,7 @@ NVLINK_FABRIC_STATE = Metric(
     kind=Kind.GAUGE,
     unit=Unit.NONE,
     labels=(*OF_GPU, FABRIC_STATE),
-    help="How far the GPU has come in joining the NVLink fabric, always 1 on its state.",
+    help="Progress of the GPU in joining the NVLink fabric, always 1 on the present state.",
     source="nvmlDeviceGetGpuFabricInfoV state",
 )
 NVLINK_FABRIC_INFO = Metric(
@@ -83,15 +89,16 @@ NVLINK_FABRIC_INFO = Metric(
     kind=Kind.GAUGE,
     unit=Unit.NONE,
     labels=(*OF_GPU, CLIQUE, FABRIC),
-    help="Which NVLink fabric and clique the GPU belongs to, always 1.",
+    help="NVLink fabric and clique of the GPU, always 1.",
     source="nvmlDeviceGetGpuFabricInfoV",
 )
+# The health mask says something on NVL72; an H100 has no summary.
 NVLINK_FABRIC_UNHEALTHY = Metric(
     name="lockstep_nvlink_fabric_unhealthy",
     kind=Kind.GAUGE,
     unit=Unit.NONE,
     labels=(*OF_GPU, CHECK),
-    help="1 when the fabric's check of the GPU finds fault, 0 when not, absent without an answer.",
+    help="1 when the fabric's check of the GPU fails, 0 when it passes; absent without an answer.",
     source="nvmlDeviceGetGpuFabricInfoV healthMask",
 )
 

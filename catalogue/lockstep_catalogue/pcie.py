@@ -1,4 +1,4 @@
-"""The PCIe links of GPUs and network adapters, by the kernel; they stay while a driver hangs."""
+"""Metrics of the PCIe links of GPUs and network adapters, by the kernel."""
 
 from lockstep_catalogue.fabric_labels import (
     AER_ERROR,
@@ -28,7 +28,7 @@ PCIE_SPEED = Metric(
     kind=Kind.GAUGE,
     unit=Unit.NONE,
     labels=(PCI_BUS_ID,),
-    help="Transfers per second and lane that the link runs at now.",
+    help="Present speed of the link, in transfers per second and lane.",
     source=f"{_DEVICE}/current_link_speed",
 )
 PCIE_LANES = Metric(
@@ -36,23 +36,26 @@ PCIE_LANES = Metric(
     kind=Kind.GAUGE,
     unit=Unit.LANES,
     labels=(PCI_BUS_ID,),
-    help="Lanes that the link runs on now.",
+    help="Present lanes of the link.",
     source=f"{_DEVICE}/current_link_width",
 )
+# Against both ends: a card in a narrow slot is no fault, a link below both of them is.
 PCIE_RATIO = Metric(
     name="lockstep_pcie_link_capability_ratio",
     kind=Kind.GAUGE,
     unit=Unit.RATIO,
     labels=(PCI_BUS_ID,),
-    help="Speed times lanes of the link, against what both of its ends can do.",
+    help="Speed times lanes of the link, as a share of what both of its ends support.",
     source=f"{_DEVICE}/current_link_speed, max_link_speed and width, and of the port above",
 )
+# The kernel's own counters, also of adapters and of the port above; a hung driver does not stop
+# them.
 PCIE_AER_ERRORS = Metric(
     name="lockstep_pcie_aer_errors_total",
     kind=Kind.COUNTER,
     unit=Unit.NONE,
     labels=(PCI_BUS_ID, LINK_END, SEVERITY),
-    help="Errors that an end of the link reported; the port above is told from its first error on.",
+    help="Errors that an end of the link reported; the port above appears with its first error.",
     source=f"{_DEVICE}/aer_dev_correctable, aer_dev_nonfatal, aer_dev_fatal: the total",
 )
 PCIE_AER_KINDS = Metric(
@@ -60,7 +63,7 @@ PCIE_AER_KINDS = Metric(
     kind=Kind.COUNTER,
     unit=Unit.NONE,
     labels=(PCI_BUS_ID, LINK_END, SEVERITY, AER_ERROR),
-    help="Errors by kind; a kind is told from its first error on.",
+    help="Errors by kind; a kind appears with its first error.",
     source=f"{_DEVICE}/aer_dev_correctable, aer_dev_nonfatal, aer_dev_fatal",
 )
 AFFINITY = Metric(
@@ -68,7 +71,7 @@ AFFINITY = Metric(
     kind=Kind.GAUGE,
     unit=Unit.NONE,
     labels=(PCI_BUS_ID, DEVICE, DISTANCE, RAIL),
-    help="The adapters that are nearest to the GPU at this PCI address, always 1.",
+    help="Adapters nearest to the GPU at this PCI address, always 1.",
     source="common bridges and memory nodes in /sys/bus/pci/devices",
 )
 

@@ -89,9 +89,9 @@ def median_by(expression: str, *labels: Label) -> str:
 
 
 def lower_median_by(expression: str, *labels: Label) -> str:
-    """The middle value over everything that shares the labels; of two middle ones the lower."""
-    middle = median_by(expression, *labels)
-    return by("max", f"{expression} <= on ({names(*labels)}) group_left () {middle}", *labels)
+    """The median over everything that shares the labels; of an even number the lower one."""
+    median = median_by(expression, *labels)
+    return by("max", f"{expression} <= on ({names(*labels)}) group_left () {median}", *labels)
 
 
 def histogram_quantile(

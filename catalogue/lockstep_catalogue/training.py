@@ -1,4 +1,4 @@
-"""What a training job tells: per rank at most twelve series, the rest added up by the agent."""
+"""Metrics of a training job: at most twelve series per rank, the others summed by the agent."""
 
 from lockstep_catalogue import job_state, job_watch
 from lockstep_catalogue.labels import (
@@ -23,6 +23,7 @@ _OF_RANK = (CLUSTER, JOB_ID, RANK)
 _OF_NODE = (CLUSTER, JOB_ID, NODE)
 _PAGE = "rank page"
 
+# Identity lies in one info series: as labels of each series it would multiply them by every job.
 RANK_INFO = Metric(
     name="lockstep_train_rank_info",
     kind=Kind.GAUGE,
@@ -55,16 +56,17 @@ PHASE_SECONDS = Metric(
     kind=Kind.COUNTER,
     unit=Unit.SECONDS,
     labels=(*_OF_RANK, PHASE),
-    help="Time of the rank's completed steps by phase; sync runs from own arrival to completion.",
+    help="Time of the rank's completed steps by phase; sync runs from its arrival to completion.",
     source=_PAGE,
     stability=Stability.STABLE,
 )
+# A time and not an age: it needs no tick of the agent to stay true.
 LAST_PROGRESS = Metric(
     name="lockstep_train_last_progress_timestamp_seconds",
     kind=Kind.GAUGE,
     unit=Unit.TIMESTAMP_SECONDS,
     labels=_OF_RANK,
-    help="Wall clock of the last boundary mark of the rank: the last thing known of it.",
+    help="Wall clock at which the rank last began a phase: its last sign of progress.",
     source=_PAGE,
     stability=Stability.STABLE,
 )
@@ -81,7 +83,7 @@ RANKS = Metric(
     kind=Kind.GAUGE,
     unit=Unit.NONE,
     labels=(*_OF_NODE, STATE),
-    help="Number of ranks on the node by state; gone is a process that ended without saying so.",
+    help="Number of ranks on the node by state; gone is a process that ended without a last phase.",
     source=f"{_PAGE} and /proc",
 )
 STEP = Metric(
@@ -92,12 +94,13 @@ STEP = Metric(
     help="Highest step that a rank of the node has completed in the newest attempt.",
     source=_PAGE,
 )
+# Bounds are some 25 % apart where steps of large models lie: a median is known that well.
 STEP_SECONDS = Metric(
     name="lockstep_train_step_seconds",
     kind=Kind.HISTOGRAM,
     unit=Unit.SECONDS,
     labels=_OF_NODE,
-    help="Duration of steps, all ranks of the node together.",
+    help="Duration of steps, over all ranks of the node.",
     source=_PAGE,
     buckets=(
         0.005,
@@ -157,16 +160,17 @@ NONFINITE_STEPS = Metric(
     kind=Kind.COUNTER,
     unit=Unit.NONE,
     labels=_OF_NODE,
-    help="Steps whose loss or gradient norm was NaN or infinite, all ranks of the node together.",
+    help="Steps whose loss or gradient norm was NaN or infinite, over all ranks of the node.",
     source=_PAGE,
     stability=Stability.STABLE,
 )
+# The lowest rank alone: with data parallelism the ranks' losses are of different batches.
 LOSS = Metric(
     name="lockstep_train_loss",
     kind=Kind.GAUGE,
     unit=Unit.NONE,
     labels=_OF_NODE,
-    help="Last training loss told by the lowest rank of the node.",
+    help="Last training loss of the lowest rank of the node.",
     source=_PAGE,
 )
 GRADIENT_NORM = Metric(
@@ -174,7 +178,7 @@ GRADIENT_NORM = Metric(
     kind=Kind.GAUGE,
     unit=Unit.NONE,
     labels=_OF_NODE,
-    help="Last gradient norm told by the lowest rank of the node.",
+    help="Last gradient norm of the lowest rank of the node.",
     source=_PAGE,
 )
 LEARNING_RATE = Metric(
@@ -182,7 +186,7 @@ LEARNING_RATE = Metric(
     kind=Kind.GAUGE,
     unit=Unit.NONE,
     labels=_OF_NODE,
-    help="Last learning rate told by the lowest rank of the node.",
+    help="Last learning rate of the lowest rank of the node.",
     source=_PAGE,
 )
 CHECKPOINTS = Metric(
@@ -207,7 +211,7 @@ COLLECTIVES = Metric(
     kind=Kind.COUNTER,
     unit=Unit.NONE,
     labels=(*_OF_NODE, KIND),
-    help="Collectives by kind, all ranks of the node together.",
+    help="Collectives by kind, over all ranks of the node.",
     source=_PAGE,
 )
 COLLECTIVE_BYTES = Metric(
@@ -215,7 +219,7 @@ COLLECTIVE_BYTES = Metric(
     kind=Kind.COUNTER,
     unit=Unit.BYTES,
     labels=(*_OF_NODE, KIND),
-    help="Bytes handed to collectives by kind, all ranks of the node together.",
+    help="Bytes passed to collectives by kind, over all ranks of the node.",
     source=_PAGE,
 )
 COLLECTIVE_SECONDS = Metric(
@@ -223,7 +227,7 @@ COLLECTIVE_SECONDS = Metric(
     kind=Kind.COUNTER,
     unit=Unit.SECONDS,
     labels=(*_OF_NODE, KIND),
-    help="Exposed time from own arrival to completion by kind, all ranks of the node together.",
+    help="Exposed time from a rank's arrival to completion by kind, over all ranks of the node.",
     source=_PAGE,
 )
 

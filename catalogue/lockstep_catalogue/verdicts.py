@@ -1,6 +1,6 @@
-"""What GPUs, expected ports and the node are worth, judged by the agent from its own readings.
+"""Verdicts of the agent on GPUs, expected ports and the node, from its own readings.
 
-Any metric that carries the label ``verdict`` is a verdict: the node is as bad as the worst of them.
+Every metric with the label ``verdict`` is a verdict: the node is as bad as the worst of them.
 """
 
 from lockstep_catalogue.labels import DEVICE, OF_GPU, VERDICT
@@ -11,7 +11,7 @@ NO_REASON = "none"
 
 GPU_REASON = Label(
     name="gpu_reason",
-    help="why the GPU is judged so",
+    help="reason for the verdict on the GPU",
     values=(
         NO_REASON,
         "lost",
@@ -36,12 +36,12 @@ GPU_REASON = Label(
 )
 EXPECTED_REASON = Label(
     name="expected_reason",
-    help="what the port lacks of what is expected",
+    help="how the port differs from what is expected",
     values=(NO_REASON, "missing", "not_up", "rate_below_expected"),
 )
 NODE_REASON = Label(
     name="node_reason",
-    help="why the node is judged so",
+    help="reason for the verdict on the node",
     values=(
         NO_REASON,
         "gpu_count_short",
@@ -59,7 +59,7 @@ GPU_HEALTH = Metric(
     kind=Kind.GAUGE,
     unit=Unit.NONE,
     labels=(*OF_GPU, VERDICT, GPU_REASON),
-    help="What the GPU is worth now, always 1 on each reason that holds.",
+    help="Verdict on the GPU, always 1 on each reason that holds.",
     source="readings of the GPU, by the thresholds in docs/agent.md",
     stability=Stability.STABLE,
 )
@@ -68,7 +68,7 @@ EXPECTED_PORT_HEALTH = Metric(
     kind=Kind.GAUGE,
     unit=Unit.NONE,
     labels=(DEVICE, VERDICT, EXPECTED_REASON),
-    help="Whether a port that the agent was told to expect is as expected, always 1.",
+    help="Verdict on a port that the agent is configured to expect, always 1.",
     source="--expect-port against state and rate of the device's ports",
 )
 NODE_HEALTH = Metric(
@@ -76,7 +76,7 @@ NODE_HEALTH = Metric(
     kind=Kind.GAUGE,
     unit=Unit.NONE,
     labels=(VERDICT, NODE_REASON),
-    help="What the node is worth now, always 1 on each reason that holds.",
+    help="Verdict on the node, always 1 on each reason that holds.",
     source="the verdicts on its parts, the number of its GPUs",
     stability=Stability.STABLE,
 )

@@ -1,6 +1,6 @@
-"""The closed vocabularies of a job: outcomes, failure classes, goodput states, verdicts.
+"""The closed vocabularies of a job: outcomes, failure classes, goodput states, verdicts, phases.
 
-Each is declared here and nowhere else; ``labels`` takes the tuples for the labels of metrics.
+Each is declared here and nowhere else; ``labels`` uses the tuples for the labels of metrics.
 """
 
 from typing import Literal, get_args

@@ -1,7 +1,7 @@
-"""What an Xid means: its name, class, severity and what to do first.
+"""The table of Xids: name, class, severity and first remedy of each.
 
 Source: NVIDIA's Xid catalogue (docs.nvidia.com/deploy/xid-errors, analyzing-xid-catalog) and the
-numbers in the open kernel module of driver 595. A number that is not here is served all the same.
+numbers in the open kernel module of driver 595. A number that is not here is counted all the same.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Xid:
 
     @property
     def of_a_process(self) -> bool:
-        """Whether each process that meets it is an incident of its own."""
+        """Whether each affected process counts as an incident of its own."""
         return self.kind == "application"
 
 
@@ -107,4 +107,4 @@ XIDS = (
 )
 XID_BY_NUMBER = {xid.number: xid for xid in XIDS}
 PRECREATED_XIDS = (48, 64, 74, 79, 95, 119, 140)
-"""Fatal and common: served as 0 for every GPU, so that the first one is seen as an increase."""
+"""Fatal and common: exported as 0 for every GPU, so that the first incident is an increase."""

@@ -1,4 +1,4 @@
-"""What every name, label and budget of the catalogue promises."""
+"""Names, labels and series budgets of the catalogue."""
 
 import re
 from math import prod
@@ -15,8 +15,8 @@ ALL: tuple[Series, ...] = (*METRICS, *RECORDED)
 
 def changed(**fields: object) -> Metric:
     """STEPS with other fields."""
-    told = {name: getattr(STEPS, name) for name in Metric.__dataclass_fields__}
-    return Metric(**{**told, **fields})
+    values = {name: getattr(STEPS, name) for name in Metric.__dataclass_fields__}
+    return Metric(**{**values, **fields})
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
@@ -25,18 +25,18 @@ def test_a_name_ends_in_its_unit_and_total_ends_counters_only(metric: Metric) ->
     assert (stem != metric.name) == (metric.kind is Kind.COUNTER)
     assert stem.endswith(metric.unit.value)
     units = [unit.value for unit in Unit if unit.value and stem.endswith("_" + unit.value)]
-    assert units == [] or metric.unit.value == max(units, key=len), "the name tells another unit"
+    assert units == [] or metric.unit.value == max(units, key=len), "the name ends in another unit"
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
-def test_a_metric_says_what_it_is_and_whence_and_labels_nothing_twice(metric: Metric) -> None:
+def test_a_metric_has_a_help_sentence_a_source_and_no_label_twice(metric: Metric) -> None:
     assert re.fullmatch(r"[A-Z0-9].*\.", metric.help)
     assert metric.source
     assert len(set(metric.label_names)) == len(metric.label_names)
     assert not {"job", "instance", "user", "path", "step", "loss"} & set(metric.label_names)
 
 
-def test_no_name_stands_twice() -> None:
+def test_no_name_is_declared_twice() -> None:
     assert len(METRIC_BY_NAME) == len(METRICS)
     assert len({series.name for series in ALL}) == len(ALL)
 
@@ -77,9 +77,9 @@ def test_help_that_is_no_sentence_is_refused() -> None:
 
 
 def test_buckets_that_do_not_rise_are_refused() -> None:
-    told = {name: getattr(STEP_SECONDS, name) for name in Metric.__dataclass_fields__}
+    values = {name: getattr(STEP_SECONDS, name) for name in Metric.__dataclass_fields__}
     with pytest.raises(ValueError, match="must rise"):
-        Metric(**{**told, "buckets": (2.0, 1.0)})
+        Metric(**{**values, "buckets": (2.0, 1.0)})
 
 
 @pytest.mark.parametrize("name", ["job", "instance", "Rank", "rank\n"])
@@ -88,7 +88,7 @@ def test_a_label_that_prometheus_owns_or_cannot_hold_is_refused(name: str) -> No
         Label(name=name, help="never")
 
 
-def test_the_page_of_metrics_tells_every_series_and_label() -> None:
+def test_the_page_of_metrics_lists_every_series_and_label() -> None:
     page = render()
     for series in ALL:
         assert f"| `{series.name}` |" in page

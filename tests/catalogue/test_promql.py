@@ -1,4 +1,4 @@
-"""PromQL comes from objects: what is not declared cannot be asked, and promtool takes all."""
+"""PromQL is built from catalogue objects: undeclared names are refused, and promtool takes all."""
 
 import json
 import shutil
@@ -39,24 +39,24 @@ def objections(expressions: dict[str, str], folder: Path) -> str:
 
 
 def test_promtool_takes_every_recorded_expression(tmp_path: Path) -> None:
-    assert objections({one.name: one.expression for one in RECORDED}, tmp_path) == ""
+    assert objections({recorded.name: recorded.expression for recorded in RECORDED}, tmp_path) == ""
 
 
-def test_promtool_takes_what_the_builders_make_of_every_metric(tmp_path: Path) -> None:
-    made = {f"select:{metric.name}": select(metric) for metric in METRICS}
+def test_promtool_takes_every_builder_on_every_metric(tmp_path: Path) -> None:
+    expressions = {f"select:{metric.name}": select(metric) for metric in METRICS}
     counted = [metric for metric in METRICS if metric.kind is not Kind.GAUGE]
-    made |= {f"rate:{metric.name}": rate(metric, "1m") for metric in counted}
-    made |= {f"increase:{metric.name}": increase(metric, "1m") for metric in counted}
-    made["quantile:x"] = histogram_quantile(0.99, STEP_SECONDS, "5m", JOB_ID)
-    made["median:x"] = median_by(select(GPU_POWER), GPU, UUID)
-    made["lower:x"] = lower_median_by(select(GPU_POWER), GPU)
-    made["matchers:x"] = by(
+    expressions |= {f"rate:{metric.name}": rate(metric, "1m") for metric in counted}
+    expressions |= {f"increase:{metric.name}": increase(metric, "1m") for metric in counted}
+    expressions["quantile:x"] = histogram_quantile(0.99, STEP_SECONDS, "5m", JOB_ID)
+    expressions["median:x"] = median_by(select(GPU_POWER), GPU, UUID)
+    expressions["lower:x"] = lower_median_by(select(GPU_POWER), GPU)
+    expressions["matchers:x"] = by(
         "sum", rate(PHASE_SECONDS, "1m", eq(CLUSTER, "c"), one_of(PHASE, "data", "sync")), RANK
     )
-    assert objections(made, tmp_path) == ""
+    assert objections(expressions, tmp_path) == ""
 
 
-def test_a_label_that_the_series_has_not_is_refused() -> None:
+def test_a_label_that_the_series_lacks_is_refused() -> None:
     with pytest.raises(ValueError, match="has no label phase"):
         select(STEPS, eq(PHASE, "sync"))
 

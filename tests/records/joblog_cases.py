@@ -1,4 +1,4 @@
-"""What is true of each made log in ``tests/fixtures/joblogs``; written by hand, line by line."""
+"""The truth about each made log in ``tests/fixtures/joblogs``; written by hand, line by line."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ def failed(
 
 CANCELLED = Truth("cancelled", "nobody", "cancelled")
 PREEMPTED = Truth("preempted", "nobody", "preemption")
-UNTOLD = Truth("unknown", "unknown", None)
+NO_VERDICT = Truth("unknown", "unknown", None)
 SUCCEEDED = Truth("succeeded", "nobody", None)
 TRUTHS = {
     "all_time_out": failed("unknown", "nccl_timeout", "unknown"),
@@ -43,7 +43,7 @@ TRUTHS = {
     "gpu_oom_everywhere": failed("workload", "gpu_oom", "user"),
     "gpu_oom_one_rank_others_time_out": failed("rank", "gpu_oom", "user", 3),
     "gpu_oom_without_labels": failed("rank", "gpu_oom", "user", 5),
-    "handled_traceback": UNTOLD,
+    "handled_traceback": NO_VERDICT,
     "hang_until_time_limit": failed("rank", "hang", "unknown", 6),
     "host_oom_slurm": failed("rank", "host_oom", "user", 5),
     "ib_error": failed("nobody", "ib_error", "infra"),
@@ -57,7 +57,7 @@ TRUTHS = {
     "mpi_killed": failed("rank", "killed", "unknown", 3),
     "mpirun_labels": failed("rank", "illegal_access", "unknown", 6),
     "nan_loss": failed("workload", "not_finite", "user"),
-    "no_words": UNTOLD,
+    "no_words": NO_VERDICT,
     "node_failure": failed("group", "node_failure", "infra", group="gn-0417"),
     "one_rank_behind": failed("rank", "hang", "unknown", 5),
     "only_remote_errors": failed("unknown", "nccl_remote", "unknown"),
@@ -74,7 +74,7 @@ TRUTHS = {
     "scancelled": CANCELLED,
     "segfault_one_rank": failed("rank", "segfault", "unknown", 9),
     "shape_mismatch": failed("workload", "shape_mismatch", "user"),
-    "silent_end": UNTOLD,
+    "silent_end": NO_VERDICT,
     "srun_torchrun_nodes": failed("rank", "gpu_oom", "user", 10),
     "stale_file_handle": failed("nobody", "io_error", "infra"),
     "time_limit": Truth("time_limit", "nobody", "time_limit"),

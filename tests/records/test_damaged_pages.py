@@ -50,7 +50,7 @@ def set_identity(path: Path, name: str, value: bytes) -> None:
     write_checksum(path, IDENTITY, 0)
 
 
-def whole(number: int) -> bytes:
+def int32_bytes(number: int) -> bytes:
     return (number % 2**32).to_bytes(4, "little")
 
 
@@ -58,18 +58,18 @@ def whole(number: int) -> bytes:
     ("name", "value", "reason", "sentence"),
     [
         ("magic", b"NOTAPAGE", "identity", "magic is b'NOTAPAGE'"),
-        ("version", whole(1), "version", f"format version 1, this reader knows {VERSION}"),
-        ("version", whole(0), "version", "format version 0"),
-        ("row_count", whole(0), "identity", "row_count is 0"),
-        ("row_count", whole(2**32 - 1), "identity", "row_count is 4294967295"),
-        ("row_count", whole(ROWS + 1), "truncated", "17 rows need"),
-        ("row_count", whole(ROWS - 1), "truncated", "15 rows need"),
-        ("row_bytes", whole(64), "identity", "row_bytes is 64"),
-        ("slot_bytes", whole(0), "identity", "slot_bytes is 0"),
-        ("periodic_bytes", whole(8), "identity", "periodic_bytes is 8"),
-        ("rank", whole(8), "identity", "rank 8 is outside its world_size 8"),
-        ("rank", whole(-1), "identity", "rank -1"),
-        ("world_size", whole(-5), "identity", "world_size -5"),
+        ("version", int32_bytes(1), "version", f"format version 1, this reader knows {VERSION}"),
+        ("version", int32_bytes(0), "version", "format version 0"),
+        ("row_count", int32_bytes(0), "identity", "row_count is 0"),
+        ("row_count", int32_bytes(2**32 - 1), "identity", "row_count is 4294967295"),
+        ("row_count", int32_bytes(ROWS + 1), "truncated", "17 rows need"),
+        ("row_count", int32_bytes(ROWS - 1), "truncated", "15 rows need"),
+        ("row_bytes", int32_bytes(64), "identity", "row_bytes is 64"),
+        ("slot_bytes", int32_bytes(0), "identity", "slot_bytes is 0"),
+        ("periodic_bytes", int32_bytes(8), "identity", "periodic_bytes is 8"),
+        ("rank", int32_bytes(8), "identity", "rank 8 is outside its world_size 8"),
+        ("rank", int32_bytes(-1), "identity", "rank -1"),
+        ("world_size", int32_bytes(-5), "identity", "world_size -5"),
         ("job_id", b"\xff\xfe", "identity", "job_id is not UTF-8"),
         ("node", b"\x1b[2J", "identity", "node holds control characters"),
         ("cluster", b"a\0b", "identity", "cluster holds control characters"),
@@ -86,7 +86,7 @@ def test_a_wrong_field_of_the_identity_is_named(
 
 
 def test_an_identity_that_was_changed_without_its_checksum_is_refused(page: Path) -> None:
-    patch(page, IDENTITY.offsets["pid"], whole(1))
+    patch(page, IDENTITY.offsets["pid"], int32_bytes(1))
     with pytest.raises(PageError, match="checksum of the identity") as caught:
         read_page(page)
     assert caught.value.reason == "checksum"
@@ -108,20 +108,20 @@ def test_an_identity_that_was_changed_without_its_checksum_is_refused(page: Path
         page_bytes(ROWS) - 1,
     ],
 )
-def test_a_cut_page_is_told_with_its_length(page: Path, length: int) -> None:
+def test_a_truncated_page_is_refused_with_its_length(page: Path, length: int) -> None:
     os.truncate(page, length)
     with pytest.raises(PageError, match=f"has {length} bytes") as caught:
         read_page(page)
     assert caught.value.reason == "truncated"
 
 
-def test_a_page_that_grew_is_told_too(page: Path) -> None:
+def test_a_page_that_grew_is_refused_too(page: Path) -> None:
     os.truncate(page, page_bytes(ROWS) + 1)
     with pytest.raises(PageError, match="16 rows need"):
         read_page(page)
 
 
-def test_a_page_that_shrinks_under_its_reader_is_told(page: Path) -> None:
+def test_a_page_that_shrinks_under_its_reader_is_refused(page: Path) -> None:
     read = read_page(page)
     os.truncate(page, RING_OFFSET + 5)
     with pytest.raises(PageError, match="has shrunk: 5 bytes of ring are left") as caught:
@@ -129,7 +129,7 @@ def test_a_page_that_shrinks_under_its_reader_is_told(page: Path) -> None:
     assert caught.value.reason == "truncated"
 
 
-def test_a_page_that_vanishes_under_its_reader_is_told(page: Path) -> None:
+def test_a_page_that_vanishes_under_its_reader_is_refused(page: Path) -> None:
     read = read_page(page)
     page.unlink()
     with pytest.raises(PageError, match="No such file") as caught:
@@ -138,7 +138,7 @@ def test_a_page_that_vanishes_under_its_reader_is_told(page: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["fifo", "folder"])
-def test_what_is_no_file_is_told_and_blocks_nobody(
+def test_what_is_no_file_is_refused_and_blocks_no_reader(
     memory: Path, make: Callable[[Path], None]
 ) -> None:
     path = memory / "rank-00000.page"
@@ -148,13 +148,13 @@ def test_what_is_no_file_is_told_and_blocks_nobody(
     assert caught.value.reason == "io"
 
 
-@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("slot", [0, 1])
 @pytest.mark.parametrize("at", [0, SLOT.size // 2, SLOT.size - 8])
-def test_damage_to_one_slot_leaves_the_other(page: Path, place: int, at: int) -> None:
+def test_damage_to_one_slot_leaves_the_other(page: Path, slot: int, at: int) -> None:
     before = read_page(page).state
-    patch(page, SLOT_OFFSETS[place] + at, b"\xa5\x5a")
+    patch(page, SLOT_OFFSETS[slot] + at, b"\xa5\x5a")
     after = read_page(page).state
-    hit_the_newest = before["sequence"] & 1 == place
+    hit_the_newest = before["sequence"] & 1 == slot
     assert after["sequence"] == before["sequence"] - hit_the_newest
     assert after["steps"] == before["steps"] - hit_the_newest
 
@@ -179,7 +179,7 @@ def test_a_torn_last_row_is_left_out_and_the_others_stay(page: Path) -> None:
     assert [row["number"] for row in read_rows(read_page(page))] == list(range(4, 19))
 
 
-def test_a_row_that_stands_at_the_wrong_place_is_left_out(page: Path) -> None:
+def test_a_row_at_the_wrong_index_is_left_out(page: Path) -> None:
     data = page.read_bytes()
     first = data[RING_OFFSET : RING_OFFSET + ROW.size]
     patch(page, RING_OFFSET + ROW.size, first)

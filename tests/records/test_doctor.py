@@ -1,4 +1,4 @@
-"""`lockstep doctor` as people call it: a page in words, or one sentence and exit status 2."""
+"""`lockstep doctor` as people call it: a page as text, or one sentence and exit status 2."""
 
 import json
 import os
@@ -27,14 +27,14 @@ def refused(name: str) -> NoReturn:
     raise AssertionError(f"{name} is no number of JSON")
 
 
-def test_a_good_page_is_told_in_words(memory: Path) -> None:
+def test_a_good_page_is_printed_as_text(memory: Path) -> None:
     done = doctor(written_page(memory, steps=20, rows=16))
     assert (done.returncode, done.stderr) == (0, "")
     for words in ("job-a", "backward 10", "rows: 16 valid, the last 5", "step 19: 875.00 ms ="):
         assert words in done.stdout
 
 
-def test_a_good_page_is_told_as_strict_json(memory: Path) -> None:
+def test_a_good_page_is_printed_as_strict_json(memory: Path) -> None:
     writer = PageWriter(memory / "rank-00003.page", NAMED, 4)
     write_step(writer)
     writer.words[SLOT.word("present")] |= SLOT.presence["loss"]
@@ -43,11 +43,11 @@ def test_a_good_page_is_told_as_strict_json(memory: Path) -> None:
     done = doctor(writer.path, "--json")
     writer.close()
     assert (done.returncode, done.stderr) == (0, "")
-    told = json.loads(done.stdout, parse_constant=refused)
-    assert (told["identity"]["job_id"], told["identity"]["rank"]) == ("job-a", 3)
-    assert (told["state"]["steps"], told["state"]["loss"]) == (1, "nan")
-    assert told["state"]["gradient_norm"] is None
-    assert told["rows"][0]["backward_seconds"] == 0.5
+    page = json.loads(done.stdout, parse_constant=refused)
+    assert (page["identity"]["job_id"], page["identity"]["rank"]) == ("job-a", 3)
+    assert (page["state"]["steps"], page["state"]["loss"]) == (1, "nan")
+    assert page["state"]["gradient_norm"] is None
+    assert page["rows"][0]["backward_seconds"] == 0.5
 
 
 def other_version(page: Path) -> None:
@@ -56,7 +56,7 @@ def other_version(page: Path) -> None:
         file.write(b"\x09")
 
 
-def cut(page: Path) -> None:
+def truncate(page: Path) -> None:
     os.truncate(page, 1000)
 
 
@@ -64,7 +64,7 @@ def cut(page: Path) -> None:
     ("harm", "sentence"),
     [
         (other_version, f"has format version 9, this reader knows {VERSION}"),
-        (cut, "has 1000 bytes, 16 rows need"),
+        (truncate, "has 1000 bytes, 16 rows need"),
         (Path.unlink, "cannot be opened: No such file"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Durations, atomic files and intervals: the small things that every component takes from here."""
+"""Durations, atomic files and intervals."""
 
 import os
 from pathlib import Path
@@ -35,25 +35,25 @@ def test_what_is_written_reads_back_to_the_millisecond(milliseconds: int) -> Non
 
 
 @pytest.mark.parametrize(
-    ("given_text", "said"),
+    ("argument", "message"),
     [("5", "not a duration"), ("50ms", "0.1s"), ("2h", "range"), ("x", "not a duration")],
 )
-def test_an_option_names_the_value_and_the_remedy(given_text: str, said: str) -> None:
+def test_an_option_names_the_value_and_the_remedy(argument: str, message: str) -> None:
     @click.command()
     @click.option("--wait", type=DurationRange(0.1, 3600), default=1.0)
     def command(wait: float) -> None:
         click.echo(wait)
 
-    answer = CliRunner().invoke(command, ["--wait", given_text])
+    answer = CliRunner().invoke(command, ["--wait", argument])
     assert answer.exit_code == 2
-    assert said.replace("0.1s", "100ms") in answer.output
-    assert given_text in answer.output
+    assert message.replace("0.1s", "100ms") in answer.output
+    assert argument in answer.output
     assert CliRunner().invoke(command, ["--wait", "2m"]).output == "120.0\n"
     assert CliRunner().invoke(command).output == "1.0\n"
 
 
 @pytest.mark.parametrize("durable", [False, True])
-def test_a_file_is_replaced_whole_with_its_mode(tmp_path: Path, *, durable: bool) -> None:
+def test_a_file_is_replaced_in_one_move_with_its_mode(tmp_path: Path, *, durable: bool) -> None:
     path = tmp_path / "state.json"
     write_atomically(path, "old")
     write_atomically(path, b"new", mode=0o640, durable=durable)

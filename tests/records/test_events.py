@@ -38,17 +38,17 @@ def sound(**fields: Any) -> str:
 
 
 def test_events_come_back_in_the_order_of_writing(tmp_path: Path) -> None:
-    told = [Event(kind=kind, job_id="job-a", attempt=0, fields={"n": kind}) for kind in KINDS]
-    for event in told:
+    events = [Event(kind=kind, job_id="job-a", attempt=0, fields={"n": kind}) for kind in KINDS]
+    for event in events:
         append_event(tmp_path / "job-a", event)
-    assert read_events(tmp_path / "job-a") == told
+    assert read_events(tmp_path / "job-a") == events
 
 
 def test_a_job_without_events_has_none(tmp_path: Path) -> None:
     assert read_events(tmp_path / "never") == []
 
 
-def test_an_event_keeps_its_id_so_that_who_reads_twice_can_tell(tmp_path: Path) -> None:
+def test_an_event_keeps_its_id_so_that_a_second_delivery_is_recognised(tmp_path: Path) -> None:
     twice = Event(kind="job_started", job_id="job-a", attempt=0)
     other = Event(kind="job_started", job_id="job-a", attempt=0)
     for event in (twice, twice, other):

@@ -2,6 +2,7 @@
 
 import statistics
 from bisect import bisect_left
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def page(**parts: Any) -> Page:
         "step_seconds_sum": parts.pop("step_seconds_sum", 0.0),
         "step_buckets": parts.pop("step_buckets", {"1.0": 1}),
     }
-    made = Page(
+    start = Page(
         path=Path("page"),
         identity={"start_monotonic_ns": SECOND_NS, "rank": 0, "mesh": {}},
         state=state,
@@ -45,12 +46,7 @@ def page(**parts: Any) -> Page:
         phase=parts.pop("phase", "forward"),
         progress_ns=0,
     )
-    return Page(
-        **{
-            name: getattr(made, name) for name in ("path", "identity", "state", "periodic", "phase")
-        },
-        progress_ns=totals_end_ns(made) + parts.pop("marked_ns", 0),
-    )
+    return replace(start, progress_ns=totals_end_ns(start) + parts.pop("marked_ns", 0))
 
 
 @settings(max_examples=200, deadline=None)
@@ -66,18 +62,18 @@ def page(**parts: Any) -> Page:
 def test_the_states_sum_to_the_wall_clock_exactly_whatever_the_page_says(
     since_ns: int | None, process_seconds: float | None, **parts: Any
 ) -> None:
-    one = page(process_seconds=process_seconds, **parts)
-    until = None if since_ns is None else one.progress_ns + since_ns
-    told = goodput_ns(one, until)
-    born = round((process_seconds or 0) * 1e9)
-    assert tuple(told) == PAGE_STATES
-    assert min(told.values()) >= 0
-    assert sum(told.values()) == born + (until or totals_end_ns(one)) - SECOND_NS
+    rank_page = page(process_seconds=process_seconds, **parts)
+    until = None if since_ns is None else rank_page.progress_ns + since_ns
+    spent = goodput_ns(rank_page, until)
+    process_ns = round((process_seconds or 0) * 1e9)
+    assert tuple(spent) == PAGE_STATES
+    assert min(spent.values()) >= 0
+    assert sum(spent.values()) == process_ns + (until or totals_end_ns(rank_page)) - SECOND_NS
 
 
-def test_each_phase_is_its_state_and_what_no_mark_explains_is_unknown() -> None:
-    told = goodput_ns(page(spent=dict.fromkeys(PHASES, 1.0), process_seconds=3.0))
-    assert told == {
+def test_each_phase_is_its_state_and_time_without_a_phase_is_unknown() -> None:
+    spent = goodput_ns(page(spent=dict.fromkeys(PHASES, 1.0), process_seconds=3.0))
+    assert spent == {
         "productive": 3 * SECOND_NS,
         "startup": 4 * SECOND_NS,
         "data_wait": SECOND_NS,
@@ -92,19 +88,19 @@ def test_each_phase_is_its_state_and_what_no_mark_explains_is_unknown() -> None:
     }
 
 
-def test_rework_and_hangs_are_taken_from_what_they_were_and_checkpoints_are_never_rework() -> None:
-    told = goodput_ns(
+def test_rework_and_hangs_are_taken_out_of_their_states_and_checkpoints_are_never_rework() -> None:
+    spent = goodput_ns(
         page(
             spent={"forward": 5.0, "sync": 400.0, "checkpoint": 2.0},
             rework={"forward": 2.0, "checkpoint": 2.0},
             hang={"sync": 300.0},
         )
     )
-    assert told["productive"] == 3 * SECOND_NS
-    assert told["rework"] == 2 * SECOND_NS
-    assert told["communication"] == 100 * SECOND_NS
-    assert told["hang"] == 300 * SECOND_NS
-    assert told["checkpoint"] == 2 * SECOND_NS
+    assert spent["productive"] == 3 * SECOND_NS
+    assert spent["rework"] == 2 * SECOND_NS
+    assert spent["communication"] == 100 * SECOND_NS
+    assert spent["hang"] == 300 * SECOND_NS
+    assert spent["checkpoint"] == 2 * SECOND_NS
 
 
 @pytest.mark.parametrize(
@@ -117,21 +113,21 @@ def test_rework_and_hangs_are_taken_from_what_they_were_and_checkpoints_are_neve
         ("done", 600, "unknown"),
     ],
 )
-def test_the_time_since_the_last_mark_is_its_phase_until_it_is_a_hang(
+def test_the_time_since_the_last_heartbeat_is_its_phase_until_it_is_a_hang(
     phase: str, since_seconds: int, state: str
 ) -> None:
-    one = page(phase=phase)
-    told = goodput_ns(one, one.progress_ns + since_seconds * SECOND_NS)
-    assert {name: spent for name, spent in told.items() if spent} == {
+    rank_page = page(phase=phase)
+    spent = goodput_ns(rank_page, rank_page.progress_ns + since_seconds * SECOND_NS)
+    assert {name: spent for name, spent in spent.items() if spent} == {
         state: since_seconds * SECOND_NS
     }
 
 
-def test_before_the_first_step_the_time_since_the_last_mark_is_ten_times_as_long_no_hang() -> None:
-    one = page(phase="sync", steps=0, step_buckets={"1.0": 0})
-    at = one.progress_ns
-    assert goodput_ns(one, at + 1199 * SECOND_NS)["communication"] == 1199 * SECOND_NS
-    assert goodput_ns(one, at + 1201 * SECOND_NS)["hang"] == 1201 * SECOND_NS
+def test_before_the_first_step_a_hang_takes_ten_times_as_long() -> None:
+    rank_page = page(phase="sync", steps=0, step_buckets={"1.0": 0})
+    at = rank_page.progress_ns
+    assert goodput_ns(rank_page, at + 1199 * SECOND_NS)["communication"] == 1199 * SECOND_NS
+    assert goodput_ns(rank_page, at + 1201 * SECOND_NS)["hang"] == 1201 * SECOND_NS
 
 
 def buckets(*seconds: float) -> list[int]:
@@ -155,10 +151,10 @@ def test_the_median_by_the_histogram_lies_in_the_bucket_of_the_median(
 ) -> None:
     median = median_step_seconds(buckets(*durations), sum(durations))
     low = statistics.median_low(durations)
-    place = bisect_left(STEP_BUCKETS, low)
+    index = bisect_left(STEP_BUCKETS, low)
     bounds = (0.0, *STEP_BUCKETS, float("inf"))
     assert median is not None
-    assert bounds[place] <= median <= bounds[place + 1]
+    assert bounds[index] <= median <= bounds[index + 1]
 
 
 def test_the_median_of_no_step_is_unknown_and_one_beyond_the_buckets_is_the_mean() -> None:
@@ -169,17 +165,17 @@ def test_the_median_of_no_step_is_unknown_and_one_beyond_the_buckets_is_the_mean
 
 def writer(root: Path, rank: int, attempt: int = 0, **mesh: int) -> PageWriter:
     path = page_path(root, "job", attempt, rank)
-    who = RankIdentity(job_id="job", rank=rank, world_size=8, mesh=tuple(mesh.items()))
-    return PageWriter(path, who, rows=4)
+    identity = RankIdentity(job_id="job", rank=rank, world_size=8, mesh=tuple(mesh.items()))
+    return PageWriter(path, identity, rows=4)
 
 
 def test_the_highest_step_of_an_earlier_attempt_is_found_on_this_rank_or_another(
     memory: Path,
 ) -> None:
     for attempt, rank, step in ((0, 3, 70), (1, 2, 50), (1, 4, 49)):
-        one = writer(memory, rank, attempt)
-        one.now.know("step", step)
-        one.commit(1)
+        page_writer = writer(memory, rank, attempt)
+        page_writer.now.know("step", step)
+        page_writer.commit(1)
     assert highest_step_before(page_path(memory, "job", 2, 3)) == 70
     assert highest_step_before(page_path(memory, "job", 1, 3)) == 70
     assert highest_step_before(page_path(memory, "job", 0, 3)) is None
@@ -188,16 +184,16 @@ def test_the_highest_step_of_an_earlier_attempt_is_found_on_this_rank_or_another
     assert highest_step_before(page_path(memory, "job", 2, 4)) == 49
 
 
-def fingerprinted(root: Path, rank: int, told: dict[int, int], **mesh: int) -> Page:
+def fingerprinted(root: Path, rank: int, fingerprints: dict[int, int], **mesh: int) -> Page:
 
-    one = writer(root, rank, **mesh)
-    for place, (step, value) in enumerate(told.items()):
-        one.periodic.signed[PERIODIC.word("fingerprint_step") + place] = step
-        one.periodic.words[PERIODIC.word("fingerprint_parameters") + place] = value
-        one.periodic.count("fingerprints")
-    one.periodic.commit(1)
+    page_writer = writer(root, rank, **mesh)
+    for index, (step, value) in enumerate(fingerprints.items()):
+        page_writer.periodic.signed[PERIODIC.word("fingerprint_step") + index] = step
+        page_writer.periodic.words[PERIODIC.word("fingerprint_parameters") + index] = value
+        page_writer.periodic.count("fingerprints")
+    page_writer.periodic.commit(1)
     assert SLOT.word("sequence") == 0
-    return read_page(one.path)
+    return read_page(page_writer.path)
 
 
 def test_replicas_are_compared_at_their_newest_common_step_part_by_part(memory: Path) -> None:
@@ -216,4 +212,4 @@ def test_replicas_are_compared_at_their_newest_common_step_part_by_part(memory: 
 
 def test_two_replicas_that_differ_are_both_odd(memory: Path) -> None:
     pages = [fingerprinted(memory, rank, {10: rank}, dp=rank) for rank in range(2)]
-    assert [one.odd for one in compare_replicas(pages)] == [(0, 1)]
+    assert [comparison.odd for comparison in compare_replicas(pages)] == [(0, 1)]

@@ -1,4 +1,4 @@
-"""Who hangs, judged from pages alone: since when, in which phase, and who is waited for."""
+"""Hangs are found from pages alone: since when, in which phase, and which ranks are missing."""
 
 import signal
 import subprocess
@@ -13,7 +13,7 @@ from lockstep_records.page.reader import Page, read_page
 
 from .written import written_page
 
-FLOOR_SECONDS = 1.0
+TIMEOUT_SECONDS = 1.0
 STEP_SECONDS = 0.875  # of every step of a written page
 
 
@@ -35,30 +35,30 @@ def rank(page: Page, number: int, phase: str, pid: int) -> Page:
 
 
 def hangs_after(page: Page, seconds: float) -> bool:
-    return find_hang([page], page.progress_ns + round(seconds * 1e9), FLOOR_SECONDS) is not None
+    return find_hang([page], page.progress_ns + round(seconds * 1e9), TIMEOUT_SECONDS) is not None
 
 
-def test_twenty_median_steps_without_a_mark_are_a_hang(written: Page) -> None:
+def test_twenty_median_steps_without_a_heartbeat_are_a_hang(written: Page) -> None:
     page = replace(written, phase="backward")
     assert not hangs_after(page, 20 * STEP_SECONDS - 0.1)
     assert hangs_after(page, 20 * STEP_SECONDS + 0.1)
 
 
 @pytest.mark.parametrize("phase", ["init", "checkpoint", "eval", "restore"])
-def test_what_may_take_its_time_has_ten_times_the_patience(written: Page, phase: str) -> None:
+def test_a_pause_has_ten_times_the_time_out(written: Page, phase: str) -> None:
     page = replace(written, phase=phase)
     assert not hangs_after(page, 200 * STEP_SECONDS - 0.1)
     assert hangs_after(page, 200 * STEP_SECONDS + 0.1)
 
 
-def test_before_its_first_step_a_rank_has_ten_times_the_patience(memory: Path) -> None:
+def test_before_its_first_step_a_rank_has_ten_times_the_time_out(memory: Path) -> None:
     page = replace(read_page(written_page(memory, steps=0)), phase="backward")
-    assert not hangs_after(page, 10 * FLOOR_SECONDS - 0.1)
-    assert hangs_after(page, 10 * FLOOR_SECONDS + 0.1)
+    assert not hangs_after(page, 10 * TIMEOUT_SECONDS - 0.1)
+    assert hangs_after(page, 10 * TIMEOUT_SECONDS + 0.1)
 
 
 @pytest.mark.parametrize("phase", ["done", "failed"])
-def test_who_is_through_hangs_no_more(written: Page, phase: str) -> None:
+def test_a_rank_that_has_ended_does_not_hang(written: Page, phase: str) -> None:
     assert not hangs_after(replace(written, phase=phase), 1e6)
 
 
@@ -72,16 +72,16 @@ def test_who_is_through_hangs_no_more(written: Page, phase: str) -> None:
         (("data",), (0,)),
     ],
 )
-def test_missing_is_who_stands_elsewhere_than_in_the_synchronisation(
+def test_missing_are_the_ranks_outside_of_synchronisation(
     written: Page,
     asleep: "subprocess.Popen[bytes]",
     phases: tuple[str, ...],
     missing: tuple[int, ...],
 ) -> None:
     pages = [rank(written, number, phase, asleep.pid) for number, phase in enumerate(phases)]
-    found = find_hang(pages, written.progress_ns + 10**12, FLOOR_SECONDS)
-    assert found is not None
-    assert found.missing == missing
+    hang = find_hang(pages, written.progress_ns + 10**12, TIMEOUT_SECONDS)
+    assert hang is not None
+    assert hang.missing == missing
 
 
 def test_a_stopped_process_is_missing_wherever_the_ranks_stand(
@@ -92,7 +92,7 @@ def test_a_stopped_process_is_missing_wherever_the_ranks_stand(
         while Path(f"/proc/{stopped.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
             pass
         pages = [rank(written, 0, "backward", asleep.pid), rank(written, 1, "sync", stopped.pid)]
-        found = find_hang(pages, written.progress_ns + 10**12, FLOOR_SECONDS)
+        hang = find_hang(pages, written.progress_ns + 10**12, TIMEOUT_SECONDS)
         stopped.kill()
-    assert found is not None
-    assert found.missing == (1,)
+    assert hang is not None
+    assert hang.missing == (1,)

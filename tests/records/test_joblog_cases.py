@@ -1,4 +1,4 @@
-"""Made logs of every kind are judged as they should be, whatever stands between their lines."""
+"""Made logs of every kind are judged by their truth, whatever lines are in between."""
 
 import random
 import re
@@ -47,7 +47,7 @@ def truth_of(incident: Incident) -> Truth:
     )  # fmt: skip
 
 
-def test_every_made_log_has_its_truth_and_the_other_way_round() -> None:
+def test_every_made_log_has_a_truth_and_every_truth_a_log() -> None:
     assert {path.stem for path in FOLDER.glob("*.log")} == set(TRUTHS)
     assert len(TRUTHS) > 50
 
@@ -61,13 +61,13 @@ def test_a_made_log_is_judged_as_it_should_be(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(TRUTHS))
-def test_the_first_cause_is_a_line_that_stands_in_the_log(name: str) -> None:
+def test_the_first_cause_is_a_line_of_the_log(name: str) -> None:
     path = FOLDER / f"{name}.log"
     lines = path.read_bytes().decode().split("\n")
     incident = judged(path)
     for line in incident.evidence:
-        said = line.text.removesuffix("...")
-        assert said.strip() in re.sub(r"\x1b\[\d*m", "", lines[line.number - 1])
+        text = line.text.removesuffix("...")
+        assert text.strip() in re.sub(r"\x1b\[\d*m", "", lines[line.number - 1])
     assert (incident.first is None) == (incident.cause in {None, "not_converged"})
 
 
@@ -97,10 +97,10 @@ def test_other_hosts_and_other_times_change_no_verdict(tmp_path: Path, name: str
     path = tmp_path / "moved.log"
     path.write_text(moved)
     truth = truth_of(judged(path))
-    wanted = TRUTHS[name]
+    expected = TRUTHS[name]
     assert truth == Truth(
-        wanted.outcome, wanted.blame, wanted.cause, wanted.failure_class, wanted.ranks,
-        "rack9-node3" if wanted.group else None,
+        expected.outcome, expected.blame, expected.cause, expected.failure_class, expected.ranks,
+        "rack9-node3" if expected.group else None,
     )  # fmt: skip
 
 
@@ -116,31 +116,31 @@ def test_permuted_ranks_permute_the_verdict(tmp_path: Path, name: str, seed: int
     ranks = sorted({int(rank) for rank in re.findall(r"\[rank(\d+)\]", text)})
     mixed = random.Random(seed).sample(ranks, len(ranks))
     other = dict(zip(ranks, mixed, strict=True))
-    told = re.compile(r"(\[rank|Rank |rank      : )(\d+)")
+    labels = re.compile(r"(\[rank|Rank |rank      : )(\d+)")
     path = tmp_path / "permuted.log"
-    path.write_text(told.sub(lambda m: f"{m[1]}{other.get(int(m[2]), int(m[2]))}", text))
-    wanted = TRUTHS[name]
-    assert judged(path).blame == wanted.blame
-    assert judged(path).ranks == tuple(sorted(other[rank] for rank in wanted.ranks))
+    path.write_text(labels.sub(lambda m: f"{m[1]}{other.get(int(m[2]), int(m[2]))}", text))
+    expected = TRUTHS[name]
+    assert judged(path).blame == expected.blame
+    assert judged(path).ranks == tuple(sorted(other[rank] for rank in expected.ranks))
 
 
 @pytest.mark.parametrize("name", RANK_SAFE)
 def test_a_log_cut_off_after_its_first_cause_blames_nobody_else(tmp_path: Path, name: str) -> None:
-    whole = judged(FOLDER / f"{name}.log")
+    complete = judged(FOLDER / f"{name}.log")
     lines = (FOLDER / f"{name}.log").read_text().split("\n")
-    assert whole.first is not None
-    for cut in (whole.first.number, (whole.first.number + len(lines)) // 2):
-        path = tmp_path / f"cut{cut}.log"
-        path.write_text("\n".join(lines[:cut]))
+    assert complete.first is not None
+    for num_lines in (complete.first.number, (complete.first.number + len(lines)) // 2):
+        path = tmp_path / f"num_lines{num_lines}.log"
+        path.write_text("\n".join(lines[:num_lines]))
         short = judged(path)
-        assert not set(short.ranks) - set(whole.ranks)
+        assert not set(short.ranks) - set(complete.ranks)
 
 
 @settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(data=st.binary(max_size=4000) | st.lists(st.sampled_from(PARTS), max_size=60).map(b"".join))
-def test_any_bytes_are_a_log_that_tells_something_or_nothing(tmp_path: Path, data: bytes) -> None:
+def test_any_bytes_are_judged_without_an_error(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "any.log"
     path.write_bytes(data)
     assert judged(path).outcome in OUTCOMES

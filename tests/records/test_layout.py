@@ -1,9 +1,11 @@
-"""Format v2 of the rank page, byte by byte: who changes it must change the version too."""
+"""Format v3 of the rank page, byte by byte: a change of it needs a new version."""
 
 import struct
 
 import pytest
 
+from lockstep_catalogue import METRICS
+from lockstep_catalogue.metric import Metric
 from lockstep_records.docs import render
 from lockstep_records.page.layout import (
     HEARTBEAT,
@@ -198,13 +200,15 @@ GOLDEN_PHASES = (
 )
 
 
-def told(section: Section) -> tuple[tuple[int, str, str], ...]:
-    return tuple((section.offsets[one.name], one.format, one.name) for one in section.fields)
+def field_formats(section: Section) -> tuple[tuple[int, str, str], ...]:
+    return tuple(
+        (section.offsets[field.name], field.format, field.name) for field in section.fields
+    )
 
 
 def test_version_three_is_what_it_always_was() -> None:
     assert (VERSION, MAGIC) == (3, b"LKSTPAGE")
-    assert {section.name: told(section) for section in SECTIONS} == GOLDEN
+    assert {section.name: field_formats(section) for section in SECTIONS} == GOLDEN
     assert " ".join(PHASES) == GOLDEN_PHASES
     assert {
         section.name: tuple(section.presence) for section in (SLOT, PERIODIC, ROW)
@@ -215,22 +219,22 @@ def test_version_three_is_what_it_always_was() -> None:
 
 
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.name)
-def test_every_field_stands_on_a_multiple_of_its_own_width(section: Section) -> None:
-    for one in section.fields:
-        width = 1 if one.code.endswith("s") else struct.calcsize("<" + one.code)
-        assert section.offsets[one.name] % width == 0, one.name
+def test_every_field_is_aligned_to_its_width(section: Section) -> None:
+    for field in section.fields:
+        width = 1 if field.code.endswith("s") else struct.calcsize("<" + field.code)
+        assert section.offsets[field.name] % width == 0, field.name
 
 
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.name)
 def test_fields_leave_no_gap_and_do_not_overlap(section: Section) -> None:
     at = 0
-    for one in section.fields:
-        assert section.offsets[one.name] == at
-        at += struct.calcsize("<" + one.format)
+    for field in section.fields:
+        assert section.offsets[field.name] == at
+        at += struct.calcsize("<" + field.format)
     assert section.size == at
 
 
-def test_the_checksum_is_the_last_field_of_what_is_sealed() -> None:
+def test_the_checksum_is_the_last_field_of_every_section_that_has_one() -> None:
     for section in (IDENTITY, SLOT, PERIODIC, ROW):
         assert section.fields[-1].name == "checksum"
 
@@ -251,8 +255,20 @@ def test_a_store_into_the_ring_stays_on_one_page_of_memory() -> None:
     assert 4096 % ROW.size == 0
 
 
-def test_the_page_of_the_format_tells_every_field_and_its_place() -> None:
+def test_the_page_of_the_format_lists_every_field_and_its_offset() -> None:
     page = render()
     for section in SECTIONS:
-        for one in section.fields:
-            assert f"| `{one.name}` | {section.offsets[one.name]} | {one.code} |" in page
+        for field in section.fields:
+            assert f"| `{field.name}` | {section.offsets[field.name]} | {field.code} |" in page
+
+
+@pytest.mark.parametrize(
+    "metric", [m for m in METRICS if m.page_field], ids=lambda metric: metric.page_field
+)
+def test_a_total_that_the_agent_sums_is_a_field_whose_items_are_the_label_s_values(
+    metric: Metric,
+) -> None:
+    (field,) = [field for field in PERIODIC.fields if field.name == metric.page_field]
+    assert not field.optional
+    item_labels = [label for label in metric.labels if label.values]
+    assert [label.values for label in item_labels] == ([field.items] if field.items else [])

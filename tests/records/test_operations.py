@@ -1,4 +1,4 @@
-"""Operation rows read back whole, whatever happens to the ring, the file or its writer."""
+"""Operation rows read back intact, whatever happens to the ring, the file or its writer."""
 
 import os
 import random
@@ -32,13 +32,13 @@ KILLS = int(os.environ.get("LOCKSTEP_KILLS", "30"))
 def written(path: Path, *, steps: int, each: int = 3, rows: int = 16) -> Path:
     writer = OperationWriter(path, rank=3, rows=rows)
     for step in range(steps):
-        for place in range(each):
-            writer.append(step, CODES["forward-compute"], 10 * step, 10 * step + 7, place)
+        for index in range(each):
+            writer.append(step, CODES["forward-compute"], 10 * step, 10 * step + 7, index)
     writer.close()
     return path
 
 
-def test_a_row_reads_back_as_it_was_told(memory: Path) -> None:
+def test_a_row_reads_back_as_it_was_written(memory: Path) -> None:
     writer = OperationWriter(memory / "rank-00003.ops", rank=3, rows=4)
     code = CODES["grads-reduce-scatter"]
     writer.append(41, code, 1_000, 4_500, 2, micro_batch=7, chunk=1, kind=0, flags=1)
@@ -58,7 +58,7 @@ def test_an_empty_ring_has_no_rows(memory: Path) -> None:
 
 @given(steps=st.integers(0, 40), each=st.integers(1, 5), rows=st.integers(5, 33))
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_ring_that_went_round_holds_whole_steps_only(
+def test_a_ring_that_wrapped_holds_complete_steps_only(
     memory: Path, steps: int, each: int, rows: int
 ) -> None:
     path = memory / "rank-00003.ops"
@@ -67,7 +67,7 @@ def test_a_ring_that_went_round_holds_whole_steps_only(
     by_step: dict[int, list[int]] = {}
     for row in operation_values(read):
         by_step.setdefault(row["step"], []).append(row["sequence"])
-    assert all(found == list(range(each)) for found in by_step.values())
+    assert all(sequences == list(range(each)) for sequences in by_step.values())
     assert sorted(by_step) == list(range(steps - len(by_step), steps))
     if steps * each <= rows:
         assert len(by_step) == steps
@@ -83,7 +83,9 @@ def test_a_ring_that_went_round_holds_whole_steps_only(
         (HEADER.offsets["row_count"], b"\xff\xff\xff\x7f", "checksum"),
     ],
 )
-def test_a_damaged_header_is_told_as_such(memory: Path, at: int, value: bytes, reason: str) -> None:
+def test_a_damaged_header_is_refused_with_its_reason(
+    memory: Path, at: int, value: bytes, reason: str
+) -> None:
     path = written(memory / "rank-00003.ops", steps=2)
     with path.open("r+b") as file:
         file.seek(at)
@@ -93,7 +95,7 @@ def test_a_damaged_header_is_told_as_such(memory: Path, at: int, value: bytes, r
     assert caught.value.reason == reason
 
 
-def test_a_truncated_file_is_told_as_such(memory: Path) -> None:
+def test_a_truncated_file_is_refused(memory: Path) -> None:
     path = written(memory / "rank-00003.ops", steps=2)
     with path.open("r+b") as file:
         file.truncate(operations_bytes(16) - 1)
@@ -101,31 +103,31 @@ def test_a_truncated_file_is_told_as_such(memory: Path) -> None:
         read_operations(path)
 
 
-@given(damage=st.binary(min_size=1, max_size=64), place=st.integers(0, 15), seed=st.integers(0, 47))
+@given(damage=st.binary(min_size=1, max_size=64), index=st.integers(0, 15), seed=st.integers(0, 47))
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_damage_in_the_ring_costs_the_rows_it_hits_and_no_other(
-    memory: Path, damage: bytes, place: int, seed: int
+    memory: Path, damage: bytes, index: int, seed: int
 ) -> None:
     path = memory / "rank-00003.ops"
     path.unlink(missing_ok=True)
     written(path, steps=5)
-    at = RING_OFFSET + place * OPERATION.size + seed
+    at = RING_OFFSET + index * OPERATION.size + seed
     with path.open("r+b") as file:
         file.seek(at)
         file.write(damage[: operations_bytes(16) - at])
-    kept = [row["number"] for row in operation_values(read_operations(path))]
-    hit = range(place, (at + len(damage) - 1 - RING_OFFSET) // OPERATION.size + 1)
-    assert set(range(15)) - set(kept) <= set(hit) or 0 in hit
-    assert kept == sorted(kept)
+    numbers = [row["number"] for row in operation_values(read_operations(path))]
+    hit = range(index, (at + len(damage) - 1 - RING_OFFSET) // OPERATION.size + 1)
+    assert set(range(15)) - set(numbers) <= set(hit) or 0 in hit
+    assert numbers == sorted(numbers)
 
 
-def test_no_file_is_made_on_a_disk(tmp_path: Path) -> None:
+def test_no_file_is_created_on_a_disk(tmp_path: Path) -> None:
     with pytest.raises(NoPageError, match="LOCKSTEP_DIR"):
         OperationWriter(tmp_path / "rank-00003.ops", rank=3)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_rows_are_whole_up_to_the_last_whenever_the_rank_is_killed(memory: Path) -> None:
+def test_rows_are_intact_up_to_the_last_whenever_the_rank_is_killed(memory: Path) -> None:
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")  # noqa: T201  # pytest shows it when the test fails
     chance = random.Random(seed)

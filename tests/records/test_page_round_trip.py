@@ -1,4 +1,4 @@
-"""What is written is read: identity, totals, rows, and nothing where nothing was told."""
+"""What is written is read: identity, totals and rows; unknown values are absent."""
 
 import time
 from pathlib import Path
@@ -33,8 +33,8 @@ from .written import IDENTITY as NAMED
 from .written import TOKENS_PER_STEP, write_step, written_page
 
 TEXTS = ("cluster", "project", "node", "gpu_uuid", "torch_version", "nccl_version")
-SIZES = {one.name: int(one.code[:-1]) for one in IDENTITY.fields if one.code.endswith("s")}
-WHOLE_FIELDS = ("tokens", "samples", "flags", "sequence_min", "sequence_max")
+SIZES = {field.name: int(field.code[:-1]) for field in IDENTITY.fields if field.code.endswith("s")}
+INTEGER_FIELDS = ("tokens", "samples", "flags", "sequence_min", "sequence_max")
 ROW_FIELDS = (
     *("step", "start_ns", "first_arrival_ns", "last_arrival_ns", "seconds"),
     *(f"{phase}_seconds" for phase in STEP_PHASES),
@@ -79,7 +79,7 @@ rows = st.fixed_dictionaries(
 
 @quick
 @given(identity=identities)
-def test_an_identity_comes_back_as_it_was_given(memory: Path, identity: RankIdentity) -> None:
+def test_an_identity_reads_back_as_it_was_written(memory: Path, identity: RankIdentity) -> None:
     path = memory / "rank-00000.page"
     path.unlink(missing_ok=True)
     PageWriter(path, identity, 1).close()
@@ -90,29 +90,31 @@ def test_an_identity_comes_back_as_it_was_given(memory: Path, identity: RankIden
 
 
 @quick
-@given(told=st.lists(rows, max_size=12), capacity=st.integers(1, 8))
-def test_the_last_rows_come_back_as_they_were_given(
-    memory: Path, told: list[dict[str, Any]], capacity: int
+@given(written=st.lists(rows, max_size=12), capacity=st.integers(1, 8))
+def test_the_last_rows_read_back_as_they_were_written(
+    memory: Path, written: list[dict[str, Any]], capacity: int
 ) -> None:
     path = memory / "rank-00003.page"
     path.unlink(missing_ok=True)
     writer = PageWriter(path, NAMED, capacity)
-    for row in told:
+    for row in written:
         writer.append([row[name] for name in ROW_FIELDS])
         writer.commit(1)
     writer.close()
     read = read_rows(read_page(path))
-    kept = told[-capacity:]
-    assert [row["number"] for row in read] == list(range(len(told) - len(kept), len(told)))
-    for given_row, row in zip(kept, read, strict=True):
-        unknown = {name for name, bit in ROW.presence.items() if not given_row["present"] & bit}
+    expected = written[-capacity:]
+    assert [row["number"] for row in read] == list(
+        range(len(written) - len(expected), len(written))
+    )
+    for expected_row, row in zip(expected, read, strict=True):
+        unknown = {name for name, bit in ROW.presence.items() if not expected_row["present"] & bit}
         for name in ROW_FIELDS:
-            assert row[name] == (None if name in unknown else given_row[name])
+            assert row[name] == (None if name in unknown else expected_row[name])
 
 
 @quick
 @given(values=st.dictionaries(st.sampled_from(["loss", "gradient_norm", "learning_rate"]), doubles))
-def test_what_was_not_told_is_absent_and_not_zero(memory: Path, values: dict[str, float]) -> None:
+def test_an_unknown_value_is_absent_and_not_zero(memory: Path, values: dict[str, float]) -> None:
     path = memory / "rank-00003.page"
     path.unlink(missing_ok=True)
     writer = PageWriter(path, NAMED, 1)
@@ -163,7 +165,7 @@ def test_a_bucket_counts_up_to_its_bound_and_the_last_one_the_rest(
 
 
 @pytest.mark.parametrize("phase", PHASES)
-def test_the_heartbeat_tells_phase_and_moment_without_a_commit(memory: Path, phase: str) -> None:
+def test_the_heartbeat_holds_phase_and_time_without_a_commit(memory: Path, phase: str) -> None:
     writer = PageWriter(memory / "rank-00003.page", NAMED, 1)
     now = time.monotonic_ns()
     writer.heartbeat(now, PHASES.index(phase))
@@ -227,15 +229,15 @@ def test_a_ring_of_an_impossible_size_is_refused(memory: Path, count: int) -> No
     assert list(memory.iterdir()) == []
 
 
-def test_a_page_read_again_and_again_tells_what_it_tells_who_reads_it_first(memory: Path) -> None:
+def test_a_reader_that_is_used_again_reads_the_same_as_a_new_one(memory: Path) -> None:
     writer = PageWriter(memory / "rank-00003.page", NAMED, 16)
-    reader, seen = PageReader(writer.path), []
+    reader, steps_read = PageReader(writer.path), []
     for steps in range(4):
         assert reader.read() == read_page(writer.path)
         assert reader.read().identity is reader.read().identity
-        seen.append(reader.read().state["steps"])
+        steps_read.append(reader.read().state["steps"])
         write_step(writer)
-        assert steps == seen[-1]
+        assert steps == steps_read[-1]
     writer.close()
     (memory / "other").mkdir()
     other = written_page(memory / "other", steps=1)

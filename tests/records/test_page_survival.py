@@ -1,4 +1,4 @@
-"""A page stays whole whatever happens to its writer, and whoever reads it meanwhile."""
+"""A page stays intact whatever happens to its writer, also for readers at the same time."""
 
 import os
 import random
@@ -54,7 +54,7 @@ def assert_totals_fit(page: Page) -> None:
     assert state["step_seconds_sum"] == 0.875 * steps
 
 
-def test_a_page_is_whole_up_to_its_last_step_whenever_its_rank_is_killed(memory: Path) -> None:
+def test_a_page_is_intact_up_to_its_last_step_whenever_its_rank_is_killed(memory: Path) -> None:
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")  # noqa: T201  # pytest shows it when the test fails
     chance = random.Random(seed)
@@ -74,15 +74,15 @@ def test_a_page_is_whole_up_to_its_last_step_whenever_its_rank_is_killed(memory:
         assert [row["tokens"] for row in rows] == [CYCLE[row["number"] % 3] for row in rows]
 
 
-def test_a_reader_beside_the_writer_sees_only_whole_states_that_never_go_back(
+def test_a_reader_beside_the_writer_reads_only_intact_states_that_never_go_back(
     memory: Path,
 ) -> None:
     path = memory / "rank-00000.page"
     with hammering(path):
-        seen = list(islice(states(path, time.monotonic() + READING_SECONDS), 1_000_000))
-    assert len(seen) > 100
-    assert seen == sorted(seen)
-    assert seen[-1] > seen[0]
+        sequences = list(islice(states(path, time.monotonic() + READING_SECONDS), 1_000_000))
+    assert len(sequences) > 100
+    assert sequences == sorted(sequences)
+    assert sequences[-1] > sequences[0]
 
 
 def states(path: Path, until: float) -> Iterator[int]:
@@ -93,7 +93,7 @@ def states(path: Path, until: float) -> Iterator[int]:
         yield page.state["sequence"]
 
 
-def test_rows_read_beside_the_writer_are_whole_and_in_order(memory: Path) -> None:
+def test_rows_read_beside_the_writer_are_intact_and_in_order(memory: Path) -> None:
     path = memory / "rank-00000.page"
     with hammering(path):
         for _ in range(300):

@@ -26,13 +26,13 @@ def written_job(root: Path, *phases: str) -> Path:
     return root / "jobs" / "job-a"
 
 
-def launcher_says(job: Path, *kinds: str) -> None:
+def write_events(job: Path, *kinds: str) -> None:
     for kind in kinds:
         append_event(job, Event(kind=kind, job_id="job-a", attempt=0))
 
 
 @pytest.mark.parametrize(
-    ("phases", "said"),
+    ("phases", "events"),
     [
         (("done", "done"), ()),
         (("failed", "done"), ("job_started",)),
@@ -42,11 +42,11 @@ def launcher_says(job: Path, *kinds: str) -> None:
     ids=["all done", "all ended", "killed, as its launcher tells", "no page is left"],
 )
 def test_a_job_that_has_ended_is_refused_in_one_sentence(
-    memory: Path, phases: tuple[str, ...], said: tuple[str, ...]
+    memory: Path, phases: tuple[str, ...], events: tuple[str, ...]
 ) -> None:
     job = written_job(memory, *phases)
     job.mkdir(parents=True, exist_ok=True)
-    launcher_says(job, *said)
+    write_events(job, *events)
     refused = CliRunner().invoke(profile, [str(job) if phases else "job-a"], env=_at(memory))
     assert refused.exit_code == 2, refused.output
     (line,) = [line for line in refused.output.splitlines() if line.startswith("Error")]
@@ -56,22 +56,22 @@ def test_a_job_that_has_ended_is_refused_in_one_sentence(
     assert not (job / "switches.json").exists()
 
 
-def test_a_job_that_was_started_again_is_asked(memory: Path) -> None:
+def test_a_job_that_was_started_again_gets_the_request(memory: Path) -> None:
     job = written_job(memory, "forward")
-    launcher_says(job, "job_started", "job_finished", "job_started")
-    asked = CliRunner().invoke(profile, [str(job), "--wait", "1s"], standalone_mode=False)
-    assert (asked.return_value, asked.output) == (
+    write_events(job, "job_started", "job_finished", "job_started")
+    result = CliRunner().invoke(profile, [str(job), "--wait", "1s"], standalone_mode=False)
+    assert (result.return_value, result.output) == (
         1,
         "rank 0: no answer within 1 s; does it still step?\n",
     )
 
 
-def test_of_a_job_with_ended_ranks_only_the_others_are_asked(memory: Path) -> None:
+def test_of_a_job_with_ended_ranks_only_the_others_get_the_request(memory: Path) -> None:
     job = written_job(memory, "done", "forward", "failed")
-    asked = CliRunner().invoke(profile, [str(job), "--wait", "1s"], standalone_mode=False)
-    assert asked.return_value == 1
-    assert "rank 1: no answer" in asked.output
-    assert "rank 0" not in asked.output
+    result = CliRunner().invoke(profile, [str(job), "--wait", "1s"], standalone_mode=False)
+    assert result.return_value == 1
+    assert "rank 1: no answer" in result.output
+    assert "rank 0" not in result.output
     refused = CliRunner().invoke(profile, [str(job), "--ranks", "0,1"])
     assert refused.exit_code == 2
     assert "--ranks: not all of them run on this node; here: 1" in refused.output
@@ -80,7 +80,7 @@ def test_of_a_job_with_ended_ranks_only_the_others_are_asked(memory: Path) -> No
 def test_a_job_whose_ranks_have_yet_to_come_has_not_ended(memory: Path) -> None:
     job = written_job(memory)
     (job / "0").mkdir(parents=True)
-    launcher_says(job, "job_started")
+    write_events(job, "job_started")
     refused = CliRunner().invoke(profile, [str(job)])
     assert refused.exit_code == 2
     assert "--ranks: not all of them run on this node; here: none" in refused.output

@@ -32,10 +32,10 @@ def test_the_rows_of_a_night_are_counted_by_state() -> None:
 
 
 def test_a_job_is_one_record_over_its_steps_and_requeues() -> None:
-    told = jobs(rows(read("sample-sacct-output-midnight-edge-case.txt.gz")))
-    assert len(told) == 306
-    assert len({job.job_id for job in told}) == 306
-    first = next(job for job in told if job.job_id == "39125549")
+    records = jobs(rows(read("sample-sacct-output-midnight-edge-case.txt.gz")))
+    assert len(records) == 306
+    assert len({job.job_id for job in records}) == 306
+    first = next(job for job in records if job.job_id == "39125549")
     assert (first.outcome, first.cancelled_by) == ("cancelled", "1185300516")
     assert first.end is not None
     assert first.start is not None
@@ -76,30 +76,30 @@ def test_every_row_of_a_recording_has_a_known_state(name: str) -> None:
 
 
 def test_a_running_job_has_no_end() -> None:
-    told = jobs(rows(read("sample-sacct-running-output.txt")))
-    running = [job for job in told if job.outcome == "running"]
+    records = jobs(rows(read("sample-sacct-running-output.txt")))
+    running = [job for job in records if job.outcome == "running"]
     assert running
     assert all(job.end is None and job.start is not None for job in running)
 
 
 def test_squeue_is_read_by_names_that_are_given() -> None:
     lines = read("sample-squeue-output.txt")
-    names = tuple(f"column{place}" for place in range(len(lines[0].split(b"|#"))))
+    names = tuple(f"column{index}" for index in range(len(lines[0].split(b"|#"))))
     named = {2: "JobID", 4: "JobName", 9: "State", 12: "NNodes", 28: "TRES"}
-    header = tuple(named.get(place, name) for place, name in enumerate(names))
-    told = jobs(rows(lines, header))
-    assert {job.outcome for job in told} <= {"running", "pending"}
-    assert told[0].job_id == "45704744"
+    header = tuple(named.get(index, name) for index, name in enumerate(names))
+    records = jobs(rows(lines, header))
+    assert {job.outcome for job in records} <= {"running", "pending"}
+    assert records[0].job_id == "45704744"
 
 
 @pytest.mark.parametrize("path", sorted(FIXTURES.glob("scontrol_out_*.txt")), ids=lambda p: p.stem)
-def test_scontrol_tells_the_same_kind_of_record(path: Path) -> None:
-    told = jobs(blocks(path.read_text()))
-    assert told
-    assert all(job.outcome in {"running", "pending", "succeeded", "cancelled"} for job in told)
+def test_scontrol_gives_the_same_kind_of_record(path: Path) -> None:
+    records = jobs(blocks(path.read_text()))
+    assert records
+    assert all(job.outcome in {"running", "pending", "succeeded", "cancelled"} for job in records)
 
 
-def test_scontrol_tells_gpus_where_there_are_any() -> None:
+def test_scontrol_gives_gpus_where_there_are_any() -> None:
     gpus = {
         path.stem: jobs(blocks(path.read_text()))[0].gpus
         for path in FIXTURES.glob("scontrol_out_*.txt")
@@ -118,7 +118,7 @@ def test_scontrol_tells_gpus_where_there_are_any() -> None:
         ("drained$", "DRAINED", None),
     ],
 )
-def test_a_state_is_told_with_its_ornaments_left_out(text: str, state: str, by: str | None) -> None:
+def test_flags_of_a_state_are_removed(text: str, state: str, by: str | None) -> None:
     assert state_of(text) == (state, by)
 
 

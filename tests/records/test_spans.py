@@ -1,4 +1,4 @@
-"""The spool of spans: bounded, whole after any end, and never in the way of a rank."""
+"""The spool of spans is bounded, survives any end, and never blocks a rank."""
 
 import os
 import shutil
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep_records.spans import MAX_BYTES, Span, SpanSpool, read_spans
@@ -23,18 +23,18 @@ def _path() -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def span(place: int, /, **other: object) -> Span:
-    told = {
+def span(number: int, /, **other: object) -> Span:
+    values = {
         "name": "checkpoint",
-        "number": place,
+        "number": number,
         "trace_id": TRACE.trace_id,
-        "span_id": TRACE.span_id(0, 0, place),
+        "span_id": TRACE.span_id(0, 0, number),
         "parent_id": TRACE.span_id(0, 0),
         "start_ns": 10,
         "end_ns": 20,
-        "attributes": {"step": place, "seconds": 0.5},
+        "attributes": {"step": number, "seconds": 0.5},
     }
-    return Span(**{**told, **other})  # type: ignore[arg-type]  # fields by name
+    return Span(**{**values, **other})  # type: ignore[arg-type]  # fields by name
 
 
 def test_spans_read_back_as_they_were_written(path: Path) -> None:
@@ -48,9 +48,9 @@ def test_a_full_spool_keeps_the_newest_and_its_bound(path: Path) -> None:
     spool = SpanSpool(path)
     for number in range(3000):
         spool.write(span(number))
-    kept = [one.number for one in read_spans(path)]
-    assert kept == list(range(kept[0], 3000))
-    assert len(kept) > 300
+    numbers = [read.number for read in read_spans(path)]
+    assert numbers == list(range(numbers[0], 3000))
+    assert len(numbers) > 300
     assert sum(file.stat().st_size for file in path.parent.iterdir()) <= MAX_BYTES
 
 
@@ -68,28 +68,29 @@ def test_a_line_that_found_no_room_takes_no_other_with_it(
 ) -> None:
     spool = SpanSpool(path)
     spool.write(span(0))
-    whole = os.write
-    monkeypatch.setattr(os, "write", lambda descriptor, line: whole(descriptor, line[:20]))
+    full_write = os.write
+    monkeypatch.setattr(os, "write", lambda descriptor, line: full_write(descriptor, line[:20]))
     spool.write(span(1))
     monkeypatch.undo()
     spool.write(span(2))
-    assert [one.number for one in read_spans(path)] == [0, 2]
+    assert [read.number for read in read_spans(path)] == [0, 2]
     assert spool.lost == 1
 
 
-def test_half_a_line_is_no_span_until_it_is_whole(path: Path) -> None:
+def test_half_a_line_is_no_span_until_it_is_complete(path: Path) -> None:
     SpanSpool(path).write(span(0))
-    whole = path.read_bytes()
-    path.write_bytes(whole + whole[: len(whole) // 2])
+    line = path.read_bytes()
+    path.write_bytes(line + line[: len(line) // 2])
     assert read_spans(path) == [span(0)]
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=300))
 def test_no_content_of_a_spool_makes_its_reader_fail(content: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rank-00000.spans.jsonl"
         path.write_bytes(content + b"\n")
-        assert all(one.number >= 0 for one in read_spans(path))
+        assert all(read.number >= 0 for read in read_spans(path))
 
 
 @pytest.mark.parametrize(
@@ -127,15 +128,17 @@ def test_a_span_with_a_field_that_cannot_be_is_left_out(path: Path, wrong: dict[
 def test_ranks_restarts_and_requeues_of_a_job_share_one_trace() -> None:
     requeued = trace_of("job-a", {"SLURM_RESTART_COUNT": "1"})
     assert requeued.trace_id == TRACE.trace_id
-    ids = {one.span_id(*path) for one in (TRACE, requeued) for path in ((), (0,), (0, 1), (1, 0))}
+    ids = {
+        trace.span_id(*path) for trace in (TRACE, requeued) for path in ((), (0,), (0, 1), (1, 0))
+    }
     assert len(ids) == 8
     assert trace_of("job-b", {}).trace_id != TRACE.trace_id
 
 
 def test_the_trace_of_the_environment_is_taken_when_it_is_well_formed() -> None:
     trace_id, parent_id = os.urandom(16).hex(), os.urandom(8).hex()
-    told = trace_of("job-a", {"TRACEPARENT": f"00-{trace_id}-{parent_id}-01"})
-    assert (told.trace_id, told.parent_id, told.sampled) == (trace_id, parent_id, True)
+    trace = trace_of("job-a", {"TRACEPARENT": f"00-{trace_id}-{parent_id}-01"})
+    assert (trace.trace_id, trace.parent_id, trace.sampled) == (trace_id, parent_id, True)
     assert not trace_of("job-a", {"TRACEPARENT": f"00-{trace_id}-{parent_id}-00"}).sampled
     for wrong in (
         "",

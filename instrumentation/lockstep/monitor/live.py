@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from typing import TypeVar
 
 from lockstep.guard import guarded
+from lockstep.monitor.anomalies import AnomalyDetector
 from lockstep.monitor.blocks import Blocks, MonitorState
 from lockstep.monitor.checkpoint_handles import Restoring, Saving
 from lockstep.monitor.loading import TimedLoader
@@ -24,6 +25,7 @@ from lockstep.recorder.loop_calls import Recorder, SuspendedRecorder
 from lockstep.recorder.phases import DONE, FAILED
 from lockstep.recorder.recorder import NEVER, StepRecorder
 from lockstep.telemetry.traces import Traces
+from lockstep_records.hangs import HANG_TIMEOUT_SECONDS
 from lockstep_records.page.layout import SLOT
 from lockstep_records.page.writer import PageWriter
 
@@ -42,6 +44,7 @@ class LiveMonitor:
         page: where it writes.
         environment: TRACEPARENT and the like, for spans.
         no_step_timeout_seconds: phases may be entered so long without a step before it is reported.
+        hang_timeout_seconds: a shorter phase of a step is no hang.
     """
 
     def __init__(
@@ -49,12 +52,19 @@ class LiveMonitor:
         page: PageWriter,
         environment: Mapping[str, str] = os.environ,
         no_step_timeout_seconds: float = 300.0,
+        hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS,
     ) -> None:
         self._page = page
         self._traces = Traces(page, environment)
         self._periodic = PeriodicStats(page, no_step_timeout_seconds)
+        anomalies = AnomalyDetector(page, self._periodic, hang_timeout_seconds)
         self._callbacks = StepCallbacks(
-            page, self._periodic, self._traces, self.fail, self._step_while_off
+            page,
+            self._periodic,
+            self._traces,
+            anomalies,
+            fail=self.fail,
+            step_while_off=self._step_while_off,
         )
         recorder = self._callbacks.recorder
         reports = PageReports(page, self._periodic, self._traces, self._callbacks, self.fail)

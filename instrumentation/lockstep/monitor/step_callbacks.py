@@ -47,6 +47,7 @@ class StepCallbacks:
         page: of the rank.
         periodic: does what is due about once a second.
         traces: writes spans of slow steps.
+        anomalies: judges steps.
         fail: takes errors of ours.
         step_while_off: takes steps that the recorder gets while it is off.
 
@@ -60,13 +61,14 @@ class StepCallbacks:
         page: PageWriter,
         periodic: PeriodicStats,
         traces: Traces,
+        anomalies: AnomalyDetector,
+        *,
         fail: Callable[[Exception], None],
         step_while_off: Callable[[int | None], None],
     ) -> None:
         self._periodic, self._traces = periodic, traces
         self.fail, self.step_while_off = fail, step_while_off
-        self._anomalies = AnomalyDetector(page, periodic)
-        self._judge = self._anomalies.judge
+        self._anomalies, self._judge = anomalies, anomalies.judge
         self.observer: StepObserver = NoopObserver()
         self.recorder: StepRecorder = new_recorder(page, self)
         self._set_bounds()

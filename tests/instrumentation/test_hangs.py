@@ -14,6 +14,7 @@ import pytest
 
 from lockstep.hangs.node_watch import _NodeWatch, watch_for_hangs
 from lockstep_records.attempts import newest_pages
+from lockstep_records.durations import format_duration
 from lockstep_records.events import Event, read_events
 from lockstep_records.hangs import find_hang, hang_limit_seconds, ranks_behind
 from lockstep_records.page.reader import read_page
@@ -99,7 +100,7 @@ def stuck_rank(root: Path, how: str) -> Iterator[Path]:
     settings = {
         "LOCKSTEP_DIR": str(root),
         "LOCKSTEP_JOB_ID": "job-a",
-        "LOCKSTEP_HANG_SECONDS": str(TIMEOUT_SECONDS),
+        "LOCKSTEP_HANG_TIMEOUT": format_duration(TIMEOUT_SECONDS),
     }
     program = LOOP.format(stuck=STUCK[how])
     job = root / "jobs" / "job-a"

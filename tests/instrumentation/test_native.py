@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 import torch
@@ -26,7 +26,6 @@ from lockstep_records.page.reader import read_page
 
 from .recorder_fixture import RecorderFixture
 
-KILLS = int(os.environ.get("LOCKSTEP_KILLS", "50"))
 OPEN = [*PHASES[:10]]
 needs_c = pytest.mark.skipif(native.compiled is None, reason="nothing was compiled here")
 
@@ -37,6 +36,17 @@ def test_the_module_is_compiled_wherever_it_can_be() -> None:
     can_compile = shutil.which(compiler) is not None and headers.exists()
     is_switched_on = os.environ.get(native.SWITCH) != "off"
     assert (native.compiled is not None) == (can_compile and is_switched_on)
+
+
+@pytest.mark.skipif(not os.environ.get("CI"), reason="a compiler of another year may warn of more")
+def test_the_c_code_compiles_without_a_warning(tmp_path: Path) -> None:
+    sources = sorted((Path(__file__).parents[2] / "instrumentation" / "native").glob("*.c"))
+    compiler = shlex.split(sysconfig.get_config_var("CC"))
+    strict = ("-O3", "-fPIC", "-shared", "-Wall", "-Wextra", "-Wshadow", "-Werror")
+    headers = f"-I{sysconfig.get_path('include')}"
+    command = [*compiler, *strict, headers, "-o", str(tmp_path / "native.so"), *map(str, sources)]
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr
 
 
 numbers = st.one_of(
@@ -117,17 +127,42 @@ def both_recorders(memory: Path) -> tuple[RecorderFixture, RecorderFixture]:
     return fixtures
 
 
-@needs_c
-@settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(
+Bounds: TypeAlias = tuple[float, float, int]  # loss floor, loss bound, lasting flags
+Script: TypeAlias = list[tuple[str, Any]]
+scripts = given(
     bounds=st.tuples(st.floats(-10, 5), st.floats(0, 10), st.sampled_from([0, 1, 2, 3])),
     usual=st.booleans(),
     script=st.lists(actions, max_size=30),
 )
+
+
+def examples(number: int) -> settings:
+    suppressed = [HealthCheck.function_scoped_fixture]
+    return settings(max_examples=number, deadline=None, suppress_health_check=suppressed)
+
+
+@needs_c
+@examples(100)
+@scripts
 def test_both_recorders_write_the_same_whatever_a_loop_does(
-    memory: Path, bounds: tuple[float, float, int], usual: bool, script: list[tuple[str, Any]]
+    memory: Path, bounds: Bounds, usual: bool, script: Script
+) -> None:
+    check_that_both_write_the_same(memory, bounds, usual, script)
+
+
+@needs_c
+@pytest.mark.exhaustive
+@pytest.mark.timeout(300)
+@examples(3000)
+@scripts
+def test_both_recorders_write_the_same_in_thousands_of_loops(
+    memory: Path, bounds: Bounds, usual: bool, script: Script
+) -> None:
+    check_that_both_write_the_same(memory, bounds, usual, script)
+
+
+def check_that_both_write_the_same(
+    memory: Path, bounds: Bounds, usual: bool, script: Script
 ) -> None:
     fixtures = both_recorders(memory)
     for fixture in fixtures:

@@ -102,10 +102,16 @@ def test_sampling_can_be_off_from_the_start(root: Path) -> None:
     monitor.close()
 
 
-@pytest.mark.parametrize("sample_every", ["many", "-1", "1e9", "2.5"])
-def test_an_invalid_sampling_leaves_the_monitor_off_and_no_page(
-    root: Path, sample_every: str
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        *(("LOCKSTEP_SAMPLE_EVERY", text) for text in ("many", "-1", "1e9", "1000000001", "2.5")),
+        *(("LOCKSTEP_HANG_TIMEOUT", text) for text in ("120", "-1s", "soon", "400d")),
+    ],
+)
+def test_an_invalid_setting_leaves_the_monitor_off_and_no_page(
+    root: Path, name: str, text: str
 ) -> None:
-    environment = ENVIRONMENT | {"LOCKSTEP_SAMPLE_EVERY": sample_every}
+    environment = ENVIRONMENT | {name: text}
     assert not lockstep.attach(root=root, environment=environment).enabled
     assert not (root / "jobs").exists()

@@ -155,7 +155,7 @@ def test_runs_of_the_garbage_collector_and_memory_are_in_the_page(
     root: Path, monitor: lockstep.Monitor
 ) -> None:
     for _ in range(3):
-        gc.collect()
+        gc.collect(0)  # a full one takes a second in a process with torch
     hooks = len(gc.callbacks)
     periodic = closed(root, monitor)
     assert periodic["collections"] >= 3
@@ -199,11 +199,11 @@ def test_numbers_for_mfu_are_in_the_page_or_are_refused(
     assert (periodic["flops_per_token"], periodic["peak_flops"]) == (6e9, 1e15)
 
 
-@pytest.mark.parametrize(("timeout", "hangs"), [("0.2", {"hang"}), ("120", set()), ("0", set())])
+@pytest.mark.parametrize(("timeout", "hangs"), [("200ms", {"hang"}), ("2m", set()), ("0s", set())])
 def test_a_step_hangs_by_the_time_out_that_the_user_sets(
     root: Path, timeout: str, hangs: set[str]
 ) -> None:
-    environment = {**ENVIRONMENT, "LOCKSTEP_HANG_SECONDS": timeout}
+    environment = {**ENVIRONMENT, "LOCKSTEP_HANG_TIMEOUT": timeout}
     monitor = lockstep.attach(root=root, environment=environment, rows=64)
     for number in range(5):
         monitor.enter_phase("forward")

@@ -38,7 +38,7 @@ class HangWatch:
     """Keeps faulthandler's timer ahead of the steps, and torch's worker server open.
 
     Python has one such timer a process: a loop that uses ``faulthandler.dump_traceback_later``
-    itself should turn this watch off (``LOCKSTEP_HANG_SECONDS=0``).
+    itself should turn this watch off (``LOCKSTEP_HANG_TIMEOUT=0s``).
 
     Args:
         page: path of the rank's page; the files of stacks and socket lie next to it.

@@ -90,7 +90,7 @@ def _worker_environment(job: Job) -> Iterator[None]:
         "LOCKSTEP_CLUSTER": job.cluster,
         "LOCKSTEP_PROJECT": job.project,
         "TRACEPARENT": trace_of(job.job_id).traceparent(),
-        "LOCKSTEP_HANG_SECONDS": str(job.hang_timeout_seconds),
+        "LOCKSTEP_HANG_TIMEOUT": format_duration(job.hang_timeout_seconds),
         # Each attempt needs a store of its own: restarts over gloo fail in torch 2.13 without it.
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),

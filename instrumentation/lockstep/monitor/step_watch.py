@@ -17,6 +17,7 @@ from lockstep.monitor.profiling import Profiler
 from lockstep.recorder.device_events import device_events
 from lockstep.recorder.device_numbers import DeviceNumbers, device_numbers
 from lockstep.recorder.operations import OperationRecorder
+from lockstep_records.durations import format_duration, parse_duration
 from lockstep_records.hangs import HANG_TIMEOUT_SECONDS
 from lockstep_records.operations import OperationWriter, operations_path
 from lockstep_records.page.writer import NoPageError, RankIdentity
@@ -40,11 +41,11 @@ class WatchSettings:
 
     Attributes:
         sample_every: operations of every step divisible by it are recorded; 0 for none.
-        hang_seconds: floor of the hang watch; 0 turns it off.
+        hang_timeout_seconds: the user's time-out of the hang watch; 0 turns it off.
     """
 
     sample_every: int = SAMPLE_EVERY
-    hang_seconds: float = HANG_TIMEOUT_SECONDS
+    hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS
 
 
 class StepWatch:
@@ -76,7 +77,7 @@ class StepWatch:
         self._file_version: tuple[int, int] | None = None
         self._poll_ns = 0
         self._last_ns, self._last_step = now_ns, -1  # of the last poll
-        self._hang = HangWatch(page, settings.hang_seconds, now_ns)
+        self._hang = HangWatch(page, settings.hang_timeout_seconds, now_ns)
         self._profiler = Profiler(page, identity.rank)
         self._numbers: DeviceNumbers | None = None
         self.operations: OperationRecorder | None = None
@@ -172,8 +173,10 @@ class StepWatch:
         settings = self._settings
         every = switches.sample_every
         self._sample_every = settings.sample_every if every is None else every
-        floor = switches.hang_seconds
-        self._hang.set_floor(settings.hang_seconds if floor is None else floor, now_ns)
+        timeout_seconds = switches.hang_seconds
+        if timeout_seconds is None:
+            timeout_seconds = settings.hang_timeout_seconds
+        self._hang.set_floor(timeout_seconds, now_ns)
         if switches.profile is not None:
             self._profiler.begin(switches.profile)
         if switches.enabled and not self._monitor.enabled:
@@ -191,31 +194,27 @@ class StepWatch:
 
 
 def settings_from(environment: Mapping[str, str]) -> WatchSettings:
-    """The settings by LOCKSTEP_SAMPLE_EVERY (steps) and LOCKSTEP_HANG_SECONDS.
+    """The settings by LOCKSTEP_SAMPLE_EVERY (steps) and LOCKSTEP_HANG_TIMEOUT (such as ``2m``).
 
     Raises:
         ValueError: a variable is invalid; the text names it.
     """
-    every = _number(environment, "LOCKSTEP_SAMPLE_EVERY", SAMPLE_EVERY, MAX_SAMPLE_EVERY)
-    if not every.is_integer():
-        raise ValueError(f"LOCKSTEP_SAMPLE_EVERY={every} must be a whole number of steps")
-    return WatchSettings(
-        sample_every=int(every),
-        hang_seconds=_number(
-            environment, "LOCKSTEP_HANG_SECONDS", HANG_TIMEOUT_SECONDS, MAX_HANG_SECONDS
-        ),
-    )
-
-
-def _number(environment: Mapping[str, str], name: str, default: float, most: float) -> float:
-    text = environment.get(name, "")
+    text = environment.get("LOCKSTEP_SAMPLE_EVERY", "") or str(SAMPLE_EVERY)
+    if not (text.isascii() and text.isdigit() and int(text) <= MAX_SAMPLE_EVERY):
+        raise ValueError(
+            f"LOCKSTEP_SAMPLE_EVERY={text!r} must be a whole number of steps from 0 to"
+            f" {MAX_SAMPLE_EVERY}; 0 turns it off"
+        )
+    timeout = environment.get("LOCKSTEP_HANG_TIMEOUT", "")
     try:
-        value = float(text or default)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= most:
-        raise ValueError(f"{name}={text!r} must be a number from 0 to {most:g}; 0 turns it off")
-    return value
+        timeout_seconds = parse_duration(timeout) if timeout else HANG_TIMEOUT_SECONDS
+    except ValueError as error:
+        raise ValueError(f"LOCKSTEP_HANG_TIMEOUT: {error}; 0s turns it off") from error
+    if timeout_seconds > MAX_HANG_SECONDS:
+        raise ValueError(
+            f"LOCKSTEP_HANG_TIMEOUT={timeout!r} must be at most {format_duration(MAX_HANG_SECONDS)}"
+        )
+    return WatchSettings(sample_every=int(text), hang_timeout_seconds=timeout_seconds)
 
 
 def watch_steps(

@@ -20,9 +20,13 @@ JOBS ?= $(shell expr `nproc` + 1)
 PARALLEL := -n $(JOBS) --dist loadscope --no-loadscope-reorder
 SLOW ?= one
 SEED ?=
+# Another torch has an environment of its own. Without the extra `trainer`, which pins the tested version.
+TORCH ?= 2.13.0
+TORCH_VENV := .venv-torch-$(TORCH)
+TORCH_EXTRAS := agent,reports,$(FRAMEWORKS),dev
 
 .DEFAULT_GOAL := help
-.PHONY: help install servers demo test test-quick test-exhaustive train-matrix check format generate golden bench bench-overhead
+.PHONY: help install servers demo test test-quick test-exhaustive test-torch train-matrix check format generate golden bench bench-overhead
 .PHONY: bench-stragglers bench-reports bench-agent clean
 
 help: ## List the targets
@@ -65,6 +69,20 @@ test-quick: $(READY) ## Run the tests that need no server and one process
 
 test-exhaustive: $(READY) $(SERVERS) ## Run the large matrices of properties that make test leaves out
 	$(BIN)/python -m pytest $(PARALLEL) -m exhaustive
+
+$(TORCH_VENV)/.ready: $(SOURCES)
+	@$(PYTHON) -m venv $(TORCH_VENV)
+	@echo 'torch==$(TORCH)' > $(TORCH_VENV)/constraints.txt
+	@echo 'installing torch $(TORCH) and the project into $(TORCH_VENV): minutes, as the network allows'
+	@$(TORCH_VENV)/bin/python -m pip install --quiet --requirement $(TORCH_VENV)/constraints.txt
+	@$(TORCH_VENV)/bin/python -m pip install --quiet --constraint $(TORCH_VENV)/constraints.txt \
+		--editable '.[$(TORCH_EXTRAS)]'
+	@touch $@
+
+# Warnings are no errors here: another torch deprecates other things than the one that is tested.
+test-torch: $(TORCH_VENV)/.ready ## Run the tests of the instrumentation on another torch (TORCH=2.7.1; 40 minutes at most)
+	PATH=$(abspath $(TORCH_VENV)/bin):$$PATH timeout 2400 $(TORCH_VENV)/bin/python -m pytest $(PARALLEL) \
+		-W default -m "not gpu and not exhaustive" tests/instrumentation
 
 train-matrix: $(READY) ## Train every strategy and hybrid on 1 to 8 CPU ranks, resume it, compare (5 minutes)
 	$(BIN)/python -u -m lockstep_trainer.validation.parallel_matrix
@@ -120,4 +138,4 @@ bench-agent: $(READY) ## Print what the node agent costs, on a fake node of 8 GP
 	$(BIN)/python bench/agent_cost.py --peers $(PEERS)
 
 clean: ## Remove .venv and everything generated
-	rm -rf $(VENV) dist demo-out .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-torch-* dist demo-out .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -13,11 +13,11 @@ from torch.distributed.checkpoint.state_dict_saver import async_save, save
 
 import lockstep
 
-from .one_rank import page_of
+from .rank_page import page_of
 
 
 def test_a_checkpoint_that_goes_on_after_its_block_ends_when_it_is_told(
-    root: Path, monitor: lockstep.NoopMonitor
+    root: Path, monitor: lockstep.Monitor
 ) -> None:
     with monitor.checkpoint(step=7) as saving:
         saving.later()
@@ -37,7 +37,7 @@ def test_a_checkpoint_that_goes_on_after_its_block_ends_when_it_is_told(
 
 
 def test_a_checkpoint_that_fails_is_not_verified_and_not_durable(
-    root: Path, monitor: lockstep.NoopMonitor
+    root: Path, monitor: lockstep.Monitor
 ) -> None:
     with suppress(OSError), monitor.checkpoint(step=7) as saving:
         saving.later()
@@ -50,7 +50,7 @@ def test_a_checkpoint_that_fails_is_not_verified_and_not_durable(
     assert page.periodic["troubles"]["span_exception"] == 1
 
 
-def test_a_restore_tells_what_it_fell_back_to(root: Path, monitor: lockstep.NoopMonitor) -> None:
+def test_a_restore_tells_what_it_fell_back_to(root: Path, monitor: lockstep.Monitor) -> None:
     with monitor.restore():
         time.sleep(0.002)
     with monitor.restore() as restoring:
@@ -72,7 +72,7 @@ def test_a_restore_tells_what_it_fell_back_to(root: Path, monitor: lockstep.Noop
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 def test_checkpoints_of_dcp_are_counted_from_its_own_log(
-    root: Path, monitor: lockstep.NoopMonitor, tmp_path: Path
+    root: Path, monitor: lockstep.Monitor, tmp_path: Path
 ) -> None:
     state = {"weight": torch.ones(1000)}
     watch = lockstep.watch_dcp(monitor)

@@ -16,7 +16,7 @@ from torch.distributed.checkpoint.logger import _dcp_logger
 
 from lockstep.guard import guarded
 from lockstep.monitor.checkpoint_handles import Restoring, Saving
-from lockstep.monitor.noop import NoopMonitor
+from lockstep.monitor.protocol import Monitor
 
 _STEP_AT_END = re.compile(r"(\d+)\D*$")
 _SAVES = ("save", "async_save")
@@ -31,7 +31,7 @@ class DcpWatch(logging.Handler):
         rank: of this process, by which its own files are known.
     """
 
-    def __init__(self, monitor: NoopMonitor, rank: int) -> None:
+    def __init__(self, monitor: Monitor, rank: int) -> None:
         super().__init__(logging.DEBUG)
         self._monitor, self._rank = monitor, rank
         self._thread = threading.get_ident()

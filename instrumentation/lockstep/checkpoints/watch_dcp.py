@@ -2,13 +2,13 @@
 
 from typing import TYPE_CHECKING
 
-from lockstep.monitor.noop import NoopMonitor
+from lockstep.monitor.protocol import Monitor
 
 if TYPE_CHECKING:
     from lockstep.checkpoints.dcp import DcpWatch
 
 
-def watch_dcp(monitor: NoopMonitor, rank: int | None = None) -> "DcpWatch":
+def watch_dcp(monitor: Monitor, rank: int | None = None) -> "DcpWatch":
     """Counts what ``torch.distributed.checkpoint`` saves and loads in this thread from now on.
 
     Put no block of ``monitor.checkpoint`` around DCP's calls then: they would be counted twice.

@@ -85,7 +85,7 @@ def launched(root: Path, script: Path, *arguments: str, ranks: int = 2) -> int:
     return subprocess.run(command, check=False, timeout=100).returncode
 
 
-def test_one_process_finds_forward_backward_and_optimizer_without_a_line_of_ours(
+def test_one_process_records_forward_backward_and_optimizer_without_a_call_in_the_loop(
     root: Path,
 ) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64))
@@ -110,16 +110,16 @@ def test_one_process_finds_forward_backward_and_optimizer_without_a_line_of_ours
     assert all(row["last_arrival_ns"] is None for row in rows)
 
 
-def test_a_watched_model_goes_when_its_owner_lets_it_go(root: Path) -> None:
+def test_a_watched_model_is_freed_when_its_owner_drops_it(root: Path) -> None:
     model = torch.nn.Linear(8, 8)
     monitor = lockstep.attach(model, root=root, environment={"LOCKSTEP_JOB_ID": "one"}, rows=8)
     model(torch.randn(2, 8)).sum().backward()
     monitor.step()
-    gone = weakref.ref(model)
+    reference = weakref.ref(model)
     gc.disable()
     try:
         del model
-        assert gone() is None
+        assert reference() is None
     finally:
         gc.enable()
 
@@ -164,7 +164,7 @@ def test_a_delay_of_one_rank_is_found_in_its_own_phase_and_as_wait_on_the_other(
 
 @pytest.mark.distributed
 @pytest.mark.timeout(120)
-def test_a_killed_worker_leaves_a_page_and_an_event_that_says_which_signal(
+def test_a_killed_worker_leaves_a_page_and_an_event_with_its_signal(
     root: Path, tmp_path: Path
 ) -> None:
     script = tmp_path / "loop.py"
@@ -188,7 +188,7 @@ def test_a_killed_worker_leaves_a_page_and_an_event_that_says_which_signal(
 
 @pytest.mark.distributed
 @pytest.mark.timeout(120)
-def test_a_restart_makes_a_new_attempt_beside_the_old_pages(root: Path, tmp_path: Path) -> None:
+def test_a_restart_is_a_new_attempt_and_the_old_pages_stay(root: Path, tmp_path: Path) -> None:
     script = tmp_path / "loop.py"
     script.write_text(
         LOOP.replace("import sys, time", "import os, sys, time").replace(
@@ -217,13 +217,13 @@ def test_a_restart_makes_a_new_attempt_beside_the_old_pages(root: Path, tmp_path
     job = root / "jobs" / "job-a"
     assert read_page(job / "0" / "rank-00001.page").state["steps"] == 24
     assert read_page(job / "1" / "rank-00001.page").phase == "done"
-    told = [json.loads(line) for line in (job / "events.jsonl").read_text().splitlines()]
-    ended = [(e["attempt"], e["fields"]["outcome"]) for e in told if e["kind"] == "attempt_ended"]
+    events = [json.loads(line) for line in (job / "events.jsonl").read_text().splitlines()]
+    ended = [(e["attempt"], e["fields"]["outcome"]) for e in events if e["kind"] == "attempt_ended"]
     assert ended == [(0, "failed"), (1, "succeeded")]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "sentence"),
     [
         (["nothing.py"], "program 'nothing.py' is no file"),
         (["--nproc-per-node", "0", "x"], "0 is not in the range"),
@@ -237,7 +237,9 @@ def test_a_restart_makes_a_new_attempt_beside_the_old_pages(root: Path, tmp_path
         (["--dir", "/proc/nothing", "-m", "this"], "cannot be made"),
     ],
 )
-def test_wrong_flags_of_run_end_with_one_sentence_and_two(arguments: list[str], said: str) -> None:
+def test_invalid_flags_of_run_end_with_one_sentence_and_exit_status_two(
+    arguments: list[str], sentence: str
+) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "lockstep_cli.main", "run", *arguments],
         check=False,
@@ -247,5 +249,5 @@ def test_wrong_flags_of_run_end_with_one_sentence_and_two(arguments: list[str], 
         env={**os.environ},
     )
     assert ended.returncode == 2
-    assert said in ended.stderr
+    assert sentence in ended.stderr
     assert ended.stderr.count("\n") == 1

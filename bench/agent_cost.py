@@ -30,6 +30,7 @@ from fake_cluster_node import (
     build_node,
     fetch_node_exporter,
     find_nvitop,
+    training,
 )
 
 from lockstep_records.durations import parse_duration
@@ -227,23 +228,6 @@ def nvitop_exporter(node: Node) -> Program:
     )
 
 
-@contextmanager
-def training(jobs: Path) -> Iterator[None]:
-    """Eight simulated ranks that write their pages for as long as the block lasts."""
-    command = [sys.executable, "-m", "lockstep_cli.main", "simulate"]
-    command += ["--dir", str(jobs), "--ranks", str(RANKS), "--step-time", "200ms"]
-    command += ["--steps", "1000000000", "--job-id", "bench"]
-    ranks = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        while len(list(jobs.glob("jobs/*/*/rank-*.page"))) < RANKS:
-            assert ranks.poll() is None, f"the simulated ranks ended with {ranks.returncode}"
-            time.sleep(0.1)
-        yield
-    finally:
-        ranks.kill()
-        ranks.wait()
-
-
 def print_table(figures: dict[str, dict[str, str]], absent: dict[str, str]) -> None:
     """Prints the figures as a table, a column a program, and the programs that are missing."""
     names = list(figures)
@@ -255,8 +239,8 @@ def print_table(figures: dict[str, dict[str, str]], absent: dict[str, str]) -> N
         print(f"{name} is not in the table: {reason}")
 
 
-def main() -> None:
-    """Prints every figure with its limit."""
+def parse_arguments() -> argparse.Namespace:
+    """The options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--duration",
@@ -269,7 +253,12 @@ def main() -> None:
         "--peers", type=Path, default=Path(".venv/peers"), help="folder of the peers"
     )
     parser.add_argument("--no-peers", action="store_true", help="leave the peers out")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Prints every figure with its limit."""
+    options = parse_arguments()
     figures: dict[str, dict[str, str]] = {}
     absent: dict[str, str] = {}
     # pages need a tmpfs

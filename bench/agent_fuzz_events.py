@@ -62,7 +62,7 @@ def _line(chance: random.Random) -> bytes:
 
 
 def kernel_logs(chance: random.Random, folder: Path) -> Iterator[AnyReading]:
-    """A spoiled log that grows while the agent is started anew; nothing is counted twice."""
+    """A spoiled log that grows while the agent restarts; nothing is counted twice."""
     path = folder / "kmsg"
     body = b"".join(_line(chance) for _ in range(chance.randint(1, _MOST_LINES)))
     split_at = chance.randrange(len(body) + 1)

@@ -1,8 +1,11 @@
-"""The node that the agent is measured on, made by the tests' own parts, and its peers."""
+"""The fake node that the agent is measured on, built by the tests' own parts, and its peers."""
 
 import importlib
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +28,7 @@ def build_node(folder: Path) -> tuple[dict[str, str], Path]:
 
 
 class AbsentError(RuntimeError):
-    """A peer that cannot be had; the text says why."""
+    """A peer that is not available; the text gives the reason."""
 
 
 def fetch_node_exporter(folder: Path) -> Path:
@@ -58,3 +61,20 @@ def find_nvitop(peers: Path) -> dict[str, str]:
     if not (peers / "nvitop_exporter").is_dir():
         raise AbsentError(f"{peers} holds no nvitop_exporter; make {peers} says why")
     return {"PYTHONPATH": str(peers.absolute())}
+
+
+@contextmanager
+def training(jobs: Path) -> Iterator[None]:
+    """Eight simulated ranks that write their pages for as long as the block lasts."""
+    command = [sys.executable, "-m", "lockstep_cli.main", "simulate"]
+    command += ["--dir", str(jobs), "--ranks", str(RANKS), "--step-time", "200ms"]
+    command += ["--steps", "1000000000", "--job-id", "bench"]
+    ranks = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        while len(list(jobs.glob("jobs/*/*/rank-*.page"))) < RANKS:
+            assert ranks.poll() is None, f"the simulated ranks ended with {ranks.returncode}"
+            time.sleep(0.1)
+        yield
+    finally:
+        ranks.kill()
+        ranks.wait()

@@ -1,4 +1,4 @@
-"""Reads a made log of a given size and tells megabytes a second and the memory it took.
+"""Reads a made log of a given size; prints its speed in MiB per second and its peak memory.
 
 python bench/joblog_size.py [GIGABYTES]
 """
@@ -25,7 +25,7 @@ LAST = "[rank7]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2
 
 
 def lines(size: int) -> Iterator[str]:
-    """Ordinary output of 64 ranks with a step's line among a hundred, and one cause at the end."""
+    """Ordinary output of 64 ranks, one line in a hundred of them a step, and a cause at the end."""
     written, number = 0, 0
     while written < size:
         number += 1
@@ -46,7 +46,7 @@ def lines(size: int) -> Iterator[str]:
 
 
 def main() -> None:
-    """Writes, reads, tells."""
+    """Writes the log, reads it and prints the figures."""
     size = int(float(sys.argv[1] if len(sys.argv) > 1 else "1") * 1024) * MIB
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "job.log"

@@ -28,7 +28,7 @@ def agent(*, once: bool, **values: Any) -> None:
 
     options = Options(**values)
     if once:
-        # An agent that runs beside it goes on from the state folder, so nothing is written there.
+        # A running agent continues from the state folder, so nothing is written there.
         program.print_once(replace(options, state=None))
     else:
         program.serve(options)

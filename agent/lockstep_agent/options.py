@@ -1,5 +1,5 @@
 """The options of the agent: the one list that command line, configuration file and code share."""
-# ruff: noqa: RUF009  # _option is dataclasses.field with the option of the command beside it
+# ruff: noqa: RUF009  # _option is dataclasses.field with a command-line option as metadata
 
 import platform
 from collections.abc import Callable
@@ -35,7 +35,7 @@ def _option(default: Any, flag: str, /, **settings: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """Options of one agent, checked; each field says by its help text what it sets."""
+    """Options of one agent, checked; the help text of a field describes it."""
 
     listen: tuple[str, int] = _option(
         ("127.0.0.1", 9440),

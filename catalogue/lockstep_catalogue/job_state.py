@@ -21,9 +21,17 @@ from lockstep_catalogue.metric import Kind, Label, Metric, Unit
 _OF_NODE = (CLUSTER, JOB_ID, NODE)
 
 
-def _metric(name: str, kind: Kind, unit: Unit, help_: str, *labels: Label) -> Metric:
+def _metric(
+    name: str, kind: Kind, unit: Unit, help_: str, *labels: Label, page_field: str = ""
+) -> Metric:
     return Metric(
-        name=name, kind=kind, unit=unit, labels=(*_OF_NODE, *labels), help=help_, source="rank page"
+        name=name,
+        kind=kind,
+        unit=unit,
+        labels=(*_OF_NODE, *labels),
+        help=help_,
+        source="rank page",
+        page_field=page_field,
     )
 
 
@@ -52,6 +60,7 @@ NONFINITE_VALUES = _metric(
     Unit.NONE,
     "Values that were NaN or infinite, by value.",
     WHERE,
+    page_field="nonfinite",
 )
 ANOMALIES = _metric(
     "lockstep_train_loss_anomalies_total",
@@ -59,6 +68,7 @@ ANOMALIES = _metric(
     Unit.NONE,
     "Spikes and divergences that began in the ranks' own losses.",
     ANOMALY,
+    page_field="anomalies",
 )
 ANOMALOUS = _metric(
     "lockstep_train_loss_anomalous_ranks",
@@ -79,24 +89,28 @@ ALLOCATOR_RETRIES = _metric(
     Kind.COUNTER,
     Unit.NONE,
     "Times that a GPU's allocator freed its cache and retried, which stops the device.",
+    page_field="allocator_retries",
 )
 OUT_OF_MEMORY = _metric(
     "lockstep_train_out_of_memory_total",
     Kind.COUNTER,
     Unit.NONE,
     "Allocations of device or host memory that failed.",
+    page_field="out_of_memory",
 )
 COLLECTIONS = _metric(
     "lockstep_train_collections_total",
     Kind.COUNTER,
     Unit.NONE,
     "Runs of Python's garbage collector in the ranks.",
+    page_field="collections",
 )
 COLLECTION_SECONDS = _metric(
     "lockstep_train_collection_seconds_total",
     Kind.COUNTER,
     Unit.SECONDS,
     "Seconds for which Python's garbage collector stopped a rank.",
+    page_field="collection_seconds",
 )
 CHECKPOINT_SECONDS = _metric(
     "lockstep_train_checkpoint_seconds_total",
@@ -110,12 +124,14 @@ CHECKPOINT_BYTES = _metric(
     Kind.COUNTER,
     Unit.BYTES,
     "Bytes of checkpoints that the node's ranks wrote, where they report them.",
+    page_field="checkpoint_bytes",
 )
 CHECKPOINTS_VERIFIED = _metric(
     "lockstep_train_checkpoints_verified_total",
     Kind.COUNTER,
     Unit.NONE,
     "Checkpoints that were read back and found valid.",
+    page_field="checkpoints_verified",
 )
 SLOWEST_WRITER = _metric(
     "lockstep_train_checkpoint_slowest_writer_seconds",
@@ -130,12 +146,14 @@ RESTORES = _metric(
     Unit.NONE,
     "Restores of a checkpoint by outcome.",
     RESTORE_OUTCOME,
+    page_field="restores",
 )
 PASSED_OVER = _metric(
     "lockstep_train_checkpoints_passed_over_total",
     Kind.COUNTER,
     Unit.NONE,
     "Invalid checkpoints that a restore skipped.",
+    page_field="passed_over",
 )
 REPLICAS = _metric(
     "lockstep_train_replicas_compared",
@@ -154,12 +172,14 @@ MEASURED_STEPS = _metric(
     Kind.COUNTER,
     Unit.NONE,
     "Steps in which the monitor timed its own calls.",
+    page_field="measured_steps",
 )
 MEASURED_SECONDS = _metric(
     "lockstep_train_measured_seconds_total",
     Kind.COUNTER,
     Unit.SECONDS,
     "Seconds in the monitor's own calls in those steps.",
+    page_field="measured_seconds",
 )
 TROUBLES = _metric(
     "lockstep_train_troubles_total",
@@ -167,6 +187,7 @@ TROUBLES = _metric(
     Unit.NONE,
     "Problems around the monitor that did not stop training, by kind.",
     TROUBLE,
+    page_field="troubles",
 )
 
 METRICS = (

@@ -69,6 +69,8 @@ class Metric:
         name: full name, with the prefix and the unit as its last word.
         source: where the value comes from, in one phrase.
         buckets: upper bounds of a histogram, rising, without infinity.
+        page_field: field of the rank page's periodic slot that holds this total; the agent sums it
+            over the ranks of a node, by item where the field has items.
 
     Raises:
         ValueError: name, unit, kind or buckets contradict each other; the message says which.
@@ -82,6 +84,7 @@ class Metric:
     source: str
     buckets: tuple[float, ...] = ()
     stability: Stability = Stability.TRIAL
+    page_field: str = ""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

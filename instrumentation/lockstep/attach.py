@@ -13,6 +13,7 @@ from lockstep.monitor.live import LiveMonitor
 from lockstep.monitor.noop import NoopMonitor
 from lockstep.monitor.step_watch import settings_from, watch_steps
 from lockstep.telemetry.logs import SWITCH, follow, json_logs
+from lockstep_records.hangs import HANG_TIMEOUT_SECONDS
 from lockstep_records.jobs import find_root, page_path
 from lockstep_records.page.layout import DEFAULT_ROWS
 from lockstep_records.page.writer import NoPageError, PageWriter
@@ -77,7 +78,9 @@ def _born(
     folder = Path(root) if root else find_root(environment)
     path = page_path(folder, identity.job_id, identity.attempt, identity.rank)
     page = PageWriter(path, identity, rows)
-    monitor = LiveMonitor(page, environment)
+    # 0 turns the watch off, and steps are still judged by the default.
+    hang_timeout_seconds = settings.hang_seconds or HANG_TIMEOUT_SECONDS
+    monitor = LiveMonitor(page, environment, hang_timeout_seconds=hang_timeout_seconds)
     follow(page)
     if environment.get(SWITCH):
         json_logs(environment=environment)

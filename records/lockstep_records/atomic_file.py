@@ -28,6 +28,7 @@ def write_atomically(
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             os.fchmod(file.fileno(), mode)
+            # A rename may reach the disk before the content: a power cut would leave an empty file.
             if durable:
                 file.flush()
                 os.fsync(file.fileno())

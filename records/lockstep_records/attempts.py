@@ -20,6 +20,7 @@ def newest_pages(job: Path) -> list[Page]:
         for path in list_pages(folder):
             try:
                 pages.append(read_page(path))
+            # A torn page of one rank must not hide the others.
             except PageError:
                 continue
     return pages

@@ -105,8 +105,10 @@ def _open(path: Path) -> BinaryIO:
         magic = file.read(4)
     if magic.startswith(_GZIP):
         return cast("BinaryIO", gzip.open(path))
+    # The standard library reads zstd from Python 3.14 on only.
     if magic == _ZSTD:
         try:
+            # Only an extra installs it, and most files need it not.
             zstandard = importlib.import_module("zstandard")
         except ImportError:
             raise ValueError(

@@ -30,6 +30,7 @@ def format_duration(seconds: float) -> str:
     """
     if not 0 <= seconds < float("inf"):
         raise ValueError(f"a duration of {seconds} s cannot be written; it must be 0 or more")
+    # Integers, for divmod of floats such as 0.3 leaves a remainder.
     milliseconds = round(seconds * 1000)
     for unit, unit_seconds in reversed(_UNIT_SECONDS.items()):
         count, rest = divmod(milliseconds, round(unit_seconds * 1000))

@@ -18,6 +18,7 @@ PREEMPTED = 75
 """Exit code of a rank, and of a job, that saved its state and gave way: start it again."""
 OUT_OF_MEMORY = 76
 """Exit code of a rank that ran out of memory, its own or the GPU's."""
+# A runaway or hostile file must not fill the memory of every reader.
 _MAX_BYTES = 16 << 20
 
 

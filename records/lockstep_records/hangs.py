@@ -27,6 +27,7 @@ HANG_MEDIAN_STEPS = 20.0
 _PAUSE_FACTOR = 10.0
 _WAITING = "sync"
 _STOPPED = frozenset("Tt")
+# The newest rows: steps may become longer or shorter in a run.
 _ROWS_FOR_MEDIAN = 64
 
 

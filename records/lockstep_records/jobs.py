@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+# Folder names and label values at once: no slash, no leading dot, no control character.
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _PAGE = re.compile(r"rank-[0-9]{5,}\.page")
 _ATTEMPT = re.compile(r"[0-9]{1,9}")
@@ -65,6 +66,7 @@ def list_jobs(root: Path) -> list[Path]:
 
 def list_attempts(job: Path) -> list[Path]:
     """Attempt folders of a job, first attempt first."""
+    # Anything else in the folder, such as events and switches, is no attempt.
     folders = [path for path in job.iterdir() if _ATTEMPT.fullmatch(path.name) and path.is_dir()]
     return sorted(folders, key=lambda path: int(path.name))
 

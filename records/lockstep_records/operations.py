@@ -112,6 +112,7 @@ class OperationWriter:
             raise ValueError(f"rows {rows} must be between 1 and {MAX_ROWS}")
         self.path, self._rows, self.written = path, rows, 0
         self._map: mmap.mmap = create_mapping(path, operations_bytes(rows))
+        # One buffer for all rows: an operation allocates nothing.
         self._row = bytearray(OPERATION.size)
         self._body = memoryview(self._row)[:_CHECKSUM_BYTE]
         self._checksum = memoryview(self._row).cast("I")
@@ -188,6 +189,7 @@ def read_operations(path: Path) -> OperationRows:
     Raises:
         PageError: the file cannot be read; the text names the field.
     """
+    # The folder may be hostile: a link is not followed, and a FIFO does not block.
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:

@@ -60,6 +60,7 @@ def _compare(
     step = max(steps)
     values = {rank: by_step[step] for rank, by_step in by_rank.items() if step in by_step}
     (most, votes), *_ = Counter(values.values()).most_common(1)
+    # Two replicas that differ show that one of them is wrong, and not which.
     has_majority = 2 * votes > len(values)
     odd = [rank for rank, value in values.items() if not has_majority or value != most]
     return Comparison(part=part, step=step, ranks=tuple(sorted(values)), odd=tuple(sorted(odd)))

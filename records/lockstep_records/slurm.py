@@ -14,6 +14,7 @@ from lockstep_catalogue.vocabulary import FailureClass, Outcome
 
 SlurmOutcome = Literal[Outcome, "running", "pending"]
 _DELIMITERS = ("|#", "|")
+# A table that is torn in the middle would otherwise be gathered to its end.
 _MOST_FIELD_BYTES = 1 << 20
 _STARTED = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STAGE_OUT", "SIGNALING", "STOPPED"})
 # State: outcome, failure class, reason.
@@ -155,6 +156,7 @@ def state_of(text: str) -> tuple[str, str | None]:
     """Slurm's name of a state, and who cancelled; flags and the ``+`` of a short column removed."""
     word, _, by = text.strip().partition(" by ")
     state = word.strip().rstrip("+*~#!%$@^-").split(" ")[0].upper()
+    # sacct cuts a word that its column has no room for.
     full = [name for name in STATES if name.startswith(state)] if state else []
     return (full[0] if state not in STATES and len(full) == 1 else state), by.strip() or None
 

@@ -75,6 +75,7 @@ class SpanSpool:
         """Appends a span with one write, so that a reader never meets half of it for long."""
         line = json.dumps(asdict(span), separators=(",", ":")).encode() + b"\n"
         try:
+            # Each of the two files has half of the bound.
             if self._size + len(line) > self._half:
                 self.close()
                 self._path.replace(_older(self._path))
@@ -90,6 +91,7 @@ class SpanSpool:
             self.lost += 1
 
     def _open(self) -> None:
+        # The rank must not wait, whatever stands at that path.
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
         self._descriptor = os.open(self._path, flags, 0o640)
         self._size = os.fstat(self._descriptor).st_size

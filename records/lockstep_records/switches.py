@@ -84,6 +84,7 @@ class Switches:
 
 
 def _check_integer(name: str, value: object, low: int, high: int) -> None:
+    # A bool is an int in Python: true would pass as 1.
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise ValueError(f"{name} is {value!r}; it must be a whole number from {low} to {high}")
 
@@ -105,6 +106,7 @@ def read_switches(path: Path) -> Switches:
         ValueError: the file cannot be read, or holds something else; the message names the field.
     """
     try:
+        # Ranks poll the file between steps: nothing at that path may block them.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
         return Switches()

@@ -36,6 +36,7 @@ class Trace:
 
     def span_id(self, *path: object) -> str:
         """Id of a span by its path below the job: (), (attempt,), (attempt, rank), ..."""
+        # hash() differs from process to process; every rank must compute the same id.
         text = "/".join(str(part) for part in (self.trace_id, self.requeue, *path))
         return hashlib.sha256(f"lockstep span {text}".encode()).hexdigest()[:16]
 

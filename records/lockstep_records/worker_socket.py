@@ -19,6 +19,7 @@ def socket_path(page: Path) -> Path:
     return page.with_suffix(SUFFIX)
 
 
+# http.client knows TCP only.
 class _UnixConnection(http.client.HTTPConnection):
     def __init__(self, path: Path, timeout_seconds: float) -> None:
         super().__init__("localhost", timeout=timeout_seconds)

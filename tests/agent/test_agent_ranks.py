@@ -188,7 +188,7 @@ def test_the_periodic_counters_never_fall_when_their_newest_slot_is_damaged(root
     before = counters(ranks.values())
     page.damage_newest_slot(PERIODIC, PERIODIC_OFFSETS)
     assert counters(ranks.values()) == before
-    assert before != counters(RanksFixture(root).values())  # the older slot does tell less
+    assert before != counters(RanksFixture(root).values())  # the older slot has smaller counts
 
 
 def test_a_page_that_was_created_anew_starts_from_its_own_values(root: Path) -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from lockstep_agent.web import AccessControl
 
-from .test_agent_web import COMMAND, refused
+from .in_process import refused_message
+from .test_agent_web import COMMAND
 
 
 @pytest.mark.parametrize(
@@ -28,11 +29,15 @@ from .test_agent_web import COMMAND, refused
     ],
 )
 def test_a_wrong_configuration_file_is_one_sentence_and_exit_status_2(
-    root: Path, tmp_path: Path, text: str, named: str
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    text: str,
+    named: str,
 ) -> None:
     path = tmp_path / "agent.toml"
     path.write_text(text)
-    assert named in refused(root, "--config", str(path))
+    assert named in refused_message(monkeypatch, capsys, "agent", "--config", str(path))
 
 
 def test_a_configuration_file_holds_every_option_and_the_command_line_comes_first(
@@ -52,7 +57,7 @@ def test_a_configuration_file_holds_every_option_and_the_command_line_comes_firs
     assert 'counted_by="expected"} 3.0' in done.stdout
 
 
-def test_a_token_file_that_cannot_be_read_is_said_with_its_name(tmp_path: Path) -> None:
+def test_a_token_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     path = tmp_path / "tokens"
     path.mkdir()
     with pytest.raises(ValueError, match="tokens cannot be read: Is a directory"):

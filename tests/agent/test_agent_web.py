@@ -289,14 +289,3 @@ def test_a_certificate_that_does_not_match_its_key_is_one_sentence_and_exit_stat
     text = TLS.format(keys, "first").replace("first.key", "second.key")
     message = refused(root, "--web-config", str(web_file(tmp_path, text)))
     assert "does not match key_file" in message
-
-
-def test_access_control_polls_its_files_at_most_once_a_second(tmp_path: Path) -> None:
-    now = [0.0]
-    tokens = tmp_path / "tokens"
-    tokens.write_text(TOKEN)
-    access_control = AccessControl(tokens=tokens, clock=lambda: now[0])
-    tokens.write_text(TOKEN[::-1] + "x")
-    assert access_control.rules().admission.admits(f"Bearer {TOKEN}")
-    now[0] += 1.1
-    assert not access_control.rules().admission.admits(f"Bearer {TOKEN}")

@@ -199,6 +199,22 @@ def test_what_mfu_is_reckoned_from_stands_in_the_page_or_is_refused(
     assert (periodic["flops_per_token"], periodic["peak_flops"]) == (6e9, 1e15)
 
 
+@pytest.mark.parametrize(("timeout", "hangs"), [("0.2", {"hang"}), ("120", set()), ("0", set())])
+def test_a_step_hangs_by_the_time_out_that_the_user_sets(
+    root: Path, timeout: str, hangs: set[str]
+) -> None:
+    environment = {**ENVIRONMENT, "LOCKSTEP_HANG_SECONDS": timeout}
+    monitor = lockstep.attach(root=root, environment=environment, rows=64)
+    for number in range(5):
+        monitor.enter_phase("forward")
+        time.sleep(0.4 if number == 4 else 0.001)
+        monitor.step(step=number)
+    monitor.close()
+    page = page_of(root)
+    assert [flags(row) & {"hang"} for row in read_rows(page)] == [set()] * 4 + [hangs]
+    assert page.periodic["hang_seconds"]["forward"] >= (0.4 if hangs else 0)
+
+
 def test_steps_that_an_earlier_attempt_did_are_rework_and_the_states_sum_to_the_wall(
     root: Path,
 ) -> None:

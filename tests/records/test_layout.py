@@ -4,6 +4,8 @@ import struct
 
 import pytest
 
+from lockstep_catalogue import METRICS
+from lockstep_catalogue.metric import Metric
 from lockstep_records.docs import render
 from lockstep_records.page.layout import (
     HEARTBEAT,
@@ -258,3 +260,15 @@ def test_the_page_of_the_format_lists_every_field_and_its_offset() -> None:
     for section in SECTIONS:
         for field in section.fields:
             assert f"| `{field.name}` | {section.offsets[field.name]} | {field.code} |" in page
+
+
+@pytest.mark.parametrize(
+    "metric", [m for m in METRICS if m.page_field], ids=lambda metric: metric.page_field
+)
+def test_a_total_that_the_agent_sums_is_a_field_whose_items_are_the_label_s_values(
+    metric: Metric,
+) -> None:
+    (field,) = [field for field in PERIODIC.fields if field.name == metric.page_field]
+    assert not field.optional
+    item_labels = [label for label in metric.labels if label.values]
+    assert [label.values for label in item_labels] == ([field.items] if field.items else [])

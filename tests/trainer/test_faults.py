@@ -76,6 +76,7 @@ def median_seconds_by_phase(job: Job) -> dict[str, float]:
     return {phase: statistics.median(seconds) for phase, seconds in spent.items()}
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("phase", SLOW_PHASES)
 def test_the_delay_really_happens_in_its_phase_and_in_no_other(phase: str) -> None:
     median_seconds_by_phase(Job())  # torch's first steps are slow themselves

@@ -13,13 +13,16 @@ from statistics import median
 
 import pytest
 
+from lockstep_trainer.commands import train_in_namespaces
 from lockstep_trainer.network.link import Conditions
 from lockstep_trainer.network.namespaces import NetworkError, network
 from lockstep_trainer.network.relay import Relay
 
+from . import jobs
+from .jobs import run_fork
+
 TOKENS_PER_STEP = 2 * 2 * 32
-MODEL = ("--batch", "2", "--sequence", "32", "--layers", "2", "--width", "32", "--heads", "2")
-TINY = (*MODEL, "--steps", "32", "--log-every", "1", "--eval-windows", "4")
+TINY = f"{jobs.TINY} --steps 32"
 needs_root = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("tc") is None or not Path("/dev/net/tun").exists(),
     reason="network namespaces need root, iproute2 and /dev/net/tun",
@@ -112,32 +115,21 @@ def test_a_missing_program_is_named_with_its_package(monkeypatch: pytest.MonkeyP
         pass
 
 
+@pytest.mark.timing
 @needs_root
 @pytest.mark.distributed
 @pytest.mark.timeout(150)
-def test_ranks_with_a_slow_network_take_longer_in_those_steps_alone() -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "lockstep_trainer.commands.train_in_namespaces",
-        "--ranks",
-        "2",
-        *TINY,
-    ]
-    delay = ("--fault", "slow-network:rank=1,step=5,until=9,delay=40ms")
-    rate = ("--fault", "slow-network:rank=0,step=13,until=17,mbit=2")
-    loss = ("--fault", "slow-network:rank=1,step=21,until=31,loss_percent=25")
-    ended = subprocess.run(
-        [*command, *delay, *rate, *loss],
-        env={**os.environ, "LOCKSTEP": "off"},
-        capture_output=True,
-        text=True,
-        timeout=140,
-        check=False,
+def test_ranks_with_a_slow_network_take_longer_in_those_steps_alone(memory: Path) -> None:
+    faults = (
+        "--fault slow-network:rank=1,step=5,until=9,delay=40ms",
+        "--fault slow-network:rank=0,step=13,until=17,mbit=2",
+        "--fault slow-network:rank=1,step=21,until=31,loss_percent=25",
     )
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stderr.count("fault: slow-network") == 18
-    speeds = re.findall(r"step (\d+) loss \S+ tokens/s (\d+)", ended.stderr)
+    arguments = f"--ranks 2 {TINY} {' '.join(faults)}"
+    outcome = run_fork(train_in_namespaces.main, arguments, folder=memory, LOCKSTEP="off")
+    assert outcome.codes == (0,), outcome.output
+    assert outcome.output.count("fault: slow-network") == 18
+    speeds = re.findall(r"step (\d+) loss \S+ tokens/s (\d+)", outcome.output)
     seconds = {int(step): TOKENS_PER_STEP / int(speed) for step, speed in speeds}
     healthy, delayed, narrow = (
         median(seconds[step] for step in steps)

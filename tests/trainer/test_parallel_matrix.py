@@ -4,8 +4,6 @@ AdamW divides the scale of a gradient out, so that a wrong scale does not show i
 the norm. ``lockstep_trainer.validation.parallel_matrix`` has the tolerances and their reasons.
 """
 
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,19 +24,13 @@ CASE_BY_NAME = {case.name: case for case in CASES}
 
 
 @pytest.fixture(scope="module")
-def memory() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="lockstep-test-") as folder:
-        yield Path(folder)
+def dense(module_memory: Path) -> Run:
+    return run(DENSE_REFERENCE, module_memory / "dense")
 
 
 @pytest.fixture(scope="module")
-def dense(memory: Path) -> Run:
-    return run(DENSE_REFERENCE, memory / "dense")
-
-
-@pytest.fixture(scope="module")
-def experts(memory: Path) -> Run:
-    return run(MOE_REFERENCE, memory / "experts")
+def experts(module_memory: Path) -> Run:
+    return run(MOE_REFERENCE, module_memory / "experts")
 
 
 def assert_equal(case: Case, result: Run, reference: Run) -> None:
@@ -50,22 +42,24 @@ def assert_equal(case: Case, result: Run, reference: Run) -> None:
     "name", ["ddp", "fsdp2", "hsdp", "pp 1f1b", "pp interleaved", "tp", "fsdp x tp"]
 )
 def test_a_dense_strategy_has_the_loss_curve_of_one_process(
-    memory: Path, dense: Run, name: str
+    module_memory: Path, dense: Run, name: str
 ) -> None:
     case = CASE_BY_NAME[name]
-    assert_equal(case, run(case, memory / name), dense)
+    assert_equal(case, run(case, module_memory / name), dense)
 
 
 def test_experts_on_several_ranks_have_the_loss_curve_of_experts_on_one(
-    memory: Path, experts: Run
+    module_memory: Path, experts: Run
 ) -> None:
     case = CASE_BY_NAME["dp x ep"]
-    assert_equal(case, run(case, memory / case.name), experts)
+    assert_equal(case, run(case, module_memory / case.name), experts)
 
 
-def test_a_run_resumes_in_another_strategy_and_on_other_ranks(memory: Path, dense: Run) -> None:
+def test_a_run_resumes_in_another_strategy_and_on_other_ranks(
+    module_memory: Path, dense: Run
+) -> None:
     case = CASE_BY_NAME["tp"]
-    resumed = run(case, memory / "changed", resume_from=memory / "dense")
+    resumed = run(case, module_memory / "changed", resume_from=module_memory / "dense")
     after = {step: loss for step, loss in dense.losses.items() if step in resumed.losses}
     assert sorted(after) == [5, 6, 7, 8]
     assert difference(resumed.losses, after) < case.tolerance

@@ -22,9 +22,11 @@ def held_out_loss(
     Every data rank scores the same number of windows, so that all run the same collectives.
     """
     last, batch = len(text) - 1 - config.sequence, config.samples_per_step
+    # Rounded up: a rank without windows in a round would miss its collectives.
     rounds = math.ceil(config.eval_windows / (batch * layout.data_ranks))
     starts = np.linspace(0, last, rounds * batch * layout.data_ranks).astype(np.int64)
     own_starts = starts[layout.data_rank(world.rank) :: layout.data_ranks].reshape(rounds, batch)
+    # float64: a float32 sum over many windows would lose digits of the loss.
     total = torch.zeros(2, dtype=torch.float64, device=world.device)
     for part in model.parts:
         part.eval()

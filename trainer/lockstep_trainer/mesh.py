@@ -46,6 +46,7 @@ class Layout:
 
     def _remedy(self, product: int) -> str:
         start = f"start {product} ranks"
+        # Axes above 1 first: the user has chosen those, so one of them is most likely the mistake.
         for axis in sorted(AXES, key=lambda axis: self.degrees[axis] == 1):
             others = product // self.degrees[axis]
             if self.world_size % others == 0:
@@ -83,6 +84,7 @@ class Layout:
 
     def _position(self, rank: int) -> dict[str, int]:
         position = {}
+        # Mixed-radix digits of the rank, last axis first.
         for axis, degree in reversed(self.degrees.items()):
             rank, position[axis] = divmod(rank, degree)
         return position

@@ -63,6 +63,7 @@ class Mixture(nn.Module):
         ratio = num_by_expert / num_by_expert.sum()
         self.imbalance = num_experts * (ratio * probabilities.mean(dim=0)).sum()
 
+        # Stable: bytes of one expert keep their order, so that sums have one order in every run.
         order = chosen.flatten().argsort(stable=True)
         byte = order // EXPERTS_PER_BYTE
         outputs = self.experts(stream[byte], num_by_expert) * weights.flatten()[order, None]

@@ -55,6 +55,7 @@ class Preemption:
         if agreed:
             self._requested.set()
         elif self.is_requested and not self._has_written:
+            # compare_set writes only if the key is not set: the first number stays.
             self._store.compare_set(_KEY, "", str(step))
             self._has_written = True
         return agreed
@@ -69,10 +70,14 @@ def handle_sigterm(preemption: Preemption, grace_seconds: float) -> Iterator[Non
     and a collective that waits for a lost peer does not return. So a thread reads the wake-up pipe.
     """
     read_end, write_end = os.pipe()
+    # signal.set_wakeup_fd requires a non-blocking descriptor.
     os.set_blocking(write_end, False)
     done = threading.Event()
     listener = threading.Thread(
-        target=_listen, args=(read_end, preemption, grace_seconds, done), daemon=True
+        # A daemon, so that a loop that raises is not kept alive by the listener.
+        target=_listen,
+        args=(read_end, preemption, grace_seconds, done),
+        daemon=True,
     )
     before_fd = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
     before = signal.signal(signal.SIGTERM, lambda *_: None)
@@ -98,6 +103,7 @@ def _listen(
             preemption.request_stop()
             if not done.wait(grace_seconds):
                 sys.stderr.write(f"lockstep: not done {grace_seconds:g} s after SIGTERM: ended\n")
+                # os._exit flushes nothing, and sys.exit would only end this thread.
                 sys.stderr.flush()
                 os._exit(_GRACE_EXCEEDED)
             return

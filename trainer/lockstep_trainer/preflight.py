@@ -47,6 +47,7 @@ def _check_divisible(config: TrainConfig, layout: Layout) -> None:
         ("the vocabulary", VOCABULARY, "--tp", layout.tp),
         ("--experts", config.experts, "--ep", layout.ep),
     ]
+    # FSDP2 shards experts along their input dimension, which is the width.
     if config.strategy == "ep":
         divisions.append(("--width", config.width, "--dp", layout.dp))
     if layout.pp > 1 or config.strategy == "pp":
@@ -119,6 +120,7 @@ def _check_checkpoints(
             )
         return
     _check_holds_no_other_files(folder)
+    # By its manifest alone: verifying gigabytes here would delay the start, and restore does it.
     newest = find_newest_committed(folder)
     for name, value in facts.items() if newest else ():
         assert newest is not None

@@ -113,6 +113,7 @@ class Progress:
         self._steps += 1
         if self._log_every and step % self._log_every == 0:
             now = self._clock()
+            # A clock may not have moved between two lines of a tiny model.
             speed = self._work.tokens_per_step * self._log_every / max(now - self._last, 1e-9)
             mfu = self._work.mfu_ratio(speed)
             mfu_text = "" if mfu is None else f" MFU {mfu:.1%}"

@@ -123,6 +123,7 @@ def _rendezvous(world: World, timeout: timedelta) -> Store:
     torchrun gives all attempts of a job one store, which still holds the addresses of dead ranks;
     so each attempt uses keys with its own prefix.
     """
+    # A single rank needs no port, which could be in use.
     if world.size == 1:
         return HashStore()
     store, _, _ = next(rendezvous("env://", world.rank, world.size, timeout=timeout))

@@ -1,4 +1,4 @@
-"""Hangs of the ranks of this node, judged from their pages, whoever started the ranks.
+"""Hangs of the ranks of this node, judged from their pages, however the ranks were started.
 
 The rule is the one of ``lockstep run`` (``lockstep_records.hangs``); here it works for ranks that
 plain torchrun or a batch system started.

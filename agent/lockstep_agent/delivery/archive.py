@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 _POLL_SECONDS = 10.0
 _SILENT_SECONDS = 60.0  # the child reports after every file, and once a poll at least
 _RUNNING_PAGE_SECONDS = 300.0
-# Lowest priority: a copy has time, the job beside it has not.
+# Lowest priority: a copy has time, the job on the same node has not.
 _NICE = 19
 _BAD_ADDRESS = 2
 # protocols under which a reader sees a file while it is being written

@@ -79,7 +79,7 @@ def doctor(
 
 
 def _refuse_node_options(ctx: click.Context) -> None:
-    """Refuses options of the node beside a page, which has nothing to do with it."""
+    """Refuses options of the node together with a page, which they do not concern."""
     given = [
         name
         for name in ctx.params

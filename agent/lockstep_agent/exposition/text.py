@@ -169,7 +169,7 @@ class _Family:
         return len(self._series) * self._samples
 
     def write(self, series: _Series) -> None:
-        """Writes the lines of a series anew."""
+        """Rewrites the lines of a series."""
         self._changed = True
         self._write(series)
 

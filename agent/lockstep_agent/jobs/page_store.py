@@ -17,8 +17,8 @@ from lockstep_records.page.reader import Page, PageError, PageReader
 class JobSnapshot:
     """One job at one tick: the folder as listed at its begin, each page as first read in it.
 
-    A page is read when somebody first asks for it, not before: a job that ended long ago may leave
-    thousands of pages behind that no collector wants every second.
+    A page is read at its first request: a job that ended long ago may leave thousands of pages
+    behind that no collector needs every second.
 
     Attributes:
         folder: of the job; its name is the job id.
@@ -40,7 +40,7 @@ class JobSnapshot:
 
     @property
     def job_id(self) -> str:
-        """Name of the job's folder; what a page says of its job is not trusted."""
+        """Name of the job's folder; the job id inside a page is not trusted."""
         return self.folder.name
 
     @property
@@ -49,7 +49,7 @@ class JobSnapshot:
         return [path for attempt in self.attempts for path in attempt]
 
     def read(self, path: Path) -> Page:
-        """One page, the same object for everybody who asks in this tick.
+        """One page, the same object for all requests of this tick.
 
         Raises:
             PageError: it cannot be read.
@@ -92,7 +92,7 @@ class JobSnapshot:
 
 
 class PageStore:
-    """Hands out the jobs of the node; whoever asks first in a tick has them listed anew.
+    """Hands out the jobs of the node; the first request of a tick lists them again.
 
     Args:
         root: folder that holds ``jobs/``; it may be created later.

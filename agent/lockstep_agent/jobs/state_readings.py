@@ -1,6 +1,6 @@
 """From the pages of one job on this node to its state: goodput, memory, checkpoints, replicas."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from lockstep_agent.collector import Reading
 from lockstep_catalogue import Metric
@@ -11,23 +11,7 @@ from lockstep_records.replicas import compare_replicas
 
 Labels = tuple[str, ...]
 
-_SUMS = {
-    metrics.ALLOCATOR_RETRIES: "allocator_retries",
-    metrics.OUT_OF_MEMORY: "out_of_memory",
-    metrics.COLLECTIONS: "collections",
-    metrics.COLLECTION_SECONDS: "collection_seconds",
-    metrics.CHECKPOINT_BYTES: "checkpoint_bytes",
-    metrics.CHECKPOINTS_VERIFIED: "checkpoints_verified",
-    metrics.PASSED_OVER: "passed_over",
-    metrics.MEASURED_STEPS: "measured_steps",
-    metrics.MEASURED_SECONDS: "measured_seconds",
-}
-_SUMS_BY_ITEM = {
-    metrics.NONFINITE_VALUES: "nonfinite",
-    metrics.ANOMALIES: "anomalies",
-    metrics.RESTORES: "restores",
-    metrics.TROUBLES: "troubles",
-}
+_SUMS = tuple(metric for metric in metrics.METRICS if metric.page_field)
 _MEMORY = {
     "allocated": "device_allocated_bytes",
     "reserved": "device_reserved_bytes",
@@ -42,12 +26,8 @@ def state_totals(labels: Labels, pages: list[Page]) -> Iterator[Reading]:
     for state in PAGE_STATES:
         seconds = sum(by_state[state] for by_state in page_goodput_ns) * 1e-9
         yield Reading(metrics.GOODPUT_SECONDS, (*labels, state), seconds)
-    for metric, field in _SUMS.items():
-        yield Reading(metric, labels, sum(page.periodic[field] for page in pages))
-    for metric, field in _SUMS_BY_ITEM.items():
-        for item in pages[0].periodic[field]:
-            count = sum(page.periodic[field][item] for page in pages)
-            yield Reading(metric, (*labels, item), count)
+    for metric in _SUMS:
+        yield from _sums(metric, labels, pages)
     for writing in ("blocking", "persisting"):
         seconds = sum(page.periodic[f"checkpoint_{writing}_seconds"] for page in pages)
         yield Reading(metrics.CHECKPOINT_SECONDS, (*labels, writing), seconds)
@@ -55,6 +35,16 @@ def state_totals(labels: Labels, pages: list[Page]) -> Iterator[Reading]:
     if with_flops:
         flops = sum(page.state["tokens"] * page.periodic["flops_per_token"] for page in with_flops)
         yield Reading(metrics.MODEL_FLOPS, labels, flops)
+
+
+def _sums(metric: Metric, labels: Labels, pages: list[Page]) -> Iterator[Reading]:
+    """The metric's field of the periodic slot, summed over the pages; by item where it has any."""
+    values = [page.periodic[metric.page_field] for page in pages]
+    if not isinstance(values[0], Mapping):
+        yield Reading(metric, labels, sum(values))
+        return
+    for item in values[0]:
+        yield Reading(metric, (*labels, item), sum(by_item[item] for by_item in values))
 
 
 def state_now(labels: Labels, current: list[Page], running: list[Page]) -> Iterator[Reading]:

@@ -127,7 +127,7 @@ class _Handler(BaseHTTPRequestHandler):
         admission = self._rules.admission
         authorization = self.headers.get("Authorization", "")
         if path not in OPEN_TO_ALL and not admission.admits(authorization):
-            refused = Answer(HTTPStatus.UNAUTHORIZED, b"who are you?\n", "text/plain")
+            refused = Answer(HTTPStatus.UNAUTHORIZED, b"unauthorized\n", "text/plain")
             self._send(refused, {"WWW-Authenticate": admission.challenge}, with_body)
             return
         accept, encoding = (self.headers.get(name, "") for name in ("Accept", "Accept-Encoding"))

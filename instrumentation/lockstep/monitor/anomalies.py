@@ -11,7 +11,7 @@ from lockstep.monitor.divergence import LossJudge
 from lockstep.monitor.periodic import PeriodicStats
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.goodput import REWORK_PHASES
-from lockstep_records.hangs import hang_limit_seconds, median_step_seconds
+from lockstep_records.hangs import HANG_TIMEOUT_SECONDS, hang_limit_seconds, median_step_seconds
 from lockstep_records.page.layout import PERIODIC, ROW_FLAGS, SLOT
 from lockstep_records.page.writer import PageWriter
 
@@ -27,14 +27,25 @@ _STEP_SECONDS_SUM = SLOT.word("step_seconds_sum")
 class AnomalyDetector:
     """Judges steps, and keeps what it finds in the page's periodic slot.
 
+    Args:
+        page: of the rank.
+        periodic: its slow-changing part.
+        hang_timeout_seconds: a phase of a step that is shorter is no hang.
+
     Attributes:
         judge: of the loss.
         usual_seconds: a step up to that long is nothing to look into; below zero while work of an
             earlier attempt is done again.
     """
 
-    def __init__(self, page: PageWriter, periodic: PeriodicStats) -> None:
+    def __init__(
+        self,
+        page: PageWriter,
+        periodic: PeriodicStats,
+        hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS,
+    ) -> None:
         self._page, self._periodic = page, periodic
+        self._hang_timeout_seconds = hang_timeout_seconds
         self.judge = LossJudge()
         self._hang_seconds = math.inf  # the first step may compile for long
         self.usual_seconds = -1.0 if periodic.step_before >= 0 else math.inf
@@ -82,7 +93,7 @@ class AnomalyDetector:
         """To be called after steps 1, 2, 4 up to 64, and now and then from there on."""
         page = self._page
         median = median_step_seconds(page.words[_BUCKETS].tolist(), page.floats[_STEP_SECONDS_SUM])
-        self._hang_seconds = hang_limit_seconds(median)
+        self._hang_seconds = hang_limit_seconds(median, self._hang_timeout_seconds)
         if self.usual_seconds >= 0:
             self.usual_seconds = self._hang_seconds
         if self.judge.look():

@@ -19,6 +19,7 @@ from lockstep.recorder.native import new_recorder
 from lockstep.recorder.phases import DONE, FAILED
 from lockstep.recorder.recorder import NEVER
 from lockstep.telemetry.traces import Traces
+from lockstep_records.hangs import HANG_TIMEOUT_SECONDS
 from lockstep_records.page.layout import SLOT
 from lockstep_records.page.writer import PageWriter
 
@@ -48,11 +49,13 @@ class LiveMonitor(MonitorBase):
         page: PageWriter,
         environment: Mapping[str, str] = os.environ,
         patience_seconds: float = 300.0,
+        *,
+        hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS,
     ) -> None:
         self._page = page
         self._traces = Traces(page, environment)
         self._periodic = PeriodicStats(page, patience_seconds)
-        self._anomalies = AnomalyDetector(page, self._periodic)
+        self._anomalies = AnomalyDetector(page, self._periodic, hang_timeout_seconds)
         self._judge = self._anomalies.judge
         self.recorder = new_recorder(page, self)
         vars(self).update(

@@ -131,6 +131,7 @@ def _accuse_in_hang(log: JobLog, early: list[Finding]) -> Suspect:
             order=first.order,
             reason=f"The ranks stood in different collectives: {mismatch}.",
         )
+    # The watchdogs print how many collectives each rank had entered: the rank behind is waited for.
     late = _ranks_behind(log) or _silent_among_victims(log)
     if late:
         return Suspect(

@@ -7,6 +7,7 @@ from pathlib import Path
 from lockstep_records.compressed import read_head
 from lockstep_records.joblogs.prefix import Stamp, clean, find_stamp
 
+# Offsets of time zones are multiples of a quarter of an hour.
 _QUARTER_SECONDS = 900
 _WINDOW_BYTES = 8192
 _MOST_LINES = 64

@@ -21,6 +21,7 @@ def suspect_by_exits(log: JobLog, early: list[Finding]) -> Suspect | None:
     exits = _own_exits(early)
     if not exits:
         return None
+    # torchrun marks the failure that it observed first; without it the first line counts.
     first = next((f for f in exits if " first" in f.key), exits[0])
     code = next(iter(first.codes), None)
     signal = _signal_name(first, code)

@@ -10,6 +10,7 @@ SUMMARY_KINDS = frozenset(
     {"root_cause", "summary_rank", "summary_host", "summary_exit", "agent_exit", "mpi_exit"}
 )
 _MOST_ORIGINS = 100_000
+# MPI_ABORT ends the process by SIGABRT.
 _ABORTED = "6"
 
 

@@ -59,6 +59,7 @@ class LiteralSearch:
             # Windows overlap, so that no literal is split between two of them.
             window = data[begin : begin + _WINDOW_BYTES + self._longest - 1]
             for index, start, _ in automaton.find_matches_as_indexes(window, overlapping=True):
+                # One hit a line is enough; a line full of a literal would be examined for each.
                 if (offset := begin + start) >= passed[index]:
                     end = data.find(b"\n", offset)
                     passed[index] = len(data) if end < 0 else end

@@ -133,6 +133,7 @@ def _from_outside(log: JobLog, end: Finding) -> bool:
 def _bad_exit(finding: Finding) -> bool:
     how = finding.key
     if finding.kind != "srun_exit":
+        # A launcher ends the other ranks by SIGTERM, which is no failure of theirs.
         return not set(finding.codes) <= {0, -15, PREEMPTED}
     return not ("Terminated" in how or how == "Killed" or how.endswith(("code 143", "code 0")))
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from lockstep_records.joblogs.prefix import Origin, Stamp
 
+# Bounds on memory, for hostile logs.
 _MOST_STEPS = 8_000_000
 _MOST_RANKS = 1_000_000
 _MOST_COUNTED = 1 << 60
@@ -16,6 +17,7 @@ _PROGRESS_KEYS = frozenset(
     {"block_start", "block_stop", "epoch_start", "epoch_stop", "eval_start", "eval_stop",
      "eval_accuracy", "tracked_stats", "run_start", "run_stop", "train_loss"}
 )  # fmt: skip
+# Times in whole seconds err by up to a second: too much for shorter steps.
 _COARSE_SECONDS = 5.0
 
 

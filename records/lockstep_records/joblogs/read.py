@@ -15,6 +15,7 @@ from lockstep_records.joblogs.scan import LineGroup, Scan
 
 T = TypeVar("T")
 _ORDERS_PER_FILE = 1 << 40  # more lines than any file has
+# Kinds of lines in which Slurm names tasks.
 _BY_TASK = frozenset({"srun_exit", "host_oom"})
 _RANK_IN_NAME = re.compile(r"(?i)(?:^|[^a-z])(?:rank|task|worker|proc)[-_.=]?(\d{1,6})(?!\d)")
 _TORCHRUN_FOLDER = re.compile(r"attempt_\d+/(\d{1,6})/(?:stdout|stderr)\.log")

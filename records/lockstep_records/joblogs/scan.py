@@ -20,11 +20,14 @@ from lockstep_records.joblogs.prefix import Origin, Stamp, clean, split_prefix
 from lockstep_records.joblogs.progress import Milestones
 
 MOST_FINDINGS = 2000
+# Bounds on memory, for hostile logs and jobs of any size.
 _MOST_ORIGINS = 100_000
 _MOST_TEXT = 240
 _MOST_KEY = 160
+# `set -x` prints commands, whose arguments may hold any of the texts searched for.
 _SHELL_TRACE = ("+ ", "++ ")
 _TRACEBACK_BYTES, _TRACEBACK_LINES = 16_384, 120
+# Addresses and numbers differ between ranks that raise the same exception.
 _VARYING_PARTS = re.compile(r"0x[0-9a-fA-F]+|(?<![A-Za-z])\d+(?:\.\d+)?")
 _LITERALS = LiteralSearch(kinds_by_literal(KINDS))
 

@@ -123,6 +123,7 @@ def _decode(values: Values, path: Path) -> Values:
                 values[field.name] = values[field.name].rstrip(b"\0").decode()
             except UnicodeDecodeError as error:
                 raise PageError("identity", f"page {path}: {field.name} is not UTF-8") from error
+            # Texts end in logs, labels and terminals.
             if not values[field.name].isprintable():
                 raise PageError("identity", f"page {path}: {field.name} holds control characters")
     if not 0 <= values["rank"] < values["world_size"]:

@@ -80,6 +80,7 @@ class Page:
 @contextmanager
 def _opened(path: Path) -> Iterator[int]:
     try:
+        # Without O_NONBLOCK opening a FIFO of that name would block for ever.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         raise PageError("io", f"page {path} cannot be opened: {error.strerror}") from error
@@ -92,6 +93,7 @@ def _opened(path: Path) -> Iterator[int]:
 def _read_slots(descriptor: int, section: Section, offsets: tuple[int, int]) -> list[bytes]:
     """The valid slots; reads again while one is being written, so that states never go back."""
     valid: list[bytes] = []
+    # The slot that was read as damaged may just have been in writing; the other one is then older.
     for _ in range(_MOST_READS):
         slots = [os.pread(descriptor, section.size, at) for at in offsets]
         valid = [data for data in slots if has_valid_checksum(section, data)] or valid
@@ -197,6 +199,7 @@ def read_ring(page: Page) -> bytes:
     steps, view, checksum_at = page.state["steps"], memoryview(data), ROW.offsets["checksum"]
     numbers = list(_NUMBER_AND_CHECKSUM.iter_unpack(view[: rows * ROW.size]))
     valid = []
+    # A row is written before the state that counts it: one more may be there.
     for number in range(max(0, steps - rows), steps + 1):
         at = number % rows * ROW.size
         if numbers[number % rows] == (number, zlib.crc32(view[at : at + checksum_at])):

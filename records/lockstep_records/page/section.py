@@ -54,6 +54,7 @@ class Section:
             number += field.count
             size = struct.calcsize("<" + field.format)
             width = struct.calcsize("<" + field.code) if not field.code.endswith("s") else 1
+            # Words are stored one by one into mapped memory; only an aligned store is never torn.
             assert offset % width == 0, f"{name}.{field.name} is not aligned"
             self.offsets[field.name] = offset
             offset += size

@@ -35,6 +35,7 @@ class Slots:
         words[0] = sequence
         words[self._written] = now_ns
         words[self._checksum] = crc32(self._body)
+        # The other slot keeps the state before, whenever this copy is interrupted.
         self._file[self._slices[sequence & 1]] = self._data
 
     def know(self, name: str, value: float) -> None:

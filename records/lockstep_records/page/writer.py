@@ -94,6 +94,7 @@ def file_system_of(folder: Path, mountinfo: Path = Path("/proc/self/mountinfo"))
         head, _, tail = line.partition(" - ")
         mount = head.split()[4].replace("\\040", " ")
         inside = target == mount or target.startswith(mount.rstrip("/") + "/")
+        # Of several mounts on one path the last one is on top.
         if inside and len(mount) >= len(best):
             best, kind = mount, tail.split()[0]
     return kind
@@ -120,6 +121,7 @@ def create_mapping(path: Path, size: int) -> mmap.mmap:
             "set LOCKSTEP_DIR to a writable folder on a tmpfs"
         ) from error
     try:
+        # Takes the memory now: a later store into a full tmpfs would kill the process by SIGBUS.
         os.posix_fallocate(descriptor, 0, size)
         _share_with_group(path)
         return mmap.mmap(descriptor, size)
@@ -165,6 +167,7 @@ class PageWriter:
         self.now = Slots(self.file, SLOT, SLOT_OFFSETS)
         self.periodic = Slots(self.file, PERIODIC, PERIODIC_OFFSETS)
         self.words, self.signed, self.floats = self.now.words, self.now.signed, self.now.floats
+        # Bound once: commit runs in every step.
         self.commit = self.now.commit
         self.row = bytearray(ROW.size)
         self._row_body = memoryview(self.row)[:_ROW_BODY_BYTES]
@@ -217,6 +220,7 @@ class PageWriter:
 
     def checksum_row(self) -> int:
         """Copies ``row`` into the ring and returns the number of rows."""
+        # The row goes first and the state that counts it second: a kill in between loses no row.
         number = self.words[_STEPS]
         self._row_checksum[_ROW_CHECKSUM] = crc32(self._row_body)
         at = RING_OFFSET + number % self.rows * _ROW_BYTES

@@ -118,6 +118,8 @@ class Checkpointer:
         self._group = cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=timeout))
         if config.checkpoint_async:
             self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
+            # Async staging would return before the copy is done, and the optimizer changes weights
+            # in place.
             self._stager = DefaultStager(
                 StagingOptions(
                     use_pinned_memory=world.device.type == "cuda",
@@ -133,6 +135,7 @@ class Checkpointer:
         """Saves if a checkpoint is due after this step; reports the saves that have finished."""
         if self.due(step, stopping=stopping):
             with self._monitor.checkpoint(step) as saving:
+                # The save may finish in a later step; then _report counts it.
                 saving.later()
                 self._savings[step] = saving
                 self.save(step, model, optimizer, wait=stopping)
@@ -178,6 +181,7 @@ class Checkpointer:
         self._collect()  # one save at a time: the stager uses the memory of the last copy again
         staged: Any = self._stager.stage(cast(dict[str, Any], state))
         self._running = self._thread.submit(self._save, step, staged)
+        # After the last step the process ends, and with it the thread of a save that is under way.
         if wait or step == self._config.steps:
             self._collect()
 
@@ -200,6 +204,7 @@ class Checkpointer:
     def _save(self, step: int, state: State) -> Save:
         start = time.monotonic()
         failure = self._write(step, state)
+        # torch names the files of a rank __RANK_N.distcp.
         shards = folder_of(self._root, step).glob(f"__{self._world.rank}_*")
         return Save(
             step=step,
@@ -215,10 +220,12 @@ class Checkpointer:
             sha256_by_file = write_shards(state, folder, self._group)
         except CheckpointException as error:
             if self._is_coordinator:
+                # An unfinished folder would only take space; a valid checkpoint has another name.
                 shutil.rmtree(folder, ignore_errors=True)
             return _first_failure(error)
         failure = self._commit(folder, step, sha256_by_file) if self._is_coordinator else None
         outcome: list[str | None] = [failure]
+        # Only rank 0 commits, but all ranks must count the same save as failed.
         dist.broadcast_object_list(outcome, group=self._group, group_src=0)
         return outcome[0]
 
@@ -236,10 +243,12 @@ class Checkpointer:
         Returns:
             Number of steps that are done; 0 when the run starts from scratch.
         """
+        # torchrun restarts the same command line, which need not have --resume.
         resumes = self._config.resume or self._world.attempt > 0
         if self._config.checkpoint_dir is None or not resumes:
             return 0
         with self._monitor.restore() as restoring:
+            # One rank chooses: two ranks could see different folders on a shared file system.
             chosen: list[Any] = [self._choose() if self._is_coordinator else None]
             dist.broadcast_object_list(chosen, group=self._group, group_src=0)
             path, step, num_invalid = chosen[0]
@@ -273,6 +282,7 @@ class Checkpointer:
 
 def _first_failure(error: CheckpointException) -> str:
     """The error of the lowest rank that failed, in one line."""
+    # A failure on one rank makes the others fail too; the lowest rank is as good as any and stable.
     rank = min(error.failures)
     failure, _ = error.failures[rank]
     return f"rank {rank}: {' '.join(str(failure).split()) or type(failure).__name__}"

@@ -23,6 +23,7 @@ Facts: TypeAlias = dict[str, int | str]
 MANIFEST = "manifest.json"
 _VERSION = 2
 _NAME = re.compile(r"^step-(\d{8,})$")
+# Bound of a read: a damaged or foreign file must not fill the memory.
 _MAX_MANIFEST_BYTES = 16 << 20
 
 
@@ -128,6 +129,7 @@ def read(path: Path) -> Checkpoint:
         raise InvalidCheckpointError(
             f"{path.name} has no readable manifest ({error.strerror})"
         ) from error
+    # Deeply nested JSON raises RecursionError.
     except (ValueError, RecursionError) as error:
         raise InvalidCheckpointError(f"{path.name}: the manifest is no JSON") from error
     folder_name = _NAME.match(path.name)
@@ -140,7 +142,9 @@ def read(path: Path) -> Checkpoint:
 
 def _are_checksums(files: Mapping[str, object]) -> bool:
     return bool(files) and all(
-        isinstance(sha256, str) and name == Path(name).name for name, sha256 in files.items()
+        # A name with a slash could point outside the folder, which verify would then read.
+        isinstance(sha256, str) and name == Path(name).name
+        for name, sha256 in files.items()
     )
 
 
@@ -177,6 +181,7 @@ def keep_newest(root: Path, valid: Checkpoint, keep: int) -> None:
     """
     others = []
     for path in _newest_first(root):
+        # A killed save left it; nothing else deletes it when no later save has the same step.
         if not (path / MANIFEST).exists():
             remove(path)
         elif path != valid.path:

@@ -75,6 +75,7 @@ def write_shards(state: State, folder: Path, group: dist.ProcessGroup) -> dict[s
     """
     writer = _Writer(folder)
     save(state, storage_writer=writer, process_group=group)
+    # The manifest needs the checksums of all ranks, and only rank 0 writes it.
     all_ranks: list[Any] | None = [None] * group.size() if group.rank() == 0 else None
     dist.gather_object(writer.files.sha256_by_file, all_ranks, group=group, group_dst=0)
     return {name: sha256 for files in all_ranks or () for name, sha256 in files.items()}
@@ -102,7 +103,10 @@ class _Writer(FileSystemWriter):
     """torch's writer, in a new folder, with checksums; its errors reach every rank."""
 
     def __init__(self, folder: Path) -> None:
+        # overwrite=True would half-overwrite a valid checkpoint if a kill came in the middle: torch
+        # writes shards directly under their final names.
         super().__init__(folder, overwrite=False)
+        # torch checks no content: it loads a flipped byte silently.
         self.fs = self.files = _HashedFiles()
         self._folder, self._is_coordinator = folder, False
 
@@ -141,6 +145,7 @@ class _HashedFiles(FileSystem):
     def create_stream(self, path: str | os.PathLike[str], mode: str) -> Iterator[io.IOBase]:
         """A new file; its checksum is known when the context is left."""
         assert mode == "wb"
+        # x: the folder is new, so an existing file would be that of another writer.
         with _Hashed(io.FileIO(path, "xb")) as stream:
             yield stream
         self.sha256_by_file[Path(path).name] = stream.sha256.hexdigest()

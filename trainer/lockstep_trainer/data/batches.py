@@ -56,6 +56,7 @@ class Batches:
     last_step: int
 
     def __post_init__(self) -> None:
+        # The incomplete step at the end of an epoch is dropped, so an epoch needs one full step.
         if self._steps_per_epoch < 1:
             raise ValueError(
                 f"--batch {self.batch} and --sequence {self.sequence} on {self.num_ranks} ranks "
@@ -83,6 +84,8 @@ class Batches:
     def starts_at(self, step: int) -> NDArray[np.int64]:
         """Index in the text at which each window of a step begins, [batch]."""
         epoch, in_epoch = divmod(step - 1, self._steps_per_epoch)
+        # Consecutive windows of the shuffled order go to consecutive ranks, so no two ranks share
+        # one.
         first = (in_epoch * self.num_ranks + self.rank) * self.batch
         indices = np.arange(first, first + self.batch)
         # Without the shift every epoch would cut the text at the same tokens.
@@ -139,5 +142,6 @@ def windows_at(
         Two int64 tensors, [windows, sequence].
     """
     indices = starts[:, None] + np.arange(sequence + 1)
+    # int64, because embeddings and cross-entropy take no smaller integers.
     windows = torch.from_numpy(text[indices].astype(np.int64))
     return windows[:, :-1], windows[:, 1:]

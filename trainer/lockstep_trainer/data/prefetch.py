@@ -26,6 +26,7 @@ def prefetch(batches: Iterable[T], depth: int) -> Iterable[T]:
 
 def _in_thread(batches: Iterable[T], depth: int) -> Iterator[T]:
     source = iter(batches)
+    # One worker: with two, batches could be drawn from the iterator out of order.
     thread = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
 
     def next_batch() -> T | _End:
@@ -37,4 +38,5 @@ def _in_thread(batches: Iterable[T], depth: int) -> Iterator[T]:
             pending.append(thread.submit(next_batch))
             yield batch
     finally:
+        # Also after a break in the loop: the generator is closed then, which runs this.
         thread.shutdown(cancel_futures=True)

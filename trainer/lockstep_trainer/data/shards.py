@@ -89,6 +89,7 @@ def read_manifest(folder: Path) -> Manifest:
         OSError: it cannot be read.
     """
     path = folder / MANIFEST
+    # Checked before the read, so that a wrong file does not fill the memory.
     if path.stat().st_size > _MAX_MANIFEST_BYTES:
         raise ValueError(f"{path} is larger than {_MAX_MANIFEST_BYTES} bytes")
     try:
@@ -121,6 +122,7 @@ def _check_keys(value: Any, what: str, kind: type[Any], *more_keys: str) -> dict
 
 
 def _is_count(value: object) -> bool:
+    # In Python True is an int; in JSON it is not a number.
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
@@ -146,6 +148,7 @@ def check_shards(
         OSError: a shard cannot be read.
     """
     for shard in manifest.shards:
+        # Sizes of all shards first: that takes no time and finds most damage.
         _check_size(folder / shard.file, shard.tokens * manifest.numbers.itemsize)
     if not checksums:
         return
@@ -195,7 +198,9 @@ def open_shards(folder: Path, manifest: Manifest) -> Corpus:
     tokens = sum(shard.tokens for shard in manifest.shards)
     held_out = held_out_from(tokens)
     mapped = tuple(
-        np.memmap(folder / shard.file, manifest.numbers, "r") for shard in manifest.shards
+        # Mapped, so that the ranks of a node share one copy in the page cache.
+        np.memmap(folder / shard.file, manifest.numbers, "r")
+        for shard in manifest.shards
     )
     return Corpus(
         train=MappedText(mapped, 0, held_out),

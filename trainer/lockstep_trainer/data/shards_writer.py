@@ -44,6 +44,7 @@ def write_shards(
     """
     if to.exists():
         raise ValueError(f"{to} exists already; give a new folder for the shards")
+    # In the same folder, because a rename does not cross file systems.
     temporary = to.with_name(f".{to.name}.{os.getpid()}")
     temporary.mkdir()
     try:
@@ -99,6 +100,7 @@ def _write_files(
                 digest.update(packed)
                 num_tokens += len(pending[1])
                 pending = next(slices, None)
+            # The rename of the folder must not become visible before the bytes are on the disk.
             file.flush()
             os.fsync(file.fileno())
         assert num_tokens <= tokens_per_shard

@@ -22,10 +22,12 @@ def shuffled(indices: NDArray[np.int64], size: int, *, seed: int, epoch: int) ->
         seed: of the run.
         epoch: every epoch has its own order.
     """
+    # Both halves of a word have the same number of bits, hence the power of four.
     half = max(1, ((size - 1).bit_length() + 1) // 2)
     keys = np.random.SeedSequence([seed, epoch]).generate_state(_ROUNDS, np.uint64)
     positions = indices.astype(np.uint64)
     outside = np.ones(positions.shape, np.bool_)
+    # At most three of four indices are outside, so few passes are needed.
     while outside.any():
         positions[outside] = _permuted(positions[outside], np.uint64(half), keys.astype(np.uint64))
         outside = positions >= size

@@ -12,6 +12,7 @@ from lockstep_trainer.mesh import Layout
 
 BALLAST = ".ballast"
 _MIB = 1 << 20
+# A larger file system is most likely the machine's own.
 _LARGEST_TO_FILL_BYTES = 256 * _MIB
 
 
@@ -21,6 +22,7 @@ def _fill(fault: Fault, target: Target) -> Step:
     ballast = target.checkpoints / BALLAST
     _fill_up(ballast)
     yield
+    # The ballast stays while the next step has the fault too.
     if not fault.is_due(target.batch[0] + 1):
         ballast.unlink()
 

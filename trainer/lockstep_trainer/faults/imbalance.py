@@ -34,6 +34,7 @@ def _unbalanced_stage(fault: Fault, target: Target) -> Step:
         if block.training:
             with torch.no_grad():
                 for _ in range(int(fault.values["factor"]) - 1):
+                    # forward and not a call: a call would run this hook again.
                     block.forward(*inputs)
 
     with ExitStack() as hooks:

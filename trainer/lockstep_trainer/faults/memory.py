@@ -16,11 +16,13 @@ _MIB = 1 << 20
 def _run_out(fault: Fault, _target: Target) -> Step:
     """Allocates until torch raises what it raises when the system has no memory left."""
     headroom_bytes = int(fault.values["mib"]) * _MIB
+    # The hard limit stays: without root it could not be raised again.
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (_address_space_bytes() + headroom_bytes, hard))
     try:
         blocks = [torch.ones(_MIB, dtype=torch.uint8)]
         while True:
+            # Blocks grow, so that a limit of gigabytes is reached in few allocations.
             blocks.append(torch.ones(len(blocks) * _MIB, dtype=torch.uint8))
     finally:  # the handlers of the error need memory too
         blocks = []

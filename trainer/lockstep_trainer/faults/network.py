@@ -17,6 +17,7 @@ def _slow(fault: Fault, target: Target) -> Step:
     link = OwnLink.of(os.environ)
     link.apply(conditions_of(fault))
     yield
+    # The link stays as it is while the next step has the fault too.
     if not fault.is_due(target.batch[0] + 1):
         link.apply(Conditions())
 

@@ -26,6 +26,7 @@ def _nan_gradient(_fault: Fault, target: Target) -> Step:
 @contextmanager
 def _nan_loss(_fault: Fault, target: Target) -> Step:
     def make_nan(module: nn.Module, _inputs: Any, loss: Tensor) -> Tensor | None:
+        # A product keeps the graph, so that the backward runs as usual.
         return loss * float("nan") if module.training else None
 
     with target.parts[-1].register_forward_hook(make_nan):

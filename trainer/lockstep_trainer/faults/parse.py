@@ -156,6 +156,7 @@ class FaultReader:
         text = self._words.get("step")
         if text is None:
             raise ValueError("step is missing; give a number, a range such as 10..20, or any")
+        # The draw is a fraction, so that the same seed fits ranges of any length.
         ends = _RANGE.match(f"1..{self._steps}" if text == "any" else text)
         low, high = (int(ends[1]), int(ends[2])) if ends else (_whole_number("step", text),) * 2
         if 1 <= low <= high <= self._steps:

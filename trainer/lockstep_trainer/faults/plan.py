@@ -24,6 +24,7 @@ def check_faults(config: TrainConfig, layout: Layout) -> None:
 
 def faults_of(config: TrainConfig, world: World) -> tuple[Fault, ...]:
     """The faults that a rank meets in the steps of this start of the job."""
+    # Every rank parses all faults, so that what is left to chance is the same on each.
     return tuple(
         fault
         for fault in parse_all(config, world.size)

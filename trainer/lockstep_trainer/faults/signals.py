@@ -22,6 +22,7 @@ def _kill(_fault: Fault, _target: Target) -> Step:
 def _stop(fault: Fault, _target: Target) -> Step:
     """Stops the rank; a stopped process runs nothing, so another process has to wake it."""
     arguments = (str(fault.values["duration"]), str(os.getpid()))
+    # A session of its own, so that a signal to the job's group does not end the waking process.
     with subprocess.Popen(["sh", "-c", _CONTINUE_LATER, "sh", *arguments], start_new_session=True):
         os.kill(os.getpid(), signal.SIGSTOP)
     yield

@@ -50,9 +50,11 @@ class OwnLink:
         """Sets the conditions of the link; needs root."""
         rate = conditions.bits_per_second
         tbf = f"tbf rate {rate}bit burst {_BURST_BYTES} latency {_QUEUE_MILLISECONDS}ms"
+        # replace works whether a queue was set before or not, so restoring needs no state.
         queue = (tbf if rate else "noqueue").split()
         command = ["tc", "qdisc", "replace", "dev", self.device, "root", *queue]
         subprocess.run(command, check=True)
+        # The command starts a relay for each rank whose faults need one.
         assert self.relay or not conditions.need_relay
         if self.relay:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:

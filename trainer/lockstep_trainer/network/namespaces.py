@@ -58,6 +58,7 @@ def network(
     """
     _check_requirements(num_ranks)
     _remove_stale_namespaces()
+    # The process id in the name says later whether the run is still alive.
     hub = f"{_PREFIX}{os.getpid()}"
     with ExitStack() as cleanup:
         folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix=_PREFIX)))
@@ -120,6 +121,7 @@ def _add_rank(
         "LOCAL_RANK": str(rank),
         "MASTER_ADDR": "10.77.0.1",
         "MASTER_PORT": str(_PORT),
+        # gloo would else choose the interface of the host name, which is not in this namespace.
         "GLOO_SOCKET_IFNAME": DEVICE,
         LINK: DEVICE,
     }

@@ -31,6 +31,7 @@ READY, BRIDGE = "ready", "bridge0"
 def _enter(namespace: str) -> None:
     """Moves this process to a namespace; devices that it opens from then on are in there."""
     with Path("/var/run/netns", namespace).open(encoding="ascii") as file:
+        # os.setns comes with Python 3.12.
         if ctypes.CDLL(None, use_errno=True).setns(file.fileno(), _NEW_NETWORK):
             raise OSError(ctypes.get_errno(), f"namespace {namespace} cannot be entered")
 

@@ -15,6 +15,7 @@ def data_parallel(gpt: GPT, config: TrainConfig, world: World, layout: Layout) -
     """The model in DDP: rank 0's weights everywhere, gradients all-reduced in buckets."""
     del layout
     compile_blocks(gpt, config)
+    # DDP wants the device on a GPU, and None on a CPU.
     devices = [world.device] if world.device.type == "cuda" else None
     model = DistributedDataParallel(gpt, device_ids=devices)
     return SingleStageModel(

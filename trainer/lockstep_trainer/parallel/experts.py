@@ -48,6 +48,7 @@ class DistributedExperts(Experts):
         nn.Module.__init__(self)
         self._group, self._ranks = mesh.get_group(), mesh.size()
         self.up, self.down = (
+            # No broadcast from rank 0: the seed has made the weights equal on all ranks.
             nn.Parameter(distribute_tensor(stacked.data, mesh, [Shard(0)], src_data_rank=None))
             for stacked in (experts.up, experts.down)
         )
@@ -70,6 +71,7 @@ class DistributedExperts(Experts):
 
         arrived = self._exchange(x, num_sent, num_received)
         experts = torch.arange(sent.shape[1], device=x.device).repeat(self._ranks)
+        # Received bytes are in the order of their senders; experts need them contiguous.
         by_expert = experts.repeat_interleave(received.flatten()).argsort(stable=True)
         up, down = (cast(DTensor, stacked).to_local() for stacked in (self.up, self.down))
         outputs = apply_experts(up, down, arrived[by_expert], received.sum(dim=0))

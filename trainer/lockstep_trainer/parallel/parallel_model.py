@@ -84,6 +84,7 @@ class SingleStageModel:
                 with compute_in(x.device, bfloat16=self._bfloat16):
                     loss = self.forward_module(*batch) / len(batches)
                 loss.backward()
+            # Detached, or the graph of every batch would live until the end of the step.
             total += loss.detach()
         return total
 

@@ -35,12 +35,14 @@ def split_into_stages(gpt: GPT, config: TrainConfig, mesh: DeviceMesh) -> dict[i
     """This rank's stages by number: rank r of R has stages r, r + R, r + 2 R and so on."""
     ranks = mesh.size()
     num_stages = ranks * config.stages_per_rank
+    # Looped placement, as the interleaved schedule requires.
     own_numbers = range(mesh.get_local_rank(), num_stages, ranks)
     return {number: _stage(gpt, number, num_stages) for number in own_numbers}
 
 
 def _stage(gpt: GPT, number: int, num_stages: int) -> GPT:
     """A copy of the model without the modules of other stages."""
+    # The whole model is built first, so that initial weights do not depend on the layout.
     stage, layers = copy.deepcopy(gpt), len(gpt.blocks)
     own = range(number * layers // num_stages, (number + 1) * layers // num_stages)
     for name in set(stage.blocks) - {str(block) for block in own}:
@@ -86,6 +88,7 @@ class PipelinedModel:
             targets = {"target": y, "losses": losses} if self._is_last else {}
             run(*([x] if self._is_first else []), **targets)
         loss = torch.stack(losses).mean().detach() if losses else torch.zeros((), device=x.device)
+        # All ranks need the loss: the monitor and the progress line of rank 0 report it.
         dist.broadcast(loss, group_src=dist.get_world_size(self.stages) - 1, group=self.stages)
         return loss
 

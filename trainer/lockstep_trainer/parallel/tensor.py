@@ -41,6 +41,7 @@ def _end_styles() -> dict[str, ParallelStyle]:
     replicated, by_sequence = Replicate(), Shard(1)
     return {
         "bytes": RowwiseParallel(input_layouts=replicated, output_layouts=by_sequence),
+        # Positions have no batch dimension, so their sequence is dimension 0.
         "places": RowwiseParallel(input_layouts=replicated, output_layouts=Shard(0)),
         "norm": SequenceParallel(),
         "head": ColwiseParallel(input_layouts=by_sequence, output_layouts=replicated),

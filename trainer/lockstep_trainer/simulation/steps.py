@@ -56,6 +56,7 @@ class SimulatedStep:
 def simulate_steps(simulation: Simulation) -> Iterator[SimulatedStep]:
     """The steps of a simulation in order; the same seed gives the same steps."""
     random = np.random.default_rng(simulation.seed)
+    # Drawn once for the whole job: a rank keeps its speed.
     uneven = np.exp(random.normal(0.0, simulation.unevenness, simulation.ranks))
     start, faults = np.zeros(simulation.ranks), simulation.faults
     for number in range(1, simulation.steps + 1):

@@ -90,6 +90,7 @@ def simulate(
     except NoPageError as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise ValueError(str(error)) from error
+    # Thousands of pages take seconds to create, in which a user may interrupt.
     except (ValueError, KeyboardInterrupt):
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -98,6 +99,7 @@ def simulate(
 
 def _check_free_memory(simulation: Simulation, root: Path) -> None:
     """Refuses pages that do not fit, before any of them takes memory."""
+    # The root may not exist yet; its nearest parent is on the same file system.
     nearest = next(path for path in (root, *root.absolute().parents) if path.is_dir())
     status = os.statvfs(nearest)
     needed, free = simulation.ranks * page_bytes(simulation.rows), status.f_bavail * status.f_frsize
@@ -200,6 +202,7 @@ class _Run:
         """At wall-clock speed: writes heartbeats of ranks that arrive, until the step ends."""
         if self._simulation.speed != "wall-clock":
             return
+        # Sorted once, so that each poll handles only the ranks that arrived since the last one.
         order = np.argsort(step.last_arrival)
         arrivals, num_arrived = step.last_arrival[order], 0
         while (now := self._now()) < step.end:

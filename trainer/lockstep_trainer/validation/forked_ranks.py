@@ -31,15 +31,15 @@ def fork_ranks(
     Args:
         arguments: flags of the trainer.
         num_ranks: of the job.
-        environment: variables of every rank, besides those that torchrun sets.
+        environment: variables of every rank, besides those that torchrun sets; they win.
         log: file that gets stdout and stderr of all ranks.
     """
     world = {
-        **environment,
         "WORLD_SIZE": str(num_ranks),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(free_port()),
         "OMP_NUM_THREADS": "1",
+        **environment,
     }
     ranks: list[BaseProcess] = []
     for rank in range(num_ranks):

@@ -20,13 +20,18 @@ from lockstep_records.page.reader import read_page, read_rows
 LOOP = Path(__file__).with_name("strategies_loop.py")
 ON_TWO = ("ddp", "fsdp2", "tp", "ep", "gpipe", "1f1b", "interleaved")
 ON_FOUR = ("hsdp", "1f1b-fsdp2")
-STRATEGIES = (*ON_TWO, *ON_FOUR)
+# The others have the instrumentation points of fsdp2 and 1f1b.
+LARGE_MATRIX = {"gpipe", "interleaved", "hsdp"}
+STRATEGIES = [
+    pytest.param(name, marks=pytest.mark.exhaustive) if name in LARGE_MATRIX else name
+    for name in (*ON_TWO, *ON_FOUR)
+]
 WARM_UP = 8
 DELAY_SECONDS = 0.1
 TOLERANCE_SECONDS = max(0.0003, 0.05 * DELAY_SECONDS)
 SLOW, VICTIM = 1, 0
 
-pytestmark = [pytest.mark.distributed, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.distributed, pytest.mark.timing, pytest.mark.timeout(240)]
 
 
 @dataclass(frozen=True)
@@ -101,10 +106,18 @@ def launch(root: Path, ranks: int, names: tuple[str, ...]) -> dict[str, Run]:
 
 
 @pytest.fixture(scope="module")
-def runs() -> Iterator[dict[str, Run]]:
+def runs(request: pytest.FixtureRequest) -> Iterator[dict[str, Run]]:
+    """The strategies that the selected tests ask for, each trained once."""
+    parameters = [getattr(item, "callspec", None) for item in request.session.items]
+    selected = {spec.params.get("name") for spec in parameters if spec} | {"ddp", "fsdp2"}
     root = Path(tempfile.mkdtemp(prefix="lockstep-test-", dir="/dev/shm"))
     try:
-        yield {**launch(root, 2, ON_TWO), **launch(root, 4, ON_FOUR)}
+        yield {
+            name: run
+            for ranks, names in ((2, ON_TWO), (4, ON_FOUR))
+            if (chosen := tuple(name for name in names if name in selected))
+            for name, run in launch(root, ranks, chosen).items()
+        }
     finally:
         shutil.rmtree(root, ignore_errors=True)
 
@@ -162,12 +175,14 @@ def test_phases_add_up_and_what_is_left_over_is_under_a_twentieth(
     [
         ("ddp", {"all_reduce"}),
         ("fsdp2", {"all_gather", "reduce_scatter", "all_reduce"}),
-        ("hsdp", {"all_gather", "reduce_scatter", "all_reduce"}),
+        pytest.param(
+            "hsdp", {"all_gather", "reduce_scatter", "all_reduce"}, marks=pytest.mark.exhaustive
+        ),
         ("tp", {"all_gather", "reduce_scatter", "all_reduce"}),
         ("ep", {"all_to_all", "all_reduce"}),
-        ("gpipe", {"send_recv", "all_reduce"}),
+        pytest.param("gpipe", {"send_recv", "all_reduce"}, marks=pytest.mark.exhaustive),
         ("1f1b", {"send_recv", "all_reduce"}),
-        ("interleaved", {"send_recv", "all_reduce"}),
+        pytest.param("interleaved", {"send_recv", "all_reduce"}, marks=pytest.mark.exhaustive),
         ("1f1b-fsdp2", {"send_recv", "all_reduce", "all_gather", "reduce_scatter"}),
     ],
 )
@@ -204,7 +219,14 @@ def test_arrivals_less_the_earliest_one_are_the_delay_of_a_rank(
     assert all(row["first_arrival_ns"] for row in (*slow, *victim))
 
 
-@pytest.mark.parametrize("name", ["gpipe", "1f1b", "interleaved"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("gpipe", marks=pytest.mark.exhaustive),
+        "1f1b",
+        pytest.param("interleaved", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_operations_of_a_pipeline_have_the_names_of_the_published_traces(
     runs: dict[str, Run], name: str
 ) -> None:

@@ -72,7 +72,7 @@ def _clear_finished_jobs(job: Job) -> None:
         job.folder.mkdir(parents=True)
     except OSError as error:
         raise ValueError(
-            f"folder {job.folder} cannot be made ({error.strerror}); "
+            f"folder {job.folder} cannot be created ({error.strerror}); "
             "set LOCKSTEP_DIR to a writable folder on a tmpfs"
         ) from error
 

@@ -20,17 +20,18 @@ _FLAGS = ("-O3", "-fPIC", "-shared", "-fno-strict-aliasing", "-fvisibility=hidde
 
 
 class BuildNative(BuildHookInterface[Any]):
-    """Hatchling's way in; ``[tool.hatch.build.targets.wheel.hooks.custom]`` names this file."""
+    """The build hook of hatchling that ``[tool.hatch.build.targets.wheel.hooks.custom]`` names."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Makes the wheel one for this Python and machine; in place for an editable one."""
+        """Makes the wheel specific to this Python and machine; editable ones compile in place."""
         root = Path(self.root)
         name = f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"
         in_place = root / "instrumentation" / "lockstep"
         self._folder = in_place if version == "editable" else Path(tempfile.mkdtemp())
-        made = self._folder / name
-        made.unlink(missing_ok=True)
-        problem = compile_to(made, root / _SOURCES)
+        library = self._folder / name
+        # A running process has it mapped: a new file, not new content in the old one.
+        library.unlink(missing_ok=True)
+        problem = compile_to(library, root / _SOURCES)
         if problem:
             self.app.display_warning(f"lockstep._native is left out: {problem}")
             return
@@ -38,17 +39,20 @@ class BuildNative(BuildHookInterface[Any]):
             return
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
-        build_data["force_include"][str(made)] = f"lockstep/{name}"
+        build_data["force_include"][str(library)] = f"lockstep/{name}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-        """Removes what the wheel has taken in."""
+        """Removes the temporary folder, whose library the wheel now contains."""
         del build_data, artifact_path
         if version != "editable":
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def compile_to(made: Path, sources: Path) -> str:
-    """Compiles all C files of a folder into one module; gives what went wrong, or nothing."""
+def compile_to(library: Path, sources: Path, *extra_flags: str) -> str:
+    """Compiles all C files of a folder into one module; returns the problem, or an empty text.
+
+    Warnings are not asked for: a compiler of another year must not break a user's installation.
+    """
     headers = sysconfig.get_path("include")
     if not (Path(headers) / "Python.h").exists():
         return f"Python.h is not in {headers}"
@@ -56,7 +60,7 @@ def compile_to(made: Path, sources: Path) -> str:
     files = sorted(str(path) for path in sources.glob("*.c"))
     try:
         subprocess.run(
-            [*compiler, *_FLAGS, f"-I{headers}", "-o", str(made), *files],
+            [*compiler, *_FLAGS, *extra_flags, f"-I{headers}", "-o", str(library), *files],
             check=True,
             capture_output=True,
             text=True,

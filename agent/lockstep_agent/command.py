@@ -24,7 +24,7 @@ from lockstep_agent.settings import load_settings
 @click.option("--once", is_flag=True, help="Print one scrape on stdout and exit.")
 def agent(*, once: bool, **values: Any) -> None:
     """Serve metrics of this node's GPUs, network ports and training ranks for Prometheus."""
-    from lockstep_agent.runtime import program  # noqa: PLC0415  # --help needs none of the agent's parts
+    from lockstep_agent import program  # noqa: PLC0415  # --help needs none of the agent's parts
 
     options = Options(**values)
     if once:

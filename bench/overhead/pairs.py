@@ -1,4 +1,4 @@
-"""Timing in pairs: the same loop bare and watched, in turn, for the machine's speed drifts."""
+"""Timing in pairs: the same loop bare and watched, in turn, as the machine's speed drifts."""
 
 import json
 import os
@@ -16,7 +16,7 @@ Pair: TypeAlias = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Median:
-    """A median and the 95 % interval of it, by order statistics."""
+    """A median and its 95 % interval, by order statistics."""
 
     value: float
     low: float
@@ -32,36 +32,41 @@ def median_of(values: Sequence[float]) -> Median:
 
 
 def microseconds(loop: Loop, num_steps: int) -> float:
-    """Microseconds a step."""
+    """Microseconds a step of a loop."""
     begin = time.perf_counter_ns()
     for _ in range(num_steps):
         loop()
     return (time.perf_counter_ns() - begin) / num_steps / 1e3
 
 
-def in_turns(step: Loop, hang: Callable[[bool], None], *, pairs: int) -> dict[str, list[Pair]]:
+def in_turns(step: Loop, hook: Callable[[bool], None], *, pairs: int) -> dict[str, list[Pair]]:
     """(bare, watched) of one loop that is watched in turn, a step each, in microseconds.
 
-    Before each timed step there is another of its kind; the turns come in all orders. Gives "wall"
-    and, of the processor time of the thread, which leaves out what it waits, "busy"; and the same
-    of steps that are both bare: "twin wall", "twin busy". What is due once a second while the loop
-    is bare is done in the step before a timed one, so it counts as often as in a run.
+    Before each timed step there is another of its kind; the turns come in all orders. Returns
+    "wall", and "busy" for the processor time of the thread, without what it waits; and the same of
+    steps that are both bare: "twin wall", "twin busy". What is due once a second while the loop is
+    bare is done in the step before a timed one, so it counts as often as in a run.
     """
-    told: dict[str, list[Pair]] = {"wall": [], "busy": [], "twin wall": [], "twin busy": []}
+    pairs_by_kind: dict[str, list[Pair]] = {
+        "wall": [],
+        "busy": [],
+        "twin wall": [],
+        "twin busy": [],
+    }
     orders = [*permutations((("bare", False), ("twin", False), ("watched", True)))]
     for number in range(pairs):
         took = {}
         for name, on in orders[number % len(orders)]:
-            hang(on)
+            hook(on)
             step()
             began, busy = time.perf_counter_ns(), time.thread_time_ns()
             step()
             busy, ended = time.thread_time_ns() - busy, time.perf_counter_ns()
             took[name] = (ended - began) / 1e3, busy / 1e3
         for other, prefix in (("watched", ""), ("twin", "twin ")):
-            for place, kind in enumerate(("wall", "busy")):
-                told[prefix + kind].append((took["bare"][place], took[other][place]))
-    return told
+            for index, kind in enumerate(("wall", "busy")):
+                pairs_by_kind[prefix + kind].append((took["bare"][index], took[other][index]))
+    return pairs_by_kind
 
 
 def in_pairs(
@@ -85,6 +90,16 @@ def in_pairs(
     return rows[1:]
 
 
-def tell(figures: dict[str, list[Pair]]) -> None:
-    """Gives the pairs of this process to whoever started it."""
-    Path(os.environ["BENCH_PAIRS"]).write_text(json.dumps(figures), encoding="utf-8")
+def page_root() -> Path:
+    """Folder of this process's pages, on a tmpfs; ``overhead.py`` creates and removes it."""
+    return Path(os.environ["BENCH_ROOT"])
+
+
+def pairs_a_round() -> int:
+    """Pairs that this process is to measure."""
+    return int(os.environ["BENCH_ROUND_PAIRS"])
+
+
+def write_pairs(pairs: dict[str, list[Pair]]) -> None:
+    """Hands the pairs of this process, by loop, to ``overhead.py``."""
+    Path(os.environ["BENCH_PAIRS"]).write_text(json.dumps(pairs), encoding="utf-8")

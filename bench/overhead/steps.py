@@ -1,4 +1,4 @@
-"""The loops that every contestant runs: nothing at all, and a whole small training step."""
+"""The loops that every competitor runs: nothing at all, and a whole small training step."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -10,13 +10,13 @@ Span = Callable[[str], AbstractContextManager[object]]
 
 
 def no_span(_name: str) -> AbstractContextManager[object]:
-    """For loops that mark nothing by hand."""
+    """For loops that enter no phase by hand."""
     return nullcontext()
 
 
 @dataclass(frozen=True, slots=True)
 class Small:
-    """Two layers of 64, a step of some 0.1 ms: what a tool adds is seen, caches are as in life."""
+    """Two layers of 64, a step of some 0.1 ms: what a tool adds is seen, with realistic caches."""
 
     model: torch.nn.Sequential
     optimizer: torch.optim.Optimizer

@@ -1,4 +1,4 @@
-"""In the loop: what a torch training loop imports.
+"""What a torch training loop imports: attach, monitors, checkpoints and JSON logs.
 
 import lockstep
 
@@ -14,10 +14,12 @@ from lockstep.checkpoints.dcp import watch_dcp
 from lockstep.monitor.checkpoint_handles import Restoring, Saving
 from lockstep.monitor.live import LiveMonitor
 from lockstep.monitor.noop import NoopMonitor
+from lockstep.monitor.protocol import Monitor
 from lockstep.telemetry.logs import json_logs
 
 __all__ = [
     "LiveMonitor",
+    "Monitor",
     "NoopMonitor",
     "Restoring",
     "Saving",

@@ -1,4 +1,4 @@
-"""``lockstep.attach``: one call that makes the monitor and hangs it on model and optimizer."""
+"""``lockstep.attach``: creates the monitor of this rank and hooks it to model and optimizer."""
 
 import atexit
 import logging
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from lockstep.identity import identity_from
 from lockstep.monitor.live import LiveMonitor
 from lockstep.monitor.noop import NoopMonitor
+from lockstep.monitor.protocol import Monitor
 from lockstep.monitor.step_watch import settings_from, watch_steps
 from lockstep.telemetry.logs import SWITCH, follow, json_logs
 from lockstep_records.hangs import HANG_TIMEOUT_SECONDS
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("lockstep")
 
 
-def disabled() -> NoopMonitor:
+def disabled() -> Monitor:
     """A monitor that records nothing and has the same methods."""
     return NoopMonitor()
 
@@ -39,41 +40,41 @@ def attach(
     root: str | Path | None = None,
     environment: Mapping[str, str] = os.environ,
     rows: int = DEFAULT_ROWS,
-) -> NoopMonitor:
-    """A monitor for this rank, hung on its model and optimizers.
+) -> Monitor:
+    """Creates the monitor of this rank and hooks it to its model and optimizers.
 
-    Never raises: where no page can be had, it says why once and gives back the disabled monitor.
+    Never raises: where no page can be had, it logs the reason and returns the disabled monitor.
 
     Args:
         model: what the loop calls, or several such: plain, DDP, ``fully_shard``, parallel layers,
-            stages of a pipeline; compiled or not. None when the loop marks its phases itself.
+            stages of a pipeline; compiled or not. None when the loop enters its phases itself.
         optimizer: one optimizer or several.
-        schedule: what runs the stages, from ``torch.distributed.pipelining``.
+        schedule: of the stages of a pipeline, from ``torch.distributed.pipelining``.
         mesh: coordinates of the rank by axis (dp, fsdp, pp, tp, cp, ep).
         root: folder of all jobs, on a tmpfs; LOCKSTEP_DIR or /dev/shm/lockstep by default.
-        environment: where RANK, WORLD_SIZE, LOCKSTEP_JOB_ID and the like are read;
-            LOCKSTEP=off turns everything off.
-        rows: steps that the page's ring keeps.
+        environment: RANK, WORLD_SIZE, LOCKSTEP_JOB_ID and the like; LOCKSTEP=off turns everything
+            off.
+        rows: number of steps in the page's ring.
     """
     if environment.get("LOCKSTEP", "on") == "off":
         return NoopMonitor()
     try:
-        monitor = _born(mesh, root, environment, rows)
+        monitor = _create_monitor(mesh, root, environment, rows)
     except (NoPageError, ValueError) as error:
         log.warning("the monitor is off, training goes on: %s", error)
         return NoopMonitor()
-    _watch(monitor, model, optimizer, schedule)
-    atexit.register(_at_exit, monitor)
+    _watch_model(monitor, model, optimizer, schedule)
+    atexit.register(_close_at_exit, monitor)
     return monitor
 
 
-def _born(
+def _create_monitor(
     mesh: Mapping[str, int] | None,
     root: str | Path | None,
     environment: Mapping[str, str],
     rows: int,
 ) -> LiveMonitor:
-    """A monitor with its page and all that stands beside it."""
+    """A monitor with its page, its logs and the observer of its steps."""
     identity, settings = identity_from(environment, mesh), settings_from(environment)
     folder = Path(root) if root else find_root(environment)
     path = page_path(folder, identity.job_id, identity.attempt, identity.rank)
@@ -88,7 +89,7 @@ def _born(
     return monitor
 
 
-def _watch(
+def _watch_model(
     monitor: LiveMonitor,
     model: "torch.nn.Module | Iterable[torch.nn.Module] | None",
     optimizer: "torch.optim.Optimizer | Iterable[torch.optim.Optimizer] | None",
@@ -101,6 +102,6 @@ def _watch(
     watch(monitor, model, optimizer, schedule)
 
 
-def _at_exit(monitor: LiveMonitor) -> None:
-    """Says done for a loop that did not, and failed where an exception ended the process."""
+def _close_at_exit(monitor: LiveMonitor) -> None:
+    """Closes for a loop that did not; as failed where an exception ended the process."""
     monitor.close(failed=getattr(sys, "last_value", None) is not None)

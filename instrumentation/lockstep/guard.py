@@ -1,4 +1,4 @@
-"""Keeps errors of ours out of the training loop."""
+"""Keeps the monitor's own errors out of the training loop."""
 
 import functools
 from collections.abc import Callable
@@ -8,17 +8,17 @@ P = ParamSpec("P")
 
 
 class Fallible(Protocol):
-    """Knows what to do with an error of its own."""
+    """Handles errors of its own."""
 
     def fail(self, error: Exception) -> None:
-        """Counts it and turns off."""
+        """Counts the error and turns the monitor off."""
 
 
 F = TypeVar("F", bound=Fallible)
 
 
 def guarded(method: Callable[Concatenate[F, P], None]) -> Callable[Concatenate[F, P], None]:
-    """Lets no error of ours into the training loop: it is counted, said once, and we turn off."""
+    """Hands every exception of a method to ``fail``; an interrupt or exit of the user's passes."""
 
     def safely(self: F, /, *args: P.args, **kwargs: P.kwargs) -> None:
         try:

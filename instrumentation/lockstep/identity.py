@@ -1,4 +1,4 @@
-"""Who this rank is, from the environment that torchrun and ``lockstep run`` give it."""
+"""The identity of this rank, from the environment that torchrun and ``lockstep run`` set."""
 
 import os
 import platform
@@ -9,7 +9,7 @@ from lockstep_records.jobs import check_job_id
 from lockstep_records.page.writer import RankIdentity
 
 
-def _whole(environment: Mapping[str, str], name: str, default: int) -> int:
+def _integer(environment: Mapping[str, str], name: str, default: int) -> int:
     text = environment.get(name, "")
     if not text:
         return default
@@ -21,14 +21,15 @@ def _whole(environment: Mapping[str, str], name: str, default: int) -> int:
 
 
 def _job_id(environment: Mapping[str, str]) -> str:
-    told = environment.get("LOCKSTEP_JOB_ID") or environment.get("TORCHELASTIC_RUN_ID", "")
-    if told and told != "none":
-        return check_job_id(told)
+    job_id = environment.get("LOCKSTEP_JOB_ID") or environment.get("TORCHELASTIC_RUN_ID", "")
+    if job_id and job_id != "none":  # torchrun's id where nobody has set one
+        return check_job_id(job_id)
+    # All ranks of a node have torchrun for their parent.
     return f"local-{os.getppid() if 'RANK' in environment else os.getpid()}"
 
 
 def _versions() -> tuple[str, str]:
-    """Versions of torch and NCCL, of a torch that is loaded already."""
+    """Versions of torch and NCCL; empty where torch is not loaded or has no GPU."""
     torch = sys.modules.get("torch")
     if torch is None:
         return "", ""
@@ -52,16 +53,16 @@ def identity_from(
     """The identity of this rank.
 
     Raises:
-        ValueError: a variable has a value that cannot be; the text names it.
+        ValueError: a variable is invalid; the text names it.
     """
-    rank = _whole(environment, "RANK", 0)
+    rank = _integer(environment, "RANK", 0)
     torch_version, nccl_version = _versions()
     return RankIdentity(
         job_id=_job_id(environment),
         rank=rank,
-        world_size=_whole(environment, "WORLD_SIZE", 1),
-        local_rank=_whole(environment, "LOCAL_RANK", 0),
-        attempt=_whole(environment, "TORCHELASTIC_RESTART_COUNT", 0),
+        world_size=_integer(environment, "WORLD_SIZE", 1),
+        local_rank=_integer(environment, "LOCAL_RANK", 0),
+        attempt=_integer(environment, "TORCHELASTIC_RESTART_COUNT", 0),
         cluster=environment.get("LOCKSTEP_CLUSTER", "local"),
         project=environment.get("LOCKSTEP_PROJECT", ""),
         node=environment.get("LOCKSTEP_NODE") or platform.node(),

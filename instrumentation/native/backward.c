@@ -1,56 +1,55 @@
-/* Stands around torch.autograd.backward; lockstep/strategies/backward.py says the same in Python. */
+/* Replaces torch.autograd.backward; lockstep/patches/backward.py does the same in Python. */
 #include "recorder.h"
 
-#include <stddef.h>
-#include <structmember.h>
+#include "type_tables.h"
 
 PyTypeObject *Backward_Type;
 
-static int backward_enters(Backward *listener, long code)
+static int enter_phase(Backward *listener, long code)
 {
     if (Py_IS_TYPE(listener->recorder, StepRecorder_Type))
         return recorder_enter((StepRecorder *)listener->recorder, (int)code);
     if (listener->recorder == Py_None)
         return 0;
-    PyObject *entered = PyObject_CallMethod(listener->recorder, "enter_code", "l", code);
-    Py_XDECREF(entered);
-    return entered == NULL ? -1 : 0;
+    PyObject *result = PyObject_CallMethod(listener->recorder, "enter_code", "l", code);
+    Py_XDECREF(result);
+    return result == NULL ? -1 : 0;
 }
 
-/* Marks without a word about what is wrong: the error that is set may be the user's own. */
-static void backward_marks(Backward *listener, long code)
+/* Leaves the error that is set as it is: it may be the user's own. */
+static void enter_phase_quietly(Backward *listener, long code)
 {
-    PyObject *type, *error, *trace;
-    PyErr_Fetch(&type, &error, &trace);
-    if (backward_enters(listener, code) < 0 && Py_IS_TYPE(listener->recorder, StepRecorder_Type))
-        Py_XDECREF(settled((StepRecorder *)listener->recorder));
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    if (enter_phase(listener, code) < 0 && Py_IS_TYPE(listener->recorder, StepRecorder_Type))
+        Py_XDECREF(handle_error((StepRecorder *)listener->recorder));
     if (type != NULL)
-        PyErr_Restore(type, error, trace);
+        PyErr_Restore(type, error, traceback);
 }
 
-/* Tells those that wait for the end of the backward; gives the result, or NULL with an error. */
-static PyObject *tell_ended(Backward *listener, PyObject *result)
+/* Calls what waits for the end of the backward; returns the result, or NULL with an error. */
+static PyObject *call_ended(Backward *listener, PyObject *result)
 {
-    PyObject *told = listener->ended;
+    PyObject *callbacks = listener->ended;
     listener->ended = PyList_New(0);
     if (listener->ended == NULL) {
-        listener->ended = told;
+        listener->ended = callbacks;
         Py_XDECREF(result);
         return NULL;
     }
-    for (Py_ssize_t n = 0; result != NULL && n < PyList_GET_SIZE(told); n++) {
-        PyObject *done = PyObject_CallNoArgs(PyList_GET_ITEM(told, n));
-        if (done == NULL)
+    for (Py_ssize_t n = 0; result != NULL && n < PyList_GET_SIZE(callbacks); n++) {
+        PyObject *returned = PyObject_CallNoArgs(PyList_GET_ITEM(callbacks, n));
+        if (returned == NULL)
             Py_CLEAR(result);
-        Py_XDECREF(done);
+        Py_XDECREF(returned);
     }
-    Py_DECREF(told);
+    Py_DECREF(callbacks);
     return result;
 }
 
 static PyObject *end_phase(Backward *listener, PyObject *result)
 {
-    backward_marks(listener, listener->other);
+    enter_phase_quietly(listener, listener->other_code);
     if (result != NULL && PyErr_Occurred())
         Py_CLEAR(result);
     return result;
@@ -66,32 +65,32 @@ static PyObject *backward_called(PyObject *self, PyObject *const *args, size_t c
     }
     listener->inside = 1;
     listener->calls++;
-    backward_marks(listener, listener->backward);
+    enter_phase_quietly(listener, listener->backward_code);
     PyObject *result = NULL;
-    if (!PyErr_Occurred()) /* such as an interrupt in the mark */
+    if (!PyErr_Occurred()) /* such as an interrupt while the phase began */
         result = PyObject_Vectorcall(listener->original, args, count, names);
     listener->inside = 0;
     PyObject *wait = listener->wait;
     listener->wait = NULL;
     if (wait != NULL && result != NULL) { /* one that failed while it waited waits still */
-        PyObject *done = wait_ended_of(wait);
-        if (done == NULL)
+        PyObject *returned = end_gradient_wait(wait);
+        if (returned == NULL)
             Py_CLEAR(result);
-        Py_XDECREF(done);
+        Py_XDECREF(returned);
     }
     if (PyList_GET_SIZE(listener->ended) > 0)
-        result = tell_ended(listener, result);
+        result = call_ended(listener, result);
     else if (wait == NULL)
         result = end_phase(listener, result);
     Py_XDECREF(wait);
     return result;
 }
 
-static int backward_init(Backward *listener, PyObject *args, PyObject *named)
+static int backward_init(Backward *listener, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"backward", "other", NULL};
-    if (!PyArg_ParseTupleAndKeywords(args, named, "ll:Listener", names, &listener->backward,
-                                     &listener->other))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ll:Listener", names, &listener->backward_code,
+                                     &listener->other_code))
         return -1;
     Py_XSETREF(listener->original, Py_NewRef(Py_None));
     Py_XSETREF(listener->recorder, Py_NewRef(Py_None));
@@ -100,51 +99,20 @@ static int backward_init(Backward *listener, PyObject *args, PyObject *named)
     return listener->ended == NULL ? -1 : 0;
 }
 
-static int backward_traverse(Backward *listener, visitproc visit, void *arg)
-{
-    Py_VISIT(Py_TYPE(listener));
-    Py_VISIT(listener->recorder);
-    Py_VISIT(listener->wait);
-    Py_VISIT(listener->ended);
-    Py_VISIT(listener->original);
-    return 0;
-}
-
-static int backward_clear(Backward *listener)
-{
-    Py_CLEAR(listener->recorder);
-    Py_CLEAR(listener->wait);
-    Py_CLEAR(listener->ended);
-    Py_CLEAR(listener->original);
-    return 0;
-}
-
-static void backward_dealloc(Backward *listener)
-{
-    PyTypeObject *type = Py_TYPE(listener);
-    PyObject_GC_UnTrack(listener);
-    backward_clear(listener);
-    type->tp_free(listener);
-    Py_DECREF(type);
-}
+#define BACKWARD_OBJECTS(X) X(recorder) X(wait) X(ended) X(original)
+DEFINE_COLLECTION(backward, Backward, BACKWARD_OBJECTS)
 
 static PyMemberDef backward_members[] = {
-    {"__vectorcalloffset__", T_PYSSIZET, offsetof(Backward, call), READONLY, NULL},
-    {"original", T_OBJECT, offsetof(Backward, original), 0, NULL},
-    {"inside", T_BOOL, offsetof(Backward, inside), READONLY, NULL},
-    {"nests", T_BOOL, offsetof(Backward, nests), 0, NULL},
-    {"calls", T_LONGLONG, offsetof(Backward, calls), READONLY, NULL},
-    {"thread", T_ULONG, offsetof(Backward, thread), 0, NULL},
-    {"recorder", T_OBJECT, offsetof(Backward, recorder), 0, NULL},
-    {"ended", T_OBJECT, offsetof(Backward, ended), READONLY, NULL},
-    {NULL, 0, 0, 0, NULL},
+    VECTORCALL_MEMBER(Backward),
+    MEMBER("original", T_OBJECT, Backward, original, 0),
+    MEMBER("inside", T_BOOL, Backward, inside, READONLY),
+    MEMBER("nests", T_BOOL, Backward, nests, 0),
+    MEMBER("calls", T_LONGLONG, Backward, calls, READONLY),
+    MEMBER("thread", T_ULONG, Backward, thread, 0),
+    MEMBER("recorder", T_OBJECT, Backward, recorder, 0),
+    MEMBER("ended", T_OBJECT, Backward, ended, READONLY),
+    END_OF_MEMBERS,
 };
-static PyType_Slot backward_slots[] = {
-    {Py_tp_init, backward_init},         {Py_tp_dealloc, backward_dealloc},
-    {Py_tp_traverse, backward_traverse}, {Py_tp_clear, backward_clear},
-    {Py_tp_members, backward_members},   {Py_tp_call, PyVectorcall_Call},
-    {Py_tp_new, PyType_GenericNew},      {0, NULL},
-};
-PyType_Spec backward_spec = {
-    "lockstep._native.Listener", sizeof(Backward), 0,
-    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL, backward_slots};
+static PyMethodDef backward_methods[] = {END_OF_METHODS};
+static PyType_Slot backward_slots[] = {TABLE_SLOTS(backward), NEW_SLOTS(backward), CALL_SLOT, END_OF_SLOTS};
+DEFINE_SPEC(backward, "Listener", Backward, Py_TPFLAGS_HAVE_VECTORCALL);

@@ -1,11 +1,11 @@
-/* The module lockstep._native: the recorder, and what torch calls in a settled step. */
+/* The module lockstep._native: the recorder, and what torch calls in an ordinary step. */
 #include "recorder.h"
 
 #define NAME(name) PyObject *name_##name;
 NAMES(NAME)
 #undef NAME
 
-static int make_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type)
+static int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type)
 {
     *type = (PyTypeObject *)PyType_FromSpec(spec);
     return *type == NULL ? -1 : PyModule_AddType(module, *type);
@@ -23,11 +23,11 @@ PyMODINIT_FUNC PyInit__native(void)
 #undef NAME
     PyObject *module = PyModule_Create(&definition);
     if (module != NULL
-        && (make_type(module, &recorder_spec, &StepRecorder_Type) < 0
-            || make_type(module, &phase_hook_spec, &PhaseHook_Type) < 0
-            || make_type(module, &backward_spec, &Backward_Type) < 0
-            || make_type(module, &wait_spec, &GradientWait_Type) < 0
-            || make_type(module, &forward_spec, &Forward_Type) < 0))
+        && (add_type(module, &recorder_spec, &StepRecorder_Type) < 0
+            || add_type(module, &phase_hook_spec, &PhaseHook_Type) < 0
+            || add_type(module, &backward_spec, &Backward_Type) < 0
+            || add_type(module, &gradient_wait_spec, &GradientWait_Type) < 0
+            || add_type(module, &forward_spec, &Forward_Type) < 0))
         Py_CLEAR(module);
     return module;
 }

@@ -1,181 +1,283 @@
-/* Birth and end of a recorder, and what Python may read and set of it. */
+/* What a loop and its hooks call: phases and waits; lockstep/recorder/recorder.py does the same in Python. */
 #include "recorder.h"
 
-#include <stddef.h>
-#include <structmember.h>
+#include "type_tables.h"
 
-PyTypeObject *StepRecorder_Type;
+#include <string.h>
+#include <time.h>
 
-static int take_places(Places *at, PyObject *told)
+int64_t clock_ns(void)
 {
-    static const struct {
-        const char *name;
-        size_t at;
-    } places[] = {
-#define PLACE(member, name) {name, offsetof(Places, member)},
-        PLACES(PLACE)
-#undef PLACE
-    };
-    for (size_t n = 0; n < sizeof places / sizeof *places; n++) {
-        PyObject *place = PyDict_GetItemString(told, places[n].name);
-        if (place == NULL) {
-            PyErr_Format(PyExc_KeyError, "no place is told of %s", places[n].name);
-            return -1;
-        }
-        int64_t number = PyLong_AsLongLong(place);
-        if (number == -1 && PyErr_Occurred())
-            return -1;
-        *(int64_t *)((char *)at + places[n].at) = number;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+int recorder_switch_phase(StepRecorder *recorder, int code, int64_t *now_ns)
+{
+    if (!recorder->on) {
+        *now_ns = 0;
+        return 0;
     }
+    int64_t now = *now_ns = clock_ns();
+    uint64_t word = (uint64_t)now << 4 | (uint64_t)code;
+    recorder->spent_ns[recorder->phase] += now - recorder->since_ns;
+    recorder->phase = code;
+    recorder->since_ns = now;
+    if (recorder->heartbeat == recorder->page_heartbeat)
+        /* One store, or a reader in another process could meet half a word. */
+        __atomic_store_n(recorder->heartbeat_word, word, __ATOMIC_RELAXED);
+    else if (call_heartbeat(recorder, word) < 0)
+        return -1;
+    if (now >= recorder->due_ns && call_tick(recorder, now) < 0)
+        return -1;
+    if (recorder->measures)
+        recorder->own_ns += clock_ns() - now;
     return 0;
 }
 
-static int take_buckets(StepRecorder *recorder, PyObject *told)
+int recorder_enter(StepRecorder *recorder, int code)
 {
-    recorder->num_buckets = PyTuple_Size(told);
-    if (recorder->num_buckets < 0)
-        return -1;
-    recorder->buckets = PyMem_Calloc((size_t)recorder->num_buckets, sizeof *recorder->buckets);
-    if (recorder->buckets == NULL)
-        return PyErr_NoMemory(), -1;
-    for (Py_ssize_t n = 0; n < recorder->num_buckets; n++) {
-        recorder->buckets[n] = PyFloat_AsDouble(PyTuple_GET_ITEM(told, n));
-        if (PyErr_Occurred())
-            return -1;
-    }
-    return 0;
+    int64_t now_ns;
+    if (!recorder->on || recorder->held)
+        return 0;
+    return recorder_switch_phase(recorder, code, &now_ns);
 }
 
-/* Whether what is written lies inside of what was given to write on. */
-static int has_room(const StepRecorder *recorder)
+static PyObject *enter(StepRecorder *recorder, int code)
 {
-    const Places *at = &recorder->at;
-    bool fits = at->at_ring + at->rows * at->row_size <= recorder->file.len && at->rows > 0 && at->losses > 0
-                && at->row_size <= ROW_AT_MOST && at->slot_size <= recorder->slot.len
-                && at->at_slot_0 + at->slot_size <= at->at_ring
-                && at->at_slot_1 + at->slot_size <= at->at_ring && at->at_heartbeat % 8 == 0
-                && at->slot_checksum * 8 < at->slot_size && at->periodic_size <= recorder->periodic.len;
-    if (!fits)
-        PyErr_SetString(PyExc_ValueError, "the page is smaller than the places that are told");
-    return fits ? 0 : -1;
-}
-
-static int recorder_init(StepRecorder *recorder, PyObject *args, PyObject *named)
-{
-    static char *names[] = {"file",    "slot",    "periodic",     "places",    "buckets",
-                            "heartbeat",   "callbacks",   "codes",      "kinds",
-                            "code_of", "bus_factor", "figures_of", "ignored", NULL};
-    PyObject *file, *slot, *periodic, *places, *buckets;
-    if (recorder->callbacks != NULL) {
-        PyErr_SetString(PyExc_RuntimeError, "a recorder is born once");
-        return -1;
-    }
-    bool good = PyArg_ParseTupleAndKeywords(
-        args, named, "$OOOO!O!OOO!O!OOOO:StepRecorder", names, &file, &slot, &periodic, &PyDict_Type, &places,
-        &PyTuple_Type, &buckets, &recorder->heartbeat, &recorder->callbacks, &PyDict_Type,
-        &recorder->codes, &PyDict_Type, &recorder->kinds, &recorder->code_of, &recorder->bus_factor, &recorder->figures_of,
-        &recorder->ignored);
-    if (!good) { /* what was parsed is borrowed */
-#define FORGET(name) recorder->name = NULL;
-        HELD(FORGET)
-        return -1;
-    }
-    recorder->own_heartbeat = recorder->heartbeat;
-    recorder->numbers = Py_None;
-#define HOLD_ON(name) Py_INCREF(recorder->name);
-    HELD(HOLD_ON)
-    if (PyObject_GetBuffer(file, &recorder->file, PyBUF_WRITABLE) < 0
-        || PyObject_GetBuffer(slot, &recorder->slot, PyBUF_WRITABLE) < 0
-        || PyObject_GetBuffer(periodic, &recorder->periodic, PyBUF_WRITABLE) < 0
-        || take_places(&recorder->at, places) < 0 || take_buckets(recorder, buckets) < 0
-        || has_room(recorder) < 0)
-        return -1;
-    recorder->losses = PyMem_Calloc((size_t)recorder->at.losses, sizeof *recorder->losses);
-    if (recorder->losses == NULL)
-        return PyErr_NoMemory(), -1;
-    recorder->heartbeat_word = (uint64_t *)((char *)recorder->file.buf + recorder->at.at_heartbeat);
-    recorder->now_in = (int)recorder->at.code_init;
-    recorder->since = recorder->begun = clock_ns();
-    recorder->look_at = 1;
-    recorder->wake_step = recorder->wake_ns = (int64_t)1 << 62;
-    recorder->loss_floor = -Py_HUGE_VAL;
-    recorder->loss_bound = recorder->usual_seconds = Py_HUGE_VAL;
-    recorder->on = 1;
-    return 0;
-}
-
-/* Lets go of the page, which can be closed from then on. */
-static void release_buffers(StepRecorder *recorder)
-{
-    recorder->on = 0;
-    for (Py_buffer **one = (Py_buffer *[]){&recorder->file, &recorder->slot, &recorder->periodic, NULL}; *one; one++)
-        if ((*one)->obj != NULL)
-            PyBuffer_Release(*one);
-    recorder->file.buf = recorder->slot.buf = recorder->periodic.buf = NULL;
-}
-
-PyObject *recorder_release(StepRecorder *recorder, PyObject *unused)
-{
-    (void)unused;
-    release_buffers(recorder);
+    if (recorder_enter(recorder, code) < 0)
+        return handle_error(recorder);
     Py_RETURN_NONE;
 }
 
-static int recorder_traverse(StepRecorder *recorder, visitproc visit, void *arg)
+static int parse_code(PyObject *number)
 {
-    Py_VISIT(Py_TYPE(recorder));
-#define VISIT(name) Py_VISIT(recorder->name);
-    HELD(VISIT)
+    long code = PyLong_AsLong(number);
+    if (code >= 0 && code < MAX_PHASES)
+        return (int)code;
+    if (!PyErr_Occurred())
+        PyErr_Format(PyExc_ValueError, "%R is the code of no phase", number);
+    return -1;
+}
+
+static PyObject *method_enter_code(StepRecorder *recorder, PyObject *number)
+{
+    int code = parse_code(number);
+    return code < 0 ? NULL : enter(recorder, code);
+}
+
+static PyObject *method_switch_phase(StepRecorder *recorder, PyObject *number)
+{
+    int64_t now_ns = 0;
+    int code = parse_code(number);
+    if (code < 0)
+        return NULL;
+    if (recorder_switch_phase(recorder, code, &now_ns) < 0) {
+        PyObject *handled = handle_error(recorder);
+        if (handled == NULL)
+            return NULL;
+        Py_DECREF(handled);
+    }
+    return PyLong_FromLongLong(now_ns);
+}
+
+static PyObject *method_enter_phase(StepRecorder *recorder, PyObject *phase)
+{
+    if (!recorder->on)
+        Py_RETURN_NONE;
+    PyObject *code = PyDict_GetItemWithError(recorder->codes, phase);
+    if (code != NULL)
+        return enter(recorder, (int)PyLong_AsLong(code));
+    if (PyErr_Occurred())
+        return NULL;
+    code = PyObject_CallOneArg(recorder->code_of, phase); /* raises with the names of all phases */
+    Py_XDECREF(code);
+    return NULL;
+}
+
+static PyObject *method_phase_hook(StepRecorder *recorder, PyObject *number)
+{
+    int code = parse_code(number);
+    return code < 0 ? NULL : new_phase_hook(recorder, code);
+}
+
+static PyObject *method_first_arrival(StepRecorder *recorder, PyObject *unused)
+{
+    (void)unused;
+    if (recorder->on && !recorder->first_arrival_ns)
+        recorder->first_arrival_ns = clock_ns();
+    Py_RETURN_NONE;
+}
+
+int recorder_wait_begins(StepRecorder *recorder, int *interrupted)
+{
+    int64_t now_ns;
+    *interrupted = NOT_WAITING;
+    if (!recorder->on || recorder->held || recorder->phase == recorder->layout.code_sync)
+        return 0;
+    int code = recorder->phase;
+    if (recorder_switch_phase(recorder, (int)recorder->layout.code_sync, &now_ns) < 0)
+        return -1;
+    if (!recorder->first_arrival_ns)
+        recorder->first_arrival_ns = now_ns;
+    *interrupted = code;
     return 0;
 }
 
-static int recorder_clear(StepRecorder *recorder)
+static PyObject *method_wait_begins(StepRecorder *recorder, PyObject *unused)
 {
-    release_buffers(recorder);
-#define CLEAR(name) Py_CLEAR(recorder->name);
-    HELD(CLEAR)
+    int interrupted;
+    (void)unused;
+    if (recorder_wait_begins(recorder, &interrupted) < 0) {
+        PyObject *handled = handle_error(recorder);
+        if (handled == NULL)
+            return NULL;
+        Py_DECREF(handled);
+    }
+    return PyLong_FromLong(interrupted);
+}
+
+int recorder_resolve(StepRecorder *recorder, PyObject *kind, PyObject *ranks, Collectives *collectives)
+{
+    collectives->kind = -1;
+    collectives->bus_bytes = 0;
+    if (kind == Py_None)
+        return 0;
+    PyObject *index = PyDict_GetItemWithError(recorder->kinds, kind);
+    if (index == NULL) {
+        if (!PyErr_Occurred())
+            PyErr_SetObject(PyExc_KeyError, kind);
+        return -1;
+    }
+    collectives->kind = PyLong_AsSsize_t(index);
+    collectives->is_pairwise = PyUnicode_Compare(kind, name_send_recv) == 0;
+    if (ranks == Py_None)
+        return 0;
+    PyObject *factor = PyObject_CallFunctionObjArgs(recorder->bus_factor, kind, ranks, NULL);
+    if (factor == NULL)
+        return -1;
+    collectives->bus_bytes = (int64_t)((double)collectives->size_bytes * PyFloat_AsDouble(factor));
+    Py_DECREF(factor);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+int recorder_wait_ended(StepRecorder *recorder, int interrupted, const Collectives *collectives)
+{
+    const Layout *layout = &recorder->layout;
+    if (interrupted == NOT_WAITING || !recorder->on || recorder->phase != layout->code_sync)
+        return 0;
+    int64_t began_ns = recorder->since_ns, now_ns;
+    if (recorder_switch_phase(recorder, interrupted, &now_ns) < 0)
+        return -1;
+    if (!collectives->is_pairwise)
+        /* As if all waiting of the step came last: docs/decisions/0006-attach-points.md. */
+        recorder->last_arrival_ns = now_ns - recorder->spent_ns[layout->code_sync];
+    if (collectives->kind < 0 || !recorder->on)
+        return 0;
+    uint64_t *words = recorder->slot.buf;
+    words[layout->slot_calls + collectives->kind] += (uint64_t)collectives->calls;
+    words[layout->slot_bytes + collectives->kind] += (uint64_t)collectives->size_bytes;
+    ((double *)words)[layout->slot_seconds + collectives->kind] += (double)(now_ns - began_ns) * 1e-9;
+    ((uint64_t *)recorder->periodic.buf)[layout->periodic_bus + collectives->kind]
+        += (uint64_t)collectives->bus_bytes;
     return 0;
 }
 
-static void recorder_dealloc(StepRecorder *recorder)
+static PyObject *method_wait_ended(StepRecorder *recorder, PyObject *args, PyObject *kwargs)
 {
-    PyTypeObject *type = Py_TYPE(recorder);
-    PyObject_GC_UnTrack(recorder);
-    recorder_clear(recorder);
-    PyMem_Free(recorder->buckets);
-    PyMem_Free(recorder->losses);
-    type->tp_free(recorder);
-    Py_DECREF(type);
+    static char *names[] = {"interrupted", "kind", "calls", "size_bytes", "ranks", NULL};
+    PyObject *kind, *ranks = Py_None;
+    long long calls = 1, size_bytes = 0;
+    int interrupted;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iO|LLO:wait_ended", names, &interrupted, &kind,
+                                     &calls, &size_bytes, &ranks))
+        return NULL;
+    if (interrupted == NOT_WAITING || !recorder->on)
+        Py_RETURN_NONE;
+    Collectives collectives = {.calls = calls, .size_bytes = size_bytes};
+    PyObject *type = NULL, *error = NULL, *traceback = NULL;
+    if (recorder_resolve(recorder, kind, ranks, &collectives) < 0) {
+        PyErr_Fetch(&type, &error, &traceback); /* the wait is over all the same */
+        collectives.kind = -1;
+    }
+    int ended = recorder_wait_ended(recorder, interrupted, &collectives);
+    if (type != NULL)
+        PyErr_Restore(type, error, traceback);
+    if (ended < 0 || type != NULL)
+        return handle_error(recorder);
+    Py_RETURN_NONE;
 }
 
-/* What the callbacks and its helpers read and set between steps. */
-static PyMemberDef recorder_members[] = {
-    {"on", T_BOOL, offsetof(StepRecorder, on), READONLY, NULL},
-    {"held", T_BOOL, offsetof(StepRecorder, held), 0, NULL},
-    {"now_in", T_INT, offsetof(StepRecorder, now_in), READONLY, NULL},
-    {"since_ns", T_LONGLONG, offsetof(StepRecorder, since), READONLY, NULL},
-    {"measures", T_BOOL, offsetof(StepRecorder, measures), 0, NULL},
-    {"own_ns", T_LONGLONG, offsetof(StepRecorder, own), 0, NULL},
-    {"due_ns", T_LONGLONG, offsetof(StepRecorder, due), 0, NULL},
-    {"look_at", T_LONGLONG, offsetof(StepRecorder, look_at), 0, NULL},
-    {"wake_step", T_LONGLONG, offsetof(StepRecorder, wake_step), 0, NULL},
-    {"wake_ns", T_LONGLONG, offsetof(StepRecorder, wake_ns), 0, NULL},
-    {"next_step", T_LONGLONG, offsetof(StepRecorder, next_step), 0, NULL},
-    {"flags", T_LONGLONG, offsetof(StepRecorder, flags), 0, NULL},
-    {"lasting_flags", T_LONGLONG, offsetof(StepRecorder, lasting_flags), 0, NULL},
-    {"loss_floor", T_DOUBLE, offsetof(StepRecorder, loss_floor), 0, NULL},
-    {"loss_bound", T_DOUBLE, offsetof(StepRecorder, loss_bound), 0, NULL},
-    {"usual_seconds", T_DOUBLE, offsetof(StepRecorder, usual_seconds), 0, NULL},
-    {"slow_seconds", T_DOUBLE, offsetof(StepRecorder, slow_seconds), 0, NULL},
-    {"heartbeat", T_OBJECT_EX, offsetof(StepRecorder, heartbeat), 0, NULL},
-    {"numbers", T_OBJECT_EX, offsetof(StepRecorder, numbers), 0, NULL},
-    {NULL, 0, 0, 0, NULL},
-};
+static PyObject *method_stop(StepRecorder *recorder, PyObject *unused)
+{
+    (void)unused;
+    recorder->on = 0;
+    Py_RETURN_NONE;
+}
 
-static PyType_Slot recorder_slots[] = {
-    {Py_tp_init, recorder_init},       {Py_tp_dealloc, recorder_dealloc}, {Py_tp_traverse, recorder_traverse},
-    {Py_tp_clear, recorder_clear},     {Py_tp_methods, recorder_methods}, {Py_tp_members, recorder_members},
-    {Py_tp_new, PyType_GenericNew}, {0, NULL},
+static PyObject *method_restart(StepRecorder *recorder, PyObject *moment)
+{
+    int64_t now_ns = PyLong_AsLongLong(moment);
+    if (now_ns == -1 && PyErr_Occurred())
+        return NULL;
+    recorder->on = recorder->file.buf != NULL;
+    memset(recorder->spent_ns, 0, sizeof recorder->spent_ns);
+    recorder->phase = (int)recorder->layout.code_other;
+    recorder->since_ns = now_ns;
+    recorder->first_arrival_ns = recorder->last_arrival_ns = 0;
+    Py_RETURN_NONE;
+}
+
+static PyObject *method_release(StepRecorder *recorder, PyObject *unused)
+{
+    (void)unused;
+    recorder_release_page(recorder);
+    Py_RETURN_NONE;
+}
+
+static PyObject *method_take_phases(StepRecorder *recorder, PyObject *unused)
+{
+    double s[STEP_PHASES];
+    (void)unused;
+    if (!recorder->on)
+        Py_RETURN_NONE;
+    recorder_take_phases(recorder, s);
+    return Py_BuildValue("(dddddddd)", s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7]);
+}
+
+static PyObject *method_take_losses(StepRecorder *recorder, PyObject *unused)
+{
+    (void)unused;
+    int64_t capacity = recorder->layout.losses;
+    int64_t count = recorder->num_losses < capacity ? recorder->num_losses : capacity;
+    PyObject *losses = PyList_New((Py_ssize_t)count);
+    for (int64_t n = 0; losses != NULL && n < count; n++) {
+        int64_t index = (recorder->num_losses - count + n) % capacity;
+        PyObject *loss = PyFloat_FromDouble(recorder->losses[index]);
+        if (loss == NULL)
+            Py_CLEAR(losses);
+        else
+            PyList_SET_ITEM(losses, (Py_ssize_t)n, loss);
+    }
+    if (losses != NULL)
+        recorder->num_losses = 0;
+    return losses;
+}
+
+PyMethodDef recorder_methods[] = {
+    METHOD("enter_code", method_enter_code, METH_O),
+    METHOD("switch_phase", method_switch_phase, METH_O),
+    METHOD("enter_phase", method_enter_phase, METH_O),
+    METHOD("phase_hook", method_phase_hook, METH_O),
+    METHOD("first_arrival", method_first_arrival, METH_NOARGS),
+    METHOD("wait_begins", method_wait_begins, METH_NOARGS),
+    METHOD("wait_ended", method_wait_ended, METH_VARARGS | METH_KEYWORDS),
+    METHOD("step", recorder_step, METH_FASTCALL | METH_KEYWORDS),
+    METHOD("take_phases", method_take_phases, METH_NOARGS),
+    METHOD("take_losses", method_take_losses, METH_NOARGS),
+    METHOD("stop", method_stop, METH_NOARGS),
+    METHOD("restart", method_restart, METH_O),
+    METHOD("release", method_release, METH_NOARGS),
+    END_OF_METHODS,
 };
-PyType_Spec recorder_spec = {
-    "lockstep._native.StepRecorder", sizeof(StepRecorder), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, recorder_slots};

@@ -1,7 +1,7 @@
-/* The recorder in C: what lockstep/recorder/recorder.py does, for a loop whose caches hold other things.
+/* The recorder in C: what lockstep/recorder/recorder.py does, for a loop whose caches hold other data.
  *
- * It knows no offset of the page: it asks for them by name at its birth, and lockstep/recorder/native.py
- * answers from the one table of the format.
+ * No offset of the page is written here: each is looked up by its name in the table that
+ * lockstep/recorder/native.py makes from the one definition of the format.
  */
 #ifndef LOCKSTEP_RECORDER_H
 #define LOCKSTEP_RECORDER_H
@@ -11,8 +11,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Words of eight bytes in the slots, bytes in a row, bits, codes and sizes. */
-#define PLACES(X)                                                                                  \
+/* Indices of eight-byte words in the slots, byte offsets in a row, bits, codes and sizes. */
+#define LAYOUT(X)                                                                                  \
     X(slot_present, "slot.present")                                                                \
     X(slot_step, "slot.step")                                                                      \
     X(slot_written, "slot.written_ns")                                                             \
@@ -63,66 +63,66 @@
     X(code_sync, "code.sync")                                                                      \
     X(code_other, "code.other")                                                                    \
     X(code_restore, "code.restore")                                                                \
-    X(at_heartbeat, "at.heartbeat")                                                                        \
-    X(at_slot_0, "at.slot.0")                                                                      \
-    X(at_slot_1, "at.slot.1")                                                                      \
-    X(at_ring, "at.ring")                                                                          \
+    X(offset_heartbeat, "offset.heartbeat")                                                        \
+    X(offset_slot_0, "offset.slot.0")                                                            \
+    X(offset_slot_1, "offset.slot.1")                                                            \
+    X(offset_ring, "offset.ring")                                                                  \
     X(row_size, "size.row")                                                                        \
     X(slot_size, "size.slot")                                                                      \
-    X(periodic_size, "size.periodic")                                                                  \
+    X(periodic_size, "size.periodic")                                                              \
     X(rows, "rows")                                                                                \
     X(losses, "losses")
 
 typedef struct {
-#define MEMBER(member, name) int64_t member;
-    PLACES(MEMBER)
-#undef MEMBER
-} Places;
+#define LAYOUT_FIELD(field, name) int64_t field;
+    LAYOUT(LAYOUT_FIELD)
+#undef LAYOUT_FIELD
+} Layout;
 
-enum { PHASES_AT_MOST = 16, IN_STEP = 8, ROW_AT_MOST = 256, NOT_WAITING = -1 };
+enum { MAX_PHASES = 16, STEP_PHASES = 8, MAX_ROW_BYTES = 256, NOT_WAITING = -1 };
 
-/* Objects that a recorder holds. */
-#define HELD(X)                                                                                    \
-    X(heartbeat) X(own_heartbeat) /* the same, unless a sampled step is listened to */                     \
+#define RECORDER_OBJECTS(X)                                                                        \
+    X(heartbeat)                                                                                   \
+    X(page_heartbeat) /* the same object, unless the operations of a step are recorded */          \
     X(callbacks) X(numbers) X(codes) X(kinds) X(code_of) X(bus_factor) X(figures_of) X(ignored)
 
 typedef struct {
     PyObject_HEAD
-    /* What a mark touches stands together, so that it is few lines of the cache.
-     * `on` is asked again after every call into Python: a signal's handler may close the page. */
+    /* What a change of phase touches is adjacent, so that it is few lines of the cache.
+     * `on` is read again after every call into Python: a signal's handler may close the page. */
     char on, held, measures;
-    int now_in;
-    int64_t since, due, own, begun, first_arrival, last_arrival;
-    int64_t spent[PHASES_AT_MOST];
+    int phase;
+    int64_t since_ns, due_ns, own_ns, step_began_ns, first_arrival_ns, last_arrival_ns;
+    int64_t spent_ns[MAX_PHASES];
     uint64_t *heartbeat_word;
-#define HOLD(name) PyObject *name;
-    HELD(HOLD)
-#undef HOLD
-    /* Until when nobody need be asked. */
-    int64_t look_at, wake_step, wake_ns, next_step, flags, lasting_flags;
+#define OBJECT_FIELD(name) PyObject *name;
+    RECORDER_OBJECTS(OBJECT_FIELD)
+#undef OBJECT_FIELD
+    /* Bounds up to which no callback is due. */
+    int64_t wake_rows, wake_step, wake_ns, next_step, flags, lasting_flags;
     double loss_floor, loss_bound, usual_seconds, slow_seconds;
     Py_buffer file, slot, periodic;
     double *buckets, *losses;
     Py_ssize_t num_buckets;
-    int64_t num_losses; /* since they were taken */
-    Places at;
+    int64_t num_losses; /* since they were taken; the ring holds the newest of them */
+    Layout layout;
 } StepRecorder;
 
 /* Collectives that a rank has waited for. */
 typedef struct {
-    Py_ssize_t place; /* of their kind; below zero where they are not counted */
-    bool in_pairs;    /* sends and receives, which bring two ranks together, not the group */
-    int64_t calls, size, bus;
+    Py_ssize_t kind;  /* index of their kind; below zero where they are not counted */
+    bool is_pairwise; /* sends and receives, which bring two ranks together, not the group */
+    int64_t calls, size_bytes, bus_bytes;
 } Collectives;
 
 /* A step as its row has it, but for the seconds of its phases. */
 typedef struct {
-    int64_t number, begun, tokens, samples, shortest, longest;
+    int64_t number, began_ns, tokens, samples, shortest, longest;
     uint32_t present, flags;
-    double total, loss, norm, squares;
+    double seconds, loss, norm, squares;
 } Row;
 
-/* Stands around torch.autograd.backward; its attributes are those of lockstep.strategies.backward.Listener. */
+/* Replaces torch.autograd.backward; its attributes are those of lockstep.patches.backward.Listener. */
 typedef struct {
     PyObject_HEAD
     vectorcallfunc call;
@@ -131,41 +131,56 @@ typedef struct {
     long long calls;
     PyObject *recorder, *ended, *original;
     PyObject *wait; /* DDP's, which ends with the backward that runs now; or NULL */
-    long backward, other;
+    long backward_code, other_code;
 } Backward;
 
 extern PyTypeObject *StepRecorder_Type, *PhaseHook_Type, *Backward_Type, *GradientWait_Type, *Forward_Type;
-extern PyType_Spec recorder_spec, phase_hook_spec, backward_spec, wait_spec, forward_spec;
+extern PyType_Spec recorder_spec, phase_hook_spec, backward_spec, gradient_wait_spec, forward_spec;
 extern PyMethodDef recorder_methods[];
 
-/* Names that are looked up in every step, made once. */
+/* Names that are looked up in every step, interned once. */
 #define NAMES(X)                                                                                   \
     X(tick) X(inspect_loss) X(inspect_norm) X(inspect_step) X(step_ended) X(step_while_off)        \
     X(fail) X(take) X(item) X(is_cuda) X(step) X(loss) X(gradient_norm) X(learning_rate)           \
-    X(tokens) X(samples) X(sequence_lengths) X(send_recv) X(tap)                                 \
-    X(require_backward_grad_sync)
+    X(tokens) X(samples) X(sequence_lengths) X(send_recv) X(tap) X(require_backward_grad_sync)
 #define NAME(name) extern PyObject *name_##name;
 NAMES(NAME)
 #undef NAME
 
+/* recorder.c. Functions that return int return -1 with an error set. */
 int64_t clock_ns(void);
+int recorder_switch_phase(StepRecorder *recorder, int code, int64_t *now_ns);
+int recorder_enter(StepRecorder *recorder, int code);
+int recorder_wait_begins(StepRecorder *recorder, int *interrupted);
+int recorder_wait_ended(StepRecorder *recorder, int interrupted, const Collectives *collectives);
+/* Fills kind and bus_bytes from the names that Python uses. */
+int recorder_resolve(StepRecorder *recorder, PyObject *kind, PyObject *ranks, Collectives *collectives);
+
+/* recorder_type.c */
+void recorder_release_page(StepRecorder *recorder);
+
+/* callbacks.c: calls into Python. */
+PyObject *handle_error(StepRecorder *recorder); /* hands the set error to the callbacks; None */
+int call_tick(StepRecorder *recorder, int64_t now_ns);
+int call_heartbeat(StepRecorder *recorder, uint64_t word);
+int call_inspect_number(StepRecorder *recorder, PyObject *method, double number, uint32_t *flags);
+int call_inspect_step(StepRecorder *recorder, Row *row, const double seconds[STEP_PHASES]);
+int call_step_ended(StepRecorder *recorder, const Row *row, int64_t now_ns, int64_t steps);
+
+/* step.c */
+PyObject *recorder_step(StepRecorder *recorder, PyObject *const *values, Py_ssize_t num_positional,
+                        PyObject *names);
+
+/* page.c: the step's seconds by phase, added to the totals and begun anew; */
+void recorder_take_phases(StepRecorder *recorder, double seconds[STEP_PHASES]);
+/* the row into the ring, then the state into the older slot; returns the number of rows. */
+int64_t write_step(StepRecorder *recorder, Row *row, const double seconds[STEP_PHASES], int64_t now_ns);
+
+/* checksum.c */
 uint32_t checksum_of(const void *data, size_t num_words); /* words of four bytes */
 void prepare_checksum(void);
 
-int recorder_switch_phase(StepRecorder *recorder, int code, int64_t *now); /* -1 with an error set */
-int recorder_enter(StepRecorder *recorder, int code);
-int recorder_wait_begins(StepRecorder *recorder, int *interrupted);
-int recorder_wait_ended(StepRecorder *recorder, int interrupted, const Collectives *told);
-int recorder_resolve(StepRecorder *recorder, PyObject *kind, PyObject *ranks, Collectives *told);
-PyObject *recorder_wait_begins_told(StepRecorder *recorder, PyObject *unused);
-PyObject *recorder_wait_ended_told(StepRecorder *recorder, PyObject *args, PyObject *named);
-PyObject *wait_ended_of(PyObject *wait);
-PyObject *new_phase_hook(StepRecorder *recorder, int code);
-PyObject *recorder_release(StepRecorder *recorder, PyObject *unused);
-void recorder_phases(StepRecorder *recorder, double seconds[IN_STEP]);
-/* The row into the ring, then the state into the older slot; gives the number of rows so far. */
-int64_t write_step(StepRecorder *recorder, Row *row, const double seconds[IN_STEP], int64_t now);
-PyObject *recorder_step(StepRecorder *recorder, PyObject *const *args, Py_ssize_t count, PyObject *names);
-PyObject *settled(StepRecorder *recorder); /* None; an error of ours goes to the callbacks, not to the loop */
+PyObject *new_phase_hook(StepRecorder *recorder, int code); /* phase_hook.c */
+PyObject *end_gradient_wait(PyObject *wait);                /* ddp.c */
 
 #endif

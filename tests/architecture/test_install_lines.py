@@ -27,7 +27,8 @@ def tracked_texts() -> list[Path]:
 def names_to_install(text: str) -> list[str]:
     """Requirements of ours that a text installs by name, and extras written behind the name."""
     joined = re.sub(r"\\\n\s*", " ", text)
-    words = [word for match in COMMAND.finditer(joined) for word in match["arguments"].split()]
+    arguments = [re.sub(r"\s#.*", "", match["arguments"]) for match in COMMAND.finditer(joined)]
+    words = [word for argument in arguments for word in argument.split()]
     bare = [word.strip("'\"`,.:()") for word in words]
     return [word for word in bare if OURS.fullmatch(word)] + EXTRA_OF_OURS.findall(joined)
 
@@ -63,6 +64,7 @@ def test_a_line_that_installs_by_name_is_found(line: str) -> None:
     "line",
     [
         "pip install '.[agent]'",
+        "pip install '.[reports]'     # the same with `lockstep report`",
         "pip install torch==2.13.0 && lockstep agent",
         "pip install dist/lockstep_train-0.1.0-py3-none-any.whl",
         "pip install 'git+https://example.org/team/lockstep'",

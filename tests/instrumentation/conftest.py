@@ -1,4 +1,4 @@
-"""A folder on a tmpfs and a rank for every test; monitors end with the test that made them."""
+"""A folder on a tmpfs and a rank for every test; monitors end with the test that created them."""
 
 import atexit
 import shutil
@@ -13,12 +13,12 @@ import torch.distributed as dist
 
 import lockstep
 
-from .one_rank import ENVIRONMENT
+from .rank_page import ENVIRONMENT
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread() -> None:
-    """On a busy machine torch's threads wait for each other, a slice of the scheduler each time."""
+    """Several threads of torch on a busy machine wait for each other, a time slice each."""
     torch.set_num_threads(1)
 
 
@@ -30,7 +30,7 @@ def root() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def single_rank_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A process group of one rank, for DDP."""
     store = f"file://{tmp_path_factory.mktemp('group') / 'store'}"
     dist.init_process_group("gloo", init_method=store, rank=0, world_size=1)
@@ -38,13 +38,13 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     dist.destroy_process_group()
 
 
-@pytest.fixture
-def monitor(root: Path) -> Iterator[lockstep.NoopMonitor]:
-    """A rank that is watched."""
-    made = lockstep.attach(root=root, environment=ENVIRONMENT, rows=256)
-    assert made.enabled
-    yield made
-    made.close()
+@pytest.fixture(name="monitor")
+def _monitor(root: Path) -> Iterator[lockstep.Monitor]:
+    """The monitor of a rank."""
+    monitor = lockstep.attach(root=root, environment=ENVIRONMENT, rows=256)
+    assert monitor.enabled
+    yield monitor
+    monitor.close()
 
 
 @pytest.fixture(autouse=True)

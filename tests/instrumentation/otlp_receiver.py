@@ -16,14 +16,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 @dataclass
 class Received:
-    """What came: spans as dicts, with the attributes of their resource beside them.
-
-    What the job itself said may be kept beside them.
-    """
+    """Spans as dicts, with the attributes of their resource, and the stderr of the job."""
 
     endpoint: str = ""
     status: int = 200
-    said: str = ""
+    stderr: str = ""
     spans: list[dict[str, Any]] = field(default_factory=list)
 
     def named(self, name: str) -> list[dict[str, Any]]:
@@ -50,7 +47,10 @@ class Received:
 
 
 def _plain(attributes: Any) -> dict[str, Any]:
-    return {one.key: getattr(one.value, one.value.WhichOneof("value")) for one in attributes}
+    return {
+        attribute.key: getattr(attribute.value, attribute.value.WhichOneof("value"))
+        for attribute in attributes
+    }
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What goes wrong in a loop or around it: training goes on, and it is said once and counted."""
+"""Trouble in a loop or around it: training goes on, and it is logged once and counted."""
 
 import logging
 import os
@@ -22,7 +22,7 @@ def monitor(root: Path) -> lockstep.LiveMonitor:
     page = PageWriter(
         root / "0" / "rank-00000.page", RankIdentity(job_id="a", rank=0, world_size=1)
     )
-    return lockstep.LiveMonitor(page, patience_seconds=100)
+    return lockstep.LiveMonitor(page, no_step_timeout_seconds=100)
 
 
 @pytest.fixture
@@ -36,16 +36,16 @@ def tiny(root: Path) -> Iterator[Path]:
 
 
 def troubles(root: Path) -> dict[str, int]:
-    """Those that there were."""
+    """Counts of the troubles that occurred."""
     page = read_page(root / "0" / "rank-00000.page")
     return {name: count for name, count in page.periodic["troubles"].items() if count}
 
 
-def said(caplog: pytest.LogCaptureFixture, words: str) -> int:
-    return sum(words in record.getMessage() for record in caplog.records)
+def num_logged(caplog: pytest.LogCaptureFixture, phrase: str) -> int:
+    return sum(phrase in record.getMessage() for record in caplog.records)
 
 
-def test_a_users_exception_in_a_block_passes_and_is_said_once(
+def test_a_users_exception_in_a_block_passes_and_is_logged_once(
     root: Path, monitor: lockstep.LiveMonitor, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(3):
@@ -54,63 +54,62 @@ def test_a_users_exception_in_a_block_passes_and_is_said_once(
         monitor.step()
     monitor.close()
     assert troubles(root) == {"span_exception": 3}
-    assert said(caplog, "KeyError left a block of phase eval; training goes on") == 1
+    assert num_logged(caplog, "KeyError left a block of phase eval; training goes on") == 1
 
 
-class Watch:
-    """Lets seconds pass for a monitor, by a clock of the test's own, with or without steps."""
+class FakeClock:
+    """Lets seconds pass for a monitor, with or without steps."""
 
     def __init__(self, monitor: lockstep.LiveMonitor) -> None:
         self._monitor, self._now_ns = monitor, time.monotonic_ns()
 
-    def passes(self, seconds: int, *, with_steps: bool = False, marks: bool = True) -> None:
-        for second in range(seconds):
+    def advance(self, seconds: int, *, with_steps: bool = False) -> None:
+        for _ in range(seconds):
             self._now_ns += SECOND_NS
             if with_steps:
                 self._monitor.step()
-            if marks or second == seconds - 1:
-                self._monitor._periodic.tick(self._now_ns)  # as a mark does
+            self._monitor._periodic.tick(self._now_ns)  # as a change of phase does
 
 
-def test_a_loop_that_forgets_to_end_its_steps_is_told_and_one_that_does_not_is_not(
+def test_a_loop_that_forgets_to_end_its_steps_is_reported_and_another_is_not(
     root: Path, monitor: lockstep.LiveMonitor, caplog: pytest.LogCaptureFixture
 ) -> None:
-    watch = Watch(monitor)
-    watch.passes(500, with_steps=True)
+    clock = FakeClock(monitor)
+    clock.advance(500, with_steps=True)
     assert troubles(root) == {}
-    watch.passes(500)
+    clock.advance(500)
     monitor.close()
     assert troubles(root)["no_step"] >= 3
-    assert said(caplog, "call monitor.step() at the end of each step") == 1
+    assert num_logged(caplog, "call monitor.step() at the end of each step") == 1
 
 
-def test_a_first_step_that_takes_long_without_marks_is_no_forgotten_step(
+def test_a_first_step_that_takes_long_in_one_phase_is_no_forgotten_step(
     root: Path, monitor: lockstep.LiveMonitor
 ) -> None:
-    monitor.tick(SECOND_NS)  # the first mark
-    monitor.tick(900 * SECOND_NS)  # the next one, after a compilation
+    monitor._callbacks.tick(SECOND_NS)  # the first phase
+    monitor._callbacks.tick(900 * SECOND_NS)  # the next one, after a compilation
     monitor.close()
     assert troubles(root) == {}
 
 
-def test_a_page_that_is_deleted_under_the_run_is_said_once_and_the_run_goes_on(
+def test_a_page_that_is_deleted_under_the_run_is_logged_once_and_the_run_goes_on(
     root: Path, monitor: lockstep.LiveMonitor, caplog: pytest.LogCaptureFixture
 ) -> None:
     page = root / "0" / "rank-00000.page"
-    kept = root / "kept.page"
-    os.link(page, kept)
-    watch = Watch(monitor)
-    watch.passes(15, with_steps=True)
+    second_name = root / "linked.page"
+    os.link(page, second_name)
+    clock = FakeClock(monitor)
+    clock.advance(15, with_steps=True)
     shutil.rmtree(page.parent)
-    watch.passes(60, with_steps=True)
+    clock.advance(60, with_steps=True)
     monitor.close()
-    told: Page = read_page(kept)
-    assert told.periodic["troubles"]["page_deleted"] == 1
-    assert told.state["steps"] == 15 + 60
-    assert said(caplog, "was deleted under the run") == 1
+    linked: Page = read_page(second_name)
+    assert linked.periodic["troubles"]["page_deleted"] == 1
+    assert linked.state["steps"] == 15 + 60
+    assert num_logged(caplog, "was deleted under the run") == 1
 
 
-def test_a_fork_is_said_once_and_counted_and_the_child_writes_nothing(
+def test_a_fork_is_logged_once_and_counted_and_the_child_writes_nothing(
     root: Path, monitor: lockstep.LiveMonitor, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, logger="lockstep"):
@@ -124,7 +123,7 @@ def test_a_fork_is_said_once_and_counted_and_the_child_writes_nothing(
     monitor.close()
     assert read_page(root / "0" / "rank-00000.page").state["tokens"] == 1
     assert troubles(root) == {"fork": 2}
-    assert said(caplog, "the process forked") == 1
+    assert num_logged(caplog, "the process forked") == 1
 
 
 def test_a_full_tmpfs_leaves_a_loop_that_runs_without_a_page(
@@ -133,10 +132,10 @@ def test_a_full_tmpfs_leaves_a_loop_that_runs_without_a_page(
     monitor = lockstep.attach(root=tiny, environment={"LOCKSTEP_JOB_ID": "a"})
     monitor.step(loss=1.0)
     assert not monitor.enabled
-    assert said(caplog, "its file system has no room") == 1
+    assert num_logged(caplog, "its file system has no room") == 1
 
 
-def test_a_mark_costs_no_system_call_but_once_a_second(
+def test_a_phase_is_periodic_work_once_a_second_at_most(
     monitor: lockstep.LiveMonitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ticks: list[int] = []

@@ -13,11 +13,11 @@ from torch.distributed.checkpoint.state_dict_saver import async_save, save
 
 import lockstep
 
-from .one_rank import page_of
+from .rank_page import page_of
 
 
 def test_a_checkpoint_that_continues_after_its_block_ends_by_its_handle(
-    root: Path, monitor: lockstep.NoopMonitor
+    root: Path, monitor: lockstep.Monitor
 ) -> None:
     with monitor.checkpoint(step=7) as saving:
         saving.later()
@@ -37,7 +37,7 @@ def test_a_checkpoint_that_continues_after_its_block_ends_by_its_handle(
 
 
 def test_a_checkpoint_that_fails_is_not_verified_and_not_durable(
-    root: Path, monitor: lockstep.NoopMonitor
+    root: Path, monitor: lockstep.Monitor
 ) -> None:
     with suppress(OSError), monitor.checkpoint(step=7) as saving:
         saving.later()
@@ -51,7 +51,7 @@ def test_a_checkpoint_that_fails_is_not_verified_and_not_durable(
 
 
 def test_a_restore_records_the_checkpoint_it_fell_back_to(
-    root: Path, monitor: lockstep.NoopMonitor
+    root: Path, monitor: lockstep.Monitor
 ) -> None:
     with monitor.restore():
         time.sleep(0.002)
@@ -74,7 +74,7 @@ def test_a_restore_records_the_checkpoint_it_fell_back_to(
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 def test_checkpoints_of_dcp_are_counted_from_its_own_log(
-    root: Path, monitor: lockstep.NoopMonitor, tmp_path: Path
+    root: Path, monitor: lockstep.Monitor, tmp_path: Path
 ) -> None:
     state = {"weight": torch.ones(1000)}
     watch = lockstep.watch_dcp(monitor)

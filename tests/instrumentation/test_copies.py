@@ -1,4 +1,4 @@
-"""Copies of what is watched, as averaged weights and saved models are: nobody watches them."""
+"""Copies of a watched model or optimizer, such as averaged weights: they are not watched."""
 
 import copy
 import io
@@ -16,7 +16,7 @@ import lockstep
 from lockstep_records.page.reader import Page, read_page
 
 pytestmark = [
-    pytest.mark.usefixtures("alone"),
+    pytest.mark.usefixtures("single_rank_group"),
     pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning"),  # torch's own, on import
 ]
 SETTLED_STEPS = 10
@@ -26,11 +26,11 @@ def compiled(model: nn.Module) -> Any:
     return torch.compile(model, backend="eager")
 
 
-def saved_and_loaded(what: Any) -> Any:
-    kept = io.BytesIO()
-    torch.save(what, kept)
-    kept.seek(0)
-    return torch.load(kept, weights_only=False)
+def saved_and_loaded(model: Any) -> Any:
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
 
 
 def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -45,7 +45,7 @@ def page_in(root: Path) -> Page:
 @pytest.mark.parametrize("copied", [copy.deepcopy, saved_and_loaded, AveragedModel])
 @pytest.mark.parametrize("wrapped", [lambda model: model, DistributedDataParallel, compiled])
 @pytest.mark.parametrize("steps", [0, SETTLED_STEPS])
-def test_a_copy_of_a_watched_model_works_and_marks_nothing(
+def test_a_copy_of_a_watched_model_works_and_enters_no_phase(
     root: Path,
     steps: int,
     wrapped: Callable[[nn.Module], nn.Module],
@@ -72,7 +72,7 @@ def test_a_copy_of_a_watched_model_works_and_marks_nothing(
     assert monitor.enabled
 
 
-def test_a_copy_of_a_watched_optimizer_marks_nothing(root: Path) -> None:
+def test_a_copy_of_a_watched_optimizer_enters_no_phase(root: Path) -> None:
     model = nn.Linear(8, 8)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     monitor = lockstep.attach(

@@ -17,7 +17,7 @@ SETTLED_STEPS = 10
 BACKWARD_SECONDS = 0.006
 
 
-pytestmark = pytest.mark.usefixtures("alone")
+pytestmark = pytest.mark.usefixtures("single_rank_group")
 
 
 class Slow(torch.autograd.Function):
@@ -51,13 +51,13 @@ class Net(nn.Module):
         return out
 
 
-def train(monitor: lockstep.NoopMonitor, model: nn.Module, steps: int) -> None:
+def train(monitor: lockstep.Monitor, model: nn.Module, steps: int) -> None:
     for _ in range(steps):
         model(torch.randn(2, 8)).square().mean().backward()
         monitor.step()
 
 
-def watched(root: Path, model: nn.Module) -> lockstep.NoopMonitor:
+def watched(root: Path, model: nn.Module) -> lockstep.Monitor:
     return lockstep.attach(model, root=root, environment={"LOCKSTEP_JOB_ID": "one"})
 
 

@@ -1,4 +1,4 @@
-"""Device time of sampled steps and numbers of a device, by events that nobody waits for."""
+"""Device time of sampled steps and numbers of a device, by events that nothing waits for."""
 
 import shutil
 import sys
@@ -6,13 +6,13 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 import lockstep
-from lockstep.recorder.device_events import Cut, DeviceEvents
+from lockstep.monitor.step_watch import StepWatch
+from lockstep.recorder.device_events import DeviceEvents, PhaseOperation
 from lockstep.recorder.device_numbers import DeviceNumbers
 from lockstep_records.operations import FROM_PHASES, ON_DEVICE, operation_values, read_operations
 from lockstep_records.page.reader import read_page
@@ -21,13 +21,13 @@ LAG_MS = 5.0
 
 
 class Stream:
-    """A device whose one stream does what it is given; an event passes when the test says so."""
+    """The stream of a device; an event passes when the test says so."""
 
     def __init__(self) -> None:
-        self.now_ms, self.passed_ms, self.made = 0.0, -1.0, 0
+        self.now_ms, self.passed_ms, self.num_events = 0.0, -1.0, 0
 
     def event(self) -> "FakeEvent":
-        self.made += 1
+        self.num_events += 1
         return FakeEvent(self)
 
 
@@ -58,7 +58,7 @@ class FakeEvent:
 
 
 class OnDevice(torch.Tensor):
-    """A number that says it lies on a GPU."""
+    """A number that claims to be on a GPU."""
 
     is_cuda = True
 
@@ -70,35 +70,35 @@ def root() -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def one_step(events: DeviceEvents, stream: Stream, step: int, *spent_ms: float) -> None:
-    """Host boundaries stand a nanosecond apart: the device runs behind all of them."""
+def record_step(events: DeviceEvents, stream: Stream, step: int, *spent_ms: float) -> None:
+    """Host boundaries are a nanosecond apart: the device runs behind all of them."""
     events.begin(step, step * 1000)
-    for place, spent in enumerate(spent_ms[:-1]):
+    for boundary, spent in enumerate(spent_ms[:-1], 1):
         stream.now_ms += spent
-        events.enter_phase(step * 1000 + place + 1)
+        events.enter_phase(step * 1000 + boundary)
     stream.now_ms += spent_ms[-1]
-    events.end(step * 1000 + len(spent_ms), range(len(spent_ms)), [Cut(0, 0, 0, 0, -1)])
+    events.end(step * 1000 + len(spent_ms), range(len(spent_ms)), [PhaseOperation(0, 0, 0, 0, -1)])
 
 
-def test_a_step_is_told_once_the_device_has_passed_it_and_not_before() -> None:
+def test_a_step_is_returned_once_the_device_has_passed_it_and_not_before() -> None:
     stream = Stream()
     events = DeviceEvents(stream.event)
-    one_step(events, stream, 7, 2.0, 3.0)
-    assert events.waits
-    assert events.passed() is None
+    record_step(events, stream, 7, 2.0, 3.0)
+    assert events.is_pending
+    assert events.poll() is None
     stream.passed_ms = 4.9
-    assert events.passed() is None
+    assert events.poll() is None
     stream.passed_ms = 5.0
-    passed = events.passed()
+    passed = events.poll()
     assert passed is not None
     assert passed.step == 7
     first, second, third = passed.boundaries_ns
     assert (second - first, third - second) == (2_000_000, 3_000_000)
     assert first == 7000
-    assert not events.waits
+    assert not events.is_pending
 
 
-def test_a_device_that_waits_for_the_host_is_told_by_the_hosts_clock() -> None:
+def test_a_device_that_waits_for_the_host_is_dated_by_the_hosts_clock() -> None:
     stream = Stream()
     events = DeviceEvents(stream.event)
     events.begin(0, 0)
@@ -107,39 +107,39 @@ def test_a_device_that_waits_for_the_host_is_told_by_the_hosts_clock() -> None:
     stream.now_ms = 2.0
     events.end(9_500_000, (1, 2), ())
     stream.passed_ms = 2.0
-    passed = events.passed()
+    passed = events.poll()
     assert passed is not None
     assert list(passed.boundaries_ns) == [8_000_000, 9_000_000, 10_000_000]
 
 
 def test_steps_that_pass_too_late_are_dropped_and_counted_and_the_pool_stays_bounded() -> None:
     stream = Stream()
-    events = DeviceEvents(stream.event, most_events=12, most_steps=2)
+    events = DeviceEvents(stream.event, max_events=12, max_steps=2)
     for step in range(100):
-        one_step(events, stream, step, 1.0, 1.0)
+        record_step(events, stream, step, 1.0, 1.0)
     assert events.dropped == 98
-    assert stream.made <= 12
+    assert stream.num_events <= 12
     stream.passed_ms = stream.now_ms
-    told = [events.passed(), events.passed(), events.passed()]
-    assert [one.step if one else None for one in told] == [98, 99, None]
+    device_steps = [events.poll(), events.poll(), events.poll()]
+    assert [each.step if each else None for each in device_steps] == [98, 99, None]
 
 
 def test_a_step_with_more_boundaries_than_the_pool_has_events_is_dropped_alone() -> None:
     stream = Stream()
-    events = DeviceEvents(stream.event, most_events=5)
-    one_step(events, stream, 0, *[1.0] * 9)
-    one_step(events, stream, 1, 1.0, 1.0)
+    events = DeviceEvents(stream.event, max_events=5)
+    record_step(events, stream, 0, *[1.0] * 9)
+    record_step(events, stream, 1, 1.0, 1.0)
     stream.passed_ms = stream.now_ms
-    passed = events.passed()
+    passed = events.poll()
     assert passed is not None
     assert (passed.step, events.dropped) == (1, 1)
 
 
 def test_a_stream_that_captures_a_graph_takes_no_events() -> None:
-    stream, closed = Stream(), True
-    events = DeviceEvents(stream.event, lambda: closed)
-    one_step(events, stream, 0, 1.0)
-    assert (stream.made, events.dropped, events.waits) == (0, 1, False)
+    stream, is_capturing = Stream(), True
+    events = DeviceEvents(stream.event, lambda: is_capturing)
+    record_step(events, stream, 0, 1.0)
+    assert (stream.num_events, events.dropped, events.is_pending) == (0, 1, False)
 
 
 def test_a_device_that_fails_costs_the_sample_and_not_the_training() -> None:
@@ -149,29 +149,30 @@ def test_a_device_that_fails_costs_the_sample_and_not_the_training() -> None:
 
     stream = Stream()
     events = DeviceEvents(lambda: Broken(stream))
-    one_step(events, stream, 0, 1.0)
-    assert (events.dropped, events.waits) == (1, False)
+    record_step(events, stream, 0, 1.0)
+    assert (events.dropped, events.is_pending) == (1, False)
 
 
-def on_fake_device(monitor: lockstep.LiveMonitor, stream: Stream) -> Any:
-    """Gives a monitor a device that has passed as much as the stream says."""
-    watch = monitor.each_step.__self__  # type: ignore[attr-defined]  # bound to its watch
-    watch.recorder.device = DeviceEvents(stream.event)
+def on_fake_device(monitor: lockstep.LiveMonitor, stream: Stream) -> None:
+    """Gives a monitor a device whose events pass as the stream says."""
+    watch = monitor.observer
+    assert isinstance(watch, StepWatch)
+    assert watch.operations is not None
+    watch.operations.device = DeviceEvents(stream.event)
     memory = torch.zeros((3, 3))
     watch._numbers = monitor.recorder.numbers = DeviceNumbers(  # as the watch itself does
         stream.event, memory, lambda value: isinstance(value, OnDevice)
     )
-    return watch
 
 
 def attached(root: Path, every: int) -> lockstep.LiveMonitor:
-    told = {"LOCKSTEP_JOB_ID": "job-a", "LOCKSTEP_SAMPLE_EVERY": str(every)}
-    monitor = lockstep.attach(root=root, environment=told, rows=64)
+    environment = {"LOCKSTEP_JOB_ID": "job-a", "LOCKSTEP_SAMPLE_EVERY": str(every)}
+    monitor = lockstep.attach(root=root, environment=environment, rows=64)
     assert isinstance(monitor, lockstep.LiveMonitor)
     return monitor
 
 
-def test_device_seconds_come_beside_those_of_the_host_under_the_same_operations(
+def test_device_rows_have_the_same_operations_as_the_host_rows(
     root: Path,
 ) -> None:
     stream, monitor = Stream(), attached(root, 2)
@@ -187,8 +188,8 @@ def test_device_seconds_come_beside_those_of_the_host_under_the_same_operations(
     by_host = [row for row in rows if row["flags"] == FROM_PHASES]
     assert sorted({row["step"] for row in by_device}) == [2, 4, 6]
     assert sorted({row["step"] for row in by_host}) == [2, 4, 6, 8]
-    told = [(row["operation"], row["duration_ns"]) for row in by_device if row["step"] == 4]
-    assert told == [
+    durations = [(row["operation"], row["duration_ns"]) for row in by_device if row["step"] == 4]
+    assert durations == [
         ("forward-compute", 4_000_000),
         ("backward-compute", 8_000_000),
         ("optimizer", 1_000_000),
@@ -201,7 +202,7 @@ def test_device_seconds_come_beside_those_of_the_host_under_the_same_operations(
     assert periodic["device_seconds"]["sync"] == periodic["device_dropped"] == 0
 
 
-def test_a_loss_on_the_device_is_told_later_with_the_step_it_belongs_to(root: Path) -> None:
+def test_a_loss_on_the_device_is_read_later_with_the_step_it_belongs_to(root: Path) -> None:
     stream, monitor = Stream(), attached(root, 0)
     on_fake_device(monitor, stream)
     for step in range(6):
@@ -220,7 +221,7 @@ def test_a_loss_on_the_device_is_told_later_with_the_step_it_belongs_to(root: Pa
     assert page.state["nonfinite_steps"] == 1
 
 
-def test_numbers_that_find_no_place_are_dropped_and_counted(root: Path) -> None:
+def test_numbers_that_find_no_free_row_are_dropped_and_counted(root: Path) -> None:
     stream, monitor = Stream(), attached(root, 0)
     on_fake_device(monitor, stream)
     for step in range(10):
@@ -231,7 +232,7 @@ def test_numbers_that_find_no_place_are_dropped_and_counted(root: Path) -> None:
     assert (periodic["device_dropped"], periodic["late_losses"]) == (7, 0)
 
 
-def test_a_process_without_a_gpu_looks_for_nothing(root: Path) -> None:
+def test_a_process_without_a_gpu_reads_no_device(root: Path) -> None:
     monitor = attached(root, 2)
     monitor.step(loss=torch.tensor(1.5))
     assert monitor.recorder.numbers is None
@@ -241,14 +242,14 @@ def test_a_process_without_a_gpu_looks_for_nothing(root: Path) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_nothing_waits_for_the_gpu_through_200_steps_and_its_time_is_told(
+def test_nothing_waits_for_the_gpu_through_200_steps_and_its_time_is_recorded(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024) for _ in range(8))).cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     batch = torch.ones(256, 1024, device="cuda")
 
-    def steps(monitor: lockstep.NoopMonitor, number: int) -> float:
+    def steps(monitor: lockstep.Monitor, number: int) -> float:
         torch.cuda.synchronize()
         began = time.perf_counter()
         with monitor.phase("other"):
@@ -265,19 +266,19 @@ def test_nothing_waits_for_the_gpu_through_200_steps_and_its_time_is_told(
         return (time.perf_counter() - began) / number
 
     bare = min(steps(lockstep.disabled(), 200) for _ in range(3))
-    told = {"LOCKSTEP_JOB_ID": "job-a", "LOCKSTEP_SAMPLE_EVERY": "4"}
-    monitor = lockstep.attach(model, optimizer, root=root, environment=told)
+    environment = {"LOCKSTEP_JOB_ID": "job-a", "LOCKSTEP_SAMPLE_EVERY": "4"}
+    monitor = lockstep.attach(model, optimizer, root=root, environment=environment)
     watched = [steps(monitor, 200), *(steps(monitor, 200) for _ in range(2))]
     monitor.close()
     page = read_page(root / "jobs/job-a/0/rank-00000.page")
     periodic = page.periodic
-    told_lines = (
+    lines = (
         f"bare {bare * 1e6:.1f} us a step, watched {min(watched) * 1e6:.1f} us",
         f"device: {periodic['device_steps']} steps, {periodic['device_seconds']}",
         f"late losses {periodic['late_losses']}, dropped {periodic['device_dropped']}",
     )
     with capsys.disabled():
-        sys.stdout.write("\n" + "\n".join(told_lines) + "\n")
+        sys.stdout.write("\n" + "\n".join(lines) + "\n")
     assert page.periodic["device_steps"] > 100
     assert page.periodic["late_losses"] > 500
     assert (

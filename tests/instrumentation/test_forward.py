@@ -1,4 +1,4 @@
-"""Where a forward is marked: DDP's in its class, any other by a hook."""
+"""Where a forward is seen: DDP's in its class, any other by a hook."""
 
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,11 @@ from torch.nn.parallel import DistributedDataParallel
 import lockstep
 from lockstep_records.page.reader import Page, read_page
 
-pytestmark = pytest.mark.usefixtures("alone")
+pytestmark = pytest.mark.usefixtures("single_rank_group")
 STEPS = 12
 
 
-def watched(root: Path, model: Any, job_id: str = "one") -> lockstep.NoopMonitor:
+def watched(root: Path, model: Any, job_id: str = "one") -> lockstep.Monitor:
     return lockstep.attach(model, root=root, environment={"LOCKSTEP_JOB_ID": job_id}, rows=64)
 
 
@@ -24,16 +24,16 @@ def page_in(root: Path, job_id: str = "one") -> Page:
 
 
 def phase_in_call(root: Path, model: Any) -> str | None:
-    """The phase that the page tells while the inner model runs."""
-    told = []
-    hook = model.module.register_forward_pre_hook(lambda *_: told.append(page_in(root).phase))
+    """The phase in the page while the inner model runs."""
+    phases = []
+    hook = model.module.register_forward_pre_hook(lambda *_: phases.append(page_in(root).phase))
     model(torch.randn(2, 8))
     hook.remove()
-    (phase,) = told
+    (phase,) = phases
     return phase
 
 
-def test_ddp_is_marked_without_a_hook_and_another_model_is_not_marked(root: Path) -> None:
+def test_ddp_is_watched_without_a_hook_and_another_model_is_not_watched(root: Path) -> None:
     model, other = (DistributedDataParallel(nn.Linear(8, 8)) for _ in range(2))
     monitor = watched(root, model)
     assert not model._forward_pre_hooks
@@ -44,28 +44,28 @@ def test_ddp_is_marked_without_a_hook_and_another_model_is_not_marked(root: Path
 
 
 def test_a_hook_of_the_users_on_ddp_has_ours_in_front_of_it(root: Path) -> None:
-    model, told = DistributedDataParallel(nn.Linear(8, 8)), []
-    model.register_forward_pre_hook(lambda *_: told.append(page_in(root).phase))
+    model, phases = DistributedDataParallel(nn.Linear(8, 8)), []
+    model.register_forward_pre_hook(lambda *_: phases.append(page_in(root).phase))
     monitor = watched(root, model)
     monitor.enter_phase("data")
     model(torch.randn(2, 8))
-    assert told == ["forward"]
+    assert phases == ["forward"]
 
 
-def test_models_attached_one_after_the_other_are_stood_around_once(root: Path) -> None:
+def test_models_attached_one_after_the_other_wrap_the_class_once(root: Path) -> None:
     kind: Any = DistributedDataParallel
     first = DistributedDataParallel(nn.Linear(8, 8))
     watched(root, first, "first").close()
-    stood = kind._pre_forward
+    wrapper = kind._pre_forward
     second = DistributedDataParallel(nn.Linear(8, 8))
     monitor = watched(root, second)
-    assert kind._pre_forward is stood
+    assert kind._pre_forward is wrapper
     monitor.enter_phase("eval")
     assert phase_in_call(root, first) == "eval"
     assert phase_in_call(root, second) == "forward"
 
 
-def test_a_model_attached_anew_is_marked_by_the_later_monitor_alone(root: Path) -> None:
+def test_a_model_attached_again_is_watched_by_the_later_monitor_only(root: Path) -> None:
     model = DistributedDataParallel(nn.Linear(8, 8))
     watched(root, model, "first").enter_phase("eval")
     monitor = watched(root, model)

@@ -19,7 +19,6 @@ from pathlib import Path
 import pytest
 
 import lockstep
-from lockstep.monitor.noop import NoopMonitor
 from lockstep_agent.delivery.archive import Archive
 from lockstep_records.events import FILE_NAME, Event, append_event
 from lockstep_records.jobs import job_folder
@@ -95,41 +94,45 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Disk:
     return PipeNobodyReads(folder)
 
 
+def is_copied(source: Path, copy: Path) -> bool:
+    return copy.is_file() and copy.read_bytes() == source.read_bytes()
+
+
 @contextmanager
 def archiving(root: Path, disk: Disk) -> Iterator[Archive]:
     """The archive of an agent with its child at work; the agent's end ends the child."""
     archive = Archive(root, f"file://{disk.folder}", silent_seconds=SILENT_SECONDS)
     list(archive.collect())
-    begun, child = archive._reported_seconds, archive._child
+    began_seconds, child = archive._reported_seconds, archive._child
     assert child is not None
     assert child.stdin is not None
     with child:
         try:
-            until(archive, lambda: archive._reported_seconds > begun)
+            collect_until(archive, lambda: archive._reported_seconds > began_seconds)
             yield archive
         finally:
             child.stdin.close()
             child.wait(timeout=30)
 
 
-def until(archive: Archive, true: Callable[[], object]) -> None:
-    """Lets the agent look, as it does each tick, which never takes long."""
+def collect_until(archive: Archive, is_done: Callable[[], object]) -> None:
+    """Lets the agent collect, as it does each tick, which never takes long."""
     deadline = time.monotonic() + 30
-    while not true():
+    while not is_done():
         assert time.monotonic() < deadline
         list(archive.collect())
         time.sleep(0.02)
 
 
-def seconds_a_step(monitor: NoopMonitor) -> float:
-    took = []
+def seconds_a_step(monitor: lockstep.Monitor) -> float:
+    durations = []
     for _ in range(STEPS):
-        begun = time.perf_counter()
+        began = time.perf_counter()
         monitor.enter_phase("forward")
         sum(range(20_000))
         monitor.step()
-        took.append(time.perf_counter() - begun)
-    return statistics.median(took)
+        durations.append(time.perf_counter() - began)
+    return statistics.median(durations)
 
 
 @pytest.mark.timeout(180)
@@ -139,27 +142,29 @@ def test_training_goes_on_at_the_same_speed_while_the_disk_of_the_archive_is_fro
 ) -> None:
     caplog.set_level(logging.INFO, logger="lockstep_agent.delivery.archive")
     monitor = lockstep.attach(root=root, environment={"LOCKSTEP_JOB_ID": "job-a"})
-    kept = disk.folder / "jobs" / "job-a" / FILE_NAME
-    told = job_folder(root, "job-a") / FILE_NAME
+    archived = disk.folder / "jobs" / "job-a" / FILE_NAME
+    events = job_folder(root, "job-a") / FILE_NAME
     ratios = []
     for number in range(PAIRS):
-        append_event(told.parent, Event(kind="attempt_started", job_id="job-a", attempt=number))
+        append_event(events.parent, Event(kind="attempt_started", job_id="job-a", attempt=number))
         with archiving(root, disk) as archive:
-            until(archive, lambda: kept.is_file() and kept.read_bytes() == told.read_bytes())
+            collect_until(
+                archive, lambda: archived.is_file() and archived.read_bytes() == events.read_bytes()
+            )
         before = seconds_a_step(monitor)
-        append_event(told.parent, Event(kind="attempt_started", job_id="job-a", attempt=number))
+        append_event(events.parent, Event(kind="attempt_started", job_id="job-a", attempt=number))
         disk.freeze()
         with archiving(root, disk) as archive:
             try:
                 caplog.clear()
-                until(archive, lambda: "archive=silent" in caplog.text)
+                collect_until(archive, lambda: "archive=silent" in caplog.text)
                 ratios.append(seconds_a_step(monitor) / before)
                 list(archive.collect())
                 assert caplog.text.count("archive=silent") == 1
             finally:
                 disk.thaw()
-            until(archive, lambda: "archive=answers" in caplog.text)
+            collect_until(archive, lambda: "archive=answers" in caplog.text)
     monitor.close()
     assert statistics.median(ratios) < TWICE
-    page = next((told.parent / "0").glob("*.page"))
+    page = next((events.parent / "0").glob("*.page"))
     assert len(read_rows(read_page(page))) == 2 * PAIRS * STEPS

@@ -8,7 +8,7 @@ from lockstep.guard import guarded
 
 
 class Watcher:
-    """Does what it is told, and keeps the errors that it is handed."""
+    """Raises the error that it is called with, and notes those handed to ``fail``."""
 
     def __init__(self) -> None:
         self.failed: list[Exception] = []
@@ -18,11 +18,11 @@ class Watcher:
         self.failed.append(error)
 
     @guarded
-    def take(self, *told: int, error: BaseException | None = None) -> None:
-        """Takes what is told."""
+    def take(self, *numbers: int, error: BaseException | None = None) -> None:
+        """Takes numbers."""
         if error is not None:
             raise error
-        self.taken.append(told)
+        self.taken.append(numbers)
 
 
 @pytest.mark.parametrize(
@@ -38,13 +38,13 @@ def test_an_error_is_handed_to_fail_once_and_stops_nothing(error: Exception) -> 
     assert (watcher.failed, watcher.taken) == ([error], [(2, 3)])
 
 
-@pytest.mark.parametrize("wish", [KeyboardInterrupt(), SystemExit(3)], ids=repr)
-def test_a_wish_to_end_the_program_passes(wish: BaseException) -> None:
+@pytest.mark.parametrize("exit_error", [KeyboardInterrupt(), SystemExit(3)], ids=repr)
+def test_an_exit_of_the_program_passes(exit_error: BaseException) -> None:
     watcher = Watcher()
-    with pytest.raises(type(wish)):
-        watcher.take(error=wish)
+    with pytest.raises(type(exit_error)):
+        watcher.take(error=exit_error)
     assert watcher.failed == []
 
 
 def test_a_guarded_method_keeps_its_name_and_its_docstring() -> None:
-    assert (Watcher.take.__name__, Watcher.take.__doc__) == ("take", "Takes what is told.")
+    assert (Watcher.take.__name__, Watcher.take.__doc__) == ("take", "Takes numbers.")

@@ -19,7 +19,7 @@ import lockstep
 import lockstep_cli.main
 from lockstep_records.page.reader import read_page, read_rows
 
-from .naps import Naps
+from .sleep_ledger import SleepLedger
 
 DELAY_SECONDS = 0.02
 
@@ -85,23 +85,23 @@ def test_one_process_records_forward_backward_and_optimizer_without_a_call_in_th
     root: Path,
 ) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64))
-    naps = Naps()
-    model[1].register_forward_hook(lambda *_: naps.take(0.003))
-    model[1].register_full_backward_hook(lambda *_: naps.take(0.005))
+    sleeps = SleepLedger()
+    model[1].register_forward_hook(lambda *_: sleeps.sleep(0.003))
+    model[1].register_full_backward_hook(lambda *_: sleeps.sleep(0.005))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    optimizer.register_step_post_hook(lambda *_: naps.take(0.004))
+    optimizer.register_step_post_hook(lambda *_: sleeps.sleep(0.004))
     monitor = lockstep.attach(model, optimizer, root=root, environment={"LOCKSTEP_JOB_ID": "one"})
     for _ in range(40):
-        with naps.within("forward"):
+        with sleeps.within("forward"):
             loss = model(torch.randn(4, 64)).sum()
-        with naps.within("backward"):
+        with sleeps.within("backward"):
             loss.backward()
-        with naps.within("optimizer"):
+        with sleeps.within("optimizer"):
             optimizer.step()
         monitor.step(loss=loss.detach())
-        naps.end_step()
+        sleeps.end_step()
     rows = read_rows(read_page(root / "jobs" / "one" / "0" / "rank-00000.page"))
-    naps.check(rows, "forward", "backward", "optimizer")
+    sleeps.check(rows, "forward", "backward", "optimizer")
     assert typical(rows, "sync_seconds") == 0
     assert all(row["last_arrival_ns"] is None for row in rows)
 

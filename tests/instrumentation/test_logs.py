@@ -1,4 +1,4 @@
-"""JSON logs: every line tells job, attempt, rank, step and trace."""
+"""JSON logs: every line has job, attempt, rank, step and trace."""
 
 import io
 import json
@@ -30,14 +30,14 @@ def _stream(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     root, level = logging.getLogger(), logging.getLogger().level
     stream = io.StringIO()
 
-    class Own(list[logging.Handler]):
-        """Handlers of the test alone: pytest adds its own at every phase of a test."""
+    class OwnHandlers(list[logging.Handler]):
+        """Handlers of this test only: pytest adds its own at every phase of a test."""
 
         def append(self, handler: logging.Handler) -> None:
             if getattr(handler, "stream", None) is stream:
                 super().append(handler)
 
-    monkeypatch.setattr(root, "handlers", Own())
+    monkeypatch.setattr(root, "handlers", OwnHandlers())
     yield stream
     root.setLevel(level)
 
@@ -46,7 +46,7 @@ def lines(stream: io.StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
-def test_a_line_tells_job_attempt_rank_and_trace(stream: io.StringIO) -> None:
+def test_a_line_has_job_attempt_rank_and_trace(stream: io.StringIO) -> None:
     lockstep.json_logs(stream=stream, environment=ENVIRONMENT)
     logging.getLogger("mine").info("read %d shards", 3, extra={"seconds": 1.5})
     (line,) = lines(stream)
@@ -59,7 +59,7 @@ def test_a_line_tells_job_attempt_rank_and_trace(stream: io.StringIO) -> None:
     assert line["time"].endswith("Z")
 
 
-def test_a_line_tells_the_last_completed_step_also_after_the_end(
+def test_a_line_has_the_last_completed_step_also_after_the_end(
     root: Path, stream: io.StringIO
 ) -> None:
     lockstep.json_logs(stream=stream, environment=ENVIRONMENT)
@@ -73,7 +73,7 @@ def test_a_line_tells_the_last_completed_step_also_after_the_end(
     assert [line.get("step") for line in lines(stream)] == [None, 41, 41]
 
 
-def test_an_exception_stands_in_its_line(stream: io.StringIO) -> None:
+def test_an_exception_is_in_its_line(stream: io.StringIO) -> None:
     lockstep.json_logs(stream=stream, environment=ENVIRONMENT)
     try:
         _ = 1 / 0
@@ -90,7 +90,7 @@ def test_a_second_call_writes_no_line_twice(stream: io.StringIO) -> None:
     assert len(lines(stream)) == 1
 
 
-def test_what_json_does_not_know_is_told_as_text(stream: io.StringIO) -> None:
+def test_a_value_that_json_does_not_know_is_text(stream: io.StringIO) -> None:
     lockstep.json_logs(stream=stream, environment=ENVIRONMENT)
     logging.getLogger("mine").info("at", extra={"where": Path("/data"), "rank": 7})
     (line,) = lines(stream)

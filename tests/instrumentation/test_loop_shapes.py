@@ -16,16 +16,16 @@ import lockstep
 from lockstep.patches import waits
 from lockstep_records.page.reader import read_page, read_rows
 
-from .naps import Naps
+from .sleep_ledger import SleepLedger
 
 FORWARD_SECONDS, BACKWARD_SECONDS, OPTIMIZER_SECONDS = 0.004, 0.007, 0.003
 STEPS = 12
-naps = Naps()
+sleeps = SleepLedger()
 
 
 @pytest.fixture(autouse=True)
 def _no_naps_of_other_tests() -> None:
-    naps.forget()
+    sleeps.reset()
 
 
 class Sleeps(torch.autograd.Function):
@@ -33,14 +33,14 @@ class Sleeps(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        naps.take(FORWARD_SECONDS)
+        sleeps.sleep(FORWARD_SECONDS)
         ctx.save_for_backward(x)  # so that there is something to recompute
         return x.clone()
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         assert ctx.saved_tensors
-        naps.take(BACKWARD_SECONDS)
+        sleeps.sleep(BACKWARD_SECONDS)
         return gradients[0]
 
 
@@ -64,7 +64,7 @@ class Net(nn.Module):
         return out
 
 
-def watched(root: Path, model: Any, optimizers: Any = None) -> lockstep.NoopMonitor:
+def watched(root: Path, model: Any, optimizers: Any = None) -> lockstep.Monitor:
     return lockstep.attach(
         model, optimizers, root=root, environment={"LOCKSTEP_JOB_ID": "one"}, rows=64
     )
@@ -81,34 +81,34 @@ def quickest(root: Path, phase: str) -> float:
 
 def slow_optimizer(model: nn.Module) -> torch.optim.Optimizer:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    optimizer.register_step_post_hook(lambda *_: naps.take(OPTIMIZER_SECONDS))
+    optimizer.register_step_post_hook(lambda *_: sleeps.sleep(OPTIMIZER_SECONDS))
     return optimizer
 
 
 def in_a_batch(*models: Any) -> None:
     """A forward of each, and one backward."""
-    with naps.within("forward"):
+    with sleeps.within("forward"):
         loss = sum(model(torch.randn(2, 8)).square().mean() for model in models)
-    with naps.within("backward"):
+    with sleeps.within("backward"):
         loss.backward()
 
 
-def train(monitor: lockstep.NoopMonitor, model: Any, *optimizers: Any, passes: int = 1) -> None:
+def train(monitor: lockstep.Monitor, model: Any, *optimizers: Any, passes: int = 1) -> None:
     for _ in range(STEPS):
         for _ in range(passes):
             in_a_batch(model)
         for optimizer in optimizers:
-            with naps.within("optimizer"):
+            with sleeps.within("optimizer"):
                 optimizer.step()
         monitor.step()
-        naps.end_step()
+        sleeps.end_step()
 
 
 def test_gradients_added_up_over_batches_count_every_forward_and_backward(root: Path) -> None:
     model = Net()
     monitor = watched(root, model)
     train(monitor, model, passes=3)
-    naps.check(rows_in(root), "forward", "backward")
+    sleeps.check(rows_in(root), "forward", "backward")
 
 
 def test_two_forwards_before_one_backward_work(root: Path) -> None:
@@ -117,8 +117,8 @@ def test_two_forwards_before_one_backward_work(root: Path) -> None:
     for _ in range(STEPS):
         in_a_batch(model, model)
         monitor.step()
-        naps.end_step()
-    naps.check(rows_in(root), "forward", "backward")
+        sleeps.end_step()
+    sleeps.check(rows_in(root), "forward", "backward")
 
 
 def test_several_models_and_optimizers_are_one_step(root: Path) -> None:
@@ -128,11 +128,11 @@ def test_several_models_and_optimizers_are_one_step(root: Path) -> None:
     for _ in range(STEPS):
         for model, optimizer in zip(models, optimizers, strict=True):
             in_a_batch(model)
-            with naps.within("optimizer"):
+            with sleeps.within("optimizer"):
                 optimizer.step()
         monitor.step()
-        naps.end_step()
-    naps.check(rows_in(root), "forward", "backward", "optimizer")
+        sleeps.end_step()
+    sleeps.check(rows_in(root), "forward", "backward", "optimizer")
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
@@ -140,7 +140,7 @@ def test_recomputing_counts_as_backward(root: Path, reentrant: bool) -> None:
     model = Net(recompute=reentrant)
     monitor = watched(root, model)
     train(monitor, model)
-    naps.check(rows_in(root), "forward", "backward")
+    sleeps.check(rows_in(root), "forward", "backward")
 
 
 def compiled_before(model: nn.Module) -> Any:
@@ -171,7 +171,7 @@ def test_a_compiled_model_or_its_blocks_are_seen_as_others_are(
     optimizer = slow_optimizer(model)
     monitor = watched(root, model, optimizer)
     train(monitor, model, optimizer)
-    naps.check(rows_in(root), "forward", "backward", "optimizer")
+    sleeps.check(rows_in(root), "forward", "backward", "optimizer")
 
 
 def test_a_model_compiled_after_it_is_watched_trains_on_without_a_graph_break(root: Path) -> None:
@@ -181,7 +181,7 @@ def test_a_model_compiled_after_it_is_watched_trains_on_without_a_graph_break(ro
     assert len(rows_in(root)) == STEPS
 
 
-@pytest.mark.usefixtures("alone")
+@pytest.mark.usefixtures("single_rank_group")
 def test_under_no_sync_nothing_arrives_and_the_last_batch_does(root: Path) -> None:
     model = DistributedDataParallel(Net())
     monitor = watched(root, model)
@@ -197,7 +197,7 @@ def test_under_no_sync_nothing_arrives_and_the_last_batch_does(root: Path) -> No
 
 
 @of_dynamo
-@pytest.mark.usefixtures("alone")
+@pytest.mark.usefixtures("single_rank_group")
 def test_a_compiled_ddp_model_arrives_too(root: Path) -> None:
     model = torch.compile(DistributedDataParallel(Net()), backend="eager")
     monitor = watched(root, model)

@@ -7,14 +7,13 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 import lockstep
-from lockstep.recorder.rows import RecorderCallbacks
 from lockstep_records.page.reader import Page, read_page, read_rows
 
 ENVIRONMENT = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCKSTEP_JOB_ID": "job-a"}
@@ -24,7 +23,7 @@ def page_of(root: Path) -> Page:
     return read_page(root / "jobs" / "job-a" / "0" / "rank-00001.page")
 
 
-def attached(root: Path) -> lockstep.NoopMonitor:
+def attached(root: Path) -> lockstep.Monitor:
     monitor = lockstep.attach(root=root, environment=ENVIRONMENT, rows=64)
     assert monitor.enabled
     return monitor
@@ -71,7 +70,7 @@ def test_totals_are_the_sums_of_the_rows(root: Path) -> None:
     assert page.state["loss"] == 6.0
 
 
-def test_what_was_not_told_is_unknown_and_not_zero(root: Path) -> None:
+def test_a_number_that_was_not_passed_is_unknown_and_not_zero(root: Path) -> None:
     monitor = attached(root)
     monitor.step()
     page, (row,) = page_of(root), read_rows(page_of(root))
@@ -108,11 +107,11 @@ def test_waiting_for_a_batch_counts_as_data(root: Path) -> None:
             time.sleep(0.01)
             yield batch
 
-    seen = []
+    batches = []
     for batch in monitor.prepare(slow_loader()):
-        seen.append(batch)
+        batches.append(batch)
         monitor.step()
-    assert seen == [0, 1, 2]
+    assert batches == [0, 1, 2]
     assert all(row["data_seconds"] >= 0.01 for row in read_rows(page_of(root)))
 
 
@@ -150,7 +149,7 @@ def test_a_checkpoint_counts_by_outcome_and_its_exception_passes(root: Path) -> 
     assert abs(state["checkpoint_wall_ns"] - time.time_ns()) < 5e9
 
 
-def test_marks_inside_a_span_do_not_end_it(root: Path) -> None:
+def test_a_phase_entered_inside_a_block_does_not_end_it(root: Path) -> None:
     monitor = attached(root)
     with monitor.phase("eval"):
         monitor.enter_phase("forward")
@@ -166,13 +165,13 @@ def test_an_unknown_phase_is_refused_with_the_known_ones(root: Path) -> None:
         attached(root).enter_phase("foward")
 
 
-def test_the_heartbeat_tells_the_phase_before_the_step_ends(root: Path) -> None:
+def test_the_heartbeat_has_the_phase_before_the_step_ends(root: Path) -> None:
     monitor = attached(root)
     monitor.enter_phase("optimizer")
     assert page_of(root).phase == "optimizer"
 
 
-def test_an_error_of_ours_turns_the_monitor_off_and_says_so_once(
+def test_an_error_of_ours_turns_the_monitor_off_and_is_logged_once(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     monitor = attached(root)
@@ -218,33 +217,74 @@ def test_close_says_done_and_later_calls_do_nothing(root: Path) -> None:
     assert page.state["steps"] == 1
 
 
-def test_the_disabled_monitor_has_every_public_method_of_the_real_one() -> None:
-    def public(kind: type) -> set[str]:
-        return {name for name in vars(kind) if not name.startswith("_")}
+def public_names(monitor: object) -> set[str]:
+    return {name for name in dir(monitor) if not name.startswith("_")}
 
-    asked_by_the_recorder = public(RecorderCallbacks)
-    assert public(lockstep.LiveMonitor) - asked_by_the_recorder <= public(lockstep.NoopMonitor)
+
+def test_a_monitor_that_records_and_one_that_does_not_have_every_name_of_the_protocol(
+    root: Path,
+) -> None:
+    names = public_names(lockstep.Monitor)
+    assert {"enabled", "enter_phase", "phase", "checkpoint", "step", "close"} <= names
+    assert names <= public_names(attached(root))
+    assert names <= public_names(lockstep.disabled())
+
+
+def fail_after(end: Callable[[], None]) -> None:
+    end()
+    raise OSError("of the loop")
+
+
+@pytest.mark.parametrize("kind", ["phase", "checkpoint", "restore"])
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_a_monitor_that_ends_within_a_block_stops_nothing(
+    root: Path, kind: str, is_closed: bool
+) -> None:
+    monitor = attached(root)
+    end = monitor.close if is_closed else lambda: monitor.fail(ValueError("of ours"))
+    block = monitor.phase("eval") if kind == "phase" else getattr(monitor, kind)()
+    with pytest.raises(OSError, match="of the loop"), block:
+        fail_after(end)
+    assert not monitor.enabled
+
+
+def test_a_checkpoint_that_ends_after_the_monitor_stops_nothing(root: Path) -> None:
+    monitor = attached(root)
+    with monitor.checkpoint(5) as saving:
+        saving.later()
+    monitor.close()
+    saving.end()
+    assert page_of(root).state["checkpoints"] == {"ok": 0, "failed": 0}
+
+
+def test_step_taken_into_a_variable_follows_the_monitor_until_its_end(root: Path) -> None:
+    monitor = attached(root)
+    step = monitor.step
+    step()
+    monitor.close()
+    step()
+    assert page_of(root).state["steps"] == 1
 
 
 @pytest.mark.parametrize(
-    ("environment", "said"),
+    ("environment", "message"),
     [
         ({"RANK": "4", "WORLD_SIZE": "4"}, "rank 4 is outside the world of 4"),
         ({"RANK": "two"}, "RANK='two' is no whole number"),
         ({"LOCKSTEP_JOB_ID": "../etc"}, "job id '../etc' must be"),
     ],
 )
-def test_a_wrong_identity_turns_it_off_with_a_sentence(
-    root: Path, environment: dict[str, str], said: str, caplog: pytest.LogCaptureFixture
+def test_an_invalid_identity_turns_the_monitor_off_with_a_message(
+    root: Path, environment: dict[str, str], message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, logger="lockstep"):
         monitor = lockstep.attach(root=root, environment=environment)
     assert not monitor.enabled
-    assert said in caplog.text
+    assert message in caplog.text
     assert not list(root.iterdir())
 
 
-def test_the_folder_of_all_jobs_may_be_told_as_text(root: Path) -> None:
+def test_the_folder_of_all_jobs_may_be_text(root: Path) -> None:
     lockstep.attach(root=str(root), environment=ENVIRONMENT).step()
     assert page_of(root).state["steps"] == 1
 
@@ -257,7 +297,7 @@ def test_a_folder_on_a_disk_turns_it_off(tmp_path: Path, caplog: pytest.LogCaptu
     assert not (tmp_path / "pages").exists()
 
 
-def test_lockstep_off_records_nothing_and_says_nothing(
+def test_lockstep_off_records_and_logs_nothing(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert not lockstep.attach(root=root, environment={"LOCKSTEP": "off"}).enabled

@@ -24,19 +24,19 @@ from lockstep.recorder.rows import LOSSES
 from lockstep_records.page.layout import COLLECTIVE_KINDS, PHASES
 from lockstep_records.page.reader import read_page
 
-from .one_pen import One
+from .recorder_fixture import RecorderFixture
 
 KILLS = int(os.environ.get("LOCKSTEP_KILLS", "50"))
 OPEN = [*PHASES[:10]]
 needs_c = pytest.mark.skipif(native.compiled is None, reason="nothing was compiled here")
 
 
-def test_what_can_be_compiled_here_is_compiled() -> None:
+def test_the_module_is_compiled_wherever_it_can_be() -> None:
     headers = Path(sysconfig.get_path("include")) / "Python.h"
     compiler = shlex.split(sysconfig.get_config_var("CC"))[0]
-    can = shutil.which(compiler) is not None and headers.exists()
-    asked = os.environ.get(native.SWITCH) != "off"
-    assert (native.compiled is not None) == (can and asked)
+    can_compile = shutil.which(compiler) is not None and headers.exists()
+    is_switched_on = os.environ.get(native.SWITCH) != "off"
+    assert (native.compiled is not None) == (can_compile and is_switched_on)
 
 
 numbers = st.one_of(
@@ -57,15 +57,15 @@ steps = st.fixed_dictionaries(
         "sequence_lengths": st.lists(st.integers(0, 1 << 16), max_size=4),
     },
 )
-acts = st.one_of(
+actions = st.one_of(
     st.tuples(st.just("step"), steps),
     st.tuples(st.just("enter_phase"), st.sampled_from([*OPEN, "lunch"])),
     st.tuples(st.just("hook"), st.sampled_from(OPEN)),
     st.tuples(st.just("hold"), st.booleans()),
-    st.tuples(st.just("turn"), st.booleans()),
+    st.tuples(st.just("switch"), st.booleans()),
     st.tuples(st.just("arrive"), st.none()),
     st.tuples(st.just("take"), st.none()),
-    st.tuples(st.just("also"), st.tuples(st.integers(-2, 8), st.integers(-2, 8))),
+    st.tuples(st.just("callback"), st.tuples(st.integers(-2, 8), st.integers(-2, 8))),
     st.tuples(
         st.just("wait"),
         st.tuples(
@@ -77,28 +77,28 @@ acts = st.one_of(
 )
 
 
-def act(one: One, kind: str, told: Any) -> None:
+def act(fixture: RecorderFixture, kind: str, argument: Any) -> None:
     if kind == "step":
-        one.do("step", **told)
+        fixture.call("step", **argument)
     elif kind == "enter_phase":
-        one.do("enter_phase", told)
+        fixture.call("enter_phase", argument)
     elif kind == "hook":
-        one.recorder.phase_hook(CODE[told])("whatever", "it is called with")
+        fixture.recorder.phase_hook(CODE[argument])("whatever", "it is called with")
     elif kind == "hold":
-        one.recorder.held = told
-    elif kind == "turn":
-        one.recorder.restart(time.monotonic_ns()) if told else one.recorder.stop()
+        fixture.recorder.held = argument
+    elif kind == "switch":
+        fixture.recorder.restart(time.monotonic_ns()) if argument else fixture.recorder.stop()
     elif kind == "arrive":
-        one.do("first_arrival")
+        fixture.call("first_arrival")
     elif kind == "take":
-        one.callbacks.asked.append(("losses", repr(one.recorder.take_losses())))
-    elif kind == "also":
-        phase_hook = one.recorder.phase_hook(CODE["optimizer"])
-        phase_hook.also = lambda *given: one.callbacks.asked.append(("also", *given))
-        phase_hook.quiet_from, phase_hook.quiet_until = told
+        fixture.callbacks.calls.append(("losses", repr(fixture.recorder.take_losses())))
+    elif kind == "callback":
+        phase_hook = fixture.recorder.phase_hook(CODE["optimizer"])
+        phase_hook.callback = lambda *args: fixture.callbacks.calls.append(("callback", *args))
+        phase_hook.quiet_from, phase_hook.quiet_until = argument
         phase_hook("what", "is given")
     else:
-        one.wait(*told)
+        fixture.wait(*argument)
 
 
 @pytest.fixture
@@ -110,11 +110,11 @@ def memory() -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def both(memory: Path) -> tuple[One, One]:
+def both_recorders(memory: Path) -> tuple[RecorderFixture, RecorderFixture]:
     shutil.rmtree(memory, ignore_errors=True)
-    recorders = One(memory, "python"), One(memory, "c")
-    assert type(recorders[0].recorder) is not type(recorders[1].recorder)
-    return recorders
+    fixtures = RecorderFixture(memory, "python"), RecorderFixture(memory, "c")
+    assert type(fixtures[0].recorder) is not type(fixtures[1].recorder)
+    return fixtures
 
 
 @needs_c
@@ -124,25 +124,27 @@ def both(memory: Path) -> tuple[One, One]:
 @given(
     bounds=st.tuples(st.floats(-10, 5), st.floats(0, 10), st.sampled_from([0, 1, 2, 3])),
     usual=st.booleans(),
-    script=st.lists(acts, max_size=30),
+    script=st.lists(actions, max_size=30),
 )
-def test_both_recorders_leave_the_same_whatever_a_loop_does(
+def test_both_recorders_write_the_same_whatever_a_loop_does(
     memory: Path, bounds: tuple[float, float, int], usual: bool, script: list[tuple[str, Any]]
 ) -> None:
-    recorders = both(memory)
-    for one in recorders:
-        one.recorder.loss_floor, one.recorder.loss_bound, one.recorder.lasting_flags = bounds
-        one.recorder.slow_seconds = math.inf
-        one.recorder.usual_seconds = math.inf if usual else -1.0
-        for kind, told in script:
-            act(one, kind, told)
-        assert one.callbacks.failures == 0
-    assert recorders[0].left() == recorders[1].left()
+    fixtures = both_recorders(memory)
+    for fixture in fixtures:
+        fixture.recorder.loss_floor, fixture.recorder.loss_bound, fixture.recorder.lasting_flags = (
+            bounds
+        )
+        fixture.recorder.slow_seconds = math.inf
+        fixture.recorder.usual_seconds = math.inf if usual else -1.0
+        for kind, argument in script:
+            act(fixture, kind, argument)
+        assert fixture.callbacks.failures == 0
+    assert fixtures[0].outcome() == fixtures[1].outcome()
 
 
 @needs_c
 @pytest.mark.parametrize(
-    "told",
+    "arguments",
     [
         {"tokens": -1},
         {"tokens": 1 << 32},
@@ -158,45 +160,47 @@ def test_both_recorders_leave_the_same_whatever_a_loop_does(
     ],
 )
 def test_both_recorders_refuse_what_no_row_can_hold_and_count_nothing(
-    memory: Path, told: dict[str, Any]
+    memory: Path, arguments: dict[str, Any]
 ) -> None:
-    for one in both(memory):
-        one.do("step", tokens=5, samples=2, loss=1.0)
-        one.do("step", **told)
-        assert (one.callbacks.failures, one.raised) == (1, [])
-        state = read_page(one.path).state
+    for fixture in both_recorders(memory):
+        fixture.call("step", tokens=5, samples=2, loss=1.0)
+        fixture.call("step", **arguments)
+        assert (fixture.callbacks.failures, fixture.raised) == (1, [])
+        state = read_page(fixture.path).state
         assert (state["steps"], state["tokens"], state["samples"]) == (1, 5, 2)
 
 
 @needs_c
 @pytest.mark.parametrize("steps", [0, 5, 127, 128, 129, 300])
 def test_both_recorders_keep_the_last_losses_until_they_are_taken(memory: Path, steps: int) -> None:
-    for one in both(memory):
+    for fixture in both_recorders(memory):
         for number in range(steps):
-            one.recorder.step(loss=float(number))
-        assert one.recorder.take_losses() == [float(number) for number in range(steps)][-LOSSES:]
-        assert one.recorder.take_losses() == []
+            fixture.recorder.step(loss=float(number))
+        assert (
+            fixture.recorder.take_losses() == [float(number) for number in range(steps)][-LOSSES:]
+        )
+        assert fixture.recorder.take_losses() == []
 
 
 @needs_c
-@pytest.mark.parametrize("told", [("lunch", 1, 8, 2), ("all_reduce", 1, 8, 0)])
+@pytest.mark.parametrize("wait", [("lunch", 1, 8, 2), ("all_reduce", 1, 8, 0)])
 def test_both_recorders_end_a_wait_that_cannot_be_counted(
-    memory: Path, told: tuple[Any, ...]
+    memory: Path, wait: tuple[Any, ...]
 ) -> None:
-    for one in both(memory):
-        one.do("enter_phase", "forward")
-        one.do("wait_ended", one.recorder.wait_begins(), *told)
-        assert one.callbacks.failures == 1
-        assert one.recorder.now_in == CODE["forward"]
+    for fixture in both_recorders(memory):
+        fixture.call("enter_phase", "forward")
+        fixture.call("wait_ended", fixture.recorder.wait_begins(), *wait)
+        assert fixture.callbacks.failures == 1
+        assert fixture.recorder.phase == CODE["forward"]
 
 
 @pytest.mark.e2e
 @pytest.mark.timeout(400)
-def test_the_suite_of_this_room_holds_without_what_is_compiled() -> None:
+def test_the_tests_of_instrumentation_pass_without_the_compiled_module() -> None:
     if native.compiled is None:
         pytest.skip("it runs so already")
     chosen = "not server and not distributed and not e2e and not gpu"
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-x", "-m", chosen, str(Path(__file__).parent)],
         env={**os.environ, native.SWITCH: "off"},
         cwd=Path(__file__).parents[2],
@@ -204,4 +208,4 @@ def test_the_suite_of_this_room_holds_without_what_is_compiled() -> None:
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stdout[-3000:]
+    assert completed.returncode == 0, completed.stdout[-3000:]

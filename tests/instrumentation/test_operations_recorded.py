@@ -1,4 +1,4 @@
-"""Sampled steps leave their operations: told one by one, or cut from the phases of the step."""
+"""Sampled steps leave their operations: reported one by one, or derived from phases."""
 
 import time
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import lockstep
+from lockstep.monitor.step_watch import StepWatch
 from lockstep.recorder.phases import OTHER
 from lockstep_records.operations import operation_values, read_operations
 from lockstep_records.page.reader import read_page, read_rows
@@ -14,8 +15,8 @@ from lockstep_records.page.reader import read_page, read_rows
 ENVIRONMENT = {"LOCKSTEP_JOB_ID": "job-a", "LOCKSTEP_SAMPLE_EVERY": "4"}
 
 
-def attached(root: Path, **told: str) -> lockstep.LiveMonitor:
-    monitor = lockstep.attach(root=root, environment=ENVIRONMENT | told, rows=64)
+def attached(root: Path, **environment: str) -> lockstep.LiveMonitor:
+    monitor = lockstep.attach(root=root, environment=ENVIRONMENT | environment, rows=64)
     assert isinstance(monitor, lockstep.LiveMonitor)
     return monitor
 
@@ -25,10 +26,11 @@ def rows_of(root: Path) -> list[dict[str, Any]]:
 
 
 def recorder_of(monitor: lockstep.LiveMonitor) -> Any:
-    return monitor.each_step.__self__.recorder  # type: ignore[attr-defined]  # bound to its watch
+    assert isinstance(monitor.observer, StepWatch)
+    return monitor.observer.operations
 
 
-def one_step(monitor: lockstep.LiveMonitor, micro_batches: int = 2) -> None:
+def run_step(monitor: lockstep.LiveMonitor, micro_batches: int = 2) -> None:
     for _ in range(micro_batches):
         monitor.enter_phase("forward")
         time.sleep(0.002)
@@ -40,14 +42,14 @@ def one_step(monitor: lockstep.LiveMonitor, micro_batches: int = 2) -> None:
     monitor.step()
 
 
-def test_each_so_many_th_step_is_recorded_from_its_phases(root: Path) -> None:
+def test_every_fourth_step_is_recorded_from_its_phases(root: Path) -> None:
     monitor = attached(root)
     for _ in range(10):
-        one_step(monitor)
+        run_step(monitor)
     rows = rows_of(root)
     assert sorted({row["step"] for row in rows}) == [4, 8]
-    of_one = [row for row in rows if row["step"] == 4]
-    assert [row["operation"] for row in of_one] == [
+    step_rows = [row for row in rows if row["step"] == 4]
+    assert [row["operation"] for row in step_rows] == [
         "forward-compute",
         "backward-compute",
         "forward-compute",
@@ -55,25 +57,25 @@ def test_each_so_many_th_step_is_recorded_from_its_phases(root: Path) -> None:
         "grads-sync",
         "optimizer",
     ]
-    assert [row["micro_batch"] for row in of_one] == [0, 0, 1, 1, None, None]
-    assert of_one[4]["kind"] == "all_reduce"
+    assert [row["micro_batch"] for row in step_rows] == [0, 0, 1, 1, None, None]
+    assert step_rows[4]["kind"] == "all_reduce"
     step = next(
         r for r in read_rows(read_page(root / "jobs/job-a/0/rank-00000.page")) if r["step"] == 4
     )
-    forward = sum(row["duration_ns"] for row in of_one if row["operation"] == "forward-compute")
+    forward = sum(row["duration_ns"] for row in step_rows if row["operation"] == "forward-compute")
     assert forward / 1e9 == pytest.approx(step["forward_seconds"], rel=1e-4)
     monitor.close()
 
 
-def test_what_an_operation_tells_itself_is_not_cut_from_the_phases_again(root: Path) -> None:
+def test_an_operation_that_was_reported_is_not_derived_from_the_phases_again(root: Path) -> None:
     monitor = attached(root)
     for _ in range(4):
-        one_step(monitor)
+        run_step(monitor)
     recorder = recorder_of(monitor)
     assert recorder.sampling
     recorder.record("forward-compute", 100, 300, 5, 1, "")
     recorder.record("no-such-thing", 100, 300, 0, 0, "")
-    one_step(monitor)
+    run_step(monitor)
     rows = rows_of(root)
     forward = [row for row in rows if row["operation"] == "forward-compute"]
     assert [(row["micro_batch"], row["chunk"], row["flags"]) for row in forward] == [(5, 1, 0)]
@@ -84,10 +86,10 @@ def test_what_an_operation_tells_itself_is_not_cut_from_the_phases_again(root: P
 
 def test_nothing_is_recorded_between_the_samples(root: Path) -> None:
     monitor = attached(root)
-    one_step(monitor)
+    run_step(monitor)
     recorder = recorder_of(monitor)
     recorder.record("forward-compute", 100, 300, 5, 1, "")
-    one_step(monitor)
+    run_step(monitor)
     assert rows_of(root) == []
     monitor.close()
 
@@ -95,15 +97,15 @@ def test_nothing_is_recorded_between_the_samples(root: Path) -> None:
 def test_sampling_can_be_off_from_the_start(root: Path) -> None:
     monitor = attached(root, LOCKSTEP_SAMPLE_EVERY="0")
     for _ in range(9):
-        one_step(monitor)
+        run_step(monitor)
     assert rows_of(root) == []
     monitor.close()
 
 
-@pytest.mark.parametrize("told", ["many", "-1", "1e9", "2.5"])
-def test_a_sampling_that_cannot_be_leaves_the_monitor_off_and_no_page(
-    root: Path, told: str
+@pytest.mark.parametrize("sample_every", ["many", "-1", "1e9", "2.5"])
+def test_an_invalid_sampling_leaves_the_monitor_off_and_no_page(
+    root: Path, sample_every: str
 ) -> None:
-    environment = ENVIRONMENT | {"LOCKSTEP_SAMPLE_EVERY": told}
+    environment = ENVIRONMENT | {"LOCKSTEP_SAMPLE_EVERY": sample_every}
     assert not lockstep.attach(root=root, environment=environment).enabled
     assert not (root / "jobs").exists()

@@ -1,4 +1,4 @@
-"""The state of the step, checkpoints, pauses and our own cost, as the page tells them."""
+"""Spikes, divergence, memory, pauses, rework and our own cost, as they are in the page."""
 
 import gc
 import math
@@ -17,10 +17,10 @@ from lockstep_records.goodput import goodput_ns
 from lockstep_records.page.layout import ROW_FLAGS
 from lockstep_records.page.reader import read_rows
 
-from .one_rank import ENVIRONMENT, page_of
+from .rank_page import ENVIRONMENT, page_of
 
 
-def closed(root: Path, monitor: lockstep.NoopMonitor) -> dict[str, Any]:
+def closed(root: Path, monitor: lockstep.Monitor) -> dict[str, Any]:
     monitor.close()
     return page_of(root).periodic
 
@@ -30,14 +30,14 @@ def flags(row: dict[str, Any]) -> set[str]:
 
 
 def feed(judge: LossJudge, losses: list[float]) -> tuple[list[int], list[int]]:
-    """Places at which spikes and divergences begin."""
+    """Indices of losses at which spikes and divergences begin."""
     spikes, divergences = [], []
-    for place, loss in enumerate(losses):
+    for index, loss in enumerate(losses):
         judge.losses.append(loss)
         if not judge.floor < loss <= judge.bound and judge.is_anomalous(loss):
-            spikes.append(place)
-        if place % Thresholds().every == Thresholds().every - 1 and judge.look():
-            divergences.append(place)
+            spikes.append(index)
+        if index % Thresholds().every == Thresholds().every - 1 and judge.update_bounds():
+            divergences.append(index)
     return spikes, divergences
 
 
@@ -51,8 +51,8 @@ def test_a_loss_that_falls_with_noise_is_neither_a_spike_nor_a_divergence(seed: 
 def test_a_spike_counts_once_while_it_lasts_and_again_after_it() -> None:
     draw = random.Random(1)
     losses = [2 + draw.gauss(0, 0.02) for _ in range(512)]
-    for place in (200, 201, 202, 400):
-        losses[place] = 4.0
+    for index in (200, 201, 202, 400):
+        losses[index] = 4.0
     judge = LossJudge()
     assert feed(judge, losses) == ([200, 400], [])
     assert not judge.spiking
@@ -71,8 +71,8 @@ def test_a_loss_that_turns_round_diverges_once_and_a_new_level_is_accepted_later
     assert len(judge.losses) == Thresholds().window
 
 
-def test_non_finite_values_are_told_by_where_and_flag_the_row(
-    root: Path, monitor: lockstep.NoopMonitor
+def test_non_finite_values_are_counted_by_kind_and_flag_the_row(
+    root: Path, monitor: lockstep.Monitor
 ) -> None:
     monitor.step(loss=math.nan, gradient_norm=1.0)
     monitor.step(loss=1.0, gradient_norm=math.inf)
@@ -83,8 +83,8 @@ def test_non_finite_values_are_told_by_where_and_flag_the_row(
     assert [flags(row) & {"nonfinite"} for row in rows] == [{"nonfinite"}, {"nonfinite"}, set()]
 
 
-def test_a_loss_that_is_infinite_from_the_first_step_on_is_told(
-    root: Path, monitor: lockstep.NoopMonitor
+def test_a_loss_that_is_infinite_from_the_first_step_on_is_counted(
+    root: Path, monitor: lockstep.Monitor
 ) -> None:
     for _ in range(3):
         monitor.step(loss=math.inf)
@@ -93,28 +93,28 @@ def test_a_loss_that_is_infinite_from_the_first_step_on_is_told(
     assert all("nonfinite" in flags(row) for row in rows)
 
 
-def test_a_divergence_flags_all_its_rows_and_they_are_not_looked_into_one_by_one(
-    root: Path, monitor: lockstep.NoopMonitor, monkeypatch: pytest.MonkeyPatch
+def test_a_divergence_flags_all_its_rows_and_few_of_them_are_judged(
+    root: Path, monitor: lockstep.Monitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looked: list[float] = []
+    judged: list[float] = []
     is_anomalous = LossJudge.is_anomalous
 
-    def noted(judge: LossJudge, loss: float) -> bool:
-        looked.append(loss)
+    def note(judge: LossJudge, loss: float) -> bool:
+        judged.append(loss)
         return is_anomalous(judge, loss)
 
-    monkeypatch.setattr(LossJudge, "is_anomalous", noted)
+    monkeypatch.setattr(LossJudge, "is_anomalous", note)
     for number in range(600):
         monitor.step(loss=(2 if number < 300 else 2.4) + number % 5 / 100)
     diverged = [row["number"] for row in read_rows(page_of(root)) if "divergence" in flags(row)]
     assert diverged == list(range(diverged[0], 600))
     assert 300 < diverged[0] < 430
-    assert len(looked) < 100
+    assert len(judged) < 100
     assert closed(root, monitor)["anomalies"]["divergence"] == 1
 
 
 def test_a_spike_flags_its_row_and_counts_in_the_page(
-    root: Path, monitor: lockstep.NoopMonitor
+    root: Path, monitor: lockstep.Monitor
 ) -> None:
     for number in range(130):
         monitor.step(loss=9.0 if number == 100 else 2 + number % 5 / 100)
@@ -124,7 +124,7 @@ def test_a_spike_flags_its_row_and_counts_in_the_page(
 
 
 def test_lengths_of_sequences_give_figures_and_the_tokens(
-    root: Path, monitor: lockstep.NoopMonitor
+    root: Path, monitor: lockstep.Monitor
 ) -> None:
     monitor.step(sequence_lengths=[3, 10, 7])
     monitor.step(tokens=5, samples=1)
@@ -136,7 +136,7 @@ def test_lengths_of_sequences_give_figures_and_the_tokens(
 
 
 def test_our_own_cost_is_measured_in_one_step_of_sixty_seven_and_flagged(
-    root: Path, monitor: lockstep.NoopMonitor
+    root: Path, monitor: lockstep.Monitor
 ) -> None:
     begin = time.monotonic()
     for _ in range(200):
@@ -151,8 +151,8 @@ def test_our_own_cost_is_measured_in_one_step_of_sixty_seven_and_flagged(
     assert 1e-6 < periodic["measured_seconds"] < passed
 
 
-def test_runs_of_the_garbage_collector_and_memory_are_told(
-    root: Path, monitor: lockstep.NoopMonitor
+def test_runs_of_the_garbage_collector_and_memory_are_in_the_page(
+    root: Path, monitor: lockstep.Monitor
 ) -> None:
     for _ in range(3):
         gc.collect()
@@ -165,20 +165,20 @@ def test_runs_of_the_garbage_collector_and_memory_are_told(
     assert periodic["device_allocated_bytes"] is None
 
 
-def test_what_the_gpus_allocator_says_is_taken_over_and_its_counters_add_up(
-    root: Path, monitor: lockstep.NoopMonitor
+def test_statistics_of_the_gpus_allocator_are_taken_over_and_its_counters_add_up(
+    root: Path, monitor: lockstep.Monitor
 ) -> None:
-    memory = Memory(monitor._periodic.slots)  # type: ignore[attr-defined]  # no GPU here
+    memory = Memory(monitor._periodic.slots)  # type: ignore[attr-defined]  # there is no GPU
     stats = {"allocated_bytes.all.current": 5, "reserved_bytes.all.current": 8}
-    memory.told_by_device({**stats, "num_alloc_retries": 2, "num_ooms": 1})
-    memory.told_by_device({**stats, "num_alloc_retries": 3, "num_ooms": 1})
+    memory.read_device({**stats, "num_alloc_retries": 2, "num_ooms": 1})
+    memory.read_device({**stats, "num_alloc_retries": 3, "num_ooms": 1})
     periodic = closed(root, monitor)
     assert (periodic["device_allocated_bytes"], periodic["device_reserved_bytes"]) == (5, 8)
     assert (periodic["allocator_retries"], periodic["out_of_memory"]) == (3, 1)
 
 
 def test_memory_that_runs_out_is_counted_once_with_the_bytes_asked(
-    root: Path, monitor: lockstep.NoopMonitor
+    root: Path, monitor: lockstep.Monitor
 ) -> None:
     with pytest.raises(RuntimeError), monitor.phase("eval"), monitor.phase("forward"):
         torch.empty(10**15)
@@ -189,8 +189,8 @@ def test_memory_that_runs_out_is_counted_once_with_the_bytes_asked(
     assert (periodic["out_of_memory"], periodic["asked_bytes"]) == (1, 4 * 10**15)
 
 
-def test_what_mfu_is_reckoned_from_stands_in_the_page_or_is_refused(
-    root: Path, monitor: lockstep.NoopMonitor
+def test_numbers_for_mfu_are_in_the_page_or_are_refused(
+    root: Path, monitor: lockstep.Monitor
 ) -> None:
     monitor.describe(flops_per_token=6e9, peak_flops=1e15)
     with pytest.raises(ValueError, match="peak_flops 0 must be a positive number"):

@@ -1,4 +1,4 @@
-"""Switches turn a running rank without a restart, and nonsense in their file turns nothing."""
+"""Switches change a running rank without a restart; an invalid file of switches changes nothing."""
 
 import json
 import threading
@@ -13,6 +13,7 @@ from click.testing import CliRunner
 import lockstep
 from lockstep.commands.profile import profile
 from lockstep.commands.switch import switch
+from lockstep.monitor.step_watch import StepWatch
 from lockstep_records.operations import operation_values, read_operations
 from lockstep_records.page.reader import read_page
 from lockstep_records.switches import Switches, read_switches, write_switches
@@ -31,11 +32,11 @@ def attached(root: Path) -> lockstep.LiveMonitor:
 
 
 def step_until(
-    monitor: lockstep.LiveMonitor, true: Callable[[], bool], seconds: float = 20
+    monitor: lockstep.LiveMonitor, is_done: Callable[[], bool], timeout_seconds: float = 20
 ) -> None:
-    until = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < until
+    deadline_seconds = time.monotonic() + timeout_seconds
+    while not is_done():
+        assert time.monotonic() < deadline_seconds
         monitor.enter_phase("forward")
         torch.ones(8).sum()
         monitor.step()
@@ -46,38 +47,40 @@ def page(job: Path) -> Path:
     return job / "0" / "rank-00000.page"
 
 
-def turned(job: Path, *options: str) -> None:
-    done = CliRunner().invoke(switch, [str(job), *options])
-    assert done.exit_code == 0, done.output
+def run_switch(job: Path, *options: str) -> None:
+    result = CliRunner().invoke(switch, [str(job), *options])
+    assert result.exit_code == 0, result.output
 
 
-def test_sampling_is_turned_on_in_a_running_rank(root: Path, job: Path) -> None:
+def test_sampling_is_switched_on_in_a_running_rank(root: Path, job: Path) -> None:
     monitor = attached(root)
     monitor.step()
-    turned(job, "--sample", "8")
+    run_switch(job, "--sample", "8")
     operations = page(job).with_suffix(".ops")
     step_until(monitor, lambda: bool(read_operations(operations).data))
     assert {row["step"] % 8 for row in operation_values(read_operations(operations))} == {0}
     monitor.close()
 
 
-def test_a_rank_is_turned_off_and_on_and_its_heartbeat_goes_on_meanwhile(
+def test_a_rank_is_switched_off_and_on_and_its_heartbeat_goes_on_meanwhile(
     root: Path, job: Path
 ) -> None:
     monitor = attached(root)
     monitor.step()
-    turned(job, "--off")
+    run_switch(job, "--off")
     step_until(monitor, lambda: not monitor.enabled)
     before = read_page(page(job))
+    step_of_before = monitor.recorder.step  # as a loop that took the method into a variable
     with monitor.phase("eval"), monitor.checkpoint():
         monitor.enter_phase("forward")
     monitor.wait_ended(monitor.wait_begins(), "all_reduce", 1, 2)
+    step_of_before(tokens=5)
     monitor.step(tokens=5)
     while_off = read_page(page(job))
     assert while_off.state["steps"] == before.state["steps"]
     assert while_off.state["tokens"] == 0
     assert while_off.progress_ns > before.progress_ns
-    turned(job, "--on")
+    run_switch(job, "--on")
     step_until(monitor, lambda: monitor.enabled)
     monitor.step(tokens=5)
     assert read_page(page(job)).state["tokens"] == 5
@@ -88,14 +91,14 @@ def test_a_rank_is_turned_off_and_on_and_its_heartbeat_goes_on_meanwhile(
 def test_a_rank_that_ends_while_it_is_off_says_that_it_is_done(root: Path, job: Path) -> None:
     monitor = attached(root)
     monitor.step()
-    turned(job, "--off")
+    run_switch(job, "--off")
     step_until(monitor, lambda: not monitor.enabled)
     monitor.close()
     assert read_page(page(job)).phase == "done"
 
 
 @pytest.mark.parametrize(
-    ("text", "named"),
+    ("text", "field"),
     [
         ("{", "switches"),
         ("[]", "JSON object"),
@@ -112,22 +115,25 @@ def test_a_rank_that_ends_while_it_is_off_says_that_it_is_done(root: Path, job: 
         (" " * 70_000, "bytes"),
     ],
 )
-def test_nonsense_is_told_by_its_field(tmp_path: Path, text: str, named: str) -> None:
+def test_an_invalid_file_is_refused_with_the_name_of_its_field(
+    tmp_path: Path, text: str, field: str
+) -> None:
     path = tmp_path / "switches.json"
     path.write_text(text)
-    with pytest.raises(ValueError, match=named):
+    with pytest.raises(ValueError, match=field):
         read_switches(path)
 
 
-def test_nonsense_in_the_file_is_said_once_and_turns_nothing(
+def test_an_invalid_file_is_logged_once_and_changes_nothing(
     root: Path, job: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     monitor = attached(root)
     (job / "switches.json").write_text('{"enabled": "no"}')
     monitor.step()
-    watch = monitor.each_step.__self__  # type: ignore[attr-defined]  # bound to its watch
+    watch = monitor.observer
+    assert isinstance(watch, StepWatch)
     for _ in range(5):
-        watch.look(time.monotonic_ns())
+        watch.poll(time.monotonic_ns())
     assert monitor.enabled
     assert [r.message for r in caplog.records if "switches" in r.message] == [
         r.message for r in caplog.records if "enabled is 'no'" in r.message
@@ -137,9 +143,9 @@ def test_nonsense_in_the_file_is_said_once_and_turns_nothing(
 
 
 def test_what_is_written_reads_back(tmp_path: Path) -> None:
-    told = Switches(enabled=False, sample_every=8, hang_seconds=300.0)
-    write_switches(tmp_path, told)
-    assert read_switches(tmp_path / "switches.json") == told
+    switches = Switches(enabled=False, sample_every=8, hang_seconds=300.0)
+    write_switches(tmp_path, switches)
+    assert read_switches(tmp_path / "switches.json") == switches
     assert [path.name for path in tmp_path.iterdir()] == ["switches.json"]
 
 
@@ -148,17 +154,19 @@ def test_a_trace_of_the_next_steps_is_taken_and_fetched(
 ) -> None:
     monitor = attached(root)
     monitor.step()
-    done = []
+    results = []
 
-    def ask() -> None:
-        done.append(CliRunner().invoke(profile, [str(job), "--steps", "3", "--out", str(tmp_path)]))
+    def run_profile() -> None:
+        results.append(
+            CliRunner().invoke(profile, [str(job), "--steps", "3", "--out", str(tmp_path)])
+        )
 
-    asking = threading.Thread(target=ask)
-    asking.start()
-    step_until(monitor, lambda: not asking.is_alive(), seconds=40)
-    asking.join()
-    assert done[0].exit_code == 0, done[0].output
-    assert "export_seconds" in done[0].output
+    thread = threading.Thread(target=run_profile)
+    thread.start()
+    step_until(monitor, lambda: not thread.is_alive(), timeout_seconds=40)
+    thread.join()
+    assert results[0].exit_code == 0, results[0].output
+    assert "export_seconds" in results[0].output
     (trace,) = tmp_path.glob("rank-00000.*.trace.json")
     events = json.loads(trace.read_text())["traceEvents"]
     operations = [event["name"] for event in events if event.get("cat") == "cpu_op"]
@@ -172,7 +180,7 @@ def test_a_trace_of_the_next_steps_is_taken_and_fetched(
     monitor.close()
 
 
-def test_ranks_that_are_not_here_are_refused(root: Path, job: Path) -> None:
+def test_ranks_that_are_not_on_this_node_are_refused(root: Path, job: Path) -> None:
     monitor = attached(root)
     for ranks in ("3,7", "x"):
         refused = CliRunner().invoke(profile, [str(job), "--ranks", ranks])

@@ -1,4 +1,4 @@
-"""Traces: what a restarted job tells a real OTLP receiver, and what a dead one costs."""
+"""Traces: what a restarted job sends to a real OTLP receiver, and what a dead one costs."""
 
 import json
 import os
@@ -63,7 +63,7 @@ def run(root: Path, job_id: str, loop: str, *options: str, **environment: str) -
     script = root / f"{job_id}.py"
     script.write_text(loop)
     command = [sys.executable, "-m", "lockstep_cli.main", "run", "--dir", str(root)]
-    done = subprocess.run(
+    completed = subprocess.run(
         [*command, "--job-id", job_id, *options, str(script)],
         env={**os.environ, **environment},
         capture_output=True,
@@ -71,14 +71,14 @@ def run(root: Path, job_id: str, loop: str, *options: str, **environment: str) -
         check=False,
         timeout=50,
     )
-    return done.returncode, done.stderr
+    return completed.returncode, completed.stderr
 
 
-@pytest.fixture(name="told", scope="module")
-def _told(root: Path) -> Received:
+@pytest.fixture(name="received", scope="module")
+def _received(root: Path) -> Received:
     """A job of two ranks, restarted once, whose launcher was itself started inside a trace."""
     with receiver() as received:
-        code, said = run(
+        exit_code, stderr = run(
             root,
             "job-a",
             LOOP,
@@ -88,63 +88,63 @@ def _told(root: Path) -> Received:
             LOCKSTEP_NODE="node-7",
             TRACEPARENT=OUTSIDE,
         )
-        assert code == 0, said
-        received.said = said
+        assert exit_code == 0, stderr
+        received.stderr = stderr
     return received
 
 
 @pytest.mark.distributed
 def test_a_job_over_its_restart_is_one_trace_below_the_span_that_started_it(
-    told: Received,
+    received: Received,
 ) -> None:
-    assert {span["trace_id"] for span in told.spans} == {"ab" * 16}
-    (job,) = told.named("job")
+    assert {span["trace_id"] for span in received.spans} == {"ab" * 16}
+    (job,) = received.named("job")
     assert job["parent_id"] == "cd" * 8
     assert not job["failed"]
-    attempts = told.named("attempt")
+    attempts = received.named("attempt")
     assert [span["parent_id"] for span in attempts] == [job["span_id"]] * 2
     assert [span["failed"] for span in attempts] == [True, False]
 
 
 @pytest.mark.distributed
-def test_every_span_is_told_once_and_has_its_parent(told: Received) -> None:
-    ids = [span["span_id"] for span in told.spans]
+def test_every_span_is_sent_once_and_has_its_parent(received: Received) -> None:
+    ids = [span["span_id"] for span in received.spans]
     assert len(ids) == len(set(ids))
-    assert {span["parent_id"] for span in told.spans} <= {*ids, "cd" * 8}
-    ranks = {span["span_id"]: span["resource"] for span in told.named("rank")}
+    assert {span["parent_id"] for span in received.spans} <= {*ids, "cd" * 8}
+    ranks = {span["span_id"]: span["resource"] for span in received.named("rank")}
     assert len(ranks) == 4
     for name in ("initialisation", "restore", "checkpoint", "evaluation", "slow_step"):
-        for span in told.named(name):
+        for span in received.named(name):
             assert span["resource"] == ranks[span["parent_id"]]
 
 
 @pytest.mark.distributed
-def test_what_happens_once_in_a_while_has_a_span_in_every_attempt(told: Received) -> None:
+def test_what_happens_once_in_a_while_has_a_span_in_every_attempt(received: Received) -> None:
     for name in ("initialisation", "restore", "evaluation", "checkpoint"):
-        places = [
+        attempts_and_ranks = [
             (span["resource"]["lockstep.attempt"], span["resource"]["lockstep.rank"])
-            for span in told.named(name)
+            for span in received.named(name)
         ]
-        assert {(0, 1), (1, 0), (1, 1)} <= set(places)
-    failed = [span for span in told.named("checkpoint") if span["failed"]]
+        assert {(0, 1), (1, 0), (1, 1)} <= set(attempts_and_ranks)
+    failed = [span for span in received.named("checkpoint") if span["failed"]]
     assert [span["resource"]["lockstep.rank"] for span in failed] == [1]
-    for restore in told.named("restore"):
+    for restore in received.named("restore"):
         assert restore["end_ns"] - restore["start_ns"] >= 10_000_000
 
 
 @pytest.mark.distributed
-def test_only_slow_steps_have_spans_of_their_own(told: Received) -> None:
-    slow = [s for s in told.named("slow_step") if s["attributes"]["lockstep.step"] == 30]
+def test_only_slow_steps_have_spans_of_their_own(received: Received) -> None:
+    slow = [s for s in received.named("slow_step") if s["attributes"]["lockstep.step"] == 30]
     assert {span["resource"]["lockstep.rank"] for span in slow} == {0, 1}
     for span in slow:
         assert span["attributes"]["lockstep.forward_seconds"] >= 0.03
         assert span["attributes"]["lockstep.median_seconds"] < 0.02
-    assert len(told.named("slow_step")) <= 4 * 12
+    assert len(received.named("slow_step")) <= 4 * 12
 
 
 @pytest.mark.distributed
-def test_resources_name_job_attempt_rank_node_and_cluster(told: Received) -> None:
-    for span in told.named("restore"):
+def test_resources_name_job_attempt_rank_node_and_cluster(received: Received) -> None:
+    for span in received.named("restore"):
         resource = span["resource"]
         assert resource["lockstep.job_id"] == "job-a"
         assert resource["lockstep.cluster"] == "east"
@@ -154,10 +154,10 @@ def test_resources_name_job_attempt_rank_node_and_cluster(told: Received) -> Non
 
 
 @pytest.mark.distributed
-def test_json_logs_lead_to_the_spans_of_their_ranks(told: Received) -> None:
-    lines = [json.loads(line) for line in told.said.splitlines() if line.startswith("{")]
+def test_json_logs_lead_to_the_spans_of_their_ranks(received: Received) -> None:
+    lines = [json.loads(line) for line in received.stderr.splitlines() if line.startswith("{")]
     logged = [line for line in lines if line["message"] == "evaluating"]
-    ranks = {span["span_id"]: span["resource"] for span in told.named("rank")}
+    ranks = {span["span_id"]: span["resource"] for span in received.named("rank")}
     assert {(line["attempt"], line["rank"]) for line in logged} >= {(0, 1), (1, 0), (1, 1)}
     for line in logged:
         assert line["trace_id"] == "ab" * 16
@@ -193,16 +193,16 @@ def test_what_the_receiver_does_not_take_is_offered_until_it_does(root: Path) ->
 @pytest.mark.distributed
 def test_a_receiver_that_is_dead_delays_no_step_and_loses_no_span(root: Path) -> None:
     loop = LOOP.replace("raise OSError", "pass #")
-    code, said = run(root, "job-c", loop, OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9")
-    assert code == 0
-    assert "telemetry had not finished" in said or "could not be exported" in said
-    kept = read_spans(job_folder(root, "job-c") / "0" / "rank-00000.spans.jsonl")
-    ends = [span.end_ns for span in kept if span.name != "slow_step"]
+    exit_code, stderr = run(root, "job-c", loop, OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9")
+    assert exit_code == 0
+    assert "telemetry had not finished" in stderr or "could not be exported" in stderr
+    spans = read_spans(job_folder(root, "job-c") / "0" / "rank-00000.spans.jsonl")
+    ends = [span.end_ns for span in spans if span.name != "slow_step"]
     assert len(ends) == 4
     assert (ends[-1] - ends[0]) / 1e9 < 2.0
 
 
-def test_a_rank_killed_in_the_midst_leaves_its_spans_whole(root: Path) -> None:
+def test_a_rank_that_is_killed_leaves_complete_spans(root: Path) -> None:
     loop = root / "killed.py"
     loop.write_text(
         "import lockstep\nmonitor = lockstep.attach()\nprint('on', flush=True)\n"
@@ -235,7 +235,7 @@ def test_a_rank_killed_in_the_midst_leaves_its_spans_whole(root: Path) -> None:
         {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x", "TRACEPARENT": OUTSIDE[:-1] + "0"},
     ],
 )
-def test_nothing_is_started_where_no_traces_are_wanted(
+def test_no_exporter_is_started_where_traces_are_off(
     tmp_path: Path, environment: dict[str, str]
 ) -> None:
     assert exporter_of(tmp_path, "east", environment) == ()

@@ -21,7 +21,7 @@ from lockstep_records.page.layout import (
 from lockstep_records.page.reader import PageError, read_page, read_rows
 from lockstep_records.page.section import Section
 
-from .written import written_page
+from .sample_pages import written_page
 
 REASONS = {"version", "truncated", "identity", "checksum", "io"}
 ROWS = 16

@@ -12,8 +12,8 @@ import pytest
 from lockstep_records.page.layout import IDENTITY, SLOT, VERSION
 from lockstep_records.page.writer import PageWriter
 
-from .written import IDENTITY as NAMED
-from .written import write_step, written_page
+from .sample_pages import IDENTITY as NAMED
+from .sample_pages import write_step, written_page
 
 
 def doctor(*words: str | Path) -> subprocess.CompletedProcess[str]:

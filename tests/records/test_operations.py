@@ -133,7 +133,7 @@ def test_rows_are_intact_up_to_the_last_whenever_the_rank_is_killed(memory: Path
     chance = random.Random(seed)
     for number in range(KILLS):
         path = memory / f"rank-{number:05d}.ops"
-        program = f"from written import hammer_operations; hammer_operations({str(path)!r})"
+        program = f"from sample_pages import hammer_operations; hammer_operations({str(path)!r})"
         with subprocess.Popen([sys.executable, "-c", program], cwd=Path(__file__).parent) as writer:
             deadline = time.monotonic() + 20
             while not (path.exists() and path.stat().st_size and started(path)):

@@ -12,7 +12,7 @@ import pytest
 from lockstep_records.page.layout import page_bytes
 from lockstep_records.page.writer import NoPageError, PageWriter, file_system_of
 
-from .written import IDENTITY, write_step, written_page
+from .sample_pages import IDENTITY, write_step, written_page
 
 
 @pytest.fixture

@@ -29,8 +29,8 @@ from lockstep_records.page.reader import (
 )
 from lockstep_records.page.writer import PageWriter, RankIdentity
 
-from .written import IDENTITY as NAMED
-from .written import TOKENS_PER_STEP, write_step, written_page
+from .sample_pages import IDENTITY as NAMED
+from .sample_pages import TOKENS_PER_STEP, write_step, written_page
 
 TEXTS = ("cluster", "project", "node", "gpu_uuid", "torch_version", "nccl_version")
 SIZES = {field.name: int(field.code[:-1]) for field in IDENTITY.fields if field.code.endswith("s")}

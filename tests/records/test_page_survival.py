@@ -21,7 +21,7 @@ CYCLE = (1, 10, 100)
 @contextmanager
 def hammering(path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A process that writes the page in a hot loop; ready when the page can be read."""
-    program = f"from written import hammer; hammer({str(path)!r})"
+    program = f"from sample_pages import hammer; hammer({str(path)!r})"
     with subprocess.Popen([sys.executable, "-c", program], cwd=Path(__file__).parent) as writer:
         try:
             deadline = time.monotonic() + 20

@@ -136,13 +136,13 @@ class SyntheticJob:
         path.parent.mkdir(parents=True, exist_ok=True)
         page = PageWriter(path, identity, rows=self.num_steps + 1)
         offset = time.time() - time.monotonic()
-        for place, number in enumerate(steps.numbers):
+        for column, number in enumerate(steps.numbers):
             times = [
-                int((float(matrix[rank, place]) - offset) * 1e9)
+                int((float(matrix[rank, column]) - offset) * 1e9)
                 for matrix in (steps.start, steps.first_arrival, steps.last_arrival)
             ]
-            phases = [float(steps.phases[phase][rank, place]) for phase in STEP_PHASES]
-            bits = sum(ROW.presence[name] for name in _TOLD)
+            phases = [float(steps.phases[phase][rank, column]) for phase in STEP_PHASES]
+            bits = sum(ROW.presence[name] for name in _PRESENT)
             page.append(
                 [int(number), *times, sum(phases), *phases, 2.5, 0.0, 64, 8, bits, 0, 0, 0, 0.0],
             )
@@ -164,11 +164,13 @@ def recording_of(steps: Steps) -> Recording:
     )
 
 
-def _dragging(values: Array, kept: float = 0.9) -> Array:
+def _dragging(values: Array, correlation: float = 0.9) -> Array:
     """Independent values made to follow each other: first-order autoregression."""
     for step in range(1, values.shape[1]):
-        values[:, step] = kept * values[:, step - 1] + (1 - kept**2) ** 0.5 * values[:, step]
+        values[:, step] = (
+            correlation * values[:, step - 1] + (1 - correlation**2) ** 0.5 * values[:, step]
+        )
     return values
 
 
-_TOLD = ("first_arrival_ns", "last_arrival_ns", "loss")
+_PRESENT = ("first_arrival_ns", "last_arrival_ns", "loss")

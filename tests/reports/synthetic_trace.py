@@ -69,9 +69,9 @@ class _Recorder:
         """A duration with its noise."""
         return seconds * (1 + self.job.jitter * np.abs(self.draw.standard_normal(self.shape)))
 
-    def add(self, name: str, place: tuple[int, int, int], begin: Array, end: Array) -> None:
+    def add(self, name: str, coordinates: tuple[int, int, int], begin: Array, end: Array) -> None:
         """Writes down one operation."""
-        self.rows.append((name, *place, begin, end))
+        self.rows.append((name, *coordinates, begin, end))
 
     def run(self) -> pa.Table:
         """All rows of the job."""
@@ -83,8 +83,8 @@ class _Recorder:
         begin = np.abs(self.draw.normal(0, 1e-4, self.shape))
         end = begin.max(axis=0) + self.noisy(_GATHER_SECONDS).max(axis=0) + np.zeros(self.shape)
         self.add("params-all-gather", (stage, 0, -1), begin, end)
-        made: Array = end
-        return made
+        ends: Array = end
+        return ends
 
     def _order(self, stage: int) -> list[tuple[str, int]]:
         """Forwards and backwards of a stage, one forward one backward after the warm-up."""
@@ -108,8 +108,8 @@ class _Recorder:
                     free[stage] = self._compute(done, stage, order.pop(0), free[stage])
         return free
 
-    def _source(self, stage: int, way: str) -> int | None:
-        source = stage - 1 if way == "forward" else stage + 1
+    def _source(self, stage: int, direction: str) -> int | None:
+        source = stage - 1 if direction == "forward" else stage + 1
         return source if 0 <= source < self.job.stages else None
 
     def _has_input(
@@ -125,18 +125,18 @@ class _Recorder:
         what: tuple[str, int],
         free: Array,
     ) -> Array:
-        way, batch = what
-        source = self._source(stage, way)
+        direction, batch = what
+        source = self._source(stage, direction)
         if source is not None:
-            sent = done[way, source, batch]
+            sent = done[direction, source, batch]
             arrived = np.maximum(sent, free) + self.noisy(_TRANSFER_SECONDS)
-            self.add(f"{way}-send", (source, batch, -1), sent, arrived)
-            self.add(f"{way}-recv", (stage, batch, -1), free, arrived)
+            self.add(f"{direction}-send", (source, batch, -1), sent, arrived)
+            self.add(f"{direction}-recv", (stage, batch, -1), free, arrived)
             free = arrived
-        seconds = FORWARD_SECONDS if way == "forward" else BACKWARD_SECONDS
+        seconds = FORWARD_SECONDS if direction == "forward" else BACKWARD_SECONDS
         end = free + self.noisy(seconds) * self.factor[stage] * self.length[batch]
-        self.add(f"{way}-compute", (stage, batch, batch), free, end)
-        done[way, stage, batch] = end
+        self.add(f"{direction}-compute", (stage, batch, batch), free, end)
+        done[direction, stage, batch] = end
         last: Array = end
         return last
 

@@ -28,9 +28,9 @@ def test_nodes_are_put_on_one_clock_from_two_on(nodes: int) -> None:
 
 def test_ranks_of_one_node_share_its_clock() -> None:
     steps = SyntheticJob().steps()
-    found = align(steps)
-    assert (found.offsets, found.drifts) == ({"node-0": 0.0}, {"node-0": None})
-    np.testing.assert_array_equal(found.start, steps.start)
+    alignment = align(steps)
+    assert (alignment.offsets, alignment.drifts) == ({"node-0": 0.0}, {"node-0": None})
+    np.testing.assert_array_equal(alignment.start, steps.start)
 
 
 def test_the_residual_is_what_no_offset_explains_and_its_tail_is_told_beside_it() -> None:
@@ -38,28 +38,28 @@ def test_the_residual_is_what_no_offset_explains_and_its_tail_is_told_beside_it(
     assert align(steps).residual_seconds == pytest.approx(0.0, abs=1e-6)
     late = np.zeros_like(steps.last_arrival)
     late[5, ::10] = 0.004
-    told = align(replace(steps, last_arrival=steps.last_arrival + late))
-    assert told.residual_seconds == pytest.approx(0.0, abs=1e-6)
-    assert told.residual_p95_seconds == pytest.approx(0.004, abs=1e-6)
+    alignment = align(replace(steps, last_arrival=steps.last_arrival + late))
+    assert alignment.residual_seconds == pytest.approx(0.0, abs=1e-6)
+    assert alignment.residual_p95_seconds == pytest.approx(0.004, abs=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("count", "spacing", "told"), [(90, 1.5, True), (89, 1.5, False), (90, 0.9, False)]
+    ("count", "spacing", "is_measured"), [(90, 1.5, True), (89, 1.5, False), (90, 0.9, False)]
 )
 def test_a_drift_needs_thirty_collectives_in_each_third_and_a_minute_between_them(
     count: int,
     spacing: float,
-    told: bool,
+    is_measured: bool,
 ) -> None:
     time = np.arange(count, dtype=np.float64) * spacing
-    assert drift_of(time, 1e-4 * time) == (pytest.approx(1e-4) if told else None)
+    assert drift_of(time, 1e-4 * time) == (pytest.approx(1e-4) if is_measured else None)
 
 
-@pytest.mark.parametrize(("rate", "found"), [(1e-6, 0.0), (1e-4, 1e-4)])
-def test_a_drift_that_noise_could_make_counts_as_none(rate: float, found: float) -> None:
+@pytest.mark.parametrize(("rate", "drift"), [(1e-6, 0.0), (1e-4, 1e-4)])
+def test_a_drift_that_noise_could_make_counts_as_none(rate: float, drift: float) -> None:
     time = np.arange(300, dtype=np.float64)
     noise = 0.002 * (-1.0) ** time
-    assert drift_of(time, rate * time + noise) == pytest.approx(found, rel=0.05, abs=0)
+    assert drift_of(time, rate * time + noise) == pytest.approx(drift, rel=0.05, abs=0)
 
 
 def test_what_is_unknown_has_no_drift() -> None:

@@ -32,7 +32,7 @@ HEAVY: dict[int, tuple[int, ...]] = {
 
 @dataclass(frozen=True)
 class Computed:
-    way: str
+    direction: str
     stage: int
     chunk: int
     batch: int
@@ -40,7 +40,7 @@ class Computed:
     end: float
 
     @property
-    def place(self) -> int:
+    def model_chunk(self) -> int:
         """Place in the model, from its first layers to its last."""
         return self.chunk * STAGES + self.stage
 
@@ -49,7 +49,7 @@ def computed(begins: dict[int, tuple[int, ...]], spent: dict[str, float]) -> lis
     """All computations of a step; ``spent`` is seconds by way and stage, such as F1."""
     return [
         Computed(
-            way=what[0],
+            direction=what[0],
             stage=stage,
             chunk=int(what[1]),
             batch=int(what[2]),
@@ -67,10 +67,10 @@ def rows_of(ops: list[Computed], *, no_ops: bool) -> list[tuple[str, int, int, f
     Some recorders write a send and a receive at both ends of the model too: ``no_ops``.
     """
     names = {"F": "forward", "B": "backward"}
-    rows = [(f"{names[op.way]}-compute", op.stage, op.chunk, op.begin, op.end) for op in ops]
-    by_place = {(op.way, op.place, op.batch): op for op in ops}
+    rows = [(f"{names[op.direction]}-compute", op.stage, op.chunk, op.begin, op.end) for op in ops]
+    by_chunk = {(op.direction, op.model_chunk, op.batch): op for op in ops}
     before = {
-        (op.way, op.place, op.batch): earlier.end
+        (op.direction, op.model_chunk, op.batch): earlier.end
         for stage in range(STAGES)
         for earlier, op in zip(
             [o for o in ops if o.stage == stage], [o for o in ops if o.stage == stage][1:],
@@ -78,17 +78,17 @@ def rows_of(ops: list[Computed], *, no_ops: bool) -> list[tuple[str, int, int, f
         )
     }  # fmt: skip
     for op in ops:
-        towards = 1 if op.way == "F" else -1
-        peer = by_place.get((op.way, op.place + towards, op.batch))
-        name = names[op.way]
+        towards = 1 if op.direction == "F" else -1
+        peer = by_chunk.get((op.direction, op.model_chunk + towards, op.batch))
+        name = names[op.direction]
         if peer is not None:
-            posted = before.get((peer.way, peer.place, peer.batch), 0.0)
+            posted = before.get((peer.direction, peer.model_chunk, peer.batch), 0.0)
             done = max(op.end, posted)
             rows.append((f"{name}-send", op.stage, -1, op.end, done))
             rows.append((f"{name}-recv", peer.stage, -1, posted, done))
         elif no_ops:
             rows.append((f"{name}-send", op.stage, -1, op.end, op.end))
-        if no_ops and (op.way, op.place - towards, op.batch) not in by_place:
+        if no_ops and (op.direction, op.model_chunk - towards, op.batch) not in by_chunk:
             rows.append((f"{name}-recv", op.stage, -1, op.begin, op.begin))
     return rows
 
@@ -103,9 +103,10 @@ def replayed(
         for name, stage, chunk, begin, end in rows:
             order = seen.setdefault((name, stage), 0)
             seen[name, stage] += 1
-            place = chunk * STAGES + stage if chunk >= 0 else -1
+            model_chunk = chunk * STAGES + stage if chunk >= 0 else -1
             lines.append(
-                f"0,{stage},{stage},{step},{name},{begin},{end - begin},{order},{chunk},-1,{place}"
+                f"0,{stage},{stage},{step},{name},{begin},{end - begin},{order},{chunk},-1,"
+                f"{model_chunk}"
             )
     path = folder / "interleaved.csv"
     path.write_text("\n".join(lines) + "\n")
@@ -117,19 +118,19 @@ def replayed(
 def test_chunks_that_are_all_alike_take_as_long_as_worked_out(
     tmp_path: Path, *, no_ops: bool
 ) -> None:
-    made = replayed(tmp_path, EVEN, {"F0": 1, "F1": 1, "B0": 2, "B1": 2}, no_ops=no_ops)
-    assert made.what_if is not None, made.why_not
-    assert made.what_if.seconds == pytest.approx([15.0] * STEPS)
-    assert made.what_if.slowdown == pytest.approx(1.0)
-    assert made.what_if.simulation_error_ratio == pytest.approx(0.0, abs=1e-9)
-    assert made.verdict.kind == "nobody"
+    replay = replayed(tmp_path, EVEN, {"F0": 1, "F1": 1, "B0": 2, "B1": 2}, no_ops=no_ops)
+    assert replay.what_if is not None, replay.why_not
+    assert replay.what_if.seconds == pytest.approx([15.0] * STEPS)
+    assert replay.what_if.slowdown == pytest.approx(1.0)
+    assert replay.what_if.simulation_error_ratio == pytest.approx(0.0, abs=1e-9)
+    assert replay.verdict.kind == "nobody"
 
 
 @pytest.mark.parametrize("no_ops", [True, False])
 def test_a_heavy_last_stage_costs_what_was_worked_out(tmp_path: Path, *, no_ops: bool) -> None:
-    made = replayed(tmp_path, HEAVY, {"F0": 1, "F1": 3, "B0": 2, "B1": 4}, no_ops=no_ops)
-    what_if = made.what_if
-    assert what_if is not None, made.why_not
+    replay = replayed(tmp_path, HEAVY, {"F0": 1, "F1": 3, "B0": 2, "B1": 4}, no_ops=no_ops)
+    what_if = replay.what_if
+    assert what_if is not None, replay.why_not
     assert what_if.recorded_seconds == pytest.approx([31.0] * STEPS)
     assert what_if.seconds == pytest.approx([31.0] * STEPS)
     # Ideal: forwards of (1 + 3) / 2, backwards of (2 + 4) / 2.
@@ -138,4 +139,8 @@ def test_a_heavy_last_stage_costs_what_was_worked_out(tmp_path: Path, *, no_ops:
     assert what_if.stages[1].without_seconds == pytest.approx(23.0)
     assert what_if.stages[1].only_seconds == pytest.approx(33.0)
     assert what_if.m_s == pytest.approx((31 - 23) / (31 - 25))
-    assert (made.verdict.kind, made.verdict.group, made.verdict.ranks) == ("group", "stage 1", (1,))
+    assert (replay.verdict.kind, replay.verdict.group, replay.verdict.ranks) == (
+        "group",
+        "stage 1",
+        (1,),
+    )

@@ -22,8 +22,8 @@ class Job:
         self.shape = (replicas, shards, 8)
         self.draw = np.random.default_rng(1)
         self.factor = np.ones((replicas, shards, 1))
-        for place, times in slow.items():
-            self.factor[place] = times
+        for coordinates, times in slow.items():
+            self.factor[coordinates] = times
         self.now = np.zeros(self.shape)
         self.rows: list[tuple[str, int, np.ndarray, np.ndarray]] = []
         self.count: dict[str, int] = {}
@@ -40,7 +40,7 @@ class Job:
         noise = 1 + 0.01 * np.abs(self.draw.standard_normal(self.shape))
         self.add(name, self.now + _COMPUTE[name] * noise * self.factor)
 
-    def together(self, name: str, axis: int, size: int = 0) -> None:
+    def collective(self, name: str, axis: int, size: int = 0) -> None:
         """A collective of neighbours along an axis: 0 for replicas, 1 for shards."""
         now = self.now
         if size:
@@ -76,60 +76,60 @@ class Job:
 
 def sharded(slow: dict[tuple[int, int], float]) -> Job:
     job = Job(8, 1, slow)
-    for way in ("forward-compute", "backward-compute"):
+    for computation in ("forward-compute", "backward-compute"):
         for _ in range(_LAYERS):
-            job.together("params-sync", 0)
-            job.compute(way)
-            if way == "backward-compute":
-                job.together("grads-sync", 0)
+            job.collective("params-sync", 0)
+            job.compute(computation)
+            if computation == "backward-compute":
+                job.collective("grads-sync", 0)
     job.compute("optimizer")
     return job
 
 
 def tensor_parallel(slow: dict[tuple[int, int], float]) -> Job:
     job = Job(4, 2, slow)
-    for way in ("forward-compute", "backward-compute"):
+    for computation in ("forward-compute", "backward-compute"):
         for _ in range(_LAYERS):
-            job.compute(way)
-            job.together("tensor-all-reduce", 1)
-    job.together("grads-sync", 0)
+            job.compute(computation)
+            job.collective("tensor-all-reduce", 1)
+    job.collective("grads-sync", 0)
     job.compute("optimizer")
     return job
 
 
 def expert_parallel(slow: dict[tuple[int, int], float]) -> Job:
     job = Job(8, 1, slow)
-    for way in ("forward-compute", "backward-compute"):
+    for computation in ("forward-compute", "backward-compute"):
         for _ in range(_LAYERS):
-            job.together("all_to_all", 0, size=4)
-            job.compute(way)
-            job.together("all_to_all", 0, size=4)
-    job.together("grads-sync", 0)
+            job.collective("all_to_all", 0, size=4)
+            job.compute(computation)
+            job.collective("all_to_all", 0, size=4)
+    job.collective("grads-sync", 0)
     job.compute("optimizer")
     return job
 
 
-Maker = Callable[[dict[tuple[int, int], float]], Job]
+JobBuilder = Callable[[dict[tuple[int, int], float]], Job]
 EXPERTS = "dp_size: 8\nep_size: 4\n"
 
 
 @pytest.mark.parametrize(
-    ("make", "meta"), [(sharded, ""), (tensor_parallel, ""), (expert_parallel, EXPERTS)]
+    ("build", "meta"), [(sharded, ""), (tensor_parallel, ""), (expert_parallel, EXPERTS)]
 )
 def test_a_slow_rank_is_named_in_every_way_of_parallelism(
-    tmp_path: Path, make: Maker, meta: str
+    tmp_path: Path, build: JobBuilder, meta: str
 ) -> None:
-    place = (3, 1) if make is tensor_parallel else (3, 0)
-    replayed = make({place: 1.5}).judged(tmp_path, meta)
+    coordinates = (3, 1) if build is tensor_parallel else (3, 0)
+    replayed = build({coordinates: 1.5}).judged(tmp_path, meta)
     assert replayed.what_if is not None, replayed.why_not
     assert replayed.what_if.simulation_error_ratio < 0.01
-    rank = 7 if make is tensor_parallel else 3
+    rank = 7 if build is tensor_parallel else 3
     assert (replayed.verdict.kind, replayed.verdict.ranks) == ("rank", (rank,))
 
 
 @pytest.mark.parametrize(
-    ("make", "meta"), [(sharded, ""), (tensor_parallel, ""), (expert_parallel, EXPERTS)]
+    ("build", "meta"), [(sharded, ""), (tensor_parallel, ""), (expert_parallel, EXPERTS)]
 )
-def test_nobody_is_named_where_nobody_is_slow(tmp_path: Path, make: Maker, meta: str) -> None:
-    replayed = make({}).judged(tmp_path, meta)
+def test_nobody_is_named_where_nobody_is_slow(tmp_path: Path, build: JobBuilder, meta: str) -> None:
+    replayed = build({}).judged(tmp_path, meta)
     assert replayed.verdict.kind == "nobody", replayed.verdict.evidence

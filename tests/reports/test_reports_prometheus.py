@@ -57,20 +57,20 @@ def exposition(begin: int) -> Iterator[str]:
                 bound: count + 2 * done * (sum(now.values()) < bound + 1e-9)
                 for bound, count in shorter.items()
             }
-            told = [(training.STEPS, of_rank, steps), (training.RANK_INFO, info, 1.0)]
-            told += [(training.LAST_PROGRESS, of_rank, float(at))]
+            samples = [(training.STEPS, of_rank, steps), (training.RANK_INFO, info, 1.0)]
+            samples += [(training.LAST_PROGRESS, of_rank, float(at))]
             for phase, seconds in now.items():
                 spent[phase] += seconds * done
-                told.append((training.PHASE_SECONDS, f'{of_rank},phase="{phase}"', spent[phase]))
+                samples.append((training.PHASE_SECONDS, f'{of_rank},phase="{phase}"', spent[phase]))
             if rank % 2 == 0:
                 of_node = f'cluster="c",job_id="job-a",node="n{rank // 2}"'
-                told += [(training.STEP, of_node, float(int(steps)))]
-                told += [(training.TOKENS, of_node, steps * 512), (training.LOSS, of_node, 2.5)]
-                told += [
+                samples += [(training.STEP, of_node, float(int(steps)))]
+                samples += [(training.TOKENS, of_node, steps * 512), (training.LOSS, of_node, 2.5)]
+                samples += [
                     (training.STEP_SECONDS, f'{of_node},le="{bound:g}"', count)
                     for bound, count in shorter.items()
                 ]
-            for metric, labels, value in told:
+            for metric, labels, value in samples:
                 series.setdefault((metric, labels), []).append((at, value))
     for metric in dict.fromkeys(metric for metric, _ in series):
         name = metric.name.removesuffix("_total")
@@ -128,7 +128,7 @@ def run(*arguments: object) -> Result:
     return CliRunner().invoke(report, list(map(str, arguments)))
 
 
-def told(*arguments: object) -> dict[str, Any]:
+def report_of(*arguments: object) -> dict[str, Any]:
     result = run(*arguments, "--json", "-")
     assert result.exit_code == 0, result.output
     read: dict[str, Any] = json.loads(result.stdout)
@@ -137,7 +137,7 @@ def told(*arguments: object) -> dict[str, Any]:
 
 @pytest.fixture(scope="module", name="read")
 def _read(url: str, began: int) -> dict[str, Any]:
-    return told(url, "--from", began, "--to", began + SCRAPES * SCRAPE)
+    return report_of(url, "--from", began, "--to", began + SCRAPES * SCRAPE)
 
 
 def test_the_late_rank_and_its_phase_are_told_from_series(read: dict[str, Any]) -> None:
@@ -166,7 +166,7 @@ def test_steps_and_losses_are_those_of_the_steps_behind_the_series(read: dict[st
 def test_the_tail_is_told_from_the_histogram_as_exactly_as_its_buckets(
     url: str, began: int, until: int, low: float, high: float
 ) -> None:
-    steps = told(url, "--from", began, "--to", began + until)["steps"]
+    steps = report_of(url, "--from", began, "--to", began + until)["steps"]
     assert low < steps["p95_seconds"] <= high
     assert steps["p95_seconds"] > low + 0.8 * (high - low)
 
@@ -176,17 +176,17 @@ def test_a_window_inside_has_the_tail_of_its_own_steps(url: str, began: int) -> 
     recording = read_url(url, ReadOptions(window=bounds(began, end)))
     late = inside_window(recording, bounds(began + LATE_FROM * SCRAPE + 60, end))
     middles = [
-        one.steps.durations.quantile(0.5) for one in (recording, late) if one.steps.durations
+        part.steps.durations.quantile(0.5) for part in (recording, late) if part.steps.durations
     ]
     assert middles == [pytest.approx(0.196, abs=0.003), pytest.approx(0.225, abs=0.001)]
 
 
 def test_without_the_histogram_the_tail_is_null_with_its_reason(url: str, began: int) -> None:
-    whole = read_url(url, ReadOptions(window=bounds(began, began + SCRAPES * SCRAPE)))
-    bare = replace(whole, steps=replace(whole.steps, durations=None))
-    made = analyse_recording(bare, now_seconds=time.time())
-    assert made.summary.p95_seconds is None
-    assert "no counts by duration" in step_missing_reasons(made)["steps.p95_seconds"]
+    recording = read_url(url, ReadOptions(window=bounds(began, began + SCRAPES * SCRAPE)))
+    bare = replace(recording, steps=replace(recording.steps, durations=None))
+    analysis = analyse_recording(bare, now_seconds=time.time())
+    assert analysis.summary.p95_seconds is None
+    assert "no counts by duration" in step_missing_reasons(analysis)["steps.p95_seconds"]
 
 
 def bounds(first: float, last: float) -> Window:
@@ -202,8 +202,10 @@ def test_what_series_cannot_tell_is_null_with_its_reason(read: dict[str, Any]) -
 
 
 def test_before_the_fault_nobody_was_slow(url: str, began: int) -> None:
-    read = told(url, "--from", began, "--to", began + LATE_FROM * SCRAPE - 30, "--job-id", "job-a")
-    assert read["verdict"]["kind"] == "nobody"
+    payload = report_of(
+        url, "--from", began, "--to", began + LATE_FROM * SCRAPE - 30, "--job-id", "job-a"
+    )
+    assert payload["verdict"]["kind"] == "nobody"
 
 
 def test_the_page_from_series_is_made(url: str, began: int, tmp_path: Path) -> None:
@@ -215,7 +217,7 @@ def test_the_page_from_series_is_made(url: str, began: int, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "sentence"),
     [
         (("--from", "100"), "is asked by time"),
         (("--job-id", "other"), "knows nothing of job other"),
@@ -224,11 +226,11 @@ def test_the_page_from_series_is_made(url: str, began: int, tmp_path: Path) -> N
     ],
 )
 def test_what_a_server_cannot_answer_is_one_sentence_and_exit_2(
-    url: str, arguments: tuple[str, ...], said: str
+    url: str, arguments: tuple[str, ...], sentence: str
 ) -> None:
     result = run(url, *arguments, "--json", "-")
     assert result.exit_code == 2
-    assert said in result.stderr
+    assert sentence in result.stderr
 
 
 def test_top_from_a_server_has_the_late_rank_on_top(url: str) -> None:

@@ -16,6 +16,8 @@ from click.testing import CliRunner
 
 from lockstep_reports.command import report
 
+from .matrices import matrix
+
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 LOGS = sorted(path for folder in FIXTURES.glob("mlperf-*") for path in folder.glob("*.gz"))
 EVERY_LOG = pytest.mark.parametrize("path", LOGS, ids=lambda path: path.name[:24])
@@ -30,16 +32,16 @@ NOISE = (
 _PLAIN: dict[Path, dict[str, Any]] = {}
 
 
-def told(path: Path) -> dict[str, Any]:
+def report_of(path: Path) -> dict[str, Any]:
     result = CliRunner().invoke(report, [str(path), "--json", "-"])
     assert result.exit_code == 0, result.output
-    made: dict[str, Any] = json.loads(result.stdout)
-    return made
+    payload: dict[str, Any] = json.loads(result.stdout)
+    return payload
 
 
 def plain(path: Path) -> dict[str, Any]:
     if path not in _PLAIN:
-        _PLAIN[path] = told(path)
+        _PLAIN[path] = report_of(path)
     return _PLAIN[path]
 
 
@@ -52,31 +54,31 @@ def written(path: Path, text: str) -> Path:
     return path
 
 
-def verdict(made: dict[str, Any]) -> tuple[Any, ...]:
-    of = made["verdict"]
-    return made["outcome"], of["kind"], of["ranks"], of["cause"], made["failure_class"]
+def verdict(payload: dict[str, Any]) -> tuple[Any, ...]:
+    of = payload["verdict"]
+    return payload["outcome"], of["kind"], of["ranks"], of["cause"], payload["failure_class"]
 
 
-def spans(made: dict[str, Any]) -> list[float | None]:
+def spans(payload: dict[str, Any]) -> list[float | None]:
     names = ("startup_seconds", "run_seconds", "wall_seconds", "seconds_after_last_progress")
-    return [made[name] for name in names]
+    return [payload[name] for name in names]
 
 
-def same(made: dict[str, Any], path: Path, within: float = 1e-6) -> None:
+def same(payload: dict[str, Any], path: Path, within: float = 1e-6) -> None:
     true = plain(path)
-    assert verdict(made) == verdict(true)
-    assert made["steps"] == true["steps"]
-    for one, other in zip(spans(made), spans(true), strict=True):
-        assert one == (other if other is None else pytest.approx(other, abs=within))
+    assert verdict(payload) == verdict(true)
+    assert payload["steps"] == true["steps"]
+    for span, other in zip(spans(payload), spans(true), strict=True):
+        assert span == (other if other is None else pytest.approx(other, abs=within))
 
 
 @EVERY_LOG
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", matrix(range(2), 1))
 def test_other_output_in_between(tmp_path: Path, path: Path, seed: int) -> None:
     draw = random.Random(seed)
     lines = text_of(path).split("\n")
     mixed = [part for line in lines for part in (*draw.sample(NOISE, draw.randint(0, 1)), line)]
-    same(told(written(tmp_path / "a.log", "\n".join(mixed))), path)
+    same(report_of(written(tmp_path / "a.log", "\n".join(mixed))), path)
 
 
 @EVERY_LOG
@@ -86,11 +88,11 @@ def test_hosts_of_other_names(tmp_path: Path, path: Path) -> None:
     names |= set(re.findall(r"(?:srun: error: |node[s ]+on )([a-z][\w.-]*\d)", text))
     for at, name in enumerate(sorted(names, key=len, reverse=True)):
         text = re.sub(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])", f"rack{at}-gpu{at}", text)
-    same(told(written(tmp_path / "elsewhere.out", text)), path)
+    same(report_of(written(tmp_path / "elsewhere.out", text)), path)
 
 
 @EVERY_LOG
-@pytest.mark.parametrize("skew", [-0.03, 0.03])
+@pytest.mark.parametrize("skew", matrix([-0.03, 0.03], 1))
 def test_a_clock_thirty_milliseconds_off_in_some_of_the_lines(
     tmp_path: Path, path: Path, skew: float
 ) -> None:
@@ -100,11 +102,11 @@ def test_a_clock_thirty_milliseconds_off_in_some_of_the_lines(
         off = round(skew * 1e3) if draw.random() < 0.5 else 0
         return f"{match[1]}{int(match[2]) + off}"
 
-    made = told(written(tmp_path / "skewed.log", TIMES.sub(moved, text_of(path))))
-    assert verdict(made) == verdict(plain(path))
-    assert made["steps"]["count"] == plain(path)["steps"]["count"]
-    for one, other in zip(spans(made), spans(plain(path)), strict=True):
-        assert one == (other if other is None else pytest.approx(other, abs=0.061))
+    payload = report_of(written(tmp_path / "skewed.log", TIMES.sub(moved, text_of(path))))
+    assert verdict(payload) == verdict(plain(path))
+    assert payload["steps"]["count"] == plain(path)["steps"]["count"]
+    for span, other in zip(spans(payload), spans(plain(path)), strict=True):
+        assert span == (other if other is None else pytest.approx(other, abs=0.061))
 
 
 @EVERY_LOG
@@ -113,11 +115,11 @@ def test_another_day(tmp_path: Path, path: Path) -> None:
     text = text_of(path)
     if re.search(r"20\d\d-\d\d-\d\d[ T]\d\d:|^RUNANDTIME|STARTING|[IWE]\d{4} \d\d:", text):
         text = re.sub(r"(?<!\d)(20\d\d)(?=-\d\d-\d\d[ T]\d\d:)", r"\1", text)
-        same(told(written(tmp_path / "same.log", text)), path)
+        same(report_of(written(tmp_path / "same.log", text)), path)
         return
     day = 86_400_000
     later = TIMES.sub(lambda m: f"{m[1]}{int(m[2]) + 41 * day}", text)
-    same(told(written(tmp_path / "later.log", later)), path)
+    same(report_of(written(tmp_path / "later.log", later)), path)
 
 
 @EVERY_LOG
@@ -125,30 +127,33 @@ def test_another_day(tmp_path: Path, path: Path) -> None:
 def test_other_packing_and_line_ends(tmp_path: Path, path: Path, packing: str) -> None:
     text = text_of(path)
     if packing == "crlf":
-        same(told(written(tmp_path / "a.log", text.replace("\n", "\r\n"))), path)
+        same(report_of(written(tmp_path / "a.log", text.replace("\n", "\r\n"))), path)
     elif packing == "plain":
-        same(told(written(tmp_path / "a", text)), path)
+        same(report_of(written(tmp_path / "a", text)), path)
     else:
         data = text.encode("utf-8", "surrogateescape")
         half = data.index(b"\n", len(data) // 2) + 1
         (tmp_path / "a.gz").write_bytes(gzip.compress(data[:half]) + gzip.compress(data[half:]))
-        same(told(tmp_path / "a.gz"), path)
+        same(report_of(tmp_path / "a.gz"), path)
 
 
 @EVERY_LOG
-@pytest.mark.parametrize("share", [0.1, 0.4, 0.7, 0.95])
+@pytest.mark.parametrize("share", matrix([0.4, 0.95, 0.1, 0.7], 2))
 def test_a_log_that_breaks_off_accuses_no_rank_and_promises_nothing(
     tmp_path: Path, path: Path, share: float
 ) -> None:
     text = text_of(path)
-    made, true = told(written(tmp_path / "cut.log", text[: int(share * len(text))])), plain(path)
-    assert made["verdict"]["ranks"] == []
-    assert made["outcome"] in {true["outcome"], "unknown", "failed"}
+    payload, true = (
+        report_of(written(tmp_path / "cut.log", text[: int(share * len(text))])),
+        plain(path),
+    )
+    assert payload["verdict"]["ranks"] == []
+    assert payload["outcome"] in {true["outcome"], "unknown", "failed"}
     if true["outcome"] == "succeeded":
-        assert made["outcome"] != "failed"
-    assert made["steps"]["count"] <= true["steps"]["count"]
-    for part, whole in zip(spans(made)[:1], spans(true)[:1], strict=True):
-        assert part is None or part == pytest.approx(whole, abs=1)
+        assert payload["outcome"] != "failed"
+    assert payload["steps"]["count"] <= true["steps"]["count"]
+    for part, complete in zip(spans(payload)[:1], spans(true)[:1], strict=True):
+        assert part is None or part == pytest.approx(complete, abs=1)
 
 
 @EVERY_LOG
@@ -165,5 +170,5 @@ def test_lines_of_ranks_in_another_order(tmp_path: Path, path: Path) -> None:
             draw.shuffle(block)
         mixed += [*block, line]
         block = []
-    made = told(written(tmp_path / "mixed.log", "\n".join(mixed)))
-    assert verdict(made) == verdict(plain(path))
+    payload = report_of(written(tmp_path / "mixed.log", "\n".join(mixed)))
+    assert verdict(payload) == verdict(plain(path))

@@ -21,6 +21,7 @@ from pyarrow import csv
 
 from lockstep_reports.command import report
 
+from .matrices import matrix
 from .synthetic_trace import SyntheticTrace
 
 PUBLISHED = Path(__file__).parents[1] / "fixtures" / "straggler-bytedance"
@@ -34,11 +35,11 @@ def _rows() -> pa.Table:
     return pq.read_table(PUBLISHED / "trace-ST.parquet")
 
 
-def told(path: Path) -> dict[str, Any]:
+def report_of(path: Path) -> dict[str, Any]:
     result = CliRunner().invoke(report, [str(path), "--json", "-"])
     assert result.exit_code == 0, result.output
-    made: dict[str, Any] = json.loads(result.stdout)
-    return made
+    payload: dict[str, Any] = json.loads(result.stdout)
+    return payload
 
 
 def judged(table: pa.Table, folder: Path, form: str, *, layout: bool = True) -> dict[str, Any]:
@@ -47,12 +48,12 @@ def judged(table: pa.Table, folder: Path, form: str, *, layout: bool = True) -> 
     if layout:
         meta = (PUBLISHED / "meta-ST.yaml").read_text()
         (folder / "meta-trace.yaml").write_text(meta)
-    return told(path)
+    return report_of(path)
 
 
 def changed(table: pa.Table, name: str, values: np.ndarray) -> pa.Table:
-    place = table.column_names.index(name)
-    return table.set_column(place, name, pa.array(values, table.schema.field(name).type))
+    index = table.column_names.index(name)
+    return table.set_column(index, name, pa.array(values, table.schema.field(name).type))
 
 
 def column(table: pa.Table, name: str) -> np.ndarray:
@@ -60,8 +61,8 @@ def column(table: pa.Table, name: str) -> np.ndarray:
     return values
 
 
-def heavy_stage(made: dict[str, Any]) -> tuple[Any, ...]:
-    verdict = made["verdict"]
+def heavy_stage(payload: dict[str, Any]) -> tuple[Any, ...]:
+    verdict = payload["verdict"]
     return verdict["kind"], verdict["group"], verdict["phase"], verdict["cause"]
 
 
@@ -92,40 +93,40 @@ def test_ranks_replicas_and_rows_in_another_order(
     if seed % 2:
         table = changed(table, "dp_rank", 1 - column(rows, "dp_rank"))
     table = table.take(np.random.default_rng(seed).permutation(table.num_rows))
-    made = judged(table, tmp_path_factory.mktemp("t"), form)
-    assert heavy_stage(made) == TRUTH
-    assert set(made["verdict"]["ranks"]) == {ranked[6], ranked[7]}
-    assert made["what_if"]["slowdown"] == pytest.approx(1.1787, abs=1e-4)
+    payload = judged(table, tmp_path_factory.mktemp("t"), form)
+    assert heavy_stage(payload) == TRUTH
+    assert set(payload["verdict"]["ranks"]) == {ranked[6], ranked[7]}
+    assert payload["what_if"]["slowdown"] == pytest.approx(1.1787, abs=1e-4)
 
 
 @FORMATS
-@pytest.mark.parametrize("factor", [0.01, 0.37, 40.0])
+@pytest.mark.parametrize("factor", matrix([0.01, 40.0, 0.37], 2))
 def test_times_in_another_unit(tmp_path: Path, rows: pa.Table, form: str, factor: float) -> None:
     table = rows
     for name in ("start_ts", "duration"):
         table = changed(table, name, column(rows, name) * factor)
-    made = judged(table, tmp_path, form)
-    assert heavy_stage(made) == TRUTH
-    assert made["what_if"]["slowdown"] == pytest.approx(1.1787, rel=2e-3)
+    payload = judged(table, tmp_path, form)
+    assert heavy_stage(payload) == TRUTH
+    assert payload["what_if"]["slowdown"] == pytest.approx(1.1787, rel=2e-3)
 
 
 @FORMATS
-@pytest.mark.parametrize("rank", range(8))
+@pytest.mark.parametrize("rank", matrix(range(8), 2))
 @pytest.mark.parametrize("skew", [-0.03, 0.03])
 def test_a_clock_thirty_milliseconds_off(
     tmp_path: Path, rows: pa.Table, form: str, rank: int, skew: float
 ) -> None:
     start = column(rows, "start_ts") + np.where(column(rows, "rank") == rank, skew, 0)
-    made = judged(changed(rows, "start_ts", start), tmp_path, form)
-    assert heavy_stage(made) == TRUTH
-    assert sorted(made["verdict"]["ranks"]) == [6, 7]
+    payload = judged(changed(rows, "start_ts", start), tmp_path, form)
+    assert heavy_stage(payload) == TRUTH
+    assert sorted(payload["verdict"]["ranks"]) == [6, 7]
 
 
 @pytest.mark.parametrize("names", [("a", "b"), ("gpu-7.rack.example", "10.0.0.1"), ("", "x y")])
 def test_hosts_of_any_name(tmp_path: Path, rows: pa.Table, names: tuple[str, str]) -> None:
     node = np.array(names)[column(rows, "rank") % 2]
-    made = judged(rows.append_column("node", pa.array(node)), tmp_path, "parquet")
-    assert heavy_stage(made) == TRUTH
+    payload = judged(rows.append_column("node", pa.array(node)), tmp_path, "parquet")
+    assert heavy_stage(payload) == TRUTH
 
 
 @pytest.mark.parametrize("hosts", [("node-{}", "n{}"), ("host-{:04d}.x", "{}-gpu")])
@@ -136,9 +137,9 @@ def test_a_slow_node_is_named_whatever_it_is_called(tmp_path: Path, hosts: tuple
         named = pa.array([form.format(rank // 4) for rank in column(table, "rank")])
         folder = tmp_path / str(number)
         folder.mkdir()
-        place = table.column_names.index("node")
-        made = judged(table.set_column(place, "node", named), folder, "parquet", layout=False)
-        assert (made["verdict"]["group"], made["verdict"]["ranks"]) == (
+        index = table.column_names.index("node")
+        payload = judged(table.set_column(index, "node", named), folder, "parquet", layout=False)
+        assert (payload["verdict"]["group"], payload["verdict"]["ranks"]) == (
             form.format(1),
             [4, 5, 6, 7],
         )
@@ -150,12 +151,12 @@ def test_parts_in_files_of_their_own_that_may_overlap(
     tmp_path: Path, rows: pa.Table, by: str, overlap: int
 ) -> None:
     values = column(rows, by)
-    middle = np.median(values)
-    for name, kept in (("b", values <= middle + overlap), ("a", values > middle)):
-        pq.write_table(rows.filter(pa.array(kept)), tmp_path / f"{name}.parquet")
-    made = told(tmp_path)
-    assert heavy_stage(made) == TRUTH
-    assert made["what_if"]["slowdown"] == pytest.approx(1.1787, abs=1e-4)
+    median = np.median(values)
+    for name, selected in (("b", values <= median + overlap), ("a", values > median)):
+        pq.write_table(rows.filter(pa.array(selected)), tmp_path / f"{name}.parquet")
+    payload = report_of(tmp_path)
+    assert heavy_stage(payload) == TRUTH
+    assert payload["what_if"]["slowdown"] == pytest.approx(1.1787, abs=1e-4)
 
 
 @LIMITS
@@ -173,31 +174,31 @@ def test_a_table_that_breaks_off_tells_what_its_whole_steps_tell_or_nothing(
         assert result.stdout == ""
         assert len(result.stderr.partition("Error: ")[2].strip().splitlines()) == 1
         return
-    made = json.loads(result.stdout)
-    if made["verdict"]["kind"] != "unknown":
-        assert heavy_stage(made) == TRUTH
+    payload = json.loads(result.stdout)
+    if payload["verdict"]["kind"] != "unknown":
+        assert heavy_stage(payload) == TRUTH
 
 
-@pytest.mark.parametrize("rank", [0, 3, 7])
-@pytest.mark.parametrize("jump", [-3600.0, -0.5, 0.5, 5.0])
+@pytest.mark.parametrize("rank", matrix([0, 3, 7], 1))
+@pytest.mark.parametrize("jump", matrix([-3600.0, 0.5, -0.5, 5.0], 2))
 def test_a_clock_that_jumps_in_the_middle(
     tmp_path: Path, rows: pa.Table, rank: int, jump: float
 ) -> None:
     step = column(rows, "step")
     after = (column(rows, "rank") == rank) & (step > np.unique(step)[20])
     start = column(rows, "start_ts").astype(np.float64) + np.where(after, jump, 0)
-    place = rows.column_names.index("start_ts")
-    made = judged(rows.set_column(place, "start_ts", pa.array(start)), tmp_path, "parquet")
-    assert heavy_stage(made) == TRUTH
-    assert made["what_if"]["slowdown"] == pytest.approx(1.1787, abs=5e-3)
+    index = rows.column_names.index("start_ts")
+    payload = judged(rows.set_column(index, "start_ts", pa.array(start)), tmp_path, "parquet")
+    assert heavy_stage(payload) == TRUTH
+    assert payload["what_if"]["slowdown"] == pytest.approx(1.1787, abs=5e-3)
 
 
 @pytest.mark.parametrize("steps", [3, 8, 20])
 def test_a_recording_of_fewer_steps(tmp_path: Path, rows: pa.Table, steps: int) -> None:
     number = column(rows, "step")
-    kept = number < np.unique(number)[steps]
-    made = judged(rows.filter(pa.array(kept)), tmp_path, "parquet")
-    assert heavy_stage(made) == TRUTH
+    selected = number < np.unique(number)[steps]
+    payload = judged(rows.filter(pa.array(selected)), tmp_path, "parquet")
+    assert heavy_stage(payload) == TRUTH
 
 
 @pytest.mark.parametrize("name", ["start_ts", "duration"])
@@ -207,7 +208,7 @@ def test_a_few_times_that_cannot_be_true(
 ) -> None:
     values = column(rows, name).copy()
     values[[100, 2000]] = value
-    made = judged(changed(rows, name, values), tmp_path, "parquet")
-    assert heavy_stage(made) == TRUTH
-    assert made["notes"] or made["what_if"]["notes"]
-    assert not made["steps"]["spikes"]
+    payload = judged(changed(rows, name, values), tmp_path, "parquet")
+    assert heavy_stage(payload) == TRUTH
+    assert payload["notes"] or payload["what_if"]["notes"]
+    assert not payload["steps"]["spikes"]

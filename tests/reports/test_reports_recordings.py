@@ -35,9 +35,9 @@ def reported(path: Path) -> StepAnalysis:
 
 
 def test_workers_that_differ_for_good_are_nobodys_fault() -> None:
-    told = step_json(reported(WORKERS / "job_2_norm.csv"))
-    assert told["verdict"]["kind"] == "nobody"
-    assert any("1 pair" in note for note in told["notes"])
+    payload = step_json(reported(WORKERS / "job_2_norm.csv"))
+    assert payload["verdict"]["kind"] == "nobody"
+    assert any("1 pair" in note for note in payload["notes"])
 
 
 @pytest.mark.parametrize("factor", [1e-3, 1.0, 60.0])
@@ -173,15 +173,15 @@ def kineto(folder: Path, *, old: bool, late: int | None, skew: dict[int, float])
         events: list[dict[str, Any]] = []
         clock = 1.7e15 + skew.get(rank, 0.0) * 1e6
         for step in range(30):
-            begin, together = clock + step * 100_000, arrivals[:, step].max() + 5_000
-            spent = together - arrivals[rank, step]
+            begin, joint_end = clock + step * 100_000, arrivals[:, step].max() + 5_000
+            spent = joint_end - arrivals[rank, step]
             events += [
                 {"ph": "X", "name": f"ProfilerStep#{step}", "ts": begin, "dur": 99_000},
                 {"ph": "X", "name": name, "ts": begin + arrivals[rank, step], "dur": spent},
             ]
-        told = {"distributedInfo": {"rank": rank, "world_size": 4}, "traceEvents": events}
+        trace = {"distributedInfo": {"rank": rank, "world_size": 4}, "traceEvents": events}
         with gzip.open(folder / f"host{rank}.json.gz", "wt") as out:
-            json.dump(told, out)
+            json.dump(trace, out)
 
 
 @pytest.mark.parametrize("old", [True, False])
@@ -194,39 +194,39 @@ def test_profiler_traces_name_who_began_its_collectives_late_on_any_clock(
     report = reported(tmp_path)
     assert report.verdict.kind == ("nobody" if late is None else "rank")
     assert report.verdict.ranks == (() if late is None else (late,))
-    told = step_json(report)
-    assert {c["kind"] for c in told["collectives"]} == {"all_reduce"}
-    assert len(told["collectives"]) == 30
+    payload = step_json(report)
+    assert {c["kind"] for c in payload["collectives"]} == {"all_reduce"}
+    assert len(payload["collectives"]) == 30
     if late is not None:
-        assert {c["last_rank"] for c in told["collectives"]} == {late}
-        spreads = [c["start_spread_seconds"] for c in told["collectives"]]
+        assert {c["last_rank"] for c in payload["collectives"]} == {late}
+        spreads = [c["start_spread_seconds"] for c in payload["collectives"]]
         assert spreads == pytest.approx([0.0202] * 30, abs=1e-3)
     if skewed is not None:
-        offsets = told["alignment"]["offsets"]
+        offsets = payload["alignment"]["offsets"]
         ahead = offsets[f"rank {skewed}"] - offsets[f"rank {(skewed + 1) % 4}"]
         assert ahead == pytest.approx(0.03, abs=1e-4)
 
 
 def test_two_ranks_of_a_real_profile_are_paired_and_nobody_is_accused() -> None:
-    told = step_json(reported(FIXTURES / "kineto-hta"))
-    assert told["steps"]["count"] == 2
-    assert len(told["collectives"]) == 10
-    assert told["verdict"]["kind"] == "unknown"
-    assert told["alignment"]["residual_seconds"] is not None
+    payload = step_json(reported(FIXTURES / "kineto-hta"))
+    assert payload["steps"]["count"] == 2
+    assert len(payload["collectives"]) == 10
+    assert payload["verdict"]["kind"] == "unknown"
+    assert payload["alignment"]["residual_seconds"] is not None
 
 
-@pytest.mark.parametrize("cut", [200, 5_000])
-def test_cut_traces_and_dumps_are_told_in_one_sentence(tmp_path: Path, cut: int) -> None:
-    one = next((FIXTURES / "kineto-hta").glob("*.gz"))
+@pytest.mark.parametrize("num_bytes", [200, 5_000])
+def test_cut_traces_and_dumps_are_told_in_one_sentence(tmp_path: Path, num_bytes: int) -> None:
+    trace = next((FIXTURES / "kineto-hta").glob("*.gz"))
     packed, plain = tmp_path / "a.json.gz", tmp_path / "b.json"
-    packed.write_bytes(one.read_bytes()[:cut])
-    plain.write_bytes(gzip.decompress(one.read_bytes())[: cut * 10])
+    packed.write_bytes(trace.read_bytes()[:num_bytes])
+    plain.write_bytes(gzip.decompress(trace.read_bytes())[: num_bytes * 10])
     for path in (packed, plain):
         with pytest.raises(ValueError, match=re.escape(str(tmp_path))):
             reported(path)
     shutil.copy(FLIGHTS / "lock_gil_1st" / "_dump_9", tmp_path / "_dump_9")
     data = (tmp_path / "_dump_9").read_bytes()
-    (tmp_path / "_dump_9").write_bytes(data[: max(600, len(data) - cut)])
+    (tmp_path / "_dump_9").write_bytes(data[: max(600, len(data) - num_bytes)])
     with pytest.raises(ValueError, match="can be read"):
         reported(tmp_path / "_dump_9")
 

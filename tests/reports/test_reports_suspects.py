@@ -179,9 +179,13 @@ def test_order_of_ranks_scale_of_times_and_names_of_hosts_change_no_verdict(
         last_arrival=steps.last_arrival[order],
         loss=steps.loss[order],
     )
-    one, other = verdict_of(steps), verdict_of(changed)
-    assert (one.kind, one.ranks, one.phase) == ("rank", (slow,), "backward")
-    assert (other.kind, other.ranks, other.phase) == ("rank", (order.index(slow),), "backward")
+    verdict, changed_verdict = verdict_of(steps), verdict_of(changed)
+    assert (verdict.kind, verdict.ranks, verdict.phase) == ("rank", (slow,), "backward")
+    assert (changed_verdict.kind, changed_verdict.ranks, changed_verdict.phase) == (
+        "rank",
+        (order.index(slow),),
+        "backward",
+    )
 
 
 @given(st.integers(0, 8), st.integers(1, 30))
@@ -203,8 +207,8 @@ def test_a_clock_that_gains_on_the_others_is_found_and_changes_no_verdict(rate: 
     gained[6:] = rate * (steps.start[6:] - steps.start[0, 0])
     drifting = replace(steps, start=steps.start + gained, last_arrival=steps.last_arrival + gained)
     assert verdict_of(drifting).ranks == verdict_of(steps).ranks == (2,)
-    found = align(drifting)
-    drift = found.drifts["node-3"]
+    alignment = align(drifting)
+    drift = alignment.drifts["node-3"]
     assert drift is not None
     assert drift == pytest.approx(rate, abs=1e-6)
-    np.testing.assert_allclose(found.lag, align(steps).lag, atol=1e-4)
+    np.testing.assert_allclose(alignment.lag, align(steps).lag, atol=1e-4)

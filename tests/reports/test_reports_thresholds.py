@@ -78,9 +78,9 @@ def test_longer_work_is_charged_whole_when_half_of_it_is_waited_for(
     """Else the waiting itself is charged: what the others did not wait for cost them nothing."""
     verdict, episodes = judged(_waited_for(share))
     assert verdict.ranks == (1,)
-    whole = 140 * 0.03
+    lost_seconds = 140 * 0.03
     assert sum(episode.lost_seconds for episode in episodes) == pytest.approx(
-        charged * whole, rel=0.15
+        charged * lost_seconds, rel=0.15
     )
 
 

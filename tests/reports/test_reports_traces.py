@@ -23,12 +23,12 @@ TRACE = PUBLISHED / "trace-ST.parquet"
 HEADER = "dp_rank,stage,rank,step,optype,start_ts,duration,seq_id,mc,mb_id,gmc"
 
 
-def told(*arguments: str | Path) -> Result:
+def run_report(*arguments: str | Path) -> Result:
     return CliRunner().invoke(report, [str(argument) for argument in arguments])
 
 
 def test_the_whole_answer_stands_in_the_json() -> None:
-    result = told(TRACE, "--json", "-", "--price-per-gpu-hour", "2")
+    result = run_report(TRACE, "--json", "-", "--price-per-gpu-hour", "2")
     assert result.exit_code == 0, result.output
     read = json.loads(result.stdout)
     what_if = read["what_if"]
@@ -50,7 +50,7 @@ def test_the_whole_answer_stands_in_the_json() -> None:
 
 def test_the_page_and_the_terminal_tell_what_a_repair_would_save(tmp_path: Path) -> None:
     page = tmp_path / "r.html"
-    result = told(TRACE, "--html", page, "--price-per-gpu-hour", "2")
+    result = run_report(TRACE, "--html", page, "--price-per-gpu-hour", "2")
     assert result.exit_code == 0, result.output
     assert "Stage 3 (2 ranks) was slow in forward." in result.output
     text = page.read_text()
@@ -95,7 +95,7 @@ def test_parts_of_a_trace_in_a_folder_are_one_trace(tmp_path: Path) -> None:
     for rank in range(16):
         part = table.filter(pa.array(np.asarray(table["rank"]) == rank))
         pq.write_table(part, tmp_path / f"rank-{rank}.parquet")
-    result = told(tmp_path, "--json", "-")
+    result = run_report(tmp_path, "--json", "-")
     assert json.loads(result.stdout)["verdict"]["ranks"] == [5]
 
 
@@ -106,7 +106,7 @@ def test_a_folder_with_one_trace_in_two_formats_is_read_once() -> None:
 def test_two_traces_in_a_folder_are_not_mixed(tmp_path: Path) -> None:
     for seed, name in enumerate(("one", "two")):
         pq.write_table(SyntheticTrace(num_steps=2, seed=seed).table(), tmp_path / f"{name}.parquet")
-    result = told(tmp_path, "--json", "-")
+    result = run_report(tmp_path, "--json", "-")
     assert result.exit_code == 2
     assert "are two traces" in result.stderr
 
@@ -118,7 +118,7 @@ def test_rows_that_cannot_be_true_are_left_out_and_told(tmp_path: Path) -> None:
     broken = table.set_column(table.column_names.index("duration"), "duration", pa.array(duration))
     twice = pa.concat_tables([broken, broken.slice(100, 5)])
     pq.write_table(twice, tmp_path / "t.parquet")
-    read = json.loads(told(tmp_path / "t.parquet", "--json", "-").stdout)
+    read = json.loads(run_report(tmp_path / "t.parquet", "--json", "-").stdout)
     assert read["verdict"]["ranks"] == [5]
     assert any("2 rows with a time missing" in note for note in read["notes"])
     assert any("more than once" in note for note in read["what_if"]["notes"])
@@ -132,28 +132,28 @@ def test_operations_nobody_knows_are_left_out_and_told(tmp_path: Path) -> None:
 
 
 def refused(path: Path, *more: str | Path) -> str:
-    result = told(path, "--json", "-", *more)
+    result = run_report(path, "--json", "-", *more)
     assert (result.exit_code, result.stdout) == (2, ""), result.output
     assert "Traceback" not in result.stderr
     return result.stderr
 
 
-@pytest.mark.parametrize("kept", [5, 1000, 40_000, -1])
-def test_a_truncated_file_is_one_sentence(tmp_path: Path, kept: int) -> None:
+@pytest.mark.parametrize("num_bytes", [5, 1000, 40_000, -1])
+def test_a_truncated_file_is_one_sentence(tmp_path: Path, num_bytes: int) -> None:
     path = tmp_path / "t.parquet"
-    path.write_bytes(TRACE.read_bytes()[:kept])
+    path.write_bytes(TRACE.read_bytes()[:num_bytes])
     assert "no readable operation trace" in refused(path)
 
 
 def test_a_damaged_file_is_one_sentence_or_still_read(tmp_path: Path) -> None:
-    whole, draw = TRACE.read_bytes(), np.random.default_rng(0)
+    content, draw = TRACE.read_bytes(), np.random.default_rng(0)
     path = tmp_path / "t.parquet"
     for _ in range(40):
-        damaged = bytearray(whole)
-        for place in draw.integers(4, len(whole), 20):
-            damaged[place] ^= 1 << draw.integers(0, 8)
+        damaged = bytearray(content)
+        for offset in draw.integers(4, len(content), 20):
+            damaged[offset] ^= 1 << draw.integers(0, 8)
         path.write_bytes(damaged)
-        result = told(path, "--json", "-")
+        result = run_report(path, "--json", "-")
         assert result.exit_code in {0, 2}, result.exception
         assert result.exit_code == 0 or not result.stdout
 
@@ -171,7 +171,7 @@ def test_a_missing_column_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "said"),
+    ("row", "sentence"),
     [
         ("0,99999,0,1,gc,0.1,0.1,0,0,0,0", "stage 99999 is not from"),
         ("0,0,-7,1,gc,0.1,0.1,0,0,0,0", "rank -7 is not from"),
@@ -180,10 +180,10 @@ def test_a_missing_column_is_named(tmp_path: Path) -> None:
         ("", "has no rows"),
     ],
 )
-def test_values_that_cannot_be_are_named(tmp_path: Path, row: str, said: str) -> None:
+def test_values_that_cannot_be_are_named(tmp_path: Path, row: str, sentence: str) -> None:
     path = tmp_path / "t.csv"
     path.write_text(f"{HEADER}\n{row}\n")
-    assert said in refused(path)
+    assert sentence in refused(path)
 
 
 def test_a_gzip_bomb_stops_at_the_most_rows(
@@ -217,7 +217,7 @@ def test_a_packed_parquet_bomb_stops_at_the_most_bytes(
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "sentence"),
     [
         ("dp_size: 0", "dp_size 0 must be a positive"),
         ("dp_size: true", "dp_size True must be a positive"),
@@ -227,16 +227,16 @@ def test_a_packed_parquet_bomb_stops_at_the_most_bytes(
         ("x" * 70_000, "is over 65,536 bytes"),
     ],
 )
-def test_a_layout_that_cannot_be_is_refused(tmp_path: Path, text: str, said: str) -> None:
+def test_a_layout_that_cannot_be_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
     (tmp_path / "m.yaml").write_text(text)
-    assert said in refused(TRACE, "--meta", tmp_path / "m.yaml")
+    assert sentence in refused(TRACE, "--meta", tmp_path / "m.yaml")
 
 
 def test_sparse_rows_do_not_grow_into_a_huge_block(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     lines = [f"{at},0,{at},{at},forward-compute,0.1,0.1,{at},0,0,0" for at in range(2000)]
     path.write_text("\n".join([HEADER, *lines]) + "\n")
-    read = json.loads(told(path, "--json", "-").stdout)
+    read = json.loads(run_report(path, "--json", "-").stdout)
     assert read["what_if"] is None
     assert read["verdict"]["kind"] == "unknown"
 

@@ -57,27 +57,27 @@ def reported(path: Path) -> StepAnalysis:
     return analyse_recording(read, now_seconds=0.0)
 
 
-def told(path: Path) -> dict[str, Any]:
+def report_of(path: Path) -> dict[str, Any]:
     result = CliRunner().invoke(report, [str(path), "--json", "-"])
     assert result.exit_code == 0, result.output
-    made: dict[str, Any] = json.loads(result.stdout)
-    return made
+    payload: dict[str, Any] = json.loads(result.stdout)
+    return payload
 
 
 def test_the_published_trace_has_eight_ranks_and_thirty_two_steps() -> None:
-    made = told(FIXTURES / "straggler-bytedance/trace-ST.parquet")
-    assert (len(made["ranks"]), made["steps"]["count"]) == (8, 32)
-    assert made["steps"]["median_seconds"] == pytest.approx(2.2, abs=0.05)
+    payload = report_of(FIXTURES / "straggler-bytedance/trace-ST.parquet")
+    assert (len(payload["ranks"]), payload["steps"]["count"]) == (8, 32)
+    assert payload["steps"]["median_seconds"] == pytest.approx(2.2, abs=0.05)
 
 
 def test_workers_that_differ_for_good_stand_between_082_and_109_of_the_middle() -> None:
-    found = reported(WORKERS / "job_2_norm.csv")
-    middle = nan_stats.median(found.steps.seconds, axis=1)
-    relative = middle / np.median(middle)
+    analysis = reported(WORKERS / "job_2_norm.csv")
+    medians = nan_stats.median(analysis.steps.seconds, axis=1)
+    relative = medians / np.median(medians)
     assert (relative.min(), relative.max()) == pytest.approx((0.82, 1.09), abs=0.01)
-    assert any("1 pair" in note for note in found.steps.notes)
-    assert any("recorded by one worker only" in note for note in found.steps.notes)
-    assert np.isfinite(found.steps.seconds[:, -1]).sum() == 1
+    assert any("1 pair" in note for note in analysis.steps.notes)
+    assert any("recorded by one worker only" in note for note in analysis.steps.notes)
+    assert np.isfinite(analysis.steps.seconds[:, -1]).sum() == 1
 
 
 def beyond_others(seconds: np.ndarray, samples: int = 18) -> np.ndarray:
@@ -95,51 +95,51 @@ def test_workers_were_late_before_a_trailing_mean_against_the_others_could_show_
     A trailing mean passes late, and later still where half of the others are slow too. The report
     tells the step from which on a worker was slower than its own past: before each of these.
     """
-    found = reported(WORKERS / "job_3_norm.csv")
-    told_by_all = found.steps.seconds[:, 1:]
-    mean, numbers = beyond_others(told_by_all), found.steps.numbers[18:]
+    analysis = reported(WORKERS / "job_3_norm.csv")
+    common_seconds = analysis.steps.seconds[:, 1:]
+    mean, numbers = beyond_others(common_seconds), analysis.steps.numbers[18:]
     passed = {
         worker: int(numbers[np.flatnonzero(mean[worker] < 1.15).max() + 1]) for worker in (6, 7, 9)
     }
     assert passed == {6: 2291, 7: 2271, 9: 2441}
     assert mean[[6, 7, 9]].max() == pytest.approx(1.21, abs=0.005)
-    began = {episode.ranks[0]: episode.start_step for episode in found.episodes}
+    began = {episode.ranks[0]: episode.start_step for episode in analysis.episodes}
     assert set(passed) <= set(began)
-    for worker, shown in passed.items():
-        step = int(np.searchsorted(found.steps.numbers, began[worker]))
-        own = found.steps.seconds[worker]
+    for worker, plotted_step in passed.items():
+        step = int(np.searchsorted(analysis.steps.numbers, began[worker]))
+        own = analysis.steps.seconds[worker]
         assert np.isfinite(own).all()
-        assert began[worker] <= shown
+        assert began[worker] <= plotted_step
         assert np.median(own[step:]) > 1.2 * np.median(own[:step])
-    assert all(episode.ongoing for episode in found.episodes)
+    assert all(episode.ongoing for episode in analysis.episodes)
 
 
 def test_two_workers_that_are_a_little_slower_for_good_are_not_named() -> None:
-    found = reported(WORKERS / "job_3_norm.csv")
-    told_by_all = found.steps.seconds[:, 1:]
-    relative = told_by_all / np.median(told_by_all, axis=0)
+    analysis = reported(WORKERS / "job_3_norm.csv")
+    common_seconds = analysis.steps.seconds[:, 1:]
+    relative = common_seconds / np.median(common_seconds, axis=0)
     assert np.median(relative[:2], axis=1) == pytest.approx([1.085, 1.085], abs=0.005)
-    assert not {0, 1} & set(found.verdict.ranks)
+    assert not {0, 1} & set(analysis.verdict.ranks)
 
 
 def test_restarts_of_a_long_job_cost_about_79_seconds_each() -> None:
     """Of the seven high points five are that high; two have less, and the first is the warm-up."""
     (path,) = (FIXTURES / "megatron-iteration-times").glob("mixtral*")
-    made = told(path)
-    high = [spike for spike in made["steps"]["spikes"] if spike["ratio"] > 2]
+    payload = report_of(path)
+    high = [spike for spike in payload["steps"]["spikes"] if spike["ratio"] > 2]
     assert len(high) == 7
     restarts = [spike["ratio"] for spike in high if spike["ratio"] > 5 and spike["index"]]
     assert restarts == pytest.approx([9.8] * 4, abs=0.15)
-    median = made["steps"]["median_seconds"]
+    median = payload["steps"]["median_seconds"]
     assert [(ratio - 1) * median for ratio in restarts] == pytest.approx([79] * 4, abs=1.5)
 
 
 def test_the_log_beside_the_power_readings_has_one_clock() -> None:
     """Its local times are eight hours ahead, and half an hour of training lies between two."""
     (path,) = (FIXTURES / "mlperf-power").glob("*result*")
-    made = told(path)
-    assert made["outcome"] == "succeeded"
-    assert made["startup_seconds"] == pytest.approx(81.757, abs=1e-3)
-    assert made["run_seconds"] == pytest.approx(1694.52, abs=1e-2)
-    assert made["wall_seconds"] >= 1776
-    assert made["last_sign"] >= made["last_progress"]
+    payload = report_of(path)
+    assert payload["outcome"] == "succeeded"
+    assert payload["startup_seconds"] == pytest.approx(81.757, abs=1e-3)
+    assert payload["run_seconds"] == pytest.approx(1694.52, abs=1e-2)
+    assert payload["wall_seconds"] >= 1776
+    assert payload["last_sign"] >= payload["last_progress"]

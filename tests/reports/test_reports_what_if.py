@@ -64,31 +64,31 @@ def test_every_step_is_the_published_one(what_if: WhatIf, result: Answers) -> No
 def test_every_split_is_the_published_one(
     what_if: WhatIf, result: dict[str, dict[str, dict[str, float]]], split: str
 ) -> None:
-    told = {
+    by_part = {
         "optype": what_if.by_type,
         "dp_rank": dict(zip("01", what_if.by_replica, strict=True)),
         "stage": dict(zip("0123", what_if.by_stage, strict=True)),
     }[split]
     ideal = what_if.ideal_seconds
-    whole = {name: float(values.mean() / ideal.mean()) for name, values in told.items()}
-    assert whole == near(result[f"blocking_decompose_by_{split}"])
+    slowdowns = {name: float(values.mean() / ideal.mean()) for name, values in by_part.items()}
+    assert slowdowns == near(result[f"blocking_decompose_by_{split}"])
     published = result[f"blocking_decompose_by_{split}_per_step"]
-    for name, values in told.items():
+    for name, values in by_part.items():
         ours = by_step(what_if, values / ideal)
         assert ours == near({step: by_name[name] for step, by_name in published.items()})
 
 
 @pytest.mark.parametrize("name", ["ms", "mw"])
 def test_what_the_culprits_explain_is_as_published(what_if: WhatIf, name: str) -> None:
-    told = what_if.stages[-1] if name == "ms" else what_if.worst
+    explanation = what_if.stages[-1] if name == "ms" else what_if.worst
     assert {
-        "tori": told.seconds,
-        "tideal": told.ideal_seconds,
-        "trem": told.without_seconds,
-        "tadd": told.only_seconds,
-        "rem": told.removed,
-        "add": told.added,
-        "Ms" if name == "ms" else "Mw": told.removed,
+        "tori": explanation.seconds,
+        "tideal": explanation.ideal_seconds,
+        "trem": explanation.without_seconds,
+        "tadd": explanation.only_seconds,
+        "rem": explanation.removed,
+        "add": explanation.added,
+        "Ms" if name == "ms" else "Mw": explanation.removed,
     } == near(answers(name))
 
 
@@ -104,14 +104,14 @@ def test_csv_gives_what_parquet_gives_up_to_its_six_decimals(what_if: WhatIf) ->
     assert read.m_s == pytest.approx(what_if.m_s, rel=1e-5)
 
 
-def made(job: SyntheticTrace, folder: Path) -> OperationTrace:
+def trace_of(job: SyntheticTrace, folder: Path) -> OperationTrace:
     path = folder / "job.parquet"
     pq.write_table(job.table(), path)
     return read_trace(path)
 
 
 def judged(job: SyntheticTrace, folder: Path) -> Replayed:
-    return replay_trace(made(job, folder))
+    return replay_trace(trace_of(job, folder))
 
 
 @pytest.mark.parametrize("rank", [0, 5, 15])
@@ -165,7 +165,7 @@ def test_with_one_rank_a_stage_no_cause_is_claimed(tmp_path: Path) -> None:
 def test_ranks_may_have_other_numbers(
     tmp_path_factory: pytest.TempPathFactory, ranked: list[int], seed: int
 ) -> None:
-    trace = made(SyntheticTrace(slow={6: 1.4}, seed=seed), tmp_path_factory.mktemp("t"))
+    trace = trace_of(SyntheticTrace(slow={6: 1.4}, seed=seed), tmp_path_factory.mktemp("t"))
     renamed = replace(trace, rank=np.array(ranked)[trace.rank])
     assert replay_trace(renamed).verdict.ranks == (ranked[6],)
 

@@ -16,10 +16,12 @@ def test_exhausted_host_memory_is_reported_with_the_bytes_asked_for() -> None:
         np.empty(10**15)
     with pytest.raises(MemoryError) as python_error:
         bytearray(10**18)
-    assert out_of_memory_in(torch_error.value) == OutOfMemory(place="host", asked_bytes=4 * 10**15)
+    assert out_of_memory_in(torch_error.value) == OutOfMemory(
+        memory="host", requested_bytes=4 * 10**15
+    )
     of_numpy = out_of_memory_in(numpy_error.value)
     assert of_numpy is not None
-    assert of_numpy.asked_bytes == pytest.approx(8 * 10**15, rel=0.01)
+    assert of_numpy.requested_bytes == pytest.approx(8 * 10**15, rel=0.01)
     assert str(out_of_memory_in(python_error.value)) == "out of host memory"
 
 

@@ -11,32 +11,20 @@ import logging
 import re
 import sys
 import threading
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from lockstep.guard import guarded
 from lockstep.monitor.checkpoint_handles import Restoring, Saving
+from lockstep.monitor.protocol import Monitor
 from lockstep.patches.points import CHECKPOINT_LOGGER, find_or_report
 
 _STEP_AT_END = re.compile(r"(\d+)\D*$")
 _SAVES = ("save", "async_save")
 
 
-class CheckpointMonitor(Protocol):
-    """The part of a monitor that counts checkpoints."""
-
-    def checkpoint(self, step: int | None = None) -> AbstractContextManager[Saving]:
-        """Counts the block as writing a checkpoint."""
-
-    def restore(self) -> AbstractContextManager[Restoring]:
-        """Counts the block as restoring a checkpoint."""
-
-    def fail(self, error: Exception) -> None:
-        """Counts an error of the instrumentation and turns the monitor off."""
-
-
-def watch_dcp(monitor: CheckpointMonitor, rank: int | None = None) -> "DcpWatch":
+def watch_dcp(monitor: Monitor, rank: int | None = None) -> "DcpWatch":
     """Counts what ``torch.distributed.checkpoint`` saves and loads in this thread from now on.
 
     Put no block of ``monitor.checkpoint`` around DCP's calls then: they would be counted twice.
@@ -68,7 +56,7 @@ class DcpWatch(logging.Handler):
         rank: of this process, by which its own files are known.
     """
 
-    def __init__(self, monitor: CheckpointMonitor, rank: int) -> None:
+    def __init__(self, monitor: Monitor, rank: int) -> None:
         super().__init__(logging.DEBUG)
         self._monitor, self._rank = monitor, rank
         self._thread = threading.get_ident()

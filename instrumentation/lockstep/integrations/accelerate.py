@@ -34,7 +34,7 @@ class Watch:
         monitor: for phases that the loop enters itself, such as ``phase("eval")``.
     """
 
-    def __init__(self, accelerator: "Accelerator", monitor: lockstep.NoopMonitor) -> None:
+    def __init__(self, accelerator: "Accelerator", monitor: lockstep.Monitor) -> None:
         self._accelerator, self.monitor = accelerator, monitor
         self._loss: Any = None
         self._samples = self._tokens = 0

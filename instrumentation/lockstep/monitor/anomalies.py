@@ -1,7 +1,7 @@
-"""What is unusual of a step: looked into only when one comparison of the hot path says so.
+"""Judges unusual steps; called only when one comparison of the hot path says so.
 
-Values that are no numbers, spikes and divergence of the loss, steps that an earlier attempt has
-done already, and steps that hung.
+It finds values that are not finite, spikes and divergence of the loss, steps that an earlier
+attempt has done already, and steps that hung.
 """
 
 import math
@@ -9,14 +9,16 @@ from collections.abc import Sequence
 
 from lockstep.monitor.divergence import LossJudge
 from lockstep.monitor.periodic import PeriodicStats
+from lockstep.recorder.rows import FLAG
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.goodput import REWORK_PHASES
 from lockstep_records.hangs import HANG_TIMEOUT_SECONDS, hang_limit_seconds, median_step_seconds
-from lockstep_records.page.layout import PERIODIC, ROW_FLAGS, SLOT
+from lockstep_records.page.layout import PERIODIC, SLOT
 from lockstep_records.page.writer import PageWriter
 
-FLAG = {name: 1 << bit for bit, name in enumerate(ROW_FLAGS)}
-_WORKED = tuple((place, phase) for place, phase in enumerate(STEP_PHASES) if phase in REWORK_PHASES)
+_WORK_PHASES = tuple(
+    (index, phase) for index, phase in enumerate(STEP_PHASES) if phase in REWORK_PHASES
+)
 _SPIKING = PERIODIC.word("anomaly_now")
 _DIVERGING = _SPIKING + 1
 assert PERIODIC.items["anomaly_now"] == ("spike", "divergence")
@@ -25,17 +27,17 @@ _STEP_SECONDS_SUM = SLOT.word("step_seconds_sum")
 
 
 class AnomalyDetector:
-    """Judges steps, and keeps what it finds in the page's periodic slot.
+    """Judges steps, and counts what it finds in the page's periodic slot.
 
     Args:
         page: of the rank.
-        periodic: its slow-changing part.
-        hang_timeout_seconds: a phase of a step that is shorter is no hang.
+        periodic: its slot for what is not of each step.
+        hang_timeout_seconds: a shorter phase is no hang.
 
     Attributes:
         judge: of the loss.
-        usual_seconds: a step up to that long is nothing to look into; below zero while work of an
-            earlier attempt is done again.
+        usual_seconds: a step up to that long is not judged; below zero, so that every step is,
+            while work of an earlier attempt is done again.
     """
 
     def __init__(
@@ -52,7 +54,7 @@ class AnomalyDetector:
 
     @property
     def lasting(self) -> int:
-        """Flags of each step while a spike or a divergence lasts."""
+        """Flags of every step while a spike or a divergence lasts."""
         judge = self.judge
         return judge.spiking * FLAG["loss_spike"] | judge.diverging * FLAG["divergence"]
 
@@ -64,7 +66,7 @@ class AnomalyDetector:
         self.judge.losses.append(loss)
         if self.judge.is_anomalous(loss):
             self._periodic.slots.count("anomalies", "spike")
-        self._tell_now()
+        self._write_ongoing()
         return self.lasting
 
     def norm(self, norm: float) -> int:
@@ -77,29 +79,29 @@ class AnomalyDetector:
     def step(self, number: int, seconds: Sequence[float]) -> int:
         """Flags of a step that took long or was done before, by the seconds of its phases."""
         flags, add = 0, self._periodic.slots.add
-        hung = [place for place, _ in _WORKED if seconds[place] > self._hang_seconds]
-        for place in hung:
-            add("hang_seconds", seconds[place], STEP_PHASES[place])
+        hung = [index for index, _ in _WORK_PHASES if seconds[index] > self._hang_seconds]
+        for index in hung:
+            add("hang_seconds", seconds[index], STEP_PHASES[index])
             flags = FLAG["hang"]
         if number > self._periodic.step_before:
             self.usual_seconds = self._hang_seconds
             return flags
-        for place, phase in _WORKED:
-            if place not in hung:
-                add("rework_seconds", seconds[place], phase)
+        for index, phase in _WORK_PHASES:
+            if index not in hung:  # one second is either lost to a hang or to rework, never both
+                add("rework_seconds", seconds[index], phase)
         return flags | FLAG["rework"]
 
-    def look(self) -> None:
-        """To be called after steps 1, 2, 4 up to 64, and now and then from there on."""
+    def update_bounds(self) -> None:
+        """Computes the bounds anew; called after steps 1, 2, 4 up to 64, then every 67."""
         page = self._page
         median = median_step_seconds(page.words[_BUCKETS].tolist(), page.floats[_STEP_SECONDS_SUM])
         self._hang_seconds = hang_limit_seconds(median, self._hang_timeout_seconds)
         if self.usual_seconds >= 0:
             self.usual_seconds = self._hang_seconds
-        if self.judge.look():
+        if self.judge.update_bounds():
             self._periodic.slots.count("anomalies", "divergence")
-        self._tell_now()
+        self._write_ongoing()
 
-    def _tell_now(self) -> None:
+    def _write_ongoing(self) -> None:
         words = self._periodic.slots.words
         words[_SPIKING], words[_DIVERGING] = self.judge.spiking, self.judge.diverging

@@ -1,8 +1,8 @@
 """Judges the loss in the process: a spike, and a loss that has turned round and rises.
 
-Robust and bounded: the median and the median absolute deviation of the last losses, made anew every
-so many steps and compared with one number in between. A new level is accepted after a while, so
-that no flag stays for ever.
+The median and the median absolute deviation (MAD) of the last losses are computed anew every so
+many steps; in between a step costs one comparison. A new level is accepted after a while, so that
+no flag stays for ever.
 """
 
 import math
@@ -10,23 +10,26 @@ import sys
 from collections import deque
 from dataclasses import dataclass
 
+# Null hypothesis of both tests: the loss scatters around a level that stays or falls. Median and
+# MAD assume of the noise only that fewer than half of the window are outliers. 1.4826 = 1 / 0.6745
+# makes the MAD the standard deviation of a normal distribution.
 _MAD_TO_SIGMA = 1.4826
 _LARGEST = sys.float_info.max  # an infinite loss is above it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Thresholds:
-    """What is a spike, and what is a divergence.
+    """What counts as a spike, and what as a divergence.
 
     Args:
-        window: losses that are judged by.
-        every: steps after which the window is looked at anew.
-        begin_sigmas: above the median at which a spike begins, or a median above the lowest one at
-            which a divergence begins.
-        end_sigmas: below which it is over.
-        floor_ratio: of the median, the least that one sigma is taken for: below it is rounding.
-        remembered: medians among which the lowest is looked for; a level older than that is
-            forgotten.
+        window: number of losses in the median.
+        every: steps from one median to the next.
+        begin_sigmas: a spike begins that far above the median; a divergence where a median lies
+            that far above the lowest one. With normal noise 8 sigma never come by chance (6e-16 a
+            step); the margin is for losses with heavier tails.
+        end_sigmas: below it both are over; half of the above, so that neither flickers.
+        floor_ratio: least sigma, as a ratio of the median: below it is rounding.
+        remembered: medians among which the lowest is taken; an older level is forgotten.
     """
 
     window: int = 64
@@ -44,12 +47,15 @@ class _Level:
 
 
 class LossJudge:
-    """Told every loss; the caller asks ``is_unusual`` only where ``floor < loss <= bound`` fails.
+    """Finds spikes and divergences.
+
+    The caller appends each finite loss to ``losses``, and calls ``is_anomalous`` only where
+    ``floor < loss <= bound`` fails.
 
     Attributes:
-        losses: the window; the caller appends each finite loss.
+        losses: the window.
         floor: a loss down to it ends the spike that lasts.
-        bound: a loss above it is one to look into.
+        bound: a loss above it has to be judged.
         spiking: whether a spike lasts.
         diverging: whether a divergence lasts.
     """
@@ -63,14 +69,14 @@ class LossJudge:
         self.spiking = self.diverging = False
 
     def is_anomalous(self, loss: float) -> bool:
-        """Looks into a finite loss that is out of bounds; True where a spike begins with it."""
+        """Judges a finite loss that is out of bounds; True where a spike begins with it."""
         began = not self.spiking and loss > self._begin
         self.spiking = began or (self.spiking and loss > self._end)
         self._set_bound()
         return began
 
-    def look(self) -> bool:
-        """To be called every ``every`` steps; True where a divergence begins.
+    def update_bounds(self) -> bool:
+        """Computes the bounds anew, every ``every`` steps; True where a divergence begins.
 
         It begins where the median of a whole window lies far above the lowest one before.
         """
@@ -80,7 +86,7 @@ class LossJudge:
         level = self._level()
         self._begin = level.median + limits.begin_sigmas * level.sigma
         self._end = level.median + limits.end_sigmas * level.sigma
-        lowest = min(self._levels, key=lambda one: one.median, default=level)
+        lowest = min(self._levels, key=lambda past: past.median, default=level)
         sigma = max(lowest.sigma, limits.floor_ratio * abs(lowest.median))
         above = (level.median - lowest.median) / sigma if sigma else 0.0
         began = not self.diverging and above > limits.begin_sigmas
@@ -91,9 +97,9 @@ class LossJudge:
 
     def _level(self) -> _Level:
         ordered = sorted(self.losses)
-        middle = len(ordered) // 2
-        median = ordered[middle]
-        deviation = sorted(abs(loss - median) for loss in ordered)[middle]
+        center = len(ordered) // 2
+        median = ordered[center]
+        deviation = sorted(abs(loss - median) for loss in ordered)[center]
         floor = self._limits.floor_ratio * abs(median)
         return _Level(median, max(_MAD_TO_SIGMA * deviation, floor))
 

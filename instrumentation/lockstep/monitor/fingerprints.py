@@ -1,13 +1,13 @@
 """Fingerprints of parameters and gradients, by which data-parallel replicas are compared.
 
 Every so many steps, before the optimizer's step, the bits of a few parameters and of their
-gradients are added up as whole numbers: exact, the same in any order, and changed by any one bit.
-Which parameters, and which elements of them, goes by the step's number: each parameter comes in its
-turn, with the elements that follow those of its last turn, so that in time all are seen. On a GPU
-the sums are copied aside and read when they are there, in a later step.
+gradients are added up as integers: exact, the same in any order, and changed by any one bit. The
+step's number selects the parameters and their elements: each parameter has its turn, with the
+elements that follow those of its last turn, so that in time all are covered. On a GPU the sums are
+copied within the stream and read in a later step.
 
-What goes wrong in one replica before gradients are averaged reaches all of them alike and is not
-seen here; memory or arithmetic that fails after it is.
+An error in one replica before gradients are averaged reaches all of them alike and is not detected
+here; memory or arithmetic that fails after it is.
 """
 
 from collections.abc import Iterable
@@ -18,11 +18,11 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from lockstep.guard import guarded
-from lockstep.monitor.noop import NoopMonitor
+from lockstep.monitor.live import LiveMonitor
 from lockstep.recorder.recorder import PhaseHook
 
-# Kinds of numbers whose bits are added up, and as what; of others torch can do no sums.
-_WHOLE = {
+# Types whose bits are added up, and the integers they are read as; torch has no sums of others.
+_INTEGERS = {
     torch.float16: torch.int16,
     torch.bfloat16: torch.int16,
     torch.float32: torch.int32,
@@ -39,134 +39,156 @@ class Fingerprints:
     """Takes fingerprints of what the optimizers of a model are about to change.
 
     Args:
+        monitor: takes the fingerprints.
         every: steps from one to the next.
-        shards_known: whether the rank's coordinates tell which shard of a DTensor it holds; where
-            they do not, shards are left out, for replicas could not be told from shards.
+        has_shard_coordinates: whether the rank's mesh says which shard of a DTensor it holds; where
+            it does not, shards are left out, as replicas cannot be distinguished from shards.
     """
 
     def __init__(
-        self, monitor: NoopMonitor, *, every: int = 100, shards_known: bool = False
+        self, monitor: LiveMonitor, *, every: int = 100, has_shard_coordinates: bool = False
     ) -> None:
-        self._monitor, self._every, self._shards_known = monitor, every, shards_known
+        self._monitor, self._every, self._has_shard_coordinates = (
+            monitor,
+            every,
+            has_shard_coordinates,
+        )
         self._step = -1
         self._sums: list[torch.Tensor] = []
         self._copied: Any = None  # an event of torch.cuda, which has no types
-        self._layouts: dict[int, int] = {}
+        self._num_elements: dict[int, int] = {}  # by id of the optimizer
         self._phase_hooks: list[PhaseHook] = []
 
     def watch(self, before: PhaseHook) -> None:
-        """Takes part in what marks an optimizer's steps; holds not the optimizer."""
-        before.also = self._before_step
+        """Is called by the hook before an optimizer's steps; does not hold the optimizer."""
+        before.callback = self._before_step
         self._phase_hooks.append(before)
 
     def fail(self, error: Exception) -> None:
-        """An error of ours is the monitor's."""
+        """Hands an error of ours to the monitor."""
         self._monitor.fail(error)
 
     @guarded
     def _before_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         step = self._monitor.next_step
         if self._sums and step != self._step:
-            self._tell()
+            self._report()
         is_free = not self._sums or step == self._step
         if step % self._every == 0 and step and is_free:
             self._step = step
             self._take(optimizer)
-        for phase_hook in self._phase_hooks:  # this step's other optimizers are still to come
+        for phase_hook in self._phase_hooks:  # not in this step: its other optimizers still run
             phase_hook.quiet_from = step + 1
             phase_hook.quiet_until = 0 if self._sums else step - step % self._every + self._every
 
     def _take(self, optimizer: torch.optim.Optimizer) -> None:
-        parameters = [one for group in optimizer.param_groups for one in group["params"]]
-        self._look_at_layout(id(optimizer), sum(one.numel() for one in parameters))
+        parameters = [tensor for group in optimizer.param_groups for tensor in group["params"]]
+        self._check_shape(id(optimizer), sum(tensor.numel() for tensor in parameters))
         if not parameters:
             return
         first = self._step // self._every * _TENSORS
-        places = range(first, first + min(_TENSORS, len(parameters)))
-        turns = [divmod(place, len(parameters)) for place in places]
+        counters = range(first, first + min(_TENSORS, len(parameters)))
+        turns = [divmod(counter, len(parameters)) for counter in counters]
         with torch.no_grad():
-            of_parameters = self._sum((parameters[at], turn) for turn, at in turns)
-            of_gradients = self._sum((parameters[at].grad, turn) for turn, at in turns)
-            if of_parameters is None:
+            parameter_sums = self._sum((parameters[index], turn) for turn, index in turns)
+            gradient_sums = self._sum((parameters[index].grad, turn) for turn, index in turns)
+            if parameter_sums is None:
                 return
-            if of_gradients is None:
-                of_gradients = torch.zeros_like(of_parameters)
-            self._copy_aside(torch.stack((of_parameters, of_gradients)))
+            if gradient_sums is None:
+                gradient_sums = torch.zeros_like(parameter_sums)
+            self._copy(torch.stack((parameter_sums, gradient_sums)))
 
     def _sum(self, tensors: Iterable[tuple[torch.Tensor | None, int]]) -> torch.Tensor | None:
-        """Sum of bits and number of values that are not finite, (2,) int64; None of no tensors.
+        """Sum of bits and number of values not finite, int64 [2]; None where there is no tensor.
 
         Args:
             tensors: each with the number of times that it was chosen before.
         """
         local = [
-            (one.to_local() if isinstance(one, DTensor) else one, turn)
-            for one, turn in tensors
-            if one is not None and (self._shards_known or not isinstance(one, DTensor))
+            (tensor.to_local() if isinstance(tensor, DTensor) else tensor, turn)
+            for tensor, turn in tensors
+            if tensor is not None
+            and (self._has_shard_coordinates or not isinstance(tensor, DTensor))
         ]
-        parts = [_part_of(one, turn) for one, turn in local if _is_plain(one, like=local[0][0])]
-        kinds = {part.dtype for part in parts}
-        sums = [_figures_of([part for part in parts if part.dtype == kind]) for kind in kinds]
+        parts = [
+            _select_elements(tensor, turn)
+            for tensor, turn in local
+            if _is_summable(tensor, like=local[0][0])
+        ]
+        dtypes = {part.dtype for part in parts}
+        sums = [_sum_bits([part for part in parts if part.dtype == dtype]) for dtype in dtypes]
         return sum(sums[1:], sums[0]) if sums else None
 
-    def _copy_aside(self, sums: torch.Tensor) -> None:
+    def _copy(self, sums: torch.Tensor) -> None:
+        """Starts the copy of sums [2, 2] to the host; on the CPU there is none."""
         if sums.is_cuda:
-            aside = torch.empty(sums.shape, dtype=sums.dtype, pin_memory=True)
-            self._sums.append(aside.copy_(sums, non_blocking=True))
+            pinned = torch.empty(sums.shape, dtype=sums.dtype, pin_memory=True)
+            self._sums.append(pinned.copy_(sums, non_blocking=True))
             event: Any = torch.cuda.Event
             self._copied = event()
             self._copied.record()
         else:
             self._sums.append(sums)
 
-    def _tell(self) -> None:
-        """Hands over what was taken in an earlier step, once it is there."""
+    def _report(self) -> None:
+        """Reports the sums of an earlier step, once they are on the host."""
         if self._copied is not None and not self._copied.query():
             return
         parameters, gradients = torch.stack(self._sums).sum(dim=0).tolist()
-        self._monitor.tell_fingerprint(self._step, parameters[0] & _MASK, gradients[0] & _MASK)
-        self._monitor.tell_nonfinite(parameters[1] + gradients[1])
+        reports = self._monitor.reports
+        reports.fingerprint(self._step, parameters[0] & _MASK, gradients[0] & _MASK)
+        reports.nonfinite_parameters(parameters[1] + gradients[1])
         self._sums, self._copied = [], None
 
-    def _look_at_layout(self, who: int, num_elements: int) -> None:
-        if self._layouts.setdefault(who, num_elements) != num_elements:
-            self._layouts[who] = num_elements
-            self._monitor.tell_shape()
+    def _check_shape(self, optimizer_id: int, num_elements: int) -> None:
+        if self._num_elements.setdefault(optimizer_id, num_elements) != num_elements:
+            self._num_elements[optimizer_id] = num_elements
+            self._monitor.reports.shape_change()
 
 
-def _is_plain(tensor: torch.Tensor, like: torch.Tensor) -> bool:
-    """Whether its bits can be added up with those of another."""
+def _is_summable(tensor: torch.Tensor, like: torch.Tensor) -> bool:
+    """Whether the bits of a tensor can be added up with those of another."""
     return (
-        tensor.layout == torch.strided and tensor.dtype in _WHOLE and tensor.device == like.device
+        tensor.layout == torch.strided
+        and tensor.dtype in _INTEGERS
+        and tensor.device == like.device
     )
 
 
-def _part_of(tensor: torch.Tensor, turn: int) -> torch.Tensor:
-    """Elements of a tensor that lie side by side, (at most 4096,); the next ones in each turn."""
+def _select_elements(tensor: torch.Tensor, turn: int) -> torch.Tensor:
+    """Neighbouring elements of a tensor, [at most 4096]; the next ones in each turn."""
     total = tensor.numel()
     first = turn * _ELEMENTS % (-(-total // _ELEMENTS) * _ELEMENTS) if total else 0
     count = min(_ELEMENTS, total - first)
-    if type(tensor) in _PLAIN and any(tensor.is_contiguous(memory_format=one) for one in _DENSE):
+    if type(tensor) in _PLAIN and any(
+        tensor.is_contiguous(memory_format=layout) for layout in _DENSE
+    ):
+        # A view on the storage: flatten() would copy a tensor in channels_last.
         return tensor.as_strided((count,), (1,), tensor.storage_offset() + first)
     return tensor.flatten()[first : first + count]
 
 
-def _figures_of(parts: list[torch.Tensor]) -> torch.Tensor:
-    """Sum of the bits of elements of one type, and how many are not finite; (2,) int64."""
+def _sum_bits(parts: list[torch.Tensor]) -> torch.Tensor:
+    """Sum of the bits of elements of one type, and number of values not finite; int64 [2]."""
     elements = torch.cat(parts)
-    bits = elements.view(_WHOLE[elements.dtype]).sum(dtype=torch.int64)
-    nonfinite = (elements - elements).count_nonzero()  # two calls, where isfinite makes six
+    bits = elements.view(_INTEGERS[elements.dtype]).sum(dtype=torch.int64)
+    # x - x is 0 but for NaN and infinity: two calls of torch, where isfinite makes six.
+    nonfinite = (elements - elements).count_nonzero()
     return torch.stack((bits, nonfinite))
 
 
 def watch_replicas(
-    monitor: NoopMonitor, models: Iterable[torch.nn.Module], *, shards_known: bool
+    monitor: LiveMonitor, models: Iterable[torch.nn.Module], *, has_shard_coordinates: bool
 ) -> Fingerprints | None:
-    """What takes fingerprints of models that have replicas; None where nothing says so."""
-    copied = sharded = False
+    """Fingerprints of models that have replicas; None where nothing says that they have."""
+    is_copied = is_sharded = False
     for model in models:
-        copied = copied or isinstance(getattr(model, "_orig_mod", model), DistributedDataParallel)
-        sharded = sharded or any(isinstance(one, DTensor) for one in model.parameters())
-    if not (copied or (sharded and shards_known)):
+        is_copied = is_copied or isinstance(
+            getattr(model, "_orig_mod", model), DistributedDataParallel
+        )
+        is_sharded = is_sharded or any(
+            isinstance(parameter, DTensor) for parameter in model.parameters()
+        )
+    if not (is_copied or (is_sharded and has_shard_coordinates)):
         return None
-    return Fingerprints(monitor, shards_known=shards_known)
+    return Fingerprints(monitor, has_shard_coordinates=has_shard_coordinates)

@@ -7,28 +7,28 @@ from typing import Any
 
 
 class Pauses:
-    """Hangs on the collector until it is released or forgotten.
+    """Counts from its creation until it is released or garbage itself.
 
     Attributes:
-        collections: runs so far.
-        nanoseconds: in them.
+        collections: number of runs.
+        nanoseconds: spent in them.
     """
 
     def __init__(self) -> None:
         self.collections = self.nanoseconds = 0
         self._began_ns = 0
-        me = weakref.ref(self)
+        reference = weakref.ref(self)  # gc.callbacks would keep it, and its page, for ever
 
-        def tell(phase: str, _info: dict[str, Any]) -> None:
-            pauses = me()
+        def on_collection(phase: str, _info: dict[str, Any]) -> None:
+            pauses = reference()
             if pauses is not None:
-                pauses.told(phase)
+                pauses.count(phase)
 
-        gc.callbacks.append(tell)
-        self._forgotten = weakref.finalize(self, _remove, tell)
+        gc.callbacks.append(on_collection)
+        self._remove_callback = weakref.finalize(self, _remove, on_collection)
 
-    def told(self, phase: str) -> None:
-        """The collector says that a run begins or ends."""
+    def count(self, phase: str) -> None:
+        """Counts the begin (``start``) or the end of a run."""
         if phase == "start":
             self._began_ns = time.monotonic_ns()
         elif self._began_ns:
@@ -36,8 +36,8 @@ class Pauses:
             self.nanoseconds += time.monotonic_ns() - self._began_ns
 
     def release(self) -> None:
-        """Lets go of the collector."""
-        self._forgotten()
+        """Stops counting."""
+        self._remove_callback()
 
 
 def _remove(callback: Any) -> None:

@@ -1,177 +1,216 @@
-"""The monitor: what a training loop holds. Its recorder writes; here is what is seldom done.
+"""The monitor that records: what a training loop holds while its rank has a page.
 
-Phases and steps go straight to the recorder. About once a second it also asks for what ``periodic``
-does, and for an inspection of each anomalous step.
+Phases and steps go straight to the recorder. Off, suspended and forked are objects that take the
+recorder's place, so that no call asks which it is.
 """
 
 import logging
 import os
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
+from typing import TypeVar
 
 from lockstep.guard import guarded
-from lockstep.monitor.anomalies import FLAG, AnomalyDetector
-from lockstep.monitor.blocks import MonitorBase
+from lockstep.monitor.anomalies import AnomalyDetector
+from lockstep.monitor.blocks import Blocks, MonitorState
+from lockstep.monitor.checkpoint_handles import Restoring, Saving
+from lockstep.monitor.loading import TimedLoader
 from lockstep.monitor.noop import NoopMonitor
-from lockstep.monitor.periodic import EVERY_NS, PeriodicStats, last_error
-from lockstep.recorder.native import new_recorder
+from lockstep.monitor.periodic import PeriodicStats, last_error
+from lockstep.monitor.reports import NoopReports, PageReports
+from lockstep.monitor.step_callbacks import StepCallbacks, StepObserver
+from lockstep.recorder.loop_calls import Recorder, SuspendedRecorder
 from lockstep.recorder.phases import DONE, FAILED
-from lockstep.recorder.recorder import NEVER
+from lockstep.recorder.recorder import NEVER, StepRecorder
 from lockstep.telemetry.traces import Traces
 from lockstep_records.hangs import HANG_TIMEOUT_SECONDS
 from lockstep_records.page.layout import SLOT
 from lockstep_records.page.writer import PageWriter
 
 log = logging.getLogger("lockstep")
-
-_clock = time.monotonic_ns
-_NS = 1e-9
+T = TypeVar("T")
 _ERRORS = SLOT.word("internal_errors")
-_EVERY = 67  # a prime, so that sampled steps are measured no more often than others
-_RECORDER_METHODS = (
-    "enter_code",
-    "enter_phase",
-    "first_arrival",
-    "wait_begins",
-    "wait_ended",
-    "step",
-)
 
 
-class LiveMonitor(MonitorBase):
-    """Records one rank. Made by ``lockstep.attach``; every method is safe to call at any time."""
+_OFF = NoopMonitor()
 
-    enabled = True
+
+class LiveMonitor:
+    """Records one rank: a ``lockstep.Monitor`` that ``lockstep.attach`` creates.
+
+    Args:
+        page: where it writes.
+        environment: TRACEPARENT and the like, for spans.
+        no_step_timeout_seconds: phases may be entered so long without a step before it is reported.
+        hang_timeout_seconds: a shorter phase of a step is no hang.
+    """
 
     def __init__(
         self,
         page: PageWriter,
         environment: Mapping[str, str] = os.environ,
-        patience_seconds: float = 300.0,
-        *,
+        no_step_timeout_seconds: float = 300.0,
         hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS,
     ) -> None:
         self._page = page
         self._traces = Traces(page, environment)
-        self._periodic = PeriodicStats(page, patience_seconds)
-        self._anomalies = AnomalyDetector(page, self._periodic, hang_timeout_seconds)
-        self._judge = self._anomalies.judge
-        self.recorder = new_recorder(page, self)
-        vars(self).update(
-            {name: getattr(self.recorder, name) for name in _RECORDER_METHODS}
-        )  # a call less
-        self._tell_bounds()
-        self.recorder.slow_seconds = self._traces.limit_seconds(_clock())
-        self.each_step: Callable[[int, int | None], None] = lambda _now, _step: None  # None: over
-        me = weakref.ref(self)
-        os.register_at_fork(
-            after_in_child=lambda: _let_go(me()), after_in_parent=lambda: _forked(me())
+        self._periodic = PeriodicStats(page, no_step_timeout_seconds)
+        anomalies = AnomalyDetector(page, self._periodic, hang_timeout_seconds)
+        self._callbacks = StepCallbacks(
+            page,
+            self._periodic,
+            self._traces,
+            anomalies,
+            fail=self.fail,
+            step_while_off=self._step_while_off,
         )
+        recorder = self._callbacks.recorder
+        reports = PageReports(page, self._periodic, self._traces, self._callbacks, self.fail)
+        self._state = MonitorState(recorder, recorder, reports)
+        self._blocks: Blocks | NoopMonitor = Blocks(self._state)
+        self._bind(recorder)
+        _handle_forks(self)
+
+    def _bind(self, active: Recorder) -> None:
+        """Has the loop call this recorder from now on."""
+        self._state.active = active
+        # The recorder's own methods and no delegating ones: ten phases and a step take 1.36 us so
+        # and 1.60 us by a Python method each, warm (bench/overhead/binding.py); cold, a Python
+        # frame costs 3 to 6 us (docs/decisions/0010-hot-path.md).
+        self.enter_phase = active.enter_phase
+        self.enter_code = active.enter_code
+        self.first_arrival = active.first_arrival
+        self.wait_begins = active.wait_begins
+        self.wait_ended = active.wait_ended
+        self.step = active.step
+
+    @property
+    def enabled(self) -> bool:
+        """Whether steps are recorded now."""
+        return self._state.active.on
+
+    @property
+    def recorder(self) -> StepRecorder:
+        """The recorder that hooks call; while the monitor is off it does nothing."""
+        return self._state.recorder
+
+    @property
+    def reports(self) -> NoopReports:
+        """Takes what instrumentation reports now and then."""
+        return self._state.reports
+
+    @property
+    def observer(self) -> StepObserver:
+        """Asked at the ends of the steps that it wants, from the next one on."""
+        return self._callbacks.observer
+
+    @observer.setter
+    def observer(self, observer: StepObserver) -> None:
+        self._callbacks.observer = observer
+        self.recorder.wake_step = self.recorder.wake_ns = 0
 
     @property
     def next_step(self) -> int:
         """Number that the step which runs now will have."""
         return self.recorder.next_step
 
-    def _switch_phase(self, code: int) -> int:
-        return self.recorder.switch_phase(code)
+    @property
+    def has_mesh(self) -> bool:
+        """Whether the rank's coordinates name more than its data-parallel replica."""
+        return any(axis != "dp" for axis, _ in self._page.identity.mesh)
 
-    def tick(self, now_ns: int) -> int:
-        """Once a second: does what is seldom done; gives the moment of the next time."""
-        self._run_periodic(now_ns)
-        return now_ns + EVERY_NS
+    def prepare(self, loader: Iterable[T]) -> Iterable[T]:
+        """The same batches; the time until each is there counts as waiting for data."""
+        return TimedLoader(self, loader)
 
-    @guarded
-    def _run_periodic(self, now_ns: int) -> None:
-        self._periodic.tick(now_ns)
+    def phase(self, name: str) -> AbstractContextManager[None]:
+        """Counts the block as one phase, whatever hooks fire inside, such as in an evaluation."""
+        return self._blocks.phase(name)
 
-    def inspect_loss(self, loss: float) -> int:
-        """Looks into a loss that is out of bounds; gives the step's flags."""
-        self._judge.losses.extend(self.recorder.take_losses())
-        flags = self._anomalies.loss(loss)
-        self._tell_loss_bounds()
-        return flags
+    def checkpoint(self, step: int | None = None) -> AbstractContextManager[Saving]:
+        """Counts the block as writing a checkpoint; an exception in it makes the attempt failed."""
+        return self._blocks.checkpoint(step)
 
-    def inspect_norm(self, norm: float) -> int:
-        """Looks into a gradient norm that no row can hold; gives the step's flags."""
-        return self._anomalies.norm(norm)
+    def restore(self) -> AbstractContextManager[Restoring]:
+        """Counts the block as restoring a checkpoint; say ``found`` on what it gives."""
+        return self._blocks.restore()
 
-    def inspect_step(self, number: int, seconds: Sequence[float]) -> int:
-        """Looks into a step that took long, by phase; gives its flags."""
-        flags = self._anomalies.step(number, seconds)
-        self.recorder.usual_seconds = self._anomalies.usual_seconds
-        return flags
+    def describe(
+        self, *, flops_per_token: float | None = None, peak_flops: float | None = None
+    ) -> None:
+        """Sets what MFU is computed from; FLOPs a token and FLOP/s of the device."""
+        self._blocks.describe(flops_per_token=flops_per_token, peak_flops=peak_flops)
 
-    def step_ended(self, now_ns: int, number: int, steps: int, seconds: float) -> None:
-        """One of the bounds of the recorder is reached: asks whose it is."""
-        recorder = self.recorder
-        if seconds > recorder.slow_seconds or not number & 255:
-            self._traces.step_ended(now_ns, number, seconds)
-        if steps >= recorder.look_at:
-            self._look(steps, now_ns)
-            self._tell_bounds()
-        recorder.slow_seconds = self._traces.limit_seconds(now_ns)
-        if number >= recorder.wake_step or now_ns >= recorder.wake_ns:
-            self.each_step(now_ns, number)
+    def suspend(self) -> None:
+        """Writes no rows until ``resume``; called at the end of a step."""
+        self.recorder.stop()
+        self._bind(SuspendedRecorder(self.recorder, self._observe, self.fail))
 
-    def _tell_bounds(self) -> None:
-        self._tell_loss_bounds()
-        self.recorder.usual_seconds = self._anomalies.usual_seconds
+    def resume(self, now_ns: int) -> None:
+        """Writes rows again; time counts from now on."""
+        self.recorder.restart(now_ns)
+        self._bind(self.recorder)
 
-    def _tell_loss_bounds(self) -> None:
-        recorder, judge = self.recorder, self._judge
-        recorder.loss_floor, recorder.loss_bound = judge.floor, judge.bound
-        recorder.lasting_flags = self._anomalies.lasting
+    def _observe(self, now_ns: int, step: int) -> None:
+        self.observer.step_ended(now_ns, step)
 
-    def _look(self, steps: int, now: int) -> None:
-        """Seldom: judges anew, and lets our own calls be timed in the step that comes."""
-        recorder = self.recorder
-        if recorder.measures:
-            self._periodic.slots.count("measured_steps")
-            self._periodic.slots.add("measured_seconds", (_clock() - now + recorder.own_ns) * _NS)
-        else:
-            self._judge.losses.extend(recorder.take_losses())
-            self._anomalies.look()
-        recorder.measures, recorder.own_ns = not recorder.measures and steps % _EVERY == 0, 0
-        if recorder.measures:
-            recorder.look_at, recorder.flags = steps + 1, recorder.flags | FLAG["measured"]
-        else:
-            recorder.look_at = min(2 * steps, steps - steps % _EVERY + _EVERY)
+    def _step_while_off(self, number: int | None) -> None:
+        """A loop may have taken ``monitor.step`` into a variable before the monitor changed."""
+        self._state.active.step(step=number)
 
     def fail(self, error: Exception) -> None:
-        """Counts an error of ours, says it once and turns the monitor off; training goes on."""
+        """Counts an error of ours, logs it once and turns the monitor off; training goes on."""
+        if self._is_off:
+            return
         self._page.words[_ERRORS] += 1
-        self._page.commit(_clock())
+        self._page.commit(time.monotonic_ns())
         log.warning("the monitor is off after an error of its own; training goes on: %r", error)
-        _let_go(self)
+        self.turn_off()
+
+    @property
+    def _is_off(self) -> bool:
+        return self._blocks is _OFF
 
     @guarded
     def close(self, *, failed: bool = False) -> None:
         """Writes what is left and says that the rank is done, or that it failed."""
+        if self._is_off:
+            return
+        if not self.enabled:
+            self.resume(time.monotonic_ns())
         error = last_error() if failed else None
         if error is not None:
-            self._periodic.tell_error(error)
+            self._periodic.count_out_of_memory(error)
         self.recorder.due_ns = NEVER
-        now = self._switch_phase(FAILED if failed else DONE)
+        now_ns = self.recorder.switch_phase(FAILED if failed else DONE)
         self.recorder.take_phases()
-        self._periodic.close(now)
-        self._page.commit(now)
+        self._periodic.close(now_ns)
+        self._page.commit(now_ns)
         self._traces.close()
         self.recorder.release()
         self._page.close()
-        _let_go(self)
+        self.turn_off()
+
+    def turn_off(self) -> None:
+        """Does nothing from now on, for whoever still holds the monitor."""
+        self._bind(_OFF)
+        self._blocks, self._state.reports = _OFF, NoopReports()
+        self.recorder.stop()
+        self._callbacks.observer.stop()
 
 
-def _let_go(monitor: "LiveMonitor | None") -> None:
-    """Turns a monitor into the disabled one for whoever still holds it."""
-    if monitor is not None:
-        monitor.each_step(0, None)
-        monitor.recorder.stop()
-        monitor.__class__ = NoopMonitor  # type: ignore[assignment]  # off is an object, not an if
+def _handle_forks(monitor: LiveMonitor) -> None:
+    """The child of a fork leaves the page alone; the parent counts the fork."""
+    reference = weakref.ref(monitor)  # what os holds stays for the life of the process
 
+    def turn_child_off() -> None:
+        if (copy := reference()) is not None:
+            copy.turn_off()
 
-def _forked(monitor: "LiveMonitor | None") -> None:
-    """The child leaves the page alone; loader workers fork as well, so it is no warning."""
-    if isinstance(monitor, LiveMonitor):
-        monitor.tell_fork()
+    def report() -> None:
+        if (original := reference()) is not None:
+            original.reports.fork()
+
+    os.register_at_fork(after_in_child=turn_child_off, after_in_parent=report)

@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from lockstep.monitor.noop import NoopMonitor
+from lockstep.recorder.loop_calls import LoopCalls
 from lockstep.recorder.phases import DATA, OTHER
 
 
 class TimedLoader:
     """A loader whose ``next`` is timed; everything else is the loader's own."""
 
-    def __init__(self, monitor: NoopMonitor, loader: Iterable[Any]) -> None:
+    def __init__(self, monitor: LoopCalls, loader: Iterable[Any]) -> None:
         self._monitor, self._loader = monitor, loader
 
     def __iter__(self) -> Iterator[Any]:

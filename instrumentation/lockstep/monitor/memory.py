@@ -1,4 +1,4 @@
-"""Memory of this process: what the host and the GPU's allocator say, asked seldom."""
+"""Memory of this process, by the kernel and by the allocator of the GPU; read every ten seconds."""
 
 import os
 import resource
@@ -18,7 +18,7 @@ _RETRIES, _FAILED = "num_alloc_retries", "num_ooms"
 
 
 class Memory:
-    """Writes what is in use into the page.
+    """Writes the memory in use into the page.
 
     Args:
         statm: the kernel's file of this process's memory, in pages.
@@ -29,7 +29,7 @@ class Memory:
         self._counted = {_RETRIES: 0, _FAILED: 0}
 
     def sample(self) -> None:
-        """Some twenty microseconds, and a hundred with a GPU; waits for no device."""
+        """Reads all once: some 20 us, and 100 us with a GPU; waits for no device."""
         try:
             resident = int(self._statm.read_bytes().split()[1]) * _PAGE_BYTES
         except (OSError, IndexError, ValueError):
@@ -40,10 +40,10 @@ class Memory:
         self._slots.know("resident_peak_bytes", max(peak, resident or 0))
         torch = sys.modules.get("torch")
         if torch is not None and torch.cuda.is_initialized():
-            self.told_by_device(torch.cuda.memory_stats())
+            self.read_device(torch.cuda.memory_stats())
 
-    def told_by_device(self, stats: dict[str, int]) -> None:
-        """Takes over the statistics of torch's caching allocator."""
+    def read_device(self, stats: dict[str, int]) -> None:
+        """Takes over ``torch.cuda.memory_stats()``; of its counters the page adds what is new."""
         for name, key in _ON_DEVICE.items():
             if key in stats:
                 self._slots.know(name, stats[key])
@@ -52,13 +52,13 @@ class Memory:
             self._slots.count(name, number=max(0, now - self._counted[key]))
             self._counted[key] = now
 
-    def failed(self, *, on_device: bool, asked_bytes: int | None) -> None:
-        """An allocation failed; a device's allocator counts its own, where there is one."""
+    def count_failure(self, *, on_device: bool, requested_bytes: int | None) -> None:
+        """Counts an allocation that failed; those of a GPU are in its allocator's own count."""
         torch = sys.modules.get("torch")
         if not (on_device and torch is not None and torch.cuda.is_initialized()):
             self._slots.count("out_of_memory")
-        if asked_bytes is not None:
-            self._slots.know("asked_bytes", asked_bytes)
+        if requested_bytes is not None:
+            self._slots.know("asked_bytes", requested_bytes)
 
 
 assert all(name in PERIODIC.presence for name in _ON_DEVICE)

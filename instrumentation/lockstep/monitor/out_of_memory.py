@@ -1,12 +1,12 @@
-"""Tells running out of memory apart from all other errors: whose memory, and how much was asked."""
+"""Recognises errors of memory that ran out: which memory, and how many bytes were requested."""
 
 import re
 import sys
 from dataclasses import dataclass
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50, "E": 1 << 60}
-# As the allocators of CUDA, of the CPU (which raises a plain RuntimeError) and of numpy say it.
-_ASKED = re.compile(
+# The wording of the allocators of CUDA, of the CPU (a plain RuntimeError) and of numpy.
+_REQUESTED = re.compile(
     r"(?:tried to allocate|unable to allocate) ([\d.]+) ?([KMGTPE]?)i?(?:B|bytes)\b", re.IGNORECASE
 )
 _HOST = ("can't allocate memory", "not enough memory")
@@ -17,17 +17,19 @@ class OutOfMemory:
     """What ran out.
 
     Attributes:
-        place: such as ``GPU`` or ``host``.
-        asked_bytes: of the allocation that failed; None where the error does not say.
+        memory: ``GPU`` or ``host``.
+        requested_bytes: of the allocation that failed; None where the error does not say.
     """
 
-    place: str
-    asked_bytes: int | None
+    memory: str
+    requested_bytes: int | None
 
     def __str__(self) -> str:
         """One clause for people."""
-        asked = "" if self.asked_bytes is None else f", asking for {self.asked_bytes} bytes"
-        return f"out of {self.place} memory{asked}"
+        request = ""
+        if self.requested_bytes is not None:
+            request = f", asking for {self.requested_bytes} bytes"
+        return f"out of {self.memory} memory{request}"
 
 
 def out_of_memory_in(error: BaseException) -> OutOfMemory | None:
@@ -35,13 +37,13 @@ def out_of_memory_in(error: BaseException) -> OutOfMemory | None:
     text = str(error)
     torch = sys.modules.get("torch")  # an error of torch's comes from a torch that is loaded
     if torch is not None and isinstance(error, torch.OutOfMemoryError):
-        return OutOfMemory(place="GPU", asked_bytes=_asked_in(text))
+        return OutOfMemory(memory="GPU", requested_bytes=_requested_bytes(text))
     plain = type(error) is RuntimeError and any(sign in text for sign in _HOST)
     if isinstance(error, MemoryError) or plain:
-        return OutOfMemory(place="host", asked_bytes=_asked_in(text))
+        return OutOfMemory(memory="host", requested_bytes=_requested_bytes(text))
     return None
 
 
-def _asked_in(text: str) -> int | None:
-    found = _ASKED.search(text)
-    return int(float(found[1]) * _UNITS[found[2].upper()]) if found else None
+def _requested_bytes(text: str) -> int | None:
+    match = _REQUESTED.search(text)
+    return int(float(match[1]) * _UNITS[match[2].upper()]) if match else None

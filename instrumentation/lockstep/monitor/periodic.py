@@ -1,7 +1,7 @@
-"""What the monitor does seldom: about once a second, and never within a mark that is on time.
+"""What the monitor does about once a second, in the first phase change after it is due.
 
-Here the page's periodic slot is filled: the collector's pauses, memory, checkpoints that other
-threads ended, and what goes wrong around the monitor, which is said once and counted.
+It fills the page's periodic slot: pauses of the garbage collector, memory, checkpoints that other
+threads ended, and trouble around the monitor, which is logged once and counted.
 """
 
 import logging
@@ -17,6 +17,7 @@ from lockstep.monitor.gc_pauses import Pauses
 from lockstep.monitor.memory import Memory
 from lockstep.monitor.out_of_memory import out_of_memory_in
 from lockstep_records.attempts import highest_step_before
+from lockstep_records.durations import format_duration
 from lockstep_records.page.layout import PERIODIC, SLOT
 from lockstep_records.page.writer import PageWriter
 
@@ -28,29 +29,29 @@ _NO_STEP_TICKS = 60
 _STEPS = SLOT.word("steps")
 _COLLECTIONS = PERIODIC.word("collections")
 _COLLECTION_SECONDS = PERIODIC.word("collection_seconds")
-_TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 class PeriodicStats:
     """The periodic slot of a page and what fills it.
 
     Args:
-        patience_seconds: that phases may be marked without a step before that is told.
+        no_step_timeout_seconds: phases may be entered so long without a step before it is reported.
 
     Attributes:
-        step_before: highest step of an earlier attempt; -1 where none is known of.
+        step_before: highest step of an earlier attempt; -1 where there is none.
     """
 
-    def __init__(self, page: PageWriter, patience_seconds: float = 300.0) -> None:
+    def __init__(self, page: PageWriter, no_step_timeout_seconds: float = 300.0) -> None:
         self._page, self.slots = page, page.periodic
-        self._patience_ns = int(patience_seconds * 1e9)
+        self._no_step_timeout_ns = int(no_step_timeout_seconds * 1e9)
         self._pauses, self._memory = Pauses(), Memory(page.periodic)
         self._ended: deque[Saved] = deque()
         self._thread = threading.get_ident()
-        self._said: set[str] = set()
+        self._logged: set[str] = set()
         self._memory_due_ns = 0
         self._steps, self._step_ns, self._ticks = -1, 0, 0
-        self._page_was = page.path.stat().st_ino
+        self._page_inode = page.path.stat().st_ino
         before = highest_step_before(page.path)
         self.step_before = -1 if before is None else before
         if before is not None:
@@ -60,16 +61,16 @@ class PeriodicStats:
             self.slots.know("process_seconds", age)
 
     def tick(self, now_ns: int) -> None:
-        """A few microseconds; every ten seconds some twenty more for memory."""
+        """Samples what is due; a few microseconds, and some twenty more every ten seconds."""
         if now_ns >= self._memory_due_ns:
             self._memory_due_ns = now_ns + _MEMORY_EVERY_NS
             self._memory.sample()
-            self._look_for_page()
-        self._look_for_step(now_ns)
+            self._check_page()
+        self._check_steps(now_ns)
         self.commit(now_ns)
 
     def commit(self, now_ns: int) -> None:
-        """Makes readable what has gathered."""
+        """Makes readable what has gathered since the last commit."""
         while self._ended:
             write_saved(self._page, self._ended.popleft())
             self._page.commit(now_ns)
@@ -78,25 +79,28 @@ class PeriodicStats:
         self.slots.commit(now_ns)
 
     def end_saving(self, saved: Saved) -> None:
-        """Takes in a checkpoint that ended: at once, or with the next tick from another thread."""
+        """Counts a checkpoint that ended: at once, or with the next tick from another thread."""
         self._ended.append(saved)
+        # The page has one writer, the loop's thread; another would tear the slot.
         if threading.get_ident() == self._thread:
             self.commit(time.monotonic_ns())
 
-    def tell(self, trouble: str, sentence: str, *, level: int = logging.WARNING) -> None:
-        """Counts a trouble of the label ``trouble`` and says it if it is the first of its kind."""
+    def report_trouble(self, trouble: str, sentence: str, *, level: int = logging.WARNING) -> None:
+        """Counts a trouble of the label ``trouble``, and logs the first of its kind."""
         self.slots.count("troubles", trouble)
-        if trouble not in self._said:
-            self._said.add(trouble)
+        if trouble not in self._logged:
+            self._logged.add(trouble)
             log.log(level, "%s; training goes on", sentence)
 
-    def tell_error(self, error: BaseException) -> bool:
-        """Counts an error of the loop's that is memory running out; True where it is."""
-        ran_out = out_of_memory_in(error)
-        if ran_out is None or getattr(error, "lockstep_counted", False):
+    def count_out_of_memory(self, error: BaseException) -> bool:
+        """Counts an error of the loop's if it is memory running out; True where it is."""
+        shortage = out_of_memory_in(error)
+        if shortage is None or getattr(error, "lockstep_counted", False):
             return False
-        error.lockstep_counted = True  # type: ignore[attr-defined]  # it may pass several spans
-        self._memory.failed(on_device=ran_out.place == "GPU", asked_bytes=ran_out.asked_bytes)
+        error.lockstep_counted = True  # type: ignore[attr-defined]  # it may leave several blocks
+        self._memory.count_failure(
+            on_device=shortage.memory == "GPU", requested_bytes=shortage.requested_bytes
+        )
         return True
 
     def close(self, now_ns: int) -> None:
@@ -105,32 +109,34 @@ class PeriodicStats:
         self.commit(now_ns)
         self._pauses.release()
 
-    def _look_for_page(self) -> None:
-        if self._page_was == 0:
+    def _check_page(self) -> None:
+        if self._page_inode == 0:
             return
         try:
-            there = self._page.path.stat().st_ino == self._page_was
+            is_present = self._page.path.stat().st_ino == self._page_inode
         except OSError:
-            there = False
-        if not there:
-            self._page_was = 0
-            self.tell(
+            is_present = False
+        if not is_present:
+            self._page_inode = 0
+            self.report_trouble(
                 "page_deleted",
                 f"page {self._page.path} was deleted under the run: nobody can read it any more",
             )
 
-    def _look_for_step(self, now_ns: int) -> None:
-        """Phases that are marked again and again without a step: the loop forgets to end it."""
+    def _check_steps(self, now_ns: int) -> None:
+        """Phases that begin again and again without a step: the loop forgets to end it."""
         steps = self._page.words[_STEPS]
         if steps != self._steps:
             self._steps, self._step_ns, self._ticks = steps, now_ns, 0
             return
+        # Ticks count besides the time: a first step that compiles for long has no ticks in it.
         self._ticks += 1
-        if self._ticks >= _NO_STEP_TICKS and now_ns - self._step_ns > self._patience_ns:
+        if self._ticks >= _NO_STEP_TICKS and now_ns - self._step_ns > self._no_step_timeout_ns:
             self._step_ns, self._ticks = now_ns, 0
-            self.tell(
+            timeout = format_duration(self._no_step_timeout_ns / 1e9)
+            self.report_trouble(
                 "no_step",
-                f"phases are marked but no step has ended for {self._patience_ns / 1e9:.0f} s; "
+                f"phases are entered but no step has ended for {timeout}; "
                 "call monitor.step() at the end of each step",
             )
 
@@ -138,14 +144,14 @@ class PeriodicStats:
 def _process_seconds(stat: Path = Path("/proc/self/stat")) -> float | None:
     """Age of this process; None where the kernel does not say."""
     try:
-        began = int(
-            stat.read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[19]
-        )
+        # The name before the last bracket may hold blanks and brackets; starttime is field 22.
+        after_name = stat.read_text(encoding="ascii", errors="replace").rpartition(")")[2]
+        began_ticks = int(after_name.split()[19])
     except (OSError, IndexError, ValueError):
         return None
-    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - began / _TICKS_A_SECOND)
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - began_ticks / _TICKS_PER_SECOND)
 
 
 def last_error() -> BaseException | None:
-    """The error that ended the process, once the interpreter has told of it."""
+    """The exception that ended the process; None before the interpreter has printed one."""
     return getattr(sys, "last_value", None)

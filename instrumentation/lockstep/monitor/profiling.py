@@ -1,8 +1,8 @@
 """A trace of the next steps by torch.profiler, when a switch asks for it.
 
-The rank writes the trace into memory, beside its page; whoever asked moves it to a disk. Starting
-(about a second the first time), stopping and writing hold up this rank's step: how long is told in
-the log and in a small file beside the trace. On a GPU stopping waits for the device.
+The rank writes the trace into memory, next to its page; ``lockstep profile`` moves it to a disk.
+Starting (about a second the first time), stopping and writing hold up this rank's step: the log and
+a small file next to the trace say how long. On a GPU stopping waits for the device.
 """
 
 import json
@@ -13,11 +13,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+from lockstep_records.atomic_file import write_atomically
 from lockstep_records.rank_files import answer_path, trace_path
 from lockstep_records.switches import ProfileRequest
 
 log = logging.getLogger("lockstep")
-_ROOM_BYTES = 256 << 20  # of memory that must be free for a trace
+_FREE_BYTES = 256 << 20  # that must be free on the tmpfs before a trace is taken
 
 
 class Profiler:
@@ -33,13 +34,13 @@ class Profiler:
         self._answered = ""
         self._profile: Any = None
         self._request: ProfileRequest | None = None
-        self._left = 0
+        self._steps_left = 0
         self._stalls: dict[str, float] = {}
 
     def begin(self, request: ProfileRequest) -> None:
         """Starts the trace, unless the request is for others, was answered or cannot be met."""
-        mine = request.ranks is None or self._rank in request.ranks
-        if not mine or self.running or request.id == self._answered:
+        is_for_us = request.ranks is None or self._rank in request.ranks
+        if not is_for_us or self.running or request.id == self._answered:
             return
         self._answered, self._request = request.id, request
         if answer_path(self._page, request.id).exists():
@@ -53,39 +54,37 @@ class Profiler:
         self._profile = torch.profiler.profile()
         self._profile.start()
         self._stalls = {"start_seconds": time.perf_counter() - before}
-        self._left, self.running = request.steps, True
+        self._steps_left, self.running = request.steps, True
 
     def _refusal(self) -> str:
         if "torch" not in sys.modules:
             return "the process has not loaded torch"
         free = os.statvfs(self._page.parent)
-        if free.f_bavail * free.f_frsize < _ROOM_BYTES:
-            return f"{self._page.parent} has less than {_ROOM_BYTES >> 20} MiB free"
+        if free.f_bavail * free.f_frsize < _FREE_BYTES:
+            return f"{self._page.parent} has less than {_FREE_BYTES >> 20} MiB free"
         return ""
 
     def step_ended(self) -> None:
         """Counts a step; after the last one the trace is written."""
         assert self._request is not None
-        self._left -= 1
-        if self._left:
+        self._steps_left -= 1
+        if self._steps_left:
             return
         self.running = False
         before = time.perf_counter()
         self._profile.stop()
         stopped = time.perf_counter()
         path = trace_path(self._page, self._request.id)
-        beside = path.with_name(f".{path.name}")
-        self._profile.export_chrome_trace(str(beside))
-        beside.replace(path)
+        temporary_path = path.with_name(f".{path.name}")
+        self._profile.export_chrome_trace(str(temporary_path))
+        temporary_path.replace(path)  # whoever waits for the trace finds it whole
         self._profile = None
         written = time.perf_counter()
         self._stalls |= {"stop_seconds": stopped - before, "export_seconds": written - stopped}
         self._answer({**self._stalls, "bytes": path.stat().st_size, "steps": self._request.steps})
 
-    def _answer(self, told: dict[str, Any]) -> None:
+    def _answer(self, outcome: dict[str, Any]) -> None:
         assert self._request is not None
         path = answer_path(self._page, self._request.id)
-        beside = path.with_name(f".{path.name}")
-        beside.write_text(json.dumps({"rank": self._rank, **told}), encoding="utf-8")
-        beside.replace(path)
-        log.warning("profile %s of rank %d: %s", self._request.id, self._rank, told)
+        write_atomically(path, json.dumps({"rank": self._rank, **outcome}))
+        log.warning("profile %s of rank %d: %s", self._request.id, self._rank, outcome)

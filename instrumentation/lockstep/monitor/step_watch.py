@@ -1,6 +1,6 @@
-"""What stands beside a monitor and is asked at each step's end: samples, switches, hang watch.
+"""Observes the steps of a monitor: samples operations, polls switches, arms the hang watch.
 
-The monitor asks once a second, when the file of switches is looked at, and in sampled steps; any
+The recorder wakes it once a second, when the file of switches is polled, and in sampled steps; any
 other step costs two comparisons.
 """
 
@@ -14,7 +14,6 @@ from pathlib import Path
 from lockstep.hangs.rank_watch import HangWatch
 from lockstep.monitor.live import LiveMonitor
 from lockstep.monitor.profiling import Profiler
-from lockstep.monitor.suspended import turn
 from lockstep.recorder.device_events import device_events
 from lockstep.recorder.device_numbers import DeviceNumbers, device_numbers
 from lockstep.recorder.operations import OperationRecorder
@@ -31,16 +30,16 @@ from lockstep_records.switches import (
 
 log = logging.getLogger("lockstep")
 SAMPLE_EVERY = 64
-_LOOK_NS = 1_000_000_000
+_POLL_NS = 1_000_000_000
 _NEVER = 1 << 62
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WatchSettings:
-    """What a rank is told at birth; switches may tell otherwise later.
+    """Settings of a rank at its start; switches may override them later.
 
     Attributes:
-        sample_every: operations of each so-many-th step are recorded; 0 for none.
+        sample_every: operations of every step divisible by it are recorded; 0 for none.
         hang_seconds: floor of the hang watch; 0 turns it off.
     """
 
@@ -49,14 +48,17 @@ class WatchSettings:
 
 
 class StepWatch:
-    """Asked after each step of one monitor; made by ``watch_steps``.
+    """Observer of one monitor's steps; ``watch_steps`` creates it.
 
     Args:
         monitor: whose steps.
         page: path of its page.
         identity: of the rank.
-        settings: what holds where no switch says otherwise.
-        now_ns: monotonic clock.
+        settings: valid where no switch overrides them.
+        now_ns: monotonic nanoseconds.
+
+    Attributes:
+        operations: recorder of sampled operations; None where the page's folder has no room.
     """
 
     def __init__(
@@ -68,67 +70,68 @@ class StepWatch:
         now_ns: int,
     ) -> None:
         self._monitor = monitor
-        self._own = settings
+        self._settings = settings
         self._sample_every = settings.sample_every
         self._path = switches_path(page.parents[1])
-        self._seen: tuple[int, int] | None = None
-        self._look_ns = 0
-        self._last_ns, self._last_step = now_ns, -1
+        self._file_version: tuple[int, int] | None = None
+        self._poll_ns = 0
+        self._last_ns, self._last_step = now_ns, -1  # of the last poll
         self._hang = HangWatch(page, settings.hang_seconds, now_ns)
         self._profiler = Profiler(page, identity.rank)
         self._numbers: DeviceNumbers | None = None
-        self.recorder: OperationRecorder | None = None
+        self.operations: OperationRecorder | None = None
         try:
             writer = OperationWriter(operations_path(page), identity.rank)
-            self.recorder = OperationRecorder(monitor, writer, dict(identity.mesh).get("pp", 0))
+            stage = dict(identity.mesh).get("pp", 0)
+            self.operations = OperationRecorder(
+                monitor.recorder, writer, self._report_device_step, stage
+            )
         except NoPageError as error:
             log.warning("no operations are recorded: %s", error)
 
-    def step_ended(self, now_ns: int, step: int | None) -> None:
-        """Called by the monitor; ``step`` is None when there will be no more."""
-        if step is None:
-            self._stop()
-            return
-        recorder = self.recorder
-        if recorder is not None and recorder.sampling:
-            recorder.end(now_ns)
-        if self._device_waits():
-            self._ask_device()
+    def step_ended(self, now_ns: int, step: int) -> None:
+        """Does what is due at the end of a step."""
+        operations = self.operations
+        if operations is not None and operations.sampling:
+            operations.end(now_ns)
+        if self._is_device_pending():
+            self._poll_device()
         if self._profiler.running:
             self._profiler.step_ended()
-        if now_ns >= self._look_ns:
+        if now_ns >= self._poll_ns:
             self._hang.steps_ns.append((now_ns - self._last_ns) // max(1, step - self._last_step))
             self._last_ns, self._last_step = now_ns, step
-            self.look(now_ns)
+            self.poll(now_ns)
         every = self._sample_every
-        if every and (step + 1) % every == 0 and recorder is not None and self._monitor.enabled:
-            recorder.begin(step + 1, now_ns)
+        if every and (step + 1) % every == 0 and operations is not None and self._monitor.enabled:
+            operations.begin(step + 1, now_ns)
         self._wake_for(step + 1)
 
     def _wake_for(self, step: int) -> None:
-        """Asks for the next step, or for the one before the next sample, and in a second."""
+        """Wakes for the next step, or for the one before the next sample, and in a second."""
         every, recorder = self._sample_every, self._monitor.recorder
-        samples = self.recorder is not None and self.recorder.sampling
-        busy = samples or self._profiler.running or self._numbers is not None
+        is_sampling = self.operations is not None and self.operations.sampling
+        is_busy = is_sampling or self._profiler.running or self._numbers is not None
         before_sample = (step // every + 1) * every - 1 if every else _NEVER
-        recorder.wake_step = step if busy else before_sample
-        recorder.wake_ns = self._look_ns
+        recorder.wake_step = step if is_busy else before_sample
+        recorder.wake_ns = self._poll_ns
 
-    def look(self, now_ns: int) -> None:
-        """Looks whether somebody has turned a switch, and keeps the hang watch armed."""
-        self._look_ns = now_ns + _LOOK_NS
+    def poll(self, now_ns: int) -> None:
+        """Applies the file of switches if it has changed, and keeps the hang watch armed."""
+        self._poll_ns = now_ns + _POLL_NS
         if self._numbers is None:
             self._find_device()
         if now_ns >= self._hang.rearm_ns:
             self._hang.arm(now_ns)
         try:
-            found = os.stat(self._path)  # noqa: PTH116  # once a second in the loop: the plain call
+            status = os.stat(self._path)  # noqa: PTH116  # in the loop: the plain call is quicker
         except OSError:
             return
-        seen = (found.st_mtime_ns, found.st_ino)
-        if seen == self._seen:
+        # With the inode: two files written within one tick of the file system's clock differ in it.
+        version = (status.st_mtime_ns, status.st_ino)
+        if version == self._file_version:
             return
-        self._seen = seen
+        self._file_version = version
         try:
             switches = read_switches(self._path)
         except ValueError as error:
@@ -137,56 +140,61 @@ class StepWatch:
         self._apply(switches, now_ns)
 
     def _find_device(self) -> None:
-        """The first work on a GPU may come after ``attach``."""
+        """Uses the GPU once the process does: its first work may come after ``attach``."""
         self._numbers = self._monitor.recorder.numbers = device_numbers()
-        if self.recorder is not None:
-            self.recorder.device = device_events()
+        if self.operations is not None:
+            self.operations.device = device_events()
 
-    def _device_waits(self) -> bool:
-        recorder, numbers = self.recorder, self._numbers
-        return numbers is not None and (
-            numbers.waits
-            or (recorder is not None and recorder.device is not None and recorder.device.waits)
-        )
+    def _is_device_pending(self) -> bool:
+        if self._numbers is None:
+            return False
+        events = None if self.operations is None else self.operations.device
+        return self._numbers.is_pending or (events is not None and events.is_pending)
 
-    def _ask_device(self) -> None:
-        """Takes in what the device has passed since; waits for nothing."""
-        recorder, numbers = self.recorder, self._numbers
-        dropped = 0
+    def _poll_device(self) -> None:
+        """Takes in what the device has finished since; waits for nothing."""
+        operations, numbers = self.operations, self._numbers
+        reports, dropped = self._monitor.reports, 0
         if numbers is not None:
-            while (late := numbers.come()) is not None:
-                self._monitor.tell_late(late)
+            while (late := numbers.poll()) is not None:
+                reports.late_numbers(late)
             dropped += numbers.dropped
-        if recorder is not None and recorder.device is not None:
-            recorder.resolve()
-            dropped += recorder.device.dropped
+        if operations is not None and operations.device is not None:
+            operations.resolve()
+            dropped += operations.device.dropped
         if dropped:
-            self._monitor.tell_dropped(dropped)
+            reports.device_dropped(dropped)
+
+    def _report_device_step(self, seconds: Mapping[str, float]) -> None:
+        self._monitor.reports.device_step(seconds)
 
     def _apply(self, switches: Switches, now_ns: int) -> None:
-        own = self._own
+        settings = self._settings
         every = switches.sample_every
-        self._sample_every = own.sample_every if every is None else every
+        self._sample_every = settings.sample_every if every is None else every
         floor = switches.hang_seconds
-        self._hang.set_floor(own.hang_seconds if floor is None else floor, now_ns)
+        self._hang.set_floor(settings.hang_seconds if floor is None else floor, now_ns)
         if switches.profile is not None:
             self._profiler.begin(switches.profile)
-        if switches.enabled != self._monitor.enabled:
-            turn(self._monitor, on=switches.enabled, now_ns=now_ns)
+        if switches.enabled and not self._monitor.enabled:
+            self._monitor.resume(now_ns)
+        elif self._monitor.enabled and not switches.enabled:
+            self._monitor.suspend()
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
+        """Stops the hang watch and the sampling; there are no more steps."""
         self._hang.stop()
         self._sample_every = 0
-        if self.recorder is not None:
-            self.recorder.close()
-            self.recorder = None
+        if self.operations is not None:
+            self.operations.close()
+            self.operations = None
 
 
 def settings_from(environment: Mapping[str, str]) -> WatchSettings:
     """The settings by LOCKSTEP_SAMPLE_EVERY (steps) and LOCKSTEP_HANG_SECONDS.
 
     Raises:
-        ValueError: a variable has a value that cannot be; the text names it.
+        ValueError: a variable is invalid; the text names it.
     """
     every = _number(environment, "LOCKSTEP_SAMPLE_EVERY", SAMPLE_EVERY, MAX_SAMPLE_EVERY)
     if not every.is_integer():
@@ -213,7 +221,5 @@ def _number(environment: Mapping[str, str], name: str, default: float, most: flo
 def watch_steps(
     monitor: LiveMonitor, page: Path, identity: RankIdentity, settings: WatchSettings
 ) -> None:
-    """Puts a watch beside a monitor, whose page lies at ``page``."""
-    watch = StepWatch(monitor, page, identity, settings, now_ns=time.monotonic_ns())
-    monitor.each_step = watch.step_ended
-    monitor.recorder.wake_step = monitor.recorder.wake_ns = 0
+    """Observes the steps of a monitor whose page lies at ``page``."""
+    monitor.observer = StepWatch(monitor, page, identity, settings, now_ns=time.monotonic_ns())

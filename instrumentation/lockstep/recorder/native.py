@@ -1,17 +1,17 @@
 """Chooses the recorder: in C where it was compiled, else in Python; both do the same.
 
-LOCKSTEP_NATIVE=off takes the one in Python. The C code knows no offset of the page: it asks for
-each by a name, such as ``slot.steps``, ``row.bit.loss`` or ``code.sync``, and is told them from the
-one table of the format.
+LOCKSTEP_NATIVE=off takes the one in Python. The C code contains no offset of the page: it looks up
+each by a name, such as ``slot.steps``, ``row.bit.loss`` or ``code.sync``, in a table that is made
+here from the one definition of the format.
 """
 
+import importlib
 import os
 from types import ModuleType
 
-from lockstep.monitor.anomalies import FLAG
 from lockstep.recorder.phases import CODE, code_of
 from lockstep.recorder.recorder import Ignored, StepRecorder
-from lockstep.recorder.rows import LENGTH_BITS, LOSSES, RecorderCallbacks, figures_of
+from lockstep.recorder.rows import FLAG, LENGTH_BITS, LOSSES, RecorderCallbacks, figures_of
 from lockstep_records.bus import bus_factor
 from lockstep_records.page.layout import (
     COLLECTIVE_KINDS,
@@ -25,29 +25,36 @@ from lockstep_records.page.layout import (
 )
 from lockstep_records.page.writer import PageWriter
 
-try:
-    from lockstep import _native
-except ImportError:  # there was no compiler where it was installed
-    _native = None  # type: ignore[assignment]  # the same, as a value
-
 SWITCH = "LOCKSTEP_NATIVE"
-compiled: ModuleType | None = None if os.environ.get(SWITCH) == "off" else _native
 
 
-def places(rows: int) -> dict[str, int]:
-    """Where everything of a page of so many rows is: words in slots, bytes in rows, bits, codes."""
-    told = {f"slot.{field.name}": SLOT.word(field.name) for field in SLOT.fields}
-    told |= {f"periodic.{field.name}": PERIODIC.word(field.name) for field in PERIODIC.fields}
-    told |= {f"row.{name}": offset for name, offset in ROW.offsets.items()}
-    told |= {f"slot.bit.{name}": bit for name, bit in SLOT.presence.items()}
-    told |= {f"row.bit.{name}": bit for name, bit in ROW.presence.items()}
-    told |= {f"flag.{name}": bit for name, bit in FLAG.items()}
-    told |= {f"code.{name}": code for name, code in CODE.items()}
-    told |= {f"at.slot.{number}": at for number, at in enumerate(SLOT_OFFSETS)}
-    return told | {
+def _import_compiled() -> ModuleType | None:
+    """The C module; None where it is switched off or there was no compiler at installation."""
+    if os.environ.get(SWITCH) == "off":
+        return None
+    try:
+        return importlib.import_module("lockstep._native")
+    except ImportError:
+        return None
+
+
+compiled = _import_compiled()
+
+
+def layout_table(rows: int) -> dict[str, int]:
+    """The layout of a page of so many rows: words in slots, bytes in rows, bits, codes, sizes."""
+    table = {f"slot.{field.name}": SLOT.word(field.name) for field in SLOT.fields}
+    table |= {f"periodic.{field.name}": PERIODIC.word(field.name) for field in PERIODIC.fields}
+    table |= {f"row.{name}": offset for name, offset in ROW.offsets.items()}
+    table |= {f"slot.bit.{name}": bit for name, bit in SLOT.presence.items()}
+    table |= {f"row.bit.{name}": bit for name, bit in ROW.presence.items()}
+    table |= {f"flag.{name}": bit for name, bit in FLAG.items()}
+    table |= {f"code.{name}": code for name, code in CODE.items()}
+    table |= {f"offset.slot.{number}": offset for number, offset in enumerate(SLOT_OFFSETS)}
+    return table | {
         "row.bits.lengths": LENGTH_BITS,
-        "at.heartbeat": HEARTBEAT_OFFSET,
-        "at.ring": RING_OFFSET,
+        "offset.heartbeat": HEARTBEAT_OFFSET,
+        "offset.ring": RING_OFFSET,
         "size.row": ROW.size,
         "size.slot": SLOT.size,
         "size.periodic": PERIODIC.size,
@@ -57,19 +64,19 @@ def places(rows: int) -> dict[str, int]:
 
 
 def new_recorder(page: PageWriter, callbacks: RecorderCallbacks) -> StepRecorder:
-    """A recorder for a page."""
+    """A recorder that writes a page, in C where it was compiled."""
     if compiled is None:
         return StepRecorder(page, callbacks)
     recorder: StepRecorder = compiled.StepRecorder(
         file=page.file,
         slot=page.words,
         periodic=page.periodic.words,
-        places=places(page.rows),
+        layout=layout_table(page.rows),
         buckets=STEP_BUCKETS,
         heartbeat=page.heartbeat_word,
         callbacks=callbacks,
         codes=CODE,
-        kinds={kind: place for place, kind in enumerate(COLLECTIVE_KINDS)},
+        kinds={kind: index for index, kind in enumerate(COLLECTIVE_KINDS)},
         code_of=code_of,
         bus_factor=bus_factor,
         figures_of=figures_of,

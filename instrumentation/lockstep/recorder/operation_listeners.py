@@ -1,6 +1,6 @@
-"""Where the single operations of a step can be listened to: waits, and the chunks of a pipeline.
+"""Where single operations of a step are reported: waits, and the chunks of a pipeline.
 
-Nobody listens by default; who wants rows of operations sets ``tap`` to its own function.
+By default nothing listens; the recorder of operations sets ``tap`` to its own function.
 """
 
 from collections.abc import Callable

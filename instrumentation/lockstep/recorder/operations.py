@@ -1,15 +1,17 @@
-"""Records the operations inside sampled steps: told one by one, or cut from the step's phases.
+"""Records the operations inside sampled steps: reported one by one, or derived from phases.
 
 A step that is not sampled costs one test of an attribute an operation. While a step is sampled,
-the heartbeat of the monitor's recorder is replaced, so that every boundary between phases is noted,
+the heartbeat of the monitor's recorder is replaced, so that every boundary between phases is seen,
 and the instrumentation points are listened to.
 """
 
-from lockstep.monitor.live import LiveMonitor
+from collections.abc import Callable, Mapping
+
 from lockstep.recorder import operation_listeners as operations_tap
-from lockstep.recorder.device_events import Cut, DeviceEvents
+from lockstep.recorder.device_events import DeviceEvents, PhaseOperation
 from lockstep.recorder.operation_listeners import Operation
 from lockstep.recorder.phases import BACKWARD, FORWARD, OPTIMIZER, SYNC
+from lockstep.recorder.recorder import StepRecorder
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.operations import (
     CODES,
@@ -38,26 +40,34 @@ _TOO_LARGE = 1 << 15
 
 
 class OperationRecorder:
-    """Writes the operations of sampled steps into the ring beside the rank page.
+    """Writes the operations of sampled steps into the ring file of the rank.
 
     Args:
-        monitor: whose steps.
+        recorder: of the rank; its heartbeat is replaced while a step is sampled.
         writer: the ring.
-        stage: pipeline stage of the rank, the chunk of what is cut from phases.
+        device_step: takes the device's seconds of a sampled step, by phase.
+        stage: pipeline stage of the rank, the chunk of what is derived from phases.
 
     Attributes:
         device: events of the rank's GPU, once it uses one.
         sampling: whether the running step is recorded.
-        refused: operations told under a name that no published trace has.
+        refused: operations reported under a name that no published trace has.
     """
 
-    def __init__(self, monitor: LiveMonitor, writer: OperationWriter, stage: int = 0) -> None:
-        self._monitor, self._writer, self._stage = monitor, writer, stage
-        self._heartbeat = monitor.recorder.heartbeat
+    def __init__(
+        self,
+        recorder: StepRecorder,
+        writer: OperationWriter,
+        device_step: Callable[[Mapping[str, float]], None],
+        stage: int = 0,
+    ) -> None:
+        self._recorder, self._writer, self._stage = recorder, writer, stage
+        self._device_step = device_step
+        self._heartbeat = recorder.heartbeat
         self._boundaries: list[tuple[int, int]] = []
         self._sequence = [0] * len(NAMES)
         self._step = 0
-        self._told_collective = False
+        self._has_collective = False
         self.device: DeviceEvents | None = None
         self.sampling = False
         self.refused = 0
@@ -71,7 +81,7 @@ class OperationRecorder:
         chunk: int | None = None,
         kind: str | None = None,
     ) -> None:
-        """Tells one operation of the running step.
+        """Records one operation of the running step.
 
         Args:
             op: its name in the published traces, such as ``forward-compute``.
@@ -100,14 +110,14 @@ class OperationRecorder:
     def _write(  # noqa: PLR0917  # the same
         self, code: int, start: int, end: int, micro_batch: int, chunk: int, kind: int, flags: int
     ) -> None:
-        place = self._sequence[code]
-        self._sequence[code] = place + 1
+        sequence = self._sequence[code]
+        self._sequence[code] = sequence + 1
         self._writer.append(
             self._step,
             code,
             start,
             end,
-            place,
+            sequence,
             micro_batch=micro_batch,
             chunk=chunk,
             kind=kind,
@@ -119,21 +129,21 @@ class OperationRecorder:
         self._step = step
         self._sequence = [0] * len(NAMES)
         self._boundaries = [(now_ns, UNKNOWN)]
-        self._told_collective = False
-        self._monitor.recorder.heartbeat = self
-        operations_tap.tap = self._hear
+        self._has_collective = False
+        self._recorder.heartbeat = self
+        operations_tap.tap = self._ingest
         self.sampling = True
         if self.device is not None:
             self.device.begin(step, now_ns)
 
-    def _hear(self, operation: Operation) -> None:
-        self._told_collective = self._told_collective or operation.kind is not None
+    def _ingest(self, operation: Operation) -> None:
+        self._has_collective = self._has_collective or operation.kind is not None
         self.record(*operation)
 
-    def __setitem__(self, place: int, mark: int) -> None:
-        """Stands in for the heartbeat."""
-        self._heartbeat[place] = mark
-        now_ns, phase = mark >> 4, mark & 15
+    def __setitem__(self, index: int, word: int) -> None:
+        """Stands in for the heartbeat: passes the word on, and notes the boundary."""
+        self._heartbeat[index] = word
+        now_ns, phase = word >> 4, word & 15
         boundaries = self._boundaries
         if phase != boundaries[-1][1] and len(boundaries) < _MOST_BOUNDARIES:
             boundaries.append((now_ns, phase))
@@ -141,59 +151,63 @@ class OperationRecorder:
                 self.device.enter_phase(now_ns)
 
     def end(self, now_ns: int) -> None:
-        """The step is over: what nobody told of it is cut from its phases."""
+        """Ends the step: operations that were not reported are derived from its phases."""
         self._stop()
-        told = frozenset(code for code, count in enumerate(self._sequence) if count)
+        reported = frozenset(code for code, count in enumerate(self._sequence) if count)
         ends = [start for start, _ in self._boundaries[1:]] + [now_ns]
-        cuts = []
-        for place, ((start, phase), end) in enumerate(zip(self._boundaries, ends, strict=True)):
+        derived = []
+        for boundary, ((start, phase), end) in enumerate(zip(self._boundaries, ends, strict=True)):
             code = _OF_PHASE.get(phase)
-            if code is None or code in told or (phase == SYNC and self._told_collective):
+            if code is None or code in reported or (phase == SYNC and self._has_collective):
                 continue
             sequence = self._sequence[code]
             chunk = UNKNOWN if code == CODES["optimizer"] else self._stage
             kind = _KIND.get(code, UNKNOWN)
             micro_batch = sequence if code in _LOCAL else UNKNOWN
             self._write(code, start, end, micro_batch, chunk, kind, FROM_PHASES)
-            cuts.append(Cut(place, code, sequence, chunk, kind))
+            derived.append(PhaseOperation(boundary, code, sequence, chunk, kind))
         if self.device is not None:
-            self.device.end(now_ns, [phase for _, phase in self._boundaries], cuts)
+            self.device.end(now_ns, [phase for _, phase in self._boundaries], derived)
 
     def resolve(self) -> None:
-        """Writes the sampled steps that the device is through with by now."""
+        """Writes the sampled steps that the device has finished by now; waits for none."""
         device = self.device
-        while device is not None and (passed := device.passed()) is not None:
-            times = passed.boundaries_ns
+        while device is not None and (device_step := device.poll()) is not None:
+            times = device_step.boundaries_ns
             seconds = dict.fromkeys(STEP_PHASES, 0.0)
-            for phase, start, end in zip(passed.phases, times[:-1], times[1:], strict=True):
+            for phase, start, end in zip(device_step.phases, times[:-1], times[1:], strict=True):
                 name = PHASES[phase] if phase != UNKNOWN else "other"
                 if name in seconds:
                     seconds[name] += (end - start) * 1e-9
-            self._monitor.tell_device(seconds)
-            for cut in passed.cuts:
-                self._write_device(passed.step, cut, times[cut.boundary], times[cut.boundary + 1])
+            self._device_step(seconds)
+            for operation in device_step.operations:
+                start_ns, end_ns = times[operation.boundary : operation.boundary + 2]
+                self._write_device(device_step.step, operation, start_ns, end_ns)
 
-    def _write_device(self, step: int, cut: Cut, start: int, end: int) -> None:
+    def _write_device(
+        self, step: int, operation: PhaseOperation, start_ns: int, end_ns: int
+    ) -> None:
+        code, sequence = operation.operation, operation.sequence
         self._writer.append(
             step,
-            cut.operation,
-            start,
-            end,
-            cut.sequence,
-            micro_batch=cut.sequence if cut.operation in _LOCAL else UNKNOWN,
-            chunk=cut.chunk,
-            kind=cut.kind,
+            code,
+            start_ns,
+            end_ns,
+            sequence,
+            micro_batch=sequence if code in _LOCAL else UNKNOWN,
+            chunk=operation.chunk,
+            kind=operation.kind,
             flags=FROM_PHASES | ON_DEVICE,
         )
 
     def close(self) -> None:
-        """Lets go of the ring; the file stays."""
+        """Closes the ring; the file stays."""
         self._stop()
         self._writer.close()
 
     def _stop(self) -> None:
         self.sampling = False
-        self._monitor.recorder.heartbeat = self._heartbeat
+        self._recorder.heartbeat = self._heartbeat
         operations_tap.tap = None
 
 

@@ -1,4 +1,4 @@
-"""The phases a rank can be in, as small codes for the hot path."""
+"""The phases a rank can be in, as small integers for the hot path."""
 
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.page.layout import PHASES
@@ -19,7 +19,7 @@ FAILED = CODE["failed"]
 IN_STEP = slice(DATA, OTHER + 1)
 assert tuple(PHASES[DATA : OTHER + 1]) == STEP_PHASES
 NUM_PHASES = len(PHASES)
-NOT_WAITING = -1  # no phase: a span holds the phase, so a wait inside it is not cut out
+NOT_WAITING = -1  # instead of a phase: a block holds the phase, and its waits belong to it
 
 
 def code_of(name: str) -> int:

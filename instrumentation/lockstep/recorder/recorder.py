@@ -1,9 +1,9 @@
-"""The recorder: cuts a rank's time into contiguous phases and writes a row a step into its page.
+"""The recorder: divides a rank's time into contiguous phases and writes a row a step into its page.
 
-Hot path: a mark is one clock read, one addition and one store; a step is one row and one slot.
+Hot path: a phase costs one clock read, one addition and one store; a step one row and one slot.
 It takes no lock, starts no collective, and makes no system call but the clock's. What is seldom or
-unusual is its owner's to do, behind a comparison. On a GPU the marks tell host time: what the
-device does meanwhile is not waited for.
+unusual is left to callbacks, behind a comparison. On a GPU phases are host time: what the device
+does meanwhile is not waited for.
 
 ``lockstep._native`` holds the same recorder in C, for where it could be compiled.
 """
@@ -25,42 +25,43 @@ _BUS_BYTES = {kind: PERIODIC.word("bus_bytes") + n for n, kind in enumerate(COLL
 
 
 class HeartbeatWord(Protocol):
-    """One word that a mark replaces: its nanoseconds x 16 + code of the phase that begins."""
+    """One word, replaced when a phase begins: monotonic nanoseconds x 16 + code of the phase."""
 
-    def __setitem__(self, place: int, mark: int, /) -> None:
-        """Replaces it; ``place`` is 0."""
+    def __setitem__(self, index: int, word: int, /) -> None:
+        """Replaces it; ``index`` is 0."""
 
 
 class Ignored:
     """What a copy of a watched model or optimizer has in the place of a hook."""
 
     def __call__(self, *_: Any) -> None:
-        """Nothing."""
+        """Does nothing."""
 
 
 class PhaseHook:
-    """A hook that marks one phase, whatever it is called with.
+    """A hook that enters one phase, whatever it is called with.
 
     Attributes:
-        also: called with the same, but in steps from ``quiet_from`` to before ``quiet_until``.
+        callback: called with the same, but not in steps from ``quiet_from`` to before
+            ``quiet_until``.
     """
 
     def __init__(self, recorder: "StepRecorder", phase: int) -> None:
         self._recorder, self._phase = recorder, phase
-        self.also: Callable[..., object] | None = None
+        self.callback: Callable[..., object] | None = None
         self.quiet_from = self.quiet_until = 0
 
-    def __call__(self, *told: Any) -> None:
-        """Marks the phase, then tells who else is to be told."""
+    def __call__(self, *args: Any) -> None:
+        """Enters the phase, then calls the callback."""
         recorder = self._recorder
         recorder.enter_code(self._phase)
         if (
-            self.also is None
+            self.callback is None
             or self.quiet_from <= recorder.next_step < self.quiet_until
             or not recorder.on
         ):
             return
-        self.also(*told)
+        self.callback(*args)
 
     def __reduce__(self) -> tuple[type[Ignored], tuple[()]]:
         return Ignored, ()
@@ -71,28 +72,31 @@ class StepRecorder(Rows):
 
     Args:
         page: where it writes.
-        owner: asked about what is seldom or unusual.
+        callbacks: asked about what is seldom or unusual.
 
     Attributes:
         on: whether anything is written.
-        held: whether a block holds the phase, so that marks inside it change nothing.
-        measures: whether ``own_ns`` takes in what the recorder's own marks take.
-        now_in: code of the phase that runs now.
-        due_ns: a mark before it has nothing to ask its owner.
-        look_at, wake_step, wake_ns: so many rows, that step or that moment are asked about.
-        heartbeat: stood in for while a step is recorded.
+        held: whether a block holds the phase, so that entering others inside it changes nothing.
+        measures: whether ``own_ns`` adds up the time that the recorder itself takes.
+        own_ns: that time, in the step that runs now.
+        phase: code of the phase that runs now.
+        since_ns: monotonic nanoseconds of its begin.
+        due_ns: a phase that begins before it needs no ``tick``.
+        wake_rows, wake_step, wake_ns: number of rows, step and moment from which the end of a step
+            calls ``step_ended``.
+        heartbeat: the page's word; replaced while the operations of a step are recorded.
         next_step: number that the step which runs now will have.
     """
 
     def __init__(self, page: PageWriter, callbacks: RecorderCallbacks) -> None:
         super().__init__(page, callbacks)
         self.heartbeat: HeartbeatWord = page.heartbeat_word
-        self.now_in = INIT
+        self.phase = INIT
         self.since_ns = self._begun_ns = _clock()
-        self._gate_ns = self.due_ns = 0  # a mark before the gate has nothing to look at
+        self._gate_ns = self.due_ns = 0  # before the gate entering a phase needs no check at all
         self.on, self._held, self._measures = True, False, False
         self.own_ns = 0
-        self.look_at = 1
+        self.wake_rows = 1
         self.wake_step = self.wake_ns = NEVER
 
     @property
@@ -106,7 +110,7 @@ class StepRecorder(Rows):
 
     @property
     def measures(self) -> bool:
-        """Whether the marks of the step that runs now are timed."""
+        """Whether the recorder times itself in the step that runs now."""
         return self._measures
 
     @measures.setter
@@ -118,14 +122,14 @@ class StepRecorder(Rows):
         self.on, self._gate_ns = False, 0
 
     def release(self) -> None:
-        """Lets go of the page, which can be closed from then on."""
+        """Releases the page, which can be closed from then on."""
         self.stop()
 
     def restart(self, now_ns: int) -> None:
         """Writes again; time counts from now on, within a step."""
         self.on = True
         self._spent_ns = [0] * NUM_PHASES
-        self.now_in, self.since_ns = OTHER, now_ns
+        self.phase, self.since_ns = OTHER, now_ns
         self._first_arrival_ns = self._last_arrival_ns = 0
 
     def enter_code(self, code: int) -> None:
@@ -134,17 +138,17 @@ class StepRecorder(Rows):
             self.switch_phase(code)
 
     def switch_phase(self, code: int) -> int:
-        """Ends the current phase and begins another; gives the moment."""
+        """Ends the current phase and begins another; returns the monotonic nanoseconds."""
         now = _clock()
-        self._spent_ns[self.now_in] += now - self.since_ns
-        self.now_in = code
+        self._spent_ns[self.phase] += now - self.since_ns
+        self.phase = code
         self.since_ns = now
         self.heartbeat[0] = now << 4 | code
         if now >= self._gate_ns:
-            self._look(now)
+            self._pass_gate(now)
         return now
 
-    def _look(self, now: int) -> None:
+    def _pass_gate(self, now: int) -> None:
         if now >= self.due_ns:
             self.due_ns = self._callbacks.tick(now)
         if self._measures:
@@ -167,24 +171,24 @@ class StepRecorder(Rows):
         if now >= self._gate_ns:
             self.enter_code(code)
             return
-        # As cut does: a call less in what a loop does ten times a step.
-        self._spent_ns[self.now_in] += now - self.since_ns
-        self.now_in = code
+        # As switch_phase does: a call less in what a loop does ten times a step.
+        self._spent_ns[self.phase] += now - self.since_ns
+        self.phase = code
         self.since_ns = now
         self.heartbeat[0] = now << 4 | code
 
     def phase_hook(self, phase: int) -> PhaseHook:
-        """A hook that marks a phase, whatever it is called with."""
+        """A hook that enters a phase, whatever it is called with."""
         return PhaseHook(self, phase)
 
     def first_arrival(self) -> None:
-        """The rank has handed over its first gradients of the step."""
+        """Notes that the rank has handed over its first gradients of the step."""
         if not self._first_arrival_ns:
             self._first_arrival_ns = _clock()
 
     def wait_begins(self) -> int:
-        """From here on the rank waits for others; gives the phase to go on with then."""
-        interrupted = self.now_in
+        """Begins a wait for other ranks; returns the phase to go on with then."""
+        interrupted = self.phase
         if self._held or interrupted == SYNC or not self.on:
             return NOT_WAITING
         now = self.switch_phase(SYNC)
@@ -200,8 +204,8 @@ class StepRecorder(Rows):
         size_bytes: int = 0,
         ranks: int | None = None,
     ) -> None:
-        """The others were there: so many collectives of a kind, or of none that is counted."""
-        if interrupted == NOT_WAITING or self.now_in != SYNC or not self.on:
+        """Ends a wait; counts its collectives where they have a kind."""
+        if interrupted == NOT_WAITING or self.phase != SYNC or not self.on:
             return
         try:
             begun = self.since_ns
@@ -228,7 +232,7 @@ class StepRecorder(Rows):
         samples: int = 0,
         sequence_lengths: Sequence[int] = (),
     ) -> None:
-        """Ends the step and writes its row; the arguments are those of ``NoopMonitor.step``."""
+        """Ends the step and writes its row; ``LoopCalls.step`` explains the arguments."""
         if not self.on:
             self._callbacks.step_while_off(step)
             return
@@ -236,19 +240,21 @@ class StepRecorder(Rows):
             now = self.switch_phase(OTHER)
             number = self.next_step if step is None else step
             self.next_step = number + 1
-            flags, present, row_loss, row_norm = self._tell(loss, gradient_norm, learning_rate)
+            flags, present, row_loss, row_norm = self._take_numbers(
+                loss, gradient_norm, learning_rate
+            )
             lengths = NO_LENGTHS
             if sequence_lengths:
                 lengths = figures_of(sequence_lengths)
                 tokens, samples = tokens or lengths[2], samples or lengths[3]
-            told = (row_loss, row_norm, tokens, samples)
-            steps, seconds = self._write_row(now, number, flags, present, told, lengths)
+            numbers = (row_loss, row_norm, tokens, samples)
+            steps, seconds = self._write_row(now, number, flags, present, numbers, lengths)
             if (
-                steps >= self.look_at
+                steps >= self.wake_rows
                 or number >= self.wake_step
                 or now >= self.wake_ns
                 or seconds > self.slow_seconds
-                or not number & 255
+                or not number & 255  # the running median of slow steps is due
             ):
                 self._callbacks.step_ended(now, number, steps, seconds)
         except Exception as error:  # noqa: BLE001  # as guarded does, without its cost

@@ -1,19 +1,19 @@
-"""What a step leaves in the page: a row, its share of the totals, and what the loop told."""
+"""What a step leaves in the page: a row, its share of the totals, and the numbers of the loop."""
 
 import math
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias
 
-from lockstep.monitor.anomalies import FLAG
 from lockstep.recorder.device_numbers import DeviceNumbers
 from lockstep.recorder.phases import DATA, INIT, NUM_PHASES, OTHER
 from lockstep_catalogue.labels import STEP_PHASES
-from lockstep_records.page.layout import PHASES, ROW, SLOT
+from lockstep_records.page.layout import PHASES, ROW, ROW_FLAGS, SLOT
 from lockstep_records.page.writer import PageWriter, pack_row
 
+FLAG = {name: 1 << bit for bit, name in enumerate(ROW_FLAGS)}
 _NS = 1e-9
-_LARGEST = 3.4e38  # what a row can hold; a loss beyond it is as good as infinite
+_LARGEST = 3.4e38  # a row has single precision; a loss beyond it is as good as infinite
 _PRESENT = SLOT.word("present")
 _NONFINITE = SLOT.word("nonfinite_steps")
 _STEPS = SLOT.word("steps")
@@ -33,49 +33,49 @@ _FIRST_BIT, _LAST_BIT = ROW.presence["first_arrival_ns"], ROW.presence["last_arr
 LENGTH_BITS = sum(
     ROW.presence[name] for name in ("sequence_min", "sequence_max", "sequence_squares")
 )
-Told: TypeAlias = tuple[float, float, int, int]  # loss, gradient norm, tokens, samples
+RowNumbers: TypeAlias = tuple[float, float, int, int]  # loss, gradient norm, tokens, samples
 # Shortest and longest sequence, their sum and number, and the sum of the squares.
 Lengths: TypeAlias = tuple[int, int, int, int, float]
 NO_LENGTHS = (0, 0, 0, 0, 0.0)
-LOSSES = 128  # that are kept until they are taken
+LOSSES = 128  # buffered until they are taken: more than a window of the judge
 _NONFINITE_FLAG = FLAG["nonfinite"]
 
 
 class RecorderCallbacks(Protocol):
-    """Whom a recorder turns to when one comparison says that something is due or unusual."""
+    """What a recorder calls when one comparison says that something is due or unusual."""
 
     def tick(self, now_ns: int) -> int:
-        """A mark passed ``due_ns``; gives the next one."""
+        """A phase began after ``due_ns``; returns the next one."""
 
     def inspect_loss(self, loss: float) -> int:
-        """A loss is not within ``loss_floor`` and ``loss_bound``; gives the step's flags."""
+        """A loss is not within ``loss_floor`` and ``loss_bound``; returns the step's flags."""
 
     def inspect_norm(self, norm: float) -> int:
-        """A gradient norm is one that no row can hold; gives the step's flags."""
+        """A gradient norm is one that no row can hold; returns the step's flags."""
 
     def inspect_step(self, number: int, seconds: Sequence[float]) -> int:
-        """A step took longer than ``usual_seconds``, by phase; gives its flags."""
+        """A step took longer than ``usual_seconds``, by phase; returns its flags."""
 
     def step_ended(self, now_ns: int, number: int, steps: int, seconds: float) -> None:
-        """A row is written and it is slow, or one of ``look_at`` and ``wake_*`` is due."""
+        """A row is written; the step is slow, or one of ``wake_*`` is due."""
 
     def step_while_off(self, number: int | None) -> None:
-        """The loop ended a step, and nothing is written."""
+        """The loop ended a step while the recorder is off."""
 
     def fail(self, error: Exception) -> None:
         """An error of ours was caught in the loop."""
 
 
 class Rows:
-    """The part of a recorder that writes a step down. Written for speed: it runs in every step.
+    """The part of a recorder that writes rows. It runs in every step and is written for speed.
 
     Attributes:
         flags: of the step that runs now, so far.
-        numbers: takes what lies on a GPU; set where the process uses one.
-        loss_floor, loss_bound: a loss above the one and up to the other is nothing to look into.
-        lasting_flags: of each step that tells such a loss.
-        usual_seconds: a step up to that long is nothing to look into.
-        slow_seconds: the same, for traces.
+        numbers: reads numbers that are on a GPU; None where the process uses none.
+        loss_floor, loss_bound: a loss above the one and up to the other needs no judgement.
+        lasting_flags: of each step with such a loss.
+        usual_seconds: a step up to that long needs no judgement.
+        slow_seconds: a step up to that long has no span.
     """
 
     def __init__(self, page: PageWriter, callbacks: RecorderCallbacks) -> None:
@@ -83,7 +83,7 @@ class Rows:
         self._losses: deque[float] = deque(maxlen=LOSSES)
         self._spent_ns: list[float] = [0] * NUM_PHASES
         self._begun_ns = 0  # the step that runs now
-        self._known = 0  # presence bits that the last step has set
+        self._present = 0  # presence bits of the slot that the last step has set
         self._first_arrival_ns = self._last_arrival_ns = 0
         self.next_step = 0
         self.flags = 0
@@ -93,9 +93,9 @@ class Rows:
         self.usual_seconds = math.inf
         self.slow_seconds = 0.0
 
-    def _tell(self, loss: Any, norm: Any, rate: Any) -> tuple[int, int, float, float]:
-        """Takes in what the loop knows; gives flags, presence, loss and norm for the row."""
-        floats, known, present, flags = self._page.floats, _STEP_BIT, 0, self.flags
+    def _take_numbers(self, loss: Any, norm: Any, rate: Any) -> tuple[int, int, float, float]:
+        """Takes in the loop's numbers; returns flags, presence, loss and norm for the row."""
+        floats, slot_bits, present, flags = self._page.floats, _STEP_BIT, 0, self.flags
         row_loss = row_norm = 0.0
         if self.numbers is not None:
             self.numbers.take(self.next_step - 1, loss, norm, rate)
@@ -103,7 +103,7 @@ class Rows:
             loss, norm, rate = number_of(loss), number_of(norm), number_of(rate)
         if loss is not None:
             floats[_LOSS] = row_loss = loss
-            known, present = known | _LOSS_BIT, _ROW_LOSS_BIT
+            slot_bits, present = slot_bits | _LOSS_BIT, _ROW_LOSS_BIT
             if self.loss_floor < loss <= self.loss_bound:
                 self._losses.append(loss)
                 flags |= self.lasting_flags
@@ -113,32 +113,32 @@ class Rows:
                 row_loss = _fitting(loss)
         if norm is not None:
             floats[_NORM] = row_norm = norm
-            known, present = known | _NORM_BIT, present | _ROW_NORM_BIT
+            slot_bits, present = slot_bits | _NORM_BIT, present | _ROW_NORM_BIT
             if not -_LARGEST < norm < _LARGEST:
                 row_norm = _fitting(norm)
                 flags |= self._callbacks.inspect_norm(norm)
         if rate is not None:
             floats[_RATE] = rate
-            known |= _RATE_BIT
-        if known != self._known or flags:
-            self._inspect_anomalies(known, flags)
+            slot_bits |= _RATE_BIT
+        if slot_bits != self._present or flags:
+            self._update_slot(slot_bits, flags)
         return flags, present, row_loss, row_norm
 
-    def _inspect_anomalies(self, known: int, flags: int) -> None:
-        """The loop tells other numbers than in the step before, or the step has flags."""
+    def _update_slot(self, slot_bits: int, flags: int) -> None:
+        """The loop passes other numbers than in the step before, or the step has flags."""
         words = self._page.words
-        words[_PRESENT] |= known
+        words[_PRESENT] |= slot_bits
         words[_NONFINITE] += bool(flags & _NONFINITE_FLAG)
-        self._known, self.flags = known, 0
+        self._present, self.flags = slot_bits, 0
 
     def take_losses(self) -> list[float]:
-        """The last losses that were nothing to look into, each given once."""
+        """The last losses that needed no judgement, each returned once."""
         losses = [*self._losses]
         self._losses.clear()
         return losses
 
     def take_phases(self) -> tuple[float, ...]:
-        """Seconds of the step's phases, in the row's order; added to the totals and begun anew."""
+        """Seconds of the step's phases, in the order of the row; adds them to the totals."""
         init, data, forward, backward, sync, optimizer, saving, scoring, other, restore, *_ = (
             self._spent_ns
         )
@@ -154,16 +154,16 @@ class Rows:
             floats[_CHECKPOINT] += (saving := saving * _NS)
         if scoring:
             floats[_EVAL] += (scoring := scoring * _NS)
-        if init or restore:  # of the job, but of no step
+        if init or restore:  # they count in the totals only: the step begins after them
             floats[_INIT] += init * _NS
             floats[_RESTORE] += restore * _NS
             self._begun_ns += int(init + restore)
         return data, forward, backward, sync, optimizer, saving, scoring, other
 
     def _write_row(  # noqa: PLR0917  # keywords cost time, and it is called once
-        self, now: int, number: int, flags: int, present: int, told: Told, lengths: Lengths
+        self, now: int, number: int, flags: int, present: int, numbers: RowNumbers, lengths: Lengths
     ) -> tuple[int, float]:
-        """Writes the step's row, makes the state readable; gives rows so far and seconds."""
+        """Writes the step's row, makes the state readable; returns rows so far and seconds."""
         page = self._page
         parts = self.take_phases()
         begun = self._begun_ns
@@ -180,7 +180,7 @@ class Rows:
             self._first_arrival_ns = 0
         if lengths is not NO_LENGTHS:
             present |= LENGTH_BITS
-        (loss, norm, tokens, samples), (shortest, longest, _, _, squares) = told, lengths
+        (loss, norm, tokens, samples), (shortest, longest, _, _, squares) = numbers, lengths
         # Each by its name: unpacking a tuple into the call takes twice as long as the packing.
         data, forward, backward, sync, optimizer, saving, scoring, other = parts
         # fmt: off
@@ -197,7 +197,7 @@ class Rows:
 
 
 def figures_of(lengths: Sequence[int]) -> Lengths:
-    """What a row, and the step's tokens and samples, are told of a step's sequences."""
+    """Shortest and longest length, their sum and number, and the sum of their squares."""
     squares = float(sum(length * length for length in lengths))
     return min(lengths), max(lengths), sum(lengths), len(lengths), squares
 

@@ -34,7 +34,7 @@ def watch(
     modules = _as_list(model, torch.nn.Module)
     for module in modules:
         StepHooks(monitor, module, calls=schedule is None)
-    replicas = watch_replicas(monitor, modules, shards_known=monitor.has_mesh)
+    replicas = watch_replicas(monitor, modules, has_shard_coordinates=monitor.has_mesh)
     for step_optimizer in _as_list(optimizer, torch.optim.Optimizer):
         pre_step_hook = watch_optimizer(monitor, step_optimizer)
         if replicas is not None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lockstep.sidecar import Child, rounds
-from lockstep.telemetry.job_spans import JobSpans, Told
+from lockstep.telemetry.job_spans import ExportSpan, JobSpans
 from lockstep_records.distribution import install_hint, installed_version
 from lockstep_records.trace import trace_of
 
@@ -70,7 +70,7 @@ class Outbox:
         self._taken: set[str] = set()
         self.waiting = 0
 
-    def offer(self, spans: Iterable[Told]) -> None:
+    def offer(self, spans: Iterable[ExportSpan]) -> None:
         """Sends what has not been taken; stops at the first batch that is refused."""
         from opentelemetry.sdk.trace.export import SpanExportResult  # noqa: PLC0415  # an extra
 
@@ -84,7 +84,7 @@ class Outbox:
             self.waiting -= len(batch)
 
 
-def readable(spans: Iterable[Told]) -> "Sequence[ReadableSpan]":
+def readable(spans: Iterable[ExportSpan]) -> "Sequence[ReadableSpan]":
     """The spans as opentelemetry-sdk knows them."""
     from opentelemetry.sdk.resources import SERVICE_NAME, Resource  # noqa: PLC0415  # an extra
     from opentelemetry.sdk.trace import ReadableSpan  # noqa: PLC0415  # an extra
@@ -97,7 +97,7 @@ def readable(spans: Iterable[Told]) -> "Sequence[ReadableSpan]":
         sampled = TraceFlags(TraceFlags.SAMPLED)
         return SpanContext(int(trace_id, 16), int(span_id, 16), False, sampled)
 
-    def resource_of(span: Told) -> Resource:
+    def resource_of(span: ExportSpan) -> Resource:
         made = Resource.create(dict(span.resource))
         unnamed = str(made.attributes[SERVICE_NAME]).startswith("unknown_service")
         return made.merge(Resource({SERVICE_NAME: "lockstep"})) if unnamed else made

@@ -1,4 +1,4 @@
-"""All spans of a job on this node: job, attempts and ranks from its events, the rest spooled."""
+"""All spans of a job on this node: job, attempts and ranks from its events, others from spools."""
 
 import os
 import platform
@@ -18,12 +18,12 @@ Value = str | int | float | bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Told:
+class ExportSpan:
     """A span as it is exported; ids in hexadecimal digits, times of the wall clock.
 
     Attributes:
         parent_id: None for the root of the trace.
-        resource: who did it: job, attempt, rank, node, cluster.
+        resource: job, attempt, rank, node and cluster of the span.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Told:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobSpans:
-    """Reads the spans of one job; each reading gives all that have ended until then.
+    """Reads the spans of one job; each reading returns all that have ended until then.
 
     Args:
         job: folder of the job.
@@ -52,25 +52,25 @@ class JobSpans:
     cluster: str
     node: str = field(default_factory=lambda: os.environ.get("LOCKSTEP_NODE") or platform.node())
 
-    def read(self) -> Iterator[Told]:
+    def read(self) -> Iterator[ExportSpan]:
         """Spans of the ranks of this node, of its attempts and, where rank 0 is, of the job."""
         events = read_events(self.job)
-        leads = any(
+        has_rank_0 = any(
             0 in event.fields.get("ranks", ())
             for event in events
             if event.kind == "attempt_started"
         )
         for began, ended in _pairs(events):
-            if began.kind != "attempt_started" or leads:
+            if began.kind != "attempt_started" or has_rank_0:
                 yield self._of_event(began, ended)
         for attempt in list_attempts(self.job):
             for path in sorted(attempt.iterdir()):
-                if named := _SPOOL.fullmatch(path.name):
+                if match := _SPOOL.fullmatch(path.name):
                     for span in read_spans(path):
-                        yield self._of_rank(span, int(attempt.name), int(named[1]))
+                        yield self._of_rank(span, int(attempt.name), int(match[1]))
 
-    def _of_event(self, began: Event, ended: Event) -> Told:
-        """The job, an attempt or a rank, by how far down its path goes."""
+    def _of_event(self, began: Event, ended: Event) -> ExportSpan:
+        """The span of the job, an attempt or a rank; the length of its path says which."""
         path: tuple[int, ...] = ()
         if ended.kind != "job_finished":
             path = (ended.attempt,)
@@ -79,7 +79,7 @@ class JobSpans:
         parent = self.trace.span_id(*path[:-1]) if path else self.trace.parent_id
         failed = ended.fields.get("exit_code") not in _GOOD_ENDS
         names = ("outcome", "exit_code", "signal", "first")
-        return Told(
+        return ExportSpan(
             name=("job", "attempt", "rank")[len(path)],
             trace_id=self.trace.trace_id,
             span_id=self.trace.span_id(*path),
@@ -87,7 +87,7 @@ class JobSpans:
             start_ns=int(began.time * 1e9),
             end_ns=int(max(began.time, ended.time) * 1e9),
             failed=failed,
-            resource=self._who(*path),
+            resource=self._resource(*path),
             attributes={
                 f"lockstep.{name}": ended.fields[name]
                 for name in names
@@ -95,8 +95,8 @@ class JobSpans:
             },
         )
 
-    def _of_rank(self, span: Span, attempt: int, rank: int) -> Told:
-        return Told(
+    def _of_rank(self, span: Span, attempt: int, rank: int) -> ExportSpan:
+        return ExportSpan(
             name=span.name,
             trace_id=span.trace_id,
             span_id=span.span_id,
@@ -104,21 +104,21 @@ class JobSpans:
             start_ns=span.start_ns,
             end_ns=span.end_ns,
             failed=span.failed,
-            resource=self._who(attempt, rank),
+            resource=self._resource(attempt, rank),
             attributes={f"lockstep.{name}": value for name, value in span.attributes.items()},
         )
 
-    def _who(self, attempt: int | None = None, rank: int | None = None) -> Mapping[str, Value]:
-        who: dict[str, Value] = {
+    def _resource(self, attempt: int | None = None, rank: int | None = None) -> Mapping[str, Value]:
+        resource: dict[str, Value] = {
             "lockstep.job_id": self.job.name,
             "lockstep.cluster": self.cluster,
             "host.name": self.node,
         }
         if attempt is not None:
-            who["lockstep.attempt"] = attempt
+            resource["lockstep.attempt"] = attempt
         if rank is not None:
-            who["lockstep.rank"] = rank
-        return who
+            resource["lockstep.rank"] = rank
+        return resource
 
 
 def _pairs(events: list[Event]) -> Iterator[tuple[Event, Event]]:

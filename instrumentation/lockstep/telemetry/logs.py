@@ -28,11 +28,11 @@ def follow(page: PageWriter) -> None:
 
 
 def last_step(page: PageWriter) -> int | None:
-    """The last step that a page tells; None before the first, and after its end."""
+    """The last step in a page; None before the first, and after the page is closed."""
     try:
-        known = page.words[_PRESENT] & _STEP_BIT
-        return page.signed[_STEP] if known else None
-    except ValueError:  # the page has been let go
+        is_present = page.words[_PRESENT] & _STEP_BIT
+        return page.signed[_STEP] if is_present else None
+    except ValueError:  # the page is closed
         return None
 
 
@@ -40,15 +40,15 @@ class JsonFormatter(logging.Formatter):
     """Formats a record as JSON.
 
     Fields: time (UTC), level, logger, message, job_id, attempt, rank, node, trace_id, span_id (the
-    rank's span); step, the last one completed, when there is one; exception; and what the record
-    was given by ``extra``.
+    rank's span); step, the last one completed, when there is one; exception; and the fields of
+    ``extra``.
     """
 
     def __init__(self, identity: RankIdentity, environment: Mapping[str, str] = os.environ) -> None:
         super().__init__()
         trace = trace_of(identity.job_id, environment)
         self._step: int | None = None
-        self._always = {
+        self._identity = {
             "job_id": identity.job_id,
             "attempt": identity.attempt,
             "rank": identity.rank,
@@ -58,25 +58,25 @@ class JsonFormatter(logging.Formatter):
         }
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line of JSON; what JSON does not know is told by its ``str``."""
+        """One line of JSON; a value that JSON does not know is its ``str``."""
         second = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-        told: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "time": f"{second}.{int(record.msecs):03d}Z",
             "level": record.levelname,
             "logger": record.name,
             "message": record.getMessage(),
-            **self._always,
+            **self._identity,
         }
         for page in _pages:
             self._step = self._step if (now := last_step(page)) is None else now
         if self._step is not None:
-            told["step"] = self._step
+            fields["step"] = self._step
         if record.exc_info:
-            told["exception"] = self.formatException(record.exc_info)
+            fields["exception"] = self.formatException(record.exc_info)
         for name, value in vars(record).items():
-            if name not in _ORDINARY and name not in told:
-                told[name] = value
-        return json.dumps(told, default=str, ensure_ascii=False)
+            if name not in _ORDINARY and name not in fields:
+                fields[name] = value
+        return json.dumps(fields, default=str, ensure_ascii=False)
 
 
 def json_logs(
@@ -85,7 +85,7 @@ def json_logs(
     level: int = logging.INFO,
     environment: Mapping[str, str] = os.environ,
 ) -> None:
-    """Makes the root logger write JSON lines; a second call changes nothing more.
+    """Makes the root logger write JSON lines; a second call has no further effect.
 
     Args:
         stream: where to, when the root logger has no handler yet; stderr by default.
@@ -93,7 +93,7 @@ def json_logs(
         environment: RANK, LOCKSTEP_JOB_ID, TRACEPARENT and the like.
 
     Raises:
-        ValueError: a variable of the environment has a value that cannot be.
+        ValueError: a variable of the environment is invalid.
     """
     root = logging.getLogger()
     if not root.handlers:

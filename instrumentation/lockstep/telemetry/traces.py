@@ -1,7 +1,7 @@
-"""Spans of a rank: what happens once in a while, and steps slow against the rank's own median.
+"""Spans of a rank: rare events, and steps that are slow against the rank's own median.
 
-Never a span for every step: a step costs one comparison, and only a slow one is written, so many a
-minute at most. The launcher exports what is spooled here.
+There is no span for every step: a step costs one comparison, and only slow ones are written, a
+bounded number a minute. The launcher exports what is spooled here.
 """
 
 import math
@@ -22,8 +22,8 @@ from lockstep_records.trace import trace_of
 SPAN_BY_PHASE = {"checkpoint": "checkpoint", "restore": "restore", "eval": "evaluation"}
 _INIT_SECONDS = SLOT.word("phase_seconds") + INIT
 _ROWS = SLOT.word("steps")
-_MEDIAN_OF = 63  # steps
-_WARM_UP = 16  # steps before any is called slow
+_MEDIAN_STEPS = 63  # odd, so that the median is a step's own duration
+_WARM_UP_STEPS = 16  # none of them is slow: the first ones compile and allocate
 _MINUTE_NS = 60_000_000_000
 
 
@@ -31,12 +31,12 @@ class Traces:
     """Spools the spans of one rank.
 
     Args:
-        page: of the rank, just born; its ring tells the durations of its last steps.
+        page: of the rank, just created; its ring has the durations of the last steps.
         environment: TRACEPARENT and SLURM_RESTART_COUNT, as ``trace_of`` reads them.
-        slow_ratio: a step is slow above this many times the rank's running median,
-        slow_seconds: and at least this much above it; planned pauses do not count.
-        slow_per_minute: slow steps written at most in a minute, the second half of them only
-            when they are the minute's slowest.
+        slow_ratio: a step is slow above this multiple of the rank's running median.
+        slow_seconds: and at least that much above it; checkpoints and evaluations do not count.
+        slow_per_minute: maximum of slow steps written in a minute, the second half of them only
+            when they are the slowest of the minute.
     """
 
     def __init__(
@@ -50,20 +50,20 @@ class Traces:
     ) -> None:
         self._page, self._spool = page, SpanSpool(spool_path(page.path))
         self._trace = trace_of(page.identity.job_id, environment)
-        self._born_ns = time.monotonic_ns()
-        self._wall_offset_ns = time.time_ns() - self._born_ns
-        self._above = (page.identity.attempt, page.identity.rank)
+        self._created_ns = time.monotonic_ns()
+        self._wall_offset_ns = time.time_ns() - self._created_ns
+        self._span_path = (page.identity.attempt, page.identity.rank)
         self._slow_ratio, self._slow_seconds = slow_ratio, slow_seconds
         self._slow_per_minute = slow_per_minute
         self._number = self._rows_seen = self._slow_in_minute = 0
         self._minute_began_ns = 0
         self._slowest_seconds = 0.0
         self._median_seconds: float | None = None
-        self._initialised = False
+        self._is_initialised = False
         self._limit_seconds = 0.0
 
     def limit_seconds(self, now_ns: int) -> float:
-        """Duration above which a step is looked at; half of a loop's steps may be slow."""
+        """Duration above which a step is judged; infinite once the minute's maximum is written."""
         if now_ns - self._minute_began_ns >= _MINUTE_NS:
             self._minute_began_ns, self._slow_in_minute, self._slowest_seconds = now_ns, 0, 0.0
         if self._slow_in_minute >= self._slow_per_minute:
@@ -73,29 +73,29 @@ class Traces:
         return self._limit_seconds
 
     def phase_ended(self, phase: str, began_ns: int, ended_ns: int, *, failed: bool) -> None:
-        """A block of one phase is over; monotonic times. Phases without spans are left out."""
-        self._tell_initialisation(began_ns)
+        """Writes the span of a block; monotonic nanoseconds. Only some phases have spans."""
+        self._write_initialisation(began_ns)
         name = SPAN_BY_PHASE.get(phase)
         if name is not None:
             self._write(name, began_ns, ended_ns, self._last_step(), failed=failed)
 
     def step_ended(self, now_ns: int, step: int, seconds: float) -> None:
-        """A step is over that took longer than the limit, or the median is due."""
-        if not self._initialised:
-            self._tell_initialisation(self._first_mark_ns())
+        """Judges a step that took longer than the limit; updates the median when it is due."""
+        if not self._is_initialised:
+            self._write_initialisation(self._first_phase_ns())
         rows = self._page.words[_ROWS]
         limit = self.limit_seconds(now_ns)
         if self._median_seconds is not None and seconds > limit:
             row = self._last_row()
             paused = row.get("checkpoint_seconds", 0.0) + row.get("eval_seconds", 0.0)
             if seconds - paused > limit:
-                self._tell_slow(now_ns, step, seconds, row)
-        if self._median_seconds is None or rows - self._rows_seen >= _MEDIAN_OF:
-            self._learn(rows)
+                self._write_slow_step(now_ns, step, seconds, row)
+        if self._median_seconds is None or rows - self._rows_seen >= _MEDIAN_STEPS:
+            self._update_median(rows)
 
-    def _learn(self, rows: int) -> None:
-        """Takes the running median anew from the last rows of the ring."""
-        durations = self._durations() if rows >= _WARM_UP else []
+    def _update_median(self, rows: int) -> None:
+        """Computes the running median from the last rows of the ring."""
+        durations = self._durations() if rows >= _WARM_UP_STEPS else []
         if durations:
             self._rows_seen = rows
             self._median_seconds = median = statistics.median(durations)
@@ -103,7 +103,7 @@ class Traces:
 
     def _durations(self) -> list[float]:
         """Seconds of the last steps in the ring."""
-        words = memoryview(self._last_rows(_MEDIAN_OF)).cast("f")
+        words = memoryview(self._last_rows(_MEDIAN_STEPS)).cast("f")
         return list(words[ROW.offsets["seconds"] // 4 :: ROW.size // 4])
 
     def _last_row(self) -> Mapping[str, float]:
@@ -111,43 +111,45 @@ class Traces:
         return unpack(ROW, data) if data else {}
 
     def _last_rows(self, count: int) -> bytes:
-        """So many of the last rows, or about, at the ring's seam."""
+        """Bytes of the last ``count`` rows; about as many where the ring starts over."""
         steps, ring = self._page.words[_ROWS], self._page.rows
         end = (steps - 1) % ring + 1
         if end < count and steps > ring:
-            end = ring  # the rows before the seam, rather than the few behind it
+            end = ring  # the rows before the ring starts over, not the few after it
         first = max(0, end - min(count, steps))
         return self._page.file[RING_OFFSET + first * ROW.size : RING_OFFSET + end * ROW.size]
 
-    def _tell_slow(self, now_ns: int, step: int, seconds: float, row: Mapping[str, float]) -> None:
+    def _write_slow_step(
+        self, now_ns: int, step: int, seconds: float, row: Mapping[str, float]
+    ) -> None:
         self._slow_in_minute += 1
         self._slowest_seconds = max(seconds, self._slowest_seconds)
         names = [f"{phase}_seconds" for phase in PHASES[CODE["data"] : CODE["other"] + 1]]
-        told: dict[str, float] = {name: round(row[name], 6) for name in names if row.get(name)}
-        told["seconds"] = seconds
+        attributes = {name: round(row[name], 6) for name in names if row.get(name)}
+        attributes |= {"step": step, "seconds": seconds}
         if self._median_seconds is not None:
-            told["median_seconds"] = self._median_seconds
-        self._write("slow_step", now_ns - int(seconds * 1e9), now_ns, {"step": step, **told})
+            attributes["median_seconds"] = self._median_seconds
+        self._write("slow_step", now_ns - int(seconds * 1e9), now_ns, attributes)
 
     def _last_step(self) -> dict[str, int]:
         step = last_step(self._page)
         return {} if step is None else {"step": step}
 
-    def _first_mark_ns(self) -> int:
-        return self._born_ns + int(self._page.floats[_INIT_SECONDS] * 1e9)
+    def _first_phase_ns(self) -> int:
+        return self._created_ns + int(self._page.floats[_INIT_SECONDS] * 1e9)
 
-    def _tell_initialisation(self, ended_ns: int) -> None:
-        """Once: from the birth of the page to the first phase that was marked."""
-        if not self._initialised:
-            self._initialised = True
-            self._write("initialisation", self._born_ns, ended_ns)
+    def _write_initialisation(self, ended_ns: int) -> None:
+        """Once: from the creation of the page to the first phase."""
+        if not self._is_initialised:
+            self._is_initialised = True
+            self._write("initialisation", self._created_ns, ended_ns)
 
     def _write(
         self,
         name: str,
         began_ns: int,
         ended_ns: int,
-        told: Mapping[str, float] = MappingProxyType({}),
+        attributes: Mapping[str, float] = MappingProxyType({}),
         *,
         failed: bool = False,
     ) -> None:
@@ -158,16 +160,16 @@ class Traces:
                 name=name,
                 number=number,
                 trace_id=self._trace.trace_id,
-                span_id=self._trace.span_id(*self._above, number),
-                parent_id=self._trace.span_id(*self._above),
+                span_id=self._trace.span_id(*self._span_path, number),
+                parent_id=self._trace.span_id(*self._span_path),
                 start_ns=began_ns + wall,
                 end_ns=ended_ns + wall,
                 failed=failed,
-                attributes=dict(told),
+                attributes=dict(attributes),
             )
         )
 
     def close(self) -> None:
-        """Writes what was not told yet and lets go of the file."""
-        self._tell_initialisation(self._first_mark_ns())
+        """Writes what is left and closes the file."""
+        self._write_initialisation(self._first_phase_ns())
         self._spool.close()

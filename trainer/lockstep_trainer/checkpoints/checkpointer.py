@@ -103,7 +103,7 @@ class Checkpointer:
         facts: Facts,
         world: World,
         say: Callable[[str], None],
-        monitor: lockstep.NoopMonitor | None = None,
+        monitor: lockstep.Monitor | None = None,
     ) -> None:
         self._config, self._facts, self._world, self._say = config, facts, world, say
         self._monitor = monitor or lockstep.disabled()

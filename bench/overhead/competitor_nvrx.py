@@ -1,16 +1,15 @@
-"""NVRx's side: its detector's sections, with a stub for CUPTI, which needs a GPU."""
+"""NVRx: the sections of its detector, with a stub for CUPTI, which needs a GPU."""
 
-import os
 from contextlib import AbstractContextManager
 
 import torch
 from no_cupti import stub_cupti
-from pairs import in_pairs, tell
+from pairs import in_pairs, pairs_a_round, write_pairs
 from steps import Small
 
 
 def main() -> None:
-    """Measures, and tells the pairs."""
+    """Measures, and writes the pairs."""
     stub_cupti()
     from nvidia_resiliency_ext.straggler import Detector  # noqa: PLC0415  # after its stub
 
@@ -22,8 +21,10 @@ def main() -> None:
         section: AbstractContextManager[object] = Detector.detection_section(name)
         return section
 
-    pairs = int(os.environ["BENCH_ROUND_PAIRS"])
-    tell({"step": in_pairs(small.step, lambda: small.step_in(span), pairs=pairs, num_steps=300)})
+    pairs = pairs_a_round()
+    write_pairs(
+        {"step": in_pairs(small.step, lambda: small.step_in(span), pairs=pairs, num_steps=300)}
+    )
 
 
 if __name__ == "__main__":

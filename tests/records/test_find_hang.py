@@ -11,7 +11,7 @@ import pytest
 from lockstep_records.hangs import find_hang
 from lockstep_records.page.reader import Page, read_page
 
-from .written import written_page
+from .sample_pages import written_page
 
 TIMEOUT_SECONDS = 1.0
 STEP_SECONDS = 0.875  # of every step of a written page

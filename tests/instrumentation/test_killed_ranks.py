@@ -1,4 +1,4 @@
-"""A rank that is killed at any moment leaves a page that is whole, whichever recorder wrote it."""
+"""A rank that is killed at any moment leaves a consistent page, whichever recorder wrote it."""
 
 import os
 import random
@@ -19,8 +19,8 @@ HAMMER = """
 import sys
 from pathlib import Path
 import lockstep
-told = {"LOCKSTEP_JOB_ID": sys.argv[2]}
-monitor = lockstep.attach(root=Path(sys.argv[1]), environment=told, rows=64)
+environment = {"LOCKSTEP_JOB_ID": sys.argv[2]}
+monitor = lockstep.attach(root=Path(sys.argv[1]), environment=environment, rows=64)
 print(type(monitor.recorder).__module__, flush=True)
 step = 0
 while True:
@@ -36,7 +36,7 @@ while True:
     ("switch", "module", "kills"),
     [("on", "_native", KILLS), ("off", "recorder.recorder", max(1, KILLS // 5))],
 )
-def test_a_killed_rank_leaves_a_page_that_is_whole(
+def test_a_killed_rank_leaves_a_consistent_page(
     root: Path, switch: str, module: str, kills: int
 ) -> None:
     if switch == "on" and native.compiled is None:

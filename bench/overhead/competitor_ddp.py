@@ -1,19 +1,17 @@
 """Real DDP steps of two gloo ranks: one model, bare and watched in turn.
 
-Pairs of steps that are both bare tell how far the others can be trusted.
+Pairs of steps that are both bare show the noise of the others.
 """
 
 import os
-import shutil
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from pairs import in_turns, tell
+from pairs import in_turns, page_root, pairs_a_round, write_pairs
 from torch.nn.parallel import DistributedDataParallel
 from trained import Trained
 
-_ROOT = Path("/dev/shm/lockstep-bench-ddp")  # noqa: S108  # a page must lie on a tmpfs
 # Some 8 ms a step on one core a rank. Few parameters and many samples: what the ranks exchange
 # is as small as in life, beside the work, and the time that they wait does not hide what we add.
 _WIDTH, _LAYERS, _BATCH = 128, 6, 1050
@@ -25,7 +23,7 @@ def _take_a_core() -> None:
     os.sched_setaffinity(0, {cores[int(os.environ["LOCAL_RANK"]) % len(cores)]})
 
 
-def _calm() -> None:
+def _quieten_gloo() -> None:
     """Takes the core from a thread of gloo's that spins, and lets nobody take it from the loop.
 
     That thread spins while another of its process holds what it waits for. Where both share a core
@@ -37,7 +35,7 @@ def _calm() -> None:
     os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
-def _made() -> Trained:
+def _create_trained() -> Trained:
     torch.manual_seed(1)
     layers = [torch.nn.Linear(_WIDTH, _WIDTH) for _ in range(_LAYERS)]
     model = DistributedDataParallel(torch.nn.Sequential(*layers))
@@ -45,20 +43,19 @@ def _made() -> Trained:
 
 
 def main() -> None:
-    """Measures on all ranks; the first tells its pairs."""
+    """Measures on all ranks; the first writes its pairs."""
     torch.set_num_threads(1)
     _take_a_core()
     dist.init_process_group("gloo")
-    trained = _made()
-    _calm()
-    trained.watch(_ROOT, {"LOCKSTEP_JOB_ID": "bench-ddp"})
+    trained = _create_trained()
+    _quieten_gloo()
+    trained.watch(page_root(), {"LOCKSTEP_JOB_ID": "bench-ddp"})
     trained.settle()
-    pairs = int(os.environ["BENCH_ROUND_PAIRS"])
-    figures = in_turns(trained, lambda on: trained.hang(on=on), pairs=pairs)
+    pairs = pairs_a_round()
+    figures = in_turns(trained, lambda on: trained.hook(on=on), pairs=pairs)
     dist.barrier()
     if dist.get_rank() == 0:
-        tell(figures)
-        shutil.rmtree(_ROOT, ignore_errors=True)
+        write_pairs(figures)
     dist.destroy_process_group()
 
 

@@ -1,4 +1,4 @@
-"""The rank that the tests of one process are, and where its page lies."""
+"""The rank that a test's process is, and its page."""
 
 from pathlib import Path
 

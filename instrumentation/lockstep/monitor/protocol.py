@@ -1,0 +1,63 @@
+"""The monitor as a training loop and its integrations see it."""
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from typing import Protocol, TypeVar
+
+from lockstep.monitor.checkpoint_handles import Restoring, Saving
+from lockstep.recorder.loop_calls import LoopCalls
+
+T = TypeVar("T")
+
+
+class Monitor(LoopCalls, Protocol):
+    """What ``lockstep.attach`` returns; every method is safe to call at any time.
+
+    Every method is there whether the monitor records or not, so that no loop branches.
+    """
+
+    @property
+    def enabled(self) -> bool:
+        """Whether steps are recorded now."""
+
+    @property
+    def next_step(self) -> int:
+        """Number that the step which runs now will have."""
+
+    def prepare(self, loader: Iterable[T]) -> Iterable[T]:
+        """The same batches; the time until each is there counts as waiting for data."""
+
+    def phase(self, name: str) -> AbstractContextManager[None]:
+        """Counts the block as one phase, whatever hooks fire inside, such as in an evaluation.
+
+        Raises:
+            ValueError: no phase has that name.
+        """
+
+    def checkpoint(self, step: int | None = None) -> AbstractContextManager[Saving]:
+        """Counts the block as writing a checkpoint; an exception in it makes the attempt failed.
+
+        With ``later()`` on what it gives, the write goes on after the block, until ``end()``.
+        """
+
+    def restore(self) -> AbstractContextManager[Restoring]:
+        """Counts the block as restoring a checkpoint; say ``found`` on what it gives."""
+
+    def describe(
+        self, *, flops_per_token: float | None = None, peak_flops: float | None = None
+    ) -> None:
+        """Sets what MFU is computed from.
+
+        Args:
+            flops_per_token: model FLOPs of forward and backward, without recomputation.
+            peak_flops: FLOP/s of this rank's device in the precision of the run.
+
+        Raises:
+            ValueError: one of them is no positive number.
+        """
+
+    def fail(self, error: Exception) -> None:
+        """Counts an error of the instrumentation, logs it once and turns the monitor off."""
+
+    def close(self, *, failed: bool = False) -> None:
+        """Writes what is left and says that the rank is done, or that it failed."""

@@ -1,0 +1,184 @@
+"""What instrumentation reports now and then, and what the page's periodic slot keeps of it."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+
+from lockstep.guard import guarded
+from lockstep.monitor.checkpoint_handles import Restoring, Saved, write_restored
+from lockstep.monitor.periodic import PeriodicStats
+from lockstep.monitor.step_callbacks import StepCallbacks
+from lockstep.recorder.device_numbers import LateNumbers
+from lockstep.recorder.rows import FLAG
+from lockstep.telemetry.traces import Traces
+from lockstep_records.page.layout import FINGERPRINTS, LATE_LOSSES, PERIODIC
+from lockstep_records.page.writer import PageWriter
+
+_FINGERPRINTS = PERIODIC.word("fingerprints")
+_LATE, _DROPPED = PERIODIC.word("late_losses"), PERIODIC.word("device_dropped")
+
+
+class NoopReports:
+    """Takes every report and keeps none; a monitor that is off holds it."""
+
+    def fork(self) -> None:
+        """A fork of this process; the child leaves the page alone."""
+
+    def shape_change(self) -> None:
+        """A model whose parameters are no longer those of ``attach``."""
+
+    def fingerprint(self, step: int, parameters: int, gradients: int) -> None:
+        """Fingerprints of a step, unsigned 64 bit each."""
+
+    def nonfinite_parameters(self, count: int) -> None:
+        """Values among sampled parameters and gradients that are NaN or infinite."""
+
+    def late_numbers(self, numbers: LateNumbers) -> None:
+        """Numbers that a device gave after their step, whose row stays as it is."""
+
+    def device_step(self, seconds: Mapping[str, float]) -> None:
+        """A sampled step: seconds of the device's stream by phase."""
+
+    def device_dropped(self, count: int) -> None:
+        """Sampled steps and numbers of a device that have been given up so far."""
+
+    def block_raised(self, error: BaseException | None, phase: str) -> None:
+        """An exception of the loop's own leaves a block of a phase."""
+
+    def block_ended(self, phase: str, began_ns: int, ended_ns: int, *, failed: bool) -> None:
+        """The block of a phase is over; monotonic nanoseconds."""
+
+    def checkpoint_ended(self, saved: Saved) -> None:
+        """The write of a checkpoint is over; may be called from any thread."""
+
+    def checkpoint_blocked(self, nanoseconds: int) -> None:
+        """How long steps waited for a checkpoint."""
+
+    def restore_ended(self, restoring: Restoring, nanoseconds: int, *, failed: bool) -> None:
+        """A restore is over."""
+
+    def description(self, name: str, value: float) -> None:
+        """One of the numbers that MFU is computed from."""
+
+
+class PageReports(NoopReports):
+    """Keeps reports in the page and its spool of spans.
+
+    Args:
+        page: of the rank.
+        periodic: its slot for what is not of each step.
+        traces: spans of the rank.
+        callbacks: judge losses and norms.
+        fail: takes errors of ours.
+    """
+
+    def __init__(
+        self,
+        page: PageWriter,
+        periodic: PeriodicStats,
+        traces: Traces,
+        callbacks: StepCallbacks,
+        fail: Callable[[Exception], None],
+    ) -> None:
+        self._page, self._periodic, self._traces = page, periodic, traces
+        self._callbacks, self.fail = callbacks, fail
+
+    @guarded
+    def fork(self) -> None:
+        """Counts it; loaders fork their workers too, so it is no warning."""
+        self._periodic.report_trouble(
+            "fork", "the process forked: the child writes no page", level=logging.INFO
+        )
+
+    @guarded
+    def shape_change(self) -> None:
+        """Counts it."""
+        self._periodic.report_trouble(
+            "shape_change", "the model's parameters have changed in number or size"
+        )
+
+    @guarded
+    def fingerprint(self, step: int, parameters: int, gradients: int) -> None:
+        """Puts them into the ring of the newest fingerprints."""
+        slots = self._periodic.slots
+        index = slots.words[_FINGERPRINTS] % FINGERPRINTS
+        slots.signed[PERIODIC.word("fingerprint_step") + index] = step
+        slots.words[PERIODIC.word("fingerprint_parameters") + index] = parameters
+        slots.words[PERIODIC.word("fingerprint_gradients") + index] = gradients
+        slots.words[_FINGERPRINTS] += 1
+        self._periodic.commit(time.monotonic_ns())
+
+    @guarded
+    def nonfinite_parameters(self, count: int) -> None:
+        """Adds them to the page's count."""
+        self._periodic.slots.count("nonfinite", "parameters", count)
+
+    @guarded
+    def late_numbers(self, numbers: LateNumbers) -> None:
+        """Takes them into the state, the judge of losses, and the ring of late losses."""
+        state, slots, flags = self._page.now, self._periodic.slots, 0
+        if numbers.loss is not None:
+            state.know("loss", numbers.loss)
+            flags |= self._callbacks.judge_late_loss(numbers.loss)
+            index = slots.words[_LATE] % LATE_LOSSES
+            slots.signed[PERIODIC.word("late_loss_step") + index] = numbers.step
+            slots.floats[PERIODIC.word("late_loss") + index] = numbers.loss
+            slots.words[_LATE] += 1
+        if numbers.gradient_norm is not None:
+            state.know("gradient_norm", numbers.gradient_norm)
+            flags |= self._callbacks.inspect_norm(numbers.gradient_norm)
+        if numbers.learning_rate is not None:
+            state.know("learning_rate", numbers.learning_rate)
+        state.count("nonfinite_steps", number=bool(flags & FLAG["nonfinite"]))
+
+    @guarded
+    def device_step(self, seconds: Mapping[str, float]) -> None:
+        """Adds a sampled step to the device's totals by phase."""
+        slots = self._periodic.slots
+        slots.count("device_steps")
+        for phase, phase_seconds in seconds.items():
+            slots.add("device_seconds", phase_seconds, phase)
+
+    @guarded
+    def device_dropped(self, count: int) -> None:
+        """Sets the page's count."""
+        self._periodic.slots.words[_DROPPED] = count
+
+    @guarded
+    def block_raised(self, error: BaseException | None, phase: str) -> None:
+        """Counts it; the exception is the user's, and passes on."""
+        if not isinstance(error, Exception):
+            return
+        if self._periodic.count_out_of_memory(error):
+            self._callbacks.recorder.flags |= FLAG["out_of_memory"]
+        self._periodic.report_trouble(
+            "span_exception", f"{type(error).__name__} left a block of phase {phase}"
+        )
+
+    @guarded
+    def block_ended(self, phase: str, began_ns: int, ended_ns: int, *, failed: bool) -> None:
+        """Writes its span."""
+        self._traces.phase_ended(phase, began_ns, ended_ns, failed=failed)
+
+    @guarded
+    def checkpoint_ended(self, saved: Saved) -> None:
+        """Counts it, at once or with the next tick."""
+        self._periodic.end_saving(saved)
+
+    @guarded
+    def checkpoint_blocked(self, nanoseconds: int) -> None:
+        """Adds them to the page's seconds."""
+        self._periodic.slots.add("checkpoint_blocking_seconds", nanoseconds * 1e-9)
+        self._periodic.commit(time.monotonic_ns())
+
+    @guarded
+    def restore_ended(self, restoring: Restoring, nanoseconds: int, *, failed: bool) -> None:
+        """Counts it by its outcome."""
+        write_restored(self._page, restoring, nanoseconds * 1e-9, failed=failed)
+        self._periodic.commit(time.monotonic_ns())
+
+    @guarded
+    def description(self, name: str, value: float) -> None:
+        """Puts it into the page."""
+        self._periodic.slots.know(name, value)
+        self._periodic.commit(time.monotonic_ns())

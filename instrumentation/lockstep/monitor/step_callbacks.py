@@ -1,0 +1,154 @@
+"""What the recorder asks of Python when one comparison of the hot path says that something is due.
+
+About once a second it asks for what ``periodic`` does, and besides for each step that is unusual.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from lockstep.guard import guarded
+from lockstep.monitor.anomalies import AnomalyDetector
+from lockstep.monitor.periodic import EVERY_NS, PeriodicStats
+from lockstep.recorder.native import new_recorder
+from lockstep.recorder.recorder import StepRecorder
+from lockstep.recorder.rows import FLAG
+from lockstep.telemetry.traces import Traces
+from lockstep_records.page.writer import PageWriter
+
+_NS = 1e-9
+_MEASURE_EVERY = 67  # steps; a prime, so that sampled steps are measured no more often than others
+
+
+class StepObserver(Protocol):
+    """Asked at the ends of steps that it woke for by ``wake_step`` and ``wake_ns``."""
+
+    def step_ended(self, now_ns: int, step: int) -> None:
+        """A step has ended; monotonic nanoseconds."""
+
+    def stop(self) -> None:
+        """There are no more steps."""
+
+
+class NoopObserver:
+    """Observes nothing."""
+
+    def step_ended(self, now_ns: int, step: int) -> None:
+        """Does nothing."""
+
+    def stop(self) -> None:
+        """Does nothing."""
+
+
+class StepCallbacks:
+    """Judges steps, measures our own cost and wakes the observer; the recorder calls it.
+
+    Args:
+        page: of the rank.
+        periodic: does what is due about once a second.
+        traces: writes spans of slow steps.
+        anomalies: judges steps.
+        fail: takes errors of ours.
+        step_while_off: takes steps that the recorder gets while it is off.
+
+    Attributes:
+        recorder: the one that calls.
+        observer: asked at the ends of the steps that it wants.
+    """
+
+    def __init__(
+        self,
+        page: PageWriter,
+        periodic: PeriodicStats,
+        traces: Traces,
+        anomalies: AnomalyDetector,
+        *,
+        fail: Callable[[Exception], None],
+        step_while_off: Callable[[int | None], None],
+    ) -> None:
+        self._periodic, self._traces = periodic, traces
+        self.fail, self.step_while_off = fail, step_while_off
+        self._anomalies, self._judge = anomalies, anomalies.judge
+        self.observer: StepObserver = NoopObserver()
+        self.recorder: StepRecorder = new_recorder(page, self)
+        self._set_bounds()
+        self.recorder.slow_seconds = traces.limit_seconds(time.monotonic_ns())
+
+    def tick(self, now_ns: int) -> int:
+        """Once a second: does what is seldom done; returns the moment of the next time."""
+        self._run_periodic(now_ns)
+        return now_ns + EVERY_NS
+
+    @guarded
+    def _run_periodic(self, now_ns: int) -> None:
+        self._periodic.tick(now_ns)
+
+    def inspect_loss(self, loss: float) -> int:
+        """Judges a loss that is out of bounds; returns the step's flags."""
+        self._judge.losses.extend(self.recorder.take_losses())
+        flags = self._anomalies.loss(loss)
+        self._set_loss_bounds()
+        return flags
+
+    def judge_late_loss(self, loss: float) -> int:
+        """Judges a loss that was read after its step; returns flags."""
+        if self._judge.floor < loss <= self._judge.bound:
+            self._judge.losses.append(loss)
+            return 0
+        return self.inspect_loss(loss)
+
+    def inspect_norm(self, norm: float) -> int:
+        """Judges a gradient norm that no row can hold; returns the step's flags."""
+        return self._anomalies.norm(norm)
+
+    def inspect_step(self, number: int, seconds: Sequence[float]) -> int:
+        """Judges a step that took long, by the seconds of its phases; returns its flags."""
+        flags = self._anomalies.step(number, seconds)
+        self.recorder.usual_seconds = self._anomalies.usual_seconds
+        return flags
+
+    def step_ended(self, now_ns: int, number: int, steps: int, seconds: float) -> None:
+        """One of the bounds of the recorder is reached: finds out which.
+
+        Args:
+            now_ns: monotonic nanoseconds.
+            number: of the step.
+            steps: rows so far.
+            seconds: of the step.
+        """
+        recorder = self.recorder
+        if seconds > recorder.slow_seconds or not number & 255:
+            self._traces.step_ended(now_ns, number, seconds)
+        if steps >= recorder.wake_rows:
+            self._update_bounds(steps, now_ns)
+            self._set_bounds()
+        recorder.slow_seconds = self._traces.limit_seconds(now_ns)
+        if number >= recorder.wake_step or now_ns >= recorder.wake_ns:
+            self.observer.step_ended(now_ns, number)
+
+    def _set_bounds(self) -> None:
+        self._set_loss_bounds()
+        self.recorder.usual_seconds = self._anomalies.usual_seconds
+
+    def _set_loss_bounds(self) -> None:
+        recorder, judge = self.recorder, self._judge
+        recorder.loss_floor, recorder.loss_bound = judge.floor, judge.bound
+        recorder.lasting_flags = self._anomalies.lasting
+
+    def _update_bounds(self, steps: int, now_ns: int) -> None:
+        """Judges anew, and has our own calls timed in the next step; every 67th step at least."""
+        recorder = self.recorder
+        if recorder.measures:
+            own_ns = time.monotonic_ns() - now_ns + recorder.own_ns
+            self._periodic.slots.count("measured_steps")
+            self._periodic.slots.add("measured_seconds", own_ns * _NS)
+        else:
+            self._judge.losses.extend(recorder.take_losses())
+            self._anomalies.update_bounds()
+        recorder.measures = not recorder.measures and steps % _MEASURE_EVERY == 0
+        recorder.own_ns = 0
+        if recorder.measures:
+            recorder.wake_rows, recorder.flags = steps + 1, recorder.flags | FLAG["measured"]
+        else:
+            next_measured = steps - steps % _MEASURE_EVERY + _MEASURE_EVERY
+            recorder.wake_rows = min(2 * steps, next_measured)

@@ -1,4 +1,4 @@
-"""What each rank took of the cores, and how long it waited for one, by Linux's own counts."""
+"""Processor time of each rank, and how long it waited for a core, by Linux's own counters."""
 
 import json
 import time
@@ -14,9 +14,9 @@ class Reading:
     """One process's counts since its start.
 
     Attributes:
-        processor_seconds: user and system, of all its threads.
-        waited_seconds: ready to run, and no core was free (``schedstat`` of its living threads).
-        wall_seconds: of no meaning but in differences.
+        processor_seconds: user and system time of all its threads.
+        waited_seconds: time ready to run with no core free (``schedstat`` of its live threads).
+        wall_seconds: a clock of which only differences mean something.
     """
 
     processor_seconds: float
@@ -36,16 +36,17 @@ class Cores:
             self._readings.append(_read())
 
     def write(self, root: Path, rank: int) -> None:
-        """Leaves them beside the pages, with one more of now."""
-        told = [asdict(one) for one in (*self._readings, _read())]
-        _file(root, rank).write_text(json.dumps(told), encoding="utf-8")
+        """Writes the readings next to the pages, with one more of now."""
+        readings = [asdict(reading) for reading in (*self._readings, _read())]
+        _file(root, rank).write_text(json.dumps(readings), encoding="utf-8")
 
 
 def read_cores(root: Path, ranks: int) -> list[list[Reading]]:
-    """What ``write`` wrote, of each rank."""
+    """The readings that ``write`` wrote, by rank."""
     files = (_file(root, rank) for rank in range(ranks))
     return [
-        [Reading(**one) for one in json.loads(file.read_text(encoding="utf-8"))] for file in files
+        [Reading(**reading) for reading in json.loads(file.read_text(encoding="utf-8"))]
+        for file in files
     ]
 
 
@@ -58,6 +59,6 @@ def _read() -> Reading:
     for thread in Path("/proc/self/task").iterdir():
         try:
             waited += int((thread / "schedstat").read_text(encoding="ascii").split()[1])
-        except OSError:  # it ended meanwhile
+        except OSError:  # the thread has ended
             continue
     return Reading(time.process_time(), waited / _NANOSECONDS, time.perf_counter())

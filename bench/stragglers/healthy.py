@@ -1,4 +1,4 @@
-"""Runs in which nobody is slow: whom does the report name, in windows as a user would give it?"""
+"""Runs in which nobody is slow: how often does the report name somebody in a window of one?"""
 
 import math
 import os
@@ -10,26 +10,26 @@ from pathlib import Path
 from cores import WINDOW_STEPS, Reading, read_cores
 from plan import Course
 from runs import Launch, root_folder, train
-from verdicts import verdict_of, window, words
+from verdicts import verdict_of, verdict_text, window
 
 from lockstep_reports.readers.pages import read_attempt
 
-_A_RUN_STEPS = 32_000  # half the rows that a page keeps
+_MAX_RUN_STEPS = 32_000  # half the rows that a page keeps
 _SHARES = {"ddp": 0.96, "fsdp2": 0.02, "pipeline": 0.02}  # dearer steps, fewer of them
 _RANKS = {"ddp": 8, "fsdp2": 4, "pipeline": 4}  # more of them, not shorter steps, make a million
-_LONGER = {"ddp": 1, "fsdp2": 2, "pipeline": 2}  # their devices, as more goes between them
-_SURE = 0.95
+_DEVICE_FACTOR = {"ddp": 1, "fsdp2": 2, "pipeline": 2}  # their devices, as more goes between them
+_CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
 class Healthy:
-    """What was said of healthy runs.
+    """The verdicts on healthy runs.
 
     Attributes:
         strategy: how they trained.
         windows: judged, of ``WINDOW_STEPS`` steps each.
-        named: what was said of those in which somebody was named, by first step.
-        processor_seconds: that all ranks took of the cores.
+        named: the verdicts that name somebody, by first step of the window.
+        processor_seconds: processor time of all ranks.
         wall_seconds: of the steps, without the start.
     """
 
@@ -48,8 +48,8 @@ class Healthy:
 def rounds(strategy: str, rank_steps: int) -> list[int]:
     """Steps of each run of one strategy, whole windows; all strategies add up to ``rank_steps``."""
     windows = math.ceil(_SHARES[strategy] * rank_steps / (_RANKS[strategy] * WINDOW_STEPS))
-    whole, rest = divmod(windows, _A_RUN_STEPS // WINDOW_STEPS)
-    return [_A_RUN_STEPS] * whole + [rest * WINDOW_STEPS] * (rest > 0)
+    num_full, rest = divmod(windows, _MAX_RUN_STEPS // WINDOW_STEPS)
+    return [_MAX_RUN_STEPS] * num_full + [rest * WINDOW_STEPS] * (rest > 0)
 
 
 def run_healthy(
@@ -60,25 +60,25 @@ def run_healthy(
     Args:
         strategy: how.
         steps: of the run, whole windows.
-        device_seconds: what a device takes of each step of DDP, the cheapest; ranks that share too
-            few cores for the rest of it are no healthy run.
-        keep: where a recording goes in which somebody was named.
+        device_seconds: simulated device time of a DDP step, the cheapest. On too few cores a short
+            one makes ranks wait for each other, which is no healthy run.
+        keep: folder for recordings in which somebody is named.
     """
-    seconds = device_seconds * _LONGER[strategy] / 3
+    seconds = device_seconds * _DEVICE_FACTOR[strategy] / 3
     course = Course(
         (), steps, layers=1, micro_batches=4, forward_seconds=seconds, clipping=strategy != "ddp"
     )
     with root_folder() as root:
         attempt = train(strategy, root, course, Launch(ranks=_RANKS[strategy]))
-        made = judged(strategy, attempt, read_cores(root, _RANKS[strategy]))
-        if made.named and keep:
+        result = judge_windows(strategy, attempt, read_cores(root, _RANKS[strategy]))
+        if result.named and keep:
             shutil.copytree(
                 attempt, keep, ignore=shutil.ignore_patterns("*.sock"), dirs_exist_ok=True
             )
-        return made
+        return result
 
 
-def judged(strategy: str, attempt: Path, cores: Sequence[Sequence[Reading]]) -> Healthy:
+def judge_windows(strategy: str, attempt: Path, cores: Sequence[Sequence[Reading]]) -> Healthy:
     """Judges each window of a run.
 
     Args:
@@ -93,11 +93,15 @@ def judged(strategy: str, attempt: Path, cores: Sequence[Sequence[Reading]]) -> 
         first = int(rows.numbers[0]) + number * WINDOW_STEPS
         verdict = verdict_of(window(rows, first, first + WINDOW_STEPS))
         if verdict.kind in {"rank", "group"}:
-            waits = [one[number + 1].waited_seconds - one[number].waited_seconds for one in cores]
-            told = " ".join(f"{seconds:.2f}" for seconds in waits)
-            named[str(first)] = f"{words(verdict)}; waited for a core, rank by rank: {told} s"
-    processor = sum(one[-1].processor_seconds - one[0].processor_seconds for one in cores)
-    wall = max(one[-1].wall_seconds - one[0].wall_seconds for one in cores)
+            waits = [
+                readings[number + 1].waited_seconds - readings[number].waited_seconds
+                for readings in cores
+            ]
+            waits_text = " ".join(f"{seconds:.2f}" for seconds in waits)
+            text = verdict_text(verdict)
+            named[str(first)] = f"{text}; waited for a core, rank by rank: {waits_text} s"
+    processor = sum(r[-1].processor_seconds - r[0].processor_seconds for r in cores)
+    wall = max(r[-1].wall_seconds - r[0].wall_seconds for r in cores)
     return Healthy(strategy, windows, named, processor, wall)
 
 
@@ -111,43 +115,43 @@ def at_most(named: int, of: int) -> float:
         return 1.0
     low, high = named / of, 1.0
     for _ in range(60):
-        middle = (low + high) / 2
-        term = chance = (1 - middle) ** of
+        share = (low + high) / 2
+        term = chance = (1 - share) ** of
         for k in range(1, named + 1):
-            term *= (of - k + 1) / k * middle / (1 - middle)
+            term *= (of - k + 1) / k * share / (1 - share)
             chance += term
-        low, high = (middle, high) if chance > 1 - _SURE else (low, middle)
+        low, high = (share, high) if chance > 1 - _CONFIDENCE else (low, share)
     return high
 
 
-def say(together: Sequence[Healthy]) -> list[str]:
-    """Who was named, and the bound that follows."""
-    windows = sum(one.windows for one in together)
+def healthy_lines(runs: Sequence[Healthy]) -> list[str]:
+    """Sentences: who was named, and the bound on false alarms that follows."""
+    windows = sum(run.windows for run in runs)
     if not windows:
         return []
-    rank_steps = sum(one.rank_steps for one in together)
-    named = sum(len(one.named) for one in together)
+    rank_steps = sum(run.rank_steps for run in runs)
+    named = sum(len(run.named) for run in runs)
     bound = at_most(named, windows)
     of = f"{windows} windows of {WINDOW_STEPS} steps, {rank_steps} rank-steps in all"
     alarms = f"in under {bound:.2%} of such windows, {bound * windows / rank_steps:.1e} a rank-step"
     return [
         f"healthy: somebody was named in {named} of {of}",
         f"false alarms, with 95 % sureness: {alarms}",
-        *_costs(together),
+        *_costs(runs),
         *(
-            f"wrong: healthy {one.strategy}, {WINDOW_STEPS} steps from {first}: {said}"
-            for one in together
-            for first, said in one.named.items()
+            f"wrong: healthy {run.strategy}, {WINDOW_STEPS} steps from {first}: {answer}"
+            for run in runs
+            for first, answer in run.named.items()
         ),
     ]
 
 
-def _costs(together: Sequence[Healthy]) -> Iterator[str]:
+def _costs(runs: Sequence[Healthy]) -> Iterator[str]:
     for strategy in _SHARES:
-        runs = [one for one in together if one.strategy == strategy]
-        steps = sum(one.rank_steps for one in runs)
-        processor = sum(one.processor_seconds for one in runs)
-        wall = sum(one.wall_seconds for one in runs)
+        of_strategy = [run for run in runs if run.strategy == strategy]
+        steps = sum(run.rank_steps for run in of_strategy)
+        processor = sum(run.processor_seconds for run in of_strategy)
+        wall = sum(run.wall_seconds for run in of_strategy)
         if steps:
             yield (
                 f"  {strategy}, {_RANKS[strategy]} ranks: {steps} rank-steps in {wall / 60:.1f} "

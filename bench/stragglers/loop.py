@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from beside import Alone
 from cores import Cores
 from plan import SCHEDULE, WARM_UP, Course, Trial
+from sidecar import Sidecar
 from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
@@ -90,17 +90,17 @@ class Layer(nn.Module):
         return slowed
 
 
-def _whole(width: int, faults: Faults, course: Course) -> nn.Sequential:
+def _layers(width: int, faults: Faults, course: Course) -> nn.Sequential:
     seconds = course.forward_seconds
     return nn.Sequential(*(Layer(width, faults, seconds) for _ in range(course.layers)))
 
 
 def _ddp(faults: Faults, course: Course) -> tuple[nn.Module, None]:
-    return DistributedDataParallel(_whole(_WIDTHS["ddp"], faults, course)), None
+    return DistributedDataParallel(_layers(_WIDTHS["ddp"], faults, course)), None
 
 
 def _fsdp2(faults: Faults, course: Course) -> tuple[nn.Module, None]:
-    model = _whole(_WIDTHS["fsdp2"], faults, course)
+    model = _layers(_WIDTHS["fsdp2"], faults, course)
     for layer in model:
         fully_shard(layer)
     fully_shard(model)
@@ -127,14 +127,14 @@ def _batches(width: int, faults: Faults, course: Course) -> Iterator[Tensor]:
         yield batch
 
 
-def _forward_backward(model: nn.Module, schedule: Any, batch: Tensor, beside: Alone) -> None:
+def _forward_backward(model: nn.Module, schedule: Any, batch: Tensor, sidecar: Sidecar) -> None:
     if schedule is None:
-        with beside.section("forward"):
+        with sidecar.section("forward"):
             loss = model(batch).square().mean()
-        with beside.section("backward"):
+        with sidecar.section("backward"):
             loss.backward()
         return
-    with beside.section(SCHEDULE):
+    with sidecar.section(SCHEDULE):
         if dist.get_rank() == 0:
             schedule.step(batch)
         elif dist.get_rank() == dist.get_world_size() - 1:
@@ -151,16 +151,16 @@ def _late_inside(original: Callable[..., Any], faults: Faults) -> Callable[..., 
     return call
 
 
-def _beside(course: Course, root: Path) -> Alone:
-    if not course.peers:
-        return Alone()
-    from peers_beside import Peers  # noqa: PLC0415  # they are installed for some runs only
+def _sidecar(course: Course, root: Path) -> Sidecar:
+    if not course.competitors:
+        return Sidecar()
+    from competitor_sidecar import CompetitorSidecar  # noqa: PLC0415  # they are installed for some runs only
 
-    return Peers(course.trials[0].start, root)
+    return CompetitorSidecar(course.trials[0].start, root)
 
 
 def _train(strategy: str, root: Path, course: Course) -> None:
-    cores, faults, beside = Cores(), Faults(course.trials), _beside(course, root)
+    cores, faults, sidecar = Cores(), Faults(course.trials), _sidecar(course, root)
     # What a rank loses here it loses inside a collective, after its arrival.
     dist.all_reduce = _late_inside(dist.all_reduce, faults)
     model, schedule = _STRATEGIES[strategy](faults, course)
@@ -170,25 +170,25 @@ def _train(strategy: str, root: Path, course: Course) -> None:
         model, optimizer, schedule=schedule, root=root, environment=environment
     )
     optimizer.register_step_pre_hook(lambda *_: faults.at("optimizer"))
-    took, begun = [], time.perf_counter()
-    batches = beside.batches(_batches(_WIDTHS[strategy], faults, course))
+    seconds, began = [], time.perf_counter()
+    batches = sidecar.batches(_batches(_WIDTHS[strategy], faults, course))
     for step, batch in enumerate(monitor.prepare(batches)):
         cores.step(step)
-        with beside.step(model):
-            _forward_backward(model, schedule, batch, beside)
+        with sidecar.step(model):
+            _forward_backward(model, schedule, batch, sidecar)
             if course.clipping:
                 dist.all_reduce(torch.zeros(()))  # of its norm: the ranks' steps end together
-            with beside.section("optimizer"):
+            with sidecar.section("optimizer"):
                 optimizer.step()
             optimizer.zero_grad()
         monitor.step()
         if step < WARM_UP:
-            took.append(time.perf_counter() - begun)
-            begun = time.perf_counter()
-            faults.step_seconds = statistics.median(took)
+            seconds.append(time.perf_counter() - began)
+            began = time.perf_counter()
+            faults.step_seconds = statistics.median(seconds)
     cores.write(root, dist.get_rank())
     monitor.close()
-    beside.close()
+    sidecar.close()
 
 
 def main(strategy: str, root: Path, plan: Path) -> None:

@@ -72,7 +72,7 @@ class Course:
     micro_batches: int = 4
     forward_seconds: float = 0.003
     clipping: bool = True
-    peers: bool = False
+    competitors: bool = False
 
     def write(self, path: Path) -> None:
         """Writes it for the ranks."""
@@ -81,30 +81,30 @@ class Course:
     @classmethod
     def read(cls, path: Path) -> "Course":
         """Reads what ``write`` wrote."""
-        told = json.loads(path.read_text(encoding="utf-8"))
-        return cls(**told | {"trials": tuple(Trial(**one) for one in told["trials"])})
+        fields = json.loads(path.read_text(encoding="utf-8"))
+        return cls(**fields | {"trials": tuple(Trial(**trial) for trial in fields["trials"])})
 
 
 def plan(ranks: int, seed: int, repeats: int) -> list[Trial]:
     """All trials of a run, in an order drawn by the seed; steady ones several times."""
-    return _drawn(ranks, seed, list(_cells(repeats)))
+    return _shuffled(ranks, seed, list(_cells(repeats)))
 
 
 def quick_plan(ranks: int, seed: int) -> list[Trial]:
     """One large steady trial of each origin, and one in which nobody is slow."""
     steady = [(origin, PERCENTS[0], "steady") for origin in ORIGINS]
-    return _drawn(ranks, seed, [*steady, ("loader", 0, "none")])
+    return _shuffled(ranks, seed, [*steady, ("loader", 0, "none")])
 
 
-def _drawn(ranks: int, seed: int, cells: list[tuple[str, int, str]]) -> list[Trial]:
+def _shuffled(ranks: int, seed: int, cells: list[tuple[str, int, str]]) -> list[Trial]:
     draw = random.Random(seed)
     draw.shuffle(cells)
-    trials, at = [], WARM_UP
+    trials, start = [], WARM_UP
     for origin, percent, pattern in cells:
         steps = _STEPS.get(pattern, _FEWEST_STEPS)
-        at += HEALTHY
-        trials.append(Trial(origin, percent, pattern, draw.randrange(ranks), at, steps))
-        at += steps
+        start += HEALTHY
+        trials.append(Trial(origin, percent, pattern, draw.randrange(ranks), start, steps))
+        start += steps
     return trials
 
 

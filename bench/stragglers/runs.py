@@ -1,4 +1,4 @@
-"""Starts the ranks of one run, and keeps what came of it, so that a bench may go on later."""
+"""Starts the ranks of one run, and caches its result, so that a bench can be continued."""
 
 import json
 import os
@@ -16,16 +16,18 @@ from typing import Any
 import click
 from plan import Course
 
+from lockstep_records.atomic_file import write_atomically
+
 HERE = Path(__file__).parent
 RANKS = 4
 STRATEGIES = ("ddp", "fsdp2", "pipeline")
 _TORCHRUN = ("-m", "torch.distributed.run", "--standalone")
-_PATIENCE_SECONDS = 3600.0
+_TIMEOUT_SECONDS = 3600.0
 _END_SECONDS = 45.0  # torchrun gives its ranks 30
 
 
 class LateError(click.ClickException):
-    """The ranks did not end in their time."""
+    """The ranks did not end before the timeout."""
 
 
 @contextmanager
@@ -44,16 +46,16 @@ class Launch:
 
     Attributes:
         launcher: arguments of Python.
-        between: what the launcher wants between a script and its arguments.
+        separators: what the launcher needs between a script and its arguments.
         path: more of Python's search path.
-        patience_seconds: how long a run may take.
+        timeout_seconds: how long a run may take.
         ranks: how many.
     """
 
     launcher: tuple[str, ...] = _TORCHRUN
-    between: tuple[str, ...] = ()
+    separators: tuple[str, ...] = ()
     path: str = ""
-    patience_seconds: float = _PATIENCE_SECONDS
+    timeout_seconds: float = _TIMEOUT_SECONDS
     ranks: int = RANKS
 
 
@@ -70,10 +72,10 @@ def train(strategy: str, root: Path, course: Course, launch: Launch = Launch()) 
         LateError: the training did not end.
         ClickException: it ended badly.
     """
-    told = root / "plan.json"
-    course.write(told)
+    plan_file = root / "plan.json"
+    course.write(plan_file)
     command = [sys.executable, *launch.launcher, "--nproc-per-node", str(launch.ranks)]
-    command += [str(HERE / "loop.py"), *launch.between, strategy, str(root), str(told)]
+    command += [str(HERE / "loop.py"), *launch.separators, strategy, str(root), str(plan_file)]
     with subprocess.Popen(
         command,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": launch.path},
@@ -83,19 +85,21 @@ def train(strategy: str, root: Path, course: Course, launch: Launch = Launch()) 
         start_new_session=True,
     ) as ranks:
         try:
-            said, _ = ranks.communicate(timeout=launch.patience_seconds)
+            output, _ = ranks.communicate(timeout=launch.timeout_seconds)
         except subprocess.TimeoutExpired as late:
             _end(ranks)
-            raise LateError(
-                f"{strategy} did not end within {launch.patience_seconds:g} s"
-            ) from late
+            raise LateError(f"{strategy} did not end within {launch.timeout_seconds:g} s") from late
+        except KeyboardInterrupt:
+            # The ranks have a session of their own, so Ctrl-C does not reach them.
+            _end(ranks)
+            raise
     if ranks.returncode != 0:
-        raise click.ClickException(f"{strategy} did not run:\n{said[-2000:]}")
+        raise click.ClickException(f"{strategy} did not run:\n{output[-2000:]}")
     return root / "jobs" / strategy / "0"
 
 
 def _end(ranks: subprocess.Popen[str]) -> None:
-    """The launcher ends its ranks; who does not end is killed, with all that it started."""
+    """Terminates the launcher, which ends its ranks; kills its whole session if it does not end."""
     ranks.terminate()
     try:
         ranks.communicate(timeout=_END_SECONDS)
@@ -103,19 +107,18 @@ def _end(ranks: subprocess.Popen[str]) -> None:
         os.killpg(ranks.pid, signal.SIGKILL)
 
 
-def kept(file: Path | None, make: Callable[[], Any]) -> Any:
-    """What a file has from an earlier run of the bench; else it is made, and kept there.
+def cached(file: Path | None, produce: Callable[[], Any]) -> Any:
+    """The result in a file of an earlier run of the bench; else a new one, written to the file.
 
     Args:
-        file: JSON; None keeps nothing.
-        make: gives values that JSON can hold.
+        file: JSON; None caches nothing.
+        produce: returns a value that JSON can hold.
     """
     if file is not None and file.is_file():
         return json.loads(file.read_text(encoding="utf-8"))
-    made = make()
+    result = produce()
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
-        beside = file.with_suffix(".new")
-        beside.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
-        beside.replace(file)
-    return made
+        # Atomic, so that an interrupted run leaves no half result for the next one.
+        write_atomically(file, (json.dumps(result, indent=1) + "\n").encode())
+    return result

@@ -1,4 +1,4 @@
-"""Who was named when one rank was slow somewhere, by some, now and then; and when nobody was."""
+"""Measures which rank is named when one is slow, by origin, size and pattern, and when none is."""
 
 import os
 import platform
@@ -11,14 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import click
-from healthy import Healthy, rounds, run_healthy, say
-from peers import Named, peer_trials, run_peers
+from competitors import CompetitorResult, competitor_trials, run_competitors
+from healthy import Healthy, healthy_lines, rounds, run_healthy
 from plan import Course, Trial, last_step, plan, quick_plan
 from rich.console import Console
 from rich.progress import track
-from runs import RANKS, STRATEGIES, kept, root_folder, train
-from tables import peer_sums, sums, whole_table
-from verdicts import Judged, judge_trials
+from runs import RANKS, STRATEGIES, cached, root_folder, train
+from tables import competitor_sums, result_table, sums
+from verdicts import TrialResult, judge_trials
+
+from lockstep_records.durations import format_duration
+from lockstep_records.options import DurationRange
 
 _ALL_RANK_STEPS = 1_000_000
 # Of each of two layers; where more goes between ranks, a shorter device leaves steps as long.
@@ -31,11 +34,11 @@ def _trials(strategy: str, trials: list[Trial]) -> list[dict[str, Any]]:
         seconds = _FORWARD_SECONDS[strategy]
         course = Course(tuple(trials), last_step(trials), forward_seconds=seconds)
         attempt = train(strategy, root, course)
-        return [asdict(one) for one in judge_trials(attempt, trials, strategy)]
+        return [asdict(result) for result in judge_trials(attempt, trials, strategy)]
 
 
-def _peers(strategy: str, trial: Trial, peers: Path) -> dict[str, Any]:
-    return asdict(run_peers(strategy, trial, peers))
+def _competitors(strategy: str, trial: Trial, peers: Path) -> dict[str, Any]:
+    return asdict(run_competitors(strategy, trial, peers))
 
 
 def _healthy(strategy: str, steps: int, device_seconds: float, keep: Path | None) -> dict[str, Any]:
@@ -43,67 +46,71 @@ def _healthy(strategy: str, steps: int, device_seconds: float, keep: Path | None
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Selection:
     """What to run; the fields are the options of the command."""
 
     strategies: tuple[str, ...]
     repeats: int
     seed: int
     rank_steps: int
-    device_ms: float
+    device_seconds: float
     peers: Path | None
     work: Path | None
     quick: bool = False
 
     def parts(self) -> dict[str, Callable[[], Any]]:
-        """What there is to do, by the name of its file in the work folder."""
+        """The parts of the bench, by the name of their files in the work folder."""
         parts: dict[str, Callable[[], Any]] = {}
         for strategy in self.strategies if self.repeats else ():
             seed = self.seed + STRATEGIES.index(strategy)
             trials = quick_plan(RANKS, seed) if self.quick else plan(RANKS, seed, self.repeats)
             parts[f"trials-{strategy}-{seed}-{len(trials)}"] = partial(_trials, strategy, trials)
         for strategy in self.strategies if self.peers else ():
-            for number, trial in enumerate(peer_trials(strategy)):
+            for number, trial in enumerate(competitor_trials(strategy)):
                 parts[f"peers-{strategy}-{number}"] = partial(
-                    _peers, strategy, trial, Path(self.peers or "").absolute()
+                    _competitors, strategy, trial, Path(self.peers or "").absolute()
                 )
         for strategy in self.strategies:
             for number, steps in enumerate(rounds(strategy, self.rank_steps)):
-                name = f"healthy-{strategy}-{number}-{steps}-{self.device_ms:g}"
+                name = f"healthy-{strategy}-{number}-{steps}-{format_duration(self.device_seconds)}"
                 keep = self.work / f"{name}.pages" if self.work else None
-                parts[name] = partial(_healthy, strategy, steps, self.device_ms / 1e3, keep)
+                parts[name] = partial(_healthy, strategy, steps, self.device_seconds, keep)
         return parts
 
 
-def _timed(make: Callable[[], Any]) -> dict[str, Any]:
-    begun = time.monotonic()
-    return {"told": make(), "wall_seconds": time.monotonic() - begun}
+def _timed(produce: Callable[[], Any]) -> dict[str, Any]:
+    began = time.monotonic()
+    return {"result": produce(), "wall_seconds": time.monotonic() - began}
 
 
-def _print(out: Console, made: dict[str, Any], seed: int) -> None:
-    judged: dict[str, list[Judged]] = {}
-    named, healthy = [], []
+def _print(out: Console, results: dict[str, Any], seed: int) -> None:
+    trial_results: dict[str, list[TrialResult]] = {}
+    competitor_results, healthy = [], []
     minutes: dict[str, float] = defaultdict(float)
-    for name, part in made.items():
+    for name, part in results.items():
         kind, strategy, *_ = name.split("-")
         minutes[f"{kind} {strategy}"] += part["wall_seconds"] / 60
-        told = part["told"]
+        values = part["result"]
         if kind == "trials":
-            judged[strategy] = [Judged(**one | {"trial": Trial(**one["trial"])}) for one in told]
+            trial_results[strategy] = [
+                TrialResult(**result | {"trial": Trial(**result["trial"])}) for result in values
+            ]
         elif kind == "peers":
-            named.append(Named(**told | {"trial": Trial(**told["trial"])}))
+            competitor_results.append(
+                CompetitorResult(**values | {"trial": Trial(**values["trial"])})
+            )
         else:
-            healthy.append(Healthy(**told))
+            healthy.append(Healthy(**values))
     out.print(
         f"{platform.machine()}, {os.cpu_count()} cores, {RANKS} ranks over gloo, seed {seed};"
     )
     out.print("each layer has a weight or four and a device that is a sleep, its messages are real")
-    if judged or named:
-        out.print(whole_table(judged, named))
-    if judged:
-        out.print("\n".join(sums([one for rows in judged.values() for one in rows])))
-    out.print("\n".join([*peer_sums(named), *say(healthy)]))
-    parts = ", ".join(f"{name} {took:.1f}" for name, took in minutes.items())
+    if trial_results or competitor_results:
+        out.print(result_table(trial_results, competitor_results))
+    if trial_results:
+        out.print("\n".join(sums([result for rows in trial_results.values() for result in rows])))
+    out.print("\n".join([*competitor_sums(competitor_results), *healthy_lines(healthy)]))
+    parts = ", ".join(f"{name} {minutes_taken:.1f}" for name, minutes_taken in minutes.items())
     out.print(f"minutes: {parts}; in all {sum(minutes.values()):.1f}")
 
 
@@ -112,7 +119,12 @@ def _print(out: Console, made: dict[str, Any], seed: int) -> None:
 @click.option(
     "--repeats", default=2, show_default=True, help="Steady trials of each kind; 0 for no trials."
 )
-@click.option("--seed", default=1, show_default=True, help="Draws order and ranks.")
+@click.option(
+    "--seed",
+    default=1,
+    show_default=True,
+    help="Seed of the order of trials and of the slow ranks.",
+)
 @click.option(
     "--healthy-steps",
     "rank_steps",
@@ -121,20 +133,22 @@ def _print(out: Console, made: dict[str, Any], seed: int) -> None:
     help="Rank-steps of healthy runs, over all strategies; 0 for none.",
 )
 @click.option(
-    "--device-ms",
-    default=8.0,
+    "--device-time",
+    "device_seconds",
+    type=DurationRange(),
+    default="8ms",
     show_default=True,
-    help="What a device takes of each healthy step of DDP; twice that of the others'.",
+    help="Simulated device time of a healthy DDP step; other strategies take twice as long.",
 )
 @click.option(
     "--peers",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
-    help="Folder that holds TraceML and NVRx; left out, they do not run.",
+    help="Folder in which TraceML and NVRx are installed; without it they do not run.",
 )
 @click.option(
     "--work",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Keep the verdicts of each part here, and do not run again what is here.",
+    help="Folder for the results of each part; a part whose result is there is not run again.",
 )
 @click.option(
     "--quick", is_flag=True, help="Six trials of DDP and 8,000 rank-steps: half a minute."
@@ -145,24 +159,27 @@ def main(
     repeats: int,
     seed: int,
     rank_steps: int,
-    device_ms: float,
+    device_seconds: float,
     peers: Path | None,
     work: Path | None,
     quick: bool,
 ) -> None:
-    """Print who was named, for every origin, size, pattern and strategy; then in healthy runs."""
+    """Print which ranks are named, by origin, size, pattern and strategy, and in healthy runs."""
     if quick:
         strategies, rank_steps = ("ddp",), _QUICK_RANK_STEPS
-    wanted = Wanted(
-        strategies or STRATEGIES, repeats, seed, rank_steps, device_ms, peers, work, quick
+    selection = Selection(
+        strategies or STRATEGIES, repeats, seed, rank_steps, device_seconds, peers, work, quick
     )
-    parts = wanted.parts()
+    parts = selection.parts()
     console = Console(stderr=True)
-    made = {}
-    for name in track(parts, "training", console=console, transient=True):
-        made[name] = kept(work / f"{name}.json" if work else None, partial(_timed, parts[name]))
-        console.log(f"{name}: {made[name]['wall_seconds']:.0f} s")
-    _print(Console(width=190), made, seed)
+    results = {}
+    for number, name in enumerate(track(parts, "training", console=console, transient=True), 1):
+        console.log(f"part {number} of {len(parts)}: {name}")
+        results[name] = cached(
+            work / f"{name}.json" if work else None, partial(_timed, parts[name])
+        )
+        console.log(f"{name}: {results[name]['wall_seconds']:.0f} s")
+    _print(Console(width=190), results, seed)
 
 
 if __name__ == "__main__":

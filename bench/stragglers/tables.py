@@ -4,38 +4,45 @@ import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from peers import Named
+from competitors import CompetitorResult
 from plan import ORIGINS, PATTERNS, PERCENTS, Trial
 from rich.table import Table
-from verdicts import PHASES, Judged
+from verdicts import PHASES, TrialResult
 
 _SOON = 20  # steps
 _LARGE, _SLIGHT = 35, 12  # percent of the median step
 
 
-def whole_table(judged: Mapping[str, Sequence[Judged]], named: Sequence[Named]) -> Table:
-    """Right verdicts of all, with the median of the steps that they took; and of the peers.
+def result_table(
+    results: Mapping[str, Sequence[TrialResult]], competitor_results: Sequence[CompetitorResult]
+) -> Table:
+    """Correct verdicts of all trials, with the median of the steps that they needed.
 
     Args:
-        judged: the trials of each strategy, watched by Lockstep alone.
-        named: those with the other tools in the same loop.
+        results: the trials of each strategy that only Lockstep watched.
+        competitor_results: those with the other tools in the same loop.
     """
     columns = [f"steady {percent} %" for percent in PERCENTS]
-    tools = [f"beside: {tool}" for tool in (named[0].said if named else ())]
+    tools = [
+        f"in one loop: {tool}"
+        for tool in (competitor_results[0].answer if competitor_results else ())
+    ]
     out = Table("strategy", "slow in", "to be named", *columns, *PATTERNS[1:], *tools)
-    for strategy in dict.fromkeys((*judged, *(one.strategy for one in named))):
-        of_it = [one for one in named if one.strategy == strategy]
+    for strategy in dict.fromkeys((*results, *(result.strategy for result in competitor_results))):
+        of_strategy = [result for result in competitor_results if result.strategy == strategy]
         for origin in (*ORIGINS, "nowhere"):
             cells = defaultdict(list)
-            for one in judged.get(strategy, ()):
-                steady = one.trial.pattern == "steady"
-                if _origin(one.trial) == origin:
-                    name = f"steady {one.trial.percent} %" if steady else one.trial.pattern
-                    cells[name].append(one)
-            who = f"rank, {PHASES[origin]}" if origin in PHASES else "nobody"
+            for result in results.get(strategy, ()):
+                steady = result.trial.pattern == "steady"
+                if _origin(result.trial) == origin:
+                    name = f"steady {result.trial.percent} %" if steady else result.trial.pattern
+                    cells[name].append(result)
+            expected = f"rank, {PHASES[origin]}" if origin in PHASES else "nobody"
             ours = (_cell(cells[kind]) for kind in (*columns, *PATTERNS[1:]))
-            theirs = _peer_cells([one for one in of_it if _origin(one.trial) == origin], len(tools))
-            out.add_row(strategy, origin, who, *ours, *theirs)
+            theirs = _competitor_cells(
+                [result for result in of_strategy if _origin(result.trial) == origin], len(tools)
+            )
+            out.add_row(strategy, origin, expected, *ours, *theirs)
         out.add_section()
     return out
 
@@ -44,56 +51,71 @@ def _origin(trial: Trial) -> str:
     return "nowhere" if trial.pattern == "none" else trial.origin
 
 
-def _peer_cells(named: Sequence[Named], tools: int) -> list[str]:
-    """How many each tool had right, and what it said of the first that it had not."""
-    if not named:
+def _competitor_cells(competitor_results: Sequence[CompetitorResult], tools: int) -> list[str]:
+    """How many trials each tool had right, and its answer to the first other one."""
+    if not competitor_results:
         return [""] * tools
     cells = []
-    for tool in named[0].said:
-        wrong = [f" {one.said[tool]}" for one in named if not one.right[tool]]
-        cells.append(f"{len(named) - len(wrong)}/{len(named)}{''.join(wrong[:1])}")
+    for tool in competitor_results[0].answer:
+        wrong = [
+            f" {result.answer[tool]}" for result in competitor_results if not result.right[tool]
+        ]
+        cells.append(
+            f"{len(competitor_results) - len(wrong)}/{len(competitor_results)}{''.join(wrong[:1])}"
+        )
     return cells
 
 
-def _cell(judged: Sequence[Judged]) -> str:
-    if not judged:
+def _cell(results: Sequence[TrialResult]) -> str:
+    if not results:
         return ""
-    right = [one for one in judged if one.right]
-    after = [one.after for one in right if one.after]
-    took = f" in {statistics.median(after):.0f}" if after and right[0].trial.percent else ""
-    return f"{len(right)}/{len(judged)}{took}"
+    right = [result for result in results if result.right]
+    num_steps = [result.num_steps for result in right if result.num_steps]
+    steps_text = (
+        f" in {statistics.median(num_steps):.0f}" if num_steps and right[0].trial.percent else ""
+    )
+    return f"{len(right)}/{len(results)}{steps_text}"
 
 
-def sums(judged: Sequence[Judged]) -> list[str]:
-    """How many were right, in time; and each wrong one."""
+def sums(results: Sequence[TrialResult]) -> list[str]:
+    """Numbers of correct verdicts in time, and each wrong one."""
 
-    def count(name: str, wanted: Sequence[Judged]) -> str:
-        right = sum(one.right and (one.after or _SOON + 1) <= _SOON for one in wanted)
-        return f"{name}: {right} of {len(wanted)} right within {_SOON} steps"
+    def count(name: str, results: Sequence[TrialResult]) -> str:
+        right = sum(result.right and (result.num_steps or _SOON + 1) <= _SOON for result in results)
+        return f"{name}: {right} of {len(results)} right within {_SOON} steps"
 
     steady = [
-        one for one in judged if one.trial.pattern == "steady" and one.trial.origin != "collective"
+        result
+        for result in results
+        if result.trial.pattern == "steady" and result.trial.origin != "collective"
     ]
-    large = [one for one in steady if one.trial.percent >= _LARGE]
-    slight = [one for one in steady if one.trial.percent == _SLIGHT]
-    turns = [one for one in judged if one.trial.pattern == "rotating"]
-    turns = [one for one in turns if one.trial.percent >= _LARGE and one.trial.origin in PHASES]
-    told = sum(one.said == "workload rotating" for one in turns)
-    late = [one for one in steady if one.right and (one.after or 0) > _SOON]
+    large = [result for result in steady if result.trial.percent >= _LARGE]
+    slight = [result for result in steady if result.trial.percent == _SLIGHT]
+    rotating = [result for result in results if result.trial.pattern == "rotating"]
+    rotating = [
+        result
+        for result in rotating
+        if result.trial.percent >= _LARGE and result.trial.origin in PHASES
+    ]
+    num_rotating = sum(result.answer == "workload rotating" for result in rotating)
+    late = [result for result in steady if result.right and (result.num_steps or 0) > _SOON]
     return [
         count(f"steady, {_LARGE} % and more, right rank and phase", large),
         count(f"steady, {_SLIGHT} %, right rank and phase", slight),
-        f"rotating, {_LARGE} % and more: said to take turns in {told} of {len(turns)}",
+        f"rotating, {_LARGE} % and more: said to take turns in {num_rotating} of {len(rotating)}",
         *(
-            f"wrong: {one.strategy}, {_who(one.trial)}: {one.said}"
-            for one in judged
-            if not one.right
+            f"wrong: {result.strategy}, {_trial_text(result.trial)}: {result.answer}"
+            for result in results
+            if not result.right
         ),
-        *(f"late: {one.strategy}, {_who(one.trial)}: right in {one.after} steps" for one in late),
+        *(
+            f"late: {r.strategy}, {_trial_text(r.trial)}: right in {r.num_steps} steps"
+            for r in late
+        ),
     ]
 
 
-def _who(trial: Trial) -> str:
+def _trial_text(trial: Trial) -> str:
     if trial.pattern == "none":
         return f"nobody slow, steps from {trial.start}"
     return (
@@ -102,8 +124,12 @@ def _who(trial: Trial) -> str:
     )
 
 
-def peer_sums(named: Sequence[Named]) -> list[str]:
-    """How many each tool had right, of all that had three tools in one loop."""
-    tools = named[0].right if named else ()
-    right = (f"{tool} {sum(one.right[tool] for one in named)}" for tool in tools)
-    return [f"three tools in one loop, right of {len(named)}: {', '.join(right)}"] if named else []
+def competitor_sums(competitor_results: Sequence[CompetitorResult]) -> list[str]:
+    """How many trials each tool had right, of those with three tools in one loop."""
+    tools = competitor_results[0].right if competitor_results else ()
+    right = (f"{tool} {sum(result.right[tool] for result in competitor_results)}" for tool in tools)
+    return (
+        [f"three tools in one loop, right of {len(competitor_results)}: {', '.join(right)}"]
+        if competitor_results
+        else []
+    )

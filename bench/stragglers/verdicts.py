@@ -1,4 +1,4 @@
-"""What the report says of each trial, from the rows that the ranks left, and how soon."""
+"""The report's verdict on each trial, from the pages of the ranks, and after how many steps."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -20,28 +20,30 @@ PHASES = {
     "optimizer": "optimizer",
 }
 _ROTATING = "rotating"
-_AFTER = (3, 5, 8, 10, 12, 15, 20, 30, 40, 60)
+_NUM_STEPS = (3, 5, 8, 10, 12, 15, 20, 30, 40, 60)
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """One trial and what became of it.
+class TrialResult:
+    """One trial and its verdict.
 
     Attributes:
         strategy: how the ranks trained.
-        said: who was named at its end, in words.
-        right: whether that is so.
-        after: steps of the trial that were enough; None where it was never right.
+        answer: the verdict at its end, in words.
+        right: whether that is correct.
+        num_steps: steps of the trial that were enough; None where it was never right.
     """
 
     strategy: str
     trial: Trial
-    said: str
+    answer: str
     right: bool
-    after: int | None
+    num_steps: int | None
 
 
-def judge_trials(attempt: Path, trials: Sequence[Trial], strategy: str = "ddp") -> list[Judged]:
+def judge_trials(
+    attempt: Path, trials: Sequence[Trial], strategy: str = "ddp"
+) -> list[TrialResult]:
     """Judges each trial on its own, with the healthy steps before it.
 
     Args:
@@ -50,49 +52,49 @@ def judge_trials(attempt: Path, trials: Sequence[Trial], strategy: str = "ddp") 
         strategy: how.
     """
     steps = read_attempt(attempt)
-    return [_judged(steps, trial, strategy) for trial in trials]
+    return [_judge_trial(steps, trial, strategy) for trial in trials]
 
 
 def window(steps: Steps, first: int, last: int) -> Steps:
-    """The rows of some steps, first to last without the last."""
+    """The steps from ``first`` up to ``last``, without the last."""
     inside = (steps.numbers >= first) & (steps.numbers < last)
-    cut: dict[str, object] = {"numbers": steps.numbers[inside]}
+    selected: dict[str, object] = {"numbers": steps.numbers[inside]}
     for field in fields(steps):
         value = getattr(steps, field.name)
         if isinstance(value, np.ndarray) and value.shape == (len(steps.members), len(inside)):
-            cut[field.name] = value[:, inside]
-    cut["phases"] = {name: seconds[:, inside] for name, seconds in steps.phases.items()}
-    return replace(steps, **cut)  # type: ignore[arg-type]  # the same fields, cut
+            selected[field.name] = value[:, inside]
+    selected["phases"] = {name: seconds[:, inside] for name, seconds in steps.phases.items()}
+    return replace(steps, **selected)  # type: ignore[arg-type]  # the same fields, fewer columns
 
 
-def _judged(steps: Steps, trial: Trial, strategy: str) -> Judged:
-    begin, after = trial.start - HEALTHY, None
-    for count in (count for count in _AFTER if count <= trial.steps):
+def _judge_trial(steps: Steps, trial: Trial, strategy: str) -> TrialResult:
+    begin, num_steps = trial.start - HEALTHY, None
+    for count in (count for count in _NUM_STEPS if count <= trial.steps):
         verdict = verdict_of(window(steps, begin, trial.start + count))
-        after = (after or count) if _right(verdict, trial) else None
+        num_steps = (num_steps or count) if _right(verdict, trial) else None
     verdict = verdict_of(window(steps, begin, trial.start + trial.steps))
-    return Judged(strategy, trial, words(verdict), _right(verdict, trial), after)
+    return TrialResult(strategy, trial, verdict_text(verdict), _right(verdict, trial), num_steps)
 
 
 def verdict_of(steps: Steps) -> Verdict:
-    """What the report says of them."""
+    """The report's verdict on some steps."""
     return judge(steps, score(steps))[0]
 
 
 def _right(verdict: Verdict, trial: Trial) -> bool:
-    """Whether a verdict accuses who it should, and nobody else."""
+    """Whether a verdict names the slow rank, and nobody else."""
     if trial.pattern == "none" or trial.origin == "collective":
         return verdict.kind in {"nobody", "workload", "unknown"}
     if trial.pattern == "rotating":
         return verdict.kind == "nobody" or (verdict.kind, verdict.cause) == ("workload", _ROTATING)
-    mine = list(verdict.ranks) == [trial.rank] and verdict.kind == "rank"
+    is_culprit = list(verdict.ranks) == [trial.rank] and verdict.kind == "rank"
     if trial.pattern == "one-shot":
-        return mine or verdict.kind != "rank"
-    return mine and verdict.phase == PHASES[trial.origin]
+        return is_culprit or verdict.kind != "rank"
+    return is_culprit and verdict.phase == PHASES[trial.origin]
 
 
-def words(verdict: Verdict) -> str:
+def verdict_text(verdict: Verdict) -> str:
     """Kind, ranks and phase; of a workload, its cause."""
-    who = " ".join(str(rank) for rank in verdict.ranks)
-    why = verdict.cause if verdict.kind == "workload" else verdict.phase
-    return " ".join(part for part in (verdict.kind, who, why or "") if part)
+    ranks = " ".join(str(rank) for rank in verdict.ranks)
+    detail = verdict.cause if verdict.kind == "workload" else verdict.phase
+    return " ".join(part for part in (verdict.kind, ranks, detail or "") if part)

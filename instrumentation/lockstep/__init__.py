@@ -10,7 +10,7 @@ monitor.close()
 """
 
 from lockstep.attach import attach, disabled
-from lockstep.checkpoints.watch_dcp import watch_dcp
+from lockstep.checkpoints.dcp import watch_dcp
 from lockstep.monitor.checkpoint_handles import Restoring, Saving
 from lockstep.monitor.live import LiveMonitor
 from lockstep.monitor.noop import NoopMonitor

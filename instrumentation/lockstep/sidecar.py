@@ -31,7 +31,7 @@ class Child:
 
 
 @contextmanager
-def run_beside(children: Sequence[Child]) -> Iterator[None]:
+def run_sidecars(children: Sequence[Child]) -> Iterator[None]:
     """Runs children during the block; each is killed when its time-out after the block is over."""
     started = [(child, process) for child in children if (process := _start(child)) is not None]
     try:

@@ -1,8 +1,8 @@
 """Trains a small model in several strategies, one after the other, with known delays of one rank.
 
 Started by the tests, with torchrun's environment: ``strategies_loop.py ROOT NAME...``. Every other
-step is slow in one place, the places take turns, and how long each delay really was is written
-beside the pages, for a busy machine sleeps longer than it is told.
+step is delayed in one place, and the places take turns. The measured duration of each delay is
+written next to the pages, for a busy machine sleeps longer than requested.
 """
 
 import json
@@ -36,9 +36,9 @@ from torch.nn.parallel import DistributedDataParallel
 import lockstep
 from lockstep.recorder import operation_listeners as operations_tap
 
-SLOW_PLACES = ("data", "forward", "backward", "optimizer", "other", "collective")
-# After each slow step a quick one: who ends a step late is waited for in the next.
-TURNS = tuple(turn for place in SLOW_PLACES for turn in (place, "none"))
+LOCATIONS = ("data", "forward", "backward", "optimizer", "other", "collective")
+# After each slow step a quick one: a rank that ends a step late is waited for in the next.
+TURNS = tuple(turn for location in LOCATIONS for turn in (location, "none"))
 WARM_UP = 8
 ROUNDS = 6
 DELAY_SECONDS = 0.1
@@ -51,23 +51,23 @@ class Delays:
     """Sleeps on the slow rank, in the place whose turn it is, once a step."""
 
     def __init__(self) -> None:
-        self.place, self.slept, self.told = "none", 0.0, list[tuple[str, float]]()
+        self.turn, self.slept, self.measured = "none", 0.0, list[tuple[str, float]]()
 
-    def at(self, place: str) -> None:
-        """Sleeps if it is this place's turn and nothing has slept in this step."""
-        if place == self.place and dist.get_rank() == SLOW_RANK and not self.slept:
+    def at(self, location: str) -> None:
+        """Sleeps if it is the turn of this location and nothing has slept in this step."""
+        if location == self.turn and dist.get_rank() == SLOW_RANK and not self.slept:
             begun = time.perf_counter()
             time.sleep(DELAY_SECONDS)
             self.slept = time.perf_counter() - begun
 
     def steps(self) -> Iterator[int]:
-        """The numbers of the steps; the place changes with each."""
+        """The numbers of the steps; the turn changes with each."""
         turns = ("none",) * WARM_UP + TURNS * ROUNDS
         for step, turn in enumerate(turns):
-            self.place, self.slept = turn, 0.0
+            self.turn, self.slept = turn, 0.0
             self.at("data")
             yield step
-            self.told.append((self.place, self.slept))
+            self.measured.append((self.turn, self.slept))
 
 
 delays = Delays()
@@ -86,7 +86,7 @@ class Slow(nn.Module):
 
 
 class Block(nn.Module):
-    """What every strategy knows how to share."""
+    """A block that every strategy can divide."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class Block(nn.Module):
 
 
 class Exchange(nn.Module):
-    """An expert on each rank: parts of the batch go there and come back."""
+    """An expert on each rank: parts of the batch are sent to it and come back."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,9 +108,9 @@ class Exchange(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         sizes = [len(x) // dist.get_world_size()] * dist.get_world_size()
         world = dist.distributed_c10d._get_default_group()
-        there = all_to_all_single_autograd(x, sizes, sizes, world)
-        back: Tensor = all_to_all_single_autograd(self.block(there), sizes, sizes, world)
-        return back
+        dispatched = all_to_all_single_autograd(x, sizes, sizes, world)
+        combined: Tensor = all_to_all_single_autograd(self.block(dispatched), sizes, sizes, world)
+        return combined
 
 
 def blocks(number: int = 3, of: type[nn.Module] = Block) -> nn.Sequential:
@@ -155,14 +155,14 @@ def ep() -> nn.Module:
 def pipelined(kind: type[Any], num_stages: int = 2) -> tuple[nn.Module, Any]:
     """Stages on two ranks; with four ranks there are two pipelines, whose stages are sharded."""
     mesh = init_device_mesh("cpu", (2, dist.get_world_size() // 2), mesh_dim_names=("pp", "fsdp"))
-    whole = blocks(num_stages)
+    layers = blocks(num_stages)
     numbers = range(mesh["pp"].get_local_rank(), num_stages, 2)
-    parts = [whole[number] for number in numbers]
+    parts = [layers[number] for number in numbers]
     for part in parts if mesh["fsdp"].size() > 1 else ():
         fully_shard(part, mesh=mesh["fsdp"])
     device, group = torch.device("cpu"), mesh["pp"].get_group()
     built = [
-        PipelineStage(part, number, len(whole), device, group=group)
+        PipelineStage(part, number, len(layers), device, group=group)
         for part, number in zip(parts, numbers, strict=True)
     ]
     stages = built if len(built) > 1 else built[0]
@@ -170,7 +170,7 @@ def pipelined(kind: type[Any], num_stages: int = 2) -> tuple[nn.Module, Any]:
     return nn.ModuleList(parts), schedule
 
 
-WHOLE: dict[str, Callable[[], nn.Module]] = {
+UNPIPELINED: dict[str, Callable[[], nn.Module]] = {
     "ddp": ddp,
     "fsdp2": fsdp2,
     "hsdp": hsdp,
@@ -186,11 +186,11 @@ PIPELINES = {
 
 
 def train(name: str, root: Path) -> None:
-    """Trains in one strategy, and writes what was slept where."""
-    delays.told = []
+    """Trains in one strategy, and writes the measured delays."""
+    delays.measured = []
     schedule = None
-    if name in WHOLE:
-        model = WHOLE[name]()
+    if name in UNPIPELINED:
+        model = UNPIPELINED[name]()
     else:
         model, schedule = pipelined(*PIPELINES[name])
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
@@ -200,7 +200,7 @@ def train(name: str, root: Path) -> None:
     )
     assert monitor.enabled
     optimizer.register_step_pre_hook(lambda *_: delays.at("optimizer"))
-    together = torch.zeros(())
+    scalar = torch.zeros(())
     for _ in monitor.prepare(delays.steps()):
         batch = torch.randn(16, WIDTH)
         if schedule is None:
@@ -209,14 +209,14 @@ def train(name: str, root: Path) -> None:
             schedule.step(batch)
         else:
             schedule.step(target=batch)
-        dist.all_reduce(together)
+        dist.all_reduce(scalar)
         optimizer.step()
         optimizer.zero_grad()
         delays.at("other")
         monitor.step()
     monitor.close()
     if dist.get_rank() == SLOW_RANK:
-        (root / f"{name}.json").write_text(json.dumps(delays.told))
+        (root / f"{name}.json").write_text(json.dumps(delays.measured))
 
 
 def slow_collective(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -234,13 +234,18 @@ def main(root: Path, names: list[str]) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     dist.all_reduce = slow_collective(dist.all_reduce)
-    heard: list[Any] = []
+    operations: list[Any] = []
     for name in names:
-        heard.clear()
-        operations_tap.tap = heard.append
+        operations.clear()
+        operations_tap.tap = operations.append
         train(name, root)
-        told = sorted({(one.op, one.micro_batch, one.chunk, one.kind) for one in heard}, key=str)
-        (root / f"{name}-{dist.get_rank()}.ops.json").write_text(json.dumps(told))
+        distinct = {
+            (operation.op, operation.micro_batch, operation.chunk, operation.kind)
+            for operation in operations
+        }
+        (root / f"{name}-{dist.get_rank()}.ops.json").write_text(
+            json.dumps(sorted(distinct, key=str))
+        )
         dist.barrier()
     dist.destroy_process_group()
 

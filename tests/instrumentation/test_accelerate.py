@@ -1,4 +1,4 @@
-"""A loop over a real Accelerator, watched: what it leaves in the page."""
+"""A loop over a real Accelerator: its steps, phases, checkpoints and failures in the page."""
 
 import shutil
 import subprocess
@@ -36,8 +36,8 @@ def train(root: Path, job_id: str, out: Path, breaks_at: int | None = None) -> P
         torch.optim.SGD(line.parameters(), lr=0.05),
         DataLoader(TensorDataset(x, x.sum(1, keepdim=True)), batch_size=BATCH),
     )
-    told = {"root": root, "environment": {"LOCKSTEP_JOB_ID": job_id}, "rows": 64}
-    with watched(accelerator, model, optimizer, **told) as watch:
+    options = {"root": root, "environment": {"LOCKSTEP_JOB_ID": job_id}, "rows": 64}
+    with watched(accelerator, model, optimizer, **options) as watch:
         for number, (inputs, targets) in enumerate(watch.batches(loader)):
             if number == breaks_at:
                 raise RuntimeError("no more")
@@ -93,7 +93,7 @@ def test_saves_restores_and_evaluations_are_counted(page: Page) -> None:
     ]
 
 
-def test_a_loop_that_fails_is_told_as_failed_and_gives_the_accelerator_back(
+def test_a_loop_that_fails_is_recorded_as_failed_and_the_accelerator_is_restored(
     root: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(RuntimeError, match="no more"):
@@ -104,7 +104,7 @@ def test_a_loop_that_fails_is_told_as_failed_and_gives_the_accelerator_back(
 
 
 @pytest.mark.parametrize("library", ["transformers", "lightning"])
-def test_a_missing_library_is_told_in_one_sentence_with_its_extra(library: str) -> None:
+def test_a_missing_library_is_one_sentence_with_its_extra(library: str) -> None:
     program = (
         f"import sys\nsys.modules[{library!r}] = None\n"
         f"try:\n    import lockstep.integrations.{library}\n"

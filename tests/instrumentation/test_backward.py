@@ -1,4 +1,4 @@
-"""The backward of one process, marked from outside, and loops that come to it by other ways."""
+"""The backward of one process, by ``loss.backward()`` and by other functions of torch."""
 
 import threading
 import time
@@ -24,25 +24,25 @@ def backward_seconds(root: Path) -> list[float]:
     return [row["backward_seconds"] for row in read_rows(page)]
 
 
-def test_gradients_asked_for_by_another_name_are_a_backward_too(root: Path) -> None:
+def test_gradients_by_autograd_grad_count_as_backward(root: Path) -> None:
     model = slow_model()
     monitor = lockstep.attach(model, root=root, environment={"LOCKSTEP_JOB_ID": "one"})
     for _ in range(STEPS):
         loss = model(torch.randn(2, 8)).square().mean()
         torch.autograd.grad(loss, list(model.parameters()))
         monitor.step()
-    # In the first step it shows that nobody calls backward(); from then on the graph is asked.
-    later = backward_seconds(root)[1:]
-    assert len(later) == STEPS - 1
-    assert all(seconds >= BACKWARD_SECONDS for seconds in later)
+    # The first step shows that backward() is not called; a hook on the graph marks the others.
+    marked = backward_seconds(root)[1:]
+    assert len(marked) == STEPS - 1
+    assert all(seconds >= BACKWARD_SECONDS for seconds in marked)
 
 
-def test_a_backward_of_another_thread_is_none_of_the_step(root: Path) -> None:
+def test_a_backward_of_another_thread_does_not_count(root: Path) -> None:
     monitor = lockstep.attach(slow_model(), root=root, environment={"LOCKSTEP_JOB_ID": "one"})
     loss = slow_model()(torch.randn(2, 8)).square().mean()
-    beside = threading.Thread(target=loss.backward)
-    beside.start()
-    beside.join()
+    thread = threading.Thread(target=loss.backward)
+    thread.start()
+    thread.join()
     monitor.step()
     assert backward_seconds(root) == [0.0]
 

@@ -1,4 +1,4 @@
-"""Checkpoints and restores as the page tells them, by the loop's word or by DCP's own log."""
+"""Checkpoints and restores in the page, reported by the loop or by DCP's own log."""
 
 import time
 from concurrent.futures import Future
@@ -16,7 +16,7 @@ import lockstep
 from .rank_page import page_of
 
 
-def test_a_checkpoint_that_goes_on_after_its_block_ends_when_it_is_told(
+def test_a_checkpoint_that_continues_after_its_block_ends_by_its_handle(
     root: Path, monitor: lockstep.Monitor
 ) -> None:
     with monitor.checkpoint(step=7) as saving:
@@ -50,13 +50,15 @@ def test_a_checkpoint_that_fails_is_not_verified_and_not_durable(
     assert page.periodic["troubles"]["span_exception"] == 1
 
 
-def test_a_restore_tells_what_it_fell_back_to(root: Path, monitor: lockstep.Monitor) -> None:
+def test_a_restore_records_the_checkpoint_it_fell_back_to(
+    root: Path, monitor: lockstep.Monitor
+) -> None:
     with monitor.restore():
         time.sleep(0.002)
     with monitor.restore() as restoring:
         restoring.found(40)
     with monitor.restore() as restoring:
-        restoring.found(20, asked=40, passed_over=2)
+        restoring.found(20, requested=40, passed_over=2)
     with pytest.raises(OSError, match="gone"), monitor.restore():
         raise OSError("gone")
     periodic = page_of(root).periodic

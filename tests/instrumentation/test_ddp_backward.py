@@ -1,4 +1,4 @@
-"""Where DDP's backward is told apart: on the graph at first, then from its first bucket."""
+"""DDP's backward and its synchronisation: told apart on the graph first, then by its buckets."""
 
 import time
 from pathlib import Path
@@ -74,7 +74,7 @@ def quickest(rows: list[dict[str, Any]], phase: str) -> float:
     return float(min(row[f"{phase}_seconds"] for row in rows))
 
 
-def test_a_settled_model_has_no_hook_on_its_graph_and_still_tells_its_arrival(root: Path) -> None:
+def test_a_settled_model_has_no_hook_on_its_graph_and_still_records_its_arrival(root: Path) -> None:
     model = DistributedDataParallel(Net())
     train(watched(root, model), model, 2 * SETTLED_STEPS)
     assert not model._forward_hooks
@@ -83,18 +83,20 @@ def test_a_settled_model_has_no_hook_on_its_graph_and_still_tells_its_arrival(ro
     assert quickest(rows, "backward") >= BACKWARD_SECONDS > quickest(rows, "sync")
 
 
-def test_one_parameter_alone_has_a_hook_the_one_that_completes_the_first_bucket(root: Path) -> None:
+def test_only_the_parameter_that_completes_the_first_bucket_has_a_hook(root: Path) -> None:
     model = DistributedDataParallel(Net())
     train(watched(root, model), model, 2 * SETTLED_STEPS)
     parameters: list[tuple[str, Any]] = [*model.module.named_parameters()]
-    hung = [name for name, one in parameters if one._post_accumulate_grad_hooks is not None]
-    assert hung in (["last.weight"], ["last.bias"])
+    hooked = [
+        name for name, parameter in parameters if parameter._post_accumulate_grad_hooks is not None
+    ]
+    assert hooked in (["last.weight"], ["last.bias"])
     rows = rows_in(root)[SETTLED_STEPS:]
     ahead = [row["last_arrival_ns"] - row["first_arrival_ns"] for row in rows]
     assert min(ahead) >= BACKWARD_SECONDS * 1e9
 
 
-def test_a_torch_that_tells_nothing_of_its_buckets_stops_no_training(root: Path) -> None:
+def test_a_torch_without_bucket_statistics_stops_no_training(root: Path) -> None:
     model: Any = DistributedDataParallel(Net())
     monitor = watched(root, model)
     model._get_ddp_logging_data = lost_peer  # raises
@@ -102,11 +104,11 @@ def test_a_torch_that_tells_nothing_of_its_buckets_stops_no_training(root: Path)
     assert read_page(path_of(root)).state["internal_errors"] == 1
 
 
-def test_where_no_order_of_gradients_is_told_the_graph_is_asked_in_every_step(root: Path) -> None:
+def test_without_the_order_of_gradients_the_graph_is_hooked_in_every_step(root: Path) -> None:
     model: Any = DistributedDataParallel(Net())
     monitor = watched(root, model)
-    told = model._get_ddp_logging_data()
-    model._get_ddp_logging_data = lambda: {"bucket_sizes": told["bucket_sizes"]}
+    statistics = model._get_ddp_logging_data()
+    model._get_ddp_logging_data = lambda: {"bucket_sizes": statistics["bucket_sizes"]}
     train(monitor, model, 2 * SETTLED_STEPS)
     assert model._forward_hooks
     rows = rows_in(root)
@@ -114,14 +116,14 @@ def test_where_no_order_of_gradients_is_told_the_graph_is_asked_in_every_step(ro
     assert quickest(rows, "backward") >= BACKWARD_SECONDS > quickest(rows, "sync")
 
 
-def test_where_parameters_may_be_left_unused_the_graph_is_asked_in_every_step(root: Path) -> None:
+def test_with_unused_parameters_the_graph_is_hooked_in_every_step(root: Path) -> None:
     model = DistributedDataParallel(Net(), find_unused_parameters=True)
     train(watched(root, model), model, SETTLED_STEPS)
     assert model._forward_hooks
     assert all(row["last_arrival_ns"] for row in rows_in(root))
 
 
-def test_backwards_within_backwards_bring_the_graph_back(root: Path) -> None:
+def test_nested_backwards_bring_the_hook_on_the_graph_back(root: Path) -> None:
     model = DistributedDataParallel(Net())
     monitor = watched(root, model)
     train(monitor, model, SETTLED_STEPS)
@@ -132,7 +134,7 @@ def test_backwards_within_backwards_bring_the_graph_back(root: Path) -> None:
     assert quickest(rows, "backward") >= BACKWARD_SECONDS > quickest(rows, "sync")
 
 
-def test_a_backward_that_nobody_marks_brings_the_graph_back(root: Path) -> None:
+def test_a_backward_that_is_not_marked_brings_the_hook_on_the_graph_back(root: Path) -> None:
     model = DistributedDataParallel(Net())
     monitor = watched(root, model)
     train(monitor, model, SETTLED_STEPS)
@@ -150,12 +152,12 @@ def test_a_backward_that_nobody_marks_brings_the_graph_back(root: Path) -> None:
         )
         monitor.step()
     assert model._forward_hooks
-    rows = rows_in(root)[SETTLED_STEPS + 2 :]  # one goes unseen, the next forward finds it out
+    rows = rows_in(root)[SETTLED_STEPS + 2 :]  # the forward after the first unmarked one detects it
     assert all(row["last_arrival_ns"] for row in rows)
     assert quickest(rows, "backward") >= BACKWARD_SECONDS > quickest(rows, "sync")
 
 
-def test_a_backward_that_fails_while_it_waits_stays_in_its_wait(root: Path) -> None:
+def test_a_backward_that_fails_in_its_wait_stays_in_synchronisation(root: Path) -> None:
     model = DistributedDataParallel(Net())
     monitor = watched(root, model)
     train(monitor, model, SETTLED_STEPS)
@@ -170,4 +172,4 @@ def test_a_backward_that_fails_while_it_waits_stays_in_its_wait(root: Path) -> N
 
 
 def lost_peer() -> None:
-    raise ConnectionError("as gloo tells it after the ranks' timeout")
+    raise ConnectionError("as gloo raises it after its timeout")

@@ -1,4 +1,4 @@
-"""Every block of code in the page for owners of a training loop runs as it stands there."""
+"""Every block of code in docs/instrumentation.md runs as printed."""
 
 import re
 from pathlib import Path
@@ -34,5 +34,5 @@ def test_a_block_of_the_page_runs_and_its_steps_are_recorded(
 
 
 @pytest.mark.parametrize("target", re.findall(r"\]\(([^)]+)\)", PAGE.read_text(encoding="utf-8")))
-def test_the_page_links_to_files_that_are_there(target: str) -> None:
+def test_the_links_of_the_page_lead_to_files(target: str) -> None:
     assert (PAGE.parent / target).is_file()

@@ -1,4 +1,4 @@
-"""Two ranks trained by other people's loops: each tells its synchronisation apart."""
+"""Two ranks trained by each framework: work and synchronisation are separate in every step."""
 
 import shutil
 import subprocess
@@ -25,7 +25,7 @@ def _root() -> Iterator[Path]:
 @pytest.mark.distributed
 @pytest.mark.timeout(150)
 @pytest.mark.parametrize("framework", ["transformers", "lightning", "accelerate"])
-def test_the_ranks_of_a_framework_tell_work_and_synchronisation_apart(
+def test_each_rank_of_a_framework_records_work_and_synchronisation_separately(
     framework: str, root: Path, tmp_path: Path
 ) -> None:
     command = [sys.executable, "-m", "lockstep_cli.main", "run", "--dir", str(root)]

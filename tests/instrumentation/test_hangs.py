@@ -2,12 +2,13 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from lockstep.hangs.node_watch import _NodeWatch, watch_for_hangs
 from lockstep_records.attempts import newest_pages
 from lockstep_records.durations import format_duration
+from lockstep_records.events import FILE_NAME as EVENTS_FILE
 from lockstep_records.events import Event, read_events
 from lockstep_records.hangs import find_hang, hang_limit_seconds, ranks_behind
 from lockstep_records.page.reader import read_page
@@ -94,15 +96,16 @@ def wait_for(condition: Callable[[], object], seconds: float = 30) -> None:
         time.sleep(0.02)
 
 
-@contextmanager
-def stuck_rank(root: Path, how: str) -> Iterator[Path]:
-    """A rank that hangs after 20 steps; the path of its job."""
+@pytest.fixture(name="job", scope="module")
+def _job(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """Folder of a job whose one rank hangs after 20 steps, in the way that the parameter names."""
+    root = Path(tempfile.mkdtemp(prefix="lockstep-test-", dir="/dev/shm"))
     settings = {
         "LOCKSTEP_DIR": str(root),
         "LOCKSTEP_JOB_ID": "job-a",
         "LOCKSTEP_HANG_TIMEOUT": format_duration(TIMEOUT_SECONDS),
     }
-    program = LOOP.format(stuck=STUCK[how])
+    program = LOOP.format(stuck=STUCK[request.param])
     job = root / "jobs" / "job-a"
     with subprocess.Popen([sys.executable, "-c", program], env=os.environ | settings) as rank:
         try:
@@ -110,39 +113,50 @@ def stuck_rank(root: Path, how: str) -> Iterator[Path]:
             yield job
         finally:
             rank.kill()
+            shutil.rmtree(root, ignore_errors=True)
 
 
-@pytest.mark.parametrize("how", ["asleep", "holding the lock"])
-def test_a_rank_that_hangs_leaves_its_stacks_even_without_the_interpreters_lock(
-    root: Path, how: str
-) -> None:
-    with stuck_rank(root, how) as job:
-        stacks = job / "0" / "rank-00000.stacks"
-        wait_for(lambda: "in stuck" in stacks.read_text())
+@pytest.fixture(name="events")
+def _events(job: Path) -> Path:
+    """File of the job's events, empty: the tests of a job share its rank."""
+    path = job / EVENTS_FILE
+    path.unlink(missing_ok=True)
+    return path
 
 
-@pytest.mark.parametrize("how", list(STUCK))
-def test_a_rank_that_hangs_is_seen_from_outside(root: Path, how: str) -> None:
-    with stuck_rank(root, how) as job:
-        assert find_hang(newest_pages(job), time.monotonic_ns(), 60.0) is None
-        with watch_for_hangs(job, "job-a", TIMEOUT_SECONDS):
-            wait_for(lambda: read_events(job))
-        (event,) = read_events(job)
-        (rank,) = event.fields["ranks"]
-        assert event.kind == "hang"
-        assert (rank["rank"], rank["phase"], rank["step"]) == (0, "backward", 19)
-        assert rank["idle_seconds"] > TIMEOUT_SECONDS
-        assert rank["process"] == ("T" if how == "stopped" else "S")
-        assert event.fields["missing"] == [0]
+@pytest.mark.parametrize("job", ["asleep", "holding the lock"], indirect=True)
+def test_a_rank_that_hangs_leaves_its_stacks_even_without_the_interpreters_lock(job: Path) -> None:
+    stacks = job / "0" / "rank-00000.stacks"
+    wait_for(lambda: "in stuck" in stacks.read_text())
 
 
-def test_a_hang_is_reported_once_and_the_next_one_again(root: Path) -> None:
-    with stuck_rank(root, "asleep") as job:
-        watch = _NodeWatch(job, "job-a", TIMEOUT_SECONDS)
-        now = time.monotonic_ns()
-        for seconds in (1000, 1001, 0, 1002):
-            watch.poll(now + int(seconds * 1e9))
-        assert [event.kind for event in read_events(job)] == ["hang", "hang"]
+@pytest.mark.usefixtures("events")
+@pytest.mark.parametrize(
+    ("job", "process"),
+    [("asleep", "S"), ("holding the lock", "S"), ("stopped", "T")],
+    indirect=["job"],
+)
+def test_a_rank_that_hangs_is_seen_from_outside(job: Path, process: str) -> None:
+    assert find_hang(newest_pages(job), time.monotonic_ns(), 600.0) is None
+    with watch_for_hangs(job, "job-a", TIMEOUT_SECONDS):
+        wait_for(lambda: read_events(job))
+    (event,) = read_events(job)
+    (rank,) = event.fields["ranks"]
+    assert event.kind == "hang"
+    assert (rank["rank"], rank["phase"], rank["step"]) == (0, "backward", 19)
+    assert rank["idle_seconds"] > TIMEOUT_SECONDS
+    assert rank["process"] == process
+    assert event.fields["missing"] == [0]
+
+
+@pytest.mark.usefixtures("events")
+@pytest.mark.parametrize("job", ["asleep"], indirect=True)
+def test_a_hang_is_reported_once_and_the_next_one_again(job: Path) -> None:
+    watch = _NodeWatch(job, "job-a", TIMEOUT_SECONDS)
+    (page,) = newest_pages(job)
+    for idle_seconds in (1000, 1001, 0, 1002):
+        watch.poll(page.progress_ns + idle_seconds * 10**9)
+    assert [event.kind for event in read_events(job)] == ["hang", "hang"]
 
 
 @pytest.mark.timeout(120)

@@ -2,11 +2,13 @@
 
 import gc
 import json
-import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,25 +16,28 @@ import pytest
 import torch
 
 import lockstep
+import lockstep_cli.main
 from lockstep_records.page.reader import read_page, read_rows
 
 from .sleep_ledger import SleepLedger
 
 DELAY_SECONDS = 0.02
 
-# A plain DDP loop with a known delay of rank 1 in one phase; the phase is its argument.
+PHASES = ("data", "forward", "backward", "optimizer", "other")
+
+# Plain DDP loops, one for each phase among the arguments: rank 1 has a known delay in that phase.
 LOOP = """
-import sys, time
+import os, sys, time
 import torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
 import lockstep
 
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
-slow, phase = dist.get_rank() == 1, sys.argv[1]
+slow, phase, steps = dist.get_rank() == 1, "none", 0
 
-def delay(where):
-    if slow and phase == where:
+def delay(location):
+    if slow and phase == location:
         time.sleep(0.02)
 
 class Loader:
@@ -41,22 +46,24 @@ class Loader:
             delay("data")
             yield torch.randn(16, 128)
 
-net = torch.nn.Sequential(*[torch.nn.Linear(128, 128) for _ in range(6)])
-net[2].register_forward_hook(lambda *_: delay("forward"))
-net[2].register_full_backward_hook(lambda *_: delay("backward"))
-model = DDP(net)
-optimizer = torch.optim.AdamW(model.parameters())
-optimizer.register_step_post_hook(lambda *_: delay("optimizer"))
-monitor = lockstep.attach(model, optimizer)
-for batch in monitor.prepare(Loader()):
-    loss = model(batch).square().mean()
-    loss.backward()
-    optimizer.step()
-    optimizer.zero_grad()
-    delay("other")
-    monitor.step(loss=loss.detach(), tokens=16)
-monitor.close()
-dist.barrier()  # gloo may abort a rank that tears down while its peer has already gone
+for phase in sys.argv[1:]:
+    net = torch.nn.Sequential(*[torch.nn.Linear(128, 128) for _ in range(6)])
+    net[2].register_forward_hook(lambda *_: delay("forward"))
+    net[2].register_full_backward_hook(lambda *_: delay("backward"))
+    model = DDP(net)
+    optimizer = torch.optim.AdamW(model.parameters())
+    optimizer.register_step_post_hook(lambda *_: delay("optimizer"))
+    job = os.environ["LOCKSTEP_JOB_ID"] if phase == "none" else phase
+    monitor = lockstep.attach(model, optimizer, environment={**os.environ, "LOCKSTEP_JOB_ID": job})
+    for batch in monitor.prepare(Loader()):
+        loss = model(batch).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        delay("other")
+        monitor.step(loss=loss.detach(), tokens=16)
+    monitor.close()
+    dist.barrier()  # gloo may abort a rank that tears down while its peer has already gone
 dist.destroy_process_group()
 """
 
@@ -67,25 +74,14 @@ def typical(rows: list[dict[str, Any]], name: str) -> float:
     return float(values[len(values) // 4])
 
 
-def launched(root: Path, script: Path, *arguments: str, ranks: int = 2) -> int:
-    command = [
-        sys.executable,
-        "-m",
-        "lockstep_cli.main",
-        "run",
-        "--nproc-per-node",
-        str(ranks),
-        "--job-id",
-        "job-a",
-        "--dir",
-        str(root),
-        str(script),
-        *arguments,
-    ]
-    return subprocess.run(command, check=False, timeout=100).returncode
+def launch(root: Path, script: Path, *arguments: str, restarts: int = 0) -> int:
+    """Exit status of a job of two ranks."""
+    command = [sys.executable, "-m", "lockstep_cli.main", "run", "--nproc-per-node", "2"]
+    command += ["--job-id", "job-a", "--dir", str(root), "--max-restarts", str(restarts)]
+    return subprocess.run([*command, str(script), *arguments], check=False, timeout=100).returncode
 
 
-def test_one_process_finds_forward_backward_and_optimizer_without_a_line_of_ours(
+def test_one_process_records_forward_backward_and_optimizer_without_a_call_in_the_loop(
     root: Path,
 ) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64))
@@ -110,16 +106,16 @@ def test_one_process_finds_forward_backward_and_optimizer_without_a_line_of_ours
     assert all(row["last_arrival_ns"] is None for row in rows)
 
 
-def test_a_watched_model_goes_when_its_owner_lets_it_go(root: Path) -> None:
+def test_a_watched_model_is_freed_when_its_owner_drops_it(root: Path) -> None:
     model = torch.nn.Linear(8, 8)
     monitor = lockstep.attach(model, root=root, environment={"LOCKSTEP_JOB_ID": "one"}, rows=8)
     model(torch.randn(2, 8)).sum().backward()
     monitor.step()
-    gone = weakref.ref(model)
+    reference = weakref.ref(model)
     gc.disable()
     try:
         del model
-        assert gone() is None
+        assert reference() is None
     finally:
         gc.enable()
 
@@ -143,16 +139,25 @@ def test_a_loss_computed_outside_the_model_and_dict_outputs_work(root: Path) -> 
     assert row["backward_seconds"] > 0
 
 
+@pytest.fixture(scope="module")
+def delayed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Root of jobs, one for each phase that was delayed; one pair of ranks runs them all."""
+    root = Path(tempfile.mkdtemp(prefix="lockstep-test-", dir="/dev/shm"))
+    script = tmp_path_factory.mktemp("loop") / "loop.py"
+    script.write_text(LOOP)
+    assert launch(root, script, *PHASES) == 0
+    yield root
+    shutil.rmtree(root, ignore_errors=True)
+
+
+@pytest.mark.timing
 @pytest.mark.distributed
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("phase", ["data", "forward", "backward", "optimizer", "other"])
+@pytest.mark.parametrize("phase", PHASES)
 def test_a_delay_of_one_rank_is_found_in_its_own_phase_and_as_wait_on_the_other(
-    root: Path, tmp_path: Path, phase: str
+    delayed: Path, phase: str
 ) -> None:
-    script = tmp_path / "loop.py"
-    script.write_text(LOOP)
-    assert launched(root, script, phase) == 0
-    attempt = root / "jobs" / "job-a" / "0"
+    attempt = delayed / "jobs" / phase / "0"
     fast, slow = (read_rows(read_page(attempt / f"rank-0000{rank}.page")) for rank in (0, 1))
     excess = typical(slow, f"{phase}_seconds") - typical(fast, f"{phase}_seconds")
     assert excess == pytest.approx(DELAY_SECONDS, abs=0.008)
@@ -164,19 +169,19 @@ def test_a_delay_of_one_rank_is_found_in_its_own_phase_and_as_wait_on_the_other(
 
 @pytest.mark.distributed
 @pytest.mark.timeout(120)
-def test_a_killed_worker_leaves_a_page_and_an_event_that_says_which_signal(
+def test_a_killed_worker_leaves_a_page_and_an_event_with_its_signal(
     root: Path, tmp_path: Path
 ) -> None:
     script = tmp_path / "loop.py"
     script.write_text(
         LOOP.replace(
-            "    optimizer.zero_grad()\n",
-            "    optimizer.zero_grad()\n    steps += 1\n"
-            "    if slow and steps == 12:\n        os.kill(os.getpid(), 9)\n",
-        ).replace("import sys, time", "import os, sys, time\nsteps = 0")
+            "        optimizer.zero_grad()\n",
+            "        optimizer.zero_grad()\n        steps += 1\n"
+            "        if slow and steps == 12:\n            os.kill(os.getpid(), 9)\n",
+        )
     )
     began = time.monotonic()
-    assert launched(root, script, "none") == 1
+    assert launch(root, script, "none") == 1
     assert time.monotonic() - began < 60
     page = read_page(root / "jobs" / "job-a" / "0" / "rank-00001.page")
     assert [row["step"] for row in read_rows(page)] == list(range(11))
@@ -188,42 +193,26 @@ def test_a_killed_worker_leaves_a_page_and_an_event_that_says_which_signal(
 
 @pytest.mark.distributed
 @pytest.mark.timeout(120)
-def test_a_restart_makes_a_new_attempt_beside_the_old_pages(root: Path, tmp_path: Path) -> None:
+def test_a_restart_is_a_new_attempt_and_the_old_pages_stay(root: Path, tmp_path: Path) -> None:
     script = tmp_path / "loop.py"
     script.write_text(
-        LOOP.replace("import sys, time", "import os, sys, time").replace(
-            "monitor.close()",
-            "if slow and os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n"
-            "    os.kill(os.getpid(), 9)\nmonitor.close()",
+        LOOP.replace(
+            "    monitor.close()",
+            "    if slow and os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n"
+            "        os.kill(os.getpid(), 9)\n    monitor.close()",
         )
     )
-    command = [
-        sys.executable,
-        "-m",
-        "lockstep_cli.main",
-        "run",
-        "--nproc-per-node",
-        "2",
-        "--job-id",
-        "job-a",
-        "--max-restarts",
-        "1",
-        "--dir",
-        str(root),
-        str(script),
-        "none",
-    ]
-    assert subprocess.run(command, check=False, timeout=100).returncode == 0
+    assert launch(root, script, "none", restarts=1) == 0
     job = root / "jobs" / "job-a"
     assert read_page(job / "0" / "rank-00001.page").state["steps"] == 24
     assert read_page(job / "1" / "rank-00001.page").phase == "done"
-    told = [json.loads(line) for line in (job / "events.jsonl").read_text().splitlines()]
-    ended = [(e["attempt"], e["fields"]["outcome"]) for e in told if e["kind"] == "attempt_ended"]
+    events = [json.loads(line) for line in (job / "events.jsonl").read_text().splitlines()]
+    ended = [(e["attempt"], e["fields"]["outcome"]) for e in events if e["kind"] == "attempt_ended"]
     assert ended == [(0, "failed"), (1, "succeeded")]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "sentence"),
     [
         (["nothing.py"], "program 'nothing.py' is no file"),
         (["--nproc-per-node", "0", "x"], "0 is not in the range"),
@@ -234,18 +223,19 @@ def test_a_restart_makes_a_new_attempt_beside_the_old_pages(root: Path, tmp_path
         (["--hang-timeout", "nan", "-m", "this"], "'nan' is not a duration"),
         (["--cluster", "a\nb", "-m", "this"], "cluster 'a\\nb' must hold printable"),
         (["--project", "p" * 500, "-m", "this"], "takes more than"),
-        (["--dir", "/proc/nothing", "-m", "this"], "cannot be made"),
+        (["--dir", "/proc/nothing", "-m", "this"], "cannot be created"),
     ],
 )
-def test_wrong_flags_of_run_end_with_one_sentence_and_two(arguments: list[str], said: str) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-m", "lockstep_cli.main", "run", *arguments],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        env={**os.environ},
-    )
-    assert ended.returncode == 2
-    assert said in ended.stderr
-    assert ended.stderr.count("\n") == 1
+def test_invalid_flags_of_run_end_with_one_sentence_and_exit_status_two(
+    arguments: list[str],
+    sentence: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["lockstep", "run", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        lockstep_cli.main.main()
+    assert ended.value.code == 2
+    stderr = capsys.readouterr().err
+    assert sentence in stderr
+    assert stderr.count("\n") == 1

@@ -79,7 +79,7 @@ def test_a_job_id_in_use_is_refused_and_nothing_is_cleared(tmp_path: Path) -> No
 
 def test_a_folder_that_cannot_be_created_is_refused_with_the_remedy(tmp_path: Path) -> None:
     (tmp_path / "jobs").write_text("no folder")
-    with pytest.raises(ValueError, match=r"cannot be made \(.*\); set LOCKSTEP_DIR"):
+    with pytest.raises(ValueError, match=r"cannot be created \(.*\); set LOCKSTEP_DIR"):
         _clear_finished_jobs(new_job(tmp_path))
 
 

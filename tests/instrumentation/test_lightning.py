@@ -1,4 +1,4 @@
-"""The real Lightning Trainer, watched: what its training leaves in the page."""
+"""The real Lightning Trainer: its steps, phases, checkpoints and failures in the page."""
 
 import shutil
 import tempfile
@@ -113,13 +113,13 @@ def test_evaluations_and_saves_have_their_time_and_are_counted(page: Page) -> No
     assert names.count("checkpoint") == 2
 
 
-def test_training_that_fails_is_told_as_failed(root: Path, tmp_path: Path) -> None:
+def test_training_that_fails_is_recorded_as_failed(root: Path, tmp_path: Path) -> None:
     page = fit(root, "job-b", Line(breaks_at=7), tmp_path)
     assert page.phase == "failed"
     assert page.state["steps"] == 3
 
 
-def test_an_evaluation_that_fails_is_told_as_failed(root: Path, tmp_path: Path) -> None:
+def test_an_evaluation_that_fails_is_recorded_as_failed(root: Path, tmp_path: Path) -> None:
     page = fit(root, "job-c", Line(breaks_at=1000), tmp_path)
     assert page.phase == "failed"
     assert page.state["phase_seconds"]["eval"] > 0

@@ -49,7 +49,7 @@ class Net(nn.Module):
         super().__init__()
         self.first, self.last, self.recompute = nn.Linear(8, 8), nn.Linear(8, 8), recompute
 
-    def middle(self, x: Tensor) -> Tensor:
+    def sleep_layer(self, x: Tensor) -> Tensor:
         disable: Any = torch.compiler.disable
         slow: Callable[[Tensor], Tensor] = disable(Sleeps.apply)
         return slow(x)
@@ -57,9 +57,9 @@ class Net(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = self.first(x)
         if self.recompute is None:
-            x = self.middle(x)
+            x = self.sleep_layer(x)
         else:
-            x = checkpoint(self.middle, x, use_reentrant=self.recompute)
+            x = checkpoint(self.sleep_layer, x, use_reentrant=self.recompute)
         out: Tensor = self.last(x)
         return out
 
@@ -163,11 +163,11 @@ of_dynamo = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor t
 
 
 @of_dynamo
-@pytest.mark.parametrize("way", [compiled_before, compiled_in_place, compiled_blocks])
+@pytest.mark.parametrize("compile_model", [compiled_before, compiled_in_place, compiled_blocks])
 def test_a_compiled_model_or_its_blocks_are_seen_as_others_are(
-    root: Path, way: Callable[[nn.Module], Any]
+    root: Path, compile_model: Callable[[nn.Module], Any]
 ) -> None:
-    model = way(Net())
+    model = compile_model(Net())
     optimizer = slow_optimizer(model)
     monitor = watched(root, model, optimizer)
     train(monitor, model, optimizer)
@@ -217,7 +217,7 @@ def test_an_evaluation_holds_its_phase_and_its_waits(root: Path) -> None:
     assert row["forward_seconds"] == row["sync_seconds"] == 0
 
 
-def test_a_wait_gives_the_phase_back_that_it_interrupted(root: Path) -> None:
+def test_a_wait_returns_to_the_phase_that_it_interrupted(root: Path) -> None:
     monitor = watched(root, nn.Linear(8, 8))
     monitor.enter_phase("forward")
     interrupted = waits.begin()
@@ -236,7 +236,7 @@ def test_a_wait_gives_the_phase_back_that_it_interrupted(root: Path) -> None:
     assert state["collective_bytes"]["all_gather"] == 64
 
 
-def test_what_another_thread_waits_for_is_not_the_steps(root: Path) -> None:
+def test_waits_of_another_thread_do_not_count(root: Path) -> None:
     monitor = watched(root, nn.Linear(8, 8))
 
     def background() -> None:
@@ -250,7 +250,7 @@ def test_what_another_thread_waits_for_is_not_the_steps(root: Path) -> None:
     assert row["sync_seconds"] == 0
 
 
-def test_an_exception_in_a_backward_does_not_end_the_watching(root: Path) -> None:
+def test_an_exception_in_a_backward_does_not_end_the_recording(root: Path) -> None:
     model = nn.Linear(8, 8)
     monitor = watched(root, model)
     interrupted = waits.begin()  # as an error between arrival and completion leaves it
@@ -260,7 +260,7 @@ def test_an_exception_in_a_backward_does_not_end_the_watching(root: Path) -> Non
     assert quickest(root, "sync") == 0
 
 
-def test_a_schedule_of_another_kind_is_told_and_training_goes_on(
+def test_a_schedule_of_another_kind_is_logged_and_training_goes_on(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     wrong: Any = "1f1b"

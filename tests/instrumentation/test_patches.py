@@ -12,7 +12,7 @@ import torch
 from lockstep.patches import install as installer
 from lockstep.patches import points
 from lockstep.patches.install import install, install_on, uninstall
-from lockstep.patches.points import MARK, InstrumentationPoint, find, is_present, owner_of
+from lockstep.patches.points import ORIGINAL, InstrumentationPoint, find, is_present, owner_of
 from lockstep.patches.table import COLLECTIVES, REPLACED, TABLE
 
 GROUPS = sorted({point.group for point in REPLACED})
@@ -58,7 +58,7 @@ def test_a_point_is_replaced_once_and_its_very_object_comes_back(
     install(point.group)
     replacement = in_torch(point)
     assert replacement is not original
-    assert getattr(replacement, MARK) is original
+    assert getattr(replacement, ORIGINAL) is original
     install(point.group)
     assert in_torch(point) is replacement
     uninstall()
@@ -70,7 +70,7 @@ def test_package_and_module_hold_the_same_replacement() -> None:
     from torch.distributed import distributed_c10d  # noqa: PLC0415  # looked up after the install
 
     assert torch.distributed.all_reduce is distributed_c10d.all_reduce
-    assert hasattr(torch.distributed.all_reduce, MARK)
+    assert hasattr(torch.distributed.all_reduce, ORIGINAL)
 
 
 @pytest.mark.parametrize(
@@ -88,8 +88,8 @@ def test_what_a_torch_lacks_is_said_once_and_costs_nothing_else(
     (record,) = caplog.records
     assert lacking.path in record.message
     assert point.without_it in record.message
-    assert hasattr(in_torch(other), MARK)
-    assert not hasattr(in_torch(point), MARK)
+    assert hasattr(in_torch(other), ORIGINAL)
+    assert not hasattr(in_torch(point), ORIGINAL)
 
 
 def test_a_point_is_left_out_where_what_it_requires_is_missing(
@@ -97,7 +97,7 @@ def test_a_point_is_left_out_where_what_it_requires_is_missing(
 ) -> None:
     point = replace(COLLECTIVES[0], requires=("torch.distributed:gone",))
     install("collectives", (point,))
-    assert not hasattr(in_torch(point), MARK)
+    assert not hasattr(in_torch(point), ORIGINAL)
     assert len(caplog.records) == 1
 
 
@@ -116,7 +116,7 @@ def test_a_wrapper_of_somebody_else_is_kept_and_not_wrapped_again(
     def theirs(*args: Any, **kwargs: Any) -> Any:
         return ours(*args, **kwargs)
 
-    setattr(theirs, MARK, "copied by functools.wraps")
+    setattr(theirs, ORIGINAL, "copied by functools.wraps")
     with monkeypatch.context() as patched:
         patched.setattr(torch.autograd, "backward", theirs)
         uninstall()
@@ -126,7 +126,7 @@ def test_a_wrapper_of_somebody_else_is_kept_and_not_wrapped_again(
         assert torch.autograd.backward is theirs
         assert ours.original is not theirs
     uninstall()
-    assert not hasattr(torch.autograd.backward, MARK)
+    assert not hasattr(torch.autograd.backward, ORIGINAL)
 
 
 class Stage:
@@ -169,5 +169,5 @@ def test_an_object_that_has_gone_is_forgotten() -> None:
 @pytest.mark.parametrize("group", GROUPS)
 def test_a_group_comes_and_goes_by_itself(group: Any) -> None:
     install(group)
-    replaced = {point.group for point in REPLACED if hasattr(in_torch(point), MARK)}
+    replaced = {point.group for point in REPLACED if hasattr(in_torch(point), ORIGINAL)}
     assert replaced == {group}

@@ -36,15 +36,15 @@ monitor.close()
 
 
 @dataclass(frozen=True)
-class Ran:
+class SummarisedJob:
     store: str
     logs: Path
     offline: Path
-    said: str
+    stderr: str
 
 
-@pytest.fixture(name="ran", scope="module")
-def _ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
+@pytest.fixture(name="job", scope="module")
+def _job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SummarisedJob]:
     """A job of one rank, summarised to all three."""
     folder = tmp_path_factory.mktemp("sinks")
     root = Path(tempfile.mkdtemp(prefix="lockstep-test-", dir="/dev/shm"))
@@ -53,8 +53,8 @@ def _ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
     store, logs = f"sqlite:///{folder}/runs.db", folder / "runs"
     command = [sys.executable, "-m", "lockstep_cli.main", "run", "--dir", str(root)]
     command += ["--job-id", "job-a"]
-    for told in (f"mlflow:{store}", f"tensorboard:{logs}", f"wandb:{folder}"):
-        command += ["--summary-to", told]
+    for destination in (f"mlflow:{store}", f"tensorboard:{logs}", f"wandb:{folder}"):
+        command += ["--summary-to", destination]
     done = subprocess.run(
         [*command, str(script)],
         env={**os.environ, "WANDB_MODE": "offline"},
@@ -64,12 +64,12 @@ def _ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
         check=True,
         timeout=55,
     )
-    yield Ran(store, logs, folder / "wandb", done.stderr)
+    yield SummarisedJob(store, logs, folder / "wandb", done.stderr)
     shutil.rmtree(root, ignore_errors=True)
 
 
-def test_mlflow_holds_a_finished_run_with_numbers_and_verdict(ran: Ran) -> None:
-    client = MlflowClient(ran.store)
+def test_mlflow_holds_a_finished_run_with_numbers_and_verdict(job: SummarisedJob) -> None:
+    client = MlflowClient(job.store)
     experiment = client.get_experiment_by_name("lockstep")
     assert experiment is not None
     (run,) = client.search_runs([experiment.experiment_id])
@@ -84,8 +84,10 @@ def test_mlflow_holds_a_finished_run_with_numbers_and_verdict(ran: Ran) -> None:
     assert run.data.tags["mlflow.note.content"]
 
 
-def test_tensorboard_holds_numbers_at_their_step_and_the_verdict_as_text(ran: Ran) -> None:
-    events = EventAccumulator(str(ran.logs / "job-a"))
+def test_tensorboard_holds_numbers_at_their_step_and_the_verdict_as_text(
+    job: SummarisedJob,
+) -> None:
+    events = EventAccumulator(str(job.logs / "job-a"))
     events.Reload()
     (tokens,) = events.Scalars("lockstep/tokens")[-1:]
     assert (tokens.step, tokens.value) == (19, 200.0)
@@ -95,58 +97,59 @@ def test_tensorboard_holds_numbers_at_their_step_and_the_verdict_as_text(ran: Ra
 
 def leveldb_log(data: bytes) -> Iterator[bytes]:
     """Records of LevelDB's log format, behind wandb's own seven bytes."""
-    at, record = 0, b""
-    while at + 7 <= len(data):
-        size, kind = struct.unpack_from("<HB", data, at + 4)
-        record += data[at + 7 : at + 7 + size]
-        at += 7 + size
-        if (left := 32768 - (at + 7) % 32768) < 7:
-            at += left
+    offset, record = 0, b""
+    while offset + 7 <= len(data):
+        size, kind = struct.unpack_from("<HB", data, offset + 4)
+        record += data[offset + 7 : offset + 7 + size]
+        offset += 7 + size
+        # A header does not cross the end of a block of 32 KiB.
+        if (rest := 32768 - (offset + 7) % 32768) < 7:
+            offset += rest
         if kind in {1, 4}:
             yield record
             record = b""
 
 
-def test_wandb_holds_an_offline_run_with_numbers_and_verdict(ran: Ran) -> None:
+def test_wandb_holds_an_offline_run_with_numbers_and_verdict(job: SummarisedJob) -> None:
     from wandb.proto import wandb_internal_pb2  # noqa: PLC0415  # loads only where needed
 
-    (file,) = ran.offline.glob("offline-run-*/run-*.wandb")
-    told: dict[str, str] = {}
+    (file,) = job.offline.glob("offline-run-*/run-*.wandb")
+    values: dict[str, str] = {}
     for data in leveldb_log(file.read_bytes()[7:]):
         record = wandb_internal_pb2.Record.FromString(data)  # type: ignore[attr-defined]  # made as it loads
         items = [*record.history.item, *record.summary.update]
-        told.update({item.key or "/".join(item.nested_key): item.value_json for item in items})
-    assert float(told["lockstep/tokens"]) == 200
-    assert told["lockstep/outcome"] == '"succeeded"'
+        values.update({item.key or "/".join(item.nested_key): item.value_json for item in items})
+    assert float(values["lockstep/tokens"]) == 200
+    assert values["lockstep/outcome"] == '"succeeded"'
 
 
-def test_the_job_says_nothing_of_sinks_that_work(ran: Ran) -> None:
-    assert len(ran.said.splitlines()) == 2, ran.said
+def test_the_launcher_prints_nothing_of_sinks_that_work(job: SummarisedJob) -> None:
+    assert len(job.stderr.splitlines()) == 2, job.stderr
 
 
-def test_a_run_of_somebody_else_is_written_to_and_not_ended(
-    ran: Ran, monkeypatch: pytest.MonkeyPatch
+def test_a_run_of_the_users_own_is_written_to_and_not_ended(
+    job: SummarisedJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = MlflowClient(ran.store)
-    theirs = client.create_run(client.create_experiment("theirs"))
-    monkeypatch.setenv("MLFLOW_RUN_ID", theirs.info.run_id)
+    client = MlflowClient(job.store)
+    own_run = client.create_run(client.create_experiment("own"))
+    monkeypatch.setenv("MLFLOW_RUN_ID", own_run.info.run_id)
     summary = Summary(job_id="job-b", step=3, numbers={"tokens": 7}, facts={"verdict": "nobody"})
-    open_sink("job-b", ran.store).put(summary, last=True)
-    run = client.get_run(theirs.info.run_id)
+    open_sink("job-b", job.store).put(summary, last=True)
+    run = client.get_run(own_run.info.run_id)
     assert run.info.status == "RUNNING"
     assert run.data.metrics["lockstep/tokens"] == 7
     assert run.data.tags["lockstep.verdict"] == "nobody"
 
 
 @pytest.mark.parametrize(
-    ("told", "sentence"),
+    ("destination", "sentence"),
     [("comet", "'comet' is none of mlflow, tensorboard, wandb"), ("", "is none of")],
 )
-def test_a_sink_that_is_not_known_is_refused_before_anything_starts(
-    tmp_path: Path, told: str, sentence: str
+def test_an_unknown_sink_is_refused_before_anything_starts(
+    tmp_path: Path, destination: str, sentence: str
 ) -> None:
     with pytest.raises(ValueError, match=sentence):
-        sinks_of((told,), tmp_path)
+        sinks_of((destination,), tmp_path)
 
 
 def test_a_sink_whose_library_is_missing_names_its_extra(

@@ -1,4 +1,4 @@
-"""Every strategy for real over gloo: a delay of one rank is found in its place, and as long."""
+"""Every strategy for real over gloo: a delay of one rank is found in its phase, and as long."""
 
 import json
 import os
@@ -20,18 +20,27 @@ from lockstep_records.page.reader import read_page, read_rows
 LOOP = Path(__file__).with_name("strategies_loop.py")
 ON_TWO = ("ddp", "fsdp2", "tp", "ep", "gpipe", "1f1b", "interleaved")
 ON_FOUR = ("hsdp", "1f1b-fsdp2")
-STRATEGIES = (*ON_TWO, *ON_FOUR)
+# The others have the instrumentation points of fsdp2 and 1f1b.
+LARGE_MATRIX = {"gpipe", "interleaved", "hsdp"}
+STRATEGIES = [
+    pytest.param(name, marks=pytest.mark.exhaustive) if name in LARGE_MATRIX else name
+    for name in (*ON_TWO, *ON_FOUR)
+]
 WARM_UP = 8
 DELAY_SECONDS = 0.1
 TOLERANCE_SECONDS = max(0.0003, 0.05 * DELAY_SECONDS)
 SLOW, VICTIM = 1, 0
 
-pytestmark = [pytest.mark.distributed, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.distributed, pytest.mark.timing, pytest.mark.timeout(240)]
 
 
 @dataclass(frozen=True)
 class Run:
-    """What the ranks of one strategy left, after the warm-up."""
+    """Pages and operations of one strategy's ranks, after the warm-up.
+
+    Attributes:
+        turns: of each step, the place of the delay and its measured seconds.
+    """
 
     turns: list[tuple[str, float]]
     rows: list[list[dict[str, Any]]]
@@ -43,16 +52,16 @@ class Run:
         inside = phase == turn or (phase, turn) == ("sync", "collective")
         return min(
             float(row[f"{phase}_seconds"]) - (slept if inside and rank == SLOW else 0.0)
-            for row, (place, slept) in zip(self.rows[rank], self.turns, strict=True)
-            if place == turn
+            for row, (delayed, slept) in zip(self.rows[rank], self.turns, strict=True)
+            if delayed == turn
         )
 
     def excess(self, rank: int, phase: str, turn: str) -> float:
         """The same less the quickest of the steps after: more would be quicker by chance."""
         after = (
             float(row[f"{phase}_seconds"])
-            for row, (before, _) in zip(self.rows[rank][1:], self.turns, strict=False)
-            if before == turn
+            for row, (previous, _) in zip(self.rows[rank][1:], self.turns, strict=False)
+            if previous == turn
         )
         return self.quickest(rank, phase, turn) - min(after)
 
@@ -60,29 +69,32 @@ class Run:
         """Median wait in a step and the next, in which a rank that ended late is waited for."""
         sync = [float(row["sync_seconds"]) for row in self.rows[rank]]
         return statistics.median(
-            sync[at] + sync[at + 1]
-            for at, (place, _) in enumerate(self.turns[:-1])
-            if place == turn
+            sync[step] + sync[step + 1]
+            for step, (delayed, _) in enumerate(self.turns[:-1])
+            if delayed == turn
         )
 
 
-def left_by(root: Path, name: str, ranks: int) -> Run:
+def read_run(root: Path, name: str, ranks: int) -> Run:
     pages = [
         read_page(root / "jobs" / name / "0" / f"rank-{rank:05}.page") for rank in range(ranks)
     ]
-    turns = [(place, slept) for place, slept in json.loads((root / f"{name}.json").read_text())]
+    turns = [(delayed, slept) for delayed, slept in json.loads((root / f"{name}.json").read_text())]
     return Run(
         turns=turns[WARM_UP:],
         rows=[read_rows(page)[WARM_UP:] for page in pages],
         states=[page.state for page in pages],
         operations=[
-            [tuple(one) for one in json.loads((root / f"{name}-{rank}.ops.json").read_text())]
+            [
+                tuple(operation)
+                for operation in json.loads((root / f"{name}-{rank}.ops.json").read_text())
+            ]
             for rank in range(ranks)
         ],
     )
 
 
-def launched(root: Path, ranks: int, names: tuple[str, ...]) -> dict[str, Run]:
+def launch(root: Path, ranks: int, names: tuple[str, ...]) -> dict[str, Run]:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += ["--nproc-per-node", str(ranks), str(LOOP), str(root), *names]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -90,14 +102,22 @@ def launched(root: Path, ranks: int, names: tuple[str, ...]) -> dict[str, Run]:
         command, check=False, timeout=200, env=environment, capture_output=True, text=True
     )
     assert ended.returncode == 0, ended.stderr[-3000:]
-    return {name: left_by(root, name, ranks) for name in names}
+    return {name: read_run(root, name, ranks) for name in names}
 
 
 @pytest.fixture(scope="module")
-def runs() -> Iterator[dict[str, Run]]:
+def runs(request: pytest.FixtureRequest) -> Iterator[dict[str, Run]]:
+    """The strategies that the selected tests ask for, each trained once."""
+    parameters = [getattr(item, "callspec", None) for item in request.session.items]
+    selected = {spec.params.get("name") for spec in parameters if spec} | {"ddp", "fsdp2"}
     root = Path(tempfile.mkdtemp(prefix="lockstep-test-", dir="/dev/shm"))
     try:
-        yield {**launched(root, 2, ON_TWO), **launched(root, 4, ON_FOUR)}
+        yield {
+            name: run
+            for ranks, names in ((2, ON_TWO), (4, ON_FOUR))
+            if (chosen := tuple(name for name in names if name in selected))
+            for name, run in launch(root, ranks, chosen).items()
+        }
     finally:
         shutil.rmtree(root, ignore_errors=True)
 
@@ -143,11 +163,11 @@ def test_phases_add_up_and_what_is_left_over_is_under_a_twentieth(
     run = runs[name]
     for rows in run.rows:
         for row in rows:
-            parts = sum(row[f"{phase}_seconds"] for phase in STEP_PHASES)
-            assert parts == pytest.approx(row["seconds"], rel=1e-4)
-        told = [row for row, (turn, _) in zip(rows, run.turns, strict=True) if turn != "other"]
-        rest = sum(row["other_seconds"] for row in told)
-        assert rest < 0.05 * sum(row["seconds"] for row in told)
+            total = sum(row[f"{phase}_seconds"] for phase in STEP_PHASES)
+            assert total == pytest.approx(row["seconds"], rel=1e-4)
+        undelayed = [row for row, (turn, _) in zip(rows, run.turns, strict=True) if turn != "other"]
+        rest = sum(row["other_seconds"] for row in undelayed)
+        assert rest < 0.05 * sum(row["seconds"] for row in undelayed)
 
 
 @pytest.mark.parametrize(
@@ -155,12 +175,14 @@ def test_phases_add_up_and_what_is_left_over_is_under_a_twentieth(
     [
         ("ddp", {"all_reduce"}),
         ("fsdp2", {"all_gather", "reduce_scatter", "all_reduce"}),
-        ("hsdp", {"all_gather", "reduce_scatter", "all_reduce"}),
+        pytest.param(
+            "hsdp", {"all_gather", "reduce_scatter", "all_reduce"}, marks=pytest.mark.exhaustive
+        ),
         ("tp", {"all_gather", "reduce_scatter", "all_reduce"}),
         ("ep", {"all_to_all", "all_reduce"}),
-        ("gpipe", {"send_recv", "all_reduce"}),
+        pytest.param("gpipe", {"send_recv", "all_reduce"}, marks=pytest.mark.exhaustive),
         ("1f1b", {"send_recv", "all_reduce"}),
-        ("interleaved", {"send_recv", "all_reduce"}),
+        pytest.param("interleaved", {"send_recv", "all_reduce"}, marks=pytest.mark.exhaustive),
         ("1f1b-fsdp2", {"send_recv", "all_reduce", "all_gather", "reduce_scatter"}),
     ],
 )
@@ -184,38 +206,45 @@ def test_sizes_are_those_that_nccl_tests_would_print(runs: dict[str, Run]) -> No
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_arrivals_less_the_first_one_are_what_a_rank_alone_cost(
+def test_arrivals_less_the_earliest_one_are_the_delay_of_a_rank(
     runs: dict[str, Run], name: str
 ) -> None:
     slow, victim = runs[name].rows[SLOW], runs[name].rows[VICTIM]
     late = [
-        (mine["last_arrival_ns"] - theirs["last_arrival_ns"]) * 1e-9
-        for mine, theirs, (turn, _) in zip(slow, victim, runs[name].turns, strict=True)
+        (slow_row["last_arrival_ns"] - victim_row["last_arrival_ns"]) * 1e-9
+        for slow_row, victim_row, (turn, _) in zip(slow, victim, runs[name].turns, strict=True)
         if turn in {"data", "forward", "backward"}
     ]
     assert statistics.median(late) == pytest.approx(DELAY_SECONDS, rel=0.3)
     assert all(row["first_arrival_ns"] for row in (*slow, *victim))
 
 
-@pytest.mark.parametrize("name", ["gpipe", "1f1b", "interleaved"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("gpipe", marks=pytest.mark.exhaustive),
+        "1f1b",
+        pytest.param("interleaved", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_operations_of_a_pipeline_have_the_names_of_the_published_traces(
     runs: dict[str, Run], name: str
 ) -> None:
     first, last = runs[name].operations
-    told = {op for op, *_ in (*first, *last)}
-    transfers = {f"{way}-{end}" for way in ("forward", "backward") for end in ("send", "recv")}
-    assert told >= {"forward-compute", "backward-compute", *transfers}
+    recorded = {op for op, *_ in (*first, *last)}
+    transfers = {f"{phase}-{end}" for phase in ("forward", "backward") for end in ("send", "recv")}
+    assert recorded >= {"forward-compute", "backward-compute", *transfers}
     chunks = {chunk for op, _, chunk, _ in first if op == "forward-compute"}
     assert chunks == ({0, 2} if name == "interleaved" else {0})
     assert {mb for op, mb, _, _ in first if op == "backward-recv"} == {0, 1, 2, 3}
 
 
-def test_what_parameters_and_gradients_wait_for_is_named_so(
+def test_the_synchronisation_of_parameters_and_gradients_has_its_names(
     runs: dict[str, Run],
 ) -> None:
-    told = {(op, kind) for op, _, _, kind in runs["fsdp2"].operations[0]}
-    assert ("params-sync", "all_gather") in told
-    assert ("grads-sync", "reduce_scatter") in told
+    recorded = {(op, kind) for op, _, _, kind in runs["fsdp2"].operations[0]}
+    assert ("params-sync", "all_gather") in recorded
+    assert ("grads-sync", "reduce_scatter") in recorded
     assert ("grads-sync", "all_reduce") in {
         (op, kind) for op, _, _, kind in runs["ddp"].operations[0]
     }

@@ -1,4 +1,4 @@
-"""The real Hugging Face Trainer, watched: what its training leaves in the page."""
+"""The real Hugging Face Trainer: its steps, phases, checkpoints and failures in the page."""
 
 import shutil
 import tempfile
@@ -113,7 +113,7 @@ def test_evaluations_and_saves_have_their_time_and_are_counted(page: Page) -> No
     assert len(spans(page, "checkpoint")) == 2
 
 
-def test_training_that_fails_is_told_as_failed(root: Path, tmp_path: Path) -> None:
+def test_training_that_fails_is_recorded_as_failed(root: Path, tmp_path: Path) -> None:
     with pytest.raises(OSError, match="shard"):
         trainer_of(root, "job-b", Broken(), tmp_path).train()
     assert page_of(root, "job-b").phase == "failed"

@@ -17,17 +17,17 @@ healthy: Any = importlib.import_module("healthy")
 cores: Any = importlib.import_module("cores")
 tables: Any = importlib.import_module("tables")
 verdicts: Any = importlib.import_module("verdicts")
-peers: Any = importlib.import_module("peers")
+competitors: Any = importlib.import_module("competitors")
 
 
-def test_three_strategies_have_the_sixty_trials_that_are_asked_for() -> None:
+def test_three_strategies_have_the_sixty_trials_of_each_size() -> None:
     trials = [
-        one
-        for one in plan.plan(4, seed=3, repeats=2)
-        if one.pattern == "steady" and one.origin in verdicts.PHASES
+        trial
+        for trial in plan.plan(4, seed=3, repeats=2)
+        if trial.pattern == "steady" and trial.origin in verdicts.PHASES
     ]
-    assert 3 * sum(one.percent >= 35 for one in trials) >= 60
-    assert 3 * sum(one.percent == 12 for one in trials) >= 60
+    assert 3 * sum(trial.percent >= 35 for trial in trials) >= 60
+    assert 3 * sum(trial.percent == 12 for trial in trials) >= 60
 
 
 def test_trials_follow_each_other_with_healthy_steps_between() -> None:
@@ -53,9 +53,9 @@ def test_the_bound_is_the_exact_one(named: int, of: int, bound: float) -> None:
 
 @pytest.mark.parametrize("rank_steps", [4_000, 48_000, 1_000_000])
 def test_healthy_runs_are_whole_windows_and_no_fewer_rank_steps_than_asked(rank_steps: int) -> None:
-    made = {name: healthy.rounds(name, rank_steps) for name in healthy._SHARES}
-    assert all(steps % cores.WINDOW_STEPS == 0 for runs in made.values() for steps in runs)
-    assert sum(healthy._RANKS[name] * sum(runs) for name, runs in made.items()) >= rank_steps
+    rounds = {name: healthy.rounds(name, rank_steps) for name in healthy._SHARES}
+    assert all(steps % cores.WINDOW_STEPS == 0 for runs in rounds.values() for steps in runs)
+    assert sum(healthy._RANKS[name] * sum(runs) for name, runs in rounds.items()) >= rank_steps
 
 
 def test_a_rank_leaves_a_reading_for_each_window_and_one_at_its_end(tmp_path: Path) -> None:
@@ -69,15 +69,15 @@ def test_a_rank_leaves_a_reading_for_each_window_and_one_at_its_end(tmp_path: Pa
     assert readings[0].processor_seconds <= readings[-1].processor_seconds
 
 
-def test_the_table_has_the_peers_beside_our_trials_and_what_they_said_wrongly() -> None:
+def test_the_table_has_the_competitors_next_to_our_trials_with_their_first_wrong_answer() -> None:
     trial = plan.Trial("backward", 60, "steady", 2, 70, 100)
-    judged = verdicts.Judged("ddp", trial, "rank 2 backward", True, 8)
-    said = {"Lockstep": "rank 2 backward in 8 steps", "NVRx": "backward: 0 1 3"}
-    named = peers.Named("ddp", trial, said, {"Lockstep": True, "NVRx": False})
+    judged = verdicts.TrialResult("ddp", trial, "rank 2 backward", True, 8)
+    answers = {"Lockstep": "rank 2 backward in 8 steps", "NVRx": "backward: 0 1 3"}
+    named = competitors.CompetitorResult("ddp", trial, answers, {"Lockstep": True, "NVRx": False})
     out = Console(width=190)
-    with out.capture() as told:
-        out.print(tables.whole_table({"ddp": [judged]}, [named]))
-    row = next(line for line in told.get().splitlines() if "rank, backward" in line)
+    with out.capture() as printed:
+        out.print(tables.result_table({"ddp": [judged]}, [named]))
+    row = next(line for line in printed.get().splitlines() if "rank, backward" in line)
     assert "1/1 in 8" in row
     assert "0/1 backward: 0 1 3" in row
 

@@ -1,1 +1,1 @@
-"""Checkpoints and restores, as the loop or torch itself reports them."""
+"""Checkpoints of ``torch.distributed.checkpoint``, counted without a change of the loop."""

@@ -1,33 +1,58 @@
-"""Checkpoints that are written by ``torch.distributed.checkpoint``, without a line in the loop.
+"""Counts checkpoints that ``torch.distributed.checkpoint`` writes and reads, by its own log.
 
-DCP logs the begin and end of ``save``, ``async_save`` and ``load`` to a logger of its own. What it
-does in the loop's thread blocks the step; the ``save`` that ``async_save`` leaves to a thread is
-the rest of the same checkpoint, known by its place. One that is left to a process cannot be seen.
+DCP logs begin and end of ``save``, ``async_save`` and ``load`` to a logger of its own. In the loop,
+these calls block the step. ``async_save`` leaves a ``save`` to another thread: the rest of the same
+checkpoint, known by its folder.
 """
+
+# A save that is left to another process logs there, and is not seen here.
 
 import logging
 import re
+import sys
 import threading
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from torch.distributed.checkpoint.logger import _dcp_logger
-
 from lockstep.guard import guarded
 from lockstep.monitor.checkpoint_handles import Restoring, Saving
 from lockstep.monitor.protocol import Monitor
+from lockstep.patches.points import CHECKPOINT_LOGGER, find_or_report
 
 _STEP_AT_END = re.compile(r"(\d+)\D*$")
 _SAVES = ("save", "async_save")
 
 
-class DcpWatch(logging.Handler):
-    """Counts DCP's checkpoints and restores into a monitor, from the thread that makes it.
+def watch_dcp(monitor: Monitor, rank: int | None = None) -> "DcpWatch":
+    """Counts what ``torch.distributed.checkpoint`` saves and loads in this thread from now on.
 
-    Put no block of ``monitor.checkpoint`` around DCP's calls: they would be counted twice.
+    Put no block of ``monitor.checkpoint`` around DCP's calls then: they would be counted twice.
 
     Args:
+        monitor: counts the checkpoints and restores.
+        rank: of this process, by which its own files are known; by default that of
+            torch.distributed, and 0 without it.
+
+    Returns:
+        The watch; its ``close()`` ends it.
+    """
+    return DcpWatch(monitor, _own_rank() if rank is None else rank)
+
+
+def _own_rank() -> int:
+    # Whoever saves by DCP has loaded torch; this module does not, for other loops.
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return 0
+    return int(distributed.get_rank())
+
+
+class DcpWatch(logging.Handler):
+    """Counts DCP's checkpoints and restores into a monitor, from the thread that creates it.
+
+    Args:
+        monitor: counts the checkpoints and restores.
         rank: of this process, by which its own files are known.
     """
 
@@ -35,74 +60,78 @@ class DcpWatch(logging.Handler):
         super().__init__(logging.DEBUG)
         self._monitor, self._rank = monitor, rank
         self._thread = threading.get_ident()
+        # By the number that DCP gives each call; a save also by its folder, for another thread.
         self._open: dict[str, ExitStack] = {}
-        self._saving: dict[str, Saving] = {}
         self._restoring: dict[str, Restoring] = {}
-        _dcp_logger.addHandler(self)
+        self._saving: dict[str, Saving] = {}
+        self._logger: logging.Logger | None = find_or_report(CHECKPOINT_LOGGER)
+        if self._logger is not None:
+            self._logger.addHandler(self)
 
     def close(self) -> None:
-        """Listens no more."""
-        _dcp_logger.removeHandler(self)
+        """Ends the watch."""
+        if self._logger is not None:
+            self._logger.removeHandler(self)
         super().close()
 
     def fail(self, error: Exception) -> None:
-        """An error of ours is the monitor's."""
+        """Hands an error of the instrumentation on to the monitor."""
         self._monitor.fail(error)
 
     @guarded
     def emit(self, record: logging.LogRecord) -> None:
-        """One of DCP's records."""
+        """Takes one of DCP's log records."""
         if not isinstance(record.msg, dict):
             return
-        told: dict[str, Any] = record.msg
-        name, call, event = told.get("func_name"), told.get("uuid"), told.get("event")
-        place = str(told.get("checkpoint_id"))
+        entry: dict[str, Any] = record.msg
+        name, call, event = entry.get("func_name"), entry.get("uuid"), entry.get("event")
+        folder = str(entry.get("checkpoint_id"))
         if name not in (*_SAVES, "load"):
             return
         if threading.get_ident() != self._thread:
             if name == "save" and event != "start":
-                self._end(place, failed=event == "exception")
+                self._end_save(folder, failed=event == "exception")
         elif event == "start" and not self._open:
-            self._begin(str(name), str(call), place)
+            self._begin(str(name), str(call), folder)
         elif event != "start" and call in self._open:
-            self._leave(str(name), str(call), place, failed=event == "exception")
+            self._leave(str(name), str(call), folder, failed=event == "exception")
 
-    def _begin(self, name: str, call: str, place: str) -> None:
+    def _begin(self, name: str, call: str, folder: str) -> None:
         self._open[call] = blocks = ExitStack()
         if name == "load":
             self._restoring[call] = blocks.enter_context(self._monitor.restore())
             return
-        saving = blocks.enter_context(self._monitor.checkpoint(_step_in(place)))
+        saving = blocks.enter_context(self._monitor.checkpoint(_step_in(folder)))
         saving.later()
-        self._saving[place] = saving
+        self._saving[folder] = saving
 
-    def _leave(self, name: str, call: str, place: str, *, failed: bool) -> None:
+    def _leave(self, name: str, call: str, folder: str, *, failed: bool) -> None:
         if name == "load":
-            restoring, step = self._restoring.pop(call), _step_in(place)
+            restoring, step = self._restoring.pop(call), _step_in(folder)
             if failed:
                 restoring.fail()
             else:
                 restoring.found(0 if step is None else step)
         elif name == "save" or failed:
-            self._end(place, failed=failed)
+            self._end_save(folder, failed=failed)
         self._open.pop(call).close()
 
-    def _end(self, place: str, *, failed: bool) -> None:
-        saving = self._saving.pop(place, None)
+    def _end_save(self, folder: str, *, failed: bool) -> None:
+        saving = self._saving.pop(folder, None)
         if saving is None:
             return
-        size_bytes = bytes_of_rank(Path(place), self._rank)
+        size_bytes = rank_size_bytes(Path(folder), self._rank)
         if size_bytes:
             saving.wrote(size_bytes)
         saving.end(failed=failed)
 
 
-def bytes_of_rank(folder: Path, rank: int) -> int:
-    """Size of a rank's own files in a checkpoint's folder; 0 where they are elsewhere."""
+def rank_size_bytes(folder: Path, rank: int) -> int:
+    """Bytes of a rank's own files in a checkpoint's folder; 0 where they are elsewhere."""
     return sum(file.stat().st_size for file in folder.glob(f"__{rank}_*"))
 
 
-def _step_in(place: str) -> int | None:
-    """The last number in the name of a checkpoint's folder, which is how people name its step."""
-    found = _STEP_AT_END.search(Path(place).name)
-    return int(found[1]) if found else None
+def _step_in(folder: str) -> int | None:
+    """The last number in the name of a checkpoint's folder, by convention its step."""
+    match = _STEP_AT_END.search(Path(folder).name)
+    return int(match[1]) if match else None

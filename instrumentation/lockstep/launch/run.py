@@ -15,7 +15,7 @@ import click
 
 from lockstep.hangs.node_watch import watch_for_hangs
 from lockstep.launch.job import Job
-from lockstep.sidecar import run_beside
+from lockstep.sidecar import run_sidecars
 from lockstep.sinks import sinks_of
 from lockstep.telemetry.export import exporter_of
 from lockstep.telemetry.logs import SWITCH
@@ -47,7 +47,7 @@ def run_job(job: Job) -> int:
     _clear_finished_jobs(job)
     click.echo(f"lockstep: job {job.job_id}, pages in {job.folder}", err=True)
     append_event(job.folder, _event(job, "job_started", 0, nproc_per_node=job.nproc_per_node))
-    with run_beside(children):
+    with run_sidecars(children):
         with _worker_environment(job), _job_agent(job), _hang_watch(job):
             outcome, exit_code, attempt = _run_workers(job)
         end_fields = {"outcome": outcome, "exit_code": exit_code}
@@ -72,7 +72,7 @@ def _clear_finished_jobs(job: Job) -> None:
         job.folder.mkdir(parents=True)
     except OSError as error:
         raise ValueError(
-            f"folder {job.folder} cannot be made ({error.strerror}); "
+            f"folder {job.folder} cannot be created ({error.strerror}); "
             "set LOCKSTEP_DIR to a writable folder on a tmpfs"
         ) from error
 

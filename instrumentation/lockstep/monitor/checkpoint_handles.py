@@ -1,4 +1,4 @@
-"""What a loop tells of its checkpoints and restores; whoever holds one may tell from any thread."""
+"""Handles of checkpoints and restores, on which a loop says how they went; from any thread."""
 
 import time
 from collections.abc import Callable
@@ -9,14 +9,14 @@ from lockstep_records.page.writer import PageWriter
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Saved:
-    """A write that has come to its end.
+    """A checkpoint whose write has ended.
 
     Attributes:
-        seconds: from its begin to its end, the part for which steps waited among them.
-        size_bytes: that this rank wrote; None where nobody said.
+        seconds: from its begin to its end, with the part for which steps waited.
+        size_bytes: that this rank wrote; None where the loop does not say.
         is_good: whether it is durable.
-        is_verified: whether it was read back and proved.
-        end_wall_ns: when it was durable.
+        is_verified: whether it was read back and compared.
+        end_wall_ns: wall clock when it was durable.
     """
 
     step: int | None
@@ -30,45 +30,46 @@ class Saved:
 class Saving:
     """One checkpoint while it is written.
 
-    Unless ``later`` is called, it ends with the block of ``monitor.checkpoint``, well or by the
-    exception that leaves it.
+    Unless ``later`` is called, it ends with the block of ``monitor.checkpoint``; it has failed where
+    an exception leaves the block.
     """
 
     def __init__(self, step: int | None, ended: Callable[[Saved], object]) -> None:
         self.step = step
-        self._tell = ended
+        self._ended = ended
         self._began_ns = time.monotonic_ns()
         self._size_bytes: int | None = None
         self._is_verified = self._is_over = False
         self.goes_on = False
 
     def later(self) -> None:
-        """The write goes on after the block; ``end`` will be called when it is through."""
+        """The write goes on after the block; the loop calls ``end`` when it is durable."""
         self.goes_on = True
 
     def wrote(self, size_bytes: int) -> None:
-        """So many more bytes were written by this rank."""
+        """Adds bytes that this rank has written."""
         self._size_bytes = (self._size_bytes or 0) + size_bytes
 
     def verified(self) -> None:
-        """What was written was read back and is what it should be."""
+        """What was written was read back and is the same."""
         self._is_verified = True
 
     def end(self, *, failed: bool = False, seconds: float | None = None) -> None:
-        """It is durable, or it failed; only the first call counts.
+        """Ends the write: it is durable, or it failed; only the first call counts.
 
         Args:
-            failed: whether nothing durable came of it.
-            seconds: that the write took, where that is not until now.
+            failed: whether nothing durable was written.
+            seconds: duration of the write; until now where left out.
         """
         if self._is_over:
             return
         self._is_over = True
-        told = (time.monotonic_ns() - self._began_ns) * 1e-9 if seconds is None else seconds
-        self._tell(
+        if seconds is None:
+            seconds = (time.monotonic_ns() - self._began_ns) * 1e-9
+        self._ended(
             Saved(
                 step=self.step,
-                seconds=told,
+                seconds=seconds,
                 size_bytes=self._size_bytes,
                 is_good=not failed,
                 is_verified=self._is_verified and not failed,
@@ -78,23 +79,23 @@ class Saving:
 
 
 class Restoring:
-    """One restore while it runs; say what came of it, or nothing is counted but its time."""
+    """One restore while it runs; without ``found`` or ``fail`` only its time is counted."""
 
     def __init__(self) -> None:
-        self.asked: int | None = None
+        self.requested: int | None = None
         self.restored: int | None = None
         self.passed_over = 0
         self.has_failed = False
 
-    def found(self, step: int, *, asked: int | None = None, passed_over: int = 0) -> None:
+    def found(self, step: int, *, requested: int | None = None, passed_over: int = 0) -> None:
         """A checkpoint is restored, or none was valid.
 
         Args:
             step: that was restored; 0 where the run starts afresh.
-            asked: step that was wanted; None for the newest.
+            requested: step that was asked for; None for the newest.
             passed_over: newer checkpoints that were not valid.
         """
-        self.restored, self.asked, self.passed_over = step, asked, passed_over
+        self.restored, self.requested, self.passed_over = step, requested, passed_over
 
     def fail(self) -> None:
         """Nothing could be restored, though no exception leaves the block."""
@@ -102,17 +103,17 @@ class Restoring:
 
     @property
     def outcome(self) -> str | None:
-        """A value of the label ``restore``; None where nothing was there."""
+        """A value of the label ``restore``; None where there was no checkpoint."""
         if self.has_failed:
             return "failed"
         if self.restored is None:
             return None
-        other = self.asked is not None and self.asked != self.restored
-        return "fallback" if self.passed_over or other else "ok"
+        is_other = self.requested is not None and self.requested != self.restored
+        return "fallback" if self.passed_over or is_other else "ok"
 
 
 def write_saved(page: PageWriter, saved: Saved) -> None:
-    """Takes a checkpoint into the page, to be made readable by the next commits."""
+    """Writes a checkpoint into the page; the next commits make it readable."""
     page.count_checkpoint("ok" if saved.is_good else "failed")
     periodic = page.periodic
     periodic.add("checkpoint_persisting_seconds", saved.seconds)
@@ -130,7 +131,7 @@ def write_saved(page: PageWriter, saved: Saved) -> None:
 
 
 def write_restored(page: PageWriter, restoring: Restoring, seconds: float, *, failed: bool) -> None:
-    """Takes a restore into the page."""
+    """Writes a restore into the page; the next commit makes it readable."""
     outcome = "failed" if failed else restoring.outcome
     periodic = page.periodic
     periodic.add("restore_seconds", seconds)
@@ -138,7 +139,7 @@ def write_restored(page: PageWriter, restoring: Restoring, seconds: float, *, fa
         return
     periodic.count("restores", outcome)
     periodic.count("passed_over", number=restoring.passed_over)
-    if restoring.asked is not None:
-        periodic.know("restore_asked", restoring.asked)
+    if restoring.requested is not None:
+        periodic.know("restore_asked", restoring.requested)
     if restoring.restored is not None:
         periodic.know("restored_step", restoring.restored)

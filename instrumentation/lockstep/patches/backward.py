@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from lockstep.patches.points import MARK
+from lockstep.patches.points import ORIGINAL
 from lockstep.recorder.native import compiled
 from lockstep.recorder.phases import BACKWARD, OTHER
 from lockstep.recorder.recorder import StepRecorder
@@ -66,7 +66,7 @@ class Listener:
 
 _kind: Any = Listener if compiled is None else compiled.Listener
 # An instance of the class in C takes no attributes, but its class does.
-setattr(_kind, MARK, property(lambda listener: listener.original))
+setattr(_kind, ORIGINAL, property(lambda listener: listener.original))
 listener: Listener = _kind(BACKWARD, OTHER)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from weakref import ref
 
 from lockstep.patches.points import (
-    MARK,
+    ORIGINAL,
     Group,
     InstrumentationPoint,
     Wrapper,
@@ -64,9 +64,9 @@ def install_on(instance: Any, attribute: str, wrap: Wrapper) -> None:
     """Replaces a method of one object of the user; called again, the later replacement holds."""
     current = getattr(instance, attribute)
     # An earlier monitor's replacement is not wrapped: each call would be counted twice.
-    original = getattr(current, MARK, current)
+    original = getattr(current, ORIGINAL, current)
     replacement = wrap(original)
-    setattr(replacement, MARK, original)
+    setattr(replacement, ORIGINAL, original)
     setattr(instance, attribute, replacement)
     # Held weakly: a watched model must go when its owner lets it go.
     _on_objects.append(
@@ -85,11 +85,11 @@ def uninstall() -> None:
 
 def _replace(point: InstrumentationPoint, original: Any) -> None:
     assert point.wrap is not None
-    if hasattr(original, MARK):
+    if hasattr(original, ORIGINAL):
         return
     replacement = point.wrap(original)
-    if not hasattr(replacement, MARK):  # the listener of backward bears the mark by its class
-        setattr(replacement, MARK, original)
+    if not hasattr(replacement, ORIGINAL):  # the listener of backward bears the mark by its class
+        setattr(replacement, ORIGINAL, original)
     for path in (point.owner, *point.aliases):
         owner = owner_of(path)
         # An alias that holds something else is not ours to replace.
@@ -111,7 +111,7 @@ def _restore(replacement: _Replacement) -> bool:
     if id(current) != replacement.identity:
         log.warning("%s was wrapped by somebody else and stays as it is", attribute)
         return False
-    original = getattr(current, MARK)
+    original = getattr(current, ORIGINAL)
     if getattr(original, "__self__", None) is owner:
         delattr(owner, attribute)  # a bound method: its class has it
     else:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 log = logging.getLogger("lockstep")
 
-MARK = "lockstep_original"
+ORIGINAL = "lockstep_original"
 """Attribute of every replacement of ours; it holds what was replaced."""
 
 Wrapper = Callable[[Any], Any]

@@ -7,7 +7,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from lockstep.patches import backward, ddp_forward
 from lockstep.patches.install import install
-from lockstep.patches.points import MARK
+from lockstep.patches.points import ORIGINAL
 from lockstep.patches.table import DDP_FORWARD
 from lockstep.recorder.native import compiled
 from lockstep.recorder.phases import FORWARD
@@ -69,7 +69,7 @@ def call_before_ddp_forward(model: torch.nn.Module, begin: Callable[[], object])
     if not isinstance(model, DistributedDataParallel) or model._forward_pre_hooks:  # noqa: SLF001  # torch has no other way to ask
         return False
     install("ddp")
-    if not hasattr(getattr(DistributedDataParallel, DDP_FORWARD.attribute, None), MARK):
+    if not hasattr(getattr(DistributedDataParallel, DDP_FORWARD.attribute, None), ORIGINAL):
         return False
     setattr(model, ddp_forward.ATTRIBUTE, begin)
     return True

@@ -98,9 +98,9 @@ def readable(spans: Iterable[ExportSpan]) -> "Sequence[ReadableSpan]":
         return SpanContext(int(trace_id, 16), int(span_id, 16), False, sampled)
 
     def resource_of(span: ExportSpan) -> Resource:
-        made = Resource.create(dict(span.resource))
-        unnamed = str(made.attributes[SERVICE_NAME]).startswith("unknown_service")
-        return made.merge(Resource({SERVICE_NAME: "lockstep"})) if unnamed else made
+        resource = Resource.create(dict(span.resource))
+        unnamed = str(resource.attributes[SERVICE_NAME]).startswith("unknown_service")
+        return resource.merge(Resource({SERVICE_NAME: "lockstep"})) if unnamed else resource
 
     scope = InstrumentationScope("lockstep", installed_version())
     return [

@@ -1,4 +1,4 @@
-"""What else watches a loop: nothing."""
+"""What watches a loop next to Lockstep: nothing, unless a subclass does."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -6,22 +6,22 @@ from contextlib import AbstractContextManager, nullcontext
 from torch import Tensor, nn
 
 
-class Alone:
-    """Lockstep watches alone; whoever watches beside it overrides what it needs."""
+class Sidecar:
+    """Watches nothing; a tool that runs in the same loop overrides what it needs."""
 
     def batches(self, batches: Iterator[Tensor]) -> Iterator[Tensor]:
-        """The batches, their fetches seen."""
+        """The batches; a subclass may measure the fetches."""
         return batches
 
     def step(self, model: nn.Module) -> AbstractContextManager[object]:
-        """A block around each step's work, without the fetch."""
+        """Context of each step's work, without the fetch."""
         del model
         return nullcontext()
 
     def section(self, name: str) -> AbstractContextManager[object]:
-        """A block around a phase."""
+        """Context of a phase."""
         del name
         return nullcontext()
 
     def close(self) -> None:
-        """Tells what was seen; every rank calls it."""
+        """Writes the result; every rank calls it."""

@@ -15,27 +15,27 @@ _TRACEML = ("-m", "traceml_ai.launcher.cli", "run", "--mode", "summary")
 _STEPS = 100  # all of a trial's: TraceML judges its whole run, the healthy steps before as well
 _PERCENTS = {"ddp": (250, 35), "fsdp2": (60,), "pipeline": (60,)}
 _INPUT = "INPUT_STRAGGLER"
-_PATIENCE_SECONDS = 180.0
+_TIMEOUT_SECONDS = 180.0
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """What three tools said of one trial, and whether it was so.
+class CompetitorResult:
+    """The answers of three tools to one trial.
 
     Attributes:
         strategy: how the ranks trained.
         trial: who was slow, where.
-        said: by tool.
-        right: by tool; for a healthy trial, that nobody was named.
+        answer: whom it names, by tool.
+        right: whether that is correct, by tool; for a healthy trial, that nobody is named.
     """
 
     strategy: str
     trial: Trial
-    said: dict[str, str]
+    answer: dict[str, str]
     right: dict[str, bool]
 
 
-def peer_trials(strategy: str) -> Iterator[Trial]:
+def competitor_trials(strategy: str) -> Iterator[Trial]:
     """Steady ones of each origin, and as many as there are sizes in which nobody is slow."""
     start = WARM_UP + HEALTHY
     for number, origin in enumerate(ORIGINS):
@@ -45,35 +45,35 @@ def peer_trials(strategy: str) -> Iterator[Trial]:
         yield Trial("loader", 0, "none", rank, start, _STEPS)
 
 
-def run_peers(strategy: str, trial: Trial, peers: Path) -> Named:
+def run_competitors(strategy: str, trial: Trial, folder: Path) -> CompetitorResult:
     """Trains through one trial with all three tools in the loop.
 
     Args:
         strategy: how.
         trial: one of ``peer_trials``.
-        peers: folder that holds the other tools.
+        folder: where the other tools are installed.
     """
     with root_folder() as root:
-        course = Course((trial,), trial.start + trial.steps, peers=True)
+        course = Course((trial,), trial.start + trial.steps, competitors=True)
         launcher = (*_TRACEML, "--logs-dir", str(root), "--run-name", "traceml")
         launch = Launch(
             launcher=(*launcher, "--aggregator-port", str(_free_port())),
-            between=("--args",),
-            path=f"{HERE}:{HERE.parent}:{peers}",
-            patience_seconds=_PATIENCE_SECONDS,
+            separators=("--args",),
+            path=f"{HERE}:{HERE.parent}:{folder}",
+            timeout_seconds=_TIMEOUT_SECONDS,
         )
         attempt = train(strategy, root, course, launch)
-        ours = judge_trials(attempt, [trial], strategy)[0]
+        lockstep = judge_trials(attempt, [trial], strategy)[0]
         nvrx = json.loads((root / NVRX_FILE).read_text(encoding="utf-8"))
         summary = json.loads((root / "traceml" / "final_summary.json").read_text(encoding="utf-8"))
-    within = f" in {ours.after} steps" if ours.after and trial.percent else ""
-    theirs = _traceml(summary["step_time"]["diagnosis"], trial)
+    within = f" in {lockstep.num_steps} steps" if lockstep.num_steps and trial.percent else ""
+    traceml = _traceml(summary["step_time"]["diagnosis"], trial)
     nvrx_right = nvrx == _expected(trial, strategy)
-    return Named(
+    return CompetitorResult(
         strategy,
         trial,
-        {"Lockstep": ours.said + within, "NVRx": _nvrx_words(nvrx), "TraceML": theirs[0]},
-        {"Lockstep": ours.right, "NVRx": nvrx_right, "TraceML": theirs[1]},
+        {"Lockstep": lockstep.answer + within, "NVRx": _nvrx_words(nvrx), "TraceML": traceml[0]},
+        {"Lockstep": lockstep.right, "NVRx": nvrx_right, "TraceML": traceml[1]},
     )
 
 
@@ -104,8 +104,8 @@ def _traceml(diagnosis: dict[str, Any], trial: Trial) -> tuple[str, bool]:
     """What its summary says of the steps' times, and whether that is so."""
     ranks = list(diagnosis.get("ranks") or []) if "STRAGGLER" in diagnosis["kind"] else []
     phase = str(diagnosis.get("phase") or "")
-    said = f"{' '.join(str(rank) for rank in ranks) or 'nobody'}: {diagnosis['status']} {phase}"
+    answer = f"{' '.join(str(rank) for rank in ranks) or 'nobody'}: {diagnosis['status']} {phase}"
     if _nobody(trial):
-        return said.strip(), not ranks
-    place = diagnosis["kind"] == _INPUT if trial.origin == "loader" else phase == trial.origin
-    return said.strip(), ranks == [trial.rank] and place
+        return answer.strip(), not ranks
+    is_phase = diagnosis["kind"] == _INPUT if trial.origin == "loader" else phase == trial.origin
+    return answer.strip(), ranks == [trial.rank] and is_phase

@@ -13,14 +13,14 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 import traceml_ai as traceml
-from beside import Alone
 from no_cupti import stub_cupti
 from plan import NVRX_FILE
+from sidecar import Sidecar
 from torch import Tensor, nn
 
 
-class Peers(Alone):
-    """Both of them.
+class CompetitorSidecar(Sidecar):
+    """TraceML and NVRx in one loop.
 
     Args:
         start: first step of the trial; NVRx's report is of the steps from there.
@@ -44,7 +44,7 @@ class Peers(Alone):
     def _in_section(self, batches: Iterator[Tensor]) -> Iterator[Tensor]:
         for number in range(2**31):
             if number == self._start:
-                self._detector.generate_report()  # forgets the steps before
+                self._detector.generate_report()  # resets its statistics
             try:
                 with self.section("data"):
                     batch = next(batches)
@@ -62,10 +62,13 @@ class Peers(Alone):
         return section
 
     def close(self) -> None:
-        """Writes whom NVRx names, by section, with its default threshold."""
+        """Writes the ranks that NVRx names, by section, at its default threshold."""
         report = self._detector.generate_report()
         if dist.get_rank() == 0:
-            named = report.identify_stragglers()["straggler_sections_relative"]
-            told = {name: sorted(one.rank for one in ranks) for name, ranks in named.items()}
-            (self._root / NVRX_FILE).write_text(json.dumps(told), encoding="utf-8")
+            stragglers = report.identify_stragglers()["straggler_sections_relative"]
+            ranks_by_section = {
+                name: sorted(straggler.rank for straggler in ranks)
+                for name, ranks in stragglers.items()
+            }
+            (self._root / NVRX_FILE).write_text(json.dumps(ranks_by_section), encoding="utf-8")
         self._detector.shutdown()

@@ -18,6 +18,7 @@ def _pages() -> list[dict[str, object]]:
         "receiver": _PAGER,
         "matchers": [_CRITICAL, _HAS_JOB],
         "group_by": [CLUSTER.name, JOB_ID.name],
+        # Part of each alert's deadline: long enough for alerts of one incident to come together.
         "group_wait": "5s",
         "repeat_interval": "4h",
     }

@@ -23,6 +23,7 @@ class _Dumper(yaml.SafeDumper):
     """Keeps lines of an expression as lines, and repeats a list instead of pointing at it."""
 
     def ignore_aliases(self, data: object) -> bool:
+        # Anchors and aliases are YAML that promtool reads and people do not.
         del data
         return True
 

@@ -58,6 +58,7 @@ def render(board: Board) -> dict[str, Any]:
         templating=core.Templating(list=variables),
         annotations=core.Annotations(list=list(map(annotation, board.annotations))),
         links=[core.DashboardLink(title="Lockstep", tags=[_TAG], asDropdown=True)],
+        # Ids rise with the position: links to a panel survive a change of another panel's query.
         panels=[
             _row(item, position, number)
             if isinstance(item, Row)

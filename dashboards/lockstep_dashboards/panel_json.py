@@ -18,7 +18,7 @@ _LINES = {
     "pointSize": 4,
     "scaleDistribution": {"type": "linear"},
     "showPoints": "auto",
-    "spanNulls": False,
+    "spanNulls": False,  # a gap in the scrapes stays a gap
 }
 
 
@@ -166,7 +166,7 @@ def label_variable(variable: Variable) -> dict[str, Any]:
         "includeAll": variable.several,
         "multi": variable.several,
         "options": [],
-        "refresh": 2,
+        "refresh": 2,  # with the time range: a job that ended is still found in its window
         "regex": "",
         "skipUrlSync": False,
         "sort": 2,

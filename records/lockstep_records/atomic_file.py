@@ -33,9 +33,9 @@ def write_atomically(
                 file.flush()
                 os.fsync(file.fileno())
         temporary.replace(path)
-    except BaseException:
+    finally:
+        # After the rename there is nothing of this name any more.
         temporary.unlink(missing_ok=True)
-        raise
     if durable:
         sync_folder(path.parent)
 

@@ -1,1 +1,1 @@
-"""The running agent: workers that collect, the sampler that renders, the program."""
+"""The running agent: workers with a watchdog that run the collectors, and the sampler."""

@@ -122,6 +122,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.LENGTH_REQUIRED, "Content-Length must say the length in bytes")
             return None
         if int(length[:20]) > _MAX_BODY_BYTES:
+            # The body is not read, so the connection cannot carry another request.
             self.close_connection = True
             self._answer(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,

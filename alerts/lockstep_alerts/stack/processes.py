@@ -47,6 +47,7 @@ def start(server: Server, log: Path) -> Running:
             stdin=subprocess.DEVNULL,
             stdout=sink,
             stderr=subprocess.STDOUT,
+            # Ctrl-C in the terminal of `stack up` goes to its process group: not to the servers.
             start_new_session=True,
         )
     return Running(url=server.url, pid=process.pid, command=server.command)
@@ -66,6 +67,7 @@ def is_alive(running: Running) -> bool:
 def is_ready(url: str, path: str) -> bool:
     """Whether the server answers that it is ready."""
     try:
+        # trust_env=False: a proxy of the environment would not reach loopback.
         answer = httpx.get(url + path, timeout=1, trust_env=False)
     except httpx.TransportError:
         return False

@@ -87,6 +87,7 @@ def _pick_ports(chosen: dict[str, int]) -> dict[str, int]:
     with ExitStack() as probes:
         for name in READY_PATHS:
             probe = probes.enter_context(socket.socket())
+            # Without it a port of a stack that has just stopped is refused for a minute.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", chosen.get(name, 0)))
@@ -152,7 +153,9 @@ def _servers(folder: Path, programs: dict[str, str], urls: dict[str, str]) -> li
             f"--config.file={folder / ROUTES_FILE}",
             f"--storage.path={folder / 'alertmanager'}",
             f"--web.listen-address={listens['alertmanager']}",
+            # Links in notifications begin with it; by default they name the host, not loopback.
             f"--web.external-url={urls['alertmanager']}",
+            # Empty turns gossip off: two stacks on one machine would join into one cluster.
             "--cluster.listen-address=",
         ),
         "prometheus": (

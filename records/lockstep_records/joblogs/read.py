@@ -67,13 +67,6 @@ def _merge_files(files: list[_FileScan], notes: list[str]) -> JobLog:
         _build_finding(group, file, ranks) for file in files for group in file.scan.groups.values()
     ]
     merged = _merge_findings(findings, several=len(files) > 1)
-    ranks_seen = {
-        rank
-        for file in files
-        for origin in file.scan.origins
-        for rank in ranks.resolve(origin, file.rank)
-    }
-    ranks_seen |= {file.rank for file in files if file.rank is not None}
     # Steps and the end are those of one file: every rank may log the same ones.
     milestones = max(
         (file.scan.milestones for file in files),
@@ -81,6 +74,7 @@ def _merge_files(files: list[_FileScan], notes: list[str]) -> JobLog:
     )
     seconds, numbers = milestones.steps
     times = _Times(files)
+    ranks_seen = _ranks_seen(files, ranks)
     world = _world_size(files, merged, ranks_seen, tasks_are_ranks=ranks.tasks_are_ranks)
     return JobLog(
         files=tuple(file.scan.name for file in files),
@@ -105,6 +99,17 @@ def _merge_files(files: list[_FileScan], notes: list[str]) -> JobLog:
         timeouts=_by_rank(files, ranks, lambda milestones: milestones.timeouts),
         notes=tuple(notes),
     )
+
+
+def _ranks_seen(files: list[_FileScan], ranks: "_RankResolver") -> set[int]:
+    """Ranks that wrote a line, or that a file is named after."""
+    writers = {
+        rank
+        for file in files
+        for origin in file.scan.origins
+        for rank in ranks.resolve(origin, file.rank)
+    }
+    return writers | {file.rank for file in files if file.rank is not None}
 
 
 def _world_size(

@@ -7,7 +7,7 @@ fast`` they run ahead of the clock; everything else is as in a real job.
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
@@ -82,10 +82,19 @@ def simulate(
     if folder.exists():
         raise ValueError(f"job id {job_id!r} is in use under {root}/jobs; choose another")
     _check_free_memory(simulation, root)
+    identities = _identities(simulation, job_id, cluster, project)
+    writers = _create_pages(root, folder, identities, simulation.rows)
+    return _Run(simulation, folder, writers, clock_ns, sleep).run()
+
+
+def _create_pages(
+    root: Path, folder: Path, identities: Iterable[RankIdentity], rows: int
+) -> list[PageWriter]:
+    """A writer for each rank; the job's folder is removed again where one cannot be created."""
     try:
-        writers = [
-            PageWriter(page_path(root, job_id, 0, identity.rank), identity, simulation.rows)
-            for identity in _identities(simulation, job_id, cluster, project)
+        return [
+            PageWriter(page_path(root, identity.job_id, 0, identity.rank), identity, rows)
+            for identity in identities
         ]
     except NoPageError as error:
         shutil.rmtree(folder, ignore_errors=True)
@@ -94,7 +103,6 @@ def simulate(
     except (ValueError, KeyboardInterrupt):
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    return _Run(simulation, folder, writers, clock_ns, sleep).run()
 
 
 def _check_free_memory(simulation: Simulation, root: Path) -> None:

@@ -40,7 +40,7 @@ class WatchSettings:
 
     Attributes:
         sample_every: operations of every step divisible by it are recorded; 0 for none.
-        hang_seconds: floor of the hang watch; 0 turns it off.
+        hang_seconds: time-out of the hang watch; 0 turns it off.
     """
 
     sample_every: int = SAMPLE_EVERY
@@ -173,7 +173,7 @@ class StepWatch:
         every = switches.sample_every
         self._sample_every = settings.sample_every if every is None else every
         floor = switches.hang_seconds
-        self._hang.set_floor(settings.hang_seconds if floor is None else floor, now_ns)
+        self._hang.set_timeout(settings.hang_seconds if floor is None else floor, now_ns)
         if switches.profile is not None:
             self._profiler.begin(switches.profile)
         if switches.enabled and not self._monitor.enabled:

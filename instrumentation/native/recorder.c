@@ -171,7 +171,7 @@ int recorder_wait_ended(StepRecorder *recorder, int interrupted, const Collectiv
     if (recorder_switch_phase(recorder, interrupted, &now_ns) < 0)
         return -1;
     if (!collectives->is_pairwise)
-        /* As if all waiting of the step came last: docs/decisions/0006-attach-points.md. */
+        /* As if all waiting of the step came last: docs/decisions/0006-*.md. */
         recorder->last_arrival_ns = now_ns - recorder->spent_ns[layout->code_sync];
     if (collectives->kind < 0 || !recorder->on)
         return 0;

@@ -81,6 +81,7 @@ def launch(root: Path, script: Path, *arguments: str, restarts: int = 0) -> int:
     return subprocess.run([*command, str(script), *arguments], check=False, timeout=100).returncode
 
 
+@pytest.mark.timing
 def test_one_process_records_forward_backward_and_optimizer_without_a_call_in_the_loop(
     root: Path,
 ) -> None:

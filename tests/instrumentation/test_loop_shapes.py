@@ -24,7 +24,7 @@ sleeps = SleepLedger()
 
 
 @pytest.fixture(autouse=True)
-def _no_naps_of_other_tests() -> None:
+def _no_sleeps_of_other_tests() -> None:
     sleeps.reset()
 
 
@@ -104,6 +104,7 @@ def train(monitor: lockstep.Monitor, model: Any, *optimizers: Any, passes: int =
         sleeps.end_step()
 
 
+@pytest.mark.timing
 def test_gradients_added_up_over_batches_count_every_forward_and_backward(root: Path) -> None:
     model = Net()
     monitor = watched(root, model)
@@ -111,6 +112,7 @@ def test_gradients_added_up_over_batches_count_every_forward_and_backward(root: 
     sleeps.check(rows_in(root), "forward", "backward")
 
 
+@pytest.mark.timing
 def test_two_forwards_before_one_backward_work(root: Path) -> None:
     model = Net()
     monitor = watched(root, model)
@@ -121,6 +123,7 @@ def test_two_forwards_before_one_backward_work(root: Path) -> None:
     sleeps.check(rows_in(root), "forward", "backward")
 
 
+@pytest.mark.timing
 def test_several_models_and_optimizers_are_one_step(root: Path) -> None:
     models = [Net(), Net()]
     optimizers = [slow_optimizer(model) for model in models]
@@ -135,6 +138,7 @@ def test_several_models_and_optimizers_are_one_step(root: Path) -> None:
     sleeps.check(rows_in(root), "forward", "backward", "optimizer")
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_recomputing_counts_as_backward(root: Path, reentrant: bool) -> None:
     model = Net(recompute=reentrant)
@@ -162,6 +166,7 @@ def compiled_blocks(model: Net) -> Any:
 of_dynamo = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 
 
+@pytest.mark.timing
 @of_dynamo
 @pytest.mark.parametrize("compile_model", [compiled_before, compiled_in_place, compiled_blocks])
 def test_a_compiled_model_or_its_blocks_are_seen_as_others_are(

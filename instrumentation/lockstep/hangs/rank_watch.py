@@ -68,7 +68,7 @@ class HangWatch:
             after_in_parent=lambda: _around_fork(watch(), armed=True),
         )
 
-    def set_floor(self, timeout_seconds: float, now_ns: int) -> None:
+    def set_timeout(self, timeout_seconds: float, now_ns: int) -> None:
         """Changes the time-out; 0 turns the timer off."""
         if timeout_seconds != self._timeout_seconds:
             self._timeout_seconds = timeout_seconds

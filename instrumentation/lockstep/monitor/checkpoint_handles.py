@@ -30,7 +30,7 @@ class Saved:
 class Saving:
     """One checkpoint while it is written.
 
-    Unless ``later`` is called, it ends with the block of ``monitor.checkpoint``; it has failed where
+    Unless ``later`` is called, it ends with the block of ``monitor.checkpoint``, and has failed where
     an exception leaves the block.
     """
 

@@ -41,7 +41,7 @@ class WatchSettings:
 
     Attributes:
         sample_every: operations of every step divisible by it are recorded; 0 for none.
-        hang_timeout_seconds: the user's time-out of the hang watch; 0 turns it off.
+        hang_timeout_seconds: time-out of the hang watch; 0 turns it off.
     """
 
     sample_every: int = SAMPLE_EVERY
@@ -176,7 +176,7 @@ class StepWatch:
         timeout_seconds = switches.hang_seconds
         if timeout_seconds is None:
             timeout_seconds = settings.hang_timeout_seconds
-        self._hang.set_floor(timeout_seconds, now_ns)
+        self._hang.set_timeout(timeout_seconds, now_ns)
         if switches.profile is not None:
             self._profiler.begin(switches.profile)
         if switches.enabled and not self._monitor.enabled:

@@ -7,35 +7,18 @@ account and report nothing.
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from lockstep.recorder import operation_listeners as operations_tap
+from lockstep.recorder.loop_calls import LoopCalls
 from lockstep.recorder.operation_listeners import Operation
 from lockstep.recorder.phases import NOT_WAITING
-
-
-class WaitMonitor(Protocol):
-    """The part of a monitor that takes waits."""
-
-    def wait_begins(self) -> int:
-        """The phase that the wait interrupts, or NOT_WAITING."""
-
-    def wait_ended(
-        self,
-        interrupted: int,
-        kind: str | None,
-        calls: int = 1,
-        size_bytes: int = 0,
-        ranks: int | None = None,
-    ) -> None:
-        """Ends the wait and gives the interrupted phase back."""
 
 
 @dataclass(slots=True)
 class _Receiver:
     """The monitor that takes reports, and from which threads. A rank waits for one thing a time."""
 
-    monitor: WaitMonitor | None = None
+    monitor: LoopCalls | None = None
     threads: set[int] = field(default_factory=set)
     since_ns: int = 0
 
@@ -43,7 +26,7 @@ class _Receiver:
 _receiver = _Receiver()
 
 
-def report_to(monitor: WaitMonitor) -> None:
+def report_to(monitor: LoopCalls) -> None:
     """From now on this monitor takes the waits of the calling thread, and of no other."""
     _receiver.monitor = monitor
     _receiver.threads = {threading.get_ident()}

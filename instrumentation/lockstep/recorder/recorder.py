@@ -211,7 +211,7 @@ class StepRecorder(Rows):
             begun = self.since_ns
             now = self.switch_phase(interrupted)
             if kind != "send_recv":  # which brings two ranks together, not the group
-                # As if all waiting of the step had come last: docs/decisions/0006-attach-points.md.
+                # As if all waiting of the step had come last: docs/decisions/0006-*.md.
                 self._last_arrival_ns = now - int(self._spent_ns[SYNC])
             if kind is not None:
                 self._page.count_collective(kind, calls, size_bytes, (now - begun) * _NS)

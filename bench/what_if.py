@@ -1,7 +1,7 @@
 """Times the what-if analysis, process start to JSON: ``python bench/what_if.py [--scale]``.
 
-The published trace, a made trace of 117,000 rows, and with ``--scale`` 16,384 ranks x 20 steps with
-one slow node. Each run is a process of its own; medians are told, with memory at its most.
+The published trace, a synthetic trace of 117,000 rows, and with ``--scale`` 16,384 ranks x 20
+steps with one slow node. Each run is a process of its own; medians and peak memory are printed.
 """
 
 import json
@@ -37,7 +37,7 @@ SCALE = SyntheticTrace(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
-    """One process: seconds on the clock, seconds of processors, most memory in MiB."""
+    """One process: wall seconds, processor seconds, peak memory in MiB."""
 
     wall_seconds: float
     cpu_seconds: float
@@ -55,19 +55,19 @@ def _run(command: list[str]) -> Run:
             raise SystemExit(f"{command} failed with {status}")
         out.seek(0)
         verdict = json.load(out)["verdict"] if command[1] == "report" else {}
-    said = f"{verdict.get('kind')} {verdict.get('group') or verdict.get('ranks')}"
+    verdict_text = f"{verdict.get('kind')} {verdict.get('group') or verdict.get('ranks')}"
     return Run(
         wall_seconds=wall,
         cpu_seconds=usage.ru_utime + usage.ru_stime,
         peak_mib=usage.ru_maxrss / 1024,
-        verdict=said if verdict else "",
+        verdict=verdict_text if verdict else "",
     )
 
 
-def _told(what: str, runs: list[Run]) -> None:
+def _print_row(name: str, runs: list[Run]) -> None:
     wall = [run.wall_seconds for run in runs]
     print(
-        f"| {what} | {len(runs)} | {statistics.median(wall):.3f} | {min(wall):.3f} | "
+        f"| {name} | {len(runs)} | {statistics.median(wall):.3f} | {min(wall):.3f} | "
         f"{max(wall):.3f} | {statistics.median(run.cpu_seconds for run in runs):.3f} | "
         f"{max(run.peak_mib for run in runs):,.0f} | {runs[0].verdict} |",
         flush=True,
@@ -92,24 +92,26 @@ def main(runs: int, scale: bool) -> None:
     """Prints a table in Markdown."""
     print(f"{platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} processors")
     print(f"load at start {os.getloadavg()[0]:.1f}\n")
-    print("| what | runs | median s | least s | most s | median CPU s | peak MiB | verdict |")
+    print("| what | runs | median s | lowest s | highest s | median CPU s | peak MiB | verdict |")
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |")
     for module in ("click", "numpy", "pyarrow.parquet", "lockstep_reports.command"):
         command = [sys.executable, "-c", f"import {module}"]
-        _told(f"import {module}", [_run(command) for _ in range(runs)])
-    _told("published trace, 6,784 rows", [_run(_report(PUBLISHED)) for _ in range(runs)])
+        _print_row(f"import {module}", [_run(command) for _ in range(runs)])
+    _print_row("published trace, 6,784 rows", [_run(_report(PUBLISHED)) for _ in range(runs)])
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "made.parquet"
+        path = Path(folder) / "synthetic.parquet"
         table = MADE.table()
         pq.write_table(table, path)
-        _told(f"made trace, {table.num_rows:,} rows", [_run(_report(path)) for _ in range(runs)])
+        _print_row(
+            f"synthetic trace, {table.num_rows:,} rows", [_run(_report(path)) for _ in range(runs)]
+        )
         if scale:
             table = SCALE.table()
             rows = table.num_rows
             pq.write_table(table, path)
             del table
             page = Path(folder) / "page.html"
-            _told(
+            _print_row(
                 f"16,384 ranks x 20 steps, {rows:,} rows, with HTML",
                 [_run(_report(path, "--html", str(page)))],
             )
@@ -118,7 +120,7 @@ def main(runs: int, scale: bool) -> None:
                 f"{path.stat().st_size / 1e6:.0f} MB"
             )
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"\nmost memory of this process, which made the traces: {peak:,.0f} MiB")
+    print(f"\npeak memory of this process, which wrote the traces: {peak:,.0f} MiB")
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ def watch_dcp(monitor: Monitor, rank: int | None = None) -> "DcpWatch":
 
 
 def _own_rank() -> int:
-    # Whoever saves by DCP has loaded torch; this module does not, for other loops.
+    # A loop that saves by DCP has loaded torch; this module must not load it for other loops.
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return 0
@@ -91,7 +91,7 @@ class DcpWatch(logging.Handler):
         if threading.get_ident() != self._thread:
             if name == "save" and event != "start":
                 self._end_save(folder, failed=event == "exception")
-        elif event == "start" and not self._open:
+        elif event == "start" and not self._open:  # a nested call is the same checkpoint
             self._begin(str(name), str(call), folder)
         elif event != "start" and call in self._open:
             self._leave(str(name), str(call), folder, failed=event == "exception")

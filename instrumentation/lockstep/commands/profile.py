@@ -66,10 +66,12 @@ def profile(
     if not requested or requested - set(pages):
         running = ", ".join(map(str, sorted(pages))) or "none"
         raise click.UsageError(f"--ranks: not all of them run on this node; here: {running}")
+    # The id is in the names of the traces: those of an older request are not taken for these.
     request = ProfileRequest(id=f"p-{secrets.token_hex(4)}", steps=steps, ranks=ranks)
     change_switches(folder, profile=request)
     out = out or Path(f"lockstep-profile-{folder.name}")
     failed = _collect({rank: pages[rank] for rank in requested}, request.id, out, wait_seconds)
+    # A rank that restarts later would read the request again.
     change_switches(folder, profile=None)
     return 1 if failed else 0
 

@@ -64,7 +64,7 @@ def change_switches(job: Path, **changes: Any) -> Switches:
 )
 @click.option(
     "--hang-timeout",
-    "hang_seconds",
+    "hang_seconds",  # the key in the file of switches
     type=DurationRange(0, MAX_HANG_SECONDS),
     help="Time without progress that is a hang, 20 median steps at least; 0s = do not watch.",
 )

@@ -104,6 +104,7 @@ def watched(
         failed = False
     finally:
         hook.remove()
+        # The timed methods are attributes of the object; without them those of its class are back.
         for name in timed:
             delattr(accelerator, name)
         watch.monitor.close(failed=failed)

@@ -62,6 +62,7 @@ class LockstepCallback(TrainerCallback):
                 self.monitor.close(failed=True)
         return result
 
+    # All micro-batches of a step are fetched at once, before the first forward.
     def _fetch(self, method: Method, *args: Any, **kwargs: Any) -> Any:
         self.monitor.enter_phase("data")
         fetched = method(*args, **kwargs)

@@ -56,6 +56,7 @@ class Job:
         )
         for flag, address in (("--endpoint", self.endpoint), ("--serve", self.serve)):
             try:
+                # Empty means none, which is valid.
                 read_address(address or "localhost:0")
             except ValueError as error:
                 raise ValueError(f"{flag} {error}") from error

@@ -93,6 +93,7 @@ def _worker_environment(job: Job) -> Iterator[None]:
         "LOCKSTEP_HANG_TIMEOUT": format_duration(job.hang_timeout_seconds),
         # Each attempt needs a store of its own: restarts over gloo fail in torch 2.13 without it.
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        # As torchrun does: each rank would otherwise start a thread for every core of the node.
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
     }
     if job.log_json:
@@ -115,6 +116,7 @@ def _job_agent(job: Job) -> Iterator[None]:
     if not job.serve:
         yield
         return
+    # By its command: components of one layer do not import each other.
     command = [sys.executable, "-m", "lockstep_cli.main", "agent", "--listen", job.serve]
     agent = subprocess.Popen([*command, "--dir", str(job.root), "--cluster", job.cluster])
     try:

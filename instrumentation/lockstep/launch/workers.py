@@ -76,6 +76,7 @@ class _EndRecorder:
         exit_code = _wait_for(process)
         signal_name = signal.Signals(-exit_code).name if exit_code < 0 else None
         with self._lock:
+            # Under the lock: exactly one worker of an attempt is the first to fail.
             failed = exit_code not in {0, PREEMPTED}
             is_first = failed and attempt not in self._failed_attempts
             if is_first:
@@ -110,7 +111,9 @@ class _RecordingAgent(LocalElasticAgent):
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
         pid_by_local_rank: dict[int, Any] = super()._start_workers(worker_group)
+        # Torch counts restarts down and has no number of the attempt.
         attempt = worker_group.spec.max_restarts - self._remaining_restarts
+        # An entrypoint that is a program runs in a subprocess; only a function would be spawned.
         assert isinstance(self._pcontext, SubprocessContext)
         self._end_recorder.watch(
             attempt,

@@ -4,7 +4,7 @@ One operator launches them and another waits for them, from Python or from a com
 call what an operator holds in its ``_op``, which is replaced.
 """
 
-# A kernel of ours in the dispatcher would be the public way. It holds the GIL while it waits: with
+# A kernel in the dispatcher would be the public way. It seems to hold the GIL while it waits: with
 # wait_tensor and all_reduce overridden, a run over gloo hung for good.
 
 from collections.abc import Callable

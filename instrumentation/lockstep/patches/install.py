@@ -26,12 +26,12 @@ log = logging.getLogger("lockstep")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Replacement:
-    """An attribute that bears a replacement of ours.
+    """An attribute of torch or of an object that Lockstep has replaced.
 
     Attributes:
         owner: gives the object that holds it; None when that has gone.
-        identity: of the replacement. The mark does not tell ours from a wrapper around ours, for
-            ``functools.wraps`` copies attributes.
+        identity: ``id`` of the replacement. The attribute ORIGINAL does not identify it, for
+            ``functools.wraps`` copies that to a wrapper of somebody else.
     """
 
     owner: Callable[[], Any]
@@ -88,7 +88,7 @@ def _replace(point: InstrumentationPoint, original: Any) -> None:
     if hasattr(original, ORIGINAL):
         return
     replacement = point.wrap(original)
-    if not hasattr(replacement, ORIGINAL):  # the listener of backward bears the mark by its class
+    if not hasattr(replacement, ORIGINAL):  # the listener of backward has it by its class
         setattr(replacement, ORIGINAL, original)
     for path in (point.owner, *point.aliases):
         owner = owner_of(path)

@@ -15,7 +15,7 @@ from typing import Any, Literal
 log = logging.getLogger("lockstep")
 
 ORIGINAL = "lockstep_original"
-"""Attribute of every replacement of ours; it holds what was replaced."""
+"""Attribute of every replacement; its value is the replaced object."""
 
 Wrapper = Callable[[Any], Any]
 Group = Literal["backward", "ddp", "collectives", "functional", "pipeline", "stage", "read"]
@@ -64,7 +64,7 @@ QUEUE_CALLBACK = InstrumentationPoint(
     group="read",
     owner="torch.autograd:Variable._execution_engine",
     attribute="queue_callback",
-    purpose="runs code of ours when the last gradient of a backward is ready, as DDP itself does",
+    purpose="runs a callback when the last gradient of a backward is ready, as DDP itself does",
     without_it="DDP's synchronisation counts as backward",
 )
 BUCKET_STATISTICS = InstrumentationPoint(
@@ -78,7 +78,7 @@ GROUP_BY_NAME = InstrumentationPoint(
     group="read",
     owner="torch.distributed.distributed_c10d",
     attribute="_resolve_process_group",
-    purpose="finds the group of a functional collective, which is told its name only",
+    purpose="finds the group of a functional collective by its name",
     without_it="functional collectives have no bus bandwidth",
 )
 CHECKPOINT_LOGGER = InstrumentationPoint(

@@ -1,6 +1,6 @@
 """The table: each attribute of torch that is replaced or relied on, in one list.
 
-Whoever moves to a new torch reads this list; ``tests/instrumentation/test_patches.py`` walks it.
+Read this list before a move to a new torch; ``tests/instrumentation/test_patches.py`` checks it.
 """
 
 from lockstep.patches import backward, collectives, ddp_forward, functional_collectives, pipeline

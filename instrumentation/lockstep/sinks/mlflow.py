@@ -47,6 +47,7 @@ class MlflowSink:
         ]
         facts = {"job_id": summary.job_id, **summary.facts}
         tags = [RunTag(f"lockstep.{name}", text) for name, text in facts.items()]
+        # The description of a run of the user's own stays the user's.
         if self._is_own_run:
             tags.append(RunTag("mlflow.note.content", "\n\n".join(summary.evidence)))
         try:

@@ -21,6 +21,7 @@ def main(sink: str, target: str, job: Path, interval_seconds: float = _INTERVAL_
         if summary is None:
             continue
         try:
+            # Loads the library of this sink only.
             if open_sink is None:
                 open_sink = import_module(f"lockstep.sinks.{sink}").open_sink(job.name, target)
             open_sink.put(summary, last=is_last)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from lockstep_records.jobs import list_attempts, list_pages
 from lockstep_records.page.reader import Page, PageError, read_page
 
-_REPORT_SECONDS = 50.0
+_REPORT_SECONDS = 50.0  # less than the minute between two rounds
 _NUMBER_SUFFIXES = ("_seconds", "_ratio", "_money", "world_size")
 _SUMS = ("tokens", "samples", "nonfinite_steps")
 _LATEST = ("loss", "gradient_norm", "learning_rate")

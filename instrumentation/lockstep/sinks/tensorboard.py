@@ -24,6 +24,7 @@ class TensorboardSink:
             lines = [f"{name}: {text}" for name, text in summary.facts.items()]
             text = "  \n".join((*lines, *summary.evidence))
             self._writer.add_text("lockstep/verdict", text, summary.step)
+        # By itself the writer flushes once in two minutes.
         self._writer.flush()
 
 

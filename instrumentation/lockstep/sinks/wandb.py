@@ -23,6 +23,7 @@ class WandbSink:
                 dir=folder,
                 name=job_id,
                 config={"job_id": job_id},
+                # CPU, memory and console of this child say nothing about the job.
                 settings=wandb.Settings(x_disable_stats=True, console="off"),
             )
         except wandb.Error as error:

@@ -85,7 +85,7 @@ class StepHooks:
         if calls:
             install("backward")
             backward.report_to(self._recorder)
-        # The backward of a single process holds no wait that is to be told apart.
+        # The backward of a single process contains no wait to separate.
         self._on_graph = self._buckets is not None or not _is_single_process()
         self._on_graph = self._forward.on_graph = self._on_graph and _queue_callback is not None
         self._sure_after = _SURE_AFTER_STEPS if self._on_graph else 1

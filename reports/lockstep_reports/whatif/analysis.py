@@ -200,10 +200,7 @@ def _stage_mask(model: Model, stage: int) -> Flags:
 
 
 def _only(model: Model, *, ops: Flags | None = None, workers: Flags | None = None) -> Scenarios:
-    """One scenario: as recorded only some operations [operations], or only some workers.
-
-    Workers are [stages, shards, replicas]; None is all of them.
-    """
+    """A scenario: as recorded only some [operations], or some [stages, shards, replicas]."""
     rank = model.grid.rank
     ops = np.ones(len(model.ideal), bool) if ops is None else ops
     workers = np.ones(rank.shape, bool) if workers is None else workers
@@ -241,10 +238,7 @@ def _worker_slowdown(model: Model, by_replica: Matrix, by_stage: Matrix, ideal: 
 
 
 def _worst(rank: Integers, slowdown: Matrix) -> Flags:
-    """The worst 3 % of the workers, at least one; of equals the lowest rank.
-
-    All three are [stages, shards, replicas].
-    """
+    """The worst 3 %, at least one, of equals the lowest rank: [stages, shards, replicas]."""
     count = -(-rank.size * int(WORST_SHARE * 100) // 100)
     order = np.lexsort((rank.ravel(), -slowdown.ravel()))
     mask = np.zeros(rank.size, bool)

@@ -79,7 +79,7 @@ class LockstepCallback(Callback):
 
     def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
         """Ends the step, if this was its last micro-batch, and begins the wait for the next."""
-        # Lightning counts optimizer steps: a batch that only accumulates keeps the last number.
+        # Lightning counts optimizer steps; a batch that only accumulates ends none.
         if trainer.global_step != self._steps_seen:
             self._steps_seen = trainer.global_step
             self.monitor.step(

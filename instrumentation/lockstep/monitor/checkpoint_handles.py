@@ -30,8 +30,8 @@ class Saved:
 class Saving:
     """One checkpoint while it is written.
 
-    Unless ``later`` is called, it ends with the block of ``monitor.checkpoint``, and has failed where
-    an exception leaves the block.
+    Unless ``later`` is called, it ends with the block of ``monitor.checkpoint``; an exception that
+    leaves the block makes it a failed one.
     """
 
     def __init__(self, step: int | None, ended: Callable[[Saved], object]) -> None:

@@ -78,14 +78,14 @@ class Outbox:
         self.waiting = len(new)
         for first in range(0, len(new), _BATCH):
             batch = new[first : first + _BATCH]
-            if self._exporter.export(readable(batch)) is not SpanExportResult.SUCCESS:
+            if self._exporter.export(convert(batch)) is not SpanExportResult.SUCCESS:
                 return
             self._taken.update(span.span_id for span in batch)
             self.waiting -= len(batch)
 
 
-def readable(spans: Iterable[ExportSpan]) -> "Sequence[ReadableSpan]":
-    """The spans as opentelemetry-sdk knows them."""
+def convert(spans: Iterable[ExportSpan]) -> "Sequence[ReadableSpan]":
+    """The spans as objects of opentelemetry-sdk."""
     from opentelemetry.sdk.resources import SERVICE_NAME, Resource  # noqa: PLC0415  # an extra
     from opentelemetry.sdk.trace import ReadableSpan  # noqa: PLC0415  # an extra
     from opentelemetry.sdk.util.instrumentation import (  # noqa: PLC0415  # an extra
@@ -97,10 +97,10 @@ def readable(spans: Iterable[ExportSpan]) -> "Sequence[ReadableSpan]":
         sampled = TraceFlags(TraceFlags.SAMPLED)
         return SpanContext(int(trace_id, 16), int(span_id, 16), False, sampled)
 
-    def resource_of(span: ExportSpan) -> Resource:
+    def create_resource(span: ExportSpan) -> Resource:
         resource = Resource.create(dict(span.resource))
-        unnamed = str(resource.attributes[SERVICE_NAME]).startswith("unknown_service")
-        return resource.merge(Resource({SERVICE_NAME: "lockstep"})) if unnamed else resource
+        is_unnamed = str(resource.attributes[SERVICE_NAME]).startswith("unknown_service")
+        return resource.merge(Resource({SERVICE_NAME: "lockstep"})) if is_unnamed else resource
 
     scope = InstrumentationScope("lockstep", installed_version())
     return [
@@ -108,7 +108,7 @@ def readable(spans: Iterable[ExportSpan]) -> "Sequence[ReadableSpan]":
             name=span.name,
             context=context(span.trace_id, span.span_id),
             parent=context(span.trace_id, span.parent_id) if span.parent_id else None,
-            resource=resource_of(span),
+            resource=create_resource(span),
             attributes=dict(span.attributes),
             status=Status(StatusCode.ERROR if span.failed else StatusCode.OK),
             start_time=span.start_ns,

@@ -21,6 +21,8 @@ from lockstep_records.events import Event, read_events
 from lockstep_records.hangs import find_hang, hang_limit_seconds, ranks_behind
 from lockstep_records.page.reader import read_page
 
+from .torch_versions import without_flight_recorder
+
 TIMEOUT_SECONDS = 0.4
 
 LOOP = """
@@ -159,6 +161,7 @@ def test_a_hang_is_reported_once_and_the_next_one_again(job: Path) -> None:
     assert [event.kind for event in read_events(job)] == ["hang", "hang"]
 
 
+@without_flight_recorder
 @pytest.mark.timeout(120)
 def test_a_forked_child_does_not_close_the_worker_server_of_its_parent(
     root: Path, tmp_path: Path
@@ -183,6 +186,7 @@ def test_a_rank_behind_in_the_flight_recorder_has_not_entered_the_collective() -
     assert ranks_behind({0: dump(7), 1: b"{", 2: b'{"pg_status": 3}'}) == ()
 
 
+@without_flight_recorder
 @pytest.mark.distributed
 @pytest.mark.timeout(120)
 def test_a_peer_that_is_stopped_is_missing_and_the_others_wait_in_their_collective(

@@ -25,6 +25,8 @@ from lockstep_reports.whatif.scenarios import (
     Model,
     Scenarios,
     make_model,
+    recorded_only,
+    stage_mask,
     step_seconds,
     step_seconds_of_one,
 )
@@ -146,16 +148,10 @@ def analyse(trace: OperationTrace) -> WhatIf:
     """
     grid, clocks = align_clocks(lay_out(trace))
     model = make_model(grid, trace.layout)
-    reported_as = {name: _REPORTED_AS.get(name, name) for name in _types(model)}
-    reported = tuple(dict.fromkeys(reported_as.values()))
-    scenarios = [_only(model), _only(model, ops=np.zeros(len(model.ideal), bool))]
-    scenarios += [
-        _only(model, ops=grid.of_type(*(t for t in reported_as if reported_as[t] == name)))
-        for name in reported
-    ]
-    stage_masks = [_stage_mask(model, stage) for stage in range(grid.stages)]
-    scenarios += [_only(model, workers=mask) for mask in stage_masks]
-    scenarios += [_only(model, workers=~mask) for mask in stage_masks]
+    reported, scenarios = _scenarios_by_type(model)
+    stage_masks = [stage_mask(model, stage) for stage in range(grid.stages)]
+    scenarios += [recorded_only(model, workers=mask) for mask in stage_masks]
+    scenarios += [recorded_only(model, workers=~mask) for mask in stage_masks]
     # One call, because the scenarios share the walk over the graph.
     step_seconds_of = _step_seconds(model, scenarios)
     seconds, ideal = step_seconds_of[:2]
@@ -187,25 +183,17 @@ def _ratio(seconds: Matrix, reference: Matrix) -> float:
     return float(seconds.mean() / reference.mean())
 
 
-def _types(model: Model) -> list[str]:
-    used = np.unique(model.grid.type_of)
-    return [model.grid.types[number] for number in used]
-
-
-def _stage_mask(model: Model, stage: int) -> Flags:
-    """The workers of one stage [stages, shards, replicas]."""
-    mask = np.zeros(model.grid.rank.shape, bool)
-    mask[stage] = True
-    return mask
-
-
-def _only(model: Model, *, ops: Flags | None = None, workers: Flags | None = None) -> Scenarios:
-    """A scenario: as recorded only some [operations], or some [stages, shards, replicas]."""
-    rank = model.grid.rank
-    ops = np.ones(len(model.ideal), bool) if ops is None else ops
-    workers = np.ones(rank.shape, bool) if workers is None else workers
-    flat = workers.reshape(1, -1, rank.shape[2])
-    return Scenarios(ops=ops[None], workers=flat)
+def _scenarios_by_type(model: Model) -> tuple[tuple[str, ...], list[Scenarios]]:
+    """Names of the reported types; scenarios: all as recorded, none, and each type alone."""
+    grid = model.grid
+    types = [grid.types[number] for number in np.unique(grid.type_of)]
+    reported_as = {name: _REPORTED_AS.get(name, name) for name in types}
+    reported = tuple(dict.fromkeys(reported_as.values()))
+    scenarios = [recorded_only(model), recorded_only(model, ops=np.zeros(len(model.ideal), bool))]
+    return reported, scenarios + [
+        recorded_only(model, ops=grid.of_type(*(t for t in types if reported_as[t] == name)))
+        for name in reported
+    ]
 
 
 def _step_seconds(model: Model, scenarios: list[Scenarios]) -> Matrix:
@@ -255,7 +243,7 @@ def explain(model: Model, mask: Flags, seconds: Matrix, ideal: Matrix) -> Explan
         seconds: duration of each step with all as recorded: seconds, [steps].
         ideal: the same with all ideal: seconds, [steps].
     """
-    scenarios = [_only(model, workers=~mask), _only(model, workers=mask)]
+    scenarios = [recorded_only(model, workers=~mask), recorded_only(model, workers=mask)]
     without, only = _step_seconds(model, scenarios)
     return _explanation(model, mask, (seconds, ideal, without, only))
 

@@ -93,21 +93,19 @@ def lay_out(trace: OperationTrace) -> Grid:
     count = np.bincount(cell, minlength=int(np.prod(shape))).reshape(shape)
     if twice := int(np.count_nonzero(count > 1)):
         notes.append(f"{plural(twice, 'operation')} recorded more than once; the last row counts.")
-    complete = _complete(count > 0, notes)
-    ops, complete_replicas, complete_steps = complete
+    ops, complete_replicas, complete_steps = complete = _complete(count > 0, notes)
     rows = _first_rows(op, shape[0])[ops]
     rank = np.full((stages, shards, len(replicas)), -1, np.int64)
     rank[trace.stage, trace.shard, replica] = trace.rank
     block = np.ix_(*complete)
     start, duration = (_block(v, cell, shape)[block] for v in (trace.start, trace.duration))
-    start -= start.min(axis=(0, 1))
     return Grid(
         types=trace.types,
         **{name: getattr(trace, name)[rows] for name in _OF_AN_OPERATION},
         rank=rank[:, :, complete_replicas],
         replicas=replicas[complete_replicas],
         steps=steps[complete_steps],
-        start=start,
+        start=start - start.min(axis=(0, 1)),
         duration=duration,
         notes=tuple(notes),
     )

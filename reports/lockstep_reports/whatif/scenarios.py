@@ -189,3 +189,21 @@ def _twins(model: Model, replica: Integers, workers: Flags, num_twins: int) -> D
         return twins
 
     return durations
+
+
+def stage_mask(model: Model, stage: int) -> Flags:
+    """The workers of one stage [stages, shards, replicas]."""
+    mask = np.zeros(model.grid.rank.shape, bool)
+    mask[stage] = True
+    return mask
+
+
+def recorded_only(
+    model: Model, *, ops: Flags | None = None, workers: Flags | None = None
+) -> Scenarios:
+    """A scenario: as recorded only some [operations], or some [stages, shards, replicas]."""
+    rank = model.grid.rank
+    ops = np.ones(len(model.ideal), bool) if ops is None else ops
+    workers = np.ones(rank.shape, bool) if workers is None else workers
+    flat = workers.reshape(1, -1, rank.shape[2])
+    return Scenarios(ops=ops[None], workers=flat)

@@ -51,7 +51,7 @@ class BuildNative(BuildHookInterface[Any]):
 def compile_to(library: Path, sources: Path, *extra_flags: str) -> str:
     """Compiles all C files of a folder into one module; returns the problem, or an empty text.
 
-    Warnings are not asked for: a compiler of another year must not break a user's installation.
+    Warnings are left off: a compiler of another year must not break a user's installation.
     """
     headers = sysconfig.get_path("include")
     if not (Path(headers) / "Python.h").exists():

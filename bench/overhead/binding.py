@@ -7,6 +7,7 @@ of many rounds counts, as anything else on the machine only adds.
 """
 
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def main() -> None:
         rounds: dict[str, list[float]] = {name: [] for name in loops}
         for _ in range(_ROUNDS):
             for name, loop in loops.items():
-                rounds[name].append(microseconds(lambda loop=loop: run_step(loop), _STEPS))  # type: ignore[misc]
+                rounds[name].append(microseconds(partial(run_step, loop), _STEPS))
         monitor.close()
     bound, delegated = min(rounds["bound"]), min(rounds["delegated"])
     click.echo(f"bound {bound:.2f} us, delegated {delegated:.2f} us, {delegated / bound:.2f} times")

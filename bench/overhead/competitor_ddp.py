@@ -24,7 +24,7 @@ def _take_a_core() -> None:
 
 
 def _quieten_gloo() -> None:
-    """Takes the core from a thread of gloo's that spins, and lets nobody take it from the loop.
+    """Lowers the priority of a thread of gloo's that spins, and keeps the loop on its core.
 
     That thread spins while another of its process holds what it waits for. Where both share a core
     it does so until the slice of the scheduler is over, 1.6 or 4 ms, in every second bare step.

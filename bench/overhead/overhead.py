@@ -14,12 +14,14 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import click
 from pairs import Median, Pair, median_of
 from rich.console import Console
 from rich.table import Table
 
+Pooled: TypeAlias = dict[tuple[str, str], list[Pair]]  # by competitor and loop
 _HERE = Path(__file__).parent
 _TMPFS = "/dev/shm"  # noqa: S108  # a page is refused elsewhere
 _TRACEML = ("-m", "traceml_ai.launcher.cli", "run")
@@ -81,29 +83,37 @@ def _format_added(added: Median) -> str:
     return f"{added.value:.1f} ({added.low:.1f} to {added.high:.1f})"
 
 
-def _table(pooled: dict[tuple[str, str], list[Pair]]) -> Table:
+def _table(pooled: Pooled) -> Table:
     table = Table("competitor", "loop", "bare us", "added us (95 %)", "target")
-    rows_of_table = (
+    _add_small_loops(table, pooled)
+    _add_ddp(table, pooled)
+    if rows := pooled.get(("cuda", "cuda")):
+        bare = f"{median_of([bare for bare, _ in rows]).value:.1f}"
+        figures = _format_added(_added(rows))
+    else:
+        bare, figures = "", "no GPU here"
+    table.add_row("Lockstep", "CUDA events, every step", bare, figures, "")
+    return table
+
+
+def _add_small_loops(table: Table, pooled: Pooled) -> None:
+    for competitor, loop, name, title, target in (
         ("lockstep", "ten phases", "Lockstep", "ten phases and the page, nothing else", "<= 6"),
-        (
-            "lockstep",
-            "backward",
-            "Lockstep",
-            "backward, against an empty forward hook",
-            "<= 8",
-        ),
+        ("lockstep", "backward", "Lockstep", "backward, an empty forward hook left out", "<= 8"),
         ("lockstep", "step", "Lockstep", "a whole step, every hook", ""),
         ("traceml", "step", "TraceML 0.5.0", "a whole step in trace_step", ""),
         ("nvrx", "step", "NVRx 0.4.1", "a whole step in three sections", ""),
-    )
-    for competitor, loop, name, title, target in rows_of_table:
+    ):
         if rows := pooled.get((competitor, loop)):
             bare = median_of([bare for bare, _ in rows]).value
             table.add_row(name, title, f"{bare:.1f}", _format_added(_added(rows)), target)
-    if "traceml" in {competitor for competitor, _ in pooled}:
+    if {"lockstep", "traceml"} <= {competitor for competitor, _ in pooled}:
         ours = sum(_added(pooled["lockstep", loop]).value for loop in ("ten phases", "backward"))
         ratio = ours / _added(pooled["traceml", "step"]).value
         table.add_row("", "(phases + backward) / TraceML", "", f"{ratio:.2f}", "<= 0.20")
+
+
+def _add_ddp(table: Table, pooled: Pooled) -> None:
     for loop, title, target in (
         ("twin wall", "DDP, 2 gloo ranks, bare both times: noise", ""),
         ("wall", "DDP, 2 gloo ranks, every hook", "<= 0.5 %"),
@@ -116,14 +126,6 @@ def _table(pooled: dict[tuple[str, str], list[Pair]]) -> Table:
         low, median, high = (100 * each / bare for each in (added.low, added.value, added.high))
         figures = f"{_format_added(added)}, {median:+.2f} % ({low:+.2f} to {high:+.2f})"
         table.add_row("Lockstep", title, f"{bare:.0f}", figures, target)
-    if rows := pooled.get(("cuda", "cuda")):
-        bare = median_of([bare for bare, _ in rows]).value
-        table.add_row(
-            "Lockstep", "CUDA events, every step", f"{bare:.1f}", _format_added(_added(rows)), ""
-        )
-    else:
-        table.add_row("Lockstep", "CUDA events, every step", "", "no GPU here", "")
-    return table
 
 
 @click.command()
@@ -147,7 +149,7 @@ def main(rounds: int, names: tuple[str, ...], peers: Path) -> None:
     competitors = [each for each in _COMPETITORS if not names or each.name in names]
     if any(each.peer for each in competitors) and not peers.is_dir():
         raise click.BadParameter(f"{peers} is not a folder", param_hint="--peers")
-    pooled: dict[tuple[str, str], list[Pair]] = defaultdict(list)
+    pooled: Pooled = defaultdict(list)
     for number in range(rounds):
         for competitor in competitors:
             began = time.monotonic()

@@ -64,6 +64,7 @@ def attach(
         log.warning("the monitor is off, training goes on: %s", error)
         return NoopMonitor()
     _watch_model(monitor, model, optimizer, schedule)
+    # A loop that forgets close() would look like one that was killed.
     atexit.register(_close_at_exit, monitor)
     return monitor
 

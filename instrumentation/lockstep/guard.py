@@ -23,6 +23,7 @@ def guarded(method: Callable[Concatenate[F, P], None]) -> Callable[Concatenate[F
     def safely(self: F, /, *args: P.args, **kwargs: P.kwargs) -> None:
         try:
             method(self, *args, **kwargs)
+        # Not BaseException: KeyboardInterrupt and SystemExit are the user's.
         except Exception as error:  # noqa: BLE001  # one of the two places that may: the step
             self.fail(error)
 

@@ -22,7 +22,7 @@ class MonitorState:
 
     Attributes:
         recorder: the one that hooks hold; it stays.
-        active: what the loop calls: the recorder itself, or what stands in for it.
+        active: what the loop calls: the recorder, or the one that replaces it.
         reports: takes what instrumentation reports.
     """
 
@@ -51,6 +51,7 @@ class Blocks:
             if has_failed:
                 state.reports.block_raised(sys.exception(), name)
             recorder.held = was_held
+            # A block inside another goes back to it; before the first phase it is still start-up.
             next_phase = outer_phase if was_held or outer_phase == INIT else OTHER
             ended_ns = state.active.switch_phase(next_phase)
             state.reports.block_ended(name, began_ns, ended_ns, failed=has_failed)
@@ -66,6 +67,7 @@ class Blocks:
                 yield saving
             has_failed = False
         finally:
+            # A write that goes on in the background ends later, by the loop's own call.
             if has_failed or not saving.goes_on:
                 saving.end(failed=has_failed)
             self._state.reports.checkpoint_blocked(time.monotonic_ns() - began_ns)

@@ -61,6 +61,7 @@ class Saving:
             failed: whether nothing durable was written.
             seconds: duration of the write; until now where left out.
         """
+        # Both the block and a thread that writes in the background may end it.
         if self._is_over:
             return
         self._is_over = True
@@ -124,6 +125,7 @@ def write_saved(page: PageWriter, saved: Saved) -> None:
         periodic.count("checkpoint_bytes", number=saved.size_bytes)
     if saved.is_verified:
         periodic.count("checkpoints_verified")
+    # A failed write leaves the newest good checkpoint as it was: its age is what the alert needs.
     if saved.is_good:
         page.now.know("checkpoint_wall_ns", saved.end_wall_ns)
         if saved.step is not None:

@@ -32,7 +32,7 @@ _PLAIN = {torch.Tensor, torch.nn.Parameter}
 _DENSE = (torch.contiguous_format, torch.channels_last, torch.channels_last_3d)
 _TENSORS = 8  # parameters in one fingerprint
 _ELEMENTS = 4096  # of each of them
-_MASK = (1 << 64) - 1
+_MASK = (1 << 64) - 1  # a sum of int64 wraps; the page has it unsigned
 
 
 class Fingerprints:

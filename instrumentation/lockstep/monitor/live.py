@@ -183,18 +183,20 @@ class LiveMonitor:
         error = last_error() if failed else None
         if error is not None:
             self._periodic.count_out_of_memory(error)
-        self.recorder.due_ns = NEVER
+        self.recorder.due_ns = NEVER  # the last change of phase must not start periodic work
         now_ns = self.recorder.switch_phase(FAILED if failed else DONE)
         self.recorder.take_phases()
         self._periodic.close(now_ns)
         self._page.commit(now_ns)
         self._traces.close()
-        self.recorder.release()
+        self._bind(_OFF)
+        self.recorder.release()  # the C code holds buffers of the page, which cannot close before
         self._page.close()
         self.turn_off()
 
     def turn_off(self) -> None:
-        """Does nothing from now on, for whoever still holds the monitor."""
+        """Does nothing from now on; the loop may still hold the monitor."""
+        # First: a step that a recorder gets while it is off goes on to the active one.
         self._bind(_OFF)
         self._blocks, self._state.reports = _OFF, NoopReports()
         self.recorder.stop()

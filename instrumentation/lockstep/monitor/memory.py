@@ -36,8 +36,10 @@ class Memory:
             resident = None
         if resident is not None:
             self._slots.know("resident_bytes", resident)
+        # Linux has ru_maxrss in KiB.
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         self._slots.know("resident_peak_bytes", max(peak, resident or 0))
+        # Importing torch here, or its first CUDA call, would take seconds and memory of the GPU.
         torch = sys.modules.get("torch")
         if torch is not None and torch.cuda.is_initialized():
             self.read_device(torch.cuda.memory_stats())
@@ -49,6 +51,7 @@ class Memory:
                 self._slots.know(name, stats[key])
         for name, key in (("allocator_retries", _RETRIES), ("out_of_memory", _FAILED)):
             now = stats.get(key, 0)
+            # reset_accumulated_memory_stats() of the user's sets them back to 0.
             self._slots.count(name, number=max(0, now - self._counted[key]))
             self._counted[key] = now
 

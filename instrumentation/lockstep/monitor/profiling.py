@@ -43,6 +43,7 @@ class Profiler:
         if not is_for_us or self.running or request.id == self._answered:
             return
         self._answered, self._request = request.id, request
+        # A rank that was restarted meets the request of before again.
         if answer_path(self._page, request.id).exists():
             return
         if refusal := self._refusal():
@@ -77,7 +78,7 @@ class Profiler:
         path = trace_path(self._page, self._request.id)
         temporary_path = path.with_name(f".{path.name}")
         self._profile.export_chrome_trace(str(temporary_path))
-        temporary_path.replace(path)  # whoever waits for the trace finds it whole
+        temporary_path.replace(path)  # `lockstep profile` waits for this name
         self._profile = None
         written = time.perf_counter()
         self._stalls |= {"stop_seconds": stopped - before, "export_seconds": written - stopped}

@@ -105,7 +105,7 @@ class PageReports(NoopReports):
         slots.signed[PERIODIC.word("fingerprint_step") + index] = step
         slots.words[PERIODIC.word("fingerprint_parameters") + index] = parameters
         slots.words[PERIODIC.word("fingerprint_gradients") + index] = gradients
-        slots.words[_FINGERPRINTS] += 1
+        slots.words[_FINGERPRINTS] += 1  # after the entry that it counts
         self._periodic.commit(time.monotonic_ns())
 
     @guarded
@@ -116,6 +116,7 @@ class PageReports(NoopReports):
     @guarded
     def late_numbers(self, numbers: LateNumbers) -> None:
         """Takes them into the state, the judge of losses, and the ring of late losses."""
+        # The row of the step is written and read already: only state and counters can change.
         state, slots, flags = self._page.now, self._periodic.slots, 0
         if numbers.loss is not None:
             state.know("loss", numbers.loss)

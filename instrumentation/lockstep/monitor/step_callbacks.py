@@ -53,7 +53,7 @@ class StepCallbacks:
 
     Attributes:
         recorder: the one that calls.
-        observer: asked at the ends of the steps that it wants.
+        observer: called at the ends of the steps that it woke for.
     """
 
     def __init__(
@@ -85,6 +85,7 @@ class StepCallbacks:
 
     def inspect_loss(self, loss: float) -> int:
         """Judges a loss that is out of bounds; returns the step's flags."""
+        # The recorder keeps losses that are within bounds; the judge needs them in their order.
         self._judge.losses.extend(self.recorder.take_losses())
         flags = self._anomalies.loss(loss)
         self._set_loss_bounds()
@@ -117,6 +118,7 @@ class StepCallbacks:
             seconds: of the step.
         """
         recorder = self.recorder
+        # Each 256th step goes to the traces too, as the running median has to move.
         if seconds > recorder.slow_seconds or not number & 255:
             self._traces.step_ended(now_ns, number, seconds)
         if steps >= recorder.wake_rows:

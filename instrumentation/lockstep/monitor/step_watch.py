@@ -110,6 +110,7 @@ class StepWatch:
 
     def _wake_for(self, step: int) -> None:
         """Wakes for the next step, or for the one before the next sample, and in a second."""
+        # A sample begins at the end of the step before it, where its first boundary is.
         every, recorder = self._sample_every, self._monitor.recorder
         is_sampling = self.operations is not None and self.operations.sampling
         is_busy = is_sampling or self._profiler.running or self._numbers is not None
@@ -220,5 +221,5 @@ def settings_from(environment: Mapping[str, str]) -> WatchSettings:
 def watch_steps(
     monitor: LiveMonitor, page: Path, identity: RankIdentity, settings: WatchSettings
 ) -> None:
-    """Observes the steps of a monitor whose page lies at ``page``."""
+    """Observes the steps of a monitor whose page is at ``page``."""
     monitor.observer = StepWatch(monitor, page, identity, settings, now_ns=time.monotonic_ns())

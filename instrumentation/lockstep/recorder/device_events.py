@@ -139,6 +139,7 @@ class DeviceEvents:
             return None
         sample = self._under_way[0]
         try:
+            # The last one first: while the device is behind, one query is enough.
             if not all(event.query() for event in reversed(sample.events)):
                 return None
             first = sample.events[0]

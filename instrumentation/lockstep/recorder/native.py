@@ -32,6 +32,7 @@ def _import_compiled() -> ModuleType | None:
     """The C module; None where it is switched off or there was no compiler at installation."""
     if os.environ.get(SWITCH) == "off":
         return None
+    # By its full name: `from lockstep import` would make the package import itself.
     try:
         return importlib.import_module("lockstep._native")
     except ImportError:
@@ -77,6 +78,7 @@ def new_recorder(page: PageWriter, callbacks: RecorderCallbacks) -> StepRecorder
         callbacks=callbacks,
         codes=CODE,
         kinds={kind: index for index, kind in enumerate(COLLECTIVE_KINDS)},
+        # Formulas and messages stay in Python; the C code calls them where they are due.
         code_of=code_of,
         bus_factor=bus_factor,
         figures_of=figures_of,

@@ -93,6 +93,7 @@ class OperationRecorder:
         """
         if not self.sampling:
             return
+        # An unknown name is counted and not written: replay knows the published names only.
         code = CODES.get(op)
         if code is None:
             self.refused += 1
@@ -130,6 +131,7 @@ class OperationRecorder:
         self._sequence = [0] * len(NAMES)
         self._boundaries = [(now_ns, UNKNOWN)]
         self._has_collective = False
+        # The recorder stays as it is: only a sampled step pays for seeing its boundaries.
         self._recorder.heartbeat = self
         operations_tap.tap = self._ingest
         self.sampling = True

@@ -15,7 +15,7 @@ OTHER = CODE["other"]
 DONE = CODE["done"]
 FAILED = CODE["failed"]
 
-# Phases whose seconds stand in a step row, in the row's order; the rest count in the totals only.
+# Phases with seconds in a step row, in the row's order; the others count in the totals only.
 IN_STEP = slice(DATA, OTHER + 1)
 assert tuple(PHASES[DATA : OTHER + 1]) == STEP_PHASES
 NUM_PHASES = len(PHASES)

@@ -72,7 +72,7 @@ class StepRecorder(Rows):
 
     Args:
         page: where it writes.
-        callbacks: asked about what is seldom or unusual.
+        callbacks: handle what is seldom or unusual.
 
     Attributes:
         on: whether anything is written.
@@ -128,6 +128,7 @@ class StepRecorder(Rows):
     def restart(self, now_ns: int) -> None:
         """Writes again; time counts from now on, within a step."""
         self.on = True
+        # What was spent while suspended belongs to no phase and to no step.
         self._spent_ns = [0] * NUM_PHASES
         self.phase, self.since_ns = OTHER, now_ns
         self._first_arrival_ns = self._last_arrival_ns = 0
@@ -143,6 +144,7 @@ class StepRecorder(Rows):
         self._spent_ns[self.phase] += now - self.since_ns
         self.phase = code
         self.since_ns = now
+        # Time and phase in one word: a reader never finds one without the other.
         self.heartbeat[0] = now << 4 | code
         if now >= self._gate_ns:
             self._pass_gate(now)

@@ -99,6 +99,7 @@ class Rows:
         row_loss = row_norm = 0.0
         if self.numbers is not None:
             self.numbers.take(self.next_step - 1, loss, norm, rate)
+        # Three floats are the usual case, and need no conversion.
         if not type(loss) is type(norm) is type(rate) is float:
             loss, norm, rate = number_of(loss), number_of(norm), number_of(rate)
         if loss is not None:
@@ -209,6 +210,7 @@ def _fitting(value: float) -> float:
 
 def number_of(value: Any) -> float | None:
     """A number without waiting for a device; None when that is not possible."""
+    # item() of a tensor on a GPU would wait for all work of its stream.
     if value is None or getattr(value, "is_cuda", False):
         return None
     return float(value.item() if hasattr(value, "item") else value)

@@ -35,7 +35,7 @@ def exporter_of(
 ) -> tuple[Child, ...]:
     """The exporter to start beside a job; nothing where no endpoint is set or traces are off.
 
-    An endpoint that cannot be served costs the traces and not the job: it is said on stderr.
+    An endpoint that cannot be served costs the traces and not the job: it is reported on stderr.
     """
     exporters = environment.get("OTEL_TRACES_EXPORTER", "otlp")
     off = environment.get("OTEL_SDK_DISABLED", "").lower() == "true" or exporters != "otlp"
@@ -74,6 +74,7 @@ class Outbox:
         """Sends what has not been taken; stops at the first batch that is refused."""
         from opentelemetry.sdk.trace.export import SpanExportResult  # noqa: PLC0415  # an extra
 
+        # Ids are computed and not drawn, so a span that is read again has the id of before.
         new = [span for span in spans if span.span_id not in self._taken]
         self.waiting = len(new)
         for first in range(0, len(new), _BATCH):

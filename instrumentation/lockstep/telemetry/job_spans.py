@@ -60,6 +60,7 @@ class JobSpans:
             for event in events
             if event.kind == "attempt_started"
         )
+        # Each node's launcher writes these events; the one of rank 0 exports job and attempts.
         for began, ended in _pairs(events):
             if began.kind != "attempt_started" or has_rank_0:
                 yield self._of_event(began, ended)
@@ -85,6 +86,7 @@ class JobSpans:
             span_id=self.trace.span_id(*path),
             parent_id=parent,
             start_ns=int(began.time * 1e9),
+            # The wall clock may have been set back meanwhile.
             end_ns=int(max(began.time, ended.time) * 1e9),
             failed=failed,
             resource=self._resource(*path),

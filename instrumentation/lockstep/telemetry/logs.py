@@ -18,6 +18,7 @@ SWITCH = "LOCKSTEP_LOG_JSON"
 _PRESENT, _STEP = SLOT.word("present"), SLOT.word("step")
 _STEP_BIT = SLOT.presence["step"]
 _ORDINARY = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+# Weak, so that logging keeps no page of a monitor that is gone.
 _pages: "weakref.WeakSet[PageWriter]" = weakref.WeakSet()
 
 
@@ -96,6 +97,7 @@ def json_logs(
         ValueError: a variable of the environment is invalid.
     """
     root = logging.getLogger()
+    # Handlers of the user's are kept, with their streams and levels: only the format changes.
     if not root.handlers:
         root.addHandler(logging.StreamHandler(stream or sys.stderr))
         root.setLevel(level)

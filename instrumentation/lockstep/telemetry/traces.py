@@ -51,6 +51,7 @@ class Traces:
         self._page, self._spool = page, SpanSpool(spool_path(page.path))
         self._trace = trace_of(page.identity.job_id, environment)
         self._created_ns = time.monotonic_ns()
+        # One offset for the whole run: a clock that is set meanwhile moves no span against another.
         self._wall_offset_ns = time.time_ns() - self._created_ns
         self._span_path = (page.identity.attempt, page.identity.rank)
         self._slow_ratio, self._slow_seconds = slow_ratio, slow_seconds

@@ -27,8 +27,8 @@ def watch(
         install("collectives")
         install("functional")
     if schedule is not None:
-        # Loads all of torch.distributed.pipelining, which no other loop needs.
-        from lockstep.strategies.pipeline import watch_schedule  # noqa: PLC0415
+        # It loads all of torch.distributed.pipelining.
+        from lockstep.strategies.pipeline import watch_schedule  # noqa: PLC0415  # no other loop needs it
 
         watch_schedule(monitor, schedule)
     modules = _as_list(model, torch.nn.Module)
@@ -44,4 +44,4 @@ def watch(
 def _as_list(given: T | Iterable[T] | None, kind: type[T]) -> list[T]:
     if given is None:
         return []
-    return [given] if isinstance(given, kind) else list(given)  # type: ignore[arg-type]
+    return [given] if isinstance(given, kind) else list(given)  # type: ignore[arg-type]  # one object is no iterable

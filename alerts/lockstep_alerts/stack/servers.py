@@ -34,6 +34,7 @@ _PROMETHEUS_FILE = "prometheus.yaml"
 _TARGETS_FILE = "targets.json"
 _HEAD = "# Written by `lockstep stack up`, anew each time.\n"
 _READY_SECONDS = 30.0
+_LOG_TAIL_BYTES = 4096
 READY_PATHS = {"prometheus": "/-/ready", "alertmanager": "/-/ready", "pager": "/pages"}
 _PROGRAMS = {
     "prometheus": (("prometheus",), "prometheus"),
@@ -181,8 +182,17 @@ def _start_and_wait(server: Server, folder: Path, undo: ExitStack) -> Running:
         return is_ready(server.url, server.ready_path) or not is_alive(running)
 
     if not wait_for(settled, _READY_SECONDS) or not is_alive(running):
-        raise StackError(f"{server.name} did not become ready; its log is {log}")
+        raise StackError(
+            f"{server.name} did not become ready; its log is {log} and ends: {_last_line(log)}"
+        )
     return running
+
+
+def _last_line(log: Path) -> str:
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - _LOG_TAIL_BYTES))
+        lines = file.read().decode(errors="replace").split("\n")
+    return next((line for line in reversed(lines) if line.strip()), "(nothing)")
 
 
 def up(options: StackOptions, symptoms: tuple[Symptom, ...]) -> dict[str, Running]:

@@ -35,6 +35,7 @@ _TARGETS_FILE = "targets.json"
 _HEAD = "# Written by `lockstep stack up`, anew each time.\n"
 _READY_SECONDS = 30.0
 _LOG_TAIL_BYTES = 4096
+_START_ATTEMPTS = 3
 READY_PATHS = {"prometheus": "/-/ready", "alertmanager": "/-/ready", "pager": "/pages"}
 _PROGRAMS = {
     "prometheus": (("prometheus",), "prometheus"),
@@ -44,6 +45,10 @@ _PROGRAMS = {
 
 class StackError(ValueError):
     """The stack cannot start or stop; the text says why and what to do."""
+
+
+class PortTakenError(StackError):
+    """Another process bound the port between its choice and the start of the server."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -182,9 +187,9 @@ def _start_and_wait(server: Server, folder: Path, undo: ExitStack) -> Running:
         return is_ready(server.url, server.ready_path) or not is_alive(running)
 
     if not wait_for(settled, _READY_SECONDS) or not is_alive(running):
-        raise StackError(
-            f"{server.name} did not become ready; its log is {log} and ends: {_last_line(log)}"
-        )
+        last_line = _last_line(log)
+        error = PortTakenError if "address already in use" in last_line.lower() else StackError
+        raise error(f"{server.name} did not become ready; its log is {log} and ends: {last_line}")
     return running
 
 
@@ -208,6 +213,19 @@ def up(options: StackOptions, symptoms: tuple[Symptom, ...]) -> dict[str, Runnin
             f"--dir {folder}: a stack is running there; stop it by lockstep stack down"
         )
     programs = _programs()
+    for attempts_left in reversed(range(_START_ATTEMPTS)):
+        try:
+            return _start_all(options, symptoms, folder, programs)
+        except PortTakenError:
+            # A port that is free when it is chosen may be an outgoing connection's a moment later.
+            if not attempts_left:
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _start_all(
+    options: StackOptions, symptoms: tuple[Symptom, ...], folder: Path, programs: dict[str, str]
+) -> dict[str, Running]:
     ports = _pick_ports(options.ports)
     urls = {name: f"http://127.0.0.1:{port}" for name, port in ports.items()}
     try:

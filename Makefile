@@ -68,7 +68,8 @@ test-quick: $(READY) ## Run the tests that need no server and one process
 	$(BIN)/python -m pytest $(PARALLEL) -m "not server and not distributed and not e2e and not gpu and not exhaustive"
 
 test-exhaustive: $(READY) $(SERVERS) ## Run the large matrices of properties that make test leaves out
-	$(BIN)/python -m pytest $(PARALLEL) -m exhaustive
+	$(BIN)/python -m pytest $(PARALLEL) -m "exhaustive and not timing"
+	$(BIN)/python -m pytest -m "exhaustive and timing"
 
 $(TORCH_VENV)/.ready: $(SOURCES)
 	@$(PYTHON) -m venv $(TORCH_VENV)

@@ -42,6 +42,27 @@ def test_a_port_that_is_taken_after_its_choice_is_chosen_anew(
 
 
 @pytest.mark.server
+def test_a_server_whose_command_line_is_not_its_own_yet_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A program that is still being loaded from a slow disk has an empty command line.
+    script = tmp_path / "prometheus"
+    script.write_text(
+        f"#!{sys.executable}\nimport os, sys\n"
+        f"wait = 'import os, json, time; time.sleep(1); a = json.loads(os.environ[\"A\"])'\n"
+        f"wait += '; os.execv(\"{shutil.which('prometheus')}\", a)'\n"
+        "import json\nos.environ['A'] = json.dumps(sys.argv)\n"
+        "os.execv(sys.executable, [sys.executable, '-c', wait])\n",
+        encoding="utf-8",
+    )
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    started = lockstep("stack", "up", "--dir", tmp_path / "st")
+    assert started.returncode == 0, started.stderr
+    assert lockstep("stack", "down", "--dir", tmp_path / "st").returncode == 0
+
+
+@pytest.mark.server
 def test_when_one_server_cannot_start_none_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,14 +35,17 @@ class Running:
     command: tuple[str, ...]
 
 
-def start(server: Server, log: Path) -> Running:
+def start(server: Server, log: Path) -> subprocess.Popen[bytes]:
     """Starts the server in a session of its own; its output goes to the log.
+
+    Until the server is ready, the handle says whether it lives: a process that still loads its
+    program, or a wrapper of it, has another command line in /proc, or none.
 
     Raises:
         OSError: the program cannot be run or the log not be written.
     """
     with log.open("ab") as sink:
-        process = subprocess.Popen(
+        return subprocess.Popen(
             server.command,
             stdin=subprocess.DEVNULL,
             stdout=sink,
@@ -50,7 +53,6 @@ def start(server: Server, log: Path) -> Running:
             # Ctrl-C in the terminal of `stack up` goes to its process group: not to the servers.
             start_new_session=True,
         )
-    return Running(url=server.url, pid=process.pid, command=server.command)
 
 
 def is_alive(running: Running) -> bool:
@@ -91,3 +93,13 @@ def stop(running: Running) -> None:
             return
         os.kill(running.pid, number)
         wait_for(lambda: not is_alive(running), seconds)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Stops a server that this process started, ready or not."""
+    process.terminate()
+    try:
+        process.wait(_TERM_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(_KILL_SECONDS)

@@ -13,6 +13,7 @@ from lockstep_alerts.spec import Symptom
 from lockstep_alerts.stack.processes import (
     Running,
     Server,
+    end,
     is_alive,
     is_ready,
     start,
@@ -180,17 +181,17 @@ def _servers(folder: Path, programs: dict[str, str], urls: dict[str, str]) -> li
 
 def _start_and_wait(server: Server, folder: Path, undo: ExitStack) -> Running:
     log = folder / f"{server.name}.log"
-    running = start(server, log)
-    undo.callback(stop, running)
+    process = start(server, log)
+    undo.callback(end, process)
 
     def settled() -> bool:
-        return is_ready(server.url, server.ready_path) or not is_alive(running)
+        return is_ready(server.url, server.ready_path) or process.poll() is not None
 
-    if not wait_for(settled, _READY_SECONDS) or not is_alive(running):
+    if not wait_for(settled, _READY_SECONDS) or process.poll() is not None:
         last_line = _last_line(log)
         error = PortTakenError if "address already in use" in last_line.lower() else StackError
         raise error(f"{server.name} did not become ready; its log is {log} and ends: {last_line}")
-    return running
+    return Running(url=server.url, pid=process.pid, command=server.command)
 
 
 def _last_line(log: Path) -> str:

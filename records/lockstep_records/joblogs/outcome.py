@@ -7,18 +7,24 @@ from dataclasses import dataclass
 
 from lockstep_catalogue.vocabulary import FailureClass, OutcomeOrRunning, Verdict
 from lockstep_records.events import PREEMPTED
+from lockstep_records.hangs import hang_limit_seconds
 from lockstep_records.joblogs.blame import find_suspect
 from lockstep_records.joblogs.kinds import BY_NAME, Tier
 from lockstep_records.joblogs.model import Finding, JobLog, Line
+from lockstep_records.joblogs.spans import spans_of
 from lockstep_records.joblogs.suspect import Suspect
 
-_GOOD = frozenset({"success", "mlperf success", "succeeded", "ok", "finished"})
+_GOOD = frozenset({"success", "mlperf success", "succeeded", "ok", "finished", "planned stop"})
 _PREEMPTED = frozenset({"preempted", "preempted_exit", "summary_exit"})
 _NAMED_ENDS = _PREEMPTED | {"time_limit"}
 _SIGINT, _SIGHUP = frozenset({"2", "SIGINT"}), frozenset({"1", "SIGHUP"})
 _SILENT_SECONDS = 120.0
 _MOVED_ON_SECONDS = 60.0
 _MOST_EVIDENCE = 12
+# Evaluations and checkpoints of big models take their time, and log no step meanwhile.
+_PAUSE_SECONDS = 1800.0
+_LAUNCHES = frozenset({"launch_failure", "launch_system"})
+_PHASES = {"evaluation": "in the evaluation", "checkpoint": "while it saved a checkpoint"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,7 +92,7 @@ def _judge(log: JobLog, now_seconds: float | None) -> _Judgement:
     if good:
         return _judge_success(log, end)
     if suspect is not None and not _has_moved_on(log, suspect, end):
-        return _judge_failure(suspect)
+        return _judge_failure(log, suspect)
     if log.run_status is not None and not good:
         return _Judgement(
             outcome="not_converged", blame="workload", cause="not_converged",
@@ -94,7 +100,47 @@ def _judge(log: JobLog, now_seconds: float | None) -> _Judgement:
         )  # fmt: skip
     if end is not None:
         return _judge_end(end)
-    return _judge_silence(log, now_seconds)
+    if hidden := _hidden_cause(log):
+        return hidden
+    return _judge_hang(log) or _judge_silence(log, now_seconds)
+
+
+def _hidden_cause(log: JobLog) -> _Judgement | None:
+    """A failure whose cause the program's wrapper keeps to itself; None where training went on."""
+    lines = [f for f in log.of_kind("hidden_cause") if f.last_order > log.progress_order]
+    if not lines:
+        return None
+    text = lines[0].first.text
+    setting = "HYDRA_FULL_ERROR=1" if "ydra" in text.lower() or "overrides" in text else None
+    advice = "run it again with full traces" + (f" ({setting})" if setting else "")
+    return _Judgement(
+        outcome="failed", blame="unknown", cause="hidden", failure_class="unknown",
+        reason=f"It says that it failed, and a wrapper hides the cause: {advice}.",
+        first=lines[0],
+    )  # fmt: skip
+
+
+def _judge_hang(log: JobLog) -> _Judgement | None:
+    """Silence of the ranks while a scheduler calls the job running."""
+    if log.watched is None:
+        return None
+    begin, last = log.watched
+    silent = last - (begin if log.last_progress is None else min(begin, log.last_progress))
+    median = sorted(log.step_seconds)[len(log.step_seconds) // 2] if log.step_seconds else None
+    limit = hang_limit_seconds(median)
+    if log.last_work in _PHASES:
+        limit = max(limit, _PAUSE_SECONDS)
+    if silent <= limit:
+        return None
+    phase = _PHASES.get(log.last_work or "", "")
+    step = "" if log.last_step is None else f"after step {log.last_step}"
+    where = " ".join(part for part in (phase, step) if part) or "before its first step"
+    least = "at least " if log.last_progress is None else ""
+    return _Judgement(
+        outcome="unknown", blame="unknown", cause="hang",
+        reason=f"It hung {where}: no progress for {least}{silent:,.0f} s, while the scheduler calls"
+        " it running.",
+    )  # fmt: skip
 
 
 def _has_moved_on(log: JobLog, suspect: Suspect, end: Finding | None) -> bool:
@@ -104,6 +150,8 @@ def _has_moved_on(log: JobLog, suspect: Suspect, end: Finding | None) -> bool:
     ranks that failed, it was the cause whatever else was printed.
     """
     finding = suspect.finding
+    if finding is not None and finding.kind in _LAUNCHES:
+        return _has_worked(log) and finding.last_order < log.progress_order
     failed_exit = any(_bad_exit(f) for f in log.of_kind("srun_exit", "summary_exit"))
     if finding is None or failed_exit or finding.last_order > log.progress_order:
         return False
@@ -153,12 +201,21 @@ def _end_of(log: JobLog) -> Finding | None:
     return (better or ends or (None,))[0]
 
 
+def _has_worked(log: JobLog) -> bool:
+    return log.last_work is not None
+
+
 def _judge_success(log: JobLog, end: Finding | None) -> _Judgement:
     reason = "The run told its success."
-    stop, after = log.run_stop, end.first.time if end else None
+    if log.run_status == "planned stop":
+        after = "" if log.planned_minutes is None else f" after {log.planned_minutes:,.0f} min"
+        saved = "" if log.last_step is None else f", at step {log.last_step}"
+        reason = f"It ended itself as planned{after}{saved}."
+    stop, after_stop = log.run_stop, end.first.time if end else None
     late = [f for f in log.findings if f.order > log.run_stop_order and _is_trouble(f)]
-    if end is not None:
-        later = "" if after is None or stop is None else f" {after - stop:.0f} s later"
+    if end is not None and end.order > log.run_stop_order:
+        is_later = after_stop is not None and stop is not None and after_stop >= stop
+        later = f" {(after_stop or 0) - (stop or 0):.0f} s later" if is_later else ""
         reason += f" It was ended by {BY_NAME[end.kind].says}{later}, which changes nothing."
     elif late:
         reason += " What failed afterwards was the leaving."
@@ -169,7 +226,15 @@ def _is_trouble(finding: Finding) -> bool:
     return BY_NAME[finding.kind].tier < Tier.MILESTONE
 
 
-def _judge_failure(suspect: Suspect) -> _Judgement:
+def _judge_failure(log: JobLog, suspect: Suspect) -> _Judgement:
+    if suspect.cause in _LAUNCHES and not _has_worked(log):
+        return _Judgement(
+            outcome="failed", blame=suspect.blame, cause="launch_failure",
+            failure_class=suspect.failure_class, first=suspect.finding,
+            reason="It never started: "
+            + ("the launcher refused it." if suspect.cause == "launch_failure" else
+               "the system could not start its tasks."),
+        )  # fmt: skip
     return _Judgement(
         outcome="failed",
         blame=suspect.blame,
@@ -209,17 +274,19 @@ def _judge_silence(log: JobLog, now_seconds: float | None) -> _Judgement:
     if fresh and 0 <= (now_seconds or 0.0) - (log.last_sign or 0.0) < _SILENT_SECONDS:
         return _Judgement(outcome="running", reason="It is running.")
     reached = "" if log.last_step is None else f" after step {log.last_step}"
+    why = "tells no end and no cause"
+    if log.withdrawn_by is not None:
+        kind = {"epoch": "an epoch", "evaluation": "an evaluation"}.get(
+            log.withdrawn_by, f"a {log.withdrawn_by}"
+        )
+        why = f"tells no end: {kind} came after its words of success"
     return _Judgement(
-        outcome="unknown", blame="unknown",
-        reason=f"The log stops{reached} and tells no end and no cause.",
-    )  # fmt: skip
+        outcome="unknown", blame="unknown", reason=f"The log stops{reached} and {why}."
+    )
 
 
 def _with_times(log: JobLog, judgement: _Judgement) -> Incident:
-    killed = [f.first.time for f in log.of_kind("time_limit", "preempted", "slurm_cancelled")]
-    ended = next((time for time in killed if time is not None), log.last_sign)
-    begin, progress = log.training_start, log.last_progress
-    stop = log.run_stop if log.run_stop is not None else progress
+    spans = spans_of(log, is_hang=judgement.cause == "hang" and judgement.outcome == "unknown")
     return Incident(
         outcome=judgement.outcome,
         blame=judgement.blame,
@@ -230,11 +297,11 @@ def _with_times(log: JobLog, judgement: _Judgement) -> Incident:
         reason=judgement.reason,
         first=judgement.first.first if judgement.first else None,
         evidence=_evidence(log, judgement),
-        ended=ended,
-        startup_seconds=_difference(log.first_sign, begin),
-        run_seconds=_difference(begin, stop),
-        wall_seconds=_difference(log.first_sign, ended),
-        seconds_after_last_progress=_difference(progress or begin, ended),
+        ended=spans.ended,
+        startup_seconds=spans.startup_seconds,
+        run_seconds=spans.run_seconds,
+        wall_seconds=spans.wall_seconds,
+        seconds_after_last_progress=spans.seconds_after_last_progress,
     )
 
 
@@ -242,7 +309,3 @@ def _evidence(log: JobLog, judgement: _Judgement) -> tuple[Line, ...]:
     lines = [judgement.first.first] if judgement.first else []
     lines += [f.first for f in log.findings if _is_trouble(f) and f is not judgement.first]
     return tuple(lines[:_MOST_EVIDENCE])
-
-
-def _difference(begin: float | None, end: float | None) -> float | None:
-    return None if begin is None or end is None else max(0.0, end - begin)

@@ -8,16 +8,19 @@ from typing import TypeVar
 
 from lockstep_records.compressed import TruncatedStreamError, line_blocks
 from lockstep_records.joblogs.clock import Clock, year_of
+from lockstep_records.joblogs.groups import LineGroup
 from lockstep_records.joblogs.model import Finding, JobLog, log_files
 from lockstep_records.joblogs.prefix import Origin, Stamp
 from lockstep_records.joblogs.progress import Milestones
-from lockstep_records.joblogs.scan import LineGroup, Scan
+from lockstep_records.joblogs.runs import RunTrace, different_runs, refusal
+from lockstep_records.joblogs.scan import Scan
 
 T = TypeVar("T")
 _ORDERS_PER_FILE = 1 << 40  # more lines than any file has
 # Kinds of lines in which Slurm names tasks.
 _BY_TASK = frozenset({"srun_exit", "host_oom"})
 _RANK_IN_NAME = re.compile(r"(?i)(?:^|[^a-z])(?:rank|task|worker|proc)[-_.=]?(\d{1,6})(?!\d)")
+_ATTEMPT_FOLDER = re.compile(r"(?i)(?:^|/)(?:attempt|restart|try)[-_.]?\d+(?:/|\.|$)")
 _TORCHRUN_FOLDER = re.compile(r"attempt_\d+/(\d{1,6})/(?:stdout|stderr)\.log")
 
 
@@ -26,13 +29,16 @@ def read_log(path: Path) -> JobLog:
 
     Raises:
         OSError: a file or the folder cannot be read.
-        ValueError: there is no log, or one that cannot be read.
+        ValueError: there is no log, one that cannot be read, or logs of several runs.
     """
     files = log_files(path)
     if not files:
         raise ValueError(f"no log lies in {path}; give a log or a folder with the logs of one job")
     notes: list[str] = []
     scans = [_scan(path, file, index, notes) for index, file in enumerate(files)]
+    _share_zone(scans, notes)
+    if several := different_runs([_trace(scan) for scan in scans]):
+        raise ValueError(refusal(str(path), several))
     return _merge_files(scans, notes)
 
 
@@ -52,6 +58,22 @@ def _scan(top: Path, file: Path, index: int, notes: list[str]) -> "_FileScan":
     return _FileScan(scan=scan, rank=int(match[1]) if match else None)
 
 
+def _trace(file: "_FileScan") -> RunTrace:
+    scan, milestones = file.scan, file.scan.milestones
+    seconds, _, _ = milestones.steps.durations
+    return RunTrace(
+        name=scan.name,
+        is_of_rank=file.rank is not None or _ATTEMPT_FOLDER.search(scan.name) is not None,
+        began=scan.clock.seconds(milestones.start),
+        ended=scan.clock.seconds(milestones.progress),
+        is_done=milestones.end.is_known,
+        first_step=milestones.steps.first_number,
+        last_step=milestones.steps.last_number,
+        num_steps=len(seconds),
+        median_seconds=sorted(seconds)[len(seconds) // 2] if seconds else None,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _FileScan:
     """A file's scan, and the rank in its name."""
@@ -62,20 +84,24 @@ class _FileScan:
 
 def _merge_files(files: list[_FileScan], notes: list[str]) -> JobLog:
     origins = {origin for file in files for origin in file.scan.origins}
-    ranks = _RankResolver(origins)
+    world = _stated_world(files)
+    ranks = _RankResolver(origins, world, _num_nodes(files))
     findings = [
         _build_finding(group, file, ranks) for file in files for group in file.scan.groups.values()
     ]
     merged = _merge_findings(findings, several=len(files) > 1)
     # Steps and the end are those of one file: every rank may log the same ones.
-    milestones = max(
-        (file.scan.milestones for file in files),
-        key=lambda milestones: (milestones.stop is not None, len(milestones.steps[0])),
-    )
-    seconds, numbers = milestones.steps
+    main = max(
+        files,
+        key=lambda file: (
+            file.scan.milestones.end.is_known, len(file.scan.milestones.steps.durations[0])
+        ),
+    )  # fmt: skip
+    milestones, end = main.scan.milestones, main.scan.milestones.end
+    seconds, numbers, blocks = milestones.steps.durations
     times = _Times(files)
     ranks_seen = _ranks_seen(files, ranks)
-    world = _world_size(files, merged, ranks_seen, tasks_are_ranks=ranks.tasks_are_ranks)
+    world = _world_size(merged, ranks_seen, world, tasks_are_ranks=ranks.tasks_are_ranks)
     return JobLog(
         files=tuple(file.scan.name for file in files),
         lines=sum(file.scan.lines for file in files),
@@ -83,22 +109,65 @@ def _merge_files(files: list[_FileScan], notes: list[str]) -> JobLog:
         findings=merged,
         world_size=world or None,
         first_sign=times.first_sign,
-        training_start=times.earliest(lambda scan: scan.milestones.start),
-        last_progress=times.latest(lambda scan: scan.milestones.progress),
+        training_start=_training_start(times, main),
+        last_progress=times.last_progress(),
+        last_work=milestones.work,
         progress_order=milestones.progress_order,
         restart_order=max(file.scan.milestones.restart_order for file in files),
-        run_stop=times.latest(lambda scan: scan.milestones.stop),
-        run_status=milestones.status,
-        run_stop_order=milestones.stop_order,
+        run_stop=None
+        if end.status is None
+        else times.latest(lambda scan: scan.milestones.end.stop),
+        run_status=end.status,
+        run_stop_order=end.order,
+        withdrawn_by=end.withdrawn_by,
+        planned_minutes=end.planned_minutes,
+        watched=times.watched(),
         last_sign=times.latest(lambda scan: scan.clock.latest),
         step_seconds=seconds,
         step_numbers=numbers,
-        block_means=milestones.block_means if len(seconds) else 0,
+        step_blocks=blocks,
         last_step=_last_step(files),
         enqueued=_by_rank(files, ranks, lambda milestones: milestones.enqueued),
         timeouts=_by_rank(files, ranks, lambda milestones: milestones.timeouts),
         notes=tuple(notes),
+        num_known_lines=sum(file.scan.milestones.num_lines for file in files)
+        + sum(finding.count for finding in merged),
     )
+
+
+def _training_start(times: "_Times", main: _FileScan) -> float | None:
+    """The first progress; later where the trainer's summary states a shorter training."""
+    start = times.earliest(lambda scan: scan.milestones.start)
+    end = main.scan.milestones.end
+    stop = main.scan.clock.seconds(end.stop)
+    if end.runtime_seconds is None or stop is None:
+        return start
+    return max(stop - end.runtime_seconds, start or 0.0)
+
+
+def _share_zone(files: list[_FileScan], notes: list[str]) -> None:
+    """Files that hold local times only take the zone of the job's other files, if these agree."""
+    known = {c.ahead_seconds for c in (file.scan.clock for file in files)} - {None}
+    for file in files:
+        if len(known) == 1:
+            (file.scan.clock.shared_ahead_seconds,) = known
+        if file.scan.clock.is_mixed:
+            notes.append(
+                f"{file.scan.name} has local times and times with a zone, and no two lines of one"
+                " moment relate them: local times are left out."
+            )
+
+
+def _stated_world(files: list[_FileScan]) -> int:
+    """The number of ranks as stated or as many as initialised; 0 where neither is logged."""
+    sizes = [file.scan.milestones.world for file in files]
+    inits = sum(file.scan.milestones.num_inits for file in files)
+    return max([*sizes, inits if inits > 1 else 0])
+
+
+def _num_nodes(files: list[_FileScan]) -> int | None:
+    stated = [file.scan.milestones.num_nodes for file in files]
+    return max((nodes for nodes in stated if nodes is not None), default=None)
 
 
 def _ranks_seen(files: list[_FileScan], ranks: "_RankResolver") -> set[int]:
@@ -113,23 +182,23 @@ def _ranks_seen(files: list[_FileScan], ranks: "_RankResolver") -> set[int]:
 
 
 def _world_size(
-    files: list[_FileScan],
     findings: tuple[Finding, ...],
     ranks_seen: set[int],
+    stated: int,
     *,
     tasks_are_ranks: bool,
 ) -> int:
     """The number of ranks as logged, or as many as printed, initialised or ended; 0 if none."""
-    sizes = [file.scan.milestones.world for file in files if file.scan.milestones.world]
-    inits = sum(file.scan.milestones.num_inits for file in files)
     exits = {rank for f in findings if f.kind == "summary_exit" for rank in f.ranks}
     if tasks_are_ranks:
         exits |= {rank for f in findings if f.kind in _BY_TASK for rank in f.ranks}
-    return max([*sizes, inits if inits > 1 else 0, max(ranks_seen | exits, default=-1) + 1])
+    # One rank alone is the one that prints for all of them.
+    seen = ranks_seen | exits
+    return max(stated, max(seen) + 1 if len(seen) > 1 else 0)
 
 
 def _last_step(files: list[_FileScan]) -> int | None:
-    steps = (file.scan.milestones.last_step for file in files)
+    steps = (file.scan.milestones.steps.last_number for file in files)
     return max((step for step in steps if step is not None), default=None)
 
 
@@ -152,13 +221,15 @@ class _RankResolver:
     those count. A rank on its node is the global rank where there is only one node.
     """
 
-    def __init__(self, origins: set[Origin]) -> None:
+    def __init__(self, origins: set[Origin], world: int, num_nodes: int | None) -> None:
         ranked = [origin for origin in origins if origin.rank is not None]
         below = any(origin.task is not None and origin.task != origin.rank for origin in ranked)
         locals_only = any(origin.local_rank is not None for origin in origins)
         self.tasks_are_ranks = not below and not locals_only
         nodes = {origin.task for origin in origins if origin.local_rank is not None}
-        self._is_one_node = len(nodes) <= 1
+        locals_seen = [o.local_rank for o in origins if o.local_rank is not None]
+        fills_world = 0 < world <= max(locals_seen, default=-1) + 1
+        self._is_one_node = len(nodes) <= 1 and (num_nodes == 1 or fills_world)
 
     def resolve(self, origin: Origin, rank_of_file: int | None) -> tuple[int, ...]:
         """The rank as a tuple of one; empty where neither origin nor file names it."""
@@ -191,6 +262,26 @@ class _Times:
     def latest(self, pick: Callable[[Scan], Stamp | None]) -> float | None:
         """The latest over the files."""
         return max(self._all(pick), default=None)
+
+    def last_progress(self) -> float | None:
+        """The latest progress, with what the steps after it took whose lines have no time."""
+        ends = [
+            seconds + file.scan.milestones.untimed_seconds
+            for file in self._files
+            if (seconds := file.scan.clock.seconds(file.scan.milestones.progress)) is not None
+        ]
+        return max(ends, default=None)
+
+    def watched(self) -> tuple[float, float] | None:
+        """First and last line since the last progress in which a scheduler calls it running."""
+        spans = [
+            (file.scan.clock.seconds(first), file.scan.clock.seconds(last))
+            for file in self._files
+            if file.scan.milestones.watched is not None
+            for first, last in (file.scan.milestones.watched,)
+        ]
+        known = [(a, b) for a, b in spans if a is not None and b is not None]
+        return max(known, key=lambda span: span[1] - span[0], default=None)
 
 
 def _build_finding(group: LineGroup, file: _FileScan, ranks: _RankResolver) -> Finding:

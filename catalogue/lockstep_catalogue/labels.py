@@ -243,6 +243,10 @@ TROUBLE = Label(
         "fork",
     ),
 )
+CLOCK = Label(
+    name="clock",
+    help="clock of the rank's times: host or device; different ones are never compared",
+)
 DIRECTION = Label(name="direction", help="receive or transmit", values=("receive", "transmit"))
 COLLECTOR = Label(name="collector", help="name of a collector of the agent")
 LANE = Label(name="lane", help="worker thread of the agent, for a slow collector or one GPU")

@@ -55,7 +55,8 @@ GOLDEN = {
         (472, "64s", "gpu_uuid"),
         (536, "32s", "torch_version"),
         (568, "32s", "nccl_version"),
-        (600, "I", "checksum"),
+        (600, "I", "locked"),
+        (604, "I", "checksum"),
     ),
     "heartbeat": ((0, "Q", "mark"),),
     "slot": (
@@ -131,9 +132,10 @@ GOLDEN = {
         (808, "Q", "late_losses"),
         (816, "8q", "late_loss_step"),
         (880, "8d", "late_loss"),
-        (944, "Q", "launch_bound_steps"),
-        (952, "Q", "device_stride"),
-        (960, "Q", "checksum"),
+        (944, "28Q", "part_errors"),
+        (1168, "Q", "launch_bound_steps"),
+        (1176, "Q", "device_stride"),
+        (1184, "Q", "checksum"),
     ),
     "row": (
         (0, "Q", "number"),

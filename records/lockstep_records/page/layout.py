@@ -1,4 +1,4 @@
-"""The one table of the rank page, format v3: writer, reader and docs/format.md come from it.
+"""The one table of the rank page, format v4: writer, reader and docs/format.md come from it.
 
 A page is one fixed-size file: identity, heartbeat, two slots for what changes with every step, two
 for what changes about once a second, and a ring of step rows. Everything is little-endian; words of
@@ -6,10 +6,10 @@ eight bytes are aligned to eight. Clocks are CLOCK_MONOTONIC in nanoseconds unle
 the identity holds a pair of both to convert with.
 """
 
+from lockstep_catalogue.job_state import CHECKPOINT_SECONDS
 from lockstep_catalogue.labels import (
     ANOMALY,
     KIND,
-    OUTCOME,
     RESTORE_OUTCOME,
     STEP_PHASES,
     TROUBLE,
@@ -19,7 +19,7 @@ from lockstep_catalogue.training import STEP_SECONDS
 from lockstep_records.page.section import Field, Section
 
 MAGIC = b"LKSTPAGE"
-VERSION = 3
+VERSION = 4
 
 # The code of a phase is its index here; four bits of the heartbeat hold it. Those of a step row are
 # adjacent, in the order of the row.
@@ -38,8 +38,10 @@ PHASES = (
     "failed",
 )
 COLLECTIVE_KINDS = KIND.values
-CHECKPOINT_OUTCOMES = OUTCOME.values
+CHECKPOINT_OUTCOMES = ("ok", "failed")
 STEP_BUCKETS = STEP_SECONDS.buckets
+CHECKPOINT_BUCKETS = CHECKPOINT_SECONDS.buckets
+CHECKPOINT_BUCKET_ITEMS = (*(str(bound) for bound in CHECKPOINT_BUCKETS), "more")
 RESTORE_OUTCOMES = RESTORE_OUTCOME.values
 NONFINITE_IN = WHERE.values
 ANOMALIES = ANOMALY.values
@@ -199,6 +201,18 @@ PERIODIC = Section(
     Field("late_losses", "Q", "losses read from a device after their step; same index rule"),
     Field("late_loss_step", "q", "step of each", LATE_LOSSES),
     Field("late_loss", "d", "loss of that step", LATE_LOSSES),
+    Field("hang_timeout_seconds", "d", "the rank's own time-out of a hang", optional=True),
+    Field("pause_timeout_seconds", "d", "the same in a planned pause", optional=True),
+    Field("checkpoints_invalid", "Q", "checkpoints that were read back and found invalid"),
+    *(
+        _by(
+            CHECKPOINT_BUCKET_ITEMS,
+            f"checkpoint_{writing}_buckets",
+            "Q",
+            f"checkpoints by {writing} seconds: above the bound before, up to the bucket's own",
+        )
+        for writing in ("blocking", "persisting")
+    ),
     Field("checksum", "Q", "CRC-32 of everything before it in the slot"),
 )
 

@@ -10,6 +10,7 @@ from lockstep_catalogue.job_state import CHECKPOINT_SECONDS
 from lockstep_catalogue.labels import (
     ANOMALY,
     KIND,
+    PART,
     RESTORE_OUTCOME,
     STEP_PHASES,
     TROUBLE,
@@ -46,6 +47,7 @@ RESTORE_OUTCOMES = RESTORE_OUTCOME.values
 NONFINITE_IN = WHERE.values
 ANOMALIES = ANOMALY.values
 TROUBLES = TROUBLE.values
+PARTS = PART.values
 FINGERPRINTS = 8  # newest ones on a page, so that ranks read at different moments share a step
 LATE_LOSSES = 8  # newest ones on a page
 # Bit n of a row's flags is set when the n-th is true of the step.
@@ -81,6 +83,7 @@ IDENTITY = Section(
     _text("gpu_uuid", 64, "UUID of the rank's GPU, empty on a CPU"),
     _text("torch_version", 32, "version of torch, empty when unknown"),
     _text("nccl_version", 32, "version of NCCL, empty when there is none"),
+    Field("locked", "I", "1 where the process holds a POSIX record lock on the page's first byte"),
     Field("checksum", "I", "CRC-32 of everything before it in the identity"),
 )
 
@@ -201,6 +204,7 @@ PERIODIC = Section(
     Field("late_losses", "Q", "losses read from a device after their step; same index rule"),
     Field("late_loss_step", "q", "step of each", LATE_LOSSES),
     Field("late_loss", "d", "loss of that step", LATE_LOSSES),
+    _by(PARTS, "part_errors", "Q", "errors of a part of the monitor, which is off from the first"),
     Field("hang_timeout_seconds", "d", "the rank's own time-out of a hang", optional=True),
     Field("pause_timeout_seconds", "d", "the same in a planned pause", optional=True),
     Field("checkpoints_invalid", "Q", "checkpoints that were read back and found invalid"),

@@ -36,7 +36,7 @@ class CollectorRuntime:
         self.gpus = GpuWorkers(
             partial(Driver, options.nvml_library),
             options.sysfs,
-            options.window_seconds,
+            options.scrape_seconds,
             detail=options.detail,
         )
         self._incidents, self._hangs = RecentEvents(), RecentEvents()

@@ -144,6 +144,20 @@ class Options:
         callback=checks.check_url,
         help="Deliver the events of jobs to this address.",
     )
+    ledger_token: Path | None = _option(
+        None,
+        "--ledger-token-file",
+        metavar="FILE",
+        type=_FILE,
+        help="File that holds the token of a writer of the ledger; it may change.",
+    )
+    ledger_ca: Path | None = _option(
+        None,
+        "--ledger-ca",
+        metavar="FILE",
+        type=_FILE,
+        help="Certificates by which an https ledger is trusted.  [default: the system's]",
+    )
     archive: str | None = _option(
         None,
         "--archive",

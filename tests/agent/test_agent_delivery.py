@@ -14,11 +14,12 @@ import fsspec
 import pytest
 
 from lockstep_agent.delivery.archive import Copier
-from lockstep_agent.delivery.sender import Delivery, Post, post
-from lockstep_agent.delivery.spool import Spool
+from lockstep_agent.delivery.sender import Delivery
 from lockstep_agent.options import Options
-from lockstep_agent.state_file import StateFile
 from lockstep_catalogue import health
+from lockstep_records.delivery.duty import DeliveryDuty
+from lockstep_records.delivery.sender import Answer, LedgerAddress, Post, post
+from lockstep_records.delivery.spool import SPOOL_BYTES, EventSpool
 from lockstep_records.events import Event, append_event
 from lockstep_records.jobs import job_folder
 from lockstep_records.page.reader import read_page
@@ -83,16 +84,26 @@ class Agent:
     """The delivery of an agent, with a clock that a test sets forward."""
 
     def __init__(
-        self, root: Path, state: Path, url: str, most: int = 10_000, send: Post = post
+        self, root: Path, state: Path, url: str, most: int = SPOOL_BYTES, send: Post = post
     ) -> None:
         self.now = 0.0
-        self.spool = Spool(root, StateFile(state / "spool.json"), most)
-        origin = ("east", "node-7")
-        self.delivery = Delivery(self.spool, url, origin, send, clock=lambda: self.now)
+        self.spool = EventSpool(root, state / "spool.sqlite", most)
+        self.delivery = Delivery(
+            self.spool,
+            LedgerAddress(url=url),
+            ("east", "node-7"),
+            duty=DeliveryDuty(root, is_agent=True),
+            send=send,
+            clock=lambda: self.now,
+        )
 
     def tick(self, seconds: float = 0.0) -> dict[tuple[str, ...], float]:
         self.now += seconds
-        return {reading.labels: reading.value for reading in self.delivery.collect()}
+        return {
+            reading.labels: reading.value
+            for reading in self.delivery.collect()
+            if reading.metric is not health.EVENTS_SPOOL_RATIO
+        }
 
 
 def test_events_arrive_once_in_order_with_their_origin(tmp_path: Path, ledger: Ledger) -> None:
@@ -140,14 +151,6 @@ def test_one_bad_event_does_not_hold_up_the_others(tmp_path: Path, ledger: Ledge
     assert ledger.ids == [f"job-{number}" for number in range(9) if number != 4]
 
 
-def test_the_spool_is_bounded_and_the_newest_events_stay(tmp_path: Path) -> None:
-    agent = Agent(tmp_path, tmp_path, "http://127.0.0.1:1/", most=5)
-    for number in range(8):
-        add_event(tmp_path, number)
-    assert agent.tick()[("dropped",)] == 3
-    assert [event["id"] for event in agent.spool.pending] == [f"job-{n}" for n in range(3, 8)]
-
-
 def test_half_a_line_waits_for_its_other_half(tmp_path: Path, ledger: Ledger) -> None:
     agent = Agent(tmp_path, tmp_path, ledger.url)
     add_event(tmp_path, 0)
@@ -179,7 +182,7 @@ def test_a_job_whose_folder_was_made_anew_is_read_from_its_beginning(
 def test_a_ledger_that_does_not_answer_is_asked_once_a_minute(tmp_path: Path) -> None:
     requests: list[float] = []
 
-    def away(_url: str, _body: bytes) -> int:
+    def away(_address: LedgerAddress, _body: bytes) -> Answer:
         requests.append(agent.now)
         raise OSError("nobody there")
 
@@ -208,7 +211,7 @@ def test_one_bad_event_among_a_hundred_is_found_by_halves(tmp_path: Path, ledger
 def test_a_damaged_spool_or_event_file_does_not_stop_the_delivery(
     tmp_path: Path, ledger: Ledger
 ) -> None:
-    (tmp_path / "spool.json").write_text('{"version":1,"pending":7,"read":[]}')
+    (tmp_path / "spool.sqlite").write_bytes(b"no database at all, by far" * 99)
     add_event(tmp_path, 0)
     with (job_folder(tmp_path, "job") / "events.jsonl").open("ab") as file:
         file.write(b"\xff\x00{]\n[1]\nnull\n")

@@ -26,12 +26,12 @@ from lockstep_reports.search.stretches import Stretch
 _MIN_LATE = 10
 # Share of a stretch's steps that must be late, as the price of a step (see ``collect_late``), and
 # the longest gap: a pause of a few steps ends no stretch, but two hiccups are not one either.
-_PRICE, _GAP = 0.7, 6
+_PRICE, _GAP = 0.7, 4
 _HEIGHT_RATIO = 1.4
 _MAX_HEIGHTS = 40
 # A stretch must be so many times as long as the longest run elsewhere: of about its own height,
 # because two hiccups may follow each other, and of late steps of any height.
-_RUNS_AS_HIGH, _RUNS_OF_ANY = 2.0, 1.4
+_RUNS_AS_HIGH, _RUNS_OF_ANY = 2.0, 1.5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,7 +81,8 @@ def find_high(excess: Matrix, threshold: float, probability: float) -> list[Stre
 
 def _heights(excess: Matrix, threshold: float) -> list[float]:
     top = float(np.nan_to_num(excess, nan=-np.inf).max(initial=-np.inf))
-    heights, height = [], threshold
+    heights: list[float] = []
+    height = threshold
     while height < top and len(heights) < _MAX_HEIGHTS:
         heights.append(height)
         height *= _HEIGHT_RATIO

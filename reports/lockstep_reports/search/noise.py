@@ -54,12 +54,12 @@ class Noise:
         Pareto's; its index is unknown, so this is the predictive probability of the next shock
         given those of the tail (exact for Pareto tails, too large for lighter ones).
         """
-        first = height * self.correlation ** -(num_steps - 1) if self.correlation else math.inf
-        if first <= self.tail_from:
-            return 1.0
-        if not math.isfinite(first) or self.tail_logs <= 0:
+        if not self.correlation or self.tail_logs <= 0:
             return 0.0
-        beyond = math.log(first / self.tail_from) / self.tail_logs
+        fading = -(num_steps - 1) * math.log(self.correlation)
+        beyond = (math.log(height / self.tail_from) + fading) / self.tail_logs
+        if beyond <= 0:
+            return 1.0
         return self.tail_share * math.exp(-self.tail_count * math.log1p(beyond))
 
     def chance_of_mean(self, height: float, num_steps: int) -> float:

@@ -10,11 +10,12 @@ from lockstep_reports.arrays import Flags, Matrix
 # A rank that takes so many times as long as the faster quarter is slow for good, whatever the
 # spread of the others: healthy hardware of one kind does not differ by that much.
 _MAX_LEVEL = 1.4
-# Less is slow for good only where a gap sets it apart from the others: a gap of 15 %, twice as wide
-# as all the others differ. Ranks that differ for good with nobody to blame are spread without such
-# a gap: of 10 to 64 ranks with levels normal by 3 % it happens in none of 40,000 fleets, by 6 % in
-# one of 1,000, by 10 % in one of 300; of fewer ranks a gap says little, so three must stand below.
-_MIN_GAP, _GAPS_OF_SPREAD, _MIN_BELOW = 0.14, 2.0, 3  # the first is the logarithm of 1.15
+# Less is slow for good only where a gap sets it apart from the others: one of 15 %, or of 25 %
+# where few stand below, and twice as wide as all the others differ. Fleets that differ for good
+# with nobody to blame rarely have such a gap: with levels normal by 5 %, fewer than one in 1,000
+# fleets of ten; by 10 % one in 300.
+_MIN_GAP, _MIN_GAP_OF_FEW, _FEW_BELOW, _MIN_BELOW = 0.14, 0.22, 6, 3  # gaps are logarithms
+_GAPS_OF_SPREAD = 2.0
 _LEAST_SPREAD = 0.01  # to which a level is known, as a logarithm
 _LOW_QUANTILE = 0.25
 
@@ -40,7 +41,7 @@ class Levels:
 
 
 def measure_levels(seconds: Matrix, window_steps: int) -> Levels | None:
-    """Usual times from the low quartile of windowed medians; None where one of them is not positive.
+    """Usual times from the low quartile of windowed medians; None where one is not positive.
 
     Args:
         seconds: own times, [ranks, steps]; NaN where unknown.
@@ -75,7 +76,8 @@ def _slow_for_good(low: Matrix) -> Flags:
     for below in range(max(_MIN_BELOW, -(-len(low) // 2)), len(low)):
         gap = ordered[below] - ordered[below - 1]
         spread = max(_LEAST_SPREAD, ordered[below - 1] - ordered[0])
-        if gap >= max(_MIN_GAP, _GAPS_OF_SPREAD * spread):
+        least = _MIN_GAP if below >= _FEW_BELOW else _MIN_GAP_OF_FEW
+        if gap >= max(least, _GAPS_OF_SPREAD * spread):
             is_slow = is_slow | np.isin(np.arange(len(low)), order[below:])
             break
     return is_slow if not is_slow.all() else np.zeros_like(is_slow)

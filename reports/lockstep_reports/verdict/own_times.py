@@ -14,9 +14,10 @@ from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Flags, Matrix
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.heights import find_high
-from lockstep_reports.search.late import overlaps
+from lockstep_reports.search.late import Search, find_late, overlaps
 from lockstep_reports.search.noise import SIGMAS_PER_MEDIAN, measure_noise
 from lockstep_reports.search.stretches import Stretch, Thresholds, find_stretches
+from lockstep_reports.search.units import single_ranks
 from lockstep_reports.verdict.own_levels import Levels, measure_levels
 from lockstep_reports.verdict.repair import repaired_times, saved_by_repair
 from lockstep_reports.verdict.verdict import MAX_CONFIDENCE, Episode, Verdict
@@ -74,6 +75,7 @@ def judge_own_times(
         return _unknown("Some rank tells step times of zero; nothing can be compared."), ()
     threshold = max(limits.slower, limits.sigmas * _noise(levels.excess))
     stretches = _late_stretches(levels.excess, threshold, thresholds)
+    stretches += _recurrent(steps, levels.excess, threshold, thresholds, stretches)
     accused = _who_costs(steps, levels, stretches, limits.saved)
     doubts = _doubts(levels.excess, stretches, limits)
     if accused.stretches:
@@ -113,6 +115,47 @@ def _late_stretches(excess: Matrix, threshold: float, thresholds: Thresholds) ->
     return sorted([*stretches, *high], key=lambda stretch: (stretch.unit, stretch.first))
 
 
+def _recurrent(
+    steps: Steps,
+    excess: Matrix,
+    threshold: float,
+    thresholds: Thresholds,
+    known: Sequence[Stretch],
+) -> list[Stretch]:
+    """Ranks that are slow again and again, a step or a few at a time, beside those known.
+
+    Null hypothesis: whichever rank pauses, each does so with the same probability. Pauses are
+    counted by their first step, so that one long pause is not many.
+    """
+    late = excess > threshold
+    is_first = late & ~np.pad(late, ((0, 0), (1, 0)))[:, :-1]
+    begins = np.where(late & ~is_first, 0.0, excess)
+    margin = single_ranks(steps).margin(begins)
+    search = Search(
+        threshold=threshold,
+        min_mean_loss=threshold / 4,
+        gap=thresholds.window_steps,
+        weight=1.0,
+        false_alarm_probability=thresholds.false_alarm_probability / 2,
+        always=False,
+        changed=False,
+        recurrent=True,
+    )
+    return [
+        stretch
+        for stretch in find_late(margin, search)
+        if not stretch.is_steady
+        and not any(stretch.unit == s.unit and overlaps(stretch, s) for s in known)
+    ]
+
+
+def _late_cells(excess: Matrix, stretch: Stretch) -> Flags:
+    """The steps of a stretch in which its rank was late; of a steady one all [columns]."""
+    inside = excess[stretch.unit, stretch.columns]
+    late: Flags = np.ones(inside.shape, bool) if stretch.is_steady else inside > stretch.threshold
+    return late
+
+
 def _who_costs(
     steps: Steps, levels: Levels, stretches: Sequence[Stretch], least_saved: float
 ) -> _Accused:
@@ -122,7 +165,7 @@ def _who_costs(
     while True:
         accused: Flags = np.zeros(steps.seconds.shape, bool)
         for stretch in remaining:
-            accused[stretch.unit, stretch.columns] = True
+            accused[stretch.unit, stretch.columns] = _late_cells(levels.excess, stretch)
         repaired = repaired_times(steps.seconds, usual, accused)
         saved = saved_by_repair(steps.seconds, repaired)
         longest = nan_stats.highest(repaired, axis=0)
@@ -173,8 +216,9 @@ def _slow_ranks(
 
 def _episode(steps: Steps, levels: Levels, accused: _Accused, stretch: Stretch) -> Episode:
     unit, columns = stretch.unit, stretch.columns
-    inside = levels.excess[unit, columns]
-    late_seconds = steps.seconds[unit, columns] * -np.expm1(-inside)
+    late = _late_cells(levels.excess, stretch)
+    inside = levels.excess[unit, columns][late]
+    late_seconds = steps.seconds[unit, columns][late] * -np.expm1(-inside)
     seconds = np.where(np.isnan(steps.seconds[:, columns]), -np.inf, steps.seconds[:, columns])
     ongoing = stretch.last >= len(steps.numbers) - 2
     return Episode(
@@ -197,16 +241,20 @@ def _episode(steps: Steps, levels: Levels, accused: _Accused, stretch: Stretch) 
 def _why(steps: Steps, levels: Levels, stretch: Stretch, *, ongoing: bool) -> str:
     """Why a stretch is an episode."""
     unit, columns = stretch.unit, stretch.columns
-    ratio = float(np.exp(nan_stats.median(levels.excess[unit, columns])))
+    late = _late_cells(levels.excess, stretch)
+    ratio = float(np.exp(nan_stats.median(levels.excess[unit, columns][late])))
     start, end = (int(steps.numbers[column]) for column in (stretch.first, stretch.last))
     usual = "the faster ranks' time" if levels.is_slow[unit] else "its own usual time"
     if levels.is_slow[unit] and stretch.first <= 1 and ongoing:
         span = "from the first recorded step to the last"
     else:
         span = f"from step {start} to {end}{', the end of the recording' if ongoing else ''}"
+    if not stretch.is_steady:
+        span = f"now and then {span}"
+    num_late = stretch.num_late if stretch.is_steady else int(late.sum())
     return (
         f"Rank {steps.ranks[unit]} took {ratio:.2f} times {usual} {span}; it was so in "
-        f"{stretch.num_late:,} of {stretch.num_known:,} steps."
+        f"{num_late:,} of {stretch.num_known:,} steps."
     )
 
 

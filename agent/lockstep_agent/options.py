@@ -11,6 +11,7 @@ import click
 
 from lockstep_agent import option_checks as checks
 from lockstep_agent.health.expected import Expectations, ExpectedPort
+from lockstep_catalogue.labels import CLUSTER, NODE
 from lockstep_catalogue.scrape_interval import DECLARED
 from lockstep_catalogue.windows import MAX_SCRAPE_SECONDS, MIN_SCRAPES
 from lockstep_records.durations import format_duration
@@ -254,6 +255,11 @@ class Options:
     def port(self) -> int:
         """Port to listen on, 0 for any free one."""
         return self.listen[1]
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """The labels of every series of this agent."""
+        return {CLUSTER.name: self.cluster, NODE.name: self.node}
 
     @property
     def linger(self) -> float:

@@ -69,6 +69,8 @@ class RankIdentity:
     gpu_uuid: str = ""
     torch_version: str = ""
     nccl_version: str = ""
+    queue: str = ""
+    job_class: str = ""
     mesh: tuple[tuple[str, int], ...] = ()
 
     def __post_init__(self) -> None:

@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from dataclasses import MISSING, Field, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from lockstep_records.durations import format_duration
 
+Command = TypeVar("Command", bound=Callable[..., Any])
 _OPTION = "option"
 
 
@@ -21,6 +22,7 @@ def option(default: Any, flag: str, /, **settings: Any) -> Any:
 
 
 def click_option(option_field: "Field[Any]") -> Callable[[Command], Command]:
+    """The decorator that gives a command the option of a field."""
     flag, settings = option_field.metadata[_OPTION]
     default = _default_text(option_field.default)
     if default is not None and not settings.get("is_flag"):

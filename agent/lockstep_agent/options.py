@@ -5,13 +5,12 @@ import platform
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar
 
 import click
 
 from lockstep_agent import option_checks as checks
 from lockstep_agent.health.expected import Expectations, ExpectedPort
-from lockstep_agent.option_fields import option
+from lockstep_agent.option_fields import Command, click_option, option
 from lockstep_catalogue.labels import CLUSTER, NODE
 from lockstep_catalogue.scrape_interval import DECLARED
 from lockstep_catalogue.windows import MAX_SCRAPE_SECONDS, MIN_SCRAPES
@@ -19,7 +18,6 @@ from lockstep_records.hangs import HANG_TIMEOUT_SECONDS
 from lockstep_records.jobs import find_root
 from lockstep_records.options import DurationRange
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 _DAY_SECONDS = 86_400.0
 _MIN_LINGER_SECONDS = 60.0
 _MAX_GPUS = 1024
@@ -271,7 +269,7 @@ def command_options(*names: str) -> Callable[[Command], Command]:
 
     def decorate(command: Command) -> Command:
         for each in reversed(chosen):  # click lists the last decorator first
-            command = clickoption(each)(command)
+            command = click_option(each)(command)
         return command
 
     return decorate

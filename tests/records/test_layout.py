@@ -1,4 +1,4 @@
-"""Format v3 of the rank page, byte by byte: a change of it needs a new version."""
+"""Format v4 of the rank page, byte by byte: a change of it needs a new version."""
 
 import struct
 
@@ -26,7 +26,7 @@ from lockstep_records.page.section import Field, Section
 
 SECTIONS = (IDENTITY, HEARTBEAT, SLOT, PERIODIC, ROW)
 
-# Offset, struct format and name of every field of version 3.
+# Offset, struct format and name of every field of version 4.
 GOLDEN = {
     "identity": (
         (0, "8s", "magic"),
@@ -55,7 +55,8 @@ GOLDEN = {
         (472, "64s", "gpu_uuid"),
         (536, "32s", "torch_version"),
         (568, "32s", "nccl_version"),
-        (600, "I", "checksum"),
+        (600, "I", "locked"),
+        (604, "I", "checksum"),
     ),
     "heartbeat": ((0, "Q", "mark"),),
     "slot": (
@@ -130,7 +131,8 @@ GOLDEN = {
         (808, "Q", "late_losses"),
         (816, "8q", "late_loss_step"),
         (880, "8d", "late_loss"),
-        (944, "Q", "checksum"),
+        (944, "28Q", "part_errors"),
+        (1168, "Q", "checksum"),
     ),
     "row": (
         (0, "Q", "number"),
@@ -206,8 +208,8 @@ def field_formats(section: Section) -> tuple[tuple[int, str, str], ...]:
     )
 
 
-def test_version_three_is_what_it_always_was() -> None:
-    assert (VERSION, MAGIC) == (3, b"LKSTPAGE")
+def test_version_four_is_what_it_always_was() -> None:
+    assert (VERSION, MAGIC) == (4, b"LKSTPAGE")
     assert {section.name: field_formats(section) for section in SECTIONS} == GOLDEN
     assert " ".join(PHASES) == GOLDEN_PHASES
     assert {

@@ -1,4 +1,4 @@
-"""The one table of the rank page, format v3: writer, reader and docs/format.md come from it.
+"""The one table of the rank page, format v4: writer, reader and docs/format.md come from it.
 
 A page is one fixed-size file: identity, heartbeat, two slots for what changes with every step, two
 for what changes about once a second, and a ring of step rows. Everything is little-endian; words of
@@ -10,6 +10,7 @@ from lockstep_catalogue.labels import (
     ANOMALY,
     KIND,
     OUTCOME,
+    PART,
     RESTORE_OUTCOME,
     STEP_PHASES,
     TROUBLE,
@@ -19,7 +20,7 @@ from lockstep_catalogue.training import STEP_SECONDS
 from lockstep_records.page.section import Field, Section
 
 MAGIC = b"LKSTPAGE"
-VERSION = 3
+VERSION = 4
 
 # The code of a phase is its index here; four bits of the heartbeat hold it. Those of a step row are
 # adjacent, in the order of the row.
@@ -44,6 +45,7 @@ RESTORE_OUTCOMES = RESTORE_OUTCOME.values
 NONFINITE_IN = WHERE.values
 ANOMALIES = ANOMALY.values
 TROUBLES = TROUBLE.values
+PARTS = PART.values
 FINGERPRINTS = 8  # newest ones on a page, so that ranks read at different moments share a step
 LATE_LOSSES = 8  # newest ones on a page
 # Bit n of a row's flags is set when the n-th is true of the step.
@@ -79,6 +81,7 @@ IDENTITY = Section(
     _text("gpu_uuid", 64, "UUID of the rank's GPU, empty on a CPU"),
     _text("torch_version", 32, "version of torch, empty when unknown"),
     _text("nccl_version", 32, "version of NCCL, empty when there is none"),
+    Field("locked", "I", "1 where the process holds a POSIX record lock on the page's first byte"),
     Field("checksum", "I", "CRC-32 of everything before it in the identity"),
 )
 
@@ -199,6 +202,7 @@ PERIODIC = Section(
     Field("late_losses", "Q", "losses read from a device after their step; same index rule"),
     Field("late_loss_step", "q", "step of each", LATE_LOSSES),
     Field("late_loss", "d", "loss of that step", LATE_LOSSES),
+    _by(PARTS, "part_errors", "Q", "errors of a part of the monitor, which is off from the first"),
     Field("checksum", "Q", "CRC-32 of everything before it in the slot"),
 )
 

@@ -34,6 +34,7 @@ from lockstep_records.page.layout import (
     VERSION,
     page_bytes,
 )
+from lockstep_records.page.lock import PageLock
 from lockstep_records.page.slots import Slots
 
 _MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs"})
@@ -101,7 +102,14 @@ def file_system_of(folder: Path, mountinfo: Path = Path("/proc/self/mountinfo"))
 
 
 def create_mapping(path: Path, size: int) -> mmap.mmap:
-    """Creates a file with all its space allocated.
+    """Creates a file with all its space allocated; raises as ``_create_file``."""
+    mapping, descriptor = _create_file(path, size)
+    os.close(descriptor)
+    return mapping
+
+
+def _create_file(path: Path, size: int) -> tuple[mmap.mmap, int]:
+    """Creates a file with all its space allocated: its mapping, and a descriptor of it.
 
     Raises:
         NoPageError: that is impossible here; no file is left behind.
@@ -124,15 +132,14 @@ def create_mapping(path: Path, size: int) -> mmap.mmap:
         # Takes the memory now: a later store into a full tmpfs would kill the process by SIGBUS.
         os.posix_fallocate(descriptor, 0, size)
         _share_with_group(path)
-        return mmap.mmap(descriptor, size)
+        return mmap.mmap(descriptor, size), descriptor
     except OSError as error:
+        os.close(descriptor)
         path.unlink(missing_ok=True)
         raise NoPageError(
             f"page {path} needs {size} bytes and its file system has no room ({error.strerror}); "
             "free some or set LOCKSTEP_DIR to another tmpfs"
         ) from error
-    finally:
-        os.close(descriptor)
 
 
 def _share_with_group(path: Path) -> None:
@@ -151,18 +158,29 @@ class PageWriter:
     a caller adds into them by ``SLOT.word(name)`` and then calls ``commit``. ``periodic`` is the
     same for what changes about once a second. ``heartbeat_word`` holds the heartbeat at index 0,
     see ``heartbeat``. ``row`` is the row that ``checksum_row`` copies into the ring. ``file`` is
-    the whole page, mapped, with its ring of ``rows``.
+    the whole page, mapped, with its ring of ``rows``. ``lock`` shows that this process runs.
+
+    Args:
+        locks: whether the page is locked; without it readers go by the pid in the page.
 
     Raises:
         NoPageError: no page can be created in this folder.
         ValueError: the number of rows is out of its range.
     """
 
-    def __init__(self, path: Path, identity: RankIdentity, rows: int = DEFAULT_ROWS) -> None:
+    def __init__(
+        self,
+        path: Path,
+        identity: RankIdentity,
+        rows: int = DEFAULT_ROWS,
+        *,
+        locks: bool = True,
+    ) -> None:
         if not 1 <= rows <= MAX_ROWS:
             raise ValueError(f"rows {rows} must be between 1 and {MAX_ROWS}")
         self.path, self.identity = path, identity
-        self.file = create_mapping(path, page_bytes(rows))
+        self.file, descriptor = _create_file(path, page_bytes(rows))
+        self.lock = PageLock(descriptor, is_wanted=locks)
         self.rows = rows
         self.now = Slots(self.file, SLOT, SLOT_OFFSETS)
         self.periodic = Slots(self.file, PERIODIC, PERIODIC_OFFSETS)
@@ -191,6 +209,7 @@ class PageWriter:
             "slot_bytes": SLOT.size,
             "pid": os.getpid(),
             "periodic_bytes": PERIODIC.size,
+            "locked": self.lock.is_held,
             "checksum": 0,
             "start_monotonic_ns": time.monotonic_ns(),
             "start_wall_ns": time.time_ns(),
@@ -249,11 +268,12 @@ class PageWriter:
         self.floats[_COLLECTIVE_SECONDS + index] += seconds
 
     def close(self) -> None:
-        """Releases the mapping; the file stays."""
+        """Releases the mapping and the lock; the file stays."""
         for view in (self.heartbeat_word, self._row_body, self._row_checksum):
             view.release()
         self.now.release()
         self.periodic.release()
+        self.lock.release()
         self.file.close()
 
 

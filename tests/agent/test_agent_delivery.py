@@ -20,6 +20,7 @@ from lockstep_agent.options import Options
 from lockstep_agent.state_file import StateFile
 from lockstep_catalogue import health
 from lockstep_records.events import Event, append_event
+from lockstep_records.job_retention import archived_jobs
 from lockstep_records.jobs import job_folder
 from lockstep_records.page.reader import read_page
 
@@ -250,6 +251,21 @@ def test_a_reader_of_the_archive_sees_the_complete_old_page_during_a_copy(
     assert copier.counts == {"copied": 2, "failed": 0}
     assert read_page(copy).state["steps"] == 2
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [copy]
+
+
+def test_a_job_is_noted_as_archived_when_it_has_ended_and_every_file_is_copied(
+    root: Path,
+) -> None:
+    files = fsspec.filesystem("memory")
+    copier = Copier(root, files, "/noted")
+    page = LivePage(root)
+    page.step(1)
+    add_event(root, 0)
+    copier.copy()
+    assert archived_jobs(root) == frozenset()
+    append_event(root / "jobs" / "job", Event(kind="job_finished", job_id="job", attempt=0))
+    copier.copy()
+    assert archived_jobs(root) == frozenset({"job"})
 
 
 def test_the_archive_copies_ended_pages_once_and_running_ones_every_five_minutes(

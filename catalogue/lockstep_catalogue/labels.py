@@ -199,7 +199,9 @@ STATE = Label(
     values=("init", "training", "checkpoint", "eval", "restore", "done", "failed", "gone"),
 )
 OUTCOME = Label(
-    name="outcome", help="how an attempt to write a checkpoint ended", values=("ok", "failed")
+    name="outcome",
+    help="how an attempt to write a checkpoint ended; invalid was written and read back as damaged",
+    values=("ok", "failed", "invalid"),
 )
 KIND = Label(
     name="kind",

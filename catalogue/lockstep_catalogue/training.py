@@ -194,7 +194,7 @@ CHECKPOINTS = Metric(
     kind=Kind.COUNTER,
     unit=Unit.NONE,
     labels=(*_OF_NODE, OUTCOME),
-    help="Attempts to write a checkpoint by outcome.",
+    help="Attempts to write a checkpoint by outcome, once a node however many ranks take part.",
     source=_PAGE,
     stability=Stability.STABLE,
 )

@@ -63,9 +63,8 @@ def jobs(*, as_json: bool, root: Path | None, count: int, with_verdict: bool) ->
 
 
 def _headlines(statuses: Sequence[JobStatus], *, show_progress: bool) -> Iterator[str | None]:
-    # The judge loads numpy and its parts, which a list without verdicts need not wait for.
-    from lockstep_reports.readers.jobs import read_job  # noqa: PLC0415
-    from lockstep_reports.report_kinds import ReportSettings, kind_of  # noqa: PLC0415
+    from lockstep_reports.readers.jobs import read_job  # noqa: PLC0415  # loads numpy
+    from lockstep_reports.report_kinds import ReportSettings, kind_of  # noqa: PLC0415  # likewise
 
     settings = ReportSettings(now_seconds=time.time())
     console = Console(stderr=True)

@@ -97,12 +97,13 @@ def test_the_ranks_of_a_node_are_added_up(root: Path) -> None:
     assert values[training.TOKENS, NODE] == 4 * TOKENS_A_STEP
     assert values[training.STEP, NODE] == 9
     assert values[training.LOSS, NODE] == 1.0
-    assert values[training.CHECKPOINTS, (*NODE, "ok")] == 2
+    assert values[training.CHECKPOINTS, (*NODE, "ok")] == 1
     assert values[training.CHECKPOINTS, (*NODE, "failed")] == 0
     assert values[training.LAST_CHECKPOINT, NODE] == 1_700_000_002
     assert values[training.COLLECTIVE_BYTES, (*NODE, "all_reduce")] == 4 * ALL_REDUCE_BYTES
     assert (training.COLLECTIVES, (*NODE, "broadcast")) not in values
-    [histogram] = [r for r in ranks.readings() if isinstance(r, HistogramReading)]
+    [histogram] = [r for r in ranks.readings() if r.metric is training.STEP_SECONDS]
+    assert isinstance(histogram, HistogramReading)
     assert sum(histogram.counts) == 4
     assert histogram.sum == 4 * sum(STEP_SECONDS.values())
 

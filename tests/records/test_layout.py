@@ -132,7 +132,12 @@ GOLDEN = {
         (816, "8q", "late_loss_step"),
         (880, "8d", "late_loss"),
         (944, "28Q", "part_errors"),
-        (1168, "Q", "checksum"),
+        (1168, "d", "hang_timeout_seconds"),
+        (1176, "d", "pause_timeout_seconds"),
+        (1184, "Q", "checkpoints_invalid"),
+        (1192, "10Q", "checkpoint_blocking_buckets"),
+        (1272, "10Q", "checkpoint_persisting_buckets"),
+        (1352, "Q", "checksum"),
     ),
     "row": (
         (0, "Q", "number"),
@@ -186,6 +191,8 @@ GOLDEN_PRESENCE = {
         "write_seconds",
         "restore_asked",
         "restored_step",
+        "hang_timeout_seconds",
+        "pause_timeout_seconds",
     ),
     "row": (
         "first_arrival_ns",

@@ -6,10 +6,10 @@ eight bytes are aligned to eight. Clocks are CLOCK_MONOTONIC in nanoseconds unle
 the identity holds a pair of both to convert with.
 """
 
+from lockstep_catalogue.job_state import CHECKPOINT_SECONDS
 from lockstep_catalogue.labels import (
     ANOMALY,
     KIND,
-    OUTCOME,
     PART,
     RESTORE_OUTCOME,
     STEP_PHASES,
@@ -39,8 +39,10 @@ PHASES = (
     "failed",
 )
 COLLECTIVE_KINDS = KIND.values
-CHECKPOINT_OUTCOMES = OUTCOME.values
+CHECKPOINT_OUTCOMES = ("ok", "failed")
 STEP_BUCKETS = STEP_SECONDS.buckets
+CHECKPOINT_BUCKETS = CHECKPOINT_SECONDS.buckets
+CHECKPOINT_BUCKET_ITEMS = (*(str(bound) for bound in CHECKPOINT_BUCKETS), "more")
 RESTORE_OUTCOMES = RESTORE_OUTCOME.values
 NONFINITE_IN = WHERE.values
 ANOMALIES = ANOMALY.values
@@ -203,6 +205,18 @@ PERIODIC = Section(
     Field("late_loss_step", "q", "step of each", LATE_LOSSES),
     Field("late_loss", "d", "loss of that step", LATE_LOSSES),
     _by(PARTS, "part_errors", "Q", "errors of a part of the monitor, which is off from the first"),
+    Field("hang_timeout_seconds", "d", "the rank's own time-out of a hang", optional=True),
+    Field("pause_timeout_seconds", "d", "the same in a planned pause", optional=True),
+    Field("checkpoints_invalid", "Q", "checkpoints that were read back and found invalid"),
+    *(
+        _by(
+            CHECKPOINT_BUCKET_ITEMS,
+            f"checkpoint_{writing}_buckets",
+            "Q",
+            f"checkpoints by {writing} seconds: above the bound before, up to the bucket's own",
+        )
+        for writing in ("blocking", "persisting")
+    ),
     Field("checksum", "Q", "CRC-32 of everything before it in the slot"),
 )
 

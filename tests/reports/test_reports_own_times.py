@@ -33,7 +33,9 @@ def test_a_big_fault_of_a_few_steps_is_found_and_its_loss_is_the_time_injected(
     table = WorkerTable(levels=0.0, faults=(fault,), seed=seed)
     verdict, episodes = judged(table)
     assert (verdict.kind, verdict.ranks) == ("rank", (fault.worker,))
-    assert sum(e.lost_seconds for e in episodes) == pytest.approx((factor - 1) * length, rel=0.25)
+    healthy = replace(table, faults=()).seconds()
+    saved = float((table.seconds().max(axis=0) - healthy.max(axis=0)).sum())
+    assert sum(e.lost_seconds for e in episodes) == pytest.approx(saved, rel=0.2)
     assert all(abs(e.start_step - fault.first) <= 3 for e in episodes)
 
 
@@ -49,13 +51,15 @@ def test_a_worker_three_times_as_long_in_each_nth_step_is_named_as_slow_now_and_
 
 
 @pytest.mark.parametrize("noise", ["normal", "t3", "lognormal", "hiccups"])
-@pytest.mark.parametrize("correlation", [0.0, 0.8])
-@pytest.mark.parametrize("seed", matrix(range(100), 4))
+@pytest.mark.parametrize("correlation", [0.0, 0.5, 0.8])
 def test_healthy_noise_that_drags_on_or_has_heavy_tails_accuses_nobody(
-    noise: str, correlation: float, seed: int
+    noise: str, correlation: float
 ) -> None:
-    table = WorkerTable(noise=noise, correlation=correlation, deviation=0.04, seed=1000 + seed)
-    assert judged(table)[0].kind == "nobody"
+    tables = (
+        WorkerTable(noise=noise, correlation=correlation, deviation=0.04, seed=1000 + seed)
+        for seed in range(25)
+    )
+    assert [table.seed for table in tables if judged(table)[0].kind != "nobody"] == []
 
 
 def test_noise_that_drifts_too_far_to_judge_is_said_to_do_so() -> None:

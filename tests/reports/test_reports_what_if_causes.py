@@ -90,11 +90,11 @@ def test_uneven_batches_a_heavy_stage_and_a_slow_rank_are_told_apart(
     tmp_path: Path, layout: tuple[int, int], case: str, seed: int
 ) -> None:
     stages, replicas = layout
-    options, (kind, who, cause) = CASES[case]
+    options, (kind, culprit, cause) = CASES[case]
     job = SyntheticTrace(stages=stages, replicas=replicas, seed=seed, **options)
     verdict = replay_trace(traced(job, tmp_path)).verdict
     named = verdict.group if verdict.kind == "group" else verdict.ranks
-    assert (verdict.kind, named, verdict.cause) == (kind, who, cause)
+    assert (verdict.kind, named, verdict.cause) == (kind, culprit, cause)
 
 
 @pytest.mark.parametrize(

@@ -163,11 +163,7 @@ def _chance(
     num_candidates = max(1.0, search.num_candidates)
     chances = [1.0]
     if stretch.is_steady and search.always:
-        # Null hypothesis: late in a step with a probability of at most one half, the most that
-        # two units which are always last can share. 2 units times all first steps could pass.
-        hits = stretch.num_late - bool(search.num_candidates)
-        chance = tail_bound(hits * search.weight, stretch.num_known * search.weight, 0.5)
-        chances.append(chance * 2 * num_steps * num_candidates)
+        chances.append(_chance_of_always(stretch, search) * 2 * num_steps * num_candidates)
     if stretch.is_steady and not search.changed:
         return min(chances)
     if not stretch.is_steady and not _loses_enough(stretch, margin, search):
@@ -185,11 +181,19 @@ def _chance(
             chance = _chance_of_recurrence(stretch.unit, inside, late, any_late, search)
         chances.append(chance * num_stretches * num_units * num_candidates)
     if not stretch.is_steady:
-        # Its own hits among those of the whole recording: a part of them proves less.
-        trials = np.count_nonzero(any_late) * search.weight
-        chance = tail_bound(stretch.num_late * search.weight, trials, 1 / num_units)
+        chance = _chance_in_all(stretch, any_late, num_units, search)
         chances.append(chance * num_units * num_candidates / _SHARE_OF_ALL)
     return min(chances)
+
+
+def _chance_of_always(stretch: Stretch, search: Search) -> float:
+    """Whether the unit was late in more than half of the steps.
+
+    Null hypothesis: late in a step with a probability of at most one half, the most that two units
+    which are always last can share. So 2 units times all first steps could pass.
+    """
+    hits = stretch.num_late - bool(search.num_candidates)
+    return tail_bound(hits * search.weight, stretch.num_known * search.weight, 0.5)
 
 
 def _chance_of_change(
@@ -227,6 +231,12 @@ def _chance_of_recurrence(
     hits = np.count_nonzero(late[unit, inside])
     num_any_late = np.count_nonzero(any_late[inside])
     return tail_bound(hits * search.weight, num_any_late * search.weight, 1 / len(late))
+
+
+def _chance_in_all(stretch: Stretch, any_late: Flags, num_units: int, search: Search) -> float:
+    """The same for the hits of a stretch among those of all steps: a part of them proves less."""
+    trials = np.count_nonzero(any_late) * search.weight
+    return tail_bound(stretch.num_late * search.weight, trials, 1 / num_units)
 
 
 def _loses_enough(stretch: Stretch, margin: Matrix, search: Search) -> bool:

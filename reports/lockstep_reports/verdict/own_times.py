@@ -120,9 +120,9 @@ def _recurrent(
     excess: Matrix,
     threshold: float,
     thresholds: Thresholds,
-    known: Sequence[Stretch],
+    steady: Sequence[Stretch],
 ) -> list[Stretch]:
-    """Ranks that are slow again and again, a step or a few at a time, beside those known.
+    """Ranks that are slow again and again, a step or a few at a time, beside the steady ones.
 
     Null hypothesis: whichever rank pauses, each does so with the same probability. Pauses are
     counted by their first step, so that one long pause is not many.
@@ -145,7 +145,7 @@ def _recurrent(
         stretch
         for stretch in find_late(margin, search)
         if not stretch.is_steady
-        and not any(stretch.unit == s.unit and overlaps(stretch, s) for s in known)
+        and not any(stretch.unit == s.unit and overlaps(stretch, s) for s in steady)
     ]
 
 

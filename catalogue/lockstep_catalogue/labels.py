@@ -199,7 +199,9 @@ STATE = Label(
     values=("init", "training", "checkpoint", "eval", "restore", "done", "failed", "gone"),
 )
 OUTCOME = Label(
-    name="outcome", help="how an attempt to write a checkpoint ended", values=("ok", "failed")
+    name="outcome",
+    help="how an attempt to write a checkpoint ended; invalid was written and read back as damaged",
+    values=("ok", "failed", "invalid"),
 )
 KIND = Label(
     name="kind",
@@ -242,6 +244,10 @@ TROUBLE = Label(
         "page_deleted",
         "fork",
     ),
+)
+CLOCK = Label(
+    name="clock",
+    help="clock of the rank's times: host or device; different ones are never compared",
 )
 PART = Label(
     name="part",

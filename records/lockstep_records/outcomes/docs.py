@@ -19,9 +19,9 @@ _HEAD = """# What became of a job: the outcome table
 `lockstep run`, the reports and the ledger judge by this one table: from top to bottom, the first
 row whose signs are there decides. Before that, what somebody else explains is left out: what ranks
 show once scheduler or signal have ended the job, what a rank printed that ended well or was ended,
-and kills of the ranks that a launcher takes down. Where most ranks show a sign, no single rank is to
-blame: the workload is, and an unknown class becomes `user`. Of several failures the first rank to
-fail decides. What cannot be known is `unknown`.
+and kills of the ranks that a launcher takes down. Where most ranks show a sign, no single rank is
+to blame: the workload is, and an unknown class becomes `user`. Of several failures the first rank
+to fail decides. What cannot be known is `unknown`.
 
 | cause | at least one of | and of | none of | outcome | class | blames | reason |
 | --- | --- | --- | --- | --- | --- | --- | --- |
@@ -30,8 +30,8 @@ _SIGNS = """
 ## Where signs come from
 
 Lines of the ranks' last output and exceptions are read by the table of the job logs
-(`lockstep_records/joblogs/kinds.py`): a row above with the name of a kind there means its lines. The
-other signs come from exit statuses, signals, pages and words of schedulers:
+(`lockstep_records/joblogs/kinds.py`): a row above with the name of a kind there means its lines.
+The other signs come from exit statuses, signals, pages and words of schedulers:
 
 | evidence | sign |
 | --- | --- |

@@ -1,7 +1,6 @@
 """Starts a training job by torchrun's machinery, outlives its workers and reports its outcome."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -26,12 +25,11 @@ from lockstep.telemetry.logs import SWITCH
 from lockstep_records.delivery.sender import LedgerAddress
 from lockstep_records.distribution import install_hint
 from lockstep_records.durations import format_duration
-from lockstep_records.events import PREEMPTED, Event, append_event, is_finished, read_events
-from lockstep_records.jobs import list_jobs
+from lockstep_records.events import PREEMPTED, Event, append_event, read_events
+from lockstep_records.job_retention import remove_ended_jobs
 from lockstep_records.trace import trace_of
 
 BAD_INPUT = 2
-_MAX_FINISHED_JOBS = 20
 
 
 def run_job(job: Job) -> int:
@@ -79,13 +77,10 @@ def _event(job: Job, kind: str, attempt: int, **fields: object) -> Event:
 
 
 def _clear_finished_jobs(job: Job) -> None:
-    """Refuses a job id in use, and deletes all but the newest finished jobs."""
+    """Refuses a job id in use, and removes the jobs that ended first where there are many."""
     if job.folder.exists():
         raise ValueError(f"job id {job.job_id!r} is in use under {job.root}/jobs; choose another")
-    # Pages lie in memory: without a limit a node that runs many jobs would fill its tmpfs.
-    finished = [path for path in list_jobs(job.root) if is_finished(read_events(path))]
-    for path in finished[:-_MAX_FINISHED_JOBS]:
-        shutil.rmtree(path, ignore_errors=True)
+    remove_ended_jobs(job.root)
     try:
         job.folder.mkdir(parents=True)
     except OSError as error:
@@ -195,7 +190,8 @@ def _print_outcome(job: Job, exit_code: int) -> None:
 def run(program: str, arguments: tuple[str, ...], *, module: bool, **options: Any) -> int:
     """Run PROGRAM with ARGUMENTS on every rank, as torchrun does, and record its outcome.
 
-    Pages and events lie under DIR/jobs/JOB_ID. The newest 20 finished jobs stay there.
+    Pages and events lie under DIR/jobs/JOB_ID. Of the jobs that have ended, the 20 that ended last
+    stay there, while they take less than a quarter of the tmpfs; an archive must have the others.
     """
     if not module and not Path(program).is_file():
         raise click.UsageError(f"program {program!r} is no file; give a script, or -m and a module")

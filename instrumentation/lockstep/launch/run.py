@@ -110,6 +110,11 @@ def _worker_environment(job: Job) -> Iterator[None]:
     }
     if job.log_json:
         added[SWITCH] = "1"
+    # What is not given stays as the scheduler has it.
+    if job.description.queue:
+        added["LOCKSTEP_QUEUE"] = job.description.queue
+    if job.description.job_class:
+        added["LOCKSTEP_JOB_CLASS"] = job.description.job_class
     before = {name: os.environ.get(name) for name in added}
     os.environ.update(added)
     try:

@@ -34,7 +34,7 @@ def test_each_rank_has_a_line_and_one_that_cannot_be_read_a_sentence(root: Path)
 def test_what_is_no_record_is_refused_in_one_sentence(root: Path) -> None:
     for arguments, message in (
         (("nowhere",), "job 'nowhere' is not under"),
-        (("nowhere/at/all",), "is no job folder"),
+        (("nowhere/at/all",), "cannot be opened"),
         (("nowhere", "--preflight"), "--preflight is about the node"),
     ):
         result = run(root, *arguments)

@@ -1,5 +1,6 @@
 """Judge this node for people, prologs and preflight, or print what a job's rank pages hold."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +80,9 @@ def doctor(
 
 
 def _print_record(record: str, *, as_json: bool) -> None:
-    if record.endswith(".page") or Path(record).is_file():
-        print_page(Path(record), as_json=as_json)
+    path = Path(record)
+    if path.is_file() or (os.sep in record and not path.is_dir()):
+        print_page(path, as_json=as_json)
         return
     from lockstep_agent.doctor.job import print_job  # noqa: PLC0415  # loads rich
 

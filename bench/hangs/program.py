@@ -32,10 +32,10 @@ class Layout:
         return self.dp * self.pp * self.tp
 
     def rank(self, replica: int, stage: int, part: int) -> int:
-        """The rank at a place."""
+        """The rank of these coordinates."""
         return (stage * self.dp + replica) * self.tp + part
 
-    def place(self, rank: int) -> tuple[int, int, int]:
+    def coordinates(self, rank: int) -> tuple[int, int, int]:
         """Replica, stage and part of a rank."""
         return rank // self.tp % self.dp, rank // (self.tp * self.dp), rank % self.tp
 
@@ -45,9 +45,9 @@ class Layout:
         for name, axis in (("tp", 2), ("dp", 0), ("pp", 1)):
             members: dict[tuple[int, ...], list[int]] = {}
             for rank in range(self.world):
-                place = list(self.place(rank))
-                place[axis] = -1
-                members.setdefault(tuple(place), []).append(rank)
+                position = list(self.coordinates(rank))
+                position[axis] = -1
+                members.setdefault(tuple(position), []).append(rank)
             for ranks in members.values():
                 groups[f"{len(groups)}:{name}"] = tuple(ranks)
         return groups
@@ -75,7 +75,7 @@ class Program:
         return next(g for g, m in self.groups.items() if g.endswith(f":{name}") and self.rank in m)
 
     def _neighbour(self, distance: int) -> int | None:
-        replica, stage, part = self.layout.place(self.rank)
+        replica, stage, part = self.layout.coordinates(self.rank)
         other = stage + distance
         return self.layout.rank(replica, other, part) if 0 <= other < self.layout.pp else None
 
@@ -95,7 +95,7 @@ class Program:
     def ops(self) -> Iterator[Op]:
         """The operations in the order in which the host enqueues them."""
         before, after = self._neighbour(-1), self._neighbour(1)
-        batches, stage = self.schedule.batches, self.layout.place(self.rank)[1]
+        batches, stage = self.schedule.batches, self.layout.coordinates(self.rank)[1]
         if self.layout.dp > 1:
             yield Op("all_gather", self._group("dp"))
         is_interleaved = self.schedule.is_interleaved

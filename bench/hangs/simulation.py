@@ -217,8 +217,10 @@ class Simulation:
             return None
         if self._is_broken(record.op.group, other.log[other.main][0].numbers["p2p"]):
             return None
-        wanted = ("recv" if way == "send" else "send", index)
-        return next((r for r in other.log[other.main] if r.peer == wanted and not r.done), None)
+        counterpart = ("recv" if way == "send" else "send", index)
+        return next(
+            (r for r in other.log[other.main] if r.peer == counterpart and not r.done), None
+        )
 
     def _reduce(self, name: str, members: tuple[int, ...]) -> bool:
         """The next operation on the side streams of a group, where all devices have reached it."""

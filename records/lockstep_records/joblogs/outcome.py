@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from lockstep_catalogue.vocabulary import FailureClass, OutcomeOrRunning, Verdict
 from lockstep_records.events import PREEMPTED
-from lockstep_records.hangs import hang_limit_seconds
 from lockstep_records.joblogs.blame import find_suspect
+from lockstep_records.joblogs.judgement import Judgement
 from lockstep_records.joblogs.kinds import BY_NAME, Tier
 from lockstep_records.joblogs.model import Finding, JobLog, Line
+from lockstep_records.joblogs.silence import judge_hang, judge_hidden_cause, judge_silence
 from lockstep_records.joblogs.spans import spans_of
 from lockstep_records.joblogs.suspect import Suspect
 
@@ -18,13 +19,9 @@ _GOOD = frozenset({"success", "mlperf success", "succeeded", "ok", "finished", "
 _PREEMPTED = frozenset({"preempted", "preempted_exit", "summary_exit"})
 _NAMED_ENDS = _PREEMPTED | {"time_limit"}
 _SIGINT, _SIGHUP = frozenset({"2", "SIGINT"}), frozenset({"1", "SIGHUP"})
-_SILENT_SECONDS = 120.0
 _MOVED_ON_SECONDS = 60.0
 _MOST_EVIDENCE = 12
-# Evaluations and checkpoints of big models take their time, and log no step meanwhile.
-_PAUSE_SECONDS = 1800.0
 _LAUNCHES = frozenset({"launch_failure", "launch_system"})
-_PHASES = {"evaluation": "in the evaluation", "checkpoint": "while it saved a checkpoint"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,20 +56,6 @@ class Incident:
     seconds_after_last_progress: float | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Judgement:
-    """Outcome and blame before the times are added."""
-
-    outcome: OutcomeOrRunning
-    reason: str
-    blame: Verdict = "nobody"
-    ranks: tuple[int, ...] = ()
-    group: str | None = None
-    cause: str | None = None
-    failure_class: FailureClass | None = None
-    first: Finding | None = None
-
-
 def judge_log(log: JobLog, *, now_seconds: float | None = None) -> Incident:
     """The incident of a log.
 
@@ -85,7 +68,7 @@ def judge_log(log: JobLog, *, now_seconds: float | None = None) -> Incident:
     return _with_times(log, judgement)
 
 
-def _judge(log: JobLog, now_seconds: float | None) -> _Judgement:
+def _judge(log: JobLog, now_seconds: float | None) -> Judgement:
     good = log.run_status in _GOOD
     end = _end_of(log)
     suspect = find_suspect(log, before=_horizon(log, end, good=good))
@@ -94,53 +77,15 @@ def _judge(log: JobLog, now_seconds: float | None) -> _Judgement:
     if suspect is not None and not _has_moved_on(log, suspect, end):
         return _judge_failure(log, suspect)
     if log.run_status is not None and not good:
-        return _Judgement(
+        return Judgement(
             outcome="not_converged", blame="workload", cause="not_converged",
             reason=f"The run ended by itself without its target (it told: {log.run_status}).",
         )  # fmt: skip
     if end is not None:
         return _judge_end(end)
-    if hidden := _hidden_cause(log):
+    if hidden := judge_hidden_cause(log):
         return hidden
-    return _judge_hang(log) or _judge_silence(log, now_seconds)
-
-
-def _hidden_cause(log: JobLog) -> _Judgement | None:
-    """A failure whose cause the program's wrapper keeps to itself; None where training went on."""
-    lines = [f for f in log.of_kind("hidden_cause") if f.last_order > log.progress_order]
-    if not lines:
-        return None
-    text = lines[0].first.text
-    setting = "HYDRA_FULL_ERROR=1" if "ydra" in text.lower() or "overrides" in text else None
-    advice = "run it again with full traces" + (f" ({setting})" if setting else "")
-    return _Judgement(
-        outcome="failed", blame="unknown", cause="hidden", failure_class="unknown",
-        reason=f"It says that it failed, and a wrapper hides the cause: {advice}.",
-        first=lines[0],
-    )  # fmt: skip
-
-
-def _judge_hang(log: JobLog) -> _Judgement | None:
-    """Silence of the ranks while a scheduler calls the job running."""
-    if log.watched is None:
-        return None
-    begin, last = log.watched
-    silent = last - (begin if log.last_progress is None else min(begin, log.last_progress))
-    median = sorted(log.step_seconds)[len(log.step_seconds) // 2] if log.step_seconds else None
-    limit = hang_limit_seconds(median)
-    if log.last_work in _PHASES:
-        limit = max(limit, _PAUSE_SECONDS)
-    if silent <= limit:
-        return None
-    phase = _PHASES.get(log.last_work or "", "")
-    step = "" if log.last_step is None else f"after step {log.last_step}"
-    where = " ".join(part for part in (phase, step) if part) or "before its first step"
-    least = "at least " if log.last_progress is None else ""
-    return _Judgement(
-        outcome="unknown", blame="unknown", cause="hang",
-        reason=f"It hung {where}: no progress for {least}{silent:,.0f} s, while the scheduler calls"
-        " it running.",
-    )  # fmt: skip
+    return judge_hang(log) or judge_silence(log, now_seconds)
 
 
 def _has_moved_on(log: JobLog, suspect: Suspect, end: Finding | None) -> bool:
@@ -205,7 +150,7 @@ def _has_worked(log: JobLog) -> bool:
     return log.last_work is not None
 
 
-def _judge_success(log: JobLog, end: Finding | None) -> _Judgement:
+def _judge_success(log: JobLog, end: Finding | None) -> Judgement:
     reason = "The run told its success."
     if log.run_status == "planned stop":
         after = "" if log.planned_minutes is None else f" after {log.planned_minutes:,.0f} min"
@@ -219,23 +164,23 @@ def _judge_success(log: JobLog, end: Finding | None) -> _Judgement:
         reason += f" It was ended by {BY_NAME[end.kind].says}{later}, which changes nothing."
     elif late:
         reason += " What failed afterwards was the leaving."
-    return _Judgement(outcome="succeeded", reason=reason)
+    return Judgement(outcome="succeeded", reason=reason)
 
 
 def _is_trouble(finding: Finding) -> bool:
     return BY_NAME[finding.kind].tier < Tier.MILESTONE
 
 
-def _judge_failure(log: JobLog, suspect: Suspect) -> _Judgement:
+def _judge_failure(log: JobLog, suspect: Suspect) -> Judgement:
     if suspect.cause in _LAUNCHES and not _has_worked(log):
-        return _Judgement(
+        return Judgement(
             outcome="failed", blame=suspect.blame, cause="launch_failure",
             failure_class=suspect.failure_class, first=suspect.finding,
             reason="It never started: "
             + ("the launcher refused it." if suspect.cause == "launch_failure" else
                "the system could not start its tasks."),
         )  # fmt: skip
-    return _Judgement(
+    return Judgement(
         outcome="failed",
         blame=suspect.blame,
         ranks=suspect.ranks,
@@ -247,45 +192,28 @@ def _judge_failure(log: JobLog, suspect: Suspect) -> _Judgement:
     )
 
 
-def _judge_end(end: Finding) -> _Judgement:
+def _judge_end(end: Finding) -> Judgement:
     kind = end.kind
     if kind == "time_limit":
-        return _Judgement(
+        return Judgement(
             outcome="time_limit", cause="time_limit", first=end,
             reason="It was still running when its time limit ended it; nothing had failed.",
         )  # fmt: skip
     if kind in _PREEMPTED:
-        return _Judgement(
+        return Judgement(
             outcome="preempted", cause="preemption", first=end,
             reason="It was preempted; nothing had failed.",
         )  # fmt: skip
     # A terminal sends these two: on Ctrl-C, and when it closes.
     by_hand = kind == "interrupted" or end.key in _SIGINT | _SIGHUP
     canceller = "a person" if by_hand else "somebody"
-    return _Judgement(
+    return Judgement(
         outcome="cancelled", cause="cancelled", first=end,
         reason=f"It was cancelled by {canceller} outside; nothing had failed.",
     )  # fmt: skip
 
 
-def _judge_silence(log: JobLog, now_seconds: float | None) -> _Judgement:
-    """No end and no failure: it runs, or its outcome is unknown."""
-    fresh = now_seconds is not None and log.last_sign is not None
-    if fresh and 0 <= (now_seconds or 0.0) - (log.last_sign or 0.0) < _SILENT_SECONDS:
-        return _Judgement(outcome="running", reason="It is running.")
-    reached = "" if log.last_step is None else f" after step {log.last_step}"
-    why = "tells no end and no cause"
-    if log.withdrawn_by is not None:
-        kind = {"epoch": "an epoch", "evaluation": "an evaluation"}.get(
-            log.withdrawn_by, f"a {log.withdrawn_by}"
-        )
-        why = f"tells no end: {kind} came after its words of success"
-    return _Judgement(
-        outcome="unknown", blame="unknown", reason=f"The log stops{reached} and {why}."
-    )
-
-
-def _with_times(log: JobLog, judgement: _Judgement) -> Incident:
+def _with_times(log: JobLog, judgement: Judgement) -> Incident:
     spans = spans_of(log, is_hang=judgement.cause == "hang" and judgement.outcome == "unknown")
     return Incident(
         outcome=judgement.outcome,
@@ -305,7 +233,7 @@ def _with_times(log: JobLog, judgement: _Judgement) -> Incident:
     )
 
 
-def _evidence(log: JobLog, judgement: _Judgement) -> tuple[Line, ...]:
+def _evidence(log: JobLog, judgement: Judgement) -> tuple[Line, ...]:
     lines = [judgement.first.first] if judgement.first else []
     lines += [f.first for f in log.findings if _is_trouble(f) and f is not judgement.first]
     return tuple(lines[:_MOST_EVIDENCE])

@@ -42,9 +42,9 @@ def different_runs(files: list[RunTrace]) -> list[str]:
         if not file.is_of_rank and (file.began is not None or file.first_step is not None)
     ]
     different: dict[str, None] = {}
-    for one, other in combinations(trained, 2):
-        if _are_two_runs(one, other):
-            different |= {one.name: None, other.name: None}
+    for first, second in combinations(trained, 2):
+        if _are_two_runs(first, second):
+            different |= {first.name: None, second.name: None}
     return list(different)
 
 
@@ -54,16 +54,16 @@ def refusal(folder: str, names: list[str]) -> str:
     return f"{folder} holds logs of {len(names)} runs ({listed}); give the log of one of them"
 
 
-def _are_two_runs(one: RunTrace, other: RunTrace) -> bool:
-    early, late = sorted((one, other), key=lambda file: file.began or 0.0)
+def _are_two_runs(first: RunTrace, second: RunTrace) -> bool:
+    early, late = sorted((first, second), key=lambda file: file.began or 0.0)
     if early.began is None or late.began is None or early.ended is None:
-        return _differ_in_steps(one, other)
+        return _differ_in_steps(first, second)
     if late.began >= early.ended - _OVERLAP_SECONDS:
         # One after the other: attempts of one job go on where the last one was.
         return early.is_done or not _goes_on(early, late)
-    if late.began - early.began > _START_SECONDS and one.is_done and other.is_done:
+    if late.began - early.began > _START_SECONDS and first.is_done and second.is_done:
         return True
-    return _differ_in_steps(one, other)
+    return _differ_in_steps(first, second)
 
 
 def _goes_on(early: RunTrace, late: RunTrace) -> bool:
@@ -72,10 +72,10 @@ def _goes_on(early: RunTrace, late: RunTrace) -> bool:
     return early.first_step < late.first_step <= early.last_step + 1 + early.last_step // 2
 
 
-def _differ_in_steps(one: RunTrace, other: RunTrace) -> bool:
+def _differ_in_steps(first: RunTrace, second: RunTrace) -> bool:
     """Whether both log many steps, and other ones."""
-    if not (one.num_steps and other.num_steps):
+    if not (first.num_steps and second.num_steps):
         return False
-    medians = [one.median_seconds or 0.0, other.median_seconds or 0.0]
-    counts = [one.num_steps, other.num_steps]
+    medians = [first.median_seconds or 0.0, second.median_seconds or 0.0]
+    counts = [first.num_steps, second.num_steps]
     return all(min(pair) < (1 - _ALIKE) * max(pair) for pair in (medians, counts))

@@ -151,10 +151,10 @@ class Scan:
         """Adds a line into which several processes wrote the same exception at the same time."""
         name = repeated["type"].rpartition(".")[2]
         count = len(repeated[0]) // len(repeated["type"])
-        known = next((g for (_, key), g in self.groups.items() if key.startswith(f"{name}:")), None)
-        if known is not None:
-            known.count += count
-            known.last_order = self.first_order + line.number
+        alike = (g for (_, key), g in self.groups.items() if key.startswith(f"{name}:"))
+        if (group := next(alike, None)) is not None:
+            group.count += count
+            group.last_order = self.first_order + line.number
             return
         for _ in range(count):
             self._add(kind, name, line)

@@ -47,12 +47,12 @@ def _ended(log: JobLog, *, is_hang: bool) -> float | None:
     """
     killed = [f.first.time for f in log.of_kind("time_limit", "preempted", "slurm_cancelled")]
     by_manager = next((time for time in killed if time is not None), None)
-    known = [t for t in (by_manager, log.last_progress, log.run_stop) if t is not None]
+    ends = [t for t in (by_manager, log.last_progress, log.run_stop) if t is not None]
     if by_manager is None and log.last_sign is not None:
-        known.append(log.last_sign)
+        ends.append(log.last_sign)
     if is_hang and log.watched is not None:
-        known.append(log.watched[1])
-    return max(known, default=None)
+        ends.append(log.watched[1])
+    return max(ends, default=None)
 
 
 def _difference(begin: float | None, end: float | None) -> float | None:

@@ -77,8 +77,8 @@ class ZoneEstimate:
         line; lines of scripts and managers that stand at a start or an end; the order of all lines.
         """
         if self._exact:
-            middle = sorted(self._exact)[len(self._exact) // 2]
-            return float(round(middle / _QUARTER_SECONDS) * _QUARTER_SECONDS)
+            typical = sorted(self._exact)[len(self._exact) // 2]
+            return float(round(typical / _QUARTER_SECONDS) * _QUARTER_SECONDS)
         bounds = [_bound(before, after) for before, after in pairwise(self._runs)]
         thick = [bound for bound in bounds if not bound.is_thin]
         for chosen in ([b for b in bounds if b.by_marker], thick, bounds):

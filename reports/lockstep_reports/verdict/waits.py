@@ -117,8 +117,8 @@ def _add_pair(graph: WaitGraph, log: FlightRecorderLog, operation: OutstandingOp
             _add_entered(graph, wait, half)
 
 
-def _are_halves(one: OutstandingOperation, other: OutstandingOperation) -> bool:
-    return one.is_point_to_point and one.is_send != other.is_send and other.rank in one.peers
+def _are_halves(half: OutstandingOperation, other: OutstandingOperation) -> bool:
+    return half.is_point_to_point and half.is_send != other.is_send and other.rank in half.peers
 
 
 def _add_entered(graph: WaitGraph, wait: Wait, other: OutstandingOperation) -> None:

@@ -41,6 +41,13 @@ class Stability(Enum):
     TRIAL = "trial"
 
 
+class Endpoint(Enum):
+    """The program whose ``/metrics`` serves a family."""
+
+    AGENT = "agent"
+    LEDGER = "ledger"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Label:
     """A label name with its meaning and, for small closed sets, every value it can take.
@@ -71,6 +78,7 @@ class Metric:
         buckets: upper bounds of a histogram, rising, without infinity.
         page_field: field of the rank page's periodic slot that holds this total; the agent sums it
             over the ranks of a node, by item where the field has items.
+        endpoint: the program that serves the family, and no other does.
 
     Raises:
         ValueError: name, unit, kind or buckets contradict each other; the message says which.
@@ -85,6 +93,7 @@ class Metric:
     buckets: tuple[float, ...] = ()
     stability: Stability = Stability.TRIAL
     page_field: str = ""
+    endpoint: Endpoint = Endpoint.AGENT
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

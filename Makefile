@@ -105,6 +105,7 @@ format: $(READY) ## Format the code and fix what the linter can
 generate: $(READY) ## Generate docs, rules and boards from the catalogue
 	$(BIN)/python -m lockstep_catalogue.docs docs/metrics.md
 	$(BIN)/python -m lockstep_records.docs docs/format.md
+	$(BIN)/python -m lockstep_records.event_schema docs
 	$(BIN)/python -m lockstep_reports.schema docs
 	lockstep alerts generate
 	lockstep dashboards generate

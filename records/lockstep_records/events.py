@@ -1,18 +1,21 @@
-"""Events of a job: one JSON object a line, appended by the launcher, read by every component.
+"""Events of a job: one JSON object a line, appended by the launcher and the library, read by all.
 
-Kinds: job_started, attempt_started, rank_ended, attempt_ended, job_finished, hang. Delivery is at
-least once, so every event has an id of its own.
+``event_kinds`` is the table of kinds and fields. Delivery is at least once, so every event has an
+id of its own.
 """
 
 import json
 import os
+import platform
+import re
 import time
 import uuid
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-KINDS = ("job_started", "attempt_started", "hang", "rank_ended", "attempt_ended", "job_finished")
+from lockstep_records.event_kinds import KINDS, VERSION
+
 FILE_NAME = "events.jsonl"
 PREEMPTED = 75
 """Exit code of a rank, and of a job, that saved its state and gave way: start it again."""
@@ -20,15 +23,26 @@ OUT_OF_MEMORY = 76
 """Exit code of a rank that ran out of memory, its own or the GPU's."""
 # A runaway or hostile file must not fill the memory of every reader.
 _MAX_BYTES = 16 << 20
+_KIND = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_OPTIONAL = ("node", "cluster")
+
+
+def node_name() -> str:
+    """Name of this machine: LOCKSTEP_NODE, or what the system calls it."""
+    return os.environ.get("LOCKSTEP_NODE") or platform.node()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Event:
-    """One thing that happened to a job; ``fields`` depend on the kind.
+    """One thing that happened to a job.
 
-    rank_ended: rank, pid, exit_code, signal (name or None), first (failed before all others).
-    hang: ranks (phase and step of each), missing (ranks that they wait for), limit_seconds.
-    attempt_ended, job_finished: outcome (one of ``OUTCOMES``) and exit_code.
+    Attributes:
+        kind: a name of ``EVENT_KINDS``, or one of a newer writer.
+        attempt: counts from 0, over restarts and requeues.
+        fields: depend on the kind.
+        time: wall clock of the node, seconds since 1970.
+        node: that wrote it; None where the source knows no node.
+        cluster: None where the delivery tells it for all events of a node.
     """
 
     kind: str
@@ -37,6 +51,18 @@ class Event:
     fields: dict[str, Any] = field(default_factory=dict)
     time: float = field(default_factory=time.time)
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    node: str | None = field(default_factory=node_name)
+    cluster: str | None = None
+    version: int = VERSION
+
+    def document(self) -> dict[str, Any]:
+        """The event as JSON holds it; what is unknown is absent."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+def stable_id(*parts: object) -> str:
+    """The same id for the same parts, so that what is imported twice counts once."""
+    return uuid.uuid5(uuid.NAMESPACE_OID, json.dumps([str(part) for part in parts])).hex
 
 
 def append_event(job: Path, event: Event) -> None:
@@ -47,7 +73,7 @@ def append_event(job: Path, event: Event) -> None:
     """
     assert event.kind in KINDS
     job.mkdir(mode=0o2750, parents=True, exist_ok=True)
-    line = json.dumps(asdict(event), separators=(",", ":")) + "\n"
+    line = json.dumps(event.document(), separators=(",", ":")) + "\n"
     descriptor = os.open(
         job / FILE_NAME, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640
     )
@@ -76,20 +102,34 @@ def read_events(job: Path) -> list[Event]:
 
 
 def parse_event(line: str) -> Event | None:
-    """The event on a line of the file; None where the line is no event."""
+    """The event on a line of the file, of any kind; None where the line is no event."""
     try:
-        entry = json.loads(line)
-        event = Event(
-            kind=str(entry["kind"]),
-            job_id=str(entry["job_id"]),
-            attempt=int(entry["attempt"]),
-            fields=dict(entry["fields"]),
-            time=float(entry["time"]),
-            id=str(entry["id"]),
-        )
+        return event_of(json.loads(line))
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
-    return event if event.kind in KINDS else None
+
+
+def event_of(entry: dict[str, Any]) -> Event:
+    """The event of a JSON object; fields are not checked (``event_check`` does that).
+
+    Raises:
+        ValueError, KeyError, TypeError, OverflowError: it is no event.
+    """
+    kind = entry["kind"]
+    if not isinstance(kind, str) or not _KIND.fullmatch(kind):
+        raise ValueError(f"kind {kind!r:.80} is no name of small letters, digits and underscores")
+    node, cluster = (None if entry.get(name) is None else str(entry[name]) for name in _OPTIONAL)
+    return Event(
+        kind=kind,
+        job_id=str(entry["job_id"]),
+        attempt=int(entry["attempt"]),
+        fields=dict(entry["fields"]),
+        time=float(entry["time"]),
+        id=str(entry["id"]),
+        node=node,
+        cluster=cluster,
+        version=int(entry.get("version", VERSION)),
+    )
 
 
 def is_finished(events: list[Event]) -> bool:

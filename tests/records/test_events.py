@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from lockstep_records.event_kinds import KINDS
 from lockstep_records.events import (
     FILE_NAME,
-    KINDS,
     Event,
     append_event,
     finish_time,

@@ -1,6 +1,5 @@
 """Events of jobs that wait for delivery; they outlive the agent and the jobs' folders."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +86,7 @@ class Spool:
             return False
         lines = complete.decode(errors="replace").split("\n")
         events = (parse_event(line) for line in lines)
-        self.pending.extend(asdict(event) for event in events if event is not None)
+        self.pending.extend(event.document() for event in events if event is not None)
         self._positions[job] = (status.st_ino, offset + len(complete))
         return True
 

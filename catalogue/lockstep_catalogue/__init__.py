@@ -19,7 +19,16 @@ from lockstep_catalogue import (
     training,
     verdicts,
 )
-from lockstep_catalogue.metric import Endpoint, Kind, Label, Metric, Recorded, Series, Stability, Unit
+from lockstep_catalogue.metric import (
+    Endpoint,
+    Kind,
+    Label,
+    Metric,
+    Recorded,
+    Series,
+    Stability,
+    Unit,
+)
 from lockstep_catalogue.recorded import RECORDED
 
 METRICS: tuple[Metric, ...] = (
@@ -47,7 +56,6 @@ METRIC_BY_NAME = {metric.name: metric for metric in METRICS}
 def metrics_of(endpoint: Endpoint) -> tuple[Metric, ...]:
     """The families that one program serves, in the order of the catalogue."""
     return tuple(metric for metric in METRICS if metric.endpoint is endpoint)
-
 
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Metrics of jobs that the ledger serves; none has a job id, and every combination is there at 0."""
+"""Metrics of jobs that the ledger serves: no job id, every combination of labels there at 0."""
 
 from lockstep_catalogue.labels import CLUSTER, GOODPUT, OUTCOME, PROJECT, RESTORE_OUTCOME
 from lockstep_catalogue.metric import Endpoint, Kind, Label, Metric, Unit
@@ -160,7 +160,7 @@ SLO_EVENTS = Metric(
     unit=Unit.NONE,
     labels=(CLUSTER, SLO, WINDOW, SLO_EVENT),
     help="Exact number of events of an objective in a window; for goodput they are GPU-seconds.",
-    source="the store, at most 15 seconds old",
+    source="the store, as of the time of the counts per window",
     endpoint=Endpoint.LEDGER,
 )
 

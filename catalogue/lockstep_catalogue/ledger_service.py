@@ -48,7 +48,7 @@ DEAD_LETTERS = Metric(
     unit=Unit.NONE,
     labels=(),
     help="Refused events and requests that the store holds.",
-    source="the store, at most 15 seconds old",
+    source="the store, as of the time of the counts per window",
     endpoint=Endpoint.LEDGER,
 )
 EVENTS_STORED = Metric(

@@ -1,1 +1,1 @@
-"""From the events of a job to its record and to what the counters add, by rules and nothing else."""
+"""From the events of a job to its record and what the counters add, by rules alone."""

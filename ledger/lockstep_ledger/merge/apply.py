@@ -44,10 +44,11 @@ def _after_the_end(job: Job, event: LedgerEvent) -> Refused | None:
         return None
     if event.node == SCHEDULER and event.kind == "job_finished":
         return None
+    source = event.node or "the scheduler"
     return Refused(
         "finished",
-        f"job {job.job_id} has ended as {job.outcome}, and {event.kind} of {event.node or 'the'
-        ' scheduler'} belongs before its end; a restart needs a later start",
+        f"job {job.job_id} has ended as {job.outcome}, and {event.kind} of {source} belongs before"
+        " its end; only a later start opens it again",
     )
 
 
@@ -94,14 +95,15 @@ def _requeued(job: Job, event: LedgerEvent, effects: Effects, patience: Patience
 
 def _requeue(job: Job, effects: Effects, event: LedgerEvent) -> None:
     """Counts a requeue and lets the job wait; its outcome is open again."""
-    reasons = {"preempted": "preemption"}
-    by_class = job.failure_class if job.failure_class in {"infra", "user"} else "unknown"
-    reason = reasons.get(job.outcome or "", by_class or "unknown")
     if job.status == "pending":
         return
+    reason = job.failure_class if job.failure_class in {"infra", "user"} else "unknown"
+    if job.outcome == "preempted":
+        reason = "preemption"
     job.requeues += 1
     effects.add(counted.REQUEUES, (*job.group, reason))
-    effects.count(job.cluster, "requeue", event.time_seconds, 0.0, 0.0)
+    if reason != "user":  # of the attempts that started, one less was not a repetition
+        effects.count(job.cluster, "requeue", event.time_seconds, -1.0, 0.0)
     job.status, job.settle_at = "pending", None
     job.outcome = job.failure_class = job.cause = job.reason = None
     job.culprit_rank, job.culprit_node = None, None
@@ -110,7 +112,6 @@ def _requeue(job: Job, effects: Effects, event: LedgerEvent) -> None:
 
 def _started(job: Job, event: LedgerEvent, effects: Effects, patience: Patience) -> None:
     del patience
-    before = job.group
     _describe(job, event)
     effects.declare(job.group)
     if job.run_number == 0:
@@ -126,18 +127,17 @@ def _started(job: Job, event: LedgerEvent, effects: Effects, patience: Patience)
             job.status = "ended"
         _requeue(job, effects, event)
         _begin_run(job)
-    assert before[0] == job.cluster
     node = job.run.nodes.setdefault(event.node, NodeRun())
     node.start = event.time_seconds if node.start is None else min(node.start, event.time_seconds)
     node.gpus = node.gpus if node.gpus is not None else _gpus_of_start(job, event)
 
 
 def _gpus_of_start(job: Job, event: LedgerEvent) -> float | None:
+    """GPUs of the node that starts; for a scheduler those of the whole job."""
     if event.node == SCHEDULER:
-        return event.number("num_gpus")
-    whole, nodes = event.number("num_gpus"), event.count("num_nodes") or job.expected_nodes
-    if whole is not None and nodes:
-        return whole / nodes
+        return job.gpus
+    if job.gpus is not None and job.expected_nodes:
+        return job.gpus / job.expected_nodes
     return event.number("nproc_per_node")
 
 
@@ -145,7 +145,8 @@ def _is_next_run(job: Job, event: LedgerEvent) -> bool:
     """Whether a start begins another run: the node started before, or the run was over."""
     node = job.run.nodes.get(event.node)
     if node is not None:
-        return node.start is not None and event.time_seconds > node.start
+        last = node.end if node.end is not None else node.start
+        return last is not None and event.time_seconds > last
     is_over = job.status in {"ended", "finished", "pending"} and job.settle_at is None
     is_preempted = job.status == "ended" and job.outcome == "preempted"
     end = job.run.end

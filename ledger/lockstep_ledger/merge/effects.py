@@ -25,7 +25,7 @@ class Effects:
     groups: dict[Labels, None] = field(default_factory=dict)
     increments: list[tuple[Metric, Labels, float]] = field(default_factory=list)
     observations: list[tuple[Metric, Labels, float]] = field(default_factory=list)
-    slo_rows: list[SloRow] = field(default_factory=list)
+    _slo: dict[tuple[float, str, str], tuple[float, float]] = field(default_factory=dict)
 
     def declare(self, group: Labels) -> None:
         """Names a group of jobs, of which every combination of labels shall be there at 0."""
@@ -40,5 +40,12 @@ class Effects:
         self.observations.append((metric, labels, value))
 
     def count(self, cluster: str, slo: str, time_seconds: float, good: float, total: float) -> None:
-        """Adds to the counts of an objective."""
-        self.slo_rows.append(SloRow(time_seconds, cluster, slo, good, total))
+        """Adds to the counts of an objective; those of one moment are one row."""
+        key = (time_seconds, cluster, slo)
+        good_before, total_before = self._slo.get(key, (0.0, 0.0))
+        self._slo[key] = (good_before + good, total_before + total)
+
+    @property
+    def slo_rows(self) -> list[SloRow]:
+        """The counts of objectives."""
+        return [SloRow(*key, *counts) for key, counts in self._slo.items()]

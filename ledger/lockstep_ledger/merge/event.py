@@ -46,7 +46,7 @@ class LedgerEvent:
     def number(self, *names: str) -> float | None:
         """The first of these fields that is a number of 0 or more; None without one."""
         for name in names:
-            value = self.fields.get(name)
+            value: Any = self.fields.get(name)
             if _is_number(value) and 0 <= value < _MAX_NUMBER:
                 return float(value)
         return None

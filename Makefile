@@ -20,6 +20,7 @@ JOBS ?= $(shell expr `nproc` + 1)
 PARALLEL := -n $(JOBS) --dist loadscope --no-loadscope-reorder
 SLOW ?= one
 SEED ?=
+INTERVAL ?=
 # Another torch has an environment of its own. Without the extra `trainer`, which pins the tested version.
 TORCH ?= 2.13.0
 TORCH_VENV := .venv-torch-$(TORCH)
@@ -57,8 +58,8 @@ $(SERVERS): deploy/install-servers.sh
 install: $(READY) ## Create .venv with the project and everything it needs
 servers: $(SERVERS) ## Install Prometheus and Alertmanager from the distribution where they are missing
 
-demo: $(if $(wildcard $(READY)),$(READY),$(DEMO_READY)) $(SERVERS) ## Train, slow one rank, be paged, get the verdict (SLOW=none: a healthy run; SEED=n)
-	@lockstep demo --slow $(SLOW) $(if $(SEED),--seed $(SEED))
+demo: $(if $(wildcard $(READY)),$(READY),$(DEMO_READY)) $(SERVERS) ## Train, slow one rank, be paged, get the verdict (SLOW=none: a healthy run; SEED=n; INTERVAL=5s: quicker)
+	@lockstep demo --slow $(SLOW) $(if $(SEED),--seed $(SEED)) $(if $(INTERVAL),--interval $(INTERVAL))
 
 test: $(READY) $(SERVERS) ## Run the suite: quick, server and multi-process tests, then those that measure time
 	$(BIN)/python -m pytest $(PARALLEL) -m "not exhaustive and not timing"
@@ -94,7 +95,7 @@ check: $(READY) $(SERVERS) ## Format, lint, types, import contracts, generated f
 	mypy
 	lint-imports
 	@$(MAKE) --no-print-directory generate
-	@git diff --exit-code --stat -- docs alerts/generated dashboards/generated \
+	@git diff --exit-code --stat -- docs catalogue alerts/generated dashboards/generated \
 		|| { echo "generated files were out of date; they are up to date now: commit them" >&2; exit 1; }
 	lockstep alerts check
 
@@ -107,6 +108,7 @@ generate: $(READY) ## Generate docs, rules and boards from the catalogue
 	$(BIN)/python -m lockstep_records.docs docs/format.md
 	$(BIN)/python -m lockstep_records.event_schema docs
 	$(BIN)/python -m lockstep_reports.schema docs
+	$(BIN)/python -m lockstep_alerts.interval catalogue/lockstep_catalogue/scrape_interval.py
 	lockstep alerts generate
 	lockstep dashboards generate
 

@@ -11,6 +11,8 @@ import click
 
 from lockstep_agent import option_checks as checks
 from lockstep_agent.health.expected import Expectations, ExpectedPort
+from lockstep_catalogue.scrape_interval import DECLARED
+from lockstep_catalogue.windows import MAX_SCRAPE_SECONDS, MIN_SCRAPES
 from lockstep_records.durations import format_duration
 from lockstep_records.hangs import HANG_TIMEOUT_SECONDS
 from lockstep_records.jobs import find_root
@@ -19,6 +21,7 @@ from lockstep_records.options import DurationRange
 Command = TypeVar("Command", bound=Callable[..., Any])
 _OPTION = "option"
 _DAY_SECONDS = 86_400.0
+_MIN_LINGER_SECONDS = 60.0
 _MAX_GPUS = 1024
 _PATH = click.Path(path_type=Path)
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
@@ -77,19 +80,20 @@ class Options:
         type=DurationRange(0.05, 60.0),
         help="Interval between two samples.",
     )
-    linger_seconds: float = _option(
-        60.0,
+    scrape_seconds: float = _option(
+        float(DECLARED.scrape_seconds),
+        "--scrape-interval",
+        metavar="DURATION",
+        type=DurationRange(1.0, MAX_SCRAPE_SECONDS),
+        envvar="LOCKSTEP_SCRAPE_INTERVAL",
+        help="Time between scrapes: the window for minimum, mean and maximum.",
+    )
+    linger_seconds: float | None = _option(
+        None,
         "--linger",
         metavar="DURATION",
         type=DurationRange(0.0, _DAY_SECONDS),
-        help="How long the series of a job stay after its end.",
-    )
-    window_seconds: float = _option(
-        15.0,
-        "--window",
-        metavar="DURATION",
-        type=DurationRange(1.0, 300.0),
-        help="Window for minimum, mean and maximum; set it to the scrape interval.",
+        help="How long the series of a job stay after its end.  [default: 4 scrapes, 1m at least]",
     )
     hang_timeout_seconds: float = _option(
         HANG_TIMEOUT_SECONDS,
@@ -139,6 +143,20 @@ class Options:
         metavar="URL",
         callback=checks.check_url,
         help="Deliver the events of jobs to this address.",
+    )
+    ledger_token: Path | None = _option(
+        None,
+        "--ledger-token-file",
+        metavar="FILE",
+        type=_FILE,
+        help="File that holds the token of a writer of the ledger; it may change.",
+    )
+    ledger_ca: Path | None = _option(
+        None,
+        "--ledger-ca",
+        metavar="FILE",
+        type=_FILE,
+        help="Certificates by which an https ledger is trusted.  [default: the system's]",
     )
     archive: str | None = _option(
         None,
@@ -236,6 +254,13 @@ class Options:
     def port(self) -> int:
         """Port to listen on, 0 for any free one."""
         return self.listen[1]
+
+    @property
+    def linger(self) -> float:
+        """Seconds for which the series of a job stay after its end: each is scraped in its end."""
+        if self.linger_seconds is not None:
+            return self.linger_seconds
+        return max(_MIN_LINGER_SECONDS, MIN_SCRAPES * self.scrape_seconds)
 
     @property
     def expected(self) -> Expectations:

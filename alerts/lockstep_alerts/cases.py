@@ -1,16 +1,23 @@
 """Every alert's cases as promtool reads them: it fires by its deadline, or it keeps silent."""
 
-from lockstep_alerts.conditions.condition import Case
+from lockstep_alerts.conditions.condition import Case, Timing
+from lockstep_alerts.model import delivery_seconds
 from lockstep_alerts.spec import Symptom
-from lockstep_alerts.synthetic import SCRAPE_SECONDS
+from lockstep_catalogue.windows import ScrapeWindows
 
 
-def cases_of(symptom: Symptom) -> list[Case]:
+def timing_of(symptom: Symptom, windows: ScrapeWindows) -> Timing:
+    """When an alert has to fire."""
+    seconds = symptom.deadline_seconds(windows) - delivery_seconds(symptom.severity)
+    return Timing(windows=windows, fires_within_seconds=seconds)
+
+
+def cases_of(symptom: Symptom, windows: ScrapeWindows) -> list[Case]:
     """The cases of one alert, firing ones first."""
-    return symptom.condition.cases(symptom.deadline.seconds)
+    return symptom.condition.cases(timing_of(symptom, windows))
 
 
-def promtool_test(symptom: Symptom, case: Case) -> dict[str, object]:
+def promtool_test(symptom: Symptom, case: Case, windows: ScrapeWindows) -> dict[str, object]:
     """One test of a promtool test file.
 
     It evaluates the series ALERTS: promtool's own alert_rule_test would compare the annotations as
@@ -25,9 +32,10 @@ def promtool_test(symptom: Symptom, case: Case) -> dict[str, object]:
     outcome = "fires" if expected else "is silent"
     return {
         "name": f"{symptom.alert} {outcome}: {case.name}",
-        "interval": f"{SCRAPE_SECONDS}s",
+        "interval": f"{windows.scrape_seconds}s",
         "input_series": [
-            {"series": series.series, "values": series.values} for series in case.series
+            {"series": each.series, "values": each.course.promtool(windows.scrape_seconds)}
+            for each in case.series
         ],
         "promql_expr_test": [
             {"expr": selector, "eval_time": f"{case.at_seconds}s", "exp_samples": expected}

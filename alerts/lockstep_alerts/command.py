@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from lockstep_alerts.entry import SpecError
-from lockstep_alerts.model import Delivery
+from lockstep_alerts.model import Delivery, Duration
+from lockstep_alerts.options import duration_option
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
 from lockstep_alerts.write import (
@@ -43,6 +44,12 @@ def alerts() -> None:
     help="Folder that the files are written to.",
 )
 @click.option(
+    "--interval",
+    callback=duration_option,
+    metavar="DURATION",
+    help="Time between scrapes; default: as the spec declares.",
+)
+@click.option(
     "--runbook-base",
     default=_DEFAULTS.runbook_base,
     show_default=True,
@@ -60,6 +67,7 @@ def generate(
     *,
     spec: Path | None,
     out: Path,
+    interval: Duration | None,
     runbook_base: str,
     dashboard_base: str,
     only_compare: bool,
@@ -67,7 +75,7 @@ def generate(
     """Write the rule file, the Alertmanager configuration and the rule tests."""
     delivery = Delivery(runbook_base=runbook_base, dashboard_base=dashboard_base)
     try:
-        files = render(read_spec(spec or spec_path()), delivery)
+        files = render(read_spec(spec or spec_path(), interval), delivery)
     except SpecError as error:
         raise click.UsageError(str(error)) from error
     if only_compare:

@@ -4,6 +4,9 @@ import re
 from collections.abc import Mapping
 
 from lockstep_alerts.model import Duration
+from lockstep_catalogue.windows import MIN_SCRAPES, ScrapeWindows
+
+_SCRAPES = re.compile(r"([1-9][0-9]{0,2}) scrapes?")
 
 
 class SpecError(ValueError):
@@ -16,10 +19,12 @@ class Entry:
     Args:
         location: file and position, with which each refusal begins.
         fields: as YAML gave them.
+        windows: what the spec's scrape interval decides.
     """
 
-    def __init__(self, location: str, fields: Mapping[str, object]) -> None:
+    def __init__(self, location: str, fields: Mapping[str, object], windows: ScrapeWindows) -> None:
         self.location = location
+        self.windows = windows
         self._fields = fields
 
     def refuse(self, field: str, remedy: str) -> SpecError:
@@ -62,15 +67,33 @@ class Entry:
         return float(value)
 
     def duration(self, field: str) -> Duration:
-        """A duration such as ``10s``."""
+        """A duration such as ``10s`` or ``2 scrapes``."""
         value = self._fields.get(field)
         if not isinstance(value, str):
-            raise self.refuse(field, "write a duration such as 10s")
+            raise self.refuse(field, "write a duration such as 10s or 2 scrapes")
+        if scrapes := _SCRAPES.fullmatch(value):
+            return Duration(f"{int(scrapes[1]) * self.windows.scrape_seconds}s")
         try:
             return Duration(value)
         except ValueError as error:
             raise SpecError(f"{self.location}: {field}: {error}") from error
 
-    def optional_duration(self, field: str) -> Duration | None:
-        """The same; None where the field is left out."""
-        return self.duration(field) if field in self._fields else None
+    def optional_duration(self, field: str, *, at_least_scrapes: int = 1) -> Duration | None:
+        """The same, of so many scrapes at least; None where the field is left out."""
+        return self._span(field, at_least_scrapes) if field in self._fields else None
+
+    def window(self, field: str) -> Duration:
+        """A duration over which samples are compared: four scrapes at least."""
+        return self._span(field, MIN_SCRAPES)
+
+    def _span(self, field: str, at_least_scrapes: int) -> Duration:
+        duration = self.duration(field)
+        least_seconds = at_least_scrapes * self.windows.scrape_seconds
+        if duration.seconds < least_seconds:
+            raise self.refuse(
+                field,
+                f"holds fewer than {at_least_scrapes} scrapes, one every "
+                f"{self.windows.scrape_seconds}s; write {least_seconds}s or more, "
+                "or shorten scrape_interval",
+            )
+        return duration

@@ -29,6 +29,16 @@ class Duration:
         return round(parse_duration(self.text))
 
 
+GROUP_WAIT_SECONDS = {"critical": 5, "warning": 15}
+"""By severity: how long Alertmanager waits for more alerts of one incident."""
+_WEBHOOK_SECONDS = 5
+
+
+def delivery_seconds(severity: str) -> int:
+    """Part of an alert's deadline that belongs to Alertmanager and the webhook."""
+    return GROUP_WAIT_SECONDS[severity] + _WEBHOOK_SECONDS
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Delivery:
     """How alerts reach people.
@@ -38,11 +48,9 @@ class Delivery:
         dashboard_base: prefix of ``/d/...`` in links to boards.
         pager_base: where the webhooks ``/pager`` and ``/tickets`` are.
         group_interval: time before changes of a group that was notified are notified too.
-        interval: time between evaluations of the rules.
     """
 
     runbook_base: str = "runbooks/"
     dashboard_base: str = ""
     pager_base: str = "http://127.0.0.1:9095"
     group_interval: Duration = Duration("1m")
-    interval: Duration = Duration("5s")

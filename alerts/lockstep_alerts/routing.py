@@ -1,12 +1,14 @@
 """Who is notified: one page a job, tickets by alert; a page inhibits the tickets of its job."""
 
-from lockstep_alerts.model import Delivery
+from lockstep_alerts.model import GROUP_WAIT_SECONDS, Delivery
 from lockstep_catalogue.labels import CLUSTER, JOB_ID
 
 _PAGER = "pager"
 _TICKETS = "tickets"
 _HAS_JOB = f'{JOB_ID.name}!=""'
 _CRITICAL = 'severity="critical"'
+_PAGE_WAIT = f"{GROUP_WAIT_SECONDS['critical']}s"
+_TICKET_WAIT = f"{GROUP_WAIT_SECONDS['warning']}s"
 
 
 def _webhook(name: str, base: str) -> dict[str, object]:
@@ -19,13 +21,13 @@ def _pages() -> list[dict[str, object]]:
         "matchers": [_CRITICAL, _HAS_JOB],
         "group_by": [CLUSTER.name, JOB_ID.name],
         # Part of each alert's deadline: long enough for alerts of one incident to come together.
-        "group_wait": "5s",
+        "group_wait": _PAGE_WAIT,
         "repeat_interval": "4h",
     }
     without_job: dict[str, object] = {
         "receiver": _PAGER,
         "matchers": [_CRITICAL],
-        "group_wait": "5s",
+        "group_wait": _PAGE_WAIT,
         "repeat_interval": "4h",
     }
     return [per_job, without_job]
@@ -41,7 +43,7 @@ def alertmanager_config(delivery: Delivery) -> dict[str, object]:
         "route": {
             "receiver": _TICKETS,
             "group_by": [CLUSTER.name, "alertname"],
-            "group_wait": "15s",
+            "group_wait": _TICKET_WAIT,
             "group_interval": delivery.group_interval.text,
             "repeat_interval": "12h",
             "routes": _pages(),

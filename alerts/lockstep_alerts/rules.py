@@ -2,16 +2,18 @@
 
 from lockstep_alerts.conditions.joins import JOB_LABELS
 from lockstep_alerts.model import Delivery
-from lockstep_alerts.spec import Symptom
+from lockstep_alerts.spec import Spec, Symptom
 from lockstep_catalogue import recorded
+from lockstep_catalogue.windows import ScrapeWindows, spelled
 
 RECORDING_GROUP = "lockstep-train.rules"
 ALERT_GROUP = "lockstep-train"
 
 
-def alert_rule(symptom: Symptom, delivery: Delivery) -> dict[str, object]:
+def alert_rule(symptom: Symptom, windows: ScrapeWindows, delivery: Delivery) -> dict[str, object]:
     """One alerting rule, with the keys of a Prometheus rule file."""
-    rule: dict[str, object] = {"alert": symptom.alert, "expr": symptom.condition.expression()}
+    expression = symptom.condition.expression(windows)
+    rule: dict[str, object] = {"alert": symptom.alert, "expr": expression}
     if symptom.pending:
         rule["for"] = symptom.pending.text
     if symptom.keep_firing:
@@ -20,6 +22,7 @@ def alert_rule(symptom: Symptom, delivery: Delivery) -> dict[str, object]:
     rule["annotations"] = {
         "summary": symptom.summary,
         "description": f"{symptom.description} {symptom.condition.evidence()}".strip(),
+        "notified_within": spelled(symptom.deadline_seconds(windows)),
         **_links(symptom, delivery),
     }
     return rule
@@ -36,15 +39,18 @@ def _links(symptom: Symptom, delivery: Delivery) -> dict[str, str]:
     }
 
 
-def rule_groups(symptoms: tuple[Symptom, ...], delivery: Delivery) -> list[dict[str, object]]:
+def rule_groups(spec: Spec, delivery: Delivery) -> list[dict[str, object]]:
     """The recording group and the alerts over it.
 
     Prometheus evaluates the rules of a group in order, so that one recorded series can feed the
     next within the same evaluation.
     """
-    interval = delivery.interval.text
-    records = [{"record": series.name, "expr": series.expression} for series in recorded.RECORDED]
-    alerts = [alert_rule(symptom, delivery) for symptom in symptoms]
+    windows = spec.windows
+    interval = spelled(windows.evaluation_seconds)
+    records = [
+        {"record": series.name, "expr": series.expression(windows)} for series in recorded.RECORDED
+    ]
+    alerts = [alert_rule(symptom, windows, delivery) for symptom in spec.symptoms]
     return [
         {"name": RECORDING_GROUP, "interval": interval, "rules": records},
         {"name": ALERT_GROUP, "interval": interval, "rules": alerts},

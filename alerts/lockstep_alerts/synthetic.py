@@ -1,12 +1,12 @@
 """Series of an imagined job, in promtool's notation, for the cases of the rule tests."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lockstep_catalogue import training
 from lockstep_catalogue.metric import Metric
 
-SCRAPE_SECONDS = 5
 JOB = {"cluster": "c1", "job_id": "j1"}
 NUM_RANKS = 4
 _SAME_SECONDS = 1e-9
@@ -21,36 +21,54 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
+class Course:
+    """A value over time: absent at first, then from its start on growing stretch by stretch."""
+
+    start: float
+    stretches: tuple[Stretch, ...]
+    unborn_seconds: int = 0
+
+    def promtool(self, scrape_seconds: int) -> str:
+        """The value at every scrape from time 0 on, in promtool's notation."""
+        num_unborn = math.ceil(self.unborn_seconds / scrape_seconds)
+        words = [f"_x{num_unborn}"] if num_unborn else []
+        begin_seconds, value, scrape = self.unborn_seconds, self.start, num_unborn
+        for stretch in self.stretches:
+            end_seconds = begin_seconds + stretch.seconds
+            num_scrapes = end_seconds // scrape_seconds - scrape + 1
+            if num_scrapes > 0:
+                first = value + (scrape * scrape_seconds - begin_seconds) * stretch.per_second
+                growth = stretch.per_second * scrape_seconds
+                words.append(f"{first:.9g}+{growth:.9g}x{num_scrapes - 1}")
+                scrape += num_scrapes
+            begin_seconds, value = end_seconds, value + stretch.seconds * stretch.per_second
+        return " ".join(words)
+
+
+@dataclass(frozen=True, slots=True)
 class Samples:
-    """One series with its samples at every scrape, as promtool reads them."""
+    """One series and its course."""
 
     series: str
-    values: str
+    course: Course
 
 
-def samples(metric: Metric, values: str, suffix: str = "", **labels: str) -> Samples:
+def samples(metric: Metric, course: Course, suffix: str = "", **labels: str) -> Samples:
     """A series of a metric; ``suffix`` is ``_bucket`` for those of a histogram."""
     unknown = labels.keys() - set(metric.label_names) - {"le", "instance"}
     assert not unknown, f"{metric.name} has no label {unknown}"
     pairs = ", ".join(f'{name}="{value}"' for name, value in labels.items())
-    return Samples(f"{metric.name}{suffix}{{{pairs}}}", values)
+    return Samples(f"{metric.name}{suffix}{{{pairs}}}", course)
 
 
-def growing(*stretches: Stretch) -> str:
-    """A value that starts at 0 and grows stretch by stretch."""
-    spans = ["0"]
-    value = 0.0
-    for stretch in stretches:
-        step = stretch.per_second * SCRAPE_SECONDS
-        num_scrapes = stretch.seconds // SCRAPE_SECONDS
-        spans.append(f"{value + step:.9g}+{step:.9g}x{num_scrapes - 1}")
-        value += step * num_scrapes
-    return " ".join(spans)
+def growing(*stretches: Stretch, start: float = 0) -> Course:
+    """A value that grows stretch by stretch, from 0 where nothing else is given."""
+    return Course(start, stretches)
 
 
-def steady(value: float, seconds: int) -> str:
-    """The same value at every scrape."""
-    return f"{value:g}+0x{seconds // SCRAPE_SECONDS}"
+def steady(value: float, seconds: int, unborn_seconds: int = 0) -> Course:
+    """The same value all the time, after a time in which the series does not exist yet."""
+    return Course(value, (Stretch(seconds, 0),), unborn_seconds)
 
 
 @dataclass(frozen=True, slots=True)

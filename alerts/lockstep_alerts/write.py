@@ -9,8 +9,8 @@ from lockstep_alerts.cases import cases_of, promtool_test
 from lockstep_alerts.model import Delivery
 from lockstep_alerts.routing import alertmanager_config
 from lockstep_alerts.rules import ALERT_GROUP, RECORDING_GROUP, rule_groups
-from lockstep_alerts.spec import Symptom
-from lockstep_alerts.synthetic import SCRAPE_SECONDS
+from lockstep_alerts.spec import Spec
+from lockstep_catalogue.windows import spelled
 from lockstep_records.atomic_file import write_atomically
 
 RULES_FILE = "lockstep.rules.yaml"
@@ -41,23 +41,25 @@ def to_yaml(content: Mapping[str, object], head: str = _HEAD) -> str:
     return head + yaml.dump(content, Dumper=_Dumper, sort_keys=False, width=10_000)
 
 
-def _rule_tests(symptoms: tuple[Symptom, ...]) -> dict[str, object]:
+def _rule_tests(spec: Spec) -> dict[str, object]:
     return {
         "rule_files": [RULES_FILE],
-        "evaluation_interval": f"{SCRAPE_SECONDS}s",
+        "evaluation_interval": spelled(spec.windows.evaluation_seconds),
         "group_eval_order": [RECORDING_GROUP, ALERT_GROUP],
         "tests": [
-            promtool_test(symptom, case) for symptom in symptoms for case in cases_of(symptom)
+            promtool_test(symptom, case, spec.windows)
+            for symptom in spec.symptoms
+            for case in cases_of(symptom, spec.windows)
         ],
     }
 
 
-def render(symptoms: tuple[Symptom, ...], delivery: Delivery) -> dict[str, str]:
+def render(spec: Spec, delivery: Delivery) -> dict[str, str]:
     """The text of every generated file by its name."""
     return {
-        RULES_FILE: to_yaml({"groups": rule_groups(symptoms, delivery)}),
+        RULES_FILE: to_yaml({"groups": rule_groups(spec, delivery)}),
         ROUTES_FILE: to_yaml(alertmanager_config(delivery)),
-        TESTS_FILE: to_yaml(_rule_tests(symptoms)),
+        TESTS_FILE: to_yaml(_rule_tests(spec)),
     }
 
 

@@ -119,6 +119,14 @@ EVENTS_PENDING = Metric(
     help="Events of jobs on the node that wait for delivery to the ledger.",
     source="the spool",
 )
+EVENTS_SPOOL_RATIO = Metric(
+    name="lockstep_agent_events_spool_ratio",
+    kind=Kind.GAUGE,
+    unit=Unit.RATIO,
+    labels=(),
+    help="Size of the waiting events, of what the spool may hold; at 1 events are dropped.",
+    source="the spool",
+)
 EVENTS = Metric(
     name="lockstep_agent_events_total",
     kind=Kind.COUNTER,
@@ -150,6 +158,7 @@ METRICS = (
     AGENT_CPU,
     PAGES_UNREADABLE,
     EVENTS_PENDING,
+    EVENTS_SPOOL_RATIO,
     EVENTS,
     ARCHIVED_FILES,
 )

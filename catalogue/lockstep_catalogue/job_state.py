@@ -22,7 +22,13 @@ _OF_NODE = (CLUSTER, JOB_ID, NODE)
 
 
 def _metric(
-    name: str, kind: Kind, unit: Unit, help_: str, *labels: Label, page_field: str = ""
+    name: str,
+    kind: Kind,
+    unit: Unit,
+    help_: str,
+    *labels: Label,
+    page_field: str = "",
+    buckets: tuple[float, ...] = (),
 ) -> Metric:
     return Metric(
         name=name,
@@ -32,6 +38,7 @@ def _metric(
         help=help_,
         source="rank page",
         page_field=page_field,
+        buckets=buckets,
     )
 
 
@@ -113,11 +120,12 @@ COLLECTION_SECONDS = _metric(
     page_field="collection_seconds",
 )
 CHECKPOINT_SECONDS = _metric(
-    "lockstep_train_checkpoint_seconds_total",
-    Kind.COUNTER,
+    "lockstep_train_checkpoint_seconds",
+    Kind.HISTOGRAM,
     Unit.SECONDS,
-    "Seconds of writing checkpoints: those that steps waited for, and those from start to end.",
+    "Seconds that steps waited for a checkpoint, and from begin to end of its write, once a node.",
     WRITING,
+    buckets=(0.1, 0.5, 2.0, 5.0, 15.0, 60.0, 180.0, 600.0, 1800.0),
 )
 CHECKPOINT_BYTES = _metric(
     "lockstep_train_checkpoint_bytes_total",
@@ -130,8 +138,7 @@ CHECKPOINTS_VERIFIED = _metric(
     "lockstep_train_checkpoints_verified_total",
     Kind.COUNTER,
     Unit.NONE,
-    "Checkpoints that were read back and found valid.",
-    page_field="checkpoints_verified",
+    "Checkpoints that were read back and found valid, by every rank of the node that writes them.",
 )
 SLOWEST_WRITER = _metric(
     "lockstep_train_checkpoint_slowest_writer_seconds",
@@ -144,16 +151,20 @@ RESTORES = _metric(
     "lockstep_train_restores_total",
     Kind.COUNTER,
     Unit.NONE,
-    "Restores of a checkpoint by outcome.",
+    "Restores of a checkpoint by outcome, once a node however many ranks take part.",
     RESTORE_OUTCOME,
-    page_field="restores",
 )
 PASSED_OVER = _metric(
     "lockstep_train_checkpoints_passed_over_total",
     Kind.COUNTER,
     Unit.NONE,
-    "Invalid checkpoints that a restore skipped.",
-    page_field="passed_over",
+    "Invalid checkpoints that a restore skipped, once a node however many ranks take part.",
+)
+LOST_STEPS = _metric(
+    "lockstep_train_restore_lost_steps_total",
+    Kind.COUNTER,
+    Unit.NONE,
+    "Completed steps that restarts threw away: from the restored step to the highest one before.",
 )
 REPLICAS = _metric(
     "lockstep_train_replicas_compared",
@@ -208,6 +219,7 @@ METRICS = (
     SLOWEST_WRITER,
     RESTORES,
     PASSED_OVER,
+    LOST_STEPS,
     REPLICAS,
     ODD_REPLICAS,
     MEASURED_STEPS,

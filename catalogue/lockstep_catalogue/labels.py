@@ -199,7 +199,9 @@ STATE = Label(
     values=("init", "training", "checkpoint", "eval", "restore", "done", "failed", "gone"),
 )
 OUTCOME = Label(
-    name="outcome", help="how an attempt to write a checkpoint ended", values=("ok", "failed")
+    name="outcome",
+    help="how an attempt to write a checkpoint ended; invalid was written and read back as damaged",
+    values=("ok", "failed", "invalid"),
 )
 KIND = Label(
     name="kind",
@@ -241,6 +243,44 @@ TROUBLE = Label(
         "no_step",
         "page_deleted",
         "fork",
+    ),
+)
+CLOCK = Label(
+    name="clock",
+    help="clock of the rank's times: host or device; different ones are never compared",
+)
+PART = Label(
+    name="part",
+    help="part of a rank's monitor that fails, and goes off, by itself",
+    values=(
+        "versions",
+        "earlier_attempts",
+        "logs",
+        "spans",
+        "memory",
+        "garbage_collection",
+        "page_check",
+        "anomalies",
+        "loop_numbers",
+        "device_numbers",
+        "device_events",
+        "operations",
+        "switches",
+        "hang_watch",
+        "flight_recorder",
+        "profiler",
+        "forward",
+        "backward",
+        "optimizer",
+        "gradient_buckets",
+        "collectives",
+        "pipeline",
+        "fingerprints",
+        "checkpoints",
+        "restores",
+        "blocks",
+        "forks",
+        "last_error",
     ),
 )
 DIRECTION = Label(name="direction", help="receive or transmit", values=("receive", "transmit"))

@@ -1,8 +1,11 @@
 """Types of the catalogue: a metric with its name, kind, unit, labels, help and source."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+
+from lockstep_catalogue.windows import ScrapeWindows
 
 _NAME = re.compile(r"lockstep_(train|gpu|nvlink|pcie|fabric|host|agent|ledger)_[a-z0-9_]+")
 _LABEL = re.compile(r"[a-z][a-z0-9_]*")
@@ -131,13 +134,17 @@ class Metric:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recorded:
-    """A series that a recording rule computes: level:metric:operations, with its PromQL."""
+    """A series that a recording rule computes: level:metric:operations.
+
+    Attributes:
+        expression: gives its PromQL, by the windows that follow from the time between scrapes.
+    """
 
     name: str
     unit: Unit
     labels: tuple[Label, ...]
     help: str
-    expression: str
+    expression: Callable[[ScrapeWindows], str]
 
     def __post_init__(self) -> None:
         level, colon, _ = self.name.partition(":")

@@ -26,11 +26,10 @@ from lockstep_catalogue.promql import (
     select,
 )
 from lockstep_catalogue.training import PHASE_SECONDS, STEPS, TOKENS
+from lockstep_catalogue.windows import ScrapeWindows
 
-# Four scrapes at 5 s, so that a page can follow within a minute.
-LIVE_WINDOW = "20s"
-LONG_WINDOW = "5m"
-_MIN_STEPS_PER_SECOND = 0.2  # four steps in the live window; below, the long window applies
+_MIN_STEPS = 4  # with fewer in the live window, the long window applies
+_RATE_SECONDS = 60
 
 _JOB = (CLUSTER, JOB_ID)
 _RANK = (*_JOB, RANK)
@@ -43,23 +42,25 @@ def _per_step(window: str, steps_guard: str) -> str:
     return f"{seconds} / on ({names(*_RANK)}) group_left () ({steps_guard.format(steps=steps)})"
 
 
+def _phase_per_step(windows: ScrapeWindows) -> str:
+    limit = f"{_MIN_STEPS / windows.live_seconds:.4g}"
+    live = _per_step(windows.live, f"{{steps}} > {limit}")
+    return f"{live}\nor\n{_per_step(windows.long, f'({{steps}} > 0) <= {limit}')}"
+
+
 PHASE_PER_STEP = Recorded(
     name="cluster_job_id_rank_phase:lockstep_train_phase_seconds:per_step",
     unit=Unit.SECONDS,
     labels=_RANK_PHASE,
-    help="Mean seconds per step by rank and phase, over 20 s or, where steps are long, 5 min.",
-    expression=(
-        _per_step(LIVE_WINDOW, f"{{steps}} > {_MIN_STEPS_PER_SECOND}")
-        + "\nor\n"
-        + _per_step(LONG_WINDOW, f"({{steps}} > 0) <= {_MIN_STEPS_PER_SECOND}")
-    ),
+    help="Mean seconds per step by rank and phase, over four scrapes, or 5 min for long steps.",
+    expression=_phase_per_step,
 )
 STEP_MEAN = Recorded(
     name="cluster_job_id:lockstep_train_step_seconds:mean",
     unit=Unit.SECONDS,
     labels=_JOB,
     help="Mean seconds per step of the job.",
-    expression=by("avg", by("sum", select(PHASE_PER_STEP), *_RANK), *_JOB),
+    expression=lambda _: by("avg", by("sum", select(PHASE_PER_STEP), *_RANK), *_JOB),
 )
 _SYNC = by("sum", select(PHASE_PER_STEP, eq(PHASE, "sync")), *_RANK)
 LATENESS = Recorded(
@@ -67,14 +68,14 @@ LATENESS = Recorded(
     unit=Unit.SECONDS,
     labels=_RANK,
     help="How much later than the earliest rank the rank arrives at the collectives, per step.",
-    expression=f"{by('max', _SYNC, *_JOB)} - on ({names(*_JOB)}) group_right () {_SYNC}",
+    expression=lambda _: f"{by('max', _SYNC, *_JOB)} - on ({names(*_JOB)}) group_right () {_SYNC}",
 )
 LATENESS_RATIO = Recorded(
     name="cluster_job_id_rank:lockstep_train_lateness:ratio",
     unit=Unit.RATIO,
     labels=_RANK,
     help="Lateness beyond the job's median as a share of the step: its cost to all ranks.",
-    expression=(
+    expression=lambda _: (
         f"({select(LATENESS)} - on ({names(*_JOB)}) group_left ()"
         f" {lower_median_by(select(LATENESS), *_JOB)})"
         f" / on ({names(*_JOB)}) group_left () {select(STEP_MEAN)}"
@@ -86,34 +87,41 @@ EXCESS = Recorded(
     unit=Unit.SECONDS,
     labels=_RANK_PHASE,
     help="Own work of the rank beyond the median of its job, by phase, per step.",
-    expression=(
+    expression=lambda _: (
         f"{_OWN} - on ({names(*_JOB, PHASE)}) group_left () {median_by(_OWN, *_JOB, PHASE)}"
     ),
 )
 TOKENS_RATE = Recorded(
-    name="cluster_job_id:lockstep_train_tokens:rate1m",
+    name="cluster_job_id:lockstep_train_tokens:rate",
     unit=Unit.NONE,
     labels=_JOB,
     help="Tokens per second of the job.",
-    expression=by("sum", rate(TOKENS, "1m"), *_JOB),
+    expression=lambda windows: by("sum", rate(TOKENS, windows.at_least(_RATE_SECONDS)), *_JOB),
 )
 MFU = Recorded(
-    name="cluster_job_id:lockstep_train_mfu:ratio1m",
+    name="cluster_job_id:lockstep_train_mfu:ratio",
     unit=Unit.RATIO,
     labels=_JOB,
     help="Model FLOPs utilisation of the job: FLOPs of its tokens over the peak of its devices.",
-    expression=(
-        f"{by('sum', rate(MODEL_FLOPS, '1m'), *_JOB)} / {by('sum', select(PEAK_FLOPS), *_JOB)}"
+    expression=lambda windows: (
+        f"{by('sum', rate(MODEL_FLOPS, windows.at_least(_RATE_SECONDS)), *_JOB)}"
+        f" / {by('sum', select(PEAK_FLOPS), *_JOB)}"
     ),
 )
-_SPENT = by("sum", rate(GOODPUT_SECONDS, LONG_WINDOW), *_JOB)
-_GOOD = by("sum", rate(GOODPUT_SECONDS, LONG_WINDOW, eq(GOODPUT, "productive")), *_JOB)
+
+
+def _goodput(windows: ScrapeWindows) -> str:
+    spent = by("sum", rate(GOODPUT_SECONDS, windows.long), *_JOB)
+    good = by("sum", rate(GOODPUT_SECONDS, windows.long, eq(GOODPUT, "productive")), *_JOB)
+    return f"{good} / ({spent} > 0)"
+
+
 GOODPUT_RATIO = Recorded(
-    name="cluster_job_id:lockstep_train_goodput:ratio5m",
+    name="cluster_job_id:lockstep_train_goodput:ratio",
     unit=Unit.RATIO,
     labels=_JOB,
     help="Share of the ranks' wall clock spent in forward, backward and optimizer.",
-    expression=f"{_GOOD} / ({_SPENT} > 0)",
+    expression=_goodput,
 )
 
 RECORDED = (

@@ -27,7 +27,7 @@ _OPERATIONS = {
     "per_step": "per step",
     "mean": "mean",
     "ratio": "ratio",
-    "rate1m": "per second",
+    "rate": "per second",
 }
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep_catalogue.vocabulary import ENDED_PHASES, PAUSE_PHASES
+from lockstep_records.liveness import find_process
 from lockstep_records.page.layout import STEP_BUCKETS
 from lockstep_records.page.reader import Page, PageError, read_rows
 
@@ -84,7 +85,7 @@ class HungRank:
         step: last completed step; None before the first.
         idle_seconds: since its last heartbeat.
         process: state of its process by /proc (R running, S asleep, D in the kernel, T stopped,
-            Z ended); None when it has gone.
+            Z ended); None when it has gone, or is not visible here.
     """
 
     rank: int
@@ -148,12 +149,14 @@ def _median_of_rows(page: Page) -> float | None:
 
 
 def _hung_rank(page: Page, idle_seconds: float, procfs: Path) -> HungRank:
+    process = find_process(page, procfs)
+    pid = process.pid if process is not None else None
     return HungRank(
         rank=page.identity["rank"],
         phase=page.phase,
         step=page.state["step"],
         idle_seconds=idle_seconds,
-        process=process_state(page.identity["pid"], procfs),
+        process=process_state(pid, procfs) if pid is not None else None,
     )
 
 

@@ -74,7 +74,7 @@ def _options(
         tick_seconds=0.1,
         linger_seconds=60,
         hang_timeout_seconds=5,
-        window_seconds=15,
+        scrape_seconds=15,
         sysfs=node_folder / "sys",
         procfs=node_folder / "proc",
         detail=True,

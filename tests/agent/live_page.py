@@ -47,7 +47,10 @@ class LivePage:
         self.path = page_path(root, identity["job_id"], attempt, rank)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.writer = PageWriter(
-            self.path, RankIdentity(rank=rank, attempt=attempt, **identity), rows=16
+            self.path,
+            RankIdentity(rank=rank, attempt=attempt, **identity),
+            rows=16,
+            locks=False,  # tests replace the pid by that of another process
         )
 
     def phase(self, name: str, *, ago_seconds: float = 0.0) -> None:
@@ -100,7 +103,7 @@ class LivePage:
         periodic.count("anomalies", "spike")
         periodic.count("bus_bytes", "all_reduce", 4 * ALL_REDUCE_BYTES)
         periodic.count("device_steps")
-        periodic.add("device_seconds", STEP_SECONDS["sync"], "sync")
+        periodic.add("host_bound_seconds", STEP_SECONDS["sync"], "sync")
         periodic.count("fingerprints")
         periodic.words[PERIODIC.word("fingerprint_parameters")] = 7 if rank == 3 else 5
         periodic.commit(time.monotonic_ns())

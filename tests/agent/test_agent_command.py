@@ -79,6 +79,7 @@ def test_a_running_agent_emits_what_the_catalogue_declares_and_follows_the_ranks
     for field in ("gradient_norm", "learning_rate"):
         page.set_optional(field, 0.5)
     page.set_optional("checkpoint_wall_ns", time.time_ns())
+    page.writer.count_checkpoint("ok")  # the histogram of their seconds is there from the first on
     page.commit()
     hung = LivePage(root, rank=1)
     for number in range(8):
@@ -182,7 +183,7 @@ def test_once_prints_one_scrape_and_logs_that_there_is_no_driver(
         (("--dir", "/no/such/place"), "/no/such/place cannot hold jobs"),
         (("--tick", "nan"), "'nan' is not a duration"),
         (("--tick", "1"), "'1' is not a duration"),
-        (("--window", "6m"), "6m is not in the range 1s<=x<=5m"),
+        (("--scrape-interval", "6m"), "6m is not in the range 1s<=x<=1m"),
         (("--node", ""), "'' cannot be a label"),
         (("--sysfs", "/no/such/place"), "/no/such/place"),
         (("--archive", "nosuch://a"), "'nosuch://a' has an unknown scheme; known are abfs, "),

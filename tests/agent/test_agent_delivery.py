@@ -10,15 +10,14 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import pytest
 
-from lockstep_agent.delivery.archive import Copier
-from lockstep_agent.delivery.sender import Delivery, Post, post
-from lockstep_agent.delivery.spool import Spool
+from lockstep_agent.delivery.sender import Delivery
 from lockstep_agent.options import Options
-from lockstep_agent.state_file import StateFile
 from lockstep_catalogue import health
+from lockstep_records.delivery.duty import DeliveryDuty
+from lockstep_records.delivery.sender import Answer, LedgerAddress, Post, post
+from lockstep_records.delivery.spool import SPOOL_BYTES, EventSpool
 from lockstep_records.events import Event, append_event
 from lockstep_records.jobs import job_folder
 from lockstep_records.page.reader import read_page
@@ -83,16 +82,26 @@ class Agent:
     """The delivery of an agent, with a clock that a test sets forward."""
 
     def __init__(
-        self, root: Path, state: Path, url: str, most: int = 10_000, send: Post = post
+        self, root: Path, state: Path, url: str, most: int = SPOOL_BYTES, send: Post = post
     ) -> None:
         self.now = 0.0
-        self.spool = Spool(root, StateFile(state / "spool.json"), most)
-        origin = ("east", "node-7")
-        self.delivery = Delivery(self.spool, url, origin, send, clock=lambda: self.now)
+        self.spool = EventSpool(root, state / "spool.sqlite", most)
+        self.delivery = Delivery(
+            self.spool,
+            LedgerAddress(url=url),
+            ("east", "node-7"),
+            duty=DeliveryDuty(root, is_agent=True),
+            send=send,
+            clock=lambda: self.now,
+        )
 
     def tick(self, seconds: float = 0.0) -> dict[tuple[str, ...], float]:
         self.now += seconds
-        return {reading.labels: reading.value for reading in self.delivery.collect()}
+        return {
+            reading.labels: reading.value
+            for reading in self.delivery.collect()
+            if reading.metric is not health.EVENTS_SPOOL_RATIO
+        }
 
 
 def test_events_arrive_once_in_order_with_their_origin(tmp_path: Path, ledger: Ledger) -> None:
@@ -140,14 +149,6 @@ def test_one_bad_event_does_not_hold_up_the_others(tmp_path: Path, ledger: Ledge
     assert ledger.ids == [f"job-{number}" for number in range(9) if number != 4]
 
 
-def test_the_spool_is_bounded_and_the_newest_events_stay(tmp_path: Path) -> None:
-    agent = Agent(tmp_path, tmp_path, "http://127.0.0.1:1/", most=5)
-    for number in range(8):
-        add_event(tmp_path, number)
-    assert agent.tick()[("dropped",)] == 3
-    assert [event["id"] for event in agent.spool.pending] == [f"job-{n}" for n in range(3, 8)]
-
-
 def test_half_a_line_waits_for_its_other_half(tmp_path: Path, ledger: Ledger) -> None:
     agent = Agent(tmp_path, tmp_path, ledger.url)
     add_event(tmp_path, 0)
@@ -179,7 +180,7 @@ def test_a_job_whose_folder_was_made_anew_is_read_from_its_beginning(
 def test_a_ledger_that_does_not_answer_is_asked_once_a_minute(tmp_path: Path) -> None:
     requests: list[float] = []
 
-    def away(_url: str, _body: bytes) -> int:
+    def away(_address: LedgerAddress, _body: bytes) -> Answer:
         requests.append(agent.now)
         raise OSError("nobody there")
 
@@ -208,7 +209,7 @@ def test_one_bad_event_among_a_hundred_is_found_by_halves(tmp_path: Path, ledger
 def test_a_damaged_spool_or_event_file_does_not_stop_the_delivery(
     tmp_path: Path, ledger: Ledger
 ) -> None:
-    (tmp_path / "spool.json").write_text('{"version":1,"pending":7,"read":[]}')
+    (tmp_path / "spool.sqlite").write_bytes(b"no database at all, by far" * 99)
     add_event(tmp_path, 0)
     with (job_folder(tmp_path, "job") / "events.jsonl").open("ab") as file:
         file.write(b"\xff\x00{]\n[1]\nnull\n")
@@ -231,57 +232,3 @@ def test_a_running_agent_delivers_and_archives(
     with running_agent(delivering):
         pass
     assert ledger.ids == ["job-0"]
-
-
-def test_a_reader_of_the_archive_sees_the_complete_old_page_during_a_copy(
-    root: Path, tmp_path: Path
-) -> None:
-    now, page = [0.0], LivePage(root)
-    copier = Copier(root, fsspec.filesystem("file"), str(tmp_path), clock=lambda: now[0])
-    page.step(1)
-    copier.copy()
-    [copy] = tmp_path.rglob("*.page")
-    before = copy.read_bytes()
-    with copy.open("rb") as reading:
-        page.step(2)
-        now[0] += 301
-        copier.copy()
-        assert reading.read() == before
-    assert copier.counts == {"copied": 2, "failed": 0}
-    assert read_page(copy).state["steps"] == 2
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [copy]
-
-
-def test_the_archive_copies_ended_pages_once_and_running_ones_every_five_minutes(
-    root: Path,
-) -> None:
-    files = fsspec.filesystem("memory")
-    now = [0.0]
-    copier = Copier(root, files, "/archive", clock=lambda: now[0])
-    running, ended = LivePage(root), LivePage(root, rank=1)
-    for page in (running, ended):
-        page.step(1)
-    ended.phase("done")
-    add_event(root, 0)
-    copier.copy()
-    assert copier.counts == {"copied": 3, "failed": 0}
-    running.step(2)
-    copier.copy()
-    assert copier.counts["copied"] == 3
-    now[0] += 301
-    copier.copy()
-    assert copier.counts["copied"] == 4
-    body = files.cat_file("/archive/jobs/job/0/rank-00000.page")
-    assert body == running.path.read_bytes()
-
-    class Full:
-        protocol = "file"
-
-        def makedirs(self, *_: object, **__: object) -> None:
-            raise OSError(28, "no space")
-
-    full = Copier(root, Full(), "/archive", clock=lambda: now[0])
-    full.copy()
-    full.copy()
-    assert full.counts == {"copied": 0, "failed": 6}
-    assert health.ARCHIVED_FILES.labels[0].values == ("copied", "failed")

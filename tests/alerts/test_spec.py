@@ -6,18 +6,19 @@ from lockstep_alerts.conditions.not_finite import NotFinite
 from lockstep_alerts.conditions.stalled import Stalled
 from lockstep_alerts.conditions.straggler import Straggler
 from lockstep_alerts.entry import SpecError
+from lockstep_alerts.model import Duration
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
 from lockstep_records.hangs import HANG_MEDIAN_STEPS, HANG_TIMEOUT_SECONDS
 
 GOOD = """\
+scrape_interval: 15s
 symptoms:
   - alert: TrainLossNotFinite
     failure: F5
     severity: critical
     kind: not_finite
     window: 10m
-    deadline: 60s
     summary: s
     description: d
 """
@@ -30,7 +31,7 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_the_shipped_spec_reads_and_keeps_its_order() -> None:
-    symptoms = read_spec(spec_path())
+    symptoms = read_spec(spec_path()).symptoms
     assert [symptom.alert for symptom in symptoms][:2] == [
         "TrainStragglerRank",
         "TrainStragglerRankSlight",
@@ -41,7 +42,7 @@ def test_the_shipped_spec_reads_and_keeps_its_order() -> None:
 def test_the_shipped_rule_of_a_stalled_job_has_the_numbers_of_every_other_hang() -> None:
     (stalled,) = (
         symptom.condition
-        for symptom in read_spec(spec_path())
+        for symptom in read_spec(spec_path()).symptoms
         if isinstance(symptom.condition, Stalled)
     )
     assert stalled.median_steps == HANG_MEDIAN_STEPS
@@ -49,7 +50,7 @@ def test_the_shipped_rule_of_a_stalled_job_has_the_numbers_of_every_other_hang()
 
 
 def test_a_good_spec_reads(tmp_path: Path) -> None:
-    (symptom,) = read_spec(written(tmp_path, GOOD))
+    (symptom,) = read_spec(written(tmp_path, GOOD)).symptoms
     assert isinstance(symptom.condition, NotFinite)
     assert symptom.condition.window.seconds == 600
     assert symptom.pending is None
@@ -61,13 +62,27 @@ def test_a_good_spec_reads(tmp_path: Path) -> None:
         ("window: 10m", "windows: 10m", r"windows '10m': unknown key; known are alert,"),
         ("kind: not_finite", "kind: odd", r"kind 'odd': must be one of straggler, stalled,"),
         ("severity: critical", "severity: page", r"severity 'page': must be one of critical,"),
-        ("window: 10m", "window: 10", r"window 10: write a duration such as 10s"),
+        ("window: 10m", "window: 10", r"window 10: write a duration such as 10s or 2 scrapes"),
+        ("window: 10m", "window: 0 scrapes", r"window: '0 scrapes' is not a duration"),
+        (
+            "window: 10m",
+            "window: 59s",
+            r"'59s': holds fewer than 4 scrapes, one every 15s",
+        ),
+        ("window: 10m", "window: 10m\n    for: 10s", r"for '10s': holds fewer than 1 scrapes"),
+        (
+            "interval: 15s",
+            "interval: 90s",
+            r"scrape_interval '90s': .* choose 1s to 1m",
+        ),
+        ("interval: 15s", "interval: 15", r"scrape_interval 15: write a duration such as 15s"),
+        ("interval: 15s", "interval: 2.5s", r"scrape_interval '2.5s': "),
         ("window: 10m", "window: 10min", r"window: '10min' is not a duration"),
         ("    window: 10m\n", "", r"window is missing; add it"),
         ("alert: TrainLossNotFinite", "alert: ../x", r"alert '../x': must match"),
         ("alert: TrainLossNotFinite", "alert: [1]", r"alert \[1\]: write text"),
-        ("deadline: 60s", "deadline: 60s\n    for: 2m", r"shorter than the deadline, 60s"),
-        ("symptoms:", "symptom:", r"must hold one key, symptoms"),
+        ("symptoms:", "symptom:", r"must hold the keys scrape_interval and symptoms"),
+        ("scrape_interval: 15s\n", "", r"must hold the keys scrape_interval and symptoms"),
         ("symptoms:\n", "symptoms: [\n", r"is no YAML"),
     ],
 )
@@ -81,6 +96,23 @@ def test_a_wrong_spec_is_refused_in_one_sentence(
     assert "\n" not in str(caught.value)
 
 
+def test_a_window_that_another_interval_cannot_fill_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, GOOD.replace("10m", "2m"))
+    assert read_spec(path, Duration("30s")).windows.scrape_seconds == 30
+    with pytest.raises(SpecError, match="'2m': holds fewer than 4 scrapes, one every 60s"):
+        read_spec(path, Duration("1m"))
+
+
+def test_durations_in_scrapes_follow_the_interval(tmp_path: Path) -> None:
+    path = written(tmp_path, GOOD.replace("window: 10m", "window: 4 scrapes\n    for: 1 scrape"))
+    for seconds in (5, 60):
+        (symptom,) = read_spec(path, Duration(f"{seconds}s")).symptoms
+        assert isinstance(symptom.condition, NotFinite)
+        assert symptom.condition.window.seconds == 4 * seconds
+        assert symptom.pending is not None
+        assert symptom.pending.seconds == seconds
+
+
 @pytest.mark.parametrize("ratio", ["0", "1.5", "yes", "'0.1'", ".nan"])
 def test_a_ratio_lies_between_0_and_1(tmp_path: Path, ratio: str) -> None:
     text = GOOD.replace("not_finite", "straggler").replace("window: 10m", f"above_ratio: {ratio}")
@@ -89,7 +121,7 @@ def test_a_ratio_lies_between_0_and_1(tmp_path: Path, ratio: str) -> None:
 
 
 def test_a_name_stands_there_once(tmp_path: Path) -> None:
-    twice = GOOD + GOOD.removeprefix("symptoms:\n")
+    twice = GOOD + GOOD.partition("symptoms:\n")[2]
     with pytest.raises(SpecError, match="is listed twice"):
         read_spec(written(tmp_path, twice))
 

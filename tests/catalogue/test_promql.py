@@ -21,6 +21,7 @@ from lockstep_catalogue.promql import (
     rate,
     select,
 )
+from lockstep_catalogue.scrape_interval import DECLARED
 from lockstep_catalogue.training import LOSS, PHASE_SECONDS, STEP_SECONDS, STEPS
 
 
@@ -39,7 +40,12 @@ def objections(expressions: dict[str, str], folder: Path) -> str:
 
 
 def test_promtool_takes_every_recorded_expression(tmp_path: Path) -> None:
-    assert objections({recorded.name: recorded.expression for recorded in RECORDED}, tmp_path) == ""
+    assert (
+        objections(
+            {recorded.name: recorded.expression(DECLARED) for recorded in RECORDED}, tmp_path
+        )
+        == ""
+    )
 
 
 def test_promtool_takes_every_builder_on_every_metric(tmp_path: Path) -> None:

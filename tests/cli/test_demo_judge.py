@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from lockstep_catalogue.windows import ScrapeWindows
 from lockstep_cli.demo.judge import Claims, ReceivedPage, Truth, judge, read_claims
 from lockstep_cli.demo.script import draw_script, fault_flags
 
+WINDOWS = ScrapeWindows(scrape_seconds=5)
 TRUTH = Truth(rank=2, phase="backward", from_wall_seconds=100.0, until_wall_seconds=160.0)
 FIRING = ReceivedPage(
     status="firing",
@@ -19,6 +21,7 @@ FIRING = ReceivedPage(
     phase="backward",
     wall_seconds=130.0,
     summary="rank 2 is late",
+    notified_within_seconds=60.0,
 )
 RESOLVED = replace(FIRING, status="resolved", wall_seconds=200.0)
 HEADLINE = "Rank 2 was slow in backward."
@@ -85,7 +88,7 @@ def test_claims_are_read_from_the_files_of_pager_and_report(tmp_path: Path) -> N
     alert = {
         "status": "firing",
         "labels": {"alertname": "A", "job_id": "demo", "rank": "1"},
-        "annotations": {"summary": "s"},
+        "annotations": {"summary": "s", "notified_within": "45s"},
     }
     other = {**alert, "labels": {"alertname": "B", "job_id": "another"}}
     lines = [
@@ -113,7 +116,7 @@ def test_claims_are_read_from_the_files_of_pager_and_report(tmp_path: Path) -> N
 
 def test_the_same_seed_draws_the_same_script_and_any_rank_can_be_drawn() -> None:
     def drawn(seed: int) -> tuple[int | None, int]:
-        script = draw_script(random.Random(seed), 0.1, 4, "one", "backward")
+        script = draw_script(random.Random(seed), 0.1, 4, ("one", "backward"), WINDOWS)
         return script.rank, script.from_step
 
     assert drawn(3) == drawn(3)
@@ -122,4 +125,4 @@ def test_the_same_seed_draws_the_same_script_and_any_rank_can_be_drawn() -> None
 
 
 def test_a_healthy_script_gives_the_trainer_no_fault_flags() -> None:
-    assert fault_flags(draw_script(random.Random(1), 0.1, 4, "none", "backward")) == ()
+    assert fault_flags(draw_script(random.Random(1), 0.1, 4, ("none", "backward"), WINDOWS)) == ()

@@ -21,6 +21,7 @@ from click.testing import CliRunner, Result
 from lockstep_catalogue import RECORDED
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_catalogue.training import STEP
+from lockstep_catalogue.windows import ScrapeWindows
 from lockstep_dashboards.check import Finding, Scope, check_board
 from lockstep_dashboards.command import dashboards
 from lockstep_dashboards.job import JOB
@@ -110,7 +111,9 @@ def process(*command: str | Path) -> Iterator[None]:
 
 
 def prometheus_command(folder: Path, agent_port: int, port: int) -> list[str | Path]:
-    rules = [{"record": series.name, "expr": series.expression} for series in RECORDED]
+    rules = [
+        {"record": series.name, "expr": series.expression(ScrapeWindows(1))} for series in RECORDED
+    ]
     (folder / "rules.yaml").write_text(json.dumps({"groups": [{"name": "r", "rules": rules}]}))
     scrape = {
         "job_name": "agent",

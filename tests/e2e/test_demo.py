@@ -21,7 +21,7 @@ def test_the_demo_pages_names_and_reports_the_slow_rank_and_leaves_nothing_runni
 ) -> None:
     out = tmp_path / "out"
     ended = subprocess.run(
-        [sys.executable, "-m", "lockstep_cli.main", "demo", "--out", str(out)],
+        [sys.executable, "-m", "lockstep_cli.main", "demo", "--interval", "5s", "--out", str(out)],
         check=False,
         capture_output=True,
         text=True,

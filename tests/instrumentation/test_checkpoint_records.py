@@ -51,6 +51,30 @@ def test_a_checkpoint_that_fails_is_not_verified_and_not_durable(
     assert page.periodic["troubles"]["span_exception"] == 1
 
 
+def test_a_checkpoint_that_was_read_back_otherwise_is_neither_good_nor_failed(
+    root: Path, monitor: lockstep.Monitor
+) -> None:
+    with monitor.checkpoint(step=7) as saving:
+        saving.verified()
+        saving.invalid()
+    page = page_of(root)
+    assert page.state["checkpoints"] == {"ok": 0, "failed": 0}
+    assert page.periodic["checkpoints_invalid"] == 1
+    assert (page.state["checkpoint_step"], page.periodic["checkpoints_verified"]) == (None, 0)
+
+
+def test_seconds_of_checkpoints_are_counted_by_bucket(
+    root: Path, monitor: lockstep.Monitor
+) -> None:
+    for seconds in (0.05, 0.1, 70.0, 2e4):
+        with monitor.checkpoint() as saving:
+            saving.end(seconds=seconds)
+    periodic = page_of(root).periodic
+    persisting = {k: v for k, v in periodic["checkpoint_persisting_buckets"].items() if v}
+    assert persisting == {"0.1": 2, "180.0": 1, "more": 1}
+    assert sum(periodic["checkpoint_blocking_buckets"].values()) == 4
+
+
 def test_a_restore_records_the_checkpoint_it_fell_back_to(
     root: Path, monitor: lockstep.Monitor
 ) -> None:

@@ -26,8 +26,9 @@ def write_step(writer: PageWriter, tokens: int = TOKENS_PER_STEP) -> None:
 
 
 def written_page(folder: Path, *, steps: int, rows: int = 16) -> Path:
-    """A closed page with so many steps in it."""
-    writer = PageWriter(folder / "rank-00003.page", IDENTITY, rows)
+    """A closed page with so many steps in it, of a process that still runs."""
+    # A lock would end with the writer.
+    writer = PageWriter(folder / "rank-00003.page", IDENTITY, rows, locks=False)
     for _ in range(steps):
         write_step(writer)
     writer.close()

@@ -1,4 +1,4 @@
-"""Format v3 of the rank page, byte by byte: a change of it needs a new version."""
+"""Format v4 of the rank page, byte by byte: a change of it needs a new version."""
 
 import struct
 
@@ -26,7 +26,7 @@ from lockstep_records.page.section import Field, Section
 
 SECTIONS = (IDENTITY, HEARTBEAT, SLOT, PERIODIC, ROW)
 
-# Offset, struct format and name of every field of version 3.
+# Offset, struct format and name of every field of version 4.
 GOLDEN = {
     "identity": (
         (0, "8s", "magic"),
@@ -55,7 +55,8 @@ GOLDEN = {
         (472, "64s", "gpu_uuid"),
         (536, "32s", "torch_version"),
         (568, "32s", "nccl_version"),
-        (600, "I", "checksum"),
+        (600, "I", "locked"),
+        (604, "I", "checksum"),
     ),
     "heartbeat": ((0, "Q", "mark"),),
     "slot": (
@@ -80,7 +81,8 @@ GOLDEN = {
         (320, "6d", "collective_seconds"),
         (368, "d", "step_seconds_sum"),
         (376, "33Q", "step_buckets"),
-        (640, "Q", "checksum"),
+        (640, "Q", "settled_steps"),
+        (648, "Q", "checksum"),
     ),
     "periodic": (
         (0, "Q", "sequence"),
@@ -124,13 +126,21 @@ GOLDEN = {
         (576, "8Q", "fingerprint_gradients"),
         (640, "5Q", "troubles"),
         (680, "6Q", "bus_bytes"),
-        (728, "8d", "device_seconds"),
+        (728, "8d", "host_bound_seconds"),
         (792, "Q", "device_steps"),
         (800, "Q", "device_dropped"),
         (808, "Q", "late_losses"),
         (816, "8q", "late_loss_step"),
         (880, "8d", "late_loss"),
-        (944, "Q", "checksum"),
+        (944, "28Q", "part_errors"),
+        (1168, "d", "hang_timeout_seconds"),
+        (1176, "d", "pause_timeout_seconds"),
+        (1184, "Q", "checkpoints_invalid"),
+        (1192, "10Q", "checkpoint_blocking_buckets"),
+        (1272, "10Q", "checkpoint_persisting_buckets"),
+        (1352, "Q", "launch_bound_steps"),
+        (1360, "Q", "device_stride"),
+        (1368, "Q", "checksum"),
     ),
     "row": (
         (0, "Q", "number"),
@@ -156,7 +166,8 @@ GOLDEN = {
         (100, "I", "sequence_min"),
         (104, "I", "sequence_max"),
         (108, "f", "sequence_squares"),
-        (112, "12s", "reserved"),
+        (112, "f", "host_bound_seconds"),
+        (116, "8s", "reserved"),
         (124, "I", "checksum"),
     ),
 }
@@ -184,6 +195,9 @@ GOLDEN_PRESENCE = {
         "write_seconds",
         "restore_asked",
         "restored_step",
+        "hang_timeout_seconds",
+        "pause_timeout_seconds",
+        "device_stride",
     ),
     "row": (
         "first_arrival_ns",
@@ -193,6 +207,7 @@ GOLDEN_PRESENCE = {
         "sequence_min",
         "sequence_max",
         "sequence_squares",
+        "host_bound_seconds",
     ),
 }
 GOLDEN_PHASES = (
@@ -206,8 +221,8 @@ def field_formats(section: Section) -> tuple[tuple[int, str, str], ...]:
     )
 
 
-def test_version_three_is_what_it_always_was() -> None:
-    assert (VERSION, MAGIC) == (3, b"LKSTPAGE")
+def test_version_four_is_what_it_always_was() -> None:
+    assert (VERSION, MAGIC) == (4, b"LKSTPAGE")
     assert {section.name: field_formats(section) for section in SECTIONS} == GOLDEN
     assert " ".join(PHASES) == GOLDEN_PHASES
     assert {

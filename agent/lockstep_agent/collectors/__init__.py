@@ -70,7 +70,7 @@ def _agent_info(node: NodeSources) -> AgentInfo:
 
 
 def _ranks(node: NodeSources) -> Ranks:
-    return Ranks(node.pages, node.options.node, node.options.linger_seconds)
+    return Ranks(node.pages, node.options.node, node.options.linger)
 
 
 def _hangs(node: NodeSources) -> Hangs:

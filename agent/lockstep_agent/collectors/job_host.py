@@ -71,8 +71,6 @@ def running_pids(pages: PageStore) -> dict[str, list[int]]:
 
 
 def _job_pids(job: JobSnapshot) -> list[int]:
-    return [
-        int(page.identity["pid"])
-        for page in job.newest_pages()
-        if page.phase not in ENDED_PHASES and job.is_running(page)
-    ]
+    processes = [job.process(page) for page in job.newest_pages() if page.phase not in ENDED_PHASES]
+    # A rank in a PID namespace that this agent does not see has no pid here.
+    return [process.pid for process in processes if process and process.pid is not None]

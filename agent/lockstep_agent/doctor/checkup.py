@@ -100,7 +100,7 @@ def _sample(examination: Examination) -> dict[str, Any]:
     options = replace(
         examination.options,
         tick_seconds=duration_seconds / _NUM_SAMPLES,
-        window_seconds=duration_seconds,
+        scrape_seconds=duration_seconds,
         linger_seconds=0.0,
         state=None,  # an agent that runs on the node keeps its state there
     )

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from lockstep_agent.sources.processes import is_running
 from lockstep_records.jobs import list_attempts, list_jobs, list_pages
+from lockstep_records.liveness import RankProcess, find_process
 from lockstep_records.page.reader import Page, PageError, PageReader
 
 
@@ -36,7 +36,7 @@ class JobSnapshot:
         self._readers, self._procfs = readers, procfs
         self._lock = threading.Lock()
         self._results: dict[Path, Page | PageError] = {}
-        self._running: dict[Path, bool] = {}
+        self._processes: dict[Path, RankProcess | None] = {}
 
     @property
     def job_id(self) -> str:
@@ -68,14 +68,15 @@ class JobSnapshot:
         """Readable pages of the newest attempt, by rank; empty when there are none."""
         return list(self._readable(self.attempts[-1] if self.attempts else ()))
 
+    def process(self, page: Page) -> RankProcess | None:
+        """The process that wrote a page, asked of the kernel once in this tick; None once ended."""
+        if page.path not in self._processes:
+            self._processes[page.path] = find_process(page, self._procfs)
+        return self._processes[page.path]
+
     def is_running(self, page: Page) -> bool:
-        """Whether the process that wrote a page still runs, asked of /proc once in this tick."""
-        running = self._running.get(page.path)
-        if running is None:
-            identity = page.identity
-            running = is_running(self._procfs, identity["pid"], identity["start_monotonic_ns"])
-            self._running[page.path] = running
-        return running
+        """Whether the process that wrote a page still runs."""
+        return self.process(page) is not None
 
     def _readable(self, paths: tuple[Path, ...]) -> Iterator[Page]:
         for path in paths:

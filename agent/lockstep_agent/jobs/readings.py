@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep_agent.collector import AnyReading, Exemplar, HistogramReading, Reading
+from lockstep_agent.jobs.checkpoint_readings import checkpoint_readings
 from lockstep_agent.jobs.state_readings import state_now, state_totals
 from lockstep_catalogue import Metric, job_watch
 from lockstep_catalogue import training as metrics
-from lockstep_catalogue.labels import KIND, MESH, OUTCOME, STATE, STEP_PHASES
+from lockstep_catalogue.labels import KIND, MESH, STATE, STEP_PHASES
 from lockstep_catalogue.vocabulary import ENDED_PHASES
 from lockstep_records.page.layout import STEP_BUCKETS
 from lockstep_records.page.reader import Page
@@ -68,6 +69,7 @@ def job_readings(view: JobView) -> Iterator[AnyReading]:
     yield from _node_totals(node_labels, view.pages, view.exemplars)
     yield from _node_now(node_labels, view, current)
     yield from state_totals(node_labels, view.pages)
+    yield from checkpoint_readings(node_labels, view.pages)
     yield from _device_totals(node_labels, view.pages)
     running = [page for page in current.values() if page.path in view.running]
     yield from state_now(node_labels, list(current.values()), running)
@@ -107,6 +109,7 @@ def _rank_now(labels: tuple[str, ...], view: JobView, page: Page) -> Iterator[Re
         view.node,
         *(str(fields[name]) for name in ("local_rank", "world_size", "attempt")),
         fields["gpu_uuid"],
+        page.clock,
         *(str(fields["mesh"].get(axis.name, "")) for axis in MESH),
     )
     is_waiting = page.phase == "sync" and page.path in view.running
@@ -123,9 +126,6 @@ def _node_totals(
     yield HistogramReading(metrics.STEP_SECONDS, labels, counts, seconds, exemplars)
     for metric, field in _SUMS.items():
         yield Reading(metric, labels, _sum(pages, field))
-    for outcome in OUTCOME.values:
-        count = _sum_item(pages, "checkpoints", outcome)
-        yield Reading(metrics.CHECKPOINTS, (*labels, outcome), count)
     for kind in KIND.values:
         if _sum_item(pages, "collectives", kind):
             for metric, field in _COLLECTIVES.items():
@@ -162,8 +162,10 @@ def _device_totals(labels: tuple[str, ...], pages: list[Page]) -> Iterator[Readi
     if steps := sum(page.periodic["device_steps"] for page in pages):
         yield Reading(job_watch.DEVICE_STEPS, labels, steps)
         for phase in STEP_PHASES:
-            seconds = sum(page.periodic["device_seconds"][phase] for page in pages)
-            yield Reading(job_watch.DEVICE_SECONDS, (*labels, phase), seconds)
+            seconds = sum(page.periodic["host_bound_seconds"][phase] for page in pages)
+            yield Reading(job_watch.HOST_BOUND_SECONDS, (*labels, phase), seconds)
+        launch_bound = sum(page.periodic["launch_bound_steps"] for page in pages)
+        yield Reading(job_watch.LAUNCH_BOUND_STEPS, labels, launch_bound)
 
 
 def _highest(values: list[int | None], factor: float) -> float | None:

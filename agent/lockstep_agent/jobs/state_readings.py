@@ -28,9 +28,6 @@ def state_totals(labels: Labels, pages: list[Page]) -> Iterator[Reading]:
         yield Reading(metrics.GOODPUT_SECONDS, (*labels, state), seconds)
     for metric in _SUMS:
         yield from _sums(metric, labels, pages)
-    for writing in ("blocking", "persisting"):
-        seconds = sum(page.periodic[f"checkpoint_{writing}_seconds"] for page in pages)
-        yield Reading(metrics.CHECKPOINT_SECONDS, (*labels, writing), seconds)
     with_flops = [page for page in pages if page.periodic["flops_per_token"] is not None]
     if with_flops:
         flops = sum(page.state["tokens"] * page.periodic["flops_per_token"] for page in with_flops)

@@ -10,7 +10,6 @@ from lockstep_agent.collectors.dcgm_exporter import DcgmExporter
 from lockstep_agent.collectors.gpu_allocation import GpuAllocation
 from lockstep_agent.delivery.archive import Archive
 from lockstep_agent.delivery.sender import Delivery
-from lockstep_agent.delivery.spool import Spool
 from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.options import Options
 from lockstep_agent.recent_events import RecentEvents, join_json_lists
@@ -18,7 +17,9 @@ from lockstep_agent.runtime.collector_worker import CollectorWorker
 from lockstep_agent.runtime.gpu_workers import GpuWorkers
 from lockstep_agent.sources.dcgm import Dcgm
 from lockstep_agent.sources.nvml import Driver
-from lockstep_agent.state_file import StateFile
+from lockstep_records.delivery.duty import DeliveryDuty
+from lockstep_records.delivery.sender import LedgerAddress
+from lockstep_records.delivery.spool import EventSpool
 
 # A page older than this would add to the idle time that a hang is judged by.
 _MAX_PAGE_AGE_SECONDS = 1.0
@@ -35,7 +36,7 @@ class CollectorRuntime:
         self.gpus = GpuWorkers(
             partial(Driver, options.nvml_library),
             options.sysfs,
-            options.window_seconds,
+            options.scrape_seconds,
             detail=options.detail,
         )
         self._incidents, self._hangs = RecentEvents(), RecentEvents()
@@ -71,8 +72,7 @@ class CollectorRuntime:
             kubelet=options.kubelet,
             job_files=options.job_files,
         )
-        spool = Spool(options.root, StateFile(options.state and options.state / "spool.json"))
-        yield Delivery(spool, options.ledger, (options.cluster, options.node))
+        yield _delivery(options)
         yield Archive(options.root, options.archive)
 
     def _dcgm_collectors(self, options: Options) -> Iterator[Collector]:
@@ -86,3 +86,15 @@ class CollectorRuntime:
 def _workers(collectors: Iterator[Collector]) -> tuple[CollectorWorker, ...]:
     """A worker of its own for each collector, so that one that hangs stalls no other."""
     return tuple(CollectorWorker(collector.name, (collector,)) for collector in collectors)
+
+
+def _delivery(options: Options) -> Delivery:
+    """The delivery of events; without a ledger it keeps nothing."""
+    origin = (options.cluster, options.node)
+    if options.ledger is None:
+        return Delivery(EventSpool(options.root, None), None, origin)
+    address = LedgerAddress(
+        url=options.ledger, token_file=options.ledger_token, ca_file=options.ledger_ca
+    )
+    spool = EventSpool(options.root, options.state and options.state / "spool.sqlite")
+    return Delivery(spool, address, origin, duty=DeliveryDuty(options.root, is_agent=True))

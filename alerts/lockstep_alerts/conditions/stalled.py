@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar, Self
 
-from lockstep_alerts.conditions.condition import DELIVERY_SECONDS, ONSET_SECONDS, Case
+from lockstep_alerts.conditions.condition import Case, Timing
 from lockstep_alerts.conditions.joins import (
     JOB_LABELS,
     ON_JOB,
@@ -19,7 +19,6 @@ from lockstep_alerts.model import Duration
 from lockstep_alerts.synthetic import (
     JOB,
     NUM_RANKS,
-    SCRAPE_SECONDS,
     Samples,
     Stretch,
     moving,
@@ -32,6 +31,7 @@ from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE
 from lockstep_catalogue.metric import Label
 from lockstep_catalogue.promql import by, eq, select
 from lockstep_catalogue.vocabulary import PAUSE_PHASES
+from lockstep_catalogue.windows import ScrapeWindows
 
 _LE = Label(name="le", help="upper bound of a bucket")
 _MAX_NAMED_RANKS = 16  # a page is read on a telephone
@@ -58,18 +58,26 @@ class Stalled:
             median_steps=entry.number("median_steps", 0, 1000), at_least=entry.duration("at_least")
         )
 
-    def expression(self) -> str:
+    def expression(self, windows: ScrapeWindows) -> str:
         """Seconds since the last progress of each job that stands still."""
+        del windows  # no range of time: ages of the newest samples
         buckets = by("sum", select(training.STEP_SECONDS), *JOB_LABELS, _LE)
         progress = select(training.LAST_PROGRESS)
         floor = self.at_least.seconds
-        return f"""time() - {by("max", progress, *JOB_LABELS)}
+        # At the time of the scrape: until the next one, time() would age a job that moves.
+        age = f"timestamp({progress}) - {progress}"
+        return f"""{by("min", age, *JOB_LABELS)}
 > {ON_JOB} (
   {self.median_steps:g} * histogram_quantile(0.5, {buckets}) > {floor}
   or {ON_JOB} {floor} * {by("group", progress, *JOB_LABELS)}
 )
 and {in_training()}
 unless {ON_JOB} ({num_ranks(*PAUSE_PHASES)} > 0)"""
+
+    def detection_seconds(self, windows: ScrapeWindows) -> int:
+        """The shortest time without progress; 20 median steps where those are longer."""
+        del windows
+        return self.at_least.seconds
 
     def evidence(self) -> str:
         """Asks Prometheus which ranks have not entered the collective of the others."""
@@ -86,36 +94,44 @@ unless {ON_JOB} ({num_ranks(*PAUSE_PHASES)} > 0)"""
             "{{ else }}No rank stands apart: all of them wait, or none does.{{ end }}"
         )
 
-    def cases(self, deadline_seconds: int) -> list[Case]:
-        """A job that stops, and four that are no hang."""
+    def cases(self, timing: Timing) -> list[Case]:
+        """A job that stops, and five that are no hang."""
         floor = self.at_least.seconds
-        by_deadline = deadline_seconds - DELIVERY_SECONDS
+        by_deadline = timing.fires_within_seconds
         bounds = training.STEP_SECONDS.buckets
         quick = (bounds[0], bounds[1])
         slow = next(pair for pair in pairwise(bounds) if self.median_steps * pair[0] > floor)
         limit_seconds = int(self.median_steps * slow[0])
         outlines: list[tuple[str, int, tuple[float, float], str, bool]] = [
             ("nobody moves", by_deadline, quick, "training", True),
-            ("not long enough", floor - SCRAPE_SECONDS, quick, "training", False),
-            ("long steps", limit_seconds - SCRAPE_SECONDS, slow, "training", False),
+            ("not long enough", floor - 1, quick, "training", False),
+            ("long steps", limit_seconds - 1, slow, "training", False),
             ("a checkpoint is written", by_deadline, quick, "checkpoint", False),
             ("the job is over", by_deadline, quick, "done", False),
         ]
         return [
             Case(
                 name=name,
-                series=_stopped(seconds, bucket, state),
-                at_seconds=ONSET_SECONDS + seconds,
+                series=_stopped(timing.onset_seconds, seconds, bucket, state),
+                at_seconds=timing.onset_seconds + seconds,
                 fires=JOB if fires else None,
             )
             for name, seconds, bucket, state, fires in outlines
+        ] + [
+            Case(
+                name="it moves",
+                series=_stopped(timing.fires_by_seconds, 0, quick, "training"),
+                at_seconds=timing.fires_by_seconds,
+            )
         ]
 
 
-def _stopped(seconds: int, median_bucket: tuple[float, float], state: str) -> list[Samples]:
+def _stopped(
+    onset_seconds: int, seconds: int, median_bucket: tuple[float, float], state: str
+) -> list[Samples]:
     """A job that stops at the onset; the median of its steps lies between the two bounds."""
     lower, upper = (f"{bound:g}" for bound in median_bucket)
-    total_seconds = ONSET_SECONDS + seconds
+    total_seconds = onset_seconds + seconds
     node = {"instance": "n1:9400", **JOB, "node": "n1"}
     counts = {
         lower: steady(0, total_seconds),
@@ -134,7 +150,7 @@ def _stopped(seconds: int, median_bucket: tuple[float, float], state: str) -> li
     ]
     return [
         *present(total_seconds, state),
-        *moving(Stretch(ONSET_SECONDS, 1), Stretch(seconds, 0)),
+        *moving(Stretch(onset_seconds, 1), Stretch(seconds, 0)),
         *(samples(training.STEP_SECONDS, v, "_bucket", **node, le=le) for le, v in counts.items()),
         *waiting,
     ]

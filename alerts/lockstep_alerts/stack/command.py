@@ -8,6 +8,7 @@ from rich.table import Table
 
 from lockstep_alerts.entry import SpecError
 from lockstep_alerts.model import Duration
+from lockstep_alerts.options import duration_option
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
 from lockstep_alerts.stack.processes import Running, is_alive, is_ready
@@ -31,14 +32,6 @@ _DIR = click.option(
 _PORT = click.IntRange(1, 65535)
 
 
-def _duration(ctx: click.Context, param: click.Parameter, value: str) -> Duration:
-    del ctx, param
-    try:
-        return Duration(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
-
-
 def _show(state: dict[str, Running], conditions: dict[str, str]) -> None:
     table = Table("server", "url", "pid", "state")
     for name, running in state.items():
@@ -56,15 +49,13 @@ def stack() -> None:
 @click.option("--target", "targets", multiple=True, help="HOST:PORT of an agent; repeatable.")
 @click.option(
     "--interval",
-    callback=_duration,
+    callback=duration_option,
     metavar="DURATION",
-    default="5s",
-    show_default=True,
-    help="Time between scrapes, and between evaluations of the rules.",
+    help="Time between scrapes; default: as the alert spec declares.",
 )
 @click.option(
     "--group-interval",
-    callback=_duration,
+    callback=duration_option,
     metavar="DURATION",
     default="1m",
     show_default=True,
@@ -76,7 +67,7 @@ def stack() -> None:
 def up_command(
     folder: Path,
     targets: tuple[str, ...],
-    interval: Duration,
+    interval: Duration | None,
     group_interval: Duration,
     **ports: int | None,
 ) -> None:
@@ -88,11 +79,10 @@ def up_command(
         options = StackOptions(
             folder=folder,
             targets=targets,
-            interval=interval,
             group_interval=group_interval,
             ports=chosen_ports,
         )
-        state = up(options, read_spec(spec_path()))
+        state = up(options, read_spec(spec_path(), interval))
     except (StackError, SpecError) as error:
         raise click.UsageError(str(error)) from error
     _show(state, dict.fromkeys(state, "ready"))

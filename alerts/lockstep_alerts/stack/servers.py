@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from lockstep_alerts.model import Delivery, Duration
-from lockstep_alerts.spec import Symptom
+from lockstep_alerts.spec import Spec
 from lockstep_alerts.stack.processes import (
     Running,
     Server,
@@ -27,6 +27,7 @@ from lockstep_alerts.write import (
     to_yaml,
     write_files,
 )
+from lockstep_catalogue.windows import ScrapeWindows, spelled
 from lockstep_records.atomic_file import write_atomically
 from lockstep_records.options import read_address
 
@@ -59,14 +60,12 @@ class StackOptions:
     Attributes:
         folder: of data, configurations, logs and pages.
         targets: HOST:PORT of the agents.
-        interval: time between scrapes, and between evaluations of the rules.
         group_interval: time before changes of a notified group are notified too.
         ports: by name of the server; one that is left out takes a free port.
     """
 
     folder: Path
     targets: tuple[str, ...]
-    interval: Duration
     group_interval: Duration
     ports: dict[str, int]
 
@@ -106,10 +105,12 @@ def _pick_ports(chosen: dict[str, int]) -> dict[str, int]:
     return picked
 
 
-def _scrapes(options: StackOptions, alertmanager: str) -> dict[str, object]:
-    every = options.interval.text
+def _scrapes(windows: ScrapeWindows, alertmanager: str) -> dict[str, object]:
     return {
-        "global": {"scrape_interval": every, "evaluation_interval": every},
+        "global": {
+            "scrape_interval": spelled(windows.scrape_seconds),
+            "evaluation_interval": spelled(windows.evaluation_seconds),
+        },
         "rule_files": [RULES_FILE],
         "alerting": {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]},
         "scrape_configs": [
@@ -121,22 +122,19 @@ def _scrapes(options: StackOptions, alertmanager: str) -> dict[str, object]:
     }
 
 
-def _write_inputs(
-    options: StackOptions, symptoms: tuple[Symptom, ...], urls: dict[str, str]
-) -> None:
+def _write_inputs(options: StackOptions, spec: Spec, urls: dict[str, str]) -> None:
     delivery = Delivery(
         runbook_base=f"{urls['pager']}/runbooks/",
         pager_base=urls["pager"],
         group_interval=options.group_interval,
-        interval=options.interval,
     )
-    rendered = render(symptoms, delivery)
+    rendered = render(spec, delivery)
     alertmanager = urls["alertmanager"].removeprefix("http://")
     targets = [{"targets": list(options.targets)}]
     files = {
         RULES_FILE: rendered[RULES_FILE],
         ROUTES_FILE: rendered[ROUTES_FILE],
-        _PROMETHEUS_FILE: to_yaml(_scrapes(options, alertmanager), _HEAD),
+        _PROMETHEUS_FILE: to_yaml(_scrapes(spec.windows, alertmanager), _HEAD),
         _TARGETS_FILE: json.dumps(targets, indent=2) + "\n",
     }
     write_files(options.folder, files)
@@ -201,7 +199,7 @@ def _last_line(log: Path) -> str:
     return next((line for line in reversed(lines) if line.strip()), "(nothing)")
 
 
-def up(options: StackOptions, symptoms: tuple[Symptom, ...]) -> dict[str, Running]:
+def up(options: StackOptions, spec: Spec) -> dict[str, Running]:
     """Starts all servers and waits until they are ready; if one fails, none is left.
 
     Raises:
@@ -216,7 +214,7 @@ def up(options: StackOptions, symptoms: tuple[Symptom, ...]) -> dict[str, Runnin
     programs = _programs()
     for attempts_left in reversed(range(_START_ATTEMPTS)):
         try:
-            return _start_all(options, symptoms, folder, programs)
+            return _start_all(options, spec, folder, programs)
         except PortTakenError:
             # A port that is free when it is chosen may be an outgoing connection's a moment later.
             if not attempts_left:
@@ -225,12 +223,12 @@ def up(options: StackOptions, symptoms: tuple[Symptom, ...]) -> dict[str, Runnin
 
 
 def _start_all(
-    options: StackOptions, symptoms: tuple[Symptom, ...], folder: Path, programs: dict[str, str]
+    options: StackOptions, spec: Spec, folder: Path, programs: dict[str, str]
 ) -> dict[str, Running]:
     ports = _pick_ports(options.ports)
     urls = {name: f"http://127.0.0.1:{port}" for name, port in ports.items()}
     try:
-        _write_inputs(options, symptoms, urls)
+        _write_inputs(options, spec, urls)
         with ExitStack() as undo:
             servers = _servers(folder, programs, urls)
             state = {server.name: _start_and_wait(server, folder, undo) for server in servers}

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import click
 
+from lockstep_catalogue.scrape_interval import DECLARED
+from lockstep_catalogue.windows import MAX_SCRAPE_SECONDS, ScrapeWindows, spelled
 from lockstep_cli.demo.judge import Claims, Truth, judge, read_claims
 from lockstep_cli.demo.scene import Scene
 from lockstep_cli.demo.script import Script, draw_script
+from lockstep_records.options import DurationRange
 
 PHASES = ("loader", "forward", "backward")
 
@@ -37,6 +40,15 @@ PHASES = ("loader", "forward", "backward")
     help="Ranks of the job, all on this machine.",
 )
 @click.option(
+    "--interval",
+    "interval_seconds",
+    metavar="DURATION",
+    type=DurationRange(1.0, MAX_SCRAPE_SECONDS),
+    default=spelled(DECLARED.scrape_seconds),
+    show_default=True,
+    help="Time between scrapes; every window and deadline of the demo follows it.",
+)
+@click.option(
     "--seed", type=int, default=None, help="Seed that draws rank and time; random when left out."
 )
 @click.option(
@@ -46,7 +58,15 @@ PHASES = ("loader", "forward", "backward")
     show_default=True,
     help="Folder of report, boards, pages and logs; emptied first.",
 )
-def demo(*, slow: str, phase: str, ranks: int, seed: int | None, out: Path) -> int:
+def demo(
+    *,
+    slow: str,
+    phase: str,
+    ranks: int,
+    interval_seconds: float,
+    seed: int | None,
+    out: Path,
+) -> int:
     """Train on this machine, slow one rank down, and check page, verdict and report.
 
     Rank and time are drawn at random. The judges read rank pages and Prometheus only, never the
@@ -54,11 +74,14 @@ def demo(*, slow: str, phase: str, ranks: int, seed: int | None, out: Path) -> i
     (with --slow none: nobody).
     """
     seed = random.SystemRandom().randrange(10_000) if seed is None else seed
+    windows = ScrapeWindows(round(interval_seconds))
     _empty(out)
     memory = Path(tempfile.mkdtemp(prefix="lockstep-demo-", dir="/dev/shm"))
     try:
-        with Scene(out=out.resolve(), root=memory) as scene:
-            script = draw_script(random.Random(seed), scene.step_seconds(ranks), ranks, slow, phase)
+        with Scene(out=out.resolve(), root=memory, windows=windows) as scene:
+            step_seconds = scene.step_seconds(ranks)
+            chance = random.Random(seed)
+            script = draw_script(chance, step_seconds, ranks, (slow, phase), windows)
             truth = scene.play(script)
             claims = read_claims(out, scene.job_id)
     finally:

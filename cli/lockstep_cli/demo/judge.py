@@ -8,7 +8,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-PAGE_WITHIN_SECONDS = 60.0
+from lockstep_records.durations import parse_duration
+
 _PHASE_OF_FAULT = {"loader": "data"}
 
 
@@ -32,6 +33,7 @@ class ReceivedPage:
     phase: str
     wall_seconds: float
     summary: str
+    notified_within_seconds: float
 
     @property
     def sentence(self) -> str:
@@ -90,6 +92,7 @@ def _received_page(notification: dict[str, Any], alert: dict[str, Any]) -> Recei
         phase=labels.get("phase", ""),
         wall_seconds=datetime.fromisoformat(notification["time"]).timestamp(),
         summary=alert["annotations"].get("summary", ""),
+        notified_within_seconds=parse_duration(alert["annotations"]["notified_within"]),
     )
 
 
@@ -119,12 +122,13 @@ def _judge_one_rank(truth: Truth, claims: Claims) -> list[Finding]:
     resolved = [p for p in right if p.status == "resolved"]
     delay = firing[0].wall_seconds - truth.from_wall_seconds if firing else float("inf")
     after = resolved[-1].wall_seconds - truth.until_wall_seconds if resolved else float("nan")
+    within_seconds = firing[0].notified_within_seconds if firing else 0.0
     verdict = claims.verdict
     return [
         Finding(
-            holds=0 <= delay <= PAGE_WITHIN_SECONDS,
+            holds=0 <= delay <= within_seconds,
             sentence=f"page names rank {truth.rank} and {phase}, {delay:.0f} s after the slowdown "
-            f"began (at most {PAGE_WITHIN_SECONDS:.0f} s)",
+            f"began (at most {within_seconds:.0f} s)",
         ),
         Finding(
             holds=bool(resolved) and after > 0,

@@ -17,13 +17,14 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from lockstep_catalogue.windows import ScrapeWindows, spelled
 from lockstep_cli.demo.judge import Truth, read_pages
 from lockstep_cli.demo.script import Script, fault_flags
 from lockstep_records.jobs import page_path
 from lockstep_records.page.reader import Page, PageError, read_page, read_rows
 
 _WARM_UP_STEPS = 40
-_RESOLVED_WITHIN_SECONDS = 60.0
+_RESOLVED_WITHIN_SCRAPES = 12  # the window, keep_firing_for, a group interval
 _POLL_SECONDS = 0.25
 _LOCKSTEP = (sys.executable, "-m", "lockstep_cli.main")
 
@@ -39,8 +40,8 @@ class Scene:
 
     job_id = "demo"
 
-    def __init__(self, *, out: Path, root: Path) -> None:
-        self._out, self._root = out, root
+    def __init__(self, *, out: Path, root: Path, windows: ScrapeWindows) -> None:
+        self._out, self._root, self._windows = out, root, windows
         self._console = Console(stderr=True, highlight=False)
         self._open = ExitStack()
 
@@ -129,15 +130,26 @@ class Scene:
             raise click.ClickException(f"the training job failed; see {self._out / 'train.log'}")
         truth = self._truth(script)
         if script.rank is not None:
-            self._wait("the page's resolution", _RESOLVED_WITHIN_SECONDS, self._resolved)
+            within_seconds = _RESOLVED_WITHIN_SCRAPES * self._windows.scrape_seconds
+            self._wait("the page's resolution", within_seconds, self._resolved)
         self._conclude()
         return truth
 
     def _start_watching(self) -> None:
         port = _free_port()
         agent = f"127.0.0.1:{port}"
+        interval = spelled(self._windows.scrape_seconds)
         self._start(
-            "agent", "--listen", agent, "--dir", str(self._root), "--cluster", "demo", log="agent"
+            "agent",
+            "--listen",
+            agent,
+            "--dir",
+            str(self._root),
+            "--cluster",
+            "demo",
+            "--scrape-interval",
+            interval,
+            log="agent",
         )
         stack = str(self._out / "stack")
         self._open.callback(self._lockstep, "stack", "down", "--dir", stack, log="down")
@@ -149,7 +161,7 @@ class Scene:
             "--target",
             agent,
             "--interval",
-            "5s",
+            interval,
             "--group-interval",
             "10s",
             log="up",

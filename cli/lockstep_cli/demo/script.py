@@ -3,9 +3,12 @@
 import random
 from dataclasses import dataclass
 
-_CLEAN_SECONDS = (30.0, 45.0)
-_SLOW_SECONDS = 50.0
-_RECOVERY_SECONDS = 45.0
+from lockstep_catalogue.windows import ScrapeWindows
+
+_CLEAN_WINDOWS = (1.5, 2.0)  # a healthy job is watched first
+_FAULT_WINDOWS = 1.75  # the window, a scrape, and the three that a page may take besides
+_DELIVERY_SECONDS = 15.0
+_RECOVERY_SECONDS = 25.0  # beyond the live window, so that the page is resolved
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,16 +35,32 @@ class Script:
 
 
 def draw_script(
-    chance: random.Random, step_seconds: float, ranks: int, slow: str, phase: str
+    chance: random.Random,
+    step_seconds: float,
+    ranks: int,
+    fault: tuple[str, str],
+    windows: ScrapeWindows,
 ) -> Script:
-    """Draws rank and time; durations are in seconds, so that quick and slow machines agree."""
+    """Draws rank and time; durations are in seconds, so that quick and slow machines agree.
+
+    Args:
+        chance: source of randomness.
+        step_seconds: duration of a healthy step on this machine.
+        ranks: number of ranks.
+        fault: ``one`` or ``none``, and the phase in which one rank is slow.
+        windows: what the scrape interval decides: a healthy window, a fault that lasts until the
+            page has come, and a window in which it is resolved.
+    """
+    slow, phase = fault
     slow_seconds = max(0.05, 1.2 * step_seconds)
-    from_step = int(chance.uniform(*_CLEAN_SECONDS) / step_seconds)
-    until_step = from_step + int(_SLOW_SECONDS / (step_seconds + slow_seconds))
+    clean_seconds = windows.live_seconds * chance.uniform(*_CLEAN_WINDOWS)
+    fault_seconds = windows.live_seconds * _FAULT_WINDOWS + _DELIVERY_SECONDS
+    from_step = int(clean_seconds / step_seconds)
+    until_step = from_step + int(fault_seconds / (step_seconds + slow_seconds))
     rank = chance.randrange(ranks) if slow == "one" else None
     return Script(
         ranks=ranks,
-        steps=until_step + int(_RECOVERY_SECONDS / step_seconds),
+        steps=until_step + int((windows.live_seconds + _RECOVERY_SECONDS) / step_seconds),
         rank=rank,
         phase=phase,
         slow_ms=round(slow_seconds * 1e3),

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lockstep.launch.description import JobDescription
+from lockstep_records.delivery.sender import LedgerAddress
 from lockstep_records.hangs import HANG_TIMEOUT_SECONDS
 from lockstep_records.jobs import check_job_id, find_root, job_folder, new_job_id
 from lockstep_records.options import read_address
@@ -28,6 +30,8 @@ class Job:
         summary_to: destinations of summaries, each SINK or SINK:TARGET.
         hang_timeout_seconds: time without progress that is a hang, 20 median steps at least; 0
             watches no rank.
+        description: what its events say of it.
+        ledger: where its events are delivered, unless an agent does; None for nowhere.
 
     Raises:
         ValueError: the id is no folder name, a name does not fit into a page, an address is not
@@ -47,6 +51,8 @@ class Job:
     log_json: bool = False
     summary_to: tuple[str, ...] = ()
     hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS
+    description: JobDescription = field(default_factory=JobDescription)
+    ledger: LedgerAddress | None = None
 
     def __post_init__(self) -> None:
         check_job_id(self.job_id)
@@ -60,6 +66,10 @@ class Job:
                 read_address(address or "localhost:0")
             except ValueError as error:
                 raise ValueError(f"{flag} {error}") from error
+        if self.ledger is not None and not self.ledger.url.startswith(("http://", "https://")):
+            raise ValueError(
+                f"--ledger {self.ledger.url!r} is no address; give one that begins with http://"
+            )
         if self.nnodes > 1 and not self.endpoint:
             raise ValueError(
                 f"--nnodes {self.nnodes} needs --endpoint HOST:PORT and --job-id, the same on all"

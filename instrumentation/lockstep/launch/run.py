@@ -1,11 +1,10 @@
 """Starts a training job by torchrun's machinery, outlives its workers and reports its outcome."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,22 +13,23 @@ from typing import Any
 import click
 
 from lockstep.hangs.node_watch import watch_for_hangs
+from lockstep.launch.delivery import deliver_events
+from lockstep.launch.description import JobDescription, num_gpus_of_node
 from lockstep.launch.job import Job
+from lockstep.launch.options import DESCRIPTION_OPTIONS, LEDGER_OPTIONS, job_options
 from lockstep.sidecar import run_sidecars
 from lockstep.sinks import sinks_of
 from lockstep.telemetry.export import exporter_of
 from lockstep.telemetry.logs import SWITCH
 from lockstep_catalogue.vocabulary import Outcome
+from lockstep_records.delivery.sender import LedgerAddress
 from lockstep_records.distribution import install_hint
 from lockstep_records.durations import format_duration
-from lockstep_records.events import PREEMPTED, Event, append_event, is_finished, read_events
-from lockstep_records.hangs import HANG_TIMEOUT_SECONDS
-from lockstep_records.jobs import list_jobs
-from lockstep_records.options import DurationRange
+from lockstep_records.events import PREEMPTED, Event, append_event, read_events
+from lockstep_records.job_retention import remove_ended_jobs
 from lockstep_records.trace import trace_of
 
 BAD_INPUT = 2
-_MAX_FINISHED_JOBS = 20
 
 
 def run_job(job: Job) -> int:
@@ -46,8 +46,8 @@ def run_job(job: Job) -> int:
     )
     _clear_finished_jobs(job)
     click.echo(f"lockstep: job {job.job_id}, pages in {job.folder}", err=True)
-    append_event(job.folder, _event(job, "job_started", 0, nproc_per_node=job.nproc_per_node))
-    with run_sidecars(children):
+    append_event(job.folder, _event(job, "job_started", 0, **_description(job)))
+    with deliver_events(job), run_sidecars(children):
         with _worker_environment(job), _job_agent(job), _hang_watch(job):
             outcome, exit_code, attempt = _run_workers(job)
         end_fields = {"outcome": outcome, "exit_code": exit_code}
@@ -56,18 +56,30 @@ def run_job(job: Job) -> int:
     return exit_code
 
 
+def _description(job: Job) -> dict[str, Any]:
+    """Fields of job_started: what the job is, of which every node says the same, and this node."""
+    num_gpus = num_gpus_of_node()
+    shape: dict[str, Any] = {
+        "nproc_per_node": job.nproc_per_node,
+        "num_nodes": job.nnodes,
+        "world_size": job.nproc_per_node * job.nnodes,
+        "source": "lockstep",
+    }
+    if num_gpus:
+        shape["num_gpus"] = num_gpus * job.nnodes
+    project = {"project": job.project} if job.project else {}
+    return job.description.event_fields() | project | shape
+
+
 def _event(job: Job, kind: str, attempt: int, **fields: object) -> Event:
     return Event(kind=kind, job_id=job.job_id, attempt=attempt, fields=fields)
 
 
 def _clear_finished_jobs(job: Job) -> None:
-    """Refuses a job id in use, and deletes all but the newest finished jobs."""
+    """Refuses a job id in use, and removes the jobs that ended first where there are many."""
     if job.folder.exists():
         raise ValueError(f"job id {job.job_id!r} is in use under {job.root}/jobs; choose another")
-    # Pages lie in memory: without a limit a node that runs many jobs would fill its tmpfs.
-    finished = [path for path in list_jobs(job.root) if is_finished(read_events(path))]
-    for path in finished[:-_MAX_FINISHED_JOBS]:
-        shutil.rmtree(path, ignore_errors=True)
+    remove_ended_jobs(job.root)
     try:
         job.folder.mkdir(parents=True)
     except OSError as error:
@@ -166,79 +178,6 @@ def _print_outcome(job: Job, exit_code: int) -> None:
         )
 
 
-_JOB_OPTIONS = {
-    "nproc_per_node": click.option(
-        "--nproc-per-node",
-        type=click.IntRange(1),
-        default=1,
-        show_default=True,
-        help="Ranks on this node.",
-    ),
-    "nnodes": click.option(
-        "--nnodes",
-        type=click.IntRange(1),
-        default=1,
-        show_default=True,
-        help="Nodes of the job; all start this command with the same --job-id and --endpoint.",
-    ),
-    "endpoint": click.option(
-        "--endpoint", default="", help="HOST:PORT of the rendezvous of several nodes."
-    ),
-    "job_id": click.option(
-        "--job-id", default="", help="Name of the job; a new unique name by default."
-    ),
-    "max_restarts": click.option(
-        "--max-restarts",
-        type=click.IntRange(0),
-        default=0,
-        show_default=True,
-        help="Restarts of all ranks after a failure; 0 = none.",
-    ),
-    "cluster": click.option(
-        "--cluster",
-        default="local",
-        show_default=True,
-        help="Name of the cluster, a label.",
-    ),
-    "project": click.option("--project", default="", help="Account of the job; empty = none."),
-    "root": click.option(
-        "--dir",
-        "root",
-        type=click.Path(path_type=Path),
-        default=None,
-        help="Folder of all jobs, on a tmpfs; LOCKSTEP_DIR or /dev/shm/lockstep by default.",
-    ),
-    "serve": click.option(
-        "--serve", default="", help="HOST:PORT that serves the job's metrics; empty = none."
-    ),
-    "log_json": click.option(
-        "--log-json", is_flag=True, help="Write the ranks' logs as JSON lines with job and step."
-    ),
-    "summary_to": click.option(
-        "--summary-to",
-        metavar="SINK[:TARGET]",
-        multiple=True,
-        help="Write summaries and the verdict to mlflow, wandb or tensorboard; repeatable.",
-    ),
-    "hang_timeout_seconds": click.option(
-        "--hang-timeout",
-        "hang_timeout_seconds",
-        type=DurationRange(),
-        default=format_duration(HANG_TIMEOUT_SECONDS),
-        show_default=True,
-        help="Time without progress that is a hang, 20 median steps at least; 0s = do not watch.",
-    ),
-}
-JOB_FIELDS = tuple(_JOB_OPTIONS)
-
-
-def job_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options of a job to a click command; their values are for ``launch``."""
-    for option in reversed(_JOB_OPTIONS.values()):
-        command = option(command)
-    return command
-
-
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @job_options
 @click.option("-m", "--module", is_flag=True, help="PROGRAM is a module, as for python -m.")
@@ -247,7 +186,8 @@ def job_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def run(program: str, arguments: tuple[str, ...], *, module: bool, **options: Any) -> int:
     """Run PROGRAM with ARGUMENTS on every rank, as torchrun does, and record its outcome.
 
-    Pages and events lie under DIR/jobs/JOB_ID. The newest 20 finished jobs stay there.
+    Pages and events lie under DIR/jobs/JOB_ID. Of the jobs that have ended, the 20 that ended last
+    stay there, while they take less than a quarter of the tmpfs; an archive must have the others.
     """
     if not module and not Path(program).is_file():
         raise click.UsageError(f"program {program!r} is no file; give a script, or -m and a module")
@@ -273,10 +213,20 @@ def launch(program: Sequence[str], **options: Any) -> int:
             f"{install_hint('trainer')}"
         )
     try:
-        given = {name: value for name, value in options.items() if value not in {None, ""}}
-        job = Job(program=tuple(program), **given)
+        job = _job_of(program, options)
         exit_code = run_job(job)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     _print_outcome(job, exit_code)
     return exit_code
+
+
+def _job_of(program: Sequence[str], options: Mapping[str, Any]) -> Job:
+    """The job of some options; those that are empty take the default."""
+    given = {name: value for name, value in options.items() if value not in {None, ""}}
+    described = {name: given.pop(name) for name in DESCRIPTION_OPTIONS if name in given}
+    url, token, ca = (given.pop(name, None) for name in LEDGER_OPTIONS)
+    address = LedgerAddress(url=url, token_file=token, ca_file=ca) if url else None
+    return Job(
+        program=tuple(program), description=JobDescription(**described), ledger=address, **given
+    )

@@ -21,6 +21,7 @@ from torch.distributed.elastic.multiprocessing.api import SubprocessContext
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
+from lockstep.launch.description import num_gpus_of_node
 from lockstep.launch.job import Job
 from lockstep.patches.points import START_WORKERS, find_or_report
 from lockstep_records.events import PREEMPTED, Event, append_event
@@ -65,7 +66,10 @@ class _EndRecorder:
         if attempt > self.attempt:
             self._append("attempt_ended", self.attempt, {"outcome": "failed", "exit_code": 1})
         self.attempt = attempt
-        self._append("attempt_started", attempt, {"ranks": sorted(process_by_rank)})
+        started: dict[str, Any] = {"ranks": sorted(process_by_rank)}
+        if num_gpus := num_gpus_of_node():
+            started["num_gpus"] = num_gpus
+        self._append("attempt_started", attempt, started)
         self.exit_codes = []
         for rank, process in process_by_rank.items():
             thread = threading.Thread(target=self._wait, args=(attempt, rank, process), daemon=True)

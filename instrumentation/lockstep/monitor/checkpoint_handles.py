@@ -1,9 +1,12 @@
 """Handles of checkpoints and restores, on which a loop says how they went; from any thread."""
 
 import time
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from lockstep_records.page.layout import CHECKPOINT_BUCKET_ITEMS, CHECKPOINT_BUCKETS
+from lockstep_records.page.slots import Slots
 from lockstep_records.page.writer import PageWriter
 
 
@@ -15,7 +18,8 @@ class Saved:
         seconds: from its begin to its end, with the part for which steps waited.
         size_bytes: that this rank wrote; None where the loop does not say.
         is_good: whether it is durable.
-        is_verified: whether it was read back and compared.
+        is_verified: whether it was read back and found the same.
+        is_invalid: whether it was read back and found different.
         end_wall_ns: wall clock when it was durable.
     """
 
@@ -24,6 +28,7 @@ class Saved:
     size_bytes: int | None
     is_good: bool
     is_verified: bool
+    is_invalid: bool
     end_wall_ns: int
 
 
@@ -39,7 +44,7 @@ class Saving:
         self._ended = ended
         self._began_ns = time.monotonic_ns()
         self._size_bytes: int | None = None
-        self._is_verified = self._is_over = False
+        self._is_verified = self._is_invalid = self._is_over = False
         self.goes_on = False
 
     def later(self) -> None:
@@ -54,6 +59,10 @@ class Saving:
         """What was written was read back and is the same."""
         self._is_verified = True
 
+    def invalid(self) -> None:
+        """What was written was read back and differs: nothing durable, and a case of its own."""
+        self._is_invalid = True
+
     def end(self, *, failed: bool = False, seconds: float | None = None) -> None:
         """Ends the write: it is durable, or it failed; only the first call counts.
 
@@ -65,6 +74,7 @@ class Saving:
         if self._is_over:
             return
         self._is_over = True
+        is_good = not failed and not self._is_invalid
         if seconds is None:
             seconds = (time.monotonic_ns() - self._began_ns) * 1e-9
         self._ended(
@@ -72,8 +82,9 @@ class Saving:
                 step=self.step,
                 seconds=seconds,
                 size_bytes=self._size_bytes,
-                is_good=not failed,
-                is_verified=self._is_verified and not failed,
+                is_good=is_good,
+                is_verified=self._is_verified and is_good,
+                is_invalid=self._is_invalid,
                 end_wall_ns=time.time_ns(),
             )
         )
@@ -115,9 +126,12 @@ class Restoring:
 
 def write_saved(page: PageWriter, saved: Saved) -> None:
     """Writes a checkpoint into the page; the next commits make it readable."""
-    page.count_checkpoint("ok" if saved.is_good else "failed")
     periodic = page.periodic
-    periodic.add("checkpoint_persisting_seconds", saved.seconds)
+    if saved.is_invalid:
+        periodic.count("checkpoints_invalid")
+    else:
+        page.count_checkpoint("ok" if saved.is_good else "failed")
+    count_checkpoint_seconds(periodic, "persisting", saved.seconds)
     periodic.know("write_seconds", saved.seconds)
     if saved.step is not None:
         periodic.know("write_step", saved.step)
@@ -130,6 +144,13 @@ def write_saved(page: PageWriter, saved: Saved) -> None:
         page.now.know("checkpoint_wall_ns", saved.end_wall_ns)
         if saved.step is not None:
             page.now.know("checkpoint_step", saved.step)
+
+
+def count_checkpoint_seconds(periodic: Slots, writing: str, seconds: float) -> None:
+    """Adds a duration to the page's sum and histogram of the label ``writing``."""
+    periodic.add(f"checkpoint_{writing}_seconds", seconds)
+    bucket = CHECKPOINT_BUCKET_ITEMS[bisect_left(CHECKPOINT_BUCKETS, seconds)]
+    periodic.count(f"checkpoint_{writing}_buckets", bucket)
 
 
 def write_restored(page: PageWriter, restoring: Restoring, seconds: float, *, failed: bool) -> None:

@@ -67,6 +67,7 @@ class PeriodicStats:
             self._memory.sample()
             self._check_page()
         self._check_steps(now_ns)
+        self._page.lock.renew()
         self.commit(now_ns)
 
     def commit(self, now_ns: int) -> None:

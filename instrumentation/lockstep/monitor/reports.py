@@ -5,7 +5,12 @@ import time
 from collections.abc import Callable, Mapping
 
 from lockstep.guard import guarded
-from lockstep.monitor.checkpoint_handles import Restoring, Saved, write_restored
+from lockstep.monitor.checkpoint_handles import (
+    Restoring,
+    Saved,
+    count_checkpoint_seconds,
+    write_restored,
+)
 from lockstep.monitor.periodic import PeriodicStats
 from lockstep.monitor.step_callbacks import StepCallbacks
 from lockstep.recorder.device_numbers import LateNumbers
@@ -135,10 +140,8 @@ class PageReports(NoopReports):
     @guarded
     def device_step(self, seconds: Mapping[str, float]) -> None:
         """Adds a sampled step to the device's totals by phase."""
-        slots = self._periodic.slots
-        slots.count("device_steps")
-        for phase, phase_seconds in seconds.items():
-            slots.add("device_seconds", phase_seconds, phase)
+        del seconds
+        self._periodic.slots.count("device_steps")
 
     @guarded
     def device_dropped(self, count: int) -> None:
@@ -169,7 +172,7 @@ class PageReports(NoopReports):
     @guarded
     def checkpoint_blocked(self, nanoseconds: int) -> None:
         """Adds them to the page's seconds."""
-        self._periodic.slots.add("checkpoint_blocking_seconds", nanoseconds * 1e-9)
+        count_checkpoint_seconds(self._periodic.slots, "blocking", nanoseconds * 1e-9)
         self._periodic.commit(time.monotonic_ns())
 
     @guarded

@@ -1,4 +1,4 @@
-"""The one table of the rank page, format v3: writer, reader and docs/format.md come from it.
+"""The one table of the rank page, format v4: writer, reader and docs/format.md come from it.
 
 A page is one fixed-size file: identity, heartbeat, two slots for what changes with every step, two
 for what changes about once a second, and a ring of step rows. Everything is little-endian; words of
@@ -6,10 +6,11 @@ eight bytes are aligned to eight. Clocks are CLOCK_MONOTONIC in nanoseconds unle
 the identity holds a pair of both to convert with.
 """
 
+from lockstep_catalogue.job_state import CHECKPOINT_SECONDS
 from lockstep_catalogue.labels import (
     ANOMALY,
     KIND,
-    OUTCOME,
+    PART,
     RESTORE_OUTCOME,
     STEP_PHASES,
     TROUBLE,
@@ -19,7 +20,7 @@ from lockstep_catalogue.training import STEP_SECONDS
 from lockstep_records.page.section import Field, Section
 
 MAGIC = b"LKSTPAGE"
-VERSION = 3
+VERSION = 4
 
 # The code of a phase is its index here; four bits of the heartbeat hold it. Those of a step row are
 # adjacent, in the order of the row.
@@ -38,16 +39,30 @@ PHASES = (
     "failed",
 )
 COLLECTIVE_KINDS = KIND.values
-CHECKPOINT_OUTCOMES = OUTCOME.values
+CHECKPOINT_OUTCOMES = ("ok", "failed")
 STEP_BUCKETS = STEP_SECONDS.buckets
+CHECKPOINT_BUCKETS = CHECKPOINT_SECONDS.buckets
+CHECKPOINT_BUCKET_ITEMS = (*(str(bound) for bound in CHECKPOINT_BUCKETS), "more")
 RESTORE_OUTCOMES = RESTORE_OUTCOME.values
 NONFINITE_IN = WHERE.values
 ANOMALIES = ANOMALY.values
 TROUBLES = TROUBLE.values
+PARTS = PART.values
 FINGERPRINTS = 8  # newest ones on a page, so that ranks read at different moments share a step
 LATE_LOSSES = 8  # newest ones on a page
 # Bit n of a row's flags is set when the n-th is true of the step.
-ROW_FLAGS = ("loss_spike", "divergence", "rework", "hang", "nonfinite", "out_of_memory", "measured")
+# With ``device`` its times are the device's, which ``device_pending`` awaits: the host's stand.
+ROW_FLAGS = (
+    "loss_spike",
+    "divergence",
+    "rework",
+    "hang",
+    "nonfinite",
+    "out_of_memory",
+    "measured",
+    "device",
+    "device_pending",
+)
 MESH_AXES = ("dp", "fsdp", "pp", "tp", "cp", "ep")
 
 
@@ -79,6 +94,7 @@ IDENTITY = Section(
     _text("gpu_uuid", 64, "UUID of the rank's GPU, empty on a CPU"),
     _text("torch_version", 32, "version of torch, empty when unknown"),
     _text("nccl_version", 32, "version of NCCL, empty when there is none"),
+    Field("locked", "I", "1 where the process holds a POSIX record lock on the page's first byte"),
     Field("checksum", "I", "CRC-32 of everything before it in the identity"),
 )
 
@@ -136,6 +152,7 @@ SLOT = Section(
         len(STEP_BUCKETS) + 1,
         items=(*(str(bound) for bound in STEP_BUCKETS), "more"),
     ),
+    Field("settled_steps", "Q", "rows whose seconds are in the totals: all before that number"),
     Field("checksum", "Q", "CRC-32 of everything before it in the slot"),
 )
 
@@ -193,12 +210,27 @@ PERIODIC = Section(
     Field("fingerprint_gradients", "Q", "sum of the bits of sampled gradients", FINGERPRINTS),
     _by(TROUBLES, "troubles", "Q", "problems around the monitor, by kind"),
     _by(COLLECTIVE_KINDS, "bus_bytes", "Q", "bytes x the factor of bus bandwidth, by kind"),
-    _by(STEP_PHASES, "device_seconds", "d", "seconds of the GPU in sampled steps, by phase"),
-    Field("device_steps", "Q", "sampled steps whose device seconds are known"),
-    Field("device_dropped", "Q", "sampled steps and values of a device that arrived too late"),
+    _by(STEP_PHASES, "host_bound_seconds", "d", "seconds the device waited for the host, by phase"),
+    Field("device_steps", "Q", "steps whose seconds in the totals are the device's"),
+    Field("device_dropped", "Q", "steps and values of a device that were given up"),
     Field("late_losses", "Q", "losses read from a device after their step; same index rule"),
     Field("late_loss_step", "q", "step of each", LATE_LOSSES),
     Field("late_loss", "d", "loss of that step", LATE_LOSSES),
+    _by(PARTS, "part_errors", "Q", "errors of a part of the monitor, which is off from the first"),
+    Field("hang_timeout_seconds", "d", "the rank's own time-out of a hang", optional=True),
+    Field("pause_timeout_seconds", "d", "the same in a planned pause", optional=True),
+    Field("checkpoints_invalid", "Q", "checkpoints that were read back and found invalid"),
+    *(
+        _by(
+            CHECKPOINT_BUCKET_ITEMS,
+            f"checkpoint_{writing}_buckets",
+            "Q",
+            f"checkpoints by {writing} seconds: above the bound before, up to the bucket's own",
+        )
+        for writing in ("blocking", "persisting")
+    ),
+    Field("launch_bound_steps", "Q", "device steps of which the host held up a tenth or more"),
+    Field("device_stride", "Q", "each n-th wait of a step is timed on the device", optional=True),
     Field("checksum", "Q", "CRC-32 of everything before it in the slot"),
 )
 
@@ -230,7 +262,8 @@ ROW = Section(
     Field("sequence_min", "I", "tokens of the rank's shortest sequence", optional=True),
     Field("sequence_max", "I", "tokens of the rank's longest sequence", optional=True),
     Field("sequence_squares", "f", "sum of the squared lengths of sequences", optional=True),
-    _text("reserved", 12, "zero"),
+    Field("host_bound_seconds", "f", "of own work: the device waited for the host", optional=True),
+    _text("reserved", 8, "zero"),
     Field("checksum", "I", "CRC-32 of everything before it in the row"),
 )
 

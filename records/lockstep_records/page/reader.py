@@ -1,13 +1,14 @@
-"""Reads rank pages, hostile ones too: with pread, no lock, and an error that names the field."""
+"""Reads rank pages, hostile ones too: with pread, and an error that names the field."""
 
 import os
 import struct
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from lockstep_catalogue.vocabulary import Clock
 from lockstep_records.page.identity import (
     PageError,
     Values,
@@ -28,6 +29,7 @@ from lockstep_records.page.layout import (
     SLOT,
     SLOT_OFFSETS,
 )
+from lockstep_records.page.lock import open_page
 from lockstep_records.page.section import Section
 
 __all__ = [
@@ -72,6 +74,11 @@ class Page:
         return float(monotonic_ns + offset) / 1e9
 
     @property
+    def clock(self) -> Clock:
+        """Whose clock its totals are by, but for steps that the device's times missed."""
+        return "device" if self.periodic["device_steps"] else "host"
+
+    @property
     def progress_wall_seconds(self) -> float:
         """Wall clock of the last heartbeat, in seconds since the epoch."""
         return self.wall_seconds(self.progress_ns)
@@ -79,15 +86,12 @@ class Page:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    try:
-        # Without O_NONBLOCK opening a FIFO of that name would block for ever.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError as error:
-        raise PageError("io", f"page {path} cannot be opened: {error.strerror}") from error
-    try:
+    with ExitStack() as stack:
+        try:
+            descriptor = stack.enter_context(open_page(path))
+        except OSError as error:
+            raise PageError("io", f"page {path} cannot be opened: {error.strerror}") from error
         yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def _read_slots(descriptor: int, section: Section, offsets: tuple[int, int]) -> list[bytes]:

@@ -34,12 +34,13 @@ from lockstep_records.page.layout import (
     VERSION,
     page_bytes,
 )
+from lockstep_records.page.lock import PageLock
 from lockstep_records.page.slots import Slots
 
 _MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs"})
 _ROW_BYTES = ROW.size
 _ROW_BODY_BYTES = ROW.size - 4
-_LAST_OF_ROW = ("reserved", "checksum")  # zero, and the checksum
+_LAST_OF_ROW = ("host_bound_seconds", "reserved", "checksum")  # zero at first, and the checksum
 pack_row = struct.Struct(
     "<" + "".join(field.format for field in ROW.fields if field.name not in _LAST_OF_ROW)
 ).pack_into  # into ``PageWriter.row``: its fields from number to sequence_squares
@@ -101,7 +102,14 @@ def file_system_of(folder: Path, mountinfo: Path = Path("/proc/self/mountinfo"))
 
 
 def create_mapping(path: Path, size: int) -> mmap.mmap:
-    """Creates a file with all its space allocated.
+    """Creates a file with all its space allocated; raises as ``_create_file``."""
+    mapping, descriptor = _create_file(path, size)
+    os.close(descriptor)
+    return mapping
+
+
+def _create_file(path: Path, size: int) -> tuple[mmap.mmap, int]:
+    """Creates a file with all its space allocated: its mapping, and a descriptor of it.
 
     Raises:
         NoPageError: that is impossible here; no file is left behind.
@@ -124,15 +132,14 @@ def create_mapping(path: Path, size: int) -> mmap.mmap:
         # Takes the memory now: a later store into a full tmpfs would kill the process by SIGBUS.
         os.posix_fallocate(descriptor, 0, size)
         _share_with_group(path)
-        return mmap.mmap(descriptor, size)
+        return mmap.mmap(descriptor, size), descriptor
     except OSError as error:
+        os.close(descriptor)
         path.unlink(missing_ok=True)
         raise NoPageError(
             f"page {path} needs {size} bytes and its file system has no room ({error.strerror}); "
             "free some or set LOCKSTEP_DIR to another tmpfs"
         ) from error
-    finally:
-        os.close(descriptor)
 
 
 def _share_with_group(path: Path) -> None:
@@ -151,18 +158,29 @@ class PageWriter:
     a caller adds into them by ``SLOT.word(name)`` and then calls ``commit``. ``periodic`` is the
     same for what changes about once a second. ``heartbeat_word`` holds the heartbeat at index 0,
     see ``heartbeat``. ``row`` is the row that ``checksum_row`` copies into the ring. ``file`` is
-    the whole page, mapped, with its ring of ``rows``.
+    the whole page, mapped, with its ring of ``rows``. ``lock`` shows that this process runs.
+
+    Args:
+        locks: whether the page is locked; without it readers go by the pid in the page.
 
     Raises:
         NoPageError: no page can be created in this folder.
         ValueError: the number of rows is out of its range.
     """
 
-    def __init__(self, path: Path, identity: RankIdentity, rows: int = DEFAULT_ROWS) -> None:
+    def __init__(
+        self,
+        path: Path,
+        identity: RankIdentity,
+        rows: int = DEFAULT_ROWS,
+        *,
+        locks: bool = True,
+    ) -> None:
         if not 1 <= rows <= MAX_ROWS:
             raise ValueError(f"rows {rows} must be between 1 and {MAX_ROWS}")
         self.path, self.identity = path, identity
-        self.file = create_mapping(path, page_bytes(rows))
+        self.file, descriptor = _create_file(path, page_bytes(rows))
+        self.lock = PageLock(descriptor, is_wanted=locks)
         self.rows = rows
         self.now = Slots(self.file, SLOT, SLOT_OFFSETS)
         self.periodic = Slots(self.file, PERIODIC, PERIODIC_OFFSETS)
@@ -191,6 +209,7 @@ class PageWriter:
             "slot_bytes": SLOT.size,
             "pid": os.getpid(),
             "periodic_bytes": PERIODIC.size,
+            "locked": self.lock.is_held,
             "checksum": 0,
             "start_monotonic_ns": time.monotonic_ns(),
             "start_wall_ns": time.time_ns(),
@@ -230,10 +249,20 @@ class PageWriter:
 
     def count_step(self, step: int, seconds: float, tokens: int, samples: int) -> None:
         """Adds a step to the state."""
+        self.count_work(step, tokens, samples)
+        self.settle_step(seconds)
+
+    def count_work(self, step: int, tokens: int, samples: int) -> None:
+        """Adds a step to the state, but for its time."""
         words = self.words
         self.signed[_STEP] = step
         words[_TOKENS] += tokens
         words[_SAMPLES] += samples
+
+    def settle_step(self, seconds: float) -> None:
+        """Adds the duration of the oldest step whose time is not in the state yet."""
+        words = self.words
+        words[_SETTLED_STEPS] += 1
         self.floats[_STEP_SECONDS_SUM] += seconds
         words[_STEP_BUCKETS + bisect_left(STEP_BUCKETS, seconds)] += 1
 
@@ -249,18 +278,19 @@ class PageWriter:
         self.floats[_COLLECTIVE_SECONDS + index] += seconds
 
     def close(self) -> None:
-        """Releases the mapping; the file stays."""
+        """Releases the mapping and the lock; the file stays."""
         for view in (self.heartbeat_word, self._row_body, self._row_checksum):
             view.release()
         self.now.release()
         self.periodic.release()
+        self.lock.release()
         self.file.close()
 
 
 _STEPS, _STEP, _TOKENS, _SAMPLES = (
     SLOT.word(name) for name in ("steps", "step", "tokens", "samples")
 )
-_STEP_SECONDS_SUM = SLOT.word("step_seconds_sum")
+_STEP_SECONDS_SUM, _SETTLED_STEPS = SLOT.word("step_seconds_sum"), SLOT.word("settled_steps")
 _STEP_BUCKETS = SLOT.word("step_buckets")
 _COLLECTIVES = SLOT.word("collectives")
 _COLLECTIVE_BYTES = SLOT.word("collective_bytes")

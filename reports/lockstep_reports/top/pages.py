@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from lockstep_catalogue.labels import OWN_WORK_PHASES
 from lockstep_catalogue.vocabulary import ENDED_PHASES
 from lockstep_records.jobs import find_job, find_root, list_attempts, list_jobs, list_pages
+from lockstep_records.liveness import find_process
 from lockstep_records.page.reader import Page, PageError, read_newest, read_page
 from lockstep_reports import nan_stats
 from lockstep_reports.readers.pages import ROW_DTYPE
@@ -128,7 +129,7 @@ def _row(job_id: str, rank: _RankData, lag: float | None, now: float) -> RankRow
         job_id=job_id,
         rank=page.identity["rank"],
         node=page.identity["node"],
-        state=state_of(page.phase, quiet, step),
+        state=_state(page, quiet, step),
         phase=page.phase,
         step=page.state["step"],
         lag_seconds=lag,
@@ -141,3 +142,10 @@ def _row(job_id: str, rank: _RankData, lag: float | None, now: float) -> RankRow
         quiet_seconds=quiet,
         step_times=tuple(seconds[-_NUM_SPARK_STEPS:].tolist()),
     )
+
+
+def _state(page: Page, quiet_seconds: float, step_seconds: float | None) -> str:
+    """State of a rank; gone where its process has ended without a word."""
+    if page.phase not in ENDED_PHASES and find_process(page) is None:
+        return "gone"
+    return state_of(page.phase, quiet_seconds, step_seconds)

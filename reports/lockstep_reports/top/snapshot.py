@@ -17,7 +17,7 @@ class RankRow:
     """One rank at the moment of the snapshot; None where unknown.
 
     Attributes:
-        state: training, another phase outside of steps, stalled, done or failed.
+        state: training, another phase outside of steps, stalled, gone, done or failed.
         lag_seconds: own work per step beyond the median of its job.
         wait_seconds: synchronisation per step, from own arrival to completion.
         quiet_seconds: time since its last progress.
@@ -81,8 +81,8 @@ class SnapshotSource(Protocol):
 
 
 def worst_first(rows: Sequence[RankRow]) -> tuple[RankRow, ...]:
-    """Failed and stalled ranks that do not wait for others, then by lag."""
-    priorities = {"failed": 0, "stalled": 1}
+    """Failed, gone and stalled ranks that do not wait for others, then by lag."""
+    priorities = {"failed": 0, "gone": 0, "stalled": 1}
 
     def order(row: RankRow) -> tuple[int, bool, float, str, int]:
         priority = priorities.get(row.state, 2)

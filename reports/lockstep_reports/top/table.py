@@ -8,7 +8,11 @@ from lockstep_reports.top.snapshot import RankRow, Snapshot
 from lockstep_reports.wording import clock, duration, milliseconds, plural, printable
 
 _BARS = "▁▂▃▄▅▆▇█"
-_COLOURS = {"failed": "bold red", "stalled": "bold red", "training": "green", "done": "dim"}
+_COLOURS = {
+    **dict.fromkeys(("failed", "gone", "stalled"), "bold red"),
+    "training": "green",
+    "done": "dim",
+}
 # Header, column names, footer and notes.
 _NUM_OTHER_LINES = 6
 _LATE_RATIO = 0.05
@@ -43,7 +47,7 @@ class SnapshotView:
 
 def _header(snapshot: Snapshot) -> Text:
     jobs = {row.job_id for row in snapshot.rows}
-    states = dict.fromkeys(("failed", "stalled"), 0)
+    states = dict.fromkeys(("failed", "gone", "stalled"), 0)
     for row in snapshot.rows:
         if row.state in states:
             states[row.state] += 1

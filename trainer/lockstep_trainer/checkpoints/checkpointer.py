@@ -39,6 +39,10 @@ from lockstep_trainer.mesh import Layout
 from lockstep_trainer.parallel.parallel_model import ParallelModel
 from lockstep_trainer.world import World
 
+_Outcome = tuple[str | None, bool]
+"""Why a checkpoint could not be written, or None; whether it was read back otherwise."""
+_WRITTEN: _Outcome = (None, False)
+
 
 class CheckpointError(Exception):
     """A checkpoint could not be written; training can go on. Raised on every rank."""
@@ -65,12 +69,14 @@ class Save:
 
     Attributes:
         failure: why it failed, the same on every rank; None when it succeeded.
+        is_invalid: whether it failed because what was written was read back otherwise.
         seconds: duration of the write.
         size_bytes: of this rank's own shards.
     """
 
     step: int
     failure: str | None
+    is_invalid: bool = False
     seconds: float
     size_bytes: int
 
@@ -146,6 +152,8 @@ class Checkpointer:
         saving = self._savings.pop(save.step)
         saving.wrote(save.size_bytes)
         saving.verified()  # each rank has read its shards again before the commit
+        if save.is_invalid:
+            saving.invalid()
         saving.end(failed=save.failure is not None, seconds=save.seconds)
         try:
             save.check()
@@ -203,18 +211,19 @@ class Checkpointer:
 
     def _save(self, step: int, state: State) -> Save:
         start = time.monotonic()
-        failure = self._write(step, state)
+        failure, is_invalid = self._write(step, state)
         # torch names the files of a rank __RANK_N.distcp.
         shards = folder_of(self._root, step).glob(f"__{self._world.rank}_*")
         return Save(
             step=step,
             failure=failure,
+            is_invalid=is_invalid,
             seconds=time.monotonic() - start,
             size_bytes=0 if failure else sum(shard.stat().st_size for shard in shards),
         )
 
-    def _write(self, step: int, state: State) -> str | None:
-        """Why a checkpoint could not be written, or None; the same on every rank."""
+    def _write(self, step: int, state: State) -> _Outcome:
+        """Why a checkpoint could not be written, the same on every rank."""
         folder = folder_of(self._root, step)
         try:
             sha256_by_file = write_shards(state, folder, self._group)
@@ -222,20 +231,21 @@ class Checkpointer:
             if self._is_coordinator:
                 # An unfinished folder would only take space; a valid checkpoint has another name.
                 shutil.rmtree(folder, ignore_errors=True)
-            return _first_failure(error)
-        failure = self._commit(folder, step, sha256_by_file) if self._is_coordinator else None
-        outcome: list[str | None] = [failure]
+            invalid = [isinstance(f, InvalidCheckpointError) for f, _ in error.failures.values()]
+            return _first_failure(error), any(invalid)
+        failure = self._commit(folder, step, sha256_by_file) if self._is_coordinator else _WRITTEN
+        outcome = [failure]
         # Only rank 0 commits, but all ranks must count the same save as failed.
         dist.broadcast_object_list(outcome, group=self._group, group_src=0)
         return outcome[0]
 
-    def _commit(self, folder: Path, step: int, sha256_by_file: dict[str, str]) -> str | None:
+    def _commit(self, folder: Path, step: int, sha256_by_file: dict[str, str]) -> _Outcome:
         try:
             written = commit(folder, step, sha256_by_file, self._facts)
             keep_newest(self._root, written, self._config.checkpoint_keep)
         except (OSError, InvalidCheckpointError) as error:
-            return str(error)
-        return None
+            return str(error), isinstance(error, InvalidCheckpointError)
+        return _WRITTEN
 
     def restore(self, model: ParallelModel, optimizer: torch.optim.Optimizer) -> int:
         """Loads the newest valid checkpoint if there is one; rank 0 chooses it for all.

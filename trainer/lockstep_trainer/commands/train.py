@@ -4,7 +4,8 @@ from typing import Any
 
 import click
 
-from lockstep.launch.run import JOB_FIELDS, job_options, launch
+from lockstep.launch.options import JOB_FIELDS, job_options
+from lockstep.launch.run import launch
 from lockstep_trainer.config import TrainConfig, trainer_flags
 
 

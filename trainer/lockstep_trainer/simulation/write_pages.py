@@ -93,7 +93,10 @@ def _create_pages(
     """A writer for each rank; the job's folder is removed again where one cannot be created."""
     try:
         return [
-            PageWriter(page_path(root, identity.job_id, 0, identity.rank), identity, rows)
+            # A lock takes a descriptor, of which a process may not have thousands.
+            PageWriter(
+                page_path(root, identity.job_id, 0, identity.rank), identity, rows, locks=False
+            )
             for identity in identities
         ]
     except NoPageError as error:

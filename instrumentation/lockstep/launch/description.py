@@ -1,0 +1,93 @@
+"""What a job is, for its events: who, class, queue, nodes, GPUs, deadline and price."""
+
+import getpass
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+_NVIDIA = Path("/proc/driver/nvidia/gpus")
+_MODEL = "Model:"
+# How near to the end of an allocation Slurm's SIGTERM for the time limit comes: KillWait is 30 s.
+_TIME_LIMIT_SLACK_SECONDS = 90.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobDescription:
+    """Fields of ``job_started`` that only describe; None or empty where unknown."""
+
+    name: str = ""
+    user: str = ""
+    job_class: str = ""
+    queue: str = ""
+    gpu_model: str = ""
+    deadline_time: float | None = None
+    declared_tokens: int | None = None
+    price_per_gpu_hour: float | None = None
+    currency: str = ""
+
+    def event_fields(
+        self, *, environment: Mapping[str, str] = os.environ, gpus: Path = _NVIDIA
+    ) -> dict[str, Any]:
+        """The description with what scheduler and driver know; what is unknown is absent."""
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        found = {
+            "user": environment.get("SLURM_JOB_USER") or _login(),
+            "queue": environment.get("SLURM_JOB_PARTITION"),
+            "project": environment.get("LOCKSTEP_PROJECT") or environment.get("SLURM_JOB_ACCOUNT"),
+            "name": environment.get("SLURM_JOB_NAME"),
+            "gpu_model": gpu_model(gpus),
+            "time_limit_seconds": time_limit_seconds(environment),
+        }
+        described = found | {
+            name: value for name, value in given.items() if value not in {None, ""}
+        }
+        return {name: value for name, value in described.items() if value not in {None, ""}}
+
+
+def gpu_model(gpus: Path = _NVIDIA) -> str | None:
+    """Model of the first GPU, as the driver names it; None without a driver."""
+    for information in sorted(gpus.glob("*/information")):
+        try:
+            lines = information.read_text(errors="replace").splitlines()
+        except OSError:
+            continue
+        models = (line.removeprefix(_MODEL).strip() for line in lines if line.startswith(_MODEL))
+        return next(models, None)
+    return None
+
+
+def num_gpus_of_node(environment: Mapping[str, str] = os.environ, gpus: Path = _NVIDIA) -> int:
+    """GPUs of this node that the job may use: those Slurm granted, those visible, else all."""
+    granted = environment.get("SLURM_GPUS_ON_NODE", "")
+    if granted.isdigit():
+        return int(granted)
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len([device for device in visible.split(",") if device.strip() not in {"", "-1"}])
+    return len(list(gpus.glob("*/information")))
+
+
+def time_limit_seconds(environment: Mapping[str, str] = os.environ) -> float | None:
+    """Wall clock that Slurm allows the job; None where it does not say."""
+    start, end = (_seconds(environment, f"SLURM_JOB_{name}_TIME") for name in ("START", "END"))
+    return None if start is None or end is None or end <= start else end - start
+
+
+def is_at_time_limit(now_seconds: float, environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether Slurm's time limit ends the job about now."""
+    end = _seconds(environment, "SLURM_JOB_END_TIME")
+    return end is not None and now_seconds >= end - _TIME_LIMIT_SLACK_SECONDS
+
+
+def _seconds(environment: Mapping[str, str], name: str) -> float | None:
+    text = environment.get(name, "")
+    return float(text) if text.isdigit() else None
+
+
+def _login() -> str | None:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container may have no name for its user
+        return None

@@ -1,0 +1,182 @@
+"""Sends the events of a spool to the ledger, at least once, in order (docs/event-delivery.md)."""
+
+import json
+import logging
+import random
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+
+from lockstep_records.delivery.spool import EventSpool, SpooledEvent
+from lockstep_records.event_kinds import VERSION
+
+_log = logging.getLogger(__name__)
+MAX_BATCH = 100
+_TIMEOUT_SECONDS = 2.0
+_MIN_WAIT_SECONDS, _MAX_WAIT_SECONDS = 1.0, 60.0
+_MAX_ANSWER_BYTES = 1 << 20
+# Numbers, because the names of two of them differ between versions of Python.
+_REFUSALS = frozenset({400, 413, 422})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LedgerAddress:
+    """Where the ledger is and how it is addressed.
+
+    Attributes:
+        url: of its intake of events.
+        token_file: file that holds a writer's token; read at each delivery, so that it can change.
+        ca_file: certificates by which an https ledger is trusted; None for the system's.
+    """
+
+    url: str
+    token_file: Path | None = None
+    ca_file: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Status and body of an answer."""
+
+    status: int
+    body: bytes = b""
+
+
+Post = Callable[[LedgerAddress, bytes], Answer]
+"""Sends a body and returns the answer; raises OSError without one."""
+
+
+def post(address: LedgerAddress, body: bytes) -> Answer:
+    """The ledger's answer.
+
+    Raises:
+        OSError: there is no answer, its certificate is not trusted, or a file cannot be read.
+    """
+    headers = {"Content-Type": "application/json"}
+    if address.token_file is not None:
+        token = address.token_file.read_text(encoding="ascii", errors="replace").strip()
+        headers["Authorization"] = f"Bearer {token}"
+    context = None
+    if address.url.startswith("https://"):
+        context = ssl.create_default_context(cafile=address.ca_file and str(address.ca_file))
+    request = urllib.request.Request(address.url, body, headers, method="POST")  # noqa: S310  # http only, checked
+    try:
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS, context=context) as answer:  # noqa: S310  # as above
+            return Answer(int(answer.status), answer.read(_MAX_ANSWER_BYTES))
+    except urllib.error.HTTPError as error:
+        with error:
+            return Answer(error.code, error.read(_MAX_ANSWER_BYTES))
+
+
+class Sender:
+    """Sends the events of a spool in batches, with exponential backoff while there is no ledger.
+
+    An event that the ledger refuses on its own is left out, so that it does not hold up the rest.
+
+    Args:
+        spool: events that wait.
+        address: of the ledger.
+        origin: names of the cluster and of this node.
+        send: posts a body to an address.
+        clock: monotonic, in seconds.
+
+    Attributes:
+        delivered: number of events that the ledger took.
+        refused: number that it did not.
+    """
+
+    def __init__(
+        self,
+        spool: EventSpool,
+        address: LedgerAddress,
+        origin: tuple[str, str],
+        send: Post = post,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._spool, self._address, self._origin = spool, address, origin
+        self._send, self._clock = send, clock
+        self._max_batch = MAX_BATCH
+        self._wait_seconds = 0.0
+        self._next_seconds = clock()
+        self.delivered = self.refused = 0
+
+    def run_once(self) -> bool:
+        """Takes in new events and sends one batch when it is due; whether the ledger took it."""
+        self._spool.refresh()
+        if not self._spool.num_pending or self._clock() < self._next_seconds:
+            return False
+        batch = self._spool.oldest(self._max_batch)
+        try:
+            answer = self._send(self._address, self._body(batch))
+        except (OSError, ValueError) as error:  # a token that is no header is a ValueError
+            self._wait(str(error))
+            return False
+        if HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
+            self._count(batch, answer)
+            self._spool.remove(batch)
+            self._max_batch = min(self._max_batch * 2, MAX_BATCH)
+        # These are about the events; every other status is about the ledger, which may recover.
+        elif answer.status in _REFUSALS:
+            self._refuse(batch, answer)
+        else:
+            self._wait(f"status {answer.status}{_text_of(answer)}")
+            return False
+        if self._wait_seconds:
+            _log.info("ledger=answers")
+        self._wait_seconds = 0.0
+        return True
+
+    def _count(self, batch: list[SpooledEvent], answer: Answer) -> None:
+        """Counts a batch that was taken; the answer may name events in it that were not."""
+        refusals = _rejections(answer)
+        for event_id, reason in refusals:
+            _log.warning("ledger=refused event=%s reason=%r", event_id, reason)
+        refused = min(len(refusals), len(batch))
+        self.refused += refused
+        self.delivered += len(batch) - refused
+
+    def _refuse(self, batch: list[SpooledEvent], answer: Answer) -> None:
+        """Halves a refused batch for the next time; a single event that is refused is left out."""
+        if len(batch) > 1:
+            self._max_batch = len(batch) // 2
+            return
+        _log.warning(
+            "ledger=refused event=%s status=%s%s",
+            json.loads(batch[0].text).get("id"), answer.status, _text_of(answer),
+        )  # fmt: skip
+        self.refused += 1
+        self._spool.remove(batch)
+
+    def _wait(self, reason: str) -> None:
+        if not self._wait_seconds:
+            _log.warning("ledger=away reason=%r", reason)
+        self._wait_seconds = min(max(self._wait_seconds * 2, _MIN_WAIT_SECONDS), _MAX_WAIT_SECONDS)
+        # Spread, so that all nodes do not meet a ledger that is back at once.
+        self._next_seconds = self._clock() + self._wait_seconds * random.uniform(0.5, 1.0)
+
+    def _body(self, batch: list[SpooledEvent]) -> bytes:
+        cluster, node = self._origin
+        # The lines are JSON already: decoded and encoded again, a number could change its digits.
+        events = ",".join(event.text for event in batch)
+        head = json.dumps({"version": VERSION, "cluster": cluster, "node": node})
+        return f'{head[:-1]},"events":[{events}]}}'.encode()
+
+
+def _rejections(answer: Answer) -> list[tuple[str, str]]:
+    """Id and reason of each event that a ledger left out of a batch that it took."""
+    try:
+        rejected = json.loads(answer.body or b"{}").get("rejected", ())
+        return [(str(entry["id"]), str(entry["reason"])) for entry in rejected]
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return []
+
+
+def _text_of(answer: Answer) -> str:
+    """What the ledger wrote about it, for a line of the log."""
+    text = answer.body[:200].decode(errors="replace").strip()
+    return f" answer={text!r}" if text else ""

@@ -1,0 +1,116 @@
+"""Whether the process of a rank still runs, and its pid here, whatever PID namespace it is in.
+
+The kernel answers by the lock on the page. The pid in the page is a number of the rank's own
+namespace, where it may be that of another process here: it is used for pages without a lock only.
+"""
+
+import os
+import re
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from lockstep_records.page.lock import holder_of
+from lockstep_records.page.reader import Page
+
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_ENDED_STATES = frozenset((b"Z", b"X", b"x"))
+_MAX_BYTES = 4096
+_SLACK_SECONDS = 1.0
+_PROC = Path("/proc")
+_LOCK = re.compile(r"\d+: POSIX +ADVISORY +WRITE +(?P<pid>[1-9]\d*) \w+:\w+:(?P<inode>\d+) ")
+
+
+@dataclass(frozen=True, slots=True)
+class RankProcess:
+    """The running process of a rank.
+
+    Attributes:
+        pid: its number in ``procfs``; None where it is not visible there.
+    """
+
+    pid: int | None
+
+
+def find_process(page: Page, procfs: Path = _PROC) -> RankProcess | None:
+    """The process of a rank, now; None when it has ended.
+
+    Args:
+        page: of the rank.
+        procfs: where /proc is mounted.
+    """
+    if not page.identity["locked"]:
+        return _by_number(page, procfs)
+    try:
+        holder = holder_of(page.path)
+    except FileNotFoundError:  # somebody deleted the page under a run
+        return _by_number(page, procfs)
+    except OSError:
+        return None
+    if holder is None:
+        return None
+    pid = holder.pid if holder.pid is not None else _locking_pid(page.path, procfs)
+    return RankProcess(pid)
+
+
+def _by_number(page: Page, procfs: Path) -> RankProcess | None:
+    pid = page.identity["pid"]
+    return (
+        RankProcess(pid) if is_running(procfs, pid, page.identity["start_monotonic_ns"]) else None
+    )
+
+
+def _locking_pid(page: Path, procfs: Path) -> int | None:
+    """The holder by the kernel's table of locks.
+
+    It has the numbers of the namespace that ``procfs`` was mounted in, such as the host's in a
+    container with a PID namespace of its own.
+    """
+    try:
+        inode = str(page.stat().st_ino)
+        lines = (procfs / "locks").read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        match = _LOCK.match(line)
+        if match is not None and match["inode"] == inode:
+            return int(match["pid"])
+    return None
+
+
+def is_running(procfs: Path, pid: int, seen_monotonic_ns: int) -> bool:
+    """Whether the process that had this pid at a monotonic time still runs, by /proc.
+
+    Args:
+        procfs: path of /proc.
+        pid: the process.
+        seen_monotonic_ns: ``CLOCK_MONOTONIC`` at which the process had this pid.
+
+    Returns:
+        False for a zombie, and for a later process that took over the pid.
+    """
+    try:
+        stat = _read(f"{procfs}/{pid}/stat")
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    # from the last bracket on: the name of the process may hold blanks and brackets of its own
+    state, *fields = stat.rpartition(b")")[2].split()
+    started_seconds = int(fields[18]) / _TICKS_PER_SECOND
+    # /proc counts from boot with suspension, CLOCK_MONOTONIC without
+    latest_seconds = seen_monotonic_ns / 1e9 + _suspended_seconds() + _SLACK_SECONDS
+    return state not in _ENDED_STATES and started_seconds <= latest_seconds
+
+
+def _suspended_seconds() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
+
+
+def _read(path: str) -> bytes:
+    # three system calls and no file object: it is read for each rank in each tick
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, _MAX_BYTES)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,118 @@
+"""The lock by which a running rank is told from one that ended: one byte of its page.
+
+A POSIX record lock belongs to a process. The kernel drops it when the process ends, however it
+ends, no child inherits it, and it answers F_GETLK from any PID namespace. The trap: closing any
+other descriptor of the file in the same process drops it too. So a process that holds pages reads
+them through the descriptors of its locks.
+"""
+
+import fcntl
+import os
+import struct
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+_FLOCK = struct.Struct("hhqqi4x")  # type, whence, start, length, pid; of 64-bit Linux
+_QUERY = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+# By device and inode. Weak: a writer that is forgotten closes its page, and the lock goes with it.
+_held: "weakref.WeakValueDictionary[tuple[int, int], PageLock]" = weakref.WeakValueDictionary()
+os.register_at_fork(after_in_child=_held.clear)  # a child holds none of them
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The process that holds a page.
+
+    Attributes:
+        pid: in this process's PID namespace; None where it is not visible there.
+    """
+
+    pid: int | None
+
+
+class PageLock:
+    """Keeps a page locked for the life of this process, or until it is released.
+
+    Args:
+        descriptor: of the page, open for writing; it is closed with the lock.
+        is_wanted: whether to lock at all.
+
+    Attributes:
+        is_held: whether it is wanted, and the kernel and the file system gave the lock.
+    """
+
+    def __init__(self, descriptor: int, *, is_wanted: bool = True) -> None:
+        self.descriptor = descriptor
+        status = os.fstat(descriptor)
+        self._key = status.st_dev, status.st_ino
+        self.is_held = is_wanted and _lock(descriptor)
+        if self.is_held:
+            _held[self._key] = self
+        else:
+            self.release()
+
+    def renew(self) -> None:
+        """Locks again: code of the user may have opened and closed the page in this process."""
+        if self.is_held and self.descriptor >= 0:
+            _lock(self.descriptor)
+
+    def release(self) -> None:
+        """Closes the descriptor, and unlocks the page with it."""
+        if _held.get(self._key) is self:
+            del _held[self._key]
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+    def __del__(self) -> None:
+        self.release()
+
+
+def _lock(descriptor: int) -> bool:
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
+def open_page(path: Path) -> Iterator[int]:
+    """A descriptor to read a page with; that of the lock where this process holds the page.
+
+    Raises:
+        OSError: the page cannot be opened.
+    """
+    if _held:
+        status = path.stat()
+        own = _held.get((status.st_dev, status.st_ino))
+        if own is not None:
+            yield own.descriptor
+            return
+    # Without O_NONBLOCK opening a FIFO of that name would block for ever.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def holder_of(path: Path) -> Holder | None:
+    """The process that holds a page, one microsecond's question; None where none does.
+
+    Raises:
+        OSError: the page cannot be opened, or the kernel has no such locks.
+    """
+    with open_page(path) as descriptor:
+        status = os.fstat(descriptor) if _held else None
+        # The kernel does not answer a process about its own locks.
+        if status is not None and (status.st_dev, status.st_ino) in _held:
+            return Holder(os.getpid())
+        answer = fcntl.fcntl(descriptor, fcntl.F_GETLK, _QUERY)
+    kind, _, _, _, pid = _FLOCK.unpack(answer)
+    if kind == fcntl.F_UNLCK:
+        return None
+    return Holder(pid if pid > 0 else None)  # 0: the holder has no pid in this namespace

@@ -1,0 +1,113 @@
+"""The shipped alerts at every scrape interval that is supported: promtool runs their cases."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lockstep_alerts.interval import render as render_interval
+from lockstep_alerts.model import Delivery, Duration
+from lockstep_alerts.shipped import spec_path
+from lockstep_alerts.spec import Spec, read_spec
+from lockstep_alerts.synthetic import Course, Stretch, growing, steady
+from lockstep_alerts.write import RULES_FILE, TESTS_FILE, render, write_files
+from lockstep_catalogue import scrape_interval
+from lockstep_catalogue.windows import ScrapeWindows
+
+SLOW = pytest.mark.exhaustive
+INTERVALS = (5, 10, 15, 30, 60)
+# From the fault to the notification: the figures that docs and design promise.
+DEADLINES = {
+    "TrainStragglerRank": (45, 75, 105, 200, 390),
+    "TrainStragglerRankSlight": (290, 315, 340, 420, 580),
+    "TrainJobStalled": (140, 145, 150, 170, 210),
+    "TrainLossNotFinite": (20, 25, 30, 50, 90),
+}
+
+
+def spec_at(seconds: int) -> Spec:
+    return read_spec(spec_path(), Duration(f"{seconds}s"))
+
+
+def test_the_catalogue_holds_the_interval_that_the_spec_declares() -> None:
+    declared = read_spec(spec_path()).windows
+    assert declared == scrape_interval.DECLARED
+    path = Path(scrape_interval.__file__)
+    assert path.read_text(encoding="utf-8") == render_interval(declared.scrape_seconds)
+
+
+@pytest.mark.parametrize("seconds", INTERVALS)
+def test_deadlines_follow_from_the_interval(seconds: int) -> None:
+    spec = spec_at(seconds)
+    by_alert = {each.alert: each.deadline_seconds(spec.windows) for each in spec.symptoms}
+    position = INTERVALS.index(seconds)
+    for alert, deadlines in DEADLINES.items():
+        assert by_alert[alert] == deadlines[position], alert
+
+
+def rule_tests(folder: Path) -> subprocess.CompletedProcess[str]:
+    command = ["promtool", "test", "rules", str(folder / TESTS_FILE)]
+    return subprocess.run(command, capture_output=True, check=False, text=True)
+
+
+# At 15 s they are the committed files, which another test runs.
+@pytest.mark.promtool
+@pytest.mark.parametrize(
+    "seconds",
+    [5, pytest.param(10, marks=SLOW), pytest.param(30, marks=SLOW), 60],
+)
+def test_every_alert_fires_by_its_deadline_and_is_silent_in_health(
+    seconds: int, tmp_path: Path
+) -> None:
+    write_files(tmp_path, render(spec_at(seconds), Delivery()))
+    done = rule_tests(tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.promtool
+def test_the_cases_find_a_window_that_the_scrapes_cannot_fill(tmp_path: Path) -> None:
+    spec = spec_at(30)
+    files = render(Spec(windows=spec.windows, symptoms=spec.symptoms[:1]), Delivery())
+    narrow = files[RULES_FILE].replace("[2m]", "[20s]")
+    assert narrow != files[RULES_FILE]
+    write_files(tmp_path, {**files, RULES_FILE: narrow})
+    done = rule_tests(tmp_path)
+    assert done.returncode == 1
+    assert 'alertname=\\"TrainStragglerRank\\"' in done.stdout + done.stderr
+    assert "got: nil" in done.stdout + done.stderr
+
+
+def values(text: str) -> list[float]:
+    """What promtool reads: ``a+bxn`` is n + 1 values, ``_xn`` n times none."""
+    read: list[float] = []
+    for word in text.split():
+        start, _, times = word.partition("x")
+        if start == "_":
+            read += [float("nan")] * int(times)
+            continue
+        first, _, growth = start.partition("+")
+        read += [float(first) + float(growth) * i for i in range(int(times) + 1)]
+    return read
+
+
+@pytest.mark.parametrize("seconds", [1, 5, 7, 15, 60])
+def test_a_course_has_its_own_value_at_every_scrape(seconds: int) -> None:
+    course = growing(Stretch(61, 1), Stretch(2, 0), Stretch(100, 3))
+
+    def expected(at: int) -> float:
+        return min(at, 61) + max(0, at - 63) * 3
+
+    assert values(course.promtool(seconds)) == [expected(at) for at in range(0, 164, seconds)]
+
+
+def test_a_course_that_is_born_late_is_absent_before() -> None:
+    assert steady(4, 60, unborn_seconds=16).promtool(15) == "_x2 4+0x3"
+    assert Course(1, ()).promtool(15) == ""
+
+
+def test_windows_hold_four_scrapes_and_never_less_than_the_condition_needs() -> None:
+    for seconds in INTERVALS:
+        windows = ScrapeWindows(seconds)
+        assert windows.live_seconds >= 4 * seconds
+        assert windows.evaluation_seconds <= seconds
+    assert [ScrapeWindows(s).at_least(60) for s in INTERVALS] == ["1m", "1m", "1m", "2m", "4m"]

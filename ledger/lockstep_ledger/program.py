@@ -14,13 +14,13 @@ from pathlib import Path
 import click
 import uvicorn
 
-from lockstep_ledger.ingest.group_commit import GroupCommit
 from lockstep_ledger.merge.settlement import Patience
 from lockstep_ledger.store.database import StoreError, open_store, writer_lock
 from lockstep_ledger.store.windows import WindowReader
 from lockstep_ledger.store.writer import StoreWriter
 from lockstep_ledger.web.access import Tokens, read_tokens
 from lockstep_ledger.web.app import Application, Limits, Parts
+from lockstep_ledger.web.group_commit import GroupCommit
 
 _ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _HOLD_FACTOR = 1.5

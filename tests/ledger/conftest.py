@@ -17,11 +17,12 @@ POSTGRES = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
 _SERVER_USER = "nobody"
 
 
-def as_server_user(command: list[str]) -> list[str]:
-    """PostgreSQL refuses to run as root."""
-    return (
-        ["setpriv", "--reuid", _SERVER_USER, "--clear-groups", *command] if _is_root() else command
-    )
+def run_as_server(command: list[str | Path], *, check: bool) -> None:
+    """Runs a program of PostgreSQL, which refuses to run as root."""
+    prefix = ["setpriv", "--reuid", _SERVER_USER, "--clear-groups"] if _is_root() else []
+    environment = {**os.environ, "LC_ALL": "C.UTF-8"}
+    words = [*prefix, *(str(word) for word in command)]
+    subprocess.run(words, check=check, stdout=subprocess.DEVNULL, cwd="/", env=environment)
 
 
 def _is_root() -> bool:
@@ -42,45 +43,15 @@ def _postgres() -> Iterator[str]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     settings = f"-p {port} -k {folder} -c listen_addresses= -c fsync=off -c max_connections=60"
-    start = [
-        programs / "pg_ctl",
-        "-D",
-        data,
-        "-w",
-        "-t",
-        "50",
-        "-o",
-        settings,
-        "-l",
-        folder / "log",
-    ]
-    create = [
-        programs / "initdb",
-        "-D",
-        data,
-        "-A",
-        "trust",
-        "-U",
-        "ledger",
-        "--no-sync",
-        "-E",
-        "UTF8",
-    ]
+    control: list[str | Path] = [programs / "pg_ctl", "-D", data]
+    create: list[str | Path] = [programs / "initdb", "-D", data, "-A", "trust", "-U", "ledger"]
     try:
-        for command in (create, [*start, "start"]):
-            subprocess.run(
-                as_server_user([str(word) for word in command]),
-                check=True, stdout=subprocess.DEVNULL, cwd="/", env={**os.environ, "LC_ALL": "C.UTF-8"},
-            )  # fmt: skip
+        run_as_server([*create, "--no-sync", "-E", "UTF8"], check=True)
+        start = [*control, "-w", "-t", "50", "-o", settings, "-l", folder / "log", "start"]
+        run_as_server(start, check=True)
         yield f"postgresql://ledger@/postgres?host={folder}&port={port}"
     finally:
-        stop = [programs / "pg_ctl", "-D", data, "-m", "immediate", "stop"]
-        subprocess.run(
-            as_server_user([str(word) for word in stop]),
-            check=False,
-            stdout=subprocess.DEVNULL,
-            cwd="/",
-        )
+        run_as_server([*control, "-m", "immediate", "stop"], check=False)
         shutil.rmtree(folder, ignore_errors=True)
 
 

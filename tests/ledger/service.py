@@ -15,12 +15,12 @@ import httpx
 from starlette.testclient import TestClient
 
 from lockstep_catalogue import Metric
-from lockstep_ledger.ingest.group_commit import GroupCommit
 from lockstep_ledger.store.database import open_store
 from lockstep_ledger.store.windows import WindowReader
 from lockstep_ledger.store.writer import StoreWriter
 from lockstep_ledger.web.access import Tokens
 from lockstep_ledger.web.app import Application, Limits, Parts
+from lockstep_ledger.web.group_commit import GroupCommit
 
 LIVE_CHECK = Path(__file__).parent.parent / "agent" / "livecheck.py"
 

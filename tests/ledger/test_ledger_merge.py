@@ -174,7 +174,8 @@ def test_a_late_end_of_the_run_before_does_not_end_the_new_one() -> None:
     story.start("n1", attempt=1)
     replay = Replay(story)
     replay.apply(Story(now=story.now - 30).end("preempted", "n2"))
-    assert (replay.job.status, replay.job.run.nodes.keys()) == ("running", {"n1"})
+    assert replay.job.status == "running"
+    assert set(replay.job.run.nodes) == {"n1"}
     replay.apply(Story(now=story.now).start("n2", attempt=1).after(9).end(node="n1", attempt=1))
     replay.apply(Story(now=story.now + 9).end(node="n2", attempt=1))
     assert replay.finished() == {("succeeded", "none"): 1}
@@ -229,10 +230,14 @@ def test_what_several_ranks_report_is_counted_once() -> None:
     assert totals[counted.ATTEMPTS_STARTED.name,] == 1
 
 
-FIELDS = ("outcome", "num_gpus", "num_nodes", "rank_seconds", "num_ranks", "step", "culprit_ranks",
-          "failure_class", "deadline_time", "price_per_gpu_hour", "project", "lost_gpu_seconds")  # fmt: skip
-VALUES = (None, True, -1, 0, 3, 2**70, 0.5, float("nan"), float("inf"), "", "x", "\0", *OUTCOMES, [], [7],
-          ["x"], {}, {"productive": 5.0, "hang": float("inf"), "x": 1.0}, {"hang": 9})  # fmt: skip
+FIELDS = (
+    *("outcome", "num_gpus", "num_nodes", "rank_seconds", "num_ranks", "step", "culprit_ranks"),
+    *("failure_class", "deadline_time", "price_per_gpu_hour", "project", "lost_gpu_seconds"),
+)
+VALUES = (
+    *(None, True, -1, 0, 3, 2**70, 0.5, float("nan"), float("inf"), "", "x", "\0", *OUTCOMES),
+    *([], [7], ["x"], {}, {"productive": 5.0, "hang": float("inf"), "x": 1.0}, {"hang": 9}),
+)
 
 
 def random_event(dice: random.Random, number: int) -> LedgerEvent:

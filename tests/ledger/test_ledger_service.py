@@ -168,15 +168,15 @@ def test_a_bad_event_is_answered_and_kept_and_disturbs_nothing_else(
     answer = client.post("/api/events", content=delivery([*good.events[:1], bad, *good.events[1:]]))
     result = answer.json()
     assert (answer.status_code, result["stored"]) == (200, len(good.events))
-    [refused] = result["refused"]
+    [refused] = result["rejected"]
     assert (refused["id"], refused["refusal"]) == ("bad", refusal)
     assert sentence in refused["reason"]
     [letter] = letters(client)
     assert (letter["refusal"], letter["reason"]) == (refusal, refused["reason"])
     assert client.get("/api/jobs").json()["jobs"][0]["outcome"] == "succeeded"
     # By itself, and sent again: refused by the status, and kept once.
-    alone = client.post("/api/events", content=delivery([bad]))
-    assert (alone.status_code, len(letters(client))) == (422, 1)
+    by_itself = client.post("/api/events", content=delivery([bad]))
+    assert (by_itself.status_code, len(letters(client))) == (422, 1)
 
 
 def test_an_event_for_a_finished_job_is_answered_and_kept(client: TestClient) -> None:
@@ -184,7 +184,7 @@ def test_an_event_for_a_finished_job_is_answered_and_kept(client: TestClient) ->
     late = Story(job_id="a", now=time.time() - 90).add("checkpoint_durable", step=1)
     answer = client.post("/api/events", content=delivery(late.events))
     assert answer.status_code == 422
-    assert "job a has ended as succeeded" in answer.json()["refused"][0]["reason"]
+    assert "job a has ended as succeeded" in answer.json()["rejected"][0]["reason"]
     assert [letter["refusal"] for letter in letters(client)] == ["finished"]
 
 

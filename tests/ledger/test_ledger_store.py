@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
 from sqlalchemy import event, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -13,7 +15,7 @@ from lockstep_ledger.merge.settlement import Patience
 from lockstep_ledger.store.counters import MAX_GROUPS, Counters
 from lockstep_ledger.store.database import StoreError, open_store, writer_lock
 from lockstep_ledger.store.recount import differences, stored_events
-from lockstep_ledger.store.tables import jobs
+from lockstep_ledger.store.tables import jobs, metadata
 from lockstep_ledger.store.transaction import Submission
 from lockstep_ledger.store.windows import count_windows
 from lockstep_ledger.store.writer import StoreWriter
@@ -185,11 +187,6 @@ def test_projects_without_end_are_counted_as_other_from_a_limit_on() -> None:
 
 
 def test_both_databases_have_the_tables_of_the_migrations(dsn: str) -> None:
-    from alembic.autogenerate import compare_metadata  # noqa: PLC0415  # only here
-    from alembic.migration import MigrationContext  # noqa: PLC0415
-
-    from lockstep_ledger.store.tables import metadata  # noqa: PLC0415
-
     engine = open_store(dsn)
     with engine.connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []

@@ -85,11 +85,11 @@ def _import(
                 delivery = read_delivery(body, time.time())
                 submission = Submission(delivery.events, list(delivery.refused), "import")
                 writer.write([submission])
-                refused = [{"id": r.id, "reason": r.reason} for r in submission.refused]
+                rejected = [{"id": r.id, "reason": r.reason} for r in submission.refused]
                 return {
                     "stored": submission.stored,
                     "duplicates": submission.duplicates,
-                    "refused": refused,
+                    "rejected": rejected,
                 }
 
             return _deliver(documents, cluster, write)
@@ -109,8 +109,8 @@ def _deliver(
         answer = send(json.dumps(body).encode())
         counts["stored"] += answer["stored"]
         counts["duplicates"] += answer["duplicates"]
-        counts["refused"] += len(answer["refused"])
-        reasons += [f"{entry['id']}: {entry['reason']}" for entry in answer["refused"]]
+        counts["refused"] += len(answer["rejected"])
+        reasons += [f"{entry['id']}: {entry['reason']}" for entry in answer["rejected"]]
     return counts, reasons
 
 

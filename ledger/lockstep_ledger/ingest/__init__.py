@@ -1,1 +1,1 @@
-"""From the bytes of a request to events in the store, answered after the commit."""
+"""From the bytes of a request to checked events."""

@@ -135,8 +135,8 @@ def _event(document: Any, origin: tuple[str, str], now_seconds: float) -> Ledger
 
 
 def _refused(document: Any, error: EventError, node: str) -> RefusedEvent:
-    known = document if isinstance(document, dict) else {}
-    names = (known.get("id"), known.get("job_id"))
+    members = document if isinstance(document, dict) else {}
+    names = (members.get("id"), members.get("job_id"))
     event_id, job_id = (n if isinstance(n, str) and is_printable(n) else None for n in names)
     return RefusedEvent(
         refusal=error.refusal,

@@ -66,9 +66,9 @@ def open_store(dsn: str, *, read_only: bool = False) -> Engine:
             connection.execute(text("SELECT count(*) FROM counters"))
     except SQLAlchemyError as error:
         engine.dispose()
-        shown = url.render_as_string(hide_password=True)
+        address = url.render_as_string(hide_password=True)
         cause = str(getattr(error, "orig", error)).strip().partition("\n")[0]
-        raise StoreError(f"store {shown} cannot be opened: {cause}") from error
+        raise StoreError(f"store {address} cannot be opened: {cause}") from error
     return engine
 
 

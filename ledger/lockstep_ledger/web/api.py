@@ -65,11 +65,11 @@ def read_filters(request: Request) -> dict[str, str]:
         if name in _PAGING or not value:
             continue
         if name not in queries.FILTERS:
-            known = ", ".join((*queries.FILTERS, *sorted(_PAGING)))
-            raise QueryError(f"parameter {name!r:.80} is unknown; use one of {known}")
-        choices = CHOICES.get(name)
-        if choices and value not in choices:
-            raise QueryError(f"{name}={value!r:.80} is unknown; use one of {', '.join(choices)}")
+            choices = ", ".join((*queries.FILTERS, *sorted(_PAGING)))
+            raise QueryError(f"parameter {name!r:.80} is unknown; use one of {choices}")
+        values = CHOICES.get(name)
+        if values and value not in values:
+            raise QueryError(f"{name}={value!r:.80} is unknown; use one of {', '.join(values)}")
         if "\0" in value:
             raise QueryError(f"{name}={value!r:.80} holds a NUL; leave it out")
         filters[name] = value

@@ -11,11 +11,11 @@ from starlette.routing import Route
 
 from lockstep_catalogue import ledger_service
 from lockstep_ledger import exposition
-from lockstep_ledger.ingest.group_commit import GroupCommit
 from lockstep_ledger.store.windows import WindowReader
 from lockstep_ledger.store.writer import StoreWriter
 from lockstep_ledger.web.access import AccessLog, RateLimit, Tokens
 from lockstep_ledger.web.api import Api, Readers
+from lockstep_ledger.web.group_commit import GroupCommit
 from lockstep_ledger.web.intake import Intake
 from lockstep_ledger.web.openapi import document
 from lockstep_ledger.web.pages import Pages

@@ -10,9 +10,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from lockstep_ledger.ingest.document import DeliveryError, RefusedEvent, read_delivery
-from lockstep_ledger.ingest.group_commit import BusyError, GroupCommit, StoreUnavailableError
 from lockstep_ledger.store.transaction import Submission
 from lockstep_ledger.web.access import BodyTooLargeError, Tokens, client_of, read_body
+from lockstep_ledger.web.group_commit import BusyError, GroupCommit, StoreUnavailableError
 
 _MAX_LETTER_CHARACTERS = 4096
 _STATUS = {"size": 413, "token": 401}
@@ -63,16 +63,16 @@ class Intake:
 
     def _answer(self, submission: Submission) -> Response:
         self.refusals.update(letter.refusal for letter in submission.refused)
-        refused = [
+        rejected = [
             {"id": letter.id, "refusal": letter.refusal, "reason": letter.reason}
             for letter in submission.refused
         ]
         answer = {
             "stored": submission.stored,
             "duplicates": submission.duplicates,
-            "refused": refused,
+            "rejected": rejected,
         }
-        is_nothing_good = refused and not submission.stored and not submission.duplicates
+        is_nothing_good = rejected and not submission.stored and not submission.duplicates
         return JSONResponse(answer, 422 if is_nothing_good else 200)
 
     async def _refuse(self, request: Request, error: DeliveryError, body: bytes) -> Response:

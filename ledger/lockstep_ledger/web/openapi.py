@@ -30,11 +30,11 @@ _DELIVERY = {
 }
 _ANSWER = {
     "type": "object",
-    "required": ["stored", "duplicates", "refused"],
+    "required": ["stored", "duplicates", "rejected"],
     "properties": {
         "stored": {"type": "integer"},
         "duplicates": {"type": "integer"},
-        "refused": {"type": "array", "items": _REFUSED},
+        "rejected": {"type": "array", "items": _REFUSED},
     },
 }
 _ERROR = {"type": "object", "required": ["error"], "properties": {"error": _TEXT}}
@@ -77,14 +77,14 @@ def document() -> dict[str, Any]:
 
 def job_row() -> dict[str, Any]:
     """Schema of a job in a list."""
-    shown = [column for column in jobs.c if column.name not in {"state", "counted", "settle_at"}]
+    columns = [column for column in jobs.c if column.name not in {"state", "counted", "settle_at"}]
     properties = {}
-    for column in shown:
+    for column in columns:
         kind: dict[str, Any] = dict(_TYPES.get(str(column.type).partition("(")[0], _TEXT))
         if column.nullable:
             kind["type"] = [kind["type"], "null"]
         properties[column.name] = kind
-    return {"type": "object", "required": [c.name for c in shown], "properties": properties}
+    return {"type": "object", "required": [c.name for c in columns], "properties": properties}
 
 
 def _intake() -> dict[str, Any]:

@@ -99,11 +99,11 @@ def _success(
     slo: dict[tuple[str, str, str], tuple[float, float]],
 ) -> list[tuple[str, str, str, float, float]]:
     """Cluster, objective, window, good and total of what has events in the window."""
-    shown = ("job_success", "goodput", "resume_success")
+    objectives = ("job_success", "goodput", "resume_success")
     return [
         (cluster, name, window, good, total)
         for (cluster, name, window), (good, total) in sorted(slo.items())
-        if name in shown and window in {"24h", "7d", "28d"} and total
+        if name in objectives and window in {"24h", "7d", "28d"} and total
     ]
 
 

@@ -25,7 +25,10 @@ def print_once(options: Options) -> None:
     """Writes one scrape to stdout."""
     _log_to_stderr()
     sampler = Sampler(
-        CollectorRuntime(options), options.tick_seconds, judge=Judge(options.expected)
+        CollectorRuntime(options),
+        options.tick_seconds,
+        judge=Judge(options.expected),
+        identity=options.identity,
     )
     sampler.sample()
     time.sleep(
@@ -60,7 +63,9 @@ def _serve(options: Options) -> None:
     runtime = CollectorRuntime(options)
     signal.signal(signal.SIGUSR1, lambda *_: runtime.gpus.release())
     signal.signal(signal.SIGUSR2, lambda *_: runtime.gpus.resume())
-    sampler = Sampler(runtime, options.tick_seconds, judge=Judge(options.expected))
+    sampler = Sampler(
+        runtime, options.tick_seconds, judge=Judge(options.expected), identity=options.identity
+    )
     # Bound before the first sample: a busy port is refused before any driver is opened.
     try:
         server = MetricsServer(

@@ -1,10 +1,9 @@
 """Metrics of jobs that the ledger serves: no job id, every combination of labels there at 0."""
 
-from lockstep_catalogue.labels import CLUSTER, GOODPUT, OUTCOME, PROJECT, RESTORE_OUTCOME
+from lockstep_catalogue.labels import CLUSTER, GOODPUT, OUTCOME, PROJECT, QUEUE, RESTORE_OUTCOME
 from lockstep_catalogue.metric import Endpoint, Kind, Label, Metric, Unit
 from lockstep_catalogue.vocabulary import FAILURE_CLASSES, OUTCOMES
 
-QUEUE = Label(name="queue", help="queue or partition of the scheduler; empty without one")
 JOB_CLASS = Label(name="job_class", help="kind of work, such as pretraining; empty without one")
 JOB_OUTCOME = Label(name="job_outcome", help="what became of the job", values=OUTCOMES)
 FAILURE_CLASS = Label(

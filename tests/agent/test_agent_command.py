@@ -92,7 +92,7 @@ def test_a_running_agent_emits_what_the_catalogue_declares_and_follows_the_ranks
         assert answer.headers["content-type"].startswith("application/openmetrics-text")
         within_ten_seconds(lambda: complaints(httpx.get(url, headers=OPENMETRICS).text) == [])
         page.step(2)
-        line = f'{training.STEPS.name}{{cluster="east",job_id="job",rank="0"}} 2.0'
+        line = f'{training.STEPS.name}{{cluster="east",job_id="job",node="node-7",rank="0"}} 2.0'
         within_ten_seconds(lambda: line in httpx.get(url).text)
         assert httpx.get(url).headers["content-type"].startswith("text/plain; version=0.0.4")
         assert httpx.get(url.replace("/metrics", "/healthz")).text == "ok\n"

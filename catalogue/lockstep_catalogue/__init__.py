@@ -15,6 +15,7 @@ from lockstep_catalogue import (
     ledger,
     ledger_service,
     nvlink,
+    parts,
     pcie,
     training,
     verdicts,
@@ -33,6 +34,7 @@ from lockstep_catalogue.recorded import RECORDED
 
 METRICS: tuple[Metric, ...] = (
     *training.METRICS,
+    *parts.METRICS,
     *gpu.METRICS,
     *gpu_power.METRICS,
     *gpu_activity.METRICS,

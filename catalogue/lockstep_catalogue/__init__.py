@@ -12,12 +12,23 @@ from lockstep_catalogue import (
     gpu_power,
     health,
     host,
+    ledger,
+    ledger_service,
     nvlink,
     pcie,
     training,
     verdicts,
 )
-from lockstep_catalogue.metric import Kind, Label, Metric, Recorded, Series, Stability, Unit
+from lockstep_catalogue.metric import (
+    Endpoint,
+    Kind,
+    Label,
+    Metric,
+    Recorded,
+    Series,
+    Stability,
+    Unit,
+)
 from lockstep_catalogue.recorded import RECORDED
 
 METRICS: tuple[Metric, ...] = (
@@ -36,13 +47,22 @@ METRICS: tuple[Metric, ...] = (
     *verdicts.METRICS,
     *events.METRICS,
     *health.METRICS,
+    *ledger.METRICS,
+    *ledger_service.METRICS,
 )
 METRIC_BY_NAME = {metric.name: metric for metric in METRICS}
+
+
+def metrics_of(endpoint: Endpoint) -> tuple[Metric, ...]:
+    """The families that one program serves, in the order of the catalogue."""
+    return tuple(metric for metric in METRICS if metric.endpoint is endpoint)
+
 
 __all__ = [
     "METRICS",
     "METRIC_BY_NAME",
     "RECORDED",
+    "Endpoint",
     "Kind",
     "Label",
     "Metric",
@@ -50,4 +70,5 @@ __all__ = [
     "Series",
     "Stability",
     "Unit",
+    "metrics_of",
 ]

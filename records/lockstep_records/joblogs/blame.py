@@ -100,9 +100,8 @@ def _failed_everywhere(log: JobLog, same: list[Finding], ranks: tuple[int, ...])
     if same[0].kind not in _BY_THEMSELVES:
         return False
     # A launcher may list some of the ranks only, and ends the others before they print.
-    many = max(f.num_origins or f.count for f in same)
-    if ranks and any(f.num_origins for f in same):
-        many = len(ranks)
+    # Labels of ranks on a node are fewer than the ranks; then each traceback counts.
+    many = max(len(f.ranks) or f.count for f in same)
     if many >= max(_MANY, _MOST_SHARE * world) and many > _MOST_SHARE * world:
         return True
     return many > 1 and same[0].kind in _RAISED and not _has_trained(log) and not _has_victims(log)

@@ -29,6 +29,7 @@ from lockstep_records.distribution import install_hint
 from lockstep_records.durations import format_duration
 from lockstep_records.events import PREEMPTED, Event, append_event, read_events
 from lockstep_records.job_retention import remove_ended_jobs
+from lockstep_records.jobs import create_job_folder
 from lockstep_records.trace import trace_of
 
 BAD_INPUT = 2
@@ -86,7 +87,7 @@ def _clear_finished_jobs(job: Job) -> None:
         raise ValueError(f"job id {job.job_id!r} is in use under {job.root}/jobs; choose another")
     remove_ended_jobs(job.root)
     try:
-        job.folder.mkdir(parents=True)
+        create_job_folder(job.folder)
     except OSError as error:
         raise ValueError(
             f"folder {job.folder} cannot be created ({error.strerror}); "
@@ -140,7 +141,9 @@ def _job_agent(job: Job) -> Iterator[None]:
         return
     # By its command: components of one layer do not import each other.
     command = [sys.executable, "-m", "lockstep_cli.main", "agent", "--listen", job.serve]
-    agent = subprocess.Popen([*command, "--dir", str(job.root), "--cluster", job.cluster])
+    command += ["--dir", str(job.root), "--cluster", job.cluster]
+    # Not the folder of the node's own agent, which two agents must not share.
+    agent = subprocess.Popen([*command, "--state", str(job.folder / "agent-state")])
     try:
         yield
     finally:

@@ -42,8 +42,8 @@ class JobGoodput:
         kept; start-up, checkpoints, restores, rework, hangs, recovery and idleness are not.
         """
         allocated = self.allocated_gpu_seconds
-        kept = math.fsum(self.gpu_seconds.get(state, 0.0) for state in PROGRESS_STATES)
-        return kept / allocated if allocated else None
+        moving = math.fsum(self.gpu_seconds.get(state, 0.0) for state in PROGRESS_STATES)
+        return moving / allocated if allocated else None
 
 
 PROGRESS_STATES: tuple[GoodputState, ...] = (

@@ -175,8 +175,8 @@ def log(folder: str, name: str) -> Path:
 def test_an_incident_of_mlperf_is_imported_with_its_truth(name: str) -> None:
     events = checked(read_mlperf(log("mlperf-incidents", name)))
     end = fields_of(events, "job_finished")
-    told = (end["outcome"], end.get("failure_class"), tuple(end["culprit_ranks"]))
-    assert told == INCIDENTS[name], end["reason"]
+    truth = (end["outcome"], end.get("failure_class"), tuple(end["culprit_ranks"]))
+    assert truth == INCIDENTS[name], end["reason"]
     [started] = [event for event in events if event.kind == "job_started"]
     [finished] = [event for event in events if event.kind == "job_finished"]
     assert finished.time >= started.time

@@ -135,6 +135,33 @@ class _RecordingAgent(LocalElasticAgent):
         return pid_by_local_rank
 
 
+def _worker_spec(job: Job) -> WorkerSpec:
+    """What torch starts on this node, and where its nodes meet."""
+    # torch.distributed.launcher.api does the same but accepts no agent class, and it reports
+    # failures only when all restarts are spent.
+    local_address = None if job.endpoint else "127.0.0.1"
+    handler = get_rendezvous_handler(
+        RendezvousParameters(
+            backend="c10d",
+            endpoint=job.endpoint or "localhost:0",
+            run_id=job.job_id,
+            min_nodes=job.nnodes,
+            max_nodes=job.nnodes,
+            local_addr=local_address,
+            **job.rendezvous,
+        )
+    )
+    return WorkerSpec(
+        role="trainer",
+        local_world_size=job.nproc_per_node,
+        entrypoint=sys.executable,
+        args=job.program,
+        rdzv_handler=handler,
+        max_restarts=job.max_restarts,
+        local_addr=local_address,
+    )
+
+
 def run_workers(job: Job, progress: ProgressWatch) -> WorkersEnd:
     """Runs the workers of this node to their end, restarts included.
 
@@ -143,36 +170,16 @@ def run_workers(job: Job, progress: ProgressWatch) -> WorkersEnd:
         progress: reports the end of each attempt that is followed by another.
     """
     find_or_report(START_WORKERS)
-    # torch.distributed.launcher.api does the same but accepts no agent class, and it reports
-    # failures only when all restarts are spent.
-    handler = get_rendezvous_handler(
-        RendezvousParameters(
-            backend="c10d",
-            endpoint=job.endpoint or "localhost:0",
-            run_id=job.job_id,
-            min_nodes=job.nnodes,
-            max_nodes=job.nnodes,
-            local_addr=None if job.endpoint else "127.0.0.1",
-        )
-    )
-    spec = WorkerSpec(
-        role="trainer",
-        local_world_size=job.nproc_per_node,
-        entrypoint=sys.executable,
-        args=job.program,
-        rdzv_handler=handler,
-        max_restarts=job.max_restarts,
-        local_addr=None if job.endpoint else "127.0.0.1",
-    )
+    spec = _worker_spec(job)
     end_recorder = _EndRecorder(job.folder, job.job_id, progress)
     signal_number: int | None = None
-    agent = _RecordingAgent(end_recorder, spec, job.folder / "logs")
+    agent = _RecordingAgent(end_recorder, spec, job.log_folder or job.folder / "logs")
     try:
         agent.run()
     except SignalException as error:
         signal_number = int(error.sigval)
     finally:
-        handler.shutdown()
+        spec.rdzv_handler.shutdown()
         end_recorder.finish()
     return WorkersEnd(
         attempt=end_recorder.attempt,

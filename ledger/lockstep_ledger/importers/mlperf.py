@@ -41,9 +41,13 @@ def read_mlperf(
         yield events.event("attempt_started", begin, begin, ranks)
     if (totals := _goodput(log, incident)) is not None:
         yield events.event("goodput", _end(log, incident), begin, totals)
-    if incident.outcome == "running":
-        return
-    fields = {
+    if incident.outcome != "running":
+        fields = _end_fields(log, incident)
+        yield events.event("job_finished", _end(log, incident), begin, fields)
+
+
+def _end_fields(log: JobLog, incident: Incident) -> dict[str, object]:
+    return {
         "outcome": incident.outcome,
         "failure_class": incident.failure_class,
         "cause": incident.cause or ("success" if incident.outcome == "succeeded" else "unknown"),
@@ -52,7 +56,6 @@ def read_mlperf(
         "culprit_node": incident.group,
         "last_step": log.last_step,
     }
-    yield events.event("job_finished", _end(log, incident), begin, fields)
 
 
 def _end(log: JobLog, incident: Incident) -> float:

@@ -53,15 +53,19 @@ def read_node_trace(
             shape = {"num_nodes": 1, "num_gpus": gpus_per_node, "source": "nodes"}
             yield events.event("job_started", time, visit, shape, visit)
         else:
-            start, visit = present.pop(node)
-            yield events.event("job_preempted", time, visit, {"reason": "the node left"}, visit)
-            judged = classify(Evidence(scheduler=("PREEMPTED",))).event_fields()
-            yield events.event("job_finished", max(start, time), visit, judged, visit)
+            _, visit = present.pop(node)
+            yield from _left(events, time, visit)
     end = start_seconds + (last if end_seconds is None else end_seconds)
     judged = classify(Evidence(scheduler=("CANCELLED",))).event_fields()
     for node, (_, visit) in sorted(present.items()):
         events = JobEvents(source="nodes", job_id=node, cluster=cluster, node=node)
         yield events.event("job_finished", end, visit, judged, visit)
+
+
+def _left(events: JobEvents, time: float, visit: int) -> Iterator[Event]:
+    yield events.event("job_preempted", time, visit, {"reason": "the node left"}, visit)
+    judged = classify(Evidence(scheduler=("PREEMPTED",))).event_fields()
+    yield events.event("job_finished", time, visit, judged, visit)
 
 
 def _parse(line: str, number: int) -> tuple[float, str, str]:

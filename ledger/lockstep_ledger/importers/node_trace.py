@@ -44,9 +44,7 @@ def read_node_trace(
         last, change, node = _parse(line, number)
         events = JobEvents(source="nodes", job_id=node, cluster=cluster, node=node)
         time = start_seconds + last
-        if (change == "add") == (node in present):
-            state = "is there already" if change == "add" else "is not there"
-            raise ValueError(f"line {number}: {node} {state}; give the whole trace in order")
+        _check_order(number, node, is_arrival=change == "add", is_present=node in present)
         if change == "add":
             visit = visits[node] = visits.get(node, -1) + 1
             present[node] = (time, visit)
@@ -60,6 +58,12 @@ def read_node_trace(
     for node, (_, visit) in sorted(present.items()):
         events = JobEvents(source="nodes", job_id=node, cluster=cluster, node=node)
         yield events.event("job_finished", end, visit, judged, visit)
+
+
+def _check_order(number: int, node: str, *, is_arrival: bool, is_present: bool) -> None:
+    if is_arrival == is_present:
+        state = "is there already" if is_arrival else "is not there"
+        raise ValueError(f"line {number}: {node} {state}; give the whole trace in order")
 
 
 def _left(events: JobEvents, time: float, visit: int) -> Iterator[Event]:

@@ -81,7 +81,7 @@ def _create_monitor(
     path = page_path(folder, identity.job_id, identity.attempt, identity.rank)
     page = PageWriter(path, identity, rows)
     # 0 turns the watch off, and steps are still judged by the default.
-    hang_timeout_seconds = settings.hang_timeout_seconds or HANG_TIMEOUT_SECONDS
+    hang_timeout_seconds = settings.timeouts.step_seconds or HANG_TIMEOUT_SECONDS
     monitor = LiveMonitor(page, environment, hang_timeout_seconds=hang_timeout_seconds)
     follow(page)
     if environment.get(SWITCH):

@@ -53,12 +53,12 @@ BUS_RATE = Metric(
     help="Bytes on the bus over exposed seconds, of the node's rank that waited least recently.",
     source="rank page, between two polls",
 )
-DEVICE_SECONDS = Metric(
-    name="lockstep_train_device_seconds_total",
+HOST_BOUND_SECONDS = Metric(
+    name="lockstep_train_host_bound_seconds_total",
     kind=Kind.COUNTER,
     unit=Unit.SECONDS,
     labels=(*_OF_NODE, PHASE),
-    help="Seconds of the GPUs' streams in sampled steps by phase, over all ranks of the node.",
+    help="Seconds the GPUs' streams were idle because the host was late, by phase of the host.",
     source="rank page",
 )
 DEVICE_STEPS = Metric(
@@ -66,7 +66,15 @@ DEVICE_STEPS = Metric(
     kind=Kind.COUNTER,
     unit=Unit.NONE,
     labels=_OF_NODE,
-    help="Sampled steps whose seconds on the GPU's stream are known, over all ranks of the node.",
+    help="Steps whose times are those of the GPU's stream, over all ranks of the node.",
+    source="rank page",
+)
+LAUNCH_BOUND_STEPS = Metric(
+    name="lockstep_train_launch_bound_steps_total",
+    kind=Kind.COUNTER,
+    unit=Unit.NONE,
+    labels=_OF_NODE,
+    help="Those of which the stream waited for launches a tenth or more, over ranks of the node.",
     source="rank page",
 )
 
@@ -76,6 +84,7 @@ METRICS = (
     HANG_MISSING,
     BUS_BYTES,
     BUS_RATE,
-    DEVICE_SECONDS,
+    HOST_BOUND_SECONDS,
     DEVICE_STEPS,
+    LAUNCH_BOUND_STEPS,
 )

@@ -245,6 +245,10 @@ TROUBLE = Label(
         "fork",
     ),
 )
+CLOCK = Label(
+    name="clock",
+    help="clock of the rank's times: host or device; different ones are never compared",
+)
 PART = Label(
     name="part",
     help="part of a rank's monitor that fails, and goes off, by itself",

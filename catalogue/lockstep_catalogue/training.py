@@ -3,6 +3,7 @@
 from lockstep_catalogue import job_state, job_watch
 from lockstep_catalogue.labels import (
     ATTEMPT,
+    CLOCK,
     CLUSTER,
     JOB_ID,
     KIND,
@@ -36,6 +37,7 @@ RANK_INFO = Metric(
         WORLD_SIZE,
         ATTEMPT,
         UUID,
+        CLOCK,
         *MESH,
     ),
     help="Identity of a rank in its newest attempt, always 1; join on cluster, job_id, rank.",

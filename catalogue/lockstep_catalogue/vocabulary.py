@@ -24,6 +24,7 @@ GoodputState = Literal[
     "data_wait",
     "communication",
     "straggler_wait",
+    "host_bound",
     "checkpoint",
     "evaluation",
     "restore",
@@ -56,6 +57,10 @@ PAUSE_PHASES = ("init", "checkpoint", "eval", "restore")
 
 ENDED_PHASES = frozenset({"done", "failed"})
 """Last phases of a rank: nothing follows them in its attempt."""
+
+Clock = Literal["host", "device"]
+"""Whose clock the times of steps are by: the processor's, or the stream's of a GPU."""
+CLOCKS: tuple[Clock, ...] = get_args(Clock)
 
 Verdict = Literal["rank", "group", "workload", "nobody", "unknown"]
 """Who was slow, or to blame: a rank; a node, stage, replica or expert; the work; nobody."""

@@ -30,6 +30,7 @@ static void count_step(StepRecorder *recorder, const Row *row)
     words[layout->slot_step] = (uint64_t)row->number;
     words[layout->slot_tokens] += (uint64_t)row->tokens;
     words[layout->slot_samples] += (uint64_t)row->samples;
+    words[layout->slot_settled]++;
     words[layout->slot_buckets + bucket]++;
     ((double *)words)[layout->slot_sum] += row->seconds;
 }

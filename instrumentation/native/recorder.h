@@ -28,6 +28,7 @@
     X(slot_bytes, "slot.collective_bytes")                                                         \
     X(slot_seconds, "slot.collective_seconds")                                                     \
     X(slot_sum, "slot.step_seconds_sum")                                                           \
+    X(slot_settled, "slot.settled_steps")                                                          \
     X(slot_buckets, "slot.step_buckets")                                                           \
     X(slot_checksum, "slot.checksum")                                                              \
     X(bit_step, "slot.bit.step")                                                                   \

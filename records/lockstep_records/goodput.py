@@ -6,7 +6,7 @@ covers is ``unknown`` and is not added to any other state.
 
 from collections.abc import Mapping
 
-from lockstep_catalogue.labels import STEP_PHASES
+from lockstep_catalogue.labels import OWN_WORK_PHASES, STEP_PHASES
 from lockstep_catalogue.vocabulary import (
     ENDED_PHASES,
     GOODPUT_STATES,
@@ -31,6 +31,9 @@ PAGE_STATES: tuple[GoodputState, ...] = tuple(
 """The states that one rank's page can tell, in the order of the vocabulary."""
 
 # A checkpoint or an evaluation is no lost work, also in a step that an earlier attempt completed.
+# Waiting for a loader is a state of its own already, whoever waits.
+HOST_BOUND_PHASES = tuple(phase for phase in OWN_WORK_PHASES if phase != "data")
+"""Phases in which a device that waits for the host counts as ``host_bound``."""
 REWORK_PHASES = tuple(phase for phase in STEP_PHASES if phase not in PAUSE_PHASES)
 # A page may be hostile: a longer duration than a century is taken for none.
 _MOST_SECONDS = 3.2e9
@@ -60,7 +63,11 @@ def goodput_ns(page: Page, until_ns: int | None = None) -> Mapping[GoodputState,
     for phase, seconds in page.state["phase_seconds"].items():
         spent[_state_of(phase)] += _nanoseconds(seconds)
     losses: tuple[tuple[GoodputState, tuple[str, ...]], ...]
-    losses = (("hang", STEP_PHASES), ("rework", REWORK_PHASES))
+    losses = (
+        ("hang", STEP_PHASES),
+        ("rework", REWORK_PHASES),
+        ("host_bound", HOST_BOUND_PHASES),
+    )
     for loss, phases in losses:
         lost_seconds = page.periodic[f"{loss}_seconds"]
         for phase in phases:

@@ -103,7 +103,7 @@ class LivePage:
         periodic.count("anomalies", "spike")
         periodic.count("bus_bytes", "all_reduce", 4 * ALL_REDUCE_BYTES)
         periodic.count("device_steps")
-        periodic.add("device_seconds", STEP_SECONDS["sync"], "sync")
+        periodic.add("host_bound_seconds", STEP_SECONDS["sync"], "sync")
         periodic.count("fingerprints")
         periodic.words[PERIODIC.word("fingerprint_parameters")] = 7 if rank == 3 else 5
         periodic.commit(time.monotonic_ns())

@@ -198,8 +198,7 @@ def test_device_rows_have_the_same_operations_as_the_host_rows(
     monitor.close()
     periodic = read_page(root / "jobs/job-a/0/rank-00000.page").periodic
     assert periodic["device_steps"] == 3
-    assert periodic["device_seconds"]["backward"] == pytest.approx(0.024)
-    assert periodic["device_seconds"]["sync"] == periodic["device_dropped"] == 0
+    assert periodic["device_dropped"] == 0
 
 
 def test_a_loss_on_the_device_is_read_later_with_the_step_it_belongs_to(root: Path) -> None:
@@ -273,11 +272,10 @@ def test_nothing_waits_for_the_gpu_through_200_steps_and_its_time_is_recorded(
     periodic = read_page(root / "jobs/job-a/0/rank-00000.page").periodic
     lines = (
         f"bare {bare * 1e6:.1f} us a step, watched {min(watched) * 1e6:.1f} us",
-        f"device: {periodic['device_steps']} steps, {periodic['device_seconds']}",
+        f"device: {periodic['device_steps']} steps",
         f"late losses {periodic['late_losses']}, dropped {periodic['device_dropped']}",
     )
     with capsys.disabled():
         sys.stdout.write("\n" + "\n".join(lines) + "\n")
     assert periodic["device_steps"] > 100
     assert periodic["late_losses"] > 500
-    assert periodic["device_seconds"]["backward"] > periodic["device_seconds"]["forward"] > 0

@@ -30,6 +30,7 @@ def page(**parts: Any) -> Page:
     periodic = {
         "process_seconds": parts.pop("process_seconds", None),
         "rework_seconds": dict.fromkeys(STEP_PHASES, 0.0) | parts.pop("rework", {}),
+        "host_bound_seconds": dict.fromkeys(STEP_PHASES, 0.0) | parts.pop("host_bound", {}),
         "hang_seconds": dict.fromkeys(STEP_PHASES, 0.0) | parts.pop("hang", {}),
         "hang_timeout_seconds": parts.pop("hang_timeout", None),
         "pause_timeout_seconds": parts.pop("pause_timeout", None),
@@ -56,6 +57,7 @@ def page(**parts: Any) -> Page:
     spent=st.dictionaries(st.sampled_from(PHASES), seconds),
     rework=st.dictionaries(st.sampled_from(STEP_PHASES), seconds),
     hang=st.dictionaries(st.sampled_from(STEP_PHASES), seconds),
+    host_bound=st.dictionaries(st.sampled_from(STEP_PHASES), seconds),
     process_seconds=st.none() | seconds,
     phase=st.sampled_from(PHASES),
     marked_ns=st.integers(0, 10**12),
@@ -85,9 +87,23 @@ def test_each_phase_is_its_state_and_time_without_a_phase_is_unknown() -> None:
         "restore": SECOND_NS,
         "rework": 0,
         "hang": 0,
+        "host_bound": 0,
         "other": SECOND_NS,
         "unknown": 2 * SECOND_NS,
     }
+
+
+def test_waiting_for_the_host_is_taken_out_of_own_work_and_never_out_of_the_loaders() -> None:
+    spent = goodput_ns(
+        page(
+            spent={"data": 3.0, "forward": 5.0, "other": 1.0},
+            host_bound={"data": 2.0, "forward": 4.0, "other": 7.0},
+        )
+    )
+    assert spent["data_wait"] == 3 * SECOND_NS
+    assert spent["productive"] == SECOND_NS
+    assert spent["host_bound"] == 5 * SECOND_NS
+    assert spent["other"] == 0
 
 
 def test_rework_and_hangs_are_taken_out_of_their_states_and_checkpoints_are_never_rework() -> None:

@@ -81,7 +81,8 @@ GOLDEN = {
         (320, "6d", "collective_seconds"),
         (368, "d", "step_seconds_sum"),
         (376, "33Q", "step_buckets"),
-        (640, "Q", "checksum"),
+        (640, "Q", "settled_steps"),
+        (648, "Q", "checksum"),
     ),
     "periodic": (
         (0, "Q", "sequence"),
@@ -125,7 +126,7 @@ GOLDEN = {
         (576, "8Q", "fingerprint_gradients"),
         (640, "5Q", "troubles"),
         (680, "6Q", "bus_bytes"),
-        (728, "8d", "device_seconds"),
+        (728, "8d", "host_bound_seconds"),
         (792, "Q", "device_steps"),
         (800, "Q", "device_dropped"),
         (808, "Q", "late_losses"),
@@ -137,7 +138,9 @@ GOLDEN = {
         (1184, "Q", "checkpoints_invalid"),
         (1192, "10Q", "checkpoint_blocking_buckets"),
         (1272, "10Q", "checkpoint_persisting_buckets"),
-        (1352, "Q", "checksum"),
+        (1352, "Q", "launch_bound_steps"),
+        (1360, "Q", "device_stride"),
+        (1368, "Q", "checksum"),
     ),
     "row": (
         (0, "Q", "number"),
@@ -163,7 +166,8 @@ GOLDEN = {
         (100, "I", "sequence_min"),
         (104, "I", "sequence_max"),
         (108, "f", "sequence_squares"),
-        (112, "12s", "reserved"),
+        (112, "f", "host_bound_seconds"),
+        (116, "8s", "reserved"),
         (124, "I", "checksum"),
     ),
 }
@@ -193,6 +197,7 @@ GOLDEN_PRESENCE = {
         "restored_step",
         "hang_timeout_seconds",
         "pause_timeout_seconds",
+        "device_stride",
     ),
     "row": (
         "first_arrival_ns",
@@ -202,6 +207,7 @@ GOLDEN_PRESENCE = {
         "sequence_min",
         "sequence_max",
         "sequence_squares",
+        "host_bound_seconds",
     ),
 }
 GOLDEN_PHASES = (

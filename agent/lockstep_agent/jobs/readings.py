@@ -109,6 +109,7 @@ def _rank_now(labels: tuple[str, ...], view: JobView, page: Page) -> Iterator[Re
         view.node,
         *(str(fields[name]) for name in ("local_rank", "world_size", "attempt")),
         fields["gpu_uuid"],
+        page.clock,
         *(str(fields["mesh"].get(axis.name, "")) for axis in MESH),
     )
     is_waiting = page.phase == "sync" and page.path in view.running
@@ -161,8 +162,10 @@ def _device_totals(labels: tuple[str, ...], pages: list[Page]) -> Iterator[Readi
     if steps := sum(page.periodic["device_steps"] for page in pages):
         yield Reading(job_watch.DEVICE_STEPS, labels, steps)
         for phase in STEP_PHASES:
-            seconds = sum(page.periodic["device_seconds"][phase] for page in pages)
-            yield Reading(job_watch.DEVICE_SECONDS, (*labels, phase), seconds)
+            seconds = sum(page.periodic["host_bound_seconds"][phase] for page in pages)
+            yield Reading(job_watch.HOST_BOUND_SECONDS, (*labels, phase), seconds)
+        launch_bound = sum(page.periodic["launch_bound_steps"] for page in pages)
+        yield Reading(job_watch.LAUNCH_BOUND_STEPS, labels, launch_bound)
 
 
 def _highest(values: list[int | None], factor: float) -> float | None:

@@ -51,7 +51,18 @@ PARTS = PART.values
 FINGERPRINTS = 8  # newest ones on a page, so that ranks read at different moments share a step
 LATE_LOSSES = 8  # newest ones on a page
 # Bit n of a row's flags is set when the n-th is true of the step.
-ROW_FLAGS = ("loss_spike", "divergence", "rework", "hang", "nonfinite", "out_of_memory", "measured")
+# With ``device`` its times are the device's, which ``device_pending`` awaits: the host's stand.
+ROW_FLAGS = (
+    "loss_spike",
+    "divergence",
+    "rework",
+    "hang",
+    "nonfinite",
+    "out_of_memory",
+    "measured",
+    "device",
+    "device_pending",
+)
 MESH_AXES = ("dp", "fsdp", "pp", "tp", "cp", "ep")
 
 
@@ -141,6 +152,7 @@ SLOT = Section(
         len(STEP_BUCKETS) + 1,
         items=(*(str(bound) for bound in STEP_BUCKETS), "more"),
     ),
+    Field("settled_steps", "Q", "rows whose seconds are in the totals: all before that number"),
     Field("checksum", "Q", "CRC-32 of everything before it in the slot"),
 )
 
@@ -198,9 +210,9 @@ PERIODIC = Section(
     Field("fingerprint_gradients", "Q", "sum of the bits of sampled gradients", FINGERPRINTS),
     _by(TROUBLES, "troubles", "Q", "problems around the monitor, by kind"),
     _by(COLLECTIVE_KINDS, "bus_bytes", "Q", "bytes x the factor of bus bandwidth, by kind"),
-    _by(STEP_PHASES, "device_seconds", "d", "seconds of the GPU in sampled steps, by phase"),
-    Field("device_steps", "Q", "sampled steps whose device seconds are known"),
-    Field("device_dropped", "Q", "sampled steps and values of a device that arrived too late"),
+    _by(STEP_PHASES, "host_bound_seconds", "d", "seconds the device waited for the host, by phase"),
+    Field("device_steps", "Q", "steps whose seconds in the totals are the device's"),
+    Field("device_dropped", "Q", "steps and values of a device that were given up"),
     Field("late_losses", "Q", "losses read from a device after their step; same index rule"),
     Field("late_loss_step", "q", "step of each", LATE_LOSSES),
     Field("late_loss", "d", "loss of that step", LATE_LOSSES),
@@ -217,6 +229,8 @@ PERIODIC = Section(
         )
         for writing in ("blocking", "persisting")
     ),
+    Field("launch_bound_steps", "Q", "device steps of which the host held up a tenth or more"),
+    Field("device_stride", "Q", "each n-th wait of a step is timed on the device", optional=True),
     Field("checksum", "Q", "CRC-32 of everything before it in the slot"),
 )
 
@@ -248,7 +262,8 @@ ROW = Section(
     Field("sequence_min", "I", "tokens of the rank's shortest sequence", optional=True),
     Field("sequence_max", "I", "tokens of the rank's longest sequence", optional=True),
     Field("sequence_squares", "f", "sum of the squared lengths of sequences", optional=True),
-    _text("reserved", 12, "zero"),
+    Field("host_bound_seconds", "f", "of own work: the device waited for the host", optional=True),
+    _text("reserved", 8, "zero"),
     Field("checksum", "I", "CRC-32 of everything before it in the row"),
 )
 

@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from lockstep_catalogue.vocabulary import Clock
 from lockstep_records.page.identity import (
     PageError,
     Values,
@@ -71,6 +72,11 @@ class Page:
         """A monotonic time of this page as seconds since the epoch, by its clock pair."""
         offset = self.identity["start_wall_ns"] - self.identity["start_monotonic_ns"]
         return float(monotonic_ns + offset) / 1e9
+
+    @property
+    def clock(self) -> Clock:
+        """Whose clock its totals are by, but for steps that the device's times missed."""
+        return "device" if self.periodic["device_steps"] else "host"
 
     @property
     def progress_wall_seconds(self) -> float:

@@ -40,7 +40,7 @@ from lockstep_records.page.slots import Slots
 _MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs"})
 _ROW_BYTES = ROW.size
 _ROW_BODY_BYTES = ROW.size - 4
-_LAST_OF_ROW = ("reserved", "checksum")  # zero, and the checksum
+_LAST_OF_ROW = ("host_bound_seconds", "reserved", "checksum")  # zero at first, and the checksum
 pack_row = struct.Struct(
     "<" + "".join(field.format for field in ROW.fields if field.name not in _LAST_OF_ROW)
 ).pack_into  # into ``PageWriter.row``: its fields from number to sequence_squares
@@ -249,10 +249,20 @@ class PageWriter:
 
     def count_step(self, step: int, seconds: float, tokens: int, samples: int) -> None:
         """Adds a step to the state."""
+        self.count_work(step, tokens, samples)
+        self.settle_step(seconds)
+
+    def count_work(self, step: int, tokens: int, samples: int) -> None:
+        """Adds a step to the state, but for its time."""
         words = self.words
         self.signed[_STEP] = step
         words[_TOKENS] += tokens
         words[_SAMPLES] += samples
+
+    def settle_step(self, seconds: float) -> None:
+        """Adds the duration of the oldest step whose time is not in the state yet."""
+        words = self.words
+        words[_SETTLED_STEPS] += 1
         self.floats[_STEP_SECONDS_SUM] += seconds
         words[_STEP_BUCKETS + bisect_left(STEP_BUCKETS, seconds)] += 1
 
@@ -280,7 +290,7 @@ class PageWriter:
 _STEPS, _STEP, _TOKENS, _SAMPLES = (
     SLOT.word(name) for name in ("steps", "step", "tokens", "samples")
 )
-_STEP_SECONDS_SUM = SLOT.word("step_seconds_sum")
+_STEP_SECONDS_SUM, _SETTLED_STEPS = SLOT.word("step_seconds_sum"), SLOT.word("settled_steps")
 _STEP_BUCKETS = SLOT.word("step_buckets")
 _COLLECTIVES = SLOT.word("collectives")
 _COLLECTIVE_BYTES = SLOT.word("collective_bytes")

@@ -50,6 +50,7 @@ STATE_COLOURS = {
     "productive": "#009e73",
     "startup": "#e69f00",
     "straggler_wait": "#a3264a",
+    "host_bound": "#8a6d1d",
     "communication": "#d5dbe2",
     "data_wait": "#56b4e9",
     "checkpoint": "#cc79a7",

@@ -107,6 +107,7 @@ generate: $(READY) ## Generate docs, rules and boards from the catalogue
 	$(BIN)/python -m lockstep_catalogue.docs docs/metrics.md
 	$(BIN)/python -m lockstep_records.docs docs/format.md
 	$(BIN)/python -m lockstep_records.event_schema docs
+	$(BIN)/python -m lockstep_records.outcomes.docs docs/outcomes.md
 	$(BIN)/python -m lockstep_reports.schema docs
 	$(BIN)/python -m lockstep_alerts.interval catalogue/lockstep_catalogue/scrape_interval.py
 	lockstep alerts generate

@@ -1,13 +1,14 @@
 """Every label of jobs, GPUs and the agent, once: identities, and small closed sets of values."""
 
-from lockstep_catalogue.metric import Label
+from lockstep_catalogue.metric import AGENT_LABELS, Label
 from lockstep_catalogue.vocabulary import GOODPUT_STATES
 
-CLUSTER = Label(name="cluster", help="name of the cluster")
+CLUSTER, NODE = AGENT_LABELS
 PROJECT = Label(name="project", help="who the job is accounted to")
+QUEUE = Label(name="queue", help="queue or partition of the scheduler")
+JOB_CLASS = Label(name="class", help="class or quality of service of the job")
 JOB_ID = Label(name="job_id", help="one training job over all its attempts")
 ATTEMPT = Label(name="attempt", help="number of restarts of the job, from 0")
-NODE = Label(name="node", help="name of the machine")
 RANK = Label(name="rank", help="global rank in the job")
 LOCAL_RANK = Label(name="local_rank", help="rank on its node")
 WORLD_SIZE = Label(name="world_size", help="number of ranks of the job")

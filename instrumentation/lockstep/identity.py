@@ -5,6 +5,7 @@ import platform
 import sys
 from collections.abc import Mapping
 
+from lockstep.scheduler import job_class_of, queue_of
 from lockstep_records.jobs import check_job_id
 from lockstep_records.page.writer import RankIdentity
 
@@ -69,5 +70,7 @@ def identity_from(
         gpu_uuid=_gpu_uuid(),
         torch_version=torch_version,
         nccl_version=nccl_version,
+        queue=queue_of(environment),
+        job_class=job_class_of(environment),
         mesh=tuple((mesh or {"dp": rank}).items()),
     )

@@ -96,7 +96,10 @@ def busy_job(root: Path, hang_seconds: float) -> None:
 
 def sampled(options: Options) -> Exposition:
     sampler = Sampler(
-        CollectorRuntime(options), options.tick_seconds, judge=Judge(options.expected)
+        CollectorRuntime(options),
+        options.tick_seconds,
+        judge=Judge(options.expected),
+        identity=options.identity,
     )
     sampler.sample()
     time.sleep(0.11)  # activity is measured between two samples
@@ -165,7 +168,10 @@ def test_eight_gpus_ten_ports_and_eight_ranks_stay_in_the_budget(
         LivePage(root, rank=rank, world_size=8).step(1)
     text = sampled(options).text.decode()
     series = [line for line in text.splitlines() if not line.startswith("#")]
-    assert f"{health.AGENT_SERIES.name} {len(series)}.0" in series
+    assert any(
+        line.startswith(f"{health.AGENT_SERIES.name}{{") and line.endswith(f" {len(series)}.0")
+        for line in series
+    )
     assert len(series) < SERIES_A_NODE
 
 

@@ -56,7 +56,9 @@ GOLDEN = {
         (536, "32s", "torch_version"),
         (568, "32s", "nccl_version"),
         (600, "I", "locked"),
-        (604, "I", "checksum"),
+        (604, "64s", "queue"),
+        (668, "64s", "job_class"),
+        (732, "I", "checksum"),
     ),
     "heartbeat": ((0, "Q", "mark"),),
     "slot": (

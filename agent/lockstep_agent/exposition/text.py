@@ -5,7 +5,7 @@ The tests compare the two.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, chain
 
@@ -50,11 +50,17 @@ class Renderer:
 
     A part that is the same object keeps its lines, a series with the same value its line, and a
     family without a new line its text.
+
+    Args:
+        identity: labels of every series, such as the node's name; they replace those of a reading,
+            for a job may call its cluster otherwise and nothing could be joined.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, identity: Mapping[str, str] | None = None) -> None:
         self._families = {
-            metric.name: _Histograms(metric) if metric.kind is Kind.HISTOGRAM else _Family(metric)
+            metric.name: (_Histograms if metric.kind is Kind.HISTOGRAM else _Family)(
+                metric, identity or {}
+            )
             for metric in METRICS
         }
         self._parts: tuple[Part, ...] = ()
@@ -141,6 +147,7 @@ class _Family:
     """The series of one metric, and their text in both formats; empty where there are none."""
 
     metric: Metric
+    identity: Mapping[str, str]
     text: bytes = b""
     openmetrics: bytes = b""
     _series: dict[tuple[str, ...], _Series] = field(default_factory=dict)
@@ -185,7 +192,12 @@ class _Family:
         return 1
 
     def _stems(self, labels: tuple[str, ...]) -> tuple[str, ...]:
-        return (_stem(self.metric.name, self.metric, labels),)
+        return (_stem(self.metric.name, self._pairs(labels)),)
+
+    def _pairs(self, labels: tuple[str, ...]) -> dict[str, str]:
+        """The labels of a series, in the order of their names."""
+        own = dict(zip(self.metric.label_names, labels, strict=True))
+        return dict(sorted({**own, **self.identity}.items()))
 
     def _write(self, series: _Series) -> None:
         assert not isinstance(series.value, HistogramReading)
@@ -215,8 +227,9 @@ class _Histograms(_Family):
     def _stems(self, labels: tuple[str, ...]) -> tuple[str, ...]:
         bucket, total, count = self.metric.sample_names
         bounds = (*(number(bound) for bound in self.metric.buckets), "+Inf")
-        stems = (_stem(bucket, self.metric, labels, bound) for bound in bounds)
-        return (*stems, _stem(count, self.metric, labels), _stem(total, self.metric, labels))
+        pairs = self._pairs(labels)
+        stems = (_stem(bucket, dict(sorted((pairs | {"le": bound}).items()))) for bound in bounds)
+        return (*stems, _stem(count, pairs), _stem(total, pairs))
 
     def _write(self, series: _Series) -> None:
         reading = series.value
@@ -241,14 +254,11 @@ def _exemplar(exemplar: Exemplar | None) -> str:
     return f" # {{{inside}}} {number(exemplar.value)} {exemplar.wall_seconds}"
 
 
-def _stem(name: str, metric: Metric, labels: tuple[str, ...], bound: str = "") -> str:
+def _stem(name: str, pairs: Mapping[str, str]) -> str:
     """Name and labels of a sample: its line up to the value."""
-    pairs = list(zip(metric.label_names, labels, strict=True))
-    if bound:
-        pairs.append(("le", bound))
     if not pairs:
         return name
-    inside = ",".join(f'{key}="{escaped(value)}"' for key, value in sorted(pairs))
+    inside = ",".join(f'{key}="{escaped(value)}"' for key, value in pairs.items())
     return f"{name}{{{inside}}}"
 
 

@@ -60,7 +60,13 @@ class Job:
         check_job_id(self.job_id)
         # A rank refuses the same values, but in its own log and after the start.
         RankIdentity(
-            rank=0, world_size=1, job_id=self.job_id, cluster=self.cluster, project=self.project
+            rank=0,
+            world_size=1,
+            job_id=self.job_id,
+            cluster=self.cluster,
+            project=self.project,
+            queue=self.description.queue,
+            job_class=self.description.job_class,
         )
         for flag, address in (("--endpoint", self.endpoint), ("--serve", self.serve)):
             try:

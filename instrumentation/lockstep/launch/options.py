@@ -111,7 +111,10 @@ DESCRIPTION_OPTIONS = {
     "name": _option("name", "--name", "Name that people know the job by.", default=""),
     "user": _option("user", "--user", "Who runs it; by default whoever submitted it.", default=""),
     "job_class": _option(
-        "job_class", "--job-class", "Class of the job, such as pretraining or debug.", default=""
+        "job_class",
+        "--job-class",
+        "Class of the job, such as pretraining or debug; by default Slurm's QOS.",
+        default="",
     ),
     "queue": _option("queue", "--queue", "Queue; by default Slurm's partition.", default=""),
     "gpu_model": _option(

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lockstep.identity import identity_from
+from lockstep.identity import identity_from, mesh_with_stage
 from lockstep.monitor.live import LiveMonitor
 from lockstep.monitor.noop import NoopMonitor
 from lockstep.monitor.protocol import Monitor
@@ -59,7 +59,7 @@ def attach(
     if environment.get("LOCKSTEP", "on") == "off":
         return NoopMonitor()
     try:
-        monitor = _create_monitor(mesh, root, environment, rows)
+        monitor = _create_monitor(mesh_with_stage(mesh, schedule), root, environment, rows)
     except (NoPageError, ValueError) as error:
         log.warning("the monitor is off, training goes on: %s", error)
         return NoopMonitor()

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from lockstep_catalogue.labels import OWN_WORK_PHASES
 from lockstep_catalogue.vocabulary import ENDED_PHASES
+from lockstep_records.data_ranks import counts_data
 from lockstep_records.hangs import HangTimeouts
 from lockstep_records.jobs import find_job, find_root, list_attempts, list_jobs, list_pages
 from lockstep_records.liveness import find_process
@@ -138,7 +139,9 @@ def _row(job_id: str, rank: _RankData, lag: float | None, now: float) -> RankRow
             nan_stats.median(rank.rows["sync_seconds"].astype(np.float64))
         ),
         step_seconds=step,
-        tokens_per_second=float(rank.rows["tokens"].sum()) / total if total > 0 else None,
+        tokens_per_second=float(rank.rows["tokens"].sum()) / total
+        if total > 0 and counts_data(page.identity["mesh"])
+        else None,
         loss=page.state["loss"],
         quiet_seconds=quiet,
         step_times=tuple(seconds[-_NUM_SPARK_STEPS:].tolist()),

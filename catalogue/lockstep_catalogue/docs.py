@@ -20,6 +20,7 @@ from lockstep_catalogue import (
     ledger,
     ledger_service,
     nvlink,
+    parts,
     pcie,
     training,
     verdicts,
@@ -34,7 +35,7 @@ Base units only; `_total` ends counters; ratios run from 0 to 1; what is unknown
 Stable names change only with a major version, trial names may still change.
 """
 _SECTIONS = (
-    ("Training", training.METRICS),
+    ("Training", (*training.METRICS, *parts.METRICS)),
     ("GPU", gpu.METRICS),
     ("GPU power, clocks and temperature", gpu_power.METRICS),
     ("GPU activity", gpu_activity.METRICS),

@@ -2,7 +2,7 @@
 
 import math
 
-from lockstep_catalogue import METRICS, Kind, Metric
+from lockstep_catalogue import Endpoint, Kind, Metric, metrics_of
 
 
 def escaped(value: str) -> str:
@@ -37,5 +37,8 @@ def _openmetrics_head(metric: Metric) -> bytes:
     return head.encode()
 
 
-HEADS = {metric.name: (_text_head(metric), _openmetrics_head(metric)) for metric in METRICS}
+HEADS = {
+    metric.name: (_text_head(metric), _openmetrics_head(metric))
+    for metric in metrics_of(Endpoint.AGENT)
+}
 """What precedes the series of a metric in both formats, by its name."""

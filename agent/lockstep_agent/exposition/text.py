@@ -12,8 +12,9 @@ from itertools import accumulate, chain
 from lockstep_agent.collector import AnyReading, Exemplar, HistogramReading, Part, Reading
 from lockstep_agent.exposition.series_budget import SeriesBudget
 from lockstep_agent.exposition.syntax import HEADS, escaped, number
-from lockstep_catalogue import METRICS, Kind, Metric, health
+from lockstep_catalogue import Endpoint, Kind, Metric, health, metrics_of
 
+_METRICS = metrics_of(Endpoint.AGENT)
 _OPENMETRICS = "application/openmetrics-text"
 _TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _OPENMETRICS_TYPE = f"{_OPENMETRICS}; version=1.0.0; charset=utf-8; escaping=underscores"
@@ -67,7 +68,7 @@ class Renderer:
             metric.name: (_Histograms if metric.kind is Kind.HISTOGRAM else _Family)(
                 metric, identity or {}
             )
-            for metric in METRICS
+            for metric in _METRICS
         }
         self._parts: tuple[Part, ...] = ()
         self._series: list[list[_Series]] = []

@@ -128,11 +128,11 @@ class _RecordingAgent(LocalElasticAgent):
         return pid_by_local_rank
 
 
-def run_workers(job: Job) -> WorkersEnd:
-    """Runs the workers of this node to their end, restarts included."""
-    find_or_report(START_WORKERS)
+def _worker_spec(job: Job) -> WorkerSpec:
+    """What torch starts on this node, and where its nodes meet."""
     # torch.distributed.launcher.api does the same but accepts no agent class, and it reports
     # failures only when all restarts are spent.
+    local_address = None if job.endpoint else "127.0.0.1"
     handler = get_rendezvous_handler(
         RendezvousParameters(
             backend="c10d",
@@ -140,19 +140,25 @@ def run_workers(job: Job) -> WorkersEnd:
             run_id=job.job_id,
             min_nodes=job.nnodes,
             max_nodes=job.nnodes,
-            local_addr=None if job.endpoint else "127.0.0.1",
+            local_addr=local_address,
             **job.rendezvous,
         )
     )
-    spec = WorkerSpec(
+    return WorkerSpec(
         role="trainer",
         local_world_size=job.nproc_per_node,
         entrypoint=sys.executable,
         args=job.program,
         rdzv_handler=handler,
         max_restarts=job.max_restarts,
-        local_addr=None if job.endpoint else "127.0.0.1",
+        local_addr=local_address,
     )
+
+
+def run_workers(job: Job) -> WorkersEnd:
+    """Runs the workers of this node to their end, restarts included."""
+    find_or_report(START_WORKERS)
+    spec = _worker_spec(job)
     end_recorder = _EndRecorder(job.folder, job.job_id)
     signal_number: int | None = None
     agent = _RecordingAgent(end_recorder, spec, job.log_folder or job.folder / "logs")
@@ -161,7 +167,7 @@ def run_workers(job: Job) -> WorkersEnd:
     except SignalException as error:
         signal_number = int(error.sigval)
     finally:
-        handler.shutdown()
+        spec.rdzv_handler.shutdown()
         end_recorder.finish()
     return WorkersEnd(
         attempt=end_recorder.attempt,

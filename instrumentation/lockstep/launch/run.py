@@ -93,7 +93,7 @@ def _clear_finished_jobs(job: Job) -> None:
 
 
 def _hang_watch(job: Job) -> AbstractContextManager[None]:
-    return watch_for_hangs(job.folder, job.job_id, job.hang_timeout_seconds)
+    return watch_for_hangs(job.folder, job.job_id, job.hang_timeouts)
 
 
 @contextmanager
@@ -106,6 +106,7 @@ def _worker_environment(job: Job) -> Iterator[None]:
         "LOCKSTEP_PROJECT": job.project,
         "TRACEPARENT": trace_of(job.job_id).traceparent(),
         "LOCKSTEP_HANG_TIMEOUT": format_duration(job.hang_timeout_seconds),
+        "LOCKSTEP_PAUSE_TIMEOUT": format_duration(job.pause_timeout_seconds),
         # Each attempt needs a store of its own: restarts over gloo fail in torch 2.13 without it.
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         # As torchrun does: each rank would otherwise start a thread for every core of the node.

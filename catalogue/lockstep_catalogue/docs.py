@@ -20,6 +20,7 @@ from lockstep_catalogue import (
     ledger,
     ledger_service,
     nvlink,
+    parts,
     pcie,
     training,
     verdicts,
@@ -37,6 +38,7 @@ served from its first value other than 0 on, one of detail with `--detail` only 
 """
 _SECTIONS = (
     ("Training", training.METRICS),
+    ("Parts of the monitor", parts.METRICS),
     ("GPU", gpu.METRICS),
     ("GPU power, clocks and temperature", gpu_power.METRICS),
     ("GPU activity", gpu_activity.METRICS),

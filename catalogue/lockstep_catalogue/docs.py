@@ -37,8 +37,7 @@ Stable names change only with a major version, trial names may still change. A s
 served from its first value other than 0 on, one of detail with `--detail` only (decision 13).
 """
 _SECTIONS = (
-    ("Training", training.METRICS),
-    ("Parts of the monitor", parts.METRICS),
+    ("Training", (*training.METRICS, *parts.METRICS)),
     ("GPU", gpu.METRICS),
     ("GPU power, clocks and temperature", gpu_power.METRICS),
     ("GPU activity", gpu_activity.METRICS),

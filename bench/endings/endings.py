@@ -32,10 +32,9 @@ def main() -> None:
         s for s in SCENARIOS if not sys.argv[1:] or any(part in s.name for part in sys.argv[1:])
     ]
     num_wrong = 0
-    print(
-        "| ending | first line | outcome | cause | class | culprit | s lost | by the log alone | wrong |"
-    )
-    print("| --- | --- | --- | --- | --- | --- | ---: | --- | --- |", flush=True)
+    columns = ("ending", "first line", "outcome", "cause", "class", "culprit", "s lost",
+               "by the log alone", "wrong")  # fmt: skip
+    print("| " + " | ".join(columns) + " |\n" + "| --- " * len(columns) + "|", flush=True)
     for scenario in chosen:
         top = Path(tempfile.mkdtemp(dir="/dev/shm", prefix="endings-"))
         try:
@@ -47,18 +46,8 @@ def main() -> None:
         ranks = ", ".join(map(str, fields.get("culprit_ranks") or ())) or "none"
         lost = "" if ended.lost_seconds is None else f"{ended.lost_seconds:.1f}"
         by_log = f"{incident.outcome}, {incident.cause}, {incident.blame} {list(incident.ranks)}"
-        columns_of_event = [
-            fields.get(name) or "" for name in ("outcome", "cause", "failure_class")
-        ]
-        cells = (
-            scenario.name,
-            ended.first_line,
-            *columns_of_event,
-            ranks,
-            lost,
-            by_log,
-            ", ".join(wrong),
-        )
+        event = [fields.get(name) or "" for name in ("outcome", "cause", "failure_class")]
+        cells = (scenario.name, ended.first_line, *event, ranks, lost, by_log, ", ".join(wrong))
         print("| " + " | ".join(map(str, cells)) + " |", flush=True)
     print(f"{len(chosen) - num_wrong} of {len(chosen)} are right")
 

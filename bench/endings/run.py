@@ -73,7 +73,7 @@ def run(scenario: Scenario, folder: Path, ranks: int) -> Ended:
     return _ended(folder / "jobs" / job, output)
 
 
-def _stop(scenario: Scenario, process: "subprocess.Popen[bytes]", output: Path, job: Path) -> None:
+def _stop(scenario: Scenario, process: "subprocess.Popen[bytes]", output: Path) -> None:
     """Sends the scenario's signal to the launcher when its time has come."""
     if scenario.stop is None:
         return
@@ -101,11 +101,12 @@ def _ended(job: Path, output: Path) -> Ended:
     events = read_events(job)
     fields = next(e.fields for e in reversed(events) if e.kind == "job_finished")
     report = [sys.executable, "-m", "lockstep_cli.main", "report", str(job)]
-    text = subprocess.run([*report, "--json", "-"], capture_output=True, text=True, check=False)
-    payload = json.loads(text.stdout) if text.returncode == 0 else {}
-    printed = subprocess.run(
-        [*report, "--markdown", "-"], capture_output=True, text=True, check=False
-    )
+    formats = [
+        subprocess.run([*report, name, "-"], capture_output=True, text=True, check=False)
+        for name in ("--json", "--markdown")
+    ]
+    payload = json.loads(formats[0].stdout) if formats[0].returncode == 0 else {}
+    lines = formats[1].stdout.splitlines() or [formats[1].stderr.strip()]
     return Ended(
         fields=fields,
         incident=judge_log(read_log(output)),

@@ -105,6 +105,12 @@ class _Request:
     type=FiniteRange(0),
     help="Price of one GPU for an hour, in any currency; with it the loss is shown in money too.",
 )
+@click.option(
+    "--signs-from",
+    metavar="URL",
+    help="Prometheus in which signs of trouble on the nodes of slow ranks are looked for; default:"
+    " SOURCE, where that is one.",
+)
 def report(  # one parameter per option
     *,
     source: str | None,
@@ -120,6 +126,7 @@ def report(  # one parameter per option
     against: str | None,
     export: Path | None,
     price_per_gpu_hour: float | None,
+    signs_from: str | None,
 ) -> None:
     """Report on SOURCE: a job id, a job's folder, the path of a recording, or a Prometheus URL.
 
@@ -137,7 +144,11 @@ def report(  # one parameter per option
         window = _window(first, last, now)
         outputs = Outputs(json=json, html=html, markdown=markdown, perfetto=perfetto)
         options = ReadOptions(attempt=attempt, meta=meta, job_id=job_id, window=window)
-        settings = ReportSettings(now_seconds=now, price_per_gpu_hour=price_per_gpu_hour)
+        if signs_from is None and source.startswith(("http://", "https://")):
+            signs_from = source
+        settings = ReportSettings(
+            now_seconds=now, price_per_gpu_hour=price_per_gpu_hour, signs_from=signs_from
+        )
         _report(_Request(source, against, options, settings), outputs)
     except (ValueError, OSError) as error:
         raise click.UsageError(str(error)) from error

@@ -5,6 +5,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from lockstep_reports.render.evidence_text import job_sentence, sign_sentences
 from lockstep_reports.render.step_text import (
     caveats,
     episode_end,
@@ -39,7 +40,7 @@ def step_blocks(analysis: StepAnalysis) -> list[RenderableType]:
     blocks += [Text(f"  • {sentence}") for sentence in further_evidence(analysis)]
     if analysis.episodes:
         blocks.append(_episode_table(analysis))
-    blocks += [_arrival_table(analysis), _cost_text(analysis)]
+    blocks += [_arrival_table(analysis), _cost_text(analysis), *_job_blocks(analysis)]
     blocks += [Text(sentence) for sentence in (how_ended(analysis), *caveats(analysis))]
     return blocks
 
@@ -96,6 +97,13 @@ def _arrival_cells(summary: RankSummary) -> list[str | Text]:
         milliseconds(summary.own_work_seconds),
         milliseconds(summary.sync_seconds),
     ]
+
+
+def _job_blocks(analysis: StepAnalysis) -> list[Text]:
+    """Signs of the nodes of slow ranks, and where the time of the whole job went."""
+    sentences = sign_sentences(analysis.signs)
+    whole = job_sentence(analysis.job)
+    return [Text(sentence) for sentence in (*sentences, *([whole] if whole else []))]
 
 
 def _cost_text(analysis: StepAnalysis) -> Text:

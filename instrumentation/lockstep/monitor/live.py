@@ -185,6 +185,7 @@ class LiveMonitor:
             self._periodic.count_out_of_memory(error)
         self.recorder.due_ns = NEVER  # the last change of phase must not start periodic work
         now_ns = self.recorder.switch_phase(FAILED if failed else DONE)
+        self.recorder.settle()
         self.recorder.take_phases()
         self._periodic.close(now_ns)
         self._page.commit(now_ns)

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from lockstep.guard import guarded
 from lockstep.monitor.checkpoint_handles import (
@@ -14,7 +14,7 @@ from lockstep.monitor.checkpoint_handles import (
 from lockstep.monitor.periodic import PeriodicStats
 from lockstep.monitor.step_callbacks import StepCallbacks
 from lockstep.recorder.device_numbers import LateNumbers
-from lockstep.recorder.rows import FLAG
+from lockstep.recorder.row_flags import FLAG
 from lockstep.telemetry.traces import Traces
 from lockstep_records.page.layout import FINGERPRINTS, LATE_LOSSES, PERIODIC
 from lockstep_records.page.writer import PageWriter
@@ -41,11 +41,8 @@ class NoopReports:
     def late_numbers(self, numbers: LateNumbers) -> None:
         """Numbers that a device gave after their step, whose row stays as it is."""
 
-    def device_step(self, seconds: Mapping[str, float]) -> None:
-        """A sampled step: seconds of the device's stream by phase."""
-
     def device_dropped(self, count: int) -> None:
-        """Sampled steps and numbers of a device that have been given up so far."""
+        """Numbers of a device that have been given up since the last report."""
 
     def block_raised(self, error: BaseException | None, phase: str) -> None:
         """An exception of the loop's own leaves a block of a phase."""
@@ -138,15 +135,9 @@ class PageReports(NoopReports):
         state.count("nonfinite_steps", number=bool(flags & FLAG["nonfinite"]))
 
     @guarded
-    def device_step(self, seconds: Mapping[str, float]) -> None:
-        """Adds a sampled step to the device's totals by phase."""
-        del seconds
-        self._periodic.slots.count("device_steps")
-
-    @guarded
     def device_dropped(self, count: int) -> None:
-        """Sets the page's count."""
-        self._periodic.slots.words[_DROPPED] = count
+        """Adds them to the page's count."""
+        self._periodic.slots.words[_DROPPED] += count
 
     @guarded
     def block_raised(self, error: BaseException | None, phase: str) -> None:

@@ -12,7 +12,7 @@ from lockstep.monitor.anomalies import AnomalyDetector
 from lockstep.monitor.periodic import EVERY_NS, PeriodicStats
 from lockstep.recorder.native import new_recorder
 from lockstep.recorder.recorder import StepRecorder
-from lockstep.recorder.rows import FLAG
+from lockstep.recorder.row_flags import FLAG
 from lockstep.telemetry.traces import Traces
 from lockstep_records.page.writer import PageWriter
 

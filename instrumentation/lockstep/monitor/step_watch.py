@@ -14,7 +14,7 @@ from pathlib import Path
 from lockstep.hangs.rank_watch import HangWatch
 from lockstep.monitor.live import LiveMonitor
 from lockstep.monitor.profiling import Profiler
-from lockstep.recorder.device_events import device_events
+from lockstep.recorder.device import find_device
 from lockstep.recorder.device_numbers import DeviceNumbers, device_numbers
 from lockstep.recorder.operations import OperationRecorder
 from lockstep_records.durations import format_duration, parse_duration
@@ -79,14 +79,13 @@ class StepWatch:
         self._last_ns, self._last_step = now_ns, -1  # of the last poll
         self._hang = HangWatch(page, settings.hang_timeout_seconds, now_ns)
         self._profiler = Profiler(page, identity.rank)
+        self._has_device = False
         self._numbers: DeviceNumbers | None = None
         self.operations: OperationRecorder | None = None
         try:
             writer = OperationWriter(operations_path(page), identity.rank)
             stage = dict(identity.mesh).get("pp", 0)
-            self.operations = OperationRecorder(
-                monitor.recorder, writer, self._report_device_step, stage
-            )
+            self.operations = OperationRecorder(monitor.recorder, writer, stage)
         except NoPageError as error:
             log.warning("no operations are recorded: %s", error)
 
@@ -95,8 +94,7 @@ class StepWatch:
         operations = self.operations
         if operations is not None and operations.sampling:
             operations.end(now_ns)
-        if self._is_device_pending():
-            self._poll_device()
+        self._poll_numbers()
         if self._profiler.running:
             self._profiler.step_ended()
         if now_ns >= self._poll_ns:
@@ -121,8 +119,8 @@ class StepWatch:
     def poll(self, now_ns: int) -> None:
         """Applies the file of switches if it has changed, and keeps the hang watch armed."""
         self._poll_ns = now_ns + _POLL_NS
-        if self._numbers is None:
-            self._find_device()
+        if not self._has_device:
+            self.find_device()
         if now_ns >= self._hang.rearm_ns:
             self._hang.arm(now_ns)
         try:
@@ -141,34 +139,24 @@ class StepWatch:
             return
         self._apply(switches, now_ns)
 
-    def _find_device(self) -> None:
+    def find_device(self) -> None:
         """Uses the GPU once the process does: its first work may come after ``attach``."""
-        self._numbers = self._monitor.recorder.numbers = device_numbers()
-        if self.operations is not None:
-            self.operations.device = device_events()
+        device = find_device()
+        if device is not None:
+            self._has_device = True
+            self._monitor.recorder.use_device(device)
+            self._numbers = self._monitor.recorder.numbers = device_numbers()
 
-    def _is_device_pending(self) -> bool:
-        if self._numbers is None:
-            return False
-        events = None if self.operations is None else self.operations.device
-        return self._numbers.is_pending or (events is not None and events.is_pending)
-
-    def _poll_device(self) -> None:
-        """Takes in what the device has finished since; waits for nothing."""
-        operations, numbers = self.operations, self._numbers
-        reports, dropped = self._monitor.reports, 0
-        if numbers is not None:
-            while (late := numbers.poll()) is not None:
-                reports.late_numbers(late)
-            dropped += numbers.dropped
-        if operations is not None and operations.device is not None:
-            operations.resolve()
-            dropped += operations.device.dropped
-        if dropped:
-            reports.device_dropped(dropped)
-
-    def _report_device_step(self, seconds: Mapping[str, float]) -> None:
-        self._monitor.reports.device_step(seconds)
+    def _poll_numbers(self) -> None:
+        """Takes in what the device has copied since; waits for nothing."""
+        numbers, reports = self._numbers, self._monitor.reports
+        if numbers is None or not (numbers.is_pending or numbers.dropped):
+            return
+        while (late := numbers.poll()) is not None:
+            reports.late_numbers(late)
+        if numbers.dropped:
+            reports.device_dropped(numbers.dropped)
+            numbers.dropped = 0
 
     def _apply(self, switches: Switches, now_ns: int) -> None:
         settings = self._settings
@@ -222,4 +210,6 @@ def watch_steps(
     monitor: LiveMonitor, page: Path, identity: RankIdentity, settings: WatchSettings
 ) -> None:
     """Observes the steps of a monitor whose page is at ``page``."""
-    monitor.observer = StepWatch(monitor, page, identity, settings, now_ns=time.monotonic_ns())
+    step_watch = StepWatch(monitor, page, identity, settings, now_ns=time.monotonic_ns())
+    monitor.observer = step_watch
+    step_watch.find_device()

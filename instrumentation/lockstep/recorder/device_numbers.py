@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from lockstep.recorder.device_events import Event
+from lockstep.recorder.device import Event
 
 ROWS = 16  # steps whose numbers may be under way
 

@@ -11,7 +11,8 @@ from types import ModuleType
 
 from lockstep.recorder.phases import CODE, code_of
 from lockstep.recorder.recorder import Ignored, StepRecorder
-from lockstep.recorder.rows import FLAG, LENGTH_BITS, LOSSES, RecorderCallbacks, figures_of
+from lockstep.recorder.row_flags import FLAG
+from lockstep.recorder.rows import LENGTH_BITS, LOSSES, RecorderCallbacks, figures_of
 from lockstep_records.bus import bus_factor
 from lockstep_records.page.layout import (
     COLLECTIVE_KINDS,

@@ -5,14 +5,14 @@ the heartbeat of the monitor's recorder is replaced, so that every boundary betw
 and the instrumentation points are listened to.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from lockstep.recorder import operation_listeners as operations_tap
-from lockstep.recorder.device_events import DeviceEvents, PhaseOperation
 from lockstep.recorder.operation_listeners import Operation
-from lockstep.recorder.phases import BACKWARD, FORWARD, OPTIMIZER, SYNC
+from lockstep.recorder.phases import BACKWARD, FORWARD, OPTIMIZER, OTHER, SYNC
 from lockstep.recorder.recorder import StepRecorder
-from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.operations import (
     CODES,
     FROM_PHASES,
@@ -22,7 +22,6 @@ from lockstep_records.operations import (
     UNKNOWN,
     OperationWriter,
 )
-from lockstep_records.page.layout import PHASES
 
 # A phase and the operation it is. Synchronising gradients bears the name that the published traces
 # give to it, whether the ranks reduce and scatter or reduce to all.
@@ -39,17 +38,26 @@ _MOST_BOUNDARIES = 4096
 _TOO_LARGE = 1 << 15
 
 
+@dataclass(frozen=True, slots=True)
+class PhaseOperation:
+    """An operation derived from a phase of the host, and the boundary with which it begins."""
+
+    boundary: int
+    operation: int
+    sequence: int
+    chunk: int
+    kind: int
+
+
 class OperationRecorder:
     """Writes the operations of sampled steps into the ring file of the rank.
 
     Args:
         recorder: of the rank; its heartbeat is replaced while a step is sampled.
         writer: the ring.
-        device_step: takes the device's seconds of a sampled step, by phase.
         stage: pipeline stage of the rank, the chunk of what is derived from phases.
 
     Attributes:
-        device: events of the rank's GPU, once it uses one.
         sampling: whether the running step is recorded.
         refused: operations reported under a name that no published trace has.
     """
@@ -58,17 +66,14 @@ class OperationRecorder:
         self,
         recorder: StepRecorder,
         writer: OperationWriter,
-        device_step: Callable[[Mapping[str, float]], None],
         stage: int = 0,
     ) -> None:
         self._recorder, self._writer, self._stage = recorder, writer, stage
-        self._device_step = device_step
         self._heartbeat = recorder.heartbeat
         self._boundaries: list[tuple[int, int]] = []
         self._sequence = [0] * len(NAMES)
         self._step = 0
         self._has_collective = False
-        self.device: DeviceEvents | None = None
         self.sampling = False
         self.refused = 0
 
@@ -129,14 +134,12 @@ class OperationRecorder:
         """Records the step that begins now."""
         self._step = step
         self._sequence = [0] * len(NAMES)
-        self._boundaries = [(now_ns, UNKNOWN)]
+        self._boundaries = [(now_ns, OTHER)]
         self._has_collective = False
         # The recorder stays as it is: only a sampled step pays for seeing its boundaries.
         self._recorder.heartbeat = self
         operations_tap.tap = self._ingest
         self.sampling = True
-        if self.device is not None:
-            self.device.begin(step, now_ns)
 
     def _ingest(self, operation: Operation) -> None:
         self._has_collective = self._has_collective or operation.kind is not None
@@ -149,8 +152,6 @@ class OperationRecorder:
         boundaries = self._boundaries
         if phase != boundaries[-1][1] and len(boundaries) < _MOST_BOUNDARIES:
             boundaries.append((now_ns, phase))
-            if self.device is not None:
-                self.device.enter_phase(now_ns)
 
     def end(self, now_ns: int) -> None:
         """Ends the step: operations that were not reported are derived from its phases."""
@@ -168,23 +169,32 @@ class OperationRecorder:
             micro_batch = sequence if code in _LOCAL else UNKNOWN
             self._write(code, start, end, micro_batch, chunk, kind, FROM_PHASES)
             derived.append(PhaseOperation(boundary, code, sequence, chunk, kind))
-        if self.device is not None:
-            self.device.end(now_ns, [phase for _, phase in self._boundaries], derived)
+        phases = [phase for _, phase in self._boundaries]
+        self._recorder.call_when_passed(
+            partial(self._write_device_step, self._step, phases, derived)
+        )
 
-    def resolve(self) -> None:
-        """Writes the sampled steps that the device has finished by now; waits for none."""
-        device = self.device
-        while device is not None and (device_step := device.poll()) is not None:
-            times = device_step.boundaries_ns
-            seconds = dict.fromkeys(STEP_PHASES, 0.0)
-            for phase, start, end in zip(device_step.phases, times[:-1], times[1:], strict=True):
-                name = PHASES[phase] if phase != UNKNOWN else "other"
-                if name in seconds:
-                    seconds[name] += (end - start) * 1e-9
-            self._device_step(seconds)
-            for operation in device_step.operations:
-                start_ns, end_ns = times[operation.boundary : operation.boundary + 2]
-                self._write_device(device_step.step, operation, start_ns, end_ns)
+    def _write_device_step(
+        self,
+        step: int,
+        phases: Sequence[int],
+        operations: Sequence[PhaseOperation],
+        times_ns: Sequence[int],
+        device_phases: Sequence[int],
+    ) -> None:
+        """Writes a sampled step as the device went through it, where it saw the same phases."""
+        # An arrival has an event of its own within its phase.
+        changes = [
+            place
+            for place, phase in enumerate(device_phases)
+            if not place or phase != device_phases[place - 1]
+        ]
+        if [device_phases[place] for place in changes] != list(phases):
+            return  # a wait was left out: the step had too many
+        boundaries_ns = [times_ns[place] for place in changes] + [times_ns[-1]]
+        for operation in operations:
+            start_ns, end_ns = boundaries_ns[operation.boundary : operation.boundary + 2]
+            self._write_device(step, operation, start_ns, end_ns)
 
     def _write_device(
         self, step: int, operation: PhaseOperation, start_ns: int, end_ns: int

@@ -1,5 +1,6 @@
 """Instruments what ``attach`` is given: models, optimizers and the schedule of a pipeline."""
 
+import sys
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
@@ -22,10 +23,13 @@ def watch(
     schedule: Any = None,
 ) -> None:
     """Reports to a monitor what models, optimizers and a pipeline's schedule do from now on."""
-    waits.report_to(monitor)
+    waits.report_to(monitor, monitor.recorder)
+    install("graphs")
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
         install("collectives")
         install("functional")
+        if "torch.distributed.fsdp" in sys.modules:
+            install("fsdp")
     if schedule is not None:
         # It loads all of torch.distributed.pipelining.
         from lockstep.strategies.pipeline import watch_schedule  # noqa: PLC0415  # no other loop needs it

@@ -29,8 +29,10 @@ typedef struct {
 static int is_ordinary(const GradientWait *wait)
 {
     const Backward *backwards = (const Backward *)wait->backwards;
+    const StepRecorder *recorder = (const StepRecorder *)wait->recorder;
+    /* A device has a thread of its own for the backward, for which the loop's waits. */
     return !wait->on_graph && backwards->inside && !backwards->nests
-           && PyThread_get_thread_ident() == backwards->thread
+           && (recorder->clock != NULL || PyThread_get_thread_ident() == backwards->thread)
            && PyDict_GetItemWithError(wait->taps, name_tap) == Py_None;
 }
 
@@ -63,8 +65,8 @@ static PyObject *gradient_wait_arrived(GradientWait *wait, PyObject *parameter)
     if (!is_ordinary(wait))
         return PyObject_CallNoArgs(wait->arrived_otherwise);
     StepRecorder *recorder = (StepRecorder *)wait->recorder;
-    if (recorder->on && !recorder->first_arrival_ns)
-        recorder->first_arrival_ns = clock_ns();
+    if (recorder_arrives(recorder) < 0)
+        return handle_error(recorder);
     return PyObject_CallOneArg(wait->queue, wait->begins);
 }
 

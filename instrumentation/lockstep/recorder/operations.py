@@ -189,7 +189,9 @@ class OperationRecorder:
             for place, phase in enumerate(device_phases)
             if not place or phase != device_phases[place - 1]
         ]
-        if [device_phases[place] for place in changes] != list(phases):
+        # On the host a step ends by entering the phase other; on the device that is its last event.
+        seen = [*(device_phases[place] for place in changes), OTHER]
+        if seen[: len(phases)] != list(phases):
             return  # a wait was left out: the step had too many
         boundaries_ns = [times_ns[place] for place in changes] + [times_ns[-1]]
         for operation in operations:

@@ -14,6 +14,7 @@ from torch.distributed.fsdp._fully_shard import (
     _fsdp_collectives,
     _fsdp_init,
     _fsdp_param_group,
+    _fsdp_state,
 )
 from torch.distributed.pipelining import schedules
 from torch.nn.parallel import DistributedDataParallel
@@ -93,7 +94,7 @@ def replace_collectives(communicator: Communicator, late: Callable[[], float]) -
 
 def give_streams_to_fsdp() -> None:
     """Has FSDP2 use the streams and events of the asynchronous device for tensors of the CPU."""
-    for module in (_fsdp_collectives, _fsdp_init, _fsdp_param_group):
+    for module in (_fsdp_collectives, _fsdp_init, _fsdp_param_group, _fsdp_state):
         setattr(module, "_get_device_handle", lambda *_: cuda)  # noqa: B010  # it is private
 
 

@@ -1,25 +1,23 @@
 """The options of the agent: the one list that command line, configuration file and code share."""
-# ruff: noqa: RUF009  # _option is dataclasses.field with a command-line option as metadata
+# ruff: noqa: RUF009  # option is dataclasses.field with a command-line option as metadata
 
 import platform
 from collections.abc import Callable
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar
 
 import click
 
 from lockstep_agent import option_checks as checks
 from lockstep_agent.health.expected import Expectations, ExpectedPort
+from lockstep_agent.option_fields import Command, click_option, option
+from lockstep_catalogue.labels import CLUSTER, NODE
 from lockstep_catalogue.scrape_interval import DECLARED
 from lockstep_catalogue.windows import MAX_SCRAPE_SECONDS, MIN_SCRAPES
-from lockstep_records.durations import format_duration
 from lockstep_records.hangs import HANG_TIMEOUT_SECONDS
 from lockstep_records.jobs import find_root
 from lockstep_records.options import DurationRange
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-_OPTION = "option"
 _DAY_SECONDS = 86_400.0
 _MIN_LINGER_SECONDS = 60.0
 _MAX_GPUS = 1024
@@ -28,19 +26,11 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-def _option(default: Any, flag: str, /, **settings: Any) -> Any:
-    """A field with its default, or what gives it, and with the option that sets it."""
-    metadata = {_OPTION: (flag, settings)}
-    if callable(default):
-        return field(default_factory=default, metadata=metadata)
-    return field(default=default, metadata=metadata)
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
     """Options of one agent, checked; the help text of a field describes it."""
 
-    listen: tuple[str, int] = _option(
+    listen: tuple[str, int] = option(
         ("127.0.0.1", 9440),
         "--listen",
         metavar="HOST:PORT",
@@ -48,7 +38,7 @@ class Options:
         callback=checks.check_listen,
         help="Address to listen on; port 0 takes any free one.",
     )
-    root: Path = _option(
+    root: Path = option(
         find_root,
         "--dir",
         metavar="ROOT",
@@ -57,14 +47,14 @@ class Options:
         help="Folder that holds jobs/; it may be created later.  "
         "[default: LOCKSTEP_DIR, /dev/shm/lockstep]",
     )
-    cluster: str = _option(
+    cluster: str = option(
         "local",
         "--cluster",
         envvar="LOCKSTEP_CLUSTER",
         callback=checks.check_name,
         help="Name of the cluster.",
     )
-    node: str = _option(
+    node: str = option(
         platform.node,
         "--node",
         default=platform.node,
@@ -73,14 +63,14 @@ class Options:
         callback=checks.check_name,
         help="Name of this machine.",
     )
-    tick_seconds: float = _option(
+    tick_seconds: float = option(
         1.0,
         "--tick",
         metavar="DURATION",
         type=DurationRange(0.05, 60.0),
         help="Interval between two samples.",
     )
-    scrape_seconds: float = _option(
+    scrape_seconds: float = option(
         float(DECLARED.scrape_seconds),
         "--scrape-interval",
         metavar="DURATION",
@@ -88,14 +78,14 @@ class Options:
         envvar="LOCKSTEP_SCRAPE_INTERVAL",
         help="Time between scrapes: the window for minimum, mean and maximum.",
     )
-    linger_seconds: float | None = _option(
+    linger_seconds: float | None = option(
         None,
         "--linger",
         metavar="DURATION",
         type=DurationRange(0.0, _DAY_SECONDS),
         help="How long the series of a job stay after its end.  [default: 4 scrapes, 1m at least]",
     )
-    hang_timeout_seconds: float = _option(
+    hang_timeout_seconds: float = option(
         HANG_TIMEOUT_SECONDS,
         "--hang-timeout",
         metavar="DURATION",
@@ -103,69 +93,69 @@ class Options:
         help="A rank hangs after no progress for this long, and for 20 median steps; 0s judges "
         "none.",
     )
-    detail: bool = _option(
+    detail: bool = option(
         False,
         "--detail",
         is_flag=True,
         help="Serve rare counters too; a node may exceed 2,000 series.",
     )
-    kmsg: Path = _option(
+    kmsg: Path = option(
         Path("/dev/kmsg"),
         "--kmsg",
         metavar="PATH",
         type=_PATH,
         help="The kernel log: the device, or a plain file.",
     )
-    fabric_manager_log: Path = _option(
+    fabric_manager_log: Path = option(
         Path("/var/log/fabricmanager.log"),
         "--fabric-manager-log",
         metavar="PATH",
         type=_PATH,
         help="Log of the fabric manager; it need not exist.",
     )
-    kubelet: Path = _option(
+    kubelet: Path = option(
         Path("/var/lib/kubelet/pod-resources/kubelet.sock"),
         "--kubelet",
         metavar="SOCKET",
         type=_PATH,
         help="Socket of the kubelet's pod-resources service; it need not exist.",
     )
-    job_files: Path | None = _option(
+    job_files: Path | None = option(
         None,
         "--job-files",
         metavar="FOLDER",
         type=_FOLDER,
         help="Folder in which a Slurm prolog writes the job ids of each GPU, one file a GPU.",
     )
-    ledger: str | None = _option(
+    ledger: str | None = option(
         None,
         "--ledger",
         metavar="URL",
         callback=checks.check_url,
         help="Deliver the events of jobs to this address.",
     )
-    ledger_token: Path | None = _option(
+    ledger_token: Path | None = option(
         None,
         "--ledger-token-file",
         metavar="FILE",
         type=_FILE,
         help="File that holds the token of a writer of the ledger; it may change.",
     )
-    ledger_ca: Path | None = _option(
+    ledger_ca: Path | None = option(
         None,
         "--ledger-ca",
         metavar="FILE",
         type=_FILE,
         help="Certificates by which an https ledger is trusted.  [default: the system's]",
     )
-    archive: str | None = _option(
+    archive: str | None = option(
         None,
         "--archive",
         metavar="URL",
         callback=checks.check_archive,
         help="Copy the pages and events of jobs to a folder or to an fsspec URL.",
     )
-    state: Path | None = _option(
+    state: Path | None = option(
         Path("/var/lib/lockstep"),
         "--state",
         metavar="FOLDER",
@@ -173,33 +163,33 @@ class Options:
         envvar="STATE_DIRECTORY",
         help="Folder for counters and events that outlive the agent.",
     )
-    sysfs: Path = _option(
+    sysfs: Path = option(
         Path("/sys"),
         "--sysfs",
         type=_FOLDER,
         help="Where /sys is mounted.",
     )
-    procfs: Path = _option(
+    procfs: Path = option(
         Path("/proc"),
         "--procfs",
         type=_FOLDER,
         help="Where /proc is mounted.",
     )
-    nvml_library: Path | None = _option(
+    nvml_library: Path | None = option(
         None,
         "--nvml-library",
         metavar="PATH",
         type=_FILE,
         help="NVML library to load.  [default: libnvidia-ml.so.1 of the loader's search path]",
     )
-    dcgm_exporter: str | None = _option(
+    dcgm_exporter: str | None = option(
         None,
         "--dcgm-exporter",
         metavar="URL",
         callback=checks.check_url,
         help="Take over the series of a dcgm-exporter, such as http://127.0.0.1:9400/metrics.",
     )
-    dcgm: str | None = _option(
+    dcgm: str | None = option(
         None,
         "--dcgm",
         metavar="ENGINE",
@@ -208,21 +198,21 @@ class Options:
         callback=checks.check_dcgm,
         help="Profile GPUs before Hopper by libdcgm: embedded, HOST[:PORT] or unix:/PATH.",
     )
-    dcgm_library: Path | None = _option(
+    dcgm_library: Path | None = option(
         None,
         "--dcgm-library",
         metavar="PATH",
         type=_FILE,
         help="libdcgm to load.  [default: libdcgm.so.4 or .3 of the loader's search path]",
     )
-    expect_gpus: int | None = _option(
+    expect_gpus: int | None = option(
         None,
         "--expect-gpus",
         metavar="NUMBER",
         type=click.IntRange(0, _MAX_GPUS),
         help="Number of GPUs that the node must have.  [default: the most that were seen]",
     )
-    expect_port: tuple[ExpectedPort, ...] = _option(
+    expect_port: tuple[ExpectedPort, ...] = option(
         (),
         "--expect-port",
         metavar="DEVICE[:GIGABITS]",
@@ -230,14 +220,14 @@ class Options:
         callback=checks.check_ports,
         help="Port that must be up, at this rate; repeatable.  [default: ports that were up]",
     )
-    web_config: Path | None = _option(
+    web_config: Path | None = option(
         None,
         "--web-config",
         metavar="FILE",
         type=_FILE,
         help="Web configuration file of Prometheus' exporters: TLS, users, headers.",
     )
-    bearer_token_file: Path | None = _option(
+    bearer_token_file: Path | None = option(
         None,
         "--bearer-token-file",
         metavar="FILE",
@@ -254,6 +244,11 @@ class Options:
     def port(self) -> int:
         """Port to listen on, 0 for any free one."""
         return self.listen[1]
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """The labels of every series of this agent."""
+        return {CLUSTER.name: self.cluster, NODE.name: self.node}
 
     @property
     def linger(self) -> float:
@@ -274,24 +269,7 @@ def command_options(*names: str) -> Callable[[Command], Command]:
 
     def decorate(command: Command) -> Command:
         for each in reversed(chosen):  # click lists the last decorator first
-            command = _click_option(each)(command)
+            command = click_option(each)(command)
         return command
 
     return decorate
-
-
-def _click_option(option: "Field[Any]") -> Callable[[Command], Command]:
-    flag, settings = option.metadata[_OPTION]
-    default = _default_text(option.default)
-    if default is not None and not settings.get("is_flag"):
-        settings = {"default": default, "show_default": True} | settings
-    return click.option(flag, option.name, **settings)
-
-
-def _default_text(default: Any) -> Any:
-    """A default as somebody would write it on the command line; None for none."""
-    if default is MISSING or default == ():
-        return None
-    if isinstance(default, float):
-        return format_duration(default)
-    return str(default) if isinstance(default, Path) else default

@@ -55,7 +55,7 @@ class Samples:
 
 def samples(metric: Metric, course: Course, suffix: str = "", **labels: str) -> Samples:
     """A series of a metric; ``suffix`` is ``_bucket`` for those of a histogram."""
-    unknown = labels.keys() - set(metric.label_names) - {"le", "instance"}
+    unknown = labels.keys() - {each.name for each in metric.exposed_labels} - {"le", "instance"}
     assert not unknown, f"{metric.name} has no label {unknown}"
     pairs = ", ".join(f'{name}="{value}"' for name, value in labels.items())
     return Samples(f"{metric.name}{suffix}{{{pairs}}}", course)

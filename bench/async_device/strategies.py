@@ -73,7 +73,7 @@ def replace_collectives(communicator: Communicator, late: Callable[[], float]) -
         async_op: bool = False,
     ) -> Work | None:
         del group
-        output_tensor.view(-1, input_tensor.numel()).copy_(input_tensor.view(1, -1))
+        output_tensor.view(-1, input_tensor.numel()).copy_(input_tensor.clone().view(1, -1))
         return start(async_op)
 
     def reduce_scatter(
@@ -100,6 +100,7 @@ def give_streams_to_fsdp() -> None:
 
 def replace_transfers(transfers: Transfers) -> None:
     """Has the schedules of pipelines send and receive as with NCCL."""
+
     def start(p2p_ops: Any, desc: str | None = None) -> list[Work]:
         del desc
         return transfers.batch(p2p_ops) if p2p_ops else []

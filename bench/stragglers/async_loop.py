@@ -29,6 +29,7 @@ from async_device.strategies import (
 from loop import STRATEGIES, WIDTHS, Faults
 from plan import HOST_JOB, PROGRAM_FILE, Course
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 
 import lockstep
 from lockstep.recorder import device
@@ -121,7 +122,7 @@ def _train(strategy: str, root: Path, course: Course) -> None:
     if strategy == "pipeline":
         replace_transfers(Transfers(_COLLECTIVE_SECONDS[strategy]))
     model, schedule = STRATEGIES[strategy](faults, course)
-    if strategy == "ddp":
+    if isinstance(model, DistributedDataParallel):
         reduce_over(model, communicator)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     device.stand_in = cuda if course.on_device else None

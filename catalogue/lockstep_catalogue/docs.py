@@ -17,6 +17,8 @@ from lockstep_catalogue import (
     gpu_power,
     health,
     host,
+    ledger,
+    ledger_service,
     nvlink,
     pcie,
     training,
@@ -47,11 +49,13 @@ _SECTIONS = (
     ("Verdicts", verdicts.METRICS),
     ("Incidents", events.METRICS),
     ("Agent", health.METRICS),
+    ("Jobs, on the ledger's endpoint", ledger.METRICS),
+    ("The ledger itself", ledger_service.METRICS),
 )
 
 
 def _row(metric: Metric) -> str:
-    labels = ", ".join(metric.label_names) or "none"
+    labels = ", ".join(label.name for label in metric.exposed_labels)
     unit = metric.unit.value or "1"
     return (
         f"| `{metric.name}` | {metric.kind.value} | {unit} | {labels} | {metric.help} "
@@ -60,7 +64,7 @@ def _row(metric: Metric) -> str:
 
 
 def _labels() -> list[Label]:
-    by_name = {label.name: label for metric in METRICS for label in metric.labels}
+    by_name = {label.name: label for metric in METRICS for label in metric.exposed_labels}
     return sorted(by_name.values(), key=lambda label: label.name)
 
 

@@ -1,13 +1,14 @@
 """Every label of jobs, GPUs and the agent, once: identities, and small closed sets of values."""
 
-from lockstep_catalogue.metric import Label
+from lockstep_catalogue.metric import AGENT_LABELS, Label
 from lockstep_catalogue.vocabulary import GOODPUT_STATES
 
-CLUSTER = Label(name="cluster", help="name of the cluster")
+CLUSTER, NODE = AGENT_LABELS
 PROJECT = Label(name="project", help="who the job is accounted to")
+QUEUE = Label(name="queue", help="queue or partition of the scheduler")
+JOB_CLASS = Label(name="class", help="class or quality of service of the job")
 JOB_ID = Label(name="job_id", help="one training job over all its attempts")
 ATTEMPT = Label(name="attempt", help="number of restarts of the job, from 0")
-NODE = Label(name="node", help="name of the machine")
 RANK = Label(name="rank", help="global rank in the job")
 LOCAL_RANK = Label(name="local_rank", help="rank on its node")
 WORLD_SIZE = Label(name="world_size", help="number of ranks of the job")
@@ -248,40 +249,6 @@ TROUBLE = Label(
 CLOCK = Label(
     name="clock",
     help="clock of the rank's times: host or device; different ones are never compared",
-)
-PART = Label(
-    name="part",
-    help="part of a rank's monitor that fails, and goes off, by itself",
-    values=(
-        "versions",
-        "earlier_attempts",
-        "logs",
-        "spans",
-        "memory",
-        "garbage_collection",
-        "page_check",
-        "anomalies",
-        "loop_numbers",
-        "device_numbers",
-        "device_events",
-        "operations",
-        "switches",
-        "hang_watch",
-        "flight_recorder",
-        "profiler",
-        "forward",
-        "backward",
-        "optimizer",
-        "gradient_buckets",
-        "collectives",
-        "pipeline",
-        "fingerprints",
-        "checkpoints",
-        "restores",
-        "blocks",
-        "forks",
-        "last_error",
-    ),
 )
 DIRECTION = Label(name="direction", help="receive or transmit", values=("receive", "transmit"))
 COLLECTOR = Label(name="collector", help="name of a collector of the agent")

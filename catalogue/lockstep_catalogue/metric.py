@@ -44,6 +44,13 @@ class Stability(Enum):
     TRIAL = "trial"
 
 
+class Endpoint(Enum):
+    """The program whose ``/metrics`` serves a family."""
+
+    AGENT = "agent"
+    LEDGER = "ledger"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Label:
     """A label name with its meaning and, for small closed sets, every value it can take.
@@ -64,16 +71,25 @@ class Label:
             )
 
 
+AGENT_LABELS = (
+    Label(name="cluster", help="name of the cluster"),
+    Label(name="node", help="name of the machine"),
+)
+"""The labels of every series of the agent, so that any two of a node can be joined."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Metric:
     """One metric family that a component of Lockstep exposes.
 
     Args:
         name: full name, with the prefix and the unit as its last word.
+        labels: those that a reading gives; every series of the agent has its cluster and node too.
         source: where the value comes from, in one phrase.
         buckets: upper bounds of a histogram, rising, without infinity.
         page_field: field of the rank page's periodic slot that holds this total; the agent sums it
             over the ranks of a node, by item where the field has items.
+        endpoint: the program that serves the family, and no other does.
 
     Raises:
         ValueError: name, unit, kind or buckets contradict each other; the message says which.
@@ -88,6 +104,7 @@ class Metric:
     buckets: tuple[float, ...] = ()
     stability: Stability = Stability.TRIAL
     page_field: str = ""
+    endpoint: Endpoint = Endpoint.AGENT
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -112,8 +129,15 @@ class Metric:
 
     @property
     def label_names(self) -> tuple[str, ...]:
-        """The names of the labels, in order."""
+        """The names of the labels that a reading gives, in order."""
         return tuple(label.name for label in self.labels)
+
+    @property
+    def exposed_labels(self) -> tuple[Label, ...]:
+        """The labels that a series has in Prometheus: also who exposes it."""
+        if self.endpoint is Endpoint.LEDGER:
+            return self.labels
+        return (*(each for each in AGENT_LABELS if each not in self.labels), *self.labels)
 
     @property
     def sample_names(self) -> tuple[str, ...]:
@@ -149,6 +173,11 @@ class Recorded:
     def label_names(self) -> tuple[str, ...]:
         """The names of the labels, in order."""
         return tuple(label.name for label in self.labels)
+
+    @property
+    def exposed_labels(self) -> tuple[Label, ...]:
+        """The labels that a series has in Prometheus."""
+        return self.labels
 
 
 Series = Metric | Recorded

@@ -49,7 +49,7 @@ def select(series: Series, *matchers: Matcher) -> str:
         ValueError: the series has no such label.
     """
     for matcher in matchers:
-        if matcher.label not in series.labels:
+        if matcher.label not in series.exposed_labels:
             raise ValueError(f"{series.name} has no label {matcher.label.name}")
     bucketed = isinstance(series, Metric) and series.kind is Kind.HISTOGRAM
     name = f"{series.name}_bucket" if bucketed else series.name

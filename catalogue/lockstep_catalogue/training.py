@@ -5,6 +5,7 @@ from lockstep_catalogue.labels import (
     ATTEMPT,
     CLOCK,
     CLUSTER,
+    JOB_CLASS,
     JOB_ID,
     KIND,
     LOCAL_RANK,
@@ -13,6 +14,7 @@ from lockstep_catalogue.labels import (
     OUTCOME,
     PHASE,
     PROJECT,
+    QUEUE,
     RANK,
     STATE,
     UUID,
@@ -43,6 +45,15 @@ RANK_INFO = Metric(
     help="Identity of a rank in its newest attempt, always 1; join on cluster, job_id, rank.",
     source=_PAGE,
     stability=Stability.STABLE,
+)
+# A job's words about itself lie here and on no other series; join on cluster, node, job_id.
+JOB_INFO = Metric(
+    name="lockstep_train_job_info",
+    kind=Kind.GAUGE,
+    unit=Unit.NONE,
+    labels=(*_OF_NODE, PROJECT, QUEUE, JOB_CLASS),
+    help="Project, queue and class of the job on this node, always 1.",
+    source=_PAGE,
 )
 STEPS = Metric(
     name="lockstep_train_steps_total",
@@ -236,6 +247,7 @@ COLLECTIVE_SECONDS = Metric(
 RANK_METRICS = (RANK_INFO, STEPS, PHASE_SECONDS, LAST_PROGRESS, RANK_WAITING)
 METRICS = (
     *RANK_METRICS,
+    JOB_INFO,
     RANKS,
     STEP,
     STEP_SECONDS,

@@ -1,14 +1,11 @@
 /* Events in the device's stream; lockstep/recorder/device_timeline.py does the same in Python. */
 #include "device.h"
 
-/* 1 and -1 are answers of the device and errors; a RuntimeError is the device's own failure: 0. */
+/* The device, or our use of it, has failed: rows are the host's from now on. -1 for an interrupt. */
 static int note_failure(StepRecorder *recorder)
 {
-    if (!PyErr_ExceptionMatches(PyExc_RuntimeError))
-        return -1;
-    PyErr_Clear(); /* the loop's next call of the device raises too */
     recorder->clock->failed = true;
-    return 0;
+    return handle_part_error(recorder, "device_events");
 }
 
 static int is_true(StepRecorder *recorder, PyObject *result)
@@ -76,6 +73,13 @@ int device_begin(StepRecorder *recorder, int64_t now_ns, int phase)
     return status < 0 ? -1 : 0;
 }
 
+/* The running step is not timed; its events are free but the first, which ends another. */
+static void give_up(DeviceClock *clock)
+{
+    clock->count = clock->first + 1;
+    clock->first = NOT_TIMED;
+}
+
 int device_boundary(StepRecorder *recorder, int64_t now_ns, int phase)
 {
     DeviceClock *clock = recorder->clock;
@@ -93,7 +97,7 @@ int device_boundary(StepRecorder *recorder, int64_t now_ns, int phase)
     }
     int status = record(recorder, now_ns, phase, false);
     if (status == 0)
-        clock->first = NOT_TIMED;
+        give_up(clock);
     return status < 0 ? -1 : 0;
 }
 
@@ -106,7 +110,7 @@ int device_arrival(StepRecorder *recorder, int64_t now_ns)
     if (status > 0)
         clock->marks[(clock->count - 1) % POOL_EVENTS] |= ARRIVAL;
     if (status == 0)
-        clock->first = NOT_TIMED;
+        give_up(clock);
     return status < 0 ? -1 : 0;
 }
 

@@ -7,10 +7,13 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from lockstep_records.events import read_events
+
 # Folder names and label values at once: no slash, no leading dot, no control character.
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _PAGE = re.compile(r"rank-[0-9]{5,}\.page")
 _ATTEMPT = re.compile(r"[0-9]{1,9}")
+_MAX_NAMED_JOBS = 5
 CANDIDATE_ROOTS = (Path("/dev/shm/lockstep"), Path("/run/lockstep"))  # noqa: S108  # the agreed folders; pages are created there exclusively
 
 
@@ -50,6 +53,18 @@ def page_path(root: Path, job_id: str, attempt: int, rank: int) -> Path:
     return job_folder(root, job_id) / str(attempt) / f"rank-{rank:05d}.page"
 
 
+def create_job_folder(folder: Path) -> None:
+    """Creates the folder of a job for its user and the group that reads pages, and for nobody else.
+
+    On a node that several users share, ``jobs`` is sticky and setgid: the group comes from there.
+
+    Raises:
+        OSError: it cannot be created, or exists already.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o750)
+
+
 def list_jobs(root: Path) -> list[Path]:
     """Folders of all jobs, oldest name first; empty when there are none."""
     folder = root / "jobs"
@@ -76,6 +91,42 @@ def list_pages(attempt: Path) -> list[Path]:
     return sorted(path for path in attempt.iterdir() if _PAGE.fullmatch(path.name))
 
 
+def start_seconds(job: Path) -> float:
+    """Wall clock at which a job began, in seconds since 1970.
+
+    The first event tells it; without events the oldest attempt's folder does, which changes only
+    while its pages are created.
+    """
+    events = read_events(job)
+    if events:
+        return events[0].time
+    folders = list_attempts(job)
+    return (folders[0] if folders else job).stat().st_mtime
+
+
+def newest_jobs(root: Path, count: int) -> list[Path]:
+    """Folders of the jobs that began last, newest first."""
+    by_start = []
+    for job in list_jobs(root):
+        try:
+            by_start.append((start_seconds(job), job))
+        except OSError:  # it is being removed
+            continue
+    return [job for _, job in sorted(by_start, reverse=True)[:count]]
+
+
+def newest_job(root: Path | None = None) -> Path:
+    """The folder of the job that began last on this node.
+
+    Raises:
+        ValueError: there is none.
+    """
+    root = root or find_root()
+    for job in newest_jobs(root, 1):
+        return job
+    raise ValueError(f"there is no job under {root}/jobs; name one, or set LOCKSTEP_DIR")
+
+
 def find_job(id_or_path: str, root: Path | None = None) -> Path:
     """The folder of a job given by id or by path.
 
@@ -93,5 +144,5 @@ def find_job(id_or_path: str, root: Path | None = None) -> Path:
     folder = job_folder(root, id_or_path)
     if folder.is_dir():
         return folder
-    newest = ", ".join(path.name for path in list_jobs(root)[-5:]) or "none"
-    raise ValueError(f"job {id_or_path!r} is not under {root}/jobs; jobs there: {newest}")
+    newest = ", ".join(path.name for path in newest_jobs(root, _MAX_NAMED_JOBS)) or "none"
+    raise ValueError(f"job {id_or_path!r} is not under {root}/jobs; newest jobs there: {newest}")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from lockstep_records.jobs import find_job, list_attempts
+from lockstep_records.jobs import find_job, list_attempts, newest_job
 from lockstep_records.options import FiniteRange
 from lockstep_reports.compare import Comparison, compare
 from lockstep_reports.job_report import JobReport
@@ -33,7 +33,7 @@ class _Request:
 
 
 @click.command()
-@click.argument("source", metavar="SOURCE")
+@click.argument("source", metavar="[SOURCE]", required=False)
 @click.option(
     "--json",
     metavar="FILE|-",
@@ -107,7 +107,7 @@ class _Request:
 )
 def report(  # one parameter per option
     *,
-    source: str,
+    source: str | None,
     json: Path | None,
     html: Path | None,
     markdown: Path | None,
@@ -123,11 +123,14 @@ def report(  # one parameter per option
 ) -> None:
     """Report on SOURCE: a job id, a job's folder, the path of a recording, or a Prometheus URL.
 
+    Without SOURCE the report is on the job of this node that began last.
+
     Prints the verdict and writes one self-contained HTML page. Exits with 2 and one sentence when
     there is nothing to report on.
     """
     now = time.time()
     try:
+        source = source or _newest()
         if export is not None:
             _export(source, attempt, export)
             return
@@ -138,6 +141,13 @@ def report(  # one parameter per option
         _report(_Request(source, against, options, settings), outputs)
     except (ValueError, OSError) as error:
         raise click.UsageError(str(error)) from error
+
+
+def _newest() -> str:
+    job = newest_job().name
+    # Not to standard output, where a report for a program may go.
+    click.echo(f"job {job}, the newest here; lockstep jobs lists the others", err=True)
+    return job
 
 
 def _export(source: str, attempt: int | None, folder: Path) -> None:

@@ -117,6 +117,9 @@ class WhatIf(TypedDict):
     stages: dict[str, dict[str, Any]]
     micro_batch_correlation: Ratio
     micro_batch_spread_ratio: Ratio
+    levelled_batches_removed_ratio: Ratio
+    levelled_stages_removed_ratio: Ratio
+    levelled_ranks_removed_ratio: Ratio
     negative_transfers: Count
     worst_negative_seconds: Seconds
     notes: list[str]

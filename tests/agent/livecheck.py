@@ -7,10 +7,10 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from lockstep_catalogue import METRICS, Kind, Metric
+from lockstep_catalogue import Endpoint, Kind, Metric, metrics_of
 
 
-def complaints(scrape: str, declared: Iterable[Metric] = METRICS) -> list[str]:
+def complaints(scrape: str, declared: Iterable[Metric] = metrics_of(Endpoint.AGENT)) -> list[str]:
     """What is wrong with a scrape in the OpenMetrics format; empty when it is as declared.
 
     Raises:
@@ -51,9 +51,10 @@ def _of_sample(metric: Metric, sample: Sample) -> Iterator[str]:
     if sample.name not in metric.sample_names:
         yield f"{metric.name}: a sample is called {sample.name}"
     names = set(sample.labels) - {"le"}
-    if names != set(metric.label_names):
-        yield f"{metric.name}: labels are {sorted(names)}, declared {metric.label_names}"
-    for label in metric.labels:
+    exposed = {label.name for label in metric.exposed_labels}
+    if names != exposed:
+        yield f"{metric.name}: labels are {sorted(names)}, declared {sorted(exposed)}"
+    for label in metric.exposed_labels:
         value = sample.labels.get(label.name)
         if label.values and value is not None and value not in label.values:
             yield f"{metric.name}: {label.name}={value!r} is none of {label.values}"

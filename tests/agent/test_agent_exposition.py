@@ -123,3 +123,13 @@ def test_a_duplicate_series_follows_the_first_part_and_after_its_end_the_second(
     assert values_of(renderer.render([net_up("eth0", 2), second], 1)) == {"eth0": "2.0"}
     assert values_of(renderer.render([(), second], 2)) == {"eth0": "7.0"}
     assert values_of(renderer.render([net_up("eth0", 3), second], 3)) == {"eth0": "3.0"}
+
+
+def test_every_series_has_the_labels_of_the_agent_whatever_a_job_calls_its_cluster() -> None:
+    renderer = Renderer({"cluster": "east", "node": "n7"})
+    steps = Reading(training.STEPS, ("west", "job", "3"), 5)
+    exposition = renderer.render((net_up("eth0", 1), (steps,)), 0)
+    lines = [line for line in exposition.text.decode().splitlines() if not line.startswith("#")]
+    assert all('cluster="east"' in line and 'node="n7"' in line for line in lines), lines
+    assert f'{training.STEPS.name}{{cluster="east",job_id="job",node="n7",rank="3"}} 5.0' in lines
+    assert "west" not in exposition.openmetrics.decode()

@@ -19,7 +19,7 @@ from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.collector_worker import CollectorWorker
 from lockstep_agent.runtime.sampler import Sampler
 from lockstep_catalogue import (
-    METRICS,
+    Endpoint,
     Kind,
     Metric,
     events,
@@ -31,6 +31,7 @@ from lockstep_catalogue import (
     job_state,
     job_watch,
     labels,
+    metrics_of,
     nvlink,
     training,
 )
@@ -40,6 +41,7 @@ from .fake_tree import Tree, fill_cgroups
 from .live_page import LivePage
 from .livecheck import complaints
 
+AGENT_METRICS = metrics_of(Endpoint.AGENT)
 GOLDEN = Path(__file__).parent.parent / "golden" / "agent.prom"
 VOLATILE = (
     events.GPU_XID_LAST,
@@ -96,7 +98,10 @@ def busy_job(root: Path, hang_seconds: float) -> None:
 
 def sampled(options: Options) -> Exposition:
     sampler = Sampler(
-        CollectorRuntime(options), options.tick_seconds, judge=Judge(options.expected)
+        CollectorRuntime(options),
+        options.tick_seconds,
+        judge=Judge(options.expected),
+        identity=options.identity,
     )
     sampler.sample()
     time.sleep(0.11)  # activity is measured between two samples
@@ -143,10 +148,10 @@ def test_the_live_check_finds_what_is_missing_undeclared_or_otherwise_than_decla
     scrape = sampled(options).openmetrics.decode()
     of_jobs = [
         m
-        for m in METRICS
+        for m in AGENT_METRICS
         if m in (*training.METRICS, *gpu_owner.METRICS) or labels.JOB_ID in m.labels
     ]
-    emitted = [m for m in METRICS if m not in of_jobs and m is not fabric.NET_UP]
+    emitted = [m for m in AGENT_METRICS if m not in of_jobs and m is not fabric.NET_UP]
     [undeclared] = complaints(scrape, emitted)
     assert "not declared" in undeclared
     changed = replace(fabric.NET_UP, labels=())
@@ -165,7 +170,10 @@ def test_eight_gpus_ten_ports_and_eight_ranks_stay_in_the_budget(
         LivePage(root, rank=rank, world_size=8).step(1)
     text = sampled(options).text.decode()
     series = [line for line in text.splitlines() if not line.startswith("#")]
-    assert f"{health.AGENT_SERIES.name} {len(series)}.0" in series
+    assert any(
+        line.startswith(f"{health.AGENT_SERIES.name}{{") and line.endswith(f" {len(series)}.0")
+        for line in series
+    )
     assert len(series) < SERIES_A_NODE
 
 
@@ -225,7 +233,7 @@ def test_a_reading_that_does_not_fit_its_metric_is_refused(
 
 
 def test_a_histogram_is_served_cumulative_with_its_sum_and_count() -> None:
-    metric = next(metric for metric in METRICS if metric.kind is Kind.HISTOGRAM)
+    metric = next(metric for metric in AGENT_METRICS if metric.kind is Kind.HISTOGRAM)
     counts = (1,) * (len(metric.buckets) + 1)
     reading = HistogramReading(metric, ("east", "job", "node"), counts, 12.5)
     lines = render([reading], 0).text.decode().splitlines()

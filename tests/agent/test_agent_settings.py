@@ -54,7 +54,7 @@ def test_a_configuration_file_holds_every_option_and_the_command_line_comes_firs
         [*COMMAND, *words], capture_output=True, text=True, check=True, env=environment
     )
     assert 'cluster="line",node="environment"' in done.stdout
-    assert 'counted_by="expected"} 3.0' in done.stdout
+    assert 'cluster="line",counted_by="expected",node="environment"} 3.0' in done.stdout
 
 
 def test_a_token_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -6,10 +6,11 @@ from pathlib import Path
 import click
 import pytest
 
+from lockstep.launch.ending import WorkersEnd, judge_end
 from lockstep.launch.job import Job
 from lockstep.launch.run import (
     _clear_finished_jobs,
-    _outcome,
+    _exit_status,
     _print_outcome,
     _worker_environment,
     launch,
@@ -42,9 +43,18 @@ from lockstep_records.trace import trace_of
     ],
 )
 def test_outcome_and_exit_status_follow_from_the_exit_codes_of_the_workers(
-    exit_codes: tuple[int, ...], signal_number: int | None, expected: tuple[str, int]
+    exit_codes: tuple[int, ...],
+    signal_number: int | None,
+    expected: tuple[str, int],
+    tmp_path: Path,
 ) -> None:
-    assert _outcome(exit_codes, signal_number) == expected
+    for rank, code in enumerate(exit_codes):
+        fields = {"rank": rank, "exit_code": code, "first": False}
+        event = Event(kind="rank_ended", job_id="new", attempt=0, fields=fields, time=100.0)
+        append_event(tmp_path, event)
+    end = WorkersEnd(attempt=0, exit_codes=exit_codes, signal_number=signal_number, stop_time=99.0)
+    outcome = judge_end(tmp_path, end)["outcome"]
+    assert (outcome, _exit_status(exit_codes, signal_number)) == expected
 
 
 def new_job(root: Path, job_id: str = "new", **flags: bool) -> Job:

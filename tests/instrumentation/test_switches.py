@@ -52,6 +52,20 @@ def run_switch(job: Path, *options: str) -> None:
     assert result.exit_code == 0, result.output
 
 
+def test_the_switches_are_printed_in_sentences(job: Path) -> None:
+    (job / "0").mkdir(parents=True)
+    result = CliRunner().invoke(switch, [str(job), "--sample", "8", "--hang-timeout", "0s"])
+    assert result.exit_code == 0, result.output
+    assert result.output.splitlines() == [
+        f"job {job.name}: the monitor is on",
+        "  operations are recorded in one step of 8",
+        "  hangs are not watched",
+    ]
+    result = CliRunner().invoke(switch, [str(job), "--off", "--hang-timeout", "2m"])
+    assert "monitor is off" in result.output
+    assert "a hang is 2m without progress, 20 median steps at least" in result.output
+
+
 def test_sampling_is_switched_on_in_a_running_rank(root: Path, job: Path) -> None:
     monitor = attached(root)
     monitor.step()
@@ -166,7 +180,7 @@ def test_a_trace_of_the_next_steps_is_taken_and_fetched(
     step_until(monitor, lambda: not thread.is_alive(), timeout_seconds=40)
     thread.join()
     assert results[0].exit_code == 0, results[0].output
-    assert "export_seconds" in results[0].output
+    assert "held up for" in results[0].output
     (trace,) = tmp_path.glob("rank-00000.*.trace.json")
     events = json.loads(trace.read_text())["traceEvents"]
     operations = [event["name"] for event in events if event.get("cat") == "cpu_op"]

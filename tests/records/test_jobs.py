@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from lockstep_records.events import Event, append_event
 from lockstep_records.jobs import (
     CANDIDATE_ROOTS,
     check_job_id,
@@ -14,6 +15,7 @@ from lockstep_records.jobs import (
     list_jobs,
     list_pages,
     new_job_id,
+    newest_job,
     page_path,
 )
 
@@ -78,13 +80,29 @@ def test_a_job_is_found_by_its_id_and_by_its_path(tmp_path: Path) -> None:
     assert find_job(str(job), tmp_path / "elsewhere") == job
 
 
-def test_a_job_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"'x' is not under .*/jobs; jobs there: none"):
+def begin_job(root: Path, job_id: str, seconds: float) -> None:
+    event = Event(kind="job_started", job_id=job_id, attempt=0, time=seconds)
+    append_event(root / "jobs" / job_id, event)
+
+
+def test_a_job_that_is_not_there_is_refused_with_the_newest_that_are(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"'x' is not under .*/jobs; newest jobs there: none"):
         find_job("x", tmp_path)
     for number in range(7):
-        (tmp_path / "jobs" / f"job-{number}").mkdir(parents=True)
-    with pytest.raises(ValueError, match=r"jobs there: job-2, job-3, job-4, job-5, job-6$"):
+        begin_job(tmp_path, f"job-{number}", 1000.0 - number)
+    with pytest.raises(ValueError, match=r"there: job-0, job-1, job-2, job-3, job-4$"):
         find_job("x", tmp_path)
+
+
+def test_the_newest_job_is_the_one_that_began_last_whatever_its_name(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="there is no job under"):
+        newest_job(tmp_path)
+    begin_job(tmp_path, "zz-first", 1.0)
+    begin_job(tmp_path, "aa-last", 2.0)
+    assert newest_job(tmp_path).name == "aa-last"
+    # A job without events, such as under plain torchrun, began when its first attempt did.
+    (tmp_path / "jobs" / "mm-plain" / "0").mkdir(parents=True)
+    assert newest_job(tmp_path).name == "mm-plain"
 
 
 def test_a_folder_without_attempts_is_no_job(tmp_path: Path) -> None:

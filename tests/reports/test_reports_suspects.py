@@ -212,3 +212,20 @@ def test_a_clock_that_gains_on_the_others_is_found_and_changes_no_verdict(rate: 
     assert drift is not None
     assert drift == pytest.approx(rate, abs=1e-6)
     np.testing.assert_allclose(alignment.lag, align(steps).lag, atol=1e-4)
+
+
+@pytest.mark.parametrize("ranks", [4, 8])
+@pytest.mark.parametrize("every", [5, 10, 20])
+@pytest.mark.parametrize("noise", ["normal", "lognormal", "exponential"])
+def test_a_rank_three_times_as_long_in_each_fifth_to_twentieth_step_is_named(
+    ranks: int, every: int, noise: str
+) -> None:
+    slow = tuple(
+        Slow(rank=1, seconds=0.2, from_step=step, until_step=step + 1)
+        for step in range(5, 300, every)
+    )
+    job = SyntheticJob(ranks=ranks, num_steps=300, noise=noise, slow=slow).steps()
+    verdict, episodes = judge(job, score(job))
+    assert (verdict.kind, verdict.ranks, verdict.phase) == ("rank", (1,), "backward")
+    assert "intermittent" in " ".join(verdict.evidence)
+    assert sum(e.lost_seconds for e in episodes) == pytest.approx(0.2 * len(slow), rel=0.1)

@@ -183,6 +183,7 @@ def test_the_goodput_statement_adds_up_to_the_covered_time() -> None:
     assert account.seconds["unknown"] < 0.05 * account.covered_seconds
 
 
+@settings(deadline=None)
 @given(hits=st.integers(0, 40), share=st.sampled_from([0.0625, 0.25, 0.5]))
 def test_the_bound_of_the_tail_is_never_too_small(hits: int, share: float) -> None:
     draws = np.random.default_rng(1).binomial(40, share, 20_000)

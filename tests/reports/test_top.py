@@ -56,7 +56,17 @@ def test_a_node_shows_its_own_ranks_of_running_jobs(page_root: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "2 ranks" in result.output
     assert "node-" not in result.output
-    assert "2 ranks" in run("--once").output
+    assert "2 ranks" in run("--all", "--once").output
+
+
+def test_without_a_job_the_newest_is_shown(page_root: Path) -> None:
+    empty = run("--once")
+    assert (empty.exit_code, "there is no job under" in empty.output) == (2, True)
+    SyntheticJob(job_id="zz-over", nodes=2).write(page_root)
+    write_running(page_root, 0)
+    assert run("--once").output.startswith("live")
+    both = run("zz-over", "--all", "--once")
+    assert (both.exit_code, "leave out zz-over" in both.output) == (2, True)
 
 
 def write_running(root: Path, rank: int) -> None:
@@ -139,7 +149,8 @@ def test_a_spark_rises_with_its_values() -> None:
         (("--node", "n1"), "are for a Prometheus"),
         (("http://127.0.0.1:9",), "cannot be asked"),
         (("http://",), "names no host"),
-        ((), "no rank of all jobs here"),
+        ((), "there is no job under"),
+        (("--all",), "no rank of all jobs here"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_2(

@@ -22,6 +22,7 @@ from lockstep_agent.collector import Reading, Tier
 from lockstep_catalogue import health
 from lockstep_catalogue.vocabulary import ENDED_PHASES
 from lockstep_records.events import FILE_NAME, is_finished, read_events
+from lockstep_records.job_retention import note_archive
 from lockstep_records.jobs import list_attempts, list_jobs, list_pages
 from lockstep_records.page.reader import PageError, read_page
 
@@ -162,28 +163,40 @@ class Copier:
         self._root, self._files, self._target = root, files, target.rstrip("/")
         self._clock = clock
         self._copies: dict[Path, _Copy] = {}
+        self._can_note = True
         self.counts = {"copied": 0, "failed": 0}
 
     def copy(self) -> None:
         """Copies what is due, once over all jobs; a file that fails is tried again next time."""
-        paths = list(self._list_files())
+        archived = []
+        paths_by_job = {job: _list_files(job) for job in list_jobs(self._root)}
+        paths = [path for files in paths_by_job.values() for path in files]
         self._copies = {path: self._copies[path] for path in paths if path in self._copies}
-        for path in paths:
-            try:
-                self._copy(path)
-            except OSError as error:
-                self.counts["failed"] += 1
-                print(f"lockstep archive: {path}: {error}", file=sys.stderr, flush=True)  # noqa: T201  # the child's log
+        for job, files in paths_by_job.items():
+            # Asked before: what ends in between is copied once more, and is whole the next time.
+            is_over = _is_over(job)
+            copied = [self._try_copy(path) for path in files]
+            if is_over and all(copied):
+                archived.append(job.name)
+        self._note(archived)
 
-    def _list_files(self) -> Iterator[Path]:
-        for job in list_jobs(self._root):
-            try:
-                if (job / FILE_NAME).is_file():
-                    yield job / FILE_NAME
-                for attempt in list_attempts(job):
-                    yield from list_pages(attempt)
-            except OSError:
-                continue  # the folder is being removed
+    def _try_copy(self, path: Path) -> bool:
+        try:
+            self._copy(path)
+        except OSError as error:
+            self.counts["failed"] += 1
+            _print_error(f"{path}: {error}")
+            return False
+        return True
+
+    def _note(self, archived: list[str]) -> None:
+        """Launchers remove no job that is not in the archive yet."""
+        try:
+            note_archive(self._root, archived)
+        except OSError as error:
+            if self._can_note:
+                _print_error(f"{self._root}: {error}; ended jobs may go before they are archived")
+            self._can_note = False
 
     def _copy(self, path: Path) -> None:
         last = self._copies.get(path)
@@ -199,7 +212,8 @@ class Copier:
             self._put(f"{self._target}/{path.relative_to(self._root).as_posix()}", content)
             self.counts["copied"] += 1
             self._report(self.counts)
-        wait_seconds = _RUNNING_PAGE_SECONDS if is_page and not _is_over(path) else 0.0
+        is_running = is_page and not _is_over(path.parents[1])
+        wait_seconds = _RUNNING_PAGE_SECONDS if is_running else 0.0
         self._copies[path] = _Copy(digest, self._clock() + wait_seconds, is_final)
 
     def _put(self, target: str, content: bytes) -> None:
@@ -220,9 +234,18 @@ class Copier:
         self._files.mv(temporary_path, target)
 
 
-def _is_over(page: Path) -> bool:
-    """Whether the launcher has written the end of a page's job."""
-    return is_finished(read_events(page.parents[1]))
+def _list_files(job: Path) -> list[Path]:
+    """Events and pages of a job; none when its folder is being removed."""
+    try:
+        events = [job / FILE_NAME] if (job / FILE_NAME).is_file() else []
+        return events + [page for attempt in list_attempts(job) for page in list_pages(attempt)]
+    except OSError:
+        return []
+
+
+def _is_over(job: Path) -> bool:
+    """Whether the launcher has written the end of a job."""
+    return is_finished(read_events(job))
 
 
 def _has_ended(path: Path) -> bool:
@@ -230,6 +253,10 @@ def _has_ended(path: Path) -> bool:
         return read_page(path).phase in ENDED_PHASES
     except PageError:
         return False
+
+
+def _print_error(text: str) -> None:
+    print(f"lockstep archive: {text}", file=sys.stderr, flush=True)  # noqa: T201  # the child's log
 
 
 def _print_counts(counts: dict[str, int]) -> None:

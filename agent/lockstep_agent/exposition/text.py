@@ -5,13 +5,14 @@ The tests compare the two.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, chain
 
 from lockstep_agent.collector import AnyReading, Exemplar, HistogramReading, Part, Reading
-from lockstep_catalogue import METRICS, Kind, Metric, health
+from lockstep_catalogue import Endpoint, Kind, Metric, health, metrics_of
 
+_METRICS = metrics_of(Endpoint.AGENT)
 _OPENMETRICS = "application/openmetrics-text"
 _TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _OPENMETRICS_TYPE = f"{_OPENMETRICS}; version=1.0.0; charset=utf-8; escaping=underscores"
@@ -50,12 +51,18 @@ class Renderer:
 
     A part that is the same object keeps its lines, a series with the same value its line, and a
     family without a new line its text.
+
+    Args:
+        identity: labels of every series, such as the node's name; they replace those of a reading,
+            for a job may call its cluster otherwise and nothing could be joined.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, identity: Mapping[str, str] | None = None) -> None:
         self._families = {
-            metric.name: _Histograms(metric) if metric.kind is Kind.HISTOGRAM else _Family(metric)
-            for metric in METRICS
+            metric.name: (_Histograms if metric.kind is Kind.HISTOGRAM else _Family)(
+                metric, identity or {}
+            )
+            for metric in _METRICS
         }
         self._parts: tuple[Part, ...] = ()
         self._series: list[list[_Series]] = []
@@ -141,6 +148,7 @@ class _Family:
     """The series of one metric, and their text in both formats; empty where there are none."""
 
     metric: Metric
+    identity: Mapping[str, str]
     text: bytes = b""
     openmetrics: bytes = b""
     _series: dict[tuple[str, ...], _Series] = field(default_factory=dict)
@@ -185,7 +193,12 @@ class _Family:
         return 1
 
     def _stems(self, labels: tuple[str, ...]) -> tuple[str, ...]:
-        return (_stem(self.metric.name, self.metric, labels),)
+        return (_stem(self.metric.name, self._pairs(labels)),)
+
+    def _pairs(self, labels: tuple[str, ...]) -> dict[str, str]:
+        """The labels of a series, in the order of their names."""
+        own = dict(zip(self.metric.label_names, labels, strict=True))
+        return dict(sorted({**own, **self.identity}.items()))
 
     def _write(self, series: _Series) -> None:
         assert not isinstance(series.value, HistogramReading)
@@ -215,8 +228,9 @@ class _Histograms(_Family):
     def _stems(self, labels: tuple[str, ...]) -> tuple[str, ...]:
         bucket, total, count = self.metric.sample_names
         bounds = (*(number(bound) for bound in self.metric.buckets), "+Inf")
-        stems = (_stem(bucket, self.metric, labels, bound) for bound in bounds)
-        return (*stems, _stem(count, self.metric, labels), _stem(total, self.metric, labels))
+        pairs = self._pairs(labels)
+        stems = (_stem(bucket, dict(sorted((pairs | {"le": bound}).items()))) for bound in bounds)
+        return (*stems, _stem(count, pairs), _stem(total, pairs))
 
     def _write(self, series: _Series) -> None:
         reading = series.value
@@ -241,14 +255,11 @@ def _exemplar(exemplar: Exemplar | None) -> str:
     return f" # {{{inside}}} {number(exemplar.value)} {exemplar.wall_seconds}"
 
 
-def _stem(name: str, metric: Metric, labels: tuple[str, ...], bound: str = "") -> str:
+def _stem(name: str, pairs: Mapping[str, str]) -> str:
     """Name and labels of a sample: its line up to the value."""
-    pairs = list(zip(metric.label_names, labels, strict=True))
-    if bound:
-        pairs.append(("le", bound))
     if not pairs:
         return name
-    inside = ",".join(f'{key}="{escaped(value)}"' for key, value in sorted(pairs))
+    inside = ",".join(f'{key}="{escaped(value)}"' for key, value in pairs.items())
     return f"{name}{{{inside}}}"
 
 
@@ -284,4 +295,4 @@ def _openmetrics_head(metric: Metric) -> bytes:
     return head.encode()
 
 
-_HEADS = {metric.name: (_text_head(metric), _openmetrics_head(metric)) for metric in METRICS}
+_HEADS = {metric.name: (_text_head(metric), _openmetrics_head(metric)) for metric in _METRICS}

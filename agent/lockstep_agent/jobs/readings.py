@@ -66,6 +66,8 @@ def job_readings(view: JobView) -> Iterator[AnyReading]:
         if rank in current:
             yield from _rank_now(labels, view, current[rank])
     node_labels = (*job_labels, view.node)
+    words = tuple(newest[name] for name in ("project", "queue", "job_class"))
+    yield Reading(metrics.JOB_INFO, (*node_labels, *words), 1)
     yield from _node_totals(node_labels, view.pages, view.exemplars)
     yield from _node_now(node_labels, view, current)
     yield from state_totals(node_labels, view.pages)

@@ -3,6 +3,7 @@
 import secrets
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -106,9 +107,23 @@ def _collect(pages: dict[int, Path], request: str, out: Path, wait_seconds: floa
             moved = fetch(page, request, out)
             del pages[rank]
             failed |= moved is None
-            cost = ", ".join(f"{name} {value}" for name, value in answer.items() if name != "rank")
-            click.echo(f"rank {rank}: {moved or 'no trace'} ({cost})")
+            click.echo(_sentence(rank, moved, answer))
         time.sleep(_POLL_SECONDS)
     for rank in sorted(pages):
         click.echo(f"rank {rank}: no answer within {wait_seconds:g} s; does it still step?")
     return failed or bool(pages)
+
+
+def _sentence(rank: int, trace: Path | None, answer: dict[str, Any]) -> str:
+    """Where the trace of a rank lies and how long taking it held the rank up."""
+    if trace is None:
+        return f"rank {rank}: no trace, for {answer.get('error', 'the rank gave no reason')}"
+    parts = ("start", "stop", "export")
+    held = {
+        part: seconds
+        for part in parts
+        if isinstance(seconds := answer.get(f"{part}_seconds"), int | float)
+    }
+    each = ", ".join(f"{part} {seconds:.2f} s" for part, seconds in held.items())
+    size = f"{trace.stat().st_size / 1e6:.1f} MB"
+    return f"rank {rank}: {trace} ({size}), held up for {sum(held.values()):.2f} s ({each})"

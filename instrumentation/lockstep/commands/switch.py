@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from lockstep_records.durations import format_duration
 from lockstep_records.jobs import find_job
 from lockstep_records.options import DurationRange
 from lockstep_records.switches import (
@@ -77,4 +78,24 @@ def switch(job: str, **options: Any) -> None:
     if all(value is None for value in options.values()):
         raise click.UsageError("nothing to change; give --on, --off, --sample or --hang-timeout")
     changes = {name: value for name, value in options.items() if value is not None}
-    click.echo(change_switches(folder, **changes))
+    click.echo(describe(folder.name, change_switches(folder, **changes)))
+
+
+def describe(job_id: str, switches: Switches) -> str:
+    """What the ranks of a job record from now on, one sentence a line."""
+    sample, hang = switches.sample_every, switches.hang_seconds
+    lines = [f"job {job_id}: the monitor is {'on' if switches.enabled else 'off'}"]
+    lines.append(
+        "operations are recorded "
+        + {None: "as the loop has set it", 0: "in no step", 1: "in every step"}.get(
+            sample, f"in one step of {sample}"
+        )
+    )
+    if hang is None:
+        lines.append("hangs are watched as the loop has set it")
+    elif hang:
+        limit = format_duration(hang)
+        lines.append(f"a hang is {limit} without progress, 20 median steps at least")
+    else:
+        lines.append("hangs are not watched")
+    return "\n  ".join(lines)

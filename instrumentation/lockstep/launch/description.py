@@ -7,6 +7,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from lockstep.scheduler import job_class_of, queue_of
+
 _NVIDIA = Path("/proc/driver/nvidia/gpus")
 _MODEL = "Model:"
 # How near to the end of an allocation Slurm's SIGTERM for the time limit comes: KillWait is 30 s.
@@ -34,7 +36,8 @@ class JobDescription:
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         found = {
             "user": environment.get("SLURM_JOB_USER") or _login(),
-            "queue": environment.get("SLURM_JOB_PARTITION"),
+            "queue": queue_of(environment),
+            "job_class": job_class_of(environment),
             "project": environment.get("LOCKSTEP_PROJECT") or environment.get("SLURM_JOB_ACCOUNT"),
             "name": environment.get("SLURM_JOB_NAME"),
             "gpu_model": gpu_model(gpus),

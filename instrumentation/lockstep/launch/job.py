@@ -25,6 +25,8 @@ class Job:
         project: account of the job; empty for none.
         max_restarts: restarts of all ranks after a failure.
         endpoint: HOST:PORT of the rendezvous; empty for a job of one node.
+        rendezvous: settings of the rendezvous by torchrun's names.
+        log_folder: of torchrun's logs; None for one in the job's folder.
         serve: HOST:PORT at which an agent of the job's own serves its pages; empty for none.
         log_json: whether the ranks' logs are JSON lines.
         summary_to: destinations of summaries, each SINK or SINK:TARGET.
@@ -47,6 +49,8 @@ class Job:
     project: str = ""
     max_restarts: int = 0
     endpoint: str = ""
+    rendezvous: dict[str, str] = field(default_factory=dict)
+    log_folder: Path | None = None
     serve: str = ""
     log_json: bool = False
     summary_to: tuple[str, ...] = ()
@@ -58,7 +62,13 @@ class Job:
         check_job_id(self.job_id)
         # A rank refuses the same values, but in its own log and after the start.
         RankIdentity(
-            rank=0, world_size=1, job_id=self.job_id, cluster=self.cluster, project=self.project
+            rank=0,
+            world_size=1,
+            job_id=self.job_id,
+            cluster=self.cluster,
+            project=self.project,
+            queue=self.description.queue,
+            job_class=self.description.job_class,
         )
         for flag, address in (("--endpoint", self.endpoint), ("--serve", self.serve)):
             try:

@@ -1,7 +1,6 @@
 """Starts a training job by torchrun's machinery, outlives its workers and reports its outcome."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,22 +15,23 @@ import click
 from lockstep.hangs.node_watch import watch_for_hangs
 from lockstep.launch.delivery import deliver_events
 from lockstep.launch.description import JobDescription, num_gpus_of_node
+from lockstep.launch.ending import WorkersEnd, judge_end
 from lockstep.launch.job import Job
 from lockstep.launch.options import DESCRIPTION_OPTIONS, LEDGER_OPTIONS, job_options
+from lockstep.launch.torchrun import TORCHRUN_OPTIONS, rendezvous_fields
 from lockstep.sidecar import run_sidecars
 from lockstep.sinks import sinks_of
 from lockstep.telemetry.export import exporter_of
 from lockstep.telemetry.logs import SWITCH
-from lockstep_catalogue.vocabulary import Outcome
 from lockstep_records.delivery.sender import LedgerAddress
 from lockstep_records.distribution import install_hint
 from lockstep_records.durations import format_duration
-from lockstep_records.events import PREEMPTED, Event, append_event, is_finished, read_events
-from lockstep_records.jobs import list_jobs
+from lockstep_records.events import PREEMPTED, Event, append_event, read_events
+from lockstep_records.job_retention import remove_ended_jobs
+from lockstep_records.jobs import create_job_folder
 from lockstep_records.trace import trace_of
 
 BAD_INPUT = 2
-_MAX_FINISHED_JOBS = 20
 
 
 def run_job(job: Job) -> int:
@@ -51,10 +51,11 @@ def run_job(job: Job) -> int:
     append_event(job.folder, _event(job, "job_started", 0, **_description(job)))
     with deliver_events(job), run_sidecars(children):
         with _worker_environment(job), _job_agent(job), _hang_watch(job):
-            outcome, exit_code, attempt = _run_workers(job)
-        end_fields = {"outcome": outcome, "exit_code": exit_code}
+            end = _run_workers(job)
+        exit_code = _exit_status(end.exit_codes, end.signal_number)
+        end_fields = judge_end(job.folder, end) | {"exit_code": exit_code}
         for kind in ("attempt_ended", "job_finished"):
-            append_event(job.folder, _event(job, kind, attempt, **end_fields))
+            append_event(job.folder, _event(job, kind, end.attempt, **end_fields))
     return exit_code
 
 
@@ -78,15 +79,12 @@ def _event(job: Job, kind: str, attempt: int, **fields: object) -> Event:
 
 
 def _clear_finished_jobs(job: Job) -> None:
-    """Refuses a job id in use, and deletes all but the newest finished jobs."""
+    """Refuses a job id in use, and removes the jobs that ended first where there are many."""
     if job.folder.exists():
         raise ValueError(f"job id {job.job_id!r} is in use under {job.root}/jobs; choose another")
-    # Pages lie in memory: without a limit a node that runs many jobs would fill its tmpfs.
-    finished = [path for path in list_jobs(job.root) if is_finished(read_events(path))]
-    for path in finished[:-_MAX_FINISHED_JOBS]:
-        shutil.rmtree(path, ignore_errors=True)
+    remove_ended_jobs(job.root)
     try:
-        job.folder.mkdir(parents=True)
+        create_job_folder(job.folder)
     except OSError as error:
         raise ValueError(
             f"folder {job.folder} cannot be created ({error.strerror}); "
@@ -115,6 +113,11 @@ def _worker_environment(job: Job) -> Iterator[None]:
     }
     if job.log_json:
         added[SWITCH] = "1"
+    # What is not given stays as the scheduler has it.
+    if job.description.queue:
+        added["LOCKSTEP_QUEUE"] = job.description.queue
+    if job.description.job_class:
+        added["LOCKSTEP_JOB_CLASS"] = job.description.job_class
     before = {name: os.environ.get(name) for name in added}
     os.environ.update(added)
     try:
@@ -135,7 +138,9 @@ def _job_agent(job: Job) -> Iterator[None]:
         return
     # By its command: components of one layer do not import each other.
     command = [sys.executable, "-m", "lockstep_cli.main", "agent", "--listen", job.serve]
-    agent = subprocess.Popen([*command, "--dir", str(job.root), "--cluster", job.cluster])
+    command += ["--dir", str(job.root), "--cluster", job.cluster]
+    # Not the folder of the node's own agent, which two agents must not share.
+    agent = subprocess.Popen([*command, "--state", str(job.folder / "agent-state")])
     try:
         yield
     finally:
@@ -143,16 +148,15 @@ def _job_agent(job: Job) -> Iterator[None]:
         agent.wait(timeout=10)
 
 
-def _run_workers(job: Job) -> tuple[Outcome, int, int]:
-    """Outcome, exit code and last attempt of the workers of this node."""
+def _run_workers(job: Job) -> WorkersEnd:
+    """How the workers of this node ended."""
     from lockstep.launch.workers import run_workers  # noqa: PLC0415  # loads torch: only when a job starts
 
-    end = run_workers(job)
-    return *_outcome(end.exit_codes, end.signal_number), end.attempt
+    return run_workers(job)
 
 
-def _outcome(exit_codes: Sequence[int], signal_number: int | None) -> tuple[Outcome, int]:
-    """Outcome and exit status of a job.
+def _exit_status(exit_codes: Sequence[int], signal_number: int | None) -> int:
+    """Exit status of a job.
 
     Args:
         exit_codes: one per worker; negative for a signal.
@@ -160,19 +164,20 @@ def _outcome(exit_codes: Sequence[int], signal_number: int | None) -> tuple[Outc
     """
     failed = [code for code in exit_codes if code != 0]
     if set(failed) == {PREEMPTED}:
-        return "preempted", PREEMPTED
+        return PREEMPTED
     if signal_number is not None:
-        return "cancelled", 128 + signal_number
+        return 128 + signal_number
     if not failed:
-        return "succeeded", 0
+        return 0
     # Torch stops the other workers by SIGTERM when the first has failed.
     is_bad_input = BAD_INPUT in failed and set(failed) <= {BAD_INPUT, -signal.SIGTERM}
-    return "failed", BAD_INPUT if is_bad_input else 1
+    return BAD_INPUT if is_bad_input else 1
 
 
 def _print_outcome(job: Job, exit_code: int) -> None:
     """Prints the exit status, and for each attempt the rank that failed first and its cause."""
-    first_failures = [event for event in read_events(job.folder) if event.fields.get("first")]
+    events = read_events(job.folder)
+    first_failures = [event for event in events if event.fields.get("first")]
     click.echo(f"lockstep: job {job.job_id} ended with exit status {exit_code}", err=True)
     for event in first_failures:
         cause = event.fields["signal"] or f"exit status {event.fields['exit_code']}"
@@ -181,9 +186,12 @@ def _print_outcome(job: Job, exit_code: int) -> None:
             f"lockstep: attempt {event.attempt}: rank {rank} was the first to fail, by {cause}",
             err=True,
         )
+    end = next((event for event in reversed(events) if event.kind == "job_finished"), None)
+    if end is not None and "reason" in end.fields:
+        click.echo(f"lockstep: {end.fields['outcome']}: {end.fields['reason']}", err=True)
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(context_settings={"allow_interspersed_args": False})
 @job_options
 @click.option("-m", "--module", is_flag=True, help="PROGRAM is a module, as for python -m.")
 @click.argument("program")
@@ -191,7 +199,8 @@ def _print_outcome(job: Job, exit_code: int) -> None:
 def run(program: str, arguments: tuple[str, ...], *, module: bool, **options: Any) -> int:
     """Run PROGRAM with ARGUMENTS on every rank, as torchrun does, and record its outcome.
 
-    Pages and events lie under DIR/jobs/JOB_ID. The newest 20 finished jobs stay there.
+    Pages and events lie under DIR/jobs/JOB_ID. Of the jobs that have ended, the 20 that ended last
+    stay there, while they take less than a quarter of the tmpfs; an archive must have the others.
     """
     if not module and not Path(program).is_file():
         raise click.UsageError(f"program {program!r} is no file; give a script, or -m and a module")
@@ -227,7 +236,14 @@ def launch(program: Sequence[str], **options: Any) -> int:
 
 def _job_of(program: Sequence[str], options: Mapping[str, Any]) -> Job:
     """The job of some options; those that are empty take the default."""
-    given = {name: value for name, value in options.items() if value not in {None, ""}}
+    torchrun = {name: options[name] for name in TORCHRUN_OPTIONS if name in options}
+    given = {
+        name: value
+        for name, value in options.items()
+        if value not in {None, ""} and name not in TORCHRUN_OPTIONS
+    }
+    if torchrun:
+        given |= rendezvous_fields(torchrun, given.get("endpoint", ""), given.get("nnodes", 1))
     described = {name: given.pop(name) for name in DESCRIPTION_OPTIONS if name in given}
     url, token, ca = (given.pop(name, None) for name in LEDGER_OPTIONS)
     address = LedgerAddress(url=url, token_file=token, ca_file=ca) if url else None

@@ -8,8 +8,8 @@ import os
 import signal
 import sys
 import threading
+import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from subprocess import Popen
 from typing import Any
@@ -22,6 +22,7 @@ from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
 from lockstep.launch.description import num_gpus_of_node
+from lockstep.launch.ending import WorkersEnd, judge_end
 from lockstep.launch.job import Job
 from lockstep.patches.points import START_WORKERS, find_or_report
 from lockstep_records.events import PREEMPTED, Event, append_event
@@ -33,21 +34,6 @@ def _wait_for(process: "Popen[bytes]") -> int:
     with suppress(ChildProcessError):
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     return process.wait()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WorkersEnd:
-    """How the workers of the last attempt ended.
-
-    Attributes:
-        attempt: number of that attempt.
-        exit_codes: one per worker; negative for a signal.
-        signal_number: signal that stopped the launcher itself; None for none.
-    """
-
-    attempt: int
-    exit_codes: tuple[int, ...]
-    signal_number: int | None
 
 
 class _EndRecorder:
@@ -64,7 +50,7 @@ class _EndRecorder:
     def watch(self, attempt: int, process_by_rank: "dict[int, Popen[bytes]]") -> None:
         """Starts watching the workers of an attempt."""
         if attempt > self.attempt:
-            self._append("attempt_ended", self.attempt, {"outcome": "failed", "exit_code": 1})
+            self._end_attempt()
         self.attempt = attempt
         started: dict[str, Any] = {"ranks": sorted(process_by_rank)}
         if num_gpus := num_gpus_of_node():
@@ -75,6 +61,13 @@ class _EndRecorder:
             thread = threading.Thread(target=self._wait, args=(attempt, rank, process), daemon=True)
             thread.start()
             self._threads.append(thread)
+
+    def _end_attempt(self) -> None:
+        """Writes the end of an attempt that is followed by another."""
+        self.finish()  # the ends of all its ranks are evidence
+        end = WorkersEnd(attempt=self.attempt, exit_codes=tuple(self.exit_codes))
+        fields = judge_end(self._job, end) | {"exit_code": 1}
+        self._append("attempt_ended", self.attempt, fields)
 
     def _wait(self, attempt: int, rank: int, process: "Popen[bytes]") -> None:
         exit_code = _wait_for(process)
@@ -112,6 +105,12 @@ class _RecordingAgent(LocalElasticAgent):
     def __init__(self, end_recorder: _EndRecorder, spec: WorkerSpec, log_folder: Path) -> None:
         super().__init__(spec, DefaultLogsSpecs(log_dir=str(log_folder)))
         self._end_recorder = end_recorder
+        self.stop_time: float | None = None
+
+    def _shutdown(self, *args: Any, **kwargs: Any) -> None:
+        # Before the workers are stopped: what they do from now on is a consequence.
+        self.stop_time = time.time()
+        super()._shutdown(*args, **kwargs)
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
         pid_by_local_rank: dict[int, Any] = super()._start_workers(worker_group)
@@ -142,6 +141,7 @@ def run_workers(job: Job) -> WorkersEnd:
             min_nodes=job.nnodes,
             max_nodes=job.nnodes,
             local_addr=None if job.endpoint else "127.0.0.1",
+            **job.rendezvous,
         )
     )
     spec = WorkerSpec(
@@ -155,8 +155,9 @@ def run_workers(job: Job) -> WorkersEnd:
     )
     end_recorder = _EndRecorder(job.folder, job.job_id)
     signal_number: int | None = None
+    agent = _RecordingAgent(end_recorder, spec, job.log_folder or job.folder / "logs")
     try:
-        _RecordingAgent(end_recorder, spec, job.folder / "logs").run()
+        agent.run()
     except SignalException as error:
         signal_number = int(error.sigval)
     finally:
@@ -166,4 +167,5 @@ def run_workers(job: Job) -> WorkersEnd:
         attempt=end_recorder.attempt,
         exit_codes=tuple(end_recorder.exit_codes),
         signal_number=signal_number,
+        stop_time=agent.stop_time,
     )

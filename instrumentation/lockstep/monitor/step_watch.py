@@ -70,40 +70,63 @@ class StepWatch:
         settings: WatchSettings,
         now_ns: int,
     ) -> None:
-        self._monitor = monitor
+        self._monitor, self._parts = monitor, monitor.parts
         self._settings = settings
         self._sample_every = settings.sample_every
         self._path = switches_path(page.parents[1])
         self._file_version: tuple[int, int] | None = None
         self._poll_ns = 0
         self._last_ns, self._last_step = now_ns, -1  # of the last poll
-        self._hang = HangWatch(page, settings.hang_timeout_seconds, now_ns)
+        parts = monitor.parts
+        self._hang = parts.run(
+            "hang_watch", HangWatch, page, settings.hang_timeout_seconds, now_ns, parts
+        )
         self._profiler = Profiler(page, identity.rank)
         self._has_device = False
         self._numbers: DeviceNumbers | None = None
-        self.operations: OperationRecorder | None = None
+        self.operations = parts.run("operations", self._create_operations, page, identity)
+        parts.at_end("operations", self._end_operations)
+        parts.at_end("device_numbers", self._end_device_numbers)
+        parts.at_end("profiler", self._end_profiler)
+
+    def _create_operations(self, page: Path, identity: RankIdentity) -> OperationRecorder | None:
         try:
             writer = OperationWriter(operations_path(page), identity.rank)
-            stage = dict(identity.mesh).get("pp", 0)
-            self.operations = OperationRecorder(monitor.recorder, writer, stage)
         except NoPageError as error:
             log.warning("no operations are recorded: %s", error)
+            return None
+        stage = dict(identity.mesh).get("pp", 0)
+        return OperationRecorder(self._monitor.recorder, writer, stage, parts=self._parts)
+
+    def _end_operations(self) -> None:
+        operations, self.operations = self.operations, None
+        if operations is not None:
+            operations.close()
+
+    def _end_device_numbers(self) -> None:
+        self._numbers = self._monitor.recorder.numbers = None
+
+    def _end_profiler(self) -> None:
+        self._profiler.running = False
 
     def step_ended(self, now_ns: int, step: int) -> None:
         """Does what is due at the end of a step."""
-        operations = self.operations
+        operations, parts = self.operations, self._parts
         if operations is not None and operations.sampling:
-            operations.end(now_ns)
-        self._poll_numbers()
+            parts.run("operations", operations.end, now_ns)
+        if self._numbers is not None:
+            parts.run("device_numbers", self._poll_numbers, self._numbers)
         if self._profiler.running:
-            self._profiler.step_ended()
+            parts.run("profiler", self._profiler.step_ended)
         if now_ns >= self._poll_ns:
-            self._hang.steps_ns.append((now_ns - self._last_ns) // max(1, step - self._last_step))
+            if self._hang is not None:
+                step_ns = (now_ns - self._last_ns) // max(1, step - self._last_step)
+                self._hang.steps_ns.append(step_ns)
             self._last_ns, self._last_step = now_ns, step
             self.poll(now_ns)
-        every = self._sample_every
+        every, operations = self._sample_every, self.operations
         if every and (step + 1) % every == 0 and operations is not None and self._monitor.enabled:
-            operations.begin(step + 1, now_ns)
+            parts.run("operations", operations.begin, step + 1, now_ns)
         self._wake_for(step + 1)
 
     def _wake_for(self, step: int) -> None:
@@ -120,9 +143,12 @@ class StepWatch:
         """Applies the file of switches if it has changed, and keeps the hang watch armed."""
         self._poll_ns = now_ns + _POLL_NS
         if not self._has_device:
-            self.find_device()
-        if now_ns >= self._hang.rearm_ns:
-            self._hang.arm(now_ns)
+            self._parts.run("device_events", self.find_device)
+        if self._hang is not None and now_ns >= self._hang.rearm_ns:
+            self._parts.run("hang_watch", self._hang.arm, now_ns)
+        self._parts.run("switches", self._read_switches, now_ns)
+
+    def _read_switches(self, now_ns: int) -> None:
         try:
             status = os.stat(self._path)  # noqa: PTH116  # in the loop: the plain call is quicker
         except OSError:
@@ -142,20 +168,19 @@ class StepWatch:
     def find_device(self) -> None:
         """Uses the GPU once the process does: its first work may come after ``attach``."""
         device = find_device()
-        if device is not None:
-            self._has_device = True
-            self._monitor.recorder.use_device(device)
-            self._numbers = self._monitor.recorder.numbers = device_numbers()
-
-    def _poll_numbers(self) -> None:
-        """Takes in what the device has copied since; waits for nothing."""
-        numbers, reports = self._numbers, self._monitor.reports
-        if numbers is None or not (numbers.is_pending or numbers.dropped):
+        if device is None:
             return
+        self._has_device = True
+        parts, recorder = self._parts, self._monitor.recorder
+        recorder.use_device(device)
+        self._numbers = recorder.numbers = parts.run("device_numbers", device_numbers, parts)
+
+    def _poll_numbers(self, numbers: DeviceNumbers) -> None:
+        """Takes in what the device has copied since; waits for nothing."""
         while (late := numbers.poll()) is not None:
-            reports.late_numbers(late)
+            self._monitor.reports.late_numbers(late)
         if numbers.dropped:
-            reports.device_dropped(numbers.dropped)
+            self._monitor.reports.device_dropped(numbers.dropped)
             numbers.dropped = 0
 
     def _apply(self, switches: Switches, now_ns: int) -> None:
@@ -165,9 +190,10 @@ class StepWatch:
         timeout_seconds = switches.hang_seconds
         if timeout_seconds is None:
             timeout_seconds = settings.hang_timeout_seconds
-        self._hang.set_timeout(timeout_seconds, now_ns)
+        if self._hang is not None:
+            self._parts.run("hang_watch", self._hang.set_timeout, timeout_seconds, now_ns)
         if switches.profile is not None:
-            self._profiler.begin(switches.profile)
+            self._parts.run("profiler", self._profiler.begin, switches.profile)
         if switches.enabled and not self._monitor.enabled:
             self._monitor.resume(now_ns)
         elif self._monitor.enabled and not switches.enabled:
@@ -175,11 +201,10 @@ class StepWatch:
 
     def stop(self) -> None:
         """Stops the hang watch and the sampling; there are no more steps."""
-        self._hang.stop()
+        if self._hang is not None:
+            self._parts.run("hang_watch", self._hang.stop)
         self._sample_every = 0
-        if self.operations is not None:
-            self.operations.close()
-            self.operations = None
+        self._parts.run("operations", self._end_operations)
 
 
 def settings_from(environment: Mapping[str, str]) -> WatchSettings:
@@ -212,4 +237,4 @@ def watch_steps(
     """Observes the steps of a monitor whose page is at ``page``."""
     step_watch = StepWatch(monitor, page, identity, settings, now_ns=time.monotonic_ns())
     monitor.observer = step_watch
-    step_watch.find_device()
+    monitor.parts.run("device_events", step_watch.find_device)

@@ -8,7 +8,9 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import ParamSpec, TypeVar
 
+from lockstep.guard import Parts
 from lockstep.patches.points import GRAPH_TASK, find_or_report
 from lockstep.recorder import operation_listeners as operations_tap
 from lockstep.recorder.loop_calls import LoopCalls
@@ -16,12 +18,16 @@ from lockstep.recorder.operation_listeners import Operation
 from lockstep.recorder.phases import NOT_WAITING
 from lockstep.recorder.recorder import StepRecorder
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 
 @dataclass(slots=True)
 class _Receiver:
     """The monitor that takes reports, and from which threads. A rank waits for one thing a time."""
 
     monitor: LoopCalls | None = None
+    parts: Parts = field(default_factory=Parts)
     recorder: StepRecorder | None = None
     graph_task: Callable[[], int] | None = None
     threads: set[int] = field(default_factory=set)
@@ -31,16 +37,22 @@ class _Receiver:
 _receiver = _Receiver()
 
 
-def report_to(monitor: LoopCalls, recorder: StepRecorder) -> None:
+def report_to(monitor: LoopCalls, recorder: StepRecorder, parts: Parts | None = None) -> None:
     """From now on this monitor takes the waits of the calling thread, and of no other.
 
     Args:
         monitor: takes them.
         recorder: of that monitor.
+        parts: of that monitor.
     """
-    _receiver.monitor, _receiver.recorder = monitor, recorder
+    _receiver.monitor, _receiver.recorder, _receiver.parts = monitor, recorder, parts or Parts()
     _receiver.graph_task = find_or_report(GRAPH_TASK)
     _receiver.threads = {threading.get_ident()}
+
+
+def run(part: str, call: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R | None:
+    """Result of what is ours inside a call of torch's; None where it fails, or has failed."""
+    return _receiver.parts.run(part, call, *args, **kwargs)
 
 
 def include_this_thread() -> None:

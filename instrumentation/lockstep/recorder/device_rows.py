@@ -8,6 +8,7 @@ import struct
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 from zlib import crc32
 
@@ -43,7 +44,7 @@ _FIRST_BIT, _LAST_BIT, _IDLE_BIT = (
 _OWN_WORK = (FORWARD, BACKWARD, OPTIMIZER, OTHER)
 
 
-StepPassed: TypeAlias = Callable[[Sequence[int], Sequence[int]], None]
+StepPassed: TypeAlias = Callable[[Sequence[int], Sequence[int]], object]
 """Takes the monotonic nanoseconds of a step's boundaries and the phases between them."""
 
 
@@ -75,13 +76,16 @@ class DeviceRows:
     Args:
         device: times them.
         page: holds them.
+        part_failed: takes errors of the device and ours.
 
     Attributes:
         timeline: of the device.
     """
 
-    def __init__(self, device: Device, page: PageWriter) -> None:
-        self.timeline = DeviceTimeline(device)
+    def __init__(
+        self, device: Device, page: PageWriter, part_failed: Callable[[str, Exception], None]
+    ) -> None:
+        self.timeline = DeviceTimeline(device, partial(part_failed, "device_events"))
         self._page = page
         self._pending: deque[PendingRow] = deque()
         self._collective = [0.0] * len(COLLECTIVE_KINDS)
@@ -133,10 +137,8 @@ class DeviceRows:
                     break
                 self._settle_by_host(pending.popleft())
                 continue
-            try:
-                times = timeline.measure(row.first, row.last, now_ns)
-            except RuntimeError:  # the device has failed; the loop's next call of it raises too
-                timeline.failed = True
+            times = timeline.measure(row.first, row.last, now_ns)
+            if times is None:
                 break
             phases = timeline.phases_of(row.first, row.last) if row.callback else ()
             self._settle_by_device(pending.popleft(), times)

@@ -5,8 +5,10 @@ are queried at the ends of later steps. ``device.c`` holds the same in C.
 """
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
-from lockstep.recorder.device import Device, Event
+from lockstep.guard import outcome_of
+from lockstep.recorder.device import Device, Event, Stream
 from lockstep.recorder.device_times import (
     ARRIVAL,
     CAUGHT_UP,
@@ -22,6 +24,7 @@ from lockstep.recorder.phases import OTHER, SYNC
 POOL_EVENTS = 4 * MAX_EVENTS  # of all steps that the device has not passed yet
 _MS = 1e6  # nanoseconds
 _NOT_TIMED = -1
+R = TypeVar("R")
 
 
 class DeviceTimeline:
@@ -29,15 +32,16 @@ class DeviceTimeline:
 
     Args:
         device: takes the events.
+        fail: takes an error of the device or ours, once.
 
     Attributes:
         stride: each n-th wait of a step has events; more than one where a step has too many.
-        failed: whether the device raised an error; the loop's next call of it raises too.
+        failed: whether there was an error; then no more events are recorded.
         overflowed: whether the running step had more than ``MAX_EVENTS``.
     """
 
-    def __init__(self, device: Device) -> None:
-        self._device = device
+    def __init__(self, device: Device, fail: Callable[[Exception], None]) -> None:
+        self._device, self._fail = device, fail
         self._events: list[Event] = [device.create_event() for _ in range(POOL_EVENTS)]
         self._records: list[Callable[..., object]] = [event.record for event in self._events]
         self._stream = device.current_stream()
@@ -56,7 +60,7 @@ class DeviceTimeline:
     def begin(self, now_ns: int, phase: int) -> None:
         """Begins a step here, in the middle of what the loop does."""
         self._first = _NOT_TIMED
-        self._stream = self._device.current_stream()
+        self._stream = self._select_stream()
         if self._record(now_ns, phase):
             self._first = self._count - 1
         self._waits, self._is_skipping = 0, False
@@ -75,7 +79,7 @@ class DeviceTimeline:
             if phase == self._phases[(self._count - 1) % POOL_EVENTS]:
                 return
         if not self._record(now_ns, phase):
-            self._first = _NOT_TIMED
+            self._give_up()
 
     def arrival(self, now_ns: int) -> None:
         """The rank hands over its first gradients within a phase."""
@@ -85,11 +89,19 @@ class DeviceTimeline:
         if self._record(now_ns, phase):
             self._marks[(self._count - 1) % POOL_EVENTS] |= ARRIVAL
         else:
-            self._first = _NOT_TIMED
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """The running step is not timed; its events are free but the first, which ends another."""
+        self._count, self._first = self._first + 1, _NOT_TIMED
 
     def is_on_stream(self) -> bool:
         """Whether the calling thread gives its work to the loop's stream."""
-        return self.failed or self._device.current_stream() == self._stream
+        return self.failed or self._select_stream() == self._stream
+
+    def _select_stream(self) -> Stream:
+        """The current stream; the one before where the device does not tell it."""
+        return self._or_fail(outcome_of(self._device.current_stream)) or self._stream
 
     def wait_ended(self, kind: int, *, is_group: bool) -> None:
         """The boundary recorded last ends a wait for collectives of a kind, by index; -1 for none.
@@ -107,7 +119,7 @@ class DeviceTimeline:
     def end(self, now_ns: int) -> tuple[int, int]:
         """Ends the step and begins the next; the numbers of its first and last event, or -1."""
         first, last = self._first, self._count - 1
-        stream = self._device.current_stream()
+        stream = self._select_stream()
         is_same = stream == self._stream
         self._stream = stream
         index = last % POOL_EVENTS
@@ -132,28 +144,35 @@ class DeviceTimeline:
         if count - self._oldest >= POOL_EVENTS or self.failed:
             return False
         index = count % POOL_EVENTS
-        try:
-            if self._device.is_capturing():
-                return False
-            # An empty stream: the device has done all it was given, and waits for the host.
-            is_waiting = self._phases[(count - 1) % POOL_EVENTS] == SYNC
-            is_caught_up = not is_waiting and self._stream.query()
-            self._records[index](self._stream)
-        except RuntimeError:  # the device has failed; the loop's next call of it raises too
-            self.failed = True
+        marks = self._or_fail(outcome_of(self._put, count))
+        if marks is None:
             return False
         self._host_ns[index], self._phases[index] = now_ns, phase
-        self._marks[index] = CAUGHT_UP if is_caught_up else 0
+        self._marks[index] = marks
         self._count = count + 1
         return True
 
+    def _put(self, count: int) -> int | None:
+        """Puts an event into the stream; returns its marks, None while a graph is captured."""
+        if self._device.is_capturing():
+            return None
+        # An empty stream: the device has done all it was given, and waits for the host.
+        is_waiting = self._phases[(count - 1) % POOL_EVENTS] == SYNC
+        is_caught_up = not is_waiting and self._stream.query()
+        self._records[count % POOL_EVENTS](self._stream)
+        return CAUGHT_UP if is_caught_up else 0
+
+    def _or_fail(self, outcome: R | Exception) -> R | None:
+        """What the device answered; None where it has failed, which is reported once."""
+        if not isinstance(outcome, Exception):
+            return outcome
+        self.failed = True
+        self._fail(outcome)
+        return None
+
     def has_passed(self, last: int) -> bool:
         """Whether the device has passed a step's last event, and so all before it."""
-        try:
-            return self._events[last % POOL_EVENTS].query()
-        except RuntimeError:
-            self.failed = True
-            return False
+        return bool(self._or_fail(outcome_of(self._events[last % POOL_EVENTS].query)))
 
     def release(self, last: int) -> None:
         """Frees the events before a step's last one, which begins the next step."""
@@ -163,12 +182,11 @@ class DeviceTimeline:
         """Codes of the phases between the events of a step."""
         return [self._phases[number % POOL_EVENTS] for number in range(first, last)]
 
-    def measure(self, first: int, last: int, now_ns: int) -> DeviceTimes:
-        """The times of a step that the device has passed.
+    def measure(self, first: int, last: int, now_ns: int) -> DeviceTimes | None:
+        """The times of a step that the device has passed; None where the device has failed."""
+        return self._or_fail(outcome_of(self._measure, first, last, now_ns))
 
-        Raises:
-            RuntimeError: the device has failed.
-        """
+    def _measure(self, first: int, last: int, now_ns: int) -> DeviceTimes:
         indices = [number % POOL_EVENTS for number in range(first, last + 1)]
         events, host_ns = self._events, [self._host_ns[index] for index in indices]
         marks = [self._marks[index] for index in indices]

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from lockstep.guard import Parts
 from lockstep.recorder import operation_listeners as operations_tap
 from lockstep.recorder.operation_listeners import Operation
 from lockstep.recorder.phases import BACKWARD, FORWARD, OPTIMIZER, OTHER, SYNC
@@ -56,6 +57,7 @@ class OperationRecorder:
         recorder: of the rank; its heartbeat is replaced while a step is sampled.
         writer: the ring.
         stage: pipeline stage of the rank, the chunk of what is derived from phases.
+        parts: of the monitor; what is recorded here runs inside the loop's calls.
 
     Attributes:
         sampling: whether the running step is recorded.
@@ -67,8 +69,11 @@ class OperationRecorder:
         recorder: StepRecorder,
         writer: OperationWriter,
         stage: int = 0,
+        *,
+        parts: Parts | None = None,
     ) -> None:
         self._recorder, self._writer, self._stage = recorder, writer, stage
+        self._parts = parts or Parts()
         self._heartbeat = recorder.heartbeat
         self._boundaries: list[tuple[int, int]] = []
         self._sequence = [0] * len(NAMES)
@@ -138,8 +143,11 @@ class OperationRecorder:
         self._has_collective = False
         # The recorder stays as it is: only a sampled step pays for seeing its boundaries.
         self._recorder.heartbeat = self
-        operations_tap.tap = self._ingest
+        operations_tap.tap = self._listen
         self.sampling = True
+
+    def _listen(self, operation: Operation) -> None:
+        self._parts.run("operations", self._ingest, operation)
 
     def _ingest(self, operation: Operation) -> None:
         self._has_collective = self._has_collective or operation.kind is not None
@@ -148,7 +156,9 @@ class OperationRecorder:
     def __setitem__(self, index: int, word: int) -> None:
         """Stands in for the heartbeat: passes the word on, and notes the boundary."""
         self._heartbeat[index] = word
-        now_ns, phase = word >> 4, word & 15
+        self._parts.run("operations", self._note_boundary, word >> 4, word & 15)
+
+    def _note_boundary(self, now_ns: int, phase: int) -> None:
         boundaries = self._boundaries
         if phase != boundaries[-1][1] and len(boundaries) < _MOST_BOUNDARIES:
             boundaries.append((now_ns, phase))
@@ -170,8 +180,9 @@ class OperationRecorder:
             self._write(code, start, end, micro_batch, chunk, kind, FROM_PHASES)
             derived.append(PhaseOperation(boundary, code, sequence, chunk, kind))
         phases = [phase for _, phase in self._boundaries]
+        write = partial(self._write_device_step, self._step, phases, derived)
         self._recorder.call_when_passed(
-            partial(self._write_device_step, self._step, phases, derived)
+            lambda times_ns, seen: self._parts.run("operations", write, times_ns, seen)
         )
 
     def _write_device_step(

@@ -10,12 +10,12 @@ from lockstep_catalogue.job_state import CHECKPOINT_SECONDS
 from lockstep_catalogue.labels import (
     ANOMALY,
     KIND,
-    PART,
     RESTORE_OUTCOME,
     STEP_PHASES,
     TROUBLE,
     WHERE,
 )
+from lockstep_catalogue.parts import PART
 from lockstep_catalogue.training import STEP_SECONDS
 from lockstep_records.page.section import Field, Section
 
@@ -95,6 +95,8 @@ IDENTITY = Section(
     _text("torch_version", 32, "version of torch, empty when unknown"),
     _text("nccl_version", 32, "version of NCCL, empty when there is none"),
     Field("locked", "I", "1 where the process holds a POSIX record lock on the page's first byte"),
+    _text("queue", 64, "queue or partition of the scheduler, empty when unknown"),
+    _text("job_class", 64, "class or quality of service of the job, empty when unknown"),
     Field("checksum", "I", "CRC-32 of everything before it in the identity"),
 )
 

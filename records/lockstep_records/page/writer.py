@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from zlib import crc32
 
+from lockstep_records.page.file_system import file_system_of
 from lockstep_records.page.layout import (
     CHECKPOINT_OUTCOMES,
     COLLECTIVE_KINDS,
@@ -69,6 +70,8 @@ class RankIdentity:
     gpu_uuid: str = ""
     torch_version: str = ""
     nccl_version: str = ""
+    queue: str = ""
+    job_class: str = ""
     mesh: tuple[tuple[str, int], ...] = ()
 
     def __post_init__(self) -> None:
@@ -86,19 +89,6 @@ class RankIdentity:
                 raise ValueError(f"{field.name} {value!r} takes more than {field.code[:-1]} bytes")
             if not value.isprintable():
                 raise ValueError(f"{field.name} {value!r} must hold printable characters only")
-
-
-def file_system_of(folder: Path, mountinfo: Path = Path("/proc/self/mountinfo")) -> str:
-    """Type of the file system that holds a folder, such as ``tmpfs``; empty when unknown."""
-    target, best, kind = str(folder.resolve()), "", ""
-    for line in mountinfo.read_text(encoding="utf-8", errors="replace").splitlines():
-        head, _, tail = line.partition(" - ")
-        mount = head.split()[4].replace("\\040", " ")
-        inside = target == mount or target.startswith(mount.rstrip("/") + "/")
-        # Of several mounts on one path the last one is on top.
-        if inside and len(mount) >= len(best):
-            best, kind = mount, tail.split()[0]
-    return kind
 
 
 def create_mapping(path: Path, size: int) -> mmap.mmap:

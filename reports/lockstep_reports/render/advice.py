@@ -26,6 +26,20 @@ _ADVICE_BY_PHASE = {
 _DRAIN_NODE = (
     "If the signs stay with the node, drain it and start the job again from its checkpoint."
 )
+_ADVICE_BY_WORKLOAD = {
+    "": ("No node is to blame: look at sequence lengths, pauses and shared storage then.",),
+    "sequence_lengths": (
+        "Sort or pack sequences so that micro-batches take equally long; no node is to blame.",
+    ),
+    "tokens": ("Give all ranks as many tokens a step; no node is to blame.",),
+    "rotating": (
+        "No single node is to blame: look for what moves from rank to rank, such as long samples.",
+    ),
+}
+_ADVICE_FOR_STAGE = (
+    "Move layers from the heavy stage to lighter ones, or give it less of the embedding and loss.",
+    "No node is at fault: another one would be as slow with these layers.",
+)
 _ADVICE_BY_FAILURE = {
     "infra": "Keep the node out of the pool until its hardware and driver are checked.",
     "user": "Send the lines above to the job's owner; a restart will fail in the same way.",
@@ -49,7 +63,9 @@ def step_advice(analysis: StepAnalysis) -> tuple[str, ...]:
             "Compare the code path and the data of the named ranks with a rank that waits.",
         )
     if verdict.kind == "workload":
-        return ("No node is to blame: look at sequence lengths, pauses and shared storage then.",)
+        return _ADVICE_BY_WORKLOAD.get(verdict.cause or "", _ADVICE_BY_WORKLOAD[""])
+    if verdict.cause == "stage_imbalance":
+        return _ADVICE_FOR_STAGE
     steps = _ADVICE_BY_PHASE.get(verdict.phase or "", ())
     if not steps:
         steps = ("No phase explains it: look at the network port and link errors of that node.",)

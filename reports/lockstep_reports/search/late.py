@@ -20,9 +20,10 @@ from lockstep_reports.search.chance import fisher_tail, tail_bound
 from lockstep_reports.search.stretches import Stretch
 
 # A stretch goes on while its late steps, worth 1 each, outweigh all its steps at this price: so a
-# steady one is late in at least half of its steps, a recurrent one in at least a tenth. A fault
-# that strikes in each third step is recurrent.
-_STEADY_PRICE, _RECURRENT_PRICE = 0.5, 0.1
+# steady one is late in at least half of its steps, a recurrent one in at least a tenth, a sparse
+# one in at least one of 25. A fault that strikes in each third step is recurrent.
+_STEADY_PRICE, _RECURRENT_PRICE, _SPARSE_PRICE = 0.5, 0.1, 0.04
+_SPARSE_GAPS = 3  # a sparse stretch goes on over gaps so many times as long
 # Fewer late steps are not worth a test: three of them have at best the corrected probability
 # 30 * units / steps by Fisher's test, too much in runs of up to 100,000 steps.
 _MIN_STEADY, _MIN_RECURRENT = 4, 6
@@ -32,6 +33,9 @@ _LEVELS = (1.0, 1.4, 2.0, 4.0, 8.0)
 # Share of the false alarm probability for stretches that last to the end: they are few (one per
 # first step, not one per pair of steps), and they are what people ask about (decision 9).
 _SHARE_TO_THE_END = 0.5
+# A fault that comes and goes from the first step to the last has one place only. Few hits must do
+# for it: one in 20 steps makes ten in 200, and more than one of four ranks has each by chance.
+_SHARE_OF_ALL = 0.25
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,7 +77,9 @@ def find_late(margin: Matrix, search: Search) -> list[Stretch]:
     stretches: list[Stretch] = []
     for level in _LEVELS:
         at_level = replace(search, threshold=search.threshold * level)
-        for stretch in _find_at(margin, at_level):
+        # Of two ways in which the same steps come and go, the one that chance explains least.
+        found = sorted(_find_at(margin, at_level), key=lambda s: s.chance * (not s.is_steady))
+        for stretch in found:
             if not any(
                 stretch.unit == other.unit and overlaps(stretch, other) for other in stretches
             ):
@@ -90,12 +96,14 @@ def _find_at(margin: Matrix, search: Search) -> Iterator[Stretch]:
     """Stretches over one threshold whose chance, corrected for all levels, is small enough."""
     late = margin > search.threshold
     any_late: Flags = np.asarray(late.any(axis=0))
-    kinds = [(True, _STEADY_PRICE, _MIN_STEADY)]
-    kinds += [(False, _RECURRENT_PRICE, _MIN_RECURRENT)] * search.recurrent
+    kinds = [(True, _STEADY_PRICE, _MIN_STEADY, search.gap)]
+    if search.recurrent:
+        kinds.append((False, _RECURRENT_PRICE, _MIN_RECURRENT, search.gap))
+        kinds.append((False, _SPARSE_PRICE, _MIN_RECURRENT, _SPARSE_GAPS * search.gap))
     for unit in np.flatnonzero(late.sum(axis=1) >= _MIN_STEADY).tolist():
         late_columns = np.flatnonzero(late[unit])
-        for is_steady, price, min_count in kinds:
-            for first, last, count in collect_late(late_columns, price, search.gap):
+        for is_steady, price, min_count, gap in kinds:
+            for first, last, count in collect_late(late_columns, price, gap):
                 if count < min_count:
                     continue
                 ends = _refined(margin[unit], first, last, search) if is_steady else (first, last)
@@ -155,18 +163,15 @@ def _chance(
     num_candidates = max(1.0, search.num_candidates)
     chances = [1.0]
     if stretch.is_steady and search.always:
-        # Null hypothesis: late in a step with a probability of at most one half, the most that
-        # two units which are always last can share. 2 units times all first steps could pass.
-        hits = stretch.num_late - bool(search.num_candidates)
-        chance = tail_bound(hits * search.weight, stretch.num_known * search.weight, 0.5)
-        chances.append(chance * 2 * num_steps * num_candidates)
+        chances.append(_chance_of_always(stretch, search) * 2 * num_steps * num_candidates)
     if stretch.is_steady and not search.changed:
         return min(chances)
     if not stretch.is_steady and not _loses_enough(stretch, margin, search):
         return 1.0
     # A stretch is any pair of steps, or any first step if it lasts to the end; each kind gets its
     # share of the false alarm probability.
-    num_anywhere = num_steps * num_steps / 2 / (1 - _SHARE_TO_THE_END)
+    share_of_all = 0.0 if stretch.is_steady else _SHARE_OF_ALL
+    num_anywhere = num_steps * num_steps / 2 / (1 - _SHARE_TO_THE_END - share_of_all)
     num_to_the_end = num_steps / _SHARE_TO_THE_END
     for last, num_stretches in ((stretch.last, num_anywhere), (num_steps - 1, num_to_the_end)):
         inside = slice(stretch.first, last + 1)
@@ -175,7 +180,20 @@ def _chance(
         else:
             chance = _chance_of_recurrence(stretch.unit, inside, late, any_late, search)
         chances.append(chance * num_stretches * num_units * num_candidates)
+    if not stretch.is_steady:
+        chance = _chance_in_all(stretch, any_late, num_units, search)
+        chances.append(chance * num_units * num_candidates / _SHARE_OF_ALL)
     return min(chances)
+
+
+def _chance_of_always(stretch: Stretch, search: Search) -> float:
+    """Whether the unit was late in more than half of the steps.
+
+    Null hypothesis: late in a step with a probability of at most one half, the most that two units
+    which are always last can share. So 2 units times all first steps could pass.
+    """
+    hits = stretch.num_late - bool(search.num_candidates)
+    return tail_bound(hits * search.weight, stretch.num_known * search.weight, 0.5)
 
 
 def _chance_of_change(
@@ -213,6 +231,12 @@ def _chance_of_recurrence(
     hits = np.count_nonzero(late[unit, inside])
     num_any_late = np.count_nonzero(any_late[inside])
     return tail_bound(hits * search.weight, num_any_late * search.weight, 1 / len(late))
+
+
+def _chance_in_all(stretch: Stretch, any_late: Flags, num_units: int, search: Search) -> float:
+    """The same for the hits of a stretch among those of all steps: a part of them proves less."""
+    trials = np.count_nonzero(any_late) * search.weight
+    return tail_bound(stretch.num_late * search.weight, trials, 1 / num_units)
 
 
 def _loses_enough(stretch: Stretch, margin: Matrix, search: Search) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from lockstep_records.jobs import newest_job
 from lockstep_records.options import DurationRange
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ _URLS = ("http://", "https://")
 @click.option(
     "--rows", type=click.IntRange(1, _ALL_ROWS), help="Number of ranks; default as many as fit."
 )
+@click.option("--all", "all_jobs", is_flag=True, help="Show the running jobs of this node.")
 @click.option("--once", is_flag=True, help="Print one frame and end.")
 def top(
     *,
@@ -45,14 +47,15 @@ def top(
     node: str | None,
     every_seconds: float,
     rows: int | None,
+    all_jobs: bool,
     once: bool,
 ) -> None:
-    """Watch the ranks of JOB (id or folder), of a NODE, of a Prometheus URL, or of all jobs here.
+    """Watch the ranks of JOB (id or folder), of a NODE, of a Prometheus URL, or of the newest job.
 
     Sorted by lag: own work per step beyond the median of the job. Ctrl-C ends it.
     """
     try:
-        with closing(_open_source(source, job_id, node)) as snapshots:
+        with closing(_open_source(source, job_id, node, all_jobs=all_jobs)) as snapshots:
             _show(snapshots, every_seconds=every_seconds, rows=rows, once=once)
     except (ValueError, OSError) as error:
         raise click.UsageError(str(error)) from error
@@ -78,7 +81,11 @@ def _frame_rows(console: "Console") -> int | None:
     return None if console.is_terminal else _ALL_ROWS
 
 
-def _open_source(source: str | None, job_id: str | None, node: str | None) -> "SnapshotSource":
+def _open_source(
+    source: str | None, job_id: str | None, node: str | None, *, all_jobs: bool
+) -> "SnapshotSource":
+    if source is not None and all_jobs:
+        raise ValueError(f"--all is every job of this node; leave out {source}, or leave out --all")
     if source is not None and source.startswith(_URLS):
         from lockstep_reports.top.prometheus import PrometheusSource  # noqa: PLC0415  # loads httpx
 
@@ -87,7 +94,7 @@ def _open_source(source: str | None, job_id: str | None, node: str | None) -> "S
         raise ValueError("--job-id and --node are for a Prometheus; give its http:// address")
     from lockstep_reports.top.pages import PageSource  # noqa: PLC0415  # loads numpy
 
-    return PageSource(source)
+    return PageSource(None if all_jobs else source or newest_job().name)
 
 
 def _watch(

@@ -1,27 +1,31 @@
 """Judges ranks whose step times are their own: each against its own past, not against the median.
 
 Workers may differ for good with nobody to blame, and half of them may turn slow at once. So each
-is compared with its own low level, and what slows all in the same steps is the workload's.
+is compared with its own low level, and what slows all in the same steps is the workload's. Only a
+rank that is slow from the first step to the last is compared with the faster ones.
 """
 
-import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from lockstep_reports import nan_stats
-from lockstep_reports.arrays import Matrix
+from lockstep_reports.arrays import Flags, Matrix
 from lockstep_reports.recording.steps import Steps
+from lockstep_reports.search.heights import find_high
+from lockstep_reports.search.late import Search, find_late, overlaps
+from lockstep_reports.search.noise import SIGMAS_PER_MEDIAN, measure_noise
 from lockstep_reports.search.stretches import Stretch, Thresholds, find_stretches
+from lockstep_reports.search.units import single_ranks
+from lockstep_reports.verdict.own_levels import Levels, measure_levels
+from lockstep_reports.verdict.repair import repaired_times, saved_by_repair
 from lockstep_reports.verdict.verdict import MAX_CONFIDENCE, Episode, Verdict
 from lockstep_reports.wording import percent, plural
 
 # Windows twice those of synchronised steps: no collective levels the noise of own times.
 _LONG_THRESHOLDS = Thresholds(window_steps=20, min_steps=40, min_episode_steps=20)
 _MAX_EVIDENCE_EPISODES = 8
-# Median of the absolute value of a normal variable, inverted: turns a median deviation into a
-# standard deviation.
-_NORMAL_SIGMAS_PER_MEDIAN = 1.4826
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,15 +35,23 @@ class OwnLimits:
     Attributes:
         slower: least excess over its own low level, as a ratio.
         sigmas: least excess in standard deviations of the noise from step to step.
-        level: how many times the faster quarter's low level a rank must always take to be named
-            for that.
-        quantile: share of the ranks, or of a rank's windows, that counts as the low level.
+        saved: share of a stretch's time that repairing the rank must save.
+        persistent: correlation of a step with the next one from which on slow drifts of healthy
+            ranks are taken for episodes more often than once in a hundred runs.
     """
 
     slower: float = 0.08
     sigmas: float = 2.5
-    level: float = 1.4
-    quantile: float = 0.25
+    saved: float = 0.005
+    persistent: float = 0.85
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class _Accused:
+    """Stretches, and what their repair would save: seconds, [ranks, steps]."""
+
+    stretches: list[Stretch]
+    saved: Matrix
 
 
 def judge_own_times(
@@ -48,8 +60,8 @@ def judge_own_times(
     """The verdict, and an episode for each rank and stretch of steps in which it was slow.
 
     Null hypothesis: a rank takes its own usual time, times what all ranks take longer in that
-    step, times noise. Stretches over the threshold are tested by signs (``find_stretches``), so
-    the shape of the noise does not matter; its size sets the threshold.
+    step, times noise. Long stretches are tested by signs (``find_stretches``), so the shape of the
+    noise does not matter; short ones by height and count together (``find_high``).
     """
     limits, thresholds = limits or OwnLimits(), thresholds or _LONG_THRESHOLDS
     num_steps = len(steps.numbers)
@@ -58,115 +70,197 @@ def judge_own_times(
     if num_steps < thresholds.min_steps:
         needed = f"{thresholds.min_steps} are needed"
         return _unknown(f"{plural(num_steps, 'step')} recorded; {needed}."), ()
-    smooth = _smooth(steps.seconds, thresholds.window_steps)
-    low = nan_stats.quantile(smooth, limits.quantile, axis=1)[:, None]
-    if not (nan_stats.number(np.nanmin(low)) or 0) > 0:
+    levels = measure_levels(steps.seconds, thresholds.window_steps)
+    if levels is None:
         return _unknown("Some rank tells step times of zero; nothing can be compared."), ()
-    level = low / nan_stats.quantile(low, limits.quantile)
-    # A rank that is slow for good is compared with the others' level, any other one with its own.
-    relative = steps.seconds / np.where(level >= limits.level, low / level, low)
-    common = nan_stats.quantile(relative, limits.quantile, axis=0)[None, :]
-    slower = relative / np.maximum(common, 1.0) - 1
-    threshold = max(limits.slower, limits.sigmas * _noise(slower))
-    stretches = find_stretches(slower, threshold, thresholds)
-    if stretches:
-        return _slow_ranks(steps, slower, steps.seconds / (1 + slower), stretches)
-    common_stretches = find_stretches(common - 1, threshold, thresholds)
+    threshold = max(limits.slower, limits.sigmas * _noise(levels.excess))
+    stretches = _late_stretches(levels.excess, threshold, thresholds)
+    stretches += _recurrent(steps, levels.excess, threshold, thresholds, stretches)
+    accused = _who_costs(steps, levels, stretches, limits.saved)
+    doubts = _doubts(levels.excess, stretches, limits)
+    if accused.stretches:
+        return _slow_ranks(steps, levels, accused, doubts)
+    common = levels.common - 1
+    common_stretches = _late_stretches(np.log1p(common), threshold, thresholds)
     if common_stretches:
-        return _workload(steps, common, common_stretches[0]), ()
-    return _nobody(steps, level, threshold, limits), ()
+        return _workload(steps, levels, common_stretches[0], doubts), ()
+    return _nobody(steps, levels, threshold, doubts), ()
 
 
 def _unknown(why: str) -> Verdict:
     return Verdict(kind="unknown", evidence=(why,))
 
 
-def _smooth(values: Matrix, window: int) -> Matrix:
-    """Medians of successive windows: [ranks, steps] to [ranks, windows]."""
-    usable = values.shape[1] // window * window
-    return nan_stats.median(values[:, :usable].reshape(len(values), -1, window), axis=2)
-
-
-def _noise(slower: Matrix) -> float:
-    """Standard deviation of ``slower`` [ranks, steps] from step to step, over all ranks.
+def _noise(excess: Matrix) -> float:
+    """Standard deviation of ``excess`` [ranks, steps] from step to step, over all ranks.
 
     Differences of neighbouring steps leave episodes out; the median leaves their edges out. A
     difference of two independent values has sqrt(2) times the deviation of one.
     """
-    change = np.abs(np.diff(slower, axis=1))
+    change = np.abs(np.diff(excess, axis=1))
     median = nan_stats.number(nan_stats.median(change[change > 0])) or 0.0
-    return median * _NORMAL_SIGMAS_PER_MEDIAN / math.sqrt(2)
+    return median * SIGMAS_PER_MEDIAN / float(np.sqrt(2))
+
+
+def _late_stretches(excess: Matrix, threshold: float, thresholds: Thresholds) -> list[Stretch]:
+    """Long stretches, and short ones that are high; the two searches share the probability."""
+    probability = thresholds.false_alarm_probability / 2
+    halved = replace(thresholds, false_alarm_probability=probability)
+    stretches = find_stretches(excess, threshold, halved)
+    high = [
+        stretch
+        for stretch in find_high(excess, threshold, probability)
+        if not any(stretch.unit == s.unit and overlaps(stretch, s) for s in stretches)
+    ]
+    return sorted([*stretches, *high], key=lambda stretch: (stretch.unit, stretch.first))
+
+
+def _recurrent(
+    steps: Steps,
+    excess: Matrix,
+    threshold: float,
+    thresholds: Thresholds,
+    steady: Sequence[Stretch],
+) -> list[Stretch]:
+    """Ranks that are slow again and again, a step or a few at a time, beside the steady ones.
+
+    Null hypothesis: whichever rank pauses, each does so with the same probability. Pauses are
+    counted by their first step, so that one long pause is not many.
+    """
+    late = excess > threshold
+    is_first = late & ~np.pad(late, ((0, 0), (1, 0)))[:, :-1]
+    begins = np.where(late & ~is_first, 0.0, excess)
+    margin = single_ranks(steps).margin(begins)
+    search = Search(
+        threshold=threshold,
+        min_mean_loss=threshold / 4,
+        gap=thresholds.window_steps,
+        weight=1.0,
+        false_alarm_probability=thresholds.false_alarm_probability / 2,
+        always=False,
+        changed=False,
+        recurrent=True,
+    )
+    return [
+        stretch
+        for stretch in find_late(margin, search)
+        if not stretch.is_steady
+        and not any(stretch.unit == s.unit and overlaps(stretch, s) for s in steady)
+    ]
+
+
+def _late_cells(excess: Matrix, stretch: Stretch) -> Flags:
+    """The steps of a stretch in which its rank was late; of a steady one all [columns]."""
+    inside = excess[stretch.unit, stretch.columns]
+    late: Flags = np.ones(inside.shape, bool) if stretch.is_steady else inside > stretch.threshold
+    return late
+
+
+def _who_costs(
+    steps: Steps, levels: Levels, stretches: Sequence[Stretch], least_saved: float
+) -> _Accused:
+    """The stretches whose repair would save time, the others left out one after the other."""
+    remaining = list(stretches)
+    usual = levels.seconds * levels.common
+    while True:
+        accused: Flags = np.zeros(steps.seconds.shape, bool)
+        for stretch in remaining:
+            accused[stretch.unit, stretch.columns] = _late_cells(levels.excess, stretch)
+        repaired = repaired_times(steps.seconds, usual, accused)
+        saved = saved_by_repair(steps.seconds, repaired)
+        longest = nan_stats.highest(repaired, axis=0)
+        ratios = [
+            float(saved[s.unit, s.columns].sum() / np.nansum(longest[s.columns])) for s in remaining
+        ]
+        if not ratios or min(ratios) >= least_saved:
+            return _Accused(stretches=remaining, saved=np.where(accused, saved, 0.0))
+        # One at a time: without it another one may be the slowest, and cost what it seemed to.
+        del remaining[ratios.index(min(ratios))]
+
+
+def _doubts(excess: Matrix, stretches: list[Stretch], limits: OwnLimits) -> tuple[str, ...]:
+    """A warning where the noise drags on for longer than the tests were calibrated for."""
+    healthy = excess.copy()
+    for stretch in stretches:
+        healthy[stretch.unit, stretch.columns] = np.nan
+    noise = measure_noise(healthy)
+    if noise is None or noise.correlation < limits.persistent:
+        return ()
+    sentence = (
+        f"Step times drift: each is like the one before it (correlation {noise.correlation:.2f}). "
+        "From 0.85 on a drift of a healthy rank may look like an episode in more than one run of "
+        "a hundred."
+    )
+    return (sentence,)
 
 
 def _slow_ranks(
-    steps: Steps, slower: Matrix, usual: Matrix, stretches: list[Stretch]
+    steps: Steps, levels: Levels, accused: _Accused, doubts: tuple[str, ...]
 ) -> tuple[Verdict, tuple[Episode, ...]]:
-    """The verdict and episodes of some stretches.
-
-    Args:
-        steps: the recording.
-        slower: excess over the usual time, as a ratio [ranks, steps].
-        usual: usual time: seconds, [ranks, steps].
-        stretches: of ranks that were slow.
-    """
-    late = slower * usual
-    beyond = np.zeros_like(slower)
-    for stretch in stretches:
-        cells = stretch.unit, stretch.columns
-        beyond[cells] = np.nan_to_num(np.maximum(late[cells], 0.0))
-    worst = np.argmax(beyond, axis=0)
-    # The job waits for the slowest of them only.
-    lost = np.where(np.arange(len(beyond))[:, None] == worst, beyond, 0.0)
-    episodes = [
-        _episode(steps, slower, late=late, lost=lost, stretch=stretch) for stretch in stretches
-    ]
-    by_loss = sorted(episodes, key=lambda e: -e.late_seconds * (e.columns.stop - e.columns.start))
+    """The verdict and episodes of some stretches; what cost most comes first."""
+    episodes = [_episode(steps, levels, accused, stretch) for stretch in accused.stretches]
+    by_loss = sorted(episodes, key=lambda episode: -episode.lost_seconds)
+    lost = {
+        rank: sum(e.lost_seconds for e in episodes if rank in e.ranks)
+        for rank in dict.fromkeys(e.ranks[0] for e in by_loss)
+    }
+    lines = [line for episode in by_loss[:_MAX_EVIDENCE_EPISODES] for line in episode.evidence]
     verdict = Verdict(
         kind="rank",
-        ranks=tuple(dict.fromkeys(rank for episode in by_loss for rank in episode.ranks)),
+        ranks=tuple(sorted(lost, key=lambda rank: -lost[rank])),
         confidence=by_loss[0].confidence,
-        evidence=tuple(
-            line for episode in by_loss[:_MAX_EVIDENCE_EPISODES] for line in episode.evidence
-        ),
+        evidence=(*lines, *doubts),
     )
     return verdict, tuple(sorted(episodes, key=lambda e: (e.start_step, e.ranks)))
 
 
-def _episode(
-    steps: Steps, slower: Matrix, *, late: Matrix, lost: Matrix, stretch: Stretch
-) -> Episode:
-    """One rank's episode; ``slower`` is a ratio, ``late``, ``lost`` seconds, all [ranks, steps]."""
+def _episode(steps: Steps, levels: Levels, accused: _Accused, stretch: Stretch) -> Episode:
     unit, columns = stretch.unit, stretch.columns
-    rank, ratio = steps.ranks[unit], 1 + float(nan_stats.median(slower[unit, columns]))
-    seconds = steps.seconds[:, columns]
-    last = np.argmax(np.where(np.isnan(seconds), -np.inf, seconds), axis=0)
+    late = _late_cells(levels.excess, stretch)
+    inside = levels.excess[unit, columns][late]
+    late_seconds = steps.seconds[unit, columns][late] * -np.expm1(-inside)
+    seconds = np.where(np.isnan(steps.seconds[:, columns]), -np.inf, steps.seconds[:, columns])
     ongoing = stretch.last >= len(steps.numbers) - 2
-    start, end = int(steps.numbers[stretch.first]), int(steps.numbers[stretch.last])
-    evidence = (
-        f"Rank {rank} took {ratio:.2f} times its own usual time from step {start} to {end}"
-        f"{', the end of the recording' if ongoing else ''}; it was so in {stretch.num_late} of "
-        f"{stretch.num_known} steps."
-    )
     return Episode(
-        start_step=start,
-        end_step=end,
+        start_step=int(steps.numbers[stretch.first]),
+        end_step=int(steps.numbers[stretch.last]),
         columns=columns,
         ongoing=ongoing,
-        ranks=(rank,),
+        ranks=(steps.ranks[unit],),
         group=None,
         phase=None,
         phase_seconds=None,
-        late_seconds=float(nan_stats.median(late[unit, columns])),
-        lost_by_step=lost[unit, columns],
-        last_share=float(np.mean(last == unit)),
+        late_seconds=float(nan_stats.median(late_seconds)),
+        lost_by_step=accused.saved[unit, columns],
+        last_share=float(np.mean(np.argmax(seconds, axis=0) == unit)),
         confidence=min(MAX_CONFIDENCE, 1 - stretch.chance),
-        evidence=(evidence,),
+        evidence=(_why(steps, levels, stretch, ongoing=ongoing),),
     )
 
 
-def _workload(steps: Steps, common: Matrix, stretch: Stretch) -> Verdict:
-    """Slow steps of all ranks; ``common`` is a ratio to the usual time [1, steps]."""
-    ratio = float(nan_stats.median(common[:, stretch.columns]))
+def _why(steps: Steps, levels: Levels, stretch: Stretch, *, ongoing: bool) -> str:
+    """Why a stretch is an episode."""
+    unit, columns = stretch.unit, stretch.columns
+    late = _late_cells(levels.excess, stretch)
+    ratio = float(np.exp(nan_stats.median(levels.excess[unit, columns][late])))
+    start, end = (int(steps.numbers[column]) for column in (stretch.first, stretch.last))
+    usual = "the faster ranks' time" if levels.is_slow[unit] else "its own usual time"
+    if levels.is_slow[unit] and stretch.first <= 1 and ongoing:
+        span = "from the first recorded step to the last"
+    else:
+        span = f"from step {start} to {end}{', the end of the recording' if ongoing else ''}"
+    if not stretch.is_steady:
+        span = f"now and then {span}"
+    num_late = stretch.num_late if stretch.is_steady else int(late.sum())
+    return (
+        f"Rank {steps.ranks[unit]} took {ratio:.2f} times {usual} {span}; it was so in "
+        f"{num_late:,} of {stretch.num_known:,} steps."
+    )
+
+
+def _workload(steps: Steps, levels: Levels, stretch: Stretch, doubts: tuple[str, ...]) -> Verdict:
+    """Slow steps of all ranks."""
+    ratio = float(nan_stats.median(levels.common[:, stretch.columns]))
     start, end = (int(steps.numbers[column]) for column in (stretch.first, stretch.last))
     return Verdict(
         kind="workload",
@@ -176,21 +270,25 @@ def _workload(steps: Steps, common: Matrix, stretch: Stretch) -> Verdict:
                 f"From step {start} to {end} at least three ranks in four took {ratio:.2f} times "
                 "their usual time at the same steps; no rank is to blame."
             ),
+            *doubts,
         ),
     )
 
 
-def _nobody(steps: Steps, level: Matrix, threshold: float, limits: OwnLimits) -> Verdict:
-    """Nobody; ``level`` is each rank's low level, as a ratio to the faster quarter's [ranks, 1]."""
-    ratios = level / np.median(level)
+def _nobody(steps: Steps, levels: Levels, threshold: float, doubts: tuple[str, ...]) -> Verdict:
+    ratios = levels.ratio / np.median(levels.ratio)
     return Verdict(
         kind="nobody",
         evidence=(
-            f"No rank got slower than its own usual time by {percent(threshold)} or more for long.",
+            (
+                f"No rank got slower than its own usual time by {percent(np.expm1(threshold))} or "
+                "more for so long that repairing it would have saved time."
+            ),
             (
                 f"Ranks differ for good, from {ratios.min():.2f} to {ratios.max():.2f} of the "
-                f"median; from {limits.level:.2f} of the faster quarter on it would count."
+                "median, and none stands apart from the others."
             ),
             f"{len(steps.numbers):,} steps of {plural(len(steps.members), 'rank')} were judged.",
+            *doubts,
         ),
     )

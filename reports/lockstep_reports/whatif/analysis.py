@@ -8,19 +8,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Flags, Integers, Matrix
 from lockstep_reports.recording.operations import (
-    BACKWARD,
     BACKWARD_RECV,
     BACKWARD_SEND,
-    FORWARD,
     FORWARD_RECV,
     FORWARD_SEND,
     OperationTrace,
 )
 from lockstep_reports.whatif.clocks import Clocks, align_clocks
-from lockstep_reports.whatif.grid import lay_out
+from lockstep_reports.whatif.factors import Factors, measure_factors
+from lockstep_reports.whatif.grid import NoReplayError, lay_out
 from lockstep_reports.whatif.scenarios import (
     Model,
     Scenarios,
@@ -89,10 +87,7 @@ class WhatIf:
             [stages, shards, replicas].
         worst: the worst 3 % of the workers together.
         stages: each stage, as if it were repaired.
-        batch_correlation: of forward and backward durations of a micro-batch, each relative to
-            its stage's mean; None where they do not vary or do not pair.
-        batch_spread: standard deviation of the forward durations of micro-batches, relative to
-            the mean.
+        factors: what levelling micro-batches, stages or ranks would save.
     """
 
     model: Model
@@ -106,8 +101,7 @@ class WhatIf:
     worker_slowdown: Matrix
     worst: Explanation
     stages: tuple[Explanation, ...]
-    batch_correlation: float | None
-    batch_spread: float | None
+    factors: Factors
 
     @property
     def slowdown(self) -> float:
@@ -146,8 +140,8 @@ def analyse(trace: OperationTrace) -> WhatIf:
     Raises:
         NoReplayError: it cannot be replayed; the text says why.
     """
-    grid, clocks = align_clocks(lay_out(trace))
-    model = make_model(grid, trace.layout)
+    model, clocks = _on_one_clock(trace)
+    grid = model.grid
     reported, scenarios = _scenarios_by_type(model)
     stage_masks = [stage_mask(model, stage) for stage in range(grid.stages)]
     scenarios += [recorded_only(model, workers=mask) for mask in stage_masks]
@@ -174,8 +168,24 @@ def analyse(trace: OperationTrace) -> WhatIf:
             _explanation(model, mask, (seconds, ideal, without[stage], by_stage[stage]))
             for stage, mask in enumerate(stage_masks)
         ),
-        **_batches(model),
+        factors=measure_factors(model, seconds, ideal),
     )
+
+
+def _on_one_clock(trace: OperationTrace) -> tuple[Model, Clocks]:
+    """The trace on one clock; as recorded where a correction would make a transfer negative."""
+    recorded = lay_out(trace)
+    grid, clocks = align_clocks(recorded)
+    model = make_model(grid, trace.layout)
+    if model.negative_transfers and not np.array_equal(grid.start, recorded.start):
+        uncorrected, own_clocks = align_clocks(recorded, np.inf)
+        try:
+            as_recorded = make_model(uncorrected, trace.layout)
+        except NoReplayError:
+            return model, clocks  # by its own clocks it fits no schedule
+        if as_recorded.negative_transfers < model.negative_transfers:
+            return as_recorded, own_clocks
+    return model, clocks
 
 
 def _ratio(seconds: Matrix, reference: Matrix) -> float:
@@ -259,30 +269,3 @@ def _explanation(model: Model, mask: Flags, replays: tuple[Matrix, ...]) -> Expl
         only_seconds=float(only.mean()),
         lost_by_step=np.maximum(seconds - without, 0.0),
     )
-
-
-def _batches(model: Model) -> dict[str, float | None]:
-    """Correlation and spread of the durations of micro-batches.
-
-    Long micro-batches that are long forward and backward alike have long sequences (the paper's
-    sign: a correlation of 0.9 and more).
-    """
-    grid, relative = model.grid, []
-    for name in (FORWARD, BACKWARD):
-        ops = np.flatnonzero(grid.of_type(name))
-        keys = (grid.batch[ops], grid.chunk[ops], grid.stage[ops], grid.shard[ops])
-        ops = ops[np.lexsort(keys)]
-        values = model.recorded[ops]
-        # Stages and chunks hold different layers, so each is compared with its own mean.
-        model_part = grid.stage[ops] * (int(grid.chunk.max()) + 2) + grid.chunk[ops]
-        for number in np.unique(model_part):
-            of_part = model_part == number
-            values[of_part] /= values[of_part].mean() or 1.0
-        relative.append(values.ravel())
-    forward, backward = relative
-    if len(forward) != len(backward) or not len(forward) or not (forward.std() and backward.std()):
-        return {"batch_correlation": None, "batch_spread": None}
-    return {
-        "batch_correlation": nan_stats.number(np.corrcoef(forward, backward)[0, 1]),
-        "batch_spread": float(forward.std()),
-    }

@@ -4,16 +4,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lockstep_reports.arrays import Integers, Matrix
+from lockstep_reports import nan_stats
+from lockstep_reports.arrays import Matrix
 from lockstep_reports.recording.operation_steps import IDLE_STEPS
-from lockstep_reports.recording.operations import (
-    CLIP,
-    GRADS_SCATTER,
-    GRADS_SYNC,
-    PARAMS_GATHER,
-    PARAMS_SYNC,
-)
+from lockstep_reports.recording.operations import CLIP
 from lockstep_reports.whatif.grid import Grid, NoReplayError
+from lockstep_reports.whatif.joint_ends import Kind, joint_kinds, leads, spread_of_ends
 from lockstep_reports.wording import plural
 
 # Offsets below it are left as they are, so that traces with well-synchronised clocks, such as the
@@ -22,6 +18,7 @@ MIN_OFFSET_SECONDS = 2e-3
 # A clock has jumped in a step where it is off by so many times its usual variation, and by so
 # much at least: a clock that hardly varies must not be set for microseconds.
 _JUMP_SIGMAS, _JUMP_SECONDS = 8.0, 1e-2
+_MAX_ROUNDS = 64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -42,46 +39,96 @@ class Clocks:
 
 
 def align_clocks(grid: Grid, min_offset_seconds: float = MIN_OFFSET_SECONDS) -> tuple[Grid, Clocks]:
-    """The grid on one clock.
+    """The grid on one clock; clocks that jump are set back, and impossible steps are left out.
 
-    Gradient clipping joins all ranks; where none is recorded, only the replicas of a stage are
-    aligned. Where a clock jumps, it is set back; steps that still cannot be true are left out.
+    A clock shifts all of a rank's times. So it is set back only where more kinds of collectives
+    come together by that than are torn apart: a rank that is late out of one kind has a clock that
+    is right.
 
     Raises:
         NoReplayError: no step is left.
     """
-    offset = np.zeros(grid.rank.shape)
-    ops, group_of = _joint_ends(grid)
-    if not len(ops):
-        clocks = Clocks(offset_seconds=offset, residual_seconds=None, residual_p95_seconds=None)
-        return _possible_steps(grid), clocks
-    end = grid.end[ops].astype(np.float64)
-    groups = [np.flatnonzero(group_of == number) for number in np.unique(group_of)]
-    median_end = np.empty_like(end)
-    for group in groups:
-        median_end[group] = np.median(end[group], axis=(0, 1))
-    ahead = np.median(end - median_end, axis=2)
-    worker = grid.stage[ops], grid.shard[ops]
-    count = np.zeros(grid.rank.shape[:2])
-    np.add.at(count, worker, 1)
-    np.add.at(offset, worker, ahead)
-    offset /= np.maximum(count, 1)[:, :, None]
-    offset[np.abs(offset) < min_offset_seconds] = 0
-    aligned, jump = grid, _jumps(grid, ops, end - median_end)
+    kinds = joint_kinds(grid)
+    end = grid.end.astype(np.float64)
+    offset = _offsets(grid, kinds, end, min_offset_seconds)
+    end = _shifted(grid, end, offset[..., None])
+    jump = _jumps(grid, kinds, end)
+    aligned = grid
     if offset.any() or jump.any():
         shift = offset[..., None] + jump
-        start = grid.start - shift[grid.stage, grid.shard]
+        start = _shifted(grid, grid.start.astype(np.float64), shift)
         aligned = replace(grid, start=start - start.min(axis=(0, 1)))
-    aligned_end = aligned.end[ops].astype(np.float64)
-    spread = np.array([np.ptp(aligned_end[group], axis=(0, 1)) for group in groups])
+    spread = spread_of_ends(_collectives(kinds), aligned.end.astype(np.float64))
     return _possible_steps(aligned), Clocks(
         offset_seconds=offset,
-        residual_seconds=float(np.median(spread)),
-        residual_p95_seconds=float(np.quantile(spread, 0.95)),
+        residual_seconds=None if spread is None else spread[0],
+        residual_p95_seconds=None if spread is None else spread[1],
     )
 
 
-def _jumps(grid: Grid, ops: Integers, ahead: Matrix) -> Matrix:
+def _collectives(kinds: list[Kind]) -> list[Kind]:
+    """Clipping, which joins all ranks; without it the collectives of replicas."""
+    clips = [kind for kind in kinds if kind.name == CLIP]
+    return clips or [kind for kind in kinds if kind.over_replicas]
+
+
+def _shifted(grid: Grid, seconds: Matrix, shift: Matrix) -> Matrix:
+    """Times [operations, replicas, steps] set back by [stages, shards, replicas, steps or 1]."""
+    moved: Matrix = seconds - shift[grid.stage, grid.shard]
+    return moved
+
+
+def _offsets(grid: Grid, kinds: list[Kind], end: Matrix, least_seconds: float) -> Matrix:
+    """By how much each clock is ahead: seconds, [stages, shards, replicas]; zero where it stays.
+
+    The clock with the most evidence is set back first: with it wrong, the others of its groups
+    seem wrong too.
+    """
+    offset = np.zeros(grid.rank.shape)
+    if not kinds:
+        return offset
+    for _ in range(min(_MAX_ROUNDS, 2 * grid.rank.size)):
+        lead = nan_stats.median(leads(grid, kinds, _shifted(grid, end, offset[..., None])), axis=-1)
+        ahead, votes = _voted(lead)
+        ahead = np.where((votes > 0) & (np.abs(ahead) >= least_seconds), ahead, 0.0)
+        if not ahead.any():
+            break
+        offset += _strongest(ahead, votes)
+    offset[np.abs(offset) < least_seconds] = 0
+    return offset
+
+
+def _voted(lead: Matrix) -> tuple[Matrix, Matrix]:
+    """The shift that most kinds agree on, and how many more come together than are torn by it.
+
+    Args:
+        lead: seconds, [kinds, ...]; NaN where a rank takes no part in a kind.
+
+    Returns:
+        Seconds [...], and kinds that come together less kinds that are torn apart [...].
+    """
+    ahead = np.nan_to_num(nan_stats.median(lead, axis=0))
+    change = np.abs(lead) - np.abs(lead - ahead)
+    votes: Matrix = np.nansum(np.sign(change), axis=0)
+    return ahead, votes
+
+
+def _strongest(ahead: Matrix, votes: Matrix) -> Matrix:
+    """The shifts of those ranks alone that no rank of their stage or replica outdoes.
+
+    Both are [stages, shards, replicas].
+    """
+    rank = votes + np.abs(ahead) / (np.abs(ahead).max() + 1)
+    rank = np.where(ahead != 0, rank, -np.inf)
+    # Of exact equals the first is taken: two ranks that disagree are one difference.
+    rank = rank - 1e-12 * np.arange(rank.size).reshape(rank.shape)
+    best = (rank == rank.max(axis=2, keepdims=True)) & (
+        rank == rank.max(axis=(0, 1), keepdims=True)
+    )
+    return np.where(best & np.isfinite(rank), ahead, 0.0)
+
+
+def _jumps(grid: Grid, kinds: list[Kind], end: Matrix) -> Matrix:
     """How far clocks are from their usual offset in steps after a jump; zero in all others.
 
     Null hypothesis: a clock keeps its offset, and its estimates vary by noise. Nothing is assumed
@@ -90,20 +137,29 @@ def _jumps(grid: Grid, ops: Integers, ahead: Matrix) -> Matrix:
 
     Args:
         grid: all operations.
-        ops: those that a group leaves together.
-        ahead: by how much each ends after the median of its group: seconds,
-            [ops, replicas, steps].
+        kinds: whose members end together.
+        end: of each operation, by clocks without their usual offset: seconds,
+            [operations, replicas, steps].
 
     Returns:
         Seconds, [stages, shards, replicas, steps].
     """
-    off, count = np.zeros((*grid.rank.shape, ahead.shape[2])), np.zeros(grid.rank.shape[:2])
-    np.add.at(off, (grid.stage[ops], grid.shard[ops]), ahead)
-    np.add.at(count, (grid.stage[ops], grid.shard[ops]), 1)
-    off /= np.maximum(count, 1)[:, :, None, None]
-    off -= np.median(off, axis=3, keepdims=True)
-    usual = np.median(np.abs(off), axis=3, keepdims=True)
-    return np.where(np.abs(off) > np.maximum(_JUMP_SECONDS, _JUMP_SIGMAS * usual), off, 0.0)
+    jump = np.zeros((*grid.rank.shape, end.shape[2]))
+    for _ in range(min(_MAX_ROUNDS, 2 * grid.rank.size) if kinds else 0):
+        lead = leads(grid, kinds, _shifted(grid, end, jump))
+        lead -= nan_stats.median(lead, axis=-1)[..., None]
+        off, votes = _voted(lead)
+        usual = np.median(np.abs(off), axis=-1, keepdims=True)
+        off = np.where(np.abs(off) > np.maximum(_JUMP_SECONDS, _JUMP_SIGMAS * usual), off, 0.0)
+        off = np.where(votes > 0, off, 0.0)
+        # In each step the clock that is furthest off, for the others of its groups seem off too.
+        flat = np.abs(off).reshape(-1, off.shape[-1])
+        furthest = np.arange(len(flat))[:, None] == np.argmax(flat, axis=0)
+        off = np.where(furthest.reshape(off.shape), off, 0.0)
+        if not off.any():
+            break
+        jump += off
+    return jump
 
 
 def _possible_steps(grid: Grid) -> Grid:
@@ -128,14 +184,3 @@ def _possible_steps(grid: Grid) -> Grid:
         steps=grid.steps[possible],
         notes=(*grid.notes, f"{lost} with a time that cannot be true are not replayed."),
     )
-
-
-def _joint_ends(grid: Grid) -> tuple[Integers, Integers]:
-    """Operations that all ranks of a group leave together, and the group of each [ops]."""
-    clips = np.flatnonzero(grid.of_type(CLIP))
-    if len(clips):
-        return clips, grid.order[clips]
-    ops = np.flatnonzero(grid.of_type(PARAMS_GATHER, GRADS_SCATTER, PARAMS_SYNC, GRADS_SYNC))
-    keys = (grid.type_of[ops], grid.order[ops], grid.stage[ops], grid.shard[ops])
-    _, group_of = np.unique(np.stack(keys), axis=1, return_inverse=True)
-    return ops, group_of.reshape(-1)

@@ -54,8 +54,11 @@ def what_if_json(replayed: Replayed, prices: Prices) -> dict[str, Any] | None:
             str(stage): _explained(what_if, explanation, prices)
             for stage, explanation in enumerate(what_if.stages)
         },
-        "micro_batch_correlation": what_if.batch_correlation,
-        "micro_batch_spread_ratio": what_if.batch_spread,
+        "micro_batch_correlation": what_if.factors.correlation,
+        "micro_batch_spread_ratio": what_if.factors.spread,
+        "levelled_batches_removed_ratio": what_if.factors.batches,
+        "levelled_stages_removed_ratio": what_if.factors.stages,
+        "levelled_ranks_removed_ratio": what_if.factors.ranks,
         "negative_transfers": what_if.model.negative_transfers,
         "worst_negative_seconds": what_if.model.worst_negative_seconds,
         "notes": list(grid.notes),

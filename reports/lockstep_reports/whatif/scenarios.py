@@ -10,6 +10,8 @@ from lockstep_reports.whatif.graph import Graph, build_graph
 from lockstep_reports.whatif.grid import Grid
 from lockstep_reports.whatif.replay import Durations, Schedule, chunks_of, replay, schedule
 
+_MAX_RESIDUE_SECONDS = 1e-2
+
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Model:
@@ -68,7 +70,8 @@ def make_model(grid: Grid, layout: Layout) -> Model:
     recorded = _without_waiting(grid, graph)
     negative = recorded < 0
     worst = float(-recorded.min(initial=0.0))
-    np.maximum(recorded, 0, out=recorded)
+    # As the published code does: what is left of the clocks stays, what cannot be theirs is none.
+    recorded[recorded <= -_MAX_RESIDUE_SECONDS] = 0
     return Model(
         grid=grid,
         graph=graph,

@@ -5,55 +5,26 @@ explain slowdowns from 1.03 on, discard replays that are 5 % off or more, and ca
 0.9 between forward and backward an imbalance of sequence lengths.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from lockstep_reports.arrays import Flags, Matrix
 from lockstep_reports.recording.operations import BACKWARD, FORWARD, OperationTrace
 from lockstep_reports.search.chance import tail_bound
 from lockstep_reports.verdict.verdict import MAX_CONFIDENCE, Episode, Verdict
-from lockstep_reports.whatif.analysis import Explanation, WhatIf, explain
-from lockstep_reports.whatif.culprits import worst_ranks
+from lockstep_reports.whatif.analysis import WhatIf
+from lockstep_reports.whatif.suspects import (
+    Culprit,
+    Limits,
+    are_uneven,
+    find_culprit,
+    has_uneven_batches,
+)
 from lockstep_reports.wording import duration, percent, plural
 
 _MAX_NAMED_RANKS = 8
 # Share of the typical loss of a step (median of the upper half) from which on a step counts as hit.
 _LATE_SHARE = 0.5
 _SCATTERED = "Neither the worst ranks nor any stage explain half of it."
-_AMBIGUOUS = "With one rank a stage, a slow rank and a heavy stage look alike."
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Limits:
-    """When a replay names somebody.
-
-    Attributes:
-        slowdown: ratio to the ideal step; below it nobody slowed the job.
-        explained: share of the slowdown that a culprit must explain.
-        simulation_error: from this ratio on the replay is not trusted.
-        correlation: from it on long micro-batches are long forward and backward.
-        batch_spread: by how much micro-batches must differ for that to matter, as a ratio.
-        stage_share: share of a stage's ranks that must be slow for the stage to be the culprit.
-    """
-
-    slowdown: float = 1.03
-    explained: float = 0.5
-    simulation_error: float = 0.05
-    correlation: float = 0.9
-    batch_spread: float = 0.05
-    stage_share: float = 0.8
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Culprit:
-    kind: str
-    group: str | None
-    is_node: bool
-    cause: str | None
-    explanation: Explanation
-    mask: Flags
-    doubts: tuple[str, ...] = ()
 
 
 def conclude(
@@ -72,12 +43,23 @@ def conclude(
     summary = _slowdown_sentence(what_if)
     if what_if.slowdown < limits.slowdown:
         return Verdict(kind="nobody", evidence=(summary,)), ()
-    culprit = _worker_culprit(trace, what_if, limits) or _stage_culprit(what_if, limits)
+    culprit = None
+    if not has_uneven_batches(what_if, limits):
+        culprit = find_culprit(trace, what_if, limits)
     if culprit is not None:
         return _name_culprit(what_if, culprit, summary)
-    if _uneven_batches(what_if, limits):
-        return _workload(what_if, summary), ()
-    return Verdict(kind="nobody", evidence=(summary, _SCATTERED)), ()
+    return _without_culprit(what_if, limits, summary), ()
+
+
+def _without_culprit(what_if: WhatIf, limits: Limits, summary: str) -> Verdict:
+    factors = what_if.factors
+    if has_uneven_batches(what_if, limits):
+        return _workload(what_if, summary)
+    if (factors.ranks or 0.0) >= limits.explained and not np.any(factors.slow_ranks):
+        return _rotating(what_if, summary)
+    if are_uneven(what_if, limits):
+        return _several_causes(what_if, summary)
+    return Verdict(kind="nobody", evidence=(summary, _SCATTERED))
 
 
 def _slowdown_sentence(what_if: WhatIf) -> str:
@@ -89,70 +71,8 @@ def _slowdown_sentence(what_if: WhatIf) -> str:
     )
 
 
-def _worker_culprit(trace: OperationTrace, what_if: WhatIf, limits: Limits) -> _Culprit | None:
-    """Few ranks that explain the slowdown, unless they are all of a stage."""
-    rank = what_if.model.grid.rank
-    mask = worst_ranks(what_if)
-    if mask is None:
-        return None
-    in_stage = mask.mean(axis=(1, 2))
-    stage = int(np.argmax(in_stage))
-    if (
-        rank.shape[0] > 1
-        and in_stage[stage] >= limits.stage_share
-        and mask.sum() == mask[stage].sum()
-    ):
-        return None
-    explanation = explain(what_if.model, mask, what_if.seconds, what_if.ideal_seconds)
-    if (explanation.removed or 0.0) < limits.explained:
-        return None
-    group = _group_of(trace, explanation.ranks)
-    return _Culprit(
-        kind="rank" if group is None else "group",
-        group=group,
-        is_node=bool(trace.nodes),
-        cause=None,
-        explanation=explanation,
-        mask=mask,
-    )
-
-
-def _group_of(trace: OperationTrace, ranks: tuple[int, ...]) -> str | None:
-    """The node that consists of just these ranks, or ranks in sequence of nodes without names."""
-    if len(ranks) == 1:
-        return None
-    names = {trace.nodes.get(rank) for rank in ranks}
-    if len(names) == 1 and None not in names:
-        (name,) = names
-        members = [rank for rank, node in trace.nodes.items() if node == name]
-        return name if len(members) == len(ranks) else None
-    is_sequence = ranks[-1] - ranks[0] == len(ranks) - 1
-    return f"ranks {ranks[0]} to {ranks[-1]}" if is_sequence and not trace.nodes else None
-
-
-def _stage_culprit(what_if: WhatIf, limits: Limits) -> _Culprit | None:
-    stages = what_if.stages
-    if len(stages) <= 1:
-        return None
-    stage = int(np.argmax([explanation.removed or 0.0 for explanation in stages]))
-    if (stages[stage].removed or 0.0) < limits.explained:
-        return None
-    mask = np.zeros(what_if.model.grid.rank.shape, bool)
-    mask[stage] = True
-    has_one_rank = mask[stage].size == 1
-    return _Culprit(
-        kind="stage",
-        group=f"stage {stage}",
-        is_node=False,
-        cause=None if has_one_rank else "stage_imbalance",
-        doubts=(_AMBIGUOUS,) if has_one_rank else (),
-        explanation=stages[stage],
-        mask=mask,
-    )
-
-
 def _name_culprit(
-    what_if: WhatIf, culprit: _Culprit, summary: str
+    what_if: WhatIf, culprit: Culprit, summary: str
 ) -> tuple[Verdict, tuple[Episode, ...]]:
     explanation = culprit.explanation
     phase, phase_seconds, ratio = _phase(what_if, culprit.mask)
@@ -194,7 +114,7 @@ def _name_culprit(
 
 def _episode(
     what_if: WhatIf,
-    culprit: _Culprit,
+    culprit: Culprit,
     verdict: Verdict,
     stretch: slice,
     *,
@@ -230,7 +150,7 @@ def _episode(
     )
 
 
-def _culprit_name(culprit: _Culprit) -> str:
+def _culprit_name(culprit: Culprit) -> str:
     if culprit.group is not None:
         return culprit.group
     ranks = culprit.explanation.ranks
@@ -262,26 +182,39 @@ def _medians(what_if: WhatIf, name: str, mask: Flags) -> tuple[float, float]:
     return float(np.median(own)), float(np.median(others)) if len(others) else 0.0
 
 
-def _uneven_batches(what_if: WhatIf, limits: Limits) -> bool:
-    correlation, spread = what_if.batch_correlation, what_if.batch_spread
-    if correlation is None or spread is None:
-        return False
-    return correlation >= limits.correlation and spread >= limits.batch_spread
-
-
 def _workload(what_if: WhatIf, summary: str) -> Verdict:
+    factors = what_if.factors
     evidence = (
         summary,
         (
-            f"Micro-batches differ by {percent(what_if.batch_spread)} and are long forward and "
-            f"backward alike (correlation {what_if.batch_correlation:.2f}): uneven sequences."
+            f"Within a rank and a step, micro-batches differ by {percent(factors.spread)} and are "
+            f"long forward and backward alike (correlation {factors.correlation:.2f}): uneven "
+            "sequences."
         ),
-        _SCATTERED,
+        f"Micro-batches of equal length would remove {percent(factors.batches)} of the slowdown.",
     )
     return Verdict(
         kind="workload",
         phase="forward",
         cause="sequence_lengths",
-        confidence=min(MAX_CONFIDENCE, what_if.batch_correlation or 0.0),
+        confidence=min(MAX_CONFIDENCE, factors.correlation or 0.0),
         evidence=evidence,
     )
+
+
+def _rotating(what_if: WhatIf, summary: str) -> Verdict:
+    sentence = (
+        "Ranks take turns in being slow: equally fast ranks would remove "
+        f"{percent(what_if.factors.ranks)} of the slowdown, but no few ranks cause half of it."
+    )
+    return Verdict(kind="workload", cause="rotating", evidence=(summary, sentence))
+
+
+def _several_causes(what_if: WhatIf, summary: str) -> Verdict:
+    factors = what_if.factors
+    sentence = (
+        f"Several causes together: even micro-batches would remove {percent(factors.batches)} of "
+        f"the slowdown, level stages {percent(max(0.0, factors.stages or 0.0))}, equally fast "
+        f"ranks {percent(factors.ranks)}; none of them is enough to blame."
+    )
+    return Verdict(kind="unknown", evidence=(summary, sentence))

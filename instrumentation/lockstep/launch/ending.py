@@ -1,0 +1,45 @@
+"""How the workers of a node ended, and what that makes of the attempt, by the outcome table."""
+
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lockstep.launch.description import is_at_time_limit
+from lockstep_records.outcomes.classify import classify
+from lockstep_records.outcomes.of_job import evidence_of
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkersEnd:
+    """How the workers of the last attempt ended.
+
+    Attributes:
+        attempt: number of that attempt.
+        exit_codes: one per worker; negative for a signal.
+        signal_number: signal that stopped the launcher itself; None for none.
+        stop_time: when it began to stop its workers, seconds since 1970.
+    """
+
+    attempt: int
+    exit_codes: tuple[int, ...]
+    signal_number: int | None = None
+    stop_time: float | None = None
+
+
+def judge_end(job: Path, end: WorkersEnd) -> dict[str, Any]:
+    """Outcome, class, cause, reason and culprits of an attempt, as fields of its last events.
+
+    Args:
+        job: folder of the job.
+        end: of the attempt's workers.
+    """
+    is_stopped = end.signal_number is not None
+    evidence = evidence_of(
+        job,
+        end.attempt,
+        launcher_signal=signal.Signals(end.signal_number).name if end.signal_number else None,
+        at_time_limit=is_stopped and end.stop_time is not None and is_at_time_limit(end.stop_time),
+        outside_time=end.stop_time if is_stopped else None,
+    )
+    return classify(evidence).event_fields()

@@ -1,0 +1,1 @@
+"""What became of a job or an attempt: one table from evidence to outcome, class and culprit."""

@@ -1,0 +1,206 @@
+"""Judges evidence by the outcome table; what cannot be known is ``unknown``."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from lockstep_catalogue.vocabulary import FailureClass, Outcome, Verdict
+from lockstep_records.outcomes.evidence import Evidence
+from lockstep_records.outcomes.rules import OUTSIDE_SIGNS, RULES, Rule
+from lockstep_records.outcomes.signs import Sign, signs_of
+
+_MOST = 0.5  # of the ranks: where more fail alike, no single rank is to blame
+_MOST_NAMED = 8
+_MOST_EVIDENCE = 12
+_MAX_TEXT = 300
+# Launcher and rank note the same moment one after the other.
+_SLACK_SECONDS = 2.0
+_ENDED_WELL = frozenset({"exit_ok", "gave_way", "terminated"})
+# How a rank ends that somebody else ends; each is a failure of its own without an end from outside.
+_MAY_FOLLOW = frozenset({
+    "exit", "killed", "aborted", "terminated", "crashed", "exception", "data_error", "segfault",
+    "bus_error", "gloo_closed", "nccl_remote", "store_lost", "taken_down", "nccl_timeout",
+    "nccl_system", "ib_error", "hidden_cause", "bad_input",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Classification:
+    """What became of a job.
+
+    Attributes:
+        failure_class: None unless it failed.
+        cause: name of the rule.
+        reason: one sentence.
+        culprit_ranks: empty where no rank is to blame or none is known.
+        evidence: what was found, the deciding first.
+    """
+
+    outcome: Outcome
+    failure_class: FailureClass | None
+    cause: str
+    blame: Verdict
+    reason: str
+    culprit_ranks: tuple[int, ...] = ()
+    culprit_node: str | None = None
+    evidence: tuple[str, ...] = ()
+
+    def event_fields(self) -> dict[str, Any]:
+        """The fields of ``attempt_ended`` and ``job_finished`` that it gives."""
+        fields: dict[str, Any] = {
+            "outcome": self.outcome,
+            "cause": self.cause,
+            "reason": self.reason,
+            "culprit_ranks": list(self.culprit_ranks),
+        }
+        if self.failure_class is not None:
+            fields["failure_class"] = self.failure_class
+        if self.culprit_node is not None:
+            fields["culprit_node"] = self.culprit_node
+        return fields
+
+
+def classify(evidence: Evidence) -> Classification:
+    """The first rule of the table that the evidence fulfils."""
+    found = signs_of(evidence)
+    signs = _without_consequences(found, evidence)
+    # A consequence decides nothing, and still tells that not all went well.
+    names = {sign.name for sign in found}
+    for rule in RULES:
+        matched = [sign for sign in signs if sign.name in rule.signs]
+        if (matched or not rule.signs) and _holds(rule, matched, names, evidence):
+            return _classification(rule, matched, signs, evidence)
+    raise AssertionError("the last rule holds always")
+
+
+def _without_consequences(signs: list[Sign], evidence: Evidence) -> list[Sign]:
+    """The signs, without those that an end from outside, or of another rank, explains."""
+    signs = _without_ended(signs, evidence)
+    outside = [sign for sign in signs if sign.name in OUTSIDE_SIGNS]
+    if not outside:
+        return signs
+    times = [sign.time for sign in outside]
+    end = None if None in times else min(time for time in times if time is not None)
+    return [sign for sign in signs if not _follows(sign, end)]
+
+
+def _without_ended(signs: list[Sign], evidence: Evidence) -> list[Sign]:
+    """The signs, without what ranks printed that did not fail, and kills of those that remained.
+
+    A rank that ended well, gave way or was ended has survived what it printed. A launcher that
+    takes a job down kills what does not follow SIGTERM.
+    """
+    exits = {rank: sign.name for sign in signs if sign.source == "exit" for rank in sign.ranks}
+    survivors = {rank for rank, name in exits.items() if name in _ENDED_WELL}
+    first_exits = {exits.get(end.rank) for end in evidence.ranks if end.first}
+    killed_last = bool(first_exits) and "killed" not in first_exits
+    return [
+        sign
+        for sign in signs
+        if not (sign.source == "output" and sign.name != "success" and survivors & set(sign.ranks))
+        and not (killed_last and sign.name == "killed" and sign.source == "exit")
+    ]
+
+
+def _follows(sign: Sign, outside_time: float | None) -> bool:
+    """Whether a sign may follow from an end from outside at a time, which may be unknown."""
+    if sign.name not in _MAY_FOLLOW:
+        return False
+    if outside_time is None or sign.time is None:
+        return True
+    return sign.time > outside_time - _SLACK_SECONDS
+
+
+def _holds(rule: Rule, matched: list[Sign], names: set[str], evidence: Evidence) -> bool:
+    if rule.also and not names & set(rule.also):
+        return False
+    if names & set(rule.unless):
+        return False
+    if rule.extent == "any":
+        return True
+    ranks = {rank for sign in matched for rank in sign.ranks}
+    return bool(ranks) and ranks >= {end.rank for end in evidence.ranks}
+
+
+def _classification(
+    rule: Rule, matched: list[Sign], signs: list[Sign], evidence: Evidence
+) -> Classification:
+    deciding = _deciding(matched, evidence)
+    ranks = tuple(sorted({rank for sign in deciding for rank in sign.ranks}))
+    node = next((sign.node for sign in deciding if sign.node), None)
+    blame, failure_class = rule.blame, rule.failure_class
+    if blame in {"rank", "group"} and _are_most(ranks, evidence):
+        blame, ranks_text = "workload", " on most ranks alike"
+        # What every rank does alike is in the program, unless the table knows better.
+        failure_class = "user" if failure_class == "unknown" else failure_class
+        if rule.name == "killed":
+            blame, failure_class = "unknown", "unknown"
+        culprits: tuple[int, ...] = ()
+    elif blame in {"rank", "group"}:
+        culprits = ranks
+        blame = blame if ranks or (blame == "group" and node) else "unknown"
+        ranks_text = f" on rank {rank_list(ranks)}" if ranks else ""
+    else:
+        culprits, ranks_text = (), ""
+    also = next((sign for sign in signs if sign.name in rule.also), None)
+    return Classification(
+        outcome=rule.outcome,
+        failure_class=failure_class,
+        cause=rule.name,
+        blame=blame,
+        reason=rule.reason.format(
+            ranks=ranks_text,
+            Ranks=f"Rank {rank_list(ranks)} was" if culprits else "Ranks were",
+            sign=_short(deciding[0].text) if deciding else "",
+            also=_short(also.text) if also else "",
+        ),
+        culprit_ranks=culprits,
+        culprit_node=node if blame in {"rank", "group"} else None,
+        evidence=_evidence((*deciding, *matched, *signs)),
+    )
+
+
+def _deciding(matched: list[Sign], evidence: Evidence) -> list[Sign]:
+    """Of the signs of a rule those of the first failure: its kind and key, on whichever ranks."""
+    if not matched:
+        return []
+    first_ranks = {end.rank for end in evidence.ranks if end.first}
+    first = next((sign for sign in matched if first_ranks & set(sign.ranks)), None)
+    if first is None and all(sign.time is not None for sign in matched):
+        first = min(matched, key=lambda sign: sign.time or 0.0)
+    first = first or matched[0]
+    same = [sign for sign in matched if (sign.name, sign.key) == (first.name, first.key)]
+    # A status tells nothing of why: of several ranks with the same, the first is the culprit.
+    if first.name == "exit" and first_ranks and not _are_most(_ranks(same), evidence):
+        same = [sign for sign in same if first_ranks & set(sign.ranks)]
+    return [first, *(sign for sign in same if sign is not first)]
+
+
+def _ranks(signs: Iterable[Sign]) -> tuple[int, ...]:
+    return tuple(sorted({rank for sign in signs for rank in sign.ranks}))
+
+
+def _are_most(ranks: tuple[int, ...], evidence: Evidence) -> bool:
+    """Whether more than half of the ranks show it, and more than one does."""
+    total = max(len({end.rank for end in evidence.ranks}), 1)
+    return len(ranks) > 1 and len(ranks) > _MOST * total
+
+
+def _evidence(signs: Iterable[Sign]) -> tuple[str, ...]:
+    texts = dict.fromkeys(
+        f"{sign.source}: {_short(sign.text)}"
+        + (f" (rank {rank_list(sign.ranks)})" if sign.ranks else "")
+        for sign in signs
+        if sign.text
+    )
+    return tuple(texts)[:_MOST_EVIDENCE]
+
+
+def rank_list(ranks: tuple[int, ...]) -> str:
+    """The first eight ranks, and dots where there are more."""
+    return ", ".join(map(str, ranks[:_MOST_NAMED])) + (", ..." if len(ranks) > _MOST_NAMED else "")
+
+
+def _short(text: str) -> str:
+    text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 3] + "..."

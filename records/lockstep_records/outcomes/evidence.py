@@ -1,0 +1,148 @@
+"""What is known of how a job ended: its ranks, the scheduler's words, what befell its nodes."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lockstep_records.events import Event
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankEnd:
+    """How one rank ended; None where unknown.
+
+    Attributes:
+        exit_code: negative for a signal.
+        first: whether it failed before all others of its node.
+        exception: type and message of what ended it.
+        last_lines: the end of its output.
+        phase: last phase of its page; ``done`` when its loop ended.
+        time: of its end, seconds since 1970.
+    """
+
+    rank: int
+    node: str | None = None
+    exit_code: int | None = None
+    first: bool = False
+    exception: str | None = None
+    last_lines: str = ""
+    phase: str | None = None
+    time: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodeEvent:
+    """Something that befell a node; ``sign`` is a name of the outcome table, such as xid."""
+
+    sign: str
+    node: str | None = None
+    ranks: tuple[int, ...] = ()
+    detail: str = ""
+    time: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Evidence:
+    """All that is known of the end of a job, of an attempt, or of a node's part of them.
+
+    Attributes:
+        ranks: those that have started, as far as their ends are known.
+        world_size: of the whole job; None where unknown.
+        scheduler: words of Slurm or Kubernetes, such as TIMEOUT or OOMKilled.
+        launcher_signal: name of the signal that stopped the launcher; None for none.
+        at_time_limit: whether that came when the time limit was due.
+        outside_time: when scheduler or signal ended the job; None where unknown or not ended so.
+        missing: ranks that the others waited for in a hang.
+        has_hung: whether a hang was reported and lasted until the end.
+        reported: signs that a log or a program reports of the job as a whole: success,
+            not_converged, launch_failure, ...
+    """
+
+    ranks: tuple[RankEnd, ...] = ()
+    world_size: int | None = None
+    scheduler: tuple[str, ...] = ()
+    node_events: tuple[NodeEvent, ...] = ()
+    launcher_signal: str | None = None
+    at_time_limit: bool = False
+    outside_time: float | None = None
+    missing: tuple[int, ...] = ()
+    has_hung: bool = False
+    reported: tuple[str, ...] = ()
+
+
+def ranks_of(
+    events: Iterable[Event],
+    attempt: int,
+    *,
+    last_lines: Mapping[int, str] | None = None,
+    phases: Mapping[int, str] | None = None,
+) -> tuple[RankEnd, ...]:
+    """The ends of the ranks of an attempt, in the order of their ends.
+
+    Args:
+        events: of the job.
+        attempt: its number.
+        last_lines: end of the output by rank.
+        phases: last phase of the page by rank.
+    """
+    return tuple(
+        RankEnd(
+            rank=rank,
+            node=event.node,
+            exit_code=_integer(event.fields.get("exit_code")),
+            first=event.fields.get("first") is True,
+            exception=_text(event.fields.get("exception")),
+            last_lines=(last_lines or {}).get(rank, ""),
+            phase=(phases or {}).get(rank),
+            time=event.time,
+        )
+        for event in events
+        if event.kind == "rank_ended"
+        and event.attempt == attempt
+        and (rank := _integer(event.fields.get("rank"))) is not None
+    )
+
+
+def hang_of(events: Iterable[Event], attempt: int) -> tuple[bool, tuple[int, ...]]:
+    """Whether an attempt hung, and the ranks that the others waited for."""
+    hangs = [event for event in events if event.kind == "hang" and event.attempt == attempt]
+    missing = {
+        rank
+        for event in hangs
+        for value in _list(event.fields.get("missing"))
+        if (rank := _integer(value)) is not None
+    }
+    return bool(hangs), tuple(sorted(missing))
+
+
+def node_events_of(events: Iterable[Event], attempt: int) -> tuple[NodeEvent, ...]:
+    """What befell the nodes during an attempt."""
+    return tuple(
+        NodeEvent(
+            sign=sign,
+            node=event.node,
+            ranks=tuple(
+                rank
+                for value in _list(event.fields.get("ranks"))
+                if (rank := _integer(value)) is not None
+            ),
+            detail=_text(event.fields.get("detail")) or "",
+            time=event.time,
+        )
+        for event in events
+        if event.kind == "node_event"
+        and event.attempt == attempt
+        and (sign := _text(event.fields.get("sign"))) is not None
+    )
+
+
+def _integer(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

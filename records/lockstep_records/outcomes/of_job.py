@@ -1,0 +1,68 @@
+"""Gathers the evidence of an attempt from the job's folder on this node: events and pages."""
+
+import time
+from pathlib import Path
+
+from lockstep_records.events import Event, read_events
+from lockstep_records.jobs import list_pages
+from lockstep_records.outcomes.evidence import Evidence, hang_of, node_events_of, ranks_of
+from lockstep_records.page.reader import Page, PageError, read_page
+
+# A hang is noticed some seconds after its last heartbeat, never before it.
+_HANG_SLACK_SECONDS = 2.0
+
+
+def evidence_of(
+    job: Path,
+    attempt: int,
+    *,
+    launcher_signal: str | None = None,
+    at_time_limit: bool = False,
+    outside_time: float | None = None,
+) -> Evidence:
+    """What the job's folder knows of the end of an attempt on this node.
+
+    Args:
+        job: folder of the job.
+        attempt: its number.
+        launcher_signal: name of the signal that stopped the launcher; None for none.
+        at_time_limit: whether it came when the time limit was due.
+        outside_time: when it came, seconds since 1970.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    events, pages = read_events(job), _pages(job / str(attempt))
+    phases = {int(page.identity["rank"]): page.phase for page in pages}
+    has_hung, missing = hang_of(events, attempt)
+    sizes = [int(page.identity["world_size"]) for page in pages]
+    return Evidence(
+        ranks=ranks_of(events, attempt, phases=phases),
+        world_size=max(sizes, default=None),
+        node_events=node_events_of(events, attempt),
+        launcher_signal=launcher_signal,
+        at_time_limit=at_time_limit,
+        outside_time=outside_time,
+        missing=missing,
+        has_hung=has_hung and _lasted(events, attempt, pages),
+    )
+
+
+def _pages(attempt: Path) -> list[Page]:
+    if not attempt.is_dir():
+        return []
+    pages = []
+    for path in list_pages(attempt):
+        try:
+            pages.append(read_page(path))
+        except PageError:  # a torn page of one rank must not hide the others
+            continue
+    return pages
+
+
+def _lasted(events: list[Event], attempt: int, pages: list[Page]) -> bool:
+    """Whether no rank has moved on since the last hang that was reported."""
+    begin = max(e.time for e in events if e.kind == "hang" and e.attempt == attempt)
+    hang_age_seconds = time.time() - begin
+    ages = [(time.monotonic_ns() - page.progress_ns) * 1e-9 for page in pages]
+    return all(age >= hang_age_seconds - _HANG_SLACK_SECONDS for age in ages)

@@ -44,52 +44,64 @@ def reduce_over(model: DistributedDataParallel, communicator: Communicator) -> N
         return future
 
     # Torch checks the annotation, and does not export the class for type checkers.
-    start.__annotations__["bucket"] = getattr(dist, "GradBucket")  # noqa: B009
+    start.__annotations__["bucket"] = getattr(dist, "GradBucket")  # noqa: B009  # as torch has it
     model.register_comm_hook(None, start)
 
 
-def replace_collectives(communicator: Communicator, late: Callable[[], float]) -> None:
-    """Has the functions of ``torch.distributed`` that FSDP2 and clipping call work as with NCCL.
+class Collectives:
+    """Functions of ``torch.distributed`` that FSDP2 and clipping call, as with NCCL.
 
     Args:
         communicator: of all ranks.
         late: seconds that the next collective takes longer.
     """
 
-    def start(async_op: bool) -> Work | None:
-        work = communicator.collective(async_op=async_op, more_seconds=late())
+    def __init__(self, communicator: Communicator, late: Callable[[], float]) -> None:
+        self._communicator, self._late = communicator, late
+
+    def _start(self, async_op: bool) -> Work | None:
+        work = self._communicator.collective(async_op=async_op, more_seconds=self._late())
         return work if async_op else None
 
     def all_reduce(
-        tensor: torch.Tensor, op: Any = None, group: Any = None, async_op: bool = False
+        self, tensor: torch.Tensor, op: Any = None, group: Any = None, async_op: bool = False
     ) -> Work | None:
+        """As torch's; the tensor stays as it is."""
         del tensor, op, group
-        return start(async_op)
+        return self._start(async_op)
 
     def all_gather(
+        self,
         output_tensor: torch.Tensor,
         input_tensor: torch.Tensor,
         group: Any = None,
         async_op: bool = False,
     ) -> Work | None:
+        """As torch's; each part becomes the own one."""
         del group
         output_tensor.view(-1, input_tensor.numel()).copy_(input_tensor.clone().view(1, -1))
-        return start(async_op)
+        return self._start(async_op)
 
     def reduce_scatter(
+        self,
         output: torch.Tensor,
         input: torch.Tensor,  # noqa: A002  # torch's name
         op: Any = None,
         group: Any = None,
         async_op: bool = False,
     ) -> Work | None:
+        """As torch's; the own part is the first."""
         del op, group
         output.copy_(input.view(-1)[: output.numel()].view_as(output))
-        return start(async_op)
+        return self._start(async_op)
 
-    dist.all_reduce = all_reduce
-    dist.all_gather_into_tensor = dist.all_gather_single = all_gather
-    dist.reduce_scatter_tensor = dist.reduce_scatter_single = reduce_scatter
+
+def replace_collectives(communicator: Communicator, late: Callable[[], float]) -> None:
+    """Puts these functions in the place of torch's, before anything else wraps them."""
+    collectives = Collectives(communicator, late)
+    dist.all_reduce = collectives.all_reduce
+    dist.all_gather_into_tensor = dist.all_gather_single = collectives.all_gather
+    dist.reduce_scatter_tensor = dist.reduce_scatter_single = collectives.reduce_scatter
 
 
 def give_streams_to_fsdp() -> None:

@@ -214,7 +214,7 @@ def test_a_backward_that_is_short_of_launches_is_bound_by_the_host(
     rows = [row for row in fixture.rows() if row["flags"] & FLAG["device"]][1:]
     assert len(rows) == 2
     for row in rows:
-        launches = row["forward_seconds"] + row["backward_seconds"] + row["optimizer_seconds"]
+        launches = row["backward_seconds"] + row["optimizer_seconds"]
         assert row["host_bound_seconds"] >= 0.9 * launches > 0
     assert fixture.totals()["launch_bound_steps"] >= 2
 

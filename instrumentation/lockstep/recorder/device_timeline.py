@@ -191,14 +191,14 @@ class DeviceTimeline:
         events, host_ns = self._events, [self._host_ns[index] for index in indices]
         marks = [self._marks[index] for index in indices]
         spans, position_ns, low = [], 0.0, float(host_ns[0])
-        for place in range(1, len(indices)):
-            span = events[indices[place - 1]].elapsed_time(events[indices[place]]) * _MS
+        for position in range(1, len(indices)):
+            span = events[indices[position - 1]].elapsed_time(events[indices[position]]) * _MS
             spans.append(span)
             position_ns += span
             # No event passes before the host has recorded it.
-            low = max(low, host_ns[place] - position_ns)
+            low = max(low, host_ns[position] - position_ns)
         begin = low
-        if self._passed == first and not any(mark & CAUGHT_UP for mark in marks):
+        if self._passed == first and not any(bits & CAUGHT_UP for bits in marks):
             begin = min(max(low, self._passed_ns), max(low, now_ns - position_ns))
         self._passed, self._passed_ns = last, begin + position_ns
         phases = [self._phases[index] for index in indices]

@@ -79,7 +79,7 @@ class DeviceTimes:
 class UsualSpans:
     """How long each segment of a step usually takes on the device and on the host, in nanoseconds.
 
-    A segment is known by its place in the step and its phase.
+    A segment is known by its position in the step and its phase.
     """
 
     def __init__(self) -> None:
@@ -87,20 +87,20 @@ class UsualSpans:
         self._device = [0.0] * MAX_EVENTS
         self._host = [0.0] * MAX_EVENTS
 
-    def find(self, place: int, phase: int) -> tuple[float, float] | None:
+    def find(self, position: int, phase: int) -> tuple[float, float] | None:
         """Usual nanoseconds on device and host; None where it is not known."""
-        if self._phases[place] != phase:
+        if self._phases[position] != phase:
             return None
-        return self._device[place], self._host[place]
+        return self._device[position], self._host[position]
 
-    def learn(self, place: int, phase: int, device_ns: float, host_ns: float) -> None:
+    def learn(self, position: int, phase: int, device_ns: float, host_ns: float) -> None:
         """Takes in a segment in which the host did not hold up the device."""
-        if self._phases[place] != phase:
-            self._phases[place] = phase
-            self._device[place], self._host[place] = device_ns, host_ns
+        if self._phases[position] != phase:
+            self._phases[position] = phase
+            self._device[position], self._host[position] = device_ns, host_ns
             return
-        self._device[place] = _towards(self._device[place], device_ns)
-        self._host[place] = _towards(self._host[place], host_ns)
+        self._device[position] = _towards(self._device[position], device_ns)
+        self._host[position] = _towards(self._host[position], host_ns)
 
 
 def _towards(usual: float, value: float) -> float:
@@ -118,45 +118,49 @@ class StepDivider:
         out = DeviceTimes(boundaries_ns=[int(events.begin)])
         phases, marks = events.phases, events.marks
         at, is_optimized, unexplained = events.begin, False, 0.0
-        for place, span in enumerate(events.spans):
-            phase, mark = phases[place], marks[place + 1]
-            until_host = events.host_ns[place + 1] - at
+        for position, span in enumerate(events.spans):
+            phase, bits = phases[position], marks[position + 1]
+            until_host = events.host_ns[position + 1] - at
             at += span
             out.boundaries_ns.append(int(at))
             out.seconds[phase] += span * _NS
             is_optimized = is_optimized or phase == OPTIMIZER
-            if not out.first_arrival_ns and (mark & ARRIVAL or phases[place + 1] == SYNC):
+            if not out.first_arrival_ns and (bits & ARRIVAL or phases[position + 1] == SYNC):
                 out.first_arrival_ns = int(at)
-            if mark & GROUP_END:
+            if bits & GROUP_END:
                 out.last_arrival_ns = int(at - out.seconds[SYNC] * 1e9)
-            if mark >> KIND_SHIFT:
-                out.collective[(mark >> KIND_SHIFT) - 1] += span * _NS
+            if bits >> KIND_SHIFT:
+                out.collective[(bits >> KIND_SHIFT) - 1] += span * _NS
             if phase == DATA or (phase == OTHER and is_optimized):
                 # Nothing is launched here, so what lasts until the host comes is waiting.
                 out.idle[phase] += min(span, max(0.0, until_host)) * _NS
             elif phase in _OF_LAUNCHES or phase == OTHER:
-                idle = self._idle(events, place, until_host)
+                idle = self._idle(events, position, until_host)
                 out.idle[phase] += idle * _NS
-                if phase == FORWARD and mark & CAUGHT_UP and not idle:
+                if phase == FORWARD and bits & CAUGHT_UP and not idle:
                     unexplained += span * _NS
         _finish(out, unexplained)
         return out
 
-    def _idle(self, events: StepEvents, place: int, until_host: float) -> float:
+    def _idle(self, events: StepEvents, position: int, until_host: float) -> float:
         """Nanoseconds of a segment with work in which the stream waited for the host."""
-        phase, mark, span = events.phases[place], events.marks[place + 1], events.spans[place]
-        usual = self._usual.find(place, phase)
+        phase, bits, span = (
+            events.phases[position],
+            events.marks[position + 1],
+            events.spans[position],
+        )
+        usual = self._usual.find(position, phase)
         # An empty stream inside torch's own code: the host launches too slowly. Elsewhere the host
         # may just have waited for the device, by item() or the like.
-        is_inside = phase in {BACKWARD, OPTIMIZER} or events.phases[place + 1] == SYNC
-        if mark & CAUGHT_UP and (is_inside or mark & ARRIVAL):
+        is_inside = phase in {BACKWARD, OPTIMIZER} or events.phases[position + 1] == SYNC
+        if bits & CAUGHT_UP and (is_inside or bits & ARRIVAL):
             return max(0.0, span - (usual[0] if usual else 0.0))
-        host_span, idle = float(events.host_ns[place + 1] - events.host_ns[place]), 0.0
+        host_span, idle = float(events.host_ns[position + 1] - events.host_ns[position]), 0.0
         if usual is not None:
             idle = min(span - usual[0], host_span - usual[1], until_host)
             if idle < _LEAST_SHARE * span:
                 idle = 0.0
-        self._usual.learn(place, phase, span - idle, host_span - idle)
+        self._usual.learn(position, phase, span - idle, host_span - idle)
         return idle
 
 

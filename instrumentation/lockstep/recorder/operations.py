@@ -196,15 +196,15 @@ class OperationRecorder:
         """Writes a sampled step as the device went through it, where it saw the same phases."""
         # An arrival has an event of its own within its phase.
         changes = [
-            place
-            for place, phase in enumerate(device_phases)
-            if not place or phase != device_phases[place - 1]
+            position
+            for position, phase in enumerate(device_phases)
+            if not position or phase != device_phases[position - 1]
         ]
         # On the host a step ends by entering the phase other; on the device that is its last event.
-        seen = [*(device_phases[place] for place in changes), OTHER]
+        seen = [*(device_phases[position] for position in changes), OTHER]
         if seen[: len(phases)] != list(phases):
             return  # a wait was left out: the step had too many
-        boundaries_ns = [times_ns[place] for place in changes] + [times_ns[-1]]
+        boundaries_ns = [times_ns[position] for position in changes] + [times_ns[-1]]
         for operation in operations:
             start_ns, end_ns = boundaries_ns[operation.boundary : operation.boundary + 2]
             self._write_device(step, operation, start_ns, end_ns)

@@ -198,10 +198,8 @@ class Rows:
         floats[_SYNC] += sync
         floats[_OPTIMIZER] += optimizer
         floats[_OTHER] += other
-        if saving:
-            floats[_CHECKPOINT] += saving
-        if scoring:
-            floats[_EVAL] += scoring
+        floats[_CHECKPOINT] += saving
+        floats[_EVAL] += scoring
 
     def _end_phases(self) -> StepSeconds:
         """The same, but for the totals, where it adds only what is no part of a step."""
@@ -213,16 +211,9 @@ class Rows:
             self._page.floats[_INIT] += init * _NS
             self._page.floats[_RESTORE] += restore * _NS
             self._begun_ns += int(init + restore)
-        return (
-            data * _NS,
-            forward * _NS,
-            backward * _NS,
-            sync * _NS,
-            optimizer * _NS,
-            saving * _NS,
-            scoring * _NS,
-            other * _NS,
-        )
+        data, forward, backward, sync = data * _NS, forward * _NS, backward * _NS, sync * _NS
+        optimizer, saving, scoring = optimizer * _NS, saving * _NS, scoring * _NS
+        return data, forward, backward, sync, optimizer, saving, scoring, other * _NS
 
     def _write_row(  # noqa: PLR0917  # keywords cost time, and it is called once
         self, now: int, number: int, flags: int, present: int, numbers: RowNumbers, lengths: Lengths
@@ -259,13 +250,17 @@ class Rows:
         # fmt: on
         page.count_work(number, tokens, samples)  # when all was found to fit
         steps = page.checksum_row()
-        if device_rows is None:
-            self._count_phases(parts)
-            page.settle_step(total)
-        else:
-            device_rows.settle(now)
+        self._settle(now, parts, total)
         page.commit(now)
         return steps, total
+
+    def _settle(self, now: int, parts: StepSeconds, total: float) -> None:
+        """Takes time into the totals: the step's, or that of steps which a device has passed."""
+        if self.device_rows is None:
+            self._count_phases(parts)
+            self._page.settle_step(total)
+        else:
+            self.device_rows.settle(now)
 
 
 def figures_of(lengths: Sequence[int]) -> Lengths:

@@ -27,9 +27,8 @@ def read_node_trace(
     Args:
         lines: of the trace.
         start_seconds: when it began, seconds since 1970.
-        end_seconds: when it ended, after its begin; nodes that are there then are cancelled. The
-            last line's time when left out.
-        gpus_per_node: GPUs of each node.
+        end_seconds: when it ended, after its begin, or with its last line; the rest is cancelled.
+        gpus_per_node: of each.
         cluster: of the jobs.
 
     Raises:
@@ -38,9 +37,7 @@ def read_node_trace(
     present: dict[str, int] = {}
     visits: dict[str, int] = {}
     last = 0.0
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
+    for number, line in enumerate(filter(str.strip, lines), 1):
         last, change, node = _parse(line, number)
         events = JobEvents(source="nodes", job_id=node, cluster=cluster, node=node)
         time = start_seconds + last
@@ -55,8 +52,8 @@ def read_node_trace(
     end = start_seconds + (last if end_seconds is None else end_seconds)
     judged = classify(Evidence(scheduler=("CANCELLED",))).event_fields()
     for node, visit in sorted(present.items()):
-        events = JobEvents(source="nodes", job_id=node, cluster=cluster, node=node)
-        yield events.event("job_finished", end, visit, judged, visit)
+        job = JobEvents(source="nodes", job_id=node, cluster=cluster, node=node)
+        yield job.event("job_finished", end, visit, judged, visit)
 
 
 def _check_order(number: int, node: str, *, is_arrival: bool, is_present: bool) -> None:

@@ -44,6 +44,8 @@ class StepAnalysis:
         operations: the operation rows themselves; None without.
         job: where the allocated time of all attempts went; None where no launcher told it.
         signs: trouble on the nodes of slow ranks while they were slow.
+        end_reason: why the attempt ended otherwise than well, in one sentence; None where it did
+            not, or nobody told it.
     """
 
     source_kind: str
@@ -67,6 +69,7 @@ class StepAnalysis:
     operations: OperationTrace | None = None
     job: WholeJob | None = None
     signs: tuple[Sign, ...] = ()
+    end_reason: str | None = None
 
     @property
     def world_size(self) -> int:
@@ -138,7 +141,18 @@ def analyse_recording(
         collectives=recording.collectives,
         operations=recording.operations,
         job=whole_job(recording.events),
+        end_reason=_end_reason(recording),
     )
+
+
+def _end_reason(recording: Recording) -> str | None:
+    """The launcher's reason for the end of the attempt that is reported on."""
+    for event in reversed(recording.events):
+        if event.kind == "attempt_ended" and event.attempt == recording.steps.attempt:
+            has_failed = event.fields.get("outcome") != "succeeded"
+            reason = event.fields.get("reason")
+            return reason if has_failed and isinstance(reason, str) and reason else None
+    return None
 
 
 def _judge(

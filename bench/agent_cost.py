@@ -196,6 +196,7 @@ def agent(node: Node) -> Program:
     url = f"http://127.0.0.1:{free_port()}/metrics"
     command = [sys.executable, "-m", "lockstep_cli.main", "agent"]
     command += ["--dir", str(node.folder / "lockstep"), "--listen", urlsplit(url).netloc]
+    command += ["--state", str(node.folder / "state")]
     command += ["--sysfs", str(node.folder / "sys"), "--nvml-library", str(node.library)]
     return Program(
         name="lockstep agent",

@@ -5,6 +5,7 @@ import logging
 import signal
 import sys
 import time
+from contextlib import nullcontext
 
 import click
 
@@ -12,6 +13,7 @@ from lockstep_agent.health import Judge
 from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
+from lockstep_agent.state_file import lock_state
 from lockstep_agent.web import AccessControl
 from lockstep_agent.web.server import MetricsServer
 
@@ -41,7 +43,8 @@ def serve(options: Options) -> None:
     """Serves until SIGTERM or SIGINT; releases the driver from SIGUSR1 until SIGUSR2.
 
     Raises:
-        click.UsageError: the address cannot be listened on, or a file of web access is wrong.
+        click.UsageError: the address cannot be listened on, a file of web access is wrong, or
+            another agent has the folder of state.
     """
     # SIGTERM raises KeyboardInterrupt too, so that both signals end the agent alike.
     for number in _ENDING_SIGNALS:
@@ -58,6 +61,7 @@ def _serve(options: Options) -> None:
     _log_to_stderr()
     try:
         access_control = AccessControl(options.web_config, options.bearer_token_file)
+        state_lock = lock_state(options.state)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     runtime = CollectorRuntime(options)
@@ -84,7 +88,8 @@ def _serve(options: Options) -> None:
     sampler.start()
     _tune_garbage_collector()
     click.echo(f"serving {server.url}", err=True)
-    server.serve_forever(_POLL_SECONDS)
+    with state_lock or nullcontext():
+        server.serve_forever(_POLL_SECONDS)
 
 
 def _tune_garbage_collector() -> None:

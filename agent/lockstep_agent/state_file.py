@@ -1,9 +1,11 @@
 """A small JSON file that outlives the agent: replaced in one move, read with distrust."""
 
+import errno
+import fcntl
 import json
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from lockstep_records.atomic_file import write_atomically
 
@@ -11,6 +13,39 @@ _log = logging.getLogger(__name__)
 _MAX_BYTES = 16 << 20
 _MODE = 0o640  # it holds texts of the kernel log, which is not everybody's to read
 VERSION = 1
+_LOCK_NAME = "agent.lock"
+
+
+def lock_state(folder: Path | None) -> BinaryIO | None:
+    """Keeps every other agent off a folder of state, for as long as the file stays open.
+
+    Two agents on one folder would each replace what the other has counted, and send each event
+    twice.
+
+    Returns:
+        None where there is no folder, or none that can be written: then nothing is kept either.
+
+    Raises:
+        ValueError: another agent has it.
+    """
+    if folder is None:
+        return None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / _LOCK_NAME).open("ab")
+    except OSError:
+        return None
+    try:
+        # Unlike a lock by fcntl it stays when another descriptor of the file is closed.
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        if error.errno not in {errno.EWOULDBLOCK, errno.EACCES}:
+            return None  # a file system without locks
+        raise ValueError(
+            f"--state {folder} is kept by another agent that runs; stop it, or name another folder"
+        ) from error
+    return file
 
 
 class StateFile:

@@ -12,16 +12,29 @@ from lockstep_catalogue import (
     gpu_power,
     health,
     host,
+    ledger,
+    ledger_service,
     nvlink,
+    parts,
     pcie,
     training,
     verdicts,
 )
-from lockstep_catalogue.metric import Kind, Label, Metric, Recorded, Series, Stability, Unit
+from lockstep_catalogue.metric import (
+    Endpoint,
+    Kind,
+    Label,
+    Metric,
+    Recorded,
+    Series,
+    Stability,
+    Unit,
+)
 from lockstep_catalogue.recorded import RECORDED
 
 METRICS: tuple[Metric, ...] = (
     *training.METRICS,
+    *parts.METRICS,
     *gpu.METRICS,
     *gpu_power.METRICS,
     *gpu_activity.METRICS,
@@ -36,13 +49,22 @@ METRICS: tuple[Metric, ...] = (
     *verdicts.METRICS,
     *events.METRICS,
     *health.METRICS,
+    *ledger.METRICS,
+    *ledger_service.METRICS,
 )
 METRIC_BY_NAME = {metric.name: metric for metric in METRICS}
+
+
+def metrics_of(endpoint: Endpoint) -> tuple[Metric, ...]:
+    """The families that one program serves, in the order of the catalogue."""
+    return tuple(metric for metric in METRICS if metric.endpoint is endpoint)
+
 
 __all__ = [
     "METRICS",
     "METRIC_BY_NAME",
     "RECORDED",
+    "Endpoint",
     "Kind",
     "Label",
     "Metric",
@@ -50,4 +72,5 @@ __all__ = [
     "Series",
     "Stability",
     "Unit",
+    "metrics_of",
 ]

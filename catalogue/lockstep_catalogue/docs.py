@@ -17,6 +17,8 @@ from lockstep_catalogue import (
     gpu_power,
     health,
     host,
+    ledger,
+    ledger_service,
     nvlink,
     pcie,
     training,
@@ -47,6 +49,8 @@ _SECTIONS = (
     ("Verdicts", verdicts.METRICS),
     ("Incidents", events.METRICS),
     ("Agent", health.METRICS),
+    ("Jobs, on the ledger's endpoint", ledger.METRICS),
+    ("The ledger itself", ledger_service.METRICS),
 )
 
 

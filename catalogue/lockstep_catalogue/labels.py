@@ -250,40 +250,6 @@ CLOCK = Label(
     name="clock",
     help="clock of the rank's times: host or device; different ones are never compared",
 )
-PART = Label(
-    name="part",
-    help="part of a rank's monitor that fails, and goes off, by itself",
-    values=(
-        "versions",
-        "earlier_attempts",
-        "logs",
-        "spans",
-        "memory",
-        "garbage_collection",
-        "page_check",
-        "anomalies",
-        "loop_numbers",
-        "device_numbers",
-        "device_events",
-        "operations",
-        "switches",
-        "hang_watch",
-        "flight_recorder",
-        "profiler",
-        "forward",
-        "backward",
-        "optimizer",
-        "gradient_buckets",
-        "collectives",
-        "pipeline",
-        "fingerprints",
-        "checkpoints",
-        "restores",
-        "blocks",
-        "forks",
-        "last_error",
-    ),
-)
 DIRECTION = Label(name="direction", help="receive or transmit", values=("receive", "transmit"))
 COLLECTOR = Label(name="collector", help="name of a collector of the agent")
 LANE = Label(name="lane", help="worker thread of the agent, for a slow collector or one GPU")

@@ -44,6 +44,13 @@ class Stability(Enum):
     TRIAL = "trial"
 
 
+class Endpoint(Enum):
+    """The program whose ``/metrics`` serves a family."""
+
+    AGENT = "agent"
+    LEDGER = "ledger"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Label:
     """A label name with its meaning and, for small closed sets, every value it can take.
@@ -69,7 +76,6 @@ AGENT_LABELS = (
     Label(name="node", help="name of the machine"),
 )
 """The labels of every series of the agent, so that any two of a node can be joined."""
-_LEDGER = "lockstep_ledger_"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,6 +89,7 @@ class Metric:
         buckets: upper bounds of a histogram, rising, without infinity.
         page_field: field of the rank page's periodic slot that holds this total; the agent sums it
             over the ranks of a node, by item where the field has items.
+        endpoint: the program that serves the family, and no other does.
 
     Raises:
         ValueError: name, unit, kind or buckets contradict each other; the message says which.
@@ -97,6 +104,7 @@ class Metric:
     buckets: tuple[float, ...] = ()
     stability: Stability = Stability.TRIAL
     page_field: str = ""
+    endpoint: Endpoint = Endpoint.AGENT
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -127,7 +135,7 @@ class Metric:
     @property
     def exposed_labels(self) -> tuple[Label, ...]:
         """The labels that a series has in Prometheus: also who exposes it."""
-        if self.name.startswith(_LEDGER):
+        if self.endpoint is Endpoint.LEDGER:
             return self.labels
         return (*(each for each in AGENT_LABELS if each not in self.labels), *self.labels)
 

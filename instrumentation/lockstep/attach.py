@@ -6,8 +6,9 @@ import os
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from lockstep.guard import Parts, outcome_of
 from lockstep.identity import identity_from
 from lockstep.monitor.live import LiveMonitor
 from lockstep.monitor.noop import NoopMonitor
@@ -58,10 +59,11 @@ def attach(
     """
     if environment.get("LOCKSTEP", "on") == "off":
         return NoopMonitor()
-    try:
-        monitor = _create_monitor(mesh, root, environment, rows)
-    except (NoPageError, ValueError) as error:
-        log.warning("the monitor is off, training goes on: %s", error)
+    monitor = outcome_of(_create_monitor, mesh, root, environment, rows)
+    if isinstance(monitor, Exception):
+        is_sentence = isinstance(monitor, (NoPageError, ValueError))
+        reason = str(monitor) if is_sentence else repr(monitor)
+        log.warning("the monitor is off, training goes on: %s", reason)
         return NoopMonitor()
     _watch_model(monitor, model, optimizer, schedule)
     # A loop that forgets close() would look like one that was killed.
@@ -76,16 +78,22 @@ def _create_monitor(
     rows: int,
 ) -> LiveMonitor:
     """A monitor with its page, its logs and the observer of its steps."""
-    identity, settings = identity_from(environment, mesh), settings_from(environment)
+    parts = Parts()
+    identity, settings = identity_from(environment, mesh, parts), settings_from(environment)
     folder = Path(root) if root else find_root(environment)
     path = page_path(folder, identity.job_id, identity.attempt, identity.rank)
     page = PageWriter(path, identity, rows)
     # 0 turns the watch off, and steps are still judged by the default.
     hang_timeout_seconds = settings.hang_timeout_seconds or HANG_TIMEOUT_SECONDS
-    monitor = LiveMonitor(page, environment, hang_timeout_seconds=hang_timeout_seconds)
-    follow(page)
+    monitor = outcome_of(
+        LiveMonitor, page, environment, hang_timeout_seconds=hang_timeout_seconds, parts=parts
+    )
+    if isinstance(monitor, Exception):
+        page.close()
+        raise monitor
+    parts.run("logs", follow, page)
     if environment.get(SWITCH):
-        json_logs(environment=environment)
+        parts.run("logs", json_logs, environment=environment)
     watch_steps(monitor, path, identity, settings)
     return monitor
 
@@ -96,8 +104,11 @@ def _watch_model(
     optimizer: "torch.optim.Optimizer | Iterable[torch.optim.Optimizer] | None",
     schedule: "_PipelineSchedule | None",
 ) -> None:
-    if model is None and optimizer is None and schedule is None:
-        return
+    if model is not None or optimizer is not None or schedule is not None:
+        monitor.parts.run("forward", _import_and_watch, monitor, model, optimizer, schedule)
+
+
+def _import_and_watch(monitor: LiveMonitor, model: Any, optimizer: Any, schedule: Any) -> None:
     from lockstep.strategies.watch import watch  # noqa: PLC0415  # torch is loaded only with a model
 
     watch(monitor, model, optimizer, schedule)

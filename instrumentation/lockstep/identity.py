@@ -5,9 +5,12 @@ import platform
 import sys
 from collections.abc import Mapping
 
+from lockstep.guard import Parts
 from lockstep.scheduler import job_class_of, queue_of
 from lockstep_records.jobs import check_job_id
 from lockstep_records.page.writer import RankIdentity
+
+_VERSION_CHARACTERS = 32
 
 
 def _integer(environment: Mapping[str, str], name: str, default: int) -> int:
@@ -29,15 +32,21 @@ def _job_id(environment: Mapping[str, str]) -> str:
     return f"local-{os.getppid() if 'RANK' in environment else os.getpid()}"
 
 
-def _versions() -> tuple[str, str]:
-    """Versions of torch and NCCL; empty where torch is not loaded or has no GPU."""
+def _torch_version() -> str:
+    """Version of torch; empty where it is not loaded."""
     torch = sys.modules.get("torch")
-    if torch is None:
-        return "", ""
-    nccl = ""
-    if torch.cuda.is_available():
-        nccl = ".".join(str(part) for part in torch.cuda.nccl.version())
-    return str(torch.__version__), nccl
+    return "" if torch is None else str(torch.__version__)
+
+
+def _nccl_version() -> str:
+    """Version of NCCL; empty without a GPU, and in a build of torch that has none."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
+        return ""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_nccl_available():
+        return ""
+    return ".".join(str(number) for number in torch.cuda.nccl.version())
 
 
 def _gpu_uuid() -> str:
@@ -49,15 +58,17 @@ def _gpu_uuid() -> str:
 
 
 def identity_from(
-    environment: Mapping[str, str], mesh: Mapping[str, int] | None = None
+    environment: Mapping[str, str],
+    mesh: Mapping[str, int] | None = None,
+    parts: Parts | None = None,
 ) -> RankIdentity:
-    """The identity of this rank.
+    """The identity of this rank; what torch does not say is empty.
 
     Raises:
         ValueError: a variable is invalid; the text names it.
     """
     rank = _integer(environment, "RANK", 0)
-    torch_version, nccl_version = _versions()
+    parts = parts or Parts()
     return RankIdentity(
         job_id=_job_id(environment),
         rank=rank,
@@ -67,9 +78,10 @@ def identity_from(
         cluster=environment.get("LOCKSTEP_CLUSTER", "local"),
         project=environment.get("LOCKSTEP_PROJECT", ""),
         node=environment.get("LOCKSTEP_NODE") or platform.node(),
-        gpu_uuid=_gpu_uuid(),
-        torch_version=torch_version,
-        nccl_version=nccl_version,
+        gpu_uuid=parts.run("gpu_identity", _gpu_uuid) or "",
+        # A build of torch may name itself at length, and a text that does not fit is refused.
+        torch_version=(parts.run("versions", _torch_version) or "")[:_VERSION_CHARACTERS],
+        nccl_version=(parts.run("versions", _nccl_version) or "")[:_VERSION_CHARACTERS],
         queue=queue_of(environment),
         job_class=job_class_of(environment),
         mesh=tuple((mesh or {"dp": rank}).items()),

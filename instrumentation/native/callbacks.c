@@ -1,6 +1,17 @@
 /* Calls of the recorder's callbacks in Python, each where one comparison says that it is due. */
 #include "recorder.h"
 
+/* The error that is set, as an object of its own; none is set afterwards. */
+static PyObject *take_error(void)
+{
+    PyObject *type, *error, *traceback;
+    PyErr_Fetch(&type, &error, &traceback);
+    PyErr_NormalizeException(&type, &error, &traceback);
+    Py_XDECREF(type);
+    Py_XDECREF(traceback);
+    return error;
+}
+
 PyObject *handle_error(StepRecorder *recorder)
 {
     if (!PyErr_ExceptionMatches(PyExc_Exception))
@@ -9,14 +20,26 @@ PyObject *handle_error(StepRecorder *recorder)
         PyErr_Clear();
         Py_RETURN_NONE;
     }
-    PyObject *type, *error, *traceback;
-    PyErr_Fetch(&type, &error, &traceback);
-    PyErr_NormalizeException(&type, &error, &traceback);
+    PyObject *error = take_error();
     PyObject *result = PyObject_CallMethodOneArg(recorder->callbacks, name_fail, error);
-    Py_XDECREF(type);
     Py_XDECREF(error);
-    Py_XDECREF(traceback);
     return result;
+}
+
+int handle_part_error(StepRecorder *recorder, const char *part)
+{
+    if (!PyErr_ExceptionMatches(PyExc_Exception))
+        return -1; /* an interrupt is the user's */
+    PyObject *error = take_error(), *name = PyUnicode_FromString(part), *result = NULL;
+    if (recorder->callbacks == NULL || name == NULL)
+        PyErr_Clear();
+    else
+        result = PyObject_CallMethodObjArgs(recorder->callbacks, name_part_failed, name, error, NULL);
+    int status = result == NULL && PyErr_Occurred() ? -1 : 0;
+    Py_XDECREF(result);
+    Py_XDECREF(name);
+    Py_XDECREF(error);
+    return status;
 }
 
 int call_tick(StepRecorder *recorder, int64_t now_ns)

@@ -51,21 +51,31 @@ static int is_synchronised(const GradientWait *wait)
     return is_true;
 }
 
+/* The result, or None where there is an error: it is ours, and must not get into the backward. */
+static PyObject *without_part(StepRecorder *recorder, PyObject *result)
+{
+    if (result != NULL)
+        return result;
+    if (handle_part_error(recorder, "gradient_buckets") < 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
 /* The gradient that completes the first bucket is ready. */
 static PyObject *gradient_wait_arrived(GradientWait *wait, PyObject *parameter)
 {
     (void)parameter;
     int synchronised = is_synchronised(wait);
+    StepRecorder *recorder = (StepRecorder *)wait->recorder;
     if (synchronised < 0)
-        return NULL;
+        return without_part(recorder, NULL);
     if (!synchronised)
         Py_RETURN_NONE;
     if (!is_ordinary(wait))
         return PyObject_CallNoArgs(wait->arrived_otherwise);
-    StepRecorder *recorder = (StepRecorder *)wait->recorder;
     if (recorder->on && !recorder->first_arrival_ns)
         recorder->first_arrival_ns = clock_ns();
-    return PyObject_CallOneArg(wait->queue, wait->begins);
+    return without_part(recorder, PyObject_CallOneArg(wait->queue, wait->begins));
 }
 
 /* The last local gradient is ready; the reducer waits for the others next. */

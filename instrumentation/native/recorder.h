@@ -142,7 +142,7 @@ extern PyMethodDef recorder_methods[];
 /* Names that are looked up in every step, interned once. */
 #define NAMES(X)                                                                                   \
     X(tick) X(inspect_loss) X(inspect_norm) X(inspect_step) X(step_ended) X(step_while_off)        \
-    X(fail) X(take) X(item) X(is_cuda) X(step) X(loss) X(gradient_norm) X(learning_rate)           \
+    X(fail) X(part_failed) X(take) X(item) X(is_cuda) X(step) X(loss) X(gradient_norm) X(learning_rate)           \
     X(tokens) X(samples) X(sequence_lengths) X(send_recv) X(tap) X(require_backward_grad_sync)
 #define NAME(name) extern PyObject *name_##name;
 NAMES(NAME)
@@ -162,6 +162,8 @@ void recorder_release_page(StepRecorder *recorder);
 
 /* callbacks.c: calls into Python. */
 PyObject *handle_error(StepRecorder *recorder); /* hands the set error to the callbacks; None */
+/* The same for an error of one part, which the recorder goes on without; -1 for an interrupt. */
+int handle_part_error(StepRecorder *recorder, const char *part);
 int call_tick(StepRecorder *recorder, int64_t now_ns);
 int call_heartbeat(StepRecorder *recorder, uint64_t word);
 int call_inspect_number(StepRecorder *recorder, PyObject *method, double number, uint32_t *flags);

@@ -36,7 +36,7 @@ static int parse_arguments(Arguments *arguments, PyObject *const *values, PyObje
 }
 
 /* 1 and the number; 0 where it cannot be had without waiting for a device; -1 with an error. */
-static int parse_number(PyObject *value, double *number)
+static int read_number(PyObject *value, double *number)
 {
     if (value == NULL || value == Py_None)
         return 0;
@@ -68,8 +68,15 @@ static int parse_number(PyObject *value, double *number)
     return 1;
 }
 
+/* The same, but a number that cannot be read is one that the step goes without. */
+static int parse_number(StepRecorder *recorder, PyObject *value, double *number)
+{
+    int is_known = read_number(value, number);
+    return is_known < 0 ? handle_part_error(recorder, "loop_numbers") : is_known;
+}
+
 /* -1 with an error where the value is no integer from `least` to `most`. */
-static int parse_integer(PyObject *value, const char *name, int64_t least, int64_t most, int64_t *number)
+static int read_integer(PyObject *value, const char *name, int64_t least, int64_t most, int64_t *number)
 {
     if (value == NULL)
         return 0;
@@ -84,6 +91,17 @@ static int parse_integer(PyObject *value, const char *name, int64_t least, int64
         PyErr_Format(PyExc_ValueError, "%s %R is outside of what a row can hold", name, value);
         return -1;
     }
+    return 0;
+}
+
+/* As `parse_number` does: the number stays what it is where the value is no such integer. */
+static int parse_integer(StepRecorder *recorder, PyObject *value, const char *name, int64_t least,
+                         int64_t most, int64_t *number)
+{
+    int64_t parsed = *number;
+    if (read_integer(value, name, least, most, &parsed) < 0)
+        return handle_part_error(recorder, "loop_numbers");
+    *number = parsed;
     return 0;
 }
 
@@ -123,9 +141,9 @@ static int take_numbers(StepRecorder *recorder, const Arguments *arguments, Row 
     const Layout *layout = &recorder->layout;
     double loss, norm, rate;
     int64_t present = layout->bit_step;
-    int has_loss = parse_number(arguments->loss, &loss);
-    int has_norm = has_loss < 0 ? -1 : parse_number(arguments->norm, &norm);
-    int has_rate = has_norm < 0 ? -1 : parse_number(arguments->rate, &rate);
+    int has_loss = parse_number(recorder, arguments->loss, &loss);
+    int has_norm = has_loss < 0 ? -1 : parse_number(recorder, arguments->norm, &norm);
+    int has_rate = has_norm < 0 ? -1 : parse_number(recorder, arguments->rate, &rate);
     if (has_rate < 0)
         return -1;
     if (!recorder->on)
@@ -156,34 +174,38 @@ static int take_numbers(StepRecorder *recorder, const Arguments *arguments, Row 
     return 0;
 }
 
-static int take_lengths(StepRecorder *recorder, const Arguments *arguments, Row *row)
+static int read_lengths(StepRecorder *recorder, const Arguments *arguments, Row *row)
 {
+    long long total, count, shortest, longest;
+    double squares;
     int has_lengths = arguments->lengths == NULL ? 0 : PyObject_IsTrue(arguments->lengths);
-    if (has_lengths < 0)
+    if (has_lengths <= 0)
+        return has_lengths;
+    PyObject *figures = PyObject_CallOneArg(recorder->figures_of, arguments->lengths);
+    if (figures == NULL)
         return -1;
-    if (has_lengths) {
-        long long total, count, shortest, longest;
-        PyObject *figures = PyObject_CallOneArg(recorder->figures_of, arguments->lengths);
-        if (figures == NULL)
-            return -1;
-        int is_parsed = PyArg_ParseTuple(figures, "LLLLd", &shortest, &longest, &total, &count,
-                                         &row->squares);
-        Py_DECREF(figures);
-        if (!is_parsed)
-            return -1;
-        row->shortest = shortest;
-        row->longest = longest;
-        row->present |= (uint32_t)recorder->layout.row_bits_lengths;
-        if (row->tokens == 0)
-            row->tokens = total;
-        if (row->samples == 0)
-            row->samples = count;
-    }
-    if (row->tokens > UINT32_MAX || row->longest > UINT32_MAX || row->shortest < 0) {
+    int is_parsed = PyArg_ParseTuple(figures, "LLLLd", &shortest, &longest, &total, &count, &squares);
+    Py_DECREF(figures);
+    if (!is_parsed)
+        return -1;
+    if (total > UINT32_MAX || longest > UINT32_MAX || shortest < 0) {
         PyErr_Format(PyExc_ValueError, "sequence_lengths are outside of what a row can hold");
         return -1;
     }
+    row->shortest = shortest;
+    row->longest = longest;
+    row->squares = squares;
+    row->present |= (uint32_t)recorder->layout.row_bits_lengths;
+    if (row->tokens == 0)
+        row->tokens = total;
+    if (row->samples == 0)
+        row->samples = count;
     return 0;
+}
+
+static int take_lengths(StepRecorder *recorder, const Arguments *arguments, Row *row)
+{
+    return read_lengths(recorder, arguments, row) < 0 ? handle_part_error(recorder, "loop_numbers") : 0;
 }
 
 /* Starts copies of the numbers that are on a GPU. */
@@ -207,14 +229,14 @@ static int end_step(StepRecorder *recorder, const Arguments *arguments)
     if (recorder_switch_phase(recorder, (int)recorder->layout.code_other, &now_ns) < 0)
         return -1;
     if (arguments->step != Py_None
-        && parse_integer(arguments->step, "step", INT64_MIN, INT64_MAX - 1, &row.number) < 0)
+        && parse_integer(recorder, arguments->step, "step", INT64_MIN, INT64_MAX - 1, &row.number) < 0)
         return -1;
     recorder->next_step = row.number + 1;
     if (recorder->numbers != Py_None && take_device_numbers(recorder, arguments) < 0)
         return -1;
     if (take_numbers(recorder, arguments, &row) < 0
-        || parse_integer(arguments->tokens, "tokens", 0, UINT32_MAX, &row.tokens) < 0
-        || parse_integer(arguments->samples, "samples", 0, UINT32_MAX, &row.samples) < 0
+        || parse_integer(recorder, arguments->tokens, "tokens", 0, UINT32_MAX, &row.tokens) < 0
+        || parse_integer(recorder, arguments->samples, "samples", 0, UINT32_MAX, &row.samples) < 0
         || take_lengths(recorder, arguments, &row) < 0)
         return -1;
     if (!recorder->on)

@@ -53,6 +53,18 @@ def page_path(root: Path, job_id: str, attempt: int, rank: int) -> Path:
     return job_folder(root, job_id) / str(attempt) / f"rank-{rank:05d}.page"
 
 
+def create_job_folder(folder: Path) -> None:
+    """Creates the folder of a job for its user and the group that reads pages, and for nobody else.
+
+    On a node that several users share, ``jobs`` is sticky and setgid: the group comes from there.
+
+    Raises:
+        OSError: it cannot be created, or exists already.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o750)
+
+
 def list_jobs(root: Path) -> list[Path]:
     """Folders of all jobs, oldest name first; empty when there are none."""
     folder = root / "jobs"

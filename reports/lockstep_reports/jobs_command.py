@@ -109,7 +109,7 @@ def _cells(status: JobStatus) -> list[Text]:
     end_seconds = status.end_seconds or time.time()
     colour = "red" if status.outcome == "failed" else _COLOURS.get(status.state, "")
     world = "?" if status.world_size is None else f"{status.world_size:,}"
-    is_whole = status.ranks == status.world_size
+    is_whole = status.ranks == (status.world_size or 0)
     return [
         Text(status.folder.name),
         Text(printable(state), style=colour),

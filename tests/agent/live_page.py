@@ -101,6 +101,7 @@ class LivePage:
         periodic.count("checkpoint_bytes", number=4096)
         periodic.count("restores", "fallback")
         periodic.count("anomalies", "spike")
+        periodic.count("part_errors", "memory", rank % 2)
         periodic.count("bus_bytes", "all_reduce", 4 * ALL_REDUCE_BYTES)
         periodic.count("device_steps")
         periodic.add("host_bound_seconds", STEP_SECONDS["sync"], "sync")

@@ -7,10 +7,10 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from lockstep_catalogue import METRICS, Kind, Metric
+from lockstep_catalogue import Endpoint, Kind, Metric, metrics_of
 
 
-def complaints(scrape: str, declared: Iterable[Metric] = METRICS) -> list[str]:
+def complaints(scrape: str, declared: Iterable[Metric] = metrics_of(Endpoint.AGENT)) -> list[str]:
     """What is wrong with a scrape in the OpenMetrics format; empty when it is as declared.
 
     Raises:

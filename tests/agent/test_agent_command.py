@@ -222,3 +222,17 @@ def test_help_loads_neither_torch_nor_the_loop_nor_the_libraries_of_the_agent() 
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
     )
     assert done.stdout.endswith("[]\n")
+
+
+@pytest.mark.timeout(60)
+def test_a_second_agent_on_the_same_state_is_refused_until_the_first_has_ended(
+    options: Options,
+) -> None:
+    with running_agent(options):
+        second = subprocess.run(
+            [*COMMAND, *command_line(options)], capture_output=True, text=True, check=False
+        )
+        assert second.returncode == 2
+        assert f"--state {options.state} is kept by another agent" in second.stderr
+    with running_agent(options):
+        pass

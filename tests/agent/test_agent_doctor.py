@@ -160,3 +160,18 @@ def test_preflight_measures_products_memory_and_all_reduce(options: Options) -> 
     figures = parse_figures(json.loads(done.stdout))
     assert [each.probe for each in figures] == ["gemm", "memory", "all_reduce"]
     assert all(isinstance(each, Figure) and each.value > 1e6 for each in figures)
+
+
+def test_preflight_without_torch_judges_the_node_and_says_what_it_skipped(
+    options: Options, gpus: FakeNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert gpus.path
+    absent = "raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')\n"
+    (tmp_path / "torch.py").write_text(absent, encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    done = doctor(options, "--preflight")
+    assert done.returncode == 0, done.stderr
+    assert "were not measured: torch is not installed here" in " ".join(done.stdout.split())
+    document = json.loads(doctor(options, "--preflight", "--json").stdout)
+    assert document["preflight"]["figures"] == []
+    assert "skipped" in document["preflight"]

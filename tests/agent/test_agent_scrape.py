@@ -19,7 +19,7 @@ from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.collector_worker import CollectorWorker
 from lockstep_agent.runtime.sampler import Sampler
 from lockstep_catalogue import (
-    METRICS,
+    Endpoint,
     Kind,
     Metric,
     events,
@@ -31,6 +31,7 @@ from lockstep_catalogue import (
     job_state,
     job_watch,
     labels,
+    metrics_of,
     nvlink,
     training,
 )
@@ -40,6 +41,7 @@ from .fake_tree import Tree, fill_cgroups
 from .live_page import LivePage
 from .livecheck import complaints
 
+AGENT_METRICS = metrics_of(Endpoint.AGENT)
 GOLDEN = Path(__file__).parent.parent / "golden" / "agent.prom"
 VOLATILE = (
     events.GPU_XID_LAST,
@@ -146,10 +148,10 @@ def test_the_live_check_finds_what_is_missing_undeclared_or_otherwise_than_decla
     scrape = sampled(options).openmetrics.decode()
     of_jobs = [
         m
-        for m in METRICS
+        for m in AGENT_METRICS
         if m in (*training.METRICS, *gpu_owner.METRICS) or labels.JOB_ID in m.labels
     ]
-    emitted = [m for m in METRICS if m not in of_jobs and m is not fabric.NET_UP]
+    emitted = [m for m in AGENT_METRICS if m not in of_jobs and m is not fabric.NET_UP]
     [undeclared] = complaints(scrape, emitted)
     assert "not declared" in undeclared
     changed = replace(fabric.NET_UP, labels=())
@@ -231,7 +233,7 @@ def test_a_reading_that_does_not_fit_its_metric_is_refused(
 
 
 def test_a_histogram_is_served_cumulative_with_its_sum_and_count() -> None:
-    metric = next(metric for metric in METRICS if metric.kind is Kind.HISTOGRAM)
+    metric = next(metric for metric in AGENT_METRICS if metric.kind is Kind.HISTOGRAM)
     counts = (1,) * (len(metric.buckets) + 1)
     reading = HistogramReading(metric, ("east", "job", "node"), counts, 12.5)
     lines = render([reading], 0).text.decode().splitlines()

@@ -28,8 +28,11 @@ def links(page: Path) -> list[Path]:
 def options_of(command: click.Command) -> set[str]:
     """The options of a command, and of those below it."""
     found = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
-    below = command.commands.values() if isinstance(command, click.Group) else ()
-    return found.union(*map(options_of, below))
+    if not isinstance(command, click.Group):
+        return found
+    context = click.Context(command)
+    below = (command.get_command(context, name) for name in command.list_commands(context))
+    return found.union(*(options_of(subcommand) for subcommand in below if subcommand))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=by_path)

@@ -141,11 +141,11 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     root = Path(tempfile.mkdtemp(prefix="lockstep-test-", dir="/dev/shm"))
     agent_port, port = free_port(), free_port()
     lockstep = Path(sys.executable).parent / "lockstep"
-    listen = f"127.0.0.1:{agent_port}"
+    agent = ("agent", "--listen", f"127.0.0.1:{agent_port}", "--dir", root, "--state", root)
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, root, ignore_errors=True)
         stack.enter_context(running_job(root))
-        stack.enter_context(process(lockstep, "agent", "--listen", listen, "--dir", root))
+        stack.enter_context(process(lockstep, *agent))
         folder = tmp_path_factory.mktemp("prometheus")
         stack.enter_context(process(*prometheus_command(folder, agent_port, port)))
         yield f"http://127.0.0.1:{port}"

@@ -42,6 +42,9 @@ class NotedCallbacks:
     def fail(self, _error: Exception) -> None:
         self.failures += 1
 
+    def part_failed(self, part: str, error: Exception) -> None:
+        self.calls.append(("part", part, type(error)))
+
 
 class RecorderFixture:
     """A recorder with its page and its callbacks; ``name`` is ``python`` or ``c``."""

@@ -10,10 +10,12 @@ import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import lockstep
+from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.page.reader import Page, read_page, read_rows
 
 ENVIRONMENT = {"RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCKSTEP_JOB_ID": "job-a"}
@@ -37,7 +39,7 @@ def test_the_phases_of_a_step_are_contiguous_and_add_up(root: Path) -> None:
             time.sleep(0.002)
         monitor.step(tokens=10)
     for row in read_rows(page_of(root)):
-        parts = [v for k, v in row.items() if k.endswith("_seconds")]
+        parts = [row[f"{phase}_seconds"] for phase in STEP_PHASES]
         assert row["seconds"] == pytest.approx(sum(parts), rel=1e-5)
         assert all(
             row[f"{name}_seconds"] >= 0.002
@@ -171,13 +173,22 @@ def test_the_heartbeat_has_the_phase_before_the_step_ends(root: Path) -> None:
     assert page_of(root).phase == "optimizer"
 
 
-def test_an_error_of_ours_turns_the_monitor_off_and_is_logged_once(
+class BrokenHeartbeat:
+    """Takes no word of the recorder."""
+
+    def __setitem__(self, index: int, word: int) -> None:
+        raise ValueError(f"word {word} is not written at {index}")
+
+
+def test_an_error_of_the_recorder_turns_the_monitor_off_and_is_logged_once(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     monitor = attached(root)
     monitor.step(tokens=1)
+    recording: Any = monitor
+    recording.recorder.heartbeat = BrokenHeartbeat()
     with caplog.at_level(logging.WARNING, logger="lockstep"):
-        monitor.step(tokens=-5)
+        monitor.step(tokens=1)
         monitor.step(tokens=1)
     assert not monitor.enabled
     assert len(caplog.records) == 1

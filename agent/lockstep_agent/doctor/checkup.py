@@ -23,6 +23,7 @@ from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
 from lockstep_catalogue.verdicts import DEGRADED, FAILED, OK
+from lockstep_records.distribution import install_hint
 from lockstep_records.durations import format_duration
 
 _STATUS = {OK: 0, DEGRADED: 1, FAILED: 2}
@@ -32,6 +33,11 @@ _MAX_ANSWER_BYTES = 8 << 20
 _ANSWER_TIMEOUT_SECONDS = 10.0
 _PROBE_TIMEOUT_SECONDS = 300.0
 _MAX_PROBE_SECONDS = 60.0
+_NO_TORCH = "No module named 'torch'"
+_SKIPPED = (
+    "GPUs, memory and all-reduce were not measured: torch is not installed here; "
+    + install_hint("trainer")
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,6 +92,8 @@ def check_up(examination: Examination, probe: Probe | None, *, as_json: bool) ->
         click.echo(json.dumps(health | figures))
     else:
         _print(health, comparisons)
+        if "skipped" in preflight:
+            click.echo(f"preflight: {preflight['skipped']}")
     is_slow = any(comparison.too_slow for comparison in comparisons)
     # An agent of another version may have a verdict that is not known here.
     return max(_STATUS.get(health["verdict"], 2), _STATUS[DEGRADED] if is_slow else 0)
@@ -161,14 +169,17 @@ def _measure(duration_seconds: float) -> dict[str, Any]:
         parse_figures(preflight)
     except ValueError as error:
         message = probe.stderr.strip().rpartition("\n")[2] or "it wrote nothing"
-        raise click.UsageError(
-            f"--preflight failed: {message}; it needs torch, of the extra 'trainer'"
-        ) from error
+        # A node is not unfit because nobody has installed torch for the agent: exit status 2 would
+        # drain it.
+        if _NO_TORCH in message:
+            return {"skipped": _SKIPPED, "figures": []}
+        raise click.UsageError(f"--preflight failed: {message}") from error
     return preflight
 
 
 def _as_json(preflight: Mapping[str, Any], comparisons: list[Comparison]) -> dict[str, Any]:
-    return {
+    skipped = {"skipped": preflight["skipped"]} if "skipped" in preflight else {}
+    return skipped | {
         "torch": preflight.get("torch"),
         "figures": [
             asdict(each.figure) | {"fleet_median": each.median, "too_slow": each.too_slow}

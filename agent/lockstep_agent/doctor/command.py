@@ -1,5 +1,6 @@
-"""Judge this node for people, prologs and preflight, or print what a rank page holds."""
+"""Judge this node for people, prologs and preflight, or print what a job's rank pages hold."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command()
-@click.argument("page", type=click.Path(path_type=Path), required=False)
+@click.argument("record", metavar="[PAGE|JOB]", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print everything as one JSON object.")
 @click.option("--url", metavar="URL", help="Ask the agent that serves here; it knows the past.")
 @click.option(
@@ -47,7 +48,7 @@ def doctor(
     ctx: click.Context,
     /,
     *,
-    page: Path | None,
+    record: str | None,
     as_json: bool,
     url: str | None,
     duration_seconds: float,
@@ -56,14 +57,14 @@ def doctor(
     slower_than: float,
     **node: Any,
 ) -> int:
-    """Judge this node; with PAGE, print that rank page instead.
+    """Judge this node; with PAGE or JOB (id or folder), print that rank page or the job's ranks.
 
     Exits with 0 when the node is ok, 1 when it is degraded or slower than the fleet, 2 when it
-    failed or cannot be judged. With PAGE: 2 and one sentence when it cannot be read.
+    failed or cannot be judged. With PAGE or JOB: 2 and one sentence when it cannot be read.
     """
-    if page is not None:
+    if record is not None:
         _refuse_node_options(ctx)
-        print_page(page, as_json=as_json)
+        _print_record(record, as_json=as_json)
         return 0
     if fleet is not None and not preflight:
         raise click.UsageError(f"--fleet {fleet} is compared by --preflight only; give both")
@@ -78,14 +79,24 @@ def doctor(
     return checkup.check_up(examination, probe, as_json=as_json)
 
 
+def _print_record(record: str, *, as_json: bool) -> None:
+    path = Path(record)
+    if path.is_file() or (os.sep in record and not path.is_dir()):
+        print_page(path, as_json=as_json)
+        return
+    from lockstep_agent.doctor.job import print_job  # noqa: PLC0415  # loads rich
+
+    print_job(record, as_json=as_json)
+
+
 def _refuse_node_options(ctx: click.Context) -> None:
-    """Refuses options of the node together with a page, which they do not concern."""
+    """Refuses options of the node together with a record, which they do not concern."""
     given = [
         name
         for name in ctx.params
-        if name not in {"page", "as_json"}
+        if name not in {"record", "as_json"}
         and ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
     ]
     if given:
         [flag] = [option.opts[0] for option in ctx.command.params if option.name == given[0]]
-        raise click.UsageError(f"{flag} is about the node; leave it out, or leave out PAGE")
+        raise click.UsageError(f"{flag} is about the node; leave it out, or leave out PAGE or JOB")

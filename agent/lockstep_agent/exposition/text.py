@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from itertools import accumulate, chain
 
 from lockstep_agent.collector import AnyReading, Exemplar, HistogramReading, Part, Reading
-from lockstep_catalogue import METRICS, Kind, Metric, health
+from lockstep_catalogue import Endpoint, Kind, Metric, health, metrics_of
 
+_METRICS = metrics_of(Endpoint.AGENT)
 _OPENMETRICS = "application/openmetrics-text"
 _TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _OPENMETRICS_TYPE = f"{_OPENMETRICS}; version=1.0.0; charset=utf-8; escaping=underscores"
@@ -61,7 +62,7 @@ class Renderer:
             metric.name: (_Histograms if metric.kind is Kind.HISTOGRAM else _Family)(
                 metric, identity or {}
             )
-            for metric in METRICS
+            for metric in _METRICS
         }
         self._parts: tuple[Part, ...] = ()
         self._series: list[list[_Series]] = []
@@ -294,4 +295,4 @@ def _openmetrics_head(metric: Metric) -> bytes:
     return head.encode()
 
 
-_HEADS = {metric.name: (_text_head(metric), _openmetrics_head(metric)) for metric in METRICS}
+_HEADS = {metric.name: (_text_head(metric), _openmetrics_head(metric)) for metric in _METRICS}

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from lockstep_agent.collector import Reading
 from lockstep_catalogue import Metric
 from lockstep_catalogue import job_state as metrics
+from lockstep_catalogue.parts import FAILED_PARTS, PART
 from lockstep_records.goodput import PAGE_STATES, goodput_ns
 from lockstep_records.page.reader import Page
 from lockstep_records.replicas import compare_replicas
@@ -55,6 +56,7 @@ def state_now(labels: Labels, current: list[Page], running: list[Page]) -> Itera
         yield Reading(metrics.ANOMALOUS, (*labels, item), lasting)
     for memory, field in _MEMORY.items():
         yield from _highest(metrics.MEMORY_BYTES, (*labels, memory), field, running)
+    yield from _failed_parts(labels, running)
     yield from _slowest_writer(labels, current)
     groups = compare_replicas(current)
     if groups:
@@ -67,6 +69,13 @@ def _highest(metric: Metric, labels: Labels, field: str, pages: list[Page]) -> I
     values = [page.periodic[field] for page in pages if page.periodic[field] is not None]
     if values:
         yield Reading(metric, labels, max(values))
+
+
+def _failed_parts(labels: Labels, running: list[Page]) -> Iterator[Reading]:
+    for part in PART.values:
+        num_ranks = sum(page.periodic["part_errors"][part] > 0 for page in running)
+        if num_ranks:  # a series for each part that works would be most of the job's series
+            yield Reading(FAILED_PARTS, (*labels, part), num_ranks)
 
 
 def _slowest_writer(labels: Labels, pages: list[Page]) -> Iterator[Reading]:

@@ -147,6 +147,9 @@ class Scene:
             str(self._root),
             "--cluster",
             "demo",
+            # The folder of a node's own agent is that agent's.
+            "--state",
+            str(self._out / "agent-state"),
             "--scrape-interval",
             interval,
             log="agent",

@@ -75,8 +75,9 @@ class DcpWatch(logging.Handler):
         super().close()
 
     def fail(self, error: Exception) -> None:
-        """Hands an error of the instrumentation on to the monitor."""
-        self._monitor.fail(error)
+        """Ends the watch after an error of ours; the monitor goes on."""
+        self._monitor.fail_part("checkpoints", error)
+        self.close()
 
     @guarded
     def emit(self, record: logging.LogRecord) -> None:

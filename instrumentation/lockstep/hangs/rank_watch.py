@@ -19,6 +19,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
+from lockstep.guard import Parts
 from lockstep.patches.points import WORKER_SERVER, find_or_report
 from lockstep_records.hangs import hang_limit_seconds
 from lockstep_records.worker_socket import MAX_PATH_BYTES, query, socket_path
@@ -44,13 +45,16 @@ class HangWatch:
         page: path of the rank's page; the files of stacks and socket lie next to it.
         timeout_seconds: user's time-out, see ``hang_limit_seconds``; 0 turns the watch off.
         now_ns: monotonic clock.
+        parts: of the monitor; without the part ``flight_recorder`` stacks are written all the same.
 
     Attributes:
         steps_ns: durations of the last steps, nanoseconds.
         rearm_ns: monotonic time from which on a step's end must call ``arm``.
     """
 
-    def __init__(self, page: Path, timeout_seconds: float, now_ns: int) -> None:
+    def __init__(
+        self, page: Path, timeout_seconds: float, now_ns: int, parts: Parts | None = None
+    ) -> None:
         self.steps_ns: deque[int] = deque(maxlen=_MEDIAN_STEPS)
         self.rearm_ns = 0
         self._timeout_seconds = timeout_seconds
@@ -59,7 +63,7 @@ class HangWatch:
         self._file: TextIOWrapper | None = None
         self._pid = os.getpid()
         self._socket = socket_path(page)
-        self._server = _start_worker_server(self._socket) if timeout_seconds else None
+        self._server = self._start_server(parts or Parts()) if timeout_seconds else None
         self.arm(now_ns)
         # Hooks of a fork cannot be taken back: they must not keep a watch that is over alive.
         watch = weakref.ref(self)
@@ -67,6 +71,9 @@ class HangWatch:
             before=lambda: _around_fork(watch(), armed=False),
             after_in_parent=lambda: _around_fork(watch(), armed=True),
         )
+
+    def _start_server(self, parts: Parts) -> Any:
+        return parts.run("flight_recorder", _start_worker_server, self._socket)
 
     def set_timeout(self, timeout_seconds: float, now_ns: int) -> None:
         """Changes the time-out; 0 turns the timer off."""

@@ -25,6 +25,8 @@ class Job:
         project: account of the job; empty for none.
         max_restarts: restarts of all ranks after a failure.
         endpoint: HOST:PORT of the rendezvous; empty for a job of one node.
+        rendezvous: settings of the rendezvous by torchrun's names.
+        log_folder: of torchrun's logs; None for one in the job's folder.
         serve: HOST:PORT at which an agent of the job's own serves its pages; empty for none.
         log_json: whether the ranks' logs are JSON lines.
         summary_to: destinations of summaries, each SINK or SINK:TARGET.
@@ -47,6 +49,8 @@ class Job:
     project: str = ""
     max_restarts: int = 0
     endpoint: str = ""
+    rendezvous: dict[str, str] = field(default_factory=dict)
+    log_folder: Path | None = None
     serve: str = ""
     log_json: bool = False
     summary_to: tuple[str, ...] = ()

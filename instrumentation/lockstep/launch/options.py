@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from lockstep.launch.torchrun import TORCHRUN_OPTIONS, NodeCount, RankCount, spellings
 from lockstep_records.durations import format_duration
 from lockstep_records.hangs import HANG_TIMEOUT_SECONDS
 from lockstep_records.options import DurationRange, FiniteRange
@@ -38,27 +39,35 @@ def _option(name: str, flag: str, help_text: str, **settings: Any) -> Any:
 
 _JOB_OPTIONS = {
     "nproc_per_node": click.option(
-        "--nproc-per-node",
-        type=click.IntRange(1),
+        *spellings("nproc_per_node"),
+        type=RankCount(),
         default=1,
         show_default=True,
-        help="Ranks on this node.",
+        help="Ranks on this node: a number, auto, gpu or cpu.",
     ),
     "nnodes": click.option(
         "--nnodes",
-        type=click.IntRange(1),
+        type=NodeCount(),
         default=1,
         show_default=True,
         help="Nodes of the job; all start this command with the same --job-id and --endpoint.",
     ),
     "endpoint": click.option(
-        "--endpoint", default="", help="HOST:PORT of the rendezvous of several nodes."
+        "--endpoint",
+        *spellings("rdzv_endpoint"),
+        "endpoint",
+        default="",
+        help="HOST:PORT of the rendezvous of several nodes.",
     ),
     "job_id": click.option(
-        "--job-id", default="", help="Name of the job; a new unique name by default."
+        "--job-id",
+        *spellings("rdzv_id"),
+        "job_id",
+        default="",
+        help="Name of the job; a new unique name by default.",
     ),
     "max_restarts": click.option(
-        "--max-restarts",
+        *spellings("max_restarts"),
         type=click.IntRange(0),
         default=0,
         show_default=True,
@@ -165,7 +174,7 @@ LEDGER_OPTIONS = {
         envvar="LOCKSTEP_LEDGER_CA",
     ),
 }
-_ALL_OPTIONS = _JOB_OPTIONS | DESCRIPTION_OPTIONS | LEDGER_OPTIONS
+_ALL_OPTIONS = _JOB_OPTIONS | TORCHRUN_OPTIONS | DESCRIPTION_OPTIONS | LEDGER_OPTIONS
 JOB_FIELDS = tuple(_ALL_OPTIONS)
 
 

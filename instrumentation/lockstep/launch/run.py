@@ -18,6 +18,7 @@ from lockstep.launch.description import JobDescription, num_gpus_of_node
 from lockstep.launch.ending import WorkersEnd, judge_end
 from lockstep.launch.job import Job
 from lockstep.launch.options import DESCRIPTION_OPTIONS, LEDGER_OPTIONS, job_options
+from lockstep.launch.torchrun import TORCHRUN_OPTIONS, rendezvous_fields
 from lockstep.sidecar import run_sidecars
 from lockstep.sinks import sinks_of
 from lockstep.telemetry.export import exporter_of
@@ -27,6 +28,7 @@ from lockstep_records.distribution import install_hint
 from lockstep_records.durations import format_duration
 from lockstep_records.events import PREEMPTED, Event, append_event, read_events
 from lockstep_records.job_retention import remove_ended_jobs
+from lockstep_records.jobs import create_job_folder
 from lockstep_records.trace import trace_of
 
 BAD_INPUT = 2
@@ -82,7 +84,7 @@ def _clear_finished_jobs(job: Job) -> None:
         raise ValueError(f"job id {job.job_id!r} is in use under {job.root}/jobs; choose another")
     remove_ended_jobs(job.root)
     try:
-        job.folder.mkdir(parents=True)
+        create_job_folder(job.folder)
     except OSError as error:
         raise ValueError(
             f"folder {job.folder} cannot be created ({error.strerror}); "
@@ -136,7 +138,9 @@ def _job_agent(job: Job) -> Iterator[None]:
         return
     # By its command: components of one layer do not import each other.
     command = [sys.executable, "-m", "lockstep_cli.main", "agent", "--listen", job.serve]
-    agent = subprocess.Popen([*command, "--dir", str(job.root), "--cluster", job.cluster])
+    command += ["--dir", str(job.root), "--cluster", job.cluster]
+    # Not the folder of the node's own agent, which two agents must not share.
+    agent = subprocess.Popen([*command, "--state", str(job.folder / "agent-state")])
     try:
         yield
     finally:
@@ -187,7 +191,7 @@ def _print_outcome(job: Job, exit_code: int) -> None:
         click.echo(f"lockstep: {end.fields['outcome']}: {end.fields['reason']}", err=True)
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(context_settings={"allow_interspersed_args": False})
 @job_options
 @click.option("-m", "--module", is_flag=True, help="PROGRAM is a module, as for python -m.")
 @click.argument("program")
@@ -232,7 +236,14 @@ def launch(program: Sequence[str], **options: Any) -> int:
 
 def _job_of(program: Sequence[str], options: Mapping[str, Any]) -> Job:
     """The job of some options; those that are empty take the default."""
-    given = {name: value for name, value in options.items() if value not in {None, ""}}
+    torchrun = {name: options[name] for name in TORCHRUN_OPTIONS if name in options}
+    given = {
+        name: value
+        for name, value in options.items()
+        if value not in {None, ""} and name not in TORCHRUN_OPTIONS
+    }
+    if torchrun:
+        given |= rendezvous_fields(torchrun, given.get("endpoint", ""), given.get("nnodes", 1))
     described = {name: given.pop(name) for name in DESCRIPTION_OPTIONS if name in given}
     url, token, ca = (given.pop(name, None) for name in LEDGER_OPTIONS)
     address = LedgerAddress(url=url, token_file=token, ca_file=ca) if url else None

@@ -141,6 +141,7 @@ def run_workers(job: Job) -> WorkersEnd:
             min_nodes=job.nnodes,
             max_nodes=job.nnodes,
             local_addr=None if job.endpoint else "127.0.0.1",
+            **job.rendezvous,
         )
     )
     spec = WorkerSpec(
@@ -154,7 +155,7 @@ def run_workers(job: Job) -> WorkersEnd:
     )
     end_recorder = _EndRecorder(job.folder, job.job_id)
     signal_number: int | None = None
-    agent = _RecordingAgent(end_recorder, spec, job.folder / "logs")
+    agent = _RecordingAgent(end_recorder, spec, job.log_folder or job.folder / "logs")
     try:
         agent.run()
     except SignalException as error:

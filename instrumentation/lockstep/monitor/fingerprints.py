@@ -17,7 +17,7 @@ import torch
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from lockstep.guard import guarded
+from lockstep.guard import Parts, part_of
 from lockstep.monitor.live import LiveMonitor
 from lockstep.recorder.recorder import PhaseHook
 
@@ -58,17 +58,23 @@ class Fingerprints:
         self._copied: Any = None  # an event of torch.cuda, which has no types
         self._num_elements: dict[int, int] = {}  # by id of the optimizer
         self._phase_hooks: list[PhaseHook] = []
+        monitor.parts.at_end("fingerprints", self._stop)
 
     def watch(self, before: PhaseHook) -> None:
         """Is called by the hook before an optimizer's steps; does not hold the optimizer."""
         before.callback = self._before_step
         self._phase_hooks.append(before)
 
-    def fail(self, error: Exception) -> None:
-        """Hands an error of ours to the monitor."""
-        self._monitor.fail(error)
+    @property
+    def parts(self) -> Parts:
+        """The parts of the monitor."""
+        return self._monitor.parts
 
-    @guarded
+    def _stop(self) -> None:
+        for phase_hook in self._phase_hooks:
+            phase_hook.callback = None
+
+    @part_of("fingerprints")
     def _before_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         step = self._monitor.next_step
         if self._sums and step != self._step:

@@ -12,10 +12,11 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import TypeVar
 
-from lockstep.guard import guarded
+from lockstep.guard import Parts, guarded
 from lockstep.monitor.anomalies import AnomalyDetector
 from lockstep.monitor.blocks import Blocks, MonitorState
 from lockstep.monitor.checkpoint_handles import Restoring, Saving
+from lockstep.monitor.guarded_traces import GuardedTraces
 from lockstep.monitor.loading import TimedLoader
 from lockstep.monitor.noop import NoopMonitor
 from lockstep.monitor.periodic import PeriodicStats, last_error
@@ -24,7 +25,6 @@ from lockstep.monitor.step_callbacks import StepCallbacks, StepObserver
 from lockstep.recorder.loop_calls import Recorder, SuspendedRecorder
 from lockstep.recorder.phases import DONE, FAILED
 from lockstep.recorder.recorder import NEVER, StepRecorder
-from lockstep.telemetry.traces import Traces
 from lockstep_records.hangs import HANG_TIMEOUT_SECONDS
 from lockstep_records.page.layout import SLOT
 from lockstep_records.page.writer import PageWriter
@@ -45,6 +45,10 @@ class LiveMonitor:
         environment: TRACEPARENT and the like, for spans.
         no_step_timeout_seconds: phases may be entered so long without a step before it is reported.
         hang_timeout_seconds: a shorter phase of a step is no hang.
+        parts: errors of parts so far.
+
+    Attributes:
+        parts: run what may fail without turning the monitor off.
     """
 
     def __init__(
@@ -53,10 +57,12 @@ class LiveMonitor:
         environment: Mapping[str, str] = os.environ,
         no_step_timeout_seconds: float = 300.0,
         hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS,
+        parts: Parts | None = None,
     ) -> None:
-        self._page = page
-        self._traces = Traces(page, environment)
-        self._periodic = PeriodicStats(page, no_step_timeout_seconds)
+        self._page, self.parts = page, parts or Parts()
+        self.parts.write_to(page)
+        self._traces = GuardedTraces(page, environment, self.parts)
+        self._periodic = PeriodicStats(page, no_step_timeout_seconds, self.parts)
         anomalies = AnomalyDetector(page, self._periodic, hang_timeout_seconds)
         self._callbacks = StepCallbacks(
             page,
@@ -65,9 +71,10 @@ class LiveMonitor:
             anomalies,
             fail=self.fail,
             step_while_off=self._step_while_off,
+            parts=self.parts,
         )
         recorder = self._callbacks.recorder
-        reports = PageReports(page, self._periodic, self._traces, self._callbacks, self.fail)
+        reports = PageReports(page, self._periodic, self._traces, self._callbacks, self.parts)
         self._state = MonitorState(recorder, recorder, reports)
         self._blocks: Blocks | NoopMonitor = Blocks(self._state)
         self._bind(recorder)
@@ -161,13 +168,17 @@ class LiveMonitor:
         self._state.active.step(step=number)
 
     def fail(self, error: Exception) -> None:
-        """Counts an error of ours, logs it once and turns the monitor off; training goes on."""
+        """Counts an error of the recorder, logs it once and turns the monitor off."""
         if self._is_off:
             return
         self._page.words[_ERRORS] += 1
         self._page.commit(time.monotonic_ns())
         log.warning("the monitor is off after an error of its own; training goes on: %r", error)
         self.turn_off()
+
+    def fail_part(self, part: str, error: Exception) -> None:
+        """Counts an error of one part, logs it once and turns that part off."""
+        self.parts.fail(part, error)
 
     @property
     def _is_off(self) -> bool:
@@ -182,7 +193,7 @@ class LiveMonitor:
             self.resume(time.monotonic_ns())
         error = last_error() if failed else None
         if error is not None:
-            self._periodic.count_out_of_memory(error)
+            self.parts.run("last_error", self._periodic.count_out_of_memory, error)
         self.recorder.due_ns = NEVER  # the last change of phase must not start periodic work
         now_ns = self.recorder.switch_phase(FAILED if failed else DONE)
         self.recorder.take_phases()
@@ -190,6 +201,8 @@ class LiveMonitor:
         self._page.commit(now_ns)
         self._traces.close()
         self._bind(_OFF)
+        self._callbacks.observer.stop()
+        self.parts.write_to(None)
         self.recorder.release()  # the C code holds buffers of the page, which cannot close before
         self._page.close()
         self.turn_off()

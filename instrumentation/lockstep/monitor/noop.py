@@ -44,5 +44,8 @@ class NoopMonitor(NoopRecorder):
     def fail(self, error: Exception) -> None:
         """Does nothing."""
 
+    def fail_part(self, part: str, error: Exception) -> None:
+        """Does nothing."""
+
     def close(self, *, failed: bool = False) -> None:
         """Does nothing."""

@@ -12,6 +12,7 @@ import time
 from collections import deque
 from pathlib import Path
 
+from lockstep.guard import Parts
 from lockstep.monitor.checkpoint_handles import Saved, write_saved
 from lockstep.monitor.gc_pauses import Pauses
 from lockstep.monitor.memory import Memory
@@ -37,26 +38,34 @@ class PeriodicStats:
 
     Args:
         no_step_timeout_seconds: phases may be entered so long without a step before it is reported.
+        parts: of the monitor.
 
     Attributes:
         step_before: highest step of an earlier attempt; -1 where there is none.
     """
 
-    def __init__(self, page: PageWriter, no_step_timeout_seconds: float = 300.0) -> None:
+    def __init__(
+        self,
+        page: PageWriter,
+        no_step_timeout_seconds: float = 300.0,
+        parts: Parts | None = None,
+    ) -> None:
         self._page, self.slots = page, page.periodic
+        self._parts = parts = parts or Parts()
         self._no_step_timeout_ns = int(no_step_timeout_seconds * 1e9)
-        self._pauses, self._memory = Pauses(), Memory(page.periodic)
+        self._pauses = parts.run("garbage_collection", Pauses)
+        self._memory = Memory(page.periodic)
         self._ended: deque[Saved] = deque()
         self._thread = threading.get_ident()
         self._logged: set[str] = set()
         self._memory_due_ns = 0
         self._steps, self._step_ns, self._ticks = -1, 0, 0
-        self._page_inode = page.path.stat().st_ino
-        before = highest_step_before(page.path)
+        self._page_inode = parts.run("page_check", _inode_of, page.path) or 0
+        before = parts.run("earlier_attempts", highest_step_before, page.path)
         self.step_before = -1 if before is None else before
         if before is not None:
             self.slots.know("step_before", before)
-        age = _process_seconds()
+        age = parts.run("process_age", _process_seconds)
         if age is not None:
             self.slots.know("process_seconds", age)
 
@@ -64,19 +73,20 @@ class PeriodicStats:
         """Samples what is due; a few microseconds, and some twenty more every ten seconds."""
         if now_ns >= self._memory_due_ns:
             self._memory_due_ns = now_ns + _MEMORY_EVERY_NS
-            self._memory.sample()
-            self._check_page()
-        self._check_steps(now_ns)
-        self._page.lock.renew()
+            self._parts.run("memory", self._memory.sample)
+            self._parts.run("page_check", self._check_page)
+        self._parts.run("loop_check", self._check_steps, now_ns)
+        self._parts.run("page_check", self._page.lock.renew)
         self.commit(now_ns)
 
     def commit(self, now_ns: int) -> None:
         """Makes readable what has gathered since the last commit."""
         while self._ended:
-            write_saved(self._page, self._ended.popleft())
+            self._parts.run("checkpoints", write_saved, self._page, self._ended.popleft())
             self._page.commit(now_ns)
-        self.slots.words[_COLLECTIONS] = self._pauses.collections
-        self.slots.floats[_COLLECTION_SECONDS] = self._pauses.nanoseconds * 1e-9
+        if self._pauses is not None:
+            self.slots.words[_COLLECTIONS] = self._pauses.collections
+            self.slots.floats[_COLLECTION_SECONDS] = self._pauses.nanoseconds * 1e-9
         self.slots.commit(now_ns)
 
     def end_saving(self, saved: Saved) -> None:
@@ -106,15 +116,16 @@ class PeriodicStats:
 
     def close(self, now_ns: int) -> None:
         """Writes what is left and lets go of the process."""
-        self._memory.sample()
+        self._parts.run("memory", self._memory.sample)
         self.commit(now_ns)
-        self._pauses.release()
+        if self._pauses is not None:
+            self._parts.run("garbage_collection", self._pauses.release)
 
     def _check_page(self) -> None:
         if self._page_inode == 0:
             return
         try:
-            is_present = self._page.path.stat().st_ino == self._page_inode
+            is_present = _inode_of(self._page.path) == self._page_inode
         except OSError:
             is_present = False
         if not is_present:
@@ -140,6 +151,10 @@ class PeriodicStats:
                 f"phases are entered but no step has ended for {timeout}; "
                 "call monitor.step() at the end of each step",
             )
+
+
+def _inode_of(path: Path) -> int:
+    return path.stat().st_ino
 
 
 def _process_seconds(stat: Path = Path("/proc/self/stat")) -> float | None:

@@ -57,7 +57,15 @@ class Monitor(LoopCalls, Protocol):
         """
 
     def fail(self, error: Exception) -> None:
-        """Counts an error of the instrumentation, logs it once and turns the monitor off."""
+        """Counts an error of the recorder, logs it once and turns the monitor off."""
+
+    def fail_part(self, part: str, error: Exception) -> None:
+        """Counts an error of one part of the instrumentation, which is off from then on.
+
+        Args:
+            part: a value of the label ``part``.
+            error: logged once.
+        """
 
     def close(self, *, failed: bool = False) -> None:
         """Writes what is left and says that the rank is done, or that it failed."""

@@ -2,20 +2,20 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-from lockstep.guard import guarded
+from lockstep.guard import Parts, part_of
 from lockstep.monitor.checkpoint_handles import (
     Restoring,
     Saved,
     count_checkpoint_seconds,
     write_restored,
 )
+from lockstep.monitor.guarded_traces import GuardedTraces
 from lockstep.monitor.periodic import PeriodicStats
 from lockstep.monitor.step_callbacks import StepCallbacks
 from lockstep.recorder.device_numbers import LateNumbers
 from lockstep.recorder.rows import FLAG
-from lockstep.telemetry.traces import Traces
 from lockstep_records.page.layout import FINGERPRINTS, LATE_LOSSES, PERIODIC
 from lockstep_records.page.writer import PageWriter
 
@@ -74,35 +74,35 @@ class PageReports(NoopReports):
         periodic: its slot for what is not of each step.
         traces: spans of the rank.
         callbacks: judge losses and norms.
-        fail: takes errors of ours.
+        parts: of the monitor.
     """
 
     def __init__(
         self,
         page: PageWriter,
         periodic: PeriodicStats,
-        traces: Traces,
+        traces: GuardedTraces,
         callbacks: StepCallbacks,
-        fail: Callable[[Exception], None],
+        parts: Parts,
     ) -> None:
         self._page, self._periodic, self._traces = page, periodic, traces
-        self._callbacks, self.fail = callbacks, fail
+        self._callbacks, self.parts = callbacks, parts
 
-    @guarded
+    @part_of("forks")
     def fork(self) -> None:
         """Counts it; loaders fork their workers too, so it is no warning."""
         self._periodic.report_trouble(
             "fork", "the process forked: the child writes no page", level=logging.INFO
         )
 
-    @guarded
+    @part_of("fingerprints")
     def shape_change(self) -> None:
         """Counts it."""
         self._periodic.report_trouble(
             "shape_change", "the model's parameters have changed in number or size"
         )
 
-    @guarded
+    @part_of("fingerprints")
     def fingerprint(self, step: int, parameters: int, gradients: int) -> None:
         """Puts them into the ring of the newest fingerprints."""
         slots = self._periodic.slots
@@ -113,12 +113,12 @@ class PageReports(NoopReports):
         slots.words[_FINGERPRINTS] += 1  # after the entry that it counts
         self._periodic.commit(time.monotonic_ns())
 
-    @guarded
+    @part_of("fingerprints")
     def nonfinite_parameters(self, count: int) -> None:
         """Adds them to the page's count."""
         self._periodic.slots.count("nonfinite", "parameters", count)
 
-    @guarded
+    @part_of("device_numbers")
     def late_numbers(self, numbers: LateNumbers) -> None:
         """Takes them into the state, the judge of losses, and the ring of late losses."""
         # The row of the step is written and read already: only state and counters can change.
@@ -137,18 +137,18 @@ class PageReports(NoopReports):
             state.know("learning_rate", numbers.learning_rate)
         state.count("nonfinite_steps", number=bool(flags & FLAG["nonfinite"]))
 
-    @guarded
+    @part_of("device_events")
     def device_step(self, seconds: Mapping[str, float]) -> None:
         """Adds a sampled step to the device's totals by phase."""
         del seconds
         self._periodic.slots.count("device_steps")
 
-    @guarded
+    @part_of("device_events")
     def device_dropped(self, count: int) -> None:
         """Sets the page's count."""
         self._periodic.slots.words[_DROPPED] = count
 
-    @guarded
+    @part_of("blocks")
     def block_raised(self, error: BaseException | None, phase: str) -> None:
         """Counts it; the exception is the user's, and passes on."""
         if not isinstance(error, Exception):
@@ -159,29 +159,29 @@ class PageReports(NoopReports):
             "span_exception", f"{type(error).__name__} left a block of phase {phase}"
         )
 
-    @guarded
+    @part_of("spans")
     def block_ended(self, phase: str, began_ns: int, ended_ns: int, *, failed: bool) -> None:
         """Writes its span."""
         self._traces.phase_ended(phase, began_ns, ended_ns, failed=failed)
 
-    @guarded
+    @part_of("checkpoints")
     def checkpoint_ended(self, saved: Saved) -> None:
         """Counts it, at once or with the next tick."""
         self._periodic.end_saving(saved)
 
-    @guarded
+    @part_of("checkpoints")
     def checkpoint_blocked(self, nanoseconds: int) -> None:
         """Adds them to the page's seconds."""
         count_checkpoint_seconds(self._periodic.slots, "blocking", nanoseconds * 1e-9)
         self._periodic.commit(time.monotonic_ns())
 
-    @guarded
+    @part_of("restores")
     def restore_ended(self, restoring: Restoring, nanoseconds: int, *, failed: bool) -> None:
         """Counts it by its outcome."""
         write_restored(self._page, restoring, nanoseconds * 1e-9, failed=failed)
         self._periodic.commit(time.monotonic_ns())
 
-    @guarded
+    @part_of("blocks")
     def description(self, name: str, value: float) -> None:
         """Puts it into the page."""
         self._periodic.slots.know(name, value)

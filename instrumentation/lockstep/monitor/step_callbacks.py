@@ -3,17 +3,18 @@
 About once a second it asks for what ``periodic`` does, and besides for each step that is unusual.
 """
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from lockstep.guard import guarded
+from lockstep.guard import Parts, guarded
 from lockstep.monitor.anomalies import AnomalyDetector
+from lockstep.monitor.guarded_traces import GuardedTraces
 from lockstep.monitor.periodic import EVERY_NS, PeriodicStats
 from lockstep.recorder.native import new_recorder
 from lockstep.recorder.recorder import StepRecorder
 from lockstep.recorder.rows import FLAG
-from lockstep.telemetry.traces import Traces
 from lockstep_records.page.writer import PageWriter
 
 _NS = 1e-9
@@ -50,6 +51,7 @@ class StepCallbacks:
         anomalies: judges steps.
         fail: takes errors of ours.
         step_while_off: takes steps that the recorder gets while it is off.
+        parts: of the monitor.
 
     Attributes:
         recorder: the one that calls.
@@ -60,18 +62,20 @@ class StepCallbacks:
         self,
         page: PageWriter,
         periodic: PeriodicStats,
-        traces: Traces,
+        traces: GuardedTraces,
         anomalies: AnomalyDetector,
         *,
         fail: Callable[[Exception], None],
         step_while_off: Callable[[int | None], None],
+        parts: Parts,
     ) -> None:
-        self._periodic, self._traces = periodic, traces
+        self._periodic, self._traces, self._parts = periodic, traces, parts
         self.fail, self.step_while_off = fail, step_while_off
         self._anomalies, self._judge = anomalies, anomalies.judge
         self.observer: StepObserver = NoopObserver()
         self.recorder: StepRecorder = new_recorder(page, self)
         self._set_bounds()
+        parts.at_end("anomalies", self._judge_nothing)
         self.recorder.slow_seconds = traces.limit_seconds(time.monotonic_ns())
 
     def tick(self, now_ns: int) -> int:
@@ -85,6 +89,9 @@ class StepCallbacks:
 
     def inspect_loss(self, loss: float) -> int:
         """Judges a loss that is out of bounds; returns the step's flags."""
+        return self._parts.run("anomalies", self._inspect_loss, loss) or 0
+
+    def _inspect_loss(self, loss: float) -> int:
         # The recorder keeps losses that are within bounds; the judge needs them in their order.
         self._judge.losses.extend(self.recorder.take_losses())
         flags = self._anomalies.loss(loss)
@@ -100,13 +107,20 @@ class StepCallbacks:
 
     def inspect_norm(self, norm: float) -> int:
         """Judges a gradient norm that no row can hold; returns the step's flags."""
-        return self._anomalies.norm(norm)
+        return self._parts.run("anomalies", self._anomalies.norm, norm) or 0
 
     def inspect_step(self, number: int, seconds: Sequence[float]) -> int:
         """Judges a step that took long, by the seconds of its phases; returns its flags."""
+        return self._parts.run("anomalies", self._inspect_step, number, seconds) or 0
+
+    def _inspect_step(self, number: int, seconds: Sequence[float]) -> int:
         flags = self._anomalies.step(number, seconds)
         self.recorder.usual_seconds = self._anomalies.usual_seconds
         return flags
+
+    def part_failed(self, part: str, error: Exception) -> None:
+        """A part that the recorder calls has failed; the recorder goes on without it."""
+        self._parts.fail(part, error)
 
     def step_ended(self, now_ns: int, number: int, steps: int, seconds: float) -> None:
         """One of the bounds of the recorder is reached: finds out which.
@@ -123,14 +137,23 @@ class StepCallbacks:
             self._traces.step_ended(now_ns, number, seconds)
         if steps >= recorder.wake_rows:
             self._update_bounds(steps, now_ns)
-            self._set_bounds()
         recorder.slow_seconds = self._traces.limit_seconds(now_ns)
         if number >= recorder.wake_step or now_ns >= recorder.wake_ns:
             self.observer.step_ended(now_ns, number)
 
+    def _judge_anew(self) -> None:
+        self._judge.losses.extend(self.recorder.take_losses())
+        self._anomalies.update_bounds()
+        self._set_bounds()
+
     def _set_bounds(self) -> None:
         self._set_loss_bounds()
         self.recorder.usual_seconds = self._anomalies.usual_seconds
+
+    def _judge_nothing(self) -> None:
+        recorder = self.recorder
+        recorder.loss_floor, recorder.loss_bound = -math.inf, math.inf
+        recorder.usual_seconds, recorder.lasting_flags = math.inf, 0
 
     def _set_loss_bounds(self) -> None:
         recorder, judge = self.recorder, self._judge
@@ -145,8 +168,7 @@ class StepCallbacks:
             self._periodic.slots.count("measured_steps")
             self._periodic.slots.add("measured_seconds", own_ns * _NS)
         else:
-            self._judge.losses.extend(recorder.take_losses())
-            self._anomalies.update_bounds()
+            self._parts.run("anomalies", self._judge_anew)
         recorder.measures = not recorder.measures and steps % _MEASURE_EVERY == 0
         recorder.own_ns = 0
         if recorder.measures:

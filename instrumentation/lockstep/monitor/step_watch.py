@@ -70,42 +70,69 @@ class StepWatch:
         settings: WatchSettings,
         now_ns: int,
     ) -> None:
-        self._monitor = monitor
+        self._monitor, self._parts = monitor, monitor.parts
         self._settings = settings
         self._sample_every = settings.sample_every
         self._path = switches_path(page.parents[1])
         self._file_version: tuple[int, int] | None = None
         self._poll_ns = 0
         self._last_ns, self._last_step = now_ns, -1  # of the last poll
-        self._hang = HangWatch(page, settings.hang_timeout_seconds, now_ns)
+        parts = monitor.parts
+        self._hang = parts.run(
+            "hang_watch", HangWatch, page, settings.hang_timeout_seconds, now_ns, parts
+        )
         self._profiler = Profiler(page, identity.rank)
         self._numbers: DeviceNumbers | None = None
-        self.operations: OperationRecorder | None = None
+        self.operations = parts.run("operations", self._create_operations, page, identity)
+        parts.at_end("operations", self._end_operations)
+        parts.at_end("device_events", self._end_device_events)
+        parts.at_end("device_numbers", self._end_device_numbers)
+        parts.at_end("profiler", self._end_profiler)
+
+    def _create_operations(self, page: Path, identity: RankIdentity) -> OperationRecorder | None:
         try:
             writer = OperationWriter(operations_path(page), identity.rank)
-            stage = dict(identity.mesh).get("pp", 0)
-            self.operations = OperationRecorder(
-                monitor.recorder, writer, self._report_device_step, stage
-            )
         except NoPageError as error:
             log.warning("no operations are recorded: %s", error)
+            return None
+        stage = dict(identity.mesh).get("pp", 0)
+        return OperationRecorder(
+            self._monitor.recorder, writer, self._report_device_step, stage, parts=self._parts
+        )
+
+    def _end_operations(self) -> None:
+        operations, self.operations = self.operations, None
+        if operations is not None:
+            operations.close()
+
+    def _end_device_events(self) -> None:
+        if self.operations is not None:
+            self.operations.device = None
+
+    def _end_device_numbers(self) -> None:
+        self._numbers = self._monitor.recorder.numbers = None
+
+    def _end_profiler(self) -> None:
+        self._profiler.running = False
 
     def step_ended(self, now_ns: int, step: int) -> None:
         """Does what is due at the end of a step."""
-        operations = self.operations
+        operations, parts = self.operations, self._parts
         if operations is not None and operations.sampling:
-            operations.end(now_ns)
+            parts.run("operations", operations.end, now_ns)
         if self._is_device_pending():
             self._poll_device()
         if self._profiler.running:
-            self._profiler.step_ended()
+            parts.run("profiler", self._profiler.step_ended)
         if now_ns >= self._poll_ns:
-            self._hang.steps_ns.append((now_ns - self._last_ns) // max(1, step - self._last_step))
+            if self._hang is not None:
+                step_ns = (now_ns - self._last_ns) // max(1, step - self._last_step)
+                self._hang.steps_ns.append(step_ns)
             self._last_ns, self._last_step = now_ns, step
             self.poll(now_ns)
-        every = self._sample_every
+        every, operations = self._sample_every, self.operations
         if every and (step + 1) % every == 0 and operations is not None and self._monitor.enabled:
-            operations.begin(step + 1, now_ns)
+            parts.run("operations", operations.begin, step + 1, now_ns)
         self._wake_for(step + 1)
 
     def _wake_for(self, step: int) -> None:
@@ -123,8 +150,11 @@ class StepWatch:
         self._poll_ns = now_ns + _POLL_NS
         if self._numbers is None:
             self._find_device()
-        if now_ns >= self._hang.rearm_ns:
-            self._hang.arm(now_ns)
+        if self._hang is not None and now_ns >= self._hang.rearm_ns:
+            self._parts.run("hang_watch", self._hang.arm, now_ns)
+        self._parts.run("switches", self._read_switches, now_ns)
+
+    def _read_switches(self, now_ns: int) -> None:
         try:
             status = os.stat(self._path)  # noqa: PTH116  # in the loop: the plain call is quicker
         except OSError:
@@ -143,9 +173,10 @@ class StepWatch:
 
     def _find_device(self) -> None:
         """Uses the GPU once the process does: its first work may come after ``attach``."""
-        self._numbers = self._monitor.recorder.numbers = device_numbers()
-        if self.operations is not None:
-            self.operations.device = device_events()
+        parts, recorder = self._parts, self._monitor.recorder
+        self._numbers = recorder.numbers = parts.run("device_numbers", device_numbers, parts)
+        if self.operations is not None and self.operations.device is None:
+            self.operations.device = parts.run("device_events", device_events)
 
     def _is_device_pending(self) -> bool:
         if self._numbers is None:
@@ -155,17 +186,21 @@ class StepWatch:
 
     def _poll_device(self) -> None:
         """Takes in what the device has finished since; waits for nothing."""
-        operations, numbers = self.operations, self._numbers
-        reports, dropped = self._monitor.reports, 0
-        if numbers is not None:
-            while (late := numbers.poll()) is not None:
-                reports.late_numbers(late)
-            dropped += numbers.dropped
-        if operations is not None and operations.device is not None:
-            operations.resolve()
-            dropped += operations.device.dropped
+        parts, dropped = self._parts, 0
+        if self._numbers is not None:
+            dropped += parts.run("device_numbers", self._poll_numbers, self._numbers) or 0
+        if self.operations is not None and self.operations.device is not None:
+            parts.run("device_events", self.operations.resolve)
+        if self.operations is not None and self.operations.device is not None:
+            dropped += self.operations.device.dropped
         if dropped:
-            reports.device_dropped(dropped)
+            self._monitor.reports.device_dropped(dropped)
+
+    def _poll_numbers(self, numbers: DeviceNumbers) -> int:
+        """Takes in what has arrived; returns the number of steps that were given up so far."""
+        while (late := numbers.poll()) is not None:
+            self._monitor.reports.late_numbers(late)
+        return numbers.dropped
 
     def _report_device_step(self, seconds: Mapping[str, float]) -> None:
         self._monitor.reports.device_step(seconds)
@@ -177,9 +212,10 @@ class StepWatch:
         timeout_seconds = switches.hang_seconds
         if timeout_seconds is None:
             timeout_seconds = settings.hang_timeout_seconds
-        self._hang.set_timeout(timeout_seconds, now_ns)
+        if self._hang is not None:
+            self._parts.run("hang_watch", self._hang.set_timeout, timeout_seconds, now_ns)
         if switches.profile is not None:
-            self._profiler.begin(switches.profile)
+            self._parts.run("profiler", self._profiler.begin, switches.profile)
         if switches.enabled and not self._monitor.enabled:
             self._monitor.resume(now_ns)
         elif self._monitor.enabled and not switches.enabled:
@@ -187,11 +223,10 @@ class StepWatch:
 
     def stop(self) -> None:
         """Stops the hang watch and the sampling; there are no more steps."""
-        self._hang.stop()
+        if self._hang is not None:
+            self._parts.run("hang_watch", self._hang.stop)
         self._sample_every = 0
-        if self.operations is not None:
-            self.operations.close()
-            self.operations = None
+        self._parts.run("operations", self._end_operations)
 
 
 def settings_from(environment: Mapping[str, str]) -> WatchSettings:

@@ -78,10 +78,17 @@ def _timed(kind: str | None, original: Callable[P, R]) -> Callable[P, R]:
         finally:
             if interrupted != NOT_WAITING:
                 arguments = (*args, *kwargs.values())
-                size_bytes = max((size_bytes_of(argument) for argument in arguments), default=0)
-                waits.end(interrupted, kind, size_bytes, op=op, ranks=_num_ranks(arguments))
+                sizes = waits.run("collectives", _size_and_ranks, arguments)
+                size_bytes, ranks = sizes or (0, None)
+                # The wait is over all the same; what has no size is not counted.
+                waits.end(interrupted, kind if sizes else None, size_bytes, op=op, ranks=ranks)
 
     return call
+
+
+def _size_and_ranks(arguments: tuple[Any, ...]) -> tuple[int, int | None]:
+    size_bytes = max((size_bytes_of(argument) for argument in arguments), default=0)
+    return size_bytes, _num_ranks(arguments)
 
 
 def _num_ranks(arguments: tuple[Any, ...]) -> int | None:

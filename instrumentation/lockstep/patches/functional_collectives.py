@@ -68,7 +68,8 @@ def wrap_wait(original: Callable[..., Any]) -> Callable[..., Any]:
     def call(tensor: Any, *args: Any, **kwargs: Any) -> Any:
         if not _has_memory(tensor):
             return original(tensor, *args, **kwargs)
-        kind, size_bytes, ranks = _launched.pop(tensor.data_ptr(), (None, 0, None))
+        launched = waits.run("collectives", _take_launched, tensor)
+        kind, size_bytes, ranks = launched or (None, 0, None)
         interrupted = waits.begin()
         try:
             return original(tensor, *args, **kwargs)
@@ -82,7 +83,7 @@ def wrap_wait(original: Callable[..., Any]) -> Callable[..., Any]:
 def _launching(kind: str, original: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
-        _remember(kind, args[0] if args else None, result, _num_ranks(args, kwargs))
+        waits.run("collectives", _launch, kind, args, kwargs, result)
         return result
 
     return call
@@ -91,15 +92,30 @@ def _launching(kind: str, original: Callable[..., Any]) -> Callable[..., Any]:
 def _launching_with_graph(kind: str, original: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
-        ranks = _num_ranks(args, kwargs)
-        _remember(kind, args[0] if args else None, result, ranks)
-        node = result.grad_fn if _has_memory(result) else None
-        if node is not None:
-            size_bytes = max(size_bytes_of(args[0]), size_bytes_of(result))
-            _time_backward(node, kind, size_bytes, ranks)
+        waits.run("collectives", _launch_with_graph, kind, args, kwargs, result)
         return result
 
     return call
+
+
+def _launch(kind: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> int | None:
+    ranks = _num_ranks(args, kwargs)
+    _remember(kind, args[0] if args else None, result, ranks)
+    return ranks
+
+
+def _launch_with_graph(
+    kind: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+) -> None:
+    ranks = _launch(kind, args, kwargs, result)
+    node = result.grad_fn if _has_memory(result) else None
+    if node is not None:
+        size_bytes = max(size_bytes_of(args[0]), size_bytes_of(result))
+        _time_backward(node, kind, size_bytes, ranks)
+
+
+def _take_launched(tensor: Any) -> tuple[str, int, int | None] | None:
+    return _launched.pop(tensor.data_ptr(), None)
 
 
 def _time_backward(node: Any, kind: str, size_bytes: int, ranks: int | None) -> None:

@@ -89,9 +89,7 @@ def wrap_transfers(method: str, stage_index: int) -> Wrapper:
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def list_operations(micro_batch: int) -> Any:
             operations = original(micro_batch)
-            for operation in operations:
-                size_bytes = size_bytes_of(operation.tensor)
-                _by_operation[operation] = _Transfer(name, micro_batch, stage_index, size_bytes)
+            waits.run("pipeline", _remember, operations, name, micro_batch, stage_index)
             return operations
 
         return list_operations
@@ -104,13 +102,27 @@ def wrap_start_transfers(original: Callable[..., Any]) -> Callable[..., Any]:
 
     def start(operations: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
         works = original(operations, *args, **kwargs)
-        if len(works) == len(operations):  # NCCL may give one for all
-            for operation, work in zip(operations, works, strict=True):
-                if operation in _by_operation:
-                    _by_work[work] = _by_operation.pop(operation)
+        waits.run("pipeline", _hand_on, operations, works)
         return works
 
     return start
+
+
+def _remember(operations: Sequence[Any], name: str, micro_batch: int, stage_index: int) -> None:
+    for operation in operations:
+        size_bytes = size_bytes_of(operation.tensor)
+        _by_operation[operation] = _Transfer(name, micro_batch, stage_index, size_bytes)
+
+
+def _hand_on(operations: Sequence[Any], works: Sequence[Any]) -> None:
+    if len(works) == len(operations):  # NCCL may give one for all
+        for operation, work in zip(operations, works, strict=True):
+            if operation in _by_operation:
+                _by_work[work] = _by_operation.pop(operation)
+
+
+def _take_transfer(work: Any) -> _Transfer | None:
+    return _by_work.pop(work, None)
 
 
 def wrap_wait_transfers(_original: Callable[..., Any]) -> Callable[..., Any]:
@@ -124,7 +136,7 @@ def wrap_wait_transfers(_original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _wait_for(work: Any) -> None:
-    transfer = _by_work.pop(work, None)
+    transfer = waits.run("pipeline", _take_transfer, work)
     interrupted = waits.begin()
     try:
         work.wait()

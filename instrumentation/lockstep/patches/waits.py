@@ -6,12 +6,18 @@ account and report nothing.
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import ParamSpec, TypeVar
 
+from lockstep.guard import Parts
 from lockstep.recorder import operation_listeners as operations_tap
 from lockstep.recorder.loop_calls import LoopCalls
 from lockstep.recorder.operation_listeners import Operation
 from lockstep.recorder.phases import NOT_WAITING
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @dataclass(slots=True)
@@ -19,6 +25,7 @@ class _Receiver:
     """The monitor that takes reports, and from which threads. A rank waits for one thing a time."""
 
     monitor: LoopCalls | None = None
+    parts: Parts = field(default_factory=Parts)
     threads: set[int] = field(default_factory=set)
     since_ns: int = 0
 
@@ -26,10 +33,15 @@ class _Receiver:
 _receiver = _Receiver()
 
 
-def report_to(monitor: LoopCalls) -> None:
+def report_to(monitor: LoopCalls, parts: Parts | None = None) -> None:
     """From now on this monitor takes the waits of the calling thread, and of no other."""
-    _receiver.monitor = monitor
+    _receiver.monitor, _receiver.parts = monitor, parts or Parts()
     _receiver.threads = {threading.get_ident()}
+
+
+def run(part: str, call: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R | None:
+    """Result of what is ours inside a call of torch's; None where it fails, or has failed."""
+    return _receiver.parts.run(part, call, *args, **kwargs)
 
 
 def include_this_thread() -> None:

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from lockstep.guard import Parts, part_of
 from lockstep.recorder.device_events import Event
 
 ROWS = 16  # steps whose numbers may be under way
@@ -30,6 +31,7 @@ class DeviceNumbers:
         create_event: creates an event.
         memory: pinned memory to copy into, float32 [rows, 3]: loss, gradient norm, learning rate.
         is_on_device: whether a value is a number on the device.
+        parts: of the monitor; ``take`` runs inside the loop's call.
 
     Attributes:
         dropped: number of steps whose numbers were given up, as all rows were under way.
@@ -40,7 +42,9 @@ class DeviceNumbers:
         create_event: Callable[[], Event],
         memory: Any,
         is_on_device: Callable[[Any], bool],
+        parts: Parts | None = None,
     ) -> None:
+        self.parts = parts or Parts()
         self._memory, self._is_on_device = memory, is_on_device
         self._events = [create_event() for _ in range(len(memory))]
         self._free = deque(range(len(memory)))
@@ -52,6 +56,7 @@ class DeviceNumbers:
         """Whether numbers are under way, so that ``poll`` may return them."""
         return bool(self._under_way)
 
+    @part_of("device_numbers")
     def take(self, step: int, *values: Any) -> None:
         """Starts the copies of a step's loss, gradient norm and learning rate."""
         present = tuple(self._is_on_device(value) for value in values)
@@ -82,7 +87,7 @@ class DeviceNumbers:
         return LateNumbers(step, loss, norm, rate)
 
 
-def device_numbers() -> DeviceNumbers | None:
+def device_numbers(parts: Parts | None = None) -> DeviceNumbers | None:
     """Numbers of this process's GPU; None while the process uses none."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
@@ -94,4 +99,4 @@ def device_numbers() -> DeviceNumbers | None:
         return is_plain and bool(value.is_cuda) and value.numel() == 1
 
     memory = torch.zeros((ROWS, 3), dtype=torch.float32, pin_memory=True)
-    return DeviceNumbers(torch.cuda.Event, memory, is_on_device)
+    return DeviceNumbers(torch.cuda.Event, memory, is_on_device, parts)

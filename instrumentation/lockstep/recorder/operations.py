@@ -7,6 +7,7 @@ and the instrumentation points are listened to.
 
 from collections.abc import Callable, Mapping
 
+from lockstep.guard import Parts
 from lockstep.recorder import operation_listeners as operations_tap
 from lockstep.recorder.device_events import DeviceEvents, PhaseOperation
 from lockstep.recorder.operation_listeners import Operation
@@ -47,6 +48,7 @@ class OperationRecorder:
         writer: the ring.
         device_step: takes the device's seconds of a sampled step, by phase.
         stage: pipeline stage of the rank, the chunk of what is derived from phases.
+        parts: of the monitor; what is recorded here runs inside the loop's calls.
 
     Attributes:
         device: events of the rank's GPU, once it uses one.
@@ -60,9 +62,11 @@ class OperationRecorder:
         writer: OperationWriter,
         device_step: Callable[[Mapping[str, float]], None],
         stage: int = 0,
+        *,
+        parts: Parts | None = None,
     ) -> None:
         self._recorder, self._writer, self._stage = recorder, writer, stage
-        self._device_step = device_step
+        self._device_step, self._parts = device_step, parts or Parts()
         self._heartbeat = recorder.heartbeat
         self._boundaries: list[tuple[int, int]] = []
         self._sequence = [0] * len(NAMES)
@@ -133,10 +137,13 @@ class OperationRecorder:
         self._has_collective = False
         # The recorder stays as it is: only a sampled step pays for seeing its boundaries.
         self._recorder.heartbeat = self
-        operations_tap.tap = self._ingest
+        operations_tap.tap = self._listen
         self.sampling = True
         if self.device is not None:
-            self.device.begin(step, now_ns)
+            self._parts.run("device_events", self.device.begin, step, now_ns)
+
+    def _listen(self, operation: Operation) -> None:
+        self._parts.run("operations", self._ingest, operation)
 
     def _ingest(self, operation: Operation) -> None:
         self._has_collective = self._has_collective or operation.kind is not None
@@ -145,12 +152,14 @@ class OperationRecorder:
     def __setitem__(self, index: int, word: int) -> None:
         """Stands in for the heartbeat: passes the word on, and notes the boundary."""
         self._heartbeat[index] = word
-        now_ns, phase = word >> 4, word & 15
+        self._parts.run("operations", self._note_boundary, word >> 4, word & 15)
+
+    def _note_boundary(self, now_ns: int, phase: int) -> None:
         boundaries = self._boundaries
         if phase != boundaries[-1][1] and len(boundaries) < _MOST_BOUNDARIES:
             boundaries.append((now_ns, phase))
             if self.device is not None:
-                self.device.enter_phase(now_ns)
+                self._parts.run("device_events", self.device.enter_phase, now_ns)
 
     def end(self, now_ns: int) -> None:
         """Ends the step: operations that were not reported are derived from its phases."""
@@ -169,7 +178,8 @@ class OperationRecorder:
             self._write(code, start, end, micro_batch, chunk, kind, FROM_PHASES)
             derived.append(PhaseOperation(boundary, code, sequence, chunk, kind))
         if self.device is not None:
-            self.device.end(now_ns, [phase for _, phase in self._boundaries], derived)
+            phases = [phase for _, phase in self._boundaries]
+            self._parts.run("device_events", self.device.end, now_ns, phases, derived)
 
     def resolve(self) -> None:
         """Writes the sampled steps that the device has finished by now; waits for none."""

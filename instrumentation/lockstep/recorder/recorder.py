@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from lockstep.recorder.phases import CODE, INIT, NOT_WAITING, NUM_PHASES, OTHER, SYNC, code_of
-from lockstep.recorder.rows import NO_LENGTHS, RecorderCallbacks, Rows, figures_of
+from lockstep.recorder.rows import RecorderCallbacks, Rows
 from lockstep_records.bus import bus_factor
 from lockstep_records.page.layout import COLLECTIVE_KINDS, PERIODIC
 from lockstep_records.page.writer import PageWriter
@@ -240,15 +240,11 @@ class StepRecorder(Rows):
             return
         try:
             now = self.switch_phase(OTHER)
-            number = self.next_step if step is None else step
-            self.next_step = number + 1
+            number = self._take_step_number(step)
             flags, present, row_loss, row_norm = self._take_numbers(
                 loss, gradient_norm, learning_rate
             )
-            lengths = NO_LENGTHS
-            if sequence_lengths:
-                lengths = figures_of(sequence_lengths)
-                tokens, samples = tokens or lengths[2], samples or lengths[3]
+            tokens, samples, lengths = self._take_counts(tokens, samples, sequence_lengths)
             numbers = (row_loss, row_norm, tokens, samples)
             steps, seconds = self._write_row(now, number, flags, present, numbers, lengths)
             if (

@@ -1,16 +1,19 @@
 """What a step leaves in the page: a row, its share of the totals, and the numbers of the loop."""
 
 import math
+import operator
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
+from lockstep.guard import outcome_of
 from lockstep.recorder.device_numbers import DeviceNumbers
 from lockstep.recorder.phases import DATA, INIT, NUM_PHASES, OTHER
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.page.layout import PHASES, ROW, ROW_FLAGS, SLOT
 from lockstep_records.page.writer import PageWriter, pack_row
 
+R = TypeVar("R")
 FLAG = {name: 1 << bit for bit, name in enumerate(ROW_FLAGS)}
 _NS = 1e-9
 _LARGEST = 3.4e38  # a row has single precision; a loss beyond it is as good as infinite
@@ -37,6 +40,8 @@ RowNumbers: TypeAlias = tuple[float, float, int, int]  # loss, gradient norm, to
 # Shortest and longest sequence, their sum and number, and the sum of the squares.
 Lengths: TypeAlias = tuple[int, int, int, int, float]
 NO_LENGTHS = (0, 0, 0, 0, 0.0)
+_MAX_COUNT = (1 << 32) - 1  # tokens and samples of a row have 32 bits
+_MIN_STEP, _MAX_STEP = -(1 << 63), (1 << 63) - 2
 LOSSES = 128  # buffered until they are taken: more than a window of the judge
 _NONFINITE_FLAG = FLAG["nonfinite"]
 
@@ -55,6 +60,9 @@ class RecorderCallbacks(Protocol):
 
     def inspect_step(self, number: int, seconds: Sequence[float]) -> int:
         """A step took longer than ``usual_seconds``, by phase; returns its flags."""
+
+    def part_failed(self, part: str, error: Exception) -> None:
+        """A part has failed, such as reading a number of the loop's; the step goes on."""
 
     def step_ended(self, now_ns: int, number: int, steps: int, seconds: float) -> None:
         """A row is written; the step is slow, or one of ``wake_*`` is due."""
@@ -101,7 +109,7 @@ class Rows:
             self.numbers.take(self.next_step - 1, loss, norm, rate)
         # Three floats are the usual case, and need no conversion.
         if not type(loss) is type(norm) is type(rate) is float:
-            loss, norm, rate = number_of(loss), number_of(norm), number_of(rate)
+            loss, norm, rate = self._read(loss), self._read(norm), self._read(rate)
         if loss is not None:
             floats[_LOSS] = row_loss = loss
             slot_bits, present = slot_bits | _LOSS_BIT, _ROW_LOSS_BIT
@@ -124,6 +132,39 @@ class Rows:
         if slot_bits != self._present or flags:
             self._update_slot(slot_bits, flags)
         return flags, present, row_loss, row_norm
+
+    def _unless_failed(self, outcome: R | Exception) -> R | None:
+        """What was read; None where it cannot be read, and the step goes without it."""
+        if isinstance(outcome, Exception):
+            self._callbacks.part_failed("loop_numbers", outcome)
+            return None
+        return outcome
+
+    def _read(self, value: Any) -> float | None:
+        """A number of the loop's; None where it has none."""
+        return self._unless_failed(outcome_of(number_of, value))
+
+    def _take_step_number(self, step: Any) -> int:
+        """Number of the step that ends, by the loop or by our own count."""
+        number = self.next_step
+        if step is not None:
+            read = self._unless_failed(outcome_of(_integer_of, step, "step", _MIN_STEP, _MAX_STEP))
+            number = number if read is None else read
+        self.next_step = number + 1
+        return number
+
+    def _take_counts(
+        self, tokens: Any, samples: Any, sequence_lengths: Sequence[int]
+    ) -> tuple[int, int, Lengths]:
+        """Tokens, samples and lengths of the step; the counts are the lengths' where left out."""
+        if not (type(tokens) is type(samples) is int and 0 <= tokens | samples <= _MAX_COUNT):
+            read, most = self._unless_failed, _MAX_COUNT
+            tokens = read(outcome_of(_integer_of, tokens, "tokens", 0, most)) or 0
+            samples = read(outcome_of(_integer_of, samples, "samples", 0, most)) or 0
+        if type(sequence_lengths) is tuple and not sequence_lengths:
+            return tokens, samples, NO_LENGTHS
+        lengths = self._unless_failed(outcome_of(_lengths_of, sequence_lengths)) or NO_LENGTHS
+        return tokens or lengths[2], samples or lengths[3], lengths
 
     def _update_slot(self, slot_bits: int, flags: int) -> None:
         """The loop passes other numbers than in the step before, or the step has flags."""
@@ -201,6 +242,22 @@ def figures_of(lengths: Sequence[int]) -> Lengths:
     """Shortest and longest length, their sum and number, and the sum of their squares."""
     squares = float(sum(length * length for length in lengths))
     return min(lengths), max(lengths), sum(lengths), len(lengths), squares
+
+
+def _integer_of(value: Any, name: str, least: int, most: int) -> int:
+    number = operator.index(value)
+    if not least <= number <= most:
+        raise ValueError(f"{name} {value!r} is outside of what a row can hold")
+    return number
+
+
+def _lengths_of(sequence_lengths: Sequence[int]) -> Lengths:
+    if not sequence_lengths:
+        return NO_LENGTHS
+    lengths = figures_of(sequence_lengths)
+    if lengths[0] < 0 or max(lengths[1], lengths[2]) > _MAX_COUNT:
+        raise ValueError("sequence_lengths are outside of what a row can hold")
+    return lengths
 
 
 def _fitting(value: float) -> float:

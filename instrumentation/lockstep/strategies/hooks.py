@@ -20,7 +20,7 @@ from torch.compiler import is_dynamo_compiling
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.hooks import RemovableHandle
 
-from lockstep.guard import guarded
+from lockstep.guard import Parts, part_of
 from lockstep.monitor.live import LiveMonitor
 from lockstep.patches import backward, waits
 from lockstep.patches.install import install, install_on
@@ -72,9 +72,10 @@ class StepHooks:
     _handle: RemovableHandle | None = None
     _wait: Any = None  # in C, once there is nothing left to learn
     _watches_last = False
+    parts = Parts()
 
     def __init__(self, monitor: LiveMonitor, model: torch.nn.Module, *, calls: bool = True) -> None:
-        self._recorder, self.fail = monitor.recorder, monitor.fail
+        self._recorder, self.parts = monitor.recorder, monitor.parts
         self._forward = new_forward(self._recorder, self._choose)
         self._enter_forward = self._forward
         self._interrupted = NOT_WAITING
@@ -119,6 +120,7 @@ class StepHooks:
         if not is_dynamo_compiling():
             self._enter_forward()
 
+    @part_of("backward")
     def _choose(self, outside: bool) -> None:  # C calls it
         """Leaves the graph once backwards are marked from outside; comes back when one was not."""
         self._steps_outside = self._steps_outside + 1 if outside else 0
@@ -156,6 +158,7 @@ class StepHooks:
         if self._handle is None and model is not None and not self._compiled:
             self._handle = model.register_forward_hook(self._forward_ended)
 
+    @part_of("backward")
     def _forward_ended(self, _module: Any, _inputs: Any, output: Any) -> None:
         if is_dynamo_compiling() or not self._on_graph:
             return
@@ -163,6 +166,7 @@ class StepHooks:
         if node is not None:
             node.register_prehook(self._backward_begins)
 
+    @part_of("backward")
     def _backward_begins(self, *_: Any) -> None:
         # Autograd runs the backward of a GPU in a thread of its own.
         waits.include_this_thread()
@@ -191,10 +195,12 @@ class StepHooks:
         arrive: Callable[[torch.Tensor], None] = self._wait.arrive
         return arrive
 
+    @part_of("gradient_buckets")
     def _gradient_ready(self, _parameter: torch.Tensor) -> None:
         if self._buckets is not None and self._buckets.synchronises():
             self._first_bucket_ready()
 
+    @part_of("gradient_buckets")
     def _first_bucket_ready(self) -> None:
         self._recorder.first_arrival()
         if self._on_graph:
@@ -209,6 +215,7 @@ class StepHooks:
             self._recorder.enter_code(BACKWARD)
         _queue_callback(self._ddp_waits)
 
+    @part_of("backward")
     def _last_nested_gradient_ready(self, _parameter: torch.Tensor) -> None:
         # A reentrant checkpoint runs the backward of its layers within the other one, and the
         # reducer waits at the end of the inner backward in which the last gradient comes.
@@ -217,20 +224,24 @@ class StepHooks:
         if self._buckets.synchronises():
             _queue_callback(self._nested_wait_begins)
 
+    @part_of("backward")
     def _nested_wait_begins(self) -> None:
         self._interrupted = waits.begin()
         # Queued after the callback in which the reducer waits.
         _queue_callback(self._nested_wait_ends)
 
+    @part_of("backward")
     def _nested_wait_ends(self) -> None:
         self._end_wait(self._interrupted)
 
+    @part_of("backward")
     def _last_gradient_ready(self) -> None:
         if self._buckets is not None and self._buckets.synchronises():
             self._ddp_waits()
         else:
             self._at_end(self._backward_ended)
 
+    @part_of("gradient_buckets")
     def _ddp_waits(self) -> None:
         self._interrupted = waits.begin()
         self._at_end(self._gradients_complete)
@@ -243,7 +254,7 @@ class StepHooks:
             # Queued last: the engine runs it after the callbacks of DDP and FSDP2, which wait.
             _queue_callback(callback)
 
-    @guarded
+    @part_of("gradient_buckets")
     def _learn(self) -> None:
         if self._buckets is not None:
             self._buckets.end_step()

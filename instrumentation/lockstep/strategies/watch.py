@@ -1,16 +1,17 @@
 """Instruments what ``attach`` is given: models, optimizers and the schedule of a pipeline."""
 
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed as dist
 
-from lockstep.monitor.fingerprints import watch_replicas
 from lockstep.monitor.live import LiveMonitor
 from lockstep.patches import waits
-from lockstep.patches.install import install
-from lockstep.strategies.hooks import StepHooks, watch_optimizer
+from lockstep.recorder.recorder import PhaseHook
+
+if TYPE_CHECKING:
+    from lockstep.monitor.fingerprints import Fingerprints
 
 T = TypeVar("T")
 
@@ -22,23 +23,55 @@ def watch(
     schedule: Any = None,
 ) -> None:
     """Reports to a monitor what models, optimizers and a pipeline's schedule do from now on."""
-    waits.report_to(monitor)
-    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
-        install("collectives")
-        install("functional")
+    run = monitor.parts.run
+    run("collectives", _watch_collectives, monitor)
     if schedule is not None:
-        # It loads all of torch.distributed.pipelining.
-        from lockstep.strategies.pipeline import watch_schedule  # noqa: PLC0415  # no other loop needs it
-
-        watch_schedule(monitor, schedule)
+        run("pipeline", _watch_schedule, monitor, schedule)
     modules = _as_list(model, torch.nn.Module)
     for module in modules:
-        StepHooks(monitor, module, calls=schedule is None)
-    replicas = watch_replicas(monitor, modules, has_shard_coordinates=monitor.has_mesh)
+        run("forward", _watch_model, monitor, module, calls=schedule is None)
+    replicas = run("fingerprints", _watch_replicas, monitor, modules)
     for step_optimizer in _as_list(optimizer, torch.optim.Optimizer):
-        pre_step_hook = watch_optimizer(monitor, step_optimizer)
-        if replicas is not None:
-            replicas.watch(pre_step_hook)
+        pre_step_hook = run("optimizer", _watch_optimizer, monitor, step_optimizer)
+        if replicas is not None and pre_step_hook is not None:
+            run("fingerprints", replicas.watch, pre_step_hook)
+
+
+# Each imports what it needs by itself: a build of torch may lack a module that only one of them is
+# for, such as torch.distributed.tensor without distributed. A pipeline loads what others spare.
+
+
+def _watch_collectives(monitor: LiveMonitor) -> None:
+    waits.report_to(monitor, monitor.parts)
+    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+        from lockstep.patches.install import install  # noqa: PLC0415  # as above
+
+        install("collectives")
+        install("functional")
+
+
+def _watch_schedule(monitor: LiveMonitor, schedule: Any) -> None:
+    from lockstep.strategies.pipeline import watch_schedule  # noqa: PLC0415  # as above
+
+    watch_schedule(monitor, schedule)
+
+
+def _watch_model(monitor: LiveMonitor, module: torch.nn.Module, *, calls: bool) -> None:
+    from lockstep.strategies.hooks import StepHooks  # noqa: PLC0415  # as above
+
+    StepHooks(monitor, module, calls=calls)
+
+
+def _watch_replicas(monitor: LiveMonitor, modules: list[torch.nn.Module]) -> "Fingerprints | None":
+    from lockstep.monitor.fingerprints import watch_replicas  # noqa: PLC0415  # as above
+
+    return watch_replicas(monitor, modules, has_shard_coordinates=monitor.has_mesh)
+
+
+def _watch_optimizer(monitor: LiveMonitor, optimizer: torch.optim.Optimizer) -> PhaseHook:
+    from lockstep.strategies.hooks import watch_optimizer  # noqa: PLC0415  # as above
+
+    return watch_optimizer(monitor, optimizer)
 
 
 def _as_list(given: T | Iterable[T] | None, kind: type[T]) -> list[T]:

@@ -10,12 +10,12 @@ from lockstep_catalogue.job_state import CHECKPOINT_SECONDS
 from lockstep_catalogue.labels import (
     ANOMALY,
     KIND,
-    PART,
     RESTORE_OUTCOME,
     STEP_PHASES,
     TROUBLE,
     WHERE,
 )
+from lockstep_catalogue.parts import PART
 from lockstep_catalogue.training import STEP_SECONDS
 from lockstep_records.page.section import Field, Section
 

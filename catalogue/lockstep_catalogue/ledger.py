@@ -1,0 +1,185 @@
+"""Metrics of jobs that the ledger serves: no job id, every combination of labels there at 0."""
+
+from lockstep_catalogue.labels import CLUSTER, GOODPUT, OUTCOME, PROJECT, QUEUE, RESTORE_OUTCOME
+from lockstep_catalogue.metric import Endpoint, Kind, Label, Metric, Unit
+from lockstep_catalogue.vocabulary import FAILURE_CLASSES, OUTCOMES
+
+JOB_CLASS = Label(name="job_class", help="kind of work, such as pretraining; empty without one")
+JOB_OUTCOME = Label(name="job_outcome", help="what became of the job", values=OUTCOMES)
+FAILURE_CLASS = Label(
+    name="failure_class",
+    help="who has to act on the end of the job; none where nobody has to",
+    values=("none", *FAILURE_CLASSES),
+)
+JOB_STATUS = Label(
+    name="job_status",
+    help="whether the job waits, runs, or ended without its outcome being settled yet",
+    values=("pending", "running", "ended"),
+)
+DEADLINE = Label(
+    name="deadline", help="whether the declared deadline was met", values=("met", "missed")
+)
+REQUEUED_AFTER = Label(
+    name="requeued_after",
+    help="why the job went back to the queue",
+    values=("preemption", "infra", "user", "unknown"),
+)
+SLO_WINDOWS = {
+    "1h": 3600.0,
+    "6h": 21_600.0,
+    "24h": 86_400.0,
+    "3d": 259_200.0,
+    "7d": 604_800.0,
+    "28d": 2_419_200.0,
+}
+"""Seconds of each window for which the ledger counts, by its name."""
+SLOS = (
+    "job_success",
+    "job_success_gpu_seconds",
+    "time_to_complete",
+    "checkpoint_success",
+    "resume_success",
+    "requeue",
+    "goodput",
+)
+SLO = Label(name="slo", help="objective that the events count for", values=SLOS)
+WINDOW = Label(name="window", help="time up to now", values=tuple(SLO_WINDOWS))
+SLO_EVENT = Label(
+    name="slo_event", help="events that met the objective, or all", values=("good", "total")
+)
+
+GROUP = (CLUSTER, QUEUE, PROJECT, JOB_CLASS)
+"""Labels by which jobs are counted."""
+_DURATION_BUCKETS = (60.0, 600.0, 3600.0, 14_400.0, 43_200.0, 86_400.0, 259_200.0, 604_800.0)
+_WAIT_BUCKETS = (60.0, 300.0, 900.0, 3600.0, 14_400.0, 43_200.0, 86_400.0)
+
+
+def _counter(name: str, labels: tuple[Label, ...], help_text: str, source: str) -> Metric:
+    unit = Unit.SECONDS if name.endswith("_seconds") else Unit.NONE
+    return Metric(
+        name=f"lockstep_ledger_{name}_total",
+        kind=Kind.COUNTER,
+        unit=unit,
+        labels=labels,
+        help=help_text,
+        source=source,
+        endpoint=Endpoint.LEDGER,
+    )
+
+
+JOBS_FINISHED = _counter(
+    "jobs_finished",
+    (*GROUP, JOB_OUTCOME, FAILURE_CLASS),
+    "Jobs whose outcome is settled, each once over all its attempts.",
+    "ends of jobs on all their nodes",
+)
+JOBS_FINISHED_GPU_SECONDS = _counter(
+    "jobs_finished_gpu_seconds",
+    (*GROUP, JOB_OUTCOME, FAILURE_CLASS),
+    "GPU time allocated to the jobs whose outcome is settled.",
+    "starts and ends of nodes, times their GPUs",
+)
+JOBS_STARTED = _counter(
+    "jobs_started", GROUP, "Jobs that started, each once over all its attempts.", "starts of jobs"
+)
+ATTEMPTS_STARTED = _counter(
+    "attempts_started", GROUP, "Attempts that started, the first of each job too.", "attempts"
+)
+GPU_SECONDS = _counter(
+    "gpu_seconds",
+    (*GROUP, GOODPUT),
+    "Allocated GPU time by what it went into; the states sum to the allocation.",
+    "ends of nodes, with the goodput that the job reports",
+)
+COST = _counter(
+    "cost",
+    GROUP,
+    "Money spent on allocated GPU time, in the currency of the price.",
+    "GPU time times the price that the job declares",
+)
+DEADLINES = _counter(
+    "job_deadlines", (*GROUP, DEADLINE), "Jobs that had a deadline, by whether it was met.",
+    "ends of jobs and the deadline that they declare",
+)  # fmt: skip
+PREEMPTIONS = _counter("preemptions", GROUP, "Attempts that were preempted.", "ends of attempts")
+PREEMPTION_LOST = _counter(
+    "preemption_lost_gpu_seconds",
+    GROUP,
+    "GPU time between the last durable checkpoint and a preemption, where both are reported.",
+    "checkpoints and preemptions",
+)
+REQUEUES = _counter(
+    "requeues", (*GROUP, REQUEUED_AFTER), "Times a job went back to the queue.",
+    "starts of a job after its end",
+)  # fmt: skip
+RESUMES = _counter(
+    "resumes",
+    (*GROUP, RESTORE_OUTCOME),
+    "Attempts that resumed from a checkpoint, by how the restore ended.",
+    "resumes",
+)
+CHECKPOINTS = _counter(
+    "checkpoints",
+    (*GROUP, OUTCOME),
+    "Checkpoints of jobs by whether they became durable.",
+    "checkpoints",
+)
+JOB_DURATION = Metric(
+    name="lockstep_ledger_job_duration_seconds",
+    kind=Kind.HISTOGRAM,
+    unit=Unit.SECONDS,
+    labels=GROUP,
+    help="Wall time of settled jobs from their first start to their last end.",
+    source="starts and ends of jobs",
+    buckets=_DURATION_BUCKETS,
+    endpoint=Endpoint.LEDGER,
+)
+QUEUE_WAIT = Metric(
+    name="lockstep_ledger_job_queue_wait_seconds",
+    kind=Kind.HISTOGRAM,
+    unit=Unit.SECONDS,
+    labels=GROUP,
+    help="Time from the submission of a job to its first start.",
+    source="submissions and starts of jobs",
+    buckets=_WAIT_BUCKETS,
+    endpoint=Endpoint.LEDGER,
+)
+JOBS = Metric(
+    name="lockstep_ledger_jobs",
+    kind=Kind.GAUGE,
+    unit=Unit.NONE,
+    labels=(CLUSTER, JOB_STATUS),
+    help="Jobs whose outcome is not settled, by status.",
+    source="the store",
+    endpoint=Endpoint.LEDGER,
+)
+SLO_EVENTS = Metric(
+    name="lockstep_ledger_slo_events",
+    kind=Kind.GAUGE,
+    unit=Unit.NONE,
+    labels=(CLUSTER, SLO, WINDOW, SLO_EVENT),
+    help="Exact number of events of an objective in a window; for goodput they are GPU-seconds.",
+    source="the store, as of the time of the counts per window",
+    endpoint=Endpoint.LEDGER,
+)
+
+METRICS = (
+    JOBS_FINISHED,
+    JOBS_FINISHED_GPU_SECONDS,
+    JOBS_STARTED,
+    ATTEMPTS_STARTED,
+    GPU_SECONDS,
+    COST,
+    DEADLINES,
+    PREEMPTIONS,
+    PREEMPTION_LOST,
+    REQUEUES,
+    RESUMES,
+    CHECKPOINTS,
+    JOB_DURATION,
+    QUEUE_WAIT,
+    JOBS,
+    SLO_EVENTS,
+)
+COUNTED = tuple(metric for metric in METRICS if metric.kind is not Kind.GAUGE)
+"""The families that are counted with the events, in the same transaction."""

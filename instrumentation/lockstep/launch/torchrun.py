@@ -1,0 +1,142 @@
+"""Torchrun's own options, in both of its spellings, so that its command lines run unchanged."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+_MIN_PORT, _MAX_PORT = 1, 65535
+_DEFAULT_PORT = 29500
+
+
+def spellings(name: str) -> tuple[str, ...]:
+    """``--max-restarts`` and ``--max_restarts``: torchrun knows both, and scripts hold either."""
+    dashed = f"--{name.replace('_', '-')}"
+    return tuple(dict.fromkeys((dashed, f"--{name}")))
+
+
+class RankCount(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.2 on
+    """A number of ranks, or ``auto``, ``gpu`` or ``cpu``: one for each GPU or processor."""
+
+    name = "count"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number."""
+        if isinstance(value, int):
+            return value
+        if value.isdecimal() and int(value) > 0:
+            return int(value)
+        if value not in {"auto", "gpu", "cpu"}:
+            self.fail(
+                f"{value!r} is no number of ranks; give 1 or more, auto, gpu or cpu.", param, ctx
+            )
+        num_gpus = 0 if value == "cpu" else _num_gpus()
+        if value == "gpu" and not num_gpus:
+            self.fail("'gpu': torch finds no GPU on this node; give a number, or cpu.", param, ctx)
+        return num_gpus or os.cpu_count() or 1
+
+
+def _num_gpus() -> int:
+    import torch  # noqa: PLC0415  # a number on the command line need not wait for it
+
+    return torch.cuda.device_count()
+
+
+class NodeCount(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.2 on
+    """A number of nodes; torchrun's range only where both ends are the same."""
+
+    name = "count"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number."""
+        if isinstance(value, int):
+            return value
+        least, _, most = value.partition(":")
+        if not least.isdecimal() or int(least) < 1 or most not in {"", least}:
+            self.fail(
+                f"{value!r}: give one number of nodes, 1 or more; a range is not supported.",
+                param,
+                ctx,
+            )
+        return int(least)
+
+
+def _option(name: str, help_text: str, **settings: Any) -> Any:
+    return click.option(*spellings(name), name, help=help_text, **settings)
+
+
+TORCHRUN_OPTIONS = {
+    "standalone": _option(
+        "standalone", "One node with a rendezvous of its own, as without --endpoint.", is_flag=True
+    ),
+    "rdzv_backend": _option(
+        "rdzv_backend",
+        "Kind of rendezvous; static needs --node-rank and --master-addr.",
+        type=click.Choice(["c10d", "static"]),
+        default=None,
+    ),
+    "rdzv_conf": _option(
+        "rdzv_conf", "Settings of the rendezvous.", metavar="KEY=VALUE,...", default=""
+    ),
+    "node_rank": _option(
+        "node_rank",
+        "Rank of this node; the node of rank 0 holds the rendezvous.",
+        type=click.IntRange(0),
+        default=None,
+    ),
+    "master_addr": _option(
+        "master_addr", "Host of the node of rank 0; with --master-port as --endpoint.", default=""
+    ),
+    "master_port": _option(
+        "master_port",
+        "Port of the rendezvous there; 29500 by default.",
+        type=click.IntRange(_MIN_PORT, _MAX_PORT),
+        default=None,
+    ),
+    "log_dir": _option(
+        "log_dir",
+        "Folder of torchrun's logs; the job's folder by default.",
+        type=click.Path(path_type=Path, file_okay=False),
+        default=None,
+    ),
+}
+
+
+def rendezvous_fields(options: Mapping[str, Any], endpoint: str, nnodes: int) -> dict[str, Any]:
+    """Fields of ``Job`` that follow from torchrun's options.
+
+    Args:
+        options: values of ``TORCHRUN_OPTIONS`` by name.
+        endpoint: that was given as HOST:PORT; empty for none.
+        nnodes: nodes of the job.
+
+    Raises:
+        ValueError: options contradict each other, or a setting is no KEY=VALUE.
+    """
+    if options["standalone"]:
+        if nnodes > 1:
+            raise ValueError(f"--standalone is one node, and --nnodes is {nnodes}; leave one out")
+        endpoint = ""
+    address, port = options["master_addr"], options["master_port"]
+    if address or port:
+        if endpoint:
+            raise ValueError("--master-addr and --endpoint name the same; leave one out")
+        endpoint = f"{address or 'localhost'}:{port or _DEFAULT_PORT}"
+    settings = _settings(options["rdzv_conf"])
+    if options["node_rank"] is not None:
+        settings["is_host"] = str(options["node_rank"] == 0)
+    elif options["rdzv_backend"] == "static" and nnodes > 1:
+        raise ValueError("--rdzv-backend static needs --node-rank; give it, or take c10d")
+    return {"endpoint": endpoint, "rendezvous": settings, "log_folder": options["log_dir"]}
+
+
+def _settings(text: str) -> dict[str, str]:
+    settings = {}
+    for part in filter(None, text.split(",")):
+        key, separator, value = part.partition("=")
+        if not separator or not key.strip():
+            raise ValueError(f"--rdzv-conf: {part!r} is no KEY=VALUE")
+        settings[key.strip()] = value.strip()
+    return settings

@@ -1,0 +1,1 @@
+"""What people type: the subcommands of ``lockstep ledger``."""

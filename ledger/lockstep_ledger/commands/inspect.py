@@ -1,0 +1,147 @@
+"""Look at jobs: a list with filters, and everything of one."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+from sqlalchemy import Connection
+
+from lockstep_catalogue.vocabulary import FAILURE_CLASSES, GOODPUT_STATES, OUTCOMES
+from lockstep_ledger.options import json_option, store_option
+from lockstep_ledger.store import letters, queries
+from lockstep_ledger.store.database import StoreError, open_store
+from lockstep_ledger.tables import print_json, print_table, when
+
+_HOUR_SECONDS = 3600.0
+_COLUMNS = ("job", "cluster", "project", "queue", "status", "outcome", "class", "cause", "node",
+            "started (UTC)", "ended (UTC)", "GPU hours", "cost")  # fmt: skip
+
+
+@contextmanager
+def reading(store: str) -> Iterator[Connection]:
+    """A connection that reads the store, also beside a running ledger.
+
+    Raises:
+        click.UsageError: the store cannot be opened.
+    """
+    try:
+        engine = open_store(store, read_only=True)
+    except StoreError as error:
+        raise click.UsageError(f"--store: {error}") from error
+    try:
+        with engine.connect() as connection:
+            yield connection
+    finally:
+        engine.dispose()
+
+
+@click.command()
+@store_option
+@click.option("--cluster", help="Only jobs of this cluster.")
+@click.option("--project", help="Only jobs of this project.")
+@click.option("--queue", help="Only jobs of this queue.")
+@click.option("--user", help="Only jobs of this user.")
+@click.option("--status", type=click.Choice(("pending", "running", "ended", "finished")))
+@click.option("--outcome", type=click.Choice(OUTCOMES))
+@click.option("--failure-class", type=click.Choice(FAILURE_CLASSES))
+@click.option("--cause", help="Only jobs that ended for this cause.")
+@click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True)
+@json_option
+def jobs(*, store: str, limit: int, is_json: bool, **filters: str | None) -> None:
+    """List jobs, the newest first."""
+    chosen = {name: value for name, value in filters.items() if value}
+    with reading(store) as connection:
+        page = queries.list_jobs(connection, chosen, limit)
+    if is_json:
+        print_json({"jobs": page.jobs, "next": page.next})
+        return
+    rows = [
+        (
+            job["job_id"], job["cluster"], job["project"], job["queue"], job["status"],
+            job["outcome"], job["failure_class"], job["cause"], job["culprit_node"],
+            when(job["started"]), when(job["ended"]),
+            job["gpu_seconds"] / _HOUR_SECONDS, job["cost"],
+        )
+        for job in page.jobs
+    ]  # fmt: skip
+    print_table(f"{len(rows)} jobs", _COLUMNS, rows)
+    if page.next is not None:
+        click.echo(f"there are more; --limit {limit} shows the newest", err=True)
+
+
+@click.command()
+@click.argument("job_id")
+@store_option
+@click.option("--cluster", help="Cluster of the job, where two have one of this id.")
+@json_option
+def job(*, job_id: str, store: str, cluster: str | None, is_json: bool) -> None:
+    """Show one job: attempts, nodes, GPU time, timeline."""
+    with reading(store) as connection:
+        rows = queries.find_job(connection, job_id, cluster)
+        if not rows:
+            raise click.UsageError(
+                f"job {job_id!r} is not in the store; lockstep ledger jobs lists"
+            )
+        if len(rows) > 1:
+            names = ", ".join(sorted(row.cluster for row in rows))
+            raise click.UsageError(f"job {job_id!r} is in the clusters {names}; add --cluster")
+        document = queries.job_document(connection, rows[0])
+    if is_json:
+        print_json(document)
+    else:
+        _print_job(document)
+
+
+@click.command("dead-letters")
+@store_option
+@click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True)
+@json_option
+def dead_letters(*, store: str, limit: int, is_json: bool) -> None:
+    """List what was refused, with the reason, the newest first."""
+    with reading(store) as connection:
+        page = letters.newest(connection, limit)
+    if is_json:
+        print_json({"dead_letters": page})
+        return
+    columns = ("received (UTC)", "refusal", "reason", "event", "job", "node", "client")
+    names = ("refusal", "reason", "event_id", "job_id", "node", "client")
+    rows = [(when(letter["received"]), *(letter[name] for name in names)) for letter in page]
+    print_table(f"{len(rows)} dead letters", columns, rows)
+
+
+def _print_job(job: dict[str, Any]) -> None:
+    cause = " ".join(filter(None, (job["failure_class"], job["cause"], job["reason"])))
+    click.echo(f"{job['job_id']} on {job['cluster']}: {job['outcome'] or job['status']} {cause}")
+    names = ("project", "queue", "job_class", "user", "world_size", "gpus", "gpu_model", "requeues",
+             "preemptions", "resumes", "checkpoints", "last_checkpoint_step", "culprit_node",
+             "culprit_rank")  # fmt: skip
+    facts = [f"{name}={job[name]}" for name in names if job[name] not in {None, ""}]
+    click.echo("  ".join(facts))
+    print_table(
+        "Attempts",
+        ("run", "attempt", "started (UTC)", "ended (UTC)", "nodes", "outcome", "reason"),
+        [
+            (
+                entry["run"], entry["attempt"], when(entry["start"]), when(entry["end"]),
+                len(entry["nodes"]), entry.get("outcome"),
+                entry.get("reason") or entry.get("cause"),
+            )
+            for entry in job["attempts_list"]
+        ],
+    )  # fmt: skip
+    total = sum(job["goodput"].values())
+    states = [(state, job["goodput"][state]) for state in GOODPUT_STATES if state in job["goodput"]]
+    print_table(
+        f"GPU time, {total / _HOUR_SECONDS:,.2f} h",
+        ("state", "GPU hours", "share"),
+        [(state, s / _HOUR_SECONDS, f"{s / total:.1%}" if total else "") for state, s in states],
+    )
+    print_table(
+        f"Timeline, {len(job['timeline'])} of {job['num_events']} events",
+        ("time (UTC)", "event", "node", "attempt", "fields"),
+        [
+            (when(e["time"]), e["kind"], e["node"] or "scheduler", e["attempt"], e["fields"])
+            for e in job["timeline"]
+        ],
+    )

@@ -1,0 +1,82 @@
+"""Review a week: failures by class and node, trends of objectives, cost."""
+
+from datetime import UTC, date, datetime, timedelta
+
+import click
+
+from lockstep_ledger.commands.inspect import reading
+from lockstep_ledger.options import json_option, store_option
+from lockstep_ledger.review import Review, parse_week, weekly_review
+from lockstep_ledger.tables import percent, print_json, print_table
+
+_MAX_ROWS = 20
+
+
+def _check_week(_context: click.Context, _parameter: click.Parameter, text: str | None) -> date:
+    if text is None:
+        today = datetime.now(UTC).date()
+        return today - timedelta(days=today.weekday())
+    try:
+        return parse_week(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+@click.command()
+@store_option
+@click.option(
+    "--week",
+    metavar="YEAR-WWEEK",
+    callback=_check_week,
+    help="Week such as 2026-W47, in UTC.  [default: the week that runs]",
+)
+@click.option("--cluster", help="Only jobs of this cluster.")
+@json_option
+def review(*, store: str, week: date, cluster: str | None, is_json: bool) -> None:
+    """Review a week: failed jobs by class and node, trends, worst nodes, cost."""
+    with reading(store) as connection:
+        reviewed = weekly_review(connection, week, cluster)
+    if is_json:
+        print_json(reviewed.document())
+    else:
+        _print(reviewed)
+
+
+def _print(reviewed: Review) -> None:
+    columns = ("outcome", "class", "jobs", "GPU hours")
+    print_table(
+        f"{reviewed.week}: jobs that ended",
+        columns,
+        [tuple(row.values()) for row in reviewed.outcomes],
+    )
+    columns = ("class", "cause", "jobs", "GPU hours")
+    print_table(
+        "Failures by class and cause", columns, [tuple(row.values()) for row in reviewed.failures]
+    )
+    nodes = [
+        (row["node"], row["failures"], ", ".join(f"{c} {n}" for c, n in row["causes"].items()))
+        for row in reviewed.nodes[:_MAX_ROWS]
+    ]
+    print_table("Worst nodes", ("node", "failures", "causes"), nodes)
+    trends = [
+        (
+            trend.week, trend.jobs, percent(trend.succeeded, trend.jobs), trend.gpu_hours,
+            percent(trend.productive_gpu_hours, trend.gpu_hours),
+            percent(trend.deadlines_met, trend.deadlines), trend.requeues, trend.preemptions,
+            trend.cost,
+        )
+        for trend in reviewed.trends
+    ]  # fmt: skip
+    columns_of_trends = ("week", "jobs", "success", "GPU hours", "goodput", "deadlines met",
+                         "requeues", "preemptions", "cost")  # fmt: skip
+    print_table("Trends", columns_of_trends, trends)
+    projects = [
+        (r["project"] or "(none)", r["jobs"], r["gpu_hours"], r["cost"]) for r in reviewed.projects
+    ]
+    print_table("Projects", ("project", "jobs", "GPU hours", "cost"), projects[:_MAX_ROWS])
+    failed = [tuple(row.values()) for row in reviewed.failed_jobs[:_MAX_ROWS]]
+    columns_of_failed = ("job", "cluster", "project", "outcome", "class", "cause", "reason", "node",
+                         "rank", "GPU hours")  # fmt: skip
+    print_table(
+        f"Failed jobs, the costliest of {len(reviewed.failed_jobs)}", columns_of_failed, failed
+    )

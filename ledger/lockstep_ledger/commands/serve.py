@@ -1,0 +1,105 @@
+"""Serve the ledger over HTTP."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lockstep_ledger.options import FILE, check_listen, check_name, check_names, store_option
+from lockstep_records.options import DurationRange, FiniteRange
+
+_DAY_SECONDS = 86_400.0
+_NAMES: dict[str, Any] = {"multiple": True, "metavar": "NAME", "callback": check_names}
+
+
+@click.command()
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    default="127.0.0.1:9450",
+    show_default=True,
+    callback=check_listen,
+    help="Address to listen on; port 0 takes any free one.",
+)
+@store_option
+@click.option(
+    "--cluster",
+    default="local",
+    show_default=True,
+    envvar="LOCKSTEP_CLUSTER",
+    callback=check_name,
+    help="Cluster whose counters are there before its first job.",
+)
+@click.option("--queue", "queues", **_NAMES, help="Queue to count from 0 on; repeatable.")
+@click.option("--project", "projects", **_NAMES, help="Project to count from 0 on; repeatable.")
+@click.option("--job-class", "job_classes", **_NAMES, help="Class to count from 0 on; repeatable.")
+@click.option("--writer-tokens", type=FILE, help="File of tokens that may deliver, one a line.")
+@click.option("--reader-tokens", type=FILE, help="File of tokens that may read, one a line.")
+@click.option("--tls-cert", type=FILE, help="Certificate in PEM; with --tls-key.")
+@click.option("--tls-key", type=FILE, help="Key of the certificate in PEM, without a password.")
+@click.option(
+    "--scrape-interval",
+    "scrape_interval_seconds",
+    metavar="DURATION",
+    type=DurationRange(0.0, 3600.0),
+    default=15.0,
+    show_default="15s",
+    help="Longest scrape interval; a new series is served as 0 for half as long again.",
+)
+@click.option(
+    "--node-wait",
+    "node_wait_seconds",
+    metavar="DURATION",
+    type=DurationRange(0.0, 30 * _DAY_SECONDS),
+    default=600.0,
+    show_default="10m",
+    help="How long a job waits for its other nodes after the first has ended.",
+)
+@click.option(
+    "--requeue-wait",
+    "requeue_wait_seconds",
+    metavar="DURATION",
+    type=DurationRange(0.0, 30 * _DAY_SECONDS),
+    default=_DAY_SECONDS,
+    show_default="1d",
+    help="How long a preempted job may wait in the queue before preempted is its outcome.",
+)
+@click.option(
+    "--max-body",
+    "max_body_bytes",
+    metavar="BYTES",
+    type=click.IntRange(1024, 64 << 20),
+    default=1 << 20,
+    show_default=True,
+    help="Longest body of a request.",
+)
+@click.option(
+    "--max-rate",
+    "requests_per_second",
+    type=FiniteRange(0.1, 1e6),
+    default=100.0,
+    show_default=True,
+    help="Requests a second of one client; ten seconds' worth may come at once.",
+)
+def serve(**values: Any) -> None:
+    """Serve the ledger: takes events, serves /metrics, /api and two pages for people."""
+    from lockstep_ledger.program import Settings, run  # noqa: PLC0415  # --help needs no server
+
+    _check_access(values)
+    run(Settings(**values))
+
+
+def _check_access(values: dict[str, Any]) -> None:
+    host: str = values["listen"][0]
+    tls: tuple[Path | None, Path | None] = values["tls_cert"], values["tls_key"]
+    if (tls[0] is None) != (tls[1] is None):
+        given, missing = (
+            ("--tls-key", "--tls-cert") if tls[0] is None else ("--tls-cert", "--tls-key")
+        )
+        raise click.UsageError(f"{given} needs {missing} too; give both")
+    is_loopback = host in {"localhost", "::1"} or host.startswith("127.")
+    if not is_loopback and not (values["writer_tokens"] and values["reader_tokens"]):
+        raise click.UsageError(
+            f"--listen {host} is open to the network: give --writer-tokens and --reader-tokens, "
+            "or listen on 127.0.0.1"
+        )

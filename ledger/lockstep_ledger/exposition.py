@@ -1,0 +1,141 @@
+"""The text of a scrape: counters of the store, counts per window and the ledger's own work."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from lockstep_catalogue import Endpoint, Kind, Metric, ledger, ledger_service, metrics_of
+from lockstep_ledger.merge.effects import Labels
+from lockstep_ledger.store.counters import CounterRow, Series
+
+Samples = dict[Series, float]
+FAMILIES = metrics_of(Endpoint.LEDGER)
+TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+
+@dataclass(slots=True)
+class Exposition:
+    """Renders scrapes.
+
+    A new series is served as 0 for a time, for Prometheus sees no increase in a series whose first
+    sample is 1 already. The time begins at its creation, which the store holds, so a restart
+    never takes a value back.
+
+    Args:
+        hold_seconds: how long, a little more than the longest scrape interval.
+    """
+
+    hold_seconds: float
+    _stems: dict[Series, str] = field(default_factory=dict)
+
+    def counted(self, rows: Mapping[Series, CounterRow], now_seconds: float) -> Samples:
+        """Values of the counters as they are served now."""
+        newest = now_seconds - self.hold_seconds
+        return {series: row.value if row.created <= newest else 0.0 for series, row in rows.items()}
+
+    def render(self, samples: Mapping[Series, float], *, is_openmetrics: bool = False) -> bytes:
+        """The text of all families, in the order of the catalogue."""
+        by_name: dict[str, list[Series]] = defaultdict(list)
+        for series in samples:
+            by_name[series[0]].append(series)
+        lines: list[str] = []
+        for metric in FAMILIES:
+            lines += _head(metric, is_openmetrics)
+            if metric.kind is Kind.HISTOGRAM:
+                lines += self._histogram(metric, by_name, samples)
+            else:
+                lines += [
+                    f"{self._stem(metric, series)}{samples[series]!r}"
+                    for series in by_name[metric.name]
+                ]
+        if is_openmetrics:
+            lines.append("# EOF")
+        return ("\n".join(lines) + "\n").encode()
+
+    def _histogram(
+        self,
+        metric: Metric,
+        by_name: Mapping[str, list[Series]],
+        samples: Mapping[Series, float],
+    ) -> Iterator[str]:
+        """Lines of a histogram: for each combination its buckets, added up, then count and sum."""
+        bucket, sum_name, count_name = metric.sample_names
+        by_labels: dict[Labels, list[Series]] = defaultdict(list)
+        for series in by_name[bucket]:
+            by_labels[series[1][:-1]].append(series)
+        for labels, row in by_labels.items():
+            row.sort(key=lambda series: float(series[1][-1]))
+            totals = accumulate(samples[series] for series in row)
+            for series, total in zip(row, totals, strict=True):
+                yield f"{self._stem(metric, series)}{total!r}"
+            for name in (count_name, sum_name):
+                yield f"{self._stem(metric, (name, labels))}{samples[name, labels]!r}"
+
+    def _stem(self, metric: Metric, series: Series) -> str:
+        """Name and labels of a sample, up to its value; written once."""
+        stem = self._stems.get(series)
+        if stem is None:
+            name, values = series
+            names: tuple[str, ...] = metric.label_names
+            if len(values) > len(names):
+                names = (*names, "le")
+            pairs = ",".join(
+                f'{label}="{_escaped(value)}"' for label, value in zip(names, values, strict=True)
+            )
+            stem = self._stems[series] = f"{name}{{{pairs}}} " if pairs else f"{name} "
+        return stem
+
+
+def _head(metric: Metric, is_openmetrics: bool) -> list[str]:
+    name = metric.name
+    help_text = metric.help.replace("\\", r"\\")
+    if not is_openmetrics:
+        return [f"# HELP {name} {help_text}", f"# TYPE {name} {metric.kind.value}"]
+    if metric.kind is Kind.COUNTER:
+        name = name.removesuffix("_total")
+    unit = [f"# UNIT {name} {metric.unit.value}"] if metric.unit.value else []
+    return [f"# HELP {name} {help_text}", f"# TYPE {name} {metric.kind.value}", *unit]
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
+def histogram(metric: Metric, counts: Iterable[int], total: float) -> Samples:
+    """Samples of a histogram without labels, from its number of values in each bucket."""
+    bucket, sum_name, count_name = metric.sample_names
+    bounds = (*(repr(bound) for bound in metric.buckets), "+Inf")
+    numbers = list(counts)
+    samples: Samples = {
+        (bucket, (bound,)): float(n) for bound, n in zip(bounds, numbers, strict=True)
+    }
+    return {**samples, (sum_name, ()): total, (count_name, ()): float(sum(numbers))}
+
+
+def windows(
+    slo: Mapping[tuple[str, str, str], tuple[float, float]],
+    jobs: Mapping[tuple[str, str], int],
+    clusters: Iterable[str],
+) -> Samples:
+    """Samples of the counts per window and of jobs by status; what nobody counted is 0."""
+    samples: Samples = {}
+    for cluster in clusters:
+        for name in ledger.SLOS:
+            for window in ledger.SLO_WINDOWS:
+                counts = slo.get((cluster, name, window), (0.0, 0.0))
+                for event, value in zip(ledger.SLO_EVENT.values, counts, strict=True):
+                    labels = (cluster, name, window, event)
+                    samples[ledger.SLO_EVENTS.name, labels] = float(value)
+        for status in ledger.JOB_STATUS.values:
+            samples[ledger.JOBS.name, (cluster, status)] = float(jobs.get((cluster, status), 0))
+    return samples
+
+
+def own_work(version: str, store: str, refusals: Mapping[str, int]) -> Samples:
+    """Samples of the ledger's identity and refusals."""
+    samples: Samples = {(ledger_service.LEDGER_INFO.name, (version, store)): 1.0}
+    for refusal in ledger_service.REFUSALS:
+        samples[ledger_service.REFUSED.name, (refusal,)] = float(refusals.get(refusal, 0))
+    return samples

@@ -1,0 +1,148 @@
+"""Checks a delivery (docs/event-delivery.md): its frame, then each event by itself."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Never
+
+from lockstep_ledger.merge.event import LedgerEvent, is_printable
+from lockstep_records.event_check import EventError, check_event
+
+VERSION = 1
+MAX_EVENTS = 1000
+_MAX_EVENT_CHARACTERS = 65_536
+_MEMBERS = frozenset(
+    {"version", "id", "kind", "job_id", "attempt", "time", "fields", "node", "cluster"}
+)
+
+
+class DeliveryError(ValueError):
+    """A request that is refused as a whole; the text says what is wrong and what would be right.
+
+    Attributes:
+        refusal: one of the catalogue's ``REFUSALS``.
+    """
+
+    def __init__(self, refusal: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.refusal = refusal
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RefusedEvent:
+    """One event that is refused: why, and what was sent."""
+
+    refusal: str
+    reason: str
+    id: str | None = None
+    job_id: str | None = None
+    node: str | None = None
+    body: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Delivery:
+    """The events of one request, in their order, and those that are refused."""
+
+    events: tuple[LedgerEvent, ...]
+    refused: tuple[RefusedEvent, ...]
+
+
+def read_delivery(body: bytes, now_seconds: float) -> Delivery:
+    """Events of a request's body.
+
+    Args:
+        body: as it was received.
+        now_seconds: wall clock of the ledger.
+
+    Raises:
+        DeliveryError: the frame is none, or of another version.
+    """
+    try:
+        document = json.loads(body, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise DeliveryError("json", f"the body is no JSON ({error}); send one object") from error
+    if not isinstance(document, dict):
+        raise DeliveryError("type", "the body must be a JSON object with version and events")
+    version = document.get("version")
+    if version != VERSION or isinstance(version, bool):
+        raise DeliveryError(
+            "version", f"version {version!r:.80} of a delivery is unknown here; send {VERSION}"
+        )
+    origin = (_name(document, "cluster", "local"), _name(document, "node", ""))
+    events = document.get("events")
+    if not isinstance(events, list):
+        raise DeliveryError("missing", "events must be a list of events; docs/events.md names them")
+    if len(events) > MAX_EVENTS:
+        raise DeliveryError("size", f"{len(events)} events are too many; send {MAX_EVENTS} at most")
+    checked = list(_checked(events, origin, now_seconds))
+    return Delivery(
+        events=tuple(event for event in checked if isinstance(event, LedgerEvent)),
+        refused=tuple(event for event in checked if isinstance(event, RefusedEvent)),
+    )
+
+
+def _refuse_constant(name: str) -> Never:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _name(document: dict[str, Any], member: str, default: str) -> str:
+    name = document.get(member)
+    if name is None:
+        return default
+    if not isinstance(name, str) or not is_printable(name):
+        raise DeliveryError(
+            "type", f"{member} {name!r:.80} must be a text of at most 200 printable characters"
+        )
+    return name
+
+
+def _checked(
+    documents: list[Any], origin: tuple[str, str], now_seconds: float
+) -> Iterator[LedgerEvent | RefusedEvent]:
+    for document in documents:
+        try:
+            yield _event(document, origin, now_seconds)
+        except EventError as error:
+            yield _refused(document, error, origin[1])
+
+
+def _event(document: Any, origin: tuple[str, str], now_seconds: float) -> LedgerEvent:
+    event = check_event(document, now_seconds=now_seconds)
+    cluster, node = event.cluster or origin[0], event.node or origin[1]
+    for member, text in (("cluster", cluster), ("node", node)):
+        if not is_printable(text):
+            raise EventError(
+                "type", f"{member} {text!r:.80} must be at most 200 printable characters"
+            )
+    checked = LedgerEvent(
+        id=event.id,
+        kind=event.kind,
+        cluster=cluster,
+        job_id=event.job_id,
+        node=node,
+        attempt=event.attempt,
+        time_seconds=event.time,
+        received_seconds=now_seconds,
+        fields=event.fields,
+        extra={key: value for key, value in document.items() if key not in _MEMBERS},
+    )
+    if len(checked.body) > _MAX_EVENT_CHARACTERS:
+        raise EventError(
+            "value", f"the event has {len(checked.body)} characters; {_MAX_EVENT_CHARACTERS} fit"
+        )
+    return checked
+
+
+def _refused(document: Any, error: EventError, node: str) -> RefusedEvent:
+    members = document if isinstance(document, dict) else {}
+    names = (members.get("id"), members.get("job_id"))
+    event_id, job_id = (n if isinstance(n, str) and is_printable(n) else None for n in names)
+    return RefusedEvent(
+        refusal=error.refusal,
+        reason=str(error),
+        id=event_id,
+        job_id=job_id,
+        node=node,
+        body=json.dumps(document)[:_MAX_EVENT_CHARACTERS],
+    )

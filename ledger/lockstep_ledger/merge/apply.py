@@ -1,0 +1,225 @@
+"""Applies an event to the record of its job; the same events in the same order give the same."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lockstep_catalogue import ledger as counted
+from lockstep_ledger.merge import accounting
+from lockstep_ledger.merge.effects import Effects
+from lockstep_ledger.merge.event import LedgerEvent
+from lockstep_ledger.merge.job import SCHEDULER, Job, NodeRun, Run
+from lockstep_ledger.merge.settlement import Patience, end_node, settle
+
+SETTLED = "ledger_settled"
+"""The ledger's own event: the wait for missing ends is over. It is stored with the others, so that
+a recount of the store gives the same counters."""
+_RESTARTS = frozenset({"job_submitted", "job_started", "job_requeued", "attempt_started"})
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why an event does not fit its job: the kind of reason and one sentence."""
+
+    refusal: str
+    sentence: str
+
+
+def apply_event(
+    job: Job, event: LedgerEvent, effects: Effects, patience: Patience
+) -> Refused | None:
+    """Changes the record and adds to the effects; a refused event changes nothing."""
+    if job.status == "finished" and (refused := _after_the_end(job, event)):
+        return refused
+    job.updated = max(job.updated, event.time_seconds)
+    handle = _HANDLERS.get(event.kind)
+    if handle is not None:
+        handle(job, event, effects, patience)
+    return None
+
+
+def _after_the_end(job: Job, event: LedgerEvent) -> Refused | None:
+    """A finished job takes a restart, the scheduler's word, and kinds that change nothing."""
+    is_later = job.ended is None or event.time_seconds > job.ended
+    if event.kind not in _HANDLERS or (event.kind in _RESTARTS and is_later):
+        return None
+    if event.node == SCHEDULER and event.kind == "job_finished":
+        return None
+    source = event.node or "the scheduler"
+    return Refused(
+        "finished",
+        f"job {job.job_id} has ended as {job.outcome}, and {event.kind} of {source} belongs before"
+        " its end; only a later start opens it again",
+    )
+
+
+def _describe(job: Job, event: LedgerEvent) -> None:
+    """Takes over what an event says of the whole job; the first word stands."""
+    job.project = job.project or event.text("project")
+    job.queue = job.queue or event.text("queue")
+    job.job_class = job.job_class or event.text("job_class")
+    job.user = job.user or event.text("user")
+    job.name = job.name or event.text("name")
+    job.gpu_model = job.gpu_model or event.text("gpu_model")
+    job.currency = job.currency or event.text("currency")
+    job.world_size = job.world_size or event.count("world_size")
+    job.expected_nodes = event.count("num_nodes") or job.expected_nodes
+    job.gpus = event.number("num_gpus") or job.gpus
+    job.deadline = event.number("deadline_time") or job.deadline
+    job.declared_tokens = event.number("declared_tokens") or job.declared_tokens
+    if job.price_per_gpu_hour is None:
+        job.price_per_gpu_hour = event.number("price_per_gpu_hour")
+
+
+def _submitted(job: Job, event: LedgerEvent, effects: Effects, patience: Patience) -> None:
+    del patience
+    _describe(job, event)
+    effects.declare(job.group)
+    if job.submitted is None:
+        job.submitted = event.time_seconds
+    elif job.run_number and job.status != "running":
+        _requeue(job, effects, event)
+
+
+def _requeued(job: Job, event: LedgerEvent, effects: Effects, patience: Patience) -> None:
+    """A scheduler's word; the node that starts again says the same without it."""
+    if job.run_number == 0:
+        return
+    if job.status == "running":  # the launchers were killed and could not report an end
+        for node in job.run.nodes.values():
+            if node.end is None:
+                end_node(job, node, event, effects, outcome="preempted")
+        job.status = "ended"
+    _requeue(job, effects, event)
+    del patience
+
+
+def _requeue(job: Job, effects: Effects, event: LedgerEvent) -> None:
+    """Counts a requeue and lets the job wait; its outcome is open again."""
+    if job.status == "pending":
+        return
+    reason = job.failure_class if job.failure_class in {"infra", "user"} else "unknown"
+    if job.outcome == "preempted":
+        reason = "preemption"
+    job.requeues += 1
+    effects.add(counted.REQUEUES, (*job.group, reason))
+    if reason != "user":  # of the attempts that started, one less was not a repetition
+        effects.count(job.cluster, "requeue", event.time_seconds, -1.0, 0.0)
+    job.status, job.settle_at = "pending", None
+    job.outcome = job.failure_class = job.cause = job.reason = None
+    job.culprit_rank, job.culprit_node = None, None
+    job.silent_nodes = []
+
+
+def _started(job: Job, event: LedgerEvent, effects: Effects, patience: Patience) -> None:
+    del patience
+    _describe(job, event)
+    effects.declare(job.group)
+    if job.run_number == 0:
+        _begin_run(job)
+        job.started = event.time_seconds
+        effects.add(counted.JOBS_STARTED, job.group)
+        if job.submitted is not None:
+            waited = max(0.0, event.time_seconds - job.submitted)
+            effects.observe(counted.QUEUE_WAIT, job.group, waited)
+    elif _is_next_run(job, event):
+        if job.status == "running":  # killed without a word: what it was doing is not known
+            job.outcome = None
+            job.status = "ended"
+        _requeue(job, effects, event)
+        _begin_run(job)
+    node = job.run.nodes.setdefault(event.node, NodeRun())
+    node.start = event.time_seconds if node.start is None else min(node.start, event.time_seconds)
+    node.gpus = node.gpus if node.gpus is not None else _gpus_of_start(job, event)
+
+
+def _gpus_of_start(job: Job, event: LedgerEvent) -> float | None:
+    """GPUs of the node that starts; for a scheduler those of the whole job."""
+    if event.node == SCHEDULER:
+        return job.gpus
+    if job.gpus is not None and job.expected_nodes:
+        return job.gpus / job.expected_nodes
+    return event.number("nproc_per_node")
+
+
+def _is_next_run(job: Job, event: LedgerEvent) -> bool:
+    """Whether a start begins another run: the node started before, or the run was over."""
+    node = job.run.nodes.get(event.node)
+    if node is not None:
+        last = node.end if node.end is not None else node.start
+        return last is not None and event.time_seconds > last
+    is_over = job.status in {"ended", "finished", "pending"} and job.settle_at is None
+    is_preempted = job.status == "ended" and job.outcome == "preempted"
+    end = job.run.end
+    return (is_over or is_preempted) and (end is None or event.time_seconds > end)
+
+
+def _begin_run(job: Job) -> None:
+    job.previous, job.run = job.run, Run()
+    job.run_number += 1
+    job.status, job.settle_at = "running", None
+
+
+def _node(job: Job, event: LedgerEvent) -> NodeRun:
+    """The node's part of the newest run, or of the one before where that still waits for it."""
+    before = job.previous.nodes.get(event.node)
+    if event.node not in job.run.nodes and before is not None and before.end is None:
+        return before
+    return job.run.nodes.setdefault(event.node, NodeRun())
+
+
+def _attempt_started(job: Job, event: LedgerEvent, effects: Effects, patience: Patience) -> None:
+    if job.run_number == 0 or job.status in {"finished", "pending"}:
+        _started(job, event, effects, patience)
+    node = _node(job, event)
+    node.gpus = event.number("num_gpus") or node.gpus
+    if node.attempt_end is not None:
+        node.recovery_seconds += max(0.0, event.time_seconds - node.attempt_end)
+        node.attempt_end = None
+    if job.is_new("attempt", event.attempt):
+        job.attempts += 1
+        effects.add(counted.ATTEMPTS_STARTED, job.group)
+        effects.count(job.cluster, "requeue", event.time_seconds, 1.0, 1.0)
+
+
+def _attempt_ended(job: Job, event: LedgerEvent, effects: Effects, patience: Patience) -> None:
+    del patience
+    _node(job, event).attempt_end = event.time_seconds
+    if event.fields.get("outcome") == "preempted":
+        accounting.count_preemption(job, event, effects)
+
+
+def _preempted(job: Job, event: LedgerEvent, effects: Effects, patience: Patience) -> None:
+    del patience
+    accounting.count_preemption(job, event, effects)
+
+
+def _finished(job: Job, event: LedgerEvent, effects: Effects, patience: Patience) -> None:
+    if job.status == "finished":
+        return  # the scheduler's word on a job that its nodes have settled
+    _describe(job, event)
+    effects.declare(job.group)
+    if event.fields.get("outcome") == "preempted":
+        accounting.count_preemption(job, event, effects)
+    node = _node(job, event)
+    end_node(job, node, event, effects)
+    if job.run.nodes.get(event.node) is node:
+        settle(job, event, effects, patience)
+
+
+def _settled(job: Job, event: LedgerEvent, effects: Effects, patience: Patience) -> None:
+    settle(job, event, effects, patience, is_final=True)
+
+
+_HANDLERS: dict[str, Callable[[Job, LedgerEvent, Effects, Patience], None]] = {
+    "job_submitted": _submitted,
+    "job_started": _started,
+    "attempt_started": _attempt_started,
+    "job_resumed": accounting.resumed,
+    "checkpoint_durable": accounting.checkpointed,
+    "goodput": accounting.goodput,
+    "attempt_ended": _attempt_ended,
+    "job_preempted": _preempted,
+    "job_requeued": _requeued,
+    "job_finished": _finished,
+    SETTLED: _settled,
+}

@@ -1,0 +1,56 @@
+"""Options that several subcommands share, and their checks."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from lockstep_records.options import read_address
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+DEFAULT_STORE = "/var/lib/lockstep/ledger.db"
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+def store_option(command: Command) -> Command:
+    """Adds ``--store``."""
+    return click.option(
+        "--store",
+        metavar="DSN",
+        envvar="LOCKSTEP_LEDGER_DSN",
+        default=DEFAULT_STORE,
+        show_default=True,
+        help="Path of an SQLite file, or postgresql://USER@HOST/DATABASE.",
+    )(command)
+
+
+def json_option(command: Command) -> Command:
+    """Adds ``--json``."""
+    return click.option("--json", "is_json", is_flag=True, help="Print JSON for machines.")(command)
+
+
+def check_listen(
+    _context: click.Context, _parameter: click.Parameter, text: str
+) -> tuple[str, int]:
+    """Host and port of an address."""
+    try:
+        return read_address(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def check_names(
+    _context: click.Context, _parameter: click.Parameter, names: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Names that can be values of labels."""
+    for name in names:
+        check_name(_context, _parameter, name)
+    return names
+
+
+def check_name(_context: click.Context, _parameter: click.Parameter, name: str) -> str:
+    """A name that can be the value of a label."""
+    if not name or not name.isprintable() or len(name) > 200:  # noqa: PLR2004  # as the store holds
+        raise click.BadParameter(f"{name!r:.80} must be 1 to 200 printable characters.")
+    return name

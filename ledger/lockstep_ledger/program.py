@@ -1,0 +1,190 @@
+"""The running ledger: the store, its writer, the counts per window and the server."""
+
+import logging
+import signal
+import socket
+import ssl
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+import click
+import uvicorn
+
+from lockstep_ledger.merge.settlement import Patience
+from lockstep_ledger.store.database import StoreError, open_store, writer_lock
+from lockstep_ledger.store.windows import WindowReader
+from lockstep_ledger.store.writer import StoreWriter
+from lockstep_ledger.web.access import Tokens, read_tokens
+from lockstep_ledger.web.app import Application, Limits, Parts
+from lockstep_ledger.web.group_commit import GroupCommit
+
+_ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_HOLD_FACTOR = 1.5
+_KEEP_ALIVE_SECONDS = 75
+_STOP_SECONDS = 10
+_MAX_CONNECTIONS = 2000
+_BACKLOG = 1024
+# The writer computes in a thread of the same interpreter: with the default of 5 ms, requests wait
+# that long for it again and again.
+_SWITCH_SECONDS = 0.001
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """Options of ``lockstep ledger serve``, checked."""
+
+    listen: tuple[str, int]
+    store: str
+    cluster: str = "local"
+    queues: tuple[str, ...] = ()
+    projects: tuple[str, ...] = ()
+    job_classes: tuple[str, ...] = ()
+    writer_tokens: Path | None = None
+    reader_tokens: Path | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    scrape_interval_seconds: float = 15.0
+    node_wait_seconds: float = 600.0
+    requeue_wait_seconds: float = 86_400.0
+    max_body_bytes: int = 1 << 20
+    requests_per_second: float = 100.0
+
+    @property
+    def groups(self) -> list[tuple[str, ...]]:
+        """Groups of jobs whose counters are there before any job is."""
+        names = (("", *values) for values in (self.queues, self.projects, self.job_classes))
+        return [(self.cluster, *group) for group in product(*names)]
+
+
+def run(settings: Settings) -> None:
+    """Serves until SIGTERM or SIGINT.
+
+    Raises:
+        click.UsageError: address, store, tokens or certificate cannot be used.
+        SystemExit: the writer ended by an error; its supervisor starts the ledger again.
+    """
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.INFO,
+        format="lockstep ledger: level=%(levelname)s %(message)s",
+    )
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    for number in _ENDING_SIGNALS:
+        signal.signal(number, signal.default_int_handler)
+    try:
+        _check_tls(settings)
+        writers, readers = _tokens(settings.writer_tokens), _tokens(settings.reader_tokens)
+        listener = _listen(*settings.listen)
+        with listener, _ledger(settings) as parts:
+            _serve(settings, listener, Application(parts, writers, readers, _limits(settings)))
+            if not parts.group_commit.is_alive:
+                raise SystemExit(1)
+    except (StoreError, ValueError) as error:
+        raise click.UsageError(str(error)) from error
+    except KeyboardInterrupt:
+        for number in _ENDING_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+
+
+@contextmanager
+def _ledger(settings: Settings) -> Iterator[Parts]:
+    """The parts of a ledger over its store, running."""
+    engine = open_store(settings.store)
+    try:
+        with writer_lock(engine):
+            patience = Patience(
+                node_seconds=settings.node_wait_seconds,
+                requeue_seconds=settings.requeue_wait_seconds,
+            )
+            writer = StoreWriter(engine, patience, settings.groups)
+            group_commit = GroupCommit(writer, _end_server)
+            windows = WindowReader(engine)
+            group_commit.start()
+            windows.start()
+            try:
+                yield Parts(engine, writer, group_commit, windows, settings.cluster)
+            finally:
+                windows.stop()
+                if group_commit.is_alive:
+                    group_commit.stop()
+    finally:
+        engine.dispose()
+
+
+_servers: list[uvicorn.Server] = []
+
+
+def _end_server() -> None:
+    for server in _servers:
+        server.should_exit = True
+
+
+def _serve(settings: Settings, listener: socket.socket, application: Application) -> None:
+    config = uvicorn.Config(
+        application.asgi,
+        access_log=False,
+        log_config=None,
+        log_level="warning",
+        lifespan="off",
+        server_header=False,
+        proxy_headers=False,
+        ssl_certfile=settings.tls_cert,
+        ssl_keyfile=settings.tls_key,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=_STOP_SECONDS,
+        limit_concurrency=_MAX_CONNECTIONS,
+    )
+    server = uvicorn.Server(config)
+    _servers.append(server)
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    host, port = listener.getsockname()[:2]
+    scheme = "https" if settings.tls_cert else "http"
+    name = f"[{host}]" if ":" in host else host
+    click.echo(f"serving {scheme}://{name}:{port}/", err=True)
+    server.run(sockets=[listener])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise click.UsageError(
+            f"--listen {host}:{port} cannot be had ({error.strerror}); choose another address, "
+            "or port 0 for any free one"
+        ) from error
+    return listener
+
+
+def _tokens(path: Path | None) -> Tokens:
+    return Tokens(read_tokens(path) if path else ())
+
+
+def _limits(settings: Settings) -> Limits:
+    return Limits(
+        max_body_bytes=settings.max_body_bytes,
+        requests_per_second=settings.requests_per_second,
+        hold_seconds=settings.scrape_interval_seconds * _HOLD_FACTOR,
+    )
+
+
+def _check_tls(settings: Settings) -> None:
+    """Refuses files that are no certificate and key, before anything is started."""
+    if settings.tls_cert is None or settings.tls_key is None:
+        return
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(settings.tls_cert, settings.tls_key, password=lambda: "")
+    except (ssl.SSLError, OSError) as error:
+        raise click.UsageError(
+            f"--tls-cert {settings.tls_cert} and --tls-key {settings.tls_key} are no certificate "
+            f"and its key in PEM without a password ({error.strerror or error})"
+        ) from error

@@ -1,0 +1,183 @@
+"""The weekly review: what failed and where, how the objectives went, what it cost."""
+
+import json
+import re
+from collections import Counter, defaultdict
+from dataclasses import asdict, dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from lockstep_ledger.store.tables import jobs
+
+_WEEKS = 4
+_WEEK = re.compile(r"([0-9]{4})-W([0-9]{2})")
+_HOUR_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WeekTrend:
+    """Counts of one week; ``jobs`` are those that count for the objective of success."""
+
+    week: str
+    jobs: int
+    succeeded: int
+    gpu_hours: float
+    productive_gpu_hours: float
+    deadlines: int
+    deadlines_met: int
+    requeues: int
+    preemptions: int
+    cost: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Review:
+    """A week of one store.
+
+    Attributes:
+        outcomes: number of jobs that ended, by outcome and failure class.
+        failures: number of jobs by failure class and cause.
+        nodes: number of failures by the node to blame, with their causes; the worst first.
+        projects: jobs, GPU hours and cost.
+        trends: this week and those before it, the oldest first.
+        failed_jobs: id, cluster, class, cause, node and GPU hours lost; the costliest first.
+    """
+
+    week: str
+    outcomes: list[dict[str, Any]]
+    failures: list[dict[str, Any]]
+    nodes: list[dict[str, Any]]
+    projects: list[dict[str, Any]]
+    trends: list[WeekTrend]
+    failed_jobs: list[dict[str, Any]]
+
+    def document(self) -> dict[str, Any]:
+        """The review as JSON."""
+        return asdict(self)
+
+
+def parse_week(text: str) -> date:
+    """The Monday of a week such as 2026-W47.
+
+    Raises:
+        ValueError: the text is no week.
+    """
+    refusal = ValueError(f"{text!r} is no week; write a year and a week, such as 2026-W47")
+    match = _WEEK.fullmatch(text)
+    if match is None:
+        raise refusal
+    try:
+        return date.fromisocalendar(int(match[1]), int(match[2]), 1)
+    except ValueError as error:
+        raise refusal from error
+
+
+def name_week(monday: date) -> str:
+    """The name of the week that begins on a Monday."""
+    year, week, _ = monday.isocalendar()
+    return f"{year:04d}-W{week:02d}"
+
+
+def weekly_review(connection: Connection, monday: date, cluster: str | None = None) -> Review:
+    """The review of the week that begins on a Monday, in UTC, by the ends of jobs."""
+    weeks = [monday - timedelta(weeks=back) for back in range(_WEEKS - 1, -1, -1)]
+    rows = {start: _ended_in(connection, start, cluster) for start in weeks}
+    own = rows[monday]
+    failed = [row for row in own if row["outcome"] in {"failed", "time_limit", "unknown"}]
+    return Review(
+        week=name_week(monday),
+        outcomes=_counted(own, ("outcome", "failure_class")),
+        failures=_counted(failed, ("failure_class", "cause")),
+        nodes=_worst_nodes(failed),
+        projects=_projects(own),
+        trends=[_trend(start, rows[start]) for start in weeks],
+        failed_jobs=[_failed_job(row) for row in sorted(failed, key=lambda r: -r["gpu_seconds"])],
+    )
+
+
+def _ended_in(connection: Connection, monday: date, cluster: str | None) -> list[dict[str, Any]]:
+    begin = datetime.combine(monday, time.min, UTC).timestamp()
+    end = datetime.combine(monday + timedelta(weeks=1), time.min, UTC).timestamp()
+    query = select(jobs).where(
+        jobs.c.status == "finished", jobs.c.ended >= begin, jobs.c.ended < end
+    )
+    if cluster is not None:
+        query = query.where(jobs.c.cluster == cluster)
+    rows = []
+    for row in connection.execute(query).mappings():
+        record = json.loads(row["state"])
+        names = ("goodput", "deadline", "requeues", "preemptions", "culprit_rank", "reason")
+        rows.append({**row, **{name: record[name] for name in names}})
+    return rows
+
+
+def _counted(rows: list[dict[str, Any]], names: tuple[str, ...]) -> list[dict[str, Any]]:
+    counts = Counter(tuple(row[name] for name in names) for row in rows)
+    hours: dict[tuple[Any, ...], float] = defaultdict(float)
+    for row in rows:
+        hours[tuple(row[name] for name in names)] += row["gpu_seconds"] / _HOUR_SECONDS
+    return [
+        {**dict(zip(names, key, strict=True)), "jobs": count, "gpu_hours": hours[key]}
+        for key, count in sorted(counts.items(), key=lambda entry: (-entry[1], str(entry[0])))
+    ]
+
+
+def _worst_nodes(failed: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Nodes that failures were blamed on; what owners broke says nothing of a node."""
+    causes: dict[str, Counter[str]] = defaultdict(Counter)
+    for row in failed:
+        if row["culprit_node"] and row["failure_class"] != "user":
+            causes[row["culprit_node"]][row["cause"] or "unknown"] += 1
+    ranked = sorted(causes.items(), key=lambda entry: (-entry[1].total(), entry[0]))
+    return [
+        {"node": node, "failures": counts.total(), "causes": dict(counts)}
+        for node, counts in ranked
+    ]
+
+
+def _projects(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    totals: dict[str, list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
+    for row in rows:
+        total = totals[row["project"]]
+        total[0] += 1
+        total[1] += row["gpu_seconds"] / _HOUR_SECONDS
+        total[2] += row["cost"]
+    return [
+        {"project": project, "jobs": int(count), "gpu_hours": gpu_hours, "cost": cost}
+        for project, (count, gpu_hours, cost) in sorted(
+            totals.items(), key=lambda entry: (-entry[1][1], entry[0])
+        )
+    ]
+
+
+def _trend(monday: date, rows: list[dict[str, Any]]) -> WeekTrend:
+    counted = [
+        row for row in rows if row["outcome"] != "cancelled" and row["failure_class"] != "user"
+    ]
+    with_deadline = [row for row in rows if row["deadline"] and row["outcome"] != "cancelled"]
+    met = [
+        row
+        for row in with_deadline
+        if row["outcome"] == "succeeded" and row["ended"] <= row["deadline"]
+    ]
+    return WeekTrend(
+        week=name_week(monday),
+        jobs=len(counted),
+        succeeded=sum(row["outcome"] == "succeeded" for row in counted),
+        gpu_hours=sum(row["gpu_seconds"] for row in rows) / _HOUR_SECONDS,
+        productive_gpu_hours=sum(row["goodput"].get("productive", 0.0) for row in rows)
+        / _HOUR_SECONDS,
+        deadlines=len(with_deadline),
+        deadlines_met=len(met),
+        requeues=sum(row["requeues"] for row in rows),
+        preemptions=sum(row["preemptions"] for row in rows),
+        cost=sum(row["cost"] for row in rows),
+    )
+
+
+def _failed_job(row: dict[str, Any]) -> dict[str, Any]:
+    names = ("job_id", "cluster", "project", "outcome", "failure_class", "cause", "reason",
+             "culprit_node", "culprit_rank")  # fmt: skip
+    return {**{name: row[name] for name in names}, "gpu_hours": row["gpu_seconds"] / _HOUR_SECONDS}

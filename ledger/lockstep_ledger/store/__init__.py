@@ -1,0 +1,1 @@
+"""The store: events, jobs, counters and refused letters in SQLite or PostgreSQL."""

@@ -1,0 +1,145 @@
+"""The cumulative counters: in memory for scrapes, in the store by the events' own transactions."""
+
+import json
+import threading
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import product
+
+from sqlalchemy import Connection, bindparam, insert, select, update
+
+from lockstep_catalogue import Kind, Metric
+from lockstep_catalogue.ledger import COUNTED, GROUP
+from lockstep_ledger.merge.effects import Effects, Labels
+from lockstep_ledger.store.tables import counters
+
+Series = tuple[str, Labels]
+"""Name of a sample, and values of its labels; of a bucket the bound is the last one."""
+MAX_GROUPS = 2000
+_OVERFLOW = "other"
+
+
+@dataclass(slots=True)
+class CounterRow:
+    """One series.
+
+    Attributes:
+        created: wall clock of the ledger at which it was first there, at 0.
+    """
+
+    number: int
+    value: float
+    created: float
+
+
+class Counters:
+    """All series of the counted families; the writer changes them, scrapes read copies.
+
+    A new group of jobs gets every combination of labels at once, at 0. Beyond ``MAX_GROUPS`` a
+    project is counted as "other", so that no client can fill the memory with names.
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[Series, CounterRow] = {}
+        self._groups: set[Labels] = set()
+        self._lock = threading.Lock()
+        self._changed: dict[Series, CounterRow] = {}
+
+    def load(self, connection: Connection) -> None:
+        """Takes the series from the store."""
+        for row in connection.execute(select(counters)):
+            series = (row.name, tuple(json.loads(row.labels)))
+            self._rows[series] = CounterRow(row.number, row.value, row.created)
+            self._groups.add(series[1][: len(GROUP)])
+
+    def snapshot(self) -> dict[Series, CounterRow]:
+        """All series as they are in the store; the rows are never changed, only replaced."""
+        with self._lock:
+            return dict(self._rows)
+
+    def apply(self, effects: Effects, now_seconds: float) -> None:
+        """Adds the effects of a transaction; they count once ``commit`` is called."""
+        for group in effects.groups:
+            self._declare(self._group(group), now_seconds)
+        for metric, labels, amount in effects.increments:
+            self._add(metric.name, self._labels(labels), amount, now_seconds)
+        for metric, labels, value in effects.observations:
+            self._observe(metric, self._labels(labels), value, now_seconds)
+
+    def declare(self, groups: Iterable[Labels], now_seconds: float) -> None:
+        """Lets every combination of these groups be there at 0."""
+        for group in groups:
+            self._declare(group, now_seconds)
+
+    def save(self, connection: Connection) -> None:
+        """Writes what was added into the transaction."""
+        new, old = [], []
+        for (name, labels), row in self._changed.items():
+            values = {"number": row.number, "value": row.value}
+            if (name, labels) in self._rows:
+                old.append({"counter": row.number, "value": row.value})
+            else:
+                text = json.dumps(labels)
+                new.append({**values, "name": name, "labels": text, "created": row.created})
+        if new:
+            connection.execute(insert(counters), new)
+        if old:
+            statement = update(counters).where(counters.c.number == bindparam("counter"))
+            connection.execute(statement.values(value=bindparam("value")), old)
+
+    def commit(self) -> None:
+        """Makes what was added visible, after the transaction."""
+        with self._lock:
+            self._rows.update(self._changed)
+        self._changed = {}
+
+    def rollback(self) -> None:
+        """Forgets what was added."""
+        self._changed = {}
+        self._groups = {labels[: len(GROUP)] for _, labels in self._rows}
+
+    def _group(self, group: Labels) -> Labels:
+        if group in self._groups or len(self._groups) < MAX_GROUPS:
+            return group
+        return (group[0], _OVERFLOW, _OVERFLOW, _OVERFLOW)
+
+    def _labels(self, labels: Labels) -> Labels:
+        return (*self._group(labels[: len(GROUP)]), *labels[len(GROUP) :])
+
+    def _declare(self, group: Labels, now_seconds: float) -> None:
+        if group in self._groups:
+            return
+        self._groups.add(group)
+        for metric in COUNTED:
+            for values in combinations(metric):
+                if metric.kind is Kind.HISTOGRAM:
+                    self._observe(metric, (*group, *values), None, now_seconds)
+                else:
+                    self._add(metric.name, (*group, *values), 0.0, now_seconds)
+
+    def _observe(
+        self, metric: Metric, labels: Labels, value: float | None, now_seconds: float
+    ) -> None:
+        """Adds a value to its bucket; None only lets the series be there."""
+        bucket, total, count = metric.sample_names
+        bounds = (*(repr(bound) for bound in metric.buckets), "+Inf")
+        position = None if value is None else bisect_left(metric.buckets, value)
+        for index, bound in enumerate(bounds):
+            self._add(bucket, (*labels, bound), float(index == position), now_seconds)
+        self._add(total, labels, value or 0.0, now_seconds)
+        self._add(count, labels, float(value is not None), now_seconds)
+
+    def _add(self, name: str, labels: Labels, amount: float, now_seconds: float) -> None:
+        series = (name, labels)
+        row = self._changed.get(series) or self._rows.get(series)
+        if row is None:
+            number = len(self._rows) + len(self._changed) + 1
+            self._changed[series] = CounterRow(number, amount, now_seconds)
+        elif amount:
+            self._changed[series] = CounterRow(row.number, row.value + amount, row.created)
+
+
+def combinations(metric: Metric) -> Iterable[Labels]:
+    """Every combination of the closed labels behind those of the group."""
+    return product(*(label.values for label in metric.labels[len(GROUP) :]))

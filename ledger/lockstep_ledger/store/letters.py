@@ -1,0 +1,57 @@
+"""The dead letters: what was refused, with the reason, for people to look at."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, delete, func, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from lockstep_ledger.ingest.document import RefusedEvent
+from lockstep_ledger.store.tables import dead_letters
+
+MAX_LETTERS = 10_000
+"""Of each refusal; the oldest go, so that no client fills the disk with refused requests."""
+
+
+def keep(
+    connection: Connection, refused: Sequence[RefusedEvent], client: str, now_seconds: float
+) -> None:
+    """Stores refused events; one that is sent again with the same fault is stored once."""
+    if not refused:
+        return
+    rows = [
+        {
+            "received": now_seconds,
+            "refusal": letter.refusal,
+            "reason": letter.reason,
+            "event_id": letter.id,
+            "job_id": letter.job_id,
+            "node": letter.node,
+            "client": client[:200],
+            # PostgreSQL holds no NUL in a text.
+            "body": letter.body.replace("\0", "\\0"),
+        }
+        for letter in refused
+    ]
+    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+    connection.execute(dialect.insert(dead_letters).on_conflict_do_nothing(), rows)
+
+
+def trim(connection: Connection) -> None:
+    """Removes the oldest letters of each refusal beyond the limit."""
+    by_refusal = select(dead_letters.c.refusal, func.count()).group_by(dead_letters.c.refusal)
+    for refusal, count in connection.execute(by_refusal).all():
+        if count > MAX_LETTERS:
+            own = dead_letters.c.refusal == refusal
+            newest = select(dead_letters.c.number).where(own)
+            newest = newest.order_by(dead_letters.c.number.desc()).offset(MAX_LETTERS - 1).limit(1)
+            limit = connection.execute(newest).scalar()
+            connection.execute(delete(dead_letters).where(own, dead_letters.c.number < limit))
+
+
+def newest(connection: Connection, limit: int, before: int | None = None) -> list[dict[str, Any]]:
+    """Letters, the newest first; ``before`` is the number at which the page before ended."""
+    query = select(dead_letters).order_by(dead_letters.c.number.desc()).limit(limit)
+    if before is not None:
+        query = query.where(dead_letters.c.number < before)
+    return [dict(row) for row in connection.execute(query).mappings()]

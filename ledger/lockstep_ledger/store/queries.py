@@ -1,0 +1,144 @@
+"""What people and programs ask the store: pages of jobs, and everything of one job."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Select, func, select
+
+from lockstep_ledger.store.tables import events, jobs
+
+MAX_PAGE = 500
+MAX_TIMELINE = 2000
+FILTERS = ("cluster", "project", "queue", "job_class", "user", "status", "outcome",
+           "failure_class", "cause", "culprit_node")  # fmt: skip
+"""Columns by which jobs are chosen, each by one value."""
+_SHOWN = tuple(c for c in jobs.c if c.name not in {"state", "counted", "settle_at"})
+_OF_PEOPLE = ("run", "previous", "marks", "counted", "number")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobPage:
+    """Some jobs, the newest first.
+
+    Attributes:
+        next: what ``after`` has to be for the next page; None on the last one.
+    """
+
+    jobs: list[dict[str, Any]]
+    next: int | None
+
+
+def list_jobs(
+    connection: Connection,
+    filters: Mapping[str, str],
+    limit: int = 50,
+    after: int | None = None,
+    since_seconds: float | None = None,
+) -> JobPage:
+    """A page of jobs.
+
+    Args:
+        connection: of the store.
+        filters: value by column, of ``FILTERS``.
+        limit: number of jobs, at most ``MAX_PAGE``.
+        after: number of the last job of the page before.
+        since_seconds: only jobs with an event at this wall clock or later.
+    """
+    query = select(*_SHOWN).order_by(jobs.c.number.desc()).limit(min(limit, MAX_PAGE) + 1)
+    for name, value in filters.items():
+        query = query.where(jobs.c[name] == value)
+    if after is not None:
+        query = query.where(jobs.c.number < after)
+    if since_seconds is not None:
+        query = query.where(jobs.c.updated >= since_seconds)
+    rows = [dict(row) for row in connection.execute(query).mappings()]
+    has_more = len(rows) > limit
+    rows = rows[:limit]
+    return JobPage(jobs=rows, next=rows[-1]["number"] if has_more else None)
+
+
+def find_job(connection: Connection, job_id: str, cluster: str | None) -> list[Any]:
+    """Rows of the jobs of this id, one a cluster."""
+    query = select(jobs).where(jobs.c.job_id == job_id).limit(MAX_PAGE)
+    if cluster is not None:
+        query = query.where(jobs.c.cluster == cluster)
+    return list(connection.execute(query).all())
+
+
+def job_document(connection: Connection, row: Any) -> dict[str, Any]:
+    """Everything of a job: its record, attempts, timeline, checkpoints and verdicts."""
+    record = json.loads(row.state)
+    nodes = record["run"]["nodes"]
+    timeline = _timeline(connection, row.number)
+    query = select(func.count()).select_from(events).where(events.c.job == row.number)
+    return {
+        **{name: value for name, value in record.items() if name not in _OF_PEOPLE},
+        "runs": record["run_number"],
+        "nodes": [{"node": name, **_of_node(node)} for name, node in sorted(nodes.items())],
+        "attempts_list": _attempts(timeline),
+        "checkpoints_list": [
+            {"time": event["time"], "attempt": event["attempt"], **event["fields"]}
+            for event in timeline
+            if event["kind"] == "checkpoint_durable"
+        ],
+        "verdicts": [e for e in timeline if e["kind"] in {"verdict", "hang", "node_event"}],
+        "timeline": timeline,
+        "num_events": connection.execute(query).scalar(),
+    }
+
+
+def _of_node(node: dict[str, Any]) -> dict[str, Any]:
+    names = ("start", "end", "gpus", "outcome", "failure_class", "cause", "reason", "rank")
+    return {name: node[name] for name in names}
+
+
+def _timeline(connection: Connection, number: int) -> list[dict[str, Any]]:
+    """The newest events of a job in the order of their time."""
+    query: Select[Any] = (
+        select(events)
+        .where(events.c.job == number)
+        .order_by(events.c.sequence.desc())
+        .limit(MAX_TIMELINE)
+    )
+    timeline = [
+        {
+            "id": row.id,
+            "time": row.time,
+            "kind": row.kind,
+            "node": row.node,
+            "attempt": row.attempt,
+            **json.loads(row.body),
+        }
+        for row in connection.execute(query)
+    ]
+    timeline.reverse()  # events of one moment stay in the order in which they were stored
+    return sorted(timeline, key=lambda event: event["time"])
+
+
+def _attempts(timeline: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One entry an attempt: its first start, its last end, and the end that came first."""
+    attempts: dict[tuple[int, int], dict[str, Any]] = {}
+    runs_of_node: dict[str, int] = {}
+    for event in timeline:
+        node, kind = event["node"], event["kind"]
+        if kind == "job_started":
+            runs_of_node[node] = runs_of_node.get(node, 0) + 1
+        if kind not in {"attempt_started", "attempt_ended"}:
+            continue
+        key = (max(runs_of_node.get(node, 1), 1), event["attempt"])
+        entry = attempts.setdefault(
+            key, {"run": key[0], "attempt": key[1], "start": None, "end": None, "nodes": []}
+        )
+        if node not in entry["nodes"]:
+            entry["nodes"].append(node)
+        if kind == "attempt_started":
+            entry["start"] = event["time"] if entry["start"] is None else entry["start"]
+            continue
+        entry["end"] = event["time"]
+        fields = event["fields"]
+        if entry.get("outcome") in {None, "succeeded"}:
+            names = ("outcome", "failure_class", "cause", "reason", "culprit_ranks", "exit_code")
+            entry.update({name: fields.get(name) for name in names})
+    return [attempts[key] for key in sorted(attempts)]

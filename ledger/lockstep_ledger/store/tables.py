@@ -1,0 +1,108 @@
+"""The tables of the store; migrations/versions holds the steps that lead to them."""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Double,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+metadata = MetaData()
+# SQLite numbers only a column of the type INTEGER by itself, which has 64 bits there.
+_NUMBER = BigInteger().with_variant(Integer, "sqlite")
+_NAME = String(200)
+
+events = Table(
+    "events",
+    metadata,
+    Column("sequence", _NUMBER, primary_key=True, autoincrement=False),
+    Column("id", String(100), nullable=False),
+    Column("job", _NUMBER, nullable=False),
+    Column("kind", String(64), nullable=False),
+    Column("node", _NAME, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("time", Double, nullable=False),
+    Column("received", Double, nullable=False),
+    Column("body", Text, nullable=False),
+    UniqueConstraint("id", name="events_id"),
+    Index("events_of_job", "job", "sequence"),
+)
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("number", _NUMBER, primary_key=True, autoincrement=False),
+    Column("cluster", _NAME, nullable=False),
+    Column("job_id", _NAME, nullable=False),
+    Column("project", _NAME, nullable=False),
+    Column("queue", _NAME, nullable=False),
+    Column("job_class", _NAME, nullable=False),
+    Column("user", _NAME, nullable=False),
+    Column("name", _NAME, nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("outcome", String(16)),
+    Column("failure_class", String(16)),
+    Column("cause", String(64)),
+    Column("culprit_node", _NAME),
+    Column("submitted", Double),
+    Column("started", Double),
+    Column("ended", Double),
+    Column("updated", Double, nullable=False),
+    Column("gpu_seconds", Double, nullable=False),
+    Column("cost", Double, nullable=False),
+    Column("settle_at", Double),
+    Column("counted", Boolean, nullable=False),
+    Column("state", Text, nullable=False),
+    UniqueConstraint("cluster", "job_id", name="jobs_id"),
+    Index("jobs_by_status", "status", "number"),
+    Index("jobs_by_outcome", "outcome", "number"),
+    Index("jobs_by_project", "project", "number"),
+    Index("jobs_by_end", "ended"),
+    Index("jobs_to_settle", "settle_at"),
+)
+
+counters = Table(
+    "counters",
+    metadata,
+    Column("number", _NUMBER, primary_key=True, autoincrement=False),
+    Column("name", String(100), nullable=False),
+    Column("labels", Text, nullable=False),
+    Column("value", Double, nullable=False),
+    Column("created", Double, nullable=False),
+    UniqueConstraint("name", "labels", name="counters_series"),
+)
+
+slo_events = Table(
+    "slo_events",
+    metadata,
+    Column("number", _NUMBER, primary_key=True, autoincrement=True),
+    Column("time", Double, nullable=False),
+    Column("cluster", _NAME, nullable=False),
+    Column("slo", String(40), nullable=False),
+    Column("good", Double, nullable=False),
+    Column("total", Double, nullable=False),
+    Index("slo_events_by_time", "time", "cluster", "slo", "good", "total"),
+)
+
+dead_letters = Table(
+    "dead_letters",
+    metadata,
+    Column("number", _NUMBER, primary_key=True, autoincrement=True),
+    Column("received", Double, nullable=False),
+    Column("refusal", String(16), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("event_id", _NAME),
+    Column("job_id", _NAME),
+    Column("node", _NAME),
+    Column("client", _NAME, nullable=False),
+    Column("body", Text, nullable=False),
+    UniqueConstraint("event_id", "refusal", name="dead_letters_once"),
+    Index("dead_letters_by_refusal", "refusal", "number"),
+)

@@ -1,0 +1,117 @@
+"""Exact counts of objectives per window, jobs by status, and the number of dead letters."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from sqlalchemy import Engine, case, delete, func, select
+from sqlalchemy.exc import SQLAlchemyError
+
+from lockstep_catalogue.ledger import SLO_WINDOWS
+from lockstep_ledger.store import letters
+from lockstep_ledger.store.tables import dead_letters, jobs, slo_events
+
+_log = logging.getLogger(__name__)
+REFRESH_SECONDS = 10.0
+# A store of millions of events takes a second to count: that stays below a tenth of a core.
+_REST_FACTOR = 10.0
+_HOUSEKEEPING_SECONDS = 3600.0
+_KEEP_SECONDS = max(SLO_WINDOWS.values()) + 86_400.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WindowCounts:
+    """Counts taken from the store at one moment.
+
+    Attributes:
+        slo: (good, total) by cluster, objective and window.
+        jobs: number of unsettled jobs by cluster and status.
+    """
+
+    time_seconds: float
+    slo: dict[tuple[str, str, str], tuple[float, float]] = field(default_factory=dict)
+    jobs: dict[tuple[str, str], int] = field(default_factory=dict)
+    dead_letters: int = 0
+
+
+def count_windows(engine: Engine, now_seconds: float) -> WindowCounts:
+    """Counts now; a window ends at ``now_seconds`` and holds its end, not its begin."""
+    columns = []
+    for window, seconds in SLO_WINDOWS.items():
+        is_inside = slo_events.c.time > now_seconds - seconds
+        for name in ("good", "total"):
+            inside = case((is_inside, slo_events.c[name]), else_=0.0)
+            columns.append(func.sum(inside).label(f"{name}_{window}"))
+    query = select(slo_events.c.cluster, slo_events.c.slo, *columns)
+    longest = max(SLO_WINDOWS.values())
+    query = query.where(
+        slo_events.c.time > now_seconds - longest, slo_events.c.time <= now_seconds
+    ).group_by(slo_events.c.cluster, slo_events.c.slo)
+    unsettled = (
+        select(jobs.c.cluster, jobs.c.status, func.count())
+        .where(jobs.c.status.in_(("pending", "running", "ended")))
+        .group_by(jobs.c.cluster, jobs.c.status)
+    )
+    with engine.connect() as connection:
+        rows = connection.execute(query).mappings().all()
+        by_status = {(row[0], row[1]): row[2] for row in connection.execute(unsettled)}
+        num_letters = connection.execute(select(func.count()).select_from(dead_letters)).scalar()
+    slo = {
+        (row["cluster"], row["slo"], window): (row[f"good_{window}"], row[f"total_{window}"])
+        for row in rows
+        for window in SLO_WINDOWS
+    }
+    return WindowCounts(
+        time_seconds=now_seconds, slo=slo, jobs=by_status, dead_letters=num_letters or 0
+    )
+
+
+class WindowReader:
+    """Counts again every few seconds in a thread of its own, so that no scrape waits for it."""
+
+    def __init__(self, engine: Engine, clock: Callable[[], float] = time.time) -> None:
+        self._engine, self._clock = engine, clock
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="windows", daemon=True)
+        self.counts: WindowCounts | None = None
+
+    def start(self) -> None:
+        """Counts once, then starts the thread."""
+        self.refresh()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread."""
+        self._stop.set()
+        self._thread.join(REFRESH_SECONDS)
+
+    def refresh(self) -> None:
+        """Counts now; while the database is away the last counts stay, with their time."""
+        try:
+            self.counts = count_windows(self._engine, self._clock())
+        except SQLAlchemyError as error:
+            _log.warning("windows=old reason=%r", str(error).partition("\n")[0])
+
+    def _run(self) -> None:
+        next_cleaning_seconds = time.monotonic() + _HOUSEKEEPING_SECONDS
+        wait_seconds = REFRESH_SECONDS
+        while not self._stop.wait(wait_seconds):
+            begin_seconds = time.monotonic()
+            self.refresh()
+            took_seconds = time.monotonic() - begin_seconds
+            wait_seconds = max(REFRESH_SECONDS, took_seconds * _REST_FACTOR)
+            if begin_seconds >= next_cleaning_seconds:
+                next_cleaning_seconds = begin_seconds + _HOUSEKEEPING_SECONDS
+                self._clean()
+
+    def _clean(self) -> None:
+        """Removes what no window and no person looks at any more."""
+        try:
+            with self._engine.begin() as connection:
+                letters.trim(connection)
+                oldest = self._clock() - _KEEP_SECONDS
+                connection.execute(delete(slo_events).where(slo_events.c.time < oldest))
+        except SQLAlchemyError as error:
+            _log.warning("cleaning=failed reason=%r", str(error).partition("\n")[0])

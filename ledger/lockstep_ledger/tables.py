@@ -1,0 +1,63 @@
+"""Tables for people on a terminal, and JSON for machines."""
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+_COLORS = {
+    "succeeded": "green",
+    "failed": "red",
+    "unknown": "red",
+    "time_limit": "red",
+    "cancelled": "yellow",
+    "preempted": "yellow",
+    "not_converged": "yellow",
+}
+
+
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Prints a table; numbers are set to the right, outcomes are coloured on a terminal."""
+    body = [list(row) for row in rows]
+    table = Table(title=title, title_justify="left")
+    for position, column in enumerate(columns):
+        numeric = all(isinstance(row[position], int | float) for row in body) and bool(body)
+        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for row in body:
+        table.add_row(*(_cell(value) for value in row))
+    console = Console()
+    # A pipe has no width: a table folded at 80 columns cannot be searched.
+    if not console.is_terminal:
+        console = Console(width=200)
+    console.print(table)
+
+
+def print_json(document: Any) -> None:
+    """Prints JSON on one line."""
+    click.echo(json.dumps(document, separators=(",", ":")))
+
+
+def when(seconds: float | None) -> str:
+    """A wall clock for people, in UTC; empty where it is not known."""
+    if seconds is None:
+        return ""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def percent(good: float, total: float) -> str:
+    """A share for people; empty where there is nothing to have a share of."""
+    return f"{good / total:.1%}" if total else ""
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:,.2f}"
+    text = str(value).replace("[", r"\[")
+    color = _COLORS.get(text)
+    return f"[{color}]{text}[/]" if color else text

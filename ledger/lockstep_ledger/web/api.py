@@ -1,0 +1,144 @@
+"""The JSON that readers get: jobs page by page, one job, dead letters."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Engine
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from lockstep_catalogue.vocabulary import FAILURE_CLASSES, OUTCOMES
+from lockstep_ledger.store import letters, queries
+from lockstep_ledger.web.access import Tokens
+
+CHOICES = {
+    "outcome": OUTCOMES,
+    "failure_class": FAILURE_CLASSES,
+    "status": ("pending", "running", "ended", "finished"),
+}
+_PAGING = frozenset({"limit", "after", "since"})
+_DEFAULT_LIMIT = 50
+_MAX_NUMBER = 2**62
+
+
+class QueryError(ValueError):
+    """A query that cannot be answered; the text names parameter, value and remedy."""
+
+
+Answer = Callable[[Request], Response]
+
+
+@dataclass(frozen=True, slots=True)
+class Readers:
+    """Lets readers in and turns what is wrong with a question into an answer."""
+
+    tokens: Tokens
+
+    def guard(self, answer: Answer) -> Answer:
+        """The endpoint behind the token; Starlette runs it in a thread."""
+
+        def guarded(request: Request) -> Response:
+            if not self.tokens.admits(request.headers.get("authorization", "")):
+                sentence = "the token is not a reader's; send it as bearer or as password"
+                headers = {"WWW-Authenticate": 'Basic realm="lockstep ledger"'}
+                return JSONResponse({"error": sentence}, 401, headers)
+            try:
+                return answer(request)
+            except QueryError as error:
+                return JSONResponse({"error": str(error)}, 400)
+            except SQLAlchemyError:
+                return JSONResponse({"error": "the store does not answer; ask again later"}, 503)
+
+        return guarded
+
+
+def read_filters(request: Request) -> dict[str, str]:
+    """Filters of jobs in a query.
+
+    Raises:
+        QueryError: a parameter is none, or a value is not of its vocabulary.
+    """
+    filters: dict[str, str] = {}
+    for name, value in request.query_params.items():
+        if name in _PAGING or not value:
+            continue
+        if name not in queries.FILTERS:
+            choices = ", ".join((*queries.FILTERS, *sorted(_PAGING)))
+            raise QueryError(f"parameter {name!r:.80} is unknown; use one of {choices}")
+        values = CHOICES.get(name)
+        if values and value not in values:
+            raise QueryError(f"{name}={value!r:.80} is unknown; use one of {', '.join(values)}")
+        if "\0" in value:
+            raise QueryError(f"{name}={value!r:.80} holds a NUL; leave it out")
+        filters[name] = value
+    return filters
+
+
+def read_number(request: Request, name: str, highest: int = _MAX_NUMBER) -> int | None:
+    """A whole number from 1 on in a query; None where it is not given.
+
+    Raises:
+        QueryError: it is none.
+    """
+    text = request.query_params.get(name, "")
+    if not text:
+        return None
+    is_number = text.isascii() and text.isdigit() and len(text) < len(str(_MAX_NUMBER))
+    if not is_number or not 1 <= int(text) <= highest:
+        raise QueryError(f"{name}={text!r:.80} must be a whole number from 1 to {highest}")
+    return int(text)
+
+
+def job_page(engine: Engine, request: Request) -> queries.JobPage:
+    """The page of jobs that a query asks for."""
+    filters = read_filters(request)
+    limit = read_number(request, "limit", queries.MAX_PAGE) or _DEFAULT_LIMIT
+    after, since = read_number(request, "after"), read_number(request, "since")
+    with engine.connect() as connection:
+        return queries.list_jobs(connection, filters, limit, after, since)
+
+
+def one_job(engine: Engine, request: Request) -> dict[str, Any] | None:
+    """Everything of the job that the path names; None where there is none.
+
+    Raises:
+        QueryError: several clusters have a job of this id, and the query names none.
+    """
+    job_id, cluster = request.path_params["job_id"], request.query_params.get("cluster")
+    if "\0" in f"{job_id}{cluster}":
+        return None
+    with engine.connect() as connection:
+        rows = queries.find_job(connection, job_id, cluster)
+        if len(rows) > 1:
+            names = ", ".join(sorted(row.cluster for row in rows))
+            raise QueryError(f"job {job_id} is in the clusters {names}; add ?cluster=NAME")
+        return queries.job_document(connection, rows[0]) if rows else None
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """The endpoints below ``/api``."""
+
+    engine: Engine
+
+    def jobs(self, request: Request) -> Response:
+        """GET /api/jobs: a page of jobs, the newest first."""
+        page = job_page(self.engine, request)
+        return JSONResponse({"jobs": page.jobs, "next": page.next})
+
+    def job(self, request: Request) -> Response:
+        """GET /api/jobs/ID: one job with attempts, timeline, verdicts and checkpoints."""
+        document = one_job(self.engine, request)
+        if document is None:
+            return JSONResponse({"error": "no such job; /api/jobs lists them"}, 404)
+        return JSONResponse(document)
+
+    def dead_letters(self, request: Request) -> Response:
+        """GET /api/dead-letters: what was refused, the newest first."""
+        limit = read_number(request, "limit", queries.MAX_PAGE) or _DEFAULT_LIMIT
+        with self.engine.connect() as connection:
+            page = letters.newest(connection, limit, read_number(request, "after"))
+        following = page[-1]["number"] if len(page) == limit else None
+        return JSONResponse({"dead_letters": page, "next": following})

@@ -1,0 +1,112 @@
+"""The application: every path, and what stands before it."""
+
+import time
+from dataclasses import dataclass
+
+from sqlalchemy import Engine
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from lockstep_catalogue import ledger_service
+from lockstep_ledger import exposition
+from lockstep_ledger.store.windows import WindowReader
+from lockstep_ledger.store.writer import StoreWriter
+from lockstep_ledger.web.access import AccessLog, RateLimit, Tokens
+from lockstep_ledger.web.api import Api, Readers
+from lockstep_ledger.web.group_commit import GroupCommit
+from lockstep_ledger.web.intake import Intake
+from lockstep_ledger.web.openapi import document
+from lockstep_ledger.web.pages import Pages
+from lockstep_records.distribution import installed_version
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """What one client may send, and how long a new series is served as 0."""
+
+    max_body_bytes: int = 1 << 20
+    requests_per_second: float = 100.0
+    hold_seconds: float = 22.5
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the application serves from."""
+
+    engine: Engine
+    writer: StoreWriter
+    group_commit: GroupCommit
+    windows: WindowReader
+    cluster: str
+
+
+class Application:
+    """All endpoints over one store.
+
+    Args:
+        parts: of the running ledger.
+        writers, readers: tokens.
+        limits: of requests.
+    """
+
+    def __init__(self, parts: Parts, writers: Tokens, readers: Tokens, limits: Limits) -> None:
+        self._parts = parts
+        self._exposition = exposition.Exposition(limits.hold_seconds)
+        self.intake = Intake(parts.group_commit, writers, limits.max_body_bytes)
+        guard = Readers(readers).guard
+        api, pages = Api(parts.engine), Pages(parts.engine, parts.windows)
+        routes = [
+            Route("/api/events", self.intake.deliver, methods=["POST"]),
+            Route("/api/jobs", guard(api.jobs)),
+            Route("/api/jobs/{job_id:path}", guard(api.job)),
+            Route("/api/dead-letters", guard(api.dead_letters)),
+            Route("/api/openapi.json", guard(lambda _: JSONResponse(document()))),
+            Route("/metrics", guard(self._metrics)),
+            Route("/healthz", self._health),
+            Route("/ready", self._health),
+            Route("/", guard(pages.jobs)),
+            Route("/jobs/{job_id:path}", guard(pages.job)),
+        ]
+        self.paths = tuple(route.path for route in routes)
+        app = Starlette(routes=routes)
+        self.asgi = AccessLog(app, RateLimit(limits.requests_per_second))
+
+    def _health(self, _request: Request) -> Response:
+        if self._parts.group_commit.is_alive:
+            return PlainTextResponse("ok\n")
+        return PlainTextResponse("the writer has stopped\n", 503)
+
+    def _metrics(self, request: Request) -> Response:
+        is_openmetrics = "application/openmetrics-text" in request.headers.get("accept", "")
+        body = self._exposition.render(self._samples(), is_openmetrics=is_openmetrics)
+        content_type = exposition.OPENMETRICS_TYPE if is_openmetrics else exposition.TEXT_TYPE
+        return Response(body, headers={"Content-Type": content_type})
+
+    def _samples(self) -> exposition.Samples:
+        parts = self._parts
+        samples = self._exposition.counted(parts.writer.counters.snapshot(), time.time())
+        samples |= exposition.own_work(
+            installed_version(), parts.engine.dialect.name, self.intake.refusals
+        )
+        commits = parts.group_commit
+        for name, value in (
+            ("stored", commits.stored),
+            ("duplicate", commits.duplicates),
+            ("refused", commits.refused),
+        ):
+            samples[ledger_service.EVENTS.name, (name,)] = float(value)
+        for status in ledger_service.HTTP_STATUS.values:
+            samples[ledger_service.REQUESTS.name, (status,)] = float(self.asgi.answers[status])
+        samples[ledger_service.EVENTS_STORED.name, ()] = float(parts.writer.sequence)
+        samples |= exposition.histogram(
+            ledger_service.COMMIT_DURATION, commits.commit_counts, commits.commit_seconds
+        )
+        counts = parts.windows.counts
+        if counts is not None:
+            clusters = {parts.cluster} | {cluster for cluster, *_ in (*counts.slo, *counts.jobs)}
+            samples |= exposition.windows(counts.slo, counts.jobs, sorted(clusters))
+            samples[ledger_service.DEAD_LETTERS.name, ()] = float(counts.dead_letters)
+            samples[ledger_service.REFRESHED.name, ()] = counts.time_seconds
+        return samples

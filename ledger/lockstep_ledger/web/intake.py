@@ -1,0 +1,89 @@
+"""POST /api/events: checks a delivery, stores it, and answers after the commit."""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+
+from lockstep_ledger.ingest.document import DeliveryError, RefusedEvent, read_delivery
+from lockstep_ledger.store.transaction import Submission
+from lockstep_ledger.web.access import BodyTooLargeError, Tokens, client_of, read_body
+from lockstep_ledger.web.group_commit import BusyError, GroupCommit, StoreUnavailableError
+
+_MAX_LETTER_CHARACTERS = 4096
+_STATUS = {"size": 413, "token": 401}
+
+
+@dataclass(slots=True)
+class Intake:
+    """Takes deliveries.
+
+    Attributes:
+        refusals: number of refused events and requests by reason.
+    """
+
+    group_commit: GroupCommit
+    writers: Tokens
+    max_body_bytes: int
+    clock: Callable[[], float] = time.time
+    refusals: Counter[str] = field(default_factory=Counter)
+
+    async def deliver(self, request: Request) -> Response:
+        """The answer to one delivery (docs/event-delivery.md)."""
+        body = b""
+        try:
+            self._check_token(request)
+            body = await self._body(request)
+            delivery = read_delivery(body, self.clock())
+            submission = Submission(
+                delivery.events, list(delivery.refused), client_of(request.scope)
+            )
+            await self.group_commit.submit(submission)
+        except DeliveryError as error:
+            return await self._refuse(request, error, body)
+        except ClientDisconnect:
+            return Response(status_code=400)
+        except (BusyError, StoreUnavailableError) as error:
+            return JSONResponse({"error": str(error)}, 503, {"Retry-After": "1"})
+        return self._answer(submission)
+
+    def _check_token(self, request: Request) -> None:
+        if not self.writers.admits(request.headers.get("authorization", "")):
+            raise DeliveryError("token", "the token is not a writer's; send a bearer token")
+
+    async def _body(self, request: Request) -> bytes:
+        try:
+            return await read_body(request, self.max_body_bytes)
+        except BodyTooLargeError as error:
+            raise DeliveryError("size", str(error)) from error
+
+    def _answer(self, submission: Submission) -> Response:
+        self.refusals.update(letter.refusal for letter in submission.refused)
+        rejected = [
+            {"id": letter.id, "refusal": letter.refusal, "reason": letter.reason}
+            for letter in submission.refused
+        ]
+        answer = {
+            "stored": submission.stored,
+            "duplicates": submission.duplicates,
+            "rejected": rejected,
+        }
+        is_nothing_good = rejected and not submission.stored and not submission.duplicates
+        return JSONResponse(answer, 422 if is_nothing_good else 200)
+
+    async def _refuse(self, request: Request, error: DeliveryError, body: bytes) -> Response:
+        """Keeps the refused request as a dead letter; of a stranger's nothing but the address."""
+        self.refusals[error.refusal] += 1
+        text = body[:_MAX_LETTER_CHARACTERS].decode("utf-8", "replace")
+        letter = RefusedEvent(refusal=error.refusal, reason=str(error), body=json.dumps(text))
+        try:
+            await self.group_commit.submit(Submission((), [letter], client_of(request.scope)))
+        except (BusyError, StoreUnavailableError) as unstored:
+            return JSONResponse({"error": str(unstored)}, 503, {"Retry-After": "1"})
+        headers = {"WWW-Authenticate": "Bearer"} if error.refusal == "token" else {}
+        answer = {"error": str(error), "refusal": error.refusal}
+        return JSONResponse(answer, _STATUS.get(error.refusal, 400), headers)

@@ -1,0 +1,174 @@
+"""The OpenAPI document of the service; the schema of an event is docs/events.schema.json."""
+
+from typing import Any
+
+from lockstep_ledger.store.queries import FILTERS, MAX_PAGE
+from lockstep_ledger.store.tables import jobs
+from lockstep_ledger.web.api import CHOICES
+from lockstep_records.distribution import installed_version
+
+_NUMBER, _TEXT = {"type": "number"}, {"type": "string"}
+_TYPES = {"INTEGER": {"type": "integer"}, "BIGINT": {"type": "integer"}, "DOUBLE": _NUMBER}
+_REFUSED = {
+    "type": "object",
+    "required": ["id", "refusal", "reason"],
+    "properties": {
+        "id": {"type": ["string", "null"]},
+        "refusal": _TEXT,
+        "reason": {"type": "string", "description": "which field, its value, what would be right"},
+    },
+}
+_DELIVERY = {
+    "type": "object",
+    "required": ["version", "events"],
+    "properties": {
+        "version": {"const": 1},
+        "cluster": _TEXT,
+        "node": _TEXT,
+        "events": {"type": "array", "maxItems": 1000, "items": {"type": "object"}},
+    },
+}
+_ANSWER = {
+    "type": "object",
+    "required": ["stored", "duplicates", "rejected"],
+    "properties": {
+        "stored": {"type": "integer"},
+        "duplicates": {"type": "integer"},
+        "rejected": {"type": "array", "items": _REFUSED},
+    },
+}
+_ERROR = {"type": "object", "required": ["error"], "properties": {"error": _TEXT}}
+
+
+def document() -> dict[str, Any]:
+    """The document, OpenAPI 3.1."""
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Lockstep ledger",
+            "version": installed_version(),
+            "description": "What became of each job.",
+        },
+        "paths": {
+            "/api/events": {"post": _intake()},
+            "/api/jobs": {"get": _get("A page of jobs, the newest first.", _page(), _parameters())},
+            "/api/jobs/{job_id}": {
+                "get": _get(
+                    "One job: record, attempts, timeline, verdicts and checkpoints.",
+                    _job(),
+                    [_path("job_id"), _query("cluster", "needed where two have this id")],
+                )
+            },
+            "/api/dead-letters": {
+                "get": _get(
+                    "What was refused and why, the newest first.", _letters(), _parameters()[-3:-1]
+                )
+            },
+            "/api/openapi.json": {"get": _get("This document.", {"type": "object"}, [])},
+        },
+        "components": {
+            "securitySchemes": {
+                "writer": {"type": "http", "scheme": "bearer"},
+                "reader": {"type": "http", "scheme": "bearer"},
+            }
+        },
+    }
+
+
+def job_row() -> dict[str, Any]:
+    """Schema of a job in a list."""
+    columns = [column for column in jobs.c if column.name not in {"state", "counted", "settle_at"}]
+    properties = {}
+    for column in columns:
+        kind: dict[str, Any] = dict(_TYPES.get(str(column.type).partition("(")[0], _TEXT))
+        if column.nullable:
+            kind["type"] = [kind["type"], "null"]
+        properties[column.name] = kind
+    return {"type": "object", "required": [c.name for c in columns], "properties": properties}
+
+
+def _intake() -> dict[str, Any]:
+    responses = {
+        "200": _content(
+            "Stored on the disk; each refused event is named with its reason.", _ANSWER
+        ),
+        "422": _content("No event of the delivery could be stored.", _ANSWER),
+    }
+    for status, meaning in (
+        ("400", "No delivery of this version."),
+        ("401", "Not a writer's token."),
+        ("413", "Too many bytes or events."),
+        ("429", "Too many requests; Retry-After says when."),
+        ("503", "The store does not take it now; send again."),
+    ):
+        responses[status] = _content(meaning, _ERROR)
+    return {
+        "summary": "Delivers events, at least once; an id counts once.",
+        "security": [{"writer": []}],
+        "requestBody": {"required": True, "content": {"application/json": {"schema": _DELIVERY}}},
+        "responses": responses,
+    }
+
+
+def _get(summary: str, schema: dict[str, Any], parameters: list[dict[str, Any]]) -> dict[str, Any]:
+    responses = {"200": _content("The answer.", schema)}
+    for status, meaning in (
+        ("400", "A parameter is wrong."),
+        ("401", "Not a reader's token."),
+        ("404", "There is none."),
+        ("503", "The store does not answer."),
+    ):
+        responses[status] = _content(meaning, _ERROR)
+    return {
+        "summary": summary,
+        "security": [{"reader": []}],
+        "parameters": parameters,
+        "responses": responses,
+    }
+
+
+def _content(description: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"description": description, "content": {"application/json": {"schema": schema}}}
+
+
+def _parameters() -> list[dict[str, Any]]:
+    filters = [_query(name, f"only jobs of this {name}", CHOICES.get(name)) for name in FILTERS]
+    return [
+        *filters,
+        _query("limit", f"number of entries, 1 to {MAX_PAGE}"),
+        _query("after", "next of the page before"),
+        _query("since", "only jobs with an event at this time or later, seconds since 1970"),
+    ]
+
+
+def _query(name: str, meaning: str, choices: tuple[str, ...] | None = None) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "string"}
+    if choices:
+        schema["enum"] = list(choices)
+    return {"name": name, "in": "query", "description": meaning, "schema": schema}
+
+
+def _path(name: str) -> dict[str, Any]:
+    return {"name": name, "in": "path", "required": True, "schema": _TEXT}
+
+
+def _next() -> dict[str, Any]:
+    return {"type": ["integer", "null"], "description": "after of the next page; null on the last"}
+
+
+def _page() -> dict[str, Any]:
+    properties = {"jobs": {"type": "array", "items": job_row()}, "next": _next()}
+    return {"type": "object", "required": ["jobs", "next"], "properties": properties}
+
+
+def _job() -> dict[str, Any]:
+    lists = ("nodes", "attempts_list", "checkpoints_list", "verdicts", "timeline")
+    properties = {name: {"type": "array", "items": {"type": "object"}} for name in lists}
+    required = ["cluster", "job_id", "status", "outcome", *lists]
+    return {"type": "object", "required": required, "properties": properties}
+
+
+def _letters() -> dict[str, Any]:
+    letter = {"type": "object", "required": ["refusal", "reason", "received", "body"]}
+    properties = {"dead_letters": {"type": "array", "items": letter}, "next": _next()}
+    return {"type": "object", "required": ["dead_letters", "next"], "properties": properties}

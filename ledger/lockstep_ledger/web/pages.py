@@ -1,0 +1,117 @@
+"""Two plain pages for people without Grafana: the jobs, and one job. They need no other file."""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from sqlalchemy import Engine
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from lockstep_catalogue.vocabulary import GOODPUT_STATES
+from lockstep_ledger.store.windows import WindowReader
+from lockstep_ledger.web import api
+from lockstep_records.durations import format_duration
+
+_MINUTE_SECONDS = 60.0
+_HOUR_SECONDS = 3600.0
+_DAY_SECONDS = 86_400.0
+_FILTERS = ("status", "outcome", "failure_class", "project", "queue", "user")
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("lockstep_ledger.web"), autoescape=True, undefined=StrictUndefined
+    )
+    environment.filters.update(
+        when=when, duration=duration, hours=hours, quoted=lambda text: quote(text, safe="")
+    )
+    return environment
+
+
+def when(seconds: float | None) -> str:
+    """A wall clock for people, in UTC; empty where it is not known."""
+    if seconds is None:
+        return ""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def duration(seconds: float | None) -> str:
+    """A duration for people, in its two largest units."""
+    if seconds is None:
+        return ""
+    if seconds < _MINUTE_SECONDS:
+        return format_duration(round(max(seconds, 0.0)))
+    units = (("d", _DAY_SECONDS), ("h", _HOUR_SECONDS), ("m", _MINUTE_SECONDS), ("s", 1.0))
+    words, rest = [], seconds
+    for unit, unit_seconds in units:
+        count, rest = divmod(rest, unit_seconds)
+        if count:
+            words.append(f"{count:.0f} {unit}")
+    return " ".join(words[:2])
+
+
+def hours(gpu_seconds: float) -> str:
+    """GPU time in hours."""
+    return f"{gpu_seconds / _HOUR_SECONDS:,.1f}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """The pages."""
+
+    engine: Engine
+    windows: WindowReader
+    _templates: Environment = field(default_factory=_environment)
+
+    def jobs(self, request: Request) -> Response:
+        """GET /: the jobs, with filters, and what became of those of the last days."""
+        page = api.job_page(self.engine, request)
+        given = dict(request.query_params)
+        following = None if page.next is None else "?" + urlencode({**given, "after": page.next})
+        counts = self.windows.counts
+        return self._render(
+            "jobs.html",
+            jobs=page.jobs,
+            next=following,
+            given=given,
+            filters=_FILTERS,
+            choices=api.CHOICES,
+            windows=_success(counts.slo if counts else {}),
+        )
+
+    def job(self, request: Request) -> Response:
+        """GET /jobs/ID: one job."""
+        document = api.one_job(self.engine, request)
+        if document is None:
+            return HTMLResponse("<p>No such job. <a href='/'>All jobs</a></p>", 404)
+        return self._render("job.html", job=document, goodput=_shares(document["goodput"]))
+
+    def _render(self, name: str, **values: Any) -> Response:
+        # Nothing is loaded from elsewhere and no script runs, whatever a job is called.
+        headers = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
+        return HTMLResponse(self._templates.get_template(name).render(**values), headers=headers)
+
+
+def _success(
+    slo: dict[tuple[str, str, str], tuple[float, float]],
+) -> list[tuple[str, str, str, float, float]]:
+    """Cluster, objective, window, good and total of what has events in the window."""
+    objectives = ("job_success", "goodput", "resume_success")
+    return [
+        (cluster, name, window, good, total)
+        for (cluster, name, window), (good, total) in sorted(slo.items())
+        if name in objectives and window in {"24h", "7d", "28d"} and total
+    ]
+
+
+def _shares(goodput: dict[str, float]) -> list[tuple[str, float, float]]:
+    """State, GPU-seconds and share of the whole, in the order of the vocabulary."""
+    total = sum(goodput.values())
+    return [
+        (state, goodput[state], goodput[state] / total)
+        for state in GOODPUT_STATES
+        if goodput.get(state) and total
+    ]

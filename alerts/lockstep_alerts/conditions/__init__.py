@@ -6,9 +6,11 @@ from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.conditions.not_finite import NotFinite
 from lockstep_alerts.conditions.stalled import Stalled
 from lockstep_alerts.conditions.straggler import Straggler
+from lockstep_alerts.conditions.unobserved import Unobserved
 
 CONDITIONS: Mapping[str, type[Condition]] = {
     "straggler": Straggler,
     "stalled": Stalled,
     "not_finite": NotFinite,
+    "unobserved": Unobserved,
 }

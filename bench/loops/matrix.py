@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 from cells import CELLS, SLOW_RANK
-from loop import train
+from loop_rank import train
 
 from lockstep_reports.read import read_source
 from lockstep_reports.readers import ReadOptions

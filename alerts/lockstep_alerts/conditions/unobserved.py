@@ -7,7 +7,16 @@ from typing import ClassVar, Self
 from lockstep_alerts.conditions.condition import Case, Timing
 from lockstep_alerts.conditions.joins import in_training
 from lockstep_alerts.entry import Entry
-from lockstep_alerts.synthetic import HEALTHY, JOB, NUM_RANKS, Regime, present, stepping
+from lockstep_alerts.synthetic import (
+    HEALTHY,
+    JOB,
+    NUM_RANKS,
+    Regime,
+    Stretch,
+    moving,
+    present,
+    stepping,
+)
 from lockstep_catalogue import recorded
 from lockstep_catalogue.promql import select
 from lockstep_catalogue.windows import ScrapeWindows
@@ -53,6 +62,7 @@ class Unobserved:
                 name=name,
                 series=[
                     *present(by_deadline),
+                    *moving(Stretch(by_deadline, 1)),
                     *stepping(Regime(by_deadline, (phases,) * NUM_RANKS)),
                 ],
                 at_seconds=by_deadline,

@@ -52,7 +52,7 @@ def _train(name: str, origin: str, steps: int, root: str, rank: int) -> None:
         train(name, origin, steps, root, rank)
 
 
-def mark(analysis: StepAnalysis) -> str:
+def judged(analysis: StepAnalysis) -> str:
     """Whether the verdict is right: the slow rank, or unknown with its reason."""
     verdict = analysis.verdict
     if verdict.ranks == (SLOW_RANK,):
@@ -81,7 +81,7 @@ def main(names: tuple[str, ...], steps: int, origins: tuple[str, ...]) -> None:
             waits = ", ".join(f"{1e3 * (rank.sync_seconds or 0):.1f}" for rank in result.ranks)
             why = verdict.evidence[0] if verdict.kind == "unknown" else ""
             row = f"| {name} | {origin} | {ranks} | {verdict.phase or ''} | {waits} "
-            print(f"{row}| {mark(result)} {why}|", flush=True)
+            print(f"{row}| {judged(result)} {why}|", flush=True)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 from statistics import median
 
-from endings import ENDINGS, LAUNCH_ERRORS
+from made_endings import ENDINGS, LAUNCH_ERRORS
 from made_logs import MadeLog, Truth, begin, train
 
 from lockstep_records.joblogs.outcome import Incident, judge_log

@@ -59,17 +59,19 @@ def confusion(first_seed: int, num_seeds: int) -> tuple[Counter[tuple[str, str]]
     sentences = []
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(first_seed, first_seed + num_seeds):
-            ending, made = made_log(seed)
+            ending, written = made_log(seed)
             path = Path(folder) / "made.log"
-            path.write_text("\n".join(made.lines) + "\n")
+            path.write_text("\n".join(written.lines) + "\n")
             log = read_log(path)
             incident = judge_log(log)
-            wrong = errors_of(made, incident, list(log.step_seconds))
+            wrong = errors_of(written, incident, list(log.step_seconds))
             for name in wrong or ["right"]:
                 table[ending, name] += 1
             if wrong:
                 found = (incident.outcome, incident.cause, incident.blame, incident.ranks)
-                sentences.append(f"{seed} {ending} {made.framework} {wrong}: {found}, {made.truth}")
+                sentences.append(
+                    f"{seed} {ending} {written.framework} {wrong}: {found}, {written.truth}"
+                )
     return table, sentences
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from lockstep_records.job_goodput import whole_job
 from lockstep_reports.job_report import JobReport
 from lockstep_reports.log_analysis import analyse_log
 from lockstep_reports.readers.prometheus_api import Prometheus
@@ -54,7 +55,24 @@ def _report_on_steps(recording: Recording, settings: ReportSettings) -> JobRepor
         now_seconds=settings.now_seconds,
         price_per_gpu_hour=settings.price_per_gpu_hour,
     )
-    return StepReport(replace(analysis, signs=_signs(analysis, recording, settings.signs_from)))
+    return StepReport(
+        replace(
+            analysis,
+            signs=_signs(analysis, recording, settings.signs_from),
+            job=whole_job(recording.events),
+            end_reason=_end_reason(recording),
+        )
+    )
+
+
+def _end_reason(recording: Recording) -> str | None:
+    """The launcher's reason for the end of the attempt that is reported on."""
+    for event in reversed(recording.events):
+        if event.kind == "attempt_ended" and event.attempt == recording.steps.attempt:
+            has_failed = event.fields.get("outcome") != "succeeded"
+            reason = event.fields.get("reason")
+            return reason if has_failed and isinstance(reason, str) and reason else None
+    return None
 
 
 def _signs(analysis: StepAnalysis, recording: Recording, address: str | None) -> tuple[Sign, ...]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lockstep_catalogue.vocabulary import OutcomeOrRunning
-from lockstep_records.job_goodput import WholeJob, whole_job
+from lockstep_records.job_goodput import WholeJob
 from lockstep_reports import nan_stats
 from lockstep_reports.align import Alignment, align
 from lockstep_reports.cost import Cost, Goodput, cost, goodput
@@ -140,19 +140,7 @@ def analyse_recording(
         replayed=replayed,
         collectives=recording.collectives,
         operations=recording.operations,
-        job=whole_job(recording.events),
-        end_reason=_end_reason(recording),
     )
-
-
-def _end_reason(recording: Recording) -> str | None:
-    """The launcher's reason for the end of the attempt that is reported on."""
-    for event in reversed(recording.events):
-        if event.kind == "attempt_ended" and event.attempt == recording.steps.attempt:
-            has_failed = event.fields.get("outcome") != "succeeded"
-            reason = event.fields.get("reason")
-            return reason if has_failed and isinstance(reason, str) and reason else None
-    return None
 
 
 def _judge(

@@ -145,7 +145,7 @@ def test_an_exception_that_ranks_write_into_each_other_counts_for_each(tmp_path:
 
 
 def test_a_compressed_log_is_judged_as_its_text(tmp_path: Path) -> None:
-    _, made = confusion.made_log(7)
+    _, log = confusion.made_log(7)
     path = tmp_path / "job.log.gz"
-    path.write_bytes(gzip.compress("\n".join(made.lines).encode()))
-    assert judge_log(read_log(path)).outcome == made.truth.outcome
+    path.write_bytes(gzip.compress("\n".join(log.lines).encode()))
+    assert judge_log(read_log(path)).outcome == log.truth.outcome

@@ -3,7 +3,7 @@
 import pytest
 
 from lockstep_reports.signs.judge import Points, Span, Spans, activity, is_proof
-from lockstep_reports.signs.series import SERIES
+from lockstep_reports.signs.series import SERIES, NodeSeries
 
 EPISODE, RECORDED = Span(1000.0, 2000.0), Span(0.0, 3000.0)
 SPANS = Spans(EPISODE, RECORDED, 70.0)
@@ -47,7 +47,7 @@ def test_an_episode_that_fills_the_recording_proves_nothing() -> None:
 
 
 @pytest.mark.parametrize("row", SERIES, ids=lambda row: row.cause)
-def test_every_series_is_asked_for_by_node(row: object) -> None:
-    query = row.query(("n0", "n1"), "60s")  # type: ignore[attr-defined]
+def test_every_series_is_asked_for_by_node(row: NodeSeries) -> None:
+    query = row.query(("n0", "n1"), "60s")
     assert 'node=~"n0|n1"' in query
     assert "by (node" in query

@@ -118,9 +118,8 @@ def _arrival_columns(
 
 def _job_blocks(analysis: StepAnalysis) -> list[Text]:
     """Signs of the nodes of slow ranks, and where the time of the whole job went."""
-    sentences = sign_sentences(analysis.signs)
-    whole = job_sentence(analysis.job)
-    return [Text(sentence) for sentence in (*sentences, *([whole] if whole else []))]
+    sentences = [*sign_sentences(analysis.signs), job_sentence(analysis.job)]
+    return [Text(sentence) for sentence in sentences if sentence]
 
 
 def _loss_text(analysis: StepAnalysis) -> Text:

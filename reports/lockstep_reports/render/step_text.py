@@ -42,8 +42,9 @@ def _headline_without_episode(analysis: StepAnalysis) -> str:
         # Of a job that failed, the failure is the news, and not that nobody was slow.
         outcome = _ENDS.get(analysis.outcome, "The job ended")
         reason = printable(analysis.end_reason)
-        # The reason of a failure goes on; the others repeat that nothing had failed.
-        return f"{outcome}: {reason[:1].lower()}{reason[1:]}"
+        # The name of an exception keeps its capitals.
+        is_word = reason.split(" ", 1)[0][1:].islower()
+        return f"{outcome}: {reason[:1].lower() if is_word else reason[:1]}{reason[1:]}"
     return "Nobody was slow." if verdict.kind == "nobody" else "Cannot tell who was slow."
 
 

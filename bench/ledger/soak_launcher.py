@@ -50,7 +50,11 @@ class SoakJob:
 
     def _write(self, root: Path, kind: str, attempt: int, **fields: Any) -> bool:
         event = Event(kind=kind, job_id=self.job_id, attempt=attempt, fields=fields, node=root.name)
+        begin_seconds = time.perf_counter()
         append_event(job_folder(root, self.job_id), event)
+        # Beside the jobs: how long a launcher waited for the writing of an event.
+        with (root / "append-seconds").open("a", encoding="utf-8") as file:
+            file.write(f"{time.time():.3f} {time.perf_counter() - begin_seconds:.6f}\n")
         return True
 
     def _continue(self) -> Iterator[bool]:

@@ -28,7 +28,7 @@ TORCH_EXTRAS := agent,reports,$(FRAMEWORKS),dev
 
 .DEFAULT_GOAL := help
 .PHONY: help install servers demo test test-quick test-exhaustive test-torch train-matrix check format generate golden bench bench-overhead
-.PHONY: bench-stragglers bench-reports bench-agent clean
+.PHONY: bench-stragglers bench-reports bench-hangs bench-agent clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -137,6 +137,12 @@ $(PEERS)-reports: bench/reports/peers.txt | $(READY)
 
 bench-reports: $(READY) $(PEERS)-reports ## Print whom reports name, and how long it takes, next to HTA and TraceML
 	$(BIN)/python -u bench/reports/verdict_bench.py --peers $(PEERS)-reports
+
+bench-live-groups: $(READY) ## Print who is paged in five live jobs, healthy and with a slow rank and node (25 minutes)
+	$(BIN)/python -u bench/live_groups/live_groups.py $(if $(HEALTHY),--healthy $(HEALTHY))
+
+bench-hangs: $(READY) ## Print whom reports accuse in a thousand simulated hangs
+	$(BIN)/python bench/hangs/hangs.py 1000
 
 bench-agent: $(READY) ## Print what the node agent costs, on a fake node of 8 GPUs
 	-@$(MAKE) --no-print-directory $(PEERS)

@@ -20,6 +20,7 @@ from lockstep_agent.sources.pod_resources import message_classes, parse_response
 from lockstep_agent.state_file import StateFile
 from lockstep_catalogue import Kind as MetricKind
 from lockstep_catalogue import events
+from lockstep_records.hangs import HangTimeouts
 from lockstep_records.jobs import CANDIDATE_ROOTS, page_path
 
 TESTS = Path(__file__).parents[1] / "tests"
@@ -117,7 +118,10 @@ def pages(chance: random.Random, folder: Path) -> Iterator[AnyReading]:
     pages = PageStore(folder, folder)
     ranks = Ranks(pages, "node-7", linger_seconds=1e12)
     live = PageStore(folder, Path("/proc"))
-    judges = (Hangs(live, "node-7", Path("/proc"), _HANG_SECONDS), Bus(pages, "node-7"))
+    judges = (
+        Hangs(live, "node-7", Path("/proc"), HangTimeouts(step_seconds=_HANG_SECONDS)),
+        Bus(pages, "node-7"),
+    )
     before = _counters(ranks.collect())
     assert any(list(judge.collect()) for judge in judges), "no collector judges good pages"
     for path in paths:

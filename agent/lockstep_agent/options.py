@@ -14,7 +14,7 @@ from lockstep_agent.option_fields import Command, click_option, option
 from lockstep_catalogue.labels import CLUSTER, NODE
 from lockstep_catalogue.scrape_interval import DECLARED
 from lockstep_catalogue.windows import MAX_SCRAPE_SECONDS, MIN_SCRAPES
-from lockstep_records.hangs import HANG_TIMEOUT_SECONDS
+from lockstep_records.hangs import HANG_TIMEOUT_SECONDS, PAUSE_TIMEOUT_SECONDS
 from lockstep_records.jobs import find_root
 from lockstep_records.options import DurationRange
 
@@ -92,6 +92,13 @@ class Options:
         type=DurationRange(0.0, _DAY_SECONDS),
         help="A rank hangs after no progress for this long, and for 20 median steps; 0s judges "
         "none.",
+    )
+    pause_timeout_seconds: float = option(
+        PAUSE_TIMEOUT_SECONDS,
+        "--pause-timeout",
+        metavar="DURATION",
+        type=DurationRange(0.0, _DAY_SECONDS),
+        help="The same in initialisation, checkpoint, evaluation and restore; 0s judges none.",
     )
     detail: bool = option(
         False,

@@ -9,6 +9,8 @@ from contextlib import nullcontext
 
 import click
 
+from lockstep_agent.exposition.series_budget import SeriesBudget
+from lockstep_agent.exposition.text import Renderer
 from lockstep_agent.health import Judge
 from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
@@ -16,6 +18,7 @@ from lockstep_agent.runtime.sampler import Sampler
 from lockstep_agent.state_file import lock_state
 from lockstep_agent.web import AccessControl
 from lockstep_agent.web.server import MetricsServer
+from lockstep_catalogue.series_budget import MAX_SERIES
 
 _ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _BETWEEN_SAMPLES_SECONDS = 0.2
@@ -30,7 +33,7 @@ def print_once(options: Options) -> None:
         CollectorRuntime(options),
         options.tick_seconds,
         judge=Judge(options.expected),
-        identity=options.identity,
+        renderer=renderer_of(options),
     )
     sampler.sample()
     time.sleep(
@@ -68,7 +71,10 @@ def _serve(options: Options) -> None:
     signal.signal(signal.SIGUSR1, lambda *_: runtime.gpus.release())
     signal.signal(signal.SIGUSR2, lambda *_: runtime.gpus.resume())
     sampler = Sampler(
-        runtime, options.tick_seconds, judge=Judge(options.expected), identity=options.identity
+        runtime,
+        options.tick_seconds,
+        judge=Judge(options.expected),
+        renderer=renderer_of(options),
     )
     # Bound before the first sample: a busy port is refused before any driver is opened.
     try:
@@ -90,6 +96,14 @@ def _serve(options: Options) -> None:
     click.echo(f"serving {server.url}", err=True)
     with state_lock or nullcontext():
         server.serve_forever(_POLL_SECONDS)
+
+
+def renderer_of(options: Options) -> Renderer:
+    """What the agent serves: with its identity on every series and, unless told, in its budget."""
+    # A tick more than a scrape, so that a scrape meets the 0 of a counter that begins to count.
+    hold_seconds = options.scrape_seconds + options.tick_seconds
+    limit = None if options.detail else MAX_SERIES
+    return Renderer(options.identity, SeriesBudget(hold_seconds, limit))
 
 
 def _tune_garbage_collector() -> None:

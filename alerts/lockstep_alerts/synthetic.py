@@ -72,6 +72,27 @@ def steady(value: float, seconds: int, unborn_seconds: int = 0) -> Course:
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Where a rank is: its node and its pipeline stage, which is empty without a pipeline."""
+
+    node: str = "n1"
+    stage: str = ""
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Labels of the job and of the agent that reports the rank."""
+        return {"instance": f"{self.node}:9400", **JOB}
+
+
+ONE_NODE = (Place(),) * NUM_RANKS
+TWO_NODES = (Place("n1"),) * 2 + (Place("n2"),) * 2
+STAGES = tuple(Place("n1", str(stage)) for stage in range(NUM_RANKS))
+"""A pipeline of one rank a stage."""
+TWO_REPLICAS = tuple(Place(f"n{1 + rank // 2}", str(rank % 2)) for rank in range(NUM_RANKS))
+"""A pipeline of two stages on each of two nodes."""
+
+
+@dataclass(frozen=True, slots=True)
 class Regime:
     """A span of time in which all steps are alike: seconds by phase, one mapping a rank."""
 
@@ -100,43 +121,65 @@ def healthy(seconds: int) -> Regime:
 
 def one_rank_late(seconds: int, rank: int, extra: Mapping[str, float]) -> Regime:
     """One rank takes ``extra`` seconds a step more, by phase, and the others wait for it."""
-    late = {phase: HEALTHY.get(phase, 0) + extra.get(phase, 0) for phase in {**HEALTHY, **extra}}
-    waiting = {**HEALTHY, "sync": HEALTHY["sync"] + sum(extra.values())}
-    return Regime(seconds, tuple(late if r == rank else waiting for r in range(NUM_RANKS)))
+    return ranks_late(seconds, {rank: extra})
 
 
-def present(seconds: int, state: str = "training", instance: str = "n1:9400") -> list[Samples]:
-    """The ranks on node n1, all of them in one state."""
-    node = {"instance": instance, **JOB, "node": "n1"}
+def ranks_late(seconds: int, extra_by_rank: Mapping[int, Mapping[str, float]]) -> Regime:
+    """Some ranks take ``extra`` seconds a step more, and all leave the step with the last one."""
+    longest = max((sum(extra.values()) for extra in extra_by_rank.values()), default=0.0)
+    ranks = []
+    for rank in range(NUM_RANKS):
+        extra = extra_by_rank.get(rank, {})
+        phases = {
+            phase: HEALTHY.get(phase, 0) + extra.get(phase, 0) for phase in {**HEALTHY, **extra}
+        }
+        ranks.append({**phases, "sync": phases["sync"] + longest - sum(extra.values())})
+    return Regime(seconds, tuple(ranks))
+
+
+def present(
+    seconds: int, state: str = "training", places: tuple[Place, ...] = ONE_NODE
+) -> list[Samples]:
+    """The ranks on their nodes, all of them in one state."""
     info = [
-        samples(training.RANK_INFO, steady(1, seconds), rank=str(rank), **node)
-        for rank in range(NUM_RANKS)
+        samples(
+            training.RANK_INFO,
+            steady(1, seconds),
+            rank=str(rank),
+            node=place.node,
+            **({"pp": place.stage} if place.stage else {}),
+            **place.labels,
+        )
+        for rank, place in enumerate(places)
     ]
     states = [
         samples(
-            training.RANKS, steady(NUM_RANKS if name == state else 0, seconds), state=name, **node
+            training.RANKS,
+            steady(places.count(place) if name == state else 0, seconds),
+            state=name,
+            node=place.node,
+            **place.labels,
         )
+        for place in {place.node: place for place in places}.values()
         for name in ("training", "checkpoint", "done")
     ]
     return info + states
 
 
-def moving(*stretches: Stretch, instance: str = "n1:9400") -> list[Samples]:
+def moving(*stretches: Stretch, places: tuple[Place, ...] = ONE_NODE) -> list[Samples]:
     """Time of each rank's last progress: it grows by 1 a second while the rank moves."""
     return [
-        samples(
-            training.LAST_PROGRESS, growing(*stretches), instance=instance, **JOB, rank=str(rank)
-        )
-        for rank in range(NUM_RANKS)
+        samples(training.LAST_PROGRESS, growing(*stretches), rank=str(rank), **place.labels)
+        for rank, place in enumerate(places)
     ]
 
 
-def stepping(*regimes: Regime) -> list[Samples]:
+def stepping(*regimes: Regime, places: tuple[Place, ...] = ONE_NODE) -> list[Samples]:
     """Step and phase counters of every rank through the regimes."""
     series: list[Samples] = []
     phases = sorted({phase for regime in regimes for rank in regime.ranks for phase in rank})
     for rank in range(len(regimes[0].ranks)):
-        labels = {"instance": "n1:9400", **JOB, "rank": str(rank)}
+        labels = {**places[rank].labels, "rank": str(rank)}
         steps = [Stretch(regime.seconds, 1 / regime.step_seconds) for regime in regimes]
         series.append(samples(training.STEPS, growing(*steps), **labels))
         for phase in phases:
@@ -146,3 +189,13 @@ def stepping(*regimes: Regime) -> list[Samples]:
             ]
             series.append(samples(training.PHASE_SECONDS, growing(*shares), **labels, phase=phase))
     return series
+
+
+def training_job(*regimes: Regime, places: tuple[Place, ...] = ONE_NODE) -> list[Samples]:
+    """Everything that the ranks of a job that trains report through the regimes."""
+    seconds = sum(regime.seconds for regime in regimes)
+    return [
+        *present(seconds, places=places),
+        *moving(Stretch(seconds, 1), places=places),
+        *stepping(*regimes, places=places),
+    ]

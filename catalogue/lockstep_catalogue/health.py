@@ -79,6 +79,31 @@ AGENT_SERIES = Metric(
     help="Number of series in this exposition.",
     source="the exposition",
 )
+LEFT_OUT = Label(
+    name="left_out",
+    help="why series are left out: zeros of rare faults, without --detail, or a group over budget",
+    values=(
+        "zero",
+        "detail",
+        "limits",
+        "storage",
+        "packets",
+        "bus",
+        "windows",
+        "job_host",
+        "checkpoints",
+        "collectives",
+        "port_errors",
+    ),
+)
+AGENT_SERIES_LEFT_OUT = Metric(
+    name="lockstep_agent_series_left_out",
+    kind=Kind.GAUGE,
+    unit=Unit.NONE,
+    labels=(LEFT_OUT,),
+    help="Number of series that are known and not served, by reason.",
+    source="the exposition",
+)
 AGENT_TICK = Metric(
     name="lockstep_agent_last_tick_timestamp_seconds",
     kind=Kind.GAUGE,
@@ -153,6 +178,7 @@ METRICS = (
     LANE_STALLED,
     DRIVER_RELEASED,
     AGENT_SERIES,
+    AGENT_SERIES_LEFT_OUT,
     AGENT_TICK,
     AGENT_MEMORY,
     AGENT_CPU,

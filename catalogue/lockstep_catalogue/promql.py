@@ -26,6 +26,11 @@ def eq(label: Label, value: str) -> Matcher:
     return Matcher(label, "=", value)
 
 
+def has(label: Label) -> Matcher:
+    """``label!=""``: series that carry the label."""
+    return Matcher(label, "!=", "")
+
+
 def one_of(label: Label, *values: str) -> Matcher:
     """``label=~"a|b"``; in a closed set every value must be declared.
 

@@ -3,6 +3,11 @@
 In synchronous training all ranks leave a step together, so step times name nobody. A slow rank
 shows in its own work against the median of its group, and in its lateness: how much shorter than
 the others' its synchronisation is (straggler theory: docs/decisions/0002-lateness.md).
+
+A group is what does the same work and ends together: the ranks of one pipeline stage, or all ranks
+of a job without stages. All its ranks have the same step, so that the difference of their waiting,
+of every kind, is the difference of their own work. Stages differ by design, and are compared with
+themselves over time only.
 """
 
 from lockstep_catalogue.job_state import GOODPUT_SECONDS, MODEL_FLOPS, PEAK_FLOPS
@@ -10,14 +15,17 @@ from lockstep_catalogue.labels import (
     CLUSTER,
     GOODPUT,
     JOB_ID,
+    NODE,
     OWN_WORK_PHASES,
     PHASE,
+    PP,
     RANK,
 )
 from lockstep_catalogue.metric import Recorded, Unit
 from lockstep_catalogue.promql import (
     by,
     eq,
+    has,
     lower_median_by,
     median_by,
     names,
@@ -25,7 +33,7 @@ from lockstep_catalogue.promql import (
     rate,
     select,
 )
-from lockstep_catalogue.training import PHASE_SECONDS, STEPS, TOKENS
+from lockstep_catalogue.training import LAST_PROGRESS, PHASE_SECONDS, RANK_INFO, STEPS, TOKENS
 from lockstep_catalogue.windows import ScrapeWindows
 
 _MIN_STEPS = 4  # with fewer in the live window, the long window applies
@@ -33,13 +41,33 @@ _RATE_SECONDS = 60
 
 _JOB = (CLUSTER, JOB_ID)
 _RANK = (*_JOB, RANK)
-_RANK_PHASE = (*_RANK, PHASE)
+_GROUP = (*_JOB, PP)
+_PLACED_RANK = (*_JOB, NODE, PP, RANK)
+_ON_JOB, _ON_RANK, _ON_GROUP = (f"on ({names(*labels)})" for labels in (_JOB, _RANK, _GROUP))
+
+
+def _newest_placement(_: ScrapeWindows) -> str:
+    # Two agents report a rank that has moved until its job leaves: the newer progress counts.
+    # ``group`` makes ties harmless: a join that meets two series of a rank fails the whole rule.
+    progress = f"on ({names(*_RANK)}, instance) group_left () {select(LAST_PROGRESS)}"
+    newest = f"topk by ({names(*_RANK)}) (1, {select(RANK_INFO)} * {progress})"
+    return by("group", newest, *_PLACED_RANK)
+
+
+PLACEMENT = Recorded(
+    name="cluster_job_id_node_pp_rank:lockstep_train_rank_info:newest",
+    unit=Unit.NONE,
+    labels=_PLACED_RANK,
+    help="Where a rank runs and which pipeline stage it belongs to, always 1; one series a rank.",
+    expression=_newest_placement,
+)
 
 
 def _per_step(window: str, steps_guard: str) -> str:
-    seconds = by("sum", rate(PHASE_SECONDS, window), *_RANK_PHASE)
-    steps = by("sum", rate(STEPS, window), *_RANK)
-    return f"{seconds} / on ({names(*_RANK)}) group_left () ({steps_guard.format(steps=steps)})"
+    seconds = by("sum", rate(PHASE_SECONDS, window), *_RANK, PHASE)
+    steps = steps_guard.format(steps=by("sum", rate(STEPS, window), *_RANK))
+    placed = f"group_left ({names(NODE, PP)})"
+    return f"{seconds} / {_ON_RANK} {placed} (({steps}) * {_ON_RANK} {placed} {select(PLACEMENT)})"
 
 
 def _phase_per_step(windows: ScrapeWindows) -> str:
@@ -49,9 +77,9 @@ def _phase_per_step(windows: ScrapeWindows) -> str:
 
 
 PHASE_PER_STEP = Recorded(
-    name="cluster_job_id_rank_phase:lockstep_train_phase_seconds:per_step",
+    name="cluster_job_id_node_pp_rank_phase:lockstep_train_phase_seconds:per_step",
     unit=Unit.SECONDS,
-    labels=_RANK_PHASE,
+    labels=(*_PLACED_RANK, PHASE),
     help="Mean seconds per step by rank and phase, over four scrapes, or 5 min for long steps.",
     expression=_phase_per_step,
 )
@@ -62,33 +90,71 @@ STEP_MEAN = Recorded(
     help="Mean seconds per step of the job.",
     expression=lambda _: by("avg", by("sum", select(PHASE_PER_STEP), *_RANK), *_JOB),
 )
-_SYNC = by("sum", select(PHASE_PER_STEP, eq(PHASE, "sync")), *_RANK)
+_SYNC = by("sum", select(PHASE_PER_STEP, eq(PHASE, "sync")), *_PLACED_RANK)
 LATENESS = Recorded(
-    name="cluster_job_id_rank:lockstep_train_lateness_seconds:per_step",
+    name="cluster_job_id_node_pp_rank:lockstep_train_lateness_seconds:per_step",
     unit=Unit.SECONDS,
-    labels=_RANK,
-    help="How much later than the earliest rank the rank arrives at the collectives, per step.",
-    expression=lambda _: f"{by('max', _SYNC, *_JOB)} - on ({names(*_JOB)}) group_right () {_SYNC}",
+    labels=_PLACED_RANK,
+    help="How much less than the rank of its group that waits most the rank waits, per step.",
+    expression=lambda _: f"{by('max', _SYNC, *_GROUP)} - {_ON_GROUP} group_right () {_SYNC}",
 )
 LATENESS_RATIO = Recorded(
-    name="cluster_job_id_rank:lockstep_train_lateness:ratio",
+    name="cluster_job_id_node_pp_rank:lockstep_train_lateness:ratio",
     unit=Unit.RATIO,
-    labels=_RANK,
-    help="Lateness beyond the job's median as a share of the step: its cost to all ranks.",
+    labels=_PLACED_RANK,
+    help="Lateness beyond the median of its group as a share of the step: its cost to all ranks.",
     expression=lambda _: (
-        f"({select(LATENESS)} - on ({names(*_JOB)}) group_left ()"
-        f" {lower_median_by(select(LATENESS), *_JOB)})"
-        f" / on ({names(*_JOB)}) group_left () {select(STEP_MEAN)}"
+        f"({select(LATENESS)} - {_ON_GROUP} group_left ()"
+        f" {lower_median_by(select(LATENESS), *_GROUP)})"
+        f" / {_ON_JOB} group_left () {select(STEP_MEAN)}"
+    ),
+)
+_OF_NODE = (*_JOB, NODE)
+NODE_LATENESS_RATIO = Recorded(
+    name="cluster_job_id_node:lockstep_train_lateness:min_ratio",
+    unit=Unit.RATIO,
+    labels=_OF_NODE,
+    help="Lateness ratio of the least late rank of a node that has several ranks of the job.",
+    expression=lambda _: (
+        f"{by('min', select(LATENESS_RATIO), *_OF_NODE)}"
+        f" and on ({names(*_OF_NODE)}) {by('count', select(LATENESS_RATIO), *_OF_NODE)} > 1"
     ),
 )
 _OWN = select(PHASE_PER_STEP, one_of(PHASE, *OWN_WORK_PHASES))
 EXCESS = Recorded(
-    name="cluster_job_id_rank_phase:lockstep_train_excess_seconds:per_step",
+    name="cluster_job_id_node_pp_rank_phase:lockstep_train_excess_seconds:per_step",
     unit=Unit.SECONDS,
-    labels=_RANK_PHASE,
-    help="Own work of the rank beyond the median of its job, by phase, per step.",
+    labels=(*_PLACED_RANK, PHASE),
+    help="Own work of the rank beyond the median of its group, by phase, per step.",
     expression=lambda _: (
-        f"{_OWN} - on ({names(*_JOB, PHASE)}) group_left () {median_by(_OWN, *_JOB, PHASE)}"
+        f"{_OWN} - on ({names(*_GROUP, PHASE)}) group_left () {median_by(_OWN, *_GROUP, PHASE)}"
+    ),
+)
+_OWN_OF_STAGES = select(PHASE_PER_STEP, one_of(PHASE, *OWN_WORK_PHASES), has(PP))
+STAGE_OWN = Recorded(
+    name="cluster_job_id_pp_phase:lockstep_train_stage_own_seconds:per_step",
+    unit=Unit.SECONDS,
+    labels=(*_GROUP, PHASE),
+    help="Own work of the mean rank of a pipeline stage by phase, per step.",
+    expression=lambda _: by("avg", _OWN_OF_STAGES, *_GROUP, PHASE),
+)
+STAGE_EXCESS = Recorded(
+    name="cluster_job_id_pp_phase:lockstep_train_stage_excess_seconds:per_step",
+    unit=Unit.SECONDS,
+    labels=(*_GROUP, PHASE),
+    help="Own work of a stage's mean rank beyond the median of the stages, by phase, per step.",
+    expression=lambda _: (
+        f"{select(STAGE_OWN)} - on ({names(*_JOB, PHASE)}) group_left ()"
+        f" {lower_median_by(select(STAGE_OWN), *_JOB, PHASE)}"
+    ),
+)
+STAGE_EXCESS_RATIO = Recorded(
+    name="cluster_job_id_pp:lockstep_train_stage_excess:ratio",
+    unit=Unit.RATIO,
+    labels=_GROUP,
+    help="Own work of a stage beyond the median of the stages as a share of the step.",
+    expression=lambda _: (
+        f"{by('sum', select(STAGE_EXCESS), *_GROUP)} / {_ON_JOB} group_left () {select(STEP_MEAN)}"
     ),
 )
 TOKENS_RATE = Recorded(
@@ -125,11 +191,16 @@ GOODPUT_RATIO = Recorded(
 )
 
 RECORDED = (
+    PLACEMENT,
     PHASE_PER_STEP,
     STEP_MEAN,
     LATENESS,
     LATENESS_RATIO,
+    NODE_LATENESS_RATIO,
     EXCESS,
+    STAGE_OWN,
+    STAGE_EXCESS,
+    STAGE_EXCESS_RATIO,
     TOKENS_RATE,
     MFU,
     GOODPUT_RATIO,

@@ -156,7 +156,7 @@ TOKENS = Metric(
     kind=Kind.COUNTER,
     unit=Unit.NONE,
     labels=_OF_NODE,
-    help="Tokens that the ranks of the node have trained on.",
+    help="Tokens that the ranks of the node have trained on; of ranks that see the same, one.",
     source=_PAGE,
     stability=Stability.STABLE,
 )
@@ -165,7 +165,7 @@ SAMPLES = Metric(
     kind=Kind.COUNTER,
     unit=Unit.NONE,
     labels=_OF_NODE,
-    help="Samples that the ranks of the node have trained on.",
+    help="Samples that the ranks of the node have trained on; of ranks that see the same, one.",
     source=_PAGE,
 )
 NONFINITE_STEPS = Metric(

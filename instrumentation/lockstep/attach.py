@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lockstep.guard import Parts, outcome_of
-from lockstep.identity import identity_from
+from lockstep.identity import identity_from, mesh_with_stage
 from lockstep.monitor.live import LiveMonitor
 from lockstep.monitor.noop import NoopMonitor
 from lockstep.monitor.protocol import Monitor
@@ -59,7 +59,7 @@ def attach(
     """
     if environment.get("LOCKSTEP", "on") == "off":
         return NoopMonitor()
-    monitor = outcome_of(_create_monitor, mesh, root, environment, rows)
+    monitor = outcome_of(_create_monitor, mesh, schedule, root, environment, rows)
     if isinstance(monitor, Exception):
         is_sentence = isinstance(monitor, (NoPageError, ValueError))
         reason = str(monitor) if is_sentence else repr(monitor)
@@ -73,18 +73,20 @@ def attach(
 
 def _create_monitor(
     mesh: Mapping[str, int] | None,
+    schedule: "_PipelineSchedule | None",
     root: str | Path | None,
     environment: Mapping[str, str],
     rows: int,
 ) -> LiveMonitor:
     """A monitor with its page, its logs and the observer of its steps."""
     parts = Parts()
-    identity, settings = identity_from(environment, mesh, parts), settings_from(environment)
+    settings = settings_from(environment)
+    identity = identity_from(environment, mesh_with_stage(mesh, schedule), parts)
     folder = Path(root) if root else find_root(environment)
     path = page_path(folder, identity.job_id, identity.attempt, identity.rank)
     page = PageWriter(path, identity, rows)
     # 0 turns the watch off, and steps are still judged by the default.
-    hang_timeout_seconds = settings.hang_timeout_seconds or HANG_TIMEOUT_SECONDS
+    hang_timeout_seconds = settings.timeouts.step_seconds or HANG_TIMEOUT_SECONDS
     monitor = outcome_of(
         LiveMonitor, page, environment, hang_timeout_seconds=hang_timeout_seconds, parts=parts
     )

@@ -10,6 +10,7 @@ from lockstep.scheduler import job_class_of, queue_of
 from lockstep_records.jobs import check_job_id
 from lockstep_records.page.writer import RankIdentity
 
+_PIPELINE_AXIS = "pp"
 _VERSION_CHARACTERS = 32
 
 
@@ -55,6 +56,20 @@ def _gpu_uuid() -> str:
         return ""
     uuid = torch.cuda.get_device_properties(torch.cuda.current_device()).uuid
     return f"GPU-{uuid}"
+
+
+def mesh_with_stage(
+    mesh: Mapping[str, int] | None, schedule: object | None
+) -> Mapping[str, int] | None:
+    """The coordinates of a rank, with its place in the pipeline by the schedule where they lack it.
+
+    Ranks of different stages do different work: without the coordinate they would be compared.
+    """
+    if schedule is None or _PIPELINE_AXIS in (mesh or {}):
+        return mesh
+    stages = getattr(schedule, "_stages", None) or [getattr(schedule, "_stage", None)]
+    group_rank = getattr(stages[0], "group_rank", None)
+    return mesh if group_rank is None else {_PIPELINE_AXIS: int(group_rank), **(mesh or {})}
 
 
 def identity_from(

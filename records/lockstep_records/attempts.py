@@ -15,14 +15,22 @@ def newest_pages(job: Path) -> list[Page]:
     Raises:
         OSError: the job's folder cannot be listed.
     """
+    return [page for folder in list_attempts(job)[-1:] for page in pages_of(folder)]
+
+
+def pages_of(attempt: Path) -> list[Page]:
+    """Readable pages in the folder of an attempt, by rank; empty where there is no such folder.
+
+    Raises:
+        OSError: the folder cannot be listed.
+    """
     pages = []
-    for folder in list_attempts(job)[-1:]:
-        for path in list_pages(folder):
-            try:
-                pages.append(read_page(path))
-            # A torn page of one rank must not hide the others.
-            except PageError:
-                continue
+    for path in list_pages(attempt) if attempt.is_dir() else ():
+        try:
+            pages.append(read_page(path))
+        # A torn page of one rank must not hide the others.
+        except PageError:
+            continue
     return pages
 
 

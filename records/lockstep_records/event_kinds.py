@@ -137,10 +137,8 @@ EVENT_KINDS: tuple[EventKind, ...] = (
         (
             _F("rank_seconds", "numbers_by_name", "seconds of its ranks by state", GOODPUT_STATES,
                required=True, nullable=False),
-            _F("waits", "objects", "communication by group of comparable ranks: group, ranks,"
-               " seconds of all, least_seconds of one"),
             _F("num_gpus", "integer", "GPUs of this node that are allocated to the job"),
-            _F("num_ranks", "integer", "ranks that the totals cover"),
+            _F("num_ranks", "integer", "ranks and idle GPUs that the totals cover"),
             _F("last_step", "integer", "highest step completed"),
             _F("tokens", "integer", "tokens that the ranks of this node trained on"),
         ),

@@ -14,7 +14,13 @@ from lockstep_catalogue.vocabulary import (
     STATE_BY_PHASE,
     GoodputState,
 )
-from lockstep_records.hangs import hang_limit_seconds, median_step_seconds
+from lockstep_records.hangs import (
+    HANG_TIMEOUT_SECONDS,
+    PAUSE_TIMEOUT_SECONDS,
+    HangTimeouts,
+    hang_limit_seconds,
+    median_step_seconds,
+)
 from lockstep_records.page.reader import Page
 
 # Stragglers are known only by comparing ranks; recovery and idleness lie outside of any page.
@@ -82,8 +88,12 @@ def _add_open_time(spent: dict[GoodputState, int], page: Page, until_ns: int) ->
     spent["unknown"] += heartbeat_ns - totals_end
     idle_ns = max(0, until_ns - heartbeat_ns)
     buckets = tuple(page.state["step_buckets"].values())
+    timeouts = HangTimeouts().of_rank(page)
     limit = hang_limit_seconds(
         median_step_seconds(buckets, page.state["step_seconds_sum"]),
+        # Off means that nobody is paged; the account of the time needs a limit all the same.
+        timeouts.step_seconds or HANG_TIMEOUT_SECONDS,
+        timeouts.pause_seconds or PAUSE_TIMEOUT_SECONDS,
         is_pause=page.phase in PAUSE_PHASES or not page.state["steps"],
     )
     is_hang = page.phase not in ENDED_PHASES and idle_ns / 1e9 > limit

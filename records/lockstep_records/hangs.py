@@ -4,30 +4,34 @@ A rank that hangs cannot report it: its threads may wait for the interpreter's l
 may be stopped. Its page shows it all the same: the heartbeat is a time of this machine's monotonic
 clock.
 
-The rule is one for all of Lockstep: no progress for longer than ``hang_limit_seconds``.
+The rule is one for all of Lockstep: no progress for longer than ``hang_limit_seconds``. The agent
+judges by it, and the alert fires on the agent's judgement.
 """
 
 import json
 import statistics
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from lockstep_catalogue.vocabulary import ENDED_PHASES, PAUSE_PHASES
 from lockstep_records.liveness import find_process
-from lockstep_records.page.layout import STEP_BUCKETS
-from lockstep_records.page.reader import Page, PageError, read_rows
+from lockstep_records.page.layout import ROW, STEP_BUCKETS
+from lockstep_records.page.reader import Page, PageError, read_newest, unpack
+from lockstep_records.switches import read_switches, switches_path
 
 HANG_TIMEOUT_SECONDS = 120.0
 """Default time-out. Of short steps: the file system or the network may pause for shorter."""
 HANG_MEDIAN_STEPS = 20.0
 """Far beyond the slowest step of a job that moves."""
-# Before the first step models are loaded and compiled; a checkpoint may take its time too.
-_PAUSE_FACTOR = 10.0
+PAUSE_TIMEOUT_SECONDS = 1800.0
+"""Default time-out of a planned pause: the file system of a large checkpoint may take minutes, and
+so may the compilation before the first step; gloo's own time-out is 30 minutes too."""
 _WAITING = "sync"
 _STOPPED = frozenset("Tt")
+_IN_KERNEL = "D"
 # The newest rows: steps may become longer or shorter in a run.
 _ROWS_FOR_MEDIAN = 64
 
@@ -35,6 +39,7 @@ _ROWS_FOR_MEDIAN = 64
 def hang_limit_seconds(
     median_step_seconds: float | None,
     timeout_seconds: float = HANG_TIMEOUT_SECONDS,
+    pause_timeout_seconds: float = PAUSE_TIMEOUT_SECONDS,
     *,
     is_pause: bool = False,
 ) -> float:
@@ -43,13 +48,53 @@ def hang_limit_seconds(
     Args:
         median_step_seconds: median duration of the job's steps; None while there is none.
         timeout_seconds: the user's time-out, which a hang is never shorter than.
+        pause_timeout_seconds: the same for a planned pause.
         is_pause: whether the rank has completed no step yet or is in one of ``PAUSE_PHASES``.
 
     Returns:
-        The longer of the time-out and 20 median steps, ten times that in a pause.
+        The longest of the time-out, 20 median steps and, in a pause, the pause's time-out.
     """
     limit = max(timeout_seconds, HANG_MEDIAN_STEPS * (median_step_seconds or 0.0))
-    return limit * (_PAUSE_FACTOR if is_pause else 1.0)
+    return max(limit, pause_timeout_seconds) if is_pause else limit
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HangTimeouts:
+    """Time-outs of a job's ranks.
+
+    Attributes:
+        step_seconds: time-out in steps; 0 judges no rank.
+        pause_seconds: in a planned pause: initialisation, checkpoint, evaluation, restore; 0
+            judges no rank in one.
+        switched_seconds: that of steps by the job's switches, which also overrides the ranks' own.
+    """
+
+    step_seconds: float = HANG_TIMEOUT_SECONDS
+    pause_seconds: float = PAUSE_TIMEOUT_SECONDS
+    switched_seconds: float | None = None
+
+    def of_rank(self, page: Page) -> "HangTimeouts":
+        """The rank's own time-outs where it has some, else these."""
+        own = [page.periodic[f"{name}_timeout_seconds"] for name in ("hang", "pause")]
+        step_seconds = own[0] if self.switched_seconds is None else self.switched_seconds
+        return HangTimeouts(
+            step_seconds=self.step_seconds if step_seconds is None else step_seconds,
+            pause_seconds=self.pause_seconds if own[1] is None else own[1],
+        )
+
+    @property
+    def is_off(self) -> bool:
+        """Whether no rank without a time-out of its own is judged."""
+        return not (self.step_seconds if self.switched_seconds is None else self.switched_seconds)
+
+
+def switched_timeouts(job: Path, timeouts: HangTimeouts) -> HangTimeouts:
+    """The time-outs with what the switches in a job's folder say; a hung rank reads none itself."""
+    try:
+        switched_seconds = read_switches(switches_path(job)).hang_seconds
+    except ValueError:  # the ranks log what is wrong with the file
+        return timeouts
+    return replace(timeouts, switched_seconds=switched_seconds)
 
 
 def median_step_seconds(bucket_counts: Sequence[int], seconds_sum: float) -> float | None:
@@ -111,28 +156,31 @@ class Hang:
 
 
 def find_hang(
-    pages: Iterable[Page], now_ns: int, timeout_seconds: float, procfs: Path = Path("/proc")
+    pages: Sequence[Page],
+    now_ns: int,
+    timeouts: HangTimeouts,
+    procfs: Path = Path("/proc"),
 ) -> Hang | None:
     """The hang of an attempt's ranks on this node; None while they make progress.
+
+    A rank that waits in synchronisation while another is in a planned pause may be waiting for it:
+    it has the time of the pause. A rank in work of its own has not.
 
     Args:
         pages: one per rank, written on this machine.
         now_ns: its monotonic clock.
-        timeout_seconds: no hang is shorter.
+        timeouts: of the ranks that have none of their own.
         procfs: where the states of its processes are read.
     """
+    # A rank that was killed in a checkpoint pauses no more.
+    is_pausing = any(
+        page.phase in PAUSE_PHASES and find_process(page, procfs) is not None for page in pages
+    )
     hung, longest_limit = [], 0.0
     for page in pages:
         idle_seconds = (now_ns - page.progress_ns) / 1e9
-        # The ring is read only of ranks that may hang: it takes megabytes.
-        if page.phase in ENDED_PHASES or idle_seconds <= timeout_seconds:
-            continue
-        limit = hang_limit_seconds(
-            _median_of_rows(page),
-            timeout_seconds,
-            is_pause=page.phase in PAUSE_PHASES or page.state["step"] is None,
-        )
-        if idle_seconds > limit:
+        limit = _limit_of_rank(page, timeouts.of_rank(page), idle_seconds, is_pausing=is_pausing)
+        if limit is not None and idle_seconds > limit:
             hung.append(_hung_rank(page, idle_seconds, procfs))
             longest_limit = max(longest_limit, limit)
     if not hung:
@@ -140,12 +188,30 @@ def find_hang(
     return Hang(limit_seconds=longest_limit, ranks=tuple(hung), missing=_missing(hung))
 
 
+def _limit_of_rank(
+    page: Page, timeouts: HangTimeouts, idle_seconds: float, *, is_pausing: bool
+) -> float | None:
+    """Time without progress from which on a rank hangs; None where it cannot hang."""
+    waits_for_pause = is_pausing and page.phase == _WAITING
+    is_pause = page.phase in PAUSE_PHASES or page.state["step"] is None or waits_for_pause
+    least_seconds = timeouts.pause_seconds if is_pause else timeouts.step_seconds
+    if page.phase in ENDED_PHASES or not timeouts.step_seconds or not least_seconds:
+        return None
+    if idle_seconds <= least_seconds:  # the rows are read only of ranks that may hang
+        return None
+    return hang_limit_seconds(
+        _median_of_rows(page), timeouts.step_seconds, timeouts.pause_seconds, is_pause=is_pause
+    )
+
+
 def _median_of_rows(page: Page) -> float | None:
     try:
-        rows = read_rows(page)[-_ROWS_FOR_MEDIAN:]
+        data = read_newest(page, _ROWS_FOR_MEDIAN)
     except PageError:
         return None
-    return statistics.median(row["seconds"] for row in rows) if rows else None
+    rows = (unpack(ROW, data[at : at + ROW.size]) for at in range(0, len(data), ROW.size))
+    durations = [row["seconds"] for row in rows]
+    return statistics.median(durations) if durations else None
 
 
 def _hung_rank(page: Page, idle_seconds: float, procfs: Path) -> HungRank:
@@ -164,9 +230,15 @@ def _missing(hung: list[HungRank]) -> tuple[int, ...]:
     stopped = [rank.rank for rank in hung if rank.process in _STOPPED]
     if stopped:
         return tuple(stopped)
-    elsewhere = [rank.rank for rank in hung if rank.phase != _WAITING]
-    # Where all are outside of synchronisation, none of them waits for another.
-    return tuple(elsewhere) if len(elsewhere) < len(hung) or len(hung) == 1 else ()
+    # Ranks in synchronisation wait for all others; those in a pause wait for who has not begun it.
+    for waiting in ((_WAITING,), (_WAITING, *PAUSE_PHASES)):
+        elsewhere = [rank.rank for rank in hung if rank.phase not in waiting]
+        at_work = [rank.rank for rank in hung if rank.phase not in (_WAITING, *PAUSE_PHASES)]
+        if elsewhere and (len(elsewhere) < len(hung) or len(hung) == 1):
+            return tuple(at_work or elsewhere)
+    # All are at one place, and none waits for another; a call into the kernel sets a rank apart.
+    blocked = [rank.rank for rank in hung if rank.process == _IN_KERNEL]
+    return tuple(blocked) if len(blocked) < len(hung) else ()
 
 
 def process_state(pid: int, procfs: Path = Path("/proc")) -> str | None:

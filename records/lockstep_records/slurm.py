@@ -42,8 +42,19 @@ STATES: dict[str, tuple[SlurmOutcome, FailureClass | None, str | None]] = {
     **dict.fromkeys(sorted(_STARTED), ("running", None, None)),
 }
 _ABSENT = frozenset({"", "Unknown", "None", "N/A", "(null)", "INVALID", "Partition_Limit"})
-_GPUS = re.compile(r"gres/gpu(?::\w+)?=(\d+)")
+_GPUS = re.compile(r"gres/gpu(?::[\w.-]+)?=(\d+)")
+_GPU_MODEL = re.compile(r"gres/gpu:([\w.-]+)=\d+")
+_SPAN = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)(?:\.\d+)?")
 _PAIR = re.compile(r"(?:^|\s)([A-Za-z][\w/:.-]*)=")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SlurmRun:
+    """A run of a job that went back to the queue; None where the accounting says nothing."""
+
+    state: str
+    start: float | None
+    end: float | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,6 +67,7 @@ class SlurmJob:
         requeues: how often it went back to the queue before this.
         exit_code: of its batch script; ``signal`` that ended it.
         start: seconds since 1970, as ``submit`` and ``end``.
+        earlier: runs before a requeue, where the table has their rows.
     """
 
     job_id: str
@@ -74,6 +86,12 @@ class SlurmJob:
     nodes: int | None
     gpus: int | None
     node_list: str | None
+    gpu_model: str | None = None
+    user: str | None = None
+    account: str | None = None
+    partition: str | None = None
+    time_limit_seconds: float | None = None
+    earlier: tuple[SlurmRun, ...] = ()
 
 
 def rows(
@@ -148,8 +166,15 @@ def jobs(table: Iterable[dict[str, str]], utc_offset_seconds: int = 0) -> list[S
     for name, row in steps.items():
         by_id.setdefault(name.removesuffix(".extern"), [row])
     return [
-        _job(job_id, own[-1], len(own) - 1, utc_offset_seconds) for job_id, own in by_id.items()
+        _job(job_id, own[-1], _earlier_runs(own), utc_offset_seconds)
+        for job_id, own in by_id.items()
     ]
+
+
+def _earlier_runs(own: list[dict[str, str]]) -> list[dict[str, str]]:
+    """The rows before a requeue; a row of a run that a later row tells of again is none."""
+    by_start = {_first(row, "Start", "StartTime", "START_TIME"): row for row in own}
+    return [row for row in by_start.values() if row is not own[-1]]
 
 
 def state_of(text: str) -> tuple[str, str | None]:
@@ -161,7 +186,7 @@ def state_of(text: str) -> tuple[str, str | None]:
     return (full[0] if state not in STATES and len(full) == 1 else state), by.strip() or None
 
 
-def _job(job_id: str, row: dict[str, str], requeues: int, offset: int) -> SlurmJob:
+def _job(job_id: str, row: dict[str, str], earlier: list[dict[str, str]], offset: int) -> SlurmJob:
     state, by = state_of(_first(row, "State", "JobState", "STATE") or "")
     outcome, failure_class, reason = STATES.get(state, ("unknown", "unknown", None))
     code, signal = _exit(_first(row, "ExitCode", "EXIT_CODE"))
@@ -176,7 +201,7 @@ def _job(job_id: str, row: dict[str, str], requeues: int, offset: int) -> SlurmJ
         failure_class=failure_class,
         reason=reason,
         cancelled_by=by,
-        requeues=max(requeues, restarts or 0),
+        requeues=max(len(earlier), restarts or 0),
         submit=_time(_first(row, "Submit", "SubmitTime", "SUBMIT_TIME"), offset),
         start=_time(_first(row, "Start", "StartTime", "START_TIME"), offset),
         end=None
@@ -187,7 +212,30 @@ def _job(job_id: str, row: dict[str, str], requeues: int, offset: int) -> SlurmJ
         nodes=_count(_first(row, "NNodes", "AllocNodes", "NumNodes", "NODES")),
         gpus=int(gpus[1]) if gpus else None,
         node_list=_first(row, "NodeList", "NODELIST"),
+        gpu_model=model[1] if (model := _GPU_MODEL.search(tres)) else None,
+        user=_first(row, "User", "UserId", "USER"),
+        account=_first(row, "Account", "ACCOUNT"),
+        partition=_first(row, "Partition", "PARTITION"),
+        time_limit_seconds=_span_seconds(_first(row, "Timelimit", "TimeLimit", "TIME_LIMIT")),
+        earlier=tuple(_run(each, offset) for each in earlier),
     )
+
+
+def _run(row: dict[str, str], offset: int) -> SlurmRun:
+    return SlurmRun(
+        state=state_of(_first(row, "State", "JobState", "STATE") or "")[0],
+        start=_time(_first(row, "Start", "StartTime", "START_TIME"), offset),
+        end=_time(_first(row, "End", "EndTime", "END_TIME"), offset),
+    )
+
+
+def _span_seconds(text: str | None) -> float | None:
+    """Seconds of [D-][HH:]MM:SS; None for UNLIMITED and the like."""
+    match = _SPAN.fullmatch(text or "")
+    if match is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
 
 
 def _first(row: dict[str, str], *names: str) -> str | None:

@@ -17,6 +17,7 @@ from lockstep_agent.recent_events import join_json_lists
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
 from lockstep_catalogue import Metric, events, job_watch
+from lockstep_records.hangs import HangTimeouts
 from lockstep_records.switches import Switches, write_switches
 
 from .live_page import ALL_REDUCE_BYTES, LivePage
@@ -33,7 +34,8 @@ class HangFixture:
     def __init__(self, root: Path, timeout_seconds: float = 120.0) -> None:
         self.later_seconds = 0.0
         pages = PageStore(root, Path("/proc"))
-        self.hangs = Hangs(pages, "node-7", Path("/proc"), timeout_seconds, clock_ns=self._now)
+        timeouts = HangTimeouts(step_seconds=timeout_seconds)
+        self.hangs = Hangs(pages, "node-7", Path("/proc"), timeouts, clock_ns=self._now)
 
     def values(self) -> Values:
         return {(each.metric, each.labels): each.value for each in self.hangs.collect()}

@@ -242,7 +242,7 @@ def test_restarts_during_a_storm_count_nothing_twice_and_miss_nothing(
 def test_a_node_without_a_kernel_log_is_served_and_logged_once(
     options: Options, tmp_path: Path
 ) -> None:
-    command = [*COMMAND, "--once", "--dir", str(tmp_path), "--kmsg", "/no/such"]
+    command = [*COMMAND, "--once", "--detail", "--dir", str(tmp_path), "--kmsg", "/no/such"]
     done = subprocess.run(
         [*command, "--sysfs", str(options.sysfs)], capture_output=True, text=True, check=True
     )

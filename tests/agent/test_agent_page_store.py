@@ -16,6 +16,7 @@ from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.options import Options
 from lockstep_agent.runtime.collector_runtime import CollectorRuntime
 from lockstep_agent.runtime.sampler import Sampler
+from lockstep_records.hangs import HangTimeouts
 from lockstep_records.jobs import list_jobs
 from lockstep_records.page.reader import Page, PageError, PageReader
 
@@ -58,7 +59,7 @@ def users(pages: PageStore, folder: Path) -> list[Collector]:
     """The five collectors that need rank pages."""
     return [
         Ranks(pages, "node-7", linger_seconds=60.0),
-        Hangs(pages, "node-7", PROC, timeout_seconds=5.0),
+        Hangs(pages, "node-7", PROC, HangTimeouts(step_seconds=5.0)),
         Bus(pages, "node-7"),
         GpuAllocation(list, pages, procfs=PROC, kubelet=folder / "none"),
         JobHost(str(folder), str(PROC), lambda: running_pids(pages)),

@@ -12,7 +12,7 @@ import pytest
 from lockstep_agent.collector import AnyReading, HistogramReading, Reading
 from lockstep_agent.collectors.ranks import Ranks
 from lockstep_agent.jobs.page_store import PageStore
-from lockstep_catalogue import Kind, Metric, health, training
+from lockstep_catalogue import Kind, Metric, health, job_state, training
 from lockstep_catalogue.labels import REASON, STATE, STEP_PHASES
 from lockstep_records.events import Event, append_event
 from lockstep_records.jobs import job_folder
@@ -106,6 +106,18 @@ def test_the_ranks_of_a_node_are_added_up(root: Path) -> None:
     assert isinstance(histogram, HistogramReading)
     assert sum(histogram.counts) == 4
     assert histogram.sum == 4 * sum(STEP_SECONDS.values())
+
+
+def test_ranks_that_see_the_same_tokens_count_once(root: Path) -> None:
+    for rank in range(8):
+        mesh = (("dp", rank // 4), ("pp", rank // 2 % 2), ("tp", rank % 2))
+        page = LivePage(root, rank=rank, mesh=mesh, world_size=8)
+        page.step(1)
+        page.writer.periodic.know("flops_per_token", 10.0)
+        page.writer.periodic.commit(1)
+    values = RanksFixture(root).values()
+    assert values[training.TOKENS, NODE] == 2 * TOKENS_A_STEP
+    assert values[job_state.MODEL_FLOPS, NODE] == 2 * TOKENS_A_STEP * 10
 
 
 def test_a_value_that_no_rank_has_written_is_absent_and_a_loss_of_nan_is_served(root: Path) -> None:

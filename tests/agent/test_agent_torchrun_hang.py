@@ -16,6 +16,7 @@ from lockstep_agent.collectors.hangs import Hangs
 from lockstep_agent.jobs.page_store import PageStore
 from lockstep_catalogue import job_watch
 from lockstep_records.attempts import newest_pages
+from lockstep_records.hangs import HangTimeouts
 from lockstep_records.jobs import job_folder
 from lockstep_records.page.reader import Page
 
@@ -48,7 +49,7 @@ def test_the_rank_of_a_plain_torchrun_that_stopped_is_named(root: Path, tmp_path
     (tmp_path / "loop.py").write_text(LOOP)
     environment = {"LOCKSTEP_JOB_ID": "plain", "LOCKSTEP_DIR": str(root), "OMP_NUM_THREADS": "1"}
     command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    agent = Hangs(PageStore(root, PROC), "node-7", PROC, TIMEOUT_SECONDS)
+    agent = Hangs(PageStore(root, PROC), "node-7", PROC, HangTimeouts(step_seconds=TIMEOUT_SECONDS))
     with subprocess.Popen(
         [sys.executable, *command, str(tmp_path / "loop.py")],
         env=os.environ | environment,

@@ -1,6 +1,5 @@
 import subprocess
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,17 +16,16 @@ from lockstep_alerts.spec import Symptom, read_spec
 from lockstep_alerts.synthetic import (
     HEALTHY,
     JOB,
-    NUM_RANKS,
+    TWO_NODES,
     Regime,
     Samples,
     Stretch,
     growing,
-    moving,
     one_rank_late,
-    present,
+    ranks_late,
     samples,
     steady,
-    stepping,
+    training_job,
 )
 from lockstep_alerts.write import ROUTES_FILE, RULES_FILE, TESTS_FILE, render, write_files
 from lockstep_catalogue import recorded, training
@@ -135,10 +133,6 @@ def test_every_kind_of_condition_is_in_use() -> None:
     assert {type(symptom.condition) for symptom in SYMPTOMS} == set(CONDITIONS.values())
 
 
-def late_job(regime: Regime) -> list[Samples]:
-    return [*present(regime.seconds), *moving(Stretch(regime.seconds, 1)), *stepping(regime)]
-
-
 @pytest.mark.promtool
 def test_two_phases_that_grow_alike_make_one_alert(tmp_path: Path) -> None:
     # Not to the last bit: of two equal values topk takes either, at each evaluation anew.
@@ -146,7 +140,7 @@ def test_two_phases_that_grow_alike_make_one_alert(tmp_path: Path) -> None:
     count = {"expr": f"count({firing('TrainStragglerRank')})", "eval_time": "50s"}
     promtool(
         tmp_path,
-        late_job(regime),
+        training_job(regime),
         {"promql_expr_test": [{**count, "exp_samples": [{"labels": "{}", "value": 1}]}]},
     )
 
@@ -158,7 +152,7 @@ def test_a_rank_that_moved_is_named_on_its_new_node(tmp_path: Path) -> None:
         samples(training.RANK_INFO, steady(1, 60), **elsewhere, node="n2"),
         samples(training.LAST_PROGRESS, growing(Stretch(60, 1), start=7), **elsewhere),
     ]
-    series = late_job(one_rank_late(60, 2, {"data": 0.1})) + moved
+    series = training_job(one_rank_late(60, 2, {"data": 0.1})) + moved
     nodes = {"expr": f"count by (node) ({firing('TrainStragglerRank')})", "eval_time": "50s"}
     expected = [{"labels": '{node="n2"}', "value": 1}]
     promtool(tmp_path, series, {"promql_expr_test": [{**nodes, "exp_samples": expected}]})
@@ -168,8 +162,8 @@ def test_a_rank_that_moved_is_named_on_its_new_node(tmp_path: Path) -> None:
 def test_of_two_ranks_the_late_one_costs_its_whole_lateness(tmp_path: Path) -> None:
     late = {**HEALTHY, "data": HEALTHY["data"] + 0.1}
     waiting = {**HEALTHY, "sync": HEALTHY["sync"] + 0.1}
-    series = stepping(Regime(60, (late, waiting)))
-    rank = 'cluster="c1", job_id="j1", rank="0"'
+    series = training_job(Regime(60, (late, waiting)))
+    rank = 'cluster="c1", job_id="j1", node="n1", rank="0"'
     ratio = {
         "expr": f"round({recorded.LATENESS_RATIO.name}{{{rank}}}, 0.001)",
         "eval_time": "50s",
@@ -194,21 +188,32 @@ def test_templates_of_summary_and_description_are_filled_in(tmp_path: Path) -> N
         "eval_time": "50s",
         "exp_alerts": [{"exp_labels": labels, "exp_annotations": by_template}],
     }
-    series = late_job(one_rank_late(60, 2, {"data": 0.1}))
+    series = training_job(one_rank_late(60, 2, {"data": 0.1}))
     promtool(tmp_path, series, {"alert_rule_test": [alert]})
 
 
+STALL_SENTENCES = {
+    "a rank hangs in its backward": "The others wait for rank 2 on n2 in backward.",
+    "a rank hangs in a checkpoint": "The others wait for rank 2 on n2 in checkpoint.",
+    "all wait, and none pauses": "No rank stands apart. First to stop: rank 0 on n1 in sync,"
+    " rank 2 on n2 in sync.",
+}
+
+
 @pytest.mark.promtool
-def test_a_stalled_job_names_the_ranks_that_do_not_wait(tmp_path: Path) -> None:
+@pytest.mark.parametrize("case_name", STALL_SENTENCES)
+def test_a_stalled_job_names_the_missing_rank_its_node_and_its_phase(
+    tmp_path: Path, case_name: str
+) -> None:
     symptom = BY_NAME["TrainJobStalled"]
-    case = cases_of(symptom, AT_5_SECONDS.windows)[0]
+    cases = {case.name: case for case in cases_of(symptom, AT_5_SECONDS.windows)}
+    case = cases[case_name]
     annotations = {
         "summary": "Job j1 stands still",
-        "description": "No rank of the job has moved for 2m 9s."
-        " Not waiting with the others: rank 2 on n1.",
+        "description": f"A rank of the job has not moved for 2m 9s. {STALL_SENTENCES[case_name]}",
         "runbook_url": "runbooks/TrainJobStalled.md",
         "dashboard_url": "/d/lockstep-job?var-cluster=c1&var-job_id=j1",
-        "notified_within": "140s",
+        "notified_within": "150s",
     }
     alert = {
         "alertname": symptom.alert,
@@ -221,17 +226,31 @@ def test_a_stalled_job_names_the_ranks_that_do_not_wait(tmp_path: Path) -> None:
 
 
 @pytest.mark.promtool
-def test_a_stall_where_nobody_stands_apart_says_so(tmp_path: Path) -> None:
-    case = cases_of(BY_NAME["TrainJobStalled"], AT_5_SECONDS.windows)[0]
-    waiting = training.RANK_WAITING.name
-    series = [
-        replace(sample, course=steady(1, 400)) if sample.series.startswith(waiting) else sample
-        for sample in case.series
-    ]
-    assert len(series) > NUM_RANKS
-    query = {
-        "expr": f"count({firing('TrainJobStalled')})",
-        "eval_time": f"{case.at_seconds}s",
-        "exp_samples": [{"labels": "{}", "value": 1}],
+def test_a_slow_node_makes_one_page_whatever_its_ranks_differ_by(tmp_path: Path) -> None:
+    # One rank beyond the limit of a page, the other by half of it: both are the node's.
+    late = {2: {"backward": 0.05}, 3: {"backward": 0.03}}
+    series = training_job(ranks_late(60, late), places=TWO_NODES)
+    alerts_by_name = {
+        "expr": 'count by (alertname, node) (ALERTS{alertstate="firing"})',
+        "eval_time": "50s",
+        "exp_samples": [{"labels": '{alertname="TrainStragglerNode", node="n2"}', "value": 1}],
     }
-    promtool(tmp_path, series, {"promql_expr_test": [query]})
+    promtool(tmp_path, series, {"promql_expr_test": [alerts_by_name]})
+
+
+@pytest.mark.promtool
+def test_a_stage_of_one_rank_that_slows_is_paged_once_and_named(tmp_path: Path) -> None:
+    symptom = BY_NAME["TrainStragglerStage"]
+    case = cases_of(symptom, AT_5_SECONDS.windows)[0]
+    alerts_by_name = {
+        "expr": 'count by (alertname, rank, node, phase) (ALERTS{severity="critical"})',
+        "eval_time": f"{case.at_seconds}s",
+        "exp_samples": [
+            {
+                "labels": '{alertname="TrainStragglerStage", node="n1", '
+                'phase="backward", rank="2"}',
+                "value": 1,
+            }
+        ],
+    }
+    promtool(tmp_path, case.series, {"promql_expr_test": [alerts_by_name]})

@@ -20,7 +20,11 @@ INTERVALS = (5, 10, 15, 30, 60)
 DEADLINES = {
     "TrainStragglerRank": (45, 75, 105, 200, 390),
     "TrainStragglerRankSlight": (290, 315, 340, 420, 580),
-    "TrainJobStalled": (140, 145, 150, 170, 210),
+    "TrainStragglerNode": (45, 75, 105, 200, 390),
+    "TrainStragglerNodeSlight": (290, 315, 340, 420, 580),
+    "TrainStragglerStage": (45, 75, 105, 200, 390),
+    "TrainStageUneven": (350, 375, 400, 480, 640),
+    "TrainJobStalled": (150, 155, 160, 180, 220),
     "TrainLossNotFinite": (20, 25, 30, 50, 90),
 }
 

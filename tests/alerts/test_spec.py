@@ -3,13 +3,11 @@ from pathlib import Path
 import pytest
 
 from lockstep_alerts.conditions.not_finite import NotFinite
-from lockstep_alerts.conditions.stalled import Stalled
 from lockstep_alerts.conditions.straggler import Straggler
 from lockstep_alerts.entry import SpecError
 from lockstep_alerts.model import Duration
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
-from lockstep_records.hangs import HANG_MEDIAN_STEPS, HANG_TIMEOUT_SECONDS
 
 GOOD = """\
 scrape_interval: 15s
@@ -39,16 +37,6 @@ def test_the_shipped_spec_reads_and_keeps_its_order() -> None:
     assert symptoms[0].condition == Straggler(above_ratio=0.25)
 
 
-def test_the_shipped_rule_of_a_stalled_job_has_the_numbers_of_every_other_hang() -> None:
-    (stalled,) = (
-        symptom.condition
-        for symptom in read_spec(spec_path()).symptoms
-        if isinstance(symptom.condition, Stalled)
-    )
-    assert stalled.median_steps == HANG_MEDIAN_STEPS
-    assert stalled.at_least.seconds == HANG_TIMEOUT_SECONDS
-
-
 def test_a_good_spec_reads(tmp_path: Path) -> None:
     (symptom,) = read_spec(written(tmp_path, GOOD)).symptoms
     assert isinstance(symptom.condition, NotFinite)
@@ -60,7 +48,7 @@ def test_a_good_spec_reads(tmp_path: Path) -> None:
     ("old", "new", "message"),
     [
         ("window: 10m", "windows: 10m", r"windows '10m': unknown key; known are alert,"),
-        ("kind: not_finite", "kind: odd", r"kind 'odd': must be one of straggler, stalled,"),
+        ("kind: not_finite", "kind: odd", r"kind 'odd': must be one of straggler,"),
         ("severity: critical", "severity: page", r"severity 'page': must be one of critical,"),
         ("window: 10m", "window: 10", r"window 10: write a duration such as 10s or 2 scrapes"),
         ("window: 10m", "window: 0 scrapes", r"window: '0 scrapes' is not a duration"),

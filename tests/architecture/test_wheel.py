@@ -142,7 +142,8 @@ def refused(bare: list[Path], root: Path, words: tuple[str, ...]) -> str:
         (("doctor",), "rich", "agent"),
         (("train",), "torch", "trainer"),
         (("shards",), "numpy", "trainer"),
-        (("demo",), "rich", "agent,alerts,dashboards,reports,trainer"),
+        (("jobs",), "rich", "reports"),
+        (("demo",), "rich", "agent,alerts,dashboards,ledger,reports,trainer"),
     ],
 )
 def test_a_command_whose_extra_is_missing_says_which_to_install(

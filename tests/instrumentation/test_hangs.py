@@ -18,12 +18,13 @@ from lockstep_records.attempts import newest_pages
 from lockstep_records.durations import format_duration
 from lockstep_records.events import FILE_NAME as EVENTS_FILE
 from lockstep_records.events import Event, read_events
-from lockstep_records.hangs import find_hang, hang_limit_seconds, ranks_behind
+from lockstep_records.hangs import HangTimeouts, find_hang, hang_limit_seconds, ranks_behind
 from lockstep_records.page.reader import read_page
 
 from .torch_versions import without_flight_recorder
 
 TIMEOUT_SECONDS = 0.4
+TIMEOUTS = HangTimeouts(step_seconds=TIMEOUT_SECONDS)
 
 LOOP = """
 import ctypes, os, sys, time
@@ -139,8 +140,10 @@ def test_a_rank_that_hangs_leaves_its_stacks_even_without_the_interpreters_lock(
     indirect=["job"],
 )
 def test_a_rank_that_hangs_is_seen_from_outside(job: Path, process: str) -> None:
-    assert find_hang(newest_pages(job), time.monotonic_ns(), 600.0) is None
-    with watch_for_hangs(job, "job-a", TIMEOUT_SECONDS):
+    assert (
+        find_hang(newest_pages(job), time.monotonic_ns(), HangTimeouts(step_seconds=600.0)) is None
+    )
+    with watch_for_hangs(job, "job-a", TIMEOUTS):
         wait_for(lambda: read_events(job))
     (event,) = read_events(job)
     (rank,) = event.fields["ranks"]
@@ -154,7 +157,7 @@ def test_a_rank_that_hangs_is_seen_from_outside(job: Path, process: str) -> None
 @pytest.mark.usefixtures("events")
 @pytest.mark.parametrize("job", ["asleep"], indirect=True)
 def test_a_hang_is_reported_once_and_the_next_one_again(job: Path) -> None:
-    watch = _NodeWatch(job, "job-a", TIMEOUT_SECONDS)
+    watch = _NodeWatch(job, "job-a", TIMEOUTS)
     (page,) = newest_pages(job)
     for idle_seconds in (1000, 1001, 0, 1002):
         watch.poll(page.progress_ns + idle_seconds * 10**9)

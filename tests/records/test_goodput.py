@@ -32,6 +32,8 @@ def page(**parts: Any) -> Page:
         "rework_seconds": dict.fromkeys(STEP_PHASES, 0.0) | parts.pop("rework", {}),
         "host_bound_seconds": dict.fromkeys(STEP_PHASES, 0.0) | parts.pop("host_bound", {}),
         "hang_seconds": dict.fromkeys(STEP_PHASES, 0.0) | parts.pop("hang", {}),
+        "hang_timeout_seconds": parts.pop("hang_timeout", None),
+        "pause_timeout_seconds": parts.pop("pause_timeout", None),
     }
     state = {
         "phase_seconds": spent,
@@ -139,11 +141,21 @@ def test_the_time_since_the_last_heartbeat_is_its_phase_until_it_is_a_hang(
     }
 
 
-def test_before_the_first_step_a_hang_takes_ten_times_as_long() -> None:
-    rank_page = page(phase="sync", steps=0, step_buckets={"1.0": 0})
+@pytest.mark.parametrize(("own", "limit"), [(None, 1800), (300.0, 300)])
+def test_before_the_first_step_the_time_out_is_that_of_a_pause(
+    own: float | None, limit: int
+) -> None:
+    rank_page = page(phase="sync", steps=0, step_buckets={"1.0": 0}, pause_timeout=own)
+    before, after = (limit - 1) * SECOND_NS, (limit + 1) * SECOND_NS
     at = rank_page.progress_ns
-    assert goodput_ns(rank_page, at + 1199 * SECOND_NS)["communication"] == 1199 * SECOND_NS
-    assert goodput_ns(rank_page, at + 1201 * SECOND_NS)["hang"] == 1201 * SECOND_NS
+    assert goodput_ns(rank_page, at + before)["communication"] == before
+    assert goodput_ns(rank_page, at + after)["hang"] == after
+
+
+def test_a_rank_with_a_time_out_of_its_own_hangs_by_that() -> None:
+    rank_page = page(phase="sync", hang_timeout=30.0)
+    at = rank_page.progress_ns
+    assert goodput_ns(rank_page, at + 31 * SECOND_NS)["hang"] == 31 * SECOND_NS
 
 
 def buckets(*seconds: float) -> list[int]:

@@ -111,8 +111,8 @@ def test_a_rank_is_stalled_after_twenty_of_its_steps_and_two_minutes() -> None:
     assert state_of("forward", 121, 0.1) == "stalled"
     assert state_of("sync", 100, 10.0) == "training"
     assert state_of("sync", 201, 10.0) == "stalled"
-    assert state_of("checkpoint", 1199, 0.1) == "checkpoint"
-    assert state_of("checkpoint", 1201, 0.1) == "stalled"
+    assert state_of("checkpoint", 1799, 0.1) == "checkpoint"
+    assert state_of("checkpoint", 1801, 0.1) == "stalled"
     assert state_of("done", 1e6, 0.1) == "done"
 
 

@@ -1,5 +1,6 @@
 import pytest
 
+from lockstep_records.data_ranks import counts_data
 from lockstep_trainer.config import TrainConfig
 from lockstep_trainer.mesh import Layout
 from lockstep_trainer.parallel import STRATEGIES, layout_of
@@ -30,7 +31,15 @@ def test_tensor_parallel_ranks_are_neighbours_and_see_the_same_samples() -> None
     assert layout.coordinates(5) == {"pp": 1, "dp": 0, "tp": 1}
     assert [layout.data_rank(rank) for rank in range(8)] == [0, 0, 1, 1, 0, 0, 1, 1]
     assert layout.data_ranks == 2
-    assert [rank for rank in range(8) if layout.leads(rank)] == [0, 2]
+    assert [rank for rank in range(8) if counts_data(layout.coordinates(rank))] == [0, 2]
+
+
+@pytest.mark.parametrize("degrees", [(1, 4, 1), (2, 2, 1), (2, 1, 2), (1, 2, 2), (2, 2, 2)])
+def test_each_part_of_the_data_is_counted_by_one_rank(degrees: tuple[int, int, int]) -> None:
+    pp, dp, tp = degrees
+    layout = Layout(world_size=pp * dp * tp, pp=pp, dp=dp, tp=tp)
+    counting = [rank for rank in range(layout.world_size) if counts_data(layout.coordinates(rank))]
+    assert sorted(map(layout.data_rank, counting)) == list(range(layout.data_ranks))
 
 
 def test_expert_and_sharded_data_parallel_ranks_see_different_samples() -> None:

@@ -101,11 +101,6 @@ class Layout:
             part = part * self.degrees[axis] + position[axis]
         return part
 
-    def leads(self, rank: int) -> bool:
-        """Whether a rank is the first of those that see the same samples; only it counts them."""
-        position = self._position(rank)
-        return position["pp"] == position["tp"] == 0
-
     def device_mesh(self, device: torch.device, axes: Sequence[str] = AXES) -> DeviceMesh:
         """The mesh over the joined process group, with ``axes`` and the axes above 1."""
         used = [axis for axis in AXES if axis in axes or self.degrees[axis] > 1]

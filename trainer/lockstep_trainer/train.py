@@ -80,7 +80,8 @@ def _train(config: TrainConfig, world: World, preemption: Preemption) -> Summary
         optimizer.zero_grad()
 
         # No .item() here: the monitor copies GPU tensors without a wait and reads them later.
-        num_samples = len(x) if layout.leads(world.rank) else 0
+        # Each rank reports what it has seen; sums leave out the ranks that see the same as another.
+        num_samples = len(x)
         stats: dict[str, Any] = {
             "loss": loss,
             "gradient_norm": norm,

@@ -43,6 +43,7 @@ from lockstep_agent.recent_events import RecentEvents
 from lockstep_agent.sources.nvml import Gpu
 from lockstep_agent.sources.xid_event import XidEvent
 from lockstep_agent.state_file import StateFile
+from lockstep_records.hangs import HangTimeouts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,7 +79,10 @@ def _hangs(node: NodeSources) -> Hangs:
         node.pages,
         node.options.node,
         node.options.procfs,
-        node.options.hang_timeout_seconds,
+        HangTimeouts(
+            step_seconds=node.options.hang_timeout_seconds,
+            pause_seconds=node.options.pause_timeout_seconds,
+        ),
         recent=node.hangs,
     )
 

@@ -16,9 +16,8 @@ from lockstep_agent.jobs.page_store import JobSnapshot, PageStore
 from lockstep_agent.recent_events import RecentEvents
 from lockstep_catalogue import job_watch as metrics
 from lockstep_catalogue.vocabulary import ENDED_PHASES
-from lockstep_records.hangs import HungRank, find_hang
+from lockstep_records.hangs import HangTimeouts, HungRank, find_hang, switched_timeouts
 from lockstep_records.page.reader import Page
-from lockstep_records.switches import read_switches, switches_path
 
 _log = logging.getLogger(__name__)
 _MAX_NAMED_RANKS = 8  # a hang of a node with more ranks stops most of them at the same place
@@ -54,7 +53,7 @@ class Hangs:
         pages: the rank pages of the node.
         node: name of this machine.
         procfs: where /proc is mounted.
-        timeout_seconds: no hang is shorter; 0 judges no job that has no time-out of its own.
+        timeouts: of ranks that have none of their own; one of 0 in steps judges none of those.
         recent: where hangs are published as events.
         clock_ns: monotonic clock of this machine, which is that of the pages.
     """
@@ -67,13 +66,13 @@ class Hangs:
         pages: PageStore,
         node: str,
         procfs: Path,
-        timeout_seconds: float,
+        timeouts: HangTimeouts,
         *,
         recent: RecentEvents | None = None,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._pages, self._node, self._procfs = pages, node, procfs
-        self._timeout_seconds, self._clock_ns = timeout_seconds, clock_ns
+        self._timeouts, self._clock_ns = timeouts, clock_ns
         self._open_events: dict[str, dict[str, Any]] = {}
         self.recent = recent or RecentEvents()
 
@@ -86,14 +85,15 @@ class Hangs:
             self._end_event(job_id)
 
     def _job_readings(self, job: JobSnapshot) -> Iterator[Reading]:
-        timeout_seconds = self._timeout_of(job.folder)
-        pages = job.newest_pages() if timeout_seconds else []
+        timeouts = switched_timeouts(job.folder, self._timeouts)
+        judged = [page for page in job.newest_pages() if not timeouts.of_rank(page).is_off]
+        pages = job.newest_pages() if judged else []
         running = {page.identity["rank"] for page in pages if job.is_running(page)}
         if not running:
             self._end_event(job.job_id)
             return
         labels = (pages[0].identity["cluster"], job.job_id, self._node)
-        hang = self._judge(pages, running, timeout_seconds)
+        hang = self._judge(pages, running, timeouts)
         yield Reading(metrics.HUNG_RANKS, labels, len(hang.hung) if hang else 0)
         if hang is None:
             self._end_event(job.job_id)
@@ -105,17 +105,10 @@ class Hangs:
         for rank, phase in hang.missing[:_MAX_NAMED_RANKS]:
             yield Reading(metrics.HANG_MISSING, (*labels, str(rank), phase), 1)
 
-    def _timeout_of(self, job: Path) -> float:
-        try:
-            own_seconds = read_switches(switches_path(job)).hang_seconds
-        except ValueError:  # the ranks report it in their logs
-            own_seconds = None
-        return self._timeout_seconds if own_seconds is None else own_seconds
-
     def _judge(
-        self, pages: list[Page], running: set[int], timeout_seconds: float
+        self, pages: list[Page], running: set[int], timeouts: HangTimeouts
     ) -> JobHang | None:
-        hang = find_hang(pages, self._clock_ns(), timeout_seconds, self._procfs)
+        hang = find_hang(pages, self._clock_ns(), timeouts, self._procfs)
         hung = [rank for rank in hang.ranks if rank.rank in running] if hang else []
         if not hang or not hung:
             return None

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from lockstep_agent.collector import AnyReading, Reading
-from lockstep_agent.exposition.text import escaped, number
+from lockstep_agent.exposition.syntax import escaped, number
 from lockstep_catalogue import Kind, Metric, gpu, gpu_activity, gpu_faults, gpu_pcie, gpu_power
 
 _MIB, _MEGA, _MILLI, _PERCENT, _NANO = 1 << 20, 1e6, 1e-3, 1e-2, 1e-9

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate, chain
 
 from lockstep_agent.collector import AnyReading, Exemplar, HistogramReading, Part, Reading
+from lockstep_agent.exposition.series_budget import SeriesBudget
+from lockstep_agent.exposition.syntax import HEADS, escaped, number
 from lockstep_catalogue import Endpoint, Kind, Metric, health, metrics_of
 
 _METRICS = metrics_of(Endpoint.AGENT)
@@ -55,9 +57,13 @@ class Renderer:
     Args:
         identity: labels of every series, such as the node's name; they replace those of a reading,
             for a job may call its cluster otherwise and nothing could be joined.
+        budget: chooses the readings that are served; None serves all.
     """
 
-    def __init__(self, identity: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, identity: Mapping[str, str] | None = None, budget: SeriesBudget | None = None
+    ) -> None:
+        self._budget = budget
         self._families = {
             metric.name: (_Histograms if metric.kind is Kind.HISTOGRAM else _Family)(
                 metric, identity or {}
@@ -76,11 +82,14 @@ class Renderer:
         """
         all_parts = (*parts, (Reading(health.AGENT_TICK, (), now_seconds),))
         families = self._families.values()
-        if not self._update(all_parts):
-            self._rebuild(all_parts)
-            count = 1 + sum(family.end() for family in families)  # 1: the reading that follows
+        served = self._budget.select(all_parts) if self._budget else all_parts
+        if not self._update(served):
+            count = self._rebuild(served)
+            while self._budget and self._budget.fit(count):
+                served = self._budget.select(all_parts)
+                count = self._rebuild(served)
             self._families[health.AGENT_SERIES.name].add(Reading(health.AGENT_SERIES, (), count))
-        self._parts = all_parts
+        self._parts = served
         return Exposition(
             text=b"".join([family.join().text for family in families]),
             openmetrics=b"".join([*(family.openmetrics for family in families), b"# EOF\n"]),
@@ -106,13 +115,15 @@ class Renderer:
                     line.set(reading.value)
         return True
 
-    def _rebuild(self, parts: tuple[Part, ...]) -> None:
+    def _rebuild(self, parts: tuple[Part, ...]) -> int:
+        """Builds every family anew; returns the number of samples, with that of their number."""
         for family in self._families.values():
             family.begin()
         families = self._families
         self._series = [
             [families[reading.metric.name].add(reading) for reading in part] for part in parts
         ]
+        return 1 + sum(family.end() for family in families.values())
 
 
 def render(readings: Iterable[AnyReading], now_seconds: float) -> Exposition:
@@ -208,7 +219,7 @@ class _Family:
         if not self._series:
             self.text = self.openmetrics = b""
             return
-        text_head, openmetrics_head = _HEADS[self.metric.name]
+        text_head, openmetrics_head = HEADS[self.metric.name]
         lines = "".join([series.lines for series in self._series.values()]).encode()
         self.text = text_head + lines
         self.openmetrics = openmetrics_head + (self._with_exemplars() or lines)
@@ -261,38 +272,3 @@ def _stem(name: str, pairs: Mapping[str, str]) -> str:
         return name
     inside = ",".join(f'{key}="{escaped(value)}"' for key, value in pairs.items())
     return f"{name}{{{inside}}}"
-
-
-def escaped(value: str) -> str:
-    """A label value escaped for quotation marks."""
-    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
-
-
-def number(value: float) -> str:
-    """A number as Prometheus' Go programs write it, and the library too."""
-    real = float(value)
-    if not math.isfinite(real):
-        return "NaN" if math.isnan(real) else "+Inf" if real > 0 else "-Inf"
-    text = repr(real)
-    point = text.find(".")
-    if real > 0 and point > 6:  # noqa: PLR2004  # seven digits and more before the point
-        mantissa = f"{text[0]}.{text[1:point]}{text[point + 1 :]}".rstrip("0.")
-        return f"{mantissa}e+{point - 1:02d}"
-    return text
-
-
-def _text_head(metric: Metric) -> bytes:
-    # Unlike OpenMetrics this format does not escape quotation marks in help texts.
-    help_text = metric.help.replace("\\", r"\\").replace("\n", r"\n")
-    return f"# HELP {metric.name} {help_text}\n# TYPE {metric.name} {metric.kind.value}\n".encode()
-
-
-def _openmetrics_head(metric: Metric) -> bytes:
-    # OpenMetrics names the family of a counter without the suffix of its sample.
-    name = metric.name.removesuffix("_total") if metric.kind is Kind.COUNTER else metric.name
-    unit = f"# UNIT {name} {metric.unit.value}\n" if metric.unit.value else ""
-    head = f"# HELP {name} {escaped(metric.help)}\n# TYPE {name} {metric.kind.value}\n{unit}"
-    return head.encode()
-
-
-_HEADS = {metric.name: (_text_head(metric), _openmetrics_head(metric)) for metric in _METRICS}

@@ -11,15 +11,12 @@ from lockstep_catalogue import Metric, job_watch
 from lockstep_catalogue import training as metrics
 from lockstep_catalogue.labels import KIND, MESH, STATE, STEP_PHASES
 from lockstep_catalogue.vocabulary import ENDED_PHASES
+from lockstep_records.data_ranks import counts_data
 from lockstep_records.page.layout import STEP_BUCKETS
 from lockstep_records.page.reader import Page
 
 _BUCKETS = (*(str(bound) for bound in STEP_BUCKETS), "more")
-_SUMS = {
-    metrics.TOKENS: "tokens",
-    metrics.SAMPLES: "samples",
-    metrics.NONFINITE_STEPS: "nonfinite_steps",
-}
+_DATA_SUMS = {metrics.TOKENS: "tokens", metrics.SAMPLES: "samples"}
 _LAST_VALUES = {
     metrics.LOSS: "loss",
     metrics.GRADIENT_NORM: "gradient_norm",
@@ -126,8 +123,10 @@ def _node_totals(
     counts = tuple(int(_sum_item(pages, "step_buckets", bucket)) for bucket in _BUCKETS)
     seconds = _sum(pages, "step_seconds_sum")
     yield HistogramReading(metrics.STEP_SECONDS, labels, counts, seconds, exemplars)
-    for metric, field in _SUMS.items():
-        yield Reading(metric, labels, _sum(pages, field))
+    yield Reading(metrics.NONFINITE_STEPS, labels, _sum(pages, "nonfinite_steps"))
+    data_pages = [page for page in pages if counts_data(page.identity["mesh"])]
+    for metric, field in _DATA_SUMS.items():
+        yield Reading(metric, labels, _sum(data_pages, field))
     for kind in KIND.values:
         if _sum_item(pages, "collectives", kind):
             for metric, field in _COLLECTIVES.items():

@@ -6,6 +6,7 @@ from lockstep_agent.collector import Reading
 from lockstep_catalogue import Metric
 from lockstep_catalogue import job_state as metrics
 from lockstep_catalogue.parts import FAILED_PARTS, PART
+from lockstep_records.data_ranks import counts_data
 from lockstep_records.goodput import PAGE_STATES, goodput_ns
 from lockstep_records.page.reader import Page
 from lockstep_records.replicas import compare_replicas
@@ -31,7 +32,12 @@ def state_totals(labels: Labels, pages: list[Page]) -> Iterator[Reading]:
         yield from _sums(metric, labels, pages)
     with_flops = [page for page in pages if page.periodic["flops_per_token"] is not None]
     if with_flops:
-        flops = sum(page.state["tokens"] * page.periodic["flops_per_token"] for page in with_flops)
+        # FLOPs a token are those of the whole model, whose tokens few ranks count.
+        flops = sum(
+            page.state["tokens"] * page.periodic["flops_per_token"]
+            for page in with_flops
+            if counts_data(page.identity["mesh"])
+        )
         yield Reading(metrics.MODEL_FLOPS, labels, flops)
 
 

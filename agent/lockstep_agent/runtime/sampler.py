@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from lockstep_agent.collector import Guard, Part, Reading, Run, Tier
 from lockstep_agent.exposition.text import Exposition, Renderer
@@ -26,7 +26,7 @@ class Sampler:
         tick_seconds: interval between two samples.
         clock: wall clock, in seconds.
         judge: gives verdicts on the readings.
-        identity: labels of every series.
+        renderer: writes the expositions; by default all readings, as they are.
 
     Attributes:
         latest: what a scrape is answered with; None before the first tick.
@@ -38,11 +38,11 @@ class Sampler:
         tick_seconds: float,
         clock: Callable[[], float] = time.time,
         judge: Judge | None = None,
-        identity: Mapping[str, str] | None = None,
+        renderer: Renderer | None = None,
     ) -> None:
         self._workers = workers
         self._verdicts = Verdicts(judge or Judge())
-        self._guard, self._renderer = Guard(self._verdicts), Renderer(identity)
+        self._guard, self._renderer = Guard(self._verdicts), renderer or Renderer()
         self._tick_seconds, self._clock = tick_seconds, clock
         self._states: list[tuple[str, str]] = []
         self._verdict_part: Part = ()

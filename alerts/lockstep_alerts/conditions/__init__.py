@@ -4,11 +4,15 @@ from collections.abc import Mapping
 
 from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.conditions.not_finite import NotFinite
+from lockstep_alerts.conditions.stages import StageSlowed, StageUneven
 from lockstep_alerts.conditions.stalled import Stalled
-from lockstep_alerts.conditions.straggler import Straggler
+from lockstep_alerts.conditions.straggler import Straggler, StragglerNode
 
 CONDITIONS: Mapping[str, type[Condition]] = {
     "straggler": Straggler,
+    "straggler_node": StragglerNode,
+    "stage_slowed": StageSlowed,
+    "stage_uneven": StageUneven,
     "stalled": Stalled,
     "not_finite": NotFinite,
 }

@@ -1,14 +1,18 @@
-"""PromQL that several conditions share: ranks of a job by state, and where a rank runs."""
+"""PromQL that several conditions share: states of ranks, late nodes, phases of excess work."""
 
-from lockstep_catalogue import training
-from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE, RANK, STATE
-from lockstep_catalogue.metric import Label
+from lockstep_catalogue import recorded, training
+from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE, PHASE, RANK, STATE
+from lockstep_catalogue.metric import Label, Recorded
 from lockstep_catalogue.promql import by, names, one_of, select
+from lockstep_catalogue.windows import ScrapeWindows
 
 JOB_LABELS = (CLUSTER, JOB_ID)
 RANK_LABELS = (*JOB_LABELS, RANK)
+NODE_LABELS = (*JOB_LABELS, NODE)
 ON_JOB = f"on ({names(*JOB_LABELS)})"
 ON_RANK = f"on ({names(*RANK_LABELS)})"
+ON_NODE = f"on ({names(*NODE_LABELS)})"
+_PHASE_SECONDS = 60
 
 
 def num_ranks(*states: str) -> str:
@@ -21,19 +25,29 @@ def in_training() -> str:
     return f"{ON_JOB} ({num_ranks('training')} > 0)"
 
 
-def newest_of_rank(labels: tuple[Label, ...], newest: str) -> str:
-    """One series a rank with value 1, for a ``group_left`` join.
+def phase_of_most_excess(windows: ScrapeWindows, excess: Recorded, *labels: Label) -> str:
+    """The phase in which most of the excess is, as one series with value 1 for a join on labels."""
+    # The mean over a minute: a phase that flickers would begin a new alert each time.
+    mean = f"avg_over_time({select(excess)}[{windows.at_least(_PHASE_SECONDS)}])"
+    by_phase = by("sum", mean, *labels, PHASE)
+    # ``group`` makes ties harmless: a join that meets two series fails the whole rule.
+    return by("group", f"topk by ({names(*labels)}) (1, {by_phase})", *labels, PHASE)
 
-    ``topk`` keeps one of several series of a rank, and ``group`` makes ties harmless: a join that
-    meets two series on its right side fails the whole rule.
+
+def explained_by_own_work(above_ratio: float, labels: tuple[Label, ...]) -> str:
+    """Units whose own work beyond the group's median is half of this share of the step.
+
+    Without it a rank that writes a checkpoint for all others would be called a straggler.
     """
-    return by("group", f"topk by ({names(*RANK_LABELS)}) (1, {newest})", *labels)
+    excess = by("avg", by("sum", select(recorded.EXCESS), *RANK_LABELS, NODE), *labels)
+    limit = f"{above_ratio / 2:g} * {select(recorded.STEP_MEAN)}"
+    return f"{excess} > {ON_JOB} group_left () ({limit})"
 
 
-def node_of_rank() -> str:
-    """The node of each rank, as one series a rank."""
-    # Two agents report a rank that has moved until its job leaves: the newer progress counts.
-    progress = (
-        f"on ({names(*RANK_LABELS)}, instance) group_left () {select(training.LAST_PROGRESS)}"
-    )
-    return newest_of_rank((*RANK_LABELS, NODE), f"{select(training.RANK_INFO)} * {progress}")
+def node_is_late(above_ratio: float) -> str:
+    """Nodes all of whose ranks of a job are late, by half of the limit at least.
+
+    By half: the ranks of a slow node are late by about the same, and must not be split into some
+    that are named with their node and some that are named by themselves.
+    """
+    return f"{select(recorded.NODE_LATENESS_RATIO)} > {above_ratio / 2:g}"

@@ -1,4 +1,4 @@
-"""One rank arrives later than the others by more than a share of the step."""
+"""A rank, or all ranks of a node, are later than their group by more than a share of the step."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,40 +6,44 @@ from typing import ClassVar, Self
 
 from lockstep_alerts.conditions.condition import Case, Timing
 from lockstep_alerts.conditions.joins import (
-    ON_JOB,
+    NODE_LABELS,
+    ON_NODE,
     ON_RANK,
     RANK_LABELS,
+    explained_by_own_work,
     in_training,
-    newest_of_rank,
-    node_of_rank,
+    node_is_late,
+    phase_of_most_excess,
 )
 from lockstep_alerts.entry import Entry
 from lockstep_alerts.synthetic import (
     HEALTHY,
     JOB,
+    ONE_NODE,
+    STAGES,
+    TWO_NODES,
+    TWO_REPLICAS,
+    Place,
     Samples,
-    Stretch,
     healthy,
-    moving,
-    one_rank_late,
-    present,
-    stepping,
+    ranks_late,
+    training_job,
 )
 from lockstep_catalogue import recorded
-from lockstep_catalogue.labels import NODE, PHASE
+from lockstep_catalogue.labels import PHASE
 from lockstep_catalogue.promql import by, select
 from lockstep_catalogue.windows import ScrapeWindows
 
 _LATE_RANK = 2
-_PHASE_SECONDS = 60
+_SLOW_NODE_RANKS = (2, 3)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Straggler:
-    """Limits of the condition.
+class _Late:
+    """Limits of both conditions.
 
     Attributes:
-        above_ratio: lateness of one rank as a share of the mean step.
+        above_ratio: lateness as a share of the mean step.
     """
 
     FIELDS: ClassVar[tuple[str, ...]] = ("above_ratio",)
@@ -50,28 +54,6 @@ class Straggler:
         """The limits of an entry."""
         return cls(above_ratio=entry.number("above_ratio", 0, 1))
 
-    def expression(self, windows: ScrapeWindows) -> str:
-        """Lateness ratio of each late rank, with the phase and the node in the labels."""
-        # Own work must explain half of it: who writes a checkpoint for all is no straggler.
-        explained = (
-            f"{by('sum', select(recorded.EXCESS), *RANK_LABELS)}"
-            f" > {ON_JOB} group_left () ({self.above_ratio / 2:g} * {select(recorded.STEP_MEAN)})"
-        )
-        # The mean over a minute: a phase that flickers would begin a new alert each time.
-        excess_mean = (
-            f"avg_over_time({select(recorded.EXCESS)}[{windows.at_least(_PHASE_SECONDS)}])"
-        )
-        phase_of_rank = newest_of_rank((*RANK_LABELS, PHASE), excess_mean)
-        return f"""(
-  {select(recorded.LATENESS_RATIO)} > {self.above_ratio:g}
-  and {ON_RANK} ({explained})
-  and {in_training()}
-)
-* {ON_RANK} group_left ({PHASE.name})
-  {phase_of_rank}
-* {ON_RANK} group_left ({NODE.name})
-  {node_of_rank()}"""
-
     def detection_seconds(self, windows: ScrapeWindows) -> int:
         """The live window, all of it: a rank that is just late enough must fill it.
 
@@ -80,39 +62,82 @@ class Straggler:
         return windows.live_seconds
 
     def evidence(self) -> str:
-        """Nothing: rank, node and phase are labels."""
+        """Nothing: who is late and the phase are labels."""
         return ""
 
+    @property
+    def _above(self) -> Mapping[str, float]:
+        return {"backward": _extra_seconds(1.05 * self.above_ratio)}
+
+    @property
+    def _below(self) -> Mapping[str, float]:
+        return {"backward": _extra_seconds(0.8 * self.above_ratio)}
+
+
+class Straggler(_Late):
+    """A rank is late in its group, and not its whole node with it."""
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Lateness ratio of each late rank, with its node, stage and phase in the labels."""
+        late = f"{select(recorded.LATENESS_RATIO)} > {self.above_ratio:g}"
+        return f"""(
+  {late}
+  and {ON_RANK} ({explained_by_own_work(self.above_ratio, RANK_LABELS)})
+  and {in_training()}
+  unless {ON_NODE} ({node_is_late(self.above_ratio)})
+)
+* {ON_RANK} group_left ({PHASE.name})
+  {phase_of_most_excess(windows, recorded.EXCESS, *RANK_LABELS)}"""
+
     def cases(self, timing: Timing) -> list[Case]:
-        """One rank late by more and by less than the limit, and two healthy jobs."""
-        by_deadline = timing.fires_by_seconds
-        above = {"backward": _extra_seconds(1.05 * self.above_ratio)}
-        below = {"backward": _extra_seconds(0.8 * self.above_ratio)}
+        """One rank late by more and by less than the limit, a slow node, and healthy jobs."""
+        culprit = {**JOB, "rank": str(_LATE_RANK), "phase": "backward"}
         pause = {"checkpoint": _extra_seconds(2 * self.above_ratio)}
-        culprit = {**JOB, "rank": str(_LATE_RANK), "phase": "backward", "node": "n1"}
-        return [
-            Case(
-                name="one rank late",
-                series=_straggling(timing, above),
-                at_seconds=by_deadline,
-                fires=culprit,
-            ),
-            Case(
-                name="less late than that",
-                series=_straggling(timing, below),
-                at_seconds=by_deadline,
-            ),
-            Case(
-                name="one rank writes the checkpoint",
-                series=_straggling(timing, pause),
-                at_seconds=by_deadline,
-            ),
-            Case(
-                name="all ranks are alike",
-                series=_straggling(timing, {}),
-                at_seconds=by_deadline,
-            ),
+        whole_node = dict.fromkeys(_SLOW_NODE_RANKS, self._above)
+        late = {_LATE_RANK: self._above}
+        outlines: list[tuple[str, _Extra, tuple[Place, ...], dict[str, str] | None]] = [
+            ("one rank late", late, ONE_NODE, {**culprit, "node": "n1"}),
+            ("one rank of a stage late", late, TWO_REPLICAS, {**culprit, "node": "n2", "pp": "0"}),
+            ("less late than that", {_LATE_RANK: self._below}, ONE_NODE, None),
+            ("one rank writes the checkpoint", {_LATE_RANK: pause}, ONE_NODE, None),
+            ("all ranks of a node are late", whole_node, TWO_NODES, None),
+            ("stages of one rank are uneven", late, STAGES, None),
         ]
+        return _cases(timing, outlines)
+
+
+class StragglerNode(_Late):
+    """All ranks of a node are late in their groups."""
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Highest lateness ratio of each late node, with the phase in the labels."""
+        latest = by("max", select(recorded.LATENESS_RATIO), *NODE_LABELS)
+        return f"""(
+  {latest} > {self.above_ratio:g}
+  and {ON_NODE} ({node_is_late(self.above_ratio)})
+  and {ON_NODE} ({explained_by_own_work(self.above_ratio, NODE_LABELS)})
+  and {in_training()}
+)
+* {ON_NODE} group_left ({PHASE.name})
+  {phase_of_most_excess(windows, recorded.EXCESS, *NODE_LABELS)}"""
+
+    def cases(self, timing: Timing) -> list[Case]:
+        """A slow node with and without a pipeline on it, one late rank, and healthy jobs."""
+        culprit = {**JOB, "node": "n2", "phase": "backward"}
+        whole_node = dict.fromkeys(_SLOW_NODE_RANKS, self._above)
+        slightly = dict.fromkeys(_SLOW_NODE_RANKS, self._below)
+        outlines: list[tuple[str, _Extra, tuple[Place, ...], dict[str, str] | None]] = [
+            ("all ranks of a node late", whole_node, TWO_NODES, culprit),
+            ("all stages of a node late", whole_node, TWO_REPLICAS, culprit),
+            ("less late than that", slightly, TWO_NODES, None),
+            ("one of its ranks late", {_LATE_RANK: self._above}, TWO_NODES, None),
+            ("all ranks are alike", {}, TWO_NODES, None),
+        ]
+        return _cases(timing, outlines)
+
+
+_Extra = Mapping[int, Mapping[str, float]]
+"""Seconds a step by phase that each late rank takes more."""
 
 
 def _extra_seconds(ratio: float) -> float:
@@ -120,9 +145,22 @@ def _extra_seconds(ratio: float) -> float:
     return sum(HEALTHY.values()) * ratio / (1 - ratio)
 
 
-def _straggling(timing: Timing, extra: Mapping[str, float]) -> list[Samples]:
-    """A job in which one rank spends ``extra`` seconds a step by phase from the onset on."""
-    seconds = timing.fires_within_seconds
-    steps = stepping(healthy(timing.onset_seconds), one_rank_late(seconds, _LATE_RANK, extra))
-    total_seconds = timing.fires_by_seconds
-    return [*present(total_seconds), *moving(Stretch(total_seconds, 1)), *steps]
+def _cases(
+    timing: Timing,
+    outlines: list[tuple[str, _Extra, tuple[Place, ...], dict[str, str] | None]],
+) -> list[Case]:
+    return [
+        Case(
+            name=name,
+            series=_straggling(timing, extra, places),
+            at_seconds=timing.fires_by_seconds,
+            fires=fires,
+        )
+        for name, extra, places, fires in outlines
+    ]
+
+
+def _straggling(timing: Timing, extra: _Extra, places: tuple[Place, ...]) -> list[Samples]:
+    """A job in which ranks spend ``extra`` seconds a step more from the onset on."""
+    late = ranks_late(timing.fires_within_seconds, extra)
+    return training_job(healthy(timing.onset_seconds), late, places=places)

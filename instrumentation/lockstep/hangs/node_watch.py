@@ -13,10 +13,15 @@ from pathlib import Path
 
 from lockstep_records.attempts import newest_pages
 from lockstep_records.events import Event, append_event
-from lockstep_records.hangs import Hang, find_hang, ranks_behind
+from lockstep_records.hangs import (
+    Hang,
+    HangTimeouts,
+    find_hang,
+    ranks_behind,
+    switched_timeouts,
+)
 from lockstep_records.page.reader import Page
 from lockstep_records.rank_files import write_rank_file
-from lockstep_records.switches import read_switches, switches_path
 from lockstep_records.worker_socket import FLIGHT_RECORDER, query, socket_path
 
 log = logging.getLogger("lockstep")
@@ -27,19 +32,19 @@ _MAX_POLL_SECONDS = 5.0
 
 
 @contextmanager
-def watch_for_hangs(job: Path, job_id: str, timeout_seconds: float) -> Iterator[None]:
+def watch_for_hangs(job: Path, job_id: str, timeouts: HangTimeouts) -> Iterator[None]:
     """Watches the ranks of a job on this node during the block; a time-out of 0 watches none.
 
     Args:
         job: folder of the job.
         job_id: name of the job in events.
-        timeout_seconds: user's time-out; see ``hang_limit_seconds``.
+        timeouts: user's time-outs; see ``hang_limit_seconds``.
     """
-    if not timeout_seconds:
+    if timeouts.is_off:
         yield
         return
     stop = threading.Event()
-    watch = _NodeWatch(job, job_id, timeout_seconds)
+    watch = _NodeWatch(job, job_id, timeouts)
     thread = threading.Thread(target=watch.run, args=(stop,), daemon=True)
     thread.start()
     try:
@@ -52,12 +57,12 @@ def watch_for_hangs(job: Path, job_id: str, timeout_seconds: float) -> Iterator[
 class _NodeWatch:
     """Reads the pages of the newest attempt and reports each hang once."""
 
-    def __init__(self, job: Path, job_id: str, timeout_seconds: float) -> None:
-        self._job, self._job_id, self._timeout_seconds = job, job_id, timeout_seconds
+    def __init__(self, job: Path, job_id: str, timeouts: HangTimeouts) -> None:
+        self._job, self._job_id, self._timeouts = job, job_id, timeouts
         self._is_reported = False
 
     def run(self, stop: threading.Event) -> None:
-        interval_seconds = min(_MAX_POLL_SECONDS, self._timeout_seconds / _POLLS_PER_TIMEOUT)
+        interval_seconds = min(_MAX_POLL_SECONDS, self._timeouts.step_seconds / _POLLS_PER_TIMEOUT)
         while not stop.wait(interval_seconds):
             try:
                 self.poll(time.monotonic_ns())
@@ -66,19 +71,11 @@ class _NodeWatch:
 
     def poll(self, now_ns: int) -> None:
         """Reports a hang when it begins; when it is over, the next one is reported again."""
-        timeout_seconds = self._switched_timeout_seconds()
         pages = newest_pages(self._job)
-        hang = find_hang(pages, now_ns, timeout_seconds) if timeout_seconds else None
+        hang = find_hang(pages, now_ns, switched_timeouts(self._job, self._timeouts))
         if hang is not None and not self._is_reported:
             self._report(hang, pages)
         self._is_reported = hang is not None
-
-    def _switched_timeout_seconds(self) -> float:
-        try:
-            switched = read_switches(switches_path(self._job)).hang_seconds
-        except ValueError:  # the ranks log what is wrong with the file
-            switched = None
-        return self._timeout_seconds if switched is None else switched
 
     def _report(self, hang: Hang, pages: list[Page]) -> None:
         # First the Flight Recorders: the ranks behind in them are the missing ones.

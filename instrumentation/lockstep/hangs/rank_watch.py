@@ -21,7 +21,7 @@ from typing import Any
 
 from lockstep.guard import Parts
 from lockstep.patches.points import WORKER_SERVER, find_or_report
-from lockstep_records.hangs import hang_limit_seconds
+from lockstep_records.hangs import HangTimeouts, hang_limit_seconds
 from lockstep_records.worker_socket import MAX_PATH_BYTES, query, socket_path
 
 log = logging.getLogger("lockstep")
@@ -43,7 +43,7 @@ class HangWatch:
 
     Args:
         page: path of the rank's page; the files of stacks and socket lie next to it.
-        timeout_seconds: user's time-out, see ``hang_limit_seconds``; 0 turns the watch off.
+        timeouts: user's time-outs, see ``hang_limit_seconds``; one of 0 in steps turns it off.
         now_ns: monotonic clock.
         parts: of the monitor; without the part ``flight_recorder`` stacks are written all the same.
 
@@ -53,11 +53,12 @@ class HangWatch:
     """
 
     def __init__(
-        self, page: Path, timeout_seconds: float, now_ns: int, parts: Parts | None = None
+        self, page: Path, timeouts: HangTimeouts, now_ns: int, parts: Parts | None = None
     ) -> None:
         self.steps_ns: deque[int] = deque(maxlen=_MEDIAN_STEPS)
         self.rearm_ns = 0
-        self._timeout_seconds = timeout_seconds
+        self._timeout_seconds = timeout_seconds = timeouts.step_seconds
+        self._pause_timeout_seconds = timeouts.pause_seconds
         self._armed_seconds = 0.0
         self._path = page.with_suffix(STACKS_SUFFIX)
         self._file: TextIOWrapper | None = None
@@ -88,8 +89,14 @@ class HangWatch:
             self.rearm_ns = sys.maxsize
             return
         median = statistics.median(self.steps_ns) / 1e9 if self.steps_ns else None
-        limit = hang_limit_seconds(median, self._timeout_seconds, is_pause=not self.steps_ns)
-        self.rearm_ns = now_ns + int(limit / _ARMS_PER_LIMIT * 1e9)
+        limit = hang_limit_seconds(
+            median,
+            self._timeout_seconds,
+            self._pause_timeout_seconds,
+            is_pause=not self.steps_ns,
+        )
+        # The first step ends the time of a pause, which is long.
+        self.rearm_ns = now_ns + int(limit / _ARMS_PER_LIMIT * 1e9) if self.steps_ns else now_ns
         self._armed_seconds = limit * (1 + 1 / _ARMS_PER_LIMIT)
         if self._file is None:
             self._file = self._path.open("a", encoding="utf-8")

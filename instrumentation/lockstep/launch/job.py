@@ -5,7 +5,7 @@ from pathlib import Path
 
 from lockstep.launch.description import JobDescription
 from lockstep_records.delivery.sender import LedgerAddress
-from lockstep_records.hangs import HANG_TIMEOUT_SECONDS
+from lockstep_records.hangs import HANG_TIMEOUT_SECONDS, PAUSE_TIMEOUT_SECONDS, HangTimeouts
 from lockstep_records.jobs import check_job_id, find_root, job_folder, new_job_id
 from lockstep_records.options import read_address
 from lockstep_records.page.writer import RankIdentity
@@ -32,6 +32,7 @@ class Job:
         summary_to: destinations of summaries, each SINK or SINK:TARGET.
         hang_timeout_seconds: time without progress that is a hang, 20 median steps at least; 0
             watches no rank.
+        pause_timeout_seconds: the same in initialisation, checkpoint, evaluation and restore.
         description: what its events say of it.
         ledger: where its events are delivered, unless an agent does; None for nowhere.
 
@@ -55,6 +56,7 @@ class Job:
     log_json: bool = False
     summary_to: tuple[str, ...] = ()
     hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS
+    pause_timeout_seconds: float = PAUSE_TIMEOUT_SECONDS
     description: JobDescription = field(default_factory=JobDescription)
     ledger: LedgerAddress | None = None
 
@@ -84,6 +86,13 @@ class Job:
             raise ValueError(
                 f"--nnodes {self.nnodes} needs --endpoint HOST:PORT and --job-id, the same on all"
             )
+
+    @property
+    def hang_timeouts(self) -> HangTimeouts:
+        """The time-outs of its ranks."""
+        return HangTimeouts(
+            step_seconds=self.hang_timeout_seconds, pause_seconds=self.pause_timeout_seconds
+        )
 
     @property
     def folder(self) -> Path:

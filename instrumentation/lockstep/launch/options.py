@@ -9,7 +9,7 @@ import click
 
 from lockstep.launch.torchrun import TORCHRUN_OPTIONS, NodeCount, RankCount, spellings
 from lockstep_records.durations import format_duration
-from lockstep_records.hangs import HANG_TIMEOUT_SECONDS
+from lockstep_records.hangs import HANG_TIMEOUT_SECONDS, PAUSE_TIMEOUT_SECONDS
 from lockstep_records.options import DurationRange, FiniteRange
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -106,6 +106,14 @@ _JOB_OPTIONS = {
         default=format_duration(HANG_TIMEOUT_SECONDS),
         show_default=True,
         help="Time without progress that is a hang, 20 median steps at least; 0s = do not watch.",
+    ),
+    "pause_timeout_seconds": click.option(
+        "--pause-timeout",
+        "pause_timeout_seconds",
+        type=DurationRange(),
+        default=format_duration(PAUSE_TIMEOUT_SECONDS),
+        show_default=True,
+        help="The same in initialisation, checkpoint, evaluation and restore; 0s = do not watch.",
     ),
 }
 DESCRIPTION_OPTIONS = {

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
@@ -18,6 +19,7 @@ from lockstep.launch.description import JobDescription, num_gpus_of_node
 from lockstep.launch.ending import WorkersEnd, judge_end
 from lockstep.launch.job import Job
 from lockstep.launch.options import DESCRIPTION_OPTIONS, LEDGER_OPTIONS, job_options
+from lockstep.launch.progress import ProgressWatch
 from lockstep.launch.torchrun import TORCHRUN_OPTIONS, rendezvous_fields
 from lockstep.sidecar import run_sidecars
 from lockstep.sinks import sinks_of
@@ -49,9 +51,11 @@ def run_job(job: Job) -> int:
     _clear_finished_jobs(job)
     click.echo(f"lockstep: job {job.job_id}, pages in {job.folder}", err=True)
     append_event(job.folder, _event(job, "job_started", 0, **_description(job)))
+    progress = ProgressWatch(job.folder, job.job_id)
     with deliver_events(job), run_sidecars(children):
         with _worker_environment(job), _job_agent(job), _hang_watch(job):
-            end = _run_workers(job)
+            end = _run_workers(job, progress)
+        progress.finish(end.attempt, time.time())
         exit_code = _exit_status(end.exit_codes, end.signal_number)
         end_fields = judge_end(job.folder, end) | {"exit_code": exit_code}
         for kind in ("attempt_ended", "job_finished"):
@@ -93,7 +97,7 @@ def _clear_finished_jobs(job: Job) -> None:
 
 
 def _hang_watch(job: Job) -> AbstractContextManager[None]:
-    return watch_for_hangs(job.folder, job.job_id, job.hang_timeout_seconds)
+    return watch_for_hangs(job.folder, job.job_id, job.hang_timeouts)
 
 
 @contextmanager
@@ -106,6 +110,7 @@ def _worker_environment(job: Job) -> Iterator[None]:
         "LOCKSTEP_PROJECT": job.project,
         "TRACEPARENT": trace_of(job.job_id).traceparent(),
         "LOCKSTEP_HANG_TIMEOUT": format_duration(job.hang_timeout_seconds),
+        "LOCKSTEP_PAUSE_TIMEOUT": format_duration(job.pause_timeout_seconds),
         # Each attempt needs a store of its own: restarts over gloo fail in torch 2.13 without it.
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         # As torchrun does: each rank would otherwise start a thread for every core of the node.
@@ -148,11 +153,12 @@ def _job_agent(job: Job) -> Iterator[None]:
         agent.wait(timeout=10)
 
 
-def _run_workers(job: Job) -> WorkersEnd:
+def _run_workers(job: Job, progress: ProgressWatch) -> WorkersEnd:
     """How the workers of this node ended."""
     from lockstep.launch.workers import run_workers  # noqa: PLC0415  # loads torch: only when a job starts
 
-    return run_workers(job)
+    with progress.watching():
+        return run_workers(job, progress)
 
 
 def _exit_status(exit_codes: Sequence[int], signal_number: int | None) -> int:

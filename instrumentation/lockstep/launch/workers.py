@@ -24,6 +24,7 @@ from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 from lockstep.launch.description import num_gpus_of_node
 from lockstep.launch.ending import WorkersEnd, judge_end
 from lockstep.launch.job import Job
+from lockstep.launch.progress import ProgressWatch
 from lockstep.patches.points import START_WORKERS, find_or_report
 from lockstep_records.events import PREEMPTED, Event, append_event
 
@@ -39,8 +40,9 @@ def _wait_for(process: "Popen[bytes]") -> int:
 class _EndRecorder:
     """Writes a rank_ended event for each worker of an attempt, in the order of their ends."""
 
-    def __init__(self, job: Path, job_id: str) -> None:
-        self._job, self._job_id = job, job_id
+    def __init__(self, job: Path, job_id: str, progress: ProgressWatch) -> None:
+        self._job, self._job_id, self._progress = job, job_id, progress
+        self._last_end = 0.0
         self._lock = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._failed_attempts: set[int] = set()
@@ -67,7 +69,9 @@ class _EndRecorder:
         self.finish()  # the ends of all its ranks are evidence
         end = WorkersEnd(attempt=self.attempt, exit_codes=tuple(self.exit_codes))
         fields = judge_end(self._job, end) | {"exit_code": 1}
-        self._append("attempt_ended", self.attempt, fields)
+        # The attempt was over with its last rank; the time since then is recovery.
+        self._progress.finish(self.attempt, self._last_end)
+        self._append("attempt_ended", self.attempt, fields, self._last_end)
 
     def _wait(self, attempt: int, rank: int, process: "Popen[bytes]") -> None:
         exit_code = _wait_for(process)
@@ -86,17 +90,20 @@ class _EndRecorder:
                 "signal": signal_name,
                 "first": is_first,
             }
-            self._append("rank_ended", attempt, fields)
+            self._last_end = time.time()
+            self._append("rank_ended", attempt, fields, self._last_end)
 
     def finish(self, timeout_seconds: float = 5.0) -> None:
         """Waits until every end is written."""
         for thread in self._threads:
             thread.join(timeout_seconds)
 
-    def _append(self, kind: str, attempt: int, fields: dict[str, Any]) -> None:
-        append_event(
-            self._job, Event(kind=kind, job_id=self._job_id, attempt=attempt, fields=fields)
-        )
+    def _append(
+        self, kind: str, attempt: int, fields: dict[str, Any], moment: float | None = None
+    ) -> None:
+        moment = time.time() if moment is None else moment
+        event = Event(kind=kind, job_id=self._job_id, attempt=attempt, fields=fields, time=moment)
+        append_event(self._job, event)
 
 
 class _RecordingAgent(LocalElasticAgent):
@@ -128,11 +135,11 @@ class _RecordingAgent(LocalElasticAgent):
         return pid_by_local_rank
 
 
-def run_workers(job: Job) -> WorkersEnd:
-    """Runs the workers of this node to their end, restarts included."""
-    find_or_report(START_WORKERS)
+def _worker_spec(job: Job) -> WorkerSpec:
+    """What torch starts on this node, and where its nodes meet."""
     # torch.distributed.launcher.api does the same but accepts no agent class, and it reports
     # failures only when all restarts are spent.
+    local_address = None if job.endpoint else "127.0.0.1"
     handler = get_rendezvous_handler(
         RendezvousParameters(
             backend="c10d",
@@ -140,20 +147,31 @@ def run_workers(job: Job) -> WorkersEnd:
             run_id=job.job_id,
             min_nodes=job.nnodes,
             max_nodes=job.nnodes,
-            local_addr=None if job.endpoint else "127.0.0.1",
+            local_addr=local_address,
             **job.rendezvous,
         )
     )
-    spec = WorkerSpec(
+    return WorkerSpec(
         role="trainer",
         local_world_size=job.nproc_per_node,
         entrypoint=sys.executable,
         args=job.program,
         rdzv_handler=handler,
         max_restarts=job.max_restarts,
-        local_addr=None if job.endpoint else "127.0.0.1",
+        local_addr=local_address,
     )
-    end_recorder = _EndRecorder(job.folder, job.job_id)
+
+
+def run_workers(job: Job, progress: ProgressWatch) -> WorkersEnd:
+    """Runs the workers of this node to their end, restarts included.
+
+    Args:
+        job: to be run.
+        progress: reports the end of each attempt that is followed by another.
+    """
+    find_or_report(START_WORKERS)
+    spec = _worker_spec(job)
+    end_recorder = _EndRecorder(job.folder, job.job_id, progress)
     signal_number: int | None = None
     agent = _RecordingAgent(end_recorder, spec, job.log_folder or job.folder / "logs")
     try:
@@ -161,7 +179,7 @@ def run_workers(job: Job) -> WorkersEnd:
     except SignalException as error:
         signal_number = int(error.sigval)
     finally:
-        handler.shutdown()
+        spec.rdzv_handler.shutdown()
         end_recorder.finish()
     return WorkersEnd(
         attempt=end_recorder.attempt,

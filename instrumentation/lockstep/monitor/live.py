@@ -125,8 +125,8 @@ class LiveMonitor:
 
     @property
     def has_mesh(self) -> bool:
-        """Whether the rank's coordinates name more than its data-parallel replica."""
-        return any(axis != "dp" for axis, _ in self._page.identity.mesh)
+        """Whether the rank's coordinates say which shard it holds, beyond replica and stage."""
+        return any(axis not in {"dp", "pp"} for axis, _ in self._page.identity.mesh)
 
     def prepare(self, loader: Iterable[T]) -> Iterable[T]:
         """The same batches; the time until each is there counts as waiting for data."""

@@ -18,7 +18,7 @@ from lockstep.recorder.device_events import device_events
 from lockstep.recorder.device_numbers import DeviceNumbers, device_numbers
 from lockstep.recorder.operations import OperationRecorder
 from lockstep_records.durations import format_duration, parse_duration
-from lockstep_records.hangs import HANG_TIMEOUT_SECONDS
+from lockstep_records.hangs import HANG_TIMEOUT_SECONDS, PAUSE_TIMEOUT_SECONDS, HangTimeouts
 from lockstep_records.operations import OperationWriter, operations_path
 from lockstep_records.page.writer import NoPageError, RankIdentity
 from lockstep_records.switches import (
@@ -41,11 +41,22 @@ class WatchSettings:
 
     Attributes:
         sample_every: operations of every step divisible by it are recorded; 0 for none.
-        hang_timeout_seconds: time-out of the hang watch; 0 turns it off.
+        hang_timeout_seconds: own time-out of the hang watch; 0 turns it off, None is the default.
+        pause_timeout_seconds: the same in a planned pause.
     """
 
     sample_every: int = SAMPLE_EVERY
-    hang_timeout_seconds: float = HANG_TIMEOUT_SECONDS
+    hang_timeout_seconds: float | None = None
+    pause_timeout_seconds: float | None = None
+
+    @property
+    def timeouts(self) -> HangTimeouts:
+        """The time-outs, with the defaults where the rank has none of its own."""
+        hang, pause = self.hang_timeout_seconds, self.pause_timeout_seconds
+        return HangTimeouts(
+            step_seconds=HANG_TIMEOUT_SECONDS if hang is None else hang,
+            pause_seconds=PAUSE_TIMEOUT_SECONDS if pause is None else pause,
+        )
 
 
 class StepWatch:
@@ -78,9 +89,8 @@ class StepWatch:
         self._poll_ns = 0
         self._last_ns, self._last_step = now_ns, -1  # of the last poll
         parts = monitor.parts
-        self._hang = parts.run(
-            "hang_watch", HangWatch, page, settings.hang_timeout_seconds, now_ns, parts
-        )
+        self._hang = parts.run("hang_watch", HangWatch, page, settings.timeouts, now_ns, parts)
+        self._report_timeouts(settings.hang_timeout_seconds, settings.pause_timeout_seconds)
         self._profiler = Profiler(page, identity.rank)
         self._numbers: DeviceNumbers | None = None
         self.operations = parts.run("operations", self._create_operations, page, identity)
@@ -114,6 +124,12 @@ class StepWatch:
 
     def _end_profiler(self) -> None:
         self._profiler.running = False
+
+    def _report_timeouts(self, hang_seconds: float | None, pause_seconds: float | None) -> None:
+        """Puts the rank's own time-outs into the page, for who judges it from outside."""
+        for name, seconds in (("hang", hang_seconds), ("pause", pause_seconds)):
+            if seconds is not None:
+                self._monitor.reports.description(f"{name}_timeout_seconds", seconds)
 
     def step_ended(self, now_ns: int, step: int) -> None:
         """Does what is due at the end of a step."""
@@ -211,9 +227,10 @@ class StepWatch:
         self._sample_every = settings.sample_every if every is None else every
         timeout_seconds = switches.hang_seconds
         if timeout_seconds is None:
-            timeout_seconds = settings.hang_timeout_seconds
+            timeout_seconds = settings.timeouts.step_seconds
         if self._hang is not None:
             self._parts.run("hang_watch", self._hang.set_timeout, timeout_seconds, now_ns)
+        self._report_timeouts(timeout_seconds, None)
         if switches.profile is not None:
             self._parts.run("profiler", self._profiler.begin, switches.profile)
         if switches.enabled and not self._monitor.enabled:
@@ -230,7 +247,7 @@ class StepWatch:
 
 
 def settings_from(environment: Mapping[str, str]) -> WatchSettings:
-    """The settings by LOCKSTEP_SAMPLE_EVERY (steps) and LOCKSTEP_HANG_TIMEOUT (such as ``2m``).
+    """The settings by LOCKSTEP_SAMPLE_EVERY, in steps, and the two time-outs, such as ``2m``.
 
     Raises:
         ValueError: a variable is invalid; the text names it.
@@ -241,16 +258,24 @@ def settings_from(environment: Mapping[str, str]) -> WatchSettings:
             f"LOCKSTEP_SAMPLE_EVERY={text!r} must be a whole number of steps from 0 to"
             f" {MAX_SAMPLE_EVERY}; 0 turns it off"
         )
-    timeout = environment.get("LOCKSTEP_HANG_TIMEOUT", "")
+    return WatchSettings(
+        sample_every=int(text),
+        hang_timeout_seconds=_timeout_from(environment, "LOCKSTEP_HANG_TIMEOUT"),
+        pause_timeout_seconds=_timeout_from(environment, "LOCKSTEP_PAUSE_TIMEOUT"),
+    )
+
+
+def _timeout_from(environment: Mapping[str, str], name: str) -> float | None:
+    text = environment.get(name, "")
+    if not text:
+        return None
     try:
-        timeout_seconds = parse_duration(timeout) if timeout else HANG_TIMEOUT_SECONDS
+        seconds = parse_duration(text)
     except ValueError as error:
-        raise ValueError(f"LOCKSTEP_HANG_TIMEOUT: {error}; 0s turns it off") from error
-    if timeout_seconds > MAX_HANG_SECONDS:
-        raise ValueError(
-            f"LOCKSTEP_HANG_TIMEOUT={timeout!r} must be at most {format_duration(MAX_HANG_SECONDS)}"
-        )
-    return WatchSettings(sample_every=int(text), hang_timeout_seconds=timeout_seconds)
+        raise ValueError(f"{name}: {error}; 0s turns it off") from error
+    if seconds > MAX_HANG_SECONDS:
+        raise ValueError(f"{name}={text!r} must be at most {format_duration(MAX_HANG_SECONDS)}")
+    return seconds
 
 
 def watch_steps(

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from lockstep_records.data_ranks import counts_data
 from lockstep_records.jobs import list_attempts, list_pages
 from lockstep_records.page.reader import Page, PageError, read_page
 
 _REPORT_SECONDS = 50.0  # less than the minute between two rounds
 _NUMBER_SUFFIXES = ("_seconds", "_ratio", "_money", "world_size")
-_SUMS = ("tokens", "samples", "nonfinite_steps")
+_DATA_SUMS = ("tokens", "samples")
 _LATEST = ("loss", "gradient_norm", "learning_rate")
 
 
@@ -91,7 +92,11 @@ def _read_page_numbers(job: Path) -> dict[str, float]:
     pages = [page for attempt in list_attempts(job) for page in _readable_pages(attempt)]
     if not pages:
         return {}
-    sums: dict[str, float] = {name: sum(page.state[name] for page in pages) for name in _SUMS}
+    of_data = [page for page in pages if counts_data(page.identity["mesh"])]
+    sums: dict[str, float] = {
+        name: sum(page.state[name] for page in of_data) for name in _DATA_SUMS
+    }
+    sums["nonfinite_steps"] = sum(page.state["nonfinite_steps"] for page in pages)
     newest = max(pages, key=lambda page: (page.identity["attempt"], -page.identity["rank"]))
     latest = ((name, newest.state[name]) for name in _LATEST)
     return sums | {name: value for name, value in latest if value is not None}

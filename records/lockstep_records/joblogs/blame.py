@@ -1,5 +1,6 @@
 """Whom the findings of a failed job accuse: a rank, a node, the workload, nobody, or unknown."""
 
+import re
 from collections import Counter
 
 from lockstep_records.joblogs.exits import ranks_by_exits, suspect_by_exits
@@ -18,6 +19,8 @@ from lockstep_records.joblogs.suspect import (
 _RAISED = frozenset({"exception", "data_error"})
 _BY_THEMSELVES = _RAISED | {"gpu_oom", "segfault", "shape_mismatch", "not_finite", "device_assert"}
 """Kinds that each rank prints for itself, so that lines without a prefix can be counted."""
+# The kernel names the mapping in which a process touched what is not its own.
+_LIBRARY = re.compile(r"\bin ([\w.+-]+)\[")
 _MOST_SHARE, _MANY = 0.5, 4
 
 
@@ -84,16 +87,34 @@ def _cause_text(finding: Finding, kind: Kind) -> str:
     if finding.kind == "exception":
         return raised
     details = {"data_error": f" ({raised})", "xid": f" (Xid {finding.key})"}
+    if finding.kind == "segfault" and (library := _LIBRARY.search(finding.first.text)):
+        return f"{kind.says} in {library[1]}"
     return kind.says + details.get(finding.kind, "")
 
 
 def _failed_everywhere(log: JobLog, same: list[Finding], ranks: tuple[int, ...]) -> bool:
-    """Whether more than half of all ranks failed alike."""
+    """Whether more than half of all ranks failed alike, or several before training began."""
     world = log.world_size or 0
-    if ranks or same[0].kind not in _BY_THEMSELVES:
-        return len(ranks) > 1 and len(ranks) > _MOST_SHARE * world
+    if len(ranks) > 1 and len(ranks) > _MOST_SHARE * world:
+        return True
+    if same[0].kind not in _BY_THEMSELVES:
+        return False
+    # A launcher may list some of the ranks only, and ends the others before they print.
     many = max(f.num_origins or f.count for f in same)
-    return many >= max(_MANY, _MOST_SHARE * world)
+    if ranks and any(f.num_origins for f in same):
+        many = len(ranks)
+    if many >= max(_MANY, _MOST_SHARE * world) and many > _MOST_SHARE * world:
+        return True
+    return many > 1 and same[0].kind in _RAISED and not _has_trained(log) and not _has_victims(log)
+
+
+def _has_trained(log: JobLog) -> bool:
+    return log.last_step is not None or len(log.step_seconds) > 0
+
+
+def _has_victims(log: JobLog) -> bool:
+    """Whether ranks waited in vain for others, which they would not for a fault of their own."""
+    return bool(victims_of(list(log.findings)))
 
 
 def _breaks_off(log: JobLog, first: Finding) -> bool:

@@ -68,6 +68,14 @@ _C, _X, _N, _V, _E, _M = Tier
 KINDS: tuple[Kind, ...] = (
     # --- MLPerf's own log
     _kind("mllog", _M, "unknown", "nobody", "", ":::MLLOG", r":::MLLOG\s*(\{.*)"),
+    # --- the launch
+    _kind("srun_step", _M, "unknown", "nobody", "", "+ srun ", r"^\++ srun (?P<arguments>.*)"),
+    _kind("launch_failure", _C, "user", "workload", "the launcher refused to start it",
+          "srun: error: |srun: invalid option|srun: unrecognized|sbatch: error|slurmstepd: error: |Error response from daemon|command not found|manifest |ImagePull|ErrImage|InvalidImageName|pull access denied|FATAL: |exec format error|exec: |enough slots|could not be found|can't open file|executable file|resolve hostname",
+          r"srun: error: (?:pyxis|spank|enroot|Invalid |Unrecognized |.*[Ii]nvalid (?:argument|option)|.*unrecognized option|.*could not add mount)|srun: (?:fatal|invalid option|unrecognized option)|^sbatch: error|slurmstepd: error: (?:pyxis: (?:could|couldn|fail|no such|image|mount|unable|\[ERROR\]|import|invalid|child)|execve\(\)|.*No such file or directory$(?<!status failed: No such file or directory)|Unable to (?:change|chdir|execute))|Error response from daemon|: command not found$|manifest (?:unknown|for .* not found)|ImagePullBackOff|ErrImagePull|InvalidImageName|pull access denied|^FATAL: .*(?:image|container|exec|open|loading|not found)|exec format error|exec: \"?\S+: not found|not enough slots|executable (?:file )?(?:could )?not (?:be )?found|can't open file|Could not resolve hostname"),
+    _kind("launch_system", _C, "infra", "nobody", "the system could not start it",
+          "srun: error: |Launch failed|launch failed|OCI runtime|CreateContainer|RunContainer|FailedScheduling|FailedMount|ORTE|PRTE|mpirun was unable|ssh: connect|Error mounting|error mounting|daemon running",
+          r"srun: error: (?:Unable to (?:create|confirm|allocate|contact)|Task launch|Application launch|task \d+ launch failed|.*[Ll]aunch failed|.*Communication connection failure|Slurm job)|OCI runtime \w+ failed|(?:Create|Run)ContainerError|CreateContainerConfigError|FailedMount|An? (?:ORTE|PRTE) daemon has unexpectedly failed|mpirun was unable to (?:launch|find|start)|ssh: connect to host|[Ee]rror mounting|Cannot connect to the Docker daemon"),
     # --- how the resource manager ended it
     _kind("time_limit", _E, "user", "nobody", "the time limit",
           "DUE TO TIME LIMIT|time limit|walltime|TERM_RUNLIMIT|DeadlineExceeded",
@@ -88,7 +96,7 @@ KINDS: tuple[Kind, ...] = (
     _kind("torchrun_signal", _E, "unknown", "nobody", "the launcher was told to stop",
           "death signal|SignalException", r"Received (?:Signals\.)?(?P<signal>\w+) death signal|SignalException: Process \d+ got signal: (?P<signal2>\d+)"),
     _kind("interrupted", _E, "unknown", "nobody", "somebody interrupted it",
-          "KeyboardInterrupt", r"^KeyboardInterrupt\b"),
+          "KeyboardInterrupt|^C|^Z|^\\|\x03|\x1a|\x1c", r"^KeyboardInterrupt\b|^[^\w^]{0,8}(?:\^[CZ\\]|[\x03\x1a\x1c])+(?:\s*$|(?=[A-Z][a-z]|W\d{4}))"),
     _kind("root_cause", _E, "unknown", "rank", "", "Root Cause (first observed", r"^Root Cause \(first observed failure\)"),
     _kind("summary_rank", _E, "unknown", "rank", "", "(local_rank:", r"^\s*rank\s*: (?P<rank>\d+) \(local_rank: (?P<local>\d+)\)"),
     _kind("summary_host", _E, "unknown", "rank", "", "host      :", r"^\s*host\s*: (?P<node>\S+)"),
@@ -145,7 +153,7 @@ KINDS: tuple[Kind, ...] = (
           "illegal memory access|misaligned address|illegal instruction was|unspecified launch", r"CUDA error: (?:an illegal|misaligned|unspecified launch)"),
     # --- crashes
     _kind("segfault", _X, "unknown", "rank", "segmentation fault",
-          "egmentation fault|SIGSEGV|signal 11", r"[Ss]egmentation fault|Caught signal 11|\(SIGSEGV\)"),
+          "egmentation fault|SIGSEGV|signal 11|segfault at|general protection", r"[Ss]egmentation fault|Caught signal 11|\(SIGSEGV\)|\]: segfault at [0-9a-f]+ ip |\bgeneral protection(?: fault)? ip:"),
     _kind("bus_error", _X, "unknown", "rank", "bus error", "Bus error|SIGBUS", r"Bus error|\(SIGBUS\)|signal: Bus"),
     # --- network
     _kind("ib_error", _N, "infra", "nobody", "the fabric reported an error",
@@ -168,18 +176,37 @@ KINDS: tuple[Kind, ...] = (
           "taking the entire process down|watchdog thread terminated|DistBackendError|c10::DistBackend", r"taking the entire process down|watchdog thread terminated|DistBackendError|SIGABRT"),
     # --- success, sizes
     _kind("success", _M, "unknown", "nobody", "",
-          "raining |after training is done|stopped: `max_|ret_code=0|raining_complete|run finished|Run finished|train_runtime|rc=0",
-          r"(?i)\btraining (?:has )?(?:is |was )?(?:completed?|finished|done|succeeded)(?: successfully)?\b(?! (?:step|epoch|iter|batch|\d+ of))|after training is done|`?Trainer\.fit`? stopped: `max_(?:steps|epochs)|'train_runtime':|\brun finished successfully"),
+          "raining |raining: |exiting program|Exiting program|after training is done|stopped: `max_|ret_code=0|raining_complete|run finished|Run finished|train_runtime|rc=0|train metrics|eval metrics|Loss for final step|un summary|ob completed|ob finished|ll epochs|aximum number of|max_steps|un completed",
+          r"(?i)(?<!before )(?<!for )(?<!capture )\b(?:training|pre-?training|fine-?tuning) (?:job |run |loop |process )?(?:has |is |was )?(?:completed?|finished|done|succeeded|ended)(?: successfully)?\b(?! (?:step|epoch|iter|batch|\d+ of|for (?:epoch|step|batch)|with (?:error|exit code [1-9])))|\b(?:finished|completed|done) (?:with )?(?:all )?(?:pre|fine-?)?training\b(?! (?:step|epoch|iter|batch|data|set|for (?:epoch|step)))|after training is done|\[?exiting program (?:after \d[\d.]* minutes|at iteration \d+)|`?Trainer\.fit`? stopped: `max_(?:steps|epochs|time)|['\"]?train_runtime['\"]?\s*[:=]|^\*{3,} (?:train|eval) metrics \*{3,}|Loss for final step:|^(?:wandb: )?Run summary:|\b(?:run|job) (?:finished|completed) successfully|\b(?:total )?training time:? \d+:\d\d|\ball epochs (?:done|finished|completed)\b|reached (?:the )?max(?:imum)?(?: number of|_) ?(?:train(?:ing)?[ _])?(?:steps|iterations|epochs)\b"),
     _kind("world_size", _M, "unknown", "nobody", "",
-          "MEMBER:|world_size|world size|WORLD_SIZE|nranks|nRanks", r"MEMBER: \d+/(?P<a>\d+)|\bworld[_ ]size['\"]?(?: is)?\s*[:=]?\s*(?P<b>\d+)\b|WORLD_SIZE=(?P<c>\d+)|\bn[rR]anks (?P<d>\d+)\b"),
+          "MEMBER:|world_size|world size|WORLD_SIZE|nranks|nRanks", r"MEMBER: \d+/(?P<a>\d+)|\bworld[_ ]size['\"]?(?: is|\s*\.{2,})?\s*[:=]?\s*(?P<b>\d+)\b|WORLD_SIZE=(?P<c>\d+)|\bn[rR]anks (?P<d>\d+)\b"),
+    _kind("num_nodes", _M, "unknown", "nobody", "", "nnodes|NNODES|num_nodes|--standalone|num_machines",
+          r"(?i)(?<![a-z])(?:n_?nodes|num_nodes|SLURM_NNODES|SLURM_JOB_NUM_NODES|num_machines)['\"]?\s*[:= ]\s*(?P<nodes>\d{1,6})\b|--standalone\b"),
+    # --- lines of those who watch the job, which tell that it runs and not that it trains
+    _kind("watcher", _M, "unknown", "nobody", "", "PULSE|ALERT|running for|running since|s running|s RUNNING|to be scheduled|scheduled to start|RUNNING|eartbeat|eep-alive|eepalive|  Running|1 Running| alive",
+          r"^PULSE\b|^\*+ ?ALERT|\b(?:is|still) (?:still )?(?:not )?(?i:running)\b(?: (?:for|since|or|on|\()|\W*$)|\b(?:waiting|scheduled) to (?:be scheduled|start)\b|\bJob(?:State|Status)?\s*[=:]\s*(?:RUNNING|Running|PENDING)\b|\b[Jj]ob \S+ (?:is )?(?:still )?(?:RUNNING|running|alive)\b|\bR(?:UNNING)?\s+(?:\d+-)?\d+:\d\d(?::\d\d)?\s+\d+\s|\s\d+/\d+\s+Running\s|\b(?i:heartbeat|keep-?alive)\b(?! monitor).{0,60}\b(?i:ok|sent|received|alive)\b"),
     # --- progress; ``step`` counts, ``seconds`` or ``ms`` is what a step took
-    _kind("progress", _M, "unknown", "nobody", "", "iteration", r"\biteration\s+(?P<step>\d+)/\s*(?P<total>\d+)\s*\|(?:.*?elapsed time per iteration \(ms\): (?P<ms>[\d.]+))?"),
-    _kind("progress", _M, "unknown", "nobody", "", "step|Step|iter", r"(?i)^.{0,160}?\b(?:global_|train(?:ing)?[_ ])?(?:steps?|iter(?:ation)?s?)['\"]?\s*[:=#]?\s*\[?(?P<step>\d{1,12})(?:\s*(?:/|of)\s*(?P<total>\d+))?\b(?=.{0,400}?(?:loss|\blr\b|tps|tokens|time|acc|grad|samples|it/s|s/it|throughput))(?:.*?(?:iter time \(s\)|step[_ ]time(?: \(s\))?|train_step_timing in s|sec(?:onds)?[/_ ]?(?:per)?[/_ ]?(?:step|iter))['\"]?\s*[:=]\s*(?P<seconds>\d[\d.]*)|.*?\b(?:step[_ ])?time(?:_ms)?\s*[:=]?\s*(?P<ms>\d[\d.]*)\s*ms\b)?"),
-    _kind("progress", _M, "unknown", "nobody", "", "it/s|s/it", r"\|\s*(?P<step>\d+)/(?P<total>\d+) \[[\d:]+<[\d:?]+"),
+    _kind("evaluation", _M, "unknown", "nobody", "", "alid|valuat|esting |test set|redict",
+          r"(?i)\bvalid(?:ation)? loss at (?:iteration|step)\s+(?P<step>\d{1,12})|\*{3,} running (?:evaluation|prediction|validation|test)|^(?:\S+ )?(?:start(?:ing|ed)? |begin(?:ning)? |running |run )?(?:evaluation|validation)(?: (?:start|began|begin|loop|epoch|step|on |of |at |time|loss|took|dataloader)|:|\W*$)|\b(?:evaluating|validating)\b(?! (?:config|arg|param|env|check|input))|\b(?:eval|val|valid|validation)[_ /](?:loss|acc\w*|ppl)['\"]?\s*[:=]"),
+    _kind("checkpoint_saved", _M, "unknown", "nobody", "", "ave|stored|ritten|written",
+          r"(?i)successfully saved check ?point at iteration\s+(?P<step>\d{1,12})|\b(?:successfully )?(?:saved|stored|written|wrote) (?:the |a |final |model |last |global )*(?:check ?point|weights|state|model)\b(?:.{0,80}?(?:step|iteration|iter)[ _=:]*(?P<step2>\d{1,12}))?|(?:model weights|check ?point|tokenizer config file|model) (?:is |was |successfully |has been )*(?:saved|stored|written)\b|\[#save\] \[END\]\s*\{\"global_step\": (?P<step3>\d{1,12})|save-check ?point: ?[\d.]+"),
+    _kind("checkpoint", _M, "unknown", "nobody", "", "aving|ave_check|#save|rite check|riting check",
+          r"(?i)\bsaving (?:the |a |final |model |training |global |distributed |async |last )*(?:check ?point|weights|state|model)\b(?:.{0,80}?(?:step|iteration|iter)[ _=:]*(?P<step>\d{1,12}))?|\bsave_check ?point\b(?!_interval|[_\w]*[:=.]).{0,40}(?:start|begin|\.\.\.)|\[#save\] \[BEGIN\]|\bwriting (?:the |a )?check ?point\b"),
+    _kind("progress", _M, "unknown", "nobody", "", "iteration", r"\biteration\s+(?P<step>\d{1,12})/\s*(?P<total>\d+)\s*\|"),
+    _kind("progress", _M, "unknown", "nobody", "", "step|Step|iter", r"(?i)^.{0,160}?\b(?:global_|train(?:ing)?[_ ])?(?:steps?(?:_i)?|iter(?:ation)?s?)['\"]?\s*[:=#]?\s*\[?(?P<step>\d{1,12})(?:\s*(?:/|of)\s*(?P<total>\d+))?\b(?=.{0,400}?(?:loss|\blr\b|tps|tokens|time|acc|grad|samples|it/s|s/it|throughput|\bsec\b|seconds|took))"),
+    _kind("progress", _M, "unknown", "nobody", "", "global_step/sec|train_step()|teps/sec", r"\bglobal_step/sec: \d|\btrain_step\(\) took \d|\bsteps/sec:? \d"),
+    _kind("bar", _M, "unknown", "nobody", "", "it/s|s/it", r"^\s*(?P<what>[^|%]{0,60}?):?\s*\d{1,3}%\|[^|]*\|\s*(?P<step>\d{1,12})/(?P<total>\d+) \[(?P<elapsed>[\d:]+)<[\d:?]+"),
     _kind("progress", _M, "unknown", "nobody", "", "'loss'", r"\{'loss': [\d.]+"),
+    _kind("progress", _M, "unknown", "nobody", "", "ms/step|s/step", r"^\s*(?P<step>\d{1,12})/(?P<total>\d+) (?:\[=*>?\.*\]|\S*) - .*\d(?:ms|s|us)/step"),
+    _kind("epoch", _M, "unknown", "nobody", "", "poch", r"(?i)^\W*(?:start(?:ing|ed)? |begin(?:ning)? |train(?:ing)? )?epoch[ :#=\[]*\d+\b(?! (?:epochs|steps per))|\bepoch \d+ (?:finished|done|completed|began|started|took)"),
     # --- Python
     _kind("traceback", _M, "unknown", "nobody", "", "Traceback (most", r"Traceback \(most recent call last\)"),
     _kind("exception", _X, "user", "rank", "", "Error|Exception|StopIteration", r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|StopIteration))(?::\s*(?P<message>.*))?$"),
+    _kind("hidden_cause", _V, "unknown", "unknown", "a wrapper hid the cause",
+          "FULL_ERROR|with overrides|To enable traceback|TRACEBACK_FILTERING|non-zero exit status|returned a non-zero|terminated normally, but|full stack trace|complete stack trace|full trace|Job failed|job failed|Training failed|raining failed",
+          r"\bHYDRA_FULL_ERROR=1|^Error executing job with overrides|To enable traceback see|TRACEBACK_FILTERING=off|returned (?:a )?non-zero (?:exit (?:status|code))(?!:? 0\b)|terminated normally, but \d+ process|(?i:\b(?:for|see|print|show|get|with)\b.{0,40}\b(?:full|complete) (?:stack ?)?trace|^\W*(?:\w+ )?(?:job|training|run) failed\b(?! attempts|: 0))"),
+    _kind("clock_marker", _M, "unknown", "nobody", "", "TIMING RUN AT|RUNANDTIME_|datetime: 20|UTC 20|GMT 20|CEST 20|CET 20|PDT 20|PST 20|EDT 20|EST 20|JST 20|KST 20",
+          r"^(?:STARTING|ENDING) TIMING RUN AT|^RUNANDTIME_(?:START|STOP)|datetime: 20\d\d|^\s*(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? [A-Z][a-z]{2} "),
 )
 DATA_ERROR = _kind("data_error", _X, "user", "rank", "the data could not be read", "", "(?!)")
 """What an exception becomes when its traceback shows that data was being read."""
@@ -189,6 +216,8 @@ SOFTWARE_XIDS = frozenset({13, 31, 32, 43, 45, 68, 69})
 """Xids that the application causes, or that only report its end."""
 LAUNCHER_ERRORS = ("ChildFailedError", "CalledProcessError", "ProcessRaisedException", "ProcessExitedException", "SignalException", "SystemExit", "BrokenPipeError", "ConnectionResetError", "ConnectionAbortedError", "EOFError: None")
 """Exceptions that only pass on the failure of another process."""
+HIDING_ERRORS = frozenset({"CalledProcessError", "ProcessRaisedException", "ProcessExitedException", "ChildFailedError"})
+"""Those of them that tell of a failure without its cause."""
 DATA_TRACES = re.compile(r"(?i)data|shard|h5py|hdf5|parquet|arrow|tokeni|loader|webdataset|corpus|\.jsonl?\b|\.tar\b|lmdb")
 """Words in a traceback of code that reads data."""
 DATA_ERRORS = frozenset({"KeyError", "FileNotFoundError", "IndexError", "UnicodeDecodeError", "JSONDecodeError", "ArrowInvalid", "UnpicklingError", "EOFError", "StopIteration", "OSError", "ReadError", "ValueError", "ParserError", "UnidentifiedImageError", "BadZipFile"})

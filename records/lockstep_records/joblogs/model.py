@@ -57,18 +57,25 @@ class JobLog:
         world_size: as logged, or one more than the highest rank; None when no line names either.
         first_sign: first time in it; of the ranks' initialisation where that is logged.
         training_start: start of training by MLPerf's log, else the first progress.
-        last_progress: time of the last step, evaluation or logged end of training.
+        last_progress: time of the last step, evaluation, checkpoint or logged end of training.
+        last_work: kind of that: step, block, epoch, evaluation, checkpoint, start or stop.
         restart_order: position of the last line about a restart of the ranks; -1 without one.
         run_stop: end of training as logged.
-        run_status: how training ended as logged, such as success or aborted.
+        run_status: how training ended as logged, such as success or aborted; None where it said
+            nothing, or went on afterwards.
+        withdrawn_by: kind of work that came after words of success.
+        planned_minutes: after which it ended itself, as it was configured to.
         last_sign: last time in it.
         step_seconds: duration of the steps in the order of the log.
         step_numbers: number of each of these steps, as the job counts; -1 where not logged.
-        block_means: how many of these are means over a block of steps.
+        step_blocks: of how many steps each duration is the mean.
+        watched: times of the first and the last line after ``last_progress`` in which a scheduler
+            calls the job running.
         last_step: the highest step logged.
         enqueued: collectives that each rank had entered when its watchdog printed them.
         timeouts: number, kind and size of the collective that each rank timed out in.
         notes: sentences about what could not be read.
+        num_known_lines: lines of any kind that says something about a job.
     """
 
     files: tuple[str, ...]
@@ -79,19 +86,29 @@ class JobLog:
     first_sign: float | None
     training_start: float | None
     last_progress: float | None
+    last_work: str | None
     progress_order: int
     restart_order: int
     run_stop: float | None
     run_status: str | None
     run_stop_order: int
+    withdrawn_by: str | None
+    planned_minutes: float | None
+    watched: tuple[float, float] | None
     last_sign: float | None
     step_seconds: "array[float]"
     step_numbers: "array[int]"
-    block_means: int
+    step_blocks: "array[int]"
     last_step: int | None
     enqueued: dict[int, int]
     timeouts: dict[int, tuple[int, str, str]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    num_known_lines: int = 0
+
+    @property
+    def block_means(self) -> int:
+        """How many of the durations are means over several steps."""
+        return sum(size > 1 for size in self.step_blocks)
 
     def of_kind(self, *names: str) -> tuple[Finding, ...]:
         """Findings of some kinds in the order of the log."""

@@ -8,17 +8,20 @@ from dataclasses import dataclass
 from lockstep_catalogue.vocabulary import FailureClass, OutcomeOrRunning, Verdict
 from lockstep_records.events import PREEMPTED
 from lockstep_records.joblogs.blame import find_suspect
+from lockstep_records.joblogs.judgement import Judgement
 from lockstep_records.joblogs.kinds import BY_NAME, Tier
 from lockstep_records.joblogs.model import Finding, JobLog, Line
+from lockstep_records.joblogs.silence import judge_hang, judge_hidden_cause, judge_silence
+from lockstep_records.joblogs.spans import spans_of
 from lockstep_records.joblogs.suspect import Suspect
 
-_GOOD = frozenset({"success", "mlperf success", "succeeded", "ok", "finished"})
+_GOOD = frozenset({"success", "mlperf success", "succeeded", "ok", "finished", "planned stop"})
 _PREEMPTED = frozenset({"preempted", "preempted_exit", "summary_exit"})
 _NAMED_ENDS = _PREEMPTED | {"time_limit"}
 _SIGINT, _SIGHUP = frozenset({"2", "SIGINT"}), frozenset({"1", "SIGHUP"})
-_SILENT_SECONDS = 120.0
 _MOVED_ON_SECONDS = 60.0
 _MOST_EVIDENCE = 12
+_LAUNCHES = frozenset({"launch_failure", "launch_system"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,20 +56,6 @@ class Incident:
     seconds_after_last_progress: float | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Judgement:
-    """Outcome and blame before the times are added."""
-
-    outcome: OutcomeOrRunning
-    reason: str
-    blame: Verdict = "nobody"
-    ranks: tuple[int, ...] = ()
-    group: str | None = None
-    cause: str | None = None
-    failure_class: FailureClass | None = None
-    first: Finding | None = None
-
-
 def judge_log(log: JobLog, *, now_seconds: float | None = None) -> Incident:
     """The incident of a log.
 
@@ -79,22 +68,24 @@ def judge_log(log: JobLog, *, now_seconds: float | None = None) -> Incident:
     return _with_times(log, judgement)
 
 
-def _judge(log: JobLog, now_seconds: float | None) -> _Judgement:
+def _judge(log: JobLog, now_seconds: float | None) -> Judgement:
     good = log.run_status in _GOOD
     end = _end_of(log)
     suspect = find_suspect(log, before=_horizon(log, end, good=good))
     if good:
         return _judge_success(log, end)
     if suspect is not None and not _has_moved_on(log, suspect, end):
-        return _judge_failure(suspect)
+        return _judge_failure(log, suspect)
     if log.run_status is not None and not good:
-        return _Judgement(
+        return Judgement(
             outcome="not_converged", blame="workload", cause="not_converged",
             reason=f"The run ended by itself without its target (it told: {log.run_status}).",
         )  # fmt: skip
     if end is not None:
         return _judge_end(end)
-    return _judge_silence(log, now_seconds)
+    if hidden := judge_hidden_cause(log):
+        return hidden
+    return judge_hang(log) or judge_silence(log, now_seconds)
 
 
 def _has_moved_on(log: JobLog, suspect: Suspect, end: Finding | None) -> bool:
@@ -104,6 +95,8 @@ def _has_moved_on(log: JobLog, suspect: Suspect, end: Finding | None) -> bool:
     ranks that failed, it was the cause whatever else was printed.
     """
     finding = suspect.finding
+    if finding is not None and finding.kind in _LAUNCHES:
+        return _has_worked(log) and finding.last_order < log.progress_order
     failed_exit = any(_bad_exit(f) for f in log.of_kind("srun_exit", "summary_exit"))
     if finding is None or failed_exit or finding.last_order > log.progress_order:
         return False
@@ -153,24 +146,41 @@ def _end_of(log: JobLog) -> Finding | None:
     return (better or ends or (None,))[0]
 
 
-def _judge_success(log: JobLog, end: Finding | None) -> _Judgement:
+def _has_worked(log: JobLog) -> bool:
+    return log.last_work is not None
+
+
+def _judge_success(log: JobLog, end: Finding | None) -> Judgement:
     reason = "The run told its success."
-    stop, after = log.run_stop, end.first.time if end else None
+    if log.run_status == "planned stop":
+        after = "" if log.planned_minutes is None else f" after {log.planned_minutes:,.0f} min"
+        saved = "" if log.last_step is None else f", at step {log.last_step}"
+        reason = f"It ended itself as planned{after}{saved}."
+    stop, after_stop = log.run_stop, end.first.time if end else None
     late = [f for f in log.findings if f.order > log.run_stop_order and _is_trouble(f)]
-    if end is not None:
-        later = "" if after is None or stop is None else f" {after - stop:.0f} s later"
+    if end is not None and end.order > log.run_stop_order:
+        is_later = after_stop is not None and stop is not None and after_stop >= stop
+        later = f" {(after_stop or 0) - (stop or 0):.0f} s later" if is_later else ""
         reason += f" It was ended by {BY_NAME[end.kind].says}{later}, which changes nothing."
     elif late:
         reason += " What failed afterwards was the leaving."
-    return _Judgement(outcome="succeeded", reason=reason)
+    return Judgement(outcome="succeeded", reason=reason)
 
 
 def _is_trouble(finding: Finding) -> bool:
     return BY_NAME[finding.kind].tier < Tier.MILESTONE
 
 
-def _judge_failure(suspect: Suspect) -> _Judgement:
-    return _Judgement(
+def _judge_failure(log: JobLog, suspect: Suspect) -> Judgement:
+    if suspect.cause in _LAUNCHES and not _has_worked(log):
+        return Judgement(
+            outcome="failed", blame=suspect.blame, cause="launch_failure",
+            failure_class=suspect.failure_class, first=suspect.finding,
+            reason="It never started: "
+            + ("the launcher refused it." if suspect.cause == "launch_failure" else
+               "the system could not start its tasks."),
+        )  # fmt: skip
+    return Judgement(
         outcome="failed",
         blame=suspect.blame,
         ranks=suspect.ranks,
@@ -182,44 +192,29 @@ def _judge_failure(suspect: Suspect) -> _Judgement:
     )
 
 
-def _judge_end(end: Finding) -> _Judgement:
+def _judge_end(end: Finding) -> Judgement:
     kind = end.kind
     if kind == "time_limit":
-        return _Judgement(
+        return Judgement(
             outcome="time_limit", cause="time_limit", first=end,
             reason="It was still running when its time limit ended it; nothing had failed.",
         )  # fmt: skip
     if kind in _PREEMPTED:
-        return _Judgement(
+        return Judgement(
             outcome="preempted", cause="preemption", first=end,
             reason="It was preempted; nothing had failed.",
         )  # fmt: skip
     # A terminal sends these two: on Ctrl-C, and when it closes.
     by_hand = kind == "interrupted" or end.key in _SIGINT | _SIGHUP
     canceller = "a person" if by_hand else "somebody"
-    return _Judgement(
+    return Judgement(
         outcome="cancelled", cause="cancelled", first=end,
         reason=f"It was cancelled by {canceller} outside; nothing had failed.",
     )  # fmt: skip
 
 
-def _judge_silence(log: JobLog, now_seconds: float | None) -> _Judgement:
-    """No end and no failure: it runs, or its outcome is unknown."""
-    fresh = now_seconds is not None and log.last_sign is not None
-    if fresh and 0 <= (now_seconds or 0.0) - (log.last_sign or 0.0) < _SILENT_SECONDS:
-        return _Judgement(outcome="running", reason="It is running.")
-    reached = "" if log.last_step is None else f" after step {log.last_step}"
-    return _Judgement(
-        outcome="unknown", blame="unknown",
-        reason=f"The log stops{reached} and tells no end and no cause.",
-    )  # fmt: skip
-
-
-def _with_times(log: JobLog, judgement: _Judgement) -> Incident:
-    killed = [f.first.time for f in log.of_kind("time_limit", "preempted", "slurm_cancelled")]
-    ended = next((time for time in killed if time is not None), log.last_sign)
-    begin, progress = log.training_start, log.last_progress
-    stop = log.run_stop if log.run_stop is not None else progress
+def _with_times(log: JobLog, judgement: Judgement) -> Incident:
+    spans = spans_of(log, is_hang=judgement.cause == "hang" and judgement.outcome == "unknown")
     return Incident(
         outcome=judgement.outcome,
         blame=judgement.blame,
@@ -230,19 +225,15 @@ def _with_times(log: JobLog, judgement: _Judgement) -> Incident:
         reason=judgement.reason,
         first=judgement.first.first if judgement.first else None,
         evidence=_evidence(log, judgement),
-        ended=ended,
-        startup_seconds=_difference(log.first_sign, begin),
-        run_seconds=_difference(begin, stop),
-        wall_seconds=_difference(log.first_sign, ended),
-        seconds_after_last_progress=_difference(progress or begin, ended),
+        ended=spans.ended,
+        startup_seconds=spans.startup_seconds,
+        run_seconds=spans.run_seconds,
+        wall_seconds=spans.wall_seconds,
+        seconds_after_last_progress=spans.seconds_after_last_progress,
     )
 
 
-def _evidence(log: JobLog, judgement: _Judgement) -> tuple[Line, ...]:
+def _evidence(log: JobLog, judgement: Judgement) -> tuple[Line, ...]:
     lines = [judgement.first.first] if judgement.first else []
     lines += [f.first for f in log.findings if _is_trouble(f) and f is not judgement.first]
     return tuple(lines[:_MOST_EVIDENCE])
-
-
-def _difference(begin: float | None, end: float | None) -> float | None:
-    return None if begin is None or end is None else max(0.0, end - begin)

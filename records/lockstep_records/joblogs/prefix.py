@@ -2,7 +2,7 @@
 
 import calendar
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, timezone
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
@@ -42,9 +42,26 @@ _ISO = re.compile(
 _GLOG = re.compile(r"(?:^|[\s\]\[])[IWEF](\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{3,9})")
 _NAMED = re.compile(
     r"\b(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) {1,2}(\d{1,2})"
-    r"(?: (20\d\d))? (\d\d):(\d\d):(\d\d)(?: (20\d\d))?"
+    r"(?: (20\d\d))? (\d\d):(\d\d):(\d\d)(?: (AM|PM))?(?: ([A-Z]{3,4}))?(?: (20\d\d))?"
+)
+# Abbreviations with one meaning only; CST, IST and BST have several.
+_ZONE_HOURS = {"UTC": 0, "GMT": 0, "CET": 1, "CEST": 2, "EET": 2, "EEST": 3, "JST": 9, "KST": 9,
+               "EST": -5, "EDT": -4, "CDT": -5, "MDT": -6, "PST": -8, "PDT": -7}  # fmt: skip
+# A time of which the line speaks, and at which it was not printed: a start, a plan, a file's name.
+_MENTIONED = re.compile(
+    r"(?i)(?:\b(?:since|scheduled|submitted|created|modified|expires?|until|deadline|due|from|between"
+    r"|last|eligible)\b[\s:=]*(?:at|on|time|to \w+)?[\s:='\"(\[]*"
+    r"|(?:finish|end|result|done|complete|elapsed|took|total).*\b(?:start\w*|beg[ia]n\w*)\b"
+    r"[\s:=]*(?:at|on|time)?[\s:='\"(\[]*"
+    r"|\w[^\s,]*,[^,]*,.*,\s*|[\w./-])$"
 )
 _EPOCH = re.compile(r"\"time_ms\": ?(\d{12,14})\b|^RUNANDTIME_(?:START|STOP) (\d{10})$")
+# Printed by a script, a resource manager or a framework at the moment that it names.
+_MARKER = re.compile(
+    r"(?i)\b(?:CANCELLED|RUN|ENDING|STARTING|ENDED|FINISHED|EXIT\w*|STOP\w*|START\w*) AT\b"
+    r"|datetime:|^\s*(?:\w{3},? )?(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\b"
+    r"|^RUNANDTIME_|^\s*20\d\d-\d\d-\d\d[T ][\d:.,]+(?:Z|[+-][\d:]+)?\s*$"
+)
 _MONTHS = {name: number for number, name in enumerate(calendar.month_abbr) if name}
 _SEARCHED_CHARACTERS = 260
 
@@ -67,10 +84,18 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """A time in a line: seconds since 1970, taken for UTC unless the line names a zone."""
+    """A time in a line: seconds since 1970, taken for UTC unless the line names a zone.
+
+    Attributes:
+        zoned: whether the zone is certain.
+        is_marker: whether a script or a manager printed it at that very moment.
+        pair_seconds: the same moment by the line's other clock; None where the line has one only.
+    """
 
     seconds: float
     zoned: bool
+    is_marker: bool = False
+    pair_seconds: float | None = None
 
 
 def clean(raw: bytes) -> str:
@@ -107,35 +132,60 @@ def split_prefix(text: str) -> tuple[Origin, str]:
 
 
 def find_stamp(text: str, year: int) -> Stamp | None:
-    """The first time near the start of a line; None where there is none.
+    """The time at which a line was printed; None where it has none of its own.
 
     Args:
         text: the line.
         year: for formats that leave the year out.
     """
-    text = text[:_SEARCHED_CHARACTERS]
-    if match := _EPOCH.search(text):
-        milliseconds, seconds = match.groups()
-        return Stamp(float(seconds or 0) or int(milliseconds) / 1e3, zoned=True)
+    head = text[:_SEARCHED_CHARACTERS]
     try:
-        if match := _ISO.search(text):
+        stamp = _find_written(head, year)
+    except ValueError:
+        stamp = None
+    epoch = _EPOCH.search(head)
+    if epoch is None:
+        if stamp is None:
+            return None
+        return replace(stamp, is_marker=_MARKER.search(head) is not None)
+    milliseconds, seconds = epoch.groups()
+    moment = float(seconds or 0) or int(milliseconds) / 1e3
+    # A launcher may prefix its own time: then one line holds the same moment by two clocks.
+    local = stamp.seconds if stamp is not None and not stamp.zoned else None
+    return Stamp(moment, zoned=True, is_marker=seconds is not None, pair_seconds=local)
+
+
+def _find_written(head: str, year: int) -> Stamp | None:
+    """The first time in words or figures that is the line's own."""
+    for expression in (_ISO, _GLOG, _NAMED):
+        match = expression.search(head)
+        if match is None or _MENTIONED.search(head[: match.start()].rstrip("\"'")):
+            continue
+        if expression is _ISO:
             return _iso(match)
-        if match := _GLOG.search(text):  # glog writes no year
+        if expression is _GLOG:  # glog writes no year
             month, day, *clock, fraction = match.groups()
             return _stamp(year, month, day, clock, fraction)
-        if match := _NAMED.search(text):
-            name, day, early, *clock, late = match.groups()
-            return _stamp(int(early or late or year), _MONTHS[name], day, clock, None)
-    except ValueError:
-        return None
+        return _named(match, year)
     return None
+
+
+def _named(match: re.Match[str], year: int) -> Stamp:
+    name, day, early, hour, minute, second, half, zone, late = match.groups()
+    clock = (_hour_of_day(hour, half), minute, second)
+    stamp = _stamp(int(early or late or year), _MONTHS[name], day, clock, None)
+    ahead = _ZONE_HOURS.get(zone or "")
+    return stamp if ahead is None else Stamp(stamp.seconds - ahead * 3600, zoned=True)
+
+
+def _hour_of_day(hour: str, half: str | None) -> str:
+    return hour if not half else str(int(hour) % _NOON + (_NOON if half == "PM" else 0))
 
 
 def _iso(match: re.Match[str]) -> Stamp:
     year, month, day, hour, minute, second, fraction, half, zone = match.groups()
-    if half:
-        hour = str(int(hour) % _NOON + (_NOON if half == "PM" else 0))
-    stamp = _stamp(int(year), month, day, (hour, minute, second), fraction)
+    clock = (_hour_of_day(hour, half), minute, second)
+    stamp = _stamp(int(year), month, day, clock, fraction)
     if not zone:
         return stamp
     if zone == "Z":

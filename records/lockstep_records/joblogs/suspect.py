@@ -62,7 +62,11 @@ def tier_of(finding: Finding) -> Tier:
 
 def victims_of(findings: list[Finding]) -> list[Finding]:
     """The findings that only follow from what happened elsewhere."""
-    return [f for f in findings if tier_of(f) in (Tier.NETWORK, Tier.VICTIM)]
+    return [
+        f
+        for f in findings
+        if tier_of(f) in (Tier.NETWORK, Tier.VICTIM) and f.kind != "hidden_cause"
+    ]
 
 
 def most_ranks(log: JobLog) -> str:

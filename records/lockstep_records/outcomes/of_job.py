@@ -3,10 +3,10 @@
 import time
 from pathlib import Path
 
+from lockstep_records.attempts import pages_of
 from lockstep_records.events import Event, read_events
-from lockstep_records.jobs import list_pages
 from lockstep_records.outcomes.evidence import Evidence, hang_of, node_events_of, ranks_of
-from lockstep_records.page.reader import Page, PageError, read_page
+from lockstep_records.page.reader import Page
 
 # A hang is noticed some seconds after its last heartbeat, never before it.
 _HANG_SLACK_SECONDS = 2.0
@@ -32,7 +32,7 @@ def evidence_of(
     Raises:
         OSError: the folder cannot be read.
     """
-    events, pages = read_events(job), _pages(job / str(attempt))
+    events, pages = read_events(job), pages_of(job / str(attempt))
     phases = {int(page.identity["rank"]): page.phase for page in pages}
     has_hung, missing = hang_of(events, attempt)
     sizes = [int(page.identity["world_size"]) for page in pages]
@@ -46,18 +46,6 @@ def evidence_of(
         missing=missing,
         has_hung=has_hung and _lasted(events, attempt, pages),
     )
-
-
-def _pages(attempt: Path) -> list[Page]:
-    if not attempt.is_dir():
-        return []
-    pages = []
-    for path in list_pages(attempt):
-        try:
-            pages.append(read_page(path))
-        except PageError:  # a torn page of one rank must not hide the others
-            continue
-    return pages
 
 
 def _lasted(events: list[Event], attempt: int, pages: list[Page]) -> bool:

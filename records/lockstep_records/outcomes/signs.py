@@ -169,12 +169,17 @@ def _rank_signs(evidence: Evidence) -> Iterator[Sign]:
         yield from _text_signs(end)
 
 
-def _exit_sign(end: RankEnd, exit_code: int) -> Sign:
+def status_sign(exit_code: int) -> str:
+    """Name of the sign of an exit status; a signal's where a shell or Python reports one."""
     name = signal_name(exit_code)
     if name is not None:
-        return _sign(end, SIGNAL_SIGNS.get(name, "crashed"), "exit", name, key=name)
-    sign = EXIT_SIGNS.get(exit_code, "exit_ok" if exit_code == 0 else "exit")
-    return _sign(end, sign, "exit", f"exit status {exit_code}", key=str(exit_code))
+        return SIGNAL_SIGNS.get(name, "crashed")
+    return EXIT_SIGNS.get(exit_code, "exit_ok" if exit_code == 0 else "exit")
+
+
+def _exit_sign(end: RankEnd, exit_code: int) -> Sign:
+    text = signal_name(exit_code) or f"exit status {exit_code}"
+    return _sign(end, status_sign(exit_code), "exit", text, key=str(exit_code))
 
 
 def _text_signs(end: RankEnd) -> Iterator[Sign]:

@@ -4,7 +4,6 @@ import json
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +13,12 @@ from lockstep_records.compressed import read_content
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.collective_join import join
 from lockstep_reports.readers.files import files_of, head
+from lockstep_reports.readers.flight_recorder_join import RankDump, join_dumps, members_of
 from lockstep_reports.readers.series import timed_steps
 from lockstep_reports.readers.unpickled import plain_values
 from lockstep_reports.recording.collectives import Span
-from lockstep_reports.recording.flight_recorder_log import (
-    FlightRecorderLog,
-    PhaseAtHang,
-    RankCollective,
-)
+from lockstep_reports.recording.flight_recorder_log import FlightRecorderLog
 from lockstep_reports.recording.recording import Attempt, Recording
-from lockstep_reports.wording import printable
 
 _MAX_BYTES = 1 << 26
 _MAX_ENTRIES = 1 << 18
@@ -33,24 +28,6 @@ _MAX_SNIFFED_FILES = 64
 _END_ERROR_SECONDS = 0.1
 _PICKLE = b"\x80"
 _DUMP_KEYS = (b"pg_config", b"pg_status", b"collective_seq_id")
-_KINDS = {
-    "allreduce": "all_reduce",
-    "allgatherbase": "all_gather",
-    "allgather": "all_gather",
-    "reducescatterbase": "reduce_scatter",
-    "reducescatter": "reduce_scatter",
-    "alltoall": "all_to_all",
-    "alltoallbase": "all_to_all",
-    "broadcast": "broadcast",
-}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Dump:
-    rank: int
-    config: dict[str, Any]
-    status: dict[str, Any]
-    entries: list[dict[str, Any]]
 
 
 def recognises(path: Path) -> bool:
@@ -80,7 +57,7 @@ def read(path: Path, options: ReadOptions) -> Recording:
     dumps, notes = _dumps_in(path)
     if not dumps:
         raise ValueError(f"no dump in {path} can be read: {notes[0] if notes else 'there is none'}")
-    log = _join_dumps(dumps)
+    log = join_dumps(dumps)
     collectives = join(_spans(log), _END_ERROR_SECONDS)
     if any(item.last_rank is None for item in collectives.items):
         notes.append(
@@ -122,9 +99,9 @@ def _spans(log: FlightRecorderLog) -> Iterator[Span]:
             )
 
 
-def _dumps_in(path: Path) -> tuple[dict[int, _Dump], list[str]]:
+def _dumps_in(path: Path) -> tuple[dict[int, RankDump], list[str]]:
     """The dumps by rank, and sentences about what was left out."""
-    dumps: dict[int, _Dump] = {}
+    dumps: dict[int, RankDump] = {}
     notes: list[str] = []
     for file in files_of(path):
         if not _is_dump(file):
@@ -141,7 +118,7 @@ def _dumps_in(path: Path) -> tuple[dict[int, _Dump], list[str]]:
     return dumps, notes
 
 
-def _read_dump(file: Path) -> _Dump:
+def _read_dump(file: Path) -> RankDump:
     data = read_content(file, _MAX_BYTES)
     try:
         fields = plain_values(data) if data[:1] == _PICKLE else json.loads(data)
@@ -152,7 +129,7 @@ def _read_dump(file: Path) -> _Dump:
     config, status = (_dict(fields.get(name)) for name in ("pg_config", "pg_status"))
     entries = fields.get("entries")
     entries = [e for e in entries if isinstance(e, dict)] if isinstance(entries, list) else []
-    return _Dump(
+    return RankDump(
         rank=_rank(file, config), config=config, status=status, entries=entries[-_MAX_ENTRIES:]
     )
 
@@ -166,7 +143,7 @@ def _rank(file: Path, config: dict[str, Any]) -> int:
     # A dump is not self-describing (pytorch #117883), but a rank lists only its own groups.
     common: set[int] | None = None
     for group in config.values():
-        members = set(_members(group))
+        members = set(members_of(group))
         if members:
             common = members if common is None else common & members
     if common is not None and len(common) == 1:
@@ -175,116 +152,3 @@ def _rank(file: Path, config: dict[str, Any]) -> int:
     if not numbers:
         raise ValueError("nothing tells its rank; end its name with the rank")
     return int(numbers[-1])
-
-
-def _members(group: Any) -> tuple[int, ...]:
-    ranks = group.get("ranks") if isinstance(group, dict) else None
-    if isinstance(ranks, str):
-        return tuple(int(number) for number in re.findall(r"\d{1,7}", ranks))
-    if isinstance(ranks, list):
-        return tuple(rank for rank in ranks if isinstance(rank, int))
-    return ()
-
-
-def _join_dumps(dumps: dict[int, _Dump]) -> FlightRecorderLog:
-    groups = {name: _members(g) for d in dumps.values() for name, g in d.config.items()}
-    names = {
-        name: printable(str(group.get("desc") or ""))
-        for dump in dumps.values()
-        for name, group in dump.config.items()
-        if isinstance(group, dict)
-    }
-    collectives = tuple(
-        collective
-        for dump in dumps.values()
-        for entry in dump.entries
-        if (collective := _collective(dump, entry))
-    )
-    for collective in collectives:
-        if not groups.get(collective.group):
-            members = {c.rank for c in collectives if c.group == collective.group}
-            groups[collective.group] = tuple(sorted(members))
-    return FlightRecorderLog(
-        ranks=tuple(sorted(dumps)),
-        groups=groups,
-        names=names,
-        phases_at_hang=_phases_at_hang(dumps, groups, collectives),
-        collectives=collectives,
-    )
-
-
-def _collective(dump: _Dump, entry: dict[str, Any]) -> RankCollective | None:
-    """An entry of a dump; None for point-to-point operations and for entries of no group."""
-    group, sequence = entry.get("process_group"), entry.get("collective_seq_id")
-    if entry.get("is_p2p") or not isinstance(sequence, int) or not group:
-        return None
-    name = str(group[0]) if isinstance(group, list | tuple) else str(group)
-    operation = str(entry.get("profiling_name", "")).rpartition(":")[2]
-    kind = _KINDS.get(re.sub(r"[^a-z]", "", operation.lower()), printable(operation)[:64])
-    completed = entry.get("time_discovered_completed_ns")
-    created = entry.get("time_created_ns")
-    return RankCollective(
-        rank=dump.rank,
-        group=name,
-        sequence=sequence,
-        kind=kind,
-        sizes=str(entry.get("input_sizes"))[:200],
-        created_ns=created if isinstance(created, int) else None,
-        completed_ns=completed if isinstance(completed, int) else None,
-        # On gloo the state of a completed collective stays "scheduled".
-        completed=entry.get("state") == "completed" or bool(entry.get("retired")),
-    )
-
-
-def _phases_at_hang(
-    dumps: dict[int, _Dump],
-    groups: dict[str, tuple[int, ...]],
-    collectives: tuple[RankCollective, ...],
-) -> dict[tuple[str, int], PhaseAtHang]:
-    """By a rank's counters where it keeps them, else by its entries; keys are group and rank."""
-    phases: dict[tuple[str, int], PhaseAtHang] = {}
-    for collective in collectives:
-        key, sequence = (collective.group, collective.rank), collective.sequence
-        previous = phases.get(key, PhaseAtHang(entered=sequence, completed=sequence - 1))
-        completed = sequence if collective.completed else previous.completed
-        phases[key] = PhaseAtHang(
-            entered=max(previous.entered, sequence), completed=max(previous.completed, completed)
-        )
-    numbers = _group_numbers(dumps)
-    for name, members in groups.items():
-        used = {numbers[name, rank] for rank in members if (name, rank) in numbers}
-        for rank in members:
-            # A rank without entries has numbered the group as its fellow members have.
-            number = numbers.get((name, rank)) or (used.pop() if len(used) == 1 else None)
-            if number is not None:
-                used = used | {number}
-                phase = _counted_phase(dumps.get(rank), number)
-                if phase is not None:
-                    phases[name, rank] = phase
-    return phases
-
-
-def _group_numbers(dumps: dict[int, _Dump]) -> dict[tuple[str, int], str]:
-    """The number under which a rank's counters stand, by group and rank.
-
-    Each rank numbers its groups itself; only entries show which number a group has.
-    """
-    numbers: dict[tuple[str, int], str] = {}
-    for dump in dumps.values():
-        for entry in dump.entries:
-            group, number = entry.get("process_group"), entry.get("pg_id")
-            if isinstance(group, list | tuple) and group and isinstance(number, int):
-                numbers[str(group[0]), dump.rank] = str(number)
-    return numbers
-
-
-def _counted_phase(dump: _Dump | None, number: str) -> PhaseAtHang | None:
-    counters = dump.status.get(number) if dump is not None else None
-    if not isinstance(counters, dict):
-        return None
-    entered, completed = (
-        counters.get(f"last_{name}_collective") for name in ("enqueued", "completed")
-    )
-    if not isinstance(entered, int) or not isinstance(completed, int) or entered < 0:
-        return None
-    return PhaseAtHang(entered=entered, completed=completed)

@@ -32,10 +32,16 @@ def read(path: Path, options: ReadOptions) -> LogRecording:  # noqa: ARG001  # o
     """The log, or the folder of logs of one job.
 
     Raises:
-        ValueError: there is no log, or it holds no text.
+        ValueError: there is no log, no line of it says anything of a job, or it holds several runs.
         OSError: a file cannot be read.
     """
-    return LogRecording(source_kind="log", path=path, log=read_log(path))
+    log = read_log(path)
+    if not log.num_known_lines:
+        raise ValueError(
+            f"no line of {path} is of a known kind (steps, errors, exits, MLPerf's log); give the"
+            " output of a training job"
+        )
+    return LogRecording(source_kind="log", path=path, log=log)
 
 
 def _is_log(file: Path) -> bool:

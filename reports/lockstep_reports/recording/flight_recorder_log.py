@@ -26,6 +26,31 @@ class PhaseAtHang:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class OutstandingOperation:
+    """An operation that a rank has entered and not completed.
+
+    Attributes:
+        order: position among the rank's operations, by time where that is recorded.
+        created_ns: by the rank's clock.
+        peers: ranks that a send or receive is with; empty for a collective.
+        is_send: whether it sends to them.
+        is_point_to_point: whether it is a send or a receive, also where its peers are unknown.
+        is_started: whether its kernel runs; None where the recorder was not asked for starts.
+    """
+
+    rank: int
+    group: str
+    sequence: int
+    kind: str
+    order: int
+    created_ns: int | None
+    peers: tuple[int, ...]
+    is_send: bool
+    is_point_to_point: bool
+    is_started: bool | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class FlightRecorderLog:
     """Dumps of some ranks, joined.
 
@@ -35,6 +60,8 @@ class FlightRecorderLog:
         names: what a group is for, by its name.
         phases_at_hang: how far each rank is, by group and rank.
         collectives: the recorded collectives, in the order of the dumps.
+        outstanding: by rank what it has entered and not completed, oldest first.
+        overwritten: ranks whose ring no longer holds the oldest of these.
     """
 
     ranks: tuple[int, ...]
@@ -42,3 +69,5 @@ class FlightRecorderLog:
     names: dict[str, str]
     phases_at_hang: dict[tuple[str, int], PhaseAtHang]
     collectives: tuple[RankCollective, ...]
+    outstanding: dict[int, tuple[OutstandingOperation, ...]]
+    overwritten: frozenset[int]

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from lockstep_catalogue.labels import OWN_WORK_PHASES
 from lockstep_catalogue.vocabulary import ENDED_PHASES
+from lockstep_records.data_ranks import counts_data
+from lockstep_records.hangs import HangTimeouts
 from lockstep_records.jobs import find_job, find_root, list_attempts, list_jobs, list_pages
 from lockstep_records.liveness import find_process
 from lockstep_records.page.reader import Page, PageError, read_newest, read_page
@@ -137,7 +139,9 @@ def _row(job_id: str, rank: _RankData, lag: float | None, now: float) -> RankRow
             nan_stats.median(rank.rows["sync_seconds"].astype(np.float64))
         ),
         step_seconds=step,
-        tokens_per_second=float(rank.rows["tokens"].sum()) / total if total > 0 else None,
+        tokens_per_second=float(rank.rows["tokens"].sum()) / total
+        if total > 0 and counts_data(page.identity["mesh"])
+        else None,
         loss=page.state["loss"],
         quiet_seconds=quiet,
         step_times=tuple(seconds[-_NUM_SPARK_STEPS:].tolist()),
@@ -148,4 +152,4 @@ def _state(page: Page, quiet_seconds: float, step_seconds: float | None) -> str:
     """State of a rank; gone where its process has ended without a word."""
     if page.phase not in ENDED_PHASES and find_process(page) is None:
         return "gone"
-    return state_of(page.phase, quiet_seconds, step_seconds)
+    return state_of(page.phase, quiet_seconds, step_seconds, HangTimeouts().of_rank(page))

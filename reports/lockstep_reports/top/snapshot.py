@@ -7,7 +7,12 @@ from typing import Protocol
 import numpy as np
 
 from lockstep_catalogue.vocabulary import ENDED_PHASES, PAUSE_PHASES
-from lockstep_records.hangs import hang_limit_seconds
+from lockstep_records.hangs import (
+    HANG_TIMEOUT_SECONDS,
+    PAUSE_TIMEOUT_SECONDS,
+    HangTimeouts,
+    hang_limit_seconds,
+)
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Matrix
 
@@ -106,17 +111,29 @@ def lags(own_work: Matrix) -> Matrix:
     return nan_stats.median(own_work - nan_stats.median(own_work, axis=0), axis=1)
 
 
-def state_of(phase: str, quiet_seconds: float, step_seconds: float | None) -> str:
+def state_of(
+    phase: str,
+    quiet_seconds: float,
+    step_seconds: float | None,
+    timeouts: HangTimeouts = HangTimeouts(),  # noqa: B008  # it is frozen
+) -> str:
     """State of a rank by its last phase and the time since its last progress.
 
     Args:
         phase: the phase that it entered last.
         quiet_seconds: time since its last progress.
         step_seconds: median duration of its steps; None where unknown.
+        timeouts: of the rank.
     """
     if phase in ENDED_PHASES:
         return phase
     is_pause = phase in PAUSE_PHASES
-    if quiet_seconds > hang_limit_seconds(step_seconds, is_pause=is_pause):
+    limit_seconds = hang_limit_seconds(
+        step_seconds,
+        timeouts.step_seconds or HANG_TIMEOUT_SECONDS,
+        timeouts.pause_seconds or PAUSE_TIMEOUT_SECONDS,
+        is_pause=is_pause,
+    )
+    if quiet_seconds > limit_seconds:
         return "stalled"
     return phase if is_pause else "training"

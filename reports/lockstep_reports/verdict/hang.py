@@ -1,122 +1,104 @@
 """Names the rank that a hung job waits for, from Flight Recorder dumps.
 
-A rank waits for another one that has not entered the collective which the first has entered.
-A rank that others wait for, and that waits for nobody, is the culprit; the waiting ranks are
-victims, in whatever group they wait.
+Every rank waits for whoever its oldest outstanding operation needs. Culprits are the roots of these
+waits: ranks that others wait for and that have nothing outstanding, or that are stuck in what
+others have completed. Everybody else is a victim, in whatever group it waits.
 """
 
 from collections import Counter
-from dataclasses import dataclass
 
 from lockstep_reports.recording.flight_recorder_log import FlightRecorderLog
 from lockstep_reports.verdict.verdict import Verdict
+from lockstep_reports.verdict.waits import Wait, WaitGraph, wait_graph
 from lockstep_reports.wording import plural
 
 _MAX_NAMED_RANKS = 8
 _MAX_EVIDENCE = 16
-# Sends and receives of one sequence number legitimately differ between the two ranks of a pair.
-_POINT_TO_POINT_KINDS = {"send", "recv", "send_recv"}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Wait:
-    waiter: int
-    missing: int
-    group: str
-    sequence: int
 
 
 def judge_hang(log: FlightRecorderLog) -> Verdict:
-    """Which ranks have not entered which collective; mismatched collectives; nobody; unknown."""
+    """Who holds the others up; mismatched collectives; a deadlock; nobody; unknown."""
     if len(log.ranks) < 2:  # noqa: PLR2004  # a join needs two
         return Verdict(kind="unknown", evidence=("One rank's dump was read; others are needed.",))
     if mismatch := _mismatch(log):
         return mismatch
-    waits = _waits(log) or _waits_for_undumped(log)
-    if not waits:
-        return _without_waits(log)
-    waiters, missing = {wait.waiter for wait in waits}, {wait.missing for wait in waits}
-    culprits = tuple(sorted(missing - waiters))
-    if not culprits:
-        evidence = "The ranks wait for each other in a circle: the order of collectives differs."
-        return Verdict(
-            kind="unknown", cause="deadlock", evidence=(evidence, *_sentences(log, waits))
+    graph = wait_graph(log)
+    roots = graph.roots()
+    if circle := graph.circle():
+        waits = [wait for wait in graph.waits if wait.waiter in circle]
+        evidence = (
+            f"{_listed(list(circle))} wait for each other in a circle that nobody else holds up:"
+            " their order of operations differs."
         )
-    # When more than half of the ranks are missing, a few dumps may be stale or the wrong ones.
-    is_minority = len(culprits) <= max(1, len(log.ranks) // 2)
+        return Verdict(
+            kind="unknown", cause="deadlock", evidence=(evidence, *_sentences(log, graph, waits))
+        )
+    if roots:
+        return _accuse(log, graph, roots)
+    if graph.undumped:
+        return _judge_undumped(log, graph)
+    return _without_roots(log, graph)
+
+
+def _accuse(log: FlightRecorderLog, graph: WaitGraph, roots: tuple[int, ...]) -> Verdict:
+    """The roots, unless they are most of the ranks."""
+    waits = [wait for wait in graph.waits if wait.missing in roots]
+    sentences = _sentences(log, graph, waits)
+    if 2 * len(roots) > len(log.ranks):
+        why = f"{plural(len(roots), 'rank')} of {len(log.ranks)} are out of step: no single rank's."
+        return Verdict(kind="unknown", cause="hang", evidence=(why, *sentences))
     return Verdict(
-        kind="rank",
-        ranks=culprits,
-        phase=None,
-        cause="hang",
-        confidence=0.9 if is_minority else 0.5,
-        evidence=_sentences(log, [wait for wait in waits if wait.missing in culprits]),
+        kind="rank", ranks=roots, phase=None, cause="hang", confidence=0.9, evidence=sentences
     )
 
 
-def _waits(log: FlightRecorderLog) -> list[_Wait]:
-    """Pairs of dumped ranks of which one has entered a collective and the other has not."""
-    waits = []
-    for group, members in log.groups.items():
-        phases = {
-            rank: log.phases_at_hang[group, rank]
-            for rank in members
-            if (group, rank) in log.phases_at_hang
-        }
-        for rank, own in phases.items():
-            sequence = own.completed + 1
-            if own.entered >= sequence:
-                waits += [
-                    _Wait(waiter=rank, missing=other, group=group, sequence=sequence)
-                    for other, phase in phases.items()
-                    if phase.entered < sequence
-                ]
-    return waits
+def _judge_undumped(log: FlightRecorderLog, graph: WaitGraph) -> Verdict:
+    """Unknown: a rank without a dump may be missing, or stand in the operation with the others."""
+    waits = [wait for wait in graph.undumped if wait.missing not in log.ranks]
+    silent = sorted({wait.missing for wait in waits})
+    why = "The dumps do not show who has not entered what the others wait in."
+    if silent:
+        them = "it" if len(silent) == 1 else "them"
+        why = (
+            f"{_listed(silent)} left no dump, and the others wait for {them} or with {them}: look"
+            " there first."
+        )
+    return Verdict(kind="unknown", cause="hang", evidence=(why, *_sentences(log, graph, waits)))
 
 
-def _waits_for_undumped(log: FlightRecorderLog) -> list[_Wait]:
-    """Collectives that all dumped members have entered; members without a dump may be missing."""
-    waits = []
-    for group, members in log.groups.items():
-        undumped = [rank for rank in members if rank not in log.ranks]
-        for rank in members:
-            own = log.phases_at_hang.get((group, rank))
-            if undumped and own is not None and own.entered > own.completed:
-                waits += [
-                    _Wait(waiter=rank, missing=other, group=group, sequence=own.completed + 1)
-                    for other in undumped
-                ]
-    return waits
-
-
-def _sentences(log: FlightRecorderLog, waits: list[_Wait]) -> tuple[str, ...]:
-    """Evidence: a sentence for each missing rank and collective, small groups first."""
-    waiters_of: dict[tuple[int, str, int], list[int]] = {}
+def _sentences(log: FlightRecorderLog, graph: WaitGraph, waits: list[Wait]) -> tuple[str, ...]:
+    """Evidence: a sentence for each missing rank and operation, small groups first."""
+    waiters_of: dict[tuple[int, str, int, str], list[int]] = {}
     for wait in waits:
-        waiters_of.setdefault((wait.missing, wait.group, wait.sequence), []).append(wait.waiter)
-    kinds = {(entry.group, entry.sequence): entry.kind for entry in log.collectives}
+        each = wait.operation
+        key = (wait.missing, each.group, each.sequence, each.kind)
+        waiters_of.setdefault(key, []).append(wait.waiter)
     sentences = []
     smallest_first = sorted(
-        waiters_of.items(), key=lambda entry: (len(log.groups[entry[0][1]]), entry[0])
+        waiters_of.items(), key=lambda entry: (len(log.groups.get(entry[0][1], ())), entry[0])
     )
-    for (missing, group, sequence), waiters in smallest_first[:_MAX_EVIDENCE]:
-        kind = kinds.get((group, sequence), "collective")
+    for (missing, group, number, kind), waiters in smallest_first[:_MAX_EVIDENCE]:
         name = log.names.get(group) or group
-        dump = "" if missing in log.ranks else ", left no dump and"
+        state = "has" if missing in log.ranks else "may have"
+        verb = "waits" if len(waiters) == 1 else "wait"
+        if kind in {"send", "recv"}:
+            way = f"the {kind} of group {name} that {_listed(waiters).lower()} {verb} in"
+            sentences.append(f"Rank {missing} {state} not entered the other half of {way}.")
+        else:
+            what = f"{kind} {number} of group {name}"
+            sentences.append(
+                f"Rank {missing} {state} not entered {what}; {_listed(waiters)} {verb} there."
+            )
+    for rank, operation in sorted(graph.stuck.items())[:_MAX_EVIDENCE]:
+        name = log.names.get(operation.group) or operation.group
         sentences.append(
-            f"Rank {missing}{dump} has not entered {kind} {sequence} of group {name}; "
-            f"{_listed(waiters)} {'waits' if len(waiters) == 1 else 'wait'} there."
+            f"Rank {rank} is stuck in {operation.kind} {operation.sequence} of group {name}, which"
+            " others have completed."
         )
-    idle = [r for r in sorted({w.missing for w in waits}) if _num_outstanding(log, r) == 0]
+    idle = [rank for rank in sorted({wait.missing for wait in waits}) if rank in graph.idle]
     if idle:
         sentences.append(f"{_listed(idle)}: no collective outstanding, so held up outside of them.")
     return tuple(sentences)
-
-
-def _num_outstanding(log: FlightRecorderLog, rank: int) -> int | None:
-    """Collectives that a rank has entered and not completed; None when its phases are unknown."""
-    phases = [phase for (_, member), phase in log.phases_at_hang.items() if member == rank]
-    return sum(max(0, p.entered - p.completed) for p in phases) if phases else None
 
 
 def _listed(ranks: list[int]) -> str:
@@ -130,7 +112,7 @@ def _mismatch(log: FlightRecorderLog) -> Verdict | None:
     """The first collective that members of a group entered as different operations."""
     kinds_of: dict[tuple[str, int], dict[int, str]] = {}
     for entry in log.collectives:
-        if not entry.completed and entry.kind not in _POINT_TO_POINT_KINDS:
+        if not entry.completed:
             kinds_of.setdefault((entry.group, entry.sequence), {})[entry.rank] = entry.kind
     for (group, sequence), kinds in sorted(kinds_of.items(), key=lambda entry: entry[0][1]):
         counted = Counter(kinds.values()).most_common()
@@ -155,13 +137,22 @@ def _mismatch(log: FlightRecorderLog) -> Verdict | None:
     return None
 
 
-def _without_waits(log: FlightRecorderLog) -> Verdict:
-    """Nobody when no collective is outstanding; unknown when every rank has entered one."""
-    stuck = [rank for rank in log.ranks if _num_outstanding(log, rank)]
+def _without_roots(log: FlightRecorderLog, graph: WaitGraph) -> Verdict:
+    """Nobody when nothing is outstanding; unknown when all have entered what they stand in."""
     num_dumps = f"Dumps of {plural(len(log.ranks), 'rank')} were joined."
+    stuck = sorted({*graph.entered, *(wait.waiter for wait in graph.waits)})
     if stuck:
-        why = f"{_listed(stuck)} stand in collectives that every rank has entered: not a rank's."
-        return Verdict(kind="unknown", evidence=(why, num_dumps))
+        why = (
+            f"{_listed(stuck)} stand in operations that every rank they need has entered: which"
+            " rank or link holds them up is not in the dumps."
+        )
+        return Verdict(kind="unknown", cause="hang", evidence=(why, num_dumps))
+    if log.overwritten:
+        why = (
+            f"The rings of {_listed(sorted(log.overwritten)).lower()} no longer hold the oldest"
+            " operation that is outstanding; record more with TORCH_FR_BUFFER_SIZE."
+        )
+        return Verdict(kind="unknown", cause="hang", evidence=(why, num_dumps))
     return Verdict(
         kind="nobody", evidence=("No rank waits for another in any collective.", num_dumps)
     )

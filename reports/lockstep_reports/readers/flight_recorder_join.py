@@ -1,0 +1,187 @@
+"""Joins the Flight Recorder dumps of several ranks."""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from lockstep_reports.readers.flight_recorder_entries import (
+    collective_of,
+    group_of,
+    outstanding_operations,
+)
+from lockstep_reports.recording.flight_recorder_log import (
+    FlightRecorderLog,
+    PhaseAtHang,
+    RankCollective,
+)
+from lockstep_reports.wording import printable
+
+_PIPELINE = re.compile(r"(?i)pipe|\bpp\b|_pp_|p2p")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankDump:
+    """The dump of one rank: its groups, the counters by number of the group, and its entries."""
+
+    rank: int
+    config: dict[str, Any]
+    status: dict[str, Any]
+    entries: list[dict[str, Any]]
+
+
+def members_of(group: Any) -> tuple[int, ...]:
+    """Ranks of a group by its configuration; empty where it lists none."""
+    ranks = group.get("ranks") if isinstance(group, dict) else None
+    if isinstance(ranks, str):
+        return tuple(int(number) for number in re.findall(r"\d{1,7}", ranks))
+    if isinstance(ranks, list):
+        return tuple(rank for rank in ranks if isinstance(rank, int))
+    return ()
+
+
+def join_dumps(dumps: dict[int, RankDump]) -> FlightRecorderLog:
+    """The dumps by rank as one log."""
+    groups = {name: members_of(g) for d in dumps.values() for name, g in d.config.items()}
+    names = {
+        name: printable(str(group.get("desc") or ""))
+        for dump in dumps.values()
+        for name, group in dump.config.items()
+        if isinstance(group, dict)
+    }
+    collectives = tuple(
+        collective
+        for dump in dumps.values()
+        for entry in dump.entries
+        if (collective := collective_of(dump.rank, entry))
+    )
+    for collective in collectives:
+        if not groups.get(collective.group):
+            members = {c.rank for c in collectives if c.group == collective.group}
+            groups[collective.group] = tuple(sorted(members))
+    outstanding = {
+        dump.rank: outstanding_operations(dump.rank, dump.entries, groups)
+        for dump in dumps.values()
+    }
+    return FlightRecorderLog(
+        ranks=tuple(sorted(dumps)),
+        groups=groups,
+        names=names,
+        phases_at_hang=_phases_at_hang(dumps, groups, collectives),
+        collectives=collectives,
+        outstanding=outstanding,
+        overwritten=frozenset(
+            rank for rank, dump in dumps.items() if _is_overwritten(dump, len(outstanding[rank]))
+        ),
+    )
+
+
+def _is_overwritten(dump: RankDump, num_outstanding: int) -> bool:
+    """Whether the ring has lost operations that are still outstanding.
+
+    The counters say how many there are; without counters, a ring that begins with an outstanding
+    operation, and not with the rank's first one, may have lost older ones.
+    """
+    counted = [
+        entered - completed
+        for counters in dump.status.values()
+        if isinstance(counters, dict)
+        and isinstance(entered := counters.get("last_enqueued_collective"), int)
+        and isinstance(completed := counters.get("last_completed_collective"), int)
+    ]
+    if counted:
+        return sum(max(0, each) for each in counted) > num_outstanding
+    records = [e["record_id"] for e in dump.entries if isinstance(e.get("record_id"), int)]
+    return num_outstanding == len(dump.entries) > 0 and min(records, default=0) > 0
+
+
+def _phases_at_hang(
+    dumps: dict[int, RankDump],
+    groups: dict[str, tuple[int, ...]],
+    collectives: tuple[RankCollective, ...],
+) -> dict[tuple[str, int], PhaseAtHang]:
+    """By a rank's counters where it keeps them, else by its entries; keys are group and rank."""
+    phases: dict[tuple[str, int], PhaseAtHang] = {}
+    for collective in collectives:
+        key, sequence = (collective.group, collective.rank), collective.sequence
+        previous = phases.get(key, PhaseAtHang(entered=sequence, completed=sequence - 1))
+        completed = sequence if collective.completed else previous.completed
+        phases[key] = PhaseAtHang(
+            entered=max(previous.entered, sequence), completed=max(previous.completed, completed)
+        )
+    numbers, mixed = _group_numbers(dumps), _mixed_groups(dumps)
+    for name, members in groups.items():
+        if name in mixed:
+            continue
+        for rank in members:
+            number = numbers.get((name, rank)) or _fellow_number(
+                dumps, numbers, name, members, rank
+            )
+            phase = None if number is None else _counted_phase(dumps.get(rank), number)
+            if phase is not None:
+                phases[name, rank] = phase
+    return phases
+
+
+def _mixed_groups(dumps: dict[int, RankDump]) -> set[str]:
+    """Groups with sends and receives: there the counters are each rank's own and compare nothing.
+
+    The counters count operations, of which a send and its receive are one on each rank that takes
+    part; only the sequence of collectives is the same on all members.
+    """
+    mixed = set()
+    for dump in dumps.values():
+        for entry in dump.entries:
+            sequence, operation = entry.get("collective_seq_id"), entry.get("op_id")
+            if entry.get("is_p2p") or (isinstance(operation, int) and operation != sequence):
+                mixed.add(group_of(entry))
+        mixed |= {
+            name
+            for name, group in dump.config.items()
+            if isinstance(group, dict) and _PIPELINE.search(str(group.get("desc") or ""))
+        }
+    return mixed
+
+
+def _fellow_number(
+    dumps: dict[int, RankDump],
+    numbers: dict[tuple[str, int], str],
+    name: str,
+    members: tuple[int, ...],
+    rank: int,
+) -> str | None:
+    """The number of a group on a rank without entries, by fellow members with the same groups."""
+    own = dumps.get(rank)
+    if own is None:
+        return None
+    used = {
+        numbers[name, member]
+        for member in members
+        if (name, member) in numbers and dumps[member].status.keys() == own.status.keys()
+    }
+    return used.pop() if len(used) == 1 else None
+
+
+def _group_numbers(dumps: dict[int, RankDump]) -> dict[tuple[str, int], str]:
+    """The number under which a rank's counters stand, by group and rank.
+
+    Each rank numbers its groups itself; only entries show which number a group has.
+    """
+    numbers: dict[tuple[str, int], str] = {}
+    for dump in dumps.values():
+        for entry in dump.entries:
+            group, number = entry.get("process_group"), entry.get("pg_id")
+            if isinstance(group, list | tuple) and group and isinstance(number, int):
+                numbers[str(group[0]), dump.rank] = str(number)
+    return numbers
+
+
+def _counted_phase(dump: RankDump | None, number: str) -> PhaseAtHang | None:
+    counters = dump.status.get(number) if dump is not None else None
+    if not isinstance(counters, dict):
+        return None
+    entered, completed = (
+        counters.get(f"last_{name}_collective") for name in ("enqueued", "completed")
+    )
+    if not isinstance(entered, int) or not isinstance(completed, int) or entered < 0:
+        return None
+    return PhaseAtHang(entered=entered, completed=completed)

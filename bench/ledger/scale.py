@@ -103,7 +103,7 @@ def deliver(url: str, stop: threading.Event) -> None:
 def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--store", help="postgresql://...; an SQLite file when left out")
+    parser.add_argument("--store", help="a path or postgresql://...; filled if it is empty")
     parser.add_argument("--events", type=int, default=10_000_000)
     parser.add_argument("--jobs", type=int, default=100_000)
     parser.add_argument("--times", type=int, default=50)
@@ -114,11 +114,16 @@ def main() -> None:
         if engine.dialect.name == "sqlite":
             with engine.connect() as connection:
                 connection.execute(text("PRAGMA synchronous=OFF"))
-        fill(engine, options.jobs, options.events)
-        engine.dispose()
-        if not options.store:
+        with engine.connect() as connection:
+            is_filled = connection.execute(select(jobs.c.number).limit(1)).first() is not None
+        if not is_filled:
+            fill(engine, options.jobs, options.events)
+        if engine.dialect.name == "sqlite":
             size = Path(store).stat().st_size / 2**30
             print(f"the file has {size:.1f} GiB", file=sys.stderr)
+        engine.dispose()
+        if not options.times:
+            return
         begin = time.perf_counter()
         ledger = LedgerProcess(store, ("--max-rate", "1000000")).start()
         print(f"started in {time.perf_counter() - begin:.1f} s", file=sys.stderr, flush=True)

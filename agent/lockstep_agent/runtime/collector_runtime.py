@@ -20,6 +20,7 @@ from lockstep_agent.sources.nvml import Driver
 from lockstep_records.delivery.duty import DeliveryDuty
 from lockstep_records.delivery.sender import LedgerAddress
 from lockstep_records.delivery.spool import EventSpool
+from lockstep_records.delivery.unreported import UnreportedJobs
 
 # A page older than this would add to the idle time that a hang is judged by.
 _MAX_PAGE_AGE_SECONDS = 1.0
@@ -97,4 +98,10 @@ def _delivery(options: Options) -> Delivery:
         url=options.ledger, token_file=options.ledger_token, ca_file=options.ledger_ca
     )
     spool = EventSpool(options.root, options.state and options.state / "spool.sqlite")
-    return Delivery(spool, address, origin, duty=DeliveryDuty(options.root, is_agent=True))
+    return Delivery(
+        spool,
+        address,
+        origin,
+        unreported=UnreportedJobs(options.root),
+        duty=DeliveryDuty(options.root, is_agent=True),
+    )

@@ -92,16 +92,16 @@ class UnreportedJobs:
         if not pages:
             return
         has_launcher = any(event.kind in _STARTS for event in written)
-        moments = moments_of(written, attempt)
+        moments = moments_of(written, attempt) if has_launcher else Moments(begin=_begin(pages))
         if not has_launcher:
-            moments = Moments(begin=_begin(pages))
             yield from self._starts(job, pages, attempt)
-            yield from job.progress.poll(pages, moments)
         job.attempts.add(attempt)
         launcher_runs = _launcher_runs(folder) if has_launcher else False
         is_running = launcher_runs or any(find_process(page) is not None for page in pages)
         if is_running or not _is_long_gone(job, now, is_sure=launcher_runs is not None):
             job.gone_since = None if is_running else job.gone_since
+            if not has_launcher:
+                yield from job.progress.poll(pages, moments)
             return
         job.is_settled = True
         over = max(_last_seconds(pages, now), *(event.time for event in written), 0.0)
@@ -119,8 +119,8 @@ class UnreportedJobs:
                 "project": identity["project"] or None,
                 "source": "pages",
             }
-            known = {name: value for name, value in fields.items() if value is not None}
-            yield self._event("job_started", pages[0], 0, known, _begin(pages))
+            stated = {name: value for name, value in fields.items() if value is not None}
+            yield self._event("job_started", pages[0], 0, stated, _begin(pages))
         if attempt not in job.attempts:
             ranks: dict[str, Any] = {"ranks": [int(page.identity["rank"]) for page in pages]}
             yield self._event("attempt_started", pages[0], attempt, ranks, _begin(pages))

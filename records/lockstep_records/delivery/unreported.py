@@ -104,7 +104,8 @@ class UnreportedJobs:
                 yield from job.progress.poll(pages, moments)
             return
         job.is_settled = True
-        over = max(_last_seconds(pages, now), *(event.time for event in written), 0.0)
+        beats = (page.progress_wall_seconds for page in pages)
+        over = max(*beats, *(event.time for event in written), 0.0)
         last = Moments(begin=moments.begin, ends=moments.ends, over=over)
         yield from job.progress.poll(pages, last, is_last=True)
         yield from self._ends(folder, pages[0], attempt, over)
@@ -168,8 +169,3 @@ def _begin(pages: list[Page]) -> float:
         for page in pages
     )
     return float(min(births))
-
-
-def _last_seconds(pages: list[Page], now: float) -> float:
-    """Wall clock of the last heartbeat of the ranks."""
-    return max(now - max(0.0, (time.monotonic_ns() - page.progress_ns) * 1e-9) for page in pages)

@@ -11,9 +11,9 @@ from lockstep_reports.align import Alignment
 from lockstep_reports.arrays import Matrix
 from lockstep_reports.recording.steps import Member, Steps
 from lockstep_reports.score import Scores, last_share
+from lockstep_reports.step_losses import StepLoss, slow_columns, step_losses
 from lockstep_reports.wording import printable
 
-SPIKE_RATIO = 1.2
 MAX_SPIKES = 100
 
 
@@ -42,7 +42,7 @@ class RankSummary:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spike:
-    """A step over 1.2 times the median; ``index`` counts the recorded steps from 0."""
+    """A step beyond 1.2 times the median and the noise; ``index`` counts the steps from 0."""
 
     index: int
     ratio: float
@@ -53,7 +53,7 @@ class StepSummary:
     """Durations of the steps, with the 100 largest spikes at most.
 
     Means over several steps hide the tail: they have no spikes, and a p95 only where a histogram of
-    durations exists, as exact as its buckets.
+    durations exists, as exact as its buckets. ``losses`` holds the spikes by what they cost.
     """
 
     count: int
@@ -62,6 +62,7 @@ class StepSummary:
     median_seconds: float | None
     p95_seconds: float | None
     spikes: tuple[Spike, ...]
+    losses: tuple[StepLoss, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,7 +121,8 @@ def summarize_steps(steps: Steps, scores: Scores) -> StepSummary:
     ratios = np.nan_to_num(scores.step_seconds / median) if median else np.zeros(count)
     # Stable: of equal spikes the earliest are listed.
     largest = np.argsort(-ratios, kind="stable")[:MAX_SPIKES]
-    spikes = sorted(int(i) for i in largest if ratios[i] > SPIKE_RATIO and not are_means)
+    slow = slow_columns(scores.step_seconds)
+    spikes = sorted(int(i) for i in largest if slow[i] and not are_means)
     return StepSummary(
         count=count if steps.stands_for is None else round(float(steps.stands_for.sum())),
         first=int(steps.numbers[0]) if count else None,
@@ -128,6 +130,7 @@ def summarize_steps(steps: Steps, scores: Scores) -> StepSummary:
         median_seconds=median,
         p95_seconds=_p95(steps, scores),
         spikes=tuple(Spike(index=index, ratio=float(ratios[index])) for index in spikes),
+        losses=() if are_means else step_losses(scores.step_seconds, steps.numbers),
     )
 
 

@@ -88,6 +88,8 @@ class Steps:
         tokens: tokens of the rank in the step [ranks, steps]; None where the source has none.
         sequence_squares: sum of the squared lengths of the step's sequences, in tokens squared,
             [ranks, steps]; None where the source has none.
+        by_device: 1 where the times of a row are the device's, 0 where the host's [ranks, steps];
+            None where the source does not say.
     """
 
     job_id: str
@@ -108,6 +110,7 @@ class Steps:
     durations: DurationHistogram | None = None
     tokens: Matrix | None = None
     sequence_squares: Matrix | None = None
+    by_device: Matrix | None = None
 
     def over_all(self, values: Matrix) -> Matrix:
         """Values of single steps [..., steps] as sums over the steps that a column stands for."""

@@ -111,6 +111,7 @@ def test_workers_inherit_the_job_and_the_environment_of_the_launcher_is_restored
             "LOCKSTEP_PROJECT": "",
             "TRACEPARENT": trace_of("new").traceparent(),
             "LOCKSTEP_HANG_TIMEOUT": "2m",
+            "LOCKSTEP_PAUSE_TIMEOUT": "30m",
             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
             "OMP_NUM_THREADS": "1",
         }

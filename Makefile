@@ -139,6 +139,9 @@ $(PEERS)-reports: bench/reports/peers.txt | $(READY)
 bench-reports: $(READY) $(PEERS)-reports ## Print whom reports name, and how long it takes, next to HTA and TraceML
 	$(BIN)/python -u bench/reports/verdict_bench.py --peers $(PEERS)-reports
 
+bench-live-groups: $(READY) ## Print who is paged in five live jobs, healthy and with a slow rank and node (25 minutes)
+	$(BIN)/python -u bench/live_groups/live_groups.py $(if $(HEALTHY),--healthy $(HEALTHY))
+
 bench-hangs: $(READY) ## Print whom reports accuse in a thousand simulated hangs
 	$(BIN)/python bench/hangs/hangs.py 1000
 

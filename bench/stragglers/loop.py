@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from cores import Cores
-from plan import SCHEDULE, WARM_UP, Course, Trial
+from plan import ON_HOST, SCHEDULE, WARM_UP, Course, Trial
 from sidecar import Sidecar
 from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
@@ -27,13 +27,21 @@ import lockstep
 
 # One weight a layer: gloo cuts a tensor into as many messages as it has elements, up to three for
 # each other rank, and on few cores it is messages that cost, not bytes. FSDP2 wants one a rank.
-_WIDTHS = {"ddp": 1, "fsdp2": 4, "pipeline": 1}
+WIDTHS = {"ddp": 1, "fsdp2": 4, "pipeline": 1}
 
 
 class Faults:
-    """Makes this rank slow where and when the plan says."""
+    """Makes this rank slow where and when the plan says.
 
-    def __init__(self, trials: tuple[Trial, ...]) -> None:
+    Args:
+        trials: the plan.
+        work: takes the time of a device.
+    """
+
+    def __init__(
+        self, trials: tuple[Trial, ...], work: Callable[[float], None] = time.sleep
+    ) -> None:
+        self.work = work
         self._trials = iter(trials)
         self._trial: Trial | None = next(self._trials, None)
         self._origin, self._seconds = "", 0.0
@@ -44,15 +52,22 @@ class Faults:
         while self._trial and step >= self._trial.start + self._trial.steps:
             self._trial = next(self._trials, None)
         self._origin = ""
-        if self._trial and self._trial.slow_rank(step, dist.get_world_size()) == dist.get_rank():
+        if self._trial and self._trial.is_slow(step, dist.get_rank(), dist.get_world_size()):
             self._origin = self._trial.origin
             self._seconds = self._trial.percent / 100 * self.step_seconds
 
     def at(self, origin: str) -> None:
         """Loses the time, once a step."""
-        if origin == self._origin:
-            self._origin = ""
-            time.sleep(self._seconds)
+        seconds = self.take(origin)
+        if seconds:
+            (time.sleep if origin in ON_HOST else self.work)(seconds)
+
+    def take(self, origin: str) -> float:
+        """Seconds to lose there, once a step."""
+        if origin != self._origin:
+            return 0.0
+        self._origin = ""
+        return self._seconds
 
 
 class Device(torch.autograd.Function):
@@ -62,14 +77,16 @@ class Device(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, faults: Faults, seconds: float) -> Tensor:
         """The input, later."""
         ctx.faults, ctx.seconds = faults, seconds
-        time.sleep(seconds)
+        faults.at("launch")
+        faults.at("launches")
+        faults.work(seconds)
         faults.at("forward")
         return x.clone()
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         """The gradient, later."""
-        time.sleep(2 * ctx.seconds)
+        ctx.faults.work(2 * ctx.seconds)
         ctx.faults.at("backward")
         return gradients[0], None, None
 
@@ -96,11 +113,11 @@ def _layers(width: int, faults: Faults, course: Course) -> nn.Sequential:
 
 
 def _ddp(faults: Faults, course: Course) -> tuple[nn.Module, None]:
-    return DistributedDataParallel(_layers(_WIDTHS["ddp"], faults, course)), None
+    return DistributedDataParallel(_layers(WIDTHS["ddp"], faults, course)), None
 
 
 def _fsdp2(faults: Faults, course: Course) -> tuple[nn.Module, None]:
-    model = _layers(_WIDTHS["fsdp2"], faults, course)
+    model = _layers(WIDTHS["fsdp2"], faults, course)
     for layer in model:
         fully_shard(layer)
     fully_shard(model)
@@ -109,14 +126,14 @@ def _fsdp2(faults: Faults, course: Course) -> tuple[nn.Module, None]:
 
 def _pipeline(faults: Faults, course: Course) -> tuple[nn.Module, Any]:
     seconds = course.forward_seconds * course.layers / course.micro_batches
-    stage = nn.Sequential(Layer(_WIDTHS["pipeline"], faults, seconds))
+    stage = nn.Sequential(Layer(WIDTHS["pipeline"], faults, seconds))
     built = PipelineStage(stage, dist.get_rank(), dist.get_world_size(), torch.device("cpu"))
     return stage, Schedule1F1B(
         built, course.micro_batches, loss_fn=lambda out, _: out.square().mean()
     )
 
 
-_STRATEGIES = {"ddp": _ddp, "fsdp2": _fsdp2, "pipeline": _pipeline}
+STRATEGIES = {"ddp": _ddp, "fsdp2": _fsdp2, "pipeline": _pipeline}
 
 
 def _batches(width: int, faults: Faults, course: Course) -> Iterator[Tensor]:
@@ -163,7 +180,7 @@ def _train(strategy: str, root: Path, course: Course) -> None:
     cores, faults, sidecar = Cores(), Faults(course.trials), _sidecar(course, root)
     # What a rank loses here it loses inside a collective, after its arrival.
     dist.all_reduce = _late_inside(dist.all_reduce, faults)
-    model, schedule = _STRATEGIES[strategy](faults, course)
+    model, schedule = STRATEGIES[strategy](faults, course)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     environment = {**os.environ, "LOCKSTEP_JOB_ID": strategy}
     monitor = lockstep.attach(
@@ -171,7 +188,7 @@ def _train(strategy: str, root: Path, course: Course) -> None:
     )
     optimizer.register_step_pre_hook(lambda *_: faults.at("optimizer"))
     seconds, began = [], time.perf_counter()
-    batches = sidecar.batches(_batches(_WIDTHS[strategy], faults, course))
+    batches = sidecar.batches(_batches(WIDTHS[strategy], faults, course))
     for step, batch in enumerate(monitor.prepare(batches)):
         cores.step(step)
         with sidecar.step(model):

@@ -29,8 +29,10 @@ typedef struct {
 static int is_ordinary(const GradientWait *wait)
 {
     const Backward *backwards = (const Backward *)wait->backwards;
+    const StepRecorder *recorder = (const StepRecorder *)wait->recorder;
+    /* A device has a thread of its own for the backward, for which the loop's waits. */
     return !wait->on_graph && backwards->inside && !backwards->nests
-           && PyThread_get_thread_ident() == backwards->thread
+           && (recorder->clock != NULL || PyThread_get_thread_ident() == backwards->thread)
            && PyDict_GetItemWithError(wait->taps, name_tap) == Py_None;
 }
 
@@ -73,8 +75,8 @@ static PyObject *gradient_wait_arrived(GradientWait *wait, PyObject *parameter)
         Py_RETURN_NONE;
     if (!is_ordinary(wait))
         return PyObject_CallNoArgs(wait->arrived_otherwise);
-    if (recorder->on && !recorder->first_arrival_ns)
-        recorder->first_arrival_ns = clock_ns();
+    if (recorder_arrives(recorder) < 0)
+        return without_part(recorder, NULL);
     return without_part(recorder, PyObject_CallOneArg(wait->queue, wait->begins));
 }
 

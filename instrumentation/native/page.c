@@ -3,16 +3,13 @@
 
 #include <string.h>
 
-/* The step's seconds by phase, added to the totals and begun anew. */
-void recorder_take_phases(StepRecorder *recorder, double seconds[STEP_PHASES])
+void recorder_end_phases(StepRecorder *recorder, double seconds[STEP_PHASES])
 {
     const Layout *layout = &recorder->layout;
     const int64_t *spent_ns = recorder->spent_ns;
     double *totals = (double *)recorder->slot.buf + layout->slot_phases;
-    for (int n = 0; n < STEP_PHASES; n++) {
+    for (int n = 0; n < STEP_PHASES; n++)
         seconds[n] = (double)spent_ns[layout->code_first + n] * 1e-9;
-        totals[layout->code_first + n] += seconds[n];
-    }
     totals[layout->code_init] += (double)spent_ns[layout->code_init] * 1e-9;
     totals[layout->code_restore] += (double)spent_ns[layout->code_restore] * 1e-9;
     /* They count in the totals only: the step begins after them. */
@@ -20,19 +17,33 @@ void recorder_take_phases(StepRecorder *recorder, double seconds[STEP_PHASES])
     memset(recorder->spent_ns, 0, sizeof recorder->spent_ns);
 }
 
-static void count_step(StepRecorder *recorder, const Row *row)
+void count_phases(StepRecorder *recorder, const double seconds[STEP_PHASES])
+{
+    const Layout *layout = &recorder->layout;
+    double *totals = (double *)recorder->slot.buf + layout->slot_phases + layout->code_first;
+    for (int n = 0; n < STEP_PHASES; n++)
+        totals[n] += seconds[n];
+}
+
+void settle_step(StepRecorder *recorder, double seconds)
 {
     uint64_t *words = recorder->slot.buf;
     const Layout *layout = &recorder->layout;
     Py_ssize_t bucket = 0;
-    while (bucket < recorder->num_buckets && recorder->buckets[bucket] < row->seconds)
+    while (bucket < recorder->num_buckets && recorder->buckets[bucket] < seconds)
         bucket++;
+    words[layout->slot_settled]++;
+    words[layout->slot_buckets + bucket]++;
+    ((double *)words)[layout->slot_sum] += seconds;
+}
+
+static void count_work(StepRecorder *recorder, const Row *row)
+{
+    uint64_t *words = recorder->slot.buf;
+    const Layout *layout = &recorder->layout;
     words[layout->slot_step] = (uint64_t)row->number;
     words[layout->slot_tokens] += (uint64_t)row->tokens;
     words[layout->slot_samples] += (uint64_t)row->samples;
-    words[layout->slot_settled]++;
-    words[layout->slot_buckets + bucket]++;
-    ((double *)words)[layout->slot_sum] += row->seconds;
 }
 
 #define PUT(bytes, offset, type, value) (*(type *)((char *)(bytes) + (offset)) = (type)(value))
@@ -72,7 +83,7 @@ static int64_t write_row(StepRecorder *recorder, Row *row, const double seconds[
     return (int64_t)number + 1;
 }
 
-static void commit(StepRecorder *recorder, int64_t now_ns)
+void commit_state(StepRecorder *recorder, int64_t now_ns)
 {
     const Layout *layout = &recorder->layout;
     uint64_t *words = recorder->slot.buf, sequence = ++words[0];
@@ -85,10 +96,8 @@ static void commit(StepRecorder *recorder, int64_t now_ns)
     memcpy(file + offset, words, (size_t)layout->slot_size);
 }
 
-int64_t write_step(StepRecorder *recorder, Row *row, const double seconds[STEP_PHASES], int64_t now_ns)
+int64_t write_step(StepRecorder *recorder, Row *row, const double seconds[STEP_PHASES])
 {
-    count_step(recorder, row);
-    int64_t steps = write_row(recorder, row, seconds);
-    commit(recorder, now_ns);
-    return steps;
+    count_work(recorder, row);
+    return write_row(recorder, row, seconds);
 }

@@ -1,5 +1,5 @@
 /* What a loop and its hooks call: phases and waits; lockstep/recorder/recorder.py does the same in Python. */
-#include "recorder.h"
+#include "device.h"
 
 #include "type_tables.h"
 
@@ -21,13 +21,16 @@ int recorder_switch_phase(StepRecorder *recorder, int code, int64_t *now_ns)
     }
     int64_t now = *now_ns = clock_ns();
     uint64_t word = (uint64_t)now << 4 | (uint64_t)code;
-    recorder->spent_ns[recorder->phase] += now - recorder->since_ns;
+    int interrupted = recorder->phase;
+    recorder->spent_ns[interrupted] += now - recorder->since_ns;
     recorder->phase = code;
     recorder->since_ns = now;
     if (recorder->heartbeat == recorder->page_heartbeat)
         /* One store, or a reader in another process could meet half a word. */
         __atomic_store_n(recorder->heartbeat_word, word, __ATOMIC_RELAXED);
     else if (call_heartbeat(recorder, word) < 0)
+        return -1;
+    if (recorder->clock != NULL && interrupted != code && device_boundary(recorder, now, code) < 0)
         return -1;
     if (now >= recorder->due_ns && call_tick(recorder, now) < 0)
         return -1;
@@ -102,11 +105,19 @@ static PyObject *method_phase_hook(StepRecorder *recorder, PyObject *number)
     return code < 0 ? NULL : new_phase_hook(recorder, code);
 }
 
+int recorder_arrives(StepRecorder *recorder)
+{
+    if (!recorder->on || recorder->first_arrival_ns)
+        return 0;
+    recorder->first_arrival_ns = clock_ns();
+    return recorder->clock == NULL ? 0 : device_arrival(recorder, recorder->first_arrival_ns);
+}
+
 static PyObject *method_first_arrival(StepRecorder *recorder, PyObject *unused)
 {
     (void)unused;
-    if (recorder->on && !recorder->first_arrival_ns)
-        recorder->first_arrival_ns = clock_ns();
+    if (recorder_arrives(recorder) < 0)
+        return handle_error(recorder);
     Py_RETURN_NONE;
 }
 
@@ -116,6 +127,11 @@ int recorder_wait_begins(StepRecorder *recorder, int *interrupted)
     *interrupted = NOT_WAITING;
     if (!recorder->on || recorder->held || recorder->phase == recorder->layout.code_sync)
         return 0;
+    if (recorder->clock != NULL) {
+        int is_on_stream = device_is_on_stream(recorder);
+        if (is_on_stream <= 0)
+            return is_on_stream; /* a collective that is started in another stream: nobody waits */
+    }
     int code = recorder->phase;
     if (recorder_switch_phase(recorder, (int)recorder->layout.code_sync, &now_ns) < 0)
         return -1;
@@ -173,12 +189,17 @@ int recorder_wait_ended(StepRecorder *recorder, int interrupted, const Collectiv
     if (!collectives->is_pairwise)
         /* As if all waiting of the step came last: docs/decisions/0006-*.md. */
         recorder->last_arrival_ns = now_ns - recorder->spent_ns[layout->code_sync];
+    double seconds = (double)(now_ns - began_ns) * 1e-9;
+    if (recorder->clock != NULL) {
+        device_wait_ended(recorder, collectives, seconds);
+        seconds = 0; /* it counts when the step is settled */
+    }
     if (collectives->kind < 0 || !recorder->on)
         return 0;
     uint64_t *words = recorder->slot.buf;
     words[layout->slot_calls + collectives->kind] += (uint64_t)collectives->calls;
     words[layout->slot_bytes + collectives->kind] += (uint64_t)collectives->size_bytes;
-    ((double *)words)[layout->slot_seconds + collectives->kind] += (double)(now_ns - began_ns) * 1e-9;
+    ((double *)words)[layout->slot_seconds + collectives->kind] += seconds;
     ((uint64_t *)recorder->periodic.buf)[layout->periodic_bus + collectives->kind]
         += (uint64_t)collectives->bus_bytes;
     return 0;
@@ -226,6 +247,8 @@ static PyObject *method_restart(StepRecorder *recorder, PyObject *moment)
     recorder->phase = (int)recorder->layout.code_other;
     recorder->since_ns = now_ns;
     recorder->first_arrival_ns = recorder->last_arrival_ns = 0;
+    if (recorder->clock != NULL && recorder->on && device_begin(recorder, now_ns, recorder->phase) < 0)
+        return handle_error(recorder);
     Py_RETURN_NONE;
 }
 
@@ -242,7 +265,8 @@ static PyObject *method_take_phases(StepRecorder *recorder, PyObject *unused)
     (void)unused;
     if (!recorder->on)
         Py_RETURN_NONE;
-    recorder_take_phases(recorder, s);
+    recorder_end_phases(recorder, s);
+    count_phases(recorder, s);
     return Py_BuildValue("(dddddddd)", s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7]);
 }
 
@@ -277,6 +301,9 @@ PyMethodDef recorder_methods[] = {
     METHOD("take_phases", method_take_phases, METH_NOARGS),
     METHOD("take_losses", method_take_losses, METH_NOARGS),
     METHOD("stop", method_stop, METH_NOARGS),
+    METHOD("use_device", recorder_use_device, METH_O),
+    METHOD("call_when_passed", recorder_call_when_passed, METH_O),
+    METHOD("settle", recorder_settle, METH_NOARGS),
     METHOD("restart", method_restart, METH_O),
     METHOD("release", method_release, METH_NOARGS),
     END_OF_METHODS,

@@ -36,6 +36,21 @@
     X(bit_norm, "slot.bit.gradient_norm")                                                          \
     X(bit_rate, "slot.bit.learning_rate")                                                          \
     X(periodic_bus, "periodic.bus_bytes")                                                              \
+    X(periodic_present, "periodic.present")                                                        \
+    X(periodic_idle, "periodic.host_bound_seconds")                                                \
+    X(periodic_device_steps, "periodic.device_steps")                                              \
+    X(periodic_launch_bound, "periodic.launch_bound_steps")                                        \
+    X(periodic_dropped, "periodic.device_dropped")                                                 \
+    X(periodic_stride, "periodic.device_stride")                                                   \
+    X(bit_stride, "periodic.bit.device_stride")                                                    \
+    X(row_idle, "row.host_bound_seconds")                                                          \
+    X(row_bit_idle, "row.bit.host_bound_seconds")                                                  \
+    X(flag_device, "flag.device")                                                                  \
+    X(flag_pending, "flag.device_pending")                                                         \
+    X(code_forward, "code.forward")                                                                \
+    X(code_backward, "code.backward")                                                              \
+    X(code_optimizer, "code.optimizer")                                                            \
+    X(kinds, "kinds")                                                                              \
     X(row_number, "row.number")                                                                    \
     X(row_step, "row.step")                                                                        \
     X(row_start, "row.start_ns")                                                                   \
@@ -85,17 +100,22 @@ enum { MAX_PHASES = 16, STEP_PHASES = 8, MAX_ROW_BYTES = 256, NOT_WAITING = -1 }
 #define RECORDER_OBJECTS(X)                                                                        \
     X(heartbeat)                                                                                   \
     X(page_heartbeat) /* the same object, unless the operations of a step are recorded */          \
-    X(callbacks) X(numbers) X(codes) X(kinds) X(code_of) X(bus_factor) X(figures_of) X(ignored)
+    X(callbacks) X(numbers) X(codes) X(kinds) X(code_of) X(bus_factor) X(figures_of) X(ignored)    \
+    X(is_capturing) X(current_stream) X(stream) X(events) X(records) /* of a device, or None */    \
+    X(passed_callbacks) /* by number of the row */
+
+typedef struct DeviceClock DeviceClock;
 
 typedef struct {
     PyObject_HEAD
     /* What a change of phase touches is adjacent, so that it is few lines of the cache.
      * `on` is read again after every call into Python: a signal's handler may close the page. */
-    char on, held, measures;
+    char on, held, measures, uses_device;
     int phase;
     int64_t since_ns, due_ns, own_ns, step_began_ns, first_arrival_ns, last_arrival_ns;
     int64_t spent_ns[MAX_PHASES];
     uint64_t *heartbeat_word;
+    DeviceClock *clock; /* NULL until a device is used */
 #define OBJECT_FIELD(name) PyObject *name;
     RECORDER_OBJECTS(OBJECT_FIELD)
 #undef OBJECT_FIELD
@@ -142,8 +162,9 @@ extern PyMethodDef recorder_methods[];
 /* Names that are looked up in every step, interned once. */
 #define NAMES(X)                                                                                   \
     X(tick) X(inspect_loss) X(inspect_norm) X(inspect_step) X(step_ended) X(step_while_off)        \
-    X(fail) X(part_failed) X(take) X(item) X(is_cuda) X(step) X(loss) X(gradient_norm) X(learning_rate)           \
-    X(tokens) X(samples) X(sequence_lengths) X(send_recv) X(tap) X(require_backward_grad_sync)
+    X(fail) X(part_failed) X(take) X(item) X(is_cuda) X(step) X(loss) X(gradient_norm)             \
+    X(learning_rate) X(tokens) X(samples) X(sequence_lengths) X(send_recv) X(tap)                  \
+    X(require_backward_grad_sync) X(query) X(elapsed_time)
 #define NAME(name) extern PyObject *name_##name;
 NAMES(NAME)
 #undef NAME
@@ -152,10 +173,16 @@ NAMES(NAME)
 int64_t clock_ns(void);
 int recorder_switch_phase(StepRecorder *recorder, int code, int64_t *now_ns);
 int recorder_enter(StepRecorder *recorder, int code);
+int recorder_arrives(StepRecorder *recorder);
 int recorder_wait_begins(StepRecorder *recorder, int *interrupted);
 int recorder_wait_ended(StepRecorder *recorder, int interrupted, const Collectives *collectives);
 /* Fills kind and bus_bytes from the names that Python uses. */
 int recorder_resolve(StepRecorder *recorder, PyObject *kind, PyObject *ranks, Collectives *collectives);
+
+/* device_type.c: methods of the recorder. */
+PyObject *recorder_use_device(StepRecorder *recorder, PyObject *device);
+PyObject *recorder_call_when_passed(StepRecorder *recorder, PyObject *callback);
+PyObject *recorder_settle(StepRecorder *recorder, PyObject *unused);
 
 /* recorder_type.c */
 void recorder_release_page(StepRecorder *recorder);
@@ -174,10 +201,14 @@ int call_step_ended(StepRecorder *recorder, const Row *row, int64_t now_ns, int6
 PyObject *recorder_step(StepRecorder *recorder, PyObject *const *values, Py_ssize_t num_positional,
                         PyObject *names);
 
-/* page.c: the step's seconds by phase, added to the totals and begun anew; */
-void recorder_take_phases(StepRecorder *recorder, double seconds[STEP_PHASES]);
-/* the row into the ring, then the state into the older slot; returns the number of rows. */
-int64_t write_step(StepRecorder *recorder, Row *row, const double seconds[STEP_PHASES], int64_t now_ns);
+/* page.c: the step's seconds by phase, begun anew; only what is no part of a step goes into the totals; */
+void recorder_end_phases(StepRecorder *recorder, double seconds[STEP_PHASES]);
+void count_phases(StepRecorder *recorder, const double seconds[STEP_PHASES]);
+/* the duration of the oldest step whose time is not in the totals yet; */
+void settle_step(StepRecorder *recorder, double seconds);
+/* the row into the ring; returns the number of rows; then the state into the older slot. */
+int64_t write_step(StepRecorder *recorder, Row *row, const double seconds[STEP_PHASES]);
+void commit_state(StepRecorder *recorder, int64_t now_ns);
 
 /* checksum.c */
 uint32_t checksum_of(const void *data, size_t num_words); /* words of four bytes */

@@ -80,6 +80,8 @@ static int parse_objects(StepRecorder *recorder, PyObject *args, PyObject *kwarg
     }
     recorder->page_heartbeat = recorder->heartbeat;
     recorder->numbers = Py_None;
+    recorder->is_capturing = recorder->current_stream = recorder->stream = Py_None;
+    recorder->events = recorder->records = recorder->passed_callbacks = Py_None;
 #define HOLD(name) Py_INCREF(recorder->name);
     RECORDER_OBJECTS(HOLD)
     return 0;
@@ -137,6 +139,7 @@ static void free_arrays(StepRecorder *recorder)
 {
     PyMem_Free(recorder->buckets);
     PyMem_Free(recorder->losses);
+    PyMem_Free(recorder->clock);
 }
 
 DEFINE_TRAVERSE(recorder, StepRecorder, RECORDER_OBJECTS)
@@ -145,6 +148,7 @@ DEFINE_DEALLOC(recorder, StepRecorder, free_arrays)
 static PyMemberDef recorder_members[] = {
     MEMBER("on", T_BOOL, StepRecorder, on, READONLY),
     MEMBER("held", T_BOOL, StepRecorder, held, 0),
+    MEMBER("uses_device", T_BOOL, StepRecorder, uses_device, READONLY),
     MEMBER("phase", T_INT, StepRecorder, phase, READONLY),
     MEMBER("since_ns", T_LONGLONG, StepRecorder, since_ns, READONLY),
     MEMBER("measures", T_BOOL, StepRecorder, measures, 0),

@@ -1,5 +1,5 @@
 /* The end of a step: parses its arguments and has its row written; recorder.py does the same in Python. */
-#include "recorder.h"
+#include "device.h"
 
 #include <math.h>
 
@@ -242,7 +242,7 @@ static int end_step(StepRecorder *recorder, const Arguments *arguments)
     if (!recorder->on)
         return 0;
     double seconds[STEP_PHASES];
-    recorder_take_phases(recorder, seconds);
+    recorder_end_phases(recorder, seconds);
     row.began_ns = recorder->step_began_ns;
     recorder->step_began_ns = now_ns;
     row.seconds = (double)(now_ns - row.began_ns) * 1e-9;
@@ -250,7 +250,23 @@ static int end_step(StepRecorder *recorder, const Arguments *arguments)
         return -1;
     if (!recorder->on)
         return 0;
-    int64_t steps = write_step(recorder, &row, seconds, now_ns);
+    bool is_timed = false;
+    if (recorder->clock != NULL && device_end_step(recorder, now_ns, seconds, row.seconds, &is_timed) < 0)
+        return -1;
+    if (!recorder->on)
+        return 0;
+    if (is_timed)
+        row.flags |= (uint32_t)recorder->layout.flag_pending;
+    int64_t steps = write_step(recorder, &row, seconds);
+    if (recorder->clock == NULL) {
+        count_phases(recorder, seconds);
+        settle_step(recorder, row.seconds);
+    } else if (device_settle(recorder, now_ns, 1) < 0) {
+        return -1;
+    }
+    if (!recorder->on)
+        return 0;
+    commit_state(recorder, now_ns);
     return call_step_ended(recorder, &row, now_ns, steps);
 }
 

@@ -8,6 +8,7 @@ import click
 _COMMANDS = {
     "serve": "serve:serve",
     "import": "import_events:import_events",
+    "follow": "follow:follow",
     "jobs": "inspect:jobs",
     "job": "inspect:job",
     "dead-letters": "inspect:dead_letters",

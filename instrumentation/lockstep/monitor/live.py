@@ -196,6 +196,7 @@ class LiveMonitor:
             self.parts.run("last_error", self._periodic.count_out_of_memory, error)
         self.recorder.due_ns = NEVER  # the last change of phase must not start periodic work
         now_ns = self.recorder.switch_phase(FAILED if failed else DONE)
+        self.recorder.settle()
         self.recorder.take_phases()
         self._periodic.close(now_ns)
         self._page.commit(now_ns)

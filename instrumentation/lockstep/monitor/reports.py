@@ -2,7 +2,6 @@
 
 import logging
 import time
-from collections.abc import Mapping
 
 from lockstep.guard import Parts, part_of
 from lockstep.monitor.checkpoint_handles import (
@@ -15,7 +14,7 @@ from lockstep.monitor.guarded_traces import GuardedTraces
 from lockstep.monitor.periodic import PeriodicStats
 from lockstep.monitor.step_callbacks import StepCallbacks
 from lockstep.recorder.device_numbers import LateNumbers
-from lockstep.recorder.rows import FLAG
+from lockstep.recorder.row_flags import FLAG
 from lockstep_records.page.layout import FINGERPRINTS, LATE_LOSSES, PERIODIC
 from lockstep_records.page.writer import PageWriter
 
@@ -41,11 +40,8 @@ class NoopReports:
     def late_numbers(self, numbers: LateNumbers) -> None:
         """Numbers that a device gave after their step, whose row stays as it is."""
 
-    def device_step(self, seconds: Mapping[str, float]) -> None:
-        """A sampled step: seconds of the device's stream by phase."""
-
     def device_dropped(self, count: int) -> None:
-        """Sampled steps and numbers of a device that have been given up so far."""
+        """Numbers of a device that have been given up since the last report."""
 
     def block_raised(self, error: BaseException | None, phase: str) -> None:
         """An exception of the loop's own leaves a block of a phase."""
@@ -137,16 +133,10 @@ class PageReports(NoopReports):
             state.know("learning_rate", numbers.learning_rate)
         state.count("nonfinite_steps", number=bool(flags & FLAG["nonfinite"]))
 
-    @part_of("device_events")
-    def device_step(self, seconds: Mapping[str, float]) -> None:
-        """Adds a sampled step to the device's totals by phase."""
-        del seconds
-        self._periodic.slots.count("device_steps")
-
-    @part_of("device_events")
+    @part_of("device_numbers")
     def device_dropped(self, count: int) -> None:
-        """Sets the page's count."""
-        self._periodic.slots.words[_DROPPED] = count
+        """Adds them to the page's count."""
+        self._periodic.slots.words[_DROPPED] += count
 
     @part_of("blocks")
     def block_raised(self, error: BaseException | None, phase: str) -> None:

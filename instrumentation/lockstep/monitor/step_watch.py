@@ -14,7 +14,7 @@ from pathlib import Path
 from lockstep.hangs.rank_watch import HangWatch
 from lockstep.monitor.live import LiveMonitor
 from lockstep.monitor.profiling import Profiler
-from lockstep.recorder.device_events import device_events
+from lockstep.recorder.device import find_device
 from lockstep.recorder.device_numbers import DeviceNumbers, device_numbers
 from lockstep.recorder.operations import OperationRecorder
 from lockstep_records.durations import format_duration, parse_duration
@@ -92,10 +92,10 @@ class StepWatch:
         self._hang = parts.run("hang_watch", HangWatch, page, settings.timeouts, now_ns, parts)
         self._report_timeouts(settings.hang_timeout_seconds, settings.pause_timeout_seconds)
         self._profiler = Profiler(page, identity.rank)
+        self._has_device = False
         self._numbers: DeviceNumbers | None = None
         self.operations = parts.run("operations", self._create_operations, page, identity)
         parts.at_end("operations", self._end_operations)
-        parts.at_end("device_events", self._end_device_events)
         parts.at_end("device_numbers", self._end_device_numbers)
         parts.at_end("profiler", self._end_profiler)
 
@@ -106,18 +106,12 @@ class StepWatch:
             log.warning("no operations are recorded: %s", error)
             return None
         stage = dict(identity.mesh).get("pp", 0)
-        return OperationRecorder(
-            self._monitor.recorder, writer, self._report_device_step, stage, parts=self._parts
-        )
+        return OperationRecorder(self._monitor.recorder, writer, stage, parts=self._parts)
 
     def _end_operations(self) -> None:
         operations, self.operations = self.operations, None
         if operations is not None:
             operations.close()
-
-    def _end_device_events(self) -> None:
-        if self.operations is not None:
-            self.operations.device = None
 
     def _end_device_numbers(self) -> None:
         self._numbers = self._monitor.recorder.numbers = None
@@ -136,8 +130,8 @@ class StepWatch:
         operations, parts = self.operations, self._parts
         if operations is not None and operations.sampling:
             parts.run("operations", operations.end, now_ns)
-        if self._is_device_pending():
-            self._poll_device()
+        if self._numbers is not None:
+            parts.run("device_numbers", self._poll_numbers, self._numbers)
         if self._profiler.running:
             parts.run("profiler", self._profiler.step_ended)
         if now_ns >= self._poll_ns:
@@ -164,8 +158,8 @@ class StepWatch:
     def poll(self, now_ns: int) -> None:
         """Applies the file of switches if it has changed, and keeps the hang watch armed."""
         self._poll_ns = now_ns + _POLL_NS
-        if self._numbers is None:
-            self._find_device()
+        if not self._has_device:
+            self._parts.run("device_events", self.find_device)
         if self._hang is not None and now_ns >= self._hang.rearm_ns:
             self._parts.run("hang_watch", self._hang.arm, now_ns)
         self._parts.run("switches", self._read_switches, now_ns)
@@ -187,39 +181,23 @@ class StepWatch:
             return
         self._apply(switches, now_ns)
 
-    def _find_device(self) -> None:
+    def find_device(self) -> None:
         """Uses the GPU once the process does: its first work may come after ``attach``."""
+        device = find_device()
+        if device is None:
+            return
+        self._has_device = True
         parts, recorder = self._parts, self._monitor.recorder
+        recorder.use_device(device)
         self._numbers = recorder.numbers = parts.run("device_numbers", device_numbers, parts)
-        if self.operations is not None and self.operations.device is None:
-            self.operations.device = parts.run("device_events", device_events)
 
-    def _is_device_pending(self) -> bool:
-        if self._numbers is None:
-            return False
-        events = None if self.operations is None else self.operations.device
-        return self._numbers.is_pending or (events is not None and events.is_pending)
-
-    def _poll_device(self) -> None:
-        """Takes in what the device has finished since; waits for nothing."""
-        parts, dropped = self._parts, 0
-        if self._numbers is not None:
-            dropped += parts.run("device_numbers", self._poll_numbers, self._numbers) or 0
-        if self.operations is not None and self.operations.device is not None:
-            parts.run("device_events", self.operations.resolve)
-        if self.operations is not None and self.operations.device is not None:
-            dropped += self.operations.device.dropped
-        if dropped:
-            self._monitor.reports.device_dropped(dropped)
-
-    def _poll_numbers(self, numbers: DeviceNumbers) -> int:
-        """Takes in what has arrived; returns the number of steps that were given up so far."""
+    def _poll_numbers(self, numbers: DeviceNumbers) -> None:
+        """Takes in what the device has copied since; waits for nothing."""
         while (late := numbers.poll()) is not None:
             self._monitor.reports.late_numbers(late)
-        return numbers.dropped
-
-    def _report_device_step(self, seconds: Mapping[str, float]) -> None:
-        self._monitor.reports.device_step(seconds)
+        if numbers.dropped:
+            self._monitor.reports.device_dropped(numbers.dropped)
+            numbers.dropped = 0
 
     def _apply(self, switches: Switches, now_ns: int) -> None:
         settings = self._settings
@@ -282,4 +260,6 @@ def watch_steps(
     monitor: LiveMonitor, page: Path, identity: RankIdentity, settings: WatchSettings
 ) -> None:
     """Observes the steps of a monitor whose page is at ``page``."""
-    monitor.observer = StepWatch(monitor, page, identity, settings, now_ns=time.monotonic_ns())
+    step_watch = StepWatch(monitor, page, identity, settings, now_ns=time.monotonic_ns())
+    monitor.observer = step_watch
+    monitor.parts.run("device_events", step_watch.find_device)

@@ -18,7 +18,9 @@ ORIGINAL = "lockstep_original"
 """Attribute of every replacement; its value is the replaced object."""
 
 Wrapper = Callable[[Any], Any]
-Group = Literal["backward", "ddp", "collectives", "functional", "pipeline", "stage", "read"]
+Group = Literal[
+    "backward", "ddp", "collectives", "functional", "fsdp", "graphs", "pipeline", "stage", "read"
+]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,6 +76,13 @@ BUCKET_STATISTICS = InstrumentationPoint(
     purpose="tells sizes of DDP's gradient buckets, and the order in which gradients are ready",
     without_it="DDP's all-reduces have no size, and its backward has a hook on the graph",
 )
+GRAPH_TASK = InstrumentationPoint(
+    group="read",
+    owner="torch._C",
+    attribute="_current_graph_task_id",
+    purpose="tells whether the calling thread runs a backward: a GPU's has a thread of its own",
+    without_it="waits of a backward on a GPU count as backward",
+)
 GROUP_BY_NAME = InstrumentationPoint(
     group="read",
     owner="torch.distributed.distributed_c10d",
@@ -106,6 +115,7 @@ START_WORKERS = InstrumentationPoint(
 READ = (
     QUEUE_CALLBACK,
     BUCKET_STATISTICS,
+    GRAPH_TASK,
     GROUP_BY_NAME,
     CHECKPOINT_LOGGER,
     WORKER_SERVER,

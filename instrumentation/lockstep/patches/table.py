@@ -3,7 +3,15 @@
 Read this list before a move to a new torch; ``tests/instrumentation/test_patches.py`` checks it.
 """
 
-from lockstep.patches import backward, collectives, ddp_forward, functional_collectives, pipeline
+from lockstep.patches import (
+    backward,
+    collectives,
+    ddp_forward,
+    fsdp,
+    functional_collectives,
+    graphs,
+    pipeline,
+)
 from lockstep.patches.points import READ, InstrumentationPoint
 
 _SCHEDULES = "torch.distributed.pipelining.schedules"
@@ -77,6 +85,49 @@ FUNCTIONAL_LAUNCHES = tuple(
     for name, kind in kinds.items()
     for overload in ("", ".default")
 )
+_FSDP = "torch.distributed.fsdp._fully_shard._fsdp_param_group"
+_SHARD_WAITS_LOST = "on a GPU the waits of FSDP2 count as work"
+FSDP_WAITS = (
+    InstrumentationPoint(
+        group="fsdp",
+        owner=_FSDP,
+        attribute="foreach_all_gather_copy_out",
+        purpose="has the stream wait for gathered parameters",
+        without_it=_SHARD_WAITS_LOST,
+        wrap=fsdp.wrap_copy_out,
+        parameters=("all_gather_result", "fsdp_params", "group"),
+    ),
+    InstrumentationPoint(
+        group="fsdp",
+        owner=_FSDP,
+        attribute="foreach_reduce",
+        purpose="starts the reduction of gradients and gives the event to wait for",
+        without_it=_SHARD_WAITS_LOST,
+        wrap=fsdp.wrap_reduce,
+        parameters=("fsdp_params", "unsharded_grads", "reduce_scatter_group"),
+    ),
+    *(
+        InstrumentationPoint(
+            group="fsdp",
+            owner=f"{_FSDP}:FSDPParamGroup",
+            attribute=name,
+            purpose="has the stream wait for reduced gradients",
+            without_it=_SHARD_WAITS_LOST,
+            wrap=fsdp.wrap_group_wait,
+            parameters=("self",),
+        )
+        for name in ("_wait_for_post_backward", "finalize_backward")
+    ),
+)
+GRAPH_REPLAY = InstrumentationPoint(
+    group="graphs",
+    owner="torch.cuda:CUDAGraph",
+    attribute="replay",
+    purpose="marks a replayed graph as one block of work",
+    without_it="a step that is a CUDA graph counts as other",
+    wrap=graphs.wrap_replay,
+    parameters=("self",),
+)
 PIPELINE_TRANSFERS = (
     InstrumentationPoint(
         group="pipeline",
@@ -105,6 +156,8 @@ REPLACED: tuple[InstrumentationPoint, ...] = (
     *COLLECTIVES,
     *FUNCTIONAL_WAIT,
     *FUNCTIONAL_LAUNCHES,
+    *FSDP_WAITS,
+    GRAPH_REPLAY,
     *PIPELINE_TRANSFERS,
 )
 

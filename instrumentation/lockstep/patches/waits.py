@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
 
 from lockstep.guard import Parts
+from lockstep.patches.points import GRAPH_TASK, find_or_report
 from lockstep.recorder import operation_listeners as operations_tap
 from lockstep.recorder.loop_calls import LoopCalls
 from lockstep.recorder.operation_listeners import Operation
 from lockstep.recorder.phases import NOT_WAITING
+from lockstep.recorder.recorder import StepRecorder
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -26,6 +28,8 @@ class _Receiver:
 
     monitor: LoopCalls | None = None
     parts: Parts = field(default_factory=Parts)
+    recorder: StepRecorder | None = None
+    graph_task: Callable[[], int] | None = None
     threads: set[int] = field(default_factory=set)
     since_ns: int = 0
 
@@ -33,9 +37,16 @@ class _Receiver:
 _receiver = _Receiver()
 
 
-def report_to(monitor: LoopCalls, parts: Parts | None = None) -> None:
-    """From now on this monitor takes the waits of the calling thread, and of no other."""
-    _receiver.monitor, _receiver.parts = monitor, parts or Parts()
+def report_to(monitor: LoopCalls, recorder: StepRecorder, parts: Parts | None = None) -> None:
+    """From now on this monitor takes the waits of the calling thread, and of no other.
+
+    Args:
+        monitor: takes them.
+        recorder: of that monitor.
+        parts: of that monitor.
+    """
+    _receiver.monitor, _receiver.recorder, _receiver.parts = monitor, recorder, parts or Parts()
+    _receiver.graph_task = find_or_report(GRAPH_TASK)
     _receiver.threads = {threading.get_ident()}
 
 
@@ -49,6 +60,27 @@ def include_this_thread() -> None:
     _receiver.threads.add(threading.get_ident())
 
 
+def on_device() -> bool:
+    """Whether steps are timed on a device, whose stream waits in place of the host."""
+    recorder = _receiver.recorder
+    return recorder is not None and recorder.uses_device
+
+
+def recorder_of_this_thread() -> StepRecorder | None:
+    """The recorder, if the calling thread runs the loop; else None."""
+    return _receiver.recorder if threading.get_ident() in _receiver.threads else None
+
+
+def _runs_step(receiver: _Receiver) -> bool:
+    """Whether the calling thread runs the step; a device has a thread for its backward."""
+    if threading.get_ident() in receiver.threads:
+        return True
+    if receiver.graph_task is None or receiver.graph_task() < 0:
+        return False
+    include_this_thread()
+    return True
+
+
 def begin() -> int:
     """The rank has arrived and waits.
 
@@ -56,7 +88,7 @@ def begin() -> int:
         Code of the interrupted phase, for ``end``; NOT_WAITING where the wait does not count.
     """
     receiver = _receiver
-    if receiver.monitor is None or threading.get_ident() not in receiver.threads:
+    if receiver.monitor is None or not _runs_step(receiver):
         return NOT_WAITING
     interrupted = receiver.monitor.wait_begins()
     if interrupted != NOT_WAITING and operations_tap.tap is not None:

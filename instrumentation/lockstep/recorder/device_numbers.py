@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from lockstep.guard import Parts, part_of
-from lockstep.recorder.device_events import Event
+from lockstep.recorder.device import Event
 
 ROWS = 16  # steps whose numbers may be under way
 

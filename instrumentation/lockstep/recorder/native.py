@@ -11,7 +11,8 @@ from types import ModuleType
 
 from lockstep.recorder.phases import CODE, code_of
 from lockstep.recorder.recorder import Ignored, StepRecorder
-from lockstep.recorder.rows import FLAG, LENGTH_BITS, LOSSES, RecorderCallbacks, figures_of
+from lockstep.recorder.row_flags import FLAG
+from lockstep.recorder.rows import LENGTH_BITS, LOSSES, RecorderCallbacks, figures_of
 from lockstep_records.bus import bus_factor
 from lockstep_records.page.layout import (
     COLLECTIVE_KINDS,
@@ -48,6 +49,7 @@ def layout_table(rows: int) -> dict[str, int]:
     table |= {f"periodic.{field.name}": PERIODIC.word(field.name) for field in PERIODIC.fields}
     table |= {f"row.{name}": offset for name, offset in ROW.offsets.items()}
     table |= {f"slot.bit.{name}": bit for name, bit in SLOT.presence.items()}
+    table |= {f"periodic.bit.{name}": bit for name, bit in PERIODIC.presence.items()}
     table |= {f"row.bit.{name}": bit for name, bit in ROW.presence.items()}
     table |= {f"flag.{name}": bit for name, bit in FLAG.items()}
     table |= {f"code.{name}": code for name, code in CODE.items()}
@@ -61,6 +63,7 @@ def layout_table(rows: int) -> dict[str, int]:
         "size.periodic": PERIODIC.size,
         "rows": rows,
         "losses": LOSSES,
+        "kinds": len(COLLECTIVE_KINDS),
     }
 
 

@@ -5,15 +5,15 @@ the heartbeat of the monitor's recorder is replaced, so that every boundary betw
 and the instrumentation points are listened to.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from lockstep.guard import Parts
 from lockstep.recorder import operation_listeners as operations_tap
-from lockstep.recorder.device_events import DeviceEvents, PhaseOperation
 from lockstep.recorder.operation_listeners import Operation
-from lockstep.recorder.phases import BACKWARD, FORWARD, OPTIMIZER, SYNC
+from lockstep.recorder.phases import BACKWARD, FORWARD, OPTIMIZER, OTHER, SYNC
 from lockstep.recorder.recorder import StepRecorder
-from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.operations import (
     CODES,
     FROM_PHASES,
@@ -23,7 +23,6 @@ from lockstep_records.operations import (
     UNKNOWN,
     OperationWriter,
 )
-from lockstep_records.page.layout import PHASES
 
 # A phase and the operation it is. Synchronising gradients bears the name that the published traces
 # give to it, whether the ranks reduce and scatter or reduce to all.
@@ -40,18 +39,27 @@ _MOST_BOUNDARIES = 4096
 _TOO_LARGE = 1 << 15
 
 
+@dataclass(frozen=True, slots=True)
+class PhaseOperation:
+    """An operation derived from a phase of the host, and the boundary with which it begins."""
+
+    boundary: int
+    operation: int
+    sequence: int
+    chunk: int
+    kind: int
+
+
 class OperationRecorder:
     """Writes the operations of sampled steps into the ring file of the rank.
 
     Args:
         recorder: of the rank; its heartbeat is replaced while a step is sampled.
         writer: the ring.
-        device_step: takes the device's seconds of a sampled step, by phase.
         stage: pipeline stage of the rank, the chunk of what is derived from phases.
         parts: of the monitor; what is recorded here runs inside the loop's calls.
 
     Attributes:
-        device: events of the rank's GPU, once it uses one.
         sampling: whether the running step is recorded.
         refused: operations reported under a name that no published trace has.
     """
@@ -60,19 +68,17 @@ class OperationRecorder:
         self,
         recorder: StepRecorder,
         writer: OperationWriter,
-        device_step: Callable[[Mapping[str, float]], None],
         stage: int = 0,
         *,
         parts: Parts | None = None,
     ) -> None:
         self._recorder, self._writer, self._stage = recorder, writer, stage
-        self._device_step, self._parts = device_step, parts or Parts()
+        self._parts = parts or Parts()
         self._heartbeat = recorder.heartbeat
         self._boundaries: list[tuple[int, int]] = []
         self._sequence = [0] * len(NAMES)
         self._step = 0
         self._has_collective = False
-        self.device: DeviceEvents | None = None
         self.sampling = False
         self.refused = 0
 
@@ -133,14 +139,12 @@ class OperationRecorder:
         """Records the step that begins now."""
         self._step = step
         self._sequence = [0] * len(NAMES)
-        self._boundaries = [(now_ns, UNKNOWN)]
+        self._boundaries = [(now_ns, OTHER)]
         self._has_collective = False
         # The recorder stays as it is: only a sampled step pays for seeing its boundaries.
         self._recorder.heartbeat = self
         operations_tap.tap = self._listen
         self.sampling = True
-        if self.device is not None:
-            self._parts.run("device_events", self.device.begin, step, now_ns)
 
     def _listen(self, operation: Operation) -> None:
         self._parts.run("operations", self._ingest, operation)
@@ -158,8 +162,6 @@ class OperationRecorder:
         boundaries = self._boundaries
         if phase != boundaries[-1][1] and len(boundaries) < _MOST_BOUNDARIES:
             boundaries.append((now_ns, phase))
-            if self.device is not None:
-                self._parts.run("device_events", self.device.enter_phase, now_ns)
 
     def end(self, now_ns: int) -> None:
         """Ends the step: operations that were not reported are derived from its phases."""
@@ -177,24 +179,35 @@ class OperationRecorder:
             micro_batch = sequence if code in _LOCAL else UNKNOWN
             self._write(code, start, end, micro_batch, chunk, kind, FROM_PHASES)
             derived.append(PhaseOperation(boundary, code, sequence, chunk, kind))
-        if self.device is not None:
-            phases = [phase for _, phase in self._boundaries]
-            self._parts.run("device_events", self.device.end, now_ns, phases, derived)
+        phases = [phase for _, phase in self._boundaries]
+        write = partial(self._write_device_step, self._step, phases, derived)
+        self._recorder.call_when_passed(
+            lambda times_ns, seen: self._parts.run("operations", write, times_ns, seen)
+        )
 
-    def resolve(self) -> None:
-        """Writes the sampled steps that the device has finished by now; waits for none."""
-        device = self.device
-        while device is not None and (device_step := device.poll()) is not None:
-            times = device_step.boundaries_ns
-            seconds = dict.fromkeys(STEP_PHASES, 0.0)
-            for phase, start, end in zip(device_step.phases, times[:-1], times[1:], strict=True):
-                name = PHASES[phase] if phase != UNKNOWN else "other"
-                if name in seconds:
-                    seconds[name] += (end - start) * 1e-9
-            self._device_step(seconds)
-            for operation in device_step.operations:
-                start_ns, end_ns = times[operation.boundary : operation.boundary + 2]
-                self._write_device(device_step.step, operation, start_ns, end_ns)
+    def _write_device_step(
+        self,
+        step: int,
+        phases: Sequence[int],
+        operations: Sequence[PhaseOperation],
+        times_ns: Sequence[int],
+        device_phases: Sequence[int],
+    ) -> None:
+        """Writes a sampled step as the device went through it, where it saw the same phases."""
+        # An arrival has an event of its own within its phase.
+        changes = [
+            position
+            for position, phase in enumerate(device_phases)
+            if not position or phase != device_phases[position - 1]
+        ]
+        # On the host a step ends by entering the phase other; on the device that is its last event.
+        seen = [*(device_phases[position] for position in changes), OTHER]
+        if seen[: len(phases)] != list(phases):
+            return  # a wait was left out: the step had too many
+        boundaries_ns = [times_ns[position] for position in changes] + [times_ns[-1]]
+        for operation in operations:
+            start_ns, end_ns = boundaries_ns[operation.boundary : operation.boundary + 2]
+            self._write_device(step, operation, start_ns, end_ns)
 
     def _write_device(
         self, step: int, operation: PhaseOperation, start_ns: int, end_ns: int

@@ -12,6 +12,7 @@ SYNC = CODE["sync"]
 OPTIMIZER = CODE["optimizer"]
 CHECKPOINT = CODE["checkpoint"]
 OTHER = CODE["other"]
+RESTORE = CODE["restore"]
 DONE = CODE["done"]
 FAILED = CODE["failed"]
 

@@ -2,8 +2,8 @@
 
 Hot path: a phase costs one clock read, one addition and one store; a step one row and one slot.
 It takes no lock, starts no collective, and makes no system call but the clock's. What is seldom or
-unusual is left to callbacks, behind a comparison. On a GPU phases are host time: what the device
-does meanwhile is not waited for.
+unusual is left to callbacks, behind a comparison. On a GPU each boundary also puts an event into
+the stream (``device_timeline``), and the row is written once more when the device has passed it.
 
 ``lockstep._native`` holds the same recorder in C, for where it could be compiled.
 """
@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from lockstep.recorder.device import Device
+from lockstep.recorder.device_rows import DeviceRows, StepPassed
 from lockstep.recorder.phases import CODE, INIT, NOT_WAITING, NUM_PHASES, OTHER, SYNC, code_of
 from lockstep.recorder.rows import RecorderCallbacks, Rows
 from lockstep_records.bus import bus_factor
@@ -121,6 +123,29 @@ class StepRecorder(Rows):
         """Writes nothing from now on."""
         self.on, self._gate_ns = False, 0
 
+    def use_device(self, device: Device) -> None:
+        """Times steps on a device from now on; the running step as well, from here."""
+        self.device_rows, self._gate_ns = (
+            DeviceRows(device, self._page, self._callbacks.part_failed),
+            0,
+        )
+        self.device_rows.timeline.begin(_clock(), self.phase)
+
+    @property
+    def uses_device(self) -> bool:
+        """Whether steps are timed on a device."""
+        return self.device_rows is not None
+
+    def call_when_passed(self, callback: StepPassed) -> None:
+        """Has it called once the device has passed the step that ended last, if it ever has."""
+        if self.device_rows is not None:
+            self.device_rows.call_when_passed(callback)
+
+    def settle(self) -> None:
+        """Takes all steps into the totals that still wait for the device; waits for none."""
+        if self.device_rows is not None:
+            self.device_rows.settle_all(_clock())
+
     def release(self) -> None:
         """Releases the page, which can be closed from then on."""
         self.stop()
@@ -132,6 +157,8 @@ class StepRecorder(Rows):
         self._spent_ns = [0] * NUM_PHASES
         self.phase, self.since_ns = OTHER, now_ns
         self._first_arrival_ns = self._last_arrival_ns = 0
+        if self.device_rows is not None:
+            self.device_rows.timeline.begin(now_ns, OTHER)
 
     def enter_code(self, code: int) -> None:
         """Ends the current phase and begins another, unless a block holds the phase."""
@@ -141,21 +168,25 @@ class StepRecorder(Rows):
     def switch_phase(self, code: int) -> int:
         """Ends the current phase and begins another; returns the monotonic nanoseconds."""
         now = _clock()
-        self._spent_ns[self.phase] += now - self.since_ns
+        interrupted = self.phase
+        self._spent_ns[interrupted] += now - self.since_ns
         self.phase = code
         self.since_ns = now
         # Time and phase in one word: a reader never finds one without the other.
         self.heartbeat[0] = now << 4 | code
         if now >= self._gate_ns:
-            self._pass_gate(now)
+            self._pass_gate(now, is_boundary=interrupted != code)
         return now
 
-    def _pass_gate(self, now: int) -> None:
+    def _pass_gate(self, now: int, *, is_boundary: bool) -> None:
+        if is_boundary and self.device_rows is not None:
+            self.device_rows.timeline.boundary(now, self.phase)
         if now >= self.due_ns:
             self.due_ns = self._callbacks.tick(now)
         if self._measures:
             self.own_ns += _clock() - now
-        self._gate_ns = 0 if self._measures or self._held else self.due_ns
+        passes_all = self._measures or self._held or self.device_rows is not None
+        self._gate_ns = 0 if passes_all else self.due_ns
 
     def enter_phase(self, phase: str) -> None:
         """Ends the current phase and begins the named one.
@@ -187,12 +218,16 @@ class StepRecorder(Rows):
         """Notes that the rank has handed over its first gradients of the step."""
         if not self._first_arrival_ns:
             self._first_arrival_ns = _clock()
+            if self.device_rows is not None:
+                self.device_rows.timeline.arrival(self._first_arrival_ns)
 
     def wait_begins(self) -> int:
         """Begins a wait for other ranks; returns the phase to go on with then."""
         interrupted = self.phase
         if self._held or interrupted == SYNC or not self.on:
             return NOT_WAITING
+        if self.device_rows is not None and not self.device_rows.timeline.is_on_stream():
+            return NOT_WAITING  # a collective that is started in another stream: nobody waits
         now = self.switch_phase(SYNC)
         if not self._first_arrival_ns:
             self._first_arrival_ns = now
@@ -215,8 +250,11 @@ class StepRecorder(Rows):
             if kind != "send_recv":  # which brings two ranks together, not the group
                 # As if all waiting of the step had come last: docs/decisions/0006-*.md.
                 self._last_arrival_ns = now - int(self._spent_ns[SYNC])
+            seconds = (now - begun) * _NS
+            if self.device_rows is not None:
+                seconds = self.device_rows.hold_wait(kind, seconds)
             if kind is not None:
-                self._page.count_collective(kind, calls, size_bytes, (now - begun) * _NS)
+                self._page.count_collective(kind, calls, size_bytes, seconds)
                 if ranks is not None:
                     bus_bytes = int(size_bytes * bus_factor(kind, ranks))
                     self._page.periodic.words[_BUS_BYTES[kind]] += bus_bytes

@@ -8,13 +8,14 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from lockstep.guard import outcome_of
 from lockstep.recorder.device_numbers import DeviceNumbers
+from lockstep.recorder.device_rows import DeviceRows
 from lockstep.recorder.phases import DATA, INIT, NUM_PHASES, OTHER
+from lockstep.recorder.row_flags import FLAG
 from lockstep_catalogue.labels import STEP_PHASES
-from lockstep_records.page.layout import PHASES, ROW, ROW_FLAGS, SLOT
+from lockstep_records.page.layout import PHASES, ROW, SLOT
 from lockstep_records.page.writer import PageWriter, pack_row
 
 R = TypeVar("R")
-FLAG = {name: 1 << bit for bit, name in enumerate(ROW_FLAGS)}
 _NS = 1e-9
 _LARGEST = 3.4e38  # a row has single precision; a loss beyond it is as good as infinite
 _PRESENT = SLOT.word("present")
@@ -36,6 +37,7 @@ _FIRST_BIT, _LAST_BIT = ROW.presence["first_arrival_ns"], ROW.presence["last_arr
 LENGTH_BITS = sum(
     ROW.presence[name] for name in ("sequence_min", "sequence_max", "sequence_squares")
 )
+StepSeconds: TypeAlias = tuple[float, float, float, float, float, float, float, float]
 RowNumbers: TypeAlias = tuple[float, float, int, int]  # loss, gradient norm, tokens, samples
 # Shortest and longest sequence, their sum and number, and the sum of the squares.
 Lengths: TypeAlias = tuple[int, int, int, int, float]
@@ -43,7 +45,7 @@ NO_LENGTHS = (0, 0, 0, 0, 0.0)
 _MAX_COUNT = (1 << 32) - 1  # tokens and samples of a row have 32 bits
 _MIN_STEP, _MAX_STEP = -(1 << 63), (1 << 63) - 2
 LOSSES = 128  # buffered until they are taken: more than a window of the judge
-_NONFINITE_FLAG = FLAG["nonfinite"]
+_NONFINITE_FLAG, _PENDING_FLAG = FLAG["nonfinite"], FLAG["device_pending"]
 
 
 class RecorderCallbacks(Protocol):
@@ -80,6 +82,7 @@ class Rows:
     Attributes:
         flags: of the step that runs now, so far.
         numbers: reads numbers that are on a GPU; None where the process uses none.
+        device_rows: rows that wait for a GPU; None where the process uses none.
         loss_floor, loss_bound: a loss above the one and up to the other needs no judgement.
         lasting_flags: of each step with such a loss.
         usual_seconds: a step up to that long needs no judgement.
@@ -96,6 +99,7 @@ class Rows:
         self.next_step = 0
         self.flags = 0
         self.numbers: DeviceNumbers | None = None
+        self.device_rows: DeviceRows | None = None
         self.loss_floor, self.loss_bound = -math.inf, math.inf
         self.lasting_flags = 0
         self.usual_seconds = math.inf
@@ -179,35 +183,44 @@ class Rows:
         self._losses.clear()
         return losses
 
-    def take_phases(self) -> tuple[float, ...]:
+    def take_phases(self) -> StepSeconds:
         """Seconds of the step's phases, in the order of the row; adds them to the totals."""
+        parts = self._end_phases()
+        self._count_phases(parts)
+        return parts
+
+    def _count_phases(self, parts: StepSeconds) -> None:
+        data, forward, backward, sync, optimizer, saving, scoring, other = parts
+        floats = self._page.floats
+        floats[_DATA] += data
+        floats[_FORWARD] += forward
+        floats[_BACKWARD] += backward
+        floats[_SYNC] += sync
+        floats[_OPTIMIZER] += optimizer
+        floats[_OTHER] += other
+        floats[_CHECKPOINT] += saving
+        floats[_EVAL] += scoring
+
+    def _end_phases(self) -> StepSeconds:
+        """The same, but for the totals, where it adds only what is no part of a step."""
         init, data, forward, backward, sync, optimizer, saving, scoring, other, restore, *_ = (
             self._spent_ns
         )
         self._spent_ns = [0] * NUM_PHASES
-        floats = self._page.floats
-        floats[_DATA] += (data := data * _NS)
-        floats[_FORWARD] += (forward := forward * _NS)
-        floats[_BACKWARD] += (backward := backward * _NS)
-        floats[_SYNC] += (sync := sync * _NS)
-        floats[_OPTIMIZER] += (optimizer := optimizer * _NS)
-        floats[_OTHER] += (other := other * _NS)
-        if saving:
-            floats[_CHECKPOINT] += (saving := saving * _NS)
-        if scoring:
-            floats[_EVAL] += (scoring := scoring * _NS)
         if init or restore:  # they count in the totals only: the step begins after them
-            floats[_INIT] += init * _NS
-            floats[_RESTORE] += restore * _NS
+            self._page.floats[_INIT] += init * _NS
+            self._page.floats[_RESTORE] += restore * _NS
             self._begun_ns += int(init + restore)
-        return data, forward, backward, sync, optimizer, saving, scoring, other
+        data, forward, backward, sync = data * _NS, forward * _NS, backward * _NS, sync * _NS
+        optimizer, saving, scoring = optimizer * _NS, saving * _NS, scoring * _NS
+        return data, forward, backward, sync, optimizer, saving, scoring, other * _NS
 
     def _write_row(  # noqa: PLR0917  # keywords cost time, and it is called once
         self, now: int, number: int, flags: int, present: int, numbers: RowNumbers, lengths: Lengths
     ) -> tuple[int, float]:
         """Writes the step's row, makes the state readable; returns rows so far and seconds."""
         page = self._page
-        parts = self.take_phases()
+        parts = self._end_phases()
         begun = self._begun_ns
         self._begun_ns = now
         total = (now - begun) * _NS
@@ -222,6 +235,9 @@ class Rows:
             self._first_arrival_ns = 0
         if lengths is not NO_LENGTHS:
             present |= LENGTH_BITS
+        device_rows = self.device_rows
+        if device_rows is not None and device_rows.end_step(now, parts, total):
+            flags |= _PENDING_FLAG
         (loss, norm, tokens, samples), (shortest, longest, _, _, squares) = numbers, lengths
         # Each by its name: unpacking a tuple into the call takes twice as long as the packing.
         data, forward, backward, sync, optimizer, saving, scoring, other = parts
@@ -232,10 +248,19 @@ class Rows:
             loss, norm, tokens, samples, present, flags, shortest, longest, squares,
         )
         # fmt: on
-        page.count_step(number, total, tokens, samples)  # when all was found to fit
+        page.count_work(number, tokens, samples)  # when all was found to fit
         steps = page.checksum_row()
+        self._settle(now, parts, total)
         page.commit(now)
         return steps, total
+
+    def _settle(self, now: int, parts: StepSeconds, total: float) -> None:
+        """Takes time into the totals: the step's, or that of steps which a device has passed."""
+        if self.device_rows is None:
+            self._count_phases(parts)
+            self._page.settle_step(total)
+        else:
+            self.device_rows.settle(now)
 
 
 def figures_of(lengths: Sequence[int]) -> Lengths:

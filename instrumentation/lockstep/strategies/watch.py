@@ -1,5 +1,6 @@
 """Instruments what ``attach`` is given: models, optimizers and the schedule of a pipeline."""
 
+import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -42,12 +43,15 @@ def watch(
 
 
 def _watch_collectives(monitor: LiveMonitor) -> None:
-    waits.report_to(monitor, monitor.parts)
-    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
-        from lockstep.patches.install import install  # noqa: PLC0415  # as above
+    from lockstep.patches.install import install  # noqa: PLC0415  # as above
 
+    waits.report_to(monitor, monitor.recorder, monitor.parts)
+    install("graphs")
+    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
         install("collectives")
         install("functional")
+        if "torch.distributed.fsdp" in sys.modules:
+            install("fsdp")
 
 
 def _watch_schedule(monitor: LiveMonitor, schedule: Any) -> None:

@@ -1,9 +1,10 @@
-"""Import events from files: into the store, or into a ledger that runs."""
+"""Import events of files: into the store, or into a ledger that runs."""
 
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,13 @@ from typing import Any
 import click
 import httpx
 
+from lockstep_ledger.importers.files import (
+    SOURCES,
+    ImportOptions,
+    Source,
+    parse_offset,
+    read_documents,
+)
 from lockstep_ledger.ingest.document import VERSION, read_delivery
 from lockstep_ledger.options import FILE, check_name, store_option
 from lockstep_ledger.store.database import StoreError, open_store, writer_lock
@@ -40,37 +48,63 @@ _SHOWN_REFUSALS = 10
 @click.option(
     "--token-file", type=FILE, help="File whose first line is a writer's token, for --url."
 )
+@click.option(
+    "--from",
+    "source",
+    type=click.Choice(SOURCES),
+    default="events",
+    show_default=True,
+    help="What the files are: events.jsonl, sacct --parsable2, logs of jobs, or traces of nodes.",
+)
+@click.option(
+    "--utc-offset",
+    default="+00:00",
+    show_default=True,
+    help="Slurm's clock minus UTC.",
+)
+@click.option(
+    "--start",
+    type=click.DateTime(),
+    default="2000-01-01",
+    show_default=True,
+    help="When a trace of nodes began, UTC.",
+)
+@click.option("--gpus-per-node", type=click.IntRange(1), default=1, help="Of a trace of nodes.")
 def import_events(
-    *, files: tuple[Path, ...], store: str, cluster: str, url: str | None, token_file: Path | None
+    *,
+    files: tuple[Path, ...],
+    store: str,
+    cluster: str,
+    url: str | None,
+    token_file: Path | None,
+    source: Source,
+    utc_offset: str,
+    start: datetime,
+    gpus_per_node: int,
 ) -> None:
-    """Import events.jsonl files; what is stored already counts once."""
-    documents = _read_lines(files)
+    """Import files of past events; what is stored already counts once."""
     try:
+        options = ImportOptions(
+            utc_offset_seconds=parse_offset(utc_offset),
+            start_seconds=start.replace(tzinfo=UTC).timestamp(),
+            gpus_per_node=gpus_per_node,
+        )
+        documents = read_documents(source, files, options)
         token = read_tokens(token_file)[0] if token_file else ""
         if url is not None:
-            counts, reasons = _deliver(documents, cluster, _poster(url, token))
+            counts, reasons = deliver(documents, cluster, poster(url, token))
         else:
             counts, reasons = _import(documents, cluster, store)
     except (StoreError, ValueError) as error:
         raise click.UsageError(str(error)) from error
+    report(counts, reasons)
+
+
+def report(counts: Counter[str], reasons: list[str]) -> None:
+    """Prints what became of events, and why some were refused."""
     print_table("Imported", ("events", "number"), list(counts.items()))
     for reason in reasons[:_SHOWN_REFUSALS]:
         click.echo(f"refused: {reason}", err=True)
-
-
-def _read_lines(files: Iterable[Path]) -> Iterator[Document]:
-    for path in files:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            for number, line in enumerate(file, 1):
-                if not line.strip():
-                    continue
-                try:
-                    document = json.loads(line)
-                except (ValueError, RecursionError) as error:
-                    raise ValueError(
-                        f"{path} line {number} is no JSON; give one event a line"
-                    ) from error
-                yield document
 
 
 def _import(
@@ -92,12 +126,12 @@ def _import(
                     "rejected": rejected,
                 }
 
-            return _deliver(documents, cluster, write)
+            return deliver(documents, cluster, write)
     finally:
         engine.dispose()
 
 
-def _deliver(
+def deliver(
     documents: Iterable[Document], cluster: str, send: Callable[[bytes], Document]
 ) -> tuple[Counter[str], list[str]]:
     """Sends everything in batches; returns counts by what became of events, and the refusals."""
@@ -114,7 +148,8 @@ def _deliver(
     return counts, reasons
 
 
-def _poster(url: str, token: str) -> Callable[[bytes], Document]:
+def poster(url: str, token: str) -> Callable[[bytes], Document]:
+    """What sends a delivery to a ledger that runs; it raises ValueError without an answer."""
     headers = {"Content-Type": "application/json"}
     if token:
         headers["Authorization"] = f"Bearer {token}"

@@ -27,37 +27,33 @@ def read_node_trace(
     Args:
         lines: of the trace.
         start_seconds: when it began, seconds since 1970.
-        end_seconds: when it ended, after its begin; nodes that are there then are cancelled. The
-            last line's time when left out.
-        gpus_per_node: GPUs of each node.
+        end_seconds: when it ended, after its begin, or with its last line; the rest is cancelled.
+        gpus_per_node: of each.
         cluster: of the jobs.
 
     Raises:
         ValueError: a line is none of a trace, a node comes twice, or leaves without having come.
     """
-    present: dict[str, tuple[float, int]] = {}
+    present: dict[str, int] = {}
     visits: dict[str, int] = {}
     last = 0.0
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
+    for number, line in enumerate(filter(str.strip, lines), 1):
         last, change, node = _parse(line, number)
         events = JobEvents(source="nodes", job_id=node, cluster=cluster, node=node)
         time = start_seconds + last
         _check_order(number, node, is_arrival=change == "add", is_present=node in present)
         if change == "add":
             visit = visits[node] = visits.get(node, -1) + 1
-            present[node] = (time, visit)
+            present[node] = visit
             shape = {"num_nodes": 1, "num_gpus": gpus_per_node, "source": "nodes"}
             yield events.event("job_started", time, visit, shape, visit)
         else:
-            _, visit = present.pop(node)
-            yield from _left(events, time, visit)
+            yield from _left(events, time, present.pop(node))
     end = start_seconds + (last if end_seconds is None else end_seconds)
     judged = classify(Evidence(scheduler=("CANCELLED",))).event_fields()
-    for node, (_, visit) in sorted(present.items()):
-        events = JobEvents(source="nodes", job_id=node, cluster=cluster, node=node)
-        yield events.event("job_finished", end, visit, judged, visit)
+    for node, visit in sorted(present.items()):
+        job = JobEvents(source="nodes", job_id=node, cluster=cluster, node=node)
+        yield job.event("job_finished", end, visit, judged, visit)
 
 
 def _check_order(number: int, node: str, *, is_arrival: bool, is_present: bool) -> None:

@@ -1,0 +1,176 @@
+"""The same training as ``loop.py`` on a device that runs behind the host: its streams are threads.
+
+The host's calls return at once; it waits only where it reads the loss. Besides the pages, this
+leaves the rows as they were before the device's times came, in a job of its own: what a report
+would say that knows the host's clock only.
+"""
+
+import gc
+import json
+import mmap
+import os
+import random
+import sys
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from async_device import cuda
+from async_device.communicator import Communicator, Transfers
+from async_device.strategies import (
+    give_streams_to_fsdp,
+    reduce_over,
+    replace_collectives,
+    replace_transfers,
+)
+from loop import STRATEGIES, WIDTHS, Faults
+from plan import HOST_JOB, PROGRAM_FILE, Course
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+import lockstep
+from lockstep.recorder import device
+from lockstep_records.jobs import page_path
+from lockstep_records.page.layout import DEFAULT_ROWS, RING_OFFSET, ROW
+
+_COLLECTIVE_SECONDS = {"ddp": 0.0005, "fsdp2": 0.0003, "pipeline": 0.0003}
+_NOISE = 0.01  # of each kernel's duration, one standard deviation
+_AHEAD = 2  # steps by which the host may run before the device while it reads no loss
+
+
+class Kernels:
+    """Launches kernels, each a little shorter or longer than programmed.
+
+    Attributes:
+        seconds: launched so far.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._random, self.seconds = random.Random(seed), 0.0
+
+    def __call__(self, seconds: float) -> None:
+        """Launches a kernel of about that duration."""
+        seconds *= max(0.1, self._random.gauss(1.0, _NOISE))
+        self.seconds += seconds
+        cuda.current_stream().launch(seconds)
+
+
+class HostRows:
+    """Keeps each row as the step's end wrote it, in a page of another job."""
+
+    def __init__(self, root: Path, job_id: str, rank: int) -> None:
+        self._root, self._rank, self._rows = root, rank, bytearray()
+        self._path = page_path(root, job_id, 0, rank)
+        with self._path.open("rb") as page:
+            self._page = mmap.mmap(page.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def step_ended(self, number: int) -> None:
+        """Copies the newest row."""
+        begin = RING_OFFSET + number % DEFAULT_ROWS * ROW.size
+        self._rows += self._page[begin : begin + ROW.size]
+
+    def write(self) -> None:
+        """Writes the other job's page."""
+        page = bytearray(self._page[:])
+        page[RING_OFFSET : RING_OFFSET + len(self._rows)] = self._rows
+        path = page_path(self._root, HOST_JOB, 0, self._rank)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(page)
+
+
+class Pace:
+    """Keeps the host at most so far ahead of the device as the plan wants."""
+
+    def __init__(self, course: Course) -> None:
+        self._hidden = [
+            (trial.start, trial.start + trial.steps)
+            for trial in course.trials
+            if trial.origin == "hidden"
+        ]
+        self._ends: deque[Any] = deque()
+
+    def step_ended(self, step: int) -> None:
+        """Reads the loss, or waits for an earlier step where a slow loader is to be hidden."""
+        self._ends.append(cuda.current_stream().record_event())
+        is_ahead = any(first <= step < last for first, last in self._hidden)
+        while len(self._ends) > (_AHEAD if is_ahead else 0):
+            self._ends.popleft().synchronize()
+
+
+def _step(model: Any, schedule: Any, batch: Tensor) -> None:
+    if schedule is None:
+        model(batch).square().mean().backward()
+    elif dist.get_rank() == 0:
+        schedule.step(batch)
+    elif dist.get_rank() == dist.get_world_size() - 1:
+        schedule.step(target=batch)
+    else:
+        schedule.step()
+
+
+def _train(strategy: str, root: Path, course: Course) -> None:
+    rank, kernels = dist.get_rank(), Kernels(dist.get_rank())
+    faults = Faults(course.trials, kernels)
+    faults.step_seconds = course.step_seconds
+    communicator = Communicator(_COLLECTIVE_SECONDS[strategy])
+    replace_collectives(communicator, lambda: faults.take("collective"))
+    if strategy == "fsdp2":
+        give_streams_to_fsdp()
+    if strategy == "pipeline":
+        replace_transfers(Transfers(_COLLECTIVE_SECONDS[strategy]))
+    model, schedule = STRATEGIES[strategy](faults, course)
+    if isinstance(model, DistributedDataParallel):
+        reduce_over(model, communicator)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    device.stand_in = cuda if course.on_device else None
+    environment = {**os.environ, "LOCKSTEP_JOB_ID": strategy}
+    monitor = lockstep.attach(
+        model, optimizer, schedule=schedule, root=root, environment=environment
+    )
+    pace, host_rows = Pace(course), HostRows(root, strategy, rank)
+
+    def optimize(*_: Any) -> None:
+        kernels(course.forward_seconds)
+        faults.at("optimizer")
+
+    optimizer.register_step_pre_hook(optimize)
+    began = time.monotonic()
+    batch = torch.ones(2 * course.micro_batches, WIDTHS[strategy])
+    batches = _batches(batch, faults, course)
+    for step, inputs in enumerate(monitor.prepare(batches)):
+        _step(model, schedule, inputs)
+        dist.all_reduce(torch.zeros(()))  # of clipping: the ranks' steps end together
+        optimizer.step()
+        optimizer.zero_grad()
+        pace.step_ended(step)
+        monitor.step()
+        host_rows.step_ended(step)
+    host_rows.write()
+    monitor.close()
+    program = {"kernel_seconds": kernels.seconds, "seconds": time.monotonic() - began}
+    (root / PROGRAM_FILE.format(rank=rank)).write_text(json.dumps(program), encoding="utf-8")
+
+
+def _batches(batch: Tensor, faults: Faults, course: Course) -> Any:
+    for step in range(course.steps):
+        faults.begin(step)
+        faults.at("loader")
+        faults.at("hidden")
+        yield batch
+
+
+def main(strategy: str, root: Path, plan: Path) -> None:
+    """Trains through all trials, and leaves."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    _train(strategy, root, Course.read(plan))
+    dist.barrier()
+    gc.collect()  # see loop.py
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))

@@ -57,12 +57,14 @@ class CollectorRuntime:
     def _node_collectors(self, options: Options) -> Iterator[Collector]:
         max_age_seconds = min(options.tick_seconds / 2, _MAX_PAGE_AGE_SECONDS)
         pages = PageStore(options.root, options.procfs, max_age_seconds)
+        adapters: dict[str, tuple[str, ...]] = {}
         sources = NodeSources(
             options=options,
             pages=pages,
             take_xids=self.gpus.take_xids,
             incidents=self._incidents,
             hangs=self._hangs,
+            adapters=adapters,
         )
         yield from node_collectors(sources)
         yield self.gpus
@@ -72,6 +74,7 @@ class CollectorRuntime:
             procfs=options.procfs,
             kubelet=options.kubelet,
             job_files=options.job_files,
+            adapters=adapters,
         )
         yield _delivery(options)
         yield Archive(options.root, options.archive)

@@ -172,7 +172,7 @@ class Reference:
             remaining = later
         return max(seconds for op, seconds in end.items() if op.kind == "optimizer")
 
-    def answers(self) -> dict[str, float]:
+    def answers(self) -> dict[str, float | None]:
         """Slowdown, by stage and by replica, M_W and M_S."""
         seconds = fmean(self.step_seconds(lambda _: True))
         ideal = fmean(self.step_seconds(lambda _: False))
@@ -186,8 +186,9 @@ class Reference:
         without_last = fmean(self.step_seconds(lambda op: op.stage != self.stages - 1))
         return {
             "slowdown": seconds / ideal,
-            "m_w": (seconds - without_worst) / lost,
-            "m_s": (seconds - without_last) / lost,
+            # Without a slowdown nobody has a share of it.
+            "m_w": (seconds - without_worst) / lost if lost > 0 else None,
+            "m_s": (seconds - without_last) / lost if lost > 0 else None,
             **{f"stage {stage}": value for stage, value in by_stage.items()},
             **{f"replica {replica}": value for replica, value in by_replica.items()},
         }

@@ -170,6 +170,8 @@ class Ending(TypedDict):
     first: Annotated[bool | None, Meta(description="It was the first to fail.")]
     phase: str | None
     last_step: int | None
+    exception: Annotated[str | None, Meta(description="What ended it, and where.")]
+    last_output: Annotated[str | None, Meta(description="Last lines of its stderr.")]
 
 
 class Attempt(TypedDict):

@@ -16,6 +16,8 @@ from lockstep_reports.wording import printable
 
 MAX_SPIKES = 100
 
+_MAX_OUTPUT_LINES, _MAX_LINE_CHARACTERS = 20, 400
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankSummary:
@@ -73,6 +75,8 @@ class Ending:
         exit_code: None without an event; negative after a signal.
         first: it was the first of the attempt to fail; None without an event.
         phase: last phase that it entered; None without a page.
+        exception: what ended it, with its place; None where no exception is recorded.
+        last_output: last lines of its stderr, where it failed; None where none are kept.
     """
 
     rank: int
@@ -81,6 +85,8 @@ class Ending:
     first: bool | None
     phase: str | None
     last_step: int | None
+    exception: str | None = None
+    last_output: str | None = None
 
 
 def summarize_ranks(
@@ -161,6 +167,8 @@ def summarize_endings(steps: Steps, events: tuple[Event, ...]) -> tuple[Ending, 
 
 def _ending(rank: int, member: Member | None, fields: dict[str, object]) -> Ending:
     exit_code, signal, first = (fields.get(name) for name in ("exit_code", "signal", "first"))
+    exception = fields.get("exception") or (member.exception if member else None)
+    has_failed = exception is not None or exit_code not in {None, 0}
     return Ending(
         rank=rank,
         exit_code=exit_code if isinstance(exit_code, int) else None,
@@ -168,4 +176,12 @@ def _ending(rank: int, member: Member | None, fields: dict[str, object]) -> Endi
         first=first if isinstance(first, bool) else None,
         phase=member.phase if member else None,
         last_step=member.last_step if member else None,
+        exception=printable(exception) if isinstance(exception, str) else None,
+        last_output=_last_lines(member.last_output) if member and has_failed else None,
     )
+
+
+def _last_lines(output: str | None) -> str | None:
+    """The end of an output, as much of it as a report has room for."""
+    lines = (output or "").rstrip().splitlines()[-_MAX_OUTPUT_LINES:]
+    return "\n".join(printable(line)[:_MAX_LINE_CHARACTERS] for line in lines) or None

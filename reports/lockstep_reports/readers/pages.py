@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.jobs import list_pages
+from lockstep_records.last_output import read_error, read_output
 from lockstep_records.page.layout import ROW, ROW_FLAGS
 from lockstep_records.page.reader import Page, PageError, read_page, read_ring
 from lockstep_reports.arrays import Integers, Matrix
@@ -138,6 +139,8 @@ def _member(rank: _Rank) -> Member:
         last_step=page.state["step"],
         collection_seconds=page.periodic["collection_seconds"],
         allocator_retries=page.periodic["allocator_retries"] or 0,
+        exception=str(error) if (error := read_error(page.path)) is not None else None,
+        last_output=read_output(page.path),
     )
 
 

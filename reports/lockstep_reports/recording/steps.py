@@ -19,6 +19,8 @@ class Member:
         last_step: last completed step; None when there is none.
         collection_seconds: total time in Python's garbage collector; None where unknown.
         allocator_retries: times that the GPU's allocator freed its cache and tried again.
+        exception: what ended it, with its place; None where no exception is recorded.
+        last_output: last lines of its stderr; None where none are kept.
     """
 
     rank: int
@@ -33,6 +35,8 @@ class Member:
     last_step: int | None = None
     collection_seconds: float | None = None
     allocator_retries: int = 0
+    exception: str | None = None
+    last_output: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

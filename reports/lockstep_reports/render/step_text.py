@@ -86,7 +86,13 @@ def how_ended(analysis: StepAnalysis) -> str:
     for ending in analysis.endings:
         if ending.first:
             signal = ending.signal or f"exit code {ending.exit_code}"
-            sentence += f" Rank {ending.rank} was the first to fail, by {signal}."
+            sentence += f" Rank {ending.rank} was the first to fail, by {signal}"
+            sentence += f": {ending.exception}." if ending.exception else "."
+    # With plain torchrun nobody wrote the order of the ends.
+    if not any(ending.first for ending in analysis.endings):
+        failed = next((ending for ending in analysis.endings if ending.exception), None)
+        if failed is not None:
+            sentence += f" Rank {failed.rank} ended with {failed.exception}."
     return sentence
 
 

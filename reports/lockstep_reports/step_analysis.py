@@ -107,8 +107,7 @@ def analyse_recording(
         thresholds: limits above which lateness counts; the defaults when left out.
         price_per_gpu_hour: price of one GPU, in any currency.
     """
-    steps = recording.steps
-    scores = score(steps, own_times=recording.own_times)
+    steps, scores = recording.steps, score(recording.steps, own_times=recording.own_times)
     replayed, verdict, episodes = _judge(recording, scores, thresholds)
     alignment = realigned(aligned_by(align(steps), recording.collectives), replayed)
     columns = _covered_columns(steps, episodes)

@@ -1,7 +1,7 @@
 """What a million questions to the kernel cost: whether a rank runs, and its pid here.
 
-``python bench/liveness.py``; the holder is a process of its own, in a PID namespace of its own where
-that is allowed. Prints microseconds of processor time a question, median of ten blocks.
+``python bench/liveness.py``; the holder is a process in a PID namespace of its own where that
+is allowed. Prints microseconds of processor time a question, median of ten blocks.
 """
 
 import fcntl

@@ -77,8 +77,8 @@ class Broken:
 
 
 def busy_job(root: Path, hang_seconds: float) -> None:
-    """Four ranks: one hangs in waiting, one checkpoints, one is done, one has gone."""
-    for rank, phase in enumerate(("sync", "checkpoint", "done", "forward")):
+    """Four ranks: one hangs in its own work, one checkpoints, one is done, one has gone."""
+    for rank, phase in enumerate(("backward", "checkpoint", "done", "forward")):
         mesh = (("dp", rank // 2), ("pp", rank % 2))
         uuid = f"GPU-00000000-0000-0000-0000-{rank:012d}"
         page = LivePage(root, rank=rank, mesh=mesh, gpu_uuid=uuid)
@@ -90,7 +90,7 @@ def busy_job(root: Path, hang_seconds: float) -> None:
         page.write_periodic()
         page.writer.count_checkpoint("ok")
         page.commit()
-        page.phase(phase, ago_seconds=2 * hang_seconds if phase == "sync" else 0)
+        page.phase(phase, ago_seconds=2 * hang_seconds if phase == "backward" else 0)
     page.replace_identity(pid=0x7FFFFFFF)
 
 

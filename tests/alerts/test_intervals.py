@@ -65,10 +65,10 @@ def rule_tests(folder: Path) -> subprocess.CompletedProcess[str]:
 
 # At 15 s they are the committed files, which another test runs.
 @pytest.mark.promtool
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize(
     ("seconds", "names"),
     [
-        (5, QUICK),
         (60, QUICK),
         *(pytest.param(seconds, None, marks=SLOW) for seconds in (5, 10, 30, 60)),
     ],

@@ -10,6 +10,7 @@ from lockstep_alerts.conditions.skew import DataSkew
 from lockstep_alerts.conditions.stages import StageSlowed, StageUneven
 from lockstep_alerts.conditions.stalled import Stalled
 from lockstep_alerts.conditions.straggler import Straggler, StragglerNode
+from lockstep_alerts.conditions.unobserved import Unobserved
 
 CONDITIONS: Mapping[str, type[Condition]] = {
     "straggler": Straggler,
@@ -23,4 +24,5 @@ CONDITIONS: Mapping[str, type[Condition]] = {
     "out_of_memory": OutOfMemory,
     "replicas_differ": ReplicasDiffer,
     "data_skew": DataSkew,
+    "unobserved": Unobserved,
 }

@@ -19,6 +19,8 @@ class Member:
         last_step: last completed step; None when there is none.
         collection_seconds: total time in Python's garbage collector; None where unknown.
         allocator_retries: times that the GPU's allocator freed its cache and tried again.
+        exception: what ended it, with its place; None where no exception is recorded.
+        last_output: last lines of its stderr; None where none are kept.
     """
 
     rank: int
@@ -33,6 +35,8 @@ class Member:
     last_step: int | None = None
     collection_seconds: float | None = None
     allocator_retries: int = 0
+    exception: str | None = None
+    last_output: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -88,6 +92,8 @@ class Steps:
         tokens: tokens of the rank in the step [ranks, steps]; None where the source has none.
         sequence_squares: sum of the squared lengths of the step's sequences, in tokens squared,
             [ranks, steps]; None where the source has none.
+        by_device: 1 where the times of a row are the device's, 0 where the host's [ranks, steps];
+            None where the source does not say.
     """
 
     job_id: str
@@ -108,6 +114,7 @@ class Steps:
     durations: DurationHistogram | None = None
     tokens: Matrix | None = None
     sequence_squares: Matrix | None = None
+    by_device: Matrix | None = None
 
     def over_all(self, values: Matrix) -> Matrix:
         """Values of single steps [..., steps] as sums over the steps that a column stands for."""

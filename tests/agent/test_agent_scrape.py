@@ -77,7 +77,7 @@ class Broken:
 
 
 def busy_job(root: Path, hang_seconds: float) -> None:
-    """Four ranks: one hangs in its backward, one checkpoints, one is done, one has gone."""
+    """Four ranks: one hangs in its own work, one checkpoints, one is done, one has gone."""
     for rank, phase in enumerate(("backward", "checkpoint", "done", "forward")):
         mesh = (("dp", rank // 2), ("pp", rank % 2))
         uuid = f"GPU-00000000-0000-0000-0000-{rank:012d}"

@@ -1,6 +1,6 @@
 """What single ranks of a job stand out by, and what ranks of other nodes are compared with.
 
-A rank has a series here only while it stands out: at most one a node and quantity, or eight of those
+A rank has a series here only while it stands out: at most one a node and quantity, or eight ranks
 that ran out of memory.
 """
 

@@ -27,6 +27,7 @@ class RankRow:
         wait_seconds: synchronisation per step, from own arrival to completion.
         quiet_seconds: time since its last progress.
         step_times: durations of the newest steps, oldest first, in seconds.
+        clock: whose clock these times are by; lags are those among ranks with the same one.
     """
 
     job_id: str
@@ -42,6 +43,7 @@ class RankRow:
     loss: float | None
     quiet_seconds: float | None
     step_times: tuple[float, ...] = ()
+    clock: str = "host"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,6 +59,11 @@ class Snapshot:
     wall_seconds: float
     rows: tuple[RankRow, ...]
     notes: tuple[str, ...] = ()
+
+    @property
+    def clocks(self) -> tuple[str, ...]:
+        """Clocks that the times of ranks are by."""
+        return tuple(sorted({row.clock for row in self.rows}))
 
     @property
     def tokens_per_second(self) -> float | None:

@@ -95,7 +95,7 @@ check: $(READY) $(SERVERS) ## Format, lint, types, import contracts, generated f
 	mypy
 	lint-imports
 	@$(MAKE) --no-print-directory generate
-	@git diff --exit-code --stat -- docs catalogue alerts/generated dashboards/generated \
+	@git diff --exit-code --stat -- docs catalogue deploy alerts/generated dashboards/generated \
 		|| { echo "generated files were out of date; they are up to date now: commit them" >&2; exit 1; }
 	lockstep alerts check
 
@@ -110,6 +110,7 @@ generate: $(READY) ## Generate docs, rules and boards from the catalogue
 	$(BIN)/python -m lockstep_records.outcomes.docs docs/outcomes.md
 	$(BIN)/python -m lockstep_reports.schema docs
 	$(BIN)/python -m lockstep_alerts.interval catalogue/lockstep_catalogue/scrape_interval.py
+	$(BIN)/python -m lockstep_alerts.scrapes deploy
 	lockstep alerts generate
 	lockstep dashboards generate
 

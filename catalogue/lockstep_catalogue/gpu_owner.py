@@ -1,6 +1,6 @@
-"""The owner of each GPU: one info series, to be joined to every other by uuid."""
+"""The owner of each GPU and port: an info series each, to be joined to every other by its name."""
 
-from lockstep_catalogue.labels import JOB_ID, MIG_UUID, OF_GPU, RANK
+from lockstep_catalogue.labels import DEVICE, JOB_ID, MIG_UUID, OF_GPU, PCI_BUS_ID, RANK
 from lockstep_catalogue.metric import Kind, Label, Metric, Unit
 
 SLURM_JOB = Label(name="slurm_job", help="id of the Slurm job")
@@ -16,6 +16,7 @@ GPU_OWNER_INFO = Metric(
     unit=Unit.NONE,
     labels=(
         *OF_GPU,
+        PCI_BUS_ID,
         MIG_UUID,
         JOB_ID,
         RANK,
@@ -30,4 +31,13 @@ GPU_OWNER_INFO = Metric(
     source="rank pages, kubelet pod-resources, processes of the GPU, files of a Slurm prolog",
 )
 
-METRICS = (GPU_OWNER_INFO,)
+PORT_OWNER_INFO = Metric(
+    name="lockstep_fabric_port_owner_info",
+    kind=Kind.GAUGE,
+    unit=Unit.NONE,
+    labels=(DEVICE, JOB_ID, RANK, SLURM_JOB, NAMESPACE, POD),
+    help="Owners of the GPUs that this adapter is nearest to, always 1; several are a list.",
+    source="owners of GPUs, and common bridges in /sys/bus/pci/devices",
+)
+
+METRICS = (GPU_OWNER_INFO, PORT_OWNER_INFO)

@@ -41,7 +41,9 @@ SLOS = (
     "resume_success",
     "requeue",
     "goodput",
+    "ettr",
 )
+"""``goodput`` counts productive time as good, ``ettr`` all time in which a job moves on."""
 SLO = Label(name="slo", help="objective that the events count for", values=SLOS)
 WINDOW = Label(name="window", help="time up to now", values=tuple(SLO_WINDOWS))
 SLO_EVENT = Label(
@@ -158,7 +160,7 @@ SLO_EVENTS = Metric(
     kind=Kind.GAUGE,
     unit=Unit.NONE,
     labels=(CLUSTER, SLO, WINDOW, SLO_EVENT),
-    help="Exact number of events of an objective in a window; for goodput they are GPU-seconds.",
+    help="Exact number of events of an objective in a window; of goodput and ettr in GPU-seconds.",
     source="the store, as of the time of the counts per window",
     endpoint=Endpoint.LEDGER,
 )

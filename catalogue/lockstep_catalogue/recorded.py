@@ -175,6 +175,37 @@ MFU = Recorded(
     ),
 )
 
+MIN_WAIT_RATIO = 1e-3
+"""Share of the step that some rank of a healthy group waits at least: ranks never arrive together
+to a thousandth of a step, and the transfer takes its time too. Less on all ranks is not recorded,
+or hidden in another phase."""
+MAX_OTHER_RATIO = 0.25
+"""Share of the step in no marked phase from which on it may hide a slow rank."""
+
+
+def _unobserved(_: ScrapeWindows) -> str:
+    by_phase = (*_JOB, PHASE)
+    on_job = f"on ({names(*_JOB)}) group_left ()"
+    several = f"on ({names(*_JOB)}) ({by('count', _SYNC, *_JOB)} > 1)"
+    mean = select(STEP_MEAN)
+    is_sync = select(PHASE_PER_STEP, eq(PHASE, "sync"))
+    is_other = select(PHASE_PER_STEP, eq(PHASE, "other"))
+    waited, unclaimed = by("max", is_sync, *by_phase), by("avg", is_other, *by_phase)
+    return (
+        f"(({waited} / {on_job} {mean}) < {MIN_WAIT_RATIO:g} and {several})\n"
+        f"or\n({unclaimed} / {on_job} {mean}) > {MAX_OTHER_RATIO:g}"
+    )
+
+
+UNOBSERVED = Recorded(
+    name="cluster_job_id_phase:lockstep_train_unobserved:ratio",
+    unit=Unit.RATIO,
+    labels=(*_JOB, PHASE),
+    help="Share of the step in the phase for which a slow rank of the job would not show: sync "
+    "where no rank waits, other where a quarter of the step or more is in no marked phase.",
+    expression=_unobserved,
+)
+
 
 def _goodput(windows: ScrapeWindows) -> str:
     spent = by("sum", rate(GOODPUT_SECONDS, windows.long), *_JOB)
@@ -198,6 +229,7 @@ RECORDED = (
     LATENESS_RATIO,
     NODE_LATENESS_RATIO,
     EXCESS,
+    UNOBSERVED,
     STAGE_OWN,
     STAGE_EXCESS,
     STAGE_EXCESS_RATIO,

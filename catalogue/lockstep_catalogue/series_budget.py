@@ -57,6 +57,8 @@ DETAIL: tuple[Metric, ...] = (
     health.LANE_AGE,
     # Constants of a model of GPU.
     gpu_power.GPU_CLOCK_MAX,
+    gpu_power.GPU_TEMPERATURE_LIMIT,
+    gpu_power.GPU_TEMPERATURE_LIMIT_MARGIN,
     gpu_pcie.GPU_PCIE_GENERATION_DEVICE_MAX,
 )
 """Served with ``--detail`` only."""
@@ -65,8 +67,6 @@ THINNING: dict[str, tuple[Metric, ...]] = {
     # What does not change while the driver runs.
     "limits": (
         gpu_power.GPU_POWER_LIMIT,
-        gpu_power.GPU_TEMPERATURE_LIMIT,
-        gpu_power.GPU_TEMPERATURE_LIMIT_MARGIN,
         gpu_pcie.GPU_PCIE_GENERATION_MAX,
         gpu_pcie.GPU_PCIE_WIDTH_MAX,
         fabric.NET_SPEED_MAX,

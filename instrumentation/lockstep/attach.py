@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from lockstep.guard import Parts, outcome_of
 from lockstep.identity import identity_from, mesh_with_stage
+from lockstep.last_error import record_last_error
 from lockstep.monitor.live import LiveMonitor
 from lockstep.monitor.noop import NoopMonitor
 from lockstep.monitor.protocol import Monitor
 from lockstep.monitor.step_watch import settings_from, watch_steps
+from lockstep.requeues import FIRST_ATTEMPT, restarts_of, with_attempt
 from lockstep.telemetry.logs import SWITCH, follow, json_logs
 from lockstep_records.hangs import HANG_TIMEOUT_SECONDS
 from lockstep_records.jobs import find_root, page_path
@@ -81,8 +83,15 @@ def _create_monitor(
     """A monitor with its page, its logs and the observer of its steps."""
     parts = Parts()
     settings = settings_from(environment)
-    identity = identity_from(environment, mesh_with_stage(mesh, schedule), parts)
+    mesh = parts.run("pipeline", mesh_with_stage, mesh, schedule) or mesh
+    identity = identity_from(environment, mesh, parts)
     folder = Path(root) if root else find_root(environment)
+    identity = (
+        parts.run("earlier_attempts", with_attempt, identity, folder, environment) or identity
+    )
+    # Logs and spans bear the same attempt.
+    first_attempt = identity.attempt - restarts_of(environment)
+    environment = {**environment, FIRST_ATTEMPT: str(first_attempt)}
     path = page_path(folder, identity.job_id, identity.attempt, identity.rank)
     page = PageWriter(path, identity, rows)
     # 0 turns the watch off, and steps are still judged by the default.
@@ -97,6 +106,7 @@ def _create_monitor(
     if environment.get(SWITCH):
         parts.run("logs", json_logs, environment=environment)
     watch_steps(monitor, path, identity, settings)
+    parts.run("last_error", record_last_error, path, parts)
     return monitor
 
 

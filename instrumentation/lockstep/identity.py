@@ -6,23 +6,13 @@ import sys
 from collections.abc import Mapping
 
 from lockstep.guard import Parts
+from lockstep.requeues import first_attempt_of, launch_key_of, read_integer, restarts_of
 from lockstep.scheduler import job_class_of, queue_of
 from lockstep_records.jobs import check_job_id
 from lockstep_records.page.writer import RankIdentity
 
 _PIPELINE_AXIS = "pp"
 _VERSION_CHARACTERS = 32
-
-
-def _integer(environment: Mapping[str, str], name: str, default: int) -> int:
-    text = environment.get(name, "")
-    if not text:
-        return default
-    if not text.lstrip("-").isdigit():
-        raise ValueError(
-            f"{name}={text!r} is no whole number; torchrun sets it, do not set it by hand"
-        )
-    return int(text)
 
 
 def _job_id(environment: Mapping[str, str]) -> str:
@@ -82,14 +72,14 @@ def identity_from(
     Raises:
         ValueError: a variable is invalid; the text names it.
     """
-    rank = _integer(environment, "RANK", 0)
+    rank = read_integer(environment, "RANK", 0)
     parts = parts or Parts()
     return RankIdentity(
         job_id=_job_id(environment),
         rank=rank,
-        world_size=_integer(environment, "WORLD_SIZE", 1),
-        local_rank=_integer(environment, "LOCAL_RANK", 0),
-        attempt=_integer(environment, "TORCHELASTIC_RESTART_COUNT", 0),
+        world_size=read_integer(environment, "WORLD_SIZE", 1),
+        local_rank=read_integer(environment, "LOCAL_RANK", 0),
+        attempt=first_attempt_of(environment) + restarts_of(environment),
         cluster=environment.get("LOCKSTEP_CLUSTER", "local"),
         project=environment.get("LOCKSTEP_PROJECT", ""),
         node=environment.get("LOCKSTEP_NODE") or platform.node(),
@@ -99,5 +89,6 @@ def identity_from(
         nccl_version=(parts.run("versions", _nccl_version) or "")[:_VERSION_CHARACTERS],
         queue=queue_of(environment),
         job_class=job_class_of(environment),
+        launch_key=parts.run("earlier_attempts", launch_key_of, environment) or 0,
         mesh=tuple((mesh or {"dp": rank}).items()),
     )

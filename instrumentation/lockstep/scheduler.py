@@ -1,7 +1,7 @@
 """Queue and class of the job, as the user or the scheduler gives them in the environment.
 
 Kueue keeps both in labels of the pod, which the downward API gives as LOCKSTEP_QUEUE and
-LOCKSTEP_JOB_CLASS (docs/instrumentation.md).
+LOCKSTEP_JOB_CLASS (docs/agent.md).
 """
 
 from collections.abc import Mapping

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from lockstep_ledger.store.tables import jobs
+from lockstep_records.ettr import JobGoodput, cluster_goodput
 
 _WEEKS = 4
 _WEEK = re.compile(r"([0-9]{4})-W([0-9]{2})")
@@ -18,13 +19,18 @@ _HOUR_SECONDS = 3600.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WeekTrend:
-    """Counts of one week; ``jobs`` are those that count for the objective of success."""
+    """Counts of one week; ``jobs`` are those that count for the objective of success.
+
+    ``productive_gpu_hours`` over ``gpu_hours`` is the goodput weighted by GPU time.
+    """
 
     week: str
     jobs: int
     succeeded: int
     gpu_hours: float
     productive_gpu_hours: float
+    job_weighted_goodput: float | None
+    ettr: float | None
     deadlines: int
     deadlines_met: int
     requeues: int
@@ -162,6 +168,7 @@ def _trend(monday: date, rows: list[dict[str, Any]]) -> WeekTrend:
         for row in with_deadline
         if row["outcome"] == "succeeded" and row["ended"] <= row["deadline"]
     ]
+    cluster = cluster_goodput(JobGoodput(gpu_seconds=row["goodput"]) for row in rows)
     return WeekTrend(
         week=name_week(monday),
         jobs=len(counted),
@@ -169,6 +176,8 @@ def _trend(monday: date, rows: list[dict[str, Any]]) -> WeekTrend:
         gpu_hours=sum(row["gpu_seconds"] for row in rows) / _HOUR_SECONDS,
         productive_gpu_hours=sum(row["goodput"].get("productive", 0.0) for row in rows)
         / _HOUR_SECONDS,
+        job_weighted_goodput=cluster.job_weighted_ratio,
+        ettr=JobGoodput(gpu_seconds=cluster.gpu_seconds).ettr_ratio,
         deadlines=len(with_deadline),
         deadlines_met=len(met),
         requeues=sum(row["requeues"] for row in rows),

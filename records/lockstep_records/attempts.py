@@ -1,8 +1,10 @@
-"""Pages of a job's attempts on this node: those of the newest, and what earlier ones completed."""
+"""Attempts of a job on this node: numbers, the newest pages, what earlier ones completed."""
 
 from pathlib import Path
 
+from lockstep_records.events import read_events
 from lockstep_records.jobs import list_attempts, list_pages
+from lockstep_records.liveness import find_process
 from lockstep_records.page.reader import Page, PageError, read_page
 
 # A job that restarts more often has made no progress that is worth the time at start-up.
@@ -32,6 +34,50 @@ def pages_of(attempt: Path) -> list[Page]:
         except PageError:
             continue
     return pages
+
+
+def count_attempts(job: Path) -> int:
+    """Attempts that a job has had as far as this node knows, by pages and events.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    numbers = [event.attempt for event in read_events(job)]
+    if job.is_dir():
+        numbers += [int(folder.name) for folder in list_attempts(job)]
+    return max(numbers, default=-1) + 1
+
+
+def attempt_to_join(job: Path, page_name: str, launch_key: int) -> int:
+    """Attempt of a rank that no launcher of ours has started, by the pages on this node.
+
+    It is the newest one while that is the same launch or runs, and a new one once that has ended.
+    So the ranks of one launch share an attempt whichever comes first, and a job that is started
+    again counts on.
+
+    Args:
+        job: folder of the job; it need not exist.
+        page_name: file name of the rank's page.
+        launch_key: see the page's field.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    if not job.is_dir():
+        return 0
+    folders = list_attempts(job)
+    if not folders:
+        return 0
+    newest = int(folders[-1].name)
+    pages = newest_pages(job)
+    if any(page.identity["launch_key"] == launch_key for page in pages):
+        return newest
+    running = [page for page in pages if find_process(page) is not None]
+    # Ranks in pods of their own have no launcher in common; those of one attempt run together.
+    has_own = (folders[-1] / page_name).exists()
+    if running and (not has_own or any(page.path.name == page_name for page in running)):
+        return newest
+    return newest + 1
 
 
 def highest_step_before(path: Path) -> int | None:

@@ -10,10 +10,11 @@ import numpy as np
 
 from lockstep_records.joblogs.model import JobLog, Line
 from lockstep_records.joblogs.outcome import Incident, judge_log
-from lockstep_reports.arrays import Matrix
+from lockstep_reports.arrays import Integers, Matrix
 from lockstep_reports.job_report import SCHEMA_VERSION
 from lockstep_reports.recording.log_recording import LogRecording
-from lockstep_reports.summary import MAX_SPIKES, SPIKE_RATIO, Spike, StepSummary
+from lockstep_reports.step_losses import slow_columns, step_losses
+from lockstep_reports.summary import MAX_SPIKES, Spike, StepSummary
 from lockstep_reports.verdict.verdict import Verdict
 
 _MAX_FINDINGS = 40
@@ -23,7 +24,7 @@ _NO_NUMBER = -1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SlowStep:
-    """A step that lasted more than 1.2 times the median.
+    """A step that lasted more than 1.2 times the median, and longer than noise.
 
     Attributes:
         index: position among the recorded times, from 0.
@@ -155,7 +156,7 @@ def _slow_steps(seconds: Matrix, numbers: "array[int]") -> tuple[SlowStep, ...]:
     # A log that rounds its durations to 0 has no scale to call a step slow by.
     if not median > 0:
         return ()
-    indices = np.nonzero(seconds > SPIKE_RATIO * median)[0]
+    indices = np.flatnonzero(slow_columns(seconds))
     slowest = sorted(indices, key=lambda index: -seconds[index])[:MAX_SPIKES]
     return tuple(
         SlowStep(
@@ -181,7 +182,15 @@ def _summary(log: JobLog, seconds: Matrix, slow_steps: tuple[SlowStep, ...]) -> 
         median_seconds=float(np.median(seconds)) if has_times else None,
         p95_seconds=float(np.quantile(seconds, 0.95)) if has_times else None,
         spikes=tuple(Spike(index=step.index, ratio=step.ratio) for step in slow_steps),
+        losses=step_losses(seconds, _numbers(log.step_numbers)),
     )
+
+
+def _numbers(written: "array[int]") -> Integers:
+    """Step numbers [steps]; positions where the log has none, or counts anew."""
+    numbers = np.array(written, dtype=np.int64)
+    is_ascending = len(numbers) > 0 and numbers[0] != _NO_NUMBER and (np.diff(numbers) > 0).all()
+    return numbers if is_ascending else np.arange(len(numbers))
 
 
 def _wall_clock_by_state(incident: Incident) -> dict[str, float | None]:

@@ -3,7 +3,7 @@
 Needs msgspec, as ``schema`` does; reports themselves do not.
 """
 
-from typing import Annotated, Any, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from msgspec import Meta
 
@@ -65,6 +65,18 @@ class Spike(TypedDict):
     ratio: float
 
 
+class StepLoss(TypedDict):
+    """Slow steps that belong together, and what they cost."""
+
+    kind: Literal["periodic", "burst", "restart", "single", "rest"]
+    first_step: int
+    last_step: int
+    count: Count
+    period_steps: int | None
+    lost_seconds: float
+    largest_ratio: float
+
+
 class Steps(TypedDict):
     """Durations of the steps."""
 
@@ -74,6 +86,7 @@ class Steps(TypedDict):
     median_seconds: Seconds
     p95_seconds: Seconds
     spikes: list[Spike]
+    losses: list[StepLoss]
 
 
 class Collective(TypedDict):
@@ -157,6 +170,8 @@ class Ending(TypedDict):
     first: Annotated[bool | None, Meta(description="It was the first to fail.")]
     phase: str | None
     last_step: int | None
+    exception: Annotated[str | None, Meta(description="What ended it, and where.")]
+    last_output: Annotated[str | None, Meta(description="Last lines of its stderr.")]
 
 
 class Attempt(TypedDict):

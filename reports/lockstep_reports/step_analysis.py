@@ -119,7 +119,7 @@ def analyse_recording(
         alignment=alignment,
         verdict=verdict,
         episodes=episodes,
-        summary=summarize_steps(steps, scores),
+        summary=_summary(recording, scores),
         ranks=summarize_ranks(steps, scores, alignment, columns),
         ranks_over=_step_numbers(steps, columns),
         cost=cost(steps, scores, episodes, price_per_gpu_hour),
@@ -145,6 +145,12 @@ def _judge(
         return replayed, replayed.verdict, replayed.episodes
     verdict, episodes = judge_recording(recording, scores, thresholds)
     return None, verdict, tuple(_scale_loss(recording.steps, episode) for episode in episodes)
+
+
+def _summary(recording: Recording, scores: Scores) -> StepSummary:
+    summary = summarize_steps(recording.steps, scores)
+    # Between collectives lies whatever the job did then, so none of them is a slow step.
+    return summary if recording.collectives is None else replace(summary, losses=())
 
 
 def _scale_loss(steps: Steps, episode: Episode) -> Episode:

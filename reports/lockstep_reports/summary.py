@@ -11,10 +11,12 @@ from lockstep_reports.align import Alignment
 from lockstep_reports.arrays import Matrix
 from lockstep_reports.recording.steps import Member, Steps
 from lockstep_reports.score import Scores, last_share
+from lockstep_reports.step_losses import StepLoss, slow_columns, step_losses
 from lockstep_reports.wording import printable
 
-SPIKE_RATIO = 1.2
 MAX_SPIKES = 100
+
+_MAX_OUTPUT_LINES, _MAX_LINE_CHARACTERS = 20, 400
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,7 +44,7 @@ class RankSummary:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spike:
-    """A step over 1.2 times the median; ``index`` counts the recorded steps from 0."""
+    """A step beyond 1.2 times the median and the noise; ``index`` counts the steps from 0."""
 
     index: int
     ratio: float
@@ -53,7 +55,7 @@ class StepSummary:
     """Durations of the steps, with the 100 largest spikes at most.
 
     Means over several steps hide the tail: they have no spikes, and a p95 only where a histogram of
-    durations exists, as exact as its buckets.
+    durations exists, as exact as its buckets. ``losses`` holds the spikes by what they cost.
     """
 
     count: int
@@ -62,6 +64,7 @@ class StepSummary:
     median_seconds: float | None
     p95_seconds: float | None
     spikes: tuple[Spike, ...]
+    losses: tuple[StepLoss, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,6 +75,8 @@ class Ending:
         exit_code: None without an event; negative after a signal.
         first: it was the first of the attempt to fail; None without an event.
         phase: last phase that it entered; None without a page.
+        exception: what ended it, with its place; None where no exception is recorded.
+        last_output: last lines of its stderr, where it failed; None where none are kept.
     """
 
     rank: int
@@ -80,6 +85,8 @@ class Ending:
     first: bool | None
     phase: str | None
     last_step: int | None
+    exception: str | None = None
+    last_output: str | None = None
 
 
 def summarize_ranks(
@@ -120,7 +127,8 @@ def summarize_steps(steps: Steps, scores: Scores) -> StepSummary:
     ratios = np.nan_to_num(scores.step_seconds / median) if median else np.zeros(count)
     # Stable: of equal spikes the earliest are listed.
     largest = np.argsort(-ratios, kind="stable")[:MAX_SPIKES]
-    spikes = sorted(int(i) for i in largest if ratios[i] > SPIKE_RATIO and not are_means)
+    slow = slow_columns(scores.step_seconds)
+    spikes = sorted(int(i) for i in largest if slow[i] and not are_means)
     return StepSummary(
         count=count if steps.stands_for is None else round(float(steps.stands_for.sum())),
         first=int(steps.numbers[0]) if count else None,
@@ -128,6 +136,7 @@ def summarize_steps(steps: Steps, scores: Scores) -> StepSummary:
         median_seconds=median,
         p95_seconds=_p95(steps, scores),
         spikes=tuple(Spike(index=index, ratio=float(ratios[index])) for index in spikes),
+        losses=() if are_means else step_losses(scores.step_seconds, steps.numbers),
     )
 
 
@@ -158,6 +167,8 @@ def summarize_endings(steps: Steps, events: tuple[Event, ...]) -> tuple[Ending, 
 
 def _ending(rank: int, member: Member | None, fields: dict[str, object]) -> Ending:
     exit_code, signal, first = (fields.get(name) for name in ("exit_code", "signal", "first"))
+    exception = fields.get("exception") or (member.exception if member else None)
+    has_failed = exception is not None or exit_code not in {None, 0}
     return Ending(
         rank=rank,
         exit_code=exit_code if isinstance(exit_code, int) else None,
@@ -165,4 +176,12 @@ def _ending(rank: int, member: Member | None, fields: dict[str, object]) -> Endi
         first=first if isinstance(first, bool) else None,
         phase=member.phase if member else None,
         last_step=member.last_step if member else None,
+        exception=printable(exception) if isinstance(exception, str) else None,
+        last_output=_last_lines(member.last_output) if member and has_failed else None,
     )
+
+
+def _last_lines(output: str | None) -> str | None:
+    """The end of an output, as much of it as a report has room for."""
+    lines = (output or "").rstrip().splitlines()[-_MAX_OUTPUT_LINES:]
+    return "\n".join(printable(line)[:_MAX_LINE_CHARACTERS] for line in lines) or None

@@ -17,10 +17,11 @@ from lockstep_agent.sources.pod_resources import (
     message_classes,
 )
 from lockstep_agent.sources.process_job import slurm_job_step
-from lockstep_catalogue.gpu_owner import GPU_OWNER_INFO
+from lockstep_catalogue.gpu_owner import GPU_OWNER_INFO, PORT_OWNER_INFO
 
 from .live_page import LivePage
 
+PROC = Path("/proc")
 GPUS = [
     GpuInUse(index=0, uuid="GPU-a", pids=(10, 11)),
     GpuInUse(index=1, uuid="GPU-b", instances=("MIG-b1",)),
@@ -113,7 +114,7 @@ def test_a_kubelet_that_does_not_answer_costs_only_the_pods(
         allocations=silent,
     )
     for _ in range(2):
-        assert [reading.labels[5] for reading in collector.collect()] == ["77"]
+        assert [reading.labels[6] for reading in collector.collect()] == ["77"]
     assert caplog.text.count("it is away") == 1
     with pytest.raises(PodResourcesError):
         list_allocations(socket)
@@ -172,3 +173,38 @@ def test_a_missing_permission_is_logged_once(
     )
     assert [list(collector.collect()) for _ in range(2)] == [[], []]
     assert caplog.text.count("environment of processes") == 1
+
+
+def test_a_gpu_that_fell_off_the_bus_keeps_its_owner_and_its_names(root: Path) -> None:
+    LivePage(root, rank=3, gpu_uuid="GPU-x")
+    present = GpuInUse(index=1, uuid="GPU-y", address="0000:1b:00.0")
+    lost = GpuInUse(index=0, uuid="GPU-x", address="0000:1a:00.0", pids=(1,))
+    listed = [lost, present]
+    collector = GpuAllocation(
+        lambda: listed, PageStore(root, PROC), procfs=PROC, kubelet=root / "none"
+    )
+    [before] = collector.collect()
+    # The driver was opened anew without it, and counts the other one from 0.
+    listed[:] = [GpuInUse(index=0, uuid="GPU-y", address="0000:1b:00.0")]
+    [after] = collector.collect()
+    assert after.labels == before.labels
+    assert after.labels[:3] == ("0", "GPU-x", "0000:1a:00.0")
+    # Another board in its slot is not the lost one.
+    listed[:] = [GpuInUse(index=0, uuid="GPU-z", address="0000:1a:00.0")]
+    [replaced] = collector.collect()
+    assert replaced.labels[:3] == ("", "GPU-x", "")
+
+
+def test_a_port_belongs_to_whoever_owns_the_gpus_next_to_it(root: Path) -> None:
+    for rank, uuid in enumerate(("GPU-a", "GPU-b")):
+        LivePage(root, rank=rank, gpu_uuid=uuid)
+    gpus = [
+        GpuInUse(index=index, uuid=f"GPU-{name}", address=f"0000:{index:02x}:00.0")
+        for index, name in enumerate("ab")
+    ]
+    adapters = {"0000:00:00.0": ("mlx5_0",), "0000:01:00.0": ("mlx5_0", "mlx5_1")}
+    readings = GpuAllocation(
+        lambda: gpus, PageStore(root, PROC), procfs=PROC, kubelet=root / "none", adapters=adapters
+    ).collect()
+    ports = [each.labels[:3] for each in readings if each.metric is PORT_OWNER_INFO]
+    assert ports == [("mlx5_0", "job", "0,1"), ("mlx5_1", "job", "1")]

@@ -141,7 +141,8 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     root = Path(tempfile.mkdtemp(prefix="lockstep-test-", dir="/dev/shm"))
     agent_port, port = free_port(), free_port()
     lockstep = Path(sys.executable).parent / "lockstep"
-    agent = ("agent", "--listen", f"127.0.0.1:{agent_port}", "--dir", root, "--state", root)
+    listen = f"127.0.0.1:{agent_port}"
+    agent = ("agent", "--listen", listen, "--dir", root, "--state", root, "--cluster", "c")
     with ExitStack() as stack:
         stack.callback(shutil.rmtree, root, ignore_errors=True)
         stack.enter_context(running_job(root))

@@ -16,6 +16,10 @@ import yaml
 
 from lockstep_agent.command import agent
 from lockstep_agent.web.responses import OPEN_TO_ALL
+from lockstep_alerts.scrapes import render as render_scrapes
+from lockstep_catalogue.scrape_interval import DECLARED
+from lockstep_catalogue.windows import ScrapeWindows
+from lockstep_records.durations import parse_duration
 
 REPOSITORY = Path(__file__).parents[2]
 DEPLOY = REPOSITORY / "deploy"
@@ -79,6 +83,29 @@ def test_the_pod_monitor_fits_the_operators_schema_and_finds_the_pods() -> None:
     assert endpoint["port"] in {port["name"] for port in container["ports"]}
     secrets = {v["secret"]["secretName"] for v in pods["spec"]["volumes"] if "secret" in v}
     assert endpoint["authorization"]["credentials"]["name"] in secrets
+
+
+def test_the_files_that_scrape_follow_from_the_declared_interval() -> None:
+    for name, text in render_scrapes(DECLARED).items():
+        assert (DEPLOY / name).read_text(encoding="utf-8") == text
+    [endpoint] = manifest("PodMonitor")["spec"]["podMetricsEndpoints"]
+    assert endpoint["interval"] == f"{DECLARED.scrape_seconds}s"
+    assert endpoint["honorLabels"] is True
+    for seconds in (5, 60):
+        text = render_scrapes(ScrapeWindows(seconds))["kubernetes/podmonitor.yaml"]
+        [other] = yaml.safe_load(text)["spec"]["podMetricsEndpoints"]
+        timeout_seconds = parse_duration(other["scrapeTimeout"])
+        assert timeout_seconds <= parse_duration(other["interval"]) == seconds
+
+
+@pytest.mark.promtool
+def test_promtool_takes_the_example_of_a_prometheus(tmp_path: Path) -> None:
+    shutil.copy(DEPLOY / "prometheus" / "prometheus.yaml", tmp_path)
+    shutil.copy(REPOSITORY / "alerts" / "generated" / "lockstep.rules.yaml", tmp_path)
+    (tmp_path / "targets.json").write_text('[{"targets": ["node1:9440"]}]')
+    command = ["promtool", "check", "config", str(tmp_path / "prometheus.yaml")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_pod_has_only_the_documented_privileges(pod: dict[str, Any]) -> None:

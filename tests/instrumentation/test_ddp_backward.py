@@ -123,15 +123,43 @@ def test_with_unused_parameters_the_graph_is_hooked_in_every_step(root: Path) ->
     assert all(row["last_arrival_ns"] for row in rows_in(root))
 
 
-def test_nested_backwards_bring_the_hook_on_the_graph_back(root: Path) -> None:
+def test_backwards_that_begin_to_nest_are_told_by_their_last_gradient(root: Path) -> None:
     model = DistributedDataParallel(Net())
     monitor = watched(root, model)
     train(monitor, model, SETTLED_STEPS)
     model.module.reentrant = True
     train(monitor, model, SETTLED_STEPS)
-    assert model._forward_hooks
+    assert not model._forward_hooks
     rows = rows_in(root)[SETTLED_STEPS + 1 :]
+    assert all(row["last_arrival_ns"] for row in rows)
     assert quickest(rows, "backward") >= BACKWARD_SECONDS > quickest(rows, "sync")
+
+
+class Recomputed(nn.Module):
+    """All of its layers are in reentrant checkpoints, so the reducer waits in an inner backward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        slow: Any = Slow.apply
+        for layer in self.layers:
+            x = checkpoint(layer, slow(x), use_reentrant=True)
+        return x
+
+
+@pytest.mark.parametrize("static_graph", [False, True])
+def test_the_wait_inside_a_reentrant_checkpoint_is_recorded(root: Path, static_graph: bool) -> None:
+    model = DistributedDataParallel(Recomputed(), static_graph=static_graph)
+    monitor = watched(root, model)
+    for _ in range(2 * SETTLED_STEPS):
+        model(torch.randn(2, 8, requires_grad=True)).square().mean().backward()
+        monitor.step()
+    rows = rows_in(root)[SETTLED_STEPS:]
+    assert all(row["last_arrival_ns"] for row in rows)
+    assert all(row["sync_seconds"] > 0 for row in rows)
+    assert quickest(rows, "backward") >= 2 * BACKWARD_SECONDS > quickest(rows, "sync")
 
 
 def test_a_backward_that_is_not_marked_brings_the_hook_on_the_graph_back(root: Path) -> None:

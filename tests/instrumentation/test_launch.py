@@ -6,10 +6,10 @@ from pathlib import Path
 import click
 import pytest
 
+from lockstep.launch.claim import claim_job
 from lockstep.launch.ending import WorkersEnd, judge_end
 from lockstep.launch.job import Job
 from lockstep.launch.run import (
-    _clear_finished_jobs,
     _exit_status,
     _print_outcome,
     _worker_environment,
@@ -17,6 +17,8 @@ from lockstep.launch.run import (
 )
 from lockstep.telemetry.logs import SWITCH
 from lockstep_records.events import PREEMPTED, Event, append_event
+from lockstep_records.jobs import page_path
+from lockstep_records.page.writer import PageWriter, RankIdentity
 from lockstep_records.trace import trace_of
 
 
@@ -75,22 +77,60 @@ def test_the_newest_twenty_finished_jobs_stay_and_all_running_ones(tmp_path: Pat
         write_events(jobs / name, "job_started")
     for name in finished:
         write_events(jobs / name, "job_started", "job_finished")
-    _clear_finished_jobs(new_job(tmp_path))
+    with claim_job(new_job(tmp_path), {}) as first_attempt:
+        assert first_attempt == 0
     assert sorted(path.name for path in jobs.iterdir()) == [*running, *finished[3:], "new"]
 
 
-def test_a_job_id_in_use_is_refused_and_nothing_is_cleared(tmp_path: Path) -> None:
-    for number in range(30):
-        write_events(tmp_path / "jobs" / f"a{number:02}", "job_started", "job_finished")
-    with pytest.raises(ValueError, match="job id 'a07' is in use"):
-        _clear_finished_jobs(new_job(tmp_path, "a07"))
-    assert len(list((tmp_path / "jobs").iterdir())) == 30
+def test_a_job_id_is_in_use_while_its_launcher_runs_and_counts_on_afterwards(
+    tmp_path: Path,
+) -> None:
+    job = new_job(tmp_path)
+    for attempt in range(3):
+        with claim_job(job, {}) as first_attempt:
+            assert first_attempt == attempt
+            with pytest.raises(
+                ValueError, match=r"job id 'new' is in use .*launcher \(process \d+"
+            ):
+                claim_job(job, {}).__enter__()
+            fields = {"outcome": "preempted"}
+            for kind in ("attempt_started", "attempt_ended", "job_finished"):
+                append_event(
+                    job.folder, Event(kind=kind, job_id="new", attempt=attempt, fields=fields)
+                )
+
+
+def test_a_job_id_is_in_use_while_one_of_its_ranks_runs(root: Path) -> None:
+    job = new_job(root)
+    identity = RankIdentity(job_id="new", rank=0, world_size=1)
+    page = PageWriter(page_path(root, "new", 0, 0), identity, rows=4)
+    with pytest.raises(ValueError, match=r"in use .*its rank 0 \(process \d+\) still runs"):
+        claim_job(job, {}).__enter__()
+    page.close()
+    with claim_job(job, {}) as first_attempt:
+        assert first_attempt == 1
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, 0),
+        ({"SLURM_RESTART_COUNT": "2"}, 2),
+        ({"LOCKSTEP_RESTART_COUNT": "3", "SLURM_RESTART_COUNT": "2"}, 3),
+        ({"SLURM_RESTART_COUNT": "two"}, 0),
+    ],
+)
+def test_a_node_without_earlier_pages_counts_on_by_the_scheduler(
+    tmp_path: Path, environment: dict[str, str], expected: int
+) -> None:
+    with claim_job(new_job(tmp_path), environment) as first_attempt:
+        assert first_attempt == expected
 
 
 def test_a_folder_that_cannot_be_created_is_refused_with_the_remedy(tmp_path: Path) -> None:
     (tmp_path / "jobs").write_text("no folder")
     with pytest.raises(ValueError, match=r"cannot be created \(.*\); set LOCKSTEP_DIR"):
-        _clear_finished_jobs(new_job(tmp_path))
+        claim_job(new_job(tmp_path), {}).__enter__()
 
 
 def test_workers_inherit_the_job_and_the_environment_of_the_launcher_is_restored(
@@ -106,11 +146,13 @@ def test_workers_inherit_the_job_and_the_environment_of_the_launcher_is_restored
         }
         assert added == {
             "LOCKSTEP_JOB_ID": "new",
+            "LOCKSTEP_FIRST_ATTEMPT": "0",
             "LOCKSTEP_DIR": str(tmp_path),
             "LOCKSTEP_CLUSTER": "local",
             "LOCKSTEP_PROJECT": "",
             "TRACEPARENT": trace_of("new").traceparent(),
             "LOCKSTEP_HANG_TIMEOUT": "2m",
+            "LOCKSTEP_PAUSE_TIMEOUT": "30m",
             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
             "OMP_NUM_THREADS": "1",
         }

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
 from starlette.testclient import TestClient
 
 from lockstep_catalogue import Metric
@@ -65,6 +64,7 @@ class LedgerProcess:
     port: int = 0
     lines: list[str] = field(default_factory=list)
     process: subprocess.Popen[str] | None = None
+    reader: threading.Thread | None = None
 
     def start(self) -> "LedgerProcess":
         command = [
@@ -88,14 +88,18 @@ class LedgerProcess:
                 self.port = int(match[1])
                 break
         else:
+            self.process.stderr.close()
+            self.process.wait()
             raise AssertionError("".join(self.lines))
         # A pipe that nobody reads would block the ledger.
-        threading.Thread(target=self._drain, args=(self.process.stderr,), daemon=True).start()
+        self.reader = threading.Thread(target=self._drain, args=(self.process.stderr,), daemon=True)
+        self.reader.start()
         return self
 
     def _drain(self, stream: Any) -> None:
-        for line in stream:
-            self.lines.append(line)
+        with stream:
+            for line in stream:
+                self.lines.append(line)
 
     @property
     def url(self) -> str:
@@ -105,14 +109,18 @@ class LedgerProcess:
         assert self.process is not None
         self.process.kill()
         self.process.wait()
+        self._close()
 
     def stop(self) -> int:
         assert self.process is not None
         self.process.terminate()
-        return self.process.wait(30)
+        status = self.process.wait(30)
+        self._close()
+        return status
 
-    def post(self, body: bytes) -> httpx.Response:
-        return httpx.post(f"{self.url}/api/events", content=body, timeout=30)
+    def _close(self) -> None:
+        if self.reader is not None:
+            self.reader.join()
 
 
 @contextmanager
@@ -123,5 +131,3 @@ def ledger_process(store: str | Path, *options: str) -> Iterator[LedgerProcess]:
     finally:
         if running.process is not None and running.process.poll() is None:
             running.kill()
-        if running.process is not None and running.process.stderr is not None:
-            running.process.stderr.close()

@@ -181,6 +181,20 @@ def test_a_late_end_of_the_run_before_does_not_end_the_new_one() -> None:
     assert replay.finished() == {("succeeded", "none"): 1}
 
 
+@pytest.mark.parametrize("attempt", [0, 1])
+def test_a_start_that_comes_after_the_second_start_of_another_node_is_of_the_first_run(
+    attempt: int,
+) -> None:
+    """Launchers number the attempts of a requeue on, or from 0 again; both are told apart."""
+    story = Story().start("n1", num_nodes=2).after(300).start("n1", attempt, num_nodes=2)
+    replay = Replay(story)
+    late = Story(now=BEGIN + 1).start("n2", num_nodes=2).after(300).start("n2", attempt)
+    replay.apply(late.after(9).end(node="n2", attempt=attempt))
+    replay.apply(Story(now=story.now + 99).end(node="n1", attempt=attempt))
+    assert replay.finished() == {("succeeded", "none"): 1}
+    assert (replay.job.run_number, replay.job.requeues, replay.refused) == (2, 1, [])
+
+
 def test_an_event_of_a_finished_job_is_refused_with_a_sentence() -> None:
     story = Story().start(num_nodes=1).after(60).end()
     replay = Replay(story, Story(now=story.now).add("rank_ended", rank=0))

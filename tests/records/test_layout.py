@@ -58,7 +58,8 @@ GOLDEN = {
         (600, "I", "locked"),
         (604, "64s", "queue"),
         (668, "64s", "job_class"),
-        (732, "I", "checksum"),
+        (732, "I", "launch_key"),
+        (736, "I", "checksum"),
     ),
     "heartbeat": ((0, "Q", "mark"),),
     "slot": (

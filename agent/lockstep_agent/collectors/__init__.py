@@ -56,6 +56,7 @@ class NodeSources:
         take_xids: Xid events of the driver since the last call; None where it has none.
         incidents: where the kernel log publishes its incidents.
         hangs: where hangs of jobs are published.
+        adapters: names of the adapters nearest to each GPU, by its PCI address, once known.
     """
 
     options: Options
@@ -63,6 +64,7 @@ class NodeSources:
     take_xids: Callable[[], list[XidEvent] | None]
     incidents: RecentEvents
     hangs: RecentEvents
+    adapters: dict[str, tuple[str, ...]]
 
 
 def _agent_info(node: NodeSources) -> AgentInfo:
@@ -115,7 +117,7 @@ _OF_THE_NODE: tuple[Callable[[NodeSources], Collector], ...] = (
     lambda node: InfinibandErrors(str(node.options.sysfs), detail=node.options.detail),
     lambda node: PortHealth(str(node.options.sysfs)),
     lambda node: Pcie(str(node.options.sysfs), detail=node.options.detail),
-    lambda node: Affinity(str(node.options.sysfs)),
+    lambda node: Affinity(str(node.options.sysfs), node.adapters),
     lambda node: Host(str(node.options.procfs)),
     _job_host,
     lambda node: Storage(str(node.options.sysfs), str(node.options.procfs)),

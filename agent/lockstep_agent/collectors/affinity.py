@@ -18,13 +18,15 @@ class Affinity:
 
     Args:
         sysfs: path of /sys.
+        adapters: where the names of each GPU's adapters are kept, by the GPU's PCI address.
     """
 
     name = "affinity"
     tier = Tier.MINUTE
 
-    def __init__(self, sysfs: str) -> None:
+    def __init__(self, sysfs: str, adapters: dict[str, tuple[str, ...]] | None = None) -> None:
         self._sysfs = sysfs
+        self._adapters = adapters if adapters is not None else {}
 
     def collect(self) -> Iterator[Reading]:
         """One series for each GPU and each of its nearest adapters; none where all are far."""
@@ -32,6 +34,9 @@ class Affinity:
         gpus = [device for device in devices if device.kind == "gpu"]
         adapters = [device for device in devices if device.kind == "nic" and device.name]
         nearest = {gpu.address: nearest_adapters(gpu, adapters) for gpu in gpus}
+        self._adapters |= {
+            gpu: tuple(nic.name for nic in nics) for gpu, (_, nics) in nearest.items()
+        }
         # only adapters next to a GPU have a rail: the others carry storage and management
         on_rails = {nic.address for _, nics in nearest.values() for nic in nics}
         rails = {address: str(rail) for rail, address in enumerate(sorted(on_rails))}

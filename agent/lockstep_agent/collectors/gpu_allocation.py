@@ -3,8 +3,8 @@
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from lockstep_agent.collector import Reading, Tier
@@ -12,7 +12,7 @@ from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.sources.pod_resources import Allocation, list_allocations
 from lockstep_agent.sources.process_job import read_process_job
 from lockstep_agent.sources.sysfs import read_text
-from lockstep_catalogue.gpu_owner import GPU_OWNER_INFO
+from lockstep_catalogue.gpu_owner import GPU_OWNER_INFO, PORT_OWNER_INFO
 
 _log = logging.getLogger(__name__)
 _NUMBERED = re.compile(r"(?:nvidia|gpu-?)(\d{1,3})(?:\D.*)?")
@@ -26,12 +26,14 @@ class GpuInUse:
     """One GPU as the driver last reported it.
 
     Attributes:
+        address: PCI address as /sys writes it; empty where unknown.
         pids: processes that compute on it.
         instances: UUIDs of its MIG instances, where it is split.
     """
 
     index: int
     uuid: str
+    address: str = ""
     pids: tuple[int, ...] = ()
     instances: tuple[str, ...] = ()
 
@@ -50,7 +52,8 @@ class Owner:
     claim: str = ""
 
 
-_OWNER_FIELDS = fields(Owner)
+_OWNER_FIELDS = tuple(field.name for field in fields(Owner))
+_PORT_FIELDS = ("job_id", "rank", "slurm_job", "namespace", "pod")
 Device = tuple[str, str]
 """UUID of a GPU, and of its MIG instance; the second is empty for a whole GPU."""
 
@@ -65,6 +68,7 @@ class GpuAllocation:
         kubelet: socket of the pod-resources service; it need not exist.
         job_files: folder of files named by GPU index or UUID that hold the ids of Slurm jobs, as a
             prolog writes them; None for none.
+        adapters: names of the network adapters that are nearest to each GPU, by the GPU's address.
         allocations: asks the kubelet at a socket; raises OSError where it does not answer.
     """
 
@@ -79,18 +83,21 @@ class GpuAllocation:
         procfs: Path,
         kubelet: Path,
         job_files: Path | None = None,
+        adapters: Mapping[str, tuple[str, ...]] | None = None,
         allocations: Callable[[Path], list[Allocation]] = list_allocations,
     ) -> None:
         self._gpus, self._pages, self._procfs = gpus, pages, procfs
         self._kubelet, self._job_files = kubelet, job_files
+        self._adapters = adapters if adapters is not None else {}
         self._allocations = allocations
+        self._seen: dict[str, GpuInUse] = {}
         self._silent_sources: set[str] = set()
         self._last_gpus: list[GpuInUse] = []
         self._next_refresh_seconds = 0.0
         self._latest: tuple[Reading, ...] = ()
 
     def collect(self) -> tuple[Reading, ...]:
-        """One info series for each allocated GPU or MIG instance.
+        """One info series for each allocated GPU or MIG instance, and for each port next to one.
 
         Refreshed every ten seconds, and at once when the driver reports other GPUs or processes.
         """
@@ -98,23 +105,39 @@ class GpuAllocation:
         now = time.monotonic()
         if gpus != self._last_gpus or now >= self._next_refresh_seconds:
             self._last_gpus, self._next_refresh_seconds = gpus, now + _REFRESH_SECONDS
-            self._latest = tuple(self._read(gpus))
+            self._latest = tuple(self._read(self._with_lost(gpus)))
         return self._latest
+
+    def _with_lost(self, gpus: list[GpuInUse]) -> list[GpuInUse]:
+        """The GPUs, and those that the driver no longer lists: their jobs still hold them."""
+        # By address: the driver counts anew without a GPU that fell off the bus.
+        taken = {gpu.address or gpu.index for gpu in gpus}
+        lost = {
+            uuid: replace(gpu, pids=())
+            for uuid, gpu in self._seen.items()
+            if (gpu.address or gpu.index) not in taken
+        }
+        self._seen = lost | {gpu.uuid: gpu for gpu in gpus}
+        return list(self._seen.values())
 
     def _read(self, gpus: list[GpuInUse]) -> Iterator[Reading]:
         owners: dict[Device, list[Owner]] = {}
         for source in (self._by_pages, self._by_processes, self._by_pods, self._by_job_files):
             for device, owner in source(gpus):
                 owners.setdefault(device, []).append(owner)
-        index = {gpu.uuid: str(gpu.index) for gpu in gpus}
+        names = {gpu.uuid: (str(gpu.index), gpu.uuid, gpu.address) for gpu in gpus}
+        of_ports: dict[str, list[Owner]] = {}
         for (uuid, instance), device_owners in sorted(owners.items()):
-            values = tuple(
-                _join(getattr(owner, field.name) for owner in device_owners)
-                for field in _OWNER_FIELDS
-            )
+            values = tuple(_join_field(device_owners, name) for name in _OWNER_FIELDS)
             if any(values):
-                labels = (index.get(uuid, ""), uuid, instance, *values)
+                gpu_names = names.get(uuid, ("", uuid, ""))
+                labels = (*gpu_names, instance, *values)
                 yield Reading(GPU_OWNER_INFO, tuple(map(_printable, labels)), 1)
+                for adapter in self._adapters.get(gpu_names[-1], ()):
+                    of_ports.setdefault(adapter, []).extend(device_owners)
+        for adapter, port_owners in sorted(of_ports.items()):
+            labels = (adapter, *(_join_field(port_owners, name) for name in _PORT_FIELDS))
+            yield Reading(PORT_OWNER_INFO, tuple(map(_printable, labels)), 1)
 
     def _by_pages(self, gpus: list[GpuInUse]) -> Iterator[tuple[Device, Owner]]:
         for job in self._pages.jobs():
@@ -192,6 +215,10 @@ def _device(gpus: list[GpuInUse], device_id: str) -> Device:
     numbered = _NUMBERED.fullmatch(device_id)
     uuids = [gpu.uuid for gpu in gpus if numbered and gpu.index == int(numbered[1])]
     return (uuids[0], "") if uuids else ("", "")
+
+
+def _join_field(owners: Iterable[Owner], name: str) -> str:
+    return _join(getattr(owner, name) for owner in owners)
 
 
 def _join(values: Iterable[str]) -> str:

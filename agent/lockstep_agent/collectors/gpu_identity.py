@@ -38,20 +38,12 @@ class GpuIdentity:
         values = (
             gpu.model or "",
             _ARCHITECTURES.get(family, ""),
-            self._address(),
+            gpu.address,
             "" if minor is None else str(minor),
             gpu.query("nvmlDeviceGetSerial") or "",
             gpu.query("nvmlDeviceGetVbiosVersion") or "",
         )
         yield Reading(metrics.GPU_INFO, (*gpu.labels, *map(_printable, values)), 1)
-
-    def _address(self) -> str:
-        """The PCI address as /sys writes it; empty where unknown."""
-        # NVML writes eight digits of domain, /sys and the kernel log four
-        info = self._gpu.query("nvmlDeviceGetPciInfo_v3")
-        if info is None:
-            return ""
-        return f"{info.domain:04x}:{info.bus:02x}:{info.device:02x}.0"
 
 
 def _printable(text: str) -> str:

@@ -24,12 +24,14 @@ from lockstep_catalogue.vocabulary import ENDED_PHASES
 from lockstep_records.events import FILE_NAME, is_finished, read_events
 from lockstep_records.job_retention import note_archive
 from lockstep_records.jobs import list_attempts, list_jobs, list_pages
+from lockstep_records.last_output import ERROR_SUFFIX, OUTPUT_SUFFIX
 from lockstep_records.page.reader import PageError, read_page
 
 _log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 10.0
 _SILENT_SECONDS = 60.0  # the child reports after every file, and once a poll at least
+_BESIDE_PAGES = (OUTPUT_SUFFIX, ERROR_SUFFIX)
 _RUNNING_PAGE_SECONDS = 300.0
 # Lowest priority: a copy has time, the job on the same node has not.
 _NICE = 19
@@ -202,7 +204,7 @@ class Copier:
         last = self._copies.get(path)
         if last is not None and (last.is_final or self._clock() < last.due_seconds):
             return
-        is_page = path.name != FILE_NAME
+        is_page = path.suffix == ".page"
         # Asked before the page is read: one that ends in between is copied once more.
         is_final = is_page and _has_ended(path)
         content = path.read_bytes()
@@ -235,10 +237,12 @@ class Copier:
 
 
 def _list_files(job: Path) -> list[Path]:
-    """Events and pages of a job; none when its folder is being removed."""
+    """Events, pages and last outputs of a job; none when its folder is being removed."""
     try:
         events = [job / FILE_NAME] if (job / FILE_NAME).is_file() else []
-        return events + [page for attempt in list_attempts(job) for page in list_pages(attempt)]
+        pages = [page for attempt in list_attempts(job) for page in list_pages(attempt)]
+        beside = (page.with_suffix(suffix) for page in pages for suffix in _BESIDE_PAGES)
+        return [*events, *pages, *(path for path in beside if path.is_file())]
     except OSError:
         return []
 

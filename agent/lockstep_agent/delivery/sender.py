@@ -8,6 +8,7 @@ from lockstep_catalogue import health
 from lockstep_records.delivery.duty import DeliveryDuty
 from lockstep_records.delivery.sender import LedgerAddress, Post, Sender, post
 from lockstep_records.delivery.spool import EventSpool
+from lockstep_records.delivery.unreported import UnreportedJobs
 
 
 class Delivery:
@@ -17,6 +18,7 @@ class Delivery:
         spool: events that wait.
         address: of the ledger; None delivers nothing and keeps nothing.
         origin: names of the cluster and of this node.
+        unreported: finds events that nobody else writes; None for no such search.
         duty: tells launchers on the node that they need not deliver; None tells nobody.
         send: posts a body to an address.
         clock: monotonic, in seconds.
@@ -30,12 +32,13 @@ class Delivery:
         address: LedgerAddress | None,
         origin: tuple[str, str],
         *,
+        unreported: UnreportedJobs | None = None,
         duty: DeliveryDuty | None = None,
         send: Post = post,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.tier = Tier.TEN_SECONDS if address is None else Tier.EVERY_TICK
-        self._spool, self._duty = spool, duty
+        self._spool, self._duty, self._unreported = spool, duty, unreported
         self._sender = None if address is None else Sender(spool, address, origin, send, clock)
 
     def collect(self) -> Iterator[Reading]:
@@ -44,6 +47,8 @@ class Delivery:
         if self._sender is not None:
             if self._duty is not None:
                 self._duty.take()
+            if self._unreported is not None:
+                self._spool.add(self._unreported.poll())
             self._sender.run_once()
             delivered, refused = self._sender.delivered, self._sender.refused
         yield Reading(health.EVENTS_PENDING, (), self._spool.num_pending)

@@ -20,6 +20,7 @@ from lockstep_agent.sources.nvml import Driver
 from lockstep_records.delivery.duty import DeliveryDuty
 from lockstep_records.delivery.sender import LedgerAddress
 from lockstep_records.delivery.spool import EventSpool
+from lockstep_records.delivery.unreported import UnreportedJobs
 
 # A page older than this would add to the idle time that a hang is judged by.
 _MAX_PAGE_AGE_SECONDS = 1.0
@@ -56,12 +57,14 @@ class CollectorRuntime:
     def _node_collectors(self, options: Options) -> Iterator[Collector]:
         max_age_seconds = min(options.tick_seconds / 2, _MAX_PAGE_AGE_SECONDS)
         pages = PageStore(options.root, options.procfs, max_age_seconds)
+        adapters: dict[str, tuple[str, ...]] = {}
         sources = NodeSources(
             options=options,
             pages=pages,
             take_xids=self.gpus.take_xids,
             incidents=self._incidents,
             hangs=self._hangs,
+            adapters=adapters,
         )
         yield from node_collectors(sources)
         yield self.gpus
@@ -71,6 +74,7 @@ class CollectorRuntime:
             procfs=options.procfs,
             kubelet=options.kubelet,
             job_files=options.job_files,
+            adapters=adapters,
         )
         yield _delivery(options)
         yield Archive(options.root, options.archive)
@@ -97,4 +101,10 @@ def _delivery(options: Options) -> Delivery:
         url=options.ledger, token_file=options.ledger_token, ca_file=options.ledger_ca
     )
     spool = EventSpool(options.root, options.state and options.state / "spool.sqlite")
-    return Delivery(spool, address, origin, duty=DeliveryDuty(options.root, is_agent=True))
+    return Delivery(
+        spool,
+        address,
+        origin,
+        unreported=UnreportedJobs(options.root),
+        duty=DeliveryDuty(options.root, is_agent=True),
+    )

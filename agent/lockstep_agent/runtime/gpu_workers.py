@@ -59,6 +59,7 @@ class GpuWorkers:
         self._next_open_seconds = self._next_check_seconds = clock()
         self._next_count_seconds, self._on_bus = clock(), 0
         self._absent_reason = ""
+        self._names: list[tuple[str, str]] = []
 
     def release(self) -> None:
         """Releases the driver within a tick, for its upgrade; safe in a signal handler."""
@@ -78,7 +79,13 @@ class GpuWorkers:
         # Taken once: this runs in another worker, and the driver may be closed meanwhile.
         driver = self._driver
         return [
-            GpuInUse(index=gpu.index, uuid=gpu.uuid, pids=gpu.pids, instances=gpu.mig_uuids)
+            GpuInUse(
+                index=gpu.index,
+                uuid=gpu.uuid,
+                address=gpu.address,
+                pids=gpu.pids,
+                instances=gpu.mig_uuids,
+            )
             for gpu in (driver.gpus if driver else ())
             if gpu.uuid
         ]
@@ -132,9 +139,16 @@ class GpuWorkers:
             self._absent_reason = str(error)
             return
         self._absent_reason = ""
+        self._recognise(driver.gpus)
         self._driver = driver
         self._next_check_seconds = now + _CHECK_SECONDS
         self.workers = tuple(self._create_worker(gpu) for gpu in driver.gpus)
+
+    def _recognise(self, gpus: tuple[Gpu, ...]) -> None:
+        """Gives each GPU the name that its index had: one that is lost cannot say it any more."""
+        if len(gpus) == len(self._names):
+            for gpu, (uuid, address) in zip(gpus, self._names, strict=True):
+                gpu.uuid, gpu.address = uuid, address
 
     def _create_worker(self, gpu: Gpu) -> CollectorWorker:
         return CollectorWorker(
@@ -174,6 +188,7 @@ class GpuWorkers:
             worker for worker in self._ending if not worker.end(_END_TIMEOUT_SECONDS)
         )
         if not self._ending:
+            self._names = [(gpu.uuid, gpu.address) for gpu in self._driver.gpus]
             self._driver.close()
             self._driver = None
             _log.warning("collector=gpu state=closed")

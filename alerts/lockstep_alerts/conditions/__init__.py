@@ -7,6 +7,7 @@ from lockstep_alerts.conditions.not_finite import NotFinite
 from lockstep_alerts.conditions.stages import StageSlowed, StageUneven
 from lockstep_alerts.conditions.stalled import Stalled
 from lockstep_alerts.conditions.straggler import Straggler, StragglerNode
+from lockstep_alerts.conditions.unobserved import Unobserved
 
 CONDITIONS: Mapping[str, type[Condition]] = {
     "straggler": Straggler,
@@ -15,4 +16,5 @@ CONDITIONS: Mapping[str, type[Condition]] = {
     "stage_uneven": StageUneven,
     "stalled": Stalled,
     "not_finite": NotFinite,
+    "unobserved": Unobserved,
 }

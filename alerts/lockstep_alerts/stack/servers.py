@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from lockstep_alerts.model import Delivery, Duration
+from lockstep_alerts.scrapes import prometheus_config
 from lockstep_alerts.spec import Spec
 from lockstep_alerts.stack.processes import (
     Running,
@@ -27,7 +28,6 @@ from lockstep_alerts.write import (
     to_yaml,
     write_files,
 )
-from lockstep_catalogue.windows import ScrapeWindows, spelled
 from lockstep_records.atomic_file import write_atomically
 from lockstep_records.options import read_address
 
@@ -105,23 +105,6 @@ def _pick_ports(chosen: dict[str, int]) -> dict[str, int]:
     return picked
 
 
-def _scrapes(windows: ScrapeWindows, alertmanager: str) -> dict[str, object]:
-    return {
-        "global": {
-            "scrape_interval": spelled(windows.scrape_seconds),
-            "evaluation_interval": spelled(windows.evaluation_seconds),
-        },
-        "rule_files": [RULES_FILE],
-        "alerting": {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]},
-        "scrape_configs": [
-            {
-                "job_name": "lockstep-agent",
-                "file_sd_configs": [{"files": [_TARGETS_FILE]}],
-            }
-        ],
-    }
-
-
 def _write_inputs(options: StackOptions, spec: Spec, urls: dict[str, str]) -> None:
     delivery = Delivery(
         runbook_base=f"{urls['pager']}/runbooks/",
@@ -130,11 +113,14 @@ def _write_inputs(options: StackOptions, spec: Spec, urls: dict[str, str]) -> No
     )
     rendered = render(spec, delivery)
     alertmanager = urls["alertmanager"].removeprefix("http://")
+    prometheus = prometheus_config(
+        spec.windows, rules_file=RULES_FILE, targets_file=_TARGETS_FILE, alertmanager=alertmanager
+    )
     targets = [{"targets": list(options.targets)}]
     files = {
         RULES_FILE: rendered[RULES_FILE],
         ROUTES_FILE: rendered[ROUTES_FILE],
-        _PROMETHEUS_FILE: to_yaml(_scrapes(spec.windows, alertmanager), _HEAD),
+        _PROMETHEUS_FILE: to_yaml(prometheus, _HEAD),
         _TARGETS_FILE: json.dumps(targets, indent=2) + "\n",
     }
     write_files(options.folder, files)

@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from lockstep.hangs.node_watch import watch_for_hangs
+from lockstep.launch.claim import claim_job
 from lockstep.launch.delivery import deliver_events
 from lockstep.launch.description import JobDescription, num_gpus_of_node
 from lockstep.launch.ending import WorkersEnd, judge_end
@@ -21,6 +22,7 @@ from lockstep.launch.job import Job
 from lockstep.launch.options import DESCRIPTION_OPTIONS, LEDGER_OPTIONS, job_options
 from lockstep.launch.progress import ProgressWatch
 from lockstep.launch.torchrun import TORCHRUN_OPTIONS, rendezvous_fields
+from lockstep.requeues import FIRST_ATTEMPT
 from lockstep.sidecar import run_sidecars
 from lockstep.sinks import sinks_of
 from lockstep.telemetry.export import exporter_of
@@ -29,8 +31,6 @@ from lockstep_records.delivery.sender import LedgerAddress
 from lockstep_records.distribution import install_hint
 from lockstep_records.durations import format_duration
 from lockstep_records.events import PREEMPTED, Event, append_event, read_events
-from lockstep_records.job_retention import remove_ended_jobs
-from lockstep_records.jobs import create_job_folder
 from lockstep_records.trace import trace_of
 
 BAD_INPUT = 2
@@ -44,17 +44,22 @@ def run_job(job: Job) -> int:
         ranks stopped in good order on request, 130 or 143 when a signal stopped the launcher and
         they did not, else 1.
     """
+    with claim_job(job) as first_attempt:
+        return _run_claimed(job, first_attempt)
+
+
+def _run_claimed(job: Job, first_attempt: int) -> int:
+    """Runs a job whose folder is held; returns as ``run_job``."""
     children = (
         *exporter_of(job.folder, job.cluster),
         *sinks_of(job.summary_to, job.folder),
     )
-    _clear_finished_jobs(job)
     click.echo(f"lockstep: job {job.job_id}, pages in {job.folder}", err=True)
-    append_event(job.folder, _event(job, "job_started", 0, **_description(job)))
+    append_event(job.folder, _event(job, "job_started", first_attempt, **_description(job)))
     progress = ProgressWatch(job.folder, job.job_id)
     with deliver_events(job), run_sidecars(children):
-        with _worker_environment(job), _job_agent(job), _hang_watch(job):
-            end = _run_workers(job, progress)
+        with _worker_environment(job, first_attempt), _job_agent(job), _hang_watch(job):
+            end = _run_workers(job, progress, first_attempt)
         progress.finish(end.attempt, time.time())
         exit_code = _exit_status(end.exit_codes, end.signal_number)
         end_fields = judge_end(job.folder, end) | {"exit_code": exit_code}
@@ -82,29 +87,16 @@ def _event(job: Job, kind: str, attempt: int, **fields: object) -> Event:
     return Event(kind=kind, job_id=job.job_id, attempt=attempt, fields=fields)
 
 
-def _clear_finished_jobs(job: Job) -> None:
-    """Refuses a job id in use, and removes the jobs that ended first where there are many."""
-    if job.folder.exists():
-        raise ValueError(f"job id {job.job_id!r} is in use under {job.root}/jobs; choose another")
-    remove_ended_jobs(job.root)
-    try:
-        create_job_folder(job.folder)
-    except OSError as error:
-        raise ValueError(
-            f"folder {job.folder} cannot be created ({error.strerror}); "
-            "set LOCKSTEP_DIR to a writable folder on a tmpfs"
-        ) from error
-
-
 def _hang_watch(job: Job) -> AbstractContextManager[None]:
     return watch_for_hangs(job.folder, job.job_id, job.hang_timeouts)
 
 
 @contextmanager
-def _worker_environment(job: Job) -> Iterator[None]:
+def _worker_environment(job: Job, first_attempt: int = 0) -> Iterator[None]:
     """Sets the environment variables that the workers inherit; restores them after the block."""
     added = {
         "LOCKSTEP_JOB_ID": job.job_id,
+        FIRST_ATTEMPT: str(first_attempt),
         "LOCKSTEP_DIR": str(job.root),
         "LOCKSTEP_CLUSTER": job.cluster,
         "LOCKSTEP_PROJECT": job.project,
@@ -153,12 +145,12 @@ def _job_agent(job: Job) -> Iterator[None]:
         agent.wait(timeout=10)
 
 
-def _run_workers(job: Job, progress: ProgressWatch) -> WorkersEnd:
+def _run_workers(job: Job, progress: ProgressWatch, first_attempt: int) -> WorkersEnd:
     """How the workers of this node ended."""
     from lockstep.launch.workers import run_workers  # noqa: PLC0415  # loads torch: only when a job starts
 
     with progress.watching():
-        return run_workers(job, progress)
+        return run_workers(job, progress, first_attempt)
 
 
 def _exit_status(exit_codes: Sequence[int], signal_number: int | None) -> int:
@@ -183,6 +175,9 @@ def _exit_status(exit_codes: Sequence[int], signal_number: int | None) -> int:
 def _print_outcome(job: Job, exit_code: int) -> None:
     """Prints the exit status, and for each attempt the rank that failed first and its cause."""
     events = read_events(job.folder)
+    # Not of the times that the job was started before.
+    started = [n for n, event in enumerate(events) if event.kind == "job_started"]
+    events = events[started[-1] if started else 0 :]
     first_failures = [event for event in events if event.fields.get("first")]
     click.echo(f"lockstep: job {job.job_id} ended with exit status {exit_code}", err=True)
     for event in first_failures:

@@ -16,17 +16,21 @@ from typing import Any
 
 from torch.distributed.elastic.agent.server.api import WorkerGroup, WorkerSpec
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
-from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
+from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.api import SubprocessContext
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 
+from lockstep.launch.agreement import agree_on_first_attempt
 from lockstep.launch.description import num_gpus_of_node
 from lockstep.launch.ending import WorkersEnd, judge_end
 from lockstep.launch.job import Job
+from lockstep.launch.last_output import KeptLogsSpecs, OutputKeeper, RankOutput
 from lockstep.launch.progress import ProgressWatch
 from lockstep.patches.points import START_WORKERS, find_or_report
+from lockstep.requeues import FIRST_ATTEMPT
 from lockstep_records.events import PREEMPTED, Event, append_event
+from lockstep_records.jobs import page_path
 
 
 def _wait_for(process: "Popen[bytes]") -> int:
@@ -47,12 +51,23 @@ class _EndRecorder:
         self._threads: list[threading.Thread] = []
         self._failed_attempts: set[int] = set()
         self.exit_codes: list[int] = []
-        self.attempt = 0
+        self.attempt: int | None = None
 
-    def watch(self, attempt: int, process_by_rank: "dict[int, Popen[bytes]]") -> None:
-        """Starts watching the workers of an attempt."""
-        if attempt > self.attempt:
-            self._end_attempt()
+    def watch(
+        self,
+        attempt: int,
+        process_by_rank: "dict[int, Popen[bytes]]",
+        outputs: dict[int, RankOutput],
+    ) -> None:
+        """Starts watching the workers of an attempt.
+
+        Args:
+            attempt: its number.
+            process_by_rank: the workers.
+            outputs: what they leave behind, by rank.
+        """
+        if self.attempt is not None:
+            self._end_attempt(self.attempt)
         self.attempt = attempt
         started: dict[str, Any] = {"ranks": sorted(process_by_rank)}
         if num_gpus := num_gpus_of_node():
@@ -60,21 +75,23 @@ class _EndRecorder:
         self._append("attempt_started", attempt, started)
         self.exit_codes = []
         for rank, process in process_by_rank.items():
-            thread = threading.Thread(target=self._wait, args=(attempt, rank, process), daemon=True)
+            arguments = attempt, rank, process, outputs[rank]
+            thread = threading.Thread(target=self._wait, args=arguments, daemon=True)
             thread.start()
             self._threads.append(thread)
 
-    def _end_attempt(self) -> None:
+    def _end_attempt(self, attempt: int) -> None:
         """Writes the end of an attempt that is followed by another."""
         self.finish()  # the ends of all its ranks are evidence
-        end = WorkersEnd(attempt=self.attempt, exit_codes=tuple(self.exit_codes))
+        end = WorkersEnd(attempt=attempt, exit_codes=tuple(self.exit_codes))
         fields = judge_end(self._job, end) | {"exit_code": 1}
         # The attempt was over with its last rank; the time since then is recovery.
-        self._progress.finish(self.attempt, self._last_end)
-        self._append("attempt_ended", self.attempt, fields, self._last_end)
+        self._progress.finish(attempt, self._last_end)
+        self._append("attempt_ended", attempt, fields, self._last_end)
 
-    def _wait(self, attempt: int, rank: int, process: "Popen[bytes]") -> None:
+    def _wait(self, attempt: int, rank: int, process: "Popen[bytes]", output: RankOutput) -> None:
         exit_code = _wait_for(process)
+        moment = time.time()
         signal_name = signal.Signals(-exit_code).name if exit_code < 0 else None
         with self._lock:
             # Under the lock: exactly one worker of an attempt is the first to fail.
@@ -83,6 +100,7 @@ class _EndRecorder:
             if is_first:
                 self._failed_attempts.add(attempt)
             self.exit_codes.append(exit_code)
+            error = output.end()
             fields = {
                 "rank": rank,
                 "pid": process.pid,
@@ -90,8 +108,10 @@ class _EndRecorder:
                 "signal": signal_name,
                 "first": is_first,
             }
-            self._last_end = time.time()
-            self._append("rank_ended", attempt, fields, self._last_end)
+            if error is not None:
+                fields["exception"] = str(error)
+            self._last_end = max(self._last_end, moment)
+            self._append("rank_ended", attempt, fields, moment)
 
     def finish(self, timeout_seconds: float = 5.0) -> None:
         """Waits until every end is written."""
@@ -107,11 +127,30 @@ class _EndRecorder:
 
 
 class _RecordingAgent(LocalElasticAgent):
-    """Torch's agent for one node, which has the workers of each attempt watched."""
+    """Torch's agent for one node, which has the workers of each attempt watched.
 
-    def __init__(self, end_recorder: _EndRecorder, spec: WorkerSpec, log_folder: Path) -> None:
-        super().__init__(spec, DefaultLogsSpecs(log_dir=str(log_folder)))
-        self._end_recorder = end_recorder
+    Args:
+        end_recorder: watches them.
+        spec: of the workers.
+        keeper: keeps their last output.
+        job: that they belong to.
+        first_attempt: number of the first attempt, by what this node knows.
+    """
+
+    def __init__(
+        self,
+        end_recorder: _EndRecorder,
+        spec: WorkerSpec,
+        keeper: OutputKeeper,
+        job: Job,
+        first_attempt: int,
+    ) -> None:
+        self._destinations = KeptLogsSpecs(
+            keeper, job.log_folder or job.folder / "logs", self._page_of
+        )
+        super().__init__(spec, self._destinations)
+        self._end_recorder, self._job = end_recorder, job
+        self._first_attempt = self._attempt = first_attempt
         self.stop_time: float | None = None
 
     def _shutdown(self, *args: Any, **kwargs: Any) -> None:
@@ -119,10 +158,16 @@ class _RecordingAgent(LocalElasticAgent):
         self.stop_time = time.time()
         super()._shutdown(*args, **kwargs)
 
+    def _page_of(self, rank: int) -> Path:
+        return page_path(self._job.root, self._job.job_id, self._attempt, rank)
+
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
-        pid_by_local_rank: dict[int, Any] = super()._start_workers(worker_group)
+        first_attempt = agree_on_first_attempt(worker_group, self._first_attempt)
+        os.environ[FIRST_ATTEMPT] = str(first_attempt)  # the workers inherit it
         # Torch counts restarts down and has no number of the attempt.
-        attempt = worker_group.spec.max_restarts - self._remaining_restarts
+        restarts = worker_group.spec.max_restarts - self._remaining_restarts
+        self._attempt = attempt = first_attempt + restarts
+        pid_by_local_rank: dict[int, Any] = super()._start_workers(worker_group)
         # An entrypoint that is a program runs in a subprocess; only a function would be spawned.
         assert isinstance(self._pcontext, SubprocessContext)
         self._end_recorder.watch(
@@ -131,6 +176,7 @@ class _RecordingAgent(LocalElasticAgent):
                 worker_group.workers[local_rank].global_rank: handler.proc
                 for local_rank, handler in self._pcontext.subprocess_handlers.items()
             },
+            self._destinations.outputs,
         )
         return pid_by_local_rank
 
@@ -162,18 +208,20 @@ def _worker_spec(job: Job) -> WorkerSpec:
     )
 
 
-def run_workers(job: Job, progress: ProgressWatch) -> WorkersEnd:
+def run_workers(job: Job, progress: ProgressWatch, first_attempt: int = 0) -> WorkersEnd:
     """Runs the workers of this node to their end, restarts included.
 
     Args:
         job: to be run.
         progress: reports the end of each attempt that is followed by another.
+        first_attempt: number of the first attempt, by what this node knows.
     """
     find_or_report(START_WORKERS)
     spec = _worker_spec(job)
     end_recorder = _EndRecorder(job.folder, job.job_id, progress)
     signal_number: int | None = None
-    agent = _RecordingAgent(end_recorder, spec, job.log_folder or job.folder / "logs")
+    keeper = OutputKeeper()
+    agent = _RecordingAgent(end_recorder, spec, keeper, job, first_attempt)
     try:
         agent.run()
     except SignalException as error:
@@ -181,8 +229,9 @@ def run_workers(job: Job, progress: ProgressWatch) -> WorkersEnd:
     finally:
         spec.rdzv_handler.shutdown()
         end_recorder.finish()
+        keeper.close()
     return WorkersEnd(
-        attempt=end_recorder.attempt,
+        attempt=first_attempt if end_recorder.attempt is None else end_recorder.attempt,
         exit_codes=tuple(end_recorder.exit_codes),
         signal_number=signal_number,
         stop_time=agent.stop_time,

@@ -51,19 +51,21 @@ def _integers(text: object) -> list[int]:
     return [int(number) for number in str(text).split(",") if number.strip().isdigit()]
 
 
-def _completing_parameter(
-    model: DistributedDataParallel, ready_order: list[int], size_bytes: int
-) -> torch.Tensor | None:
-    """The parameter whose gradient, in that order, fills so many bytes."""
+def _in_order(model: DistributedDataParallel, ready_order: list[int]) -> list[torch.Tensor]:
+    """The parameters in the order in which their gradients become ready."""
     # The logger's indices count DDP's own list, which leaves out what the model ignores.
     own_parameters: list[torch.Tensor] = getattr(model, "_module_parameters", [])
     parameters = [parameter for parameter in own_parameters if parameter.requires_grad]
+    return [parameters[index] for index in ready_order if index < len(parameters)]
+
+
+def _completing_parameter(in_order: list[torch.Tensor], size_bytes: int) -> torch.Tensor | None:
+    """The parameter whose gradient, in that order, fills so many bytes."""
     filled_bytes = 0
-    for index in ready_order:
-        if index < len(parameters):
-            filled_bytes += parameters[index].numel() * parameters[index].element_size()
-            if filled_bytes >= size_bytes:
-                return parameters[index]
+    for parameter in in_order:
+        filled_bytes += parameter.numel() * parameter.element_size()
+        if filled_bytes >= size_bytes:
+            return parameter
     return None
 
 
@@ -91,6 +93,7 @@ class BucketWatch:
         self.model, self._arrival_hook = model, arrival_hook
         self.reports_arrival = self.settled = False
         self._steps = 0
+        self._last_parameter: ref[torch.Tensor] | None = None
         self.sizes = BucketSizes()
         self._read_buckets()
 
@@ -105,7 +108,17 @@ class BucketWatch:
             count=max(1, len(sizes)), size_bytes=sum(sizes), ranks=model.process_group.size()
         )
         ready_order = _integers(statistics.get("prev_iteration_grad_ready_order_indices"))
-        return _completing_parameter(model, ready_order, sizes[0]) if sizes else None
+        in_order = _in_order(model, ready_order)
+        self._last_parameter = ref(in_order[-1]) if in_order else None
+        return _completing_parameter(in_order, sizes[0]) if sizes else None
+
+    def watch_last_gradient(self, hook: Callable[[torch.Tensor], None]) -> bool:
+        """Calls ``hook`` whenever the last gradient of a backward is ready; False if none known."""
+        parameter: Any = None if self._last_parameter is None else self._last_parameter()
+        if not self.reports_arrival or parameter is None:
+            return False
+        parameter.register_post_accumulate_grad_hook(hook)
+        return True
 
     def synchronises(self) -> bool:
         """Whether the backward that runs now ends in a synchronisation; not under no_sync."""

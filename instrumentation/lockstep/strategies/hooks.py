@@ -71,6 +71,7 @@ class StepHooks:
     _buckets: BucketWatch | None = None
     _handle: RemovableHandle | None = None
     _wait: Any = None  # in C, once there is nothing left to learn
+    _watches_last = False
     parts = Parts()
 
     def __init__(self, monitor: LiveMonitor, model: torch.nn.Module, *, calls: bool = True) -> None:
@@ -124,7 +125,8 @@ class StepHooks:
         """Leaves the graph once backwards are marked from outside; comes back when one was not."""
         self._steps_outside = self._steps_outside + 1 if outside else 0
         needs_graph = self._buckets is not None and (
-            _backwards.nests or not self._buckets.reports_arrival
+            not self._buckets.reports_arrival
+            or (_backwards.nests and not self._watch_last_gradient(self._buckets))
         )
         if needs_graph or self._steps_outside < self._sure_after:
             self._register_graph_hook()
@@ -133,6 +135,13 @@ class StepHooks:
         if self._handle is not None:
             self._handle.remove()
             self._handle = None
+
+    def _watch_last_gradient(self, buckets: BucketWatch) -> bool:
+        """Whether the last gradient tells when a nested backward waits."""
+        self._watches_last = self._watches_last or buckets.watch_last_gradient(
+            self._last_nested_gradient_ready
+        )
+        return self._watches_last
 
     def _set_on_graph(self, *, enabled: bool) -> None:
         self._on_graph = self._forward.on_graph = enabled
@@ -199,11 +208,31 @@ class StepHooks:
         # In nested backwards the callback may run at the end of an inner one, before the other
         # gradients are ready.
         if _backwards.nests:
-            self._register_graph_hook()
+            if not self._watches_last:
+                self._register_graph_hook()
             return
         if not _backwards.inside:
             self._recorder.enter_code(BACKWARD)
         _queue_callback(self._ddp_waits)
+
+    @part_of("backward")
+    def _last_nested_gradient_ready(self, _parameter: torch.Tensor) -> None:
+        # A reentrant checkpoint runs the backward of its layers within the other one, and the
+        # reducer waits at the end of the inner backward in which the last gradient comes.
+        if self._on_graph or not _backwards.nests or self._buckets is None:
+            return
+        if self._buckets.synchronises():
+            _queue_callback(self._nested_wait_begins)
+
+    @part_of("backward")
+    def _nested_wait_begins(self) -> None:
+        self._interrupted = waits.begin()
+        # Queued after the callback in which the reducer waits.
+        _queue_callback(self._nested_wait_ends)
+
+    @part_of("backward")
+    def _nested_wait_ends(self) -> None:
+        self._end_wait(self._interrupted)
 
     @part_of("backward")
     def _last_gradient_ready(self) -> None:
@@ -237,9 +266,13 @@ class StepHooks:
         if self._interrupted == NOT_WAITING:
             self._recorder.enter_code(OTHER)
             return
+        self._end_wait(OTHER)
+
+    def _end_wait(self, next_phase: int) -> None:
+        assert self._buckets is not None
         sizes = self._buckets.sizes
         waits.end(
-            OTHER,
+            next_phase,
             "all_reduce",
             sizes.size_bytes,
             calls=sizes.count,

@@ -42,6 +42,10 @@ def review(*, store: str, week: date, cluster: str | None, is_json: bool) -> Non
         _print(reviewed)
 
 
+def _share(ratio: float | None) -> str:
+    return "" if ratio is None else f"{ratio:.1%}"
+
+
 def _print(reviewed: Review) -> None:
     columns = ("outcome", "class", "jobs", "GPU hours")
     print_table(
@@ -62,12 +66,14 @@ def _print(reviewed: Review) -> None:
         (
             trend.week, trend.jobs, percent(trend.succeeded, trend.jobs), trend.gpu_hours,
             percent(trend.productive_gpu_hours, trend.gpu_hours),
+            _share(trend.job_weighted_goodput), _share(trend.ettr),
             percent(trend.deadlines_met, trend.deadlines), trend.requeues, trend.preemptions,
             trend.cost,
         )
         for trend in reviewed.trends
     ]  # fmt: skip
-    columns_of_trends = ("week", "jobs", "success", "GPU hours", "goodput", "deadlines met",
+    columns_of_trends = ("week", "jobs", "success", "GPU hours", "goodput", "by job", "ETTR",
+                         "deadlines met",
                          "requeues", "preemptions", "cost")  # fmt: skip
     print_table("Trends", columns_of_trends, trends)
     projects = [

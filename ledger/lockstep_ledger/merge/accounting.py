@@ -1,10 +1,13 @@
 """GPU time by state, cost, checkpoints, resumes and preemptions of a job, as its events report."""
 
+from collections.abc import Mapping
+
 from lockstep_catalogue import ledger as counted
-from lockstep_catalogue.vocabulary import GOODPUT_STATES
+from lockstep_catalogue.vocabulary import GOODPUT_STATES, GoodputState
 from lockstep_ledger.merge.effects import Effects
 from lockstep_ledger.merge.event import LedgerEvent
 from lockstep_ledger.merge.job import SCHEDULER, Job, NodeRun
+from lockstep_records.ettr import PROGRESS_STATES, JobGoodput
 
 _HOUR_SECONDS = 3600.0
 
@@ -47,12 +50,20 @@ def close_node(job: Job, name: str, node: NodeRun, effects: Effects) -> None:
             _spend(job, state, seconds, end, effects)
 
 
+def ratios(goodput_seconds: Mapping[GoodputState, float]) -> dict[str, float | None]:
+    """Goodput and ETTR of a job; None where no GPU time is reported."""
+    shares = JobGoodput(gpu_seconds=goodput_seconds)
+    return {"goodput_ratio": shares.productive_ratio, "ettr_ratio": shares.ettr_ratio}
+
+
 def _spend(job: Job, state: str, seconds: float, time_seconds: float, effects: Effects) -> None:
     job.gpu_seconds += seconds
     job.goodput[state] = job.goodput.get(state, 0.0) + seconds
     effects.add(counted.GPU_SECONDS, (*job.group, state), seconds)
     good = seconds if state == "productive" else 0.0
     effects.count(job.cluster, "goodput", time_seconds, good, seconds)
+    moving = seconds if state in PROGRESS_STATES else 0.0
+    effects.count(job.cluster, "ettr", time_seconds, moving, seconds)
     if job.price_per_gpu_hour is not None:
         cost = seconds / _HOUR_SECONDS * job.price_per_gpu_hour
         job.cost += cost

@@ -115,21 +115,35 @@ def _started(job: Job, event: LedgerEvent, effects: Effects, patience: Patience)
     _describe(job, event)
     effects.declare(job.group)
     if job.run_number == 0:
-        _begin_run(job)
+        _begin_run(job, event)
         job.started = event.time_seconds
         effects.add(counted.JOBS_STARTED, job.group)
         if job.submitted is not None:
             waited = max(0.0, event.time_seconds - job.submitted)
             effects.observe(counted.QUEUE_WAIT, job.group, waited)
-    elif _is_next_run(job, event):
+    elif not _is_of_previous(job, event) and _is_next_run(job, event):
         if job.status == "running":  # killed without a word: what it was doing is not known
             job.outcome = None
             job.status = "ended"
         _requeue(job, effects, event)
-        _begin_run(job)
-    node = job.run.nodes.setdefault(event.node, NodeRun())
+        _begin_run(job, event)
+    run = job.previous if _is_of_previous(job, event) else job.run
+    node = run.nodes.setdefault(event.node, NodeRun())
     node.start = event.time_seconds if node.start is None else min(node.start, event.time_seconds)
     node.gpus = node.gpus if node.gpus is not None else _gpus_of_start(job, event)
+
+
+def _is_of_previous(job: Job, event: LedgerEvent) -> bool:
+    """Whether a start came late: it is of the run before the newest.
+
+    Nodes deliver independently, so a node's first start can come after the second of another.
+    """
+    if job.run_number <= 1 or event.attempt > job.run.first_attempt:
+        return False
+    age = abs(event.time_seconds - job.run.begin)
+    return event.attempt < job.run.first_attempt or (
+        abs(event.time_seconds - job.previous.begin) < age and event.time_seconds < job.run.begin
+    )
 
 
 def _gpus_of_start(job: Job, event: LedgerEvent) -> float | None:
@@ -143,6 +157,8 @@ def _gpus_of_start(job: Job, event: LedgerEvent) -> float | None:
 
 def _is_next_run(job: Job, event: LedgerEvent) -> bool:
     """Whether a start begins another run: the node started before, or the run was over."""
+    if event.attempt > job.run.first_attempt and event.kind == "job_started":
+        return True
     node = job.run.nodes.get(event.node)
     if node is not None:
         last = node.end if node.end is not None else node.start
@@ -153,8 +169,9 @@ def _is_next_run(job: Job, event: LedgerEvent) -> bool:
     return (is_over or is_preempted) and (end is None or event.time_seconds > end)
 
 
-def _begin_run(job: Job) -> None:
-    job.previous, job.run = job.run, Run()
+def _begin_run(job: Job, event: LedgerEvent) -> None:
+    job.previous = job.run
+    job.run = Run(begin=event.time_seconds, first_attempt=event.attempt)
     job.run_number += 1
     job.status, job.settle_at = "running", None
 
@@ -162,9 +179,10 @@ def _begin_run(job: Job) -> None:
 def _node(job: Job, event: LedgerEvent) -> NodeRun:
     """The node's part of the newest run, or of the one before where that still waits for it."""
     before = job.previous.nodes.get(event.node)
-    if event.node not in job.run.nodes and before is not None and before.end is None:
-        return before
-    return job.run.nodes.setdefault(event.node, NodeRun())
+    is_waiting = event.node not in job.run.nodes and before is not None and before.end is None
+    is_earlier = job.run_number > 1 and event.attempt < job.run.first_attempt
+    run = job.previous if is_waiting or is_earlier else job.run
+    return run.nodes.setdefault(event.node, NodeRun())
 
 
 def _attempt_started(job: Job, event: LedgerEvent, effects: Effects, patience: Patience) -> None:

@@ -46,9 +46,16 @@ class NodeRun:
 
 @dataclass(slots=True)
 class Run:
-    """From the start of the launchers to their end; a requeue begins another run."""
+    """From the start of the launchers to their end; a requeue begins another run.
+
+    Attributes:
+        begin: time of the start that began it.
+        first_attempt: attempt of that start.
+    """
 
     nodes: dict[str, NodeRun] = field(default_factory=dict)
+    begin: float = 0.0
+    first_attempt: int = 0
 
     @property
     def machines(self) -> dict[str, NodeRun]:
@@ -152,6 +159,7 @@ def job_of_json(text: str) -> Job:
     """The record that ``to_json`` wrote."""
     values: dict[str, Any] = json.loads(text)
     for name in ("run", "previous"):
-        nodes = values[name]["nodes"]
-        values[name] = Run(nodes={key: NodeRun(**node) for key, node in nodes.items()})
+        nodes = values[name].pop("nodes")
+        runs = {key: NodeRun(**node) for key, node in nodes.items()}
+        values[name] = Run(nodes=runs, **values[name])
     return Job(**values)

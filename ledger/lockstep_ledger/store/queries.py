@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, func, select
 
+from lockstep_ledger.merge import accounting
 from lockstep_ledger.store.tables import events, jobs
 
 MAX_PAGE = 500
@@ -75,6 +76,7 @@ def job_document(connection: Connection, row: Any) -> dict[str, Any]:
     query = select(func.count()).select_from(events).where(events.c.job == row.number)
     return {
         **{name: value for name, value in record.items() if name not in _OF_PEOPLE},
+        **accounting.ratios(record["goodput"]),
         "runs": record["run_number"],
         "nodes": [{"node": name, **_of_node(node)} for name, node in sorted(nodes.items())],
         "attempts_list": _attempts(timeline),

@@ -99,7 +99,7 @@ def _success(
     slo: dict[tuple[str, str, str], tuple[float, float]],
 ) -> list[tuple[str, str, str, float, float]]:
     """Cluster, objective, window, good and total of what has events in the window."""
-    objectives = ("job_success", "goodput", "resume_success")
+    objectives = ("job_success", "goodput", "ettr", "resume_success")
     return [
         (cluster, name, window, good, total)
         for (cluster, name, window), (good, total) in sorted(slo.items())

@@ -99,8 +99,10 @@ class EventSpool:
 
     def add(self, events: Iterable[Event]) -> None:
         """Takes in events of the process itself, which stand in no file."""
-        self._store([json.dumps(event.document(), separators=(",", ":")) for event in events], None)
-        self._drop_excess()
+        lines = [json.dumps(event.document(), separators=(",", ":")) for event in events]
+        if lines:
+            self._store(lines, None)
+            self._drop_excess()
 
     def oldest(self, count: int) -> list[SpooledEvent]:
         """The events to be sent next, in order."""

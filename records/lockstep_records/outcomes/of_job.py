@@ -5,7 +5,13 @@ from pathlib import Path
 
 from lockstep_records.attempts import pages_of
 from lockstep_records.events import Event, read_events
-from lockstep_records.outcomes.evidence import Evidence, hang_of, node_events_of, ranks_of
+from lockstep_records.outcomes.evidence import (
+    Evidence,
+    RankEnd,
+    hang_of,
+    node_events_of,
+    ranks_of,
+)
 from lockstep_records.page.reader import Page
 
 # A hang is noticed some seconds after its last heartbeat, never before it.
@@ -36,8 +42,12 @@ def evidence_of(
     phases = {int(page.identity["rank"]): page.phase for page in pages}
     has_hung, missing = hang_of(events, attempt)
     sizes = [int(page.identity["world_size"]) for page in pages]
+    ranks = ranks_of(events, attempt, phases=phases)
+    ended = {end.rank for end in ranks}
+    # Nobody waited for the process of a rank that plain torchrun started: its page is all there is.
+    unseen = [RankEnd(rank=rank, phase=phases[rank]) for rank in sorted(phases.keys() - ended)]
     return Evidence(
-        ranks=ranks_of(events, attempt, phases=phases),
+        ranks=(*ranks, *unseen),
         world_size=max(sizes, default=None),
         node_events=node_events_of(events, attempt),
         launcher_signal=launcher_signal,

@@ -145,13 +145,14 @@ RULES: tuple[Rule, ...] = (
     Rule("peer_failure", (*_PEERS, "aborted"), "failed", "unknown", "unknown",
          "Its connections to others broke, and nothing here tells why.",
          unless=("completed",)),
-    Rule("exit", ("exit",), "failed", "unknown", "rank",
+    Rule("exit", ("exit", "loop_failed"), "failed", "unknown", "rank",
          "Failed with {sign}{ranks} and told no cause."),
     Rule("peer_failure", ("terminated",), "failed", "unknown", "unknown",
          "Its launcher ended it, for something failed elsewhere.", unless=("completed",)),
     # --- nothing failed
-    Rule("success", ("completed", "exit_ok", "loop_done"), "succeeded", None, "nobody",
-         "It ended without an error."),
+    Rule("success", ("completed",), "succeeded", None, "nobody", "It ended without an error."),
+    Rule("success", ("exit_ok", "loop_done"), "succeeded", None, "nobody",
+         "It ended without an error.", extent="all"),
     Rule("unknown", (), "unknown", "unknown", "unknown",
          "Nothing tells what became of it."),
 )

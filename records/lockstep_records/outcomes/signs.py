@@ -92,7 +92,7 @@ SCHEDULER_SIGNS = {
 }
 """Word of a scheduler to sign."""
 
-PHASE_SIGNS = {"done": "loop_done"}
+PHASE_SIGNS = {"done": "loop_done", "failed": "loop_failed"}
 """Last phase of a rank's page to sign."""
 CONSEQUENCES = frozenset({"terminated"})
 """Signs of a rank that a launcher or scheduler ended, not its own failure."""
@@ -165,7 +165,7 @@ def _rank_signs(evidence: Evidence) -> Iterator[Sign]:
         if end.exit_code is not None:
             yield _exit_sign(end, end.exit_code)
         if end.phase in PHASE_SIGNS:
-            yield _sign(end, PHASE_SIGNS[end.phase], "page", f"its page says {end.phase}")
+            yield _sign(end, PHASE_SIGNS[end.phase], "page", f"a page that says {end.phase}")
         yield from _text_signs(end)
 
 

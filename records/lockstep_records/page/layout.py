@@ -97,6 +97,7 @@ IDENTITY = Section(
     Field("locked", "I", "1 where the process holds a POSIX record lock on the page's first byte"),
     _text("queue", 64, "queue or partition of the scheduler, empty when unknown"),
     _text("job_class", 64, "class or quality of service of the job, empty when unknown"),
+    Field("launch_key", "I", "same on the ranks that one launcher of the node started together"),
     Field("checksum", "I", "CRC-32 of everything before it in the identity"),
 )
 

@@ -4,6 +4,7 @@ A store into a mapped page of a full file system kills the process, and on a dis
 minutes. So a page is created only on a verified tmpfs, its space allocated by posix_fallocate.
 """
 
+import errno
 import mmap
 import os
 import shutil
@@ -72,6 +73,7 @@ class RankIdentity:
     nccl_version: str = ""
     queue: str = ""
     job_class: str = ""
+    launch_key: int = 0
     mesh: tuple[tuple[str, int], ...] = ()
 
     def __post_init__(self) -> None:
@@ -114,9 +116,14 @@ def _create_file(path: Path, size: int) -> tuple[mmap.mmap, int]:
         path.parent.mkdir(mode=0o2750, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
     except OSError as error:
+        if error.errno != errno.EEXIST or not path.exists():
+            raise NoPageError(
+                f"page {path} cannot be made ({error.strerror}); "
+                "set LOCKSTEP_DIR to a writable folder on a tmpfs"
+            ) from error
         raise NoPageError(
-            f"page {path} cannot be made ({error.strerror}); "
-            "set LOCKSTEP_DIR to a writable folder on a tmpfs"
+            f"page {path} is there already (File exists): a rank of this job id runs, or this "
+            "process has attached before; give the job another id"
         ) from error
     try:
         # Takes the memory now: a later store into a full tmpfs would kill the process by SIGBUS.

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_catalogue.vocabulary import Clock
 from lockstep_records.jobs import list_pages
+from lockstep_records.last_output import read_error, read_output
 from lockstep_records.page.layout import ROW, ROW_FLAGS
 from lockstep_records.page.reader import Page, PageError, read_page, read_ring
 from lockstep_reports.arrays import Integers, Matrix
@@ -26,12 +27,12 @@ ROW_DTYPE = np.dtype(
         "itemsize": ROW.size,
     }
 )
-_DEVICE_FLAG = 1 << ROW_FLAGS.index("device")
 _MAX_STEP_SECONDS = 30 * 86400.0
 _WALL_RANGE = (0.0, 4e9)  # 1970 to 2096; anything else is a damaged clock
 _PHASES = tuple(f"{phase}_seconds" for phase in STEP_PHASES)
 _TIMES = ("start", "first_arrival", "last_arrival")
 _LOADS = ("tokens", "sequence_squares")
+_BY_DEVICE = 1 << ROW_FLAGS.index("device")
 
 
 class NoStepsError(ValueError):
@@ -86,6 +87,7 @@ def read_attempt(folder: Path, max_cells: int = MAX_CELLS) -> Steps:
         sequence_squares=matrices["sequence_squares"],
         clock=clock,
         host_bound=matrices["host_bound_seconds"] if clock == "device" else None,
+        by_device=matrices["flags"],
     )
 
 
@@ -144,12 +146,14 @@ def _member(rank: _Rank) -> Member:
         last_step=page.state["step"],
         collection_seconds=page.periodic["collection_seconds"],
         allocator_retries=page.periodic["allocator_retries"] or 0,
+        exception=str(error) if (error := read_error(page.path)) is not None else None,
+        last_output=read_output(page.path),
     )
 
 
 def _on_device(rows: NDArray[np.void]) -> NDArray[np.bool_]:
     """Whether the times of rows are those of a device [rows]."""
-    on_device: NDArray[np.bool_] = (rows["flags"] & _DEVICE_FLAG) != 0
+    on_device: NDArray[np.bool_] = (rows["flags"] & _BY_DEVICE) != 0
     return on_device
 
 
@@ -179,7 +183,7 @@ def _matrices(ranks: Sequence[_Rank], numbers: Integers, clock: Clock) -> dict[s
     Times by another clock than this one are NaN as well.
     """
     by_clock = ("seconds", "host_bound_seconds", *_PHASES, *_TIMES)
-    names = (*by_clock, "loss", *_LOADS)
+    names = (*by_clock, "loss", "flags", *_LOADS)
     matrices = {name: np.full((len(ranks), len(numbers)), np.nan) for name in names}
     for row, rank in enumerate(ranks):
         rows = rank.rows[rank.rows["step"] >= numbers[0]] if len(numbers) else rank.rows
@@ -197,6 +201,8 @@ def _column(page: Page, rows: NDArray[np.void], name: str) -> Matrix:
     """One field of the rows [rows]; NaN where it is unknown or cannot be true."""
     if name in _TIMES:
         return _where_present(rows, f"{name}_ns", _wall(page, rows[f"{name}_ns"]))
+    if name == "flags":
+        return (rows[name] & _BY_DEVICE > 0).astype(np.float64)
     values = rows[name].astype(np.float64)
     if name in _PHASES:
         return np.where(values >= 0, np.minimum(values, _MAX_STEP_SECONDS), np.nan)

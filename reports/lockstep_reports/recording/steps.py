@@ -20,6 +20,8 @@ class Member:
         last_step: last completed step; None when there is none.
         collection_seconds: total time in Python's garbage collector; None where unknown.
         allocator_retries: times that the GPU's allocator freed its cache and tried again.
+        exception: what ended it, with its place; None where no exception is recorded.
+        last_output: last lines of its stderr; None where none are kept.
     """
 
     rank: int
@@ -34,6 +36,8 @@ class Member:
     last_step: int | None = None
     collection_seconds: float | None = None
     allocator_retries: int = 0
+    exception: str | None = None
+    last_output: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -92,6 +96,8 @@ class Steps:
         clock: whose clock all times are by; times by another one are unknown here.
         host_bound: time of own work but for data in which the device waited for the host: seconds,
             [ranks, steps]; None where no device was timed.
+        by_device: 1 where the times of a row are the device's, 0 where the host's [ranks, steps];
+            None where the source does not say.
     """
 
     job_id: str
@@ -114,6 +120,7 @@ class Steps:
     sequence_squares: Matrix | None = None
     clock: Clock = "host"
     host_bound: Matrix | None = None
+    by_device: Matrix | None = None
 
     def over_all(self, values: Matrix) -> Matrix:
         """Values of single steps [..., steps] as sums over the steps that a column stands for."""

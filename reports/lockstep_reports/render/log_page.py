@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from lockstep_reports.job_report import Page
 from lockstep_reports.log_analysis import LogAnalysis
+from lockstep_reports.step_losses import loss_sentence
 
 _MAX_POINTS, _WIDTH, _HEIGHT = 800, 1000.0, 160.0
 
@@ -22,6 +23,7 @@ def log_page(analysis: LogAnalysis) -> Page:
         "incident": analysis.incident,
         "bar": _wall_clock_bar(analysis),
         "sparkline": _sparkline(analysis),
+        "losses": [loss_sentence(loss) for loss in analysis.summary.losses],
     }
     return Page(template="log.html.j2", content=content)
 

@@ -7,11 +7,12 @@ from rich.text import Text
 
 from lockstep_reports.log_analysis import LogAnalysis
 from lockstep_reports.render.log_text import log_cards, log_headline, log_story, rank_of
-from lockstep_reports.wording import clock, duration, printable
+from lockstep_reports.step_losses import loss_sentence
+from lockstep_reports.wording import clock, printable
 
 _COLOURS = {"succeeded": "green", "running": "green", "failed": "red"}
 # One line of a log can have megabytes.
-_LINE_WIDTH, _MAX_SLOW_STEPS = 160, 8
+_LINE_WIDTH = 160
 
 
 def log_blocks(analysis: LogAnalysis) -> list[RenderableType]:
@@ -31,9 +32,7 @@ def log_blocks(analysis: LogAnalysis) -> list[RenderableType]:
         blocks.append(Text(f"  {card.label}: {card.value}{remark}"))
     if analysis.first_lines:
         blocks.append(_lines_table(analysis))
-    for step in analysis.slow_steps[:_MAX_SLOW_STEPS]:
-        slowness = f"{step.ratio:.2f} times the median, {duration(step.lost_seconds)} lost"
-        blocks.append(Text(f"  step at index {step.index}: {slowness}"))
+    blocks += [Text(f"  {loss_sentence(loss)}") for loss in analysis.summary.losses]
     blocks += [Text(printable(note)) for note in analysis.notes]
     return blocks
 

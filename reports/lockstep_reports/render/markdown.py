@@ -13,6 +13,7 @@ from lockstep_reports.render.step_text import (
     story,
 )
 from lockstep_reports.step_analysis import StepAnalysis
+from lockstep_reports.step_losses import loss_sentence
 from lockstep_reports.verdict.verdict import culprits
 from lockstep_reports.wording import clock, duration, escaped, milliseconds, percent
 
@@ -70,6 +71,7 @@ def step_markdown(analysis: StepAnalysis) -> list[str]:
         escaped(story(analysis)), "",
         *_list("Evidence", map(escaped, further_evidence(analysis))),
         *_episode_section(analysis),
+        *_list("Slow steps", (escaped(loss_sentence(loss)) for loss in analysis.summary.losses)),
         *_rank_section(analysis),
         *_cost_section(analysis),
     ]  # fmt: skip
@@ -78,7 +80,7 @@ def step_markdown(analysis: StepAnalysis) -> list[str]:
 def step_markdown_footer(analysis: StepAnalysis) -> list[str]:
     """How the attempt ended, and what was not read or judged."""
     # Two spaces at the end of a line are Markdown's line break.
-    sentences = (how_ended(analysis), *caveats(analysis))
+    sentences = filter(None, (how_ended(analysis), *caveats(analysis)))
     return [*(f"_{escaped(sentence)}_  " for sentence in sentences), ""]
 
 

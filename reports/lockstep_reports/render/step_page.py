@@ -10,10 +10,13 @@ from lockstep_reports.render.step_text import (
     caveats,
     episode_end,
     further_evidence,
+    has_clock,
+    has_end,
     how_ended,
 )
 from lockstep_reports.step_analysis import StepAnalysis
-from lockstep_reports.summary import Ending, RankSummary
+from lockstep_reports.step_losses import loss_sentence
+from lockstep_reports.summary import RankSummary
 from lockstep_reports.verdict.verdict import culprits
 from lockstep_reports.whatif.payload import repaired, what_if_json
 
@@ -71,7 +74,9 @@ def step_page(analysis: StepAnalysis) -> Page:
         "how_ended": how_ended(analysis),
         "evidence": further_evidence(analysis),
         "caveats": caveats(analysis),
+        "losses": [loss_sentence(loss) for loss in analysis.summary.losses],
         "episodes": _episode_rows(analysis),
+        "has_clock": has_clock(analysis),
         "ranks": _latest_ranks(analysis),
         "has_arrivals": why_no_arrivals(analysis) is None,
         "clocks": _largest_offsets(analysis),
@@ -81,7 +86,7 @@ def step_page(analysis: StepAnalysis) -> Page:
         "culprits": costliest.ranks if costliest else (),
         "states": _state_rows(analysis),
         "glossary": GLOSSARY,
-        "has_endings": any(_has_end(ending) for ending in analysis.endings),
+        "has_endings": any(has_end(ending) for ending in analysis.endings),
         "phase_colours": PHASE_COLOURS,
         "figures": drawn,
         "what_if": _what_if(analysis),
@@ -89,12 +94,6 @@ def step_page(analysis: StepAnalysis) -> Page:
         "plotly_script": plotly_script() if drawn else "",
     }
     return Page(template="steps.html.j2", content=content)
-
-
-def _has_end(ending: Ending) -> bool:
-    """Whether anything was recorded of a rank's end."""
-    values = (ending.exit_code, ending.signal, ending.last_step)
-    return any(value is not None for value in values)
 
 
 def _largest_offsets(analysis: StepAnalysis) -> list[tuple[str, float]]:

@@ -3,6 +3,7 @@
 from lockstep_reports.job_report import Card
 from lockstep_reports.render.missing_reasons import why_no_phases
 from lockstep_reports.step_analysis import StepAnalysis
+from lockstep_reports.summary import Ending
 from lockstep_reports.verdict.verdict import Episode, culprits
 from lockstep_reports.wording import clock, duration, percent, plural
 
@@ -78,21 +79,44 @@ def caveats(analysis: StepAnalysis) -> tuple[str, ...]:
 
 
 def how_ended(analysis: StepAnalysis) -> str:
-    """The end of the attempt, and the first rank to fail."""
+    """The end of the attempt, and the first rank to fail; empty where neither was recorded."""
+    if analysis.outcome == "unknown" and not any(has_end(ending) for ending in analysis.endings):
+        return ""
     sentence = f"Attempt {analysis.steps.attempt} {_outcome_phrase(analysis.outcome)}."
     for ending in analysis.endings:
         if ending.first:
             signal = ending.signal or f"exit code {ending.exit_code}"
-            sentence += f" Rank {ending.rank} was the first to fail, by {signal}."
+            sentence += f" Rank {ending.rank} was the first to fail, by {signal}"
+            sentence += f": {ending.exception}." if ending.exception else "."
+    # With plain torchrun nobody wrote the order of the ends.
+    if not any(ending.first for ending in analysis.endings):
+        failed = next((ending for ending in analysis.endings if ending.exception), None)
+        if failed is not None:
+            sentence += f" Rank {failed.rank} ended with {failed.exception}."
     return sentence
+
+
+def has_clock(analysis: StepAnalysis) -> bool:
+    """Whether any episode has a time of day."""
+    return any(analysis.episode_span(episode)[0] is not None for episode in analysis.episodes)
+
+
+def has_end(ending: Ending) -> bool:
+    """Whether anything was recorded of a rank's end."""
+    values = (ending.exit_code, ending.signal, ending.last_step)
+    return any(value is not None for value in values)
 
 
 def episode_end(analysis: StepAnalysis, episode: Episode) -> str:
     """End of an episode for a column of a table; a running job may not have reached it."""
     # An episode that reaches the last step ends when the job does, or goes on.
+    if not episode.ongoing and not has_clock(analysis):
+        return f"step {episode.end_step}"
     if not episode.ongoing:
         return clock(analysis.episode_span(episode)[1])
-    return "still going" if analysis.outcome in {"running", "unknown"} else "with the job"
+    if analysis.outcome == "running":
+        return "still going"
+    return "at the last step" if analysis.outcome == "unknown" else "with the job"
 
 
 def _outcome_phrase(outcome: str | None) -> str:

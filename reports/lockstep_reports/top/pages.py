@@ -16,8 +16,16 @@ from lockstep_records.jobs import find_job, find_root, list_attempts, list_jobs,
 from lockstep_records.liveness import find_process
 from lockstep_records.page.reader import Page, PageError, read_newest, read_page
 from lockstep_reports import nan_stats
+from lockstep_reports.arrays import Seconds
 from lockstep_reports.readers.pages import ROW_DTYPE, rows_by_clock
-from lockstep_reports.top.snapshot import RankRow, Snapshot, lags, state_of, worst_first
+from lockstep_reports.top.snapshot import (
+    RankRow,
+    Snapshot,
+    lags,
+    state_of,
+    why_unobserved,
+    worst_first,
+)
 from lockstep_reports.wording import plural
 
 _NUM_ROWS, _NUM_SPARK_STEPS = 32, 16
@@ -73,8 +81,9 @@ class PageSource:
         if not rows:
             raise ValueError(f"no rank of {self._title} has a page that can be read")
         left_out = [f"{plural(len(notes), 'page')} left out: {notes[0]}"] if notes else []
+        notes = [*why_unobserved(rows), *left_out]
         return Snapshot(
-            title=self._title, wall_seconds=now, rows=worst_first(rows), notes=tuple(left_out)
+            title=self._title, wall_seconds=now, rows=worst_first(rows), notes=tuple(notes)
         )
 
     def close(self) -> None:
@@ -138,18 +147,21 @@ def _row(job_id: str, rank: _RankData, lag: float | None, now: float) -> RankRow
         phase=page.phase,
         step=page.state["step"],
         lag_seconds=lag,
-        wait_seconds=nan_stats.number(
-            nan_stats.median(rank.rows["sync_seconds"].astype(np.float64))
-        ),
+        wait_seconds=_median(rank.rows["sync_seconds"]),
         step_seconds=step,
         tokens_per_second=float(rank.rows["tokens"].sum()) / total
         if total > 0 and counts_data(page.identity["mesh"])
         else None,
         loss=page.state["loss"],
         quiet_seconds=quiet,
+        other_seconds=_median(rank.rows["other_seconds"]),
         step_times=tuple(seconds[-_NUM_SPARK_STEPS:].tolist()),
         clock=page.clock,
     )
+
+
+def _median(seconds: Seconds) -> float | None:
+    return nan_stats.number(nan_stats.median(seconds.astype(np.float64)))
 
 
 def _state(page: Page, quiet_seconds: float, step_seconds: float | None) -> str:

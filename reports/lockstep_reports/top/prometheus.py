@@ -11,7 +11,14 @@ from lockstep_catalogue.metric import Metric
 from lockstep_catalogue.promql import Matcher, by, eq, one_of, rate, select
 from lockstep_reports import nan_stats
 from lockstep_reports.readers.prometheus_api import Prometheus, Series
-from lockstep_reports.top.snapshot import RankRow, Snapshot, lags, state_of, worst_first
+from lockstep_reports.top.snapshot import (
+    RankRow,
+    Snapshot,
+    lags,
+    state_of,
+    why_unobserved,
+    worst_first,
+)
 
 # Four scrapes of 15 s; `rate` needs two samples and a scrape may fail.
 _RATE_WINDOW = "1m"
@@ -55,7 +62,12 @@ class PrometheusSource:
         if not keys:
             raise ValueError(f"{self._server.address} knows of no such rank now")
         rows = self._rows(now, keys, nodes)
-        return Snapshot(title=self._server.address, wall_seconds=now, rows=worst_first(rows))
+        return Snapshot(
+            title=self._server.address,
+            wall_seconds=now,
+            rows=worst_first(rows),
+            notes=why_unobserved(rows),
+        )
 
     def close(self) -> None:
         """Closes the connection."""
@@ -66,7 +78,7 @@ class PrometheusSource:
         # Durations are the inverse of rates: series hold sums over many steps.
         step_rate = self._by_rank(steps, now)
         own_work = self._per_step(now, step_rate, *OWN_WORK_PHASES)
-        wait = self._per_step(now, step_rate, "sync")
+        wait, other = (self._per_step(now, step_rate, phase) for phase in ("sync", "other"))
         progress = self._by_rank(select(training.LAST_PROGRESS, *self._matchers), now)
         waiting = self._by_rank(select(training.RANK_WAITING, *self._matchers), now)
         # The agent exports both once per node, not per rank.
@@ -93,6 +105,7 @@ class PrometheusSource:
                 tokens_per_second=tokens.get(job_and_node),
                 loss=loss.get(job_and_node),
                 quiet_seconds=quiet,
+                other_seconds=other.get(key),
                 step_times=sparks.get(key, ()),
                 clock=self._clocks[key],
             )

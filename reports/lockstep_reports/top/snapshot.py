@@ -1,11 +1,12 @@
 """The ranks of a job at one moment, as ``lockstep top`` shows them: one frozen row per rank."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
+from lockstep_catalogue.recorded import MAX_OTHER_RATIO, MIN_WAIT_RATIO
 from lockstep_catalogue.vocabulary import ENDED_PHASES, PAUSE_PHASES
 from lockstep_records.hangs import (
     HANG_TIMEOUT_SECONDS,
@@ -15,6 +16,7 @@ from lockstep_records.hangs import (
 )
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Matrix
+from lockstep_reports.wording import percent
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,6 +28,7 @@ class RankRow:
         lag_seconds: own work per step beyond the median of its job.
         wait_seconds: synchronisation per step, from own arrival to completion.
         quiet_seconds: time since its last progress.
+        other_seconds: time per step in no marked phase.
         step_times: durations of the newest steps, oldest first, in seconds.
         clock: whose clock these times are by; lags are those among ranks with the same one.
     """
@@ -42,6 +45,7 @@ class RankRow:
     tokens_per_second: float | None
     loss: float | None
     quiet_seconds: float | None
+    other_seconds: float | None = None
     step_times: tuple[float, ...] = ()
     clock: str = "host"
 
@@ -144,3 +148,29 @@ def state_of(
     if quiet_seconds > limit_seconds:
         return "stalled"
     return phase if is_pause else "training"
+
+
+def why_unobserved(rows: Sequence[RankRow]) -> tuple[str, ...]:
+    """A sentence for each job of which a slow rank would not show, by its reason."""
+    by_job: dict[str, list[RankRow]] = {}
+    for row in rows:
+        by_job.setdefault(row.job_id, []).append(row)
+    notes = [_why_unobserved(job, ranks) for job, ranks in by_job.items()]
+    return tuple(note for note in notes if note is not None)
+
+
+def _why_unobserved(job_id: str, rows: Sequence[RankRow]) -> str | None:
+    waits = _ratios((row.wait_seconds, row.step_seconds) for row in rows)
+    if len(waits) > 1 and max(waits) < MIN_WAIT_RATIO:
+        return f"Who is slow is unknown in {job_id}: no rank waits, so waits are not recorded."
+    other = _ratios((row.other_seconds, row.step_seconds) for row in rows)
+    if len(other) > 1 and np.median(other) > MAX_OTHER_RATIO:
+        return (
+            f"Who is slow is unknown in {job_id}: {percent(float(np.median(other)))} of the step "
+            "is in no marked phase."
+        )
+    return None
+
+
+def _ratios(pairs: Iterable[tuple[float | None, float | None]]) -> list[float]:
+    return [part / step for part, step in pairs if part is not None and step]

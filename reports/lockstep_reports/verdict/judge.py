@@ -11,6 +11,7 @@ from lockstep_reports.recording.steps import Steps
 from lockstep_reports.score import Scores, excess, last_share
 from lockstep_reports.search.stretches import Thresholds
 from lockstep_reports.search.suspects import Suspect, find_suspects, without_hiccups
+from lockstep_reports.verdict.blind import why_blind
 from lockstep_reports.verdict.causes import cause_of
 from lockstep_reports.verdict.evidence import (
     missing_ranks,
@@ -19,6 +20,7 @@ from lockstep_reports.verdict.evidence import (
     why_nobody,
     why_unknown,
 )
+from lockstep_reports.verdict.repair import saved_by_repair
 from lockstep_reports.verdict.verdict import MAX_CONFIDENCE, Episode, Verdict
 from lockstep_reports.verdict.workload import explained_by_load, workload
 
@@ -44,18 +46,32 @@ def judge(
     culprits = [suspect for suspect, load in zip(suspects, loads, strict=True) if load is None]
     if culprits:
         episodes = [_episode(steps, suspect) for suspect in culprits]
+        episodes = _without_overlap(episodes, len(steps.numbers))
         in_order = tuple(sorted(episodes, key=lambda e: (e.start_step, e.ranks)))
         return _verdict(steps, episodes, missing), in_order
-    verdict = next((load for load in loads if load), None) or workload(
-        steps, scores, threshold, thresholds
-    )
-    if verdict is not None:
-        return replace(verdict, evidence=(*verdict.evidence, *missing)), ()
+    if load := next((load for load in loads if load), None):
+        return replace(load, evidence=(*load.evidence, *missing)), ()
+    if blind := why_blind(steps, scores):
+        return Verdict(kind="unknown", evidence=blind), ()
+    if load := workload(steps, scores, threshold, thresholds):
+        return load, ()
     ranks = [tuple(steps.ranks[row] for row in suspect.rows) for suspect in candidates]
     lost_seconds = sum(float(suspect.cost.sum()) for suspect in candidates)
     hiccups = why_brief(ranks, lost_seconds / run_seconds)
-    evidence = (*why_nobody(steps, scores, threshold, thresholds), *hiccups, *missing)
+    evidence = (*why_nobody(steps, scores, threshold, thresholds), *hiccups)
     return Verdict(kind="nobody", evidence=evidence), ()
+
+
+def _without_overlap(episodes: list[Episode], num_steps: int) -> list[Episode]:
+    """The episodes with losses that are paid once, where several fall into the same step."""
+    heights = np.zeros((len(episodes), num_steps))
+    for row, episode in enumerate(episodes):
+        heights[row, episode.columns] = episode.lost_by_step
+    shared = saved_by_repair(heights, np.zeros_like(heights))
+    return [
+        replace(episode, lost_by_step=shared[row, episode.columns])
+        for row, episode in enumerate(episodes)
+    ]
 
 
 def _verdict(steps: Steps, episodes: list[Episode], missing: tuple[str, ...]) -> Verdict:

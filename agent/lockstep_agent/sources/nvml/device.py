@@ -25,6 +25,7 @@ class Gpu:
     Attributes:
         uuid: empty until the driver has reported it.
         model: product name; None until the driver has reported it.
+        address: PCI address as /sys writes it; empty until the driver has reported it.
         pids: compute processes on the GPU at the last query.
         mig_uuids: UUIDs of its MIG instances at the last query.
         xids: Xid events that no collector has taken yet; None while the driver reports no events.
@@ -35,6 +36,7 @@ class Gpu:
         self.nvml, self.index = nvml, index
         self.uuid = ""
         self.model: str | None = None
+        self.address = ""
         self.generation = 0
         self.pids: tuple[int, ...] = ()
         self.mig_uuids: tuple[str, ...] = ()
@@ -145,7 +147,13 @@ class Gpu:
         self._unsupported.clear()
         self.uuid = self.query("nvmlDeviceGetUUID") or self.uuid
         self.model = self.query("nvmlDeviceGetName") or self.model
+        self.address = self._query_address() or self.address
         return self._handle
+
+    def _query_address(self) -> str:
+        # NVML writes eight digits of domain, /sys and the kernel log four
+        info = self.query("nvmlDeviceGetPciInfo_v3")
+        return f"{info.domain:04x}:{info.bus:02x}:{info.device:02x}.0" if info else ""
 
     def drop_silent_handle(self) -> GpuLostError:
         """Drops the handle of a GPU that answers no call; returns the error to raise for it."""

@@ -1,0 +1,118 @@
+"""How Prometheus scrapes the agents: its configuration, and the operator's PodMonitor.
+
+Both keep the agent's labels where they meet those of the target: owners of GPUs have the labels
+``namespace``, ``pod`` and ``container``; without ``honor_labels`` they would be the agent's own.
+"""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
+
+from lockstep_alerts.shipped import spec_path
+from lockstep_alerts.spec import read_spec
+from lockstep_catalogue.labels import NODE
+from lockstep_catalogue.windows import ScrapeWindows, spelled
+
+JOB_NAME = "lockstep-agent"
+_MAX_TIMEOUT_SECONDS = 10
+_SAMPLE_LIMIT = 10_000
+_HEAD = (
+    "# Written by `make generate` from alerts/slos.yaml and alerts/lockstep_alerts/scrapes.py.\n"
+)
+_PROMETHEUS_HEAD = f"""{_HEAD}# Without the operator: prometheus --config.file=prometheus.yaml
+# targets.json lists the agents: [{{"targets": ["node1:9440", "node2:9440"]}}]
+"""
+_POD_MONITOR_HEAD = f"""{_HEAD}# Tells the Prometheus operator to scrape every agent: kubectl apply -f deploy/kubernetes/podmonitor.yaml
+# Needs the operator's PodMonitor resource; a Prometheus without it takes deploy/prometheus/prometheus.yaml.
+"""  # noqa: E501  # a command in one line
+
+
+def scrape_config(targets_file: str) -> dict[str, object]:
+    """The scrape of the agents that a file lists."""
+    return {
+        "job_name": JOB_NAME,
+        "honor_labels": True,
+        "sample_limit": _SAMPLE_LIMIT,
+        "file_sd_configs": [{"files": [targets_file]}],
+    }
+
+
+def prometheus_config(
+    windows: ScrapeWindows, *, rules_file: str, targets_file: str, alertmanager: str
+) -> dict[str, object]:
+    """The configuration of a Prometheus that scrapes agents and evaluates the rules."""
+    return {
+        "global": {
+            "scrape_interval": spelled(windows.scrape_seconds),
+            "evaluation_interval": spelled(windows.evaluation_seconds),
+        },
+        "rule_files": [rules_file],
+        "alerting": {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]},
+        "scrape_configs": [scrape_config(targets_file)],
+    }
+
+
+def pod_monitor(windows: ScrapeWindows) -> dict[str, object]:
+    """The PodMonitor of the agents of ``deploy/kubernetes/agent.yaml``."""
+    node = "__meta_kubernetes_pod_node_name"
+    relabelings = [
+        # Also series that are not the agent's, such as `up`, name the node.
+        {"sourceLabels": [node], "targetLabel": NODE.name},
+        # A node keeps its series when its agent gets another address or another name of a pod.
+        {"sourceLabels": [node], "targetLabel": "instance"},
+        {"action": "labeldrop", "regex": "namespace|pod|container|endpoint"},
+    ]
+    endpoint = {
+        "port": "metrics",
+        "path": "/metrics",
+        "interval": spelled(windows.scrape_seconds),
+        "scrapeTimeout": spelled(min(windows.scrape_seconds, _MAX_TIMEOUT_SECONDS)),
+        "honorLabels": True,
+        "honorTimestamps": False,
+        "authorization": {
+            "type": "Bearer",
+            "credentials": {"name": "lockstep-agent-scrape", "key": "token"},
+        },
+        "relabelings": relabelings,
+    }
+    return {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "PodMonitor",
+        "metadata": {
+            "name": JOB_NAME,
+            "namespace": "lockstep",
+            "labels": {"app.kubernetes.io/part-of": "lockstep"},
+        },
+        "spec": {
+            "selector": {"matchLabels": {"app.kubernetes.io/name": JOB_NAME}},
+            "podMetricsEndpoints": [endpoint],
+            "sampleLimit": _SAMPLE_LIMIT,
+        },
+    }
+
+
+def render(windows: ScrapeWindows) -> dict[str, str]:
+    """The text of every file in ``deploy/`` that follows from the scrape interval, by its path."""
+    prometheus = prometheus_config(
+        windows,
+        rules_file="lockstep.rules.yaml",
+        targets_file="targets.json",
+        alertmanager="127.0.0.1:9093",
+    )
+    return {
+        "kubernetes/podmonitor.yaml": _POD_MONITOR_HEAD + _to_yaml(pod_monitor(windows)),
+        "prometheus/prometheus.yaml": _PROMETHEUS_HEAD + _to_yaml(prometheus),
+    }
+
+
+def _to_yaml(content: Mapping[str, object]) -> str:
+    return yaml.safe_dump(dict(content), sort_keys=False)
+
+
+if __name__ == "__main__":
+    for name, text in render(read_spec(spec_path()).windows).items():
+        path = Path(sys.argv[1]) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")

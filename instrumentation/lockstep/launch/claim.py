@@ -1,0 +1,80 @@
+"""Claims a job's folder for one launcher: a job id is in use only while its job runs.
+
+A job that is started again under its id goes on counting its attempts.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from lockstep.launch.job import Job
+from lockstep.requeues import requeues_of
+from lockstep_records.attempts import count_attempts, newest_pages
+from lockstep_records.job_retention import remove_ended_jobs
+from lockstep_records.jobs import create_job_folder
+from lockstep_records.liveness import find_process
+from lockstep_records.page.lock import Holder, PageLock, holder_of
+
+LOCK_NAME = "launcher.lock"
+
+
+@contextmanager
+def claim_job(job: Job, environment: Mapping[str, str] = os.environ) -> Iterator[int]:
+    """Holds the job's folder during the block; gives the number of the job's next attempt.
+
+    Raises:
+        ValueError: the job runs, or its folder cannot be created.
+    """
+    _check_unused(job)
+    remove_ended_jobs(job.root)
+    lock = _lock_folder(job)
+    try:
+        yield max(count_attempts(job.folder), requeues_of(environment))
+    finally:
+        lock.release()
+
+
+def _check_unused(job: Job) -> None:
+    """Refuses an id whose launcher or one of whose ranks runs."""
+    if not job.folder.is_dir():
+        return
+    launcher = _launcher_of(job.folder)
+    if launcher is not None:
+        raise ValueError(_in_use(job, "its launcher", launcher.pid))
+    for page in newest_pages(job.folder):
+        process = find_process(page)
+        if process is not None:
+            raise ValueError(_in_use(job, f"its rank {page.identity['rank']}", process.pid))
+
+
+def _launcher_of(folder: Path) -> Holder | None:
+    try:
+        return holder_of(folder / LOCK_NAME)
+    except OSError:
+        return None  # there is none, or the kernel has no such locks
+
+
+def _in_use(job: Job, holder: str, pid: int | None) -> str:
+    number = "" if pid is None else f" (process {pid})"
+    return (
+        f"job id {job.job_id!r} is in use under {job.root}/jobs: {holder}{number} still runs; "
+        "wait for its end or choose another id"
+    )
+
+
+def _lock_folder(job: Job) -> PageLock:
+    try:
+        if not job.folder.is_dir():
+            create_job_folder(job.folder)
+        path = job.folder / LOCK_NAME
+        lock = PageLock(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640))
+    except OSError as error:
+        raise ValueError(
+            f"folder {job.folder} cannot be created ({error.strerror}); "
+            "set LOCKSTEP_DIR to a writable folder on a tmpfs"
+        ) from error
+    # Another launcher may have been quicker since the check.
+    if not lock.is_held and (launcher := _launcher_of(job.folder)) is not None:
+        raise ValueError(_in_use(job, "its launcher", launcher.pid))
+    return lock

@@ -1,0 +1,171 @@
+"""Events that nobody else writes: of jobs without our launcher, and of those that lost theirs.
+
+Plain torchrun writes pages and no events, and a launcher that is killed writes no end. The agent
+reads both from the pages. Ids follow from job, attempt and node, so that an agent that starts again
+tells nothing twice.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lockstep_records.attempts import pages_of
+from lockstep_records.events import Event, finish_time, node_name, read_events, stable_id
+from lockstep_records.jobs import list_attempts, list_jobs
+from lockstep_records.liveness import find_process
+from lockstep_records.outcomes.classify import classify
+from lockstep_records.outcomes.of_job import evidence_of
+from lockstep_records.page.lock import holder_of
+from lockstep_records.page.reader import Page
+from lockstep_records.progress_events import Moments, ProgressEvents, moments_of
+
+POLL_SECONDS = 5.0
+# torchrun starts its ranks again within seconds, and after a rendezvous within a minute.
+_GONE_SECONDS = 60.0
+# A launcher that nobody can ask may wait for other nodes.
+_UNKNOWN_LAUNCHER_SECONDS = 900.0
+_LAUNCHER_LOCK = "launcher.lock"
+_STARTS = frozenset({"job_started", "attempt_started"})
+
+
+@dataclass(slots=True)
+class _Job:
+    """What is known of a job from poll to poll.
+
+    Attributes:
+        gone_since: wall clock since which no process of it was seen; None while one runs.
+        is_settled: whether its end is told.
+    """
+
+    progress: ProgressEvents
+    attempts: set[int] = field(default_factory=set)
+    is_started: bool = False
+    gone_since: float | None = None
+    is_settled: bool = False
+
+
+class UnreportedJobs:
+    """Watches the job folders of a node.
+
+    Args:
+        root: folder that holds ``jobs/``.
+        clock: wall clock, seconds since 1970.
+    """
+
+    def __init__(self, root: Path, clock: Callable[[], float] = time.time) -> None:
+        self._root, self._clock = root, clock
+        self._jobs: dict[str, _Job] = {}
+        self._next_seconds = 0.0
+
+    def poll(self) -> list[Event]:
+        """What is new since the last call; looks every five seconds at most."""
+        now = self._clock()
+        if now < self._next_seconds:
+            return []
+        self._next_seconds = now + POLL_SECONDS
+        folders = list_jobs(self._root)
+        names = {folder.name for folder in folders}
+        self._jobs = {name: job for name, job in self._jobs.items() if name in names}
+        events: list[Event] = []
+        for folder in folders:
+            job = self._jobs.setdefault(folder.name, _Job(ProgressEvents(folder.name, self._clock)))
+            try:
+                events += self._poll(folder, job, now)
+            except OSError:
+                continue  # the folder is being removed, or is another user's
+        return events
+
+    def _poll(self, folder: Path, job: _Job, now: float) -> Iterator[Event]:
+        written = read_events(folder)
+        attempts = list_attempts(folder)
+        if not attempts or finish_time(written) is not None:
+            # A job may be started again under its id: what was told of it does not count then.
+            job.is_settled = job.is_started = False
+            return
+        attempt = int(attempts[-1].name)
+        if job.is_settled and attempt in job.attempts:
+            return
+        job.is_settled = False
+        pages = pages_of(attempts[-1])
+        if not pages:
+            return
+        has_launcher = any(event.kind in _STARTS for event in written)
+        moments = moments_of(written, attempt) if has_launcher else Moments(begin=_begin(pages))
+        if not has_launcher:
+            yield from self._starts(job, pages, attempt)
+        job.attempts.add(attempt)
+        launcher_runs = _launcher_runs(folder) if has_launcher else False
+        is_running = launcher_runs or any(find_process(page) is not None for page in pages)
+        if is_running or not _is_long_gone(job, now, is_sure=launcher_runs is not None):
+            job.gone_since = None if is_running else job.gone_since
+            if not has_launcher:
+                yield from job.progress.poll(pages, moments)
+            return
+        job.is_settled = True
+        beats = (page.progress_wall_seconds for page in pages)
+        over = max(*beats, *(event.time for event in written), 0.0)
+        last = Moments(begin=moments.begin, ends=moments.ends, over=over)
+        yield from job.progress.poll(pages, last, is_last=True)
+        yield from self._ends(folder, pages[0], attempt, over)
+
+    def _starts(self, job: _Job, pages: list[Page], attempt: int) -> Iterator[Event]:
+        identity = pages[0].identity
+        if not job.is_started:
+            job.is_started = True
+            fields: dict[str, Any] = {
+                "world_size": identity["world_size"],
+                "nproc_per_node": len(pages),
+                "project": identity["project"] or None,
+                "source": "pages",
+            }
+            stated = {name: value for name, value in fields.items() if value is not None}
+            yield self._event("job_started", pages[0], 0, stated, _begin(pages))
+        if attempt not in job.attempts:
+            ranks: dict[str, Any] = {"ranks": [int(page.identity["rank"]) for page in pages]}
+            yield self._event("attempt_started", pages[0], attempt, ranks, _begin(pages))
+
+    def _ends(self, folder: Path, page: Page, attempt: int, over: float) -> Iterator[Event]:
+        fields = classify(evidence_of(folder, attempt)).event_fields()
+        for kind in ("attempt_ended", "job_finished"):
+            yield self._event(kind, page, attempt, fields, over)
+
+    def _event(
+        self, kind: str, page: Page, attempt: int, fields: dict[str, Any], moment: float
+    ) -> Event:
+        job_id, node = str(page.identity["job_id"]), node_name()
+        born = page.identity["start_wall_ns"]
+        return Event(
+            kind=kind,
+            job_id=job_id,
+            attempt=attempt,
+            fields=fields,
+            time=moment,
+            id=stable_id("pages", job_id, attempt, kind, node, born),
+            node=node,
+        )
+
+
+def _is_long_gone(job: _Job, now: float, *, is_sure: bool) -> bool:
+    """Whether no process of the job has been seen for long enough."""
+    job.gone_since = now if job.gone_since is None else job.gone_since
+    limit = _GONE_SECONDS if is_sure else _UNKNOWN_LAUNCHER_SECONDS
+    return now - job.gone_since >= limit
+
+
+def _launcher_runs(folder: Path) -> bool | None:
+    """Whether the launcher lives, by the lock that it holds; None where that cannot be known."""
+    try:
+        return holder_of(folder / _LAUNCHER_LOCK) is not None
+    except OSError:
+        return None
+
+
+def _begin(pages: list[Page]) -> float:
+    """When the first process of the ranks began, seconds since 1970."""
+    births = (
+        page.identity["start_wall_ns"] / 1e9 - (page.periodic["process_seconds"] or 0.0)
+        for page in pages
+    )
+    return float(min(births))

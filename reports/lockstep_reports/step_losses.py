@@ -1,0 +1,170 @@
+"""What single slow steps cost: periodic ones grouped, bursts and restarts apart, the rest summed.
+
+A step is slow when it is over 1.2 times the median and far beyond the noise of its series, so a
+noisy series has no list of noise.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+
+from lockstep_reports import nan_stats
+from lockstep_reports.arrays import Flags, Integers, Matrix
+from lockstep_reports.search.noise import SIGMAS_PER_MEDIAN
+from lockstep_reports.wording import duration, plural
+
+SLOW_RATIO = 1.2
+# Normal noise is over eight deviations in none of 10^15 steps, lognormal noise in one of 1,000.
+_SIGMAS = 8.0
+_MIN_BURST, _BURST_GAP = 4, 2
+_MIN_PERIODS, _PERIODIC_SHARE = 3, 0.8
+# A pause so long and of so many steps' time is a restart, or looks like one.
+_RESTART_RATIO, _RESTART_SECONDS = 3.0, 30.0
+_MAX_LISTED = 8
+Kind = Literal["periodic", "burst", "restart", "single", "rest"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepLoss:
+    """Slow steps that belong together.
+
+    Attributes:
+        kind: ``periodic``, ``burst`` (steps in succession), ``restart`` (a long pause, most likely
+            a restart), ``single``, or ``rest``: all others together.
+        first_step: as the job counts; of a recording without numbers its position.
+        count: number of slow steps.
+        period_steps: steps from one to the next of periodic ones; else None.
+        lost_seconds: their time beyond the median.
+        largest_ratio: the slowest of them to the median.
+    """
+
+    kind: Kind
+    first_step: int
+    last_step: int
+    count: int
+    period_steps: int | None
+    lost_seconds: float
+    largest_ratio: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Series:
+    seconds: Matrix
+    numbers: Integers
+    median: float
+
+    def loss(self, kind: Kind, columns: Sequence[int], period: int | None = None) -> StepLoss:
+        """The slow steps of some columns."""
+        seconds = self.seconds[list(columns)]
+        return StepLoss(
+            kind=kind,
+            first_step=int(self.numbers[min(columns)]),
+            last_step=int(self.numbers[max(columns)]),
+            count=len(columns),
+            period_steps=period,
+            lost_seconds=float((seconds - self.median).sum()),
+            largest_ratio=float(seconds.max()) / self.median,
+        )
+
+
+def slow_columns(seconds: Matrix) -> Flags:
+    """Which steps are slow beyond the noise [steps].
+
+    Args:
+        seconds: duration of each step [steps]; NaN where unknown.
+    """
+    median = nan_stats.number(nan_stats.median(seconds))
+    if not median or median <= 0:
+        return np.zeros(len(seconds), bool)
+    change = np.abs(np.diff(seconds[~np.isnan(seconds)]))
+    noise = (nan_stats.number(nan_stats.median(change)) or 0.0) * SIGMAS_PER_MEDIAN / np.sqrt(2)
+    limit = max(SLOW_RATIO * median, median + _SIGMAS * noise)
+    slow: Flags = np.nan_to_num(seconds) > limit
+    return slow
+
+
+def step_losses(seconds: Matrix, numbers: Integers) -> tuple[StepLoss, ...]:
+    """Groups of slow steps, the costliest first; what is not listed is summed as ``rest``.
+
+    Args:
+        seconds: duration of each step [steps]; NaN where unknown.
+        numbers: step numbers [steps], ascending.
+    """
+    columns = np.flatnonzero(slow_columns(seconds)).tolist()
+    if not columns:
+        return ()
+    series = _Series(seconds, numbers, float(nan_stats.median(seconds)))
+    bursts, singles = _bursts(columns)
+    losses = [series.loss("burst", burst) for burst in bursts]
+    periodic, period = _periodic(numbers, singles)
+    if periodic:
+        losses.append(series.loss("periodic", periodic, period))
+    for column in (column for column in singles if column not in set(periodic)):
+        single = series.loss("single", [column])
+        is_long = single.largest_ratio >= _RESTART_RATIO
+        # The first steps of any job are long: allocation, compilation, connections.
+        is_restart = is_long and single.lost_seconds >= _RESTART_SECONDS and column > 1
+        losses.append(series.loss("restart" if is_restart else "single", [column]))
+    losses.sort(key=lambda loss: -loss.lost_seconds)
+    rest = [c for c in columns if any(_holds(loss, numbers[c]) for loss in losses[_MAX_LISTED:])]
+    listed = losses[:_MAX_LISTED]
+    return (*listed, series.loss("rest", rest)) if rest else tuple(listed)
+
+
+def _holds(loss: StepLoss, number: int) -> bool:
+    return loss.first_step <= number <= loss.last_step
+
+
+def _bursts(columns: list[int]) -> tuple[list[list[int]], list[int]]:
+    """Slow steps in succession, and all others."""
+    runs: list[list[int]] = []
+    for column in columns:
+        if runs and column - runs[-1][-1] <= _BURST_GAP:
+            runs[-1].append(column)
+        else:
+            runs.append([column])
+    bursts = [run for run in runs if len(run) >= _MIN_BURST]
+    return bursts, [column for run in runs if len(run) < _MIN_BURST for column in run]
+
+
+def _periodic(numbers: Integers, columns: list[int]) -> tuple[list[int], int | None]:
+    """The columns that come at equal distances, and the distance in steps; none and None without.
+
+    A distance counts when slow steps stand at nearly all of its multiples, and are most of all.
+    """
+    best: tuple[list[int], int | None] = [], None
+    steps = {int(numbers[column]): column for column in columns}
+    ordered = sorted(steps)
+    for period in {b - a for a, b in pairwise(ordered) if b - a > 1}:
+        for phase in {step % period for step in ordered}:
+            hits = [step for step in ordered if (step - phase) % period == 0]
+            expected = (hits[-1] - hits[0]) // period + 1
+            is_regular = len(hits) >= max(_MIN_PERIODS, _PERIODIC_SHARE * expected)
+            if is_regular and len(hits) > len(best[0]):
+                best = [steps[step] for step in hits], period
+    return best
+
+
+def loss_sentence(loss: StepLoss) -> str:
+    """One group of slow steps in a sentence."""
+    cost = f"{duration(loss.lost_seconds)} lost"
+    largest = f"up to {loss.largest_ratio:.1f} times the median"
+    if loss.kind == "periodic":
+        return (
+            f"Every {loss.period_steps:,} steps a slow one, {loss.count:,} from step "
+            f"{loss.first_step:,} on: {cost}, {largest}."
+        )
+    if loss.kind == "burst":
+        span = f"{loss.first_step:,} to {loss.last_step:,}"
+        return f"Steps {span}, {loss.count:,} of them slow in succession: {cost}, {largest}."
+    if loss.kind == "rest":
+        return f"{plural(loss.count, 'other slow step')}: {cost} in all, {largest}."
+    if loss.kind == "restart":
+        return (
+            f"Step {loss.first_step:,}: {cost}, {loss.largest_ratio:.1f} times the median; so long"
+            " a pause is most likely a restart."
+        )
+    return f"Step {loss.first_step:,}: {cost}, {loss.largest_ratio:.2f} times the median."

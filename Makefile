@@ -28,7 +28,7 @@ TORCH_EXTRAS := agent,reports,$(FRAMEWORKS),dev
 
 .DEFAULT_GOAL := help
 .PHONY: help install servers demo test test-quick test-exhaustive test-torch train-matrix check format generate golden bench bench-overhead
-.PHONY: bench-stragglers bench-reports bench-hangs bench-agent bench-ledger clean
+.PHONY: bench-stragglers bench-reports bench-hangs bench-agent bench-ledger bench-verdicts bench-loops clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -135,6 +135,12 @@ $(PEERS)-reports: bench/reports/peers.txt | $(READY)
 	@echo 'installing the tools to compare reports with into $@'
 	@$(BIN)/python -m pip install --quiet --upgrade --target $@ --no-deps --requirement $< && touch $@ \
 		|| { mkdir -p $@; touch -t 200001010000 $@; }
+
+bench-verdicts: $(READY) ## Print confusion tables by generator and false alarms on nulls (SEED=n)
+	$(BIN)/python bench/reports/verdict_tables.py --seed $(or $(SEED),1)
+
+bench-loops: $(READY) ## Print whom a report names in each kind of training loop, with one rank slow
+	$(BIN)/python bench/loops/matrix.py
 
 bench-reports: $(READY) $(PEERS)-reports ## Print whom reports name, and how long it takes, next to HTA and TraceML
 	$(BIN)/python -u bench/reports/verdict_bench.py --peers $(PEERS)-reports

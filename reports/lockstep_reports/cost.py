@@ -78,7 +78,7 @@ def cost(
     """What the episodes cost the whole job."""
     lost = sum(episode.lost_seconds for episode in episodes)
     # A column of means stands for several steps, and so do its seconds.
-    covered = float(np.nansum(steps.over_all(scores.step_seconds)))
+    covered = float(np.nansum(steps.over_all(scores.job_seconds)))
     # Ranks without a readable page waited too.
     gpu_seconds = lost * steps.world_size
     money = None if price_per_gpu_hour is None else gpu_seconds * price_per_gpu_hour

@@ -77,8 +77,8 @@ class Broken:
 
 
 def busy_job(root: Path, hang_seconds: float) -> None:
-    """Four ranks: one hangs in waiting, one checkpoints, one is done, one has gone."""
-    for rank, phase in enumerate(("sync", "checkpoint", "done", "forward")):
+    """Four ranks: one hangs in its own work, one checkpoints, one is done, one has gone."""
+    for rank, phase in enumerate(("backward", "checkpoint", "done", "forward")):
         mesh = (("dp", rank // 2), ("pp", rank % 2))
         uuid = f"GPU-00000000-0000-0000-0000-{rank:012d}"
         page = LivePage(root, rank=rank, mesh=mesh, gpu_uuid=uuid)
@@ -87,10 +87,12 @@ def busy_job(root: Path, hang_seconds: float) -> None:
         page.set_optional("gradient_norm", 0.75)
         page.set_optional("learning_rate", 0.001)
         page.set_optional("checkpoint_wall_ns", 1_700_000_000_000_000_000)
+        page.row(8, seconds=0.01)
+        page.writer.periodic.count("out_of_memory", number=rank // 3)
         page.write_periodic()
         page.writer.count_checkpoint("ok")
         page.commit()
-        page.phase(phase, ago_seconds=2 * hang_seconds if phase == "sync" else 0)
+        page.phase(phase, ago_seconds=2 * hang_seconds if phase == "backward" else 0)
     page.replace_identity(pid=0x7FFFFFFF)
 
 

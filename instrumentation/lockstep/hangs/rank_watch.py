@@ -65,7 +65,7 @@ class HangWatch:
         self._pid = os.getpid()
         self._socket = socket_path(page)
         self._server = self._start_server(parts or Parts()) if timeout_seconds else None
-        self.arm(now_ns)
+        self._arm_or_close(now_ns)
         # Hooks of a fork cannot be taken back: they must not keep a watch that is over alive.
         watch = weakref.ref(self)
         os.register_at_fork(
@@ -75,6 +75,15 @@ class HangWatch:
 
     def _start_server(self, parts: Parts) -> Any:
         return parts.run("flight_recorder", _start_worker_server, self._socket)
+
+    def _arm_or_close(self, now_ns: int) -> None:
+        is_armed = False
+        try:
+            self.arm(now_ns)
+            is_armed = True
+        finally:
+            if not is_armed and self._file is not None:
+                self._file.close()
 
     def set_timeout(self, timeout_seconds: float, now_ns: int) -> None:
         """Changes the time-out; 0 turns the timer off."""

@@ -198,11 +198,12 @@ class LiveMonitor:
         now_ns = self.recorder.switch_phase(FAILED if failed else DONE)
         self.recorder.settle()
         self.recorder.take_phases()
+        # Before the last commit: an error in them is counted too.
+        self._traces.close()
+        self._callbacks.observer.stop()
         self._periodic.close(now_ns)
         self._page.commit(now_ns)
-        self._traces.close()
         self._bind(_OFF)
-        self._callbacks.observer.stop()
         self.parts.write_to(None)
         self.recorder.release()  # the C code holds buffers of the page, which cannot close before
         self._page.close()

@@ -117,9 +117,9 @@ class PeriodicStats:
     def close(self, now_ns: int) -> None:
         """Writes what is left and lets go of the process."""
         self._parts.run("memory", self._memory.sample)
-        self.commit(now_ns)
         if self._pauses is not None:
             self._parts.run("garbage_collection", self._pauses.release)
+        self.commit(now_ns)
 
     def _check_page(self) -> None:
         if self._page_inode == 0:

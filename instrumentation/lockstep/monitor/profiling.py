@@ -84,6 +84,13 @@ class Profiler:
         self._stalls |= {"stop_seconds": stopped - before, "export_seconds": written - stopped}
         self._answer({**self._stalls, "bytes": path.stat().st_size, "steps": self._request.steps})
 
+    def give_up(self) -> None:
+        """Ends a trace that is being taken; nothing is written."""
+        self.running = False
+        profile, self._profile = self._profile, None
+        if profile is not None:
+            profile.stop()  # torch would go on recording, and crash at the end of the process
+
     def _answer(self, outcome: dict[str, Any]) -> None:
         assert self._request is not None
         path = answer_path(self._page, self._request.id)

@@ -97,7 +97,7 @@ class StepWatch:
         self.operations = parts.run("operations", self._create_operations, page, identity)
         parts.at_end("operations", self._end_operations)
         parts.at_end("device_numbers", self._end_device_numbers)
-        parts.at_end("profiler", self._end_profiler)
+        parts.at_end("profiler", self._profiler.give_up)
 
     def _create_operations(self, page: Path, identity: RankIdentity) -> OperationRecorder | None:
         try:
@@ -115,9 +115,6 @@ class StepWatch:
 
     def _end_device_numbers(self) -> None:
         self._numbers = self._monitor.recorder.numbers = None
-
-    def _end_profiler(self) -> None:
-        self._profiler.running = False
 
     def _report_timeouts(self, hang_seconds: float | None, pause_seconds: float | None) -> None:
         """Puts the rank's own time-outs into the page, for who judges it from outside."""
@@ -159,7 +156,7 @@ class StepWatch:
         """Applies the file of switches if it has changed, and keeps the hang watch armed."""
         self._poll_ns = now_ns + _POLL_NS
         if not self._has_device:
-            self._parts.run("device_events", self.find_device)
+            self.find_device()
         if self._hang is not None and now_ns >= self._hang.rearm_ns:
             self._parts.run("hang_watch", self._hang.arm, now_ns)
         self._parts.run("switches", self._read_switches, now_ns)
@@ -183,13 +180,13 @@ class StepWatch:
 
     def find_device(self) -> None:
         """Uses the GPU once the process does: its first work may come after ``attach``."""
-        device = find_device()
-        if device is None:
-            return
-        self._has_device = True
         parts, recorder = self._parts, self._monitor.recorder
-        recorder.use_device(device)
-        self._numbers = recorder.numbers = parts.run("device_numbers", device_numbers, parts)
+        device = parts.run("device_events", find_device)
+        if device is not None:
+            self._has_device = True
+            parts.run("device_events", recorder.use_device, device)
+        if self._numbers is None:
+            self._numbers = recorder.numbers = parts.run("device_numbers", device_numbers, parts)
 
     def _poll_numbers(self, numbers: DeviceNumbers) -> None:
         """Takes in what the device has copied since; waits for nothing."""

@@ -50,7 +50,12 @@ def job_folder(root: Path, job_id: str) -> Path:
 
 def page_path(root: Path, job_id: str, attempt: int, rank: int) -> Path:
     """The page of one rank in one attempt."""
-    return job_folder(root, job_id) / str(attempt) / f"rank-{rank:05d}.page"
+    return page_in(job_folder(root, job_id) / str(attempt), rank)
+
+
+def page_in(attempt: Path, rank: int) -> Path:
+    """The page of one rank in the folder of an attempt."""
+    return attempt / f"rank-{rank:05d}.page"
 
 
 def create_job_folder(folder: Path) -> None:

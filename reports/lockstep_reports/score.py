@@ -47,6 +47,8 @@ class Scores:
         nodes: waiting for each node, in the order of ``Steps.nodes``; None on one node.
         last_share: share of the steps in which the rank came last [ranks].
         step_seconds: duration of each step, median over the ranks: seconds, [steps].
+        job_seconds: how long each step took the job: that of the slowest rank where times are
+            the ranks' own, else ``step_seconds``: seconds, [steps].
     """
 
     own_work: Matrix
@@ -55,6 +57,7 @@ class Scores:
     nodes: Waiting | None
     last_share: Matrix
     step_seconds: Matrix
+    job_seconds: Matrix
 
     @property
     def median_step_seconds(self) -> float:
@@ -62,9 +65,10 @@ class Scores:
         return float(nan_stats.median(self.step_seconds))
 
 
-def score(steps: Steps) -> Scores:
-    """Scores all ranks and nodes of an attempt."""
+def score(steps: Steps, *, own_times: bool = False) -> Scores:
+    """Scores all ranks and nodes of an attempt; ``own_times`` as in ``Recording``."""
     sync, planned = steps.sync, _planned(steps)
+    step_seconds = nan_stats.median(steps.seconds, axis=0)
     ranks = _waiting(sync, sync, planned)
     return Scores(
         own_work=np.sum([steps.phases[phase] for phase in OWN_WORK_PHASES], axis=0),
@@ -72,7 +76,8 @@ def score(steps: Steps) -> Scores:
         ranks=ranks,
         nodes=_waiting_of_nodes(steps, sync, planned),
         last_share=last_share(ranks.margin),
-        step_seconds=nan_stats.median(steps.seconds, axis=0),
+        step_seconds=step_seconds,
+        job_seconds=nan_stats.highest(steps.seconds, axis=0) if own_times else step_seconds,
     )
 
 

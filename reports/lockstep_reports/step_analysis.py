@@ -87,7 +87,7 @@ class StepAnalysis:
     def lost_step_ratio(self, episode: Episode) -> float | None:
         """Mean loss of an episode's steps as a share of their mean duration; None without time."""
         # The loss sums over all steps of a column, and so must the duration.
-        covered = self.steps.over_all(self.scores.step_seconds)
+        covered = self.steps.over_all(self.scores.job_seconds)
         seconds = float(np.nansum(covered[episode.columns]))
         return episode.lost_seconds / seconds if seconds > 0 else None
 
@@ -107,7 +107,7 @@ def analyse_recording(
         thresholds: limits above which lateness counts; the defaults when left out.
         price_per_gpu_hour: price of one GPU, in any currency.
     """
-    steps, scores = recording.steps, score(recording.steps)
+    steps, scores = recording.steps, score(recording.steps, own_times=recording.own_times)
     replayed, verdict, episodes = _judge(recording, scores, thresholds)
     alignment = realigned(aligned_by(align(steps), recording.collectives), replayed)
     columns = _covered_columns(steps, episodes)

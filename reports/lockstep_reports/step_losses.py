@@ -97,25 +97,26 @@ def step_losses(seconds: Matrix, numbers: Integers) -> tuple[StepLoss, ...]:
     if not columns:
         return ()
     series = _Series(seconds, numbers, float(nan_stats.median(seconds)))
+    groups = sorted(_groups(series, columns), key=lambda group: -group[0].lost_seconds)
+    listed = tuple(loss for loss, _ in groups[:_MAX_LISTED])
+    rest = [column for _, members in groups[_MAX_LISTED:] for column in members]
+    return (*listed, series.loss("rest", rest)) if rest else listed
+
+
+def _groups(series: _Series, columns: list[int]) -> list[tuple[StepLoss, list[int]]]:
+    """Groups of slow steps with their columns."""
     bursts, singles = _bursts(columns)
-    losses = [series.loss("burst", burst) for burst in bursts]
-    periodic, period = _periodic(numbers, singles)
+    groups = [(series.loss("burst", burst), burst) for burst in bursts]
+    periodic, period = _periodic(series.numbers, singles)
     if periodic:
-        losses.append(series.loss("periodic", periodic, period))
-    for column in (column for column in singles if column not in set(periodic)):
+        groups.append((series.loss("periodic", periodic, period), periodic))
+    for column in sorted({*singles} - {*periodic}):
         single = series.loss("single", [column])
         is_long = single.largest_ratio >= _RESTART_RATIO
         # The first steps of any job are long: allocation, compilation, connections.
         is_restart = is_long and single.lost_seconds >= _RESTART_SECONDS and column > 1
-        losses.append(series.loss("restart" if is_restart else "single", [column]))
-    losses.sort(key=lambda loss: -loss.lost_seconds)
-    rest = [c for c in columns if any(_holds(loss, numbers[c]) for loss in losses[_MAX_LISTED:])]
-    listed = losses[:_MAX_LISTED]
-    return (*listed, series.loss("rest", rest)) if rest else tuple(listed)
-
-
-def _holds(loss: StepLoss, number: int) -> bool:
-    return loss.first_step <= number <= loss.last_step
+        groups.append((series.loss("restart" if is_restart else "single", [column]), [column]))
+    return groups
 
 
 def _bursts(columns: list[int]) -> tuple[list[list[int]], list[int]]:

@@ -1,10 +1,13 @@
 """Gathers the evidence of an attempt from the job's folder on this node: events and pages."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from lockstep_records.attempts import pages_of
 from lockstep_records.events import Event, read_events
+from lockstep_records.jobs import page_in
+from lockstep_records.last_output import read_error, read_output
 from lockstep_records.outcomes.evidence import (
     Evidence,
     RankEnd,
@@ -47,7 +50,7 @@ def evidence_of(
     # Nobody waited for the process of a rank that plain torchrun started: its page is all there is.
     unseen = [RankEnd(rank=rank, phase=phases[rank]) for rank in sorted(phases.keys() - ended)]
     return Evidence(
-        ranks=(*ranks, *unseen),
+        ranks=tuple(_with_last_words(job / str(attempt), end) for end in (*ranks, *unseen)),
         world_size=max(sizes, default=None),
         node_events=node_events_of(events, attempt),
         launcher_signal=launcher_signal,
@@ -55,6 +58,17 @@ def evidence_of(
         outside_time=outside_time,
         missing=missing,
         has_hung=has_hung and _lasted(events, attempt, pages),
+    )
+
+
+def _with_last_words(attempt: Path, end: RankEnd) -> RankEnd:
+    """The end of a rank with what it wrote last and the error that ended it, where they are."""
+    page = page_in(attempt, end.rank)
+    error = read_error(page)
+    return replace(
+        end,
+        last_lines=read_output(page) or "",
+        exception=end.exception or (None if error is None else str(error)),
     )
 
 

@@ -11,6 +11,7 @@ from lockstep_alerts.conditions.joins import (
     ON_RANK,
     RANK_LABELS,
     explained_by_own_work,
+    has_several_clocks,
     in_training,
     node_is_late,
     phase_of_most_excess,
@@ -84,6 +85,7 @@ class Straggler(_Late):
   {late}
   and {ON_RANK} ({explained_by_own_work(self.above_ratio, RANK_LABELS)})
   and {in_training()}
+  unless {has_several_clocks()}
   unless {ON_NODE} ({node_is_late(self.above_ratio)})
 )
 * {ON_RANK} group_left ({PHASE.name})
@@ -117,6 +119,7 @@ class StragglerNode(_Late):
   and {ON_NODE} ({node_is_late(self.above_ratio)})
   and {ON_NODE} ({explained_by_own_work(self.above_ratio, NODE_LABELS)})
   and {in_training()}
+  unless {has_several_clocks()}
 )
 * {ON_NODE} group_left ({PHASE.name})
   {phase_of_most_excess(windows, recorded.EXCESS, *NODE_LABELS)}"""

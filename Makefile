@@ -28,7 +28,7 @@ TORCH_EXTRAS := agent,reports,$(FRAMEWORKS),dev
 
 .DEFAULT_GOAL := help
 .PHONY: help install servers demo test test-quick test-exhaustive test-torch train-matrix check format generate golden bench bench-overhead
-.PHONY: bench-stragglers bench-verdicts bench-loops bench-reports bench-hangs bench-endings bench-logs bench-agent clean
+.PHONY: bench-stragglers bench-verdicts bench-loops bench-reports bench-hangs bench-endings bench-logs bench-agent clean bench-ledger
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -127,8 +127,8 @@ bench: bench-overhead bench-stragglers bench-reports bench-agent ## Run every be
 bench-overhead: $(READY) $(PEERS) ## Print what watching costs a step, beside TraceML and NVRx
 	$(BIN)/python bench/overhead/overhead.py
 
-bench-stragglers: $(READY) $(PEERS) ## Print who is named when one rank is slow, and when none is (WORK=folder: go on there)
-	$(BIN)/python bench/stragglers/stragglers.py --peers $(PEERS) --seed $(or $(SEED),1) $(if $(WORK),--work $(WORK))
+bench-stragglers: $(READY) $(PEERS) ## Print who is named when one rank is slow, and when none is (WORK=folder: go on there; DEVICE=async)
+	$(BIN)/python bench/stragglers/$(if $(filter async,$(DEVICE)),async_bench.py,stragglers.py --peers $(PEERS)) --seed $(or $(SEED),1) $(if $(WORK),--work $(WORK))
 
 # A peer that cannot be installed gets a sentence in the table; the bench runs all the same.
 $(PEERS)-reports: bench/reports/peers.txt | $(READY)
@@ -160,6 +160,12 @@ bench-logs: $(READY) ## Print how a thousand made logs of jobs are judged
 bench-agent: $(READY) ## Print what the node agent costs, on a fake node of 8 GPUs
 	-@$(MAKE) --no-print-directory $(PEERS)
 	$(BIN)/python bench/agent_cost.py --peers $(PEERS)
+
+bench-ledger: $(READY) ## Print what the ledger answers under load, and what 200 kills leave (STORE=postgresql://...; an hour)
+	$(BIN)/python -u bench/ledger/throughput.py $(if $(STORE),--store '$(STORE)')
+	$(BIN)/python -u bench/ledger/kill_soak.py $(if $(STORE),--store '$(STORE)')
+	$(BIN)/python -u bench/ledger/away.py
+	$(BIN)/python -u bench/ledger/scale.py
 
 clean: ## Remove .venv and everything generated
 	rm -rf $(VENV) .venv-torch-* dist demo-out .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -72,7 +72,7 @@ def steady(value: float, seconds: int, unborn_seconds: int = 0) -> Course:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Placement:
     """Where a rank is: its node and its pipeline stage, which is empty without a pipeline."""
 
     node: str = "n1"
@@ -84,11 +84,11 @@ class Place:
         return {"instance": f"{self.node}:9400", **JOB}
 
 
-ONE_NODE = (Place(),) * NUM_RANKS
-TWO_NODES = (Place("n1"),) * 2 + (Place("n2"),) * 2
-STAGES = tuple(Place("n1", str(stage)) for stage in range(NUM_RANKS))
+ONE_NODE = (Placement(),) * NUM_RANKS
+TWO_NODES = (Placement("n1"),) * 2 + (Placement("n2"),) * 2
+STAGES = tuple(Placement("n1", str(stage)) for stage in range(NUM_RANKS))
 """A pipeline of one rank a stage."""
-TWO_REPLICAS = tuple(Place(f"n{1 + rank // 2}", str(rank % 2)) for rank in range(NUM_RANKS))
+TWO_REPLICAS = tuple(Placement(f"n{1 + rank // 2}", str(rank % 2)) for rank in range(NUM_RANKS))
 """A pipeline of two stages on each of two nodes."""
 
 
@@ -138,7 +138,7 @@ def ranks_late(seconds: int, extra_by_rank: Mapping[int, Mapping[str, float]]) -
 
 
 def present(
-    seconds: int, state: str = "training", places: tuple[Place, ...] = ONE_NODE
+    seconds: int, state: str = "training", places: tuple[Placement, ...] = ONE_NODE
 ) -> list[Samples]:
     """The ranks on their nodes, all of them in one state."""
     info = [
@@ -146,35 +146,35 @@ def present(
             training.RANK_INFO,
             steady(1, seconds),
             rank=str(rank),
-            node=place.node,
-            **({"pp": place.stage} if place.stage else {}),
-            **place.labels,
+            node=placement.node,
+            **({"pp": placement.stage} if placement.stage else {}),
+            **placement.labels,
         )
-        for rank, place in enumerate(places)
+        for rank, placement in enumerate(places)
     ]
     states = [
         samples(
             training.RANKS,
-            steady(places.count(place) if name == state else 0, seconds),
+            steady(places.count(placement) if name == state else 0, seconds),
             state=name,
-            node=place.node,
-            **place.labels,
+            node=placement.node,
+            **placement.labels,
         )
-        for place in {place.node: place for place in places}.values()
+        for placement in {placement.node: placement for placement in places}.values()
         for name in ("training", "checkpoint", "done")
     ]
     return info + states
 
 
-def moving(*stretches: Stretch, places: tuple[Place, ...] = ONE_NODE) -> list[Samples]:
+def moving(*stretches: Stretch, places: tuple[Placement, ...] = ONE_NODE) -> list[Samples]:
     """Time of each rank's last progress: it grows by 1 a second while the rank moves."""
     return [
-        samples(training.LAST_PROGRESS, growing(*stretches), rank=str(rank), **place.labels)
-        for rank, place in enumerate(places)
+        samples(training.LAST_PROGRESS, growing(*stretches), rank=str(rank), **placement.labels)
+        for rank, placement in enumerate(places)
     ]
 
 
-def stepping(*regimes: Regime, places: tuple[Place, ...] = ONE_NODE) -> list[Samples]:
+def stepping(*regimes: Regime, places: tuple[Placement, ...] = ONE_NODE) -> list[Samples]:
     """Step and phase counters of every rank through the regimes."""
     series: list[Samples] = []
     phases = sorted({phase for regime in regimes for rank in regime.ranks for phase in rank})
@@ -191,7 +191,7 @@ def stepping(*regimes: Regime, places: tuple[Place, ...] = ONE_NODE) -> list[Sam
     return series
 
 
-def training_job(*regimes: Regime, places: tuple[Place, ...] = ONE_NODE) -> list[Samples]:
+def training_job(*regimes: Regime, places: tuple[Placement, ...] = ONE_NODE) -> list[Samples]:
     """Everything that the ranks of a job that trains report through the regimes."""
     seconds = sum(regime.seconds for regime in regimes)
     return [

@@ -84,8 +84,8 @@ def start_job(
         command = (*LOCKSTEP, "train", *shape, "--rdzv-backend", "static", *endpoint, *of_job)
         flags = (*SMALL, *job.flags, "--steps", str(steps), "--eval-every", str(steps))
         log = work / f"{job.name}-{node}.log"
-        whole = (*command, *flags, *job.faults(healthy_seconds))
-        launchers.append(open_.enter_context(program(log, *whole, LOCKSTEP_NODE=node)))
+        full = (*command, *flags, *job.faults(healthy_seconds))
+        launchers.append(open_.enter_context(program(log, *full, LOCKSTEP_NODE=node)))
     return launchers
 
 

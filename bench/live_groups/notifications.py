@@ -49,13 +49,13 @@ def read_alerts(lines: Iterable[str]) -> list[Alert]:
         arrived = datetime.fromisoformat(notification["time"]).timestamp()
         for fields in notification["alerts"]:
             labels = fields["labels"]
-            key = (fields["startsAt"], *(f"{name}={labels[name]}" for name in sorted(labels)))
+            key = (fields["starts_at"], *(f"{name}={labels[name]}" for name in sorted(labels)))
             alert = Alert(
                 job_id=labels.get("job_id", ""),
                 name=labels["alertname"],
                 severity=labels["severity"],
                 labels=labels,
-                starts=datetime.fromisoformat(fields["startsAt"]).timestamp(),
+                starts=datetime.fromisoformat(fields["starts_at"]).timestamp(),
                 arrived=arrived,
             )
             alerts.setdefault(key, alert)

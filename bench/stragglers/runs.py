@@ -50,6 +50,7 @@ class Launch:
         path: more of Python's search path.
         timeout_seconds: how long a run may take.
         ranks: how many.
+        script: what each of them runs, of this folder.
     """
 
     launcher: tuple[str, ...] = _TORCHRUN
@@ -57,6 +58,7 @@ class Launch:
     path: str = ""
     timeout_seconds: float = _TIMEOUT_SECONDS
     ranks: int = RANKS
+    script: str = "loop.py"
 
 
 def train(strategy: str, root: Path, course: Course, launch: Launch = Launch()) -> Path:
@@ -75,7 +77,7 @@ def train(strategy: str, root: Path, course: Course, launch: Launch = Launch()) 
     plan_file = root / "plan.json"
     course.write(plan_file)
     command = [sys.executable, *launch.launcher, "--nproc-per-node", str(launch.ranks)]
-    command += [str(HERE / "loop.py"), *launch.separators, strategy, str(root), str(plan_file)]
+    command += [str(HERE / launch.script), *launch.separators, strategy, str(root), str(plan_file)]
     with subprocess.Popen(
         command,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": launch.path},

@@ -104,18 +104,16 @@ def sums(results: Sequence[TrialResult]) -> list[str]:
         count(f"steady, {_SLIGHT} %, right rank and phase", slight),
         f"rotating, {_LARGE} % and more: said to take turns in {num_rotating} of {len(rotating)}",
         *(
-            f"wrong: {result.strategy}, {_trial_text(result.trial)}: {result.answer}"
+            f"wrong: {result.strategy}, {trial_text(result.trial)}: {result.answer}"
             for result in results
             if not result.right
         ),
-        *(
-            f"late: {r.strategy}, {_trial_text(r.trial)}: right in {r.num_steps} steps"
-            for r in late
-        ),
+        *(f"late: {r.strategy}, {trial_text(r.trial)}: right in {r.num_steps} steps" for r in late),
     ]
 
 
-def _trial_text(trial: Trial) -> str:
+def trial_text(trial: Trial) -> str:
+    """A trial in words."""
     if trial.pattern == "none":
         return f"nobody slow, steps from {trial.start}"
     return (

@@ -18,6 +18,7 @@ PHASES = {
     "forward": "forward",
     "backward": "backward",
     "optimizer": "optimizer",
+    "launch": "forward",
 }
 _ROTATING = "rotating"
 _NUM_STEPS = (3, 5, 8, 10, 12, 15, 20, 30, 40, 60)
@@ -83,7 +84,7 @@ def verdict_of(steps: Steps) -> Verdict:
 
 def _right(verdict: Verdict, trial: Trial) -> bool:
     """Whether a verdict names the slow rank, and nobody else."""
-    if trial.pattern == "none" or trial.origin == "collective":
+    if trial.pattern == "none" or trial.origin not in PHASES:
         return verdict.kind in {"nobody", "workload", "unknown"}
     if trial.pattern == "rotating":
         return verdict.kind == "nobody" or (verdict.kind, verdict.cause) == ("workload", _ROTATING)

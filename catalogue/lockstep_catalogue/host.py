@@ -88,6 +88,19 @@ JOB_MEMORY_EVENTS = _counter(
     JOB_ID,
     MEMORY_EVENT,
 )
+_SNMP = "/proc/PID/net/snmp of a rank"
+JOB_TCP_SEGMENTS = _counter(
+    "lockstep_host_job_tcp_segments_total",
+    "TCP segments sent in the network namespace of the job; without one of its own, by the node.",
+    _SNMP,
+    JOB_ID,
+)
+JOB_TCP_RETRANSMITS = _counter(
+    "lockstep_host_job_tcp_retransmits_total",
+    "TCP segments of that namespace that were sent again: packets that were lost.",
+    _SNMP,
+    JOB_ID,
+)
 VOLUME_INFO = _gauge(
     "lockstep_host_volume_info",
     "A mounted network file system or block device, always 1.",
@@ -157,6 +170,8 @@ METRICS = (
     JOB_MEMORY,
     JOB_MEMORY_LIMIT,
     JOB_MEMORY_EVENTS,
+    JOB_TCP_SEGMENTS,
+    JOB_TCP_RETRANSMITS,
     VOLUME_INFO,
     STORAGE_REQUESTS,
     STORAGE_SECONDS,

@@ -1,6 +1,6 @@
 """Metrics of a training job: at most twelve series per rank, the others summed by the agent."""
 
-from lockstep_catalogue import job_state, job_watch
+from lockstep_catalogue import job_ranks, job_state, job_watch
 from lockstep_catalogue.labels import (
     ATTEMPT,
     CLOCK,
@@ -264,4 +264,5 @@ METRICS = (
     COLLECTIVE_SECONDS,
     *job_state.METRICS,
     *job_watch.METRICS,
+    *job_ranks.METRICS,
 )

@@ -18,6 +18,7 @@ STATES: tuple[GoodputState, ...] = (
     "productive",
     "startup",
     "straggler_wait",
+    "host_bound",
     "communication",
     "data_wait",
     "checkpoint",
@@ -102,6 +103,7 @@ def goodput(steps: Steps, episodes: Sequence[Episode]) -> Goodput:
     for phase in STEP_PHASES:
         total = float(np.nansum(steps.over_all(steps.phases[phase])))
         seconds[STATE_BY_PHASE[phase]] += total
+    _move_host_bound(steps, seconds)
     # Nobody waits for himself: the culprits are not counted.
     wait = sum(
         episode.lost_seconds * (len(steps.members) - len(episode.ranks)) for episode in episodes
@@ -118,6 +120,20 @@ def goodput(steps: Steps, episodes: Sequence[Episode]) -> Goodput:
         covered_seconds=covered,
         ratio=seconds["productive"] / covered if covered > 0 else None,
     )
+
+
+def _move_host_bound(steps: Steps, seconds: dict[str, float]) -> None:
+    """Moves time in which a device waited for the host out of other, the rest out of the work."""
+    if steps.host_bound is None:
+        return
+    held_up = np.nan_to_num(steps.host_bound)
+    # A row has no phases of it. After the optimizer nothing is launched: what lasts there is that.
+    in_other = np.minimum(held_up, np.nan_to_num(steps.phases["other"]))
+    from_other = min(float(steps.over_all(in_other).sum()), seconds["other"])
+    from_work = min(float(steps.over_all(held_up).sum()) - from_other, seconds["productive"])
+    seconds["other"] -= from_other
+    seconds["productive"] -= from_work
+    seconds["host_bound"] = from_other + from_work
 
 
 def causes(statement: Goodput, price_per_gpu_hour: float | None) -> tuple[Cause, ...]:

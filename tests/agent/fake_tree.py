@@ -156,6 +156,8 @@ def fill_procfs(procfs: Path, group: str = "/kubepods.slice/pod1/rank") -> Path:
     """
     unpack(FIXTURES / "node" / "proc.json", procfs)
     write(procfs / str(os.getpid()) / "cgroup", f"0::{group}")
+    tcp = "Tcp: OutSegs RetransSegs\nTcp: 9000 12\n"
+    write(procfs / str(os.getpid()) / "net" / "snmp", tcp)
     shutil.copy("/proc/self/stat", procfs / str(os.getpid()) / "stat")
     (procfs / "self").mkdir(exist_ok=True)
     shutil.copy("/proc/self/statm", procfs / "self" / "statm")

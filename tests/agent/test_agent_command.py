@@ -81,6 +81,9 @@ def test_a_running_agent_emits_what_the_catalogue_declares_and_follows_the_ranks
     page.set_optional("checkpoint_wall_ns", time.time_ns())
     page.writer.count_checkpoint("ok")  # the histogram of their seconds is there from the first on
     page.commit()
+    page.row(1, seconds=1.0)
+    page.commit()
+    page.writer.periodic.count("out_of_memory")
     hung = LivePage(root, rank=1)
     for number in range(8):
         hung.step(number)

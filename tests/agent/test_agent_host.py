@@ -28,7 +28,10 @@ def values_of(collector: Host | JobHost | Storage | Pcie | Affinity) -> Values:
 
 def job_values(folder: Path) -> Values:
     pids = {"job": [os.getpid()]}
-    return values_of(JobHost(str(folder / "sys"), str(folder / "proc"), lambda: pids))
+    values = values_of(JobHost(str(folder / "sys"), str(folder / "proc"), lambda: pids))
+    assert values.pop((host.JOB_TCP_SEGMENTS, ("job",))) == 9000
+    assert values.pop((host.JOB_TCP_RETRANSMITS, ("job",))) == 12
+    return values
 
 
 def test_pressure_steal_and_memory_are_in_base_units(tmp_path: Path) -> None:

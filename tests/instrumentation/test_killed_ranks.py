@@ -13,19 +13,42 @@ from pathlib import Path
 import pytest
 
 from lockstep.recorder import native
+from lockstep_catalogue.labels import STEP_PHASES
+from lockstep_records.page.layout import ROW_FLAGS
 from lockstep_records.page.reader import PageError, read_page, read_rows
 
+ROWS = 4096
 KILLS = int(os.environ.get("LOCKSTEP_KILLS", "50"))
 
 # Forks a rank for every line that names a job: an interpreter for each would take most of the time.
 RANKS = """
-import os, sys
+import os, sys, time
 from pathlib import Path
+from types import SimpleNamespace
 import lockstep
+from lockstep.recorder import device
+
+class Event:
+    # Passes a moment after it was recorded: rows are written again some steps later.
+    def record(self, stream=None):
+        self.at = time.monotonic()
+    def query(self):
+        return time.monotonic() - self.at > 0.0002
+    def elapsed_time(self, end):
+        return 1e3 * (end.at - self.at)
+
+STREAM = SimpleNamespace(query=lambda: False)
+CUDA = SimpleNamespace(
+    is_initialized=lambda: True,
+    Event=lambda enable_timing: Event(),
+    current_stream=lambda: STREAM,
+    is_current_stream_capturing=lambda: False,
+)
 
 def train(job_id):
+    device.stand_in = CUDA if job_id.startswith("device") else None
     monitor = lockstep.attach(
-        root=Path(sys.argv[1]), environment={"LOCKSTEP_JOB_ID": job_id}, rows=64
+        root=Path(sys.argv[1]), environment={"LOCKSTEP_JOB_ID": job_id}, rows=4096
     )
     print(os.getpid(), type(monitor.recorder).__module__, flush=True)
     step = 0
@@ -82,13 +105,34 @@ def check_page(path: Path) -> None:
     assert all(row["loss"] == row["step"] == row["number"] for row in rows)
 
 
+def check_totals(path: Path) -> None:
+    """Totals are those of the settled rows, by the clock that each of them has."""
+    page = read_page(path)
+    rows, settled = read_rows(page), page.state["settled_steps"]
+    by_clock: dict[str, list[int]] = {bit: [] for bit in ("device", "device_pending")}
+    for row in rows:
+        for bit, numbers in by_clock.items():
+            if row["flags"] & 1 << ROW_FLAGS.index(bit):
+                numbers.append(row["number"])
+    assert not set(by_clock["device"]) & set(by_clock["device_pending"])
+    # Up to four are written again in one step, and a kill comes before they are counted.
+    assert all(number < settled + 4 for number in by_clock["device"])
+    if page.state["steps"] > ROWS:
+        return  # the ring has lost the first ones
+    for phase, total in page.state["phase_seconds"].items():
+        if phase in STEP_PHASES:
+            of_rows = sum(row[f"{phase}_seconds"] for row in rows if row["number"] < settled)
+            assert total == pytest.approx(of_rows, rel=1e-4, abs=1e-6)
+
+
 @pytest.mark.timeout(180)
+@pytest.mark.parametrize("clock", ["host", "device"])
 @pytest.mark.parametrize(
     ("switch", "module", "kills"),
     [("on", "_native", KILLS), ("off", "recorder.recorder", max(1, KILLS // 5))],
 )
 def test_a_killed_rank_leaves_a_consistent_page(
-    root: Path, switch: str, module: str, kills: int
+    root: Path, switch: str, module: str, kills: int, clock: str
 ) -> None:
     if switch == "on" and native.compiled is None:
         pytest.skip("nothing was compiled here")
@@ -97,12 +141,14 @@ def test_a_killed_rank_leaves_a_consistent_page(
     chance = random.Random(seed)
     with rank_server(root, switch) as exchange:
         for number in range(kills):
-            rank, recorder_module = exchange(f"job-{number}").split()
+            rank, recorder_module = exchange(f"{clock}-{number}").split()
             assert recorder_module == f"lockstep.{module}"
             time.sleep(chance.uniform(0, 0.03))
             os.kill(int(rank), signal.SIGKILL)
             assert exchange("") == "dead"
             try:
-                check_page(root / "jobs" / f"job-{number}" / "0" / "rank-00000.page")
+                path = root / "jobs" / f"{clock}-{number}" / "0" / "rank-00000.page"
+                check_page(path)
+                check_totals(path)
             except PageError as error:
                 pytest.fail(f"kill {number}: {error}")

@@ -32,6 +32,7 @@ from lockstep_agent.collectors.infiniband import Infiniband
 from lockstep_agent.collectors.infiniband_errors import InfinibandErrors
 from lockstep_agent.collectors.job_host import JobHost, running_pids
 from lockstep_agent.collectors.kernel_log import KernelLog
+from lockstep_agent.collectors.loads import Loads
 from lockstep_agent.collectors.net import Net
 from lockstep_agent.collectors.pcie import Pcie
 from lockstep_agent.collectors.port_health import PortHealth
@@ -111,6 +112,7 @@ _OF_THE_NODE: tuple[Callable[[NodeSources], Collector], ...] = (
     _ranks,
     _hangs,
     lambda node: Bus(node.pages, node.options.node),
+    lambda node: Loads(node.pages, node.options.node),
     lambda node: Net(str(node.options.sysfs)),
     lambda node: Ethernet(str(node.options.sysfs)),
     lambda node: Infiniband(str(node.options.sysfs)),

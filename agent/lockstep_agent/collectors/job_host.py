@@ -1,4 +1,4 @@
-"""What each job gets of its host: pressure, throttling and memory of its ranks' control group."""
+"""What each job gets of its host: its ranks' control group, and the TCP of their namespace."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -17,6 +17,8 @@ from lockstep_catalogue import host
 from lockstep_catalogue.fabric_labels import MEMORY_EVENT, RESOURCE
 from lockstep_catalogue.vocabulary import ENDED_PHASES
 
+_TCP = {host.JOB_TCP_SEGMENTS: "OutSegs", host.JOB_TCP_RETRANSMITS: "RetransSegs"}
+_NAMES_AND_VALUES = 2
 _MAX_JOBS = 16  # bounds the series of a node on which many small jobs run
 
 
@@ -41,9 +43,17 @@ class JobHost:
     def collect(self) -> Iterator[Reading]:
         """Pressure, throttled seconds and memory of each group, as the kernel counts them."""
         for job_id, pids in list(self._running().items())[:_MAX_JOBS]:
+            yield from self._tcp_readings(job_id, pids)
             group = find_group(self._sysfs, self._procfs, pids, self._files)
             if group is not None:
                 yield from self._group_readings(job_id, group)
+
+    def _tcp_readings(self, job_id: str, pids: list[int]) -> Iterator[Reading]:
+        """Segments and retransmits, by the first rank: those of a job share a namespace."""
+        counts = tcp_counts(self._files.text(f"{self._procfs}/{pids[0]}/net/snmp"))
+        for metric, name in _TCP.items():
+            if name in counts:
+                yield Reading(metric, (job_id,), counts[name])
 
     def _group_readings(self, job_id: str, group: ControlGroup) -> Iterator[Reading]:
         labels = (job_id,)
@@ -63,6 +73,15 @@ class JobHost:
         for event in MEMORY_EVENT.values:
             if event in events:
                 yield Reading(host.JOB_MEMORY_EVENTS, (job_id, event), events[event])
+
+
+def tcp_counts(snmp: str | None) -> dict[str, int]:
+    """Counters of TCP by name: a line of names and a line of values; empty where unreadable."""
+    lines = [line.split()[1:] for line in (snmp or "").splitlines() if line.startswith("Tcp:")]
+    if len(lines) != _NAMES_AND_VALUES:
+        return {}
+    counts = zip(*lines, strict=False)
+    return {name: int(value) for name, value in counts if value.isascii() and value.isdigit()}
 
 
 def running_pids(pages: PageStore) -> dict[str, list[int]]:

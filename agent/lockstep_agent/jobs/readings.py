@@ -6,6 +6,7 @@ from pathlib import Path
 
 from lockstep_agent.collector import AnyReading, Exemplar, HistogramReading, Reading
 from lockstep_agent.jobs.checkpoint_readings import checkpoint_readings
+from lockstep_agent.jobs.outliers import fingerprint_readings, out_of_memory_readings
 from lockstep_agent.jobs.state_readings import state_now, state_totals
 from lockstep_catalogue import Metric, job_watch
 from lockstep_catalogue import training as metrics
@@ -69,6 +70,8 @@ def job_readings(view: JobView) -> Iterator[AnyReading]:
     yield from _node_now(node_labels, view, current)
     yield from state_totals(node_labels, view.pages)
     yield from checkpoint_readings(node_labels, view.pages)
+    yield from out_of_memory_readings(node_labels, view.pages)
+    yield from fingerprint_readings(node_labels, list(current.values()))
     yield from _device_totals(node_labels, view.pages)
     running = [page for page in current.values() if page.path in view.running]
     yield from state_now(node_labels, list(current.values()), running)

@@ -1,7 +1,7 @@
 """PromQL that several conditions share: states of ranks, late nodes, phases of excess work."""
 
 from lockstep_catalogue import recorded, training
-from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE, PHASE, RANK, STATE
+from lockstep_catalogue.labels import CLOCK, CLUSTER, JOB_ID, NODE, PHASE, RANK, STATE
 from lockstep_catalogue.metric import Label, Recorded
 from lockstep_catalogue.promql import by, names, one_of, select
 from lockstep_catalogue.windows import ScrapeWindows
@@ -23,6 +23,12 @@ def num_ranks(*states: str) -> str:
 def in_training() -> str:
     """Filter for the right side of ``and``: jobs of which a rank trains."""
     return f"{ON_JOB} ({num_ranks('training')} > 0)"
+
+
+def has_several_clocks() -> str:
+    """Filter for the right side of ``unless``: jobs whose ranks are not timed by one clock."""
+    clocks = by("count", select(training.RANK_INFO), *JOB_LABELS, CLOCK)
+    return f"{ON_JOB} ({by('count', clocks, *JOB_LABELS)} > 1)"
 
 
 def phase_of_most_excess(windows: ScrapeWindows, excess: Recorded, *labels: Label) -> str:

@@ -11,12 +11,16 @@ from lockstep_alerts.synthetic import (
     HEALTHY,
     JOB,
     STAGES,
-    Place,
+    Placement,
     Samples,
+    Stretch,
+    growing,
     ranks_late,
+    samples,
+    steady,
     training_job,
 )
-from lockstep_catalogue import recorded
+from lockstep_catalogue import recorded, training
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE, PHASE, PP, RANK
 from lockstep_catalogue.promql import by, eq, names, select
 from lockstep_catalogue.windows import ScrapeWindows
@@ -78,7 +82,7 @@ class StageUneven:
         lighter = {_SLOW_STAGE: {"backward": _extra_seconds(0.8 * self.above_ratio)}}
         seconds = timing.fires_by_seconds
         stage = {**JOB, "pp": str(_SLOW_STAGE), "phase": "backward"}
-        outlines: list[tuple[str, _Extra, tuple[Place, ...], dict[str, str] | None]] = [
+        outlines: list[tuple[str, _Extra, tuple[Placement, ...], dict[str, str] | None]] = [
             ("one stage has more work", heavy, STAGES, stage),
             ("by less than that", lighter, STAGES, None),
         ]
@@ -114,17 +118,18 @@ class StageSlowed:
         ratio = select(recorded.STAGE_EXCESS_RATIO)
         usual = f"quantile_over_time(0.5, {ratio}[{windows.at_least(_HISTORY_SECONDS)}])"
         before = f"{ratio} offset {windows.at_least(_MIN_HISTORY_SECONDS)}"
-        num_ranks = by("count", select(recorded.PLACEMENT), *_STAGE_LABELS)
+        placement = select(recorded.PLACEMENT)
+        # A join that meets a stage of several ranks, of any job, would fail the rule for all jobs.
+        single = f"{placement} and {_ON_STAGE} {by('count', placement, *_STAGE_LABELS)} == 1"
         return f"""(
   ({ratio} - {usual}) > {self.above_ratio:g}
   and {_ON_STAGE} {before}
-  and {_ON_STAGE} ({num_ranks} == 1)
   and {in_training()}
 )
 * {_ON_STAGE} group_left ({PHASE.name})
   {phase_of_most_excess(windows, recorded.STAGE_EXCESS, *_STAGE_LABELS)}
 * {_ON_STAGE} group_left ({names(RANK, NODE)})
-  {select(recorded.PLACEMENT)}"""
+  ({single})"""
 
     def detection_seconds(self, windows: ScrapeWindows) -> int:
         """The live window, all of it."""
@@ -138,7 +143,7 @@ class StageSlowed:
         """A stage that slows, and one that was always heavy."""
         extra = {_SLOW_STAGE: {"backward": _extra_seconds(1.2 * self.above_ratio)}}
         slowed = {**JOB, "pp": "2", "rank": "2", "node": "n1", "phase": "backward"}
-        outlines: list[tuple[str, _Extra, _Extra, tuple[Place, ...], dict[str, str] | None]] = [
+        outlines: list[tuple[str, _Extra, _Extra, tuple[Placement, ...], dict[str, str] | None]] = [
             ("one stage slows", {}, extra, STAGES, slowed),
             ("it was always heavier", extra, extra, STAGES, None),
         ]
@@ -168,10 +173,20 @@ def _history_seconds(timing: Timing) -> int:
 
 
 def _slowing(
-    timing: Timing, before: _Extra, after: _Extra, places: tuple[Place, ...]
+    timing: Timing, before: _Extra, after: _Extra, places: tuple[Placement, ...]
 ) -> list[Samples]:
-    return training_job(
+    slowing = training_job(
         ranks_late(_history_seconds(timing), before),
         ranks_late(timing.fires_within_seconds, after),
         places=places,
     )
+    # Another job, whose stage has two ranks, must not spoil the join.
+    seconds = _history_seconds(timing) + timing.fires_within_seconds
+    other = {"instance": "n1:9400", **JOB, "job_id": "j2"}
+    for rank in ("0", "1"):
+        info = samples(
+            training.RANK_INFO, steady(1, seconds), **other, node="n1", pp="0", rank=rank
+        )
+        moves = growing(Stretch(seconds, 1))
+        slowing += [info, samples(training.LAST_PROGRESS, moves, **other, rank=rank)]
+    return slowing

@@ -119,7 +119,7 @@ def _job(timing: Timing, first_by_node: dict[str, str], state: str) -> list[Samp
     age = Course(HANG_TIMEOUT_SECONDS, (lasting,), judged_seconds)
     series = [*present(timing.fires_by_seconds, state, TWO_NODES), *moving(lasting)]
     for node, phase in first_by_node.items():
-        rank = str([place.node for place in TWO_NODES].index(node))
+        rank = str([placement.node for placement in TWO_NODES].index(node))
         series.append(_hung(job_watch.HANG_FIRST, age, node, rank, phase))
         if phase != "sync":
             present_now = steady(1, timing.fires_by_seconds, judged_seconds)

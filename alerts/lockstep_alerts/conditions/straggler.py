@@ -11,6 +11,7 @@ from lockstep_alerts.conditions.joins import (
     ON_RANK,
     RANK_LABELS,
     explained_by_own_work,
+    has_several_clocks,
     in_training,
     node_is_late,
     phase_of_most_excess,
@@ -23,7 +24,7 @@ from lockstep_alerts.synthetic import (
     STAGES,
     TWO_NODES,
     TWO_REPLICAS,
-    Place,
+    Placement,
     Samples,
     healthy,
     ranks_late,
@@ -84,6 +85,7 @@ class Straggler(_Late):
   {late}
   and {ON_RANK} ({explained_by_own_work(self.above_ratio, RANK_LABELS)})
   and {in_training()}
+  unless {has_several_clocks()}
   unless {ON_NODE} ({node_is_late(self.above_ratio)})
 )
 * {ON_RANK} group_left ({PHASE.name})
@@ -95,7 +97,7 @@ class Straggler(_Late):
         pause = {"checkpoint": _extra_seconds(2 * self.above_ratio)}
         whole_node = dict.fromkeys(_SLOW_NODE_RANKS, self._above)
         late = {_LATE_RANK: self._above}
-        outlines: list[tuple[str, _Extra, tuple[Place, ...], dict[str, str] | None]] = [
+        outlines: list[tuple[str, _Extra, tuple[Placement, ...], dict[str, str] | None]] = [
             ("one rank late", late, ONE_NODE, {**culprit, "node": "n1"}),
             ("one rank of a stage late", late, TWO_REPLICAS, {**culprit, "node": "n2", "pp": "0"}),
             ("less late than that", {_LATE_RANK: self._below}, ONE_NODE, None),
@@ -117,6 +119,7 @@ class StragglerNode(_Late):
   and {ON_NODE} ({node_is_late(self.above_ratio)})
   and {ON_NODE} ({explained_by_own_work(self.above_ratio, NODE_LABELS)})
   and {in_training()}
+  unless {has_several_clocks()}
 )
 * {ON_NODE} group_left ({PHASE.name})
   {phase_of_most_excess(windows, recorded.EXCESS, *NODE_LABELS)}"""
@@ -126,7 +129,7 @@ class StragglerNode(_Late):
         culprit = {**JOB, "node": "n2", "phase": "backward"}
         whole_node = dict.fromkeys(_SLOW_NODE_RANKS, self._above)
         slightly = dict.fromkeys(_SLOW_NODE_RANKS, self._below)
-        outlines: list[tuple[str, _Extra, tuple[Place, ...], dict[str, str] | None]] = [
+        outlines: list[tuple[str, _Extra, tuple[Placement, ...], dict[str, str] | None]] = [
             ("all ranks of a node late", whole_node, TWO_NODES, culprit),
             ("all stages of a node late", whole_node, TWO_REPLICAS, culprit),
             ("less late than that", slightly, TWO_NODES, None),
@@ -147,7 +150,7 @@ def _extra_seconds(ratio: float) -> float:
 
 def _cases(
     timing: Timing,
-    outlines: list[tuple[str, _Extra, tuple[Place, ...], dict[str, str] | None]],
+    outlines: list[tuple[str, _Extra, tuple[Placement, ...], dict[str, str] | None]],
 ) -> list[Case]:
     return [
         Case(
@@ -160,7 +163,7 @@ def _cases(
     ]
 
 
-def _straggling(timing: Timing, extra: _Extra, places: tuple[Place, ...]) -> list[Samples]:
+def _straggling(timing: Timing, extra: _Extra, places: tuple[Placement, ...]) -> list[Samples]:
     """A job in which ranks spend ``extra`` seconds a step more from the onset on."""
     late = ranks_late(timing.fires_within_seconds, extra)
     return training_job(healthy(timing.onset_seconds), late, places=places)

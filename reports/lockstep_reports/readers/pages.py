@@ -8,12 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lockstep_catalogue.labels import STEP_PHASES
+from lockstep_catalogue.vocabulary import Clock
 from lockstep_records.jobs import list_pages
 from lockstep_records.last_output import read_error, read_output
 from lockstep_records.page.layout import ROW, ROW_FLAGS
 from lockstep_records.page.reader import Page, PageError, read_page, read_ring
 from lockstep_reports.arrays import Integers, Matrix
 from lockstep_reports.recording.steps import Member, Steps
+from lockstep_reports.wording import plural
 
 MAX_CELLS = 1 << 25
 _CODES = {"Q": "<u8", "q": "<i8", "I": "<u4", "i": "<i4", "d": "<f8", "f": "<f4"}
@@ -62,7 +64,10 @@ def read_attempt(folder: Path, max_cells: int = MAX_CELLS) -> Steps:
     if len(numbers) > max_steps:
         notes.append(f"Only the newest {max_steps:,} of {len(numbers):,} steps are judged.")
         numbers = numbers[-max_steps:]
-    matrices = _matrices(ranks, numbers)
+    clock = _clock_of(ranks)
+    if clock == "device":
+        notes.append(_clock_note(ranks))
+    matrices = _matrices(ranks, numbers, clock)
     return Steps(
         job_id=first["job_id"],
         cluster=first["cluster"],
@@ -80,6 +85,8 @@ def read_attempt(folder: Path, max_cells: int = MAX_CELLS) -> Steps:
         notes=tuple(notes),
         tokens=matrices["tokens"],
         sequence_squares=matrices["sequence_squares"],
+        clock=clock,
+        host_bound=matrices["host_bound_seconds"] if clock == "device" else None,
         by_device=matrices["flags"],
     )
 
@@ -144,16 +151,49 @@ def _member(rank: _Rank) -> Member:
     )
 
 
-def _matrices(ranks: Sequence[_Rank], numbers: Integers) -> dict[str, Matrix]:
-    """Fields of the rows by name [ranks, steps]; NaN where a rank has no row of the step."""
-    names = ("seconds", "loss", "flags", *_PHASES, *_TIMES, *_LOADS)
+def _on_device(rows: NDArray[np.void]) -> NDArray[np.bool_]:
+    """Whether the times of rows are those of a device [rows]."""
+    on_device: NDArray[np.bool_] = (rows["flags"] & _BY_DEVICE) != 0
+    return on_device
+
+
+def rows_by_clock(rows: NDArray[np.void], clock: Clock) -> NDArray[np.void]:
+    """Those of the rows whose times are by that clock."""
+    by_clock: NDArray[np.void] = rows[_on_device(rows) == (clock == "device")]
+    return by_clock
+
+
+def _clock_of(ranks: Sequence[_Rank]) -> Clock:
+    """The clock to compare by: the device's as soon as one rank has rows by it."""
+    return "device" if any(_on_device(rank.rows).any() for rank in ranks) else "host"
+
+
+def _clock_note(ranks: Sequence[_Rank]) -> str:
+    num_host = sum(int((~_on_device(rank.rows)).sum()) for rank in ranks)
+    note = "All times are those of the devices' streams."
+    if num_host:
+        rows = plural(num_host, "row")
+        note += f" {rows} that only the host timed, such as the last before the end, are left out."
+    return note
+
+
+def _matrices(ranks: Sequence[_Rank], numbers: Integers, clock: Clock) -> dict[str, Matrix]:
+    """Fields of the rows by name [ranks, steps]; NaN where a rank has no row of the step.
+
+    Times by another clock than this one are NaN as well.
+    """
+    by_clock = ("seconds", "host_bound_seconds", *_PHASES, *_TIMES)
+    names = (*by_clock, "loss", "flags", *_LOADS)
     matrices = {name: np.full((len(ranks), len(numbers)), np.nan) for name in names}
     for row, rank in enumerate(ranks):
         rows = rank.rows[rank.rows["step"] >= numbers[0]] if len(numbers) else rank.rows
         columns = np.searchsorted(numbers, rows["step"])
         for name in names:
             # Of a step that was written twice the last row counts.
-            matrices[name][row, columns] = _column(rank.page, rows, name)
+            values = _column(rank.page, rows, name)
+            if clock == "device" and name in by_clock:
+                values = np.where(_on_device(rows), values, np.nan)
+            matrices[name][row, columns] = values
     return matrices
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from lockstep_catalogue.vocabulary import Clock
 from lockstep_reports.arrays import Flags, Integers, Matrix
 
 
@@ -92,6 +93,9 @@ class Steps:
         tokens: tokens of the rank in the step [ranks, steps]; None where the source has none.
         sequence_squares: sum of the squared lengths of the step's sequences, in tokens squared,
             [ranks, steps]; None where the source has none.
+        clock: whose clock all times are by; times by another one are unknown here.
+        host_bound: time of own work but for data in which the device waited for the host: seconds,
+            [ranks, steps]; None where no device was timed.
         by_device: 1 where the times of a row are the device's, 0 where the host's [ranks, steps];
             None where the source does not say.
     """
@@ -114,6 +118,8 @@ class Steps:
     durations: DurationHistogram | None = None
     tokens: Matrix | None = None
     sequence_squares: Matrix | None = None
+    clock: Clock = "host"
+    host_bound: Matrix | None = None
     by_device: Matrix | None = None
 
     def over_all(self, values: Matrix) -> Matrix:

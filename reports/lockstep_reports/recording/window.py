@@ -16,7 +16,7 @@ _BY_ROW = (
     "model_chunk", "batch",
 )  # fmt: skip
 _MATRICES = ("seconds", "start", "first_arrival", "last_arrival", "loss")
-_OPTIONAL_MATRICES = ("tokens", "sequence_squares", "by_device")
+_OPTIONAL_MATRICES = ("tokens", "sequence_squares", "by_device", "host_bound")
 
 
 def inside_window(recording: Recording, window: Window) -> Recording:

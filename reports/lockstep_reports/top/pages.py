@@ -17,7 +17,7 @@ from lockstep_records.liveness import find_process
 from lockstep_records.page.reader import Page, PageError, read_newest, read_page
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Seconds
-from lockstep_reports.readers.pages import ROW_DTYPE
+from lockstep_reports.readers.pages import ROW_DTYPE, rows_by_clock
 from lockstep_reports.top.snapshot import (
     RankRow,
     Snapshot,
@@ -108,7 +108,7 @@ def _read_ranks(job: Path, notes: list[str], num_rows: int = _NUM_ROWS) -> list[
                 # A page is being created, or torn: the others are shown all the same.
                 notes.append(str(error))
                 continue
-            ranks.append(_RankData(page, newest))
+            ranks.append(_RankData(page, rows_by_clock(newest, page.clock)))
         if ranks:
             return ranks
     return []
@@ -120,7 +120,10 @@ def _rows(job_id: str, ranks: list[_RankData], now: float) -> list[RankRow]:
     # Ranks are read one after the other, so their newest steps differ by a few.
     numbers = np.unique(np.concatenate([rank.rows["step"] for rank in ranks]))[-_NUM_ROWS:]
     own_work = np.full((len(ranks), len(numbers)), np.nan)
+    clock = max((rank.page.clock for rank in ranks), key="host device".index)
     for index, rank in enumerate(ranks):
+        if rank.page.clock != clock:
+            continue
         rows = rank.rows[np.isin(rank.rows["step"], numbers)]
         seconds = np.sum([rows[f"{phase}_seconds"] for phase in OWN_WORK_PHASES], axis=0)
         own_work[index, np.searchsorted(numbers, rows["step"])] = seconds
@@ -153,6 +156,7 @@ def _row(job_id: str, rank: _RankData, lag: float | None, now: float) -> RankRow
         quiet_seconds=quiet,
         other_seconds=_median(rank.rows["other_seconds"]),
         step_times=tuple(seconds[-_NUM_SPARK_STEPS:].tolist()),
+        clock=page.clock,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 from lockstep_catalogue import training
-from lockstep_catalogue.labels import JOB_ID, NODE, OWN_WORK_PHASES, PHASE, RANK
+from lockstep_catalogue.labels import CLOCK, JOB_ID, NODE, OWN_WORK_PHASES, PHASE, RANK
 from lockstep_catalogue.metric import Metric
 from lockstep_catalogue.promql import Matcher, by, eq, one_of, rate, select
 from lockstep_reports import nan_stats
@@ -45,6 +45,7 @@ class PrometheusSource:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._server, self._clock, self._node = Prometheus(url), clock, node
+        self._clocks: dict[_Key, str] = {}
         self._matchers: tuple[Matcher, ...] = () if job_id is None else (eq(JOB_ID, job_id),)
 
     def poll(self) -> Snapshot:
@@ -54,10 +55,9 @@ class PrometheusSource:
             ValueError: the server does not answer, or has no such rank.
         """
         now = self._clock()
-        nodes = {
-            _key(series): series.labels.get(NODE.name, "")
-            for series in self._server.instant(select(training.RANK_INFO, *self._matchers), now)
-        }
+        ranks = self._server.instant(select(training.RANK_INFO, *self._matchers), now)
+        nodes = {_key(series): series.labels.get(NODE.name, "") for series in ranks}
+        self._clocks = {_key(series): series.labels.get(CLOCK.name, "host") for series in ranks}
         keys = [key for key in sorted(nodes) if self._node in {None, nodes[key]}]
         if not keys:
             raise ValueError(f"{self._server.address} knows of no such rank now")
@@ -84,7 +84,7 @@ class PrometheusSource:
         # The agent exports both once per node, not per rank.
         step, loss = (self._by_node(metric, now) for metric in (training.STEP, training.LOSS))
         tokens = self._tokens(now, nodes)
-        lag = _lags(own_work)
+        lag = _lags(own_work, self._clocks)
         sparks = self._sparks(steps, now)
         step_seconds = {key: 1 / value for key, value in step_rate.items() if value}
         rows = []
@@ -107,6 +107,7 @@ class PrometheusSource:
                 quiet_seconds=quiet,
                 other_seconds=other.get(key),
                 step_times=sparks.get(key, ()),
+                clock=self._clocks[key],
             )
             rows.append(row)
         return rows
@@ -159,11 +160,13 @@ def _job_and_node(series: Series) -> tuple[str, str]:
     return series.labels.get(JOB_ID.name, ""), series.labels.get(NODE.name, "")
 
 
-def _lags(own_work: dict[_Key, float]) -> dict[_Key, float | None]:
-    """Seconds of own work per step beyond the median of each rank's job."""
+def _lags(own_work: dict[_Key, float], clocks: dict[_Key, str]) -> dict[_Key, float | None]:
+    """Seconds of own work per step beyond the median of the job's ranks with the same clock."""
     lag_by_key: dict[_Key, float | None] = {}
-    for job in {key[0] for key in own_work}:
-        keys = [key for key in own_work if key[0] == job]
+    of_one_clock: dict[tuple[str, str | None], list[_Key]] = {}
+    for key in own_work:
+        of_one_clock.setdefault((key[0], clocks.get(key)), []).append(key)
+    for keys in of_one_clock.values():
         values = lags(np.array([[own_work[key]] for key in keys]))
         lag_by_key |= {
             key: nan_stats.number(value) for key, value in zip(keys, values, strict=True)

@@ -30,6 +30,7 @@ class RankRow:
         quiet_seconds: time since its last progress.
         other_seconds: time per step in no marked phase.
         step_times: durations of the newest steps, oldest first, in seconds.
+        clock: whose clock these times are by; lags are those among ranks with the same one.
     """
 
     job_id: str
@@ -46,6 +47,7 @@ class RankRow:
     quiet_seconds: float | None
     other_seconds: float | None = None
     step_times: tuple[float, ...] = ()
+    clock: str = "host"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,6 +63,11 @@ class Snapshot:
     wall_seconds: float
     rows: tuple[RankRow, ...]
     notes: tuple[str, ...] = ()
+
+    @property
+    def clocks(self) -> tuple[str, ...]:
+        """Clocks that the times of ranks are by."""
+        return tuple(sorted({row.clock for row in self.rows}))
 
     @property
     def tokens_per_second(self) -> float | None:

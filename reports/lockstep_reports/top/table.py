@@ -56,7 +56,7 @@ def _header(snapshot: Snapshot) -> Text:
     text.append(f"  {clock(snapshot.wall_seconds)} UTC  {plural(len(snapshot.rows), 'rank')}")
     if len(jobs) > 1:
         text.append(f" of {plural(len(jobs), 'job')}")
-    text.append(f"  step {duration(snapshot.step_seconds)}")
+    text.append(f"  step {duration(snapshot.step_seconds)} by {' and '.join(snapshot.clocks)}")
     if snapshot.tokens_per_second is not None:
         text.append(f"  {snapshot.tokens_per_second:,.0f} tokens/s")
     for state, count in states.items():

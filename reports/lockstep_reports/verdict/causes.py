@@ -2,7 +2,9 @@
 
 import numpy as np
 
+from lockstep_reports import nan_stats
 from lockstep_reports.recording.steps import Steps
+from lockstep_reports.score import excess
 from lockstep_reports.verdict.verdict import Episode
 from lockstep_reports.wording import duration, plural
 
@@ -27,4 +29,17 @@ def cause_of(steps: Steps, episode: Episode) -> tuple[str | None, tuple[str, ...
         return "device_memory", (sentence,)
     if episode.phase == "data":
         return "loader", ("The time went into loading data.",)
+    if (held_up := _held_up_seconds(steps, episode)) is not None:
+        sentence = f"Its device waited for the host {duration(held_up)} longer in a late step."
+        return "host_bound", (sentence,)
     return None, ()
+
+
+def _held_up_seconds(steps: Steps, episode: Episode) -> float | None:
+    """By how much longer a step's device waits for the host than others do, if that explains it."""
+    if steps.host_bound is None or not episode.phase_seconds:
+        return None
+    rows = [row for row, rank in enumerate(steps.ranks) if rank in episode.ranks]
+    columns = steps.host_bound[:, episode.columns]
+    beyond = float(nan_stats.median(excess(columns, rows)))
+    return beyond if beyond >= _MIN_EXPLAINED_SHARE * episode.phase_seconds else None

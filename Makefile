@@ -28,7 +28,7 @@ TORCH_EXTRAS := agent,reports,$(FRAMEWORKS),dev
 
 .DEFAULT_GOAL := help
 .PHONY: help install servers demo test test-quick test-exhaustive test-torch train-matrix check format generate golden bench bench-overhead
-.PHONY: bench-stragglers bench-verdicts bench-loops bench-reports bench-hangs bench-endings bench-logs bench-agent clean bench-ledger
+.PHONY: bench-stragglers bench-verdicts bench-loops bench-reports bench-live-groups bench-hangs bench-endings bench-logs bench-agent clean bench-ledger
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -28,7 +28,7 @@ TORCH_EXTRAS := agent,reports,$(FRAMEWORKS),dev
 
 .DEFAULT_GOAL := help
 .PHONY: help install servers demo test test-quick test-exhaustive test-torch train-matrix check format generate golden bench bench-overhead
-.PHONY: bench-stragglers bench-verdicts bench-loops bench-reports bench-hangs bench-agent clean
+.PHONY: bench-stragglers bench-reports bench-hangs bench-agent bench-ledger bench-verdicts bench-loops clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -154,6 +154,12 @@ bench-hangs: $(READY) ## Print whom reports accuse in a thousand simulated hangs
 bench-agent: $(READY) ## Print what the node agent costs, on a fake node of 8 GPUs
 	-@$(MAKE) --no-print-directory $(PEERS)
 	$(BIN)/python bench/agent_cost.py --peers $(PEERS)
+
+bench-ledger: $(READY) ## Print what the ledger answers under load, and what 200 kills leave (STORE=postgresql://...; an hour)
+	$(BIN)/python -u bench/ledger/throughput.py $(if $(STORE),--store '$(STORE)')
+	$(BIN)/python -u bench/ledger/kill_soak.py $(if $(STORE),--store '$(STORE)')
+	$(BIN)/python -u bench/ledger/away.py
+	$(BIN)/python -u bench/ledger/scale.py
 
 clean: ## Remove .venv and everything generated
 	rm -rf $(VENV) .venv-torch-* dist demo-out .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -253,6 +253,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--peers", type=Path, default=Path(".venv/peers"), help="folder of the peers"
     )
+    parser.add_argument(
+        "--jobs", type=int, choices=(1, 2, 4), default=1, help="jobs that share the eight ranks"
+    )
     parser.add_argument("--no-peers", action="store_true", help="leave the peers out")
     return parser.parse_args()
 
@@ -274,7 +277,7 @@ def main() -> None:
             peers=options.peers,
             scrapes=options.scrapes,
         )
-        with training(folder / "lockstep"):
+        with training(folder / "lockstep", options.jobs):
             for build_program in (
                 (agent,) if options.no_peers else (agent, node_exporter, nvitop_exporter)
             ):
@@ -285,8 +288,8 @@ def main() -> None:
                     continue
                 figures[program.name] = measure(program, options.duration)
     print(
-        f"8 GPUs, {PORTS} ports, {RANKS} ranks; processor while scraped every {SCRAPE_SECONDS:.0f} "
-        f"s; {SCRAPERS} scrapers at once, a connection a scrape"
+        f"8 GPUs, {PORTS} ports, {RANKS} ranks of {options.jobs} jobs; processor while scraped "
+        f"every {SCRAPE_SECONDS:.0f} s; {SCRAPERS} scrapers at once, a connection a scrape"
     )
     print_table(figures, absent)
 

@@ -64,17 +64,24 @@ def find_nvitop(peers: Path) -> dict[str, str]:
 
 
 @contextmanager
-def training(jobs: Path) -> Iterator[None]:
-    """Eight simulated ranks that write their pages for as long as the block lasts."""
+def training(jobs: Path, num_jobs: int = 1) -> Iterator[None]:
+    """Eight simulated ranks of so many jobs that write their pages while the block lasts."""
     command = [sys.executable, "-m", "lockstep_cli.main", "simulate"]
-    command += ["--dir", str(jobs), "--ranks", str(RANKS), "--step-time", "200ms"]
-    command += ["--steps", "1000000000", "--job-id", "bench"]
-    ranks = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    command += ["--dir", str(jobs), "--ranks", str(RANKS // num_jobs), "--step-time", "200ms"]
+    command += ["--steps", "1000000000", "--job-id"]
+    running = [
+        subprocess.Popen(
+            [*command, f"bench-{number}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        for number in range(num_jobs)
+    ]
     try:
-        while len(list(jobs.glob("jobs/*/*/rank-*.page"))) < RANKS:
-            assert ranks.poll() is None, f"the simulated ranks ended with {ranks.returncode}"
+        while len(list(jobs.glob("jobs/*/*/rank-*.page"))) < RANKS // num_jobs * num_jobs:
+            for ranks in running:
+                assert ranks.poll() is None, f"the simulated ranks ended with {ranks.returncode}"
             time.sleep(0.1)
         yield
     finally:
-        ranks.kill()
-        ranks.wait()
+        for ranks in running:
+            ranks.kill()
+            ranks.wait()

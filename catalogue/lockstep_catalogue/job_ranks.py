@@ -1,7 +1,7 @@
 """What single ranks of a job stand out by, and what ranks of other nodes are compared with.
 
-A rank has a series here only while it stands out: at most one a node and quantity, or eight of
-those that ran out of memory.
+A rank has a series here only while it stands out: at most one a node and quantity, or eight ranks
+that ran out of memory.
 """
 
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE, RANK

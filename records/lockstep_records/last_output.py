@@ -44,10 +44,10 @@ class OutputRing:
     def write(self, data: bytes) -> None:
         """Adds output; only the last 64 KiB stay."""
         begin = self._total + max(0, len(data) - MAX_OUTPUT_BYTES)
-        kept = data[-MAX_OUTPUT_BYTES:]
+        tail = data[-MAX_OUTPUT_BYTES:]
         at = begin % MAX_OUTPUT_BYTES
-        first = kept[: MAX_OUTPUT_BYTES - at]
-        rest = kept[len(first) :]
+        first = tail[: MAX_OUTPUT_BYTES - at]
+        rest = tail[len(first) :]
         self._file[_HEADER.size + at : _HEADER.size + at + len(first)] = first
         self._file[_HEADER.size : _HEADER.size + len(rest)] = rest
         self._total += len(data)
@@ -114,8 +114,8 @@ class RankError:
         """One line for people: the exception and its place."""
         text = f"{self.type}: {self.message}" if self.type else self.message
         first_line = text.partition("\n")[0]
-        place = f" ({self.file}:{self.line}, in {self.function})" if self.file else ""
-        return first_line + place
+        source = f" ({self.file}:{self.line}, in {self.function})" if self.file else ""
+        return first_line + source
 
 
 def write_error(page: Path, error: RankError) -> Path:

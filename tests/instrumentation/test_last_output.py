@@ -91,12 +91,12 @@ def test_output_is_passed_on_unchanged_and_takes_no_memory(
 ) -> None:
     keeper = OutputKeeper()
     page = root / "rank-00000.page"
-    kept, path = keeper.open(page)
-    assert kept is not None
+    ring, path = keeper.open(page)
+    assert ring is not None
     text = "".join(f"line {number}\n" for number in range(150_000))
     with open(path, "w") as file:  # noqa: PTH123  # as torch opens it
         file.write(text)
-    kept.drain()
+    ring.drain()
     assert os.stat(path).st_blocks * 512 <= 4096  # noqa: PTH116  # of the file in memory
     keeper.close()
     assert capfd.readouterr().err == text

@@ -241,8 +241,8 @@ def _list_files(job: Path) -> list[Path]:
     try:
         events = [job / FILE_NAME] if (job / FILE_NAME).is_file() else []
         pages = [page for attempt in list_attempts(job) for page in list_pages(attempt)]
-        beside = (page.with_suffix(suffix) for page in pages for suffix in _BESIDE_PAGES)
-        return [*events, *pages, *(path for path in beside if path.is_file())]
+        sidecars = (page.with_suffix(suffix) for page in pages for suffix in _BESIDE_PAGES)
+        return [*events, *pages, *(path for path in sidecars if path.is_file())]
     except OSError:
         return []
 

@@ -100,7 +100,7 @@ class OutputKeeper:
     """Polls the output of the ranks of one node, attempt after attempt, in a thread of its own."""
 
     def __init__(self) -> None:
-        self._kept: list[KeptOutput] = []
+        self._open_outputs: list[KeptOutput] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._poll, daemon=True)
         self._thread.start()
@@ -115,26 +115,26 @@ class OutputKeeper:
         except OSError:
             return None, ""
         try:
-            kept = KeptOutput(page, descriptor, _forward)
+            output = KeptOutput(page, descriptor, _forward)
         except (NoPageError, OSError) as error:
             os.close(descriptor)
             log.warning("the last output of a rank is not kept: %s", error)
             return None, ""
-        self._kept.append(kept)
-        return kept, f"/proc/self/fd/{descriptor}"
+        self._open_outputs.append(output)
+        return output, f"/proc/self/fd/{descriptor}"
 
     def close(self) -> None:
         """Ends the thread, and takes in what is left."""
         self._stop.set()
         self._thread.join()
-        for kept in self._kept:
-            kept.drain(at_end=True)
+        for output in self._open_outputs:
+            output.drain(at_end=True)
 
     def _poll(self) -> None:
         while not self._stop.wait(_POLL_SECONDS):
-            self._kept = [kept for kept in self._kept if not kept.is_closed]
-            for kept in self._kept:
-                kept.drain()
+            self._open_outputs = [output for output in self._open_outputs if not output.is_closed]
+            for output in self._open_outputs:
+                output.drain()
 
 
 def _forward(data: bytes) -> None:
@@ -151,18 +151,18 @@ class RankOutput:
 
     Attributes:
         page: where its page is.
-        kept: its output; None where that is not kept.
+        output: its output; None where that is not kept.
         error_file: written by torchrun's ``record`` where the program uses it.
     """
 
     page: Path
-    kept: KeptOutput | None
+    output: KeptOutput | None
     error_file: Path
 
     def end(self) -> RankError | None:
         """Takes in what is left once the rank has ended; returns the error that ended it."""
-        if self.kept is not None:
-            self.kept.drain(at_end=True)
+        if self.output is not None:
+            self.output.drain(at_end=True)
         error = read_error(self.page)
         if error is None and (error := read_torchrun_error(self.error_file)) is not None:
             with suppress(OSError):
@@ -197,7 +197,7 @@ class KeptLogsSpecs(DefaultLogsSpecs):
         for local_rank, environment in envs.items():
             rank = int(environment["RANK"])
             page = self._page_of(rank)
-            kept, destinations.stderrs[local_rank] = self._keeper.open(page)
+            output, destinations.stderrs[local_rank] = self._keeper.open(page)
             error_file = Path(environment["TORCHELASTIC_ERROR_FILE"])
-            self.outputs[rank] = RankOutput(page, kept, error_file)
+            self.outputs[rank] = RankOutput(page, output, error_file)
         return destinations

@@ -28,7 +28,7 @@ TORCH_EXTRAS := agent,reports,$(FRAMEWORKS),dev
 
 .DEFAULT_GOAL := help
 .PHONY: help install servers demo test test-quick test-exhaustive test-torch train-matrix check format generate golden bench bench-overhead
-.PHONY: bench-stragglers bench-reports bench-hangs bench-agent bench-ledger bench-verdicts bench-loops clean
+.PHONY: bench-stragglers bench-verdicts bench-loops bench-reports bench-live-groups bench-hangs bench-endings bench-logs bench-agent clean bench-ledger
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -150,6 +150,12 @@ bench-live-groups: $(READY) ## Print who is paged in five live jobs, healthy and
 
 bench-hangs: $(READY) ## Print whom reports accuse in a thousand simulated hangs
 	$(BIN)/python bench/hangs/hangs.py 1000
+
+bench-endings: $(READY) ## Make the endings of a job by the trainer and print what is said of each
+	$(BIN)/python bench/endings/endings.py
+
+bench-logs: $(READY) ## Print how a thousand made logs of jobs are judged
+	$(BIN)/python bench/joblogs/confusion.py 1000
 
 bench-agent: $(READY) ## Print what the node agent costs, on a fake node of 8 GPUs
 	-@$(MAKE) --no-print-directory $(PEERS)

@@ -19,6 +19,7 @@ from lockstep_reports.render.outputs import Outputs
 from lockstep_reports.report_kinds import ReportSettings, kind_of
 
 _BASELINE = "baseline"
+_ADDRESSES = ("http://", "https://")
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
@@ -105,6 +106,12 @@ class _Request:
     type=FiniteRange(0),
     help="Price of one GPU for an hour, in any currency; with it the loss is shown in money too.",
 )
+@click.option(
+    "--signs-from",
+    metavar="URL",
+    help="Prometheus in which signs of trouble on the nodes of slow ranks are looked for; default:"
+    " SOURCE, where that is one.",
+)
 def report(  # one parameter per option
     *,
     source: str | None,
@@ -120,6 +127,7 @@ def report(  # one parameter per option
     against: str | None,
     export: Path | None,
     price_per_gpu_hour: float | None,
+    signs_from: str | None,
 ) -> None:
     """Report on SOURCE: a job id, a job's folder, the path of a recording, or a Prometheus URL.
 
@@ -137,7 +145,10 @@ def report(  # one parameter per option
         window = _window(first, last, now)
         outputs = Outputs(json=json, html=html, markdown=markdown, perfetto=perfetto)
         options = ReadOptions(attempt=attempt, meta=meta, job_id=job_id, window=window)
-        settings = ReportSettings(now_seconds=now, price_per_gpu_hour=price_per_gpu_hour)
+        address = signs_from or (source if source.startswith(_ADDRESSES) else None)
+        settings = ReportSettings(
+            now_seconds=now, price_per_gpu_hour=price_per_gpu_hour, signs_from=address
+        )
         _report(_Request(source, against, options, settings), outputs)
     except (ValueError, OSError) as error:
         raise click.UsageError(str(error)) from error
@@ -184,7 +195,7 @@ def _refuse_options_without_effect(request: _Request, recording: Recording | Log
     """An option that would change nothing is a mistake of the caller."""
     source, options = request.source, request.read_options
     # Silence would let the caller believe that the report is on the job that was named.
-    if options.job_id is not None and not source.startswith(("http://", "https://")):
+    if options.job_id is not None and not source.startswith(_ADDRESSES):
         raise ValueError("--job-id is for a Prometheus; give its http:// address, or leave it out")
     # A log has no such attribute; other recordings without operations have None.
     if options.meta is not None and getattr(recording, "operations", None) is None:

@@ -147,6 +147,30 @@ class Cause(TypedDict):
     money: float | None
 
 
+class JobGoodput(TypedDict):
+    """Where the allocated time of a whole job went, over all its attempts."""
+
+    attempts: Count
+    elapsed_seconds: Seconds
+    allocated_gpu_seconds: Seconds
+    productive_ratio: Ratio
+    gpu_seconds: Numbers
+
+
+class Sign(TypedDict):
+    """Trouble on the node of a slow rank while it was slow."""
+
+    cause: str
+    node: str
+    begin_time: Seconds
+    end_time: Seconds
+    value: float
+    unit: str
+    source: str
+    proven: bool
+    episode_start_step: int
+
+
 class Rank(TypedDict):
     """One rank over the steps of ``ranks_over``."""
 
@@ -260,6 +284,8 @@ class Report(TypedDict):
     lost_money: NotRequired[float | None]
     price_per_gpu_hour: NotRequired[float | None]
     causes: NotRequired[list[Cause]]
+    job_goodput: NotRequired[JobGoodput | None]
+    signs: NotRequired[list[Sign]]
     ranks: NotRequired[list[Rank]]
     ranks_over: NotRequired[list[int | None]]
     endings: NotRequired[list[Ending]]

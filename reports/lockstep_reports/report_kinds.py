@@ -1,18 +1,22 @@
 """The kinds of report, each with the recording that it is made from; a new kind is one entry."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from lockstep_records.job_goodput import whole_job
 from lockstep_reports.job_report import JobReport
 from lockstep_reports.log_analysis import analyse_log
+from lockstep_reports.readers.prometheus_api import Prometheus
 from lockstep_reports.recording.log_recording import LogRecording
 from lockstep_reports.recording.recording import Recording
 from lockstep_reports.recording.window import before_window, inside_window
 from lockstep_reports.recording.window_spec import Window
 from lockstep_reports.render.log_report import LogReport
 from lockstep_reports.render.step_report import StepReport
-from lockstep_reports.step_analysis import analyse_recording
+from lockstep_reports.signs.find import event_signs, find_signs
+from lockstep_reports.signs.sign import Sign
+from lockstep_reports.step_analysis import StepAnalysis, analyse_recording
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,10 +26,12 @@ class ReportSettings:
     Attributes:
         now_seconds: wall clock, to tell a running job from one that fell silent.
         price_per_gpu_hour: price of one GPU in any currency; None without a price.
+        signs_from: address of a Prometheus that knows the nodes; None asks none.
     """
 
     now_seconds: float
     price_per_gpu_hour: float | None = None
+    signs_from: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +55,36 @@ def _report_on_steps(recording: Recording, settings: ReportSettings) -> JobRepor
         now_seconds=settings.now_seconds,
         price_per_gpu_hour=settings.price_per_gpu_hour,
     )
-    return StepReport(analysis)
+    return StepReport(
+        replace(
+            analysis,
+            signs=_signs(analysis, recording, settings.signs_from),
+            job=whole_job(recording.events),
+            end_reason=_end_reason(recording),
+        )
+    )
+
+
+def _end_reason(recording: Recording) -> str | None:
+    """The launcher's reason for the end of the attempt that is reported on."""
+    for event in reversed(recording.events):
+        if event.kind == "attempt_ended" and event.attempt == recording.steps.attempt:
+            has_failed = event.fields.get("outcome") != "succeeded"
+            reason = event.fields.get("reason")
+            return reason if has_failed and isinstance(reason, str) and reason else None
+    return None
+
+
+def _signs(analysis: StepAnalysis, recording: Recording, address: str | None) -> tuple[Sign, ...]:
+    """Signs by the job's events, and by a Prometheus where there is one."""
+    signs = event_signs(analysis, recording.events)
+    if address is None or not analysis.episodes:
+        return signs
+    server = Prometheus(address)
+    try:
+        return signs + find_signs(analysis, server)
+    finally:
+        server.close()
 
 
 def _uncut_log(recording: LogRecording, window: Window) -> LogRecording:

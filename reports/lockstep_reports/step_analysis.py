@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lockstep_catalogue.vocabulary import OutcomeOrRunning
+from lockstep_records.job_goodput import WholeJob
 from lockstep_reports import nan_stats
 from lockstep_reports.align import Alignment, align
 from lockstep_reports.cost import Cost, Goodput, cost, goodput
@@ -14,6 +15,7 @@ from lockstep_reports.recording.recording import Attempt, Recording
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.score import Scores, score
 from lockstep_reports.search.stretches import Thresholds
+from lockstep_reports.signs.sign import Sign
 from lockstep_reports.summary import (
     Ending,
     RankSummary,
@@ -40,6 +42,10 @@ class StepAnalysis:
         replayed: result of the replay of operation rows; None without such rows.
         collectives: collectives recorded by several ranks; None where none were recorded.
         operations: the operation rows themselves; None without.
+        job: where the allocated time of all attempts went; None where no launcher told it.
+        signs: trouble on the nodes of slow ranks while they were slow.
+        end_reason: why the attempt ended otherwise than well, in one sentence; None where it did
+            not, or nobody told it.
     """
 
     source_kind: str
@@ -61,6 +67,9 @@ class StepAnalysis:
     replayed: Replayed | None = None
     collectives: CollectiveLog | None = None
     operations: OperationTrace | None = None
+    job: WholeJob | None = None
+    signs: tuple[Sign, ...] = ()
+    end_reason: str | None = None
 
     @property
     def world_size(self) -> int:

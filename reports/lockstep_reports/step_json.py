@@ -3,6 +3,7 @@
 from dataclasses import asdict
 from typing import Any
 
+from lockstep_records.job_goodput import WholeJob
 from lockstep_reports.cost import causes
 from lockstep_reports.job_report import SCHEMA_VERSION
 from lockstep_reports.step_analysis import StepAnalysis
@@ -33,6 +34,8 @@ def step_json(analysis: StepAnalysis) -> dict[str, Any]:
         "price_per_gpu_hour": price,
         "causes": [asdict(cause) for cause in causes(analysis.goodput, price)],
         "goodput": {**analysis.goodput.seconds, "ratio": analysis.goodput.ratio},
+        "job_goodput": job_goodput_json(analysis.job),
+        "signs": [asdict(sign) for sign in analysis.signs],
         "ranks": [asdict(rank) for rank in analysis.ranks],
         "ranks_over": list(analysis.ranks_over),
         "endings": [asdict(ending) for ending in analysis.endings],
@@ -45,6 +48,19 @@ def step_json(analysis: StepAnalysis) -> dict[str, Any]:
         "collectives": collectives_json(analysis.collectives),
         "what_if": None if analysis.replayed is None else what_if_json(analysis.replayed, analysis),
         "notes": list(steps.notes),
+    }
+
+
+def job_goodput_json(job: WholeJob | None) -> dict[str, Any] | None:
+    """Allocated GPU seconds of all attempts by state; None where no launcher told them."""
+    if job is None:
+        return None
+    return {
+        "attempts": job.num_attempts,
+        "elapsed_seconds": job.elapsed_seconds,
+        "allocated_gpu_seconds": job.goodput.allocated_gpu_seconds,
+        "productive_ratio": job.goodput.productive_ratio,
+        "gpu_seconds": dict(job.goodput.gpu_seconds),
     }
 
 

@@ -248,3 +248,50 @@ def test_a_node_without_a_kernel_log_is_served_and_logged_once(
     )
     assert events.HOST_INCIDENTS.name in done.stdout
     assert done.stderr.count("/no/such") == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "seconds"),
+    [
+        ("2025-01-17T15:36:15,345059+00:00 text", 1737128175.345059),
+        ("kern  :err   : 2025-01-17T15:36:15,345059+02:00 text", 1737120975.345059),
+        ("2025-01-17T15:36:15+0000 gpu-7 kernel: text", 1737128175.0),
+        ("2025-01-17T15:36:15.500000Z gpu-7 kernel: [ 12.5] text", 1737128175.5),
+    ],
+)
+def test_lines_with_iso_stamps_have_their_own_time_in_a_backlog(line: str, seconds: float) -> None:
+    message = parse_line(line, now_seconds=1.8e9)
+    assert message.text == "text"
+    assert message.wall_seconds == pytest.approx(seconds)
+
+
+def test_syslog_lines_are_of_the_latest_year_that_is_not_in_the_future() -> None:
+    now = 1_736_000_000.0  # 4 January 2025
+    message = parse_line("Dec 31 12:00:00 gpu-7 kernel: [12.0] text", now_seconds=now)
+    assert 3 * 86_400 < now - message.wall_seconds < 5.5 * 86_400
+    assert message.seconds == 12.0
+
+
+MEMORY_LINES = {
+    48: "48, pid=77, name=python, An uncorrectable double bit error (DBE) has been detected",
+    63: "63, pid=77, name=python, Row Remapper: New row marked for remapping",
+    94: "94, pid=78, name=python, Contained: SM (0x1). RST: No, D-RST: No",
+    45: "45, pid=78, name=python, Ch 00000010",
+}
+
+
+@pytest.mark.parametrize("numbers", [(94,), (63,), (63, 94), (94, 63, 94, 45), (48, 63, 45, 94)])
+def test_one_contained_memory_error_is_one_incident_whichever_of_its_lines_come(
+    tmp_path: Path, numbers: tuple[int, ...]
+) -> None:
+    path = tmp_path / "kern.log"
+    path.write_text(
+        "".join(
+            f"2025-01-17T15:36:1{second},000000+00:00 NVRM: Xid (PCI:0000:3b:00): "
+            + MEMORY_LINES[number].replace("pid=78", f"pid={78 + second}")
+            + "\n"
+            for second, number in enumerate(numbers)
+        )
+    )
+    counts = counted(open_collector(path, tmp_path), events.GPU_XID_INCIDENTS)
+    assert sum(counts.values()) == 1

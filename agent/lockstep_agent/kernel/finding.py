@@ -11,6 +11,10 @@ from lockstep_catalogue.xids import XID_BY_NUMBER
 # Xid lines have no function digit, SXid lines have one
 ADDRESS = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?"
 _BUS_LOSS = "79"
+# One memory error is reported by several of these: the error, its containment, the remapped row,
+# and the cleanup of each process that it ends.
+_MEMORY_EVENT = frozenset({"48", "63", "64", "94", "95", "171", "172"})
+_CLEANUP = frozenset({"43", "45"})
 
 Match = re.Match[str]
 
@@ -26,6 +30,8 @@ class Finding:
         quiet_seconds: silence after which the next such message is a new incident.
         cause: kind, address and number of an incident that causes this one; while it is ongoing,
             this one is not counted.
+        event: numbers of the Xids that report the same event of a GPU: while an incident of any of
+            them is ongoing, this one is not counted.
         facts: named parts of the message that are not among the labels.
     """
 
@@ -34,6 +40,7 @@ class Finding:
     key: tuple[str, ...]
     quiet_seconds: float
     cause: tuple[str, ...] | None = None
+    event: frozenset[str] = frozenset()
     facts: dict[str, str] = field(default_factory=dict)
 
 
@@ -68,6 +75,11 @@ def _facts(match: Match) -> dict[str, str]:
     return {name: "".join(c for c in value if c.isprintable()) for name, value in groups.items()}
 
 
+def event_of(number: str) -> frozenset[str]:
+    """Numbers of the Xids that may report the same event as this one; empty for most numbers."""
+    return _MEMORY_EVENT if number in _MEMORY_EVENT | _CLEANUP else frozenset()
+
+
 def build_xid(pattern: Pattern, match: Match) -> Finding:
     """The finding of an Xid, of a GPU or of one instance of a split GPU."""
     facts = _facts(match)
@@ -76,7 +88,9 @@ def build_xid(pattern: Pattern, match: Match) -> Finding:
     instance_ids = (facts.pop("gi", ""), facts.pop("ci", ""))
     labels = (address, "/".join(part for part in instance_ids if part), number)
     xid = XID_BY_NUMBER.get(int(number))
-    pid = facts.get("pid", "") if xid and xid.of_a_process else ""
+    event = event_of(number)
+    is_per_process = xid is not None and xid.of_a_process and not event
+    pid = facts.get("pid", "") if is_per_process else ""
     cause = facts.pop("cause", None)
     return Finding(
         metrics.GPU_XID_INCIDENTS,
@@ -84,6 +98,7 @@ def build_xid(pattern: Pattern, match: Match) -> Finding:
         ("xid", *labels, pid),
         pattern.quiet_seconds,
         cause=("xid", address, cause) if cause else None,
+        event=event,
         facts=facts,
     )
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from lockstep_agent.kernel.finding import Finding
+from lockstep_agent.kernel.finding import Finding, event_of
 from lockstep_agent.sources.logs import Message
 from lockstep_catalogue import METRIC_BY_NAME, Metric
 from lockstep_catalogue.events import GPU_XID_INCIDENTS, HOST_INCIDENT, HOST_INCIDENTS
@@ -125,10 +125,12 @@ class Incidents:
         self._next_id = int(state["next_id"])
 
     def is_recent_xid(self, address: str, number: str, wall_seconds: float) -> bool:
-        """Whether any log reported this Xid of a GPU within its quiet time."""
+        """Whether any log reported this Xid of a GPU, or its event, within the quiet time."""
+        numbers = {number, *event_of(number)}
         return any(
             name == GPU_XID_INCIDENTS.name
-            and (labels[0], labels[2]) == (address, number)
+            and labels[0] == address
+            and labels[2] in numbers
             and abs((count.last_wall_seconds or 0.0) - wall_seconds) <= _LONGEST_QUIET_SECONDS
             for (name, labels), count in self.counts.items()
         )
@@ -139,13 +141,16 @@ class Incidents:
         return ongoing is not None and _is_within(seconds, ongoing, finding.quiet_seconds)
 
     def _has_open_cause(self, log: str, finding: Finding, message: Message) -> bool:
-        """Whether the incident that caused this one is still ongoing."""
-        if finding.cause is None:
-            return False
-        kind, address, number = finding.cause
+        """Whether the incident that caused this one, or reports the same event, is ongoing."""
+        numbers, address = finding.event, finding.labels[0]
+        if finding.cause is not None:
+            _, address, number = finding.cause
+            numbers = frozenset({*numbers, number})
+        own = (log, *finding.key)
         return any(
-            key[:3] == (log, kind, address)
-            and key[4] == number
+            key[:3] == (log, "xid", address)
+            and key[4] in numbers
+            and key != own
             and _is_within(message.seconds, ongoing, finding.quiet_seconds)
             for key, ongoing in self._open.items()
         )

@@ -17,7 +17,15 @@ _DATED = re.compile(
     r"\[(?:\w{3} )?(?P<month>\w{3}) +(?P<day>\d{1,2}) (?:(?P<year>\d{4}) )?"
     r"(?P<clock>\d\d:\d\d:\d\d)(?: (?P<year_last>\d{4}))?\] ?(?P<text>.*)"
 )
-_SYSLOG = re.compile(r"(?:\w{3} +\d+ [\d:]{8}|\d{4}-\S{1,40}) \S{1,255} kernel: (?P<text>.*)")
+_SYSLOG = re.compile(
+    r"(?:(?P<month>\w{3}) +(?P<day>\d+) (?P<clock>[\d:]{8})|(?P<iso>\d{4}-\S{1,40})) \S{1,255} "
+    r"kernel: (?P<text>.*)"
+)
+# ``dmesg --time-format iso``; ``--decode`` writes facility and level before it.
+_LEVELLED = re.compile(r"[a-z0-9]{2,9} *:[a-z]{2,7} *: (?P<text>.*)")
+_ISO = re.compile(r"(?P<iso>\d{4}-\d\d-\d\dT\S{8,30}) (?P<text>.*)")
+_ISO_OFFSET = re.compile(r"([+-]\d\d)(\d\d)$")
+_DAY_SECONDS = 86_400.0
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _RECORD_BYTES = 16 << 10
 _FILE_BYTES = 4 << 20
@@ -167,15 +175,48 @@ def parse_line(line: str, now_seconds: float) -> Message:
     """
     if match := _RECORD.match(line):
         return Message(_truncate(match["text"]), int(match["micros"]) / 1e6, now_seconds)
-    if match := _SYSLOG.match(line):
+    wall_seconds = None
+    if match := _LEVELLED.match(line):
         line = match["text"]
+    if match := _SYSLOG.match(line):
+        line, iso = match["text"], match["iso"]
+        wall_seconds = _iso_seconds(iso) if iso else _undated_seconds(match, now_seconds)
+    elif match := _ISO.match(line):
+        line, wall_seconds = match["text"], _iso_seconds(match["iso"])
     if match := _SINCE_BOOT.match(line):
-        return Message(_truncate(match["text"]), float(match["seconds"]), now_seconds)
+        moment = now_seconds if wall_seconds is None else wall_seconds
+        return Message(_truncate(match["text"]), float(match["seconds"]), moment)
     match = _DATED.match(line)
     seconds = _wall_seconds(match) if match else None
     if match and seconds is not None:
         return Message(_truncate(match["text"]), seconds, seconds)
-    return Message(_truncate(line), now_seconds, now_seconds)
+    moment = now_seconds if wall_seconds is None else wall_seconds
+    return Message(_truncate(line), moment, moment)
+
+
+def _iso_seconds(text: str) -> float | None:
+    """Seconds of a stamp in ISO 8601, local without a zone; None for an impossible one."""
+    # dmesg writes a comma before the fraction, journalctl no colon in the zone
+    spelled = _ISO_OFFSET.sub(r"\1:\2", text.replace(",", "."))
+    try:
+        return datetime.fromisoformat(spelled).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _undated_seconds(match: re.Match[str], now_seconds: float) -> float | None:
+    """Seconds of syslog's stamp, which has no year: the latest one that is not in the future."""
+    try:
+        hour, minute, second = map(int, match["clock"].split(":"))
+        month, day = _MONTHS.index(match["month"]) + 1, int(match["day"])
+        this_year = datetime.fromtimestamp(now_seconds).year  # noqa: DTZ006  # logs have local time
+        for year in (this_year, this_year - 1):
+            local = datetime(year, month, day, hour, minute, second)  # noqa: DTZ001  # as above
+            if local.timestamp() <= now_seconds + _DAY_SECONDS:
+                return local.timestamp()
+    except (ValueError, TypeError, OverflowError, OSError):
+        return None
+    return None
 
 
 def _wall_seconds(match: re.Match[str]) -> float | None:

@@ -100,9 +100,8 @@ def _failed_everywhere(log: JobLog, same: list[Finding], ranks: tuple[int, ...])
     if same[0].kind not in _BY_THEMSELVES:
         return False
     # A launcher may list some of the ranks only, and ends the others before they print.
-    many = max(f.num_origins or f.count for f in same)
-    if ranks and any(f.num_origins for f in same):
-        many = len(ranks)
+    # Labels of ranks on a node are fewer than the ranks; then each traceback counts.
+    many = max(len(f.ranks) or f.count for f in same)
     if many >= max(_MANY, _MOST_SHARE * world) and many > _MOST_SHARE * world:
         return True
     return many > 1 and same[0].kind in _RAISED and not _has_trained(log) and not _has_victims(log)
@@ -124,10 +123,13 @@ def _breaks_off(log: JobLog, first: Finding) -> bool:
     return not any(tier_of(f) not in (Tier.CAUSE, Tier.CRASH) for f in log.findings)
 
 
+_LEFT_ALONE = ("nccl_timeout", "nccl_remote", "gloo_closed")
+
+
 def _silent_among_victims(log: JobLog) -> tuple[int, ...]:
-    """Ranks without a timeout where nearly all others have one: they had died before."""
+    """Ranks without a word where nearly all others lost them: they had died before."""
     world = log.world_size or 0
-    victims = {rank for f in log.of_kind("nccl_timeout") for rank in f.ranks}
+    victims = {rank for f in log.of_kind(*_LEFT_ALONE) for rank in f.ranks}
     victims |= set(log.timeouts)
     # A hostile log may claim any world size.
     missing = tuple(sorted(set(range(world)) - victims)) if world <= 1 << 20 else ()

@@ -100,6 +100,10 @@ RULES: tuple[Rule, ...] = (
     Rule("teardown_crash", ("success",), "succeeded", None, "nobody",
          "The run reported its success; what failed afterwards was the leaving ({also}).",
          also=_FAILURES),
+    Rule("time_limit_after_success", ("loop_done",), "succeeded", None, "nobody",
+         "Every rank had ended its loop; its time limit ended it while it left.",
+         also=("time_limit",), unless=("exit", "exception", "data_error", "gpu_oom", "gave_way"),
+         extent="all"),
     # A page says that the loop ended also where the program then leaves with an error of its own:
     # only a signal is surely of the teardown.
     Rule("teardown_crash", ("loop_done",), "succeeded", None, "nobody",
@@ -115,7 +119,7 @@ RULES: tuple[Rule, ...] = (
          "The run ended by itself without its target."),
     Rule("preemption", ("gave_way", "preempted_exit"), "preempted", None, "nobody",
          "It saved its state and gave way; nothing had failed.",
-         unless=(*_names(Tier.CAUSE, Tier.CRASH), *_CRASHES, "exit")),
+         unless=(*_names(Tier.CAUSE, Tier.CRASH), *_CRASHES, "exit", "time_limit")),
     # --- causes that name themselves, before whatever followed from them
     *_of_kinds(Tier.CAUSE),
     *EXTRA_CAUSES,

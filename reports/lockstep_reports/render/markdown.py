@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from lockstep_reports.compare import Comparison, comparison_sentence, signed
 from lockstep_reports.cost import causes
 from lockstep_reports.job_report import JobReport
+from lockstep_reports.render.evidence_text import job_sentence, sign_sentences
 from lockstep_reports.render.step_text import (
     caveats,
     further_evidence,
@@ -73,7 +74,9 @@ def step_markdown(analysis: StepAnalysis) -> list[str]:
         *_episode_section(analysis),
         *_list("Slow steps", (escaped(loss_sentence(loss)) for loss in analysis.summary.losses)),
         *_rank_section(analysis),
+        *_list("Signs on the nodes", map(escaped, sign_sentences(analysis.signs))),
         *_cost_section(analysis),
+        *_job_section(analysis),
     ]  # fmt: skip
 
 
@@ -114,6 +117,11 @@ def _rank_section(analysis: StepAnalysis) -> list[str]:
         return []
     title = f"## Latest ranks, steps {analysis.ranks_over[0]} to {analysis.ranks_over[1]}"
     return [title, "", *_table(columns, rows)]
+
+
+def _job_section(analysis: StepAnalysis) -> list[str]:
+    sentence = job_sentence(analysis.job)
+    return [] if sentence is None else ["", escaped(sentence), ""]
 
 
 def _cost_section(analysis: StepAnalysis) -> list[str]:

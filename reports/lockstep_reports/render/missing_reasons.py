@@ -38,6 +38,7 @@ def step_missing_reasons(analysis: StepAnalysis) -> dict[str, str]:
             analysis.goodput.ratio,
             why_no_phases(analysis) or "no time is covered by steps",
         ),
+        "job_goodput": (analysis.job, "no launcher reported where the time of the job went"),
         "alignment.residual_seconds": (
             analysis.alignment.residual_seconds,
             why_no_arrivals(analysis),

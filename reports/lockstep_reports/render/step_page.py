@@ -3,6 +3,7 @@
 from typing import Any
 
 from lockstep_reports.job_report import Page
+from lockstep_reports.render.evidence_text import job_sentence, sign_sentences
 from lockstep_reports.render.figures import figures, heat_map_quantity, plotly_script
 from lockstep_reports.render.missing_reasons import why_no_arrivals, why_no_phases
 from lockstep_reports.render.palette import PHASE_COLOURS
@@ -73,6 +74,8 @@ def step_page(analysis: StepAnalysis) -> Page:
         "steps": analysis.steps,
         "how_ended": how_ended(analysis),
         "evidence": further_evidence(analysis),
+        "signs": sign_sentences(analysis.signs),
+        "whole_job": job_sentence(analysis.job),
         "caveats": caveats(analysis),
         "losses": [loss_sentence(loss) for loss in analysis.summary.losses],
         "episodes": _episode_rows(analysis),

@@ -7,6 +7,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from lockstep_reports.render.evidence_text import job_sentence, sign_sentences
 from lockstep_reports.render.missing_reasons import why_no_arrivals, why_no_phases
 from lockstep_reports.render.step_text import (
     caveats,
@@ -51,6 +52,7 @@ def step_blocks(analysis: StepAnalysis) -> list[RenderableType]:
         blocks.append(_loss_text(analysis))
     if why_no_phases(analysis) is None and analysis.goodput.covered_seconds > 0:
         blocks.append(_states_text(analysis))
+    blocks += _job_blocks(analysis)
     blocks += [Text(sentence) for sentence in (how_ended(analysis), *caveats(analysis)) if sentence]
     return blocks
 
@@ -112,6 +114,12 @@ def _arrival_columns(
     columns["own work"] = lambda r: milliseconds(r.own_work_seconds)
     columns["waits"] = lambda r: milliseconds(r.sync_seconds)
     return columns
+
+
+def _job_blocks(analysis: StepAnalysis) -> list[Text]:
+    """Signs of the nodes of slow ranks, and where the time of the whole job went."""
+    sentences = [*sign_sentences(analysis.signs), job_sentence(analysis.job)]
+    return [Text(sentence) for sentence in sentences if sentence]
 
 
 def _loss_text(analysis: StepAnalysis) -> Text:

@@ -5,7 +5,15 @@ from lockstep_reports.render.missing_reasons import why_no_phases
 from lockstep_reports.step_analysis import StepAnalysis
 from lockstep_reports.summary import Ending
 from lockstep_reports.verdict.verdict import Episode, culprits
-from lockstep_reports.wording import clock, duration, percent, plural
+from lockstep_reports.wording import clock, duration, percent, plural, printable
+
+_ENDS = {
+    "failed": "The job failed",
+    "cancelled": "The job was cancelled",
+    "preempted": "The job was preempted",
+    "time_limit": "The job ran into its time limit",
+    "not_converged": "The job did not converge",
+}
 
 
 def headline(analysis: StepAnalysis) -> str:
@@ -30,6 +38,13 @@ def _headline_without_episode(analysis: StepAnalysis) -> str:
         return f"{'Rank' if len(verdict.ranks) == 1 else 'Ranks'} {ranks}: {effect}."
     if verdict.kind == "workload":
         return "The workload was slow, no rank."
+    if analysis.end_reason is not None:
+        # Of a job that failed, the failure is the news, and not that nobody was slow.
+        outcome = _ENDS.get(analysis.outcome, "The job ended")
+        reason = printable(analysis.end_reason)
+        # The name of an exception keeps its capitals.
+        is_word = reason.split(" ", 1)[0][1:].islower()
+        return f"{outcome}: {reason[:1].lower() if is_word else reason[:1]}{reason[1:]}"
     return "Nobody was slow." if verdict.kind == "nobody" else "Cannot tell who was slow."
 
 
@@ -38,7 +53,8 @@ def story(analysis: StepAnalysis) -> str:
     costliest = analysis.costliest_episode
     # Without an episode the first piece of evidence says why.
     if costliest is None:
-        return analysis.verdict.evidence[0]
+        slow = "Nobody was slow. " if analysis.verdict.kind == "nobody" else ""
+        return (slow if analysis.end_reason else "") + analysis.verdict.evidence[0]
     begin, end = analysis.episode_span(costliest)
     until = (
         "the last recorded step"
@@ -93,6 +109,8 @@ def how_ended(analysis: StepAnalysis) -> str:
         failed = next((ending for ending in analysis.endings if ending.exception), None)
         if failed is not None:
             sentence += f" Rank {failed.rank} ended with {failed.exception}."
+    if analysis.end_reason is not None:
+        sentence += f" {printable(analysis.end_reason)}"
     return sentence
 
 

@@ -3,6 +3,7 @@
 from lockstep_trainer.faults import (
     checkpoint,
     disk,
+    ending,
     imbalance,
     memory,
     network,
@@ -15,6 +16,7 @@ from lockstep_trainer.faults import (
 _ALL = (
     *slow.KINDS,
     *signals.KINDS,
+    *ending.KINDS,
     *numbers.KINDS,
     *checkpoint.KINDS,
     *imbalance.KINDS,

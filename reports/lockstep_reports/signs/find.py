@@ -1,0 +1,96 @@
+"""Finds the signs of the nodes of slow ranks, in a Prometheus and in the job's own events."""
+
+from collections.abc import Iterator
+
+from lockstep_records.events import Event
+from lockstep_reports.readers.prometheus_api import Prometheus
+from lockstep_reports.signs.judge import Points, Span, Spans, activity, is_proof
+from lockstep_reports.signs.series import SERIES, NodeSeries
+from lockstep_reports.signs.sign import Sign
+from lockstep_reports.step_analysis import StepAnalysis
+from lockstep_reports.verdict.verdict import Episode
+
+_STEP_SECONDS, _MOST_POINTS = 5.0, 2000
+_RATE_SECONDS = 60.0  # two scrapes at least, at any interval that is usual
+_MARGIN = 0.5  # of the episode, before and after it, so that its ends can be compared
+_MAX_SIGNS = 12
+
+
+def find_signs(analysis: StepAnalysis, server: Prometheus) -> tuple[Sign, ...]:
+    """Signs of the nodes of slow ranks during their episodes, proven ones first.
+
+    Raises:
+        ValueError: the server does not answer.
+    """
+    signs = [
+        sign for episode in analysis.episodes for sign in _of_episode(analysis, server, episode)
+    ]
+    return tuple(sorted(signs, key=lambda sign: (not sign.proven, -sign.value))[:_MAX_SIGNS])
+
+
+def event_signs(analysis: StepAnalysis, events: tuple[Event, ...]) -> tuple[Sign, ...]:
+    """What befell the nodes of slow ranks during their episodes, by the job's own events."""
+    signs = []
+    for episode in analysis.episodes:
+        begin, end = analysis.episode_span(episode)
+        nodes = _nodes_of(analysis, episode)
+        for event in events:
+            node = str(event.fields.get("node") or event.node or "")
+            if event.kind != "node_event" or node not in nodes or begin is None or end is None:
+                continue
+            if begin <= event.time <= end:
+                signs.append(
+                    Sign(
+                        cause=str(event.fields.get("sign", "node_event")), node=node,
+                        begin_time=event.time, end_time=event.time, value=1.0, unit="events",
+                        source="events of the job", proven=False,
+                        episode_start_step=episode.start_step,
+                    )
+                )  # fmt: skip
+    return tuple(signs[:_MAX_SIGNS])
+
+
+def _nodes_of(analysis: StepAnalysis, episode: Episode) -> set[str]:
+    return {
+        member.node
+        for member in analysis.steps.members
+        if member.rank in episode.ranks and member.node
+    }
+
+
+def _of_episode(analysis: StepAnalysis, server: Prometheus, episode: Episode) -> Iterator[Sign]:
+    begin, end = analysis.episode_span(episode)
+    nodes = _nodes_of(analysis, episode)
+    if begin is None or end is None or not nodes:
+        return
+    margin = max(_MARGIN * (end - begin), 4 * _RATE_SECONDS)
+    recorded = Span(begin - margin, end + margin)
+    step = max(_STEP_SECONDS, (recorded.end - recorded.begin) / _MOST_POINTS)
+    spans = Spans(Span(begin, end), recorded, _RATE_SECONDS + 2 * step)
+    everyone = tuple(sorted({member.node for member in analysis.steps.members if member.node}))
+    for series in SERIES:
+        query = series.query(everyone, f"{_RATE_SECONDS:.0f}s")
+        by_kind = _by_kind(server, series, query, recorded, step)
+        for kind, points_by_node in by_kind.items():
+            for node in sorted(nodes):
+                found = activity(points_by_node.get(node, ()), series.least, spans.episode)
+                if found is not None:
+                    yield Sign(
+                        cause=f"{series.cause}{kind}", node=node, begin_time=found.span.begin,
+                        end_time=found.span.end, value=found.peak, unit=series.unit,
+                        source=f"{server.address} {series.metric.name}",
+                        proven=is_proof(points_by_node, node, series.least, spans),
+                        episode_start_step=episode.start_step,
+                    )  # fmt: skip
+
+
+def _by_kind(
+    server: Prometheus, series: NodeSeries, query: str, recorded: Span, step: float
+) -> dict[str, dict[str, Points]]:
+    """Points by node, for each value of the label that tells kinds apart."""
+    by_kind: dict[str, dict[str, Points]] = {}
+    for answer in server.over(query, recorded.begin, recorded.end, step):
+        value = "" if series.label is None else answer.labels.get(series.label.name, "")
+        kind = f"_{value}" if value else ""
+        by_kind.setdefault(kind, {})[answer.labels.get("node", "")] = answer.points
+    return by_kind

@@ -20,17 +20,17 @@ def record_last_error(page: Path, parts: Parts) -> None:
     """
     passed_on, process = sys.excepthook, os.getpid()
 
-    def hook(kind: type[BaseException], error: BaseException, place: TracebackType | None) -> None:
+    def hook(kind: type[BaseException], error: BaseException, stack: TracebackType | None) -> None:
         # A forked child has the hook too, and an interrupt is no failure.
         if os.getpid() == process and issubclass(kind, Exception):
-            parts.run("last_error", _write, page, error, place)
-        passed_on(kind, error, place)
+            parts.run("last_error", _write, page, error, stack)
+        passed_on(kind, error, stack)
 
     sys.excepthook = hook
 
 
-def _write(page: Path, error: BaseException, place: TracebackType | None) -> None:
-    frames = traceback.extract_tb(place)
+def _write(page: Path, error: BaseException, stack: TracebackType | None) -> None:
+    frames = traceback.extract_tb(stack)
     innermost = frames[-1] if frames else None
     kind = type(error)
     # As the interpreter prints it: a built-in has no module before its name.

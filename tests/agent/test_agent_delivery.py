@@ -23,7 +23,7 @@ from lockstep_records.jobs import job_folder
 from lockstep_records.page.reader import read_page
 
 from .live_page import LivePage
-from .test_agent_command import running_agent, within_ten_seconds
+from .test_agent_command import eventually, running_agent
 
 
 class Ledger(HTTPServer):
@@ -226,9 +226,9 @@ def test_a_running_agent_delivers_and_archives(
     archive = tmp_path / "archive"
     delivering = replace(options, ledger=ledger.url, archive=f"file://{archive}")
     with running_agent(delivering):
-        within_ten_seconds(lambda: ledger.ids == ["job-0"])
+        eventually(lambda: ledger.ids == ["job-0"])
         page = archive / "jobs" / "job" / "0" / "rank-00000.page"
-        within_ten_seconds(lambda: page.is_file() and read_page(page).state["steps"] == 1)
+        eventually(lambda: page.is_file() and read_page(page).state["steps"] == 1)
     with running_agent(delivering):
         pass
     assert ledger.ids == ["job-0"]

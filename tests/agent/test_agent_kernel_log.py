@@ -21,7 +21,7 @@ from lockstep_catalogue import Metric, events
 from lockstep_catalogue.events import HOST_INCIDENT, NIC_INCIDENT
 
 from .conftest import FIXTURES
-from .test_agent_command import COMMAND, running_agent, within_ten_seconds
+from .test_agent_command import COMMAND, eventually, running_agent
 
 LOGS = FIXTURES / "kernel-log"
 
@@ -234,7 +234,7 @@ def test_restarts_during_a_storm_count_nothing_twice_and_miss_nothing(
         _,
         url,
     ):
-        within_ten_seconds(lambda: count_xids(httpx.get(url).text) == 40)
+        eventually(lambda: count_xids(httpx.get(url).text) == 40)
         recent = httpx.get(url.replace("/metrics", "/events")).json()
     assert sum(incident["messages"] for incident in recent) == 120
 

@@ -216,7 +216,7 @@ def test_a_restart_is_a_new_attempt_and_the_old_pages_stay(root: Path, tmp_path:
     ("arguments", "sentence"),
     [
         (["nothing.py"], "program 'nothing.py' is no file"),
-        (["--nproc-per-node", "0", "x"], "0 is not in the range"),
+        (["--nproc-per-node", "0", "x"], "'0' is no number of ranks"),
         (["--job-id", "a b", "-m", "this"], "job id 'a b' must be"),
         (["--nnodes", "2", "-m", "this"], "--nnodes 2 needs --endpoint"),
         (["--endpoint", "nowhere", "-m", "this"], "--endpoint 'nowhere' is not HOST:PORT"),

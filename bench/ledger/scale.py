@@ -110,45 +110,53 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         store = options.store or str(Path(folder, "ledger.db"))
-        engine = open_store(store)
-        if engine.dialect.name == "sqlite":
-            with engine.connect() as connection:
-                connection.execute(text("PRAGMA synchronous=OFF"))
+        fill_where_empty(store, options.jobs, options.events)
+        if options.times:
+            print_answer_times(store, options.times)
+
+
+def fill_where_empty(store: str, num_jobs: int, num_events: int) -> None:
+    """Fills a store that holds no job."""
+    engine = open_store(store)
+    if engine.dialect.name == "sqlite":
         with engine.connect() as connection:
-            is_filled = connection.execute(select(jobs.c.number).limit(1)).first() is not None
-        if not is_filled:
-            fill(engine, options.jobs, options.events)
-        if engine.dialect.name == "sqlite":
-            size = Path(store).stat().st_size / 2**30
-            print(f"the file has {size:.1f} GiB", file=sys.stderr)
-        engine.dispose()
-        if not options.times:
-            return
-        begin = time.perf_counter()
-        ledger = LedgerProcess(store, ("--max-rate", "1000000")).start()
-        print(f"started in {time.perf_counter() - begin:.1f} s", file=sys.stderr, flush=True)
-        stop = threading.Event()
-        threading.Thread(target=deliver, args=(ledger.url, stop), daemon=True).start()
-        print("| question | median ms | p95 ms | longest ms |\n| --- | --- | --- | --- |")
-        for path in (
-            "/metrics",
-            "/api/jobs",
-            "/api/jobs?project=p3&limit=500",
-            "/api/jobs?outcome=succeeded&after=50000",
-            "/api/jobs?outcome=failed",
-            "/api/jobs?user=nobody",
-            "/api/jobs/n77-job-50077",
-            "/",
-        ):
-            seconds = ask(ledger.url, path, options.times)
-            cuts = statistics.quantiles(seconds, n=20)
-            print(
-                f"| `{path}` | {cuts[9] * 1e3:.0f} | {cuts[18] * 1e3:.0f} "
-                f"| {max(seconds) * 1e3:.0f} |",
-                flush=True,
-            )
-        stop.set()
-        ledger.stop()
+            connection.execute(text("PRAGMA synchronous=OFF"))
+    with engine.connect() as connection:
+        is_filled = connection.execute(select(jobs.c.number).limit(1)).first() is not None
+    if not is_filled:
+        fill(engine, num_jobs, num_events)
+    if engine.dialect.name == "sqlite":
+        size = Path(store).stat().st_size / 2**30
+        print(f"the file has {size:.1f} GiB", file=sys.stderr)
+    engine.dispose()
+
+
+def print_answer_times(store: str, times: int) -> None:
+    """Asks a ledger on the store each question so many times while events arrive."""
+    begin = time.perf_counter()
+    ledger = LedgerProcess(store, ("--max-rate", "1000000")).start()
+    print(f"started in {time.perf_counter() - begin:.1f} s", file=sys.stderr, flush=True)
+    stop = threading.Event()
+    threading.Thread(target=deliver, args=(ledger.url, stop), daemon=True).start()
+    print("| question | median ms | p95 ms | longest ms |\n| --- | --- | --- | --- |")
+    for path in (
+        "/metrics",
+        "/api/jobs",
+        "/api/jobs?project=p3&limit=500",
+        "/api/jobs?outcome=succeeded&after=50000",
+        "/api/jobs?outcome=failed",
+        "/api/jobs?user=nobody",
+        "/api/jobs/n77-job-50077",
+        "/",
+    ):
+        seconds = ask(ledger.url, path, times)
+        cuts = statistics.quantiles(seconds, n=20)
+        print(
+            f"| `{path}` | {cuts[9] * 1e3:.0f} | {cuts[18] * 1e3:.0f} | {max(seconds) * 1e3:.0f} |",
+            flush=True,
+        )
+    stop.set()
+    ledger.stop()
 
 
 if __name__ == "__main__":

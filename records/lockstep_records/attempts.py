@@ -1,5 +1,7 @@
 """Attempts of a job on this node: numbers, the newest pages, what earlier ones completed."""
 
+import time
+from contextlib import suppress
 from pathlib import Path
 
 from lockstep_records.events import read_events
@@ -9,6 +11,8 @@ from lockstep_records.page.reader import Page, PageError, read_page
 
 # A job that restarts more often has made no progress that is worth the time at start-up.
 _MOST_ATTEMPTS = 64
+_BIRTH_SECONDS = 2.0
+_BIRTH_POLL_SECONDS = 0.01
 
 
 def newest_pages(job: Path) -> list[Page]:
@@ -69,7 +73,7 @@ def attempt_to_join(job: Path, page_name: str, launch_key: int) -> int:
     if not folders:
         return 0
     newest = int(folders[-1].name)
-    pages = newest_pages(job)
+    pages = _born_pages(folders[-1])
     if any(page.identity["launch_key"] == launch_key for page in pages):
         return newest
     running = [page for page in pages if find_process(page) is not None]
@@ -78,6 +82,23 @@ def attempt_to_join(job: Path, page_name: str, launch_key: int) -> int:
     if running and (not has_own or any(page.path.name == page_name for page in running)):
         return newest
     return newest + 1
+
+
+def _born_pages(folder: Path) -> list[Page]:
+    """Readable pages of an attempt; waits a moment for those that ranks are creating right now.
+
+    A rank of the same launch that has made the folder, and not yet written its identity, would
+    look like an attempt that is over: the ranks of one launch would part.
+    """
+    deadline = time.monotonic() + _BIRTH_SECONDS
+    while True:
+        paths, pages = list_pages(folder), []
+        for path in paths:
+            with suppress(PageError):
+                pages.append(read_page(path))
+        if (paths and len(pages) == len(paths)) or time.monotonic() > deadline:
+            return pages
+        time.sleep(_BIRTH_POLL_SECONDS)
 
 
 def highest_step_before(path: Path) -> int | None:

@@ -7,7 +7,6 @@ from typing import Any
 from lockstep_records.job_goodput import whole_job
 from lockstep_reports.job_report import JobReport
 from lockstep_reports.log_analysis import analyse_log
-from lockstep_reports.readers.prometheus_api import Prometheus
 from lockstep_reports.recording.log_recording import LogRecording
 from lockstep_reports.recording.recording import Recording
 from lockstep_reports.recording.window import before_window, inside_window
@@ -15,8 +14,8 @@ from lockstep_reports.recording.window_spec import Window
 from lockstep_reports.render.log_report import LogReport
 from lockstep_reports.render.step_report import StepReport
 from lockstep_reports.signs.find import event_signs, find_signs
-from lockstep_reports.signs.sign import Sign
 from lockstep_reports.step_analysis import StepAnalysis, analyse_recording
+from lockstep_reports.verdict.sign import Sign
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,6 +79,9 @@ def _signs(analysis: StepAnalysis, recording: Recording, address: str | None) ->
     signs = event_signs(analysis, recording.events)
     if address is None or not analysis.episodes:
         return signs
+    # httpx takes longer to import than a small report takes to write.
+    from lockstep_reports.readers.prometheus_api import Prometheus  # noqa: PLC0415  # see above
+
     server = Prometheus(address)
     try:
         return signs + find_signs(analysis, server)

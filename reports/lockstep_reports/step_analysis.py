@@ -15,7 +15,6 @@ from lockstep_reports.recording.recording import Attempt, Recording
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.score import Scores, score
 from lockstep_reports.search.stretches import Thresholds
-from lockstep_reports.signs.sign import Sign
 from lockstep_reports.summary import (
     Ending,
     RankSummary,
@@ -26,6 +25,7 @@ from lockstep_reports.summary import (
 )
 from lockstep_reports.times import Times, final_outcome, run_times
 from lockstep_reports.verdict.dispatch import aligned_by, judge_recording
+from lockstep_reports.verdict.sign import Sign
 from lockstep_reports.verdict.verdict import Episode, Verdict
 from lockstep_reports.whatif.replayed import Replayed, realigned, replay_trace
 

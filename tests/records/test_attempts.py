@@ -1,6 +1,7 @@
 """Ranks of one launch share an attempt, and a job that is started again counts on."""
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -83,3 +84,13 @@ def test_attempts_that_left_no_pages_count_by_their_events(memory: Path) -> None
     assert count_attempts(folder) == 0
     append_event(folder, Event(kind="attempt_started", job_id="job-a", attempt=4))
     assert count_attempts(folder) == 5
+
+
+def test_a_rank_waits_for_the_page_that_another_of_its_launch_is_creating(pages: Pages) -> None:
+    path = page_path(pages.root, "job-a", 0, 0)
+    path.parent.mkdir(parents=True)
+    identity = RankIdentity(job_id="job-a", rank=0, world_size=8, launch_key=FIRST)
+    create = threading.Timer(0.2, lambda: pages.writers.append(PageWriter(path, identity, rows=4)))
+    create.start()
+    assert pages.joined(1, FIRST) == 0
+    create.join()

@@ -110,7 +110,8 @@ def test_a_rank_out_of_memory_reports_it_and_has_its_own_exit_code(memory: Path)
     last, codes = last_event_and_codes(memory)
     assert outcome.codes == (1,)
     assert last.fields["outcome"] == "failed"
-    assert codes[0] == OUT_OF_MEMORY
+    # A rank that lost its peer may be gone before the one that prints its own error.
+    assert OUT_OF_MEMORY in codes
     assert "lockstep: rank 1 on cpu ran out of host memory, asking for" in outcome.output
 
 

@@ -29,9 +29,9 @@ def load_readings(labels: Labels, current: list[Page]) -> Iterator[Reading]:
     rows_by_rank = {page.identity["rank"]: _newest_rows(page) for page in current}
     for load, field in _FIELDS.items():
         means = {
-            rank: statistics.fmean(known)
+            rank: statistics.fmean(reported)
             for rank, rows in rows_by_rank.items()
-            if (known := [row[field] for row in rows if row[field] is not None])
+            if (reported := [row[field] for row in rows if row[field] is not None])
         }
         if not any(means.values()):
             continue

@@ -59,11 +59,7 @@ def read_attempt(folder: Path, max_cells: int = MAX_CELLS) -> Steps:
     ranks = _read_ranks(folder, notes)
     _check_same_world(ranks)
     first = ranks[0].page.identity
-    numbers = np.unique(np.concatenate([rank.rows["step"] for rank in ranks]))
-    max_steps = max(1, max_cells // len(ranks))
-    if len(numbers) > max_steps:
-        notes.append(f"Only the newest {max_steps:,} of {len(numbers):,} steps are judged.")
-        numbers = numbers[-max_steps:]
+    numbers = _newest_numbers(ranks, max_cells, notes)
     clock = _clock_of(ranks)
     if clock == "device":
         notes.append(_clock_note(ranks))
@@ -89,6 +85,15 @@ def read_attempt(folder: Path, max_cells: int = MAX_CELLS) -> Steps:
         host_bound=matrices["host_bound_seconds"] if clock == "device" else None,
         by_device=matrices["flags"],
     )
+
+
+def _newest_numbers(ranks: list[_Rank], max_cells: int, notes: list[str]) -> NDArray[np.int64]:
+    """Numbers of the newest steps that fit into the cells; ``notes`` takes a sentence on others."""
+    numbers = np.unique(np.concatenate([rank.rows["step"] for rank in ranks]))
+    max_steps = max(1, max_cells // len(ranks))
+    if len(numbers) > max_steps:
+        notes.append(f"Only the newest {max_steps:,} of {len(numbers):,} steps are judged.")
+    return numbers[-max_steps:]
 
 
 def _read_ranks(folder: Path, notes: list[str]) -> list[_Rank]:

@@ -1,7 +1,7 @@
 """Sentences about the nodes of slow ranks, and about the time of the whole job."""
 
 from lockstep_records.job_goodput import WholeJob
-from lockstep_reports.signs.sign import Sign
+from lockstep_reports.verdict.sign import Sign
 from lockstep_reports.wording import clock, duration, percent, plural, printable
 
 

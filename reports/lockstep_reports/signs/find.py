@@ -1,14 +1,17 @@
 """Finds the signs of the nodes of slow ranks, in a Prometheus and in the job's own events."""
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from lockstep_records.events import Event
-from lockstep_reports.readers.prometheus_api import Prometheus
 from lockstep_reports.signs.judge import Points, Span, Spans, activity, is_proof
 from lockstep_reports.signs.series import SERIES, NodeSeries
-from lockstep_reports.signs.sign import Sign
 from lockstep_reports.step_analysis import StepAnalysis
+from lockstep_reports.verdict.sign import Sign
 from lockstep_reports.verdict.verdict import Episode
+
+if TYPE_CHECKING:
+    from lockstep_reports.readers.prometheus_api import Prometheus
 
 _STEP_SECONDS, _MOST_POINTS = 5.0, 2000
 _RATE_SECONDS = 60.0  # two scrapes at least, at any interval that is usual
@@ -16,7 +19,7 @@ _MARGIN = 0.5  # of the episode, before and after it, so that its ends can be co
 _MAX_SIGNS = 12
 
 
-def find_signs(analysis: StepAnalysis, server: Prometheus) -> tuple[Sign, ...]:
+def find_signs(analysis: StepAnalysis, server: "Prometheus") -> tuple[Sign, ...]:
     """Signs of the nodes of slow ranks during their episodes, proven ones first.
 
     Raises:
@@ -58,7 +61,7 @@ def _nodes_of(analysis: StepAnalysis, episode: Episode) -> set[str]:
     }
 
 
-def _of_episode(analysis: StepAnalysis, server: Prometheus, episode: Episode) -> Iterator[Sign]:
+def _of_episode(analysis: StepAnalysis, server: "Prometheus", episode: Episode) -> Iterator[Sign]:
     begin, end = analysis.episode_span(episode)
     nodes = _nodes_of(analysis, episode)
     if begin is None or end is None or not nodes:
@@ -85,7 +88,7 @@ def _of_episode(analysis: StepAnalysis, server: Prometheus, episode: Episode) ->
 
 
 def _by_kind(
-    server: Prometheus, series: NodeSeries, query: str, recorded: Span, step: float
+    server: "Prometheus", series: NodeSeries, query: str, recorded: Span, step: float
 ) -> dict[str, dict[str, Points]]:
     """Points by node, for each value of the label that tells kinds apart."""
     by_kind: dict[str, dict[str, Points]] = {}

@@ -52,7 +52,9 @@ def test_the_slow_rank_stands_in_terminal_page_and_json(page_root: Path, tmp_pat
     assert not list(tmp_path.glob(".*"))
 
 
-@pytest.mark.parametrize(("outcome", "end"), [("succeeded", "with the job"), ("", "at the last step")])
+@pytest.mark.parametrize(
+    ("outcome", "end"), [("succeeded", "with the job"), ("", "at the last step")]
+)
 def test_a_rank_slow_outside_the_marked_phases_is_described_in_words(
     page_root: Path, tmp_path: Path, outcome: str, end: str
 ) -> None:

@@ -71,6 +71,8 @@ def eventually(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+# Beside other tests the second step was sometimes not seen; the cause is not known yet.
+@pytest.mark.timing
 def test_a_running_agent_emits_what_the_catalogue_declares_and_follows_the_ranks(
     root: Path, options: Options
 ) -> None:

@@ -71,8 +71,6 @@ def eventually(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-# Beside other tests the second step was sometimes not seen; the cause is not known yet.
-@pytest.mark.timing
 def test_a_running_agent_emits_what_the_catalogue_declares_and_follows_the_ranks(
     root: Path, options: Options
 ) -> None:
@@ -97,7 +95,7 @@ def test_a_running_agent_emits_what_the_catalogue_declares_and_follows_the_ranks
         assert answer.headers["content-type"].startswith("application/openmetrics-text")
         eventually(lambda: complaints(httpx.get(url, headers=OPENMETRICS).text) == [])
         page.step(2)
-        line = f'{training.STEPS.name}{{cluster="east",job_id="job",node="node-7",rank="0"}} 2.0'
+        line = f'{training.STEPS.name}{{cluster="east",job_id="job",node="node-7",rank="0"}} 3.0'
         eventually(lambda: line in httpx.get(url).text)
         assert httpx.get(url).headers["content-type"].startswith("text/plain; version=0.0.4")
         assert httpx.get(url.replace("/metrics", "/healthz")).text == "ok\n"

@@ -1,5 +1,6 @@
 """Review a week: failures by class and node, trends of objectives, cost."""
 
+from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
 
 import click
@@ -7,7 +8,7 @@ import click
 from lockstep_ledger.commands.inspect import reading
 from lockstep_ledger.options import json_option, store_option
 from lockstep_ledger.review import Review, parse_week, weekly_review
-from lockstep_ledger.tables import percent, print_json, print_table
+from lockstep_ledger.tables import expectation_rows, percent, print_json, print_table
 
 _MAX_ROWS = 20
 
@@ -76,6 +77,8 @@ def _print(reviewed: Review) -> None:
                          "deadlines met",
                          "requeues", "preemptions", "cost")  # fmt: skip
     print_table("Trends", columns_of_trends, trends)
+    rows = expectation_rows(asdict(reviewed.expectation))
+    print_table("Effective training time, all jobs together", ("", ""), rows)
     projects = [
         (r["project"] or "(none)", r["jobs"], r["gpu_hours"], r["cost"]) for r in reviewed.projects
     ]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from httpx._config import DEFAULT_TIMEOUT_CONFIG
 
 PROGRAMS = {
     "server": ("prometheus", "amtool"),
@@ -18,6 +19,9 @@ PROGRAMS = {
 LONG = ("e2e", "distributed", "server")
 READY_SECONDS = 60.0
 START_ATTEMPTS = 3
+
+# httpx waits five seconds; a server next to two torch jobs on two cores needs longer at times.
+DEFAULT_TIMEOUT_CONFIG.connect = DEFAULT_TIMEOUT_CONFIG.read = READY_SECONDS
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -149,7 +149,7 @@ def _print_job(job: dict[str, Any]) -> None:
         ("state", "GPU hours", "share"),
         [(state, s / _HOUR_SECONDS, f"{s / total:.1%}" if total else "") for state, s in states],
     )
-    print_table("Effective training time", ("", ""), effective_time_rows(job))
+    print_table("Effective training time", ("measure", "value"), effective_time_rows(job))
     print_table(
         f"Timeline, {len(job['timeline'])} of {job['num_events']} events",
         ("time (UTC)", "event", "node", "attempt", "fields"),

@@ -78,7 +78,7 @@ def _print(reviewed: Review) -> None:
                          "requeues", "preemptions", "cost")  # fmt: skip
     print_table("Trends", columns_of_trends, trends)
     rows = expectation_rows(asdict(reviewed.expectation))
-    print_table("Effective training time, all jobs together", ("", ""), rows)
+    print_table("Effective training time, all jobs", ("measure", "value"), rows)
     projects = [
         (r["project"] or "(none)", r["jobs"], r["gpu_hours"], r["cost"]) for r in reviewed.projects
     ]

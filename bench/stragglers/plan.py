@@ -92,6 +92,14 @@ class Course:
         """Device time of a step in which nobody is slow, but for collectives."""
         return self.forward_seconds * (3 * self.layers + 1)
 
+    def step_seconds_of(self, strategy: str, ranks: int) -> float:
+        """The same with the bubble of a pipeline: each rank waits for the stages beside it."""
+        if strategy != "pipeline":
+            return self.step_seconds
+        optimizer_seconds = self.forward_seconds
+        bubble = (ranks - 1) / self.micro_batches
+        return (self.step_seconds - optimizer_seconds) * (1 + bubble) + optimizer_seconds
+
     def write(self, path: Path) -> None:
         """Writes it for the ranks."""
         path.write_text(json.dumps(asdict(self)), encoding="utf-8")

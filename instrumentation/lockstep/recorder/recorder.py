@@ -125,10 +125,8 @@ class StepRecorder(Rows):
 
     def use_device(self, device: Device) -> None:
         """Times steps on a device from now on; the running step as well, from here."""
-        self.device_rows, self._gate_ns = (
-            DeviceRows(device, self._page, self._callbacks.part_failed),
-            0,
-        )
+        self.device_rows = DeviceRows(device, self._page, self._callbacks.part_failed)
+        self._gate_ns = 0
         self.device_rows.timeline.begin(_clock(), self.phase)
 
     @property
@@ -179,14 +177,17 @@ class StepRecorder(Rows):
         return now
 
     def _pass_gate(self, now: int, *, is_boundary: bool) -> None:
-        if is_boundary and self.device_rows is not None:
-            self.device_rows.timeline.boundary(now, self.phase)
+        if self.device_rows is not None:
+            if is_boundary:
+                self.device_rows.timeline.boundary(now, self.phase)
+            if now < self.due_ns and not self._measures:
+                return  # the gate stays open
         if now >= self.due_ns:
             self.due_ns = self._callbacks.tick(now)
         if self._measures:
             self.own_ns += _clock() - now
-        passes_all = self._measures or self._held or self.device_rows is not None
-        self._gate_ns = 0 if passes_all else self.due_ns
+        is_open = self._measures or self._held or self.device_rows is not None
+        self._gate_ns = 0 if is_open else self.due_ns
 
     def enter_phase(self, phase: str) -> None:
         """Ends the current phase and begins the named one.

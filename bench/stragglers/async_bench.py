@@ -2,6 +2,11 @@
 
 import json
 import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
@@ -24,10 +29,12 @@ from plan import (
     last_step,
 )
 from rich.console import Console
-from rich.progress import track
 from runs import HERE, RANKS, STRATEGIES, Launch, cached, root_folder, train
 from verdicts import judge_trials, verdict_of, verdict_text, window
 
+from lockstep_records.jobs import page_in
+from lockstep_records.page.layout import ROW_FLAGS
+from lockstep_records.page.reader import read_page, read_rows
 from lockstep_reports.cost import goodput
 from lockstep_reports.readers.pages import read_attempt
 from lockstep_reports.recording.steps import Steps
@@ -39,6 +46,7 @@ _FORWARD_SECONDS = 0.01
 _COMPARED_SECONDS = 0.006
 _MAX_EXPOSED = 3  # steps of a trial; a loader that the device waits for more often is not hidden
 _WINDOW_STEPS = 1000  # of a healthy run, each judged by itself
+_BY_DEVICE = 1 << ROW_FLAGS.index("device")
 LAUNCH = Launch(path=str(HERE.parent), script="async_loop.py")
 
 
@@ -81,6 +89,19 @@ def _exposed(trials: list[Trial], root: Path) -> list[int]:
     ]
 
 
+def _alignment_errors(attempt: Path, root: Path) -> list[float]:
+    """Median, 99th percentile and largest error of a step's beginning by its row, in seconds."""
+    errors = []
+    for rank, program in enumerate(_programs(root)):
+        ends_ns = program["ends_ns"]
+        errors += [
+            abs(row["start_ns"] - ends_ns[row["step"] - 1]) * 1e-9
+            for row in read_rows(read_page(page_in(attempt, rank)))
+            if row["flags"] & _BY_DEVICE and 0 < row["step"] <= len(ends_ns)
+        ]
+    return [float(value) for value in np.quantile(errors, (0.5, 0.99, 1.0))]
+
+
 def _statement(steps: Steps, root: Path) -> dict[str, float]:
     """Seconds by state, and those that the devices were programmed to work."""
     programs = _programs(root)
@@ -105,6 +126,7 @@ def _trials(strategy: str, seed: int) -> dict[str, Any]:
         return {
             "trials": results,
             "exposed": _exposed(trials, root),
+            "alignment": _alignment_errors(root / "jobs" / strategy / "0", root),
             "statement": _statement(steps, root),
         }
 
@@ -127,6 +149,45 @@ def _competitors(strategy: str, trial: Trial, peers: Path) -> dict[str, Any]:
     return asdict(run_competitors(strategy, trial, peers, LAUNCH.script, forward_seconds=seconds))
 
 
+def _parts(
+    strategies: tuple[str, ...], seed: int, rank_steps: int, peers: Path | None
+) -> dict[str, Callable[[], Any]]:
+    """The parts of the bench, by the name of their files in the work folder."""
+    parts: dict[str, Callable[[], Any]] = {
+        f"trials-{strategy}-{seed}": partial(_trials, strategy, seed + STRATEGIES.index(strategy))
+        for strategy in strategies
+    }
+    if rank_steps:
+        parts[f"healthy-ddp-{rank_steps}"] = partial(_healthy, "ddp", rank_steps // RANKS)
+    for strategy in strategies if peers else ():
+        for number, trial in enumerate(competitor_trials(strategy)):
+            run = partial(_competitors, strategy, trial, Path(peers or "").absolute())
+            parts[f"peers-{strategy}-{number}"] = run
+    return parts
+
+
+def _run_apart(files: dict[str, Path], jobs: int, console: Console) -> None:
+    """Runs parts in processes of their own, so many at a time; each writes its file."""
+    waiting = [name for name, file in files.items() if not file.is_file()]
+    running: dict[str, subprocess.Popen[bytes]] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                name = waiting.pop(0)
+                command = [sys.executable, *sys.argv, "--work", str(files[name].parent)]
+                running[name] = subprocess.Popen([*command, "--part", name])
+                console.log(f"{name} begins; {len(waiting)} of {len(files)} parts wait")
+            time.sleep(1.0)
+            for name in [name for name, part in running.items() if part.poll() is not None]:
+                if running.pop(name).returncode:
+                    raise click.ClickException(f"part {name} failed; see above")
+                console.log(f"{name} is done")
+    finally:
+        for part in running.values():
+            part.terminate()
+            part.wait()
+
+
 @click.command()
 @click.option("--strategy", "strategies", multiple=True, type=click.Choice(STRATEGIES))
 @click.option("--seed", default=1, show_default=True, help="Seed of trials and slow ranks.")
@@ -143,6 +204,8 @@ def _competitors(strategy: str, trial: Trial, peers: Path) -> dict[str, Any]:
     help="Folder in which TraceML and NVRx are installed; without it they do not run.",
 )
 @click.option("--work", type=click.Path(path_type=Path, file_okay=False), help="Folder of results.")
+@click.option("--jobs", default=3, show_default=True, help="Parts that run at a time.")
+@click.option("--part", hidden=True, help="The one part to run, without printing.")
 def main(
     *,
     strategies: tuple[str, ...],
@@ -150,22 +213,19 @@ def main(
     rank_steps: int,
     peers: Path | None,
     work: Path | None,
+    jobs: int,
+    part: str | None,
 ) -> None:
     """Print whom the report names on the asynchronous device, by either clock."""
-    parts: dict[str, Callable[[], Any]] = {
-        f"trials-{strategy}-{seed}": partial(_trials, strategy, seed + number)
-        for number, strategy in enumerate(strategies or STRATEGIES)
-    }
-    if rank_steps:
-        parts[f"healthy-ddp-{rank_steps}"] = partial(_healthy, "ddp", rank_steps // RANKS)
-    for strategy in strategies or STRATEGIES if peers else ():
-        for number, trial in enumerate(competitor_trials(strategy)):
-            run = partial(_competitors, strategy, trial, Path(peers or "").absolute())
-            parts[f"peers-{strategy}-{number}"] = run
-    console, results = Console(stderr=True), {}
-    for number, name in enumerate(track(parts, "training", console=console, transient=True), 1):
-        console.log(f"part {number} of {len(parts)}: {name}")
-        results[name] = cached(work / f"{name}.json" if work else None, parts[name])
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # leave no ranks behind
+    parts = _parts(strategies or STRATEGIES, seed, rank_steps, peers)
+    if part is not None:
+        cached((work or Path()) / f"{part}.json", parts[part])
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        files = {name: (work or Path(folder)).absolute() / f"{name}.json" for name in parts}
+        _run_apart(files, jobs, Console(stderr=True))
+        results = {name: json.loads(file.read_text("utf-8")) for name, file in files.items()}
     print_results(Console(width=190), results)
 
 

@@ -27,6 +27,8 @@ from lockstep_records.page.reader import read_page, read_rows
 _LOCKSTEP = (sys.executable, "-m", "lockstep_cli.main")
 _FORWARD_SECONDS, _RANK = 0.02, 2
 _SETTLED_SECONDS = 90.0
+_DEADLINE = "notified_within"
+_PRINTED = ("severity", "rank", "node", "phase", _DEADLINE)
 
 
 @contextlib.contextmanager
@@ -52,7 +54,7 @@ def _watched(root: Path, work: Path, interval: str) -> Iterator[Path]:
 
 
 def _alerts(pages: Path) -> Iterator[tuple[float, dict[str, str]]]:
-    """When each alert first arrived, and its labels."""
+    """When each alert first arrived, and its labels with its deadline."""
     seen = set()
     for line in pages.read_text(encoding="utf-8").splitlines():
         notification = json.loads(line)
@@ -60,7 +62,9 @@ def _alerts(pages: Path) -> Iterator[tuple[float, dict[str, str]]]:
             key = tuple(sorted(alert["labels"].items()))
             if key not in seen:
                 seen.add(key)
-                yield datetime.fromisoformat(notification["time"]).timestamp(), alert["labels"]
+                deadline = alert["annotations"].get(_DEADLINE, "unknown")
+                arrived = datetime.fromisoformat(notification["time"]).timestamp()
+                yield arrived, alert["labels"] | {_DEADLINE: deadline}
 
 
 def _wall_begin(page_file: Path, step: int) -> float:
@@ -102,7 +106,7 @@ def main(
     begin, alerts = _run(strategy, phase, percent, (healthy, slow), interval)
     print(f"rank {_RANK}'s device is slow in {phase} by {percent} %; {strategy}, {interval}:")
     for arrived, labels in alerts:
-        named = {name: labels[name] for name in ("severity", "rank", "phase") if name in labels}
+        named = {name: labels[name] for name in _PRINTED if name in labels}
         print(f"  {arrived - begin:+.0f} s: {labels['alertname']} {named}")
 
 

@@ -134,6 +134,7 @@ def _train(strategy: str, root: Path, course: Course) -> None:
 
     optimizer.register_step_pre_hook(optimize)
     batch, exposed = torch.ones(2 * course.micro_batches, WIDTHS[strategy]), list[int]()
+    ends: list[cuda.Event] = []
     batches = sidecar.batches(_batches(batch, faults, course, exposed))
     for step, inputs in enumerate(monitor.prepare(batches)):
         with sidecar.step(model):
@@ -143,12 +144,18 @@ def _train(strategy: str, root: Path, course: Course) -> None:
                 optimizer.step()
             optimizer.zero_grad()
         pace.step_ended(step)
+        ends.append(cuda.current_stream().record_event())
         monitor.step()
         host_rows.step_ended(step)
     host_rows.write()
     monitor.close()
     sidecar.close()
-    program = {"kernel_seconds": kernels.seconds, "exposed_steps": exposed}
+    program = {
+        "kernel_seconds": kernels.seconds,
+        "exposed_steps": exposed,
+        # When the device truly ended each step.
+        "ends_ns": [event.at_ns for event in ends],
+    }
     (root / PROGRAM_FILE.format(rank=rank)).write_text(json.dumps(program), encoding="utf-8")
 
 

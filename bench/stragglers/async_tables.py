@@ -49,6 +49,9 @@ def _statement_lines(results: Mapping[str, Any]) -> Iterator[str]:
         )
         error = (states["productive"] - programmed) / covered
         yield f"{name}: {shares}; productive against the program {error:+.2%} of all time"
+        if "alignment" in part:
+            figures = ", ".join(f"{1e6 * seconds:.0f}" for seconds in part["alignment"])
+            yield f"{name}: a step's beginning is wrong by {figures} us: median, 99 %, largest"
 
 
 def print_results(out: Console, results: Mapping[str, Any]) -> None:

@@ -46,6 +46,7 @@ _FORWARD_SECONDS = 0.01
 _COMPARED_SECONDS = 0.006
 _MAX_EXPOSED = 3  # steps of a trial; a loader that the device waits for more often is not hidden
 _WINDOW_STEPS = 1000  # of a healthy run, each judged by itself
+_PART_RANK_STEPS = 20_000  # of a healthy run, so that it can be continued
 _BY_DEVICE = 1 << ROW_FLAGS.index("device")
 LAUNCH = Launch(path=str(HERE.parent), script="async_loop.py")
 
@@ -112,7 +113,9 @@ def _statement(steps: Steps, root: Path) -> dict[str, float]:
 def _trials(strategy: str, seed: int) -> dict[str, Any]:
     trials = _plan(seed)
     with root_folder() as root:
-        course = Course(tuple(trials), last_step(trials), forward_seconds=_FORWARD_SECONDS)
+        course = Course(
+            tuple(trials), last_step(trials), forward_seconds=_FORWARD_SECONDS, seed=seed
+        )
         train(strategy, root, course, LAUNCH)
         jobs = {"device": strategy, "host": HOST_JOB}
         results = {
@@ -131,9 +134,9 @@ def _trials(strategy: str, seed: int) -> dict[str, Any]:
         }
 
 
-def _healthy(strategy: str, num_steps: int) -> dict[str, Any]:
+def _healthy(strategy: str, num_steps: int, seed: int) -> dict[str, Any]:
     with root_folder() as root:
-        course = Course((), num_steps, layers=1, forward_seconds=0.002)
+        course = Course((), num_steps, layers=1, forward_seconds=0.002, seed=seed)
         steps = read_attempt(train(strategy, root, course, LAUNCH))
         named = {}
         for first in range(0, num_steps - _WINDOW_STEPS + 1, _WINDOW_STEPS):
@@ -157,8 +160,9 @@ def _parts(
         f"trials-{strategy}-{seed}": partial(_trials, strategy, seed + STRATEGIES.index(strategy))
         for strategy in strategies
     }
-    if rank_steps:
-        parts[f"healthy-ddp-{rank_steps}"] = partial(_healthy, "ddp", rank_steps // RANKS)
+    for number in range(-(-rank_steps // _PART_RANK_STEPS)):
+        name = f"healthy-ddp-{seed}-{number}"
+        parts[name] = partial(_healthy, "ddp", _PART_RANK_STEPS // RANKS, seed + number)
     for strategy in strategies if peers else ():
         for number, trial in enumerate(competitor_trials(strategy)):
             run = partial(_competitors, strategy, trial, Path(peers or "").absolute())
@@ -196,7 +200,7 @@ def _run_apart(files: dict[str, Path], jobs: int, console: Console) -> None:
     "rank_steps",
     default=100_000,
     show_default=True,
-    help="Rank-steps of a healthy DDP run; 0 for none.",
+    help="Rank-steps of healthy DDP runs, rounded up to 20,000; 0 for none.",
 )
 @click.option(
     "--peers",

@@ -116,7 +116,8 @@ def _build(strategy: str, faults: Faults, course: Course) -> tuple[Any, Any]:
 
 
 def _train(strategy: str, root: Path, course: Course) -> None:
-    rank, kernels = dist.get_rank(), Kernels(dist.get_rank())
+    rank = dist.get_rank()
+    kernels = Kernels(course.seed * dist.get_world_size() + rank)
     faults, sidecar = Faults(course.trials, kernels), new_sidecar(course, root)
     faults.step_seconds = course.step_seconds_of(strategy, dist.get_world_size())
     model, schedule = _build(strategy, faults, course)

@@ -76,6 +76,7 @@ class Course:
         clipping: whether an all-reduce of one number goes before the optimizer's step.
         competitors: whether other tools watch as well.
         on_device: whether the recorder knows the device, where there is one.
+        seed: of the noise of kernels.
     """
 
     trials: tuple[Trial, ...]
@@ -86,6 +87,7 @@ class Course:
     clipping: bool = True
     competitors: bool = False
     on_device: bool = True
+    seed: int = 0
 
     @property
     def step_seconds(self) -> float:

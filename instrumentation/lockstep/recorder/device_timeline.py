@@ -5,8 +5,9 @@ are queried at the ends of later steps. ``device.c`` holds the same in C.
 """
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from itertools import accumulate
-from operator import sub
+from operator import or_, sub
 from typing import TypeVar
 
 from lockstep.guard import outcome_of
@@ -208,7 +209,7 @@ class DeviceTimeline:
         # No event passes before the host has recorded it.
         low = max(map(sub, host_ns, positions))
         position_ns, begin = positions[-1], low
-        if self._passed == first and not any(bits & CAUGHT_UP for bits in marks):
+        if self._passed == first and not reduce(or_, marks) & CAUGHT_UP:
             begin = min(max(low, self._passed_ns), max(low, now_ns - position_ns))
         self._passed, self._passed_ns = last, begin + position_ns
         return self._divider.divide(StepEvents(phases, marks, host_ns, spans, begin))

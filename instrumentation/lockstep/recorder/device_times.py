@@ -102,46 +102,55 @@ class StepDivider:
     def divide(self, events: StepEvents) -> DeviceTimes:
         """Times of a step."""
         out = DeviceTimes(begin=events.begin, spans=events.spans)
-        moments = [*accumulate(events.spans, initial=events.begin)]
         spent, idles, is_optimized = [0.0] * NUM_PHASES, [0.0] * NUM_PHASES, False
-        phases, marks, host_ns = events.phases, events.marks, events.host_ns
-        ends = zip(phases[1:], marks[1:], host_ns[1:], strict=True)
-        segments = zip(phases, events.spans, moments, ends, strict=False)
-        for position, (phase, span, at, (next_phase, bits, now_ns)) in enumerate(segments):
+        usual_phases, usual_ns, usual_host_ns = self._phases, self._device_ns, self._host_ns
+        at, before_ns, host_ns = events.begin, events.host_ns[0], events.host_ns[1:]
+        segments = zip(events.phases, events.spans, events.marks[1:], host_ns, strict=False)
+        for position, (phase, span, bits, now_ns) in enumerate(segments):
             spent[phase] += span
             if phase in _OF_LAUNCHES or (phase == OTHER and not is_optimized):
                 is_optimized = is_optimized or phase == OPTIMIZER
-                host_span = now_ns - host_ns[position]
-                if not bits & CAUGHT_UP and self._is_usual(position, phase, span, host_span):
-                    continue
-                # An empty stream inside torch's own code: the host launches too slowly. Elsewhere
-                # the host may just have waited for the device, by item() or the like.
-                is_inside = phase in _INSIDE or next_phase == SYNC or bits & ARRIVAL
-                host_span = -1 if bits & CAUGHT_UP and is_inside else host_span
-                idle = self._idle(position, phase, span, host_span, now_ns - at)
-                idles[phase] += idle
-                if phase == FORWARD and bits & CAUGHT_UP and not idle:
-                    out.unexplained += span
+                usual = usual_ns[position]
+                if bits & CAUGHT_UP or usual_phases[position] != phase or span > 1.1 * usual:
+                    self._divide_unusual(out, events, position, now_ns - at, idles)
+                else:
+                    usual_host, host_span = usual_host_ns[position], now_ns - before_ns
+                    rise = span - usual
+                    usual_ns[position] = span if rise < 0 else usual + rise / _SLOWLY
+                    rise = host_span - usual_host
+                    usual_host_ns[position] = host_span if rise < 0 else usual_host + rise / _SLOWLY
             elif phase in _OF_LOADER:
                 # Nothing is launched here, so what lasts until the host comes is waiting.
                 idles[phase] += min(span, max(0.0, now_ns - at))
+            at += span
+            before_ns = now_ns
         out.seconds[:] = [value * _NS for value in spent]
         out.idle[:] = [value * _NS for value in idles]
-        _find_arrivals(out, events, moments)
+        _find_arrivals(out, events)
         _finish(out)
         return out
 
-    def _is_usual(self, position: int, phase: int, span: float, host_span: float) -> bool:
-        """Whether a segment took no longer than usual, and learns from it if so."""
-        usual = self._device_ns[position]
-        if self._phases[position] != phase or span - usual >= _LEAST_SHARE * span:
-            return False
-        usual_host = self._host_ns[position]
-        self._device_ns[position] = span if span < usual else usual + (span - usual) / _SLOWLY
-        self._host_ns[position] = (
-            host_span if host_span < usual_host else usual_host + (host_span - usual_host) / _SLOWLY
-        )
-        return True
+    def _divide_unusual(
+        self,
+        out: DeviceTimes,
+        events: StepEvents,
+        position: int,
+        until_host: float,
+        idles: list[float],
+    ) -> None:
+        """Adds what the host held up in a segment that is longer than usual or ends idle."""
+        phase, bits = events.phases[position], events.marks[position + 1]
+        span = events.spans[position]
+        # An empty stream inside torch's own code: the host launches too slowly. Elsewhere the host
+        # may just have waited for the device, by item() or the like.
+        is_inside = phase in _INSIDE or events.phases[position + 1] == SYNC or bits & ARRIVAL
+        host_span = float(events.host_ns[position + 1] - events.host_ns[position])
+        if bits & CAUGHT_UP and is_inside:
+            host_span = -1.0
+        idle = self._idle(position, phase, span, host_span, until_host)
+        idles[phase] += idle
+        if phase == FORWARD and bits & CAUGHT_UP and not idle:
+            out.unexplained += span
 
     def _idle(
         self, position: int, phase: int, span: float, host_span: float, until_host: float
@@ -174,20 +183,20 @@ class StepDivider:
         return idle
 
 
-def _find_arrivals(out: DeviceTimes, events: StepEvents, moments: Sequence[float]) -> None:
+def _find_arrivals(out: DeviceTimes, events: StepEvents) -> None:
     """The step's first and last arrival, and its waits by kind of collective."""
-    phases, waited = events.phases, 0.0
-    for end, bits in enumerate(events.marks[1:], 1):
-        if bits & ARRIVAL or phases[end] == SYNC:
-            out.first_arrival_ns = out.first_arrival_ns or int(moments[end])
-        if phases[end - 1] != SYNC:
-            continue
-        span = events.spans[end - 1]
-        waited += span
-        if bits & GROUP_END:
-            out.last_arrival_ns = int(moments[end] - waited)
-        if bits >> KIND_SHIFT:
-            out.collective[(bits >> KIND_SHIFT) - 1] += span * _NS
+    at, waited, phases, before = events.begin, 0.0, events.phases[1:], events.phases[0]
+    for phase, bits, span in zip(phases, events.marks[1:], events.spans, strict=True):
+        at += span
+        if before == SYNC:
+            waited += span
+            if bits & GROUP_END:
+                out.last_arrival_ns = int(at - waited)
+            if bits >> KIND_SHIFT:
+                out.collective[(bits >> KIND_SHIFT) - 1] += span * _NS
+        if (phase == SYNC or bits & ARRIVAL) and not out.first_arrival_ns:
+            out.first_arrival_ns = int(at)
+        before = phase
 
 
 def _finish(out: DeviceTimes) -> None:

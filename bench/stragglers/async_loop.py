@@ -92,11 +92,14 @@ class Pace:
             if trial.origin == "hidden"
         ]
         self._ends: deque[Any] = deque()
+        self._loss_every = course.loss_every
 
     def step_ended(self, step: int) -> None:
         """Reads the loss, or waits for an earlier step where a slow loader is to be hidden."""
         self._ends.append(cuda.current_stream().record_event())
         is_ahead = any(first <= step < last for first, last in self._hidden)
+        if (step + 1) % self._loss_every:
+            return
         while len(self._ends) > (_AHEAD if is_ahead else 0):
             self._ends.popleft().synchronize()
 

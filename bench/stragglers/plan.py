@@ -77,6 +77,7 @@ class Course:
         competitors: whether other tools watch as well.
         on_device: whether the recorder knows the device, where there is one.
         seed: of the noise of kernels.
+        loss_every: steps between two at whose end the host waits for the device, if it has one.
     """
 
     trials: tuple[Trial, ...]
@@ -88,6 +89,7 @@ class Course:
     competitors: bool = False
     on_device: bool = True
     seed: int = 0
+    loss_every: int = 1
 
     @property
     def step_seconds(self) -> float:

@@ -1,6 +1,7 @@
 """Steps are divided by the device's clock; who held up whom follows from when the host launched."""
 
 from dataclasses import dataclass
+from itertools import accumulate
 
 import pytest
 from hypothesis import given, settings
@@ -36,8 +37,9 @@ def divided(divider: StepDivider, step: Step) -> DeviceTimes:
     in_loader = begin  # the host comes to the loader while the stream has all of its backlog
     after = in_loader + step.loader * MS
     host_ns = [int(begin), int(in_loader), *(int(after) + number * 1000 for number in range(4))]
+    positions = [*accumulate(spans, initial=0.0)]
     marks = [0, 0, 1 if exposed else 0, 0, 0, 0]
-    return divider.divide(StepEvents(COURSE, marks, host_ns, spans, begin))
+    return divider.divide(StepEvents(COURSE, marks, host_ns, spans, positions, begin))
 
 
 durations = st.floats(0.1, 50.0)

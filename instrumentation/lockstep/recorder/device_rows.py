@@ -172,10 +172,13 @@ class DeviceRows:
         self._rewrite(row.number, times)
         floats, periodic = self._page.floats, self._page.periodic
         for phase in range(IN_STEP.start, IN_STEP.stop):
-            floats[_PHASE_SECONDS + phase] += times.seconds[phase]
-            periodic.floats[_IDLE_SECONDS + phase] += times.idle[phase]
+            if times.seconds[phase]:
+                floats[_PHASE_SECONDS + phase] += times.seconds[phase]
+            if times.idle[phase]:
+                periodic.floats[_IDLE_SECONDS + phase] += times.idle[phase]
         for kind, seconds in enumerate(times.collective):
-            floats[_COLLECTIVE_SECONDS + kind] += seconds
+            if seconds:
+                floats[_COLLECTIVE_SECONDS + kind] += seconds
         self._page.settle_step(times.total)
         periodic.words[_DEVICE_STEPS] += 1
         periodic.words[_LAUNCH_BOUND_STEPS] += times.is_launch_bound

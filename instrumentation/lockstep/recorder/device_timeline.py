@@ -212,7 +212,7 @@ class DeviceTimeline:
         if self._passed == first and not reduce(or_, marks) & CAUGHT_UP:
             begin = min(max(low, self._passed_ns), max(low, now_ns - position_ns))
         self._passed, self._passed_ns = last, begin + position_ns
-        return self._divider.divide(StepEvents(phases, marks, host_ns, spans, begin))
+        return self._divider.divide(StepEvents(phases, marks, host_ns, spans, positions, begin))
 
 
 def _slice(values: list[T], begin: int, end: int) -> list[T]:

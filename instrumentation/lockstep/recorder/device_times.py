@@ -41,6 +41,7 @@ class StepEvents:
         marks: what else is known of each [events].
         host_ns: monotonic nanoseconds at which the host recorded each [events].
         spans: nanoseconds of the device between each and the next [events - 1].
+        positions: nanoseconds of the device from the first to each [events].
         begin: monotonic nanoseconds at which the device passed the first.
     """
 
@@ -48,6 +49,7 @@ class StepEvents:
     marks: Sequence[int]
     host_ns: Sequence[int]
     spans: Sequence[float]
+    positions: Sequence[float]
     begin: float
 
 
@@ -104,15 +106,15 @@ class StepDivider:
         out = DeviceTimes(begin=events.begin, spans=events.spans)
         spent, idles, is_optimized = [0.0] * NUM_PHASES, [0.0] * NUM_PHASES, False
         usual_phases, usual_ns, usual_host_ns = self._phases, self._device_ns, self._host_ns
-        at, before_ns, host_ns = events.begin, events.host_ns[0], events.host_ns[1:]
-        segments = zip(events.phases, events.spans, events.marks[1:], host_ns, strict=False)
+        begin, before_ns, ends = events.begin, events.host_ns[0], events.host_ns[1:]
+        segments = zip(events.phases, events.spans, events.marks[1:], ends, strict=False)
         for position, (phase, span, bits, now_ns) in enumerate(segments):
             spent[phase] += span
             if phase in _OF_LAUNCHES or (phase == OTHER and not is_optimized):
                 is_optimized = is_optimized or phase == OPTIMIZER
                 usual = usual_ns[position]
                 if bits & CAUGHT_UP or usual_phases[position] != phase or span > 1.1 * usual:
-                    self._divide_unusual(out, events, position, now_ns - at, idles)
+                    self._divide_unusual(out, events, position, idles)
                 else:
                     usual_host, host_span = usual_host_ns[position], now_ns - before_ns
                     rise = span - usual
@@ -121,8 +123,8 @@ class StepDivider:
                     usual_host_ns[position] = host_span if rise < 0 else usual_host + rise / _SLOWLY
             elif phase in _OF_LOADER:
                 # Nothing is launched here, so what lasts until the host comes is waiting.
-                idles[phase] += min(span, max(0.0, now_ns - at))
-            at += span
+                until_host = now_ns - begin - events.positions[position]
+                idles[phase] += min(span, max(0.0, until_host))
             before_ns = now_ns
         out.seconds[:] = [value * _NS for value in spent]
         out.idle[:] = [value * _NS for value in idles]
@@ -131,12 +133,7 @@ class StepDivider:
         return out
 
     def _divide_unusual(
-        self,
-        out: DeviceTimes,
-        events: StepEvents,
-        position: int,
-        until_host: float,
-        idles: list[float],
+        self, out: DeviceTimes, events: StepEvents, position: int, idles: list[float]
     ) -> None:
         """Adds what the host held up in a segment that is longer than usual or ends idle."""
         phase, bits = events.phases[position], events.marks[position + 1]
@@ -147,6 +144,7 @@ class StepDivider:
         host_span = float(events.host_ns[position + 1] - events.host_ns[position])
         if bits & CAUGHT_UP and is_inside:
             host_span = -1.0
+        until_host = events.host_ns[position + 1] - events.begin - events.positions[position]
         idle = self._idle(position, phase, span, host_span, until_host)
         idles[phase] += idle
         if phase == FORWARD and bits & CAUGHT_UP and not idle:
@@ -185,18 +183,19 @@ class StepDivider:
 
 def _find_arrivals(out: DeviceTimes, events: StepEvents) -> None:
     """The step's first and last arrival, and its waits by kind of collective."""
-    at, waited, phases, before = events.begin, 0.0, events.phases[1:], events.phases[0]
-    for phase, bits, span in zip(phases, events.marks[1:], events.spans, strict=True):
-        at += span
-        if before == SYNC:
-            waited += span
-            if bits & GROUP_END:
-                out.last_arrival_ns = int(at - waited)
-            if bits >> KIND_SHIFT:
-                out.collective[(bits >> KIND_SHIFT) - 1] += span * _NS
-        if (phase == SYNC or bits & ARRIVAL) and not out.first_arrival_ns:
-            out.first_arrival_ns = int(at)
-        before = phase
+    phases, marks, spans, waited = events.phases, events.marks, events.spans, 0.0
+    waits = [number for number, phase in enumerate(phases[:-1]) if phase == SYNC]
+    for number in waits:
+        span, bits = spans[number], marks[number + 1]
+        waited += span
+        if bits & GROUP_END:
+            out.last_arrival_ns = int(events.begin + events.positions[number + 1] - waited)
+        if bits >> KIND_SHIFT:
+            out.collective[(bits >> KIND_SHIFT) - 1] += span * _NS
+    arrivals = [number for number, bits in enumerate(marks) if bits & ARRIVAL]
+    first = min((number for number in (*waits, *arrivals) if number), default=0)
+    if first:
+        out.first_arrival_ns = int(events.begin + events.positions[first])
 
 
 def _finish(out: DeviceTimes) -> None:

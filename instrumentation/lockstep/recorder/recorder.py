@@ -174,20 +174,18 @@ class StepRecorder(Rows):
         # Time and phase in one word: a reader never finds one without the other.
         self.heartbeat[0] = now << 4 | code
         if now >= self._gate_ns:
-            self._pass_gate(now, interrupted)
+            if self._timeline is not None and interrupted != code:
+                self._timeline.boundary(now, code)
+            if now >= self.due_ns or self._measures or self._timeline is None:
+                self._pass_gate(now)
         return now
 
-    def _pass_gate(self, now: int, interrupted: int) -> None:
-        if self._timeline is not None:
-            if interrupted != self.phase:
-                self._timeline.boundary(now, self.phase)
-            if now < self.due_ns and not self._measures:
-                return  # the gate stays open
+    def _pass_gate(self, now: int) -> None:
         if now >= self.due_ns:
             self.due_ns = self._callbacks.tick(now)
         if self._measures:
             self.own_ns += _clock() - now
-        is_open = self._measures or self._held or self.device_rows is not None
+        is_open = self._measures or self._held or self._timeline is not None
         self._gate_ns = 0 if is_open else self.due_ns
 
     def enter_phase(self, phase: str) -> None:

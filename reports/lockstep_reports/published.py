@@ -198,6 +198,19 @@ class Ending(TypedDict):
     last_output: Annotated[str | None, Meta(description="Last lines of its stderr.")]
 
 
+class Standstill(TypedDict):
+    """A stretch in which no rank completed a step; it is part of no episode."""
+
+    step: Annotated[int | None, Meta(description="Last step completed before.")]
+    missing: Annotated[list[int], Meta(description="Ranks that the others waited for.")]
+    phase: str | None
+    seconds: float
+    begin_time: Seconds
+    lasted: Annotated[bool, Meta(description="No step followed.")]
+    is_now: Annotated[bool, Meta(description="The ranks stood still when the report was made.")]
+    words: str
+
+
 class Attempt(TypedDict):
     """An attempt that the report is not about."""
 
@@ -248,6 +261,8 @@ class Report(TypedDict):
     source: Source
     world_size: int | None
     outcome: vocabulary.OutcomeOrRunning
+    headline: Annotated[str, Meta(description="The gravest truth about the job, one sentence.")]
+    severity: Annotated[vocabulary.Severity, Meta(description="What the headline is about.")]
     verdict: Verdict
     episodes: list[Episode]
     steps: Steps
@@ -286,6 +301,7 @@ class Report(TypedDict):
     causes: NotRequired[list[Cause]]
     job_goodput: NotRequired[JobGoodput | None]
     signs: NotRequired[list[Sign]]
+    standstills: NotRequired[list[Standstill]]
     ranks: NotRequired[list[Rank]]
     ranks_over: NotRequired[list[int | None]]
     endings: NotRequired[list[Ending]]

@@ -144,6 +144,10 @@ def cards(analysis: StepAnalysis) -> tuple[Card, ...]:
     """Loss, price, duration and number of the steps, and the productive share; unknown left out."""
     summary = analysis.summary
     figures = [*_loss_cards(analysis)]
+    if analysis.standstills:
+        stood = sum(standstill.seconds for standstill in analysis.standstills)
+        times = plural(len(analysis.standstills), "time")
+        figures.insert(0, Card(duration(stood), "without progress", times))
     if summary.median_seconds is not None:
         p95 = "" if summary.p95_seconds is None else f"p95 {duration(summary.p95_seconds)}"
         figures.append(Card(duration(summary.median_seconds), "median step", p95))

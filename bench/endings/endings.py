@@ -44,7 +44,7 @@ def main() -> None:
     """Prints a row for each ending; with names only for those that hold one of them."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("names", nargs="*")
-    parser.add_argument("--together", type=int, default=4, help="Jobs that run side by side.")
+    parser.add_argument("--side-by-side", type=int, default=4, help="Jobs that run side by side.")
     options = parser.parse_args()
     chosen = [
         s for s in SCENARIOS if not options.names or any(part in s.name for part in options.names)
@@ -53,12 +53,12 @@ def main() -> None:
     try:
         with watched(work / "jobs-root", work) as prometheus:
             (work / "jobs-root").mkdir(exist_ok=True)
-            with ThreadPoolExecutor(options.together) as pool:
+            with ThreadPoolExecutor(options.side_by_side) as pool:
                 ends = list(pool.map(lambda s: run(s, work / "jobs-root", RANKS), chosen))
             alerts = alerts_by_job(prometheus)
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    print(f"{platform.machine()}, {options.together} jobs of {RANKS} ranks side by side\n")
+    print(f"{platform.machine()}, {options.side_by_side} jobs of {RANKS} ranks side by side\n")
     num_wrong = 0
     columns = ("ending", "first line of the report", "last line of the launcher", "top, 5 s",
                "top, 60 s", "event", "alerts", "s lost", "by the log alone", "wrong")  # fmt: skip
@@ -78,9 +78,9 @@ def _cells(scenario: Scenario, ended: Ended, alerts: set[str], wrong: list[str])
     lost = "" if ended.lost_seconds is None else f"{ended.lost_seconds:.1f}"
     by_log = f"{incident.outcome}, {incident.cause}, {incident.blame} {list(incident.ranks)}"
     # What the launcher says of the job, without its id and what it says to everyone.
-    said = ended.launcher_line.partition(": ")[2].partition(" Exit status")[0]
+    line = ended.launcher_line.partition(": ")[2].partition(" Exit status")[0]
     cells = [
-        scenario.name, ended.first_line, "the same" if said == ended.first_line else said,
+        scenario.name, ended.first_line, "the same" if line == ended.first_line else line,
         ended.tops.get(5, ""), ended.tops.get(60, ""), f"{', '.join(event)}, rank {ranks}",
         ", ".join(sorted(alerts)), lost, by_log, ", ".join(wrong),
     ]  # fmt: skip

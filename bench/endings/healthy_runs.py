@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--ranks", type=int, default=3)
     parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--together", type=int, default=1, help="Runs side by side.")
+    parser.add_argument("--side-by-side", type=int, default=1, help="Runs side by side.")
     options = parser.parse_args()
     others = [multiprocessing.Process(target=_compute, daemon=True) for _ in range(_BUSY_PROCESSES)]
     for process in others:
@@ -59,7 +59,7 @@ def main() -> None:
     print("| --- | --- | --- | --- | --- | --- |", flush=True)
     accused = 0
     try:
-        with ThreadPoolExecutor(options.together) as pool:
+        with ThreadPoolExecutor(options.side_by_side) as pool:
             numbers = range(options.runs)
             runs = pool.map(lambda n: _run(root, n, options.ranks, options.steps), numbers)
             for number, payload in enumerate(runs):

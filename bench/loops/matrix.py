@@ -84,11 +84,11 @@ def _write_row(name: str, origin: str, steps: int, folder: str) -> None:
 @click.argument("names", nargs=-1)
 @click.option("--steps", default=110, show_default=True, help="Steps of each loop.")
 @click.option("--origin", "origins", multiple=True, default=("backward", "forward"))
-@click.option("--together", default=4, show_default=True, help="Loops that run side by side.")
-def main(names: tuple[str, ...], steps: int, origins: tuple[str, ...], together: int) -> None:
+@click.option("--side-by-side", default=4, show_default=True, help="Loops that run side by side.")
+def main(names: tuple[str, ...], steps: int, origins: tuple[str, ...], side_by_side: int) -> None:
     """Print the table."""
     print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
-          f"{together} loops side by side\n")  # fmt: skip
+          f"{side_by_side} loops side by side\n")  # fmt: skip
     print("| loop | slow in | verdict | phase | median sync, ms, by rank | |")
     print("| --- | --- | --- | --- | --- | --- |", flush=True)
     # Forked by this process, which has one thread and no group of its own.
@@ -96,7 +96,7 @@ def main(names: tuple[str, ...], steps: int, origins: tuple[str, ...], together:
     waiting = [(name, origin) for name in names or CELLS for origin in origins]
     running: list[tuple[Path, multiprocessing.context.ForkProcess]] = []
     while waiting or running:
-        while waiting and len(running) < together:
+        while waiting and len(running) < side_by_side:
             folder = Path(tempfile.mkdtemp(prefix="lockstep-loops-", dir="/dev/shm"))
             process = context.Process(target=_write_row, args=(*waiting.pop(0), steps, str(folder)))
             process.start()

@@ -93,12 +93,12 @@ def standstill_words(hang: HangRecord) -> str:
     missing = [rank for rank in hang.ranks if rank.rank in hang.missing]
     others = [rank for rank in hang.ranks if rank.rank not in hang.missing]
     if not missing:
-        who = "no rank stands apart"
+        apart = "no rank stands apart"
         if hang.missing:
-            who = f"{rank_words(hang.missing)} did not come"
-        return f"no rank made progress {after}: {who}{_places(others)}"
+            apart = f"{rank_words(hang.missing)} did not come"
+        return f"no rank made progress {after}: {apart}{_places(others)}"
     where = sorted({rank.phase for rank in missing if rank.phase})
-    place = f" in {' and '.join(where)}" if where else ""
+    phases = f" in {' and '.join(where)}" if where else ""
     states = {rank.process for rank in missing}
     why = ""
     if states and states <= _STOPPED:
@@ -106,7 +106,9 @@ def standstill_words(hang: HangRecord) -> str:
     elif states == {_IN_KERNEL}:
         why = ", blocked in the kernel"
     waiting = f"; {rank_words([rank.rank for rank in others])} waited" if others else ""
-    return f"{rank_words([rank.rank for rank in missing])} stood still{place} {after}{why}{waiting}"
+    return (
+        f"{rank_words([rank.rank for rank in missing])} stood still{phases} {after}{why}{waiting}"
+    )
 
 
 def _places(ranks: Sequence[StandingRank]) -> str:

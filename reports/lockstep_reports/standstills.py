@@ -128,8 +128,8 @@ def _of_column(steps: Steps, column: int, hangs: list[HangRecord]) -> Standstill
 def _words(number: int, missing: tuple[int, ...], phase: str | None) -> str:
     if not missing:
         return f"no rank made progress in step {number}: none stands apart"
-    place = "" if phase is None else f" in {phase}"
-    return f"{rank_words(missing)} stood still{place} in step {number}"
+    where = "" if phase is None else f" in {phase}"
+    return f"{rank_words(missing)} stood still{where} in step {number}"
 
 
 def _standing_phase(steps: Steps, row: int, column: int, lost: float) -> str | None:

@@ -135,10 +135,29 @@ def analyse_recording(
     """
     end = end_fields(recording)
     outcome = final_outcome(recording, end, now_seconds)
-    losses_not_finite = not_finite(recording.steps)
+    all_steps, is_over = recording.steps, outcome != "running"
     recording, standstills = split_standstills(
-        recording, now_seconds, hang_now(recording, now_seconds), is_over=outcome != "running"
+        recording, now_seconds, hang_now(recording, now_seconds), is_over=is_over
     )
+    analysis = _analyse(recording, outcome, thresholds, price_per_gpu_hour)
+    return replace(
+        analysis,
+        goodput=goodput(recording.steps, analysis.episodes, standstills),
+        end=end,
+        standstills=standstills,
+        not_finite=not_finite(all_steps),
+        resume=older_resume(recording),
+        stacks=_stacks(recording) if standstills else (),
+    )
+
+
+def _analyse(
+    recording: Recording,
+    outcome: OutcomeOrRunning,
+    thresholds: Thresholds | None,
+    price_per_gpu_hour: float | None,
+) -> StepAnalysis:
+    """The analysis of steps in which nothing stood still."""
     steps, scores = recording.steps, score(recording.steps, own_times=recording.own_times)
     replayed, verdict, episodes = _judge(recording, scores, thresholds)
     alignment = realigned(aligned_by(align(steps), recording.collectives), replayed)
@@ -155,7 +174,7 @@ def analyse_recording(
         ranks=summarize_ranks(steps, scores, alignment, columns),
         ranks_over=_step_numbers(steps, columns),
         cost=cost(steps, scores, episodes, price_per_gpu_hour),
-        goodput=goodput(steps, episodes, standstills),
+        goodput=goodput(steps, episodes),
         times=run_times(recording, alignment),
         endings=summarize_endings(steps, recording.events),
         others=tuple(a for a in recording.attempts if a.number != steps.attempt),
@@ -163,11 +182,6 @@ def analyse_recording(
         replayed=replayed,
         collectives=recording.collectives,
         operations=recording.operations,
-        end=end,
-        standstills=standstills,
-        not_finite=losses_not_finite,
-        resume=older_resume(recording),
-        stacks=_stacks(recording) if standstills else (),
     )
 
 

@@ -81,7 +81,7 @@ def final_outcome(
         return outcome
     if is_running(recording.steps):
         return "running"
-    judged = next((known for known in OUTCOMES if known == end.get("outcome")), None)
+    judged = next((name for name in OUTCOMES if name == end.get("outcome")), None)
     if judged is not None:
         return judged
     # A lock that nobody holds is a process that has gone, however fresh its last word is.

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -176,8 +177,12 @@ def test_the_launcher_prints_what_became_of_each_attempt_and_whom_it_blames(
 ) -> None:
     job = new_job(tmp_path)
     job.folder.mkdir(parents=True)
-    killed = {"cause": "killed", "reason": "Rank 3 was killed.", "culprit_ranks": [3]}
-    raised = {
+    killed: dict[str, Any] = {
+        "cause": "killed",
+        "reason": "Rank 3 was killed.",
+        "culprit_ranks": [3],
+    }
+    raised: dict[str, Any] = {
         "cause": "exception",
         "reason": "KeyError: 'x' on rank 2.",
         "culprit_ranks": [2],

@@ -45,9 +45,9 @@ def _why(fields: Mapping[str, Any]) -> str:
     """The reason as a part of a sentence, with the exception where one is known."""
     exception, ranks = fields.get("exception"), _ranks(fields, "culprit_ranks")
     if isinstance(exception, str) and exception and fields.get("cause") in _RAISED:
-        who = rank_words(ranks) if ranks else "most ranks"
+        named = rank_words(ranks) if ranks else "most ranks"
         text = _FOLDERS.sub(r"(\1)", exception)
-        return f"{who} raised {_short(text)}"
+        return f"{named} raised {_short(text)}"
     reason = fields.get("reason")
     if not isinstance(reason, str) or not reason:
         return ""

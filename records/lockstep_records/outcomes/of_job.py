@@ -1,5 +1,6 @@
 """Gathers the evidence of an attempt from the job's folder on this node: events and pages."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,15 +42,8 @@ def evidence_of(
     page_by_rank = {int(page.identity["rank"]): page for page in pages}
     lasting = [hang for hang in hangs_of(events, attempt) if _lasted(hang, page_by_rank)]
     sizes = [int(page.identity["world_size"]) for page in pages]
-    ranks = ranks_of(events, attempt)
-    ended = {end.rank for end in ranks}
-    # Nobody waited for the process of a rank that plain torchrun started: its page is all there is.
-    unseen = [RankEnd(rank=rank) for rank in sorted(page_by_rank.keys() - ended)]
     return Evidence(
-        ranks=tuple(
-            _with_last_words(job / str(attempt), _by_page(end, page_by_rank.get(end.rank)))
-            for end in (*ranks, *unseen)
-        ),
+        ranks=tuple(_ends(job / str(attempt), ranks_of(events, attempt), page_by_rank)),
         world_size=max(sizes, default=None),
         node_events=node_events_of(events, attempt),
         launcher_signal=launcher_signal,
@@ -59,6 +53,16 @@ def evidence_of(
         has_hung=bool(lasting),
         hang_words=standstill_words(lasting[-1]) if lasting else "",
     )
+
+
+def _ends(
+    attempt: Path, ends: Sequence[RankEnd], page_by_rank: dict[int, Page]
+) -> Iterator[RankEnd]:
+    """The ends of the ranks, with what they left behind; those that nobody waited for as well."""
+    # Of a rank that plain torchrun started its page is all there is.
+    unseen = sorted(page_by_rank.keys() - {end.rank for end in ends})
+    for end in (*ends, *(RankEnd(rank=rank) for rank in unseen)):
+        yield _with_last_words(attempt, _by_page(end, page_by_rank.get(end.rank)))
 
 
 def _by_page(end: RankEnd, page: Page | None) -> RankEnd:

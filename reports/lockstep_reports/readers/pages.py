@@ -32,6 +32,7 @@ _MAX_STEP_SECONDS = 30 * 86400.0
 _WALL_RANGE = (0.0, 4e9)  # 1970 to 2096; anything else is a damaged clock
 _PHASES = tuple(f"{phase}_seconds" for phase in STEP_PHASES)
 _TIMES = ("start", "first_arrival", "last_arrival")
+_OF_ALL_RANKS = ("job_id", "cluster", "project", "attempt", "world_size")
 _LOADS = ("tokens", "sequence_squares")
 _FLAGS = ("device", "nonfinite", "hang")
 _BITS = {name: 1 << ROW_FLAGS.index(name) for name in _FLAGS}
@@ -68,11 +69,7 @@ def read_attempt(folder: Path, max_cells: int = MAX_CELLS) -> Steps:
         notes.append(_clock_note(ranks))
     matrices = _matrices(ranks, numbers, clock)
     return Steps(
-        job_id=first["job_id"],
-        cluster=first["cluster"],
-        project=first["project"],
-        attempt=first["attempt"],
-        world_size=first["world_size"],
+        **{name: first[name] for name in _OF_ALL_RANKS},
         members=tuple(_member(rank) for rank in ranks),
         numbers=numbers,
         seconds=matrices["seconds"],

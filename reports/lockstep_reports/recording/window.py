@@ -93,8 +93,8 @@ def _select_steps(steps: Steps, selected: Flags) -> Steps:
     """The steps of a mask [steps], with a note on how many those are."""
     num_steps, num_selected = len(steps.numbers), int(np.count_nonzero(selected))
     note = f"Only {num_selected:,} of {num_steps:,} recorded steps are looked at."
-    cut = columns_of(steps, selected)
-    return cut if num_selected == num_steps else replace(cut, notes=(*steps.notes, note))
+    part = columns_of(steps, selected)
+    return part if num_selected == num_steps else replace(part, notes=(*steps.notes, note))
 
 
 def columns_of(steps: Steps, selected: Flags) -> Steps:

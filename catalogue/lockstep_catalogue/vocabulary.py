@@ -72,8 +72,8 @@ Severity = Literal[
     "out_of_memory",
     "not_finite",
     "resumed",
-    "slow",
     "stopped",
+    "slow",
     "unknown",
     "nobody",
 ]

@@ -42,10 +42,11 @@ def evidence_of(
     page_by_rank = {int(page.identity["rank"]): page for page in pages}
     lasting = [hang for hang in hangs_of(events, attempt) if _lasted(hang, page_by_rank)]
     sizes = [int(page.identity["world_size"]) for page in pages]
+    ranks = ranks_of(events, attempt)
     return Evidence(
-        ranks=tuple(_ends(job / str(attempt), ranks_of(events, attempt), page_by_rank)),
+        ranks=tuple(_ends(job / str(attempt), ranks, page_by_rank)),
         world_size=max(sizes, default=None),
-        node_events=node_events_of(events, attempt),
+        node_events=node_events_of(events, attempt, _end_of(ranks, outside_time)),
         launcher_signal=launcher_signal,
         at_time_limit=at_time_limit,
         outside_time=outside_time,
@@ -71,6 +72,12 @@ def _by_page(end: RankEnd, page: Page | None) -> RankEnd:
         return end
     idle = None if end.time is None else max(0.0, end.time - page.progress_wall_seconds)
     return replace(end, phase=page.phase, last_step=page.state["step"], idle_seconds=idle)
+
+
+def _end_of(ranks: tuple[RankEnd, ...], outside_time: float | None) -> float | None:
+    """When the first rank ended, or the attempt was ended; None where nobody saw it."""
+    times = [end.time for end in ranks if end.time is not None]
+    return min((*times, *([] if outside_time is None else [outside_time])), default=None)
 
 
 def _with_last_words(attempt: Path, end: RankEnd) -> RankEnd:

@@ -36,10 +36,11 @@ def _findings(analysis: StepAnalysis) -> Iterator[Finding]:
     yield from _standstills(analysis)
     yield from _not_finite(analysis)
     yield from _resumed(analysis)
-    slow = tuple(_slow(analysis))
-    yield from slow
+    # Who stops a job asks why it ended, and not whom to blame.
     if analysis.outcome in _ENDED_BY_SOMEBODY and analysis.end:
         yield Finding("stopped", printable(first_line(analysis.end)))
+    slow = tuple(_slow(analysis))
+    yield from slow
     # Whether somebody was slow has an answer also where it is not the news.
     if not slow:
         yield _who_was_slow(analysis)

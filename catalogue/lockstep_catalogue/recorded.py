@@ -175,15 +175,18 @@ MFU = Recorded(
     ),
 )
 
+_MIN_STANDING_SECONDS = 20
+"""And one scrape and a half: that old the newest word of a rank that moves may be."""
 _STANDING_STEPS = 3
 """Mean steps without progress of a rank, from which on its job stands."""
 
 
 def _standing(windows: ScrapeWindows) -> str:
     since = f"(time() - {by('min', select(LAST_PROGRESS), *_JOB)})"
+    least_seconds = max(_MIN_STANDING_SECONDS, 3 * windows.scrape_seconds // 2)
     # A job that stands may have no mean step: too few steps end in any window.
     return (
-        f"({since} > {windows.live_seconds})\nunless on ({names(*_JOB)})\n"
+        f"({since} > {least_seconds})\nunless on ({names(*_JOB)})\n"
         f"({since} < on ({names(*_JOB)}) {_STANDING_STEPS} * {select(STEP_MEAN)})"
     )
 
@@ -193,7 +196,7 @@ STANDING = Recorded(
     unit=Unit.SECONDS,
     labels=_JOB,
     help="Time since the last progress of the rank that stands longest, where that is longer than "
-    "the live window and three mean steps: who is late then says nothing about who is slow.",
+    "a scrape and three mean steps: who is late then says nothing about who is slow.",
     expression=_standing,
 )
 

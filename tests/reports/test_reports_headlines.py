@@ -209,5 +209,5 @@ def test_a_job_that_failed_before_its_first_step_has_a_report(
     assert payload["severity"] == "failed"
     assert "ValueError: no data" in payload["headline"]
     assert payload["steps"]["count"] == 0
-    page = CliRunner().invoke(report, [str(job), "--html", str(page_root / "r.html")])
-    assert page.exit_code == 0, page.output
+    rendered = CliRunner().invoke(report, [str(job), "--html", str(page_root / "r.html")])
+    assert rendered.exit_code == 0, rendered.output

@@ -22,16 +22,15 @@ def check_page_is_free(path: Path, identity: RankIdentity) -> None:
     except PageError:
         return  # the writer refuses the file itself
     rank, job_id, pid = identity.rank, identity.job_id, page.identity["pid"]
-    process = find_process(page)
-    if process is None:
-        raise NoPageError(
-            f"rank {rank} of job {job_id!r} has ended in attempt {identity.attempt}, of which other"
-            " ranks still run; wait for their end or set LOCKSTEP_JOB_ID to another id"
-        )
     if pid == os.getpid():
         raise NoPageError(
             f"this process has attached before, as rank {rank} of job {job_id!r}; "
-            "close that monitor first"
+            "one training a process has a page"
+        )
+    if find_process(page) is None:
+        raise NoPageError(
+            f"rank {rank} of job {job_id!r} was process {pid} of the same launch, which has ended; "
+            "give the second program another LOCKSTEP_JOB_ID"
         )
     if page.identity["launch_key"] == identity.launch_key and identity.launch_key:
         raise NoPageError(

@@ -241,6 +241,6 @@ dist.destroy_process_group()
 def test_a_rank_that_ends_at_once_waits_for_no_server_that_is_not_up_yet_and_logs_none(
     root: Path,
 ) -> None:
-    command = [sys.executable, "-c", SHUT_AT_ONCE, root]
+    command = [sys.executable, "-c", SHUT_AT_ONCE, str(root)]
     done = subprocess.run(command, timeout=60, check=True, capture_output=True, text=True)
     assert "Server" not in done.stderr

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch.distributed import checkpoint as dcp
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
 from torch.utils.data import DataLoader, Dataset
 
 import lockstep
@@ -105,10 +106,10 @@ def test_checkpoints_of_dcp_are_counted_once_in_and_outside_of_blocks(
     root: Path, watched: Any, tmp_path: Path
 ) -> None:
     state = {"weight": torch.ones(8)}
-    dcp.save(state, checkpoint_id=tmp_path / "step-30")
+    save(state, checkpoint_id=tmp_path / "step-30")
     with watched.checkpoint(step=40):
-        dcp.save(state, checkpoint_id=tmp_path / "step-40")
-    dcp.load(state, checkpoint_id=tmp_path / "step-40")
+        save(state, checkpoint_id=tmp_path / "step-40")
+    load(state, checkpoint_id=tmp_path / "step-40")
     watched.step()
     watched.close()
     page = page_of(root)

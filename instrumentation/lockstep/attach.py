@@ -17,7 +17,7 @@ from lockstep.monitor.live import LiveMonitor
 from lockstep.monitor.noop import NoopMonitor
 from lockstep.monitor.protocol import Monitor
 from lockstep.monitor.step_watch import settings_from, watch_steps
-from lockstep.ranks import RankPlace, find_place, is_group_ready
+from lockstep.ranks import RankPosition, find_position, is_group_ready
 from lockstep.requeues import FIRST_ATTEMPT, restarts_of, with_attempt
 from lockstep.shared_ids import announce_job, check_page_is_free
 from lockstep.telemetry.logs import SWITCH, follow, json_logs
@@ -66,19 +66,19 @@ def attach(
     if environment.get("LOCKSTEP", "on") == "off":
         return NoopMonitor()
     page = _PageRequest(mesh, schedule, root, environment, rows)
-    place = outcome_of(find_place, environment)
-    if isinstance(place, Exception):
-        return _log_reason(place)
-    if place is None:
+    position = outcome_of(find_position, environment)
+    if isinstance(position, Exception):
+        return _log_reason(position)
+    if position is None:
         return _attach_later(page, model, optimizer, schedule)
-    return _attach_now(page, place, functools.partial(_watch_model, model, optimizer, schedule))
+    return _attach_now(page, position, functools.partial(_watch_model, model, optimizer, schedule))
 
 
 def _attach_now(
-    page: "_PageRequest", place: RankPlace, watch: Callable[[LiveMonitor], object]
+    page: "_PageRequest", position: RankPosition, watch: Callable[[LiveMonitor], object]
 ) -> Monitor:
     """The monitor of a rank that is known; the disabled one where no page can be had."""
-    monitor = outcome_of(_create_monitor, page, place)
+    monitor = outcome_of(_create_monitor, page, position)
     if isinstance(monitor, Exception):
         return _log_reason(monitor)
     watch(monitor)
@@ -95,12 +95,12 @@ def _attach_later(
 
     def create() -> Monitor:
         watch = functools.partial(_watch_model, schedule=schedule)
-        place = outcome_of(find_place, page.environment)
-        if isinstance(place, Exception):
-            return _log_reason(place)
+        position = outcome_of(find_position, page.environment)
+        if isinstance(position, Exception):
+            return _log_reason(position)
         return _attach_now(
             page,
-            place or RankPlace(),
+            position or RankPosition(),
             lambda monitor: watch_at_first_forward(
                 model, optimizer, functools.partial(watch, monitor=monitor)
             ),
@@ -127,13 +127,13 @@ class _PageRequest(NamedTuple):
     rows: int
 
 
-def _create_monitor(request: _PageRequest, place: RankPlace) -> LiveMonitor:
+def _create_monitor(request: _PageRequest, position: RankPosition) -> LiveMonitor:
     """A monitor with its page, its logs and the observer of its steps."""
     mesh, schedule, root, environment, rows = request
     parts = Parts()
     settings = settings_from(environment)
     mesh = parts.run("pipeline", mesh_with_stage, mesh, schedule) or mesh
-    identity = identity_from(environment, mesh, parts, place)
+    identity = identity_from(environment, mesh, parts, position)
     folder = Path(root) if root else find_root(environment)
     is_launched = bool(environment.get(FIRST_ATTEMPT))
     identity = (
@@ -145,7 +145,7 @@ def _create_monitor(request: _PageRequest, place: RankPlace) -> LiveMonitor:
     path = page_path(folder, identity.job_id, identity.attempt, identity.rank)
     check_page_is_free(path, identity)
     page = PageWriter(path, identity, rows)
-    if not is_launched and place.launcher:
+    if not is_launched and position.launcher:
         announce_job(path.parents[1], identity, is_default_root=root is None)
     # 0 turns the watch off, and steps are still judged by the default.
     hang_timeout_seconds = settings.timeouts.step_seconds or HANG_TIMEOUT_SECONDS

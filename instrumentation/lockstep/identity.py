@@ -1,11 +1,11 @@
-"""The identity of this rank: its place in the job, and what environment and torch say of it."""
+"""The identity of this rank: its position in the job, and what environment and torch say of it."""
 
 import platform
 import sys
 from collections.abc import Mapping
 
 from lockstep.guard import Parts
-from lockstep.ranks import RankPlace, find_place, launching_pid
+from lockstep.ranks import RankPosition, find_position, launching_pid
 from lockstep.requeues import first_attempt_of, launch_key_of, restarts_of
 from lockstep.scheduler import job_class_of, queue_of
 from lockstep_records.jobs import check_job_id
@@ -15,14 +15,14 @@ _PIPELINE_AXIS = "pp"
 _VERSION_CHARACTERS = 32
 
 
-def _job_id(environment: Mapping[str, str], place: RankPlace) -> str:
+def _job_id(environment: Mapping[str, str], position: RankPosition) -> str:
     job_id = environment.get("LOCKSTEP_JOB_ID") or environment.get("TORCHELASTIC_RUN_ID", "")
     if job_id and job_id != "none":  # torchrun's id where nobody has set one
         return check_job_id(job_id)
-    if place.launcher == "Slurm" and environment.get("SLURM_JOB_ID"):
+    if position.launcher == "Slurm" and environment.get("SLURM_JOB_ID"):
         # As sacct names the step; the same on all nodes.
         return check_job_id(f"{environment['SLURM_JOB_ID']}.{environment['SLURM_STEP_ID']}")
-    return f"local-{launching_pid(environment, place)}"
+    return f"local-{launching_pid(environment, position)}"
 
 
 def _torch_version() -> str:
@@ -53,7 +53,7 @@ def _gpu_uuid() -> str:
 def mesh_with_stage(
     mesh: Mapping[str, int] | None, schedule: object | None
 ) -> Mapping[str, int] | None:
-    """The coordinates of a rank, with its place in the pipeline by the schedule where they lack it.
+    """The coordinates of a rank, with its stage by the schedule where they lack it.
 
     Ranks of different stages do different work: without the coordinate they would be compared.
     """
@@ -68,7 +68,7 @@ def identity_from(
     environment: Mapping[str, str],
     mesh: Mapping[str, int] | None = None,
     parts: Parts | None = None,
-    place: RankPlace | None = None,
+    position: RankPosition | None = None,
 ) -> RankIdentity:
     """The identity of this rank; what torch does not say is empty.
 
@@ -76,19 +76,19 @@ def identity_from(
         environment: variables of the launcher and of Lockstep.
         mesh: coordinates by axis; the rank itself as dp where left out.
         parts: run what may fail.
-        place: of the rank; by the group or the environment where left out.
+        position: of the rank; by the group or the environment where left out.
 
     Raises:
         ValueError: a variable is invalid; the text names it.
     """
-    place = place or find_place(environment) or RankPlace()
-    rank, parts = place.rank, parts or Parts()
-    process = launching_pid(environment, place)
+    position = position or find_position(environment) or RankPosition()
+    rank, parts = position.rank, parts or Parts()
+    process = launching_pid(environment, position)
     return RankIdentity(
-        job_id=_job_id(environment, place),
+        job_id=_job_id(environment, position),
         rank=rank,
-        world_size=place.world_size,
-        local_rank=place.local_rank,
+        world_size=position.world_size,
+        local_rank=position.local_rank,
         attempt=first_attempt_of(environment) + restarts_of(environment),
         cluster=environment.get("LOCKSTEP_CLUSTER", "local"),
         project=environment.get("LOCKSTEP_PROJECT", ""),

@@ -9,7 +9,7 @@ from lockstep.requeues import read_integer
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RankPlace:
+class RankPosition:
     """Where a rank stands in its job.
 
     Attributes:
@@ -71,34 +71,34 @@ def is_group_ready() -> bool:
     return bool(distributed.is_initialized())
 
 
-def find_place(environment: Mapping[str, str] = os.environ) -> RankPlace | None:
-    """The place of this rank; None while only a process group that is to come can say it.
+def find_position(environment: Mapping[str, str] = os.environ) -> RankPosition | None:
+    """The position of this rank; None while only a process group that is to come can say it.
 
     Raises:
         ValueError: a variable is invalid; the text names it.
     """
     # An environment that somebody hands in describes another process.
     if environment is os.environ and is_group_ready():
-        return _place_in_group(environment)
+        return _position_in_group(environment)
     for launcher in _LAUNCHERS:
         if launcher.rank in environment and launcher.world_size in environment:
             if launcher.requires and launcher.requires not in environment:
                 continue
-            return _place_by(launcher, environment)
+            return _position_by(launcher, environment)
     # As ever, RANK alone is a rank of torchrun's whose world nobody has told.
     if "RANK" in environment:
-        return _place_by(_LAUNCHERS[0], environment)
+        return _position_by(_LAUNCHERS[0], environment)
     if read_integer(environment, "WORLD_SIZE", 1) > 1:
         return None
-    return None if any(name in environment for name in _SIGNS_OF_OTHERS) else RankPlace()
+    return None if any(name in environment for name in _SIGNS_OF_OTHERS) else RankPosition()
 
 
-def _place_in_group(environment: Mapping[str, str]) -> RankPlace:
+def _position_in_group(environment: Mapping[str, str]) -> RankPosition:
     distributed = sys.modules["torch.distributed"]
     rank, world_size = int(distributed.get_rank()), int(distributed.get_world_size())
     local_ranks = (environment.get(launcher.local_rank, "") for launcher in _LAUNCHERS)
     found = next((text for text in local_ranks if text.isdigit()), None)
-    return RankPlace(
+    return RankPosition(
         rank=rank,
         world_size=world_size,
         # Ranks that no launcher has numbered are those of one node.
@@ -116,8 +116,8 @@ def _launcher_name(environment: Mapping[str, str]) -> str:
     return next(names, "")
 
 
-def _place_by(launcher: _Launcher, environment: Mapping[str, str]) -> RankPlace:
-    return RankPlace(
+def _position_by(launcher: _Launcher, environment: Mapping[str, str]) -> RankPosition:
+    return RankPosition(
         rank=read_integer(environment, launcher.rank, 0),
         world_size=read_integer(environment, launcher.world_size, 1),
         local_rank=read_integer(environment, launcher.local_rank, 0),
@@ -125,9 +125,9 @@ def _place_by(launcher: _Launcher, environment: Mapping[str, str]) -> RankPlace:
     )
 
 
-def launching_pid(environment: Mapping[str, str], place: RankPlace) -> int:
+def launching_pid(environment: Mapping[str, str], position: RankPosition) -> int:
     """Process that started all ranks of this node, by which they know each other."""
-    if not place.launcher:
+    if not position.launcher:
         return os.getpid()
     # Lightning's first rank starts the others itself.
     is_lightning = "RANK" not in environment and all(name in environment for name in _LIGHTNING)

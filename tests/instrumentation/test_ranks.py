@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 import lockstep
 from lockstep.patches import ddp_forward
 from lockstep.patches.install import uninstall
-from lockstep.ranks import RankPlace, find_place
+from lockstep.ranks import RankPosition, find_position
 from lockstep_records.page.reader import read_page
 
 from .rank_page import ENVIRONMENT, page_of
@@ -42,20 +42,20 @@ VARIABLES = {
 
 @pytest.mark.parametrize("launcher", VARIABLES)
 def test_a_rank_is_known_by_the_variables_of_each_launcher(launcher: str) -> None:
-    place = find_place(VARIABLES[launcher])
-    assert place == RankPlace(rank=3, world_size=8, local_rank=1, launcher=launcher)
+    position = find_position(VARIABLES[launcher])
+    assert position == RankPosition(rank=3, world_size=8, local_rank=1, launcher=launcher)
 
 
 def test_torchrun_inside_a_task_of_slurm_decides() -> None:
     slurm = VARIABLES["Slurm"] | {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"}
-    place = find_place(slurm | VARIABLES["torchrun"])
-    assert place is not None
-    assert (place.rank, place.world_size, place.launcher) == (3, 8, "torchrun")
+    position = find_position(slurm | VARIABLES["torchrun"])
+    assert position is not None
+    assert (position.rank, position.world_size, position.launcher) == (3, 8, "torchrun")
 
 
 def test_a_batch_script_of_slurm_is_no_rank() -> None:
     batch = {"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_JOB_ID": "77"}
-    assert find_place(batch) == RankPlace()
+    assert find_position(batch) == RankPosition()
 
 
 @pytest.mark.parametrize(
@@ -70,12 +70,12 @@ def test_a_batch_script_of_slurm_is_no_rank() -> None:
 def test_a_rank_of_which_a_launcher_tells_a_part_is_not_known_yet(
     variables: dict[str, str],
 ) -> None:
-    assert find_place(variables) is None
+    assert find_position(variables) is None
 
 
 def test_a_rank_that_is_no_number_is_refused_in_a_sentence() -> None:
     with pytest.raises(ValueError, match="OMPI_COMM_WORLD_RANK='x' is no whole number"):
-        find_place(VARIABLES["Open MPI"] | {"OMPI_COMM_WORLD_RANK": "x"})
+        find_position(VARIABLES["Open MPI"] | {"OMPI_COMM_WORLD_RANK": "x"})
 
 
 def test_a_step_of_slurm_is_its_job_on_all_nodes(root: Path) -> None:

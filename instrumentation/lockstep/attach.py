@@ -17,6 +17,7 @@ from lockstep.monitor.live import LiveMonitor
 from lockstep.monitor.noop import NoopMonitor
 from lockstep.monitor.protocol import Monitor
 from lockstep.monitor.step_watch import settings_from, watch_steps
+from lockstep.process_exit import wait_for_gloo
 from lockstep.ranks import RankPosition, find_position, is_group_ready
 from lockstep.requeues import FIRST_ATTEMPT, restarts_of, with_attempt
 from lockstep.shared_ids import announce_job, check_page_is_free
@@ -180,5 +181,6 @@ def _import_and_watch(monitor: LiveMonitor, model: Any, optimizer: Any, schedule
 
 
 def _close_at_exit(monitor: LiveMonitor) -> None:
-    """Closes for a loop that did not; as failed where an exception ended the process."""
+    """Closes for a loop that did not, as failed where an exception ended it; torch may leave."""
     monitor.close(failed=getattr(sys, "last_value", None) is not None)
+    outcome_of(wait_for_gloo)

@@ -136,7 +136,7 @@ bench-overhead: $(READY) $(PEERS) ## Print what watching costs a step, beside Tr
 	$(BIN)/python bench/overhead/overhead.py
 
 bench-stragglers: $(READY) $(PEERS) ## Print who is named when one rank is slow, and when none is (WORK=folder: go on there; DEVICE=async)
-	$(BIN)/python bench/stragglers/$(if $(filter async,$(DEVICE)),async_bench.py,stragglers.py --peers $(PEERS)) --seed $(or $(SEED),1) $(if $(WORK),--work $(WORK))
+	$(BIN)/python bench/stragglers/$(if $(filter async,$(DEVICE)),async_bench.py,stragglers.py) --peers $(PEERS) --seed $(or $(SEED),1) $(if $(WORK),--work $(WORK))
 
 # A peer that cannot be installed gets a sentence in the table; the bench runs all the same.
 $(PEERS)-reports: bench/reports/peers.txt | $(READY)
@@ -160,7 +160,7 @@ bench-hangs: $(READY) ## Print whom reports accuse in a thousand simulated hangs
 	$(BIN)/python bench/hangs/hangs.py 1000
 
 bench-endings: $(READY) ## Make the endings of a job by the trainer and print what is said of each
-	$(BIN)/python bench/endings/endings.py
+	$(BIN)/python -u bench/endings/endings.py
 
 bench-logs: $(READY) ## Print how a thousand made logs of jobs are judged
 	$(BIN)/python bench/joblogs/confusion.py 1000

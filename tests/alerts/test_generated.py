@@ -99,6 +99,16 @@ def test_a_stale_file_is_named_and_not_written(tmp_path: Path) -> None:
     assert (tmp_path / RULES_FILE).read_text(encoding="utf-8") == "old"
 
 
+def test_links_that_lead_nowhere_from_a_mail_are_named_with_their_settings(
+    tmp_path: Path,
+) -> None:
+    command = ["generate", "--out", str(tmp_path), "--runbook-base", "https://books/"]
+    some = CliRunner().invoke(alerts, command)
+    assert "links in pages are relative; give --dashboard-base an address" in some.stderr
+    none = CliRunner().invoke(alerts, [*command, "--dashboard-base", "https://boards"])
+    assert none.stderr == ""
+
+
 @pytest.mark.promtool
 @pytest.mark.timeout(240)
 def test_promtool_and_amtool_accept_the_generated_files() -> None:
@@ -151,7 +161,7 @@ def test_two_phases_that_grow_alike_make_one_alert(tmp_path: Path) -> None:
 def test_a_rank_that_moved_is_named_on_its_new_node(tmp_path: Path) -> None:
     elsewhere = {"instance": "n2:9400", **JOB, "rank": "2"}
     moved = [
-        samples(training.RANK_INFO, steady(1, 60), **elsewhere, node="n2"),
+        samples(training.RANK_INFO, steady(1, 60), **elsewhere, node="n2", clock="host"),
         samples(training.LAST_PROGRESS, growing(Stretch(60, 1), start=7), **elsewhere),
     ]
     series = training_job(one_rank_late(60, 2, {"data": 0.1})) + moved

@@ -160,7 +160,7 @@ bench-hangs: $(READY) ## Print whom reports accuse in a thousand simulated hangs
 	$(BIN)/python bench/hangs/hangs.py 1000
 
 bench-endings: $(READY) ## Make the endings of a job by the trainer and print what is said of each
-	$(BIN)/python bench/endings/endings.py
+	$(BIN)/python -u bench/endings/endings.py
 
 bench-logs: $(READY) ## Print how a thousand made logs of jobs are judged
 	$(BIN)/python bench/joblogs/confusion.py 1000

@@ -12,6 +12,7 @@ from lockstep_alerts.conditions.joins import (
     RANK_LABELS,
     explained_by_own_work,
     has_several_clocks,
+    has_stood,
     in_training,
     node_is_late,
     phase_of_most_excess,
@@ -26,8 +27,12 @@ from lockstep_alerts.synthetic import (
     TWO_REPLICAS,
     Placement,
     Samples,
+    Stretch,
     healthy,
+    moving,
+    present,
     ranks_late,
+    stepping,
     training_job,
 )
 from lockstep_catalogue import recorded
@@ -37,6 +42,7 @@ from lockstep_catalogue.windows import ScrapeWindows
 
 _LATE_RANK = 2
 _SLOW_NODE_RANKS = (2, 3)
+_STANDSTILL_SECONDS = 120
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,6 +92,7 @@ class Straggler(_Late):
   and {ON_RANK} ({explained_by_own_work(self.above_ratio, RANK_LABELS)})
   and {in_training()}
   unless {has_several_clocks()}
+  unless {has_stood(windows)}
   unless {ON_NODE} ({node_is_late(self.above_ratio)})
 )
 * {ON_RANK} group_left ({PHASE.name})
@@ -105,7 +112,7 @@ class Straggler(_Late):
             ("all ranks of a node are late", whole_node, TWO_NODES, None),
             ("stages of one rank are uneven", late, STAGES, None),
         ]
-        return _cases(timing, outlines)
+        return [*_cases(timing, outlines), _standstill(timing)]
 
 
 class StragglerNode(_Late):
@@ -120,6 +127,7 @@ class StragglerNode(_Late):
   and {ON_NODE} ({explained_by_own_work(self.above_ratio, NODE_LABELS)})
   and {in_training()}
   unless {has_several_clocks()}
+  unless {has_stood(windows)}
 )
 * {ON_NODE} group_left ({PHASE.name})
   {phase_of_most_excess(windows, recorded.EXCESS, *NODE_LABELS)}"""
@@ -161,6 +169,30 @@ def _cases(
         )
         for name, extra, places, fires in outlines
     ]
+
+
+def _standstill(timing: Timing) -> Case:
+    """One step of two minutes in which one rank stood and all others waited: no straggler."""
+    seconds = timing.onset_seconds + _STANDSTILL_SECONDS + timing.fires_within_seconds
+    stood = ranks_late(_STANDSTILL_SECONDS, {_LATE_RANK: {"data": float(_STANDSTILL_SECONDS)}})
+    after = timing.fires_within_seconds
+    # It catches up with the clock within a second.
+    moves = (
+        Stretch(timing.onset_seconds, 1),
+        Stretch(_STANDSTILL_SECONDS, 0),
+        Stretch(1, _STANDSTILL_SECONDS + 1),
+        Stretch(after - 1, 1),
+    )
+    return Case(
+        name="one rank stood still for one step",
+        series=[
+            *present(seconds),
+            *moving(*moves),
+            *stepping(healthy(timing.onset_seconds), stood, healthy(after)),
+        ],
+        at_seconds=timing.onset_seconds + _STANDSTILL_SECONDS + 2 * timing.windows.scrape_seconds,
+        fires=None,
+    )
 
 
 def _straggling(timing: Timing, extra: _Extra, places: tuple[Placement, ...]) -> list[Samples]:

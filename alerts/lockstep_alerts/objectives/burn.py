@@ -8,7 +8,7 @@ Null hypothesis: bad events are a Poisson process that uses up the budget exactl
 ``mu`` in the window. The first limit is ``mu + sigmas * sqrt(mu) + spare``. The assumption is that
 failures are independent; where one cause makes several, they come sooner, which is what a page is
 for. The second limit is ``burn_rate * mu``. It matters where events are many and a small excess is
-certain, but small. Together: docs/decisions/0020-event-objectives.md, ``make bench-alerts``.
+certain, but small. Together: docs/decisions/0022-event-objectives.md, ``make bench-alerts``.
 """
 
 import math

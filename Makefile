@@ -136,7 +136,7 @@ bench-overhead: $(READY) $(PEERS) ## Print what watching costs a step, beside Tr
 	$(BIN)/python bench/overhead/overhead.py
 
 bench-stragglers: $(READY) $(PEERS) ## Print who is named when one rank is slow, and when none is (WORK=folder: go on there; DEVICE=async)
-	$(BIN)/python bench/stragglers/$(if $(filter async,$(DEVICE)),async_bench.py,stragglers.py --peers $(PEERS)) --seed $(or $(SEED),1) $(if $(WORK),--work $(WORK))
+	$(BIN)/python bench/stragglers/$(if $(filter async,$(DEVICE)),async_bench.py,stragglers.py) --peers $(PEERS) --seed $(or $(SEED),1) $(if $(WORK),--work $(WORK))
 
 # A peer that cannot be installed gets a sentence in the table; the bench runs all the same.
 $(PEERS)-reports: bench/reports/peers.txt | $(READY)

@@ -171,7 +171,7 @@ def test_two_phases_that_grow_alike_make_one_alert(tmp_path: Path) -> None:
 def test_a_rank_that_moved_is_named_on_its_new_node(tmp_path: Path) -> None:
     elsewhere = {"instance": "n2:9400", **JOB, "rank": "2"}
     moved = [
-        samples(training.RANK_INFO, steady(1, 60), **elsewhere, node="n2"),
+        samples(training.RANK_INFO, steady(1, 60), **elsewhere, node="n2", clock="host"),
         samples(training.LAST_PROGRESS, growing(Stretch(60, 1), start=7), **elsewhere),
     ]
     series = training_job(one_rank_late(60, 2, {"data": 0.1})) + moved

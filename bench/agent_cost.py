@@ -1,10 +1,10 @@
 """Measures the node agent and its peers on the same fake node: ``make bench-agent``.
 
-The node: 8 GPUs with 18 NVLinks each, 10 RDMA ports, 8 simulated ranks that write their pages all
-the time. The GPUs are the C stub behind the real pynvml, so the time of a real driver's calls is
-not in these figures; series, memory, processor time and scrapes are. The peers are Debian's
-node_exporter, unpacked without being installed, and nvitop-exporter out of ``bench/peers.txt``;
-one that cannot be had is named below the table, with the reason.
+The node: 8 GPUs with 18 NVLinks each, 10 RDMA ports, 8 ranks with six kinds of collectives that
+write their pages all the time. The GPUs are the C stub behind the real pynvml, so the time of a
+real driver's calls is not in these figures; series, memory, processor time and scrapes are. The
+peers are Debian's node_exporter, unpacked without being installed, and nvitop-exporter out of
+``bench/peers.txt``; one that cannot be had is named below the table, with the reason.
 """
 
 import argparse
@@ -25,21 +25,22 @@ from urllib.parse import urlsplit
 
 from fake_cluster_node import (
     PORTS,
-    RANKS,
     AbsentError,
     build_node,
     fetch_node_exporter,
     find_nvitop,
     training,
 )
+from fake_cluster_ranks import RANKS
 
+from lockstep_catalogue.scrape_interval import DECLARED
 from lockstep_records.durations import parse_duration
 
 SCRAPERS = 10
 TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 WARM_UP_SECONDS = 10.0
-SCRAPE_SECONDS = 5.0
+SCRAPE_SECONDS = float(DECLARED.scrape_seconds)
 PEER_SCRAPES = 500
 LIMITS = {
     "first sample": "under 2 s",
@@ -139,7 +140,7 @@ def scrape_side_by_side(url: str, times: int) -> list[float]:
 
 
 def processor_share(pid: int, url: str, seconds: float) -> float:
-    """Share of one core that a process takes while it is scraped every five seconds."""
+    """Share of one core that a process takes while it is scraped as declared."""
     before, began = processor_seconds(pid), time.monotonic()
     while (passed := time.monotonic() - began) < seconds:
         get(url)
@@ -246,8 +247,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--duration",
         type=parse_duration,
-        default=45.0,
-        help="how long CPU is measured, such as 45s",
+        default=60.0,
+        help="how long CPU is measured, such as 60s",
     )
     parser.add_argument("--scrapes", type=int, default=10_000, help="how many the agent gets")
     parser.add_argument(
@@ -288,8 +289,9 @@ def main() -> None:
                     continue
                 figures[program.name] = measure(program, options.duration)
     print(
-        f"8 GPUs, {PORTS} ports, {RANKS} ranks of {options.jobs} jobs; processor while scraped "
-        f"every {SCRAPE_SECONDS:.0f} s; {SCRAPERS} scrapers at once, a connection a scrape"
+        f"8 GPUs, {PORTS} ports, {RANKS} ranks of {options.jobs} jobs, six kinds of collectives; "
+        f"processor while scraped every {SCRAPE_SECONDS:.0f} s; {SCRAPERS} scrapers at once, "
+        "a connection a scrape"
     )
     print_table(figures, absent)
 

@@ -36,7 +36,7 @@ def command_line(options: Options) -> list[str]:
     return [
         *("--listen", f"{options.host}:{options.port}", "--dir", str(options.root)),
         *("--cluster", options.cluster, "--node", options.node),
-        *("--tick", format_duration(options.tick_seconds)),
+        *("--tick", format_duration(options.tick)),
         *("--hang-timeout", format_duration(options.hang_timeout_seconds)),
         *("--sysfs", str(options.sysfs)),
         *("--nvml-library", str(options.nvml_library)),

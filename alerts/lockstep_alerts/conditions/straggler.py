@@ -10,6 +10,7 @@ from lockstep_alerts.conditions.joins import (
     ON_NODE,
     ON_RANK,
     RANK_LABELS,
+    explained_by_load,
     explained_by_own_work,
     has_several_clocks,
     in_training,
@@ -27,6 +28,7 @@ from lockstep_alerts.synthetic import (
     Placement,
     Samples,
     healthy,
+    loads,
     ranks_late,
     training_job,
 )
@@ -87,6 +89,7 @@ class Straggler(_Late):
   and {in_training()}
   unless {has_several_clocks()}
   unless {ON_NODE} ({node_is_late(self.above_ratio)})
+  unless {explained_by_load()}
 )
 * {ON_RANK} group_left ({PHASE.name})
   {phase_of_most_excess(windows, recorded.EXCESS, *RANK_LABELS)}"""
@@ -105,7 +108,24 @@ class Straggler(_Late):
             ("all ranks of a node are late", whole_node, TWO_NODES, None),
             ("stages of one rank are uneven", late, STAGES, None),
         ]
-        return _cases(timing, outlines)
+        return _cases(timing, outlines) + self._cases_with_loads(timing, culprit)
+
+    def _cases_with_loads(self, timing: Timing, culprit: dict[str, str]) -> list[Case]:
+        """The late rank has as much more to do as it is late, and half as much."""
+        series = _straggling(timing, {_LATE_RANK: self._above}, ONE_NODE)
+        longer = sum(self._above.values()) / sum(HEALTHY.values())
+        fires = {**culprit, "node": "n1"}
+        outlines = (("it has more data", 1, None), ("more data explains half of it", 0.5, fires))
+        seconds = timing.fires_by_seconds
+        return [
+            Case(
+                name=name,
+                series=[*series, *loads(1 + share * longer, seconds, rank=_LATE_RANK)],
+                at_seconds=seconds,
+                fires=expected,
+            )
+            for name, share, expected in outlines
+        ]
 
 
 class StragglerNode(_Late):

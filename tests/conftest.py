@@ -1,14 +1,27 @@
-"""Skips what needs a program that this machine lacks, and starts the long tests first."""
+"""Skips what needs a missing program, starts the long tests first, serves Prometheus."""
 
 import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 
+import httpx
 import pytest
+from httpx._config import DEFAULT_TIMEOUT_CONFIG
 
 PROGRAMS = {
     "server": ("prometheus", "amtool"),
     "promtool": ("promtool", "amtool"),
 }
 LONG = ("e2e", "distributed", "server")
+READY_SECONDS = 60.0
+START_ATTEMPTS = 3
+
+# httpx waits five seconds; a server next to two torch jobs on two cores needs longer at times.
+DEFAULT_TIMEOUT_CONFIG.connect = DEFAULT_TIMEOUT_CONFIG.read = READY_SECONDS
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -22,3 +35,55 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=f"not on PATH: {', '.join(names)}"))
     # Several workers end at about the same time when what is left at the end is short.
     items.sort(key=lambda item: not any(map(item.get_closest_marker, LONG)))
+
+
+@pytest.fixture(scope="session")
+def serve_prometheus() -> Callable[[Path], AbstractContextManager[str]]:
+    """Starts Prometheus with a configuration file; yields its address once it answers queries."""
+    return _serve_prometheus
+
+
+@contextmanager
+def _serve_prometheus(config: Path) -> Iterator[str]:
+    for attempts_left in reversed(range(START_ATTEMPTS)):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{probe.getsockname()[1]}"
+        log = config.with_suffix(".log")
+        server = _start_prometheus(config, address, log)
+        try:
+            if _becomes_ready(server, f"http://{address}"):
+                yield f"http://{address}"
+                return
+        finally:
+            server.kill()
+            server.wait()
+        # Another process may bind the port between its choice and the start of the server.
+        text = log.read_text(errors="replace")
+        assert "address already in use" in text, text
+        assert attempts_left, text
+    raise AssertionError("the last attempt yields or raises")
+
+
+def _start_prometheus(config: Path, address: str, log: Path) -> subprocess.Popen[bytes]:
+    command = [
+        "prometheus",
+        f"--config.file={config}",
+        f"--storage.tsdb.path={config.parent / 'data'}",
+        f"--web.listen-address={address}",
+    ]
+    with log.open("wb") as file:
+        return subprocess.Popen(command, cwd=config.parent, stdout=file, stderr=file)
+
+
+def _becomes_ready(server: subprocess.Popen[bytes], url: str) -> bool:
+    """Whether the server answers queries; it answers 503 while it reads its store."""
+    deadline = time.monotonic() + READY_SECONDS
+    while server.poll() is None and time.monotonic() < deadline:
+        try:
+            if httpx.get(f"{url}/-/ready", timeout=5, trust_env=False).is_success:
+                return True
+        except httpx.TransportError:
+            pass
+        time.sleep(0.1)
+    return False

@@ -109,7 +109,7 @@ def test_a_signal_ends_the_agent_at_once_and_cleanly(
 ) -> None:
     with running_agent(options) as (agent, _):
         agent.send_signal(number)
-        assert agent.wait(timeout=10) == 0
+        assert agent.wait(timeout=30) == 0
         assert agent.stderr is not None
         assert agent.stderr.read() == ""
 

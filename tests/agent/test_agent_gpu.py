@@ -55,7 +55,7 @@ def _sampler(options: Options) -> Sampler:
 @pytest.fixture(name="values")
 def _values(sampler: Sampler) -> Values:
     """The readings of a sample in which every worker has run and the activity is known."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 40
     while True:
         values = values_of(sampler)
         are_up = all((gpu.GPU_UP, labels) in values for labels in (H100, A100, T4, B200))

@@ -67,7 +67,7 @@ def test_a_gpu_whose_calls_hang_is_stale_in_five_seconds_and_comes_back(
 
 
 def until(url: str, condition: Callable[[str], bool]) -> str:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while True:
         text = httpx.get(url).text
         if condition(text):
@@ -85,7 +85,7 @@ class Slow:
         self.goes_on = threading.Event()
 
     def collect(self) -> Iterator[Reading]:
-        self.goes_on.wait(10)
+        self.goes_on.wait(30)
         yield Reading(fabric.NET_UP, ("eth0",), 1)
 
 
@@ -102,7 +102,7 @@ def test_a_worker_that_hangs_is_not_waited_for_twice_and_reports_its_age() -> No
     assert worker.is_hung
     assert f'{health.LANE_STALLED.name}{{lane="slow"}} 1.0' in sampler.sample().text.decode()
     slow.goes_on.set()
-    assert worker.wait(5)
+    assert worker.wait(30)
     text = sampler.sample().text.decode()
     assert f'{health.LANE_STALLED.name}{{lane="slow"}} 0.0' in text
     assert 'device="eth0"' in text
@@ -127,7 +127,7 @@ def test_a_collector_runs_in_its_tier_and_its_last_readings_are_served_in_betwee
     worker = CollectorWorker("tiers", tiers, clock=lambda: now[0])
     for _ in range(61):
         assert worker.run_once()
-        assert worker.wait(5)
+        assert worker.wait(30)
         readings = chain.from_iterable(worker.parts())
         assert sum(reading.metric is fabric.NET_UP for reading in readings) == len(tiers)
         now[0] += 1
@@ -142,7 +142,7 @@ def test_a_collector_that_is_not_due_keeps_the_part_of_its_last_run() -> None:
     parts = []
     for _ in range(11):
         assert worker.run_once()
-        assert worker.wait(5)
+        assert worker.wait(30)
         parts.append(worker.parts())
         now[0] += 1
     assert all(before[0] is not after[0] for before, after in pairwise(parts))
@@ -193,7 +193,7 @@ def test_a_worker_that_has_ended_runs_no_more() -> None:
     counted = Counted(Tier.EVERY_TICK)
     worker = CollectorWorker("ended", (counted,))
     assert worker.run_once()
-    assert worker.wait(5)
+    assert worker.wait(30)
     assert worker.end(5)
     assert not worker.run_once()
     assert counted.runs == 1

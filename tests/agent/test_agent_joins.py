@@ -2,11 +2,9 @@
 
 import json
 import shutil
-import socket
-import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -47,10 +45,7 @@ class Prometheus:
         """The only row of the result, once it has these labels."""
         deadline = time.monotonic() + 60
         while True:
-            try:
-                rows = self.query(expression)
-            except httpx.TransportError:
-                rows = []
+            rows = self.query(expression)
             if len(rows) == 1 and labels.items() <= rows[0].items():
                 return rows[0]
             assert time.monotonic() < deadline, (expression, labels, rows)
@@ -59,7 +54,11 @@ class Prometheus:
 
 @pytest.fixture(name="prometheus")
 def _prometheus(
-    root: Path, options: Options, node: FakeNode, tmp_path: Path
+    root: Path,
+    options: Options,
+    node: FakeNode,
+    tmp_path: Path,
+    serve_prometheus: Callable[[Path], AbstractContextManager[str]],
 ) -> Iterator[Prometheus]:
     if shutil.which("prometheus") is None:
         pytest.skip("prometheus is not on PATH")
@@ -71,26 +70,13 @@ def _prometheus(
     log = tmp_path / "kmsg"
     log.write_text("4,1,1000000,-;NVRM: Xid (PCI:0000:10:00): 79, GPU has fallen off the bus.\n")
     settings = replace(options, sysfs=tmp_path / "sys", kmsg=log, cluster="east")
-    with socket.socket() as probe, ExitStack() as stack:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
-        probe.close()
-        _, agent_url = stack.enter_context(running_agent(settings))
-        write_config(tmp_path, agent_url.removeprefix("http://").removesuffix("/metrics"))
-        command = [
-            "prometheus",
-            f"--config.file={tmp_path / 'prometheus.yaml'}",
-            f"--storage.tsdb.path={tmp_path / 'data'}",
-            f"--web.listen-address={address}",
-        ]
-        log_file = stack.enter_context((tmp_path / "prometheus.log").open("wb"))
-        server = subprocess.Popen(command, stdout=log_file, stderr=log_file)
-        stack.callback(server.wait)
-        stack.callback(server.kill)
-        yield Prometheus(f"http://{address}")
+    with running_agent(settings) as (_, agent_url):
+        agent = agent_url.removeprefix("http://").removesuffix("/metrics")
+        with serve_prometheus(write_config(tmp_path, agent)) as url:
+            yield Prometheus(url)
 
 
-def write_config(folder: Path, agent: str) -> None:
+def write_config(folder: Path, agent: str) -> Path:
     """The shipped configuration with scrapes every second, and the agent as its target."""
     config = prometheus_config(
         ScrapeWindows(1),
@@ -102,7 +88,9 @@ def write_config(folder: Path, agent: str) -> None:
     labels = {"node": "target", "pod": "the-agents-own", "namespace": "lockstep"}
     targets = [{"targets": [agent], "labels": labels}]
     (folder / "targets.json").write_text(json.dumps(targets))
-    (folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
+    path = folder / "prometheus.yaml"
+    path.write_text(yaml.safe_dump(config))
+    return path
 
 
 def test_gpu_port_xid_and_job_join_in_one_step_also_while_the_gpu_hangs(

@@ -226,7 +226,7 @@ def test_restarts_during_a_storm_count_nothing_twice_and_miss_nothing(
                 written += num_lines
                 highest = max(highest, count_xids(httpx.get(url).text))
             agent.send_signal(ending)
-            agent.wait(timeout=10)
+            agent.wait(timeout=30)
         with kmsg.open("a") as file:
             file.writelines(storm_line(number) for number in range(written, min(written + 2, 120)))
         written = min(written + 2, 120)

@@ -139,7 +139,7 @@ def test_a_page_that_hangs_stalls_those_who_ask_for_it_and_nobody_else(
 
     def slow_read(reader: PageReader) -> Page:
         if "hangs" in reader._path.parts:
-            goes_on.wait(10)
+            goes_on.wait(30)
         return read(reader)
 
     monkeypatch.setattr(PageReader, "read", slow_read)
@@ -155,7 +155,7 @@ def test_a_page_that_hangs_stalls_those_who_ask_for_it_and_nobody_else(
     assert len(answers.newest_pages()) == 1
     assert stuck.is_alive()
     goes_on.set()
-    stuck.join(10)
+    stuck.join(30)
     assert len(hangs.newest_pages()) == 1
 
 
@@ -165,12 +165,12 @@ def test_threads_that_ask_at_once_read_once(root: Path, reads: Counter[str]) -> 
     barrier = threading.Barrier(8)
 
     def ask() -> None:
-        barrier.wait(10)
+        barrier.wait(30)
         pages.jobs()[0].newest_pages()
 
     threads = [threading.Thread(target=ask) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(30)
     assert reads == {"jobs": 1, "rank-00000.page": 1}

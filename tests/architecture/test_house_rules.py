@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,12 @@ def by_path(path: Path) -> str:
     return str(path.relative_to(REPOSITORY))
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    """Each file is parsed once, for most rules walk over every one."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def strings(tree: ast.Module) -> Iterator[ast.Constant]:
     """Every string of a module but docstrings; the parts of f-strings too."""
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -58,9 +65,9 @@ def strings(tree: ast.Module) -> Iterator[ast.Constant]:
             yield node
 
 
-def quoted_names(source: str) -> list[str]:
-    """What a source quotes of the catalogue's names, or of what looks like one."""
-    texts = [str(node.value) for node in strings(ast.parse(source))]
+def quoted_names(tree: ast.Module) -> list[str]:
+    """What a module quotes of the catalogue's names, or of what looks like one."""
+    texts = [str(node.value) for node in strings(tree)]
     return [
         text for text in texts if LIKE_A_NAME.search(text) or any(name in text for name in NAMES)
     ]
@@ -68,14 +75,14 @@ def quoted_names(source: str) -> list[str]:
 
 @pytest.mark.parametrize("path", OUTSIDE_CATALOGUE, ids=by_path)
 def test_no_metric_name_stands_in_quotes_outside_the_catalogue(path: Path) -> None:
-    assert quoted_names(path.read_text(encoding="utf-8")) == []
+    assert quoted_names(parsed(path)) == []
 
 
 @pytest.mark.parametrize("quote", ['x = "{}"', 'x = f"rate({}[{{w}}])"', 'f({{"a": "sum({})"}})'])
 def test_a_name_in_quotes_is_found_and_one_in_a_docstring_is_not(quote: str) -> None:
     for name in sorted(NAMES):
-        assert quoted_names(quote.format(name))
-        assert quoted_names(f'"""Tells of {name}."""') == []
+        assert quoted_names(ast.parse(quote.format(name)))
+        assert quoted_names(ast.parse(f'"""Tells of {name}."""')) == []
 
 
 @pytest.mark.parametrize("path", [*MODULES, *BESIDE], ids=by_path)
@@ -103,11 +110,11 @@ def names_bound(tree: ast.Module) -> Iterator[str]:
             yield node.name
 
 
-def empty_names(source: str) -> set[str]:
+def empty_names(tree: ast.Module) -> set[str]:
     """Names of a module that say nothing; sentences, as names of tests are, do not count."""
     return {
         name
-        for name in names_bound(ast.parse(source))
+        for name in names_bound(tree)
         if not name.startswith("test_")
         and (name.strip("_") in EMPTY_NAMES or EMPTY_PARTS & set(name.lower().split("_")))
     }
@@ -115,7 +122,7 @@ def empty_names(source: str) -> set[str]:
 
 @pytest.mark.parametrize("path", [*MODULES, *BESIDE], ids=by_path)
 def test_every_name_says_what_its_value_is(path: Path) -> None:
-    assert empty_names(path.read_text(encoding="utf-8")) == set()
+    assert empty_names(parsed(path)) == set()
 
 
 @pytest.mark.parametrize(
@@ -134,19 +141,19 @@ def test_every_name_says_what_its_value_is(path: Path) -> None:
     ],
 )
 def test_a_name_that_says_nothing_is_found_wherever_it_is_given(source: str) -> None:
-    assert len(empty_names(source)) == 1
-    assert empty_names("def test_one_told(page): row = page.one") == set()
+    assert len(empty_names(ast.parse(source))) == 1
+    assert empty_names(ast.parse("def test_one_told(page): row = page.one")) == set()
 
 
 @pytest.mark.parametrize("path", MODULES, ids=by_path)
 def test_a_module_opens_with_one_sentence_that_says_what_it_is_for(path: Path) -> None:
-    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    docstring = ast.get_docstring(parsed(path)) or ""
     assert re.match(r"[A-Z`][^\n]+[.:!?]", docstring)
 
 
 @pytest.mark.parametrize("path", [*MODULES, *BESIDE], ids=by_path)
 def test_a_function_fits_on_a_screen(path: Path) -> None:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             short = (node.end_lineno or 0) - node.lineno < MAX_FUNCTION_LINES
             assert short or node.name == THE_LOOP, node.name
@@ -169,7 +176,7 @@ def test_all_errors_are_caught_around_a_collector_and_around_the_pen_and_nowhere
     found = {
         path.name
         for path in MODULES
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.ExceptHandler) and catches_all(node)
     }
     assert found == {"collector.py", "guard.py", "recorder.py"}

@@ -9,8 +9,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -110,7 +110,7 @@ def process(*command: str | Path) -> Iterator[None]:
             started.terminate()
 
 
-def prometheus_command(folder: Path, agent_port: int, port: int) -> list[str | Path]:
+def write_config(folder: Path, agent_port: int) -> Path:
     rules = [
         {"record": series.name, "expr": series.expression(ScrapeWindows(1))} for series in RECORDED
     ]
@@ -124,22 +124,21 @@ def prometheus_command(folder: Path, agent_port: int, port: int) -> list[str | P
         "rule_files": ["rules.yaml"],
         "scrape_configs": [scrape],
     }
-    (folder / "prometheus.yaml").write_text(json.dumps(config))
-    return [
-        "prometheus",
-        f"--config.file={folder / 'prometheus.yaml'}",
-        f"--storage.tsdb.path={folder / 'data'}",
-        f"--web.listen-address=127.0.0.1:{port}",
-    ]
+    path = folder / "prometheus.yaml"
+    path.write_text(json.dumps(config))
+    return path
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def url(
+    tmp_path_factory: pytest.TempPathFactory,
+    serve_prometheus: Callable[[Path], AbstractContextManager[str]],
+) -> Iterator[str]:
     """A Prometheus that scrapes an agent beside a running job."""
     if shutil.which("prometheus") is None:
         pytest.skip("prometheus is not on PATH")
     root = Path(tempfile.mkdtemp(prefix="lockstep-test-", dir="/dev/shm"))
-    agent_port, port = free_port(), free_port()
+    agent_port = free_port()
     lockstep = Path(sys.executable).parent / "lockstep"
     listen = f"127.0.0.1:{agent_port}"
     agent = ("agent", "--listen", listen, "--dir", root, "--state", root, "--cluster", "c")
@@ -148,8 +147,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         stack.enter_context(running_job(root))
         stack.enter_context(process(lockstep, *agent))
         folder = tmp_path_factory.mktemp("prometheus")
-        stack.enter_context(process(*prometheus_command(folder, agent_port, port)))
-        yield f"http://127.0.0.1:{port}"
+        yield stack.enter_context(serve_prometheus(write_config(folder, agent_port)))
 
 
 def check(url: str) -> Result:

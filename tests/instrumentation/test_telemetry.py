@@ -215,7 +215,7 @@ def test_a_rank_that_is_killed_leaves_complete_spans(root: Path) -> None:
         assert process.stdout is not None
         process.stdout.readline()
         path = job_folder(root, "job-d") / "0" / "rank-00000.spans.jsonl"
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 40
         while len(read_spans(path)) < 100 and time.monotonic() < deadline:
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)

@@ -1,14 +1,10 @@
 """The life of a ledger: killed while nodes deliver, started again, scraped all the time."""
 
 import json
-import os
-import signal
-import socket
-import subprocess
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import httpx
@@ -82,36 +78,18 @@ def test_a_busy_address_is_refused_and_a_second_ledger_on_the_store_too(tmp_path
         assert second.process.returncode == 2
 
 
-@contextmanager
-def prometheus(folder: Path, target: int) -> Iterator[str]:
-    """Address of a real Prometheus that scrapes the ledger each second."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+def write_config(folder: Path, target: int) -> Path:
+    """Configuration of a Prometheus that scrapes the ledger each second."""
     job = {"job_name": "ledger", "static_configs": [{"targets": [f"127.0.0.1:{target}"]}]}
     config = folder / "prometheus.yml"
     config.write_text(
         json.dumps({"global": {"scrape_interval": "1s"}, "scrape_configs": [job]}), encoding="utf-8"
     )
-    command = ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}"]
-    with subprocess.Popen(
-        [*command, f"--web.listen-address=127.0.0.1:{port}"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    ) as process:
-        try:
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            os.kill(process.pid, signal.SIGKILL)
+    return config
 
 
 def query(client: httpx.Client, expression: str) -> float:
-    try:
-        answer = client.get("/api/v1/query", params={"query": expression})
-    except httpx.HTTPError:
-        return float("nan")
-    if answer.status_code != 200:
-        return float("nan")
+    answer = client.get("/api/v1/query", params={"query": expression}).raise_for_status()
     result = answer.json()["data"]["result"]
     return float(result[0]["value"][1]) if result else float("nan")
 
@@ -126,13 +104,13 @@ def wait_for(client: httpx.Client, expression: str, least: float) -> None:
 @pytest.mark.server
 @pytest.mark.exhaustive
 def test_increase_is_the_truth_over_a_kill_a_second_import_and_a_storm_of_requeues(
-    tmp_path: Path,
+    tmp_path: Path, serve_prometheus: Callable[[Path], AbstractContextManager[str]]
 ) -> None:
     store = str(tmp_path / "ledger.db")
     finished = f"sum({JOBS_FINISHED.name})"
     with (
         ledger_process(store, "--scrape-interval", "1s", "--max-rate", "1000") as ledger,
-        prometheus(tmp_path, ledger.port) as url,
+        serve_prometheus(write_config(tmp_path, ledger.port)) as url,
         httpx.Client(base_url=url, timeout=30) as client,
     ):
         wait_for(client, finished, 0)

@@ -135,7 +135,7 @@ def test_rows_are_intact_up_to_the_last_whenever_the_rank_is_killed(memory: Path
         path = memory / f"rank-{number:05d}.ops"
         program = f"from sample_pages import hammer_operations; hammer_operations({str(path)!r})"
         with subprocess.Popen([sys.executable, "-c", program], cwd=Path(__file__).parent) as writer:
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 40
             while not (path.exists() and path.stat().st_size and started(path)):
                 assert time.monotonic() < deadline
                 time.sleep(0.001)

@@ -24,7 +24,7 @@ def hammering(path: Path) -> Iterator[subprocess.Popen[bytes]]:
     program = f"from sample_pages import hammer; hammer({str(path)!r})"
     with subprocess.Popen([sys.executable, "-c", program], cwd=Path(__file__).parent) as writer:
         try:
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 40
             while not readable(path):
                 assert time.monotonic() < deadline, "the writer never began"
                 time.sleep(0.001)

@@ -1,16 +1,15 @@
 """A job that only a Prometheus remembers: its report, and lockstep top from the same server."""
 
 import json
-import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from click.testing import CliRunner, Result
 
@@ -88,40 +87,19 @@ def _began() -> int:
 
 
 @pytest.fixture(scope="module", name="url")
-def _url(began: int) -> Iterator[str]:
+def _url(
+    began: int, serve_prometheus: Callable[[Path], AbstractContextManager[str]]
+) -> Iterator[str]:
     """A Prometheus that holds the blocks of that half hour."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "samples").write_text("\n".join(exposition(began)) + "\n")
         words = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "samples", "data"]
         subprocess.run(words, cwd=folder, check=True, capture_output=True, timeout=60)
-        (folder / "none.yml").write_text("global: {}\n")
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            address = f"127.0.0.1:{probe.getsockname()[1]}"
-        served = subprocess.Popen(
-            ["prometheus", "--config.file=none.yml", "--storage.tsdb.path=data",
-             f"--web.listen-address={address}"],
-            cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        try:
-            wait_until_ready(f"http://{address}")
-            yield f"http://{address}"
-        finally:
-            served.terminate()
-            served.wait(10)
-
-
-def wait_until_ready(url: str) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while time.monotonic() < deadline:
-        try:
-            if httpx.get(f"{url}/-/ready", timeout=1, trust_env=False).is_success:
-                return
-        except httpx.TransportError:
-            pass
-        time.sleep(0.1)
-    raise AssertionError("Prometheus was not ready in time")
+        config = folder / "none.yml"
+        config.write_text("global: {}\n")
+        with serve_prometheus(config) as url:
+            yield url
 
 
 def run(*arguments: object) -> Result:

@@ -150,7 +150,7 @@ def test_a_kill_at_any_moment_leaves_a_valid_checkpoint(tmp_path: Path) -> None:
 
 
 def _wait_for_more(root: Path, step: int) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 40
     while time.monotonic() < deadline:
         newest = find_newest_committed(root)
         if newest is not None and newest.step > step:

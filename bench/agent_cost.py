@@ -32,13 +32,12 @@ from fake_cluster_node import (
     training,
 )
 from fake_cluster_ranks import RANKS
+from process_figures import processor_seconds, resident_bytes
 
 from lockstep_catalogue.scrape_interval import DECLARED
 from lockstep_records.durations import parse_duration
 
 SCRAPERS = 10
-TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 WARM_UP_SECONDS = 10.0
 SCRAPE_SECONDS = float(DECLARED.scrape_seconds)
 PEER_SCRAPES = 500
@@ -88,17 +87,6 @@ def running(program: Program) -> Iterator[tuple[int, float]]:
     finally:
         process.kill()
         process.wait()
-
-
-def processor_seconds(pid: int) -> float:
-    """Processor time that a process has used."""
-    rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(rest[11]) + int(rest[12])) / TICKS_A_SECOND
-
-
-def resident_bytes(pid: int) -> int:
-    """Resident memory of a process."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES
 
 
 def get(url: str) -> bytes:
@@ -183,6 +171,7 @@ class Node:
     Attributes:
         environment: what the driver made of C needs.
         scrapes: how many the agent gets.
+        tick: of the agent; None for its default.
     """
 
     folder: Path
@@ -190,6 +179,7 @@ class Node:
     environment: dict[str, str]
     peers: Path
     scrapes: int
+    tick: str | None
 
 
 def agent(node: Node) -> Program:
@@ -199,6 +189,7 @@ def agent(node: Node) -> Program:
     command += ["--dir", str(node.folder / "lockstep"), "--listen", urlsplit(url).netloc]
     command += ["--state", str(node.folder / "state")]
     command += ["--sysfs", str(node.folder / "sys"), "--nvml-library", str(node.library)]
+    command += ["--tick", node.tick] if node.tick else []
     return Program(
         name="lockstep agent",
         command=[*command, "--node", "node-0001"],
@@ -257,6 +248,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--jobs", type=int, choices=(1, 2, 4), default=1, help="jobs that share the eight ranks"
     )
+    parser.add_argument("--tick", help="of the agent, such as 1s; by default its own")
     parser.add_argument("--no-peers", action="store_true", help="leave the peers out")
     return parser.parse_args()
 
@@ -277,6 +269,7 @@ def main() -> None:
             environment=environment,
             peers=options.peers,
             scrapes=options.scrapes,
+            tick=options.tick,
         )
         with training(folder / "lockstep", options.jobs):
             for build_program in (

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -142,7 +143,7 @@ def main() -> None:
         print(f"exit statuses {statuses}", flush=True)
         time.sleep(SETTLED_SECONDS)
         moments = {job.name: moments_of(job, root, options.healthy) for job in jobs}
-        (work / "moments.json").write_text(json.dumps(moments, default=vars), encoding="utf-8")
+        (work / "moments.json").write_text(json.dumps(moments, default=asdict), encoding="utf-8")
         lines = (work / "stack" / "pages.jsonl").read_text(encoding="utf-8").splitlines()
         print(table(jobs, moments, read_alerts(lines)), flush=True)
 

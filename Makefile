@@ -56,7 +56,7 @@ $(SERVERS): deploy/install-servers.sh
 	@touch $@
 
 install: $(READY) ## Create .venv with the project and everything it needs
-servers: $(SERVERS) ## Install Prometheus and Alertmanager from the distribution where they are missing
+servers: $(SERVERS) ## Install Prometheus, Alertmanager and PostgreSQL from the distribution where they are missing
 
 demo: $(if $(wildcard $(READY)),$(READY),$(DEMO_READY)) $(SERVERS) ## Train, slow one rank, be paged, get the verdict (SLOW=none: a healthy run; SEED=n; INTERVAL=5s: quicker)
 	@lockstep demo --slow $(SLOW) $(if $(SEED),--seed $(SEED)) $(if $(INTERVAL),--interval $(INTERVAL))

@@ -7,6 +7,8 @@ missing=""
 command -v prometheus >/dev/null && command -v promtool >/dev/null || missing="$missing prometheus"
 command -v alertmanager >/dev/null || command -v prometheus-alertmanager >/dev/null \
     || missing="$missing prometheus-alertmanager"
+# Its programs are on no PATH, so that several versions can be installed; the tests start their own.
+ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing="$missing postgresql"
 command -v gcc >/dev/null || missing="$missing gcc libc6-dev"
 [ -z "$missing" ] && exit 0
 

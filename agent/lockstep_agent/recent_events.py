@@ -18,6 +18,7 @@ class RecentEvents:
 
     def __init__(self) -> None:
         self._events: deque[dict[str, Any]] = deque(maxlen=_MAX_EVENTS)
+        self._published: tuple[dict[str, Any], ...] = ()
         self.json = b"[]"
 
     def add(self, event: dict[str, Any]) -> None:
@@ -29,9 +30,14 @@ class RecentEvents:
         self._events = deque(events, maxlen=_MAX_EVENTS)
         self.publish()
 
+    def newest(self) -> list[dict[str, Any]]:
+        """The published events, from any thread."""
+        return [dict(event) for event in self._published]
+
     def publish(self) -> None:
         """Makes added and changed events readable."""
-        self.json = json.dumps(list(self._events)).encode()
+        self._published = tuple(self._events)
+        self.json = json.dumps(self._published).encode()
 
 
 def join_json_lists(lists: Sequence[bytes]) -> bytes:

@@ -1,8 +1,8 @@
 """Fills a store with ten million events of 100,000 jobs and prints how long the ledger answers.
 
-The events that change a job go through the ledger's own rules; the rest, of a kind that changes
-nothing, is inserted in bulk. A client in this process asks one question after the other, while
-another delivers events.
+2,000 jobs go through the ledger's own rules and are copied by SQL, under other ids and at other
+times; the rest are events of a kind that changes nothing. A client in this process asks one
+question after the other, while another delivers events.
 """
 
 import argparse
@@ -13,10 +13,9 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import httpx
-from sqlalchemy import Engine, insert, select, text
+from sqlalchemy import Engine, select, text
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -25,55 +24,84 @@ from throughput import job_events
 
 from lockstep_ledger.ingest.document import read_delivery
 from lockstep_ledger.store.database import open_store
-from lockstep_ledger.store.tables import events, jobs
+from lockstep_ledger.store.tables import jobs
 from lockstep_ledger.store.transaction import Submission
 from lockstep_ledger.store.writer import StoreWriter
 
 _CHUNK = 500
+_ORIGINALS = 2000
 _SPAN_SECONDS = 28 * 86_400.0
 
 
 def fill(engine: Engine, num_jobs: int, num_events: int) -> None:
-    """Fills the store."""
+    """Fills the store: a share by the ledger's rules, copies of it by SQL, the rest by padding."""
     begin = time.time()
+    num_originals = min(_ORIGINALS, num_jobs)
+    copies = num_jobs // num_originals
     writer = StoreWriter(engine)
-    for first in range(0, num_jobs, _CHUNK):
-        batch: list[dict[str, Any]] = []
-        for job in range(first, min(first + _CHUNK, num_jobs)):
+    for first in range(0, num_originals, _CHUNK):
+        batch = []
+        for job in range(first, min(first + _CHUNK, num_originals)):
             moment = begin - _SPAN_SECONDS * (1 - job / num_jobs)
-            batch += job_events(moment, job, f"n{job % 1000}")
-        for start in range(0, len(batch), 1000):
-            body = {"version": 1, "cluster": "bench", "events": batch[start : start + 1000]}
-            writer.write([Submission(read_delivery(json.dumps(body).encode(), begin).events)])
-    pad(engine, num_events - writer.sequence, writer.sequence, num_jobs)
-    seconds = time.time() - begin
-    print(f"filled in {seconds:.0f} s", file=sys.stderr, flush=True)
+            body = {"version": 1, "cluster": "bench", "node": f"n{job % 1000}"}
+            body["events"] = job_events(moment, job, f"n{job % 1000}")
+            batch.append(Submission(read_delivery(json.dumps(body).encode(), begin).events))
+        writer.write(batch)
+    shift_seconds = _SPAN_SECONDS * num_originals / num_jobs
+    numbers = {"jobs": num_originals, "events": writer.sequence, "copies": copies}
+    with engine.begin() as connection:
+        connection.execute(text(_SERIES))
+        for statement in _COPIES:
+            connection.execute(text(statement), {**numbers, "shift": shift_seconds})
+        padding = num_events - copies * writer.sequence
+        values = {"first": copies * writer.sequence, "count": padding, "body": _BODY}
+        connection.execute(text(_PADDING), {**values, "jobs": copies * num_originals})
+    print(f"filled in {time.time() - begin:.0f} s", file=sys.stderr, flush=True)
 
 
-def pad(engine: Engine, count: int, sequence: int, num_jobs: int) -> None:
-    """Inserts events that change nothing, spread over all jobs."""
-    with engine.connect() as connection:
-        times = {row.number: row.ended for row in connection.execute(select(jobs))}
-    body = '{"fields":{"step":100000,"seconds":1.25,"loss":2.3125}}'
-    for first in range(0, count, 100_000):
-        with engine.begin() as connection:
-            connection.execute(
-                insert(events),
-                [
-                    {
-                        "sequence": sequence + 1 + index,
-                        "id": f"{index:032x}",
-                        "job": index % num_jobs + 1,
-                        "kind": "step_report",
-                        "node": "n1",
-                        "attempt": 0,
-                        "time": times[index % num_jobs + 1],
-                        "received": times[index % num_jobs + 1],
-                        "body": body,
-                    }
-                    for index in range(first, min(first + 100_000, count))
-                ],
-            )
+_SERIES = """
+CREATE TEMPORARY TABLE copy AS WITH RECURSIVE copy(k) AS (
+    SELECT 1 UNION ALL SELECT k + 1 FROM copy WHERE k < 1000
+) SELECT k FROM copy
+"""
+_COPIES = (
+    """
+    INSERT INTO jobs (number, cluster, job_id, project, queue, job_class, "user", name, status,
+                      outcome, failure_class, cause, culprit_node, submitted, started, ended,
+                      updated, gpu_seconds, cost, settle_at, counted, state)
+    SELECT number + k * :jobs, cluster, job_id || '-' || k, project, queue, job_class, "user", name,
+           status, outcome, failure_class, cause, culprit_node, submitted, started + k * :shift,
+           ended + k * :shift, updated + k * :shift, gpu_seconds, cost,
+           settle_at, counted,
+           replace(replace(state, '"job_id":"' || job_id || '"',
+                           '"job_id":"' || job_id || '-' || k || '"'),
+                   '"number":' || number || ',', '"number":' || (number + k * :jobs) || ',')
+    FROM copy CROSS JOIN jobs WHERE k < :copies AND number <= :jobs ORDER BY k, number
+    """,
+    """
+    INSERT INTO events (sequence, id, job, kind, node, attempt, time, received, body)
+    SELECT sequence + k * :events, id || '-' || k, job + k * :jobs, kind, node, attempt,
+           time + k * :shift, received, body
+    FROM copy CROSS JOIN events WHERE k < :copies AND sequence <= :events ORDER BY k, sequence
+    """,
+    """
+    INSERT INTO slo_events (time, cluster, slo, good, total)
+    SELECT time + k * :shift, cluster, slo, good, total
+    FROM copy CROSS JOIN (SELECT time, cluster, slo, good, total FROM slo_events) AS original
+    WHERE k < :copies
+    """,
+    "UPDATE counters SET value = value * :copies",
+)
+"""The jobs of the rules again and again, each copy later and under ids of its own."""
+_BODY = '{"fields":{"step":100000,"seconds":1.25,"loss":2.3125}}'
+_PADDING = """
+INSERT INTO events (sequence, id, job, kind, node, attempt, time, received, body)
+WITH RECURSIVE pad(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM pad WHERE n < :count)
+SELECT :first + n, 'pad-' || n, 1 + (n * 7919) % :jobs, 'step_report', 'n1', 0,
+       1700000000.0 + n, 1700000000.0 + n, :body
+FROM pad
+"""
+"""Events of a kind that changes nothing, spread over all jobs."""
 
 
 def ask(url: str, path: str, times: int, pause: float = 0.2) -> list[float]:
@@ -146,7 +174,7 @@ def print_answer_times(store: str, times: int) -> None:
         "/api/jobs?outcome=succeeded&after=50000",
         "/api/jobs?outcome=failed",
         "/api/jobs?user=nobody",
-        "/api/jobs/n77-job-50077",
+        "/api/jobs/n77-job-77-25",
         "/",
     ):
         seconds = ask(ledger.url, path, times)

@@ -26,8 +26,8 @@ _NODES = 50
 _STEPS_OF_A_JOB = 8
 
 
-def job_events(now: float, job: int, node: str) -> list[dict[str, Any]]:
-    """The events of one short job of one node."""
+def job_events(now: float, job: int, node: str, run: str = "") -> list[dict[str, Any]]:
+    """The events of one short job of one node; ``run`` keeps the ids of two runs apart."""
     described = {"num_nodes": 1, "num_gpus": 8, "project": f"p{job % 10}", "queue": f"q{job % 3}"}
     seconds = {"productive": 80.0, "startup": 8.0, "data_wait": 2.0}
     stages: list[tuple[str, dict[str, Any]]] = [
@@ -40,9 +40,9 @@ def job_events(now: float, job: int, node: str) -> list[dict[str, Any]]:
     ]
     return [
         {
-            "id": f"{node}-{job}-{index}-{os.getpid()}",
+            "id": f"{node}-{job}-{index}-{os.getpid()}{run}",
             "kind": kind,
-            "job_id": f"{node}-job-{job}",
+            "job_id": f"{node}-job-{job}{run}",
             "attempt": 0,
             "time": now + index * 1e-3,
             "fields": fields,
@@ -57,7 +57,7 @@ def batches(node: str, size: int) -> Iterator[bytes]:
     job = 0
     while True:
         while len(pending) < size:
-            pending += job_events(time.time() - 1, job, node)
+            pending += job_events(time.time() - 1, job, node, f"-{size}")
             job += 1
         message = {"version": 1, "cluster": "bench", "node": node, "events": pending[:size]}
         del pending[:size]

@@ -1,5 +1,6 @@
 """The running ledger: the store, its writer, the counts per window and the server."""
 
+import gc
 import logging
 import signal
 import socket
@@ -15,10 +16,11 @@ import click
 import uvicorn
 
 from lockstep_ledger.merge.settlement import Patience
+from lockstep_ledger.store.checkpoint import Checkpointer
 from lockstep_ledger.store.database import StoreError, open_store, writer_lock
 from lockstep_ledger.store.windows import WindowReader
 from lockstep_ledger.store.writer import StoreWriter
-from lockstep_ledger.web.access import Tokens, read_tokens
+from lockstep_ledger.web.access import LOG_NAME, Tokens, read_tokens
 from lockstep_ledger.web.app import Application, Limits, Parts
 from lockstep_ledger.web.group_commit import GroupCommit
 
@@ -70,7 +72,7 @@ def run(settings: Settings) -> None:
     logging.basicConfig(
         stream=sys.stderr,
         level=logging.INFO,
-        format="lockstep ledger: level=%(levelname)s %(message)s",
+        format=f"{LOG_NAME}: level=%(levelname)s %(message)s",
     )
     logging.getLogger("alembic").setLevel(logging.WARNING)
     for number in _ENDING_SIGNALS:
@@ -102,13 +104,15 @@ def _ledger(settings: Settings) -> Iterator[Parts]:
             )
             writer = StoreWriter(engine, patience, settings.groups)
             group_commit = GroupCommit(writer, _end_server)
-            windows = WindowReader(engine)
+            windows, checkpointer = WindowReader(engine), Checkpointer(engine)
             group_commit.start()
             windows.start()
+            checkpointer.start()
             try:
                 yield Parts(engine, writer, group_commit, windows, settings.cluster)
             finally:
                 windows.stop()
+                checkpointer.stop()
                 if group_commit.is_alive:
                     group_commit.stop()
     finally:
@@ -141,11 +145,16 @@ def _serve(settings: Settings, listener: socket.socket, application: Application
     server = uvicorn.Server(config)
     _servers.append(server)
     sys.setswitchinterval(_SWITCH_SECONDS)
+    # Modules and loaded counters live as long as the process: a full collection need not visit
+    # them, while every request waits for it.
+    gc.collect()
+    gc.freeze()
     host, port = listener.getsockname()[:2]
     scheme = "https" if settings.tls_cert else "http"
     name = f"[{host}]" if ":" in host else host
     click.echo(f"serving {scheme}://{name}:{port}/", err=True)
     server.run(sockets=[listener])
+    application.asgi.flush()
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -9,6 +9,12 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
+from lockstep_ledger.merge.effective_time import (
+    Expectation,
+    expectation,
+    interruptions_of,
+    sum_interruptions,
+)
 from lockstep_ledger.store.tables import jobs
 from lockstep_records.ettr import JobGoodput, cluster_goodput
 
@@ -48,6 +54,7 @@ class Review:
         nodes: number of failures by the node to blame, with their causes; the worst first.
         projects: jobs, GPU hours and cost.
         trends: this week and those before it, the oldest first.
+        expectation: of the cluster's jobs together, by the failures and checkpoints of the week.
         failed_jobs: id, cluster, class, cause, node and GPU hours lost; the costliest first.
     """
 
@@ -58,6 +65,7 @@ class Review:
     projects: list[dict[str, Any]]
     trends: list[WeekTrend]
     failed_jobs: list[dict[str, Any]]
+    expectation: Expectation
 
     def document(self) -> dict[str, Any]:
         """The review as JSON."""
@@ -100,6 +108,7 @@ def weekly_review(connection: Connection, monday: date, cluster: str | None = No
         projects=_projects(own),
         trends=[_trend(start, rows[start]) for start in weeks],
         failed_jobs=[_failed_job(row) for row in sorted(failed, key=lambda r: -r["gpu_seconds"])],
+        expectation=expectation(sum_interruptions(row["interruptions"] for row in own)),
     )
 
 
@@ -115,7 +124,10 @@ def _ended_in(connection: Connection, monday: date, cluster: str | None) -> list
     for row in connection.execute(query).mappings():
         record = json.loads(row["state"])
         names = ("goodput", "deadline", "requeues", "preemptions", "culprit_rank", "reason")
-        rows.append({**row, **{name: record[name] for name in names}})
+        rows.append(
+            {**row, **{name: record[name] for name in names}}
+            | {"interruptions": interruptions_of(record)}
+        )
     return rows
 
 

@@ -1,7 +1,7 @@
 """Tables for people on a terminal, and JSON for machines."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -46,6 +46,21 @@ def when(seconds: float | None) -> str:
     if seconds is None:
         return ""
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def expectation_rows(expected: Mapping[str, float | None]) -> list[tuple[str, str]]:
+    """Name and value of what failures and checkpoints let expect; what is not known is left out."""
+    formats = {
+        "failures_per_node_day": ("failures a node and day", "{:.3g}"),
+        "restart_seconds": ("restart", "{:.0f} s"),
+        "save_seconds": ("steps wait for a checkpoint", "{:.1f} s"),
+        "interval_seconds": ("interval of checkpoints", "{:.0f} s"),
+        "expected_ettr_ratio": ("expected ETTR", "{:.1%}"),
+        "best_interval_seconds": ("best interval of checkpoints", "{:.0f} s"),
+        "best_ettr_ratio": ("expected ETTR with it", "{:.1%}"),
+    }
+    values = ((*form, expected[name]) for name, form in formats.items())
+    return [(name, form.format(value)) for name, form, value in values if value is not None]
 
 
 def percent(good: float, total: float) -> str:

@@ -38,8 +38,9 @@ class JobGoodput:
     def ettr_ratio(self) -> float | None:
         """Share of the allocated time that made progress, slow steps included; None without any.
 
-        Communication, waits for data and for stragglers and evaluation are parts of steps that are
-        kept; start-up, checkpoints, restores, rework, hangs, recovery and idleness are not.
+        Communication, waits for data, stragglers and the host, and evaluation are parts of steps
+        that are kept; start-up, checkpoints, restores, rework, hangs, recovery and idle time are
+        not.
         """
         allocated = self.allocated_gpu_seconds
         moving = math.fsum(self.gpu_seconds.get(state, 0.0) for state in PROGRESS_STATES)
@@ -51,6 +52,7 @@ PROGRESS_STATES: tuple[GoodputState, ...] = (
     "data_wait",
     "communication",
     "straggler_wait",
+    "host_bound",
     "evaluation",
     "other",
 )

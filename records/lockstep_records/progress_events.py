@@ -155,6 +155,8 @@ def goodput_fields(
         "num_ranks": len(pages) + max(0, idle),
         "tokens": sum(page.state["tokens"] for page in pages),
     }
+    if moments.num_gpus is not None:
+        fields["num_gpus"] = moments.num_gpus
     if steps:
         fields["last_step"] = max(steps)
     return fields

@@ -154,6 +154,7 @@ class JobGoodput(TypedDict):
     elapsed_seconds: Seconds
     allocated_gpu_seconds: Seconds
     productive_ratio: Ratio
+    ettr_ratio: Ratio
     gpu_seconds: Numbers
 
 

@@ -60,6 +60,7 @@ def job_goodput_json(job: WholeJob | None) -> dict[str, Any] | None:
         "elapsed_seconds": job.elapsed_seconds,
         "allocated_gpu_seconds": job.goodput.allocated_gpu_seconds,
         "productive_ratio": job.goodput.productive_ratio,
+        "ettr_ratio": job.goodput.ettr_ratio,
         "gpu_seconds": dict(job.goodput.gpu_seconds),
     }
 

@@ -208,3 +208,26 @@ def test_a_port_belongs_to_whoever_owns_the_gpus_next_to_it(root: Path) -> None:
     ).collect()
     ports = [each.labels[:3] for each in readings if each.metric is PORT_OWNER_INFO]
     assert ports == [("mlx5_0", "job", "0,1"), ("mlx5_1", "job", "1")]
+
+
+def test_idle_gpus_of_the_pod_or_slurm_job_of_a_rank_count_as_allocated_to_its_job(
+    root: Path,
+) -> None:
+    files = root / "job-files"
+    files.mkdir()
+    LivePage(root, rank=3, gpu_uuid="GPU-a")
+    LivePage(root, job_id="other", rank=0, gpu_uuid="GPU-c")
+    collector = GpuAllocation(
+        lambda: GPUS, PageStore(root, PROC), procfs=PROC, kubelet=root / "none", job_files=files
+    )
+    collector.collect()
+    assert collector.num_gpus_of("job") == 1
+    for index in range(3):
+        (files / str(index)).write_text("42")
+    collector = GpuAllocation(
+        lambda: GPUS, PageStore(root, PROC), procfs=PROC, kubelet=root / "none", job_files=files
+    )
+    assert collector.num_gpus_of("job") is None
+    collector.collect()
+    assert collector.num_gpus_of("job") == 2  # GPU-b idles, GPU-c is another job's
+    assert collector.num_gpus_of("unheard-of") is None

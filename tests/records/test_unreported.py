@@ -161,3 +161,13 @@ def test_a_launcher_that_lives_is_waited_for(node: Node) -> None:
         os.close(over)
     assert node.kinds() == []
     assert "job_finished" in node.kinds(61)
+
+
+def test_gpus_that_are_allocated_and_have_no_rank_are_idle(node: Node) -> None:
+    node.watch = UnreportedJobs(node.root, clock=node.now, num_gpus_of=lambda _: 8)
+    node.start()
+    *_, goodput = node.poll()
+    assert (goodput.fields["num_gpus"], goodput.fields["num_ranks"]) == (8, 8)
+    node.poll(61)
+    seconds = node.poll(61)[-1].fields["rank_seconds"]
+    assert seconds["idle"] / 6 == pytest.approx(node.ahead_seconds, abs=60)

@@ -95,6 +95,7 @@ class GpuAllocation:
         self._last_gpus: list[GpuInUse] = []
         self._next_refresh_seconds = 0.0
         self._latest: tuple[Reading, ...] = ()
+        self._num_gpus: dict[str, int] = {}
 
     def collect(self) -> tuple[Reading, ...]:
         """One info series for each allocated GPU or MIG instance, and for each port next to one.
@@ -107,6 +108,13 @@ class GpuAllocation:
             self._last_gpus, self._next_refresh_seconds = gpus, now + _REFRESH_SECONDS
             self._latest = tuple(self._read(self._with_lost(gpus)))
         return self._latest
+
+    def num_gpus_of(self, job_id: str) -> int | None:
+        """GPUs of this node that are allocated to a job, idle ones too; None where unknown.
+
+        Those that a rank or process of it uses, and the others of the same pod or Slurm job.
+        """
+        return self._num_gpus.get(job_id)
 
     def _with_lost(self, gpus: list[GpuInUse]) -> list[GpuInUse]:
         """The GPUs, and those that the driver no longer lists: their jobs still hold them."""
@@ -125,6 +133,7 @@ class GpuAllocation:
         for source in (self._by_pages, self._by_processes, self._by_pods, self._by_job_files):
             for device, owner in source(gpus):
                 owners.setdefault(device, []).append(owner)
+        self._num_gpus = _count_by_job(owners)
         names = {gpu.uuid: (str(gpu.index), gpu.uuid, gpu.address) for gpu in gpus}
         of_ports: dict[str, list[Owner]] = {}
         for (uuid, instance), device_owners in sorted(owners.items()):
@@ -198,6 +207,22 @@ class GpuAllocation:
         if source not in self._silent_sources:
             _log.warning("collector=owners source=%r state=silent reason=%r", source, reason)
         self._silent_sources.add(source)
+
+
+def _count_by_job(owners: Mapping[Device, list[Owner]]) -> dict[str, int]:
+    """Number of allocated GPUs by job id; a GPU that another job uses is not counted."""
+    allocations = {
+        device: {(o.namespace, o.pod, o.slurm_job) for o in entries if o.pod or o.slurm_job}
+        for device, entries in owners.items()
+    }
+    users = {device: {o.job_id for o in entries} - {""} for device, entries in owners.items()}
+    counts = {}
+    for job_id in set().union(*users.values()):
+        used = [device for device in owners if job_id in users[device]]
+        own = set().union(*(allocations[device] for device in used))
+        idle = [device for device in owners if not users[device] and own & allocations[device]]
+        counts[job_id] = len({uuid for uuid, _ in (*used, *idle)})
+    return counts
 
 
 def _device(gpus: list[GpuInUse], device_id: str) -> Device:

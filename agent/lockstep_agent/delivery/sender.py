@@ -1,14 +1,23 @@
 """Delivers the events of the node's jobs to the ledger, as a collector that counts them."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 from lockstep_agent.collector import Reading, Tier
 from lockstep_catalogue import health
 from lockstep_records.delivery.duty import DeliveryDuty
 from lockstep_records.delivery.sender import LedgerAddress, Post, Sender, post
 from lockstep_records.delivery.spool import EventSpool
-from lockstep_records.delivery.unreported import UnreportedJobs
+from lockstep_records.events import Event
+
+
+class EventSource(Protocol):
+    """Something that finds events which are in no file."""
+
+    def poll(self) -> list[Event]:
+        """What is new since the last call."""
+        ...
 
 
 class Delivery:
@@ -18,7 +27,7 @@ class Delivery:
         spool: events that wait.
         address: of the ledger; None delivers nothing and keeps nothing.
         origin: names of the cluster and of this node.
-        unreported: finds events that nobody else writes; None for no such search.
+        sources: find events that are in no file.
         duty: tells launchers on the node that they need not deliver; None tells nobody.
         send: posts a body to an address.
         clock: monotonic, in seconds.
@@ -32,13 +41,13 @@ class Delivery:
         address: LedgerAddress | None,
         origin: tuple[str, str],
         *,
-        unreported: UnreportedJobs | None = None,
+        sources: Sequence[EventSource] = (),
         duty: DeliveryDuty | None = None,
         send: Post = post,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.tier = Tier.TEN_SECONDS if address is None else Tier.EVERY_TICK
-        self._spool, self._duty, self._unreported = spool, duty, unreported
+        self._spool, self._duty, self._sources = spool, duty, sources
         self._sender = None if address is None else Sender(spool, address, origin, send, clock)
 
     def collect(self) -> Iterator[Reading]:
@@ -47,8 +56,8 @@ class Delivery:
         if self._sender is not None:
             if self._duty is not None:
                 self._duty.take()
-            if self._unreported is not None:
-                self._spool.add(self._unreported.poll())
+            for source in self._sources:
+                self._spool.add(source.poll())
             self._sender.run_once()
             delivered, refused = self._sender.delivered, self._sender.refused
         yield Reading(health.EVENTS_PENDING, (), self._spool.num_pending)

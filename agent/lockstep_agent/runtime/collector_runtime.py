@@ -9,7 +9,8 @@ from lockstep_agent.collectors.dcgm import FIELDS, DcgmProfiling
 from lockstep_agent.collectors.dcgm_exporter import DcgmExporter
 from lockstep_agent.collectors.gpu_allocation import GpuAllocation
 from lockstep_agent.delivery.archive import Archive
-from lockstep_agent.delivery.sender import Delivery
+from lockstep_agent.delivery.node_events import NodeEvents
+from lockstep_agent.delivery.sender import Delivery, EventSource
 from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.options import Options
 from lockstep_agent.recent_events import RecentEvents, join_json_lists
@@ -68,7 +69,7 @@ class CollectorRuntime:
         )
         yield from node_collectors(sources)
         yield self.gpus
-        yield GpuAllocation(
+        allocation = GpuAllocation(
             self.gpus.in_use,
             pages,
             procfs=options.procfs,
@@ -76,7 +77,11 @@ class CollectorRuntime:
             job_files=options.job_files,
             adapters=adapters,
         )
-        yield _delivery(options)
+        yield allocation
+        node_events = NodeEvents(self._incidents, pages, self.gpus.in_use, options.node)
+        yield node_events
+        unreported = UnreportedJobs(options.root, num_gpus_of=allocation.num_gpus_of)
+        yield _delivery(options, (unreported, node_events))
         yield Archive(options.root, options.archive)
 
     def _dcgm_collectors(self, options: Options) -> Iterator[Collector]:
@@ -92,7 +97,7 @@ def _workers(collectors: Iterator[Collector]) -> tuple[CollectorWorker, ...]:
     return tuple(CollectorWorker(collector.name, (collector,)) for collector in collectors)
 
 
-def _delivery(options: Options) -> Delivery:
+def _delivery(options: Options, sources: Sequence[EventSource]) -> Delivery:
     """The delivery of events; without a ledger it keeps nothing."""
     origin = (options.cluster, options.node)
     if options.ledger is None:
@@ -105,6 +110,6 @@ def _delivery(options: Options) -> Delivery:
         spool,
         address,
         origin,
-        unreported=UnreportedJobs(options.root),
+        sources=sources,
         duty=DeliveryDuty(options.root, is_agent=True),
     )

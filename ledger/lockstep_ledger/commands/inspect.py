@@ -11,7 +11,7 @@ from lockstep_catalogue.vocabulary import FAILURE_CLASSES, GOODPUT_STATES, OUTCO
 from lockstep_ledger.options import json_option, store_option
 from lockstep_ledger.store import letters, queries
 from lockstep_ledger.store.database import StoreError, open_store
-from lockstep_ledger.tables import print_json, print_table, when
+from lockstep_ledger.tables import expectation_rows, print_json, print_table, when
 
 _HOUR_SECONDS = 3600.0
 _COLUMNS = ("job", "cluster", "project", "queue", "status", "outcome", "class", "cause", "node",
@@ -110,6 +110,18 @@ def dead_letters(*, store: str, limit: int, is_json: bool) -> None:
     print_table(f"{len(rows)} dead letters", columns, rows)
 
 
+def effective_time_rows(job: dict[str, Any]) -> list[tuple[str, str]]:
+    """Name and value of what is measured, for people."""
+    ratios = {
+        "ETTR so far": job["ettr_ratio"],
+        "ETTR of the last hour": job["last_hour_ettr_ratio"],
+    }
+    return [
+        *((name, f"{ratio:.1%}") for name, ratio in ratios.items() if ratio is not None),
+        *expectation_rows(job["expectation"]),
+    ]
+
+
 def _print_job(job: dict[str, Any]) -> None:
     cause = " ".join(filter(None, (job["failure_class"], job["cause"], job["reason"])))
     click.echo(f"{job['job_id']} on {job['cluster']}: {job['outcome'] or job['status']} {cause}")
@@ -137,6 +149,7 @@ def _print_job(job: dict[str, Any]) -> None:
         ("state", "GPU hours", "share"),
         [(state, s / _HOUR_SECONDS, f"{s / total:.1%}" if total else "") for state, s in states],
     )
+    print_table("Effective training time", ("measure", "value"), effective_time_rows(job))
     print_table(
         f"Timeline, {len(job['timeline'])} of {job['num_events']} events",
         ("time (UTC)", "event", "node", "attempt", "fields"),

@@ -1,5 +1,6 @@
 """Review a week: failures by class and node, trends of objectives, cost."""
 
+from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
 
 import click
@@ -7,7 +8,7 @@ import click
 from lockstep_ledger.commands.inspect import reading
 from lockstep_ledger.options import json_option, store_option
 from lockstep_ledger.review import Review, parse_week, weekly_review
-from lockstep_ledger.tables import percent, print_json, print_table
+from lockstep_ledger.tables import expectation_rows, percent, print_json, print_table
 
 _MAX_ROWS = 20
 
@@ -62,6 +63,22 @@ def _print(reviewed: Review) -> None:
         for row in reviewed.nodes[:_MAX_ROWS]
     ]
     print_table("Worst nodes", ("node", "failures", "causes"), nodes)
+    _print_trends(reviewed)
+    rows = expectation_rows(asdict(reviewed.expectation))
+    print_table("Effective training time, all jobs", ("measure", "value"), rows)
+    projects = [
+        (r["project"] or "(none)", r["jobs"], r["gpu_hours"], r["cost"]) for r in reviewed.projects
+    ]
+    print_table("Projects", ("project", "jobs", "GPU hours", "cost"), projects[:_MAX_ROWS])
+    failed = [tuple(row.values()) for row in reviewed.failed_jobs[:_MAX_ROWS]]
+    columns_of_failed = ("job", "cluster", "project", "outcome", "class", "cause", "reason", "node",
+                         "rank", "GPU hours")  # fmt: skip
+    print_table(
+        f"Failed jobs, the costliest of {len(reviewed.failed_jobs)}", columns_of_failed, failed
+    )
+
+
+def _print_trends(reviewed: Review) -> None:
     trends = [
         (
             trend.week, trend.jobs, percent(trend.succeeded, trend.jobs), trend.gpu_hours,
@@ -76,13 +93,3 @@ def _print(reviewed: Review) -> None:
                          "deadlines met",
                          "requeues", "preemptions", "cost")  # fmt: skip
     print_table("Trends", columns_of_trends, trends)
-    projects = [
-        (r["project"] or "(none)", r["jobs"], r["gpu_hours"], r["cost"]) for r in reviewed.projects
-    ]
-    print_table("Projects", ("project", "jobs", "GPU hours", "cost"), projects[:_MAX_ROWS])
-    failed = [tuple(row.values()) for row in reviewed.failed_jobs[:_MAX_ROWS]]
-    columns_of_failed = ("job", "cluster", "project", "outcome", "class", "cause", "reason", "node",
-                         "rank", "GPU hours")  # fmt: skip
-    print_table(
-        f"Failed jobs, the costliest of {len(reviewed.failed_jobs)}", columns_of_failed, failed
-    )

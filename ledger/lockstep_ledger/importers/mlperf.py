@@ -1,4 +1,4 @@
-"""MLPerf-style logs: what became of the run, its start-up and training, by the reader of logs."""
+"""MLPerf-style logs: what became of the run, its start-up and training, by the outcome table."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +8,8 @@ from lockstep_records.events import Event
 from lockstep_records.joblogs.model import JobLog
 from lockstep_records.joblogs.outcome import Incident, judge_log
 from lockstep_records.joblogs.read import read_log
+from lockstep_records.outcomes.classify import classify
+from lockstep_records.outcomes.of_log import evidence_of_log
 
 _MAX_JOB_ID = 120
 
@@ -47,10 +49,12 @@ def read_mlperf(
 
 
 def _end_fields(log: JobLog, incident: Incident) -> dict[str, object]:
+    judged = classify(evidence_of_log(log, incident))
     return {
-        "outcome": incident.outcome,
-        "failure_class": incident.failure_class,
-        "cause": incident.cause or ("success" if incident.outcome == "succeeded" else "unknown"),
+        "outcome": judged.outcome,
+        "failure_class": judged.failure_class,
+        "cause": judged.cause,
+        # The reader of logs has read more than the table is given, and says it at greater length.
         "reason": incident.reason,
         "culprit_ranks": list(incident.ranks),
         "culprit_node": incident.group,

@@ -59,7 +59,7 @@ def read_delivery(body: bytes, now_seconds: float) -> Delivery:
         DeliveryError: the frame is none, or of another version.
     """
     try:
-        document = json.loads(body, parse_constant=_refuse_constant)
+        document = _decode(body.decode())
     except (ValueError, RecursionError) as error:
         raise DeliveryError("json", f"the body is no JSON ({error}); send one object") from error
     if not isinstance(document, dict):
@@ -84,6 +84,9 @@ def read_delivery(body: bytes, now_seconds: float) -> Delivery:
 
 def _refuse_constant(name: str) -> Never:
     raise ValueError(f"{name} is no JSON number")
+
+
+_decode = json.JSONDecoder(parse_constant=_refuse_constant).decode
 
 
 def _name(document: dict[str, Any], member: str, default: str) -> str:

@@ -7,12 +7,13 @@ from lockstep_catalogue import ledger as counted
 from lockstep_ledger.merge import accounting
 from lockstep_ledger.merge.effects import Effects
 from lockstep_ledger.merge.event import LedgerEvent
-from lockstep_ledger.merge.job import SCHEDULER, Job, NodeRun, Run
-from lockstep_ledger.merge.settlement import Patience, end_node, settle
+from lockstep_ledger.merge.job import SCHEDULER, Job, NodeRun, NodeSign, Run
+from lockstep_ledger.merge.settlement import MAX_RANK, Patience, end_node, settle
 
 SETTLED = "ledger_settled"
 """The ledger's own event: the wait for missing ends is over. It is stored with the others, so that
 a recount of the store gives the same counters."""
+_MAX_SIGNS, _MAX_DETAIL = 20, 300
 _RESTARTS = frozenset({"job_submitted", "job_started", "job_requeued", "attempt_started"})
 
 
@@ -39,6 +40,8 @@ def apply_event(
 
 def _after_the_end(job: Job, event: LedgerEvent) -> Refused | None:
     """A finished job takes a restart, the scheduler's word, and kinds that change nothing."""
+    if event.kind == "node_event":  # kept in the timeline; what came later ended nothing
+        return None
     is_later = job.ended is None or event.time_seconds > job.ended
     if event.kind not in _HANDLERS or (event.kind in _RESTARTS and is_later):
         return None
@@ -211,6 +214,23 @@ def _preempted(job: Job, event: LedgerEvent, effects: Effects, patience: Patienc
     accounting.count_preemption(job, event, effects)
 
 
+def _node_event(job: Job, event: LedgerEvent, effects: Effects, patience: Patience) -> None:
+    """Holds what befell a node: evidence where the ends of the nodes name no cause."""
+    del effects, patience
+    if job.status == "finished":
+        return
+    ranks = event.fields.get("ranks")
+    numbers = ranks if isinstance(ranks, list) else []
+    sign = NodeSign(
+        sign=event.text("sign"),
+        node=event.node,
+        time=event.time_seconds,
+        detail=str(event.fields.get("detail") or "")[:_MAX_DETAIL],
+        ranks=[rank for rank in numbers if type(rank) is int and 0 <= rank < MAX_RANK],
+    )
+    job.run.signs = [*job.run.signs, sign][-_MAX_SIGNS:]
+
+
 def _finished(job: Job, event: LedgerEvent, effects: Effects, patience: Patience) -> None:
     if job.status == "finished":
         return  # the scheduler's word on a job that its nodes have settled
@@ -236,6 +256,7 @@ _HANDLERS: dict[str, Callable[[Job, LedgerEvent, Effects, Patience], None]] = {
     "checkpoint_durable": accounting.checkpointed,
     "goodput": accounting.goodput,
     "attempt_ended": _attempt_ended,
+    "node_event": _node_event,
     "job_preempted": _preempted,
     "job_requeued": _requeued,
     "job_finished": _finished,

@@ -7,6 +7,7 @@ from typing import Any
 
 _MAX_TEXT = 200
 _MAX_NUMBER = 1e15
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,8 +71,7 @@ class LedgerEvent:
     @property
     def body(self) -> str:
         """What the columns of the store do not hold, as JSON."""
-        document = {"fields": self.fields, **self.extra}
-        return json.dumps(document, separators=(",", ":"))
+        return _encode({"fields": self.fields, **self.extra})
 
     def document(self) -> dict[str, Any]:
         """The event as it was received."""

@@ -1,8 +1,9 @@
 """The record of one job while its events come in; it is saved as JSON with the job's row."""
 
-import json
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
 
 Status = Literal["pending", "running", "ended", "finished"]
 """``ended``: all nodes have ended, or some have, and the outcome may still change."""
@@ -45,17 +46,30 @@ class NodeRun:
 
 
 @dataclass(slots=True)
+class NodeSign:
+    """What befell a node while a run of the job was on it, by a ``node_event``."""
+
+    sign: str
+    node: str
+    time: float
+    detail: str = ""
+    ranks: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class Run:
     """From the start of the launchers to their end; a requeue begins another run.
 
     Attributes:
         begin: time of the start that began it.
         first_attempt: attempt of that start.
+        signs: the newest of what befell its nodes.
     """
 
     nodes: dict[str, NodeRun] = field(default_factory=dict)
     begin: float = 0.0
     first_attempt: int = 0
+    signs: list[NodeSign] = field(default_factory=list)
 
     @property
     def machines(self) -> dict[str, NodeRun]:
@@ -152,14 +166,13 @@ class Job:
 
     def to_json(self) -> str:
         """The record as text."""
-        return json.dumps(asdict(self), separators=(",", ":"))
+        return _encode(self).decode()
 
 
 def job_of_json(text: str) -> Job:
     """The record that ``to_json`` wrote."""
-    values: dict[str, Any] = json.loads(text)
-    for name in ("run", "previous"):
-        nodes = values[name].pop("nodes")
-        runs = {key: NodeRun(**node) for key, node in nodes.items()}
-        values[name] = Run(nodes=runs, **values[name])
-    return Job(**values)
+    return _decode(text)
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Job).decode

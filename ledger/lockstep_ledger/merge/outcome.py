@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 
 from lockstep_ledger.merge.job import NodeRun, Run
+from lockstep_records.outcomes.classify import classify
+from lockstep_records.outcomes.evidence import NODE_EVENT_SECONDS, Evidence, NodeEvent
 
 CONSEQUENCES = frozenset({"peer_failure", "collective_timeout"})
 """Causes of ends that somebody else caused: they decide only where there is no other end."""
@@ -59,6 +61,35 @@ def merge_outcomes(run: Run, silent: list[str]) -> MergedOutcome:
         if node.outcome == "unknown" and not is_confirmed:
             return _of(name, node)
     return MergedOutcome(outcome="succeeded" if ends else "unknown")
+
+
+def with_node_signs(merged: MergedOutcome, run: Run) -> MergedOutcome:
+    """The outcome, judged by what befell the nodes where their ends name no cause.
+
+    A node tells what it knew at its end; the Xid of another node, or one that its agent read from
+    the log a moment later, only the ledger can join with it. The outcome table judges it here too.
+    """
+    is_open = merged.outcome in {"failed", "unknown"} and merged.failure_class in {None, "unknown"}
+    end = run.end
+    if not is_open or not run.signs or end is None:
+        return merged
+    events = tuple(
+        NodeEvent(sign=s.sign, node=s.node, ranks=tuple(s.ranks), detail=s.detail, time=s.time)
+        for s in run.signs
+        if s.time >= end - NODE_EVENT_SECONDS
+    )
+    judged = classify(Evidence(node_events=events))
+    if judged.outcome != "failed" or judged.failure_class == "unknown":
+        return merged
+    deciding = next((event for event in events if event.detail in judged.reason), events[0])
+    return MergedOutcome(
+        outcome=judged.outcome,
+        failure_class=judged.failure_class,
+        cause=judged.cause,
+        reason=judged.reason,
+        node=judged.culprit_node or deciding.node,
+        rank=judged.culprit_ranks[0] if judged.culprit_ranks else None,
+    )
 
 
 def _of(name: str, node: NodeRun) -> MergedOutcome:

@@ -7,7 +7,14 @@ from lockstep_ledger.merge import accounting
 from lockstep_ledger.merge.effects import Effects
 from lockstep_ledger.merge.event import LedgerEvent
 from lockstep_ledger.merge.job import Job, NodeRun
-from lockstep_ledger.merge.outcome import MergedOutcome, merge_outcomes, silent_nodes
+from lockstep_ledger.merge.outcome import (
+    MergedOutcome,
+    merge_outcomes,
+    silent_nodes,
+    with_node_signs,
+)
+
+MAX_RANK = 1 << 31
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,7 +45,7 @@ def end_node(
     node.culprit_node = event.text("culprit_node") or None
     ranks = event.fields.get("culprit_ranks")
     first = ranks[0] if isinstance(ranks, list) and ranks else None
-    node.rank = first if isinstance(first, int) else None
+    node.rank = first if type(first) is int and abs(first) < MAX_RANK else None
     accounting.close_node(job, event.node, node, effects)
 
 
@@ -51,7 +58,7 @@ def settle(
         if job.settle_at is None:
             job.settle_at = event.received_seconds + patience.node_seconds
         return
-    merged = merge_outcomes(job.run, silent)
+    merged = with_node_signs(merge_outcomes(job.run, silent), job.run)
     _take(job, merged, silent)
     job.ended = job.run.end if job.run.end is not None else event.time_seconds
     if merged.outcome == "preempted" and not is_final:

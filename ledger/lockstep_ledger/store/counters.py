@@ -18,6 +18,11 @@ Series = tuple[str, Labels]
 """Name of a sample, and values of its labels; of a bucket the bound is the last one."""
 MAX_GROUPS = 2000
 _OVERFLOW = "other"
+_CHANGE_COUNTERS = (
+    update(counters)
+    .where(counters.c.number == bindparam("counter"))
+    .values(value=bindparam("value"))
+)
 
 
 @dataclass(slots=True)
@@ -85,8 +90,7 @@ class Counters:
         if new:
             connection.execute(insert(counters), new)
         if old:
-            statement = update(counters).where(counters.c.number == bindparam("counter"))
-            connection.execute(statement.values(value=bindparam("value")), old)
+            connection.execute(_CHANGE_COUNTERS, old)
 
     def commit(self) -> None:
         """Makes what was added visible, after the transaction."""

@@ -17,6 +17,8 @@ from sqlalchemy.pool import QueuePool
 
 _BUSY_SECONDS = 30.0
 _CACHE_KIBIBYTES = 65_536
+# Of 4 KiB; a thread of its own moves them into the file before a commit has to (checkpoint.py).
+_WAL_PAGES = 16_384
 # Any number; it names the ledger's writer among the advisory locks of a PostgreSQL database.
 _WRITER_LOCK = 0x4C4F434B
 
@@ -90,6 +92,7 @@ def _engine(url: URL) -> Engine:
             "synchronous=FULL",
             f"cache_size=-{_CACHE_KIBIBYTES}",
             "temp_store=MEMORY",
+            f"wal_autocheckpoint={_WAL_PAGES}",
         ):
             cursor.execute(f"PRAGMA {setting}")
         cursor.close()

@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Select, func, select
 
 from lockstep_ledger.merge import accounting
+from lockstep_ledger.merge.effective_time import expectation, interruptions_of, last_hour_ettr
 from lockstep_ledger.store.tables import events, jobs
 
 MAX_PAGE = 500
@@ -77,6 +78,8 @@ def job_document(connection: Connection, row: Any) -> dict[str, Any]:
     return {
         **{name: value for name, value in record.items() if name not in _OF_PEOPLE},
         **accounting.ratios(record["goodput"]),
+        "last_hour_ettr_ratio": last_hour_ettr(timeline),
+        "expectation": asdict(expectation(interruptions_of(record))),
         "runs": record["run_number"],
         "nodes": [{"node": name, **_of_node(node)} for name, node in sorted(nodes.items())],
         "attempts_list": _attempts(timeline),

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, insert, select, update
@@ -17,6 +18,17 @@ from lockstep_ledger.store.counters import Counters
 from lockstep_ledger.store.tables import events, jobs, slo_events
 
 _CHUNK = 500  # SQLite takes 999 parameters in builds of before 2020
+# Built once: SQLAlchemy would spend as long on building them as the database on their work.
+_STORED_IDS = select(events.c.id).where(events.c.id.in_(bindparam("ids", expanding=True)))
+_RECORDS = select(jobs.c.state).where(jobs.c.job_id.in_(bindparam("ids", expanding=True)))
+_ADD_EVENTS, _ADD_JOBS, _ADD_SLO_EVENTS = insert(events), insert(jobs), insert(slo_events)
+_CHANGE_JOBS = (
+    update(jobs)
+    .where(jobs.c.number == bindparam("job_number"))
+    .values({c.name: bindparam(c.name) for c in jobs.c if c.name != "number"})
+)
+_JOB_COLUMNS = tuple(c.name for c in jobs.c if c.name != "state")
+_job_values = attrgetter(*_JOB_COLUMNS)
 
 
 @dataclass(slots=True)
@@ -83,11 +95,11 @@ class Transaction:
                     seen.add(event.id)
         state.counters.apply(self._effects, self._now_seconds)
         if self._rows:
-            connection.execute(insert(events), self._rows)
+            connection.execute(_ADD_EVENTS, self._rows)
         self._save_jobs()
         state.counters.save(connection)
         if self._effects.slo_rows:
-            connection.execute(insert(slo_events), [_slo_row(r) for r in self._effects.slo_rows])
+            connection.execute(_ADD_SLO_EVENTS, [_slo_row(r) for r in self._effects.slo_rows])
         for submission in self._submissions:
             letters.keep(connection, submission.refused, submission.client, self._now_seconds)
 
@@ -95,7 +107,7 @@ class Transaction:
         ids = [event.id for event in self._events]
         found: set[str] = set()
         for chunk in _chunks(ids):
-            rows = self._connection.execute(select(events.c.id).where(events.c.id.in_(chunk)))
+            rows = self._connection.execute(_STORED_IDS, {"ids": chunk})
             found.update(row.id for row in rows)
         return found
 
@@ -103,8 +115,7 @@ class Transaction:
         cache = self._state.cache
         missing = {event.key for event in self._events if event.key not in cache}
         for chunk in _chunks(sorted({job_id for _, job_id in missing})):
-            rows = select(jobs.c.state).where(jobs.c.job_id.in_(chunk))
-            for row in self._connection.execute(rows):
+            for row in self._connection.execute(_RECORDS, {"ids": chunk}):
                 job = job_of_json(row.state)
                 if job.key in missing:
                     cache[job.key] = job
@@ -138,13 +149,9 @@ class Transaction:
             if key not in self._new
         ]
         if new:
-            self._connection.execute(insert(jobs), new)
+            self._connection.execute(_ADD_JOBS, new)
         if old:
-            values: dict[str, Any] = {
-                c.name: bindparam(c.name) for c in jobs.c if c.name != "number"
-            }
-            statement = update(jobs).where(jobs.c.number == bindparam("job_number"))
-            self._connection.execute(statement.values(values), old)
+            self._connection.execute(_CHANGE_JOBS, old)
 
 
 def _letter(event: LedgerEvent, refusal: str, sentence: str) -> RefusedEvent:
@@ -173,7 +180,7 @@ def _event_row(event: LedgerEvent, sequence: int, job: int) -> dict[str, Any]:
 
 
 def _job_row(job: Job) -> dict[str, Any]:
-    row = {c.name: getattr(job, c.name) for c in jobs.c if c.name != "state"}
+    row = dict(zip(_JOB_COLUMNS, _job_values(job), strict=True))
     return {**row, "cause": job.cause and job.cause[:64], "state": job.to_json()}
 
 

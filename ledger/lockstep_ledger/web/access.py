@@ -1,5 +1,6 @@
 """Who may write and who may read, by tokens; how often a client may ask; and the access log."""
 
+import asyncio
 import base64
 import binascii
 import hashlib
@@ -20,6 +21,9 @@ _log = logging.getLogger("lockstep_ledger.access")
 _MIN_TOKEN_CHARACTERS = 16
 _MAX_TOKEN_FILE_BYTES = 64 << 10
 _MAX_CLIENTS = 10_000
+_LOG_SECONDS = 0.2
+LOG_NAME = "lockstep ledger"
+"""What every line of the log begins with."""
 OPEN_TO_ALL = frozenset({"/healthz", "/ready"})
 """Probes have no token, and the answers reveal nothing."""
 
@@ -115,6 +119,7 @@ class AccessLog:
     app: ASGIApp
     rate_limit: RateLimit
     answers: Counter[str] = field(default_factory=Counter)
+    _lines: list[str] = field(default_factory=list)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request."""
@@ -138,11 +143,23 @@ class AccessLog:
             await app(scope, receive, send_and_count)
         finally:
             self.answers[f"{status // 100}xx"] += 1
-            _log.info(
-                "method=%s path=%r status=%s seconds=%.4f bytes=%s client=%s",
-                scope["method"], scope["path"], status,
-                time.perf_counter() - begin_seconds, sent_bytes, client,
-            )  # fmt: skip
+            self._log(
+                f"method={scope['method']} path={scope['path']!r} status={status}"
+                f" seconds={time.perf_counter() - begin_seconds:.4f} bytes={sent_bytes}"
+                f" client={client}"
+            )
+
+    def _log(self, line: str) -> None:
+        """Writes the lines of a moment at once: a write for each costs as much as its answer."""
+        if not self._lines:
+            asyncio.get_running_loop().call_later(_LOG_SECONDS, self.flush)
+        self._lines.append(line)
+
+    def flush(self) -> None:
+        """Writes the lines that wait."""
+        lines, self._lines = self._lines, []
+        if lines:
+            _log.info("%s", f"\n{LOG_NAME}: level=INFO ".join(lines))
 
 
 def _too_many(wait_seconds: float) -> ASGIApp:

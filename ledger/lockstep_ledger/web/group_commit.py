@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import groupby
 
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -124,10 +125,10 @@ class GroupCommit:
             self._log_away(str(failure))
         else:
             self._count(batch, time.perf_counter() - begin_seconds)
-        for waiting in batch:
+        for loop, futures in groupby(batch, key=lambda waiting: waiting.loop):
             # The loop of a client that hung up may be closed when the ledger ends.
-            if not waiting.loop.is_closed():
-                waiting.loop.call_soon_threadsafe(_answer, waiting.future, failure)
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(_answer, [w.future for w in futures], failure)
 
     def _settle(self) -> None:
         try:
@@ -153,13 +154,14 @@ class GroupCommit:
         self._is_away = True
 
 
-def _answer(future: asyncio.Future[None], failure: StoreUnavailableError | None) -> None:
-    if future.done():  # the client hung up
-        return
-    if failure is None:
-        future.set_result(None)
-    else:
-        future.set_exception(failure)
+def _answer(futures: list[asyncio.Future[None]], failure: StoreUnavailableError | None) -> None:
+    for future in futures:
+        if future.done():  # the client hung up
+            continue
+        if failure is None:
+            future.set_result(None)
+        else:
+            future.set_exception(failure)
 
 
 def _cause(error: SQLAlchemyError) -> str:

@@ -1,7 +1,9 @@
 """The OpenAPI document of the service; the schema of an event is docs/events.schema.json."""
 
+from dataclasses import fields
 from typing import Any
 
+from lockstep_ledger.merge.effective_time import Expectation
 from lockstep_ledger.store.queries import FILTERS, MAX_PAGE
 from lockstep_ledger.store.tables import jobs
 from lockstep_ledger.web.api import CHOICES
@@ -163,7 +165,13 @@ def _page() -> dict[str, Any]:
 
 def _job() -> dict[str, Any]:
     lists = ("nodes", "attempts_list", "checkpoints_list", "verdicts", "timeline")
-    properties = {name: {"type": "array", "items": {"type": "object"}} for name in lists}
+    properties: dict[str, Any] = {
+        name: {"type": "array", "items": {"type": "object"}} for name in lists
+    }
+    for name in ("goodput_ratio", "ettr_ratio", "last_hour_ettr_ratio"):
+        properties[name] = {"type": ["number", "null"]}
+    expected = {field.name: {"type": ["number", "null"]} for field in fields(Expectation)}
+    properties["expectation"] = {"type": "object", "properties": expected}
     required = ["cluster", "job_id", "status", "outcome", *lists]
     return {"type": "object", "required": required, "properties": properties}
 

@@ -100,11 +100,13 @@ def _success(
 ) -> list[tuple[str, str, str, float, float]]:
     """Cluster, objective, window, good and total of what has events in the window."""
     objectives = ("job_success", "goodput", "ettr", "resume_success")
-    return [
-        (cluster, name, window, good, total)
-        for (cluster, name, window), (good, total) in sorted(slo.items())
-        if name in objectives and window in {"24h", "7d", "28d"} and total
+    windows = ("24h", "7d", "28d")
+    rows = [
+        (*key, good, total)
+        for key, (good, total) in slo.items()
+        if key[1] in objectives and key[2] in windows and total
     ]
+    return sorted(rows, key=lambda row: (row[0], row[1], windows.index(row[2])))
 
 
 def _shares(goodput: dict[str, float]) -> list[tuple[str, float, float]]:

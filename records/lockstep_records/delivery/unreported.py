@@ -7,7 +7,7 @@ tells nothing twice.
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ class _Job:
     Attributes:
         gone_since: wall clock since which no process of it was seen; None while one runs.
         is_settled: whether its end is told.
+        num_gpus: GPUs of the node that were last known to be allocated to it.
     """
 
     progress: ProgressEvents
@@ -44,6 +45,7 @@ class _Job:
     is_started: bool = False
     gone_since: float | None = None
     is_settled: bool = False
+    num_gpus: int | None = None
 
 
 class UnreportedJobs:
@@ -52,10 +54,16 @@ class UnreportedJobs:
     Args:
         root: folder that holds ``jobs/``.
         clock: wall clock, seconds since 1970.
+        num_gpus_of: GPUs of this node that are allocated to a job; None where unknown.
     """
 
-    def __init__(self, root: Path, clock: Callable[[], float] = time.time) -> None:
-        self._root, self._clock = root, clock
+    def __init__(
+        self,
+        root: Path,
+        clock: Callable[[], float] = time.time,
+        num_gpus_of: Callable[[str], int | None] = lambda _: None,
+    ) -> None:
+        self._root, self._clock, self._num_gpus_of = root, clock, num_gpus_of
         self._jobs: dict[str, _Job] = {}
         self._next_seconds = 0.0
 
@@ -92,7 +100,11 @@ class UnreportedJobs:
         if not pages:
             return
         has_launcher = any(event.kind in _STARTS for event in written)
-        moments = moments_of(written, attempt) if has_launcher else Moments(begin=_begin(pages))
+        job.num_gpus = self._num_gpus_of(folder.name) or job.num_gpus
+        if has_launcher:
+            moments = moments_of(written, attempt)
+        else:
+            moments = Moments(begin=_begin(pages), num_gpus=job.num_gpus)
         if not has_launcher:
             yield from self._starts(job, pages, attempt)
         job.attempts.add(attempt)
@@ -106,7 +118,7 @@ class UnreportedJobs:
         job.is_settled = True
         beats = (page.progress_wall_seconds for page in pages)
         over = max(*beats, *(event.time for event in written), 0.0)
-        last = Moments(begin=moments.begin, ends=moments.ends, over=over)
+        last = replace(moments, over=over)
         yield from job.progress.poll(pages, last, is_last=True)
         yield from self._ends(folder, pages[0], attempt, over)
 

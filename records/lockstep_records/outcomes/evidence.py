@@ -115,8 +115,21 @@ def hang_of(events: Iterable[Event], attempt: int) -> tuple[bool, tuple[int, ...
     return bool(hangs), tuple(sorted(missing))
 
 
-def node_events_of(events: Iterable[Event], attempt: int) -> tuple[NodeEvent, ...]:
-    """What befell the nodes during an attempt."""
+NODE_EVENT_SECONDS = 1800.0
+"""How long before an end a node's trouble may be its cause: the others notice by a time-out, of
+NCCL 10 minutes by default and often 30. What a job has survived for longer did not end it."""
+
+
+def node_events_of(
+    events: Iterable[Event], attempt: int, end: float | None = None
+) -> tuple[NodeEvent, ...]:
+    """What befell the nodes during an attempt.
+
+    Args:
+        events: of the job.
+        attempt: its number.
+        end: wall clock of its end; what befell a node long before is left out. None for all.
+    """
     return tuple(
         NodeEvent(
             sign=sign,
@@ -132,6 +145,7 @@ def node_events_of(events: Iterable[Event], attempt: int) -> tuple[NodeEvent, ..
         for event in events
         if event.kind == "node_event"
         and event.attempt == attempt
+        and (end is None or event.time >= end - NODE_EVENT_SECONDS)
         and (sign := _text(event.fields.get("sign"))) is not None
     )
 

@@ -52,13 +52,19 @@ def evidence_of(
     return Evidence(
         ranks=tuple(_with_last_words(job / str(attempt), end) for end in (*ranks, *unseen)),
         world_size=max(sizes, default=None),
-        node_events=node_events_of(events, attempt),
+        node_events=node_events_of(events, attempt, _end_of(ranks, outside_time)),
         launcher_signal=launcher_signal,
         at_time_limit=at_time_limit,
         outside_time=outside_time,
         missing=missing,
         has_hung=has_hung and _lasted(events, attempt, pages),
     )
+
+
+def _end_of(ranks: tuple[RankEnd, ...], outside_time: float | None) -> float | None:
+    """When the first rank ended, or the attempt was ended; None where nobody saw it."""
+    times = [end.time for end in ranks if end.time is not None]
+    return min((*times, *([] if outside_time is None else [outside_time])), default=None)
 
 
 def _with_last_words(attempt: Path, end: RankEnd) -> RankEnd:

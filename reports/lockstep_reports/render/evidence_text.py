@@ -31,7 +31,9 @@ def job_sentence(job: WholeJob | None) -> str | None:
         for state, seconds in sorted(job.goodput.gpu_seconds.items(), key=lambda pair: -pair[1])
         if seconds > 0
     )
+    ettr = job.goodput.ettr_ratio
+    effective = "" if ettr is None else f" Effective training time (ETTR): {percent(ettr)}."
     return (
         f"The whole job, {plural(job.num_attempts, 'attempt')}, {duration(allocated)} of ranks"
-        f" allocated: {states}."
+        f" allocated: {states}.{effective}"
     )

@@ -1,0 +1,185 @@
+"""Tells the jobs of a node what befell it: Xids, memory killers, links and file servers.
+
+An event goes into the file of the job, where the launcher judges the end of an attempt by it, the
+report shows it and the ledger gets it in order. A job without such a file, or whose file the
+agent may not write, gets it by the spool.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from lockstep_agent.collector import Reading, Tier
+from lockstep_agent.collectors.gpu_allocation import GpuInUse
+from lockstep_agent.jobs.page_store import JobSnapshot, PageStore
+from lockstep_agent.recent_events import RecentEvents
+from lockstep_catalogue import events as metrics
+from lockstep_catalogue.xids import XID_BY_NUMBER
+from lockstep_records.events import FILE_NAME, Event, append_event, read_events, stable_id
+from lockstep_records.page.reader import Page
+
+# Between the fault of a device and the line in the log, or the tick of the agent.
+_SLACK_SECONDS = 60.0
+_MAX_WRITTEN = 10_000
+_NIC_SIGNS = frozenset({"link_down", "health", "queue_error", "timeout"})
+_HOST_SIGNS = {"oom_host": "host_oom", "oom_cgroup": "host_oom", "file_server_silent": "io_error"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Sign:
+    """An incident in the words of the outcome table.
+
+    Attributes:
+        address: of the GPU that it befell; None where it is of no GPU.
+        pid: of the process that it befell; None where it is of no process.
+    """
+
+    name: str
+    detail: str
+    address: str | None = None
+    pid: int | None = None
+
+
+class NodeEvents:
+    """Writes a ``node_event`` for each incident and each job that it befell.
+
+    Args:
+        incidents: of the kernel log and the driver.
+        pages: the rank pages of the node.
+        gpus: the GPUs as the driver last reported them; calls no driver.
+        node: name of this node.
+        clock: wall clock, seconds since 1970.
+    """
+
+    name = "node_events"
+    tier = Tier.EVERY_TICK
+
+    def __init__(
+        self,
+        incidents: RecentEvents,
+        pages: PageStore,
+        gpus: Callable[[], Iterable[GpuInUse]],
+        node: str,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._clock, self._last_id = clock, -1
+        self._incidents, self._pages, self._gpus, self._node = incidents, pages, gpus, node
+        self._uuids: dict[str, frozenset[str]] = {}
+        self._written: dict[str, None] = {}
+        self._unwritable: list[Event] = []
+        self._lock = threading.Lock()
+
+    def collect(self) -> Iterator[Reading]:
+        """No readings; writes what is new."""
+        for gpu in self._gpus():
+            # The driver no longer lists a GPU that it lost: what it was stays known.
+            if gpu.address:
+                self._uuids[gpu.address] = frozenset({gpu.uuid, *gpu.instances})
+        incidents = self._due()
+        jobs = [job for job in self._pages.jobs() if job.attempts] if incidents else []
+        for incident in incidents:
+            sign = _sign_of(incident)
+            if sign is not None:
+                for job in jobs:
+                    self._report(job, sign, incident)
+        return iter(())
+
+    def poll(self) -> list[Event]:
+        """Takes the events that no file could hold, from another thread."""
+        with self._lock:
+            events, self._unwritable = self._unwritable, []
+        return events
+
+    def _due(self) -> list[dict[str, Any]]:
+        """Incidents that are new, or so young that their GPU or page may only now be known."""
+        newest = self._incidents.newest()
+        oldest_seconds = self._clock() - _SLACK_SECONDS
+        due = [
+            incident
+            for incident in newest
+            if incident["id"] > self._last_id or incident["last_seconds"] >= oldest_seconds
+        ]
+        self._last_id = max((incident["id"] for incident in newest), default=self._last_id)
+        return due
+
+    def _ranks(
+        self, job: JobSnapshot, sign: _Sign, incident: dict[str, Any]
+    ) -> tuple[int, ...] | None:
+        """Ranks of a job that an incident befell; None where it did not befall the job."""
+        begin, end = incident["first_seconds"], incident["last_seconds"]
+        pages = [page for page in job.newest_pages() if _is_at(job, page, begin, end)]
+        if sign.address is not None:
+            uuids = self._uuids.get(sign.address, frozenset())
+            pages = [page for page in pages if page.identity["gpu_uuid"] in uuids]
+        elif sign.pid is not None:
+            pages = [page for page in pages if page.identity["pid"] == sign.pid]
+        elif pages:
+            return ()
+        return tuple(int(page.identity["rank"]) for page in pages) or None
+
+    def _report(self, job: JobSnapshot, sign: _Sign, incident: dict[str, Any]) -> None:
+        ranks = self._ranks(job, sign, incident)
+        if ranks is None:
+            return
+        event = _event(job, sign, ranks, incident, self._node)
+        if event.id in self._written:
+            return
+        self._written[event.id] = None
+        if len(self._written) > _MAX_WRITTEN:
+            del self._written[next(iter(self._written))]
+        try:
+            if not (job.folder / FILE_NAME).is_file():
+                raise FileNotFoundError(FILE_NAME)
+            # An agent that starts again finds the incidents of its state once more.
+            if all(event.id != written.id for written in read_events(job.folder)):
+                append_event(job.folder, event)
+        except OSError:
+            with self._lock:
+                self._unwritable.append(event)
+
+
+def _is_at(job: JobSnapshot, page: Page, begin: float, end: float) -> bool:
+    """Whether a rank ran at the time of an incident."""
+    born = page.identity["start_wall_ns"] / 1e9
+    last = float("inf") if job.is_running(page) else page.progress_wall_seconds
+    return born - _SLACK_SECONDS <= end and begin <= last + _SLACK_SECONDS
+
+
+def _event(
+    job: JobSnapshot, sign: _Sign, ranks: tuple[int, ...], incident: dict[str, Any], node: str
+) -> Event:
+    attempt = int(job.attempts[-1][0].parent.name) if job.attempts[-1] else 0
+    fields: dict[str, Any] = {"sign": sign.name, "detail": sign.detail}
+    labels = sorted(incident["labels"].items())
+    return Event(
+        kind="node_event",
+        job_id=job.job_id,
+        attempt=attempt,
+        fields=fields | ({"ranks": list(ranks)} if ranks else {}),
+        time=incident["first_seconds"],
+        id=stable_id(node, job.job_id, attempt, labels, incident["first_seconds"]),
+        node=node,
+    )
+
+
+def _sign_of(incident: dict[str, Any]) -> _Sign | None:
+    """The sign of an incident; None for one that ends no job."""
+    if not incident["counted"]:
+        return None
+    name, labels, text = incident["metric"], incident["labels"], incident["text"][:400]
+    if name == metrics.GPU_XID_INCIDENTS.name:
+        address, _, number = labels.values()
+        xid = XID_BY_NUMBER.get(int(number))
+        words = f"Xid{number} {xid.name if xid else 'of the driver'}"
+        return _Sign(name="xid", detail=words, address=address)
+    if name == metrics.NVSWITCH_INCIDENTS.name:
+        return _Sign(name="xid", detail=text) if "fatal" in labels.values() else None
+    if name == metrics.NIC_INCIDENTS.name:
+        return _Sign(name="ib_error", detail=text) if _NIC_SIGNS & {*labels.values()} else None
+    sign = next((_HOST_SIGNS[value] for value in labels.values() if value in _HOST_SIGNS), None)
+    if sign is None:
+        return None
+    pid = incident["facts"].get("pid", "")
+    return _Sign(name=sign, detail=text, pid=int(pid) if pid.isdigit() else None)

@@ -1,0 +1,151 @@
+"""Effective training time of jobs: so far, in the last hour, expected, and the best interval."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lockstep_records.ettr import (
+    PROGRESS_STATES,
+    GoodputSample,
+    best_interval_seconds,
+    expected_ettr,
+    failures_per_node_day,
+    recent_ettr,
+)
+
+_RESTART_STATES = ("recovery", "startup", "restore")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Interruptions:
+    """What one or several jobs measured of failures and checkpoints; times are wall clock.
+
+    Attributes:
+        node_seconds: of all nodes together.
+        num_failures: attempts that ended before the job did, other than by its owner.
+        restart_seconds: from starts to first steps, of all attempts together.
+        save_seconds: for which checkpoints stopped the steps, together.
+        training_seconds: between checkpoints, together.
+    """
+
+    num_nodes: float = 0.0
+    node_seconds: float = 0.0
+    num_attempts: int = 0
+    num_failures: int = 0
+    num_checkpoints: int = 0
+    restart_seconds: float = 0.0
+    save_seconds: float = 0.0
+    training_seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Expectation:
+    """What the measured failures and checkpoints let a job expect; None is not measured.
+
+    Attributes:
+        best_interval_seconds: interval of checkpoints with the highest expected ETTR.
+        best_ettr_ratio: expected ETTR with that interval.
+    """
+
+    failures_per_node_day: float | None = None
+    interval_seconds: float | None = None
+    save_seconds: float | None = None
+    restart_seconds: float | None = None
+    expected_ettr_ratio: float | None = None
+    best_interval_seconds: float | None = None
+    best_ettr_ratio: float | None = None
+
+
+def interruptions_of(record: Mapping[str, Any]) -> Interruptions:
+    """What the record of one job measured; zeros where no GPU time is reported."""
+    goodput: Mapping[str, float] = record["goodput"]
+    nodes = [name for name in record["run"]["nodes"] if name]
+    num_nodes = float(record["expected_nodes"] or len(nodes))
+    # The record has GPU-seconds; over the GPUs of the whole job they are wall clock.
+    gpus = record["gpus"] or math.fsum(
+        node["gpus"] or 0.0 for name, node in record["run"]["nodes"].items() if name
+    )
+    if not gpus or not num_nodes:
+        return Interruptions()
+    ended_badly = record["outcome"] in {"failed", "preempted", "unknown"}
+    is_of_cluster = ended_badly and record["failure_class"] != "user"
+    return Interruptions(
+        num_nodes=num_nodes,
+        node_seconds=math.fsum(goodput.values()) / gpus * num_nodes,
+        num_attempts=record["attempts"],
+        num_failures=max(0, record["attempts"] - 1) + is_of_cluster,
+        num_checkpoints=record["checkpoints"],
+        restart_seconds=math.fsum(goodput.get(s, 0.0) for s in _RESTART_STATES) / gpus,
+        save_seconds=goodput.get("checkpoint", 0.0) / gpus,
+        training_seconds=math.fsum(goodput.get(s, 0.0) for s in PROGRESS_STATES) / gpus,
+    )
+
+
+def sum_interruptions(measured: Iterable[Interruptions]) -> Interruptions:
+    """Those of several jobs; the number of nodes is the mean, weighted by their time."""
+    jobs = [job for job in measured if job.node_seconds > 0]
+    seconds = math.fsum(job.node_seconds for job in jobs)
+    weighted = math.fsum(job.num_nodes * job.node_seconds for job in jobs)
+    return Interruptions(
+        num_nodes=weighted / seconds if seconds else 0.0,
+        node_seconds=seconds,
+        num_attempts=sum(job.num_attempts for job in jobs),
+        num_failures=sum(job.num_failures for job in jobs),
+        num_checkpoints=sum(job.num_checkpoints for job in jobs),
+        restart_seconds=math.fsum(job.restart_seconds for job in jobs),
+        save_seconds=math.fsum(job.save_seconds for job in jobs),
+        training_seconds=math.fsum(job.training_seconds for job in jobs),
+    )
+
+
+def expectation(measured: Interruptions) -> Expectation:
+    """Expected ETTR and the best checkpoint interval (records/lockstep_records/ettr.py)."""
+    rate = failures_per_node_day(measured.num_failures, measured.node_seconds)
+    if rate is None or not measured.num_checkpoints or not measured.num_attempts:
+        return Expectation(failures_per_node_day=rate)
+    interval = measured.training_seconds / measured.num_checkpoints
+    save = measured.save_seconds / measured.num_checkpoints
+    restart = measured.restart_seconds / measured.num_attempts
+    if interval <= 0:
+        return Expectation(failures_per_node_day=rate)
+
+    def expected(seconds: float) -> float:
+        return expected_ettr(
+            num_nodes=measured.num_nodes,
+            failures_per_node_day=rate,
+            restart_seconds=restart,
+            interval_seconds=seconds,
+            save_seconds=save,
+        )
+
+    best = best_interval_seconds(
+        num_nodes=measured.num_nodes, failures_per_node_day=rate, save_seconds=save
+    )
+    return Expectation(
+        failures_per_node_day=rate,
+        interval_seconds=interval,
+        save_seconds=save,
+        restart_seconds=restart,
+        expected_ettr_ratio=expected(interval),
+        best_interval_seconds=best,
+        best_ettr_ratio=None if best is None else expected(best),
+    )
+
+
+def last_hour_ettr(timeline: Sequence[Mapping[str, Any]]) -> float | None:
+    """ETTR of the hour before the newest report of goodput, by the events of the job.
+
+    Totals are of ranks; shares are the same as of GPUs as long as all nodes have equally many.
+    """
+    totals: dict[tuple[str, int], tuple[float, float]] = {}
+    samples = []
+    for event in timeline:
+        seconds = event["fields"].get("rank_seconds") if event["kind"] == "goodput" else None
+        if not isinstance(seconds, dict):
+            continue
+        moving = math.fsum(seconds.get(state, 0.0) for state in PROGRESS_STATES)
+        totals[event["node"], event["attempt"]] = (moving, math.fsum(seconds.values()))
+        productive, allocated = (math.fsum(part) for part in zip(*totals.values(), strict=True))
+        samples.append(GoodputSample(event["time"], productive, allocated))
+    return recent_ettr(samples)

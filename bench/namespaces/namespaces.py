@@ -19,6 +19,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -116,7 +117,7 @@ def program(log: Path, command: tuple[str, ...], **environment: str) -> Iterator
         process.wait()
 
 
-def wait_for(what: str, is_true: Callable[[], bool], limit_seconds: float) -> float:
+def wait_for(what: str, is_true: Callable[[], object], limit_seconds: float) -> float:
     """Seconds until a condition holds; ends the bench where it does not in time."""
     began = time.monotonic()
     while not is_true():
@@ -142,13 +143,13 @@ def start_ranks(work: Path, root: Path, open_: ExitStack) -> tuple[int, int]:
         environment = {**address, **of_job, "RANK": rank, "LOCAL_RANK": rank}
         command = (*UNSHARE, "sh", "-c", script)
         pid = open_.enter_context(program(work / f"rank-{rank}.log", command, **environment))
-        wait_for("the namespace has a shell", lambda pid=pid: child_of(pid) > 0, 60)  # type: ignore[misc]
+        wait_for("the namespace has a shell", partial(child_of, pid), 60)
         shells.append(child_of(pid))
     paths = [page_path(root, JOB, 0, rank) for rank in (0, 1)]
     wait_for("both ranks have a page", lambda: all(path.exists() for path in paths), 120)
     ranks = tuple(child_of(shell) for shell in shells)
     for path, pid in zip(paths, ranks, strict=True):
-        wait_for("the rank locks its page", lambda path=path: holder_of(path) is not None, 60)  # type: ignore[misc]
+        wait_for("the rank locks its page", partial(holder_of, path), 60)
         holder = holder_of(path)
         print(
             f"{path.name}: pid {read_page(path).identity['pid']} in its namespace, {pid} here, "

@@ -21,6 +21,7 @@ from lockstep_alerts.write import (
 )
 
 _GENERATED = Path("alerts/generated")
+_ABSOLUTE = ("https://", "http://")
 _DEFAULTS = Delivery()
 _CHECKS = (
     ("promtool", "prometheus", ("check", "rules"), RULES_FILE),
@@ -89,6 +90,22 @@ def generate(
         raise click.UsageError(f"--out {out}: {error.strerror}; name a writable folder") from error
     for name in files:
         click.echo(out / name)
+    _warn_of_relative_links(delivery)
+
+
+def _warn_of_relative_links(delivery: Delivery) -> None:
+    """Says which addresses are missing: a mail or a chat has no page that a link is relative to."""
+    bases = {
+        "--runbook-base": delivery.runbook_base,
+        "--dashboard-base": delivery.dashboard_base,
+    }
+    relative = [flag for flag, base in bases.items() if not base.startswith(_ABSOLUTE)]
+    if relative:
+        click.echo(
+            f"links in pages are relative; give {' and '.join(relative)} an address, such as "
+            "https://host/",
+            err=True,
+        )
 
 
 @alerts.command()

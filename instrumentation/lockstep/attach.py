@@ -1,21 +1,26 @@
 """``lockstep.attach``: creates the monitor of this rank and hooks it to model and optimizer."""
 
 import atexit
+import functools
 import logging
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lockstep.guard import Parts, outcome_of
 from lockstep.identity import identity_from, mesh_with_stage
 from lockstep.last_error import record_last_error
+from lockstep.monitor.deferred import DeferredMonitor
 from lockstep.monitor.live import LiveMonitor
 from lockstep.monitor.noop import NoopMonitor
 from lockstep.monitor.protocol import Monitor
 from lockstep.monitor.step_watch import settings_from, watch_steps
+from lockstep.process_exit import wait_for_gloo
+from lockstep.ranks import RankPosition, find_position, is_group_ready
 from lockstep.requeues import FIRST_ATTEMPT, restarts_of, with_attempt
+from lockstep.shared_ids import announce_job, check_page_is_free
 from lockstep.telemetry.logs import SWITCH, follow, json_logs
 from lockstep_records.hangs import HANG_TIMEOUT_SECONDS
 from lockstep_records.jobs import find_root, page_path
@@ -61,31 +66,77 @@ def attach(
     """
     if environment.get("LOCKSTEP", "on") == "off":
         return NoopMonitor()
-    monitor = outcome_of(_create_monitor, mesh, schedule, root, environment, rows)
+    page = _PageRequest(mesh, schedule, root, environment, rows)
+    position = outcome_of(find_position, environment)
+    if isinstance(position, Exception):
+        return _log_reason(position)
+    if position is None:
+        return _attach_later(page, model, optimizer, schedule)
+    return _attach_now(page, position, functools.partial(_watch_model, model, optimizer, schedule))
+
+
+def _attach_now(
+    page: "_PageRequest", position: RankPosition, watch: Callable[[LiveMonitor], object]
+) -> Monitor:
+    """The monitor of a rank that is known; the disabled one where no page can be had."""
+    monitor = outcome_of(_create_monitor, page, position)
     if isinstance(monitor, Exception):
-        is_sentence = isinstance(monitor, (NoPageError, ValueError))
-        reason = str(monitor) if is_sentence else repr(monitor)
-        log.warning("the monitor is off, training goes on: %s", reason)
-        return NoopMonitor()
-    _watch_model(monitor, model, optimizer, schedule)
+        return _log_reason(monitor)
+    watch(monitor)
     # A loop that forgets close() would look like one that was killed.
     atexit.register(_close_at_exit, monitor)
     return monitor
 
 
-def _create_monitor(
-    mesh: Mapping[str, int] | None,
-    schedule: "_PipelineSchedule | None",
-    root: str | Path | None,
-    environment: Mapping[str, str],
-    rows: int,
-) -> LiveMonitor:
+def _attach_later(
+    page: "_PageRequest", model: Any, optimizer: Any, schedule: "_PipelineSchedule | None"
+) -> Monitor:
+    """The monitor of a rank that the process group will know."""
+    from lockstep.strategies.later import call_at_group, watch_at_first_forward  # noqa: PLC0415  # loads torch, which such a rank has or will have
+
+    def create() -> Monitor:
+        watch = functools.partial(_watch_model, schedule=schedule)
+        position = outcome_of(find_position, page.environment)
+        if isinstance(position, Exception):
+            return _log_reason(position)
+        return _attach_now(
+            page,
+            position or RankPosition(),
+            lambda monitor: watch_at_first_forward(
+                model, optimizer, functools.partial(watch, monitor=monitor)
+            ),
+        )
+
+    monitor = DeferredMonitor(create, is_group_ready)
+    outcome_of(call_at_group, monitor.create_monitor)
+    return monitor
+
+
+def _log_reason(error: Exception) -> Monitor:
+    reason = str(error) if isinstance(error, (NoPageError, ValueError)) else repr(error)
+    log.warning("the monitor is off, training goes on: %s", reason)
+    return NoopMonitor()
+
+
+class _PageRequest(NamedTuple):
+    """Arguments of ``attach`` that concern the page."""
+
+    mesh: Mapping[str, int] | None
+    schedule: "_PipelineSchedule | None"
+    root: str | Path | None
+    environment: Mapping[str, str]
+    rows: int
+
+
+def _create_monitor(request: _PageRequest, position: RankPosition) -> LiveMonitor:
     """A monitor with its page, its logs and the observer of its steps."""
+    mesh, schedule, root, environment, rows = request
     parts = Parts()
     settings = settings_from(environment)
     mesh = parts.run("pipeline", mesh_with_stage, mesh, schedule) or mesh
-    identity = identity_from(environment, mesh, parts)
+    identity = identity_from(environment, mesh, parts, position)
     folder = Path(root) if root else find_root(environment)
+    is_launched = bool(environment.get(FIRST_ATTEMPT))
     identity = (
         parts.run("earlier_attempts", with_attempt, identity, folder, environment) or identity
     )
@@ -93,7 +144,10 @@ def _create_monitor(
     first_attempt = identity.attempt - restarts_of(environment)
     environment = {**environment, FIRST_ATTEMPT: str(first_attempt)}
     path = page_path(folder, identity.job_id, identity.attempt, identity.rank)
+    check_page_is_free(path, identity)
     page = PageWriter(path, identity, rows)
+    if not is_launched and position.launcher:
+        announce_job(path.parents[1], identity, is_default_root=root is None)
     # 0 turns the watch off, and steps are still judged by the default.
     hang_timeout_seconds = settings.timeouts.step_seconds or HANG_TIMEOUT_SECONDS
     monitor = outcome_of(
@@ -111,10 +165,10 @@ def _create_monitor(
 
 
 def _watch_model(
-    monitor: LiveMonitor,
     model: "torch.nn.Module | Iterable[torch.nn.Module] | None",
     optimizer: "torch.optim.Optimizer | Iterable[torch.optim.Optimizer] | None",
     schedule: "_PipelineSchedule | None",
+    monitor: LiveMonitor,
 ) -> None:
     if model is not None or optimizer is not None or schedule is not None:
         monitor.parts.run("forward", _import_and_watch, monitor, model, optimizer, schedule)
@@ -127,5 +181,6 @@ def _import_and_watch(monitor: LiveMonitor, model: Any, optimizer: Any, schedule
 
 
 def _close_at_exit(monitor: LiveMonitor) -> None:
-    """Closes for a loop that did not; as failed where an exception ended the process."""
+    """Closes for a loop that did not, as failed where an exception ended it; torch may leave."""
     monitor.close(failed=getattr(sys, "last_value", None) is not None)
+    outcome_of(wait_for_gloo)

@@ -1,12 +1,12 @@
-"""The identity of this rank, from the environment that torchrun and ``lockstep run`` set."""
+"""The identity of this rank: its position in the job, and what environment and torch say of it."""
 
-import os
 import platform
 import sys
 from collections.abc import Mapping
 
 from lockstep.guard import Parts
-from lockstep.requeues import first_attempt_of, launch_key_of, read_integer, restarts_of
+from lockstep.ranks import RankPosition, find_position, launching_pid
+from lockstep.requeues import first_attempt_of, launch_key_of, restarts_of
 from lockstep.scheduler import job_class_of, queue_of
 from lockstep_records.jobs import check_job_id
 from lockstep_records.page.writer import RankIdentity
@@ -15,12 +15,14 @@ _PIPELINE_AXIS = "pp"
 _VERSION_CHARACTERS = 32
 
 
-def _job_id(environment: Mapping[str, str]) -> str:
+def _job_id(environment: Mapping[str, str], position: RankPosition) -> str:
     job_id = environment.get("LOCKSTEP_JOB_ID") or environment.get("TORCHELASTIC_RUN_ID", "")
     if job_id and job_id != "none":  # torchrun's id where nobody has set one
         return check_job_id(job_id)
-    # All ranks of a node have torchrun for their parent.
-    return f"local-{os.getppid() if 'RANK' in environment else os.getpid()}"
+    if position.launcher == "Slurm" and environment.get("SLURM_JOB_ID"):
+        # As sacct names the step; the same on all nodes.
+        return check_job_id(f"{environment['SLURM_JOB_ID']}.{environment['SLURM_STEP_ID']}")
+    return f"local-{launching_pid(environment, position)}"
 
 
 def _torch_version() -> str:
@@ -51,7 +53,7 @@ def _gpu_uuid() -> str:
 def mesh_with_stage(
     mesh: Mapping[str, int] | None, schedule: object | None
 ) -> Mapping[str, int] | None:
-    """The coordinates of a rank, with its place in the pipeline by the schedule where they lack it.
+    """The coordinates of a rank, with its stage by the schedule where they lack it.
 
     Ranks of different stages do different work: without the coordinate they would be compared.
     """
@@ -66,19 +68,27 @@ def identity_from(
     environment: Mapping[str, str],
     mesh: Mapping[str, int] | None = None,
     parts: Parts | None = None,
+    position: RankPosition | None = None,
 ) -> RankIdentity:
     """The identity of this rank; what torch does not say is empty.
+
+    Args:
+        environment: variables of the launcher and of Lockstep.
+        mesh: coordinates by axis; the rank itself as dp where left out.
+        parts: run what may fail.
+        position: of the rank; by the group or the environment where left out.
 
     Raises:
         ValueError: a variable is invalid; the text names it.
     """
-    rank = read_integer(environment, "RANK", 0)
-    parts = parts or Parts()
+    position = position or find_position(environment) or RankPosition()
+    rank, parts = position.rank, parts or Parts()
+    process = launching_pid(environment, position)
     return RankIdentity(
-        job_id=_job_id(environment),
+        job_id=_job_id(environment, position),
         rank=rank,
-        world_size=read_integer(environment, "WORLD_SIZE", 1),
-        local_rank=read_integer(environment, "LOCAL_RANK", 0),
+        world_size=position.world_size,
+        local_rank=position.local_rank,
         attempt=first_attempt_of(environment) + restarts_of(environment),
         cluster=environment.get("LOCKSTEP_CLUSTER", "local"),
         project=environment.get("LOCKSTEP_PROJECT", ""),
@@ -89,6 +99,6 @@ def identity_from(
         nccl_version=(parts.run("versions", _nccl_version) or "")[:_VERSION_CHARACTERS],
         queue=queue_of(environment),
         job_class=job_class_of(environment),
-        launch_key=parts.run("earlier_attempts", launch_key_of, environment) or 0,
+        launch_key=parts.run("earlier_attempts", launch_key_of, environment, process) or 0,
         mesh=tuple((mesh or {"dp": rank}).items()),
     )

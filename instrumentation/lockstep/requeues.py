@@ -1,6 +1,5 @@
 """Attempts over requeues: what launcher and scheduler say of them in the environment."""
 
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +27,7 @@ def read_integer(environment: Mapping[str, str], name: str, default: int) -> int
         return default
     if not text.lstrip("-").isdigit():
         raise ValueError(
-            f"{name}={text!r} is no whole number; torchrun sets it, do not set it by hand"
+            f"{name}={text!r} is no whole number; a launcher sets it, do not set it by hand"
         )
     return int(text)
 
@@ -52,9 +51,8 @@ def restarts_of(environment: Mapping[str, str]) -> int:
     return read_integer(environment, "TORCHELASTIC_RESTART_COUNT", 0)
 
 
-def launch_key_of(environment: Mapping[str, str]) -> int:
+def launch_key_of(environment: Mapping[str, str], process: int) -> int:
     """Same on all ranks that one process has started together, and on no others; 32 bit."""
-    process = os.getppid() if "RANK" in environment else os.getpid()
     stat = Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()
     namespace = Path("/proc/self/ns/pid").readlink()
     restarts = environment.get("TORCHELASTIC_RESTART_COUNT", "")

@@ -133,7 +133,7 @@ BREAKS: dict[str, tuple[str, Break]] = {
     "the timer of hangs": ("hang_watch", at("lockstep.hangs.rank_watch.HangWatch.arm")),
     "the worker server": (
         "flight_recorder",
-        at("lockstep.hangs.rank_watch._start_worker_server"),
+        at("lockstep.hangs.rank_watch.start_worker_server"),
     ),
     "the file of operations": ("operations", at(f"{_WATCH}.OperationWriter")),
     "the begin of a sample": ("operations", at(f"{_OPERATIONS}.begin")),

@@ -93,6 +93,34 @@ def test_saves_restores_and_evaluations_are_counted(page: Page) -> None:
     ]
 
 
+def test_a_loop_that_marks_nothing_has_its_waits_and_its_evaluation(root: Path) -> None:
+    accelerator = Accelerator(cpu=True)
+    line = torch.nn.Linear(4, 1)
+    data = DataLoader(TensorDataset(torch.ones(8, 4)), batch_size=2)
+    model, optimizer, loader, held_out = accelerator.prepare(
+        line, torch.optim.SGD(line.parameters(), lr=0.05), data, data
+    )
+    options = {"root": root, "environment": {"LOCKSTEP_JOB_ID": "job-c"}, "rows": 64}
+    with watched(accelerator, model, optimizer, **options):
+        for (inputs,) in loader:
+            accelerator.backward(model(inputs).sum())
+            optimizer.step()
+        model.eval()
+        with torch.no_grad():
+            for (inputs,) in held_out:
+                model(inputs)
+        model.train()
+        accelerator.backward(model(inputs).sum())
+        optimizer.step()
+    *training, last = read_rows(page_of(root, "job-c"))
+    assert len(training) == 4
+    for row in training:
+        assert row["data_seconds"] > 0
+        assert row["eval_seconds"] == 0
+    assert last["eval_seconds"] > 0
+    assert last["forward_seconds"] > 0
+
+
 def test_a_loop_that_fails_is_recorded_as_failed_and_the_accelerator_is_restored(
     root: Path, tmp_path: Path
 ) -> None:

@@ -22,6 +22,7 @@ from lockstep.patches.points import CHECKPOINT_LOGGER, find_or_report
 
 _STEP_AT_END = re.compile(r"(\d+)\D*$")
 _SAVES = ("save", "async_save")
+_default_watches: "list[DcpWatch]" = []
 
 
 def watch_dcp(monitor: Monitor, rank: int | None = None) -> "DcpWatch":
@@ -37,7 +38,19 @@ def watch_dcp(monitor: Monitor, rank: int | None = None) -> "DcpWatch":
     Returns:
         The watch; its ``close()`` ends it.
     """
+    _end_default_watch()
     return DcpWatch(monitor, _own_rank() if rank is None else rank)
+
+
+def watch_by_default(monitor: Monitor) -> None:
+    """Does the same for a loop that has loaded DCP, until the loop asks for a watch of its own."""
+    _end_default_watch()
+    _default_watches.append(DcpWatch(monitor, _own_rank(), leaves_blocks=True))
+
+
+def _end_default_watch() -> None:
+    while _default_watches:
+        _default_watches.pop().close()
 
 
 def _own_rank() -> int:
@@ -54,11 +67,13 @@ class DcpWatch(logging.Handler):
     Args:
         monitor: counts the checkpoints and restores.
         rank: of this process, by which its own files are known.
+        leaves_blocks: whether it counts nothing inside a block of the loop's own.
     """
 
-    def __init__(self, monitor: Monitor, rank: int) -> None:
+    def __init__(self, monitor: Monitor, rank: int, *, leaves_blocks: bool = False) -> None:
         super().__init__(logging.DEBUG)
         self._monitor, self._rank = monitor, rank
+        self._leaves_blocks = leaves_blocks
         self._thread = threading.get_ident()
         # By the number that DCP gives each call; a save also by its folder, for another thread.
         self._open: dict[str, ExitStack] = {}
@@ -93,7 +108,8 @@ class DcpWatch(logging.Handler):
             if name == "save" and event != "start":
                 self._end_save(folder, failed=event == "exception")
         elif event == "start" and not self._open:  # a nested call is the same checkpoint
-            self._begin(str(name), str(call), folder)
+            if not (self._leaves_blocks and self._monitor.is_in_block):
+                self._begin(str(name), str(call), folder)
         elif event != "start" and call in self._open:
             self._leave(str(name), str(call), folder, failed=event == "exception")
 

@@ -6,13 +6,11 @@ launcher fetches the Flight Recorder from outside, from torch's worker server on
 see ``lockstep.hangs.node_watch``.
 """
 
-import ctypes
 import faulthandler
 import logging
 import os
 import statistics
 import sys
-import time
 import weakref
 from collections import deque
 from io import TextIOWrapper
@@ -20,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.guard import Parts
-from lockstep.patches.points import WORKER_SERVER, find_or_report
+from lockstep.hangs.worker_server import shut_down, start_worker_server
 from lockstep_records.hangs import HangTimeouts, hang_limit_seconds
-from lockstep_records.worker_socket import MAX_PATH_BYTES, query, socket_path
+from lockstep_records.worker_socket import socket_path
 
 log = logging.getLogger("lockstep")
 STACKS_SUFFIX = ".stacks"
@@ -31,8 +29,6 @@ STACKS_SUFFIX = ".stacks"
 _ARMS_PER_LIMIT = 8
 _MAX_STACKS_BYTES = 4 << 20
 _MEDIAN_STEPS = 64
-_SERVER_START_SECONDS = 0.5
-_SERVER_POLL_SECONDS = 0.005
 
 
 class HangWatch:
@@ -74,7 +70,7 @@ class HangWatch:
         )
 
     def _start_server(self, parts: Parts) -> Any:
-        return parts.run("flight_recorder", _start_worker_server, self._socket)
+        return parts.run("flight_recorder", start_worker_server, self._socket)
 
     def _arm_or_close(self, now_ns: int) -> None:
         is_armed = False
@@ -132,7 +128,7 @@ class HangWatch:
             if is_empty:
                 self._path.unlink(missing_ok=True)
         if self._server is not None:
-            _shut_down(self._server, self._socket)
+            shut_down(self._server, self._socket)
             self._server = None
 
 
@@ -145,36 +141,3 @@ def _around_fork(watch: HangWatch | None, *, armed: bool) -> None:
         faulthandler.dump_traceback_later(watch._armed_seconds, file=watch._file)  # noqa: SLF001  # its own module
     else:
         faulthandler.cancel_dump_traceback_later()
-
-
-def _start_worker_server(path: Path) -> Any:
-    """Torch's worker server on a private socket; None without a group, or where torch refuses."""
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
-        return None  # a rank that waits for no other has no Flight Recorder
-    if len(str(path)) > MAX_PATH_BYTES:
-        log.warning("no Flight Recorder in a hang: path %s is too long for a socket", path)
-        return None
-    worker_server = find_or_report(WORKER_SERVER)
-    if worker_server is None:
-        return None
-    try:
-        server = worker_server(str(path), -1)
-    except (TypeError, RuntimeError, OSError) as error:
-        log.warning("no Flight Recorder in a hang: torch's worker server does not start: %s", error)
-        return None
-    # Never freed: in a forked child its destructor would shut the socket that the parent listens
-    # on, and torch would abort the parent.
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))
-    return server
-
-
-def _shut_down(server: Any, path: Path) -> None:
-    """Ends a worker server once it listens; where it does not, it ends with the process."""
-    # shutdown() before the server listens never returns.
-    deadline = time.monotonic() + _SERVER_START_SECONDS
-    while query(path, "ping", _SERVER_START_SECONDS) is None:
-        if time.monotonic() > deadline:
-            return
-        time.sleep(_SERVER_POLL_SECONDS)
-    server.shutdown()

@@ -19,12 +19,29 @@ import torch
 
 import lockstep
 from lockstep.integrations.batches import num_samples, num_tokens
+from lockstep.recorder.recorder import Ignored
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
 T = TypeVar("T")
 Method = Callable[..., Any]
+
+
+class EvaluationHook:
+    """Enters the phase of evaluation before each forward of a model that does not train."""
+
+    def __init__(self, monitor: lockstep.Monitor) -> None:
+        self._monitor = monitor
+
+    def __call__(self, module: torch.nn.Module, *_: Any) -> None:
+        """Called before each forward."""
+        if not module.training:
+            self._monitor.enter_phase("eval")
+
+    def __reduce__(self) -> tuple[type[Ignored], tuple[()]]:
+        # A copied or saved model is not watched.
+        return Ignored, ()
 
 
 class Watch:
@@ -97,13 +114,18 @@ def watched(
     for name, timer in timed.items():
         method = getattr(accelerator, name)
         setattr(accelerator, name, functools.wraps(method)(functools.partial(timer, method)))
-    hook = inner[-1].register_step_post_hook(watch.optimizer_stepped)
+    # Of the module inside: DDP marks its own forward after its hooks.
+    hooks = (
+        inner[-1].register_step_post_hook(watch.optimizer_stepped),
+        accelerator.unwrap_model(model).register_forward_pre_hook(EvaluationHook(watch.monitor)),
+    )
     failed = True
     try:
         yield watch
         failed = False
     finally:
-        hook.remove()
+        for hook in hooks:
+            hook.remove()
         # The timed methods are attributes of the object; without them those of its class are back.
         for name in timed:
             delattr(accelerator, name)

@@ -124,6 +124,11 @@ class LiveMonitor:
         return self.recorder.next_step
 
     @property
+    def is_in_block(self) -> bool:
+        """Whether a block holds the phase."""
+        return self.recorder.held
+
+    @property
     def has_mesh(self) -> bool:
         """Whether the rank's coordinates say which shard it holds, beyond replica and stage."""
         return any(axis not in {"dp", "pp"} for axis, _ in self._page.identity.mesh)

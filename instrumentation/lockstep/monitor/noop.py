@@ -15,6 +15,7 @@ class NoopMonitor(NoopRecorder):
 
     enabled = False
     next_step = 0
+    is_in_block = False
 
     def prepare(self, loader: Iterable[T]) -> Iterable[T]:
         """The loader itself."""

@@ -24,6 +24,10 @@ class Monitor(LoopCalls, Protocol):
     def next_step(self) -> int:
         """Number that the step which runs now will have."""
 
+    @property
+    def is_in_block(self) -> bool:
+        """Whether a block holds the phase."""
+
     def prepare(self, loader: Iterable[T]) -> Iterable[T]:
         """The same batches; the time until each is there counts as waiting for data."""
 

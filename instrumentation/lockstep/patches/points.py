@@ -19,7 +19,19 @@ ORIGINAL = "lockstep_original"
 
 Wrapper = Callable[[Any], Any]
 Group = Literal[
-    "backward", "ddp", "collectives", "functional", "fsdp", "graphs", "pipeline", "stage", "read"
+    "backward",
+    "ddp",
+    "collectives",
+    "functional",
+    "fsdp",
+    "graphs",
+    "groups",
+    "loaders",
+    "saves",
+    "safetensors",
+    "pipeline",
+    "stage",
+    "read",
 ]
 
 

@@ -10,7 +10,10 @@ from lockstep.patches import (
     fsdp,
     functional_collectives,
     graphs,
+    groups,
+    loaders,
     pipeline,
+    saves,
 )
 from lockstep.patches.points import READ, InstrumentationPoint
 
@@ -128,6 +131,58 @@ GRAPH_REPLAY = InstrumentationPoint(
     wrap=graphs.wrap_replay,
     parameters=("self",),
 )
+GROUPS = (
+    InstrumentationPoint(
+        group="groups",
+        owner="torch.distributed.distributed_c10d",
+        attribute="init_process_group",
+        purpose="tells when a rank that attached before it can be known",
+        without_it="a rank that attaches before it has a page from its first phase on",
+        wrap=groups.wrap_initialisation,
+        aliases=("torch.distributed",),
+    ),
+    InstrumentationPoint(
+        group="groups",
+        owner="torch.nn.parallel:DistributedDataParallel",
+        attribute="__init__",
+        purpose="tells which DDP model wraps a module that was attached before",
+        without_it="DDP's synchronisation counts as backward where attach comes before the group",
+        wrap=groups.wrap_construction,
+        parameters=("self", "module"),
+    ),
+)
+LOADER_NEXT = InstrumentationPoint(
+    group="loaders",
+    owner="torch.utils.data.dataloader:_BaseDataLoaderIter",
+    attribute="__next__",
+    purpose="times the wait for a batch that a framework fetches",
+    without_it="waits for data count as other where monitor.prepare does not time them",
+    wrap=loaders.wrap_next,
+    parameters=("self",),
+)
+_SAVES_LOST = "files that are saved outside monitor.checkpoint count as other"
+SAVES = (
+    InstrumentationPoint(
+        group="saves",
+        owner="torch.serialization",
+        attribute="save",
+        purpose="saves a checkpoint that the loop does not mark",
+        without_it=_SAVES_LOST,
+        wrap=saves.wrap_save,
+        aliases=("torch",),
+        parameters=("obj", "f"),
+    ),
+    InstrumentationPoint(
+        group="safetensors",
+        owner="safetensors.torch",
+        attribute="save_file",
+        purpose="does the same in the other common format",
+        without_it=_SAVES_LOST,
+        wrap=saves.wrap_save,
+        parameters=("tensors", "filename"),
+        is_optional=True,
+    ),
+)
 PIPELINE_TRANSFERS = (
     InstrumentationPoint(
         group="pipeline",
@@ -158,6 +213,9 @@ REPLACED: tuple[InstrumentationPoint, ...] = (
     *FUNCTIONAL_LAUNCHES,
     *FSDP_WAITS,
     GRAPH_REPLAY,
+    *GROUPS,
+    LOADER_NEXT,
+    *SAVES,
     *PIPELINE_TRANSFERS,
 )
 

@@ -71,6 +71,12 @@ def recorder_of_this_thread() -> StepRecorder | None:
     return _receiver.recorder if threading.get_ident() in _receiver.threads else None
 
 
+def monitor_outside_blocks() -> LoopCalls | None:
+    """The monitor, if the calling thread runs the loop and no block holds the phase; else None."""
+    recorder = recorder_of_this_thread()
+    return None if recorder is None or recorder.held else _receiver.monitor
+
+
 def _runs_step(receiver: _Receiver) -> bool:
     """Whether the calling thread runs the step; a device has a thread for its backward."""
     if threading.get_ident() in receiver.threads:

@@ -26,6 +26,7 @@ def watch(
     """Reports to a monitor what models, optimizers and a pipeline's schedule do from now on."""
     run = monitor.parts.run
     run("collectives", _watch_collectives, monitor)
+    run("checkpoints", _watch_saves, monitor)
     if schedule is not None:
         run("pipeline", _watch_schedule, monitor, schedule)
     modules = _as_list(model, torch.nn.Module)
@@ -47,11 +48,24 @@ def _watch_collectives(monitor: LiveMonitor) -> None:
 
     waits.report_to(monitor, monitor.recorder, monitor.parts)
     install("graphs")
+    install("loaders")
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
         install("collectives")
         install("functional")
         if "torch.distributed.fsdp" in sys.modules:
             install("fsdp")
+
+
+def _watch_saves(monitor: LiveMonitor) -> None:
+    from lockstep.patches.install import install  # noqa: PLC0415  # as above
+
+    install("saves")
+    if "safetensors.torch" in sys.modules:
+        install("safetensors")
+    if "torch.distributed.checkpoint" in sys.modules:
+        from lockstep.checkpoints.dcp import watch_by_default  # noqa: PLC0415  # as above
+
+        watch_by_default(monitor)
 
 
 def _watch_schedule(monitor: LiveMonitor, schedule: Any) -> None:

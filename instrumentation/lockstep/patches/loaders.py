@@ -1,0 +1,33 @@
+"""Times the wait for each batch of torch's DataLoader, whoever iterates it.
+
+Frameworks iterate the loader inside one of their own, out of reach of ``monitor.prepare``.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from lockstep.patches import waits
+from lockstep.recorder.phases import DATA, EVAL, OTHER
+
+
+def wrap_next(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Counts the wait as data, but where the loop already does and in threads of others."""
+
+    @functools.wraps(original)
+    def call(self: Any) -> Any:
+        recorder = waits.recorder_of_this_thread()
+        if recorder is None or recorder.phase == DATA:
+            return original(self)
+        # An evaluation fetches its own batches.
+        if recorder.phase == EVAL and not torch.is_grad_enabled():
+            return original(self)
+        recorder.enter_code(DATA)
+        try:
+            return original(self)
+        finally:
+            recorder.enter_code(OTHER)
+
+    return call

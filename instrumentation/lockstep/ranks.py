@@ -1,0 +1,134 @@
+"""Rank and world size: by the initialised process group, else by the variables of a launcher."""
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from lockstep.requeues import read_integer
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankPosition:
+    """Where a rank stands in its job.
+
+    Attributes:
+        launcher: that started it, by its name; empty for a process that nobody has launched.
+    """
+
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+    launcher: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Launcher:
+    """The variables in which a launcher says where a rank stands."""
+
+    name: str
+    rank: str
+    world_size: str
+    local_rank: str
+    requires: str = ""
+
+
+_LAUNCHERS = (
+    _Launcher(name="torchrun", rank="RANK", world_size="WORLD_SIZE", local_rank="LOCAL_RANK"),
+    # Only srun sets the step: a batch script has a rank too, and is none.
+    _Launcher(
+        name="Slurm",
+        rank="SLURM_PROCID",
+        world_size="SLURM_STEP_NUM_TASKS",
+        local_rank="SLURM_LOCALID",
+        requires="SLURM_STEP_ID",
+    ),
+    _Launcher(
+        name="Open MPI",
+        rank="OMPI_COMM_WORLD_RANK",
+        world_size="OMPI_COMM_WORLD_SIZE",
+        local_rank="OMPI_COMM_WORLD_LOCAL_RANK",
+    ),
+    _Launcher(
+        name="MVAPICH",
+        rank="MV2_COMM_WORLD_RANK",
+        world_size="MV2_COMM_WORLD_SIZE",
+        local_rank="MV2_COMM_WORLD_LOCAL_RANK",
+    ),
+    _Launcher(name="MPI", rank="PMI_RANK", world_size="PMI_SIZE", local_rank="MPI_LOCALRANKID"),
+)
+# Where one of these stands alone, others run too, and only the process group will say which is who.
+_SIGNS_OF_OTHERS = ("LOCAL_RANK", "MASTER_ADDR", "PMIX_RANK")
+_LIGHTNING = ("NODE_RANK", "LOCAL_RANK")
+
+
+def is_group_ready() -> bool:
+    """Whether torch's process group is initialised; loads nothing."""
+    distributed = sys.modules.get("torch.distributed")
+    is_available: Callable[[], bool] | None = getattr(distributed, "is_available", None)
+    if distributed is None or is_available is None or not is_available():
+        return False
+    return bool(distributed.is_initialized())
+
+
+def find_position(environment: Mapping[str, str] = os.environ) -> RankPosition | None:
+    """The position of this rank; None while only a process group that is to come can say it.
+
+    Raises:
+        ValueError: a variable is invalid; the text names it.
+    """
+    # An environment that somebody hands in describes another process.
+    if environment is os.environ and is_group_ready():
+        return _position_in_group(environment)
+    for launcher in _LAUNCHERS:
+        if launcher.rank in environment and launcher.world_size in environment:
+            if launcher.requires and launcher.requires not in environment:
+                continue
+            return _position_by(launcher, environment)
+    # As ever, RANK alone is a rank of torchrun's whose world nobody has told.
+    if "RANK" in environment:
+        return _position_by(_LAUNCHERS[0], environment)
+    if read_integer(environment, "WORLD_SIZE", 1) > 1:
+        return None
+    return None if any(name in environment for name in _SIGNS_OF_OTHERS) else RankPosition()
+
+
+def _position_in_group(environment: Mapping[str, str]) -> RankPosition:
+    distributed = sys.modules["torch.distributed"]
+    rank, world_size = int(distributed.get_rank()), int(distributed.get_world_size())
+    local_ranks = (environment.get(launcher.local_rank, "") for launcher in _LAUNCHERS)
+    found = next((text for text in local_ranks if text.isdigit()), None)
+    return RankPosition(
+        rank=rank,
+        world_size=world_size,
+        # Ranks that no launcher has numbered are those of one node.
+        local_rank=rank if found is None else int(found),
+        launcher=_launcher_name(environment) or ("torch" if world_size > 1 else ""),
+    )
+
+
+def _launcher_name(environment: Mapping[str, str]) -> str:
+    names = (
+        launcher.name
+        for launcher in _LAUNCHERS
+        if launcher.rank in environment and (launcher.requires or launcher.rank) in environment
+    )
+    return next(names, "")
+
+
+def _position_by(launcher: _Launcher, environment: Mapping[str, str]) -> RankPosition:
+    return RankPosition(
+        rank=read_integer(environment, launcher.rank, 0),
+        world_size=read_integer(environment, launcher.world_size, 1),
+        local_rank=read_integer(environment, launcher.local_rank, 0),
+        launcher=launcher.name,
+    )
+
+
+def launching_pid(environment: Mapping[str, str], position: RankPosition) -> int:
+    """Process that started all ranks of this node, by which they know each other."""
+    if not position.launcher:
+        return os.getpid()
+    # Lightning's first rank starts the others itself.
+    is_lightning = "RANK" not in environment and all(name in environment for name in _LIGHTNING)
+    return os.getpid() if is_lightning and environment["LOCAL_RANK"] == "0" else os.getppid()

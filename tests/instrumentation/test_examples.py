@@ -1,0 +1,44 @@
+"""Each script of docs/examples under a launcher of its kind: the slow rank and phase are found.
+
+Each step of each rank has all its phases, with work and synchronisation apart.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCH = Path(__file__).parents[2] / "bench" / "examples" / "examples.py"
+CELLS = [
+    "ddp:torchrun:forward:0",
+    "transformers_trainer:run:data:1",
+    "lightning_trainer:lightning:data:1",
+    "accelerate_loop:accelerate:data:1",
+    "fsdp2_dcp:run:forward:0",
+]
+
+
+def run_matrix(*cells: str, timeout_seconds: float) -> None:
+    done = subprocess.run(
+        [sys.executable, BENCH, *cells],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=timeout_seconds,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.distributed
+@pytest.mark.timeout(320)
+@pytest.mark.parametrize("cell", CELLS)
+def test_the_report_names_the_slow_rank_and_its_phase(cell: str) -> None:
+    run_matrix(cell, timeout_seconds=300)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.distributed
+@pytest.mark.timeout(3600)
+def test_every_script_is_judged_right_under_every_launcher() -> None:
+    run_matrix(timeout_seconds=3500)

@@ -1,0 +1,27 @@
+"""A rank leaves only when gloo's threads hold no tensor any more, for torch would abort it."""
+
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from lockstep.process_exit import wait_for_gloo
+
+
+@pytest.mark.usefixtures("single_rank_group")
+def test_collectives_that_nobody_has_waited_for_are_over_at_the_end_of_the_process() -> None:
+    group = dist.group.WORLD
+    assert group is not None
+    works = [
+        group.allgather([[torch.empty(1 << 20)]], [torch.ones(1 << 20)])  # a few ms each
+        for _ in range(10)
+    ]
+    wait_for_gloo(timeout_seconds=60.0)
+    assert all(work.is_completed() for work in works)
+
+
+def test_a_process_without_a_group_waits_for_nobody() -> None:
+    began = time.monotonic()
+    wait_for_gloo(timeout_seconds=60.0)
+    assert time.monotonic() - began < 30

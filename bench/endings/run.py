@@ -1,12 +1,13 @@
-"""Runs one ending by the trainer and collects what the events, the log and the report say of it."""
+"""Runs one ending by the trainer and collects what launcher, top, events, log and report say."""
 
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,41 +16,52 @@ from scenarios import Scenario
 from lockstep_records.events import read_events
 from lockstep_records.joblogs.outcome import Incident, judge_log
 from lockstep_records.joblogs.read import read_log
+from lockstep_reports.top.pages import PageSource
 
+LOCKSTEP = (sys.executable, "-m", "lockstep_cli.main")
 _MODEL = ("--layers", "2", "--width", "32", "--sequence", "32", "--eval-every", "0",
           "--eval-windows", "1", "--checkpoint-every", "0", "--log-every", "5")  # fmt: skip
-_DEADLINE_SECONDS = 300.0
+_DEADLINE_SECONDS = 420.0
 _POLL_SECONDS = 0.2
+TOP_AFTER_SECONDS = (5, 60)
 
 
-@dataclass(frozen=True)
+@dataclass(kw_only=True)
 class Ended:
     """How a job ended.
 
     Attributes:
         fields: of its last event.
         incident: by the output alone.
-        first_line: of the report on its pages.
+        payload: JSON of the report on its pages.
+        launcher_line: last line of the launcher.
+        tops: states of the ranks by ``lockstep top``, by seconds after the fault.
         lost_seconds: from the last step that any rank completed to the end of the job.
     """
 
     fields: dict[str, Any]
     incident: Incident
-    first_line: str
-    lost_seconds: float | None
+    payload: dict[str, Any]
+    launcher_line: str
+    tops: dict[int, str] = field(default_factory=dict)
+    lost_seconds: float | None = None
+
+    @property
+    def first_line(self) -> str:
+        """Of the report."""
+        return str(self.payload.get("headline", "no report"))
 
 
-def run(scenario: Scenario, folder: Path, ranks: int) -> Ended:
-    """Runs a scenario in a folder of its own, on a tmpfs.
+def run(scenario: Scenario, root: Path, ranks: int) -> Ended:
+    """Runs a scenario as a job of its own under a root on a tmpfs.
 
     Raises:
         TimeoutError: it did not end.
     """
-    folder.mkdir(parents=True)
-    job, output = "ending", folder / "output.log"
+    output = root / f"{scenario.job_id}.log"
     command = [
-        sys.executable, "-m", "lockstep_cli.main", "train", "--nproc-per-node", str(ranks),
-        "--job-id", job, "--dir", str(folder), "--steps", str(scenario.steps), *_MODEL,
+        *LOCKSTEP, "train", "--nproc-per-node", str(ranks), "--job-id", scenario.job_id,
+        "--dir", str(root), "--cluster", "bench", "--steps", str(scenario.steps), *_MODEL,
         *scenario.options,
         *(part for fault in scenario.faults for part in ("--fault", fault)),
     ]  # fmt: skip
@@ -58,10 +70,13 @@ def run(scenario: Scenario, folder: Path, ranks: int) -> Ended:
     if scenario.has_time_limit:
         # Slurm's variable; the launcher is told to stop when it is due.
         environment["SLURM_JOB_ID"] = "7"
-        environment["SLURM_JOB_END_TIME"] = str(int(time.time()) + 20)
+        environment["SLURM_JOB_END_TIME"] = str(int(time.time()) + scenario.limit_seconds)
+    tops: dict[int, str] = {}
     with output.open("w") as out, subprocess.Popen(
         command, stdout=out, stderr=subprocess.STDOUT, env=environment, start_new_session=True
     ) as process:  # fmt: skip
+        watch = threading.Thread(target=_watch_top, args=(scenario, process, root, output, tops))
+        watch.start()
         try:
             _stop(scenario, process, output)
             process.wait(_DEADLINE_SECONDS)
@@ -70,7 +85,47 @@ def run(scenario: Scenario, folder: Path, ranks: int) -> Ended:
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
-    return _ended(folder / "jobs" / job, output)
+            watch.join()
+    return _ended(root / "jobs" / scenario.job_id, output, tops)
+
+
+def _watch_top(
+    scenario: Scenario,
+    process: "subprocess.Popen[bytes]",
+    root: Path,
+    output: Path,
+    tops: dict[int, str],
+) -> None:
+    """Asks ``lockstep top`` some seconds after the fault; after an end once only."""
+    deadline = time.monotonic() + _DEADLINE_SECONDS
+    while scenario.awaited not in _text(output) and process.poll() is None:
+        if time.monotonic() > deadline:
+            return
+        time.sleep(_POLL_SECONDS)
+    begin = time.monotonic()
+    for seconds in TOP_AFTER_SECONDS:
+        while time.monotonic() < begin + seconds:
+            if seconds != TOP_AFTER_SECONDS[0] and process.poll() is not None:
+                return
+            time.sleep(_POLL_SECONDS)
+        tops[seconds] = _top(root, scenario.job_id)
+
+
+def _top(root: Path, job: str) -> str:
+    """State of the job and of its ranks, by rank, as ``lockstep top`` shows them."""
+    try:
+        snapshot = PageSource(str(root / "jobs" / job)).poll()
+    except ValueError as error:
+        return str(error)
+    rows = sorted(snapshot.rows, key=lambda row: row.rank)
+    still = {"gone", "failed", "stopped", "stalled", "done"}
+    has_rates = any(row.tokens_per_second and row.state in still for row in rows)
+    states = ", ".join(row.state for row in rows)
+    return f"{snapshot.state}: {states}{' WITH TOKENS' if has_rates else ''}"
+
+
+def _text(output: Path) -> str:
+    return output.read_text(errors="replace")
 
 
 def _stop(scenario: Scenario, process: "subprocess.Popen[bytes]", output: Path) -> None:
@@ -80,7 +135,7 @@ def _stop(scenario: Scenario, process: "subprocess.Popen[bytes]", output: Path) 
     deadline = time.monotonic() + _DEADLINE_SECONDS
     awaited = f"step {scenario.steps}" if scenario.stops_after_training else "loss"
     while process.poll() is None and time.monotonic() < deadline:
-        if awaited in output.read_text(errors="replace"):
+        if awaited in _text(output):
             break
         time.sleep(_POLL_SECONDS)
     time.sleep(scenario.stop_after)
@@ -97,19 +152,20 @@ def _wait_for_limit(process: "subprocess.Popen[bytes]") -> None:
     time.sleep(max(0.0, limit - time.time()))
 
 
-def _ended(job: Path, output: Path) -> Ended:
+def _ended(job: Path, output: Path, tops: dict[int, str]) -> Ended:
     events = read_events(job)
-    fields = next(e.fields for e in reversed(events) if e.kind == "job_finished")
-    report = [sys.executable, "-m", "lockstep_cli.main", "report", str(job)]
-    formats = [
-        subprocess.run([*report, name, "-"], capture_output=True, text=True, check=False)
-        for name in ("--json", "--markdown")
-    ]
-    payload = json.loads(formats[0].stdout) if formats[0].returncode == 0 else {}
-    lines = formats[1].stdout.splitlines() or [formats[1].stderr.strip()]
+    fields = next((e.fields for e in reversed(events) if e.kind == "job_finished"), {})
+    report = [*LOCKSTEP, "report", str(job), "--json", "-"]
+    done = subprocess.run(report, capture_output=True, text=True, check=False)
+    payload: dict[str, Any] = {"headline": done.stderr.strip()}
+    if done.returncode == 0:
+        payload = json.loads(done.stdout)
+    own = [line for line in _text(output).splitlines() if line.startswith("lockstep: ")]
     return Ended(
         fields=fields,
         incident=judge_log(read_log(output)),
-        first_line=lines[0].lstrip("# "),
+        payload=payload,
+        launcher_line=own[-1].removeprefix("lockstep: ") if own else "",
+        tops=tops,
         lost_seconds=payload.get("seconds_after_last_progress"),
     )

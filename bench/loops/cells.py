@@ -17,7 +17,8 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
-LAYER_SECONDS, NUM_LAYERS, WIDTH = 0.004, 4, 32
+LAYER_SECONDS, NUM_LAYERS, WIDTH = 0.02, 4, 32
+"""Of a layer's forward. It sleeps: the host's own work is small next to it, whatever else runs."""
 SLOW_RANK, SLOW_FACTOR, SLOW_FROM_STEP = 1, 1.4, 30
 
 

@@ -5,8 +5,10 @@ step 30 of 110. "Nobody" would be a false claim.
 """
 
 import multiprocessing
+import multiprocessing.connection
 import os
 import platform
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -60,28 +62,51 @@ def judged(analysis: StepAnalysis) -> str:
     return "unknown" if verdict.kind == "unknown" else "WRONG"
 
 
+def _row(name: str, origin: str, steps: int, folder: Path) -> str:
+    """One line of the table."""
+    result = run_cell(name, origin, steps, folder)
+    if isinstance(result, str):
+        return f"| {name} | {origin} | cannot be run: {result} | | | |"
+    verdict = result.verdict
+    ranks = f"rank {', '.join(map(str, verdict.ranks))}" if verdict.ranks else verdict.kind
+    waits = ", ".join(f"{1e3 * (rank.sync_seconds or 0):.1f}" for rank in result.ranks)
+    why = verdict.evidence[0] if verdict.kind == "unknown" else ""
+    row = f"| {name} | {origin} | {ranks} | {verdict.phase or ''} | {waits} "
+    return f"{row}| {judged(result)} {why}|"
+
+
+def _write_row(name: str, origin: str, steps: int, folder: str) -> None:
+    row = _row(name, origin, steps, Path(folder))
+    Path(folder, "row").write_text(row)
+
+
 @click.command()
 @click.argument("names", nargs=-1)
 @click.option("--steps", default=110, show_default=True, help="Steps of each loop.")
 @click.option("--origin", "origins", multiple=True, default=("backward", "forward"))
-def main(names: tuple[str, ...], steps: int, origins: tuple[str, ...]) -> None:
+@click.option("--side-by-side", default=4, show_default=True, help="Loops that run side by side.")
+def main(names: tuple[str, ...], steps: int, origins: tuple[str, ...], side_by_side: int) -> None:
     """Print the table."""
-    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}\n")
+    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
+          f"{side_by_side} loops side by side\n")  # fmt: skip
     print("| loop | slow in | verdict | phase | median sync, ms, by rank | |")
     print("| --- | --- | --- | --- | --- | --- |", flush=True)
-    for name in names or CELLS:
-        for origin in origins:
-            with tempfile.TemporaryDirectory(prefix="lockstep-loops-", dir="/dev/shm") as root:
-                result = run_cell(name, origin, steps, Path(root))
-            if isinstance(result, str):
-                print(f"| {name} | {origin} | cannot be run: {result} | | | |", flush=True)
-                continue
-            verdict = result.verdict
-            ranks = f"rank {', '.join(map(str, verdict.ranks))}" if verdict.ranks else verdict.kind
-            waits = ", ".join(f"{1e3 * (rank.sync_seconds or 0):.1f}" for rank in result.ranks)
-            why = verdict.evidence[0] if verdict.kind == "unknown" else ""
-            row = f"| {name} | {origin} | {ranks} | {verdict.phase or ''} | {waits} "
-            print(f"{row}| {judged(result)} {why}|", flush=True)
+    # Forked by this process, which has one thread and no group of its own.
+    context = multiprocessing.get_context("fork")
+    waiting = [(name, origin) for name in names or CELLS for origin in origins]
+    running: list[tuple[Path, multiprocessing.context.ForkProcess]] = []
+    while waiting or running:
+        while waiting and len(running) < side_by_side:
+            folder = Path(tempfile.mkdtemp(prefix="lockstep-loops-", dir="/dev/shm"))
+            process = context.Process(target=_write_row, args=(*waiting.pop(0), steps, str(folder)))
+            process.start()
+            running.append((folder, process))
+        multiprocessing.connection.wait([process.sentinel for _, process in running])
+        for folder, process in [each for each in running if not each[1].is_alive()]:
+            row = folder / "row"
+            print(row.read_text() if row.exists() else f"| {folder} | | failed | | | |", flush=True)
+            shutil.rmtree(folder, ignore_errors=True)
+            running.remove((folder, process))
 
 
 if __name__ == "__main__":

@@ -175,6 +175,31 @@ MFU = Recorded(
     ),
 )
 
+_MIN_STANDING_SECONDS = 20
+"""And one scrape and a half: that old the newest word of a rank that moves may be."""
+_STANDING_STEPS = 3
+"""Mean steps without progress of a rank, from which on its job stands."""
+
+
+def _standing(windows: ScrapeWindows) -> str:
+    since = f"(time() - {by('min', select(LAST_PROGRESS), *_JOB)})"
+    least_seconds = max(_MIN_STANDING_SECONDS, 3 * windows.scrape_seconds // 2)
+    # A job that stands may have no mean step: too few steps end in any window.
+    return (
+        f"({since} > {least_seconds})\nunless on ({names(*_JOB)})\n"
+        f"({since} < on ({names(*_JOB)}) {_STANDING_STEPS} * {select(STEP_MEAN)})"
+    )
+
+
+STANDING = Recorded(
+    name="cluster_job_id:lockstep_train_standing_seconds:max",
+    unit=Unit.SECONDS,
+    labels=_JOB,
+    help="Time since the last progress of the rank that stands longest, where that is longer than "
+    "a scrape and three mean steps: who is late then says nothing about who is slow.",
+    expression=_standing,
+)
+
 MIN_WAIT_RATIO = 1e-3
 """Share of the step that some rank of a healthy group waits at least: ranks never arrive together
 to a thousandth of a step, and the transfer takes its time too. Less on all ranks is not recorded,
@@ -273,6 +298,7 @@ RECORDED = (
     LATENESS_RATIO,
     NODE_LATENESS_RATIO,
     EXCESS,
+    STANDING,
     UNOBSERVED,
     STAGE_OWN,
     STAGE_EXCESS,

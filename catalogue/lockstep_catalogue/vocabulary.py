@@ -65,3 +65,17 @@ CLOCKS: tuple[Clock, ...] = get_args(Clock)
 Verdict = Literal["rank", "group", "workload", "nobody", "unknown"]
 """Who was slow, or to blame: a rank; a node, stage, replica or expert; the work; nobody."""
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+
+Severity = Literal[
+    "failed",
+    "hung",
+    "out_of_memory",
+    "not_finite",
+    "resumed",
+    "stopped",
+    "slow",
+    "unknown",
+    "nobody",
+]
+"""What the first line of a report is about, the gravest first."""
+SEVERITIES: tuple[Severity, ...] = get_args(Severity)

@@ -78,6 +78,9 @@ _END = (
     _F("culprit_ranks", "integers", "ranks to blame; empty where none is"),
     _F("culprit_node", "text", "node to blame"),
     _F("last_step", "integer", "highest step completed"),
+    _F("exception", "text", "what ended the rank to blame: type, message and place"),
+    _F("signal", "text", "signal that ended the rank to blame"),
+    _F("followers", "integers", "ranks that failed because another one had"),
     _F("tokens", "integer", "tokens trained on"),
 )
 
@@ -107,6 +110,14 @@ EVENT_KINDS: tuple[EventKind, ...] = (
             _F("missing", "integers", "ranks that the others wait for"),
             _F("limit_seconds", "number", "time without progress from which on it is a hang"),
             _F("flight_recorders", "integers", "ranks whose Flight Recorder was fetched"),
+        ),
+    ),
+    EventKind(
+        "hang_ended",
+        "The ranks of the node make progress again after a hang.",
+        (
+            _F("missing", "integers", "ranks that the others had waited for"),
+            _F("seconds", "number", "time without progress"),
         ),
     ),
     EventKind(

@@ -241,6 +241,11 @@ def _missing(hung: list[HungRank]) -> tuple[int, ...]:
     return tuple(blocked) if len(blocked) < len(hung) else ()
 
 
+def is_stopped(pid: int, procfs: Path = Path("/proc")) -> bool:
+    """Whether a process is stopped by a signal or a debugger."""
+    return process_state(pid, procfs) in _STOPPED
+
+
 def process_state(pid: int, procfs: Path = Path("/proc")) -> str | None:
     """State letter of a process; None when there is none."""
     try:

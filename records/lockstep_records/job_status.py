@@ -45,6 +45,11 @@ class JobStatus:
     last_step: int | None
     size_bytes: int
 
+    @property
+    def word(self) -> str:
+        """The state in a word or two, the same wherever a job is shown: its outcome says more."""
+        return self.outcome or ("ended normally" if self.state == "ended" else self.state)
+
 
 def read_status(folder: Path) -> JobStatus:
     """The status of the job in a folder.
@@ -59,7 +64,7 @@ def read_status(folder: Path) -> JobStatus:
     return JobStatus(
         folder=folder,
         state=state,
-        outcome=_outcome(events) if state == "ended" else None,
+        outcome=_outcome(events, pages) if state == "ended" else None,
         start_seconds=start_seconds(folder),
         end_seconds=_end_seconds(state, events, pages),
         attempts=len(attempts),
@@ -87,6 +92,9 @@ def _state(events: list[Event], pages: list[Page]) -> JobState:
         return "running"
     if finish_time(events) is not None or (pages and all(map(_has_ended, pages))):
         return "ended"
+    # Without a launcher the first exception is the end of the job: the others are gone with it.
+    if any(page.phase == "failed" for page in pages):
+        return "ended"
     return "gone" if pages else "starting"
 
 
@@ -94,9 +102,11 @@ def _has_ended(page: Page) -> bool:
     return page.phase in ENDED_PHASES
 
 
-def _outcome(events: list[Event]) -> str | None:
+def _outcome(events: list[Event], pages: list[Page]) -> str | None:
     finishes = [event for event in events if event.kind == "job_finished"]
-    return str(finishes[-1].fields.get("outcome")) if finishes else None
+    if finishes:
+        return str(finishes[-1].fields.get("outcome"))
+    return "failed" if any(page.phase == "failed" for page in pages) else None
 
 
 def _end_seconds(state: JobState, events: list[Event], pages: list[Page]) -> float | None:

@@ -5,7 +5,7 @@ events. A poll sees the newest checkpoint: of several between two polls the last
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from lockstep_catalogue.vocabulary import ENDED_PHASES, GoodputState
 from lockstep_records.attempts import highest_step_before
 from lockstep_records.events import Event
 from lockstep_records.goodput import goodput_ns
+from lockstep_records.hang_events import hangs_of
 from lockstep_records.page.reader import Page
 
 GOODPUT_SECONDS = 60.0
@@ -29,12 +30,14 @@ class Moments:
         ends: end of each rank's process, by rank; a rank without one is running.
         over: when the attempt was over on the node; None while it runs.
         num_gpus: GPUs of the node that are allocated to the job; None where unknown.
+        hang_begin: last progress before a hang of which no end was seen; None without.
     """
 
     begin: float | None = None
     ends: Mapping[int, float] | None = None
     over: float | None = None
     num_gpus: int | None = None
+    hang_begin: float | None = None
 
 
 class ProgressEvents:
@@ -178,6 +181,12 @@ def _rank_ns(
         moved_ns = min(spent["unknown"], leaving_ns)
         spent["unknown"] -= moved_ns
         spent["other"] += moved_ns
+        if moments.hang_begin is not None:
+            # It waited until a time-out ended the hang: in a step that never ended.
+            stood_ns = round((page.progress_wall_seconds - moments.hang_begin) * 1e9)
+            moved_ns = min(spent["communication"], max(0, stood_ns))
+            spent["communication"] -= moved_ns
+            spent["hang"] += moved_ns
     if moments.begin is not None:
         process_seconds = page.periodic["process_seconds"] or 0.0
         born = page.identity["start_wall_ns"] / 1e9 - process_seconds
@@ -204,7 +213,7 @@ def _separate_waits(
             spent["communication"] = least_ns
 
 
-def moments_of(events: Iterable[Event], attempt: int, over: float | None = None) -> Moments:
+def moments_of(events: Sequence[Event], attempt: int, over: float | None = None) -> Moments:
     """The times of an attempt, by the events of the node's launcher.
 
     Args:
@@ -231,4 +240,7 @@ def moments_of(events: Iterable[Event], attempt: int, over: float | None = None)
             if isinstance(rank, int):
                 ends[rank] = event.time
     begin = launched if begin is None else begin
-    return Moments(begin=begin, ends=ends, over=over, num_gpus=num_gpus)
+    lasting = [hang.begin for hang in hangs_of(events, attempt) if hang.end is None]
+    return Moments(
+        begin=begin, ends=ends, over=over, num_gpus=num_gpus, hang_begin=max(lasting, default=None)
+    )

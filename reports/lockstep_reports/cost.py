@@ -10,6 +10,7 @@ from lockstep_catalogue.vocabulary import STATE_BY_PHASE, GoodputState
 from lockstep_reports import nan_stats
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.score import Scores
+from lockstep_reports.standstills import Standstill
 from lockstep_reports.verdict.verdict import Episode
 
 _SECONDS_PER_HOUR = 3600.0
@@ -23,6 +24,7 @@ STATES: tuple[GoodputState, ...] = (
     "data_wait",
     "checkpoint",
     "evaluation",
+    "hang",
     "other",
     "unknown",
 )
@@ -91,13 +93,16 @@ def cost(
     )
 
 
-def goodput(steps: Steps, episodes: Sequence[Episode]) -> Goodput:
+def goodput(
+    steps: Steps, episodes: Sequence[Episode], standstills: Sequence[Standstill] = ()
+) -> Goodput:
     """Seconds of all ranks by state.
 
     In an episode every other rank waits out its cost. That wait is part of their communication
     and is moved to straggler_wait. The culprit's own longer work stays in the state of its phase.
     Time between rows, and time that no phase claims, is unknown. Start-up runs from the creation
-    of each rank's page to its first recorded step.
+    of each rank's page to its first recorded step. Standstills are lost time of all ranks, of
+    which the steps hold nothing.
     """
     seconds: dict[str, float] = dict.fromkeys(STATES, 0.0)
     for phase in STEP_PHASES:
@@ -111,9 +116,16 @@ def goodput(steps: Steps, episodes: Sequence[Episode]) -> Goodput:
     # The states sum to the covered time, so the wait takes no more than communication holds.
     seconds["straggler_wait"] = min(wait, seconds["communication"])
     seconds["communication"] -= seconds["straggler_wait"]
+    stood = {
+        lasted: len(steps.members) * sum(s.seconds for s in standstills if s.lasted == lasted)
+        for lasted in (False, True)
+    }
+    seconds["hang"] = stood[False]
     seconds["unknown"] = max(0.0, _first_to_last_seconds(steps) - sum(seconds.values()))
     # After unknown: start-up lies before the first row and is no part of that span.
     seconds["startup"] = _startup_seconds(steps)
+    # After the last step, as start-up is before the first.
+    seconds["hang"] += stood[True]
     covered = sum(seconds.values())
     return Goodput(
         seconds=seconds,

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
+from lockstep_catalogue.vocabulary import Severity
 from lockstep_reports.arrays import Matrix
 from lockstep_reports.verdict.verdict import Verdict
 
@@ -46,6 +47,10 @@ class JobReport(Protocol):
     @property
     def headline(self) -> str:
         """The verdict in one short sentence."""
+
+    @property
+    def severity(self) -> Severity:
+        """What the headline is about; it gives the page its colour."""
 
     @property
     def story(self) -> str:

@@ -104,15 +104,13 @@ def _table(statuses: Sequence[JobStatus], headlines: Sequence[str | None]) -> Ta
 
 
 def _cells(status: JobStatus) -> list[Text]:
-    # The outcome says more than that it ended.
-    state = status.outcome or status.state
     end_seconds = status.end_seconds or time.time()
     colour = "red" if status.outcome == "failed" else _COLOURS.get(status.state, "")
     world = "?" if status.world_size is None else f"{status.world_size:,}"
     is_whole = status.ranks == (status.world_size or 0)
     return [
         Text(status.folder.name),
-        Text(printable(state), style=colour),
+        Text(printable(status.word), style=colour),
         Text(clock(status.start_seconds)),
         Text(duration(max(0.0, end_seconds - status.start_seconds))),
         Text(f"{status.attempts:,}"),

@@ -3,16 +3,21 @@
 Needs msgspec, as ``schema`` does; reports themselves do not.
 """
 
-from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from typing import Annotated, Literal, NotRequired, TypedDict
 
 from msgspec import Meta
 
 from lockstep_catalogue import vocabulary
-
-Seconds = Annotated[float | None, Meta(description="Seconds; null where unknown.")]
-Ratio = Annotated[float | None, Meta(description="Share or ratio; null where unknown.")]
-Count = Annotated[int, Meta(ge=0)]
-Numbers = dict[str, float | None]
+from lockstep_reports.published_parts import (
+    Count,
+    JobGoodput,
+    Numbers,
+    Ratio,
+    Seconds,
+    Sign,
+    Standstill,
+    WhatIf,
+)
 
 
 class Source(TypedDict):
@@ -107,37 +112,6 @@ class Alignment(TypedDict):
     residual_p95_seconds: Seconds
 
 
-class WhatIf(TypedDict):
-    """Result of a replay with other durations; slowdowns are ratios to the ideal step."""
-
-    slowdown: Ratio
-    waste_ratio: Ratio
-    launch_slowdown: Ratio
-    simulation_error_ratio: Ratio
-    m_w: Ratio
-    m_s: Ratio
-    seconds: float
-    ideal_seconds: float
-    by_op_type: Numbers
-    by_worker: Numbers
-    by_replica: Numbers
-    by_stage: Numbers
-    by_step: dict[str, Numbers]
-    by_op_type_per_step: dict[str, Numbers]
-    by_replica_per_step: dict[str, Numbers]
-    by_stage_per_step: dict[str, Numbers]
-    worst_workers: dict[str, Any]
-    stages: dict[str, dict[str, Any]]
-    micro_batch_correlation: Ratio
-    micro_batch_spread_ratio: Ratio
-    levelled_batches_removed_ratio: Ratio
-    levelled_stages_removed_ratio: Ratio
-    levelled_ranks_removed_ratio: Ratio
-    negative_transfers: Count
-    worst_negative_seconds: Seconds
-    notes: list[str]
-
-
 class Cause(TypedDict):
     """GPU time of one state that is not productive."""
 
@@ -145,31 +119,6 @@ class Cause(TypedDict):
     gpu_hours: float
     ratio: float
     money: float | None
-
-
-class JobGoodput(TypedDict):
-    """Where the allocated time of a whole job went, over all its attempts."""
-
-    attempts: Count
-    elapsed_seconds: Seconds
-    allocated_gpu_seconds: Seconds
-    productive_ratio: Ratio
-    ettr_ratio: Ratio
-    gpu_seconds: Numbers
-
-
-class Sign(TypedDict):
-    """Trouble on the node of a slow rank while it was slow."""
-
-    cause: str
-    node: str
-    begin_time: Seconds
-    end_time: Seconds
-    value: float
-    unit: str
-    source: str
-    proven: bool
-    episode_start_step: int
 
 
 class Rank(TypedDict):
@@ -249,6 +198,8 @@ class Report(TypedDict):
     source: Source
     world_size: int | None
     outcome: vocabulary.OutcomeOrRunning
+    headline: Annotated[str, Meta(description="The gravest truth about the job, one sentence.")]
+    severity: Annotated[vocabulary.Severity, Meta(description="What the headline is about.")]
     verdict: Verdict
     episodes: list[Episode]
     steps: Steps
@@ -287,6 +238,7 @@ class Report(TypedDict):
     causes: NotRequired[list[Cause]]
     job_goodput: NotRequired[JobGoodput | None]
     signs: NotRequired[list[Sign]]
+    standstills: NotRequired[list[Standstill]]
     ranks: NotRequired[list[Rank]]
     ranks_over: NotRequired[list[int | None]]
     endings: NotRequired[list[Ending]]

@@ -59,19 +59,8 @@ def _report_on_steps(recording: Recording, settings: ReportSettings) -> JobRepor
             analysis,
             signs=_signs(analysis, recording, settings.signs_from),
             job=whole_job(recording.events),
-            end_reason=_end_reason(recording),
         )
     )
-
-
-def _end_reason(recording: Recording) -> str | None:
-    """The launcher's reason for the end of the attempt that is reported on."""
-    for event in reversed(recording.events):
-        if event.kind == "attempt_ended" and event.attempt == recording.steps.attempt:
-            has_failed = event.fields.get("outcome") != "succeeded"
-            reason = event.fields.get("reason")
-            return reason if has_failed and isinstance(reason, str) and reason else None
-    return None
 
 
 def _signs(analysis: StepAnalysis, recording: Recording, address: str | None) -> tuple[Sign, ...]:

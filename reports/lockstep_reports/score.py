@@ -136,7 +136,7 @@ def _smallest_of_others(values: Matrix) -> Matrix:
 def _planned(steps: Steps) -> Matrix:
     """Checkpoint and evaluation beyond the rank that had least of them: seconds, [ranks, steps]."""
     own = np.sum([np.nan_to_num(steps.phases[phase]) for phase in _PLANNED_PHASES], axis=0)
-    beyond: Matrix = own - own.min(axis=0)
+    beyond: Matrix = own - own.min(axis=0, initial=np.inf)
     # A loop may write its checkpoint in the step that it delays, or after the last collective of
     # the step before.
     before = np.pad(beyond, ((0, 0), (1, 0)))[:, :-1]

@@ -1,6 +1,9 @@
 """The analysis of recorded steps: alignment, scores, verdict, cost, in one frozen value."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -9,12 +12,14 @@ from lockstep_records.job_goodput import WholeJob
 from lockstep_reports import nan_stats
 from lockstep_reports.align import Alignment, align
 from lockstep_reports.cost import Cost, Goodput, cost, goodput
+from lockstep_reports.ends import NotFinite, Resume, end_fields, hang_now, not_finite, older_resume
 from lockstep_reports.recording.collectives import CollectiveLog
 from lockstep_reports.recording.operations import OperationTrace
 from lockstep_reports.recording.recording import Attempt, Recording
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.score import Scores, score
 from lockstep_reports.search.stretches import Thresholds
+from lockstep_reports.standstills import Standstill, split_standstills
 from lockstep_reports.summary import (
     Ending,
     RankSummary,
@@ -44,8 +49,11 @@ class StepAnalysis:
         operations: the operation rows themselves; None without.
         job: where the allocated time of all attempts went; None where no launcher told it.
         signs: trouble on the nodes of slow ranks while they were slow.
-        end_reason: why the attempt ended otherwise than well, in one sentence; None where it did
-            not, or nobody told it.
+        end: fields of the attempt's end, by its launcher or its pages; empty where none is known.
+        standstills: stretches without progress, which are no part of ``steps``.
+        not_finite: steps whose loss was not finite; None without.
+        resume: resume from an older checkpoint; None without.
+        stacks: files of stacks by rank, written in a hang.
     """
 
     source_kind: str
@@ -69,7 +77,16 @@ class StepAnalysis:
     operations: OperationTrace | None = None
     job: WholeJob | None = None
     signs: tuple[Sign, ...] = ()
-    end_reason: str | None = None
+    end: Mapping[str, Any] = field(default_factory=dict)
+    standstills: tuple[Standstill, ...] = ()
+    not_finite: NotFinite | None = None
+    resume: Resume | None = None
+    stacks: tuple[tuple[int, Path], ...] = ()
+
+    @property
+    def covered_seconds(self) -> float:
+        """Wall time of the judged steps."""
+        return float(np.nansum(self.steps.over_all(self.scores.job_seconds)))
 
     @property
     def world_size(self) -> int:
@@ -116,13 +133,38 @@ def analyse_recording(
         thresholds: limits above which lateness counts; the defaults when left out.
         price_per_gpu_hour: price of one GPU, in any currency.
     """
+    end = end_fields(recording)
+    outcome = final_outcome(recording, end, now_seconds)
+    all_steps, is_over = recording.steps, outcome != "running"
+    recording, standstills = split_standstills(
+        recording, now_seconds, hang_now(recording, now_seconds), is_over=is_over
+    )
+    analysis = _analyse(recording, outcome, thresholds, price_per_gpu_hour)
+    return replace(
+        analysis,
+        goodput=goodput(recording.steps, analysis.episodes, standstills),
+        end=end,
+        standstills=standstills,
+        not_finite=not_finite(all_steps),
+        resume=older_resume(recording),
+        stacks=_stacks(recording) if standstills else (),
+    )
+
+
+def _analyse(
+    recording: Recording,
+    outcome: OutcomeOrRunning,
+    thresholds: Thresholds | None,
+    price_per_gpu_hour: float | None,
+) -> StepAnalysis:
+    """The analysis of steps in which nothing stood still."""
     steps, scores = recording.steps, score(recording.steps, own_times=recording.own_times)
     replayed, verdict, episodes = _judge(recording, scores, thresholds)
     alignment = realigned(aligned_by(align(steps), recording.collectives), replayed)
     columns = _covered_columns(steps, episodes)
     return StepAnalysis(
         source_kind=recording.source_kind,
-        outcome=final_outcome(recording, now_seconds),
+        outcome=outcome,
         steps=steps,
         scores=scores,
         alignment=alignment,
@@ -141,6 +183,13 @@ def analyse_recording(
         collectives=recording.collectives,
         operations=recording.operations,
     )
+
+
+def _stacks(recording: Recording) -> tuple[tuple[int, Path], ...]:
+    """Files of stacks of the attempt by rank, those that are empty left out."""
+    folder = recording.path / str(recording.steps.attempt)
+    pages = [(m.rank, folder / f"rank-{m.rank:05d}.stacks") for m in recording.steps.members]
+    return tuple((r, path) for r, path in pages if path.is_file() and path.stat().st_size > 0)
 
 
 def _judge(

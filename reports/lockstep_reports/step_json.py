@@ -27,6 +27,7 @@ def step_json(analysis: StepAnalysis) -> dict[str, Any]:
         "missing_ranks": list(steps.missing_ranks),
         "outcome": analysis.outcome,
         "verdict": asdict(analysis.verdict),
+        "standstills": [asdict(standstill) for standstill in analysis.standstills],
         "episodes": [_episode_json(analysis, episode) for episode in analysis.episodes],
         "steps": asdict(analysis.summary),
         **asdict(analysis.times),

@@ -1,11 +1,14 @@
 """The run on the wall clock: start-up, run, and what came after the last progress; its outcome."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from lockstep_catalogue.vocabulary import ENDED_PHASES, OutcomeOrRunning
+from lockstep_catalogue.vocabulary import ENDED_PHASES, OUTCOMES, OutcomeOrRunning
 from lockstep_reports import nan_stats
 from lockstep_reports.align import Alignment
+from lockstep_reports.ends import is_running
 from lockstep_reports.recording.recording import Recording
 
 # A rank in a long phase is silent for a while; two minutes are the default limit of a hang too.
@@ -62,12 +65,28 @@ def run_times(recording: Recording, alignment: Alignment) -> Times:
     )
 
 
-def final_outcome(recording: Recording, now_seconds: float) -> OutcomeOrRunning:
-    """The recorded outcome of the attempt; ``running`` or ``unknown`` where none was recorded."""
+def final_outcome(
+    recording: Recording, end: Mapping[str, Any], now_seconds: float
+) -> OutcomeOrRunning:
+    """The outcome of the attempt; ``running`` or ``unknown`` where none was recorded.
+
+    Args:
+        recording: any.
+        end: fields of its end; empty where none is known.
+        now_seconds: wall clock, to tell a running job from one that fell silent.
+    """
     by_number = {attempt.number: attempt.outcome for attempt in recording.attempts}
     outcome = by_number[recording.steps.attempt]
     if outcome is not None:
         return outcome
+    if is_running(recording.steps):
+        return "running"
+    judged = next((name for name in OUTCOMES if name == end.get("outcome")), None)
+    if judged is not None:
+        return judged
+    # A lock that nobody holds is a process that has gone, however fresh its last word is.
+    if any(member.is_running is not None for member in recording.steps.members):
+        return "unknown"
     newest = max((member.progress_seconds for member in recording.steps.members), default=0.0)
     is_alive = any(member.phase not in ENDED_PHASES for member in recording.steps.members)
     # Progress in the future comes from another machine's clock and proves nothing.

@@ -70,9 +70,15 @@ def test_a_failing_job_leaves_its_error_and_its_last_output_and_counts_on(root: 
     assert (error.source, error.type, error.function) == ("except_hook", "LookupError", "stage")
     assert error.message == "no shard 7, token=***"
     assert [read_page(page_path(root, "one", n, 0)).identity["attempt"] for n in (0, 1)] == [0, 1]
-    (end,) = [e for e in read_events(job_folder(root, "one")) if e.fields.get("exception")]
-    assert (end.kind, end.attempt) == ("rank_ended", 1)
-    assert end.fields["exception"].startswith("LookupError: no shard 7, token=*** (")
+    ends = [e for e in read_events(job_folder(root, "one")) if e.fields.get("exception")]
+    assert [e.kind for e in ends] == ["rank_ended", "attempt_ended", "job_finished"]
+    for end in ends:
+        assert end.attempt == 1
+        assert end.fields["exception"].startswith("LookupError: no shard 7, token=*** (")
+    assert (
+        "lockstep: job one: The job failed: rank 0 raised LookupError: no shard 7, token=*** (train"
+        in done.stderr
+    )
 
 
 def test_without_a_launcher_the_rank_itself_leaves_its_error_and_counts_on(root: Path) -> None:

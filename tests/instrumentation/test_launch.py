@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -171,26 +172,39 @@ def test_a_chosen_number_of_threads_stays_and_json_logs_have_a_switch(
             assert (os.environ.get(SWITCH) == "1") == log_json
 
 
-def test_the_launcher_prints_which_rank_failed_first_in_each_attempt_and_its_cause(
+def test_the_launcher_prints_what_became_of_each_attempt_and_whom_it_blames(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job = new_job(tmp_path)
     job.folder.mkdir(parents=True)
-    for attempt, rank, exit_code, name, first in (
-        (0, 3, -9, "SIGKILL", True),
-        (0, 1, 1, None, False),
-        (1, 2, 4, None, True),
-    ):
-        fields = {"rank": rank, "exit_code": exit_code, "signal": name, "first": first}
-        append_event(
-            job.folder, Event(kind="rank_ended", job_id="new", attempt=attempt, fields=fields)
+    killed: dict[str, Any] = {
+        "cause": "killed",
+        "reason": "Rank 3 was killed.",
+        "culprit_ranks": [3],
+    }
+    raised: dict[str, Any] = {
+        "cause": "exception",
+        "reason": "KeyError: 'x' on rank 2.",
+        "culprit_ranks": [2],
+        "exception": "KeyError: 'x' (/home/me/train.py:7, in step)",
+        "followers": [0, 1, 3],
+        "last_step": 19,
+    }
+    for attempt, fields in enumerate((killed, raised)):
+        event = Event(
+            kind="attempt_ended",
+            job_id="new",
+            attempt=attempt,
+            fields={"outcome": "failed", **fields},
         )
+        append_event(job.folder, event)
     _print_outcome(job, 1)
-    assert capsys.readouterr().err.splitlines() == [
-        "lockstep: job new ended with exit status 1",
-        "lockstep: attempt 0: rank 3 was the first to fail, by SIGKILL",
-        "lockstep: attempt 1: rank 2 was the first to fail, by exit status 4",
-    ]
+    first, last = capsys.readouterr().err.splitlines()
+    assert first == "lockstep: attempt 0: The job failed: rank 3 was killed."
+    assert last == (
+        "lockstep: job new: The job failed: rank 2 raised KeyError: 'x' (train.py:7, in step), "
+        "after step 19; ranks 0, 1 and 3 followed. Exit status 1; lockstep report new tells more."
+    )
 
 
 def test_without_torch_the_launcher_names_what_to_install(

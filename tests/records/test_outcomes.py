@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from lockstep_catalogue.vocabulary import FAILURE_CLASSES, OUTCOMES, VERDICTS
 from lockstep_records.events import Event
+from lockstep_records.hang_events import hangs_of
 from lockstep_records.joblogs.kinds import BY_NAME, KINDS, Tier
 from lockstep_records.outcomes.classify import Classification, classify
 from lockstep_records.outcomes.docs import render
@@ -17,7 +18,6 @@ from lockstep_records.outcomes.evidence import (
     Evidence,
     NodeEvent,
     RankEnd,
-    hang_of,
     node_events_of,
     ranks_of,
 )
@@ -264,8 +264,8 @@ def test_evidence_is_read_from_events_of_any_shape() -> None:
         "done",
         "n1",
     )
-    assert hang_of(events, 1) == (True, (4,))
-    assert hang_of(events, 0) == (False, ())
+    assert [hang.missing for hang in hangs_of(events, 1)] == [(4,), ()]
+    assert hangs_of(events, 0) == []
     [event] = node_events_of(events, 1)
     assert (event.sign, event.node, event.ranks) == ("xid", "n1", (1,))
     assert ranks_of(events, 0) == ()

@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from rich.console import RenderableType
 from rich.text import Text
 
+from lockstep_catalogue.vocabulary import Severity
 from lockstep_records.events import Event, append_event
 from lockstep_reports.arrays import Matrix
 from lockstep_reports.command import report
@@ -36,7 +37,7 @@ SOURCES = {
     "worker_times": FIXTURES / "minibatch-alibaba/job_3_norm.csv",
 }
 HEADS = {
-    "operations": "Stage 3 (2 ranks) was slow in forward.",
+    "operations": "Stage 3 (2 ranks) was slow in forward",
     "log": "The job failed: rank 3 was the first cause.",
     "flight_recorder": "held up the job.",
     "worker_times": "slow",
@@ -74,7 +75,7 @@ def test_markdown_to_standard_output_is_only_markdown(tmp_path: Path, page_root:
     folder = SyntheticJob(job_id="m", slow=(Slow(rank=2),)).write(page_root)
     result = run(folder, "--markdown", "-", "--price-per-gpu-hour", 4)
     assert result.exit_code == 0
-    assert result.stdout.startswith("# Rank 2 was slow in backward.\n")
+    assert result.stdout.startswith("# Rank 2 was slow in backward")
     assert "| straggler wait |" in result.stdout
     assert "## What to do next" in result.stdout
     assert not list(tmp_path.iterdir())
@@ -166,6 +167,7 @@ class QueueReport:
 
     verdict = Verdict(kind="nobody", evidence=("The queue was long.",))
     headline = "The job waited 3 h in the queue."
+    severity: Severity = "stopped"
     story = "Nobody was slow."
     cards = (Card("3 h", "in the queue", ""), Card("unknown", "position", ""))
     advice = ("Ask for fewer nodes.",)

@@ -190,7 +190,7 @@ def test_the_page_from_series_is_made(url: str, began: int, tmp_path: Path) -> N
     result = run(url, "--from", began, "--html", tmp_path / "p.html")
     assert result.exit_code == 0, result.output
     page = (tmp_path / "p.html").read_text()
-    assert "Rank 2 was slow in backward." in page
+    assert "Rank 2 was slow in backward" in page
     assert "arrival lag" not in page
 
 

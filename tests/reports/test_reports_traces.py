@@ -52,7 +52,7 @@ def test_the_page_and_the_terminal_tell_what_a_repair_would_save(tmp_path: Path)
     page = tmp_path / "r.html"
     result = run_report(TRACE, "--html", page, "--price-per-gpu-hour", "2")
     assert result.exit_code == 0, result.output
-    assert "Stage 3 (2 ranks) was slow in forward." in result.output
+    assert "Stage 3 (2 ranks) was slow in forward" in result.output
     text = page.read_text()
     assert "without the slowness of stage 3" in text
     assert 'id="figure-timeline"' in text

@@ -105,7 +105,8 @@ def _train(config: TrainConfig, world: World, preemption: Preemption) -> Summary
             progress.say(f"step {step} held-out loss {held_out[step]:.4f} nats per byte")
 
     # ---------------------------------------------------------------------------------------------
-    # Result.
+    # Result. The page says that the loop has ended: what fails from here on is only the leaving.
+    monitor.close()
     return Summary(
         loss=finite(held_out.get(config.steps)),
         losses={str(step): finite(loss) for step, loss in held_out.items()},

@@ -18,7 +18,7 @@ from lockstep_records.jobs import find_job, list_attempts, list_pages
 from lockstep_records.liveness import find_process
 from lockstep_records.page.reader import Page, PageError, read_page
 
-_COLOURS = {"lives": "green", "gone": "bold red", "failed": "bold red"}
+_COLOURS = {"running": "green", "gone": "bold red", "failed": "bold red"}
 _WIDTH_OF_FILES = 120
 
 
@@ -85,7 +85,7 @@ def _printable_loss(loss: float | None) -> float | str | None:
 def _process(page: Page) -> str:
     process = find_process(page)
     if process is not None:
-        return "lives" if process.pid is None else f"lives, pid {process.pid}"
+        return "running" if process.pid is None else f"running, pid {process.pid}"
     return page.phase if page.phase in ENDED_PHASES else "gone"
 
 

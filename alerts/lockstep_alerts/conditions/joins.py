@@ -1,10 +1,10 @@
 """PromQL that several conditions share: states of ranks, late nodes, phases of excess work."""
 
-from lockstep_catalogue import job_ranks, recorded, training
+from lockstep_catalogue import job_ranks, job_watch, recorded, training
 from lockstep_catalogue.labels import CLOCK, CLUSTER, JOB_ID, NODE, PHASE, RANK, STATE
 from lockstep_catalogue.metric import Label, Recorded
 from lockstep_catalogue.promql import by, median_by, names, one_of, select
-from lockstep_catalogue.windows import ScrapeWindows
+from lockstep_catalogue.windows import ScrapeWindows, spelled
 
 JOB_LABELS = (CLUSTER, JOB_ID)
 RANK_LABELS = (*JOB_LABELS, RANK)
@@ -27,6 +27,16 @@ def num_ranks(*states: str) -> str:
 def in_training() -> str:
     """Filter for the right side of ``and``: jobs of which a rank trains."""
     return f"{ON_JOB} ({num_ranks('training')} > 0)"
+
+
+def has_stood(windows: ScrapeWindows) -> str:
+    """Filter for the right side of ``unless``: jobs that stand still, or did a moment ago.
+
+    The step that stood is in the windows of the means afterwards, on whichever rank.
+    """
+    stood = f"present_over_time({select(recorded.STANDING)}[{spelled(2 * windows.live_seconds)}])"
+    hung = f"present_over_time({select(job_watch.HANG_FIRST)}[{windows.long}])"
+    return f"{ON_JOB} ({stood} or {by('group', hung, *JOB_LABELS)})"
 
 
 def has_several_clocks() -> str:

@@ -5,7 +5,12 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from lockstep_alerts.conditions.condition import Case, Timing
-from lockstep_alerts.conditions.joins import JOB_LABELS, in_training, phase_of_most_excess
+from lockstep_alerts.conditions.joins import (
+    JOB_LABELS,
+    has_stood,
+    in_training,
+    phase_of_most_excess,
+)
 from lockstep_alerts.entry import Entry
 from lockstep_alerts.synthetic import (
     HEALTHY,
@@ -125,6 +130,7 @@ class StageSlowed:
   ({ratio} - {usual}) > {self.above_ratio:g}
   and {_ON_STAGE} {before}
   and {in_training()}
+  unless {has_stood(windows)}
 )
 * {_ON_STAGE} group_left ({PHASE.name})
   {phase_of_most_excess(windows, recorded.STAGE_EXCESS, *_STAGE_LABELS)}

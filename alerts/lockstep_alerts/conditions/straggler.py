@@ -13,23 +13,30 @@ from lockstep_alerts.conditions.joins import (
     explained_by_load,
     explained_by_own_work,
     has_several_clocks,
+    has_stood,
     in_training,
     node_is_late,
     phase_of_most_excess,
 )
 from lockstep_alerts.entry import Entry
 from lockstep_alerts.synthetic import (
+    BY_DEVICE,
     HEALTHY,
     JOB,
     ONE_NODE,
     STAGES,
+    TWO_CLOCKS,
     TWO_NODES,
     TWO_REPLICAS,
     Placement,
     Samples,
+    Stretch,
     healthy,
     loads,
+    moving,
+    present,
     ranks_late,
+    stepping,
     training_job,
 )
 from lockstep_catalogue import recorded
@@ -39,6 +46,7 @@ from lockstep_catalogue.windows import ScrapeWindows
 
 _LATE_RANK = 2
 _SLOW_NODE_RANKS = (2, 3)
+_STANDSTILL_SECONDS = 120
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,6 +96,7 @@ class Straggler(_Late):
   and {ON_RANK} ({explained_by_own_work(self.above_ratio, RANK_LABELS)})
   and {in_training()}
   unless {has_several_clocks()}
+  unless {has_stood(windows)}
   unless {ON_NODE} ({node_is_late(self.above_ratio)})
   unless {explained_by_load()}
 )
@@ -107,8 +116,14 @@ class Straggler(_Late):
             ("one rank writes the checkpoint", {_LATE_RANK: pause}, ONE_NODE, None),
             ("all ranks of a node are late", whole_node, TWO_NODES, None),
             ("stages of one rank are uneven", late, STAGES, None),
+            ("one rank late by devices", late, BY_DEVICE, {**culprit, "node": "n1"}),
+            ("late by another clock than the others", late, TWO_CLOCKS, None),
         ]
-        return _cases(timing, outlines) + self._cases_with_loads(timing, culprit)
+        return [
+            *_cases(timing, outlines),
+            _standstill(timing),
+            *self._cases_with_loads(timing, culprit),
+        ]
 
     def _cases_with_loads(self, timing: Timing, culprit: dict[str, str]) -> list[Case]:
         """The late rank has as much more to do as it is late, and half as much."""
@@ -140,6 +155,7 @@ class StragglerNode(_Late):
   and {ON_NODE} ({explained_by_own_work(self.above_ratio, NODE_LABELS)})
   and {in_training()}
   unless {has_several_clocks()}
+  unless {has_stood(windows)}
 )
 * {ON_NODE} group_left ({PHASE.name})
   {phase_of_most_excess(windows, recorded.EXCESS, *NODE_LABELS)}"""
@@ -181,6 +197,30 @@ def _cases(
         )
         for name, extra, places, fires in outlines
     ]
+
+
+def _standstill(timing: Timing) -> Case:
+    """One step of two minutes in which one rank stood and all others waited: no straggler."""
+    seconds = timing.onset_seconds + _STANDSTILL_SECONDS + timing.fires_within_seconds
+    stood = ranks_late(_STANDSTILL_SECONDS, {_LATE_RANK: {"data": float(_STANDSTILL_SECONDS)}})
+    after = timing.fires_within_seconds
+    # It catches up with the clock within a second.
+    moves = (
+        Stretch(timing.onset_seconds, 1),
+        Stretch(_STANDSTILL_SECONDS, 0),
+        Stretch(1, _STANDSTILL_SECONDS + 1),
+        Stretch(after - 1, 1),
+    )
+    return Case(
+        name="one rank stood still for one step",
+        series=[
+            *present(seconds),
+            *moving(*moves),
+            *stepping(healthy(timing.onset_seconds), stood, healthy(after)),
+        ],
+        at_seconds=timing.onset_seconds + _STANDSTILL_SECONDS + 2 * timing.windows.scrape_seconds,
+        fires=None,
+    )
 
 
 def _straggling(timing: Timing, extra: _Extra, places: tuple[Placement, ...]) -> list[Samples]:

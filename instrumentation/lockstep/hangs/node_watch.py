@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from lockstep_catalogue.vocabulary import ENDED_PHASES
 from lockstep_records.attempts import newest_pages
 from lockstep_records.events import Event, append_event
+from lockstep_records.hang_events import hangs_of, standstill_words
 from lockstep_records.hangs import (
     Hang,
     HangTimeouts,
@@ -59,7 +61,7 @@ class _NodeWatch:
 
     def __init__(self, job: Path, job_id: str, timeouts: HangTimeouts) -> None:
         self._job, self._job_id, self._timeouts = job, job_id, timeouts
-        self._is_reported = False
+        self._reported: Event | None = None
 
     def run(self, stop: threading.Event) -> None:
         interval_seconds = min(_MAX_POLL_SECONDS, self._timeouts.step_seconds / _POLLS_PER_TIMEOUT)
@@ -70,14 +72,47 @@ class _NodeWatch:
                 log.warning("the ranks' pages cannot be read: %s", error)
 
     def poll(self, now_ns: int) -> None:
-        """Reports a hang when it begins; when it is over, the next one is reported again."""
+        """Reports a hang when it begins and when it ends; the next one is reported again."""
         pages = newest_pages(self._job)
         hang = find_hang(pages, now_ns, switched_timeouts(self._job, self._timeouts))
-        if hang is not None and not self._is_reported:
-            self._report(hang, pages)
-        self._is_reported = hang is not None
+        if hang is not None and self._reported is None:
+            self._reported = self._report(hang, pages)
+        elif hang is None and self._reported is not None:
+            self._report_end(self._reported, pages)
+            self._reported = None
 
-    def _report(self, hang: Hang, pages: list[Page]) -> None:
+    def _report_end(self, reported: Event, pages: list[Page]) -> None:
+        """Says that the ranks move again; those that ended in the hang do not."""
+        (hang,) = hangs_of([reported], reported.attempt)
+        moving = [
+            page
+            for page in pages
+            if page.identity["attempt"] == reported.attempt and page.phase not in ENDED_PHASES
+        ]
+        if not moving:
+            return
+        # Progress is later than the hang's end by what the poll is late.
+        moved_ns = min(page.progress_ns for page in moving)
+        moment = min(time.time(), max(hang.begin, moving[0].wall_seconds(moved_ns)))
+        fields = {"missing": list(hang.missing), "seconds": moment - hang.begin}
+        append_event(
+            self._job,
+            Event(
+                kind="hang_ended",
+                job_id=self._job_id,
+                attempt=reported.attempt,
+                fields=fields,
+                time=moment,
+            ),
+        )
+        log.warning(
+            "job %s moves again after %.0f s: %s",
+            self._job_id,
+            moment - hang.begin,
+            standstill_words(hang),
+        )
+
+    def _report(self, hang: Hang, pages: list[Page]) -> Event:
         # First the Flight Recorders: the ranks behind in them are the missing ones.
         dumps = {}
         for page in pages:
@@ -96,6 +131,6 @@ class _NodeWatch:
         }
         event = Event(kind="hang", job_id=self._job_id, attempt=attempt, fields=fields)
         append_event(self._job, event)
-        phases = ", ".join(f"rank {rank.rank} in {rank.phase}" for rank in hang.ranks)
-        missing_ranks = ", ".join(map(str, missing)) or "unknown"
-        log.warning("job %s hangs: %s; missing: %s", self._job_id, phases, missing_ranks)
+        (record,) = hangs_of([event], attempt)
+        log.warning("job %s hangs: %s", self._job_id, standstill_words(record))
+        return event

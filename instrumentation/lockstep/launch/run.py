@@ -31,6 +31,7 @@ from lockstep_records.delivery.sender import LedgerAddress
 from lockstep_records.distribution import install_hint
 from lockstep_records.durations import format_duration
 from lockstep_records.events import PREEMPTED, Event, append_event, read_events
+from lockstep_records.outcomes.first_line import first_line
 from lockstep_records.trace import trace_of
 
 BAD_INPUT = 2
@@ -173,23 +174,16 @@ def _exit_status(exit_codes: Sequence[int], signal_number: int | None) -> int:
 
 
 def _print_outcome(job: Job, exit_code: int) -> None:
-    """Prints the exit status, and for each attempt the rank that failed first and its cause."""
+    """Prints for each attempt what became of it, and the exit status."""
     events = read_events(job.folder)
     # Not of the times that the job was started before.
     started = [n for n, event in enumerate(events) if event.kind == "job_started"]
-    events = events[started[-1] if started else 0 :]
-    first_failures = [event for event in events if event.fields.get("first")]
-    click.echo(f"lockstep: job {job.job_id} ended with exit status {exit_code}", err=True)
-    for event in first_failures:
-        cause = event.fields["signal"] or f"exit status {event.fields['exit_code']}"
-        rank = event.fields["rank"]
-        click.echo(
-            f"lockstep: attempt {event.attempt}: rank {rank} was the first to fail, by {cause}",
-            err=True,
-        )
-    end = next((event for event in reversed(events) if event.kind == "job_finished"), None)
-    if end is not None and "reason" in end.fields:
-        click.echo(f"lockstep: {end.fields['outcome']}: {end.fields['reason']}", err=True)
+    ends = [e for e in events[started[-1] if started else 0 :] if e.kind == "attempt_ended"]
+    for event in ends[:-1]:
+        click.echo(f"lockstep: attempt {event.attempt}: {first_line(event.fields)}", err=True)
+    last = f" {first_line(ends[-1].fields)}" if ends else ""
+    status = f"Exit status {exit_code}; lockstep report {job.job_id} tells more."
+    click.echo(f"lockstep: job {job.job_id}:{last} {status}", err=True)
 
 
 @click.command(context_settings={"allow_interspersed_args": False})

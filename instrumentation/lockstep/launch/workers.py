@@ -52,6 +52,7 @@ class _EndRecorder:
         self._failed_attempts: set[int] = set()
         self.exit_codes: list[int] = []
         self.attempt: int | None = None
+        self.is_stopped = threading.Event()
 
     def watch(
         self,
@@ -83,6 +84,7 @@ class _EndRecorder:
     def _end_attempt(self, attempt: int) -> None:
         """Writes the end of an attempt that is followed by another."""
         self.finish()  # the ends of all its ranks are evidence
+        self.is_stopped.clear()
         end = WorkersEnd(attempt=attempt, exit_codes=tuple(self.exit_codes))
         fields = judge_end(self._job, end) | {"exit_code": 1}
         # The attempt was over with its last rank; the time since then is recovery.
@@ -91,11 +93,12 @@ class _EndRecorder:
 
     def _wait(self, attempt: int, rank: int, process: "Popen[bytes]", output: RankOutput) -> None:
         exit_code = _wait_for(process)
-        moment = time.time()
+        # Whom a signal to the launcher ended did not fail.
+        moment, was_stopped = time.time(), self.is_stopped.is_set()
         signal_name = signal.Signals(-exit_code).name if exit_code < 0 else None
         with self._lock:
             # Under the lock: exactly one worker of an attempt is the first to fail.
-            failed = exit_code not in {0, PREEMPTED}
+            failed = exit_code not in {0, PREEMPTED} and not was_stopped
             is_first = failed and attempt not in self._failed_attempts
             if is_first:
                 self._failed_attempts.add(attempt)
@@ -156,6 +159,7 @@ class _RecordingAgent(LocalElasticAgent):
     def _shutdown(self, *args: Any, **kwargs: Any) -> None:
         # Before the workers are stopped: what they do from now on is a consequence.
         self.stop_time = time.time()
+        self._end_recorder.is_stopped.set()
         super()._shutdown(*args, **kwargs)
 
     def _page_of(self, rank: int) -> Path:

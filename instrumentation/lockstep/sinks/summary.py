@@ -29,7 +29,8 @@ class Summary:
     Attributes:
         step: last recorded step.
         numbers: by name; a name ends in its unit; an unknown number is absent.
-        facts: verdict, phase, cause, ranks and outcome: short texts; unknown ones are absent.
+        facts: headline, severity, verdict, phase, cause, ranks and outcome: short texts; what is
+            unknown is absent.
         evidence: the sentences that support the verdict.
     """
 
@@ -63,6 +64,8 @@ def read_summary(job: Path) -> Summary | None:
         return None
     verdict = report["verdict"]
     facts = {
+        "headline": report["headline"],
+        "severity": report["severity"],
         "verdict": verdict["kind"],
         "phase": verdict["phase"],
         "cause": verdict["cause"],

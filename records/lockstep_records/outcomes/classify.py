@@ -4,10 +4,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from lockstep_catalogue.vocabulary import FailureClass, Outcome, Verdict
-from lockstep_records.outcomes.evidence import Evidence
+from lockstep_catalogue.vocabulary import (
+    ENDED_PHASES,
+    PAUSE_PHASES,
+    FailureClass,
+    Outcome,
+    Verdict,
+)
+from lockstep_records.outcomes.evidence import Evidence, RankEnd
 from lockstep_records.outcomes.rules import OUTSIDE_SIGNS, RULES, Rule
-from lockstep_records.outcomes.signs import Sign, signs_of
+from lockstep_records.outcomes.signs import Sign, signal_name, signs_of
 
 _MOST = 0.5  # of the ranks: where more fail alike, no single rank is to blame
 _MOST_NAMED = 8
@@ -15,6 +21,8 @@ _MOST_EVIDENCE = 12
 _MAX_TEXT = 300
 # Launcher and rank note the same moment one after the other.
 _SLACK_SECONDS = 2.0
+# Longer than a launcher takes from the first failure to the last SIGTERM, and than usual steps.
+_STANDING_SECONDS = 5.0
 _ENDED_WELL = frozenset({"exit_ok", "gave_way", "terminated"})
 # How a rank ends that somebody else ends; each is a failure of its own without an end from outside.
 _MAY_FOLLOW = frozenset({
@@ -34,6 +42,10 @@ class Classification:
         reason: one sentence.
         culprit_ranks: empty where no rank is to blame or none is known.
         evidence: what was found, the deciding first.
+        exception: what ended the rank to blame, with its place; None where none is known.
+        signal: that ended it; None for none.
+        followers: ranks that failed after it; empty where no rank is to blame.
+        last_step: highest step that any rank completed; None where unknown.
     """
 
     outcome: Outcome
@@ -44,6 +56,10 @@ class Classification:
     culprit_ranks: tuple[int, ...] = ()
     culprit_node: str | None = None
     evidence: tuple[str, ...] = ()
+    exception: str | None = None
+    signal: str | None = None
+    followers: tuple[int, ...] = ()
+    last_step: int | None = None
 
     def event_fields(self) -> dict[str, Any]:
         """The fields of ``attempt_ended`` and ``job_finished`` that it gives."""
@@ -57,6 +73,11 @@ class Classification:
             fields["failure_class"] = self.failure_class
         if self.culprit_node is not None:
             fields["culprit_node"] = self.culprit_node
+        for name in ("exception", "signal", "last_step"):
+            if (value := getattr(self, name)) is not None:
+                fields[name] = value
+        if self.followers:
+            fields["followers"] = list(self.followers)
         return fields
 
 
@@ -91,7 +112,8 @@ def _without_ended(signs: list[Sign], evidence: Evidence) -> list[Sign]:
     takes a job down kills what does not follow SIGTERM.
     """
     exits = {rank: sign.name for sign in signs if sign.source == "exit" for rank in sign.ranks}
-    survivors = {rank for rank, name in exits.items() if name in _ENDED_WELL}
+    standing = {end.rank for end in evidence.ranks if _stood_still(end)}
+    survivors = {rank for rank, name in exits.items() if name in _ENDED_WELL} - standing
     first_exits = {exits.get(end.rank) for end in evidence.ranks if end.first}
     killed_last = bool(first_exits) and "killed" not in first_exits
     return [
@@ -100,6 +122,15 @@ def _without_ended(signs: list[Sign], evidence: Evidence) -> list[Sign]:
         if not (sign.source == "output" and sign.name != "success" and survivors & set(sign.ranks))
         and not (killed_last and sign.name == "killed" and sign.source == "exit")
     ]
+
+
+def _stood_still(end: RankEnd) -> bool:
+    """Whether a rank did nothing in work of its own for long before it was ended.
+
+    It did not survive what it printed: it is what the others waited for.
+    """
+    is_at_work = end.phase not in {None, "sync", *ENDED_PHASES, *PAUSE_PHASES}
+    return is_at_work and end.idle_seconds is not None and end.idle_seconds > _STANDING_SECONDS
 
 
 def _follows(sign: Sign, outside_time: float | None) -> bool:
@@ -157,7 +188,31 @@ def _classification(
         culprit_ranks=culprits,
         culprit_node=node if blame in {"rank", "group"} else None,
         evidence=_evidence((*deciding, *matched, *signs)),
+        last_step=max(
+            (e.last_step for e in evidence.ranks if e.last_step is not None), default=None
+        ),
+        **_of_culprit(rule, culprits, deciding, evidence),
     )
+
+
+def _of_culprit(
+    rule: Rule, culprits: tuple[int, ...], deciding: list[Sign], evidence: Evidence
+) -> dict[str, Any]:
+    """What ended the rank to blame, and who followed it; empty where nothing failed."""
+    if rule.outcome != "failed":
+        return {}
+    end = next((e for e in evidence.ranks if e.rank in culprits), None)
+    sign = deciding[0] if deciding else None
+    exception = end.exception if end is not None else None
+    # All ranks alike: the first of them stands for all.
+    if sign is not None and sign.source == "exception" and exception is None:
+        exception = next((e.exception for e in evidence.ranks if e.rank in sign.ranks), None)
+    failed = {e.rank for e in evidence.ranks if e.exit_code not in {None, 0} or e.phase == "failed"}
+    return {
+        "exception": None if exception is None else _short(exception),
+        "signal": signal_name(end.exit_code) if end is not None and end.exit_code else None,
+        "followers": tuple(sorted(failed - set(culprits))) if culprits else (),
+    }
 
 
 def _deciding(matched: list[Sign], evidence: Evidence) -> list[Sign]:

@@ -18,6 +18,8 @@ class RankEnd:
         last_lines: the end of its output.
         phase: last phase of its page; ``done`` when its loop ended.
         time: of its end, seconds since 1970.
+        last_step: last step that it completed.
+        idle_seconds: from the last word of its page to its end.
     """
 
     rank: int
@@ -28,6 +30,8 @@ class RankEnd:
     last_lines: str = ""
     phase: str | None = None
     time: float | None = None
+    last_step: int | None = None
+    idle_seconds: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,6 +58,7 @@ class Evidence:
         outside_time: when scheduler or signal ended the job; None where unknown or not ended so.
         missing: ranks that the others waited for in a hang.
         has_hung: whether a hang was reported and lasted until the end.
+        hang_words: who stood still in it, and where; empty where unknown.
         reported: signs that a log or a program reports of the job as a whole: success,
             not_converged, launch_failure, ...
     """
@@ -67,6 +72,7 @@ class Evidence:
     outside_time: float | None = None
     missing: tuple[int, ...] = ()
     has_hung: bool = False
+    hang_words: str = ""
     reported: tuple[str, ...] = ()
 
 
@@ -101,18 +107,6 @@ def ranks_of(
         and event.attempt == attempt
         and (rank := _integer(event.fields.get("rank"))) is not None
     )
-
-
-def hang_of(events: Iterable[Event], attempt: int) -> tuple[bool, tuple[int, ...]]:
-    """Whether an attempt hung, and the ranks that the others waited for."""
-    hangs = [event for event in events if event.kind == "hang" and event.attempt == attempt]
-    missing = {
-        rank
-        for event in hangs
-        for value in _list(event.fields.get("missing"))
-        if (rank := _integer(value)) is not None
-    }
-    return bool(hangs), tuple(sorted(missing))
 
 
 NODE_EVENT_SECONDS = 1800.0

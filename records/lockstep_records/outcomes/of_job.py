@@ -1,24 +1,21 @@
 """Gathers the evidence of an attempt from the job's folder on this node: events and pages."""
 
-import time
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from lockstep_records.attempts import pages_of
-from lockstep_records.events import Event, read_events
+from lockstep_records.events import read_events
+from lockstep_records.hang_events import HangRecord, hangs_of, standstill_words
 from lockstep_records.jobs import page_in
 from lockstep_records.last_output import read_error, read_output
 from lockstep_records.outcomes.evidence import (
     Evidence,
     RankEnd,
-    hang_of,
     node_events_of,
     ranks_of,
 )
 from lockstep_records.page.reader import Page
-
-# A hang is noticed some seconds after its last heartbeat, never before it.
-_HANG_SLACK_SECONDS = 2.0
 
 
 def evidence_of(
@@ -42,23 +39,39 @@ def evidence_of(
         OSError: the folder cannot be read.
     """
     events, pages = read_events(job), pages_of(job / str(attempt))
-    phases = {int(page.identity["rank"]): page.phase for page in pages}
-    has_hung, missing = hang_of(events, attempt)
+    page_by_rank = {int(page.identity["rank"]): page for page in pages}
+    lasting = [hang for hang in hangs_of(events, attempt) if _lasted(hang, page_by_rank)]
     sizes = [int(page.identity["world_size"]) for page in pages]
-    ranks = ranks_of(events, attempt, phases=phases)
-    ended = {end.rank for end in ranks}
-    # Nobody waited for the process of a rank that plain torchrun started: its page is all there is.
-    unseen = [RankEnd(rank=rank, phase=phases[rank]) for rank in sorted(phases.keys() - ended)]
+    ranks = ranks_of(events, attempt)
     return Evidence(
-        ranks=tuple(_with_last_words(job / str(attempt), end) for end in (*ranks, *unseen)),
+        ranks=tuple(_ends(job / str(attempt), ranks, page_by_rank)),
         world_size=max(sizes, default=None),
         node_events=node_events_of(events, attempt, _end_of(ranks, outside_time)),
         launcher_signal=launcher_signal,
         at_time_limit=at_time_limit,
         outside_time=outside_time,
-        missing=missing,
-        has_hung=has_hung and _lasted(events, attempt, pages),
+        missing=tuple(sorted({rank for hang in lasting for rank in hang.missing})),
+        has_hung=bool(lasting),
+        hang_words=standstill_words(lasting[-1]) if lasting else "",
     )
+
+
+def _ends(
+    attempt: Path, ends: Sequence[RankEnd], page_by_rank: dict[int, Page]
+) -> Iterator[RankEnd]:
+    """The ends of the ranks, with what they left behind; those that nobody waited for as well."""
+    # Of a rank that plain torchrun started its page is all there is.
+    unseen = sorted(page_by_rank.keys() - {end.rank for end in ends})
+    for end in (*ends, *(RankEnd(rank=rank) for rank in unseen)):
+        yield _with_last_words(attempt, _by_page(end, page_by_rank.get(end.rank)))
+
+
+def _by_page(end: RankEnd, page: Page | None) -> RankEnd:
+    """The end of a rank with what its page says of the last it did."""
+    if page is None:
+        return end
+    idle = None if end.time is None else max(0.0, end.time - page.progress_wall_seconds)
+    return replace(end, phase=page.phase, last_step=page.state["step"], idle_seconds=idle)
 
 
 def _end_of(ranks: tuple[RankEnd, ...], outside_time: float | None) -> float | None:
@@ -78,9 +91,15 @@ def _with_last_words(attempt: Path, end: RankEnd) -> RankEnd:
     )
 
 
-def _lasted(events: list[Event], attempt: int, pages: list[Page]) -> bool:
-    """Whether no rank has moved on since the last hang that was reported."""
-    begin = max(e.time for e in events if e.kind == "hang" and e.attempt == attempt)
-    hang_age_seconds = time.time() - begin
-    ages = [(time.monotonic_ns() - page.progress_ns) * 1e-9 for page in pages]
-    return all(age >= hang_age_seconds - _HANG_SLACK_SECONDS for age in ages)
+def _lasted(hang: HangRecord, page_by_rank: dict[int, Page]) -> bool:
+    """Whether none of its ranks completed a step after a hang was reported.
+
+    A time-out that ends the hang closes the pages of those who waited: a heartbeat is no progress.
+    """
+    if hang.end is not None:
+        return False
+    pages = [(rank, page_by_rank[rank.rank]) for rank in hang.ranks if rank.rank in page_by_rank]
+    return all(
+        page.state["step"] is None or (rank.step is not None and page.state["step"] <= rank.step)
+        for rank, page in pages
+    )

@@ -129,7 +129,7 @@ RULES: tuple[Rule, ...] = (
     Rule("aborted", ("crashed",), "failed", "unknown", "rank", "Ended by {sign}{ranks}."),
     # --- somebody outside ended it
     Rule("hang", ("hang",), "failed", "unknown", "rank",
-         "It had hung when it was ended{ranks}.", also=_OUTSIDE),
+         "It had hung when it was ended: {sign}.", also=_OUTSIDE),
     Rule("time_limit", ("time_limit",), "time_limit", "user", "nobody",
          "It was still running when its time limit ended it; nothing had failed."),
     Rule("preemption", ("preempted",), "preempted", None, "nobody",
@@ -141,7 +141,7 @@ RULES: tuple[Rule, ...] = (
     # --- the network, a hang, and what only follows from the failure of another
     *_of_kinds(Tier.NETWORK),
     Rule("hang", ("hang",), "failed", "unknown", "rank",
-         "The others waited for what did not come{ranks}."),
+         "It hung: {sign}."),
     Rule("collective_timeout", ("nccl_timeout",), "failed", "unknown", "unknown",
          "A collective timed out, and nothing tells which rank failed first."),
     Rule("aborted", ("aborted",), "failed", "unknown", "rank", "Ended by {sign}{ranks}.",

@@ -143,7 +143,8 @@ def _outside_signs(evidence: Evidence) -> Iterator[Sign]:
     for name in evidence.reported:
         yield Sign(name=name, source="report", text=name.replace("_", " "))
     if evidence.has_hung:
-        yield Sign(name="hang", source="hang", ranks=evidence.missing, text="no rank moved on")
+        yield Sign(name="hang", source="hang", ranks=evidence.missing,
+                   text=evidence.hang_words or "no rank moved on")  # fmt: skip
 
 
 def _node_signs(evidence: Evidence) -> Iterator[Sign]:

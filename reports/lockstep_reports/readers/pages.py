@@ -11,6 +11,7 @@ from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_catalogue.vocabulary import Clock
 from lockstep_records.jobs import list_pages
 from lockstep_records.last_output import read_error, read_output
+from lockstep_records.liveness import find_process
 from lockstep_records.page.layout import ROW, ROW_FLAGS
 from lockstep_records.page.reader import Page, PageError, read_page, read_ring
 from lockstep_reports.arrays import Integers, Matrix
@@ -31,8 +32,11 @@ _MAX_STEP_SECONDS = 30 * 86400.0
 _WALL_RANGE = (0.0, 4e9)  # 1970 to 2096; anything else is a damaged clock
 _PHASES = tuple(f"{phase}_seconds" for phase in STEP_PHASES)
 _TIMES = ("start", "first_arrival", "last_arrival")
+_OF_ALL_RANKS = ("job_id", "cluster", "project", "attempt", "world_size")
 _LOADS = ("tokens", "sequence_squares")
-_BY_DEVICE = 1 << ROW_FLAGS.index("device")
+_FLAGS = ("device", "nonfinite", "hang")
+_BITS = {name: 1 << ROW_FLAGS.index(name) for name in _FLAGS}
+_BY_DEVICE = _BITS["device"]
 
 
 class NoStepsError(ValueError):
@@ -65,11 +69,7 @@ def read_attempt(folder: Path, max_cells: int = MAX_CELLS) -> Steps:
         notes.append(_clock_note(ranks))
     matrices = _matrices(ranks, numbers, clock)
     return Steps(
-        job_id=first["job_id"],
-        cluster=first["cluster"],
-        project=first["project"],
-        attempt=first["attempt"],
-        world_size=first["world_size"],
+        **{name: first[name] for name in _OF_ALL_RANKS},
         members=tuple(_member(rank) for rank in ranks),
         numbers=numbers,
         seconds=matrices["seconds"],
@@ -83,7 +83,9 @@ def read_attempt(folder: Path, max_cells: int = MAX_CELLS) -> Steps:
         sequence_squares=matrices["sequence_squares"],
         clock=clock,
         host_bound=matrices["host_bound_seconds"] if clock == "device" else None,
-        by_device=matrices["flags"],
+        by_device=matrices["device"],
+        not_finite=matrices["nonfinite"],
+        hung=matrices["hang"],
     )
 
 
@@ -153,6 +155,8 @@ def _member(rank: _Rank) -> Member:
         allocator_retries=page.periodic["allocator_retries"] or 0,
         exception=str(error) if (error := read_error(page.path)) is not None else None,
         last_output=read_output(page.path),
+        # Without a lock a pid stands for the process, which on a copy is another machine's.
+        is_running=find_process(page) is not None if identity["locked"] else None,
     )
 
 
@@ -188,7 +192,7 @@ def _matrices(ranks: Sequence[_Rank], numbers: Integers, clock: Clock) -> dict[s
     Times by another clock than this one are NaN as well.
     """
     by_clock = ("seconds", "host_bound_seconds", *_PHASES, *_TIMES)
-    names = (*by_clock, "loss", "flags", *_LOADS)
+    names = (*by_clock, "loss", *_FLAGS, *_LOADS)
     matrices = {name: np.full((len(ranks), len(numbers)), np.nan) for name in names}
     for row, rank in enumerate(ranks):
         rows = rank.rows[rank.rows["step"] >= numbers[0]] if len(numbers) else rank.rows
@@ -206,8 +210,8 @@ def _column(page: Page, rows: NDArray[np.void], name: str) -> Matrix:
     """One field of the rows [rows]; NaN where it is unknown or cannot be true."""
     if name in _TIMES:
         return _where_present(rows, f"{name}_ns", _wall(page, rows[f"{name}_ns"]))
-    if name == "flags":
-        return (rows[name] & _BY_DEVICE > 0).astype(np.float64)
+    if name in _FLAGS:
+        return (rows["flags"] & _BITS[name] > 0).astype(np.float64)
     values = rows[name].astype(np.float64)
     if name in _PHASES:
         return np.where(values >= 0, np.minimum(values, _MAX_STEP_SECONDS), np.nan)

@@ -22,6 +22,7 @@ class Member:
         allocator_retries: times that the GPU's allocator freed its cache and tried again.
         exception: what ended it, with its place; None where no exception is recorded.
         last_output: last lines of its stderr; None where none are kept.
+        is_running: whether its process holds the lock of its page; None where there is no lock.
     """
 
     rank: int
@@ -38,6 +39,7 @@ class Member:
     allocator_retries: int = 0
     exception: str | None = None
     last_output: str | None = None
+    is_running: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -98,6 +100,10 @@ class Steps:
             [ranks, steps]; None where no device was timed.
         by_device: 1 where the times of a row are the device's, 0 where the host's [ranks, steps];
             None where the source does not say.
+        not_finite: 1 where loss or gradient norm was NaN or infinite, else 0 [ranks, steps]; None
+            where the source does not say.
+        hung: 1 where a phase of the step took longer than a hang does, else 0 [ranks, steps]; None
+            where the source does not say.
     """
 
     job_id: str
@@ -121,6 +127,8 @@ class Steps:
     clock: Clock = "host"
     host_bound: Matrix | None = None
     by_device: Matrix | None = None
+    not_finite: Matrix | None = None
+    hung: Matrix | None = None
 
     def over_all(self, values: Matrix) -> Matrix:
         """Values of single steps [..., steps] as sums over the steps that a column stands for."""

@@ -16,7 +16,9 @@ _BY_ROW = (
     "model_chunk", "batch",
 )  # fmt: skip
 _MATRICES = ("seconds", "start", "first_arrival", "last_arrival", "loss")
-_OPTIONAL_MATRICES = ("tokens", "sequence_squares", "by_device", "host_bound")
+_OPTIONAL_MATRICES = (
+    "tokens", "sequence_squares", "by_device", "host_bound", "not_finite", "hung",
+)  # fmt: skip
 
 
 def inside_window(recording: Recording, window: Window) -> Recording:
@@ -88,10 +90,17 @@ def _select(recording: Recording, selected: Flags, window: Window) -> Recording:
 
 
 def _select_steps(steps: Steps, selected: Flags) -> Steps:
-    names = (*_MATRICES, *(name for name in _OPTIONAL_MATRICES if getattr(steps, name) is not None))
-    matrices = {name: getattr(steps, name)[:, selected] for name in names}
+    """The steps of a mask [steps], with a note on how many those are."""
     num_steps, num_selected = len(steps.numbers), int(np.count_nonzero(selected))
     note = f"Only {num_selected:,} of {num_steps:,} recorded steps are looked at."
+    part = columns_of(steps, selected)
+    return part if num_selected == num_steps else replace(part, notes=(*steps.notes, note))
+
+
+def columns_of(steps: Steps, selected: Flags) -> Steps:
+    """The steps of a mask [steps], and nothing else changed."""
+    names = (*_MATRICES, *(name for name in _OPTIONAL_MATRICES if getattr(steps, name) is not None))
+    matrices = {name: getattr(steps, name)[:, selected] for name in names}
     durations = steps.durations
     return replace(
         steps,
@@ -101,7 +110,6 @@ def _select_steps(steps: Steps, selected: Flags) -> Steps:
         durations=None
         if durations is None
         else replace(durations, counts=durations.counts[:, selected]),
-        notes=steps.notes if num_selected == num_steps else (*steps.notes, note),
         **matrices,
     )
 

@@ -1,7 +1,9 @@
 """What to do next: a few plain steps that follow from the verdict."""
 
+from lockstep_records.hang_events import rank_words
 from lockstep_reports.log_analysis import LogAnalysis
 from lockstep_reports.step_analysis import StepAnalysis
+from lockstep_reports.verdict.verdict import Verdict
 
 _ADVICE_BY_PHASE = {
     "data": (
@@ -45,17 +47,26 @@ _ADVICE_BY_FAILURE = {
     "user": "Send the lines above to the job's owner; a restart will fail in the same way.",
     "unknown": "Collect the logs of all ranks; this one does not show the first cause.",
 }
+_ADVICE_BY_FAILURE_CLASS = {
+    "infra": _ADVICE_BY_FAILURE["infra"],
+    "user": "Send it to the job's owner; a restart will fail in the same way.",
+}
 _MAX_NAMED_RANKS = 8
 
 
 def step_advice(analysis: StepAnalysis) -> tuple[str, ...]:
-    """What to do after a slow or silent rank; empty when nobody was slow."""
-    verdict = analysis.verdict
-    if verdict.kind == "nobody":
+    """What to do after a failure, or a slow or silent rank; empty when nobody was slow."""
+    if analysis.outcome == "failed" and analysis.end:
+        return _after_failure(analysis)
+    if analysis.verdict.kind == "nobody":
         return ()
     # No advice on a node without evidence: only on what to record.
-    if verdict.kind == "unknown":
+    if analysis.verdict.kind == "unknown":
         return _to_record_more(analysis)
+    return _about_the_slow(analysis.verdict)
+
+
+def _about_the_slow(verdict: Verdict) -> tuple[str, ...]:
     # A process that is killed takes its stacks with it.
     if verdict.cause in {"hang", "deadlock", "mismatched collectives"}:
         return (
@@ -70,6 +81,20 @@ def step_advice(analysis: StepAnalysis) -> tuple[str, ...]:
     if not steps:
         steps = ("No phase explains it: look at the network port and link errors of that node.",)
     return (*steps, _DRAIN_NODE)
+
+
+def _after_failure(analysis: StepAnalysis) -> tuple[str, ...]:
+    """Where to read on, and who has to act; what is slow comes after what fails."""
+    ranks = analysis.end.get("culprit_ranks") or []
+    named = rank_words(ranks) if ranks else ""
+    if analysis.end.get("cause") == "hang":
+        first = f"Read the stacks of {named or 'all ranks'}, then those of a rank that waits."
+    elif named:
+        first = f"Begin with the last output of {named}; what other ranks say came after it."
+    else:
+        first = "Read the last output of the ranks: most of them failed alike."
+    by_class = _ADVICE_BY_FAILURE_CLASS.get(str(analysis.end.get("failure_class")))
+    return (first,) if by_class is None else (first, by_class)
 
 
 def log_advice(analysis: LogAnalysis) -> tuple[str, ...]:

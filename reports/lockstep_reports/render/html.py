@@ -24,6 +24,7 @@ def as_html(report: JobReport, comparison: Comparison | None = None) -> str:
     page = report.page()
     return environment.get_template(page.template).render(
         headline=report.headline,
+        severity=report.severity,
         story=report.story,
         cards=[card for card in report.cards if card.value != UNKNOWN],
         comparison=comparison,

@@ -6,11 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lockstep_catalogue.vocabulary import Severity
 from lockstep_reports.arrays import Matrix
 from lockstep_reports.job_report import Card, Page, TraceEvent
 from lockstep_reports.log_analysis import LogAnalysis, log_json
 from lockstep_reports.render.advice import log_advice
-from lockstep_reports.render.log_text import log_cards, log_headline, log_markdown, log_story
+from lockstep_reports.render.log_text import (
+    log_cards,
+    log_headline,
+    log_markdown,
+    log_severity,
+    log_story,
+)
 from lockstep_reports.render.missing_reasons import log_missing_reasons
 from lockstep_reports.verdict.verdict import Verdict
 
@@ -33,6 +40,11 @@ class LogReport:
     def headline(self) -> str:
         """The outcome, and who is blamed for it."""
         return log_headline(self.analysis)
+
+    @property
+    def severity(self) -> Severity:
+        """What the headline is about."""
+        return log_severity(self.analysis)
 
     @property
     def story(self) -> str:

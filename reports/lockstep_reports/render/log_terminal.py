@@ -6,18 +6,24 @@ from rich.table import Table
 from rich.text import Text
 
 from lockstep_reports.log_analysis import LogAnalysis
-from lockstep_reports.render.log_text import log_cards, log_headline, log_story, rank_of
+from lockstep_reports.render.log_text import (
+    log_cards,
+    log_headline,
+    log_severity,
+    log_story,
+    rank_of,
+)
+from lockstep_reports.render.palette import SEVERITY_COLOURS
 from lockstep_reports.step_losses import loss_sentence
 from lockstep_reports.wording import clock, printable
 
-_COLOURS = {"succeeded": "green", "running": "green", "failed": "red"}
 # One line of a log can have megabytes.
 _LINE_WIDTH = 160
 
 
 def log_blocks(analysis: LogAnalysis) -> list[RenderableType]:
     """What the terminal prints; text from the log is printed without markup."""
-    colour = _COLOURS.get(analysis.incident.outcome, "yellow")
+    colour = SEVERITY_COLOURS[log_severity(analysis)]
     title = Text(log_headline(analysis), style=f"bold {colour}")
     blocks: list[RenderableType] = [
         Panel(

@@ -1,5 +1,6 @@
 """The sentences of a report on a log: headline and story; its cards and its Markdown."""
 
+from lockstep_catalogue.vocabulary import Severity
 from lockstep_records.joblogs.model import Line
 from lockstep_reports.job_report import Card
 from lockstep_reports.log_analysis import LogAnalysis
@@ -13,9 +14,32 @@ _OUTCOME_SENTENCES = {
     "time_limit": "The job ran into its time limit",
     "not_converged": "The job did not converge",
     "running": "The job is running",
-    "unknown": "Nobody can tell how the job ended",
+    "unknown": "The log does not tell how the job ended",
+}
+_SEVERITY_BY_OUTCOME: dict[str, Severity] = {
+    "succeeded": "nobody",
+    "running": "nobody",
+    "failed": "failed",
+    "cancelled": "stopped",
+    "preempted": "stopped",
+    "time_limit": "stopped",
+    "not_converged": "stopped",
+    "unknown": "unknown",
+}
+_SEVERITY_BY_CAUSE: dict[str, Severity] = {
+    "hang": "hung",
+    "gpu_oom": "out_of_memory",
+    "host_oom": "out_of_memory",
 }
 _MAX_NAMED_RANKS = 8
+
+
+def log_severity(analysis: LogAnalysis) -> Severity:
+    """What the headline is about."""
+    incident = analysis.incident
+    by_outcome = _SEVERITY_BY_OUTCOME[incident.outcome]
+    is_failure = by_outcome == "failed"
+    return _SEVERITY_BY_CAUSE.get(incident.cause or "", by_outcome) if is_failure else by_outcome
 
 
 def log_headline(analysis: LogAnalysis) -> str:

@@ -85,8 +85,10 @@ class Outputs:
 
 def json_text(report: JobReport, comparison: Comparison | None = None) -> str:
     """The report as indented JSON, with a newline at its end."""
-    # These three are of every kind of report, so no kind fills them.
+    # These are of every kind of report, so no kind fills them.
     payload = report.to_json() | {
+        "headline": report.headline,
+        "severity": report.severity,
         "slo": None,
         "comparison": None if comparison is None else comparison_json(comparison),
         "unknown": report.missing_reasons,

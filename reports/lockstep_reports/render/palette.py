@@ -16,6 +16,12 @@ PHASE_COLOURS = {
     "eval": "#f0e442",
     "other": "#7f7f7f",
 }
+SEVERITY_COLOURS = {
+    **dict.fromkeys(("failed", "hung", "out_of_memory", "not_finite", "slow"), "red"),
+    **dict.fromkeys(("resumed", "stopped", "unknown"), "yellow"),
+    "nobody": "green",
+}
+"""Of a headline in the terminal; the style sheet of the pages has the same three groups."""
 LAYOUT: dict[str, Any] = {
     "template": "plotly_white",
     "font": {"family": "system-ui, sans-serif", "size": 13, "color": INK},

@@ -3,7 +3,7 @@
 from typing import Any
 
 from lockstep_reports.job_report import Page
-from lockstep_reports.render.evidence_text import job_sentence, sign_sentences
+from lockstep_reports.render.evidence_text import sign_sentences
 from lockstep_reports.render.figures import figures, heat_map_quantity, plotly_script
 from lockstep_reports.render.missing_reasons import why_no_arrivals, why_no_phases
 from lockstep_reports.render.palette import PHASE_COLOURS
@@ -59,6 +59,11 @@ STATE_COLOURS = {
     "data_wait": "#56b4e9",
     "checkpoint": "#cc79a7",
     "evaluation": "#f0e442",
+    "hang": "#4a0d3f",
+    "restore": "#8d6cab",
+    "rework": "#d55e00",
+    "recovery": "#b8860b",
+    "idle": "#eef1f4",
     "other": "#7f7f7f",
     "unknown": "#ffffff",
 }
@@ -73,9 +78,10 @@ def step_page(analysis: StepAnalysis) -> Page:
         "analysis": analysis,
         "steps": analysis.steps,
         "how_ended": how_ended(analysis),
+        "stacks": [(rank, path.resolve().as_uri()) for rank, path in analysis.stacks],
         "evidence": further_evidence(analysis),
         "signs": sign_sentences(analysis.signs),
-        "whole_job": job_sentence(analysis.job),
+        "whole_job": _whole_job(analysis),
         "caveats": caveats(analysis),
         "losses": [loss_sentence(loss) for loss in analysis.summary.losses],
         "episodes": _episode_rows(analysis),
@@ -143,6 +149,30 @@ def _latest_ranks(analysis: StepAnalysis) -> list[RankSummary]:
         return []
     by_lateness = sorted(analysis.ranks, key=lambda summary: -(summary.lateness_seconds or 0.0))
     return sorted(by_lateness[:_MAX_RANKS], key=lambda summary: summary.rank)
+
+
+def _whole_job(analysis: StepAnalysis) -> dict[str, Any] | None:
+    """Name, colour, GPU seconds and share of each state of all attempts; None where unknown."""
+    job = analysis.job
+    if job is None or not job.goodput.allocated_gpu_seconds:
+        return None
+    allocated = job.goodput.allocated_gpu_seconds
+    spent = sorted(job.goodput.gpu_seconds.items(), key=lambda pair: -pair[1])
+    return {
+        "num_attempts": job.num_attempts,
+        "elapsed_seconds": job.elapsed_seconds,
+        "allocated_seconds": allocated,
+        "states": [
+            {
+                "name": state.replace("_", " "),
+                "colour": STATE_COLOURS[state],
+                "seconds": seconds,
+                "ratio": seconds / allocated,
+            }
+            for state, seconds in spent
+            if seconds > 0
+        ],
+    }
 
 
 def _state_rows(analysis: StepAnalysis) -> list[dict[str, Any]]:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lockstep_catalogue.vocabulary import Severity
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Matrix
 from lockstep_reports.job_report import Card, Page, TraceEvent
 from lockstep_reports.render.advice import step_advice
 from lockstep_reports.render.missing_reasons import step_missing_reasons
-from lockstep_reports.render.step_text import cards, headline, story
+from lockstep_reports.render.step_text import cards, headline, severity, story
 from lockstep_reports.step_analysis import StepAnalysis
 from lockstep_reports.step_json import step_json
 from lockstep_reports.verdict.verdict import Verdict
@@ -38,6 +39,11 @@ class StepReport:
     def headline(self) -> str:
         """The verdict in one short sentence."""
         return headline(self.analysis)
+
+    @property
+    def severity(self) -> Severity:
+        """What the headline is about."""
+        return severity(self.analysis)
 
     @property
     def story(self) -> str:

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from lockstep_reports.render.evidence_text import job_sentence, sign_sentences
 from lockstep_reports.render.missing_reasons import why_no_arrivals, why_no_phases
+from lockstep_reports.render.palette import SEVERITY_COLOURS
 from lockstep_reports.render.step_text import (
     caveats,
     episode_end,
@@ -16,6 +17,7 @@ from lockstep_reports.render.step_text import (
     has_clock,
     headline,
     how_ended,
+    severity,
     story,
 )
 from lockstep_reports.step_analysis import StepAnalysis
@@ -25,12 +27,11 @@ from lockstep_reports.verdict.verdict import culprits
 from lockstep_reports.wording import clock, duration, milliseconds, percent
 
 _MAX_RANKS = 32
-_COLOURS = {"rank": "red", "group": "red", "workload": "yellow", "nobody": "green"}
 
 
 def step_blocks(analysis: StepAnalysis) -> list[RenderableType]:
     """What the terminal prints; text from rank pages is printed without markup."""
-    colour = _COLOURS.get(analysis.verdict.kind, "yellow")
+    colour = SEVERITY_COLOURS[severity(analysis)]
     title = Text(headline(analysis), style=f"bold {colour}")
     steps = analysis.steps
     blocks: list[RenderableType] = [

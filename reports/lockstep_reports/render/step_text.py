@@ -1,60 +1,42 @@
 """The sentences of a report on steps: headline, story, evidence, caveats, end; and its cards."""
 
+from lockstep_catalogue.vocabulary import Severity
 from lockstep_reports.job_report import Card
+from lockstep_reports.render.headline import findings
 from lockstep_reports.render.missing_reasons import why_no_phases
 from lockstep_reports.step_analysis import StepAnalysis
 from lockstep_reports.summary import Ending
-from lockstep_reports.verdict.verdict import Episode, culprits
-from lockstep_reports.wording import clock, duration, percent, plural, printable
-
-_ENDS = {
-    "failed": "The job failed",
-    "cancelled": "The job was cancelled",
-    "preempted": "The job was preempted",
-    "time_limit": "The job ran into its time limit",
-    "not_converged": "The job did not converge",
-}
+from lockstep_reports.verdict.verdict import Episode
+from lockstep_reports.wording import clock, duration, percent, plural
 
 
 def headline(analysis: StepAnalysis) -> str:
-    """The verdict in one short sentence."""
-    costliest = analysis.costliest_episode
-    if costliest is None:
-        return _headline_without_episode(analysis)
-    return f"{culprits(costliest)} was slow{_in_phase(costliest.phase)}."
+    """What is gravest, in one short sentence."""
+    return findings(analysis)[0].sentence
 
 
-def _in_phase(phase: str | None) -> str:
-    if phase is None:
-        return ""
-    return " outside the marked phases" if phase == "other" else f" in {phase}"
-
-
-def _headline_without_episode(analysis: StepAnalysis) -> str:
-    verdict = analysis.verdict
-    if verdict.ranks:
-        ranks = ", ".join(map(str, verdict.ranks))
-        effect = "held up the job" if verdict.cause else "was slow"
-        return f"{'Rank' if len(verdict.ranks) == 1 else 'Ranks'} {ranks}: {effect}."
-    if verdict.kind == "workload":
-        return "The workload was slow, no rank."
-    if analysis.end_reason is not None:
-        # Of a job that failed, the failure is the news, and not that nobody was slow.
-        outcome = _ENDS.get(analysis.outcome, "The job ended")
-        reason = printable(analysis.end_reason)
-        # The name of an exception keeps its capitals.
-        is_word = reason.split(" ", 1)[0][1:].islower()
-        return f"{outcome}: {reason[:1].lower() if is_word else reason[:1]}{reason[1:]}"
-    return "Nobody was slow." if verdict.kind == "nobody" else "Cannot tell who was slow."
+def severity(analysis: StepAnalysis) -> Severity:
+    """What the headline is about."""
+    return findings(analysis)[0].severity
 
 
 def story(analysis: StepAnalysis) -> str:
-    """The sentences after the headline: since when, how long, at what cost."""
+    """The sentences after the headline: its details, then what else is true of the job."""
+    first, *others = findings(analysis)
+    sentences = [*first.details, *(_episode_story(analysis) if first.severity == "slow" else ())]
+    if first.severity == "slow" and analysis.costliest_episode is None:
+        # Without an episode the first piece of evidence says why.
+        sentences += analysis.verdict.evidence[:1]
+    for finding in others:
+        sentences += (finding.sentence, *finding.details)
+    return " ".join(sentences)
+
+
+def _episode_story(analysis: StepAnalysis) -> tuple[str, ...]:
+    """Since when somebody was slow, how long, and at what cost; empty without an episode."""
     costliest = analysis.costliest_episode
-    # Without an episode the first piece of evidence says why.
     if costliest is None:
-        slow = "Nobody was slow. " if analysis.verdict.kind == "nobody" else ""
-        return (slow if analysis.end_reason else "") + analysis.verdict.evidence[0]
+        return ()
     begin, end = analysis.episode_span(costliest)
     until = (
         "the last recorded step"
@@ -68,11 +50,9 @@ def story(analysis: StepAnalysis) -> str:
     )
     num_others = len(analysis.episodes) - 1
     if not num_others:
-        return sentence
-    return (
-        f"{sentence} With {plural(num_others, 'other episode')} the job lost "
-        f"{duration(analysis.cost.lost_seconds)}."
-    )
+        return (sentence,)
+    lost = duration(analysis.cost.lost_seconds)
+    return sentence, f"With {plural(num_others, 'other episode')} the job lost {lost}."
 
 
 def _in_brackets(wall_seconds: float | None, zone: str = "") -> str:
@@ -98,20 +78,33 @@ def how_ended(analysis: StepAnalysis) -> str:
     """The end of the attempt, and the first rank to fail; empty where neither was recorded."""
     if analysis.outcome == "unknown" and not any(has_end(ending) for ending in analysis.endings):
         return ""
-    sentence = f"Attempt {analysis.steps.attempt} {_outcome_phrase(analysis.outcome)}."
+    phrase = _outcome_phrase(analysis.outcome)
+    if analysis.outcome == "unknown" and _is_gone(analysis):
+        phrase = "is gone: its processes ended without a word"
+    # Without a launcher the pages say so, and nobody knows an exit status.
+    if analysis.outcome == "succeeded" and not any(e.exit_code == 0 for e in analysis.endings):
+        phrase = "ended normally"
+    sentence = f"Attempt {analysis.steps.attempt} {phrase}."
     for ending in analysis.endings:
         if ending.first:
             signal = ending.signal or f"exit code {ending.exit_code}"
-            sentence += f" Rank {ending.rank} was the first to fail, by {signal}"
+            blamed = analysis.end.get("culprit_ranks") or [ending.rank]
+            # Who ended first may have followed from one that stood still.
+            how = "fail" if ending.rank in blamed else "end"
+            sentence += f" Rank {ending.rank} was the first to {how}, by {signal}"
             sentence += f": {ending.exception}." if ending.exception else "."
     # With plain torchrun nobody wrote the order of the ends.
     if not any(ending.first for ending in analysis.endings):
         failed = next((ending for ending in analysis.endings if ending.exception), None)
         if failed is not None:
             sentence += f" Rank {failed.rank} ended with {failed.exception}."
-    if analysis.end_reason is not None:
-        sentence += f" {printable(analysis.end_reason)}"
     return sentence
+
+
+def _is_gone(analysis: StepAnalysis) -> bool:
+    """Whether every rank's page had a lock that nobody holds any more."""
+    members = analysis.steps.members
+    return bool(members) and all(member.is_running is False for member in members)
 
 
 def has_clock(analysis: StepAnalysis) -> bool:
@@ -151,6 +144,10 @@ def cards(analysis: StepAnalysis) -> tuple[Card, ...]:
     """Loss, price, duration and number of the steps, and the productive share; unknown left out."""
     summary = analysis.summary
     figures = [*_loss_cards(analysis)]
+    if analysis.standstills:
+        stood = sum(standstill.seconds for standstill in analysis.standstills)
+        times = plural(len(analysis.standstills), "time")
+        figures.insert(0, Card(duration(stood), "without progress", times))
     if summary.median_seconds is not None:
         p95 = "" if summary.p95_seconds is None else f"p95 {duration(summary.p95_seconds)}"
         figures.append(Card(duration(summary.median_seconds), "median step", p95))

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from lockstep_catalogue.labels import OWN_WORK_PHASES
 from lockstep_catalogue.vocabulary import ENDED_PHASES
 from lockstep_records.data_ranks import counts_data
-from lockstep_records.hangs import HangTimeouts
+from lockstep_records.hang_events import record_of, standstill_words
+from lockstep_records.hangs import HangTimeouts, find_hang, is_stopped, switched_timeouts
+from lockstep_records.job_status import read_status
 from lockstep_records.jobs import find_job, find_root, list_attempts, list_jobs, list_pages
 from lockstep_records.liveness import find_process
 from lockstep_records.page.reader import Page, PageError, read_newest, read_page
@@ -19,6 +21,7 @@ from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Seconds
 from lockstep_reports.readers.pages import ROW_DTYPE, rows_by_clock
 from lockstep_reports.top.snapshot import (
+    STILL,
     RankRow,
     Snapshot,
     lags,
@@ -26,7 +29,7 @@ from lockstep_reports.top.snapshot import (
     why_unobserved,
     worst_first,
 )
-from lockstep_reports.wording import plural
+from lockstep_reports.wording import duration, plural
 
 _NUM_ROWS, _NUM_SPARK_STEPS = 32, 16
 
@@ -71,23 +74,48 @@ class PageSource:
         now, notes = self._clock(), list[str]()
         folders = [self._job] if self._job else list_jobs(find_root())
         rows: list[RankRow] = []
+        standing: list[str] = []
         for folder in folders:
             ranks = _read_ranks(folder, notes)
             # A job that has ended is shown when it is asked for by name, and not among all jobs.
             if self._job or any(rank.page.phase not in ENDED_PHASES for rank in ranks):
                 rows += _rows(folder.name, ranks, now)
+                standing += _standing(folder, ranks, now)
         if self._node is not None:
             rows = [row for row in rows if row.node == self._node]
         if not rows:
             raise ValueError(f"no rank of {self._title} has a page that can be read")
         left_out = [f"{plural(len(notes), 'page')} left out: {notes[0]}"] if notes else []
-        notes = [*why_unobserved(rows), *left_out]
+        notes = [*standing, *why_unobserved(rows), *left_out]
         return Snapshot(
-            title=self._title, wall_seconds=now, rows=worst_first(rows), notes=tuple(notes)
+            title=self._title,
+            wall_seconds=now,
+            rows=worst_first(rows),
+            notes=tuple(notes),
+            state="" if self._job is None else _job_state(self._job),
         )
 
     def close(self) -> None:
         """Does nothing: no file stays open."""
+
+
+def _job_state(job: Path) -> str:
+    try:
+        return read_status(job).word
+    except OSError:  # the folder is being removed
+        return ""
+
+
+def _standing(job: Path, ranks: list[_RankData], now: float) -> list[str]:
+    """A sentence on the hang of a job, where its ranks hang."""
+    pages = [rank.page for rank in ranks]
+    timeouts = switched_timeouts(job, HangTimeouts())
+    hang = find_hang(pages, time.monotonic_ns(), timeouts)
+    # Ranks that have ended do not hang: those that are left wait for the launcher.
+    if hang is None or not any(rank.process for rank in hang.ranks):
+        return []
+    record = record_of(hang, 0, now)
+    return [f"{job.name} hangs for {duration(now - record.begin)}: {standstill_words(record)}."]
 
 
 def _pages_of_newest() -> list[Page]:
@@ -139,18 +167,19 @@ def _row(job_id: str, rank: _RankData, lag: float | None, now: float) -> RankRow
     total = float(seconds.sum())
     # A step of the wall clock must not make the time since progress negative.
     quiet = max(0.0, now - page.progress_wall_seconds)
+    state = _state(page, quiet, step)
     return RankRow(
         job_id=job_id,
         rank=page.identity["rank"],
         node=page.identity["node"],
-        state=_state(page, quiet, step),
+        state=state,
         phase=page.phase,
         step=page.state["step"],
         lag_seconds=lag,
         wait_seconds=_median(rank.rows["sync_seconds"]),
         step_seconds=step,
         tokens_per_second=float(rank.rows["tokens"].sum()) / total
-        if total > 0 and counts_data(page.identity["mesh"])
+        if total > 0 and state not in STILL and counts_data(page.identity["mesh"])
         else None,
         loss=page.state["loss"],
         quiet_seconds=quiet,
@@ -166,6 +195,11 @@ def _median(seconds: Seconds) -> float | None:
 
 def _state(page: Page, quiet_seconds: float, step_seconds: float | None) -> str:
     """State of a rank; gone where its process has ended without a word."""
-    if page.phase not in ENDED_PHASES and find_process(page) is None:
-        return "gone"
+    if page.phase not in ENDED_PHASES:
+        process = find_process(page)
+        if process is None:
+            return "gone"
+        # A signal stops a rank at once; that it stalls shows after minutes.
+        if process.pid is not None and is_stopped(process.pid):
+            return "stopped"
     return state_of(page.phase, quiet_seconds, step_seconds, HangTimeouts().of_rank(page))

@@ -24,7 +24,8 @@ class RankRow:
     """One rank at the moment of the snapshot; None where unknown.
 
     Attributes:
-        state: training, another phase outside of steps, stalled, gone, done or failed.
+        state: training, another phase outside of steps, stopped (by a signal), stalled, gone, done
+            or failed.
         lag_seconds: own work per step beyond the median of its job.
         wait_seconds: synchronisation per step, from own arrival to completion.
         quiet_seconds: time since its last progress.
@@ -56,6 +57,7 @@ class Snapshot:
 
     Attributes:
         wall_seconds: wall clock.
+        state: of the job, as ``lockstep jobs`` says it; empty where several are shown.
         notes: what could not be read.
     """
 
@@ -63,6 +65,7 @@ class Snapshot:
     wall_seconds: float
     rows: tuple[RankRow, ...]
     notes: tuple[str, ...] = ()
+    state: str = ""
 
     @property
     def clocks(self) -> tuple[str, ...]:
@@ -98,7 +101,7 @@ class SnapshotSource(Protocol):
 
 def worst_first(rows: Sequence[RankRow]) -> tuple[RankRow, ...]:
     """Failed, gone and stalled ranks that do not wait for others, then by lag."""
-    priorities = {"failed": 0, "gone": 0, "stalled": 1}
+    priorities = {"failed": 0, "gone": 0, "stopped": 0, "stalled": 1}
 
     def order(row: RankRow) -> tuple[int, bool, float, str, int]:
         priority = priorities.get(row.state, 2)
@@ -120,6 +123,10 @@ def lags(own_work: Matrix) -> Matrix:
     """
     # By own work and not by step time, which is the same on all ranks of a synchronous job.
     return nan_stats.median(own_work - nan_stats.median(own_work, axis=0), axis=1)
+
+
+STILL = frozenset({"failed", "gone", "stopped", "stalled", "done"})
+"""States in which a rank computes nothing: it has no rate."""
 
 
 def state_of(

@@ -9,7 +9,7 @@ from lockstep_reports.wording import clock, duration, milliseconds, plural, prin
 
 _BARS = "▁▂▃▄▅▆▇█"
 _COLOURS = {
-    **dict.fromkeys(("failed", "gone", "stalled"), "bold red"),
+    **dict.fromkeys(("failed", "gone", "stopped", "stalled"), "bold red"),
     "training": "green",
     "done": "dim",
 }
@@ -47,12 +47,14 @@ class SnapshotView:
 
 def _header(snapshot: Snapshot) -> Text:
     jobs = {row.job_id for row in snapshot.rows}
-    states = dict.fromkeys(("failed", "gone", "stalled"), 0)
+    states = dict.fromkeys(("failed", "gone", "stopped", "stalled"), 0)
     for row in snapshot.rows:
         if row.state in states:
             states[row.state] += 1
     text = Text(no_wrap=True, overflow="ellipsis")
     text.append(printable(snapshot.title), style="bold")
+    if snapshot.state:
+        text.append(f"  {printable(snapshot.state)}")
     text.append(f"  {clock(snapshot.wall_seconds)} UTC  {plural(len(snapshot.rows), 'rank')}")
     if len(jobs) > 1:
         text.append(f" of {plural(len(jobs), 'job')}")

@@ -1,0 +1,83 @@
+"""Healthy runs on a machine that other processes keep busy: no headline may accuse a rank.
+
+``healthy_runs.py``: twenty runs of the trainer while two processes compute all the time.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+LOCKSTEP = (sys.executable, "-m", "lockstep_cli.main")
+_MODEL = ("--layers", "2", "--width", "64", "--sequence", "64", "--eval-every", "0",
+          "--eval-windows", "1", "--checkpoint-every", "0", "--log-every", "50")  # fmt: skip
+_BUSY_PROCESSES = 2
+_ACCUSING = frozenset({"slow", "hung", "failed"})
+
+
+def _compute() -> None:
+    while True:
+        sum(range(100_000))
+
+
+def _run(root: Path, number: int, ranks: int, steps: int) -> dict[str, Any]:
+    """JSON of the report on one healthy run."""
+    job = f"healthy-{number}"
+    command = [*LOCKSTEP, "train", "--nproc-per-node", str(ranks), "--job-id", job, "--dir",
+               str(root), "--steps", str(steps), "--seed", str(number), *_MODEL]  # fmt: skip
+    environment = {name: value for name, value in os.environ.items() if name != "LOCKSTEP_DIR"}
+    subprocess.run(command, check=True, capture_output=True, env=environment)
+    report = [*LOCKSTEP, "report", str(root / "jobs" / job), "--json", "-"]
+    done = subprocess.run(report, check=True, capture_output=True, text=True)
+    payload: dict[str, Any] = json.loads(done.stdout)
+    return payload
+
+
+def main() -> None:
+    """Prints the headline of each run, and how many accuse somebody."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--ranks", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--side-by-side", type=int, default=1, help="Runs side by side.")
+    options = parser.parse_args()
+    others = [multiprocessing.Process(target=_compute, daemon=True) for _ in range(_BUSY_PROCESSES)]
+    for process in others:
+        process.start()
+    root = Path(tempfile.mkdtemp(prefix="healthy-", dir="/dev/shm"))
+    print(f"{platform.machine()}, {os.cpu_count()} cores, {_BUSY_PROCESSES} busy processes, "
+          f"{options.runs} runs of {options.ranks} ranks x {options.steps} steps\n")  # fmt: skip
+    print("| run | severity | headline | verdict | lost to slow ranks | median step, ms |")
+    print("| --- | --- | --- | --- | --- | --- |", flush=True)
+    accused = 0
+    try:
+        with ThreadPoolExecutor(options.side_by_side) as pool:
+            numbers = range(options.runs)
+            runs = pool.map(lambda n: _run(root, n, options.ranks, options.steps), numbers)
+            for number, payload in enumerate(runs):
+                accused += payload["severity"] in _ACCUSING
+                verdict = payload["verdict"]
+                named = f"{verdict['kind']} {verdict['ranks'] or ''}".strip()
+                lost = (
+                    "unknown" if payload["lost_ratio"] is None else f"{payload['lost_ratio']:.2%}"
+                )
+                median = 1e3 * payload["steps"]["median_seconds"]
+                print(f"| {number} | {payload['severity']} | {payload['headline']} | {named} "
+                      f"| {lost} | {median:.1f} |", flush=True)  # fmt: skip
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+        for process in others:
+            process.kill()
+    print(f"\n{accused} of {options.runs} headlines accuse somebody")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,186 @@
+"""The first line of a report on steps: of all that is true of the job the gravest, by severity."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from lockstep_catalogue.vocabulary import Severity
+from lockstep_records.hang_events import rank_words
+from lockstep_records.outcomes.first_line import first_line
+from lockstep_reports.standstills import Standstill, standstill_sentence
+from lockstep_reports.step_analysis import StepAnalysis
+from lockstep_reports.verdict.verdict import culprits
+from lockstep_reports.wording import duration, percent, plural, printable
+
+# What cost less of the run is a remark: it names nobody in the first line.
+MIN_SHARE = 0.01
+_OUT_OF_MEMORY = frozenset({"gpu_oom", "host_oom"})
+_ENDED_BY_SOMEBODY = frozenset({"cancelled", "preempted", "time_limit", "not_converged"})
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One truth about a job: its severity, a sentence, and the sentences that belong to it."""
+
+    severity: Severity
+    sentence: str
+    details: tuple[str, ...] = ()
+
+
+def findings(analysis: StepAnalysis) -> tuple[Finding, ...]:
+    """What is true of the job, the gravest first; the first one is the headline."""
+    return tuple(_findings(analysis))
+
+
+def _findings(analysis: StepAnalysis) -> Iterator[Finding]:
+    yield from _failures(analysis)
+    yield from _standstills(analysis)
+    yield from _not_finite(analysis)
+    yield from _resumed(analysis)
+    # Who stops a job asks why it ended, and not whom to blame.
+    if analysis.outcome in _ENDED_BY_SOMEBODY and analysis.end:
+        yield Finding("stopped", printable(first_line(analysis.end)))
+    slow = tuple(_slow(analysis))
+    yield from slow
+    # Whether somebody was slow has an answer also where it is not the news.
+    if not slow:
+        yield _who_was_slow(analysis)
+
+
+def _failures(analysis: StepAnalysis) -> Iterator[Finding]:
+    if analysis.outcome != "failed":
+        return
+    if not analysis.end:
+        yield Finding("failed", "The job failed, and nothing tells why.")
+        return
+    cause = analysis.end.get("cause")
+    severity: Severity = "failed"
+    if cause == "hang":
+        severity = "hung"
+    elif cause in _OUT_OF_MEMORY:
+        severity = "out_of_memory"
+    stands = tuple(standstill_sentence(s) for s in analysis.standstills if s.lasted)
+    details = (*stands, *stack_sentences(analysis)) if cause == "hang" else ()
+    yield Finding(severity, printable(first_line(analysis.end)), details)
+
+
+def _standstills(analysis: StepAnalysis) -> Iterator[Finding]:
+    """Standstills that cost a share of the run, the longest in words."""
+    is_failure = analysis.outcome == "failed" and analysis.end.get("cause") == "hang"
+    stands = [s for s in analysis.standstills if not (is_failure and s.lasted)]
+    if not stands:
+        return
+    longest = max(stands, key=lambda s: (s.is_now, s.seconds))
+    share = _share(sum(s.seconds for s in stands), analysis)
+    if not longest.is_now and share is not None and share < MIN_SHARE:
+        return
+    begin = "The job hangs" if longest.is_now else "The job stood still"
+    details = [_standing_words(longest, share)]
+    if len(stands) > 1:
+        total = sum(s.seconds for s in stands)
+        details.append(f"It stood still {len(stands)} times, {duration(total)} in all.")
+    sentence = f"{begin} for {duration(longest.seconds)}: {longest.words}."
+    yield Finding("hung", sentence, (*details, *stack_sentences(analysis)))
+
+
+def _standing_words(standstill: Standstill, share: float | None) -> str:
+    end = "It moved again"
+    if standstill.is_now:
+        end = "It has not moved yet"
+    elif standstill.lasted:
+        end = "It did not move again"
+    return f"{end}." if share is None else f"{end}; {percent(share)} of the run was lost so."
+
+
+def _share(seconds: float, analysis: StepAnalysis) -> float | None:
+    """A part of the run: of its steps and its standstills."""
+    stood = sum(s.seconds for s in analysis.standstills)
+    run = stood + analysis.covered_seconds
+    return seconds / run if run > 0 else None
+
+
+def _not_finite(analysis: StepAnalysis) -> Iterator[Finding]:
+    losses = analysis.not_finite
+    if losses is None or (losses.share < MIN_SHARE and not losses.at_end):
+        return
+    until = "to the end" if losses.at_end else f"to step {losses.last_step}"
+    ranks = "" if losses.ranks is None else f" on {rank_words(losses.ranks)}"
+    yield Finding(
+        "not_finite",
+        f"The loss is not finite from step {losses.first_step} {until}{ranks}: "
+        f"{plural(losses.count, 'step')}, {percent(losses.share)} of the run.",
+    )
+
+
+def _resumed(analysis: StepAnalysis) -> Iterator[Finding]:
+    """An attempt that went on from an older checkpoint than there was, or than was asked for."""
+    resume = analysis.resume
+    if resume is None:
+        return
+    passed = "" if not resume.passed_over else (
+        f"; {plural(resume.passed_over, 'newer one')} could not be used"
+    )  # fmt: skip
+    lost = "" if not resume.steps_lost else f"; {plural(resume.steps_lost, 'step')} were done again"
+    yield Finding("resumed", f"Resumed from an older checkpoint, step {resume.step}{passed}{lost}.")
+
+
+def _slow(analysis: StepAnalysis) -> Iterator[Finding]:
+    """Who was slow, where it cost a share of the run worth a headline."""
+    costliest = analysis.costliest_episode
+    if costliest is None:
+        verdict = analysis.verdict
+        if verdict.ranks:
+            ranks = ", ".join(map(str, verdict.ranks))
+            effect = "held up the job" if verdict.cause else "was slow"
+            severity: Severity = "hung" if verdict.cause in _HANG_CAUSES else "slow"
+            noun = "Rank" if len(verdict.ranks) == 1 else "Ranks"
+            yield Finding(severity, f"{noun} {ranks}: {effect}.")
+        elif verdict.kind == "workload":
+            yield Finding("slow", "The workload was slow, no rank.")
+        return
+    lost = analysis.cost.lost_ratio
+    if lost is None or lost >= MIN_SHARE:
+        share = "" if lost is None else f": {percent(lost)} of the run"
+        yield Finding("slow", f"{culprits(costliest)} was slow{_in_phase(costliest.phase)}{share}.")
+
+
+_HANG_CAUSES = frozenset({"hang", "deadlock", "mismatched collectives"})
+
+
+def _in_phase(phase: str | None) -> str:
+    if phase is None:
+        return ""
+    return " outside the marked phases" if phase == "other" else f" in {phase}"
+
+
+def _who_was_slow(analysis: StepAnalysis) -> Finding:
+    """The answer where nobody cost a share of the run."""
+    costliest = analysis.costliest_episode
+    if costliest is not None:
+        cost = analysis.cost
+        remark = (
+            f"{culprits(costliest)} was late{_in_phase(costliest.phase)} from step "
+            f"{costliest.start_step} to {costliest.end_step}: {duration(cost.lost_seconds)} "
+            f"lost, {percent(cost.lost_ratio)} of the run."
+        )
+        return Finding("nobody", "Nobody was slow by more than 1 % of the run.", (remark,))
+    if not len(analysis.steps.numbers) and analysis.outcome != "running" and analysis.end:
+        return Finding("unknown", "No step was completed.")
+    evidence = analysis.verdict.evidence[:1]
+    if analysis.verdict.kind == "nobody":
+        return Finding("nobody", "Nobody was slow.", evidence)
+    if analysis.verdict.cause == "hang":
+        return Finding("hung", "The job hangs; which rank holds it up is not recorded.", evidence)
+    return Finding("unknown", "Cannot tell who was slow.", evidence)
+
+
+def stack_sentences(analysis: StepAnalysis) -> tuple[str, ...]:
+    """Where the stacks of the ranks lie, and which rank left none."""
+    if not analysis.stacks:
+        return ()
+    ranks = rank_words([rank for rank, _ in analysis.stacks])
+    left = {rank for rank, _ in analysis.stacks}
+    without = [member.rank for member in analysis.steps.members if member.rank not in left]
+    none = ""
+    if without:
+        none = f"; {rank_words(without)} left none: a stopped or killed process cannot write them"
+    return (f"Stacks of {ranks}: {analysis.stacks[0][1].parent}/*.stacks{none}.",)

@@ -18,12 +18,12 @@ from lockstep_catalogue.metric import Unit
 from lockstep_catalogue.promql import LE, one_of, select
 from lockstep_catalogue.recorded import (
     EXCESS,
-    GOODPUT_BY_STATE,
     LATENESS,
     LATENESS_RATIO,
     PHASE_PER_STEP,
     TOKENS_RATE,
 )
+from lockstep_catalogue.recorded_goodput import GOODPUT_BY_STATE
 from lockstep_dashboards.job_queries import (
     NUM_WORST,
     age,

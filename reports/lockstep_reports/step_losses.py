@@ -194,10 +194,11 @@ def loss_sentence(loss: StepLoss) -> str:
 
 
 def cause_words(loss: StepLoss) -> str:
-    """Who was in which planned pause then."""
-    who = "rank " if len(loss.ranks) == 1 else "ranks "
-    did = {"checkpoint": "saved a checkpoint", "eval": "evaluated"}[loss.phase or ""]
-    return f"{who}{', '.join(map(str, loss.ranks[:_MAX_LISTED]))} {did} then"
+    """The ranks, and the planned pause they were in."""
+    noun = "rank" if len(loss.ranks) == 1 else "ranks"
+    ranks = ", ".join(map(str, loss.ranks[:_MAX_LISTED]))
+    action = {"checkpoint": "saved a checkpoint", "eval": "evaluated"}[loss.phase or ""]
+    return f"{noun} {ranks} {action} then"
 
 
 def _loss_words(loss: StepLoss) -> str:

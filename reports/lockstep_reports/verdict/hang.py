@@ -87,7 +87,7 @@ def _sentences(log: FlightRecorderLog, graph: WaitGraph, waits: list[Wait]) -> t
         else:
             what = f"{kind} {number} of group {name}"
             sentences.append(
-                f"Rank {missing} {state} not entered {what}; {_listed(waiters)} {verb} there."
+                f"Rank {missing} {state} not entered {what}; {_listed(waiters).lower()} {verb} there."
             )
     for rank, operation in sorted(graph.stuck.items())[:_MAX_EVIDENCE]:
         name = log.names.get(operation.group) or operation.group

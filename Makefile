@@ -28,7 +28,7 @@ TORCH_EXTRAS := agent,reports,$(FRAMEWORKS),dev
 
 .DEFAULT_GOAL := help
 .PHONY: help install servers demo test test-quick test-exhaustive test-torch train-matrix check format generate golden bench bench-overhead
-.PHONY: bench-stragglers bench-verdicts bench-loops bench-reports bench-live-groups bench-hangs bench-endings bench-logs bench-agent clean bench-ledger
+.PHONY: bench-stragglers bench-verdicts bench-loops bench-reports bench-live-groups bench-hangs bench-endings bench-logs bench-agent bench-alerts clean bench-ledger
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -136,7 +136,7 @@ bench-overhead: $(READY) $(PEERS) ## Print what watching costs a step, beside Tr
 	$(BIN)/python bench/overhead/overhead.py
 
 bench-stragglers: $(READY) $(PEERS) ## Print who is named when one rank is slow, and when none is (WORK=folder: go on there; DEVICE=async)
-	$(BIN)/python bench/stragglers/$(if $(filter async,$(DEVICE)),async_bench.py,stragglers.py --peers $(PEERS)) --seed $(or $(SEED),1) $(if $(WORK),--work $(WORK))
+	$(BIN)/python bench/stragglers/$(if $(filter async,$(DEVICE)),async_bench.py,stragglers.py) --peers $(PEERS) --seed $(or $(SEED),1) $(if $(WORK),--work $(WORK))
 
 # A peer that cannot be installed gets a sentence in the table; the bench runs all the same.
 $(PEERS)-reports: bench/reports/peers.txt | $(READY)
@@ -164,6 +164,9 @@ bench-endings: $(READY) ## Make the endings of a job by the trainer and print wh
 
 bench-logs: $(READY) ## Print how a thousand made logs of jobs are judged
 	$(BIN)/python bench/joblogs/confusion.py 1000
+
+bench-alerts: $(READY) ## Print how often pages of objectives are false, and how soon a bad day is paged (SEED=n)
+	$(BIN)/python bench/alerts/false_pages.py --seed $(or $(SEED),1)
 
 bench-agent: $(READY) ## Print what the node agent costs, on a fake node of 8 GPUs
 	-@$(MAKE) --no-print-directory $(PEERS)

@@ -2,7 +2,7 @@
 
 from lockstep_alerts.conditions.condition import Case, Timing
 from lockstep_alerts.model import delivery_seconds
-from lockstep_alerts.spec import Symptom
+from lockstep_alerts.symptom import Symptom
 from lockstep_catalogue.windows import ScrapeWindows
 
 _BRIEF_SECONDS = 120

@@ -12,6 +12,8 @@ from lockstep_alerts.options import duration_option
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
 from lockstep_alerts.write import (
+    OBJECTIVE_RULES_FILE,
+    OBJECTIVE_TESTS_FILE,
     ROUTES_FILE,
     RULES_FILE,
     TESTS_FILE,
@@ -25,7 +27,9 @@ _ABSOLUTE = ("https://", "http://")
 _DEFAULTS = Delivery()
 _CHECKS = (
     ("promtool", "prometheus", ("check", "rules"), RULES_FILE),
+    ("promtool", "prometheus", ("check", "rules"), OBJECTIVE_RULES_FILE),
     ("promtool", "prometheus", ("test", "rules"), TESTS_FILE),
+    ("promtool", "prometheus", ("test", "rules"), OBJECTIVE_TESTS_FILE),
     ("amtool", "prometheus-alertmanager", ("check-config",), ROUTES_FILE),
 )
 

@@ -49,6 +49,10 @@ class Entry:
             raise self.refuse(field, f"must match {pattern.pattern}")
         return value.strip()
 
+    def optional_text(self, field: str, pattern: re.Pattern[str]) -> str | None:
+        """The same; None where the field is left out."""
+        return self.text(field, pattern) if field in self._fields else None
+
     def choice(self, field: str, *allowed: str) -> str:
         """One of the allowed words."""
         value = self._fields.get(field)

@@ -2,10 +2,12 @@
 
 from lockstep_alerts.model import GROUP_WAIT_SECONDS, Delivery
 from lockstep_catalogue.labels import CLUSTER, JOB_ID
+from lockstep_catalogue.ledger import SLO
 
 _PAGER = "pager"
 _TICKETS = "tickets"
 _HAS_JOB = f'{JOB_ID.name}!=""'
+_HAS_OBJECTIVE = f'{SLO.name}!=""'
 _CRITICAL = 'severity="critical"'
 _PAGE_WAIT = f"{GROUP_WAIT_SECONDS['critical']}s"
 _TICKET_WAIT = f"{GROUP_WAIT_SECONDS['warning']}s"
@@ -53,7 +55,12 @@ def alertmanager_config(delivery: Delivery) -> dict[str, object]:
                 "source_matchers": [_CRITICAL, _HAS_JOB],
                 "target_matchers": ['severity=~"warning|info"', _HAS_JOB],
                 "equal": [CLUSTER.name, JOB_ID.name],
-            }
+            },
+            {
+                "source_matchers": [_CRITICAL, _HAS_OBJECTIVE],
+                "target_matchers": ['severity="warning"', _HAS_OBJECTIVE],
+                "equal": [CLUSTER.name, SLO.name],
+            },
         ],
         "receivers": [_webhook(name, delivery.pager_base) for name in (_PAGER, _TICKETS)],
     }

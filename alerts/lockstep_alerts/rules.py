@@ -1,13 +1,20 @@
 """Turns symptoms into the groups of a Prometheus rule file."""
 
+from collections.abc import Iterable
+
 from lockstep_alerts.conditions.joins import JOB_LABELS
 from lockstep_alerts.model import Delivery
-from lockstep_alerts.spec import Spec, Symptom
-from lockstep_catalogue import recorded
+from lockstep_alerts.objectives.symptoms import EVERY_SECONDS
+from lockstep_alerts.spec import Spec
+from lockstep_alerts.symptom import Symptom
+from lockstep_catalogue import recorded, recorded_objectives
+from lockstep_catalogue.metric import Recorded
 from lockstep_catalogue.windows import ScrapeWindows, spelled
 
 RECORDING_GROUP = "lockstep-train.rules"
 ALERT_GROUP = "lockstep-train"
+OBJECTIVE_RECORDING_GROUP = "lockstep-slo.rules"
+OBJECTIVE_ALERT_GROUP = "lockstep-slo"
 
 
 def alert_rule(symptom: Symptom, windows: ScrapeWindows, delivery: Delivery) -> dict[str, object]:
@@ -29,29 +36,45 @@ def alert_rule(symptom: Symptom, windows: ScrapeWindows, delivery: Delivery) -> 
 
 
 def _links(symptom: Symptom, delivery: Delivery) -> dict[str, str]:
-    board = f"{delivery.dashboard_base}/d/lockstep-job"
-    variables = [
-        f"var-{label.name}={{{{ urlquery $labels.{label.name} }}}}" for label in JOB_LABELS
-    ]
-    return {
-        "runbook_url": f"{delivery.runbook_base}{symptom.alert}.md",
-        "dashboard_url": f"{board}?{'&'.join(variables)}",
-    }
+    links = {"runbook_url": f"{delivery.runbook_base}{symptom.alert}.md"}
+    if symptom.is_of_job:
+        board = f"{delivery.dashboard_base}/d/lockstep-job"
+        variables = [
+            f"var-{label.name}={{{{ urlquery $labels.{label.name} }}}}" for label in JOB_LABELS
+        ]
+        links["dashboard_url"] = f"{board}?{'&'.join(variables)}"
+    return links
 
 
 def rule_groups(spec: Spec, delivery: Delivery) -> list[dict[str, object]]:
-    """The recording group and the alerts over it.
+    """The recording group of jobs and the alerts over it.
 
     Prometheus evaluates the rules of a group in order, so that one recorded series can feed the
     next within the same evaluation.
     """
-    windows = spec.windows
-    interval = spelled(windows.evaluation_seconds)
-    records = [
-        {"record": series.name, "expr": series.expression(windows)} for series in recorded.RECORDED
-    ]
-    alerts = [alert_rule(symptom, windows, delivery) for symptom in spec.symptoms]
+    every = spec.windows.evaluation_seconds
+    alerts = [alert_rule(symptom, spec.windows, delivery) for symptom in spec.symptoms]
     return [
-        {"name": RECORDING_GROUP, "interval": interval, "rules": records},
-        {"name": ALERT_GROUP, "interval": interval, "rules": alerts},
+        _group(RECORDING_GROUP, every, _records(recorded.RECORDED, spec.windows)),
+        _group(ALERT_GROUP, every, alerts),
     ]
+
+
+def objective_groups(spec: Spec, delivery: Delivery) -> list[dict[str, object]]:
+    """The recording group of objectives and the alerts over it."""
+    every = max(EVERY_SECONDS, spec.windows.evaluation_seconds)
+    alerts = [alert_rule(symptom, spec.windows, delivery) for symptom in spec.objective_symptoms]
+    return [
+        _group(
+            OBJECTIVE_RECORDING_GROUP, every, _records(recorded_objectives.RECORDED, spec.windows)
+        ),
+        _group(OBJECTIVE_ALERT_GROUP, every, alerts),
+    ]
+
+
+def _records(series: Iterable[Recorded], windows: ScrapeWindows) -> list[dict[str, object]]:
+    return [{"record": each.name, "expr": each.expression(windows)} for each in series]
+
+
+def _group(name: str, every_seconds: int, rules: list[dict[str, object]]) -> dict[str, object]:
+    return {"name": name, "interval": spelled(every_seconds), "rules": rules}

@@ -40,7 +40,7 @@ def scrape_config(targets_file: str) -> dict[str, object]:
 
 
 def prometheus_config(
-    windows: ScrapeWindows, *, rules_file: str, targets_file: str, alertmanager: str
+    windows: ScrapeWindows, *, rules_files: str, targets_file: str, alertmanager: str
 ) -> dict[str, object]:
     """The configuration of a Prometheus that scrapes agents and evaluates the rules."""
     return {
@@ -48,7 +48,7 @@ def prometheus_config(
             "scrape_interval": spelled(windows.scrape_seconds),
             "evaluation_interval": spelled(windows.evaluation_seconds),
         },
-        "rule_files": [rules_file],
+        "rule_files": [rules_files],
         "alerting": {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]},
         "scrape_configs": [scrape_config(targets_file)],
     }
@@ -97,7 +97,7 @@ def render(windows: ScrapeWindows) -> dict[str, str]:
     """The text of every file in ``deploy/`` that follows from the scrape interval, by its path."""
     prometheus = prometheus_config(
         windows,
-        rules_file="lockstep.rules.yaml",
+        rules_files="lockstep*.rules.yaml",
         targets_file="targets.json",
         alertmanager="127.0.0.1:9093",
     )

@@ -1,16 +1,18 @@
 """Reads slos.yaml into symptoms: what each alert means, when it fires and whom it wakes."""
 
-import math
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
 from lockstep_alerts.conditions import CONDITIONS
-from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.entry import Entry, SpecError
-from lockstep_alerts.model import Duration, delivery_seconds
+from lockstep_alerts.model import Duration
+from lockstep_alerts.objectives.objective import Objective, read_objective
+from lockstep_alerts.objectives.symptoms import symptoms_of
+from lockstep_alerts.symptom import Symptom
 from lockstep_catalogue.windows import ScrapeWindows
 
 SEVERITIES = ("critical", "warning")
@@ -18,44 +20,7 @@ _ALERT = re.compile(r"^[A-Z][A-Za-z0-9]+$")
 _FAILURE = re.compile(r"^F[1-9][0-9]*$")
 _REQUIRED = ("alert", "failure", "severity", "kind", "summary", "description")
 _OPTIONAL = ("for", "keep_firing_for")
-_KEYS = ("scrape_interval", "symptoms")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Symptom:
-    """One alert.
-
-    Attributes:
-        alert: its name, which is also the name of its runbook.
-        failure: the failure mode it answers, such as ``F2``.
-        severity: ``critical`` wakes somebody, ``warning`` makes a ticket.
-        condition: when it fires, with its limits.
-        pending: how long the condition must hold; None fires at once.
-        keep_firing: how long it fires on after the condition has ended.
-        summary: one line for people, a Prometheus template.
-        description: more for people, a Prometheus template.
-    """
-
-    alert: str
-    failure: str
-    severity: str
-    condition: Condition
-    pending: Duration | None
-    keep_firing: Duration | None
-    summary: str
-    description: str
-
-    def deadline_seconds(self, windows: ScrapeWindows) -> int:
-        """From the fault to the notification, at the latest.
-
-        The samples that the condition needs, the scrape that takes the last of them, the
-        evaluation after it, those that ``for`` asks for, and the delivery.
-        """
-        every = windows.evaluation_seconds
-        pending = self.pending.seconds if self.pending else 0
-        looks_seconds = every * math.ceil(pending / every)
-        samples_seconds = self.condition.detection_seconds(windows) + windows.scrape_seconds
-        return samples_seconds + every + looks_seconds + delivery_seconds(self.severity)
+_KEYS = ("scrape_interval", "objectives", "symptoms")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,11 +29,20 @@ class Spec:
 
     Attributes:
         windows: what the scrape interval decides.
-        symptoms: every alert, in the order of the file.
+        objectives: what is promised, in the order of the file.
+        symptoms: every alert of a job, in the order of the file.
+        objective_symptoms: the alerts that follow from the objectives.
     """
 
     windows: ScrapeWindows
+    objectives: tuple[Objective, ...]
     symptoms: tuple[Symptom, ...]
+    objective_symptoms: tuple[Symptom, ...]
+
+    @property
+    def alerts(self) -> tuple[Symptom, ...]:
+        """Every alert."""
+        return self.symptoms + self.objective_symptoms
 
 
 def read_spec(path: Path, scrape_interval: Duration | None = None) -> Spec:
@@ -83,9 +57,21 @@ def read_spec(path: Path, scrape_interval: Duration | None = None) -> Spec:
     """
     document = _load(path)
     if not isinstance(document, dict) or set(document) != set(_KEYS):
-        raise SpecError(f"{path}: must hold the keys {' and '.join(_KEYS)}, and nothing else")
+        raise SpecError(
+            f"{path}: must hold the keys {', '.join(_KEYS[:-1])} and {_KEYS[-1]}, and nothing else"
+        )
     windows = _windows(path, scrape_interval.text if scrape_interval else document[_KEYS[0]])
-    return Spec(windows=windows, symptoms=_symptoms(path, document[_KEYS[1]], windows))
+    objectives = tuple(map(read_objective, _entries(path, document, "objectives", windows)))
+    symptoms = tuple(map(_symptom, _entries(path, document, "symptoms", windows)))
+    spec = Spec(
+        windows=windows,
+        objectives=objectives,
+        symptoms=symptoms,
+        objective_symptoms=tuple(symptoms_of(objectives)),
+    )
+    _refuse_doubles(f"{path}: objective", [each.slo for each in objectives])
+    _refuse_doubles(f"{path}: alert", [each.alert for each in spec.alerts])
+    return spec
 
 
 def _windows(path: Path, scrape_interval: object) -> ScrapeWindows:
@@ -98,19 +84,23 @@ def _windows(path: Path, scrape_interval: object) -> ScrapeWindows:
         raise SpecError(f"{location}: {error}") from error
 
 
-def _symptoms(path: Path, entries: object, windows: ScrapeWindows) -> tuple[Symptom, ...]:
+def _entries(
+    path: Path, document: Mapping[str, object], key: str, windows: ScrapeWindows
+) -> Iterator[Entry]:
+    entries = document[key]
     if not isinstance(entries, list) or not entries:
-        raise SpecError(f"{path}: symptoms {entries!r}: must be a list of alerts")
-    symptoms: list[Symptom] = []
+        raise SpecError(f"{path}: {key} {entries!r}: must be a list of entries")
     for index, fields in enumerate(entries):
-        location = f"{path}: symptoms[{index}]"
+        location = f"{path}: {key}[{index}]"
         if not isinstance(fields, dict):
             raise SpecError(f"{location} {fields!r}: must be a mapping of fields")
-        symptom = _symptom(Entry(location, fields, windows))
-        if symptom.alert in {earlier.alert for earlier in symptoms}:
-            raise SpecError(f"{location}: alert {symptom.alert!r}: is listed twice; rename one")
-        symptoms.append(symptom)
-    return tuple(symptoms)
+        yield Entry(location, fields, windows)
+
+
+def _refuse_doubles(location: str, names: list[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise SpecError(f"{location} {name!r}: is listed twice; rename one")
 
 
 def _load(path: Path) -> object:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from lockstep_catalogue import training
 from lockstep_catalogue.metric import Metric
+from lockstep_catalogue.vocabulary import Clock
 
 JOB = {"cluster": "c1", "job_id": "j1"}
 NUM_RANKS = 4
@@ -73,10 +74,17 @@ def steady(value: float, seconds: int, unborn_seconds: int = 0) -> Course:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a rank is: its node and its pipeline stage, which is empty without a pipeline."""
+    """Where a rank is, and what times it.
+
+    Attributes:
+        node: its node.
+        stage: of its pipeline; empty without a pipeline.
+        clock: by which its times are.
+    """
 
     node: str = "n1"
     stage: str = ""
+    clock: Clock = "host"
 
     @property
     def labels(self) -> dict[str, str]:
@@ -90,6 +98,9 @@ STAGES = tuple(Placement("n1", str(stage)) for stage in range(NUM_RANKS))
 """A pipeline of one rank a stage."""
 TWO_REPLICAS = tuple(Placement(f"n{1 + rank // 2}", str(rank % 2)) for rank in range(NUM_RANKS))
 """A pipeline of two stages on each of two nodes."""
+TWO_CLOCKS = (Placement(),) + (Placement(clock="device"),) * (NUM_RANKS - 1)
+"""One rank that only the host timed, among ranks with a device."""
+BY_DEVICE = (Placement(clock="device"),) * NUM_RANKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +158,7 @@ def present(
             steady(1, seconds),
             rank=str(rank),
             node=placement.node,
+            clock=placement.clock,
             **({"pp": placement.stage} if placement.stage else {}),
             **placement.labels,
         )

@@ -22,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from async_device import cuda
 from async_device.communicator import Communicator, Transfers, Work
 
+_all_reduce = dist.all_reduce  # before it is replaced
 _queue_callback: Any = torch.autograd.Variable._execution_engine.queue_callback  # noqa: SLF001  # as FSDP2 does
 
 
@@ -66,8 +67,13 @@ class Collectives:
     def all_reduce(
         self, tensor: torch.Tensor, op: Any = None, group: Any = None, async_op: bool = False
     ) -> Work | None:
-        """As torch's; the tensor stays as it is."""
-        del tensor, op, group
+        """As torch's; the tensor stays as it is.
+
+        Minimum and maximum are what tools ask for about the host; gloo answers them as ever.
+        """
+        if op in {dist.ReduceOp.MIN, dist.ReduceOp.MAX}:
+            work: Any = _all_reduce(tensor, op, group, async_op)
+            return work  # type: ignore[no-any-return]  # gloo's, for tools of the host
         return self._start(async_op)
 
     def all_gather(

@@ -140,6 +140,11 @@ class Event:
         if self._moment is not None:
             self._moment.wait()
 
+    @property
+    def at_ns(self) -> int:
+        """Monotonic nanoseconds at which its stream passed it, which no real event tells."""
+        return self._moment.at_ns if self._moment is not None else 0
+
     def elapsed_time(self, end_event: "Event") -> float:
         """Milliseconds to another event.
 

@@ -7,6 +7,7 @@ question after the other, while another delivers events.
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import tempfile
@@ -123,7 +124,7 @@ def deliver(url: str, stop: threading.Event) -> None:
     with httpx.Client(base_url=url, timeout=60) as client:
         while not stop.wait(0.1):
             message = {"version": 1, "cluster": "bench", "node": "n", "events": []}
-            message["events"] = job_events(time.time() - 1, job, "live")
+            message["events"] = job_events(time.time() - 1, job, "live", f"-{os.getpid()}")
             client.post("/api/events", json=message).raise_for_status()
             job += 1
 

@@ -4,6 +4,8 @@ Pairs of steps that are both bare show the noise of the others.
 """
 
 import os
+import statistics
+import time
 from pathlib import Path
 
 import torch
@@ -12,9 +14,12 @@ from pairs import in_turns, page_root, pairs_a_round, write_pairs
 from torch.nn.parallel import DistributedDataParallel
 from trained import Trained
 
-# Some 8 ms a step on one core a rank. Few parameters and many samples: what the ranks exchange
-# is as small as in life, beside the work, and the time that they wait does not hide what we add.
+# Few parameters and many samples: what the ranks exchange is as small as in life, beside the work,
+# and the time that they wait does not hide what we add. The batch below begins the search.
 _WIDTH, _LAYERS, _BATCH = 128, 6, 1050
+# What a step takes; a batch that is the same everywhere takes 6 to 9 ms by machine and day.
+_STEP_SECONDS = 0.008
+_TRIALS, _TRIAL_STEPS = 4, 60
 
 
 def _take_a_core() -> None:
@@ -42,6 +47,20 @@ def _create_trained() -> Trained:
     return Trained(model, torch.randn(_BATCH, _WIDTH))
 
 
+def _set_step_time(trained: Trained) -> None:
+    """Chooses the batch, the same in all ranks, with which a bare step takes ``_STEP_SECONDS``."""
+    size = torch.tensor([_BATCH])
+    for _ in range(_TRIALS):
+        seconds = []
+        for _ in range(_TRIAL_STEPS):
+            began = time.perf_counter()
+            trained()
+            seconds.append(time.perf_counter() - began)
+        size = (size * _STEP_SECONDS / statistics.median(seconds)).round().long()
+        dist.broadcast(size, 0)
+        trained.use_batch(torch.randn(int(size), _WIDTH))
+
+
 def main() -> None:
     """Measures on all ranks; the first writes its pairs."""
     torch.set_num_threads(1)
@@ -51,6 +70,8 @@ def main() -> None:
     _quieten_gloo()
     trained.watch(page_root(), {"LOCKSTEP_JOB_ID": "bench-ddp"})
     trained.settle()
+    trained.hook(on=False)
+    _set_step_time(trained)
     pairs = pairs_a_round()
     figures = in_turns(trained, lambda on: trained.hook(on=on), pairs=pairs)
     dist.barrier()

@@ -58,6 +58,10 @@ class Trained:
             for on, function in ((True, first), (False, first.__wrapped__)):
                 self._forwards[on] = MethodType(function, self._model)
 
+    def use_batch(self, batch: torch.Tensor) -> None:
+        """Trains on another batch from now on."""
+        self._batch = batch
+
     def hook(self, *, on: bool) -> None:
         """Removes all hooks of ours from the model and from torch, or puts them back."""
         for hooks, ours in self._hooks:

@@ -2,8 +2,12 @@
 
 import json
 import random
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -11,6 +15,8 @@ from typing import Any
 
 import click
 import numpy as np
+from async_tables import print_results
+from competitors import competitor_trials, run_competitors
 from plan import (
     HEALTHY,
     HOST_JOB,
@@ -23,23 +29,27 @@ from plan import (
     last_step,
 )
 from rich.console import Console
-from rich.progress import track
-from rich.table import Table
 from runs import HERE, RANKS, STRATEGIES, Launch, cached, root_folder, train
-from tables import trial_text
-from verdicts import PHASES, TrialResult, judge_trials, verdict_of, verdict_text, window
+from verdicts import judge_trials, verdict_of, verdict_text, window
 
-from lockstep_catalogue.vocabulary import CLOCKS
+from lockstep_records.jobs import page_in
+from lockstep_records.page.layout import ROW_FLAGS
+from lockstep_records.page.reader import read_page, read_rows
 from lockstep_reports.cost import goodput
 from lockstep_reports.readers.pages import read_attempt
 from lockstep_reports.recording.steps import Steps
 
 _LARGE, _SLIGHT = 35, PERCENTS[-1]
-_SOON = 20  # steps
 _STEPS = {"steady": 20, "rotating": 40, "none": 20}
-_FORWARD_SECONDS = {"ddp": 0.003, "fsdp2": 0.003, "pipeline": 0.003}
+# Long against the milliseconds by which a thread wakes late where ranks share few cores.
+_FORWARD_SECONDS = 0.01
+_COMPARED_SECONDS = 0.006
+_MAX_EXPOSED = 3  # steps of a trial; a loader that the device waits for more often is not hidden
 _WINDOW_STEPS = 1000  # of a healthy run, each judged by itself
-_LAUNCH = Launch(path=str(HERE.parent), script="async_loop.py")
+_LOSS_EVERY = 10  # steps of a healthy run
+_PART_RANK_STEPS = 20_000  # of a healthy run, so that it can be continued
+_BY_DEVICE = 1 << ROW_FLAGS.index("device")
+LAUNCH = Launch(path=str(HERE.parent), script="async_loop.py")
 
 
 def _cells() -> Iterator[tuple[str, int, str]]:
@@ -48,7 +58,7 @@ def _cells() -> Iterator[tuple[str, int, str]]:
             yield from [(origin, percent, "steady")] * (5 if percent == _SLIGHT else 2)
         yield origin, _LARGE, "rotating"
     for origin in ("collective", "hidden", "launches"):
-        yield from [(origin, 60, "steady")] * 2
+        yield from [(origin, 60, "steady")] * (4 if origin == "hidden" else 2)
     yield from (("launch", percent, "steady") for percent in (250, 60, 35))
     yield from [("loader", 0, "none")] * 4
 
@@ -64,12 +74,39 @@ def _plan(seed: int) -> list[Trial]:
     return trials
 
 
+def _programs(root: Path) -> list[dict[str, Any]]:
+    """What each rank left of what it did."""
+    files = (root / PROGRAM_FILE.format(rank=rank) for rank in range(RANKS))
+    return [json.loads(file.read_text(encoding="utf-8")) for file in files]
+
+
+def _exposed(trials: list[Trial], root: Path) -> list[int]:
+    """Starts of trials whose hidden loader was not: the device had to wait for it."""
+    steps = [program["exposed_steps"] for program in _programs(root)]
+    return [
+        trial.start
+        for trial in trials
+        if trial.origin == "hidden"
+        and sum(0 <= step - trial.start < trial.steps for step in steps[trial.rank]) > _MAX_EXPOSED
+    ]
+
+
+def _alignment_errors(attempt: Path, root: Path) -> list[float]:
+    """Median, 99th percentile and largest error of a step's beginning by its row, in seconds."""
+    errors = []
+    for rank, program in enumerate(_programs(root)):
+        ends_ns = program["ends_ns"]
+        errors += [
+            abs(row["start_ns"] - ends_ns[row["step"] - 1]) * 1e-9
+            for row in read_rows(read_page(page_in(attempt, rank)))
+            if row["flags"] & _BY_DEVICE and 0 < row["step"] <= len(ends_ns)
+        ]
+    return [float(value) for value in np.quantile(errors, (0.5, 0.99, 1.0))]
+
+
 def _statement(steps: Steps, root: Path) -> dict[str, float]:
     """Seconds by state, and those that the devices were programmed to work."""
-    programs = [
-        json.loads((root / PROGRAM_FILE.format(rank=rank)).read_text(encoding="utf-8"))
-        for rank in range(RANKS)
-    ]
+    programs = _programs(root)
     states = goodput(steps, ()).seconds
     return states | {"programmed": sum(program["kernel_seconds"] for program in programs)}
 
@@ -78,9 +115,9 @@ def _trials(strategy: str, seed: int) -> dict[str, Any]:
     trials = _plan(seed)
     with root_folder() as root:
         course = Course(
-            tuple(trials), last_step(trials), forward_seconds=_FORWARD_SECONDS[strategy]
+            tuple(trials), last_step(trials), forward_seconds=_FORWARD_SECONDS, seed=seed
         )
-        train(strategy, root, course, _LAUNCH)
+        train(strategy, root, course, LAUNCH)
         jobs = {"device": strategy, "host": HOST_JOB}
         results = {
             clock: [
@@ -90,13 +127,21 @@ def _trials(strategy: str, seed: int) -> dict[str, Any]:
             for clock, job in jobs.items()
         }
         steps = read_attempt(root / "jobs" / strategy / "0")
-        return {"trials": results, "statement": _statement(steps, root)}
+        return {
+            "trials": results,
+            "exposed": _exposed(trials, root),
+            "alignment": _alignment_errors(root / "jobs" / strategy / "0", root),
+            "statement": _statement(steps, root),
+        }
 
 
-def _healthy(strategy: str, num_steps: int) -> dict[str, Any]:
+def _healthy(strategy: str, num_steps: int, seed: int) -> dict[str, Any]:
     with root_folder() as root:
-        course = Course((), num_steps, layers=1, forward_seconds=0.002)
-        steps = read_attempt(train(strategy, root, course, _LAUNCH))
+        # Ranks that all wake at the end of each step hold each other up where they share cores.
+        course = Course(
+            (), num_steps, layers=1, forward_seconds=0.004, seed=seed, loss_every=_LOSS_EVERY
+        )
+        steps = read_attempt(train(strategy, root, course, LAUNCH))
         named = {}
         for first in range(0, num_steps - _WINDOW_STEPS + 1, _WINDOW_STEPS):
             verdict = verdict_of(window(steps, first, first + _WINDOW_STEPS))
@@ -106,65 +151,49 @@ def _healthy(strategy: str, num_steps: int) -> dict[str, Any]:
         return {"named": named, "rank_steps": timed, "statement": _statement(steps, root)}
 
 
-def _sum_text(results: list[TrialResult], name: str) -> str:
-    right = sum(result.right and (result.num_steps or _SOON + 1) <= _SOON for result in results)
-    return f"{name}: {right} of {len(results)} right within {_SOON} steps"
+def _competitors(strategy: str, trial: Trial, peers: Path) -> dict[str, Any]:
+    seconds = _COMPARED_SECONDS
+    return asdict(run_competitors(strategy, trial, peers, LAUNCH.script, forward_seconds=seconds))
 
 
-def _sums(results: list[TrialResult]) -> Iterator[str]:
-    steady = [r for r in results if r.trial.pattern == "steady" and r.trial.origin in ORIGINS[:-1]]
-    yield _sum_text([r for r in steady if r.trial.percent >= _LARGE], f"{_LARGE} % and more")
-    yield _sum_text([r for r in steady if r.trial.percent == _SLIGHT], f"{_SLIGHT} %")
-    others: dict[str, list[TrialResult]] = defaultdict(list)
-    for result in results:
-        if result.trial.pattern != "steady":
-            others[result.trial.pattern].append(result)
-        elif result.trial.origin not in ORIGINS[:-1]:
-            others[result.trial.origin].append(result)
-    for kind, of_kind in others.items():
-        expected = "rank, forward" if kind == "launch" else "nobody"
-        yield f"{kind} ({expected}): {sum(r.right for r in of_kind)} of {len(of_kind)} right"
+def _parts(
+    strategies: tuple[str, ...], seed: int, rank_steps: int, peers: Path | None
+) -> dict[str, Callable[[], Any]]:
+    """The parts of the bench, by the name of their files in the work folder."""
+    parts: dict[str, Callable[[], Any]] = {
+        f"trials-{strategy}-{seed}": partial(_trials, strategy, seed + STRATEGIES.index(strategy))
+        for strategy in strategies
+    }
+    for number in range(-(-rank_steps // _PART_RANK_STEPS)):
+        name = f"healthy-ddp-{seed}-{number}"
+        parts[name] = partial(_healthy, "ddp", _PART_RANK_STEPS // RANKS, seed + number)
+    for strategy in strategies if peers else ():
+        for number, trial in enumerate(competitor_trials(strategy)):
+            run = partial(_competitors, strategy, trial, Path(peers or "").absolute())
+            parts[f"peers-{strategy}-{number}"] = run
+    return parts
 
 
-def _statement_lines(results: Mapping[str, Any]) -> Iterator[str]:
-    for name, part in results.items():
-        states = part["statement"]
-        programmed = states["programmed"]
-        covered = sum(states.values()) - programmed - states["startup"]
-        shares = ", ".join(
-            f"{state} {seconds / covered:.1%}"
-            for state, seconds in states.items()
-            if seconds and state not in {"programmed", "startup"}
-        )
-        error = (states["productive"] - programmed) / covered
-        yield f"{name}: {shares}; productive against the program {error:+.2%} of all time"
-
-
-def _print(out: Console, results: Mapping[str, Any]) -> None:
-    table = Table("clock", "strategy", "slow in", "right of all")
-    by_clock: dict[str, list[TrialResult]] = {clock: [] for clock in reversed(CLOCKS)}
-    for name, part in results.items():
-        for clock, values in part.get("trials", {}).items():
-            found = [TrialResult(**value | {"trial": Trial(**value["trial"])}) for value in values]
-            by_clock[clock] += found
-            for origin in dict.fromkeys((*PHASES, *(r.trial.origin for r in found))):
-                of_origin = [r for r in found if r.trial.origin == origin]
-                right = sum(r.right for r in of_origin)
-                table.add_row(clock, name.split("-")[1], origin, f"{right}/{len(of_origin)}")
-    out.print(table)
-    for clock, found in by_clock.items():
-        out.print(f"by the {clock}'s clock:", *(f"  {line}" for line in _sums(found)), sep="\n")
-        if clock == "device":
-            for r in found:
-                if not r.right or (r.trial.origin in PHASES and (r.num_steps or 0) > _SOON):
-                    answer = f"{r.answer}, right in {r.num_steps} steps"
-                    out.print(f"  wrong or late: {r.strategy}, {trial_text(r.trial)}: {answer}")
-    healthy = [part for name, part in results.items() if name.startswith("healthy")]
-    if healthy:
-        rank_steps = sum(part["rank_steps"] for part in healthy)
-        named = [answer for part in healthy for answer in part["named"].values()]
-        out.print(f"healthy: {len(named)} windows name somebody in {rank_steps} rank-steps {named}")
-    out.print("\n".join(_statement_lines(results)))
+def _run_apart(files: dict[str, Path], jobs: int, console: Console) -> None:
+    """Runs parts in processes of their own, so many at a time; each writes its file."""
+    waiting = [name for name, file in files.items() if not file.is_file()]
+    running: dict[str, subprocess.Popen[bytes]] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                name = waiting.pop(0)
+                command = [sys.executable, *sys.argv, "--work", str(files[name].parent)]
+                running[name] = subprocess.Popen([*command, "--part", name])
+                console.log(f"{name} begins; {len(waiting)} of {len(files)} parts wait")
+            time.sleep(1.0)
+            for name in [name for name, part in running.items() if part.poll() is not None]:
+                if running.pop(name).returncode:
+                    raise click.ClickException(f"part {name} failed; see above")
+                console.log(f"{name} is done")
+    finally:
+        for part in running.values():
+            part.terminate()
+            part.wait()
 
 
 @click.command()
@@ -175,22 +204,37 @@ def _print(out: Console, results: Mapping[str, Any]) -> None:
     "rank_steps",
     default=100_000,
     show_default=True,
-    help="Rank-steps of a healthy DDP run; 0 for none.",
+    help="Rank-steps of healthy DDP runs, rounded up to 20,000; 0 for none.",
+)
+@click.option(
+    "--peers",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Folder in which TraceML and NVRx are installed; without it they do not run.",
 )
 @click.option("--work", type=click.Path(path_type=Path, file_okay=False), help="Folder of results.")
-def main(*, strategies: tuple[str, ...], seed: int, rank_steps: int, work: Path | None) -> None:
+@click.option("--jobs", default=3, show_default=True, help="Parts that run at a time.")
+@click.option("--part", hidden=True, help="The one part to run, without printing.")
+def main(
+    *,
+    strategies: tuple[str, ...],
+    seed: int,
+    rank_steps: int,
+    peers: Path | None,
+    work: Path | None,
+    jobs: int,
+    part: str | None,
+) -> None:
     """Print whom the report names on the asynchronous device, by either clock."""
-    parts = {
-        f"trials-{strategy}-{seed}": partial(_trials, strategy, seed + number)
-        for number, strategy in enumerate(strategies or STRATEGIES)
-    }
-    if rank_steps:
-        parts[f"healthy-ddp-{rank_steps}"] = partial(_healthy, "ddp", rank_steps // RANKS)
-    console, results = Console(stderr=True), {}
-    for name in track(parts, "training", console=console, transient=True):
-        console.log(name)
-        results[name] = cached(work / f"{name}.json" if work else None, parts[name])
-    _print(Console(width=150), results)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # leave no ranks behind
+    parts = _parts(strategies or STRATEGIES, seed, rank_steps, peers)
+    if part is not None:
+        cached((work or Path()) / f"{part}.json", parts[part])
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        files = {name: (work or Path(folder)).absolute() / f"{name}.json" for name in parts}
+        _run_apart(files, jobs, Console(stderr=True))
+        results = {name: json.loads(file.read_text("utf-8")) for name, file in files.items()}
+    print_results(Console(width=190), results)
 
 
 if __name__ == "__main__":

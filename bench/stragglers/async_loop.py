@@ -26,8 +26,8 @@ from async_device.strategies import (
     replace_collectives,
     replace_transfers,
 )
-from loop import STRATEGIES, WIDTHS, Faults
-from plan import HOST_JOB, PROGRAM_FILE, Course
+from loop import STRATEGIES, WIDTHS, Faults, forward_backward, new_sidecar
+from plan import HEALTHY, HOST_JOB, PROGRAM_FILE, Course
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
@@ -85,36 +85,27 @@ class Pace:
     """Keeps the host at most so far ahead of the device as the plan wants."""
 
     def __init__(self, course: Course) -> None:
+        # It runs ahead from before the trial, or the first slow loader would find an empty stream.
         self._hidden = [
-            (trial.start, trial.start + trial.steps)
+            (trial.start - HEALTHY // 2, trial.start + trial.steps)
             for trial in course.trials
             if trial.origin == "hidden"
         ]
         self._ends: deque[Any] = deque()
+        self._loss_every = course.loss_every
 
     def step_ended(self, step: int) -> None:
         """Reads the loss, or waits for an earlier step where a slow loader is to be hidden."""
         self._ends.append(cuda.current_stream().record_event())
         is_ahead = any(first <= step < last for first, last in self._hidden)
+        if (step + 1) % self._loss_every:
+            return
         while len(self._ends) > (_AHEAD if is_ahead else 0):
             self._ends.popleft().synchronize()
 
 
-def _step(model: Any, schedule: Any, batch: Tensor) -> None:
-    if schedule is None:
-        model(batch).square().mean().backward()
-    elif dist.get_rank() == 0:
-        schedule.step(batch)
-    elif dist.get_rank() == dist.get_world_size() - 1:
-        schedule.step(target=batch)
-    else:
-        schedule.step()
-
-
-def _train(strategy: str, root: Path, course: Course) -> None:
-    rank, kernels = dist.get_rank(), Kernels(dist.get_rank())
-    faults = Faults(course.trials, kernels)
-    faults.step_seconds = course.step_seconds
+def _build(strategy: str, faults: Faults, course: Course) -> tuple[Any, Any]:
+    """Model and schedule of a strategy, whose collectives are those of the asynchronous device."""
     communicator = Communicator(_COLLECTIVE_SECONDS[strategy])
     replace_collectives(communicator, lambda: faults.take("collective"))
     if strategy == "fsdp2":
@@ -124,6 +115,15 @@ def _train(strategy: str, root: Path, course: Course) -> None:
     model, schedule = STRATEGIES[strategy](faults, course)
     if isinstance(model, DistributedDataParallel):
         reduce_over(model, communicator)
+    return model, schedule
+
+
+def _train(strategy: str, root: Path, course: Course) -> None:
+    rank = dist.get_rank()
+    kernels = Kernels(course.seed * dist.get_world_size() + rank)
+    faults, sidecar = Faults(course.trials, kernels), new_sidecar(course, root)
+    faults.step_seconds = course.step_seconds_of(strategy, dist.get_world_size())
+    model, schedule = _build(strategy, faults, course)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     device.stand_in = cuda if course.on_device else None
     environment = {**os.environ, "LOCKSTEP_JOB_ID": strategy}
@@ -137,28 +137,41 @@ def _train(strategy: str, root: Path, course: Course) -> None:
         faults.at("optimizer")
 
     optimizer.register_step_pre_hook(optimize)
-    began = time.monotonic()
-    batch = torch.ones(2 * course.micro_batches, WIDTHS[strategy])
-    batches = _batches(batch, faults, course)
+    batch, exposed = torch.ones(2 * course.micro_batches, WIDTHS[strategy]), list[int]()
+    ends: list[cuda.Event] = []
+    batches = sidecar.batches(_batches(batch, faults, course, exposed))
     for step, inputs in enumerate(monitor.prepare(batches)):
-        _step(model, schedule, inputs)
-        dist.all_reduce(torch.zeros(()))  # of clipping: the ranks' steps end together
-        optimizer.step()
-        optimizer.zero_grad()
+        with sidecar.step(model):
+            forward_backward(model, schedule, inputs, sidecar)
+            dist.all_reduce(torch.zeros(()))  # of clipping: the ranks' steps end together
+            with sidecar.section("optimizer"):
+                optimizer.step()
+            optimizer.zero_grad()
         pace.step_ended(step)
+        ends.append(cuda.current_stream().record_event())
         monitor.step()
         host_rows.step_ended(step)
     host_rows.write()
     monitor.close()
-    program = {"kernel_seconds": kernels.seconds, "seconds": time.monotonic() - began}
+    sidecar.close()
+    program = {
+        "kernel_seconds": kernels.seconds,
+        "exposed_steps": exposed,
+        # When the device truly ended each step.
+        "ends_ns": [event.at_ns for event in ends],
+    }
     (root / PROGRAM_FILE.format(rank=rank)).write_text(json.dumps(program), encoding="utf-8")
 
 
-def _batches(batch: Tensor, faults: Faults, course: Course) -> Any:
+def _batches(batch: Tensor, faults: Faults, course: Course, exposed: list[int]) -> Any:
+    """Yields batches; ``exposed`` takes the steps whose hidden loader the device did wait for."""
     for step in range(course.steps):
         faults.begin(step)
         faults.at("loader")
-        faults.at("hidden")
+        if seconds := faults.take("hidden"):
+            time.sleep(seconds)
+            if cuda.current_stream().query():
+                exposed.append(step)
         yield batch
 
 

@@ -45,22 +45,28 @@ def competitor_trials(strategy: str) -> Iterator[Trial]:
         yield Trial("loader", 0, "none", rank, start, _STEPS)
 
 
-def run_competitors(strategy: str, trial: Trial, folder: Path) -> CompetitorResult:
+def run_competitors(
+    strategy: str, trial: Trial, folder: Path, script: str = "loop.py", **course_options: Any
+) -> CompetitorResult:
     """Trains through one trial with all three tools in the loop.
 
     Args:
         strategy: how.
-        trial: one of ``peer_trials``.
+        trial: one of ``competitor_trials``.
         folder: where the other tools are installed.
+        script: the loop.
+        course_options: further fields of the course.
     """
     with root_folder() as root:
-        course = Course((trial,), trial.start + trial.steps, competitors=True)
+        steps = trial.start + trial.steps
+        course = Course((trial,), steps, competitors=True, **course_options)
         launcher = (*_TRACEML, "--logs-dir", str(root), "--run-name", "traceml")
         launch = Launch(
             launcher=(*launcher, "--aggregator-port", str(_free_port())),
             separators=("--args",),
             path=f"{HERE}:{HERE.parent}:{folder}",
             timeout_seconds=_TIMEOUT_SECONDS,
+            script=script,
         )
         attempt = train(strategy, root, course, launch)
         lockstep = judge_trials(attempt, [trial], strategy)[0]

@@ -144,7 +144,8 @@ def _batches(width: int, faults: Faults, course: Course) -> Iterator[Tensor]:
         yield batch
 
 
-def _forward_backward(model: nn.Module, schedule: Any, batch: Tensor, sidecar: Sidecar) -> None:
+def forward_backward(model: nn.Module, schedule: Any, batch: Tensor, sidecar: Sidecar) -> None:
+    """One step up to its gradients."""
     if schedule is None:
         with sidecar.section("forward"):
             loss = model(batch).square().mean()
@@ -168,7 +169,8 @@ def _late_inside(original: Callable[..., Any], faults: Faults) -> Callable[..., 
     return call
 
 
-def _sidecar(course: Course, root: Path) -> Sidecar:
+def new_sidecar(course: Course, root: Path) -> Sidecar:
+    """What watches the loop besides, by the course."""
     if not course.competitors:
         return Sidecar()
     from competitor_sidecar import CompetitorSidecar  # noqa: PLC0415  # they are installed for some runs only
@@ -177,7 +179,7 @@ def _sidecar(course: Course, root: Path) -> Sidecar:
 
 
 def _train(strategy: str, root: Path, course: Course) -> None:
-    cores, faults, sidecar = Cores(), Faults(course.trials), _sidecar(course, root)
+    cores, faults, sidecar = Cores(), Faults(course.trials), new_sidecar(course, root)
     # What a rank loses here it loses inside a collective, after its arrival.
     dist.all_reduce = _late_inside(dist.all_reduce, faults)
     model, schedule = STRATEGIES[strategy](faults, course)
@@ -192,7 +194,7 @@ def _train(strategy: str, root: Path, course: Course) -> None:
     for step, batch in enumerate(monitor.prepare(batches)):
         cores.step(step)
         with sidecar.step(model):
-            _forward_backward(model, schedule, batch, sidecar)
+            forward_backward(model, schedule, batch, sidecar)
             if course.clipping:
                 dist.all_reduce(torch.zeros(()))  # of its norm: the ranks' steps end together
             with sidecar.section("optimizer"):

@@ -76,6 +76,8 @@ class Course:
         clipping: whether an all-reduce of one number goes before the optimizer's step.
         competitors: whether other tools watch as well.
         on_device: whether the recorder knows the device, where there is one.
+        seed: of the noise of kernels.
+        loss_every: steps between two at whose end the host waits for the device, if it has one.
     """
 
     trials: tuple[Trial, ...]
@@ -86,11 +88,21 @@ class Course:
     clipping: bool = True
     competitors: bool = False
     on_device: bool = True
+    seed: int = 0
+    loss_every: int = 1
 
     @property
     def step_seconds(self) -> float:
         """Device time of a step in which nobody is slow, but for collectives."""
         return self.forward_seconds * (3 * self.layers + 1)
+
+    def step_seconds_of(self, strategy: str, ranks: int) -> float:
+        """The same with the bubble of a pipeline: each rank waits for the stages beside it."""
+        if strategy != "pipeline":
+            return self.step_seconds
+        optimizer_seconds = self.forward_seconds
+        bubble = (ranks - 1) / self.micro_batches
+        return (self.step_seconds - optimizer_seconds) * (1 + bubble) + optimizer_seconds
 
     def write(self, path: Path) -> None:
         """Writes it for the ranks."""

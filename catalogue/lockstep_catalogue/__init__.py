@@ -17,6 +17,8 @@ from lockstep_catalogue import (
     nvlink,
     parts,
     pcie,
+    recorded,
+    recorded_objectives,
     training,
     verdicts,
 )
@@ -30,7 +32,6 @@ from lockstep_catalogue.metric import (
     Stability,
     Unit,
 )
-from lockstep_catalogue.recorded import RECORDED
 
 METRICS: tuple[Metric, ...] = (
     *training.METRICS,
@@ -52,6 +53,7 @@ METRICS: tuple[Metric, ...] = (
     *ledger.METRICS,
     *ledger_service.METRICS,
 )
+RECORDED: tuple[Recorded, ...] = (*recorded.RECORDED, *recorded_objectives.RECORDED)
 METRIC_BY_NAME = {metric.name: metric for metric in METRICS}
 
 

@@ -25,7 +25,9 @@ REQUEUED_AFTER = Label(
     values=("preemption", "infra", "user", "unknown"),
 )
 SLO_WINDOWS = {
+    "30m": 1800.0,
     "1h": 3600.0,
+    "2h": 7200.0,
     "6h": 21_600.0,
     "24h": 86_400.0,
     "3d": 259_200.0,
@@ -44,6 +46,10 @@ SLOS = (
     "ettr",
 )
 """``goodput`` counts productive time as good, ``ettr`` all time in which a job moves on."""
+EVENT_SLOS = ("job_success", "time_to_complete", "checkpoint_success", "resume_success", "requeue")
+"""Objectives whose events are counted by the piece; those of the others are GPU-seconds."""
+SLO_COUNTS_SECONDS = 10.0
+"""Time between two counts per window of a ledger whose store is counted within a second."""
 SLO = Label(name="slo", help="objective that the events count for", values=SLOS)
 WINDOW = Label(name="window", help="time up to now", values=tuple(SLO_WINDOWS))
 SLO_EVENT = Label(

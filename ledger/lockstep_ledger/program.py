@@ -33,6 +33,9 @@ _BACKLOG = 1024
 # The writer computes in a thread of the same interpreter: with the default of 5 ms, requests wait
 # that long for it again and again.
 _SWITCH_SECONDS = 0.001
+# Records of jobs are no circles: looking for circles among thousands of them would hold up every
+# request for a tenth of a second, many times a minute.
+_COLLECTIONS = (10_000, 20, 100)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -149,6 +152,7 @@ def _serve(settings: Settings, listener: socket.socket, application: Application
     # them, while every request waits for it.
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*_COLLECTIONS)
     host, port = listener.getsockname()[:2]
     scheme = "https" if settings.tls_cert else "http"
     name = f"[{host}]" if ":" in host else host

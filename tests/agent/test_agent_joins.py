@@ -80,7 +80,7 @@ def write_config(folder: Path, agent: str) -> Path:
     """The shipped configuration with scrapes every second, and the agent as its target."""
     config = prometheus_config(
         ScrapeWindows(1),
-        rules_file="none.yaml",
+        rules_files="none.yaml",
         targets_file="targets.json",
         alertmanager="127.0.0.1:9",
     )

@@ -13,7 +13,8 @@ from lockstep_alerts.conditions import CONDITIONS
 from lockstep_alerts.model import Delivery, Duration
 from lockstep_alerts.rules import alert_rule
 from lockstep_alerts.shipped import runbooks_path, spec_path
-from lockstep_alerts.spec import Symptom, read_spec
+from lockstep_alerts.spec import read_spec
+from lockstep_alerts.symptom import Symptom
 from lockstep_alerts.synthetic import (
     HEALTHY,
     JOB,
@@ -28,13 +29,22 @@ from lockstep_alerts.synthetic import (
     steady,
     training_job,
 )
-from lockstep_alerts.write import ROUTES_FILE, RULES_FILE, TESTS_FILE, render, write_files
+from lockstep_alerts.write import (
+    OBJECTIVE_RULES_FILE,
+    OBJECTIVE_TESTS_FILE,
+    ROUTES_FILE,
+    RULES_FILE,
+    TESTS_FILE,
+    render,
+    write_files,
+)
 from lockstep_catalogue import recorded, training
 
 SPEC = read_spec(spec_path())
 SYMPTOMS = SPEC.symptoms
+ALERTS = SPEC.alerts
 AT_5_SECONDS = read_spec(spec_path(), Duration("5s"))
-BY_NAME = {symptom.alert: symptom for symptom in SYMPTOMS}
+BY_NAME = {symptom.alert: symptom for symptom in ALERTS}
 SECTIONS = [
     "Meaning",
     "Impact",
@@ -70,7 +80,7 @@ def firing(alert: str) -> str:
     return f'ALERTS{{alertname="{alert}", alertstate="firing"}}'
 
 
-@pytest.mark.parametrize("symptom", SYMPTOMS, ids=lambda symptom: symptom.alert)
+@pytest.mark.parametrize("symptom", ALERTS, ids=lambda symptom: symptom.alert)
 def test_every_alert_has_a_runbook_a_firing_case_and_a_silent_case(symptom: Symptom) -> None:
     cases = cases_of(symptom, SPEC.windows)
     assert any(case.fires is not None for case in cases)
@@ -112,8 +122,8 @@ def test_links_that_lead_nowhere_from_a_mail_are_named_with_their_settings(
 @pytest.mark.promtool
 @pytest.mark.timeout(240)
 def test_promtool_and_amtool_accept_the_generated_files() -> None:
-    run("promtool", "check", "rules", GENERATED / RULES_FILE)
-    run("promtool", "test", "rules", GENERATED / TESTS_FILE)
+    run("promtool", "check", "rules", GENERATED / RULES_FILE, GENERATED / OBJECTIVE_RULES_FILE)
+    run("promtool", "test", "rules", GENERATED / TESTS_FILE, GENERATED / OBJECTIVE_TESTS_FILE)
     run("amtool", "check-config", GENERATED / ROUTES_FILE)
 
 
@@ -161,7 +171,7 @@ def test_two_phases_that_grow_alike_make_one_alert(tmp_path: Path) -> None:
 def test_a_rank_that_moved_is_named_on_its_new_node(tmp_path: Path) -> None:
     elsewhere = {"instance": "n2:9400", **JOB, "rank": "2"}
     moved = [
-        samples(training.RANK_INFO, steady(1, 60), **elsewhere, node="n2"),
+        samples(training.RANK_INFO, steady(1, 60), **elsewhere, node="n2", clock="host"),
         samples(training.LAST_PROGRESS, growing(Stretch(60, 1), start=7), **elsewhere),
     ]
     series = training_job(one_rank_late(60, 2, {"data": 0.1})) + moved

@@ -1,6 +1,7 @@
 """The shipped alerts at every scrape interval that is supported: promtool runs their cases."""
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,7 @@ DEADLINES = {
     "TrainCheckpointFailed": (30, 35, 40, 60, 100),
     "TrainRankOutOfMemory": (30, 35, 40, 60, 100),
     "TrainReplicasDiffer": (25, 35, 45, 80, 150),
+    "TrainSLOJobSuccessBurn": (85, 90, 95, 110, 140),
     "TrainDataSkew": (280, 285, 290, 310, 350),
 }
 
@@ -52,7 +54,7 @@ def test_the_catalogue_holds_the_interval_that_the_spec_declares() -> None:
 @pytest.mark.parametrize("seconds", INTERVALS)
 def test_deadlines_follow_from_the_interval(seconds: int) -> None:
     spec = spec_at(seconds)
-    by_alert = {each.alert: each.deadline_seconds(spec.windows) for each in spec.symptoms}
+    by_alert = {each.alert: each.deadline_seconds(spec.windows) for each in spec.alerts}
     position = INTERVALS.index(seconds)
     for alert, deadlines in DEADLINES.items():
         assert by_alert[alert] == deadlines[position], alert
@@ -78,7 +80,7 @@ def test_every_alert_fires_by_its_deadline_and_is_silent_in_health(
 ) -> None:
     spec = spec_at(seconds)
     symptoms = tuple(each for each in spec.symptoms if names is None or each.alert in names)
-    write_files(tmp_path, render(Spec(windows=spec.windows, symptoms=symptoms), Delivery()))
+    write_files(tmp_path, render(replace(spec, symptoms=symptoms), Delivery()))
     done = rule_tests(tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -86,7 +88,7 @@ def test_every_alert_fires_by_its_deadline_and_is_silent_in_health(
 @pytest.mark.promtool
 def test_the_cases_find_a_window_that_the_scrapes_cannot_fill(tmp_path: Path) -> None:
     spec = spec_at(30)
-    files = render(Spec(windows=spec.windows, symptoms=spec.symptoms[:1]), Delivery())
+    files = render(replace(spec, symptoms=spec.symptoms[:1]), Delivery())
     narrow = files[RULES_FILE].replace("[2m]", "[20s]")
     assert narrow != files[RULES_FILE]
     write_files(tmp_path, {**files, RULES_FILE: narrow})

@@ -11,6 +11,12 @@ from lockstep_alerts.spec import read_spec
 
 GOOD = """\
 scrape_interval: 15s
+objectives:
+  - slo: job_success
+    measure: M1
+    good_ratio: 0.95
+    bad: failed jobs
+    page: TrainSLOBurn
 symptoms:
   - alert: TrainLossNotFinite
     failure: F5
@@ -69,8 +75,12 @@ def test_a_good_spec_reads(tmp_path: Path) -> None:
         ("    window: 10m\n", "", r"window is missing; add it"),
         ("alert: TrainLossNotFinite", "alert: ../x", r"alert '../x': must match"),
         ("alert: TrainLossNotFinite", "alert: [1]", r"alert \[1\]: write text"),
-        ("symptoms:", "symptom:", r"must hold the keys scrape_interval and symptoms"),
-        ("scrape_interval: 15s\n", "", r"must hold the keys scrape_interval and symptoms"),
+        ("symptoms:", "symptom:", r"must hold the keys scrape_interval, objectives and sym"),
+        (
+            "scrape_interval: 15s\n",
+            "",
+            r"must hold the keys scrape_interval, objectives and sym",
+        ),
         ("symptoms:\n", "symptoms: [\n", r"is no YAML"),
     ],
 )

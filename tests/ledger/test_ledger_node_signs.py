@@ -24,6 +24,14 @@ def test_what_befell_a_node_decides_where_no_end_names_a_cause() -> None:
     assert job_of_json(job.to_json()) == job
 
 
+def test_a_record_of_an_earlier_version_is_read() -> None:
+    job = Replay(Story().start("n1")).job
+    record = json.loads(job.to_json())
+    for run in ("run", "previous"):
+        del record[run]["signs"]
+    assert job_of_json(json.dumps(record)) == job
+
+
 @pytest.mark.parametrize(
     ("sign", "seconds", "cause", "failure_class", "expected"),
     [

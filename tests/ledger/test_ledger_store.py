@@ -192,3 +192,15 @@ def test_both_databases_have_the_tables_of_the_migrations(dsn: str) -> None:
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
         assert connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
     engine.dispose()
+
+
+def test_a_store_of_an_earlier_version_is_brought_up_to_date(dsn: str) -> None:
+    engine = open_store(dsn)
+    with engine.begin() as connection:
+        connection.execute(text("DROP INDEX jobs_by_user"))
+        connection.execute(text("UPDATE alembic_version SET version_num = '0001'"))
+    engine.dispose()
+    engine = open_store(dsn)
+    with engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+    engine.dispose()

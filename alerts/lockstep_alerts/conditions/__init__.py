@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from lockstep_alerts.conditions.condition import Condition
+from lockstep_alerts.conditions.condition import ConditionKind
 from lockstep_alerts.conditions.counted import CheckpointFailed, CheckpointInvalid, OutOfMemory
 from lockstep_alerts.conditions.not_finite import NotFinite
 from lockstep_alerts.conditions.replicas import ReplicasDiffer
@@ -12,7 +12,7 @@ from lockstep_alerts.conditions.stalled import Stalled
 from lockstep_alerts.conditions.straggler import Straggler, StragglerNode
 from lockstep_alerts.conditions.unobserved import Unobserved
 
-CONDITIONS: Mapping[str, type[Condition]] = {
+CONDITIONS: Mapping[str, type[ConditionKind]] = {
     "straggler": Straggler,
     "straggler_node": StragglerNode,
     "stage_slowed": StageSlowed,

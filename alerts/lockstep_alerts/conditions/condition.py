@@ -53,22 +53,7 @@ class Case:
 
 
 class Condition(Protocol):
-    """The limits of one kind of condition, read from an entry of the spec.
-
-    Attributes:
-        FIELDS: names of the fields in the spec, all of them required.
-    """
-
-    FIELDS: ClassVar[tuple[str, ...]]
-
-    @classmethod
-    def read(cls, entry: Entry) -> Self:
-        """The limits of an entry.
-
-        Raises:
-            SpecError: a field is missing or outside of its bounds.
-        """
-        ...
+    """When an alert fires, and the cases that prove it."""
 
     def expression(self, windows: ScrapeWindows) -> str:
         """PromQL that yields one series for each alert.
@@ -89,4 +74,23 @@ class Condition(Protocol):
 
     def cases(self, timing: Timing) -> list[Case]:
         """Cases for promtool, firing ones first; at least one of each."""
+        ...
+
+
+class ConditionKind(Condition, Protocol):
+    """A condition that an entry of the spec names by its kind.
+
+    Attributes:
+        FIELDS: names of the fields in the spec, all of them required.
+    """
+
+    FIELDS: ClassVar[tuple[str, ...]]
+
+    @classmethod
+    def read(cls, entry: Entry) -> Self:
+        """The limits of an entry.
+
+        Raises:
+            SpecError: a field is missing or outside of its bounds.
+        """
         ...

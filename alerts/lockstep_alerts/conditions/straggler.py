@@ -19,10 +19,12 @@ from lockstep_alerts.conditions.joins import (
 )
 from lockstep_alerts.entry import Entry
 from lockstep_alerts.synthetic import (
+    BY_DEVICE,
     HEALTHY,
     JOB,
     ONE_NODE,
     STAGES,
+    TWO_CLOCKS,
     TWO_NODES,
     TWO_REPLICAS,
     Placement,
@@ -111,6 +113,8 @@ class Straggler(_Late):
             ("one rank writes the checkpoint", {_LATE_RANK: pause}, ONE_NODE, None),
             ("all ranks of a node are late", whole_node, TWO_NODES, None),
             ("stages of one rank are uneven", late, STAGES, None),
+            ("one rank late by devices", late, BY_DEVICE, {**culprit, "node": "n1"}),
+            ("late by another clock than the others", late, TWO_CLOCKS, None),
         ]
         return [*_cases(timing, outlines), _standstill(timing)]
 

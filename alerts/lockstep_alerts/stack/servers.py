@@ -22,8 +22,10 @@ from lockstep_alerts.stack.processes import (
     wait_for,
 )
 from lockstep_alerts.write import (
+    OBJECTIVE_RULES_FILE,
     ROUTES_FILE,
     RULES_FILE,
+    RULES_FILES,
     render,
     to_yaml,
     write_files,
@@ -114,11 +116,12 @@ def _write_inputs(options: StackOptions, spec: Spec, urls: dict[str, str]) -> No
     rendered = render(spec, delivery)
     alertmanager = urls["alertmanager"].removeprefix("http://")
     prometheus = prometheus_config(
-        spec.windows, rules_file=RULES_FILE, targets_file=_TARGETS_FILE, alertmanager=alertmanager
+        spec.windows, rules_files=RULES_FILES, targets_file=_TARGETS_FILE, alertmanager=alertmanager
     )
     targets = [{"targets": list(options.targets)}]
     files = {
         RULES_FILE: rendered[RULES_FILE],
+        OBJECTIVE_RULES_FILE: rendered[OBJECTIVE_RULES_FILE],
         ROUTES_FILE: rendered[ROUTES_FILE],
         _PROMETHEUS_FILE: to_yaml(prometheus, _HEAD),
         _TARGETS_FILE: json.dumps(targets, indent=2) + "\n",

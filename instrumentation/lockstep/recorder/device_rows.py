@@ -30,6 +30,8 @@ _DEVICE_STEPS, _LAUNCH_BOUND_STEPS, _DROPPED, _STRIDE = (
     PERIODIC.word(name)
     for name in ("device_steps", "launch_bound_steps", "device_dropped", "device_stride")
 )
+_KIND_INDICES: dict[str | None, int] = {None: -1}
+_KIND_INDICES |= {kind: index for index, kind in enumerate(COLLECTIVE_KINDS)}
 _STRIDE_BIT = PERIODIC.presence["device_stride"]
 _NUMBER, _TIMES = struct.Struct("<Q"), struct.Struct(f"<qqqf{len(STEP_PHASES)}f")
 _TWO_INTS, _FLOAT, _INT = struct.Struct("<II"), struct.Struct("<f"), struct.Struct("<I")
@@ -93,9 +95,9 @@ class DeviceRows:
 
     def hold_wait(self, kind: str | None, seconds: float) -> float:
         """Keeps the host's seconds of a wait that has ended; returns those to count at once."""
-        index = -1 if kind is None else COLLECTIVE_KINDS.index(kind)
+        index = _KIND_INDICES[kind]
         self.timeline.wait_ended(index, is_group=kind != "send_recv")
-        if kind is not None:
+        if index >= 0:
             self._collective[index] += seconds
         return 0.0
 
@@ -170,10 +172,13 @@ class DeviceRows:
         self._rewrite(row.number, times)
         floats, periodic = self._page.floats, self._page.periodic
         for phase in range(IN_STEP.start, IN_STEP.stop):
-            floats[_PHASE_SECONDS + phase] += times.seconds[phase]
-            periodic.floats[_IDLE_SECONDS + phase] += times.idle[phase]
+            if times.seconds[phase]:
+                floats[_PHASE_SECONDS + phase] += times.seconds[phase]
+            if times.idle[phase]:
+                periodic.floats[_IDLE_SECONDS + phase] += times.idle[phase]
         for kind, seconds in enumerate(times.collective):
-            floats[_COLLECTIVE_SECONDS + kind] += seconds
+            if seconds:
+                floats[_COLLECTIVE_SECONDS + kind] += seconds
         self._page.settle_step(times.total)
         periodic.words[_DEVICE_STEPS] += 1
         periodic.words[_LAUNCH_BOUND_STEPS] += times.is_launch_bound

@@ -5,10 +5,13 @@ are queried at the ends of later steps. ``device.c`` holds the same in C.
 """
 
 from collections.abc import Callable, Sequence
+from functools import reduce
+from itertools import accumulate
+from operator import or_, sub
 from typing import TypeVar
 
 from lockstep.guard import outcome_of
-from lockstep.recorder.device import Device, Event, Stream
+from lockstep.recorder.device import Device, Event
 from lockstep.recorder.device_times import (
     ARRIVAL,
     CAUGHT_UP,
@@ -25,6 +28,7 @@ POOL_EVENTS = 4 * MAX_EVENTS  # of all steps that the device has not passed yet
 _MS = 1e6  # nanoseconds
 _NOT_TIMED = -1
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 class DeviceTimeline:
@@ -41,10 +45,13 @@ class DeviceTimeline:
     """
 
     def __init__(self, device: Device, fail: Callable[[Exception], None]) -> None:
-        self._device, self._fail = device, fail
+        self._fail = fail
         self._events: list[Event] = [device.create_event() for _ in range(POOL_EVENTS)]
         self._records: list[Callable[..., object]] = [event.record for event in self._events]
+        self._elapsed = [event.elapsed_time for event in self._events]
+        self._current_stream, self._is_capturing = device.current_stream, device.is_capturing
         self._stream = device.current_stream()
+        self._query = self._stream.query
         self._host_ns = [0] * POOL_EVENTS
         self._phases = [OTHER] * POOL_EVENTS
         self._marks = [0] * POOL_EVENTS
@@ -60,26 +67,26 @@ class DeviceTimeline:
     def begin(self, now_ns: int, phase: int) -> None:
         """Begins a step here, in the middle of what the loop does."""
         self._first = _NOT_TIMED
-        self._stream = self._select_stream()
+        self._take_stream()
         if self._record(now_ns, phase):
             self._first = self._count - 1
         self._waits, self._is_skipping = 0, False
 
     def boundary(self, now_ns: int, phase: int) -> None:
         """A phase begins on the host."""
-        if self._first < 0:
+        if self._first < 0 or (self.stride > 1 and self._skips(phase)):
             return
+        if not self._record(now_ns, phase):
+            self._give_up()
+
+    def _skips(self, phase: int) -> bool:
+        """Whether a boundary belongs to a wait that has no events."""
         if phase == SYNC:
             self._waits += 1
             self._is_skipping = self._waits % self.stride != 0
-            if self._is_skipping:
-                return
-        elif self._is_skipping:
-            self._is_skipping = False
-            if phase == self._phases[(self._count - 1) % POOL_EVENTS]:
-                return
-        if not self._record(now_ns, phase):
-            self._give_up()
+            return self._is_skipping
+        was_skipping, self._is_skipping = self._is_skipping, False
+        return was_skipping and phase == self._phases[(self._count - 1) % POOL_EVENTS]
 
     def arrival(self, now_ns: int) -> None:
         """The rank hands over its first gradients within a phase."""
@@ -97,11 +104,18 @@ class DeviceTimeline:
 
     def is_on_stream(self) -> bool:
         """Whether the calling thread gives its work to the loop's stream."""
-        return self.failed or self._select_stream() == self._stream
+        try:
+            return self.failed or self._current_stream() == self._stream
+        except Exception as error:  # noqa: BLE001  # as outcome_of does, without its cost
+            self._device_failed(error)
+            return True
 
-    def _select_stream(self) -> Stream:
-        """The current stream; the one before where the device does not tell it."""
-        return self._or_fail(outcome_of(self._device.current_stream)) or self._stream
+    def _take_stream(self) -> bool:
+        """From now on events go into the current stream; returns whether it is the one before."""
+        stream = self._or_fail(outcome_of(self._current_stream)) or self._stream
+        is_same = stream == self._stream
+        self._stream, self._query = stream, stream.query
+        return is_same
 
     def wait_ended(self, kind: int, *, is_group: bool) -> None:
         """The boundary recorded last ends a wait for collectives of a kind, by index; -1 for none.
@@ -119,9 +133,7 @@ class DeviceTimeline:
     def end(self, now_ns: int) -> tuple[int, int]:
         """Ends the step and begins the next; the numbers of its first and last event, or -1."""
         first, last = self._first, self._count - 1
-        stream = self._select_stream()
-        is_same = stream == self._stream
-        self._stream = stream
+        is_same = self._take_stream()
         index = last % POOL_EVENTS
         has_event = first >= 0 and is_same and last > first
         if not (has_event and self._host_ns[index] == now_ns and self._phases[index] == OTHER):
@@ -137,37 +149,36 @@ class DeviceTimeline:
     def _record(self, now_ns: int, phase: int, *, is_first: bool = False) -> bool:
         """Puts an event into the stream; False where the step can have none."""
         count = self._count
-        step_events = 0 if self._first < 0 or is_first else count - self._first
-        if step_events >= MAX_EVENTS:
+        if self._first >= 0 and not is_first and count - self._first >= MAX_EVENTS:
             self.overflowed = True
             return False
         if count - self._oldest >= POOL_EVENTS or self.failed:
             return False
         index = count % POOL_EVENTS
-        marks = self._or_fail(outcome_of(self._put, count))
-        if marks is None:
+        try:
+            if self._is_capturing():
+                return False
+            # An empty stream: the device has done all it was given, and waits for the host.
+            is_waiting = self._phases[index - 1] == SYNC
+            self._marks[index] = CAUGHT_UP if not is_waiting and self._query() else 0
+            self._records[index](self._stream)
+        except Exception as error:  # noqa: BLE001  # as outcome_of does, without its cost
+            self._device_failed(error)
             return False
         self._host_ns[index], self._phases[index] = now_ns, phase
-        self._marks[index] = marks
         self._count = count + 1
         return True
 
-    def _put(self, count: int) -> int | None:
-        """Puts an event into the stream; returns its marks, None while a graph is captured."""
-        if self._device.is_capturing():
-            return None
-        # An empty stream: the device has done all it was given, and waits for the host.
-        is_waiting = self._phases[(count - 1) % POOL_EVENTS] == SYNC
-        is_caught_up = not is_waiting and self._stream.query()
-        self._records[count % POOL_EVENTS](self._stream)
-        return CAUGHT_UP if is_caught_up else 0
+    def _device_failed(self, error: Exception) -> None:
+        """The device, or our use of it, has failed, which is reported once."""
+        self.failed = True
+        self._fail(error)
 
     def _or_fail(self, outcome: R | Exception) -> R | None:
         """What the device answered; None where it has failed, which is reported once."""
         if not isinstance(outcome, Exception):
             return outcome
-        self.failed = True
-        self._fail(outcome)
+        self._device_failed(outcome)
         return None
 
     def has_passed(self, last: int) -> bool:
@@ -187,19 +198,23 @@ class DeviceTimeline:
         return self._or_fail(outcome_of(self._measure, first, last, now_ns))
 
     def _measure(self, first: int, last: int, now_ns: int) -> DeviceTimes:
-        indices = [number % POOL_EVENTS for number in range(first, last + 1)]
-        events, host_ns = self._events, [self._host_ns[index] for index in indices]
-        marks = [self._marks[index] for index in indices]
-        spans, position_ns, low = [], 0.0, float(host_ns[0])
-        for position in range(1, len(indices)):
-            span = events[indices[position - 1]].elapsed_time(events[indices[position]]) * _MS
-            spans.append(span)
-            position_ns += span
-            # No event passes before the host has recorded it.
-            low = max(low, host_ns[position] - position_ns)
-        begin = low
-        if self._passed == first and not any(bits & CAUGHT_UP for bits in marks):
+        begin_index, end_index = first % POOL_EVENTS, last % POOL_EVENTS
+        events, host_ns, marks, phases = (
+            _slice(values, begin_index, end_index)
+            for values in (self._events, self._host_ns, self._marks, self._phases)
+        )
+        elapsed = _slice(self._elapsed, begin_index, end_index)
+        spans = [measure(end) * _MS for measure, end in zip(elapsed, events[1:], strict=False)]
+        positions = list(accumulate(spans, initial=0.0))
+        # No event passes before the host has recorded it.
+        low = max(map(sub, host_ns, positions))
+        position_ns, begin = positions[-1], low
+        if self._passed == first and not reduce(or_, marks) & CAUGHT_UP:
             begin = min(max(low, self._passed_ns), max(low, now_ns - position_ns))
         self._passed, self._passed_ns = last, begin + position_ns
-        phases = [self._phases[index] for index in indices]
-        return self._divider.divide(StepEvents(phases, marks, host_ns, spans, begin))
+        return self._divider.divide(StepEvents(phases, marks, host_ns, spans, positions, begin))
+
+
+def _slice(values: list[T], begin: int, end: int) -> list[T]:
+    """From one event to another of the pool, the last one included."""
+    return values[begin : end + 1] if begin <= end else values[begin:] + values[: end + 1]

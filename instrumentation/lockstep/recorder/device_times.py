@@ -5,6 +5,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from lockstep.recorder.phases import (
     BACKWARD,
@@ -26,7 +27,8 @@ CAUGHT_UP, ARRIVAL, GROUP_END, KIND_SHIFT = 1, 2, 4, 3
 _SLOWLY = 64.0
 _LEAST_SHARE = 0.1  # of a segment or a step: less time lost to the host is noise
 _UNKNOWN = -1
-_OF_LAUNCHES = (FORWARD, BACKWARD, OPTIMIZER)
+_OF_LAUNCHES, _INSIDE = frozenset({FORWARD, BACKWARD, OPTIMIZER}), frozenset({BACKWARD, OPTIMIZER})
+_OF_LOADER = frozenset({DATA, OTHER})
 _NS = 1e-9
 
 
@@ -39,6 +41,7 @@ class StepEvents:
         marks: what else is known of each [events].
         host_ns: monotonic nanoseconds at which the host recorded each [events].
         spans: nanoseconds of the device between each and the next [events - 1].
+        positions: nanoseconds of the device from the first to each [events].
         begin: monotonic nanoseconds at which the device passed the first.
     """
 
@@ -46,6 +49,7 @@ class StepEvents:
     marks: Sequence[int]
     host_ns: Sequence[int]
     spans: Sequence[float]
+    positions: Sequence[float]
     begin: float
 
 
@@ -54,6 +58,8 @@ class DeviceTimes:
     """A step as the device went through it.
 
     Attributes:
+        begin: monotonic nanoseconds of its first event.
+        spans: nanoseconds between each event and the next [events - 1].
         begin_ns: monotonic time of its beginning.
         seconds: by phase code; those of init and restore are no part of the step.
         total: duration of the step in seconds.
@@ -62,9 +68,11 @@ class DeviceTimes:
         last_arrival_ns: end of its last group collective less all waiting so far, or 0.
         collective: seconds waited for collectives, by index of their kind.
         is_launch_bound: whether launches held up a tenth of the step or more.
-        boundaries_ns: monotonic times of all events.
+        unexplained: nanoseconds of forward that ended with an empty stream for no known reason.
     """
 
+    begin: float
+    spans: Sequence[float]
     begin_ns: int = 0
     seconds: list[float] = field(default_factory=lambda: [0.0] * NUM_PHASES)
     total: float = 0.0
@@ -73,104 +81,130 @@ class DeviceTimes:
     last_arrival_ns: int = 0
     collective: list[float] = field(default_factory=lambda: [0.0] * len(COLLECTIVE_KINDS))
     is_launch_bound: bool = False
-    boundaries_ns: list[int] = field(default_factory=list)
+    unexplained: float = 0.0
+
+    @property
+    def boundaries_ns(self) -> list[int]:
+        """Monotonic times of all events."""
+        return [*map(int, accumulate(self.spans, initial=self.begin))]
 
 
-class UsualSpans:
-    """How long each segment of a step usually takes on the device and on the host, in nanoseconds.
+class StepDivider:
+    """Divides steps into phases; remembers how long their segments usually take.
 
-    A segment is known by its position in the step and its phase.
+    A segment is known by its position in the step and its phase. Runs once a step over all of its
+    events, and is written for speed.
     """
 
     def __init__(self) -> None:
         self._phases = [_UNKNOWN] * MAX_EVENTS
-        self._device = [0.0] * MAX_EVENTS
-        self._host = [0.0] * MAX_EVENTS
-
-    def find(self, position: int, phase: int) -> tuple[float, float] | None:
-        """Usual nanoseconds on device and host; None where it is not known."""
-        if self._phases[position] != phase:
-            return None
-        return self._device[position], self._host[position]
-
-    def learn(self, position: int, phase: int, device_ns: float, host_ns: float) -> None:
-        """Takes in a segment in which the host did not hold up the device."""
-        if self._phases[position] != phase:
-            self._phases[position] = phase
-            self._device[position], self._host[position] = device_ns, host_ns
-            return
-        self._device[position] = _towards(self._device[position], device_ns)
-        self._host[position] = _towards(self._host[position], host_ns)
-
-
-def _towards(usual: float, value: float) -> float:
-    return value if value < usual else usual + (value - usual) / _SLOWLY
-
-
-class StepDivider:
-    """Divides steps into phases; remembers how long their segments usually take."""
-
-    def __init__(self) -> None:
-        self._usual = UsualSpans()
+        self._device_ns = [0.0] * MAX_EVENTS
+        self._host_ns = [0.0] * MAX_EVENTS
 
     def divide(self, events: StepEvents) -> DeviceTimes:
         """Times of a step."""
-        out = DeviceTimes(boundaries_ns=[int(events.begin)])
-        phases, marks = events.phases, events.marks
-        at, is_optimized, unexplained = events.begin, False, 0.0
-        for position, span in enumerate(events.spans):
-            phase, bits = phases[position], marks[position + 1]
-            until_host = events.host_ns[position + 1] - at
-            at += span
-            out.boundaries_ns.append(int(at))
-            out.seconds[phase] += span * _NS
-            is_optimized = is_optimized or phase == OPTIMIZER
-            if not out.first_arrival_ns and (bits & ARRIVAL or phases[position + 1] == SYNC):
-                out.first_arrival_ns = int(at)
-            if bits & GROUP_END:
-                out.last_arrival_ns = int(at - out.seconds[SYNC] * 1e9)
-            if bits >> KIND_SHIFT:
-                out.collective[(bits >> KIND_SHIFT) - 1] += span * _NS
-            if phase == DATA or (phase == OTHER and is_optimized):
+        out = DeviceTimes(begin=events.begin, spans=events.spans)
+        spent, idles, is_optimized = [0.0] * NUM_PHASES, [0.0] * NUM_PHASES, False
+        usual_phases, usual_ns, usual_host_ns = self._phases, self._device_ns, self._host_ns
+        begin, before_ns, ends = events.begin, events.host_ns[0], events.host_ns[1:]
+        segments = zip(events.phases, events.spans, events.marks[1:], ends, strict=False)
+        for position, (phase, span, bits, now_ns) in enumerate(segments):
+            spent[phase] += span
+            if phase in _OF_LAUNCHES or (phase == OTHER and not is_optimized):
+                is_optimized = is_optimized or phase == OPTIMIZER
+                usual = usual_ns[position]
+                if bits & CAUGHT_UP or usual_phases[position] != phase or span > 1.1 * usual:
+                    self._divide_unusual(out, events, position, idles)
+                else:
+                    usual_host, host_span = usual_host_ns[position], now_ns - before_ns
+                    rise = span - usual
+                    usual_ns[position] = span if rise < 0 else usual + rise / _SLOWLY
+                    rise = host_span - usual_host
+                    usual_host_ns[position] = host_span if rise < 0 else usual_host + rise / _SLOWLY
+            elif phase in _OF_LOADER:
                 # Nothing is launched here, so what lasts until the host comes is waiting.
-                out.idle[phase] += min(span, max(0.0, until_host)) * _NS
-            elif phase in _OF_LAUNCHES or phase == OTHER:
-                idle = self._idle(events, position, until_host)
-                out.idle[phase] += idle * _NS
-                if phase == FORWARD and bits & CAUGHT_UP and not idle:
-                    unexplained += span * _NS
-        _finish(out, unexplained)
+                until_host = now_ns - begin - events.positions[position]
+                idles[phase] += min(span, max(0.0, until_host))
+            before_ns = now_ns
+        out.seconds[:] = [value * _NS for value in spent]
+        out.idle[:] = [value * _NS for value in idles]
+        _find_arrivals(out, events)
+        _finish(out)
         return out
 
-    def _idle(self, events: StepEvents, position: int, until_host: float) -> float:
-        """Nanoseconds of a segment with work in which the stream waited for the host."""
-        phase, bits, span = (
-            events.phases[position],
-            events.marks[position + 1],
-            events.spans[position],
-        )
-        usual = self._usual.find(position, phase)
+    def _divide_unusual(
+        self, out: DeviceTimes, events: StepEvents, position: int, idles: list[float]
+    ) -> None:
+        """Adds what the host held up in a segment that is longer than usual or ends idle."""
+        phase, bits = events.phases[position], events.marks[position + 1]
+        span = events.spans[position]
         # An empty stream inside torch's own code: the host launches too slowly. Elsewhere the host
         # may just have waited for the device, by item() or the like.
-        is_inside = phase in {BACKWARD, OPTIMIZER} or events.phases[position + 1] == SYNC
-        if bits & CAUGHT_UP and (is_inside or bits & ARRIVAL):
-            return max(0.0, span - (usual[0] if usual else 0.0))
-        host_span, idle = float(events.host_ns[position + 1] - events.host_ns[position]), 0.0
-        if usual is not None:
-            idle = min(span - usual[0], host_span - usual[1], until_host)
-            if idle < _LEAST_SHARE * span:
-                idle = 0.0
-        self._usual.learn(position, phase, span - idle, host_span - idle)
+        is_inside = phase in _INSIDE or events.phases[position + 1] == SYNC or bits & ARRIVAL
+        host_span = float(events.host_ns[position + 1] - events.host_ns[position])
+        if bits & CAUGHT_UP and is_inside:
+            host_span = -1.0
+        until_host = events.host_ns[position + 1] - events.begin - events.positions[position]
+        idle = self._idle(position, phase, span, host_span, until_host)
+        idles[phase] += idle
+        if phase == FORWARD and bits & CAUGHT_UP and not idle:
+            out.unexplained += span
+
+    def _idle(
+        self, position: int, phase: int, span: float, host_span: float, until_host: float
+    ) -> float:
+        """Nanoseconds of a segment with work in which the stream waited for the host.
+
+        Args:
+            position: of the segment in its step.
+            phase: of the segment.
+            span: its nanoseconds on the device.
+            host_span: its nanoseconds on the host; -1 where it ran short of launches.
+            until_host: nanoseconds from its beginning to when the host had launched it.
+        """
+        is_known = self._phases[position] == phase
+        usual = self._device_ns[position] if is_known else 0.0
+        if host_span < 0:
+            return max(0.0, span - usual)
+        if not is_known:
+            self._phases[position] = phase
+            self._device_ns[position], self._host_ns[position] = span, host_span
+            return 0.0
+        idle = min(span - usual, host_span - self._host_ns[position], until_host)
+        if idle < _LEAST_SHARE * span:
+            idle = 0.0
+        # What the host did not hold up is learned.
+        span, host_span, usual_host = span - idle, host_span - idle, self._host_ns[position]
+        rise, host_rise = (span - usual) / _SLOWLY, (host_span - usual_host) / _SLOWLY
+        self._device_ns[position] = span if span < usual else usual + rise
+        self._host_ns[position] = host_span if host_span < usual_host else usual_host + host_rise
         return idle
 
 
-def _finish(out: DeviceTimes, unexplained: float) -> None:
+def _find_arrivals(out: DeviceTimes, events: StepEvents) -> None:
+    """The step's first and last arrival, and its waits by kind of collective."""
+    phases, marks, spans, waited = events.phases, events.marks, events.spans, 0.0
+    waits = [number for number, phase in enumerate(phases[:-1]) if phase == SYNC]
+    for number in waits:
+        span, bits = spans[number], marks[number + 1]
+        waited += span
+        if bits & GROUP_END:
+            out.last_arrival_ns = int(events.begin + events.positions[number + 1] - waited)
+        if bits >> KIND_SHIFT:
+            out.collective[(bits >> KIND_SHIFT) - 1] += span * _NS
+    arrivals = [number for number, bits in enumerate(marks) if bits & ARRIVAL]
+    first = min((number for number in (*waits, *arrivals) if number), default=0)
+    if first:
+        out.first_arrival_ns = int(events.begin + events.positions[first])
+
+
+def _finish(out: DeviceTimes) -> None:
     # A forward that ends with an empty stream may have been waited for; not so where the backward
     # after it was short of launches as well.
     if out.idle[BACKWARD] > out.seconds[BACKWARD] / 2 and not out.idle[FORWARD]:
-        out.idle[FORWARD] = unexplained
+        out.idle[FORWARD] = out.unexplained * _NS
     before = out.seconds[INIT] + out.seconds[RESTORE]
-    out.begin_ns = out.boundaries_ns[0] + int(before * 1e9)
+    out.begin_ns = int(out.begin) + int(before * 1e9)
     out.total = sum(out.seconds) - before
     launches = out.idle[FORWARD] + out.idle[BACKWARD] + out.idle[OPTIMIZER]
     out.is_launch_bound = launches >= _LEAST_SHARE * out.total > 0

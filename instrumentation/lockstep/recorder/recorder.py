@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from lockstep.recorder.device import Device
 from lockstep.recorder.device_rows import DeviceRows, StepPassed
+from lockstep.recorder.device_timeline import DeviceTimeline
 from lockstep.recorder.phases import CODE, INIT, NOT_WAITING, NUM_PHASES, OTHER, SYNC, code_of
 from lockstep.recorder.rows import RecorderCallbacks, Rows
 from lockstep_records.bus import bus_factor
@@ -97,8 +98,8 @@ class StepRecorder(Rows):
         self.since_ns = self._begun_ns = _clock()
         self._gate_ns = self.due_ns = 0  # before the gate entering a phase needs no check at all
         self.on, self._held, self._measures = True, False, False
-        self.own_ns = 0
-        self.wake_rows = 1
+        self._timeline: DeviceTimeline | None = None
+        self.own_ns, self.wake_rows = 0, 1
         self.wake_step = self.wake_ns = NEVER
 
     @property
@@ -125,11 +126,9 @@ class StepRecorder(Rows):
 
     def use_device(self, device: Device) -> None:
         """Times steps on a device from now on; the running step as well, from here."""
-        self.device_rows, self._gate_ns = (
-            DeviceRows(device, self._page, self._callbacks.part_failed),
-            0,
-        )
-        self.device_rows.timeline.begin(_clock(), self.phase)
+        self.device_rows = DeviceRows(device, self._page, self._callbacks.part_failed)
+        self._timeline, self._gate_ns = self.device_rows.timeline, 0
+        self._timeline.begin(_clock(), self.phase)
 
     @property
     def uses_device(self) -> bool:
@@ -175,18 +174,19 @@ class StepRecorder(Rows):
         # Time and phase in one word: a reader never finds one without the other.
         self.heartbeat[0] = now << 4 | code
         if now >= self._gate_ns:
-            self._pass_gate(now, is_boundary=interrupted != code)
+            if self._timeline is not None and interrupted != code:
+                self._timeline.boundary(now, code)
+            if now >= self.due_ns or self._measures or self._timeline is None:
+                self._pass_gate(now)
         return now
 
-    def _pass_gate(self, now: int, *, is_boundary: bool) -> None:
-        if is_boundary and self.device_rows is not None:
-            self.device_rows.timeline.boundary(now, self.phase)
+    def _pass_gate(self, now: int) -> None:
         if now >= self.due_ns:
             self.due_ns = self._callbacks.tick(now)
         if self._measures:
             self.own_ns += _clock() - now
-        passes_all = self._measures or self._held or self.device_rows is not None
-        self._gate_ns = 0 if passes_all else self.due_ns
+        is_open = self._measures or self._held or self._timeline is not None
+        self._gate_ns = 0 if is_open else self.due_ns
 
     def enter_phase(self, phase: str) -> None:
         """Ends the current phase and begins the named one.
@@ -226,7 +226,7 @@ class StepRecorder(Rows):
         interrupted = self.phase
         if self._held or interrupted == SYNC or not self.on:
             return NOT_WAITING
-        if self.device_rows is not None and not self.device_rows.timeline.is_on_stream():
+        if self._timeline is not None and not self._timeline.is_on_stream():
             return NOT_WAITING  # a collective that is started in another stream: nobody waits
         now = self.switch_phase(SYNC)
         if not self._first_arrival_ns:

@@ -64,6 +64,7 @@ jobs = Table(
     Index("jobs_by_status", "status", "number"),
     Index("jobs_by_outcome", "outcome", "number"),
     Index("jobs_by_project", "project", "number"),
+    Index("jobs_by_user", "user", "number"),
     Index("jobs_by_end", "ended"),
     Index("jobs_to_settle", "settle_at"),
 )

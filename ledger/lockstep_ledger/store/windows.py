@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from sqlalchemy import Engine, case, delete, func, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from lockstep_catalogue.ledger import SLO_WINDOWS
+from lockstep_catalogue.ledger import SLO_COUNTS_SECONDS, SLO_WINDOWS
 from lockstep_ledger.store import letters
 from lockstep_ledger.store.tables import dead_letters, jobs, slo_events
 
 _log = logging.getLogger(__name__)
-REFRESH_SECONDS = 10.0
 # A store of millions of events takes a second to count: that stays below a tenth of a core.
 _REST_FACTOR = 10.0
 _HOUSEKEEPING_SECONDS = 3600.0
@@ -85,7 +84,7 @@ class WindowReader:
     def stop(self) -> None:
         """Ends the thread."""
         self._stop.set()
-        self._thread.join(REFRESH_SECONDS)
+        self._thread.join(SLO_COUNTS_SECONDS)
 
     def refresh(self) -> None:
         """Counts now; while the database is away the last counts stay, with their time."""
@@ -96,12 +95,12 @@ class WindowReader:
 
     def _run(self) -> None:
         next_cleaning_seconds = time.monotonic() + _HOUSEKEEPING_SECONDS
-        wait_seconds = REFRESH_SECONDS
+        wait_seconds = SLO_COUNTS_SECONDS
         while not self._stop.wait(wait_seconds):
             begin_seconds = time.monotonic()
             self.refresh()
             took_seconds = time.monotonic() - begin_seconds
-            wait_seconds = max(REFRESH_SECONDS, took_seconds * _REST_FACTOR)
+            wait_seconds = max(SLO_COUNTS_SECONDS, took_seconds * _REST_FACTOR)
             if begin_seconds >= next_cleaning_seconds:
                 next_cleaning_seconds = begin_seconds + _HOUSEKEEPING_SECONDS
                 self._clean()

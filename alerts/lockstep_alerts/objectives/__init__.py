@@ -1,0 +1,1 @@
+"""Objectives of slos.yaml: one entry each becomes a page, a ticket and its part of the budget."""

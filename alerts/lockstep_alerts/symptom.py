@@ -1,0 +1,53 @@
+"""One alert: what it means, when it fires, whom it wakes and how soon."""
+
+import math
+from dataclasses import dataclass
+
+from lockstep_alerts.conditions.condition import Condition
+from lockstep_alerts.model import Duration, delivery_seconds
+from lockstep_catalogue.windows import ScrapeWindows
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Symptom:
+    """One alert.
+
+    Attributes:
+        alert: its name, which is also the name of its runbook.
+        failure: the failure mode it answers, such as ``F2``; of an objective the measure, ``M1``.
+        severity: ``critical`` wakes somebody, ``warning`` makes a ticket.
+        condition: when it fires, with its limits.
+        pending: how long the condition must hold; None fires at once.
+        keep_firing: how long it fires on after the condition has ended.
+        summary: one line for people, a Prometheus template.
+        description: more for people, a Prometheus template.
+        is_of_job: whether its labels name a job, so that the job's board can be linked.
+        every_seconds: time between two evaluations at least; they follow the scrapes otherwise.
+    """
+
+    alert: str
+    failure: str
+    severity: str
+    condition: Condition
+    pending: Duration | None
+    keep_firing: Duration | None
+    summary: str
+    description: str
+    is_of_job: bool = True
+    every_seconds: int = 0
+
+    def evaluation_seconds(self, windows: ScrapeWindows) -> int:
+        """Time between two evaluations of the alert."""
+        return max(windows.evaluation_seconds, self.every_seconds)
+
+    def deadline_seconds(self, windows: ScrapeWindows) -> int:
+        """From the fault to the notification, at the latest.
+
+        The samples that the condition needs, the scrape that takes the last of them, the
+        evaluation after it, those that ``for`` asks for, and the delivery.
+        """
+        every = self.evaluation_seconds(windows)
+        pending = self.pending.seconds if self.pending else 0
+        looks_seconds = every * math.ceil(pending / every)
+        samples_seconds = self.condition.detection_seconds(windows) + windows.scrape_seconds
+        return samples_seconds + every + looks_seconds + delivery_seconds(self.severity)

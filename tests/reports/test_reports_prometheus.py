@@ -42,6 +42,13 @@ def step_of(rank: int, scrape: int) -> dict[str, float]:
     return EVEN | {longer: EVEN[longer] + 0.05}
 
 
+def pressure_of(rank: int, scrape: int) -> tuple[Metric, str, float]:
+    """A sample of the node's waiting for processors; more while its rank is late."""
+    pressed = SCRAPE * max(0, scrape - LATE_FROM) * (PRESSURE if rank == LATE else 0.0)
+    labels = f'cluster="c",node="n{rank // 2}",resource="cpu",pressure="some"'
+    return host.PRESSURE_SECONDS, labels, pressed + 0.01 * scrape
+
+
 def exposition(begin: int) -> Iterator[str]:
     """Half an hour of samples, a family after the other, as promtool takes them."""
     series: dict[tuple[Metric, str], list[tuple[int, float]]] = {}
@@ -65,9 +72,7 @@ def exposition(begin: int) -> Iterator[str]:
             if rank % 2 == 0:
                 of_node = f'cluster="c",job_id="job-a",node="n{rank // 2}"'
                 samples += [(training.STEP, of_node, float(int(steps)))]
-                pressed = SCRAPE * max(0, scrape - LATE_FROM) * (PRESSURE if rank == LATE else 0.0)
-                resource = f'cluster="c",node="n{rank // 2}",resource="cpu",pressure="some"'
-                samples += [(host.PRESSURE_SECONDS, resource, pressed + 0.01 * scrape)]
+                samples += [pressure_of(rank, scrape)]
                 samples += [(training.TOKENS, of_node, steps * 512), (training.LOSS, of_node, 2.5)]
                 samples += [
                     (training.STEP_SECONDS, f'{of_node},le="{bound:g}"', count)

@@ -80,6 +80,10 @@ class StepLoss(TypedDict):
     period_steps: int | None
     lost_seconds: float
     largest_ratio: float
+    phase: Annotated[
+        str | None, Meta(description="Planned pause that explains half of it: checkpoint or eval.")
+    ]
+    ranks: Annotated[list[int], Meta(description="Ranks that were in that pause.")]
 
 
 class Steps(TypedDict):

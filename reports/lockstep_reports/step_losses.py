@@ -4,7 +4,7 @@ A step is slow when it is over 1.2 times the median and far beyond the noise of 
 noisy series has no list of noise.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -39,6 +39,9 @@ class StepLoss:
         period_steps: steps from one to the next of periodic ones; else None.
         lost_seconds: their time beyond the median.
         largest_ratio: the slowest of them to the median.
+        phase: planned pause of some ranks that explains at least half of the time: ``checkpoint``
+            or ``eval``; None where none does.
+        ranks: that were in it for most of its time; empty without a phase.
     """
 
     kind: Kind
@@ -48,6 +51,33 @@ class StepLoss:
     period_steps: int | None
     lost_seconds: float
     largest_ratio: float
+    phase: str | None = None
+    ranks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pauses:
+    """Time of the ranks in planned pauses.
+
+    Attributes:
+        ranks: number of each rank [ranks].
+        seconds: time in each planned pause, by its phase: seconds, [ranks, steps].
+    """
+
+    ranks: tuple[int, ...]
+    seconds: Mapping[str, Matrix]
+
+    def cause(self, columns: Sequence[int], lost_seconds: float) -> tuple[str | None, list[int]]:
+        """The pause that explains at least half of a loss, and the ranks that made it."""
+        for phase, seconds in self.seconds.items():
+            by_rank = np.nansum(seconds[:, list(columns)], axis=1)
+            longest = float(by_rank.max(initial=0.0))
+            if longest >= lost_seconds / 2 > 0:
+                return phase, [self.ranks[row] for row in np.flatnonzero(by_rank >= longest / 2)]
+        return None, []
+
+
+NO_PAUSES = Pauses((), {})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,18 +85,23 @@ class _Series:
     seconds: Matrix
     numbers: Integers
     median: float
+    pauses: Pauses
 
     def loss(self, kind: Kind, columns: Sequence[int], period: int | None = None) -> StepLoss:
         """The slow steps of some columns."""
         seconds = self.seconds[list(columns)]
+        lost_seconds = float((seconds - self.median).sum())
+        phase, ranks = self.pauses.cause(columns, lost_seconds)
         return StepLoss(
             kind=kind,
             first_step=int(self.numbers[min(columns)]),
             last_step=int(self.numbers[max(columns)]),
             count=len(columns),
             period_steps=period,
-            lost_seconds=float((seconds - self.median).sum()),
+            lost_seconds=lost_seconds,
             largest_ratio=float(seconds.max()) / self.median,
+            phase=phase,
+            ranks=tuple(ranks),
         )
 
 
@@ -86,17 +121,20 @@ def slow_columns(seconds: Matrix) -> Flags:
     return slow
 
 
-def step_losses(seconds: Matrix, numbers: Integers) -> tuple[StepLoss, ...]:
+def step_losses(
+    seconds: Matrix, numbers: Integers, pauses: Pauses = NO_PAUSES
+) -> tuple[StepLoss, ...]:
     """Groups of slow steps, the costliest first; what is not listed is summed as ``rest``.
 
     Args:
         seconds: duration of each step [steps]; NaN where unknown.
         numbers: step numbers [steps], ascending.
+        pauses: of the ranks, by which a loss may be explained.
     """
     columns = np.flatnonzero(slow_columns(seconds)).tolist()
     if not columns:
         return ()
-    series = _Series(seconds, numbers, float(nan_stats.median(seconds)))
+    series = _Series(seconds, numbers, float(nan_stats.median(seconds)), pauses)
     groups = sorted(_groups(series, columns), key=lambda group: -group[0].lost_seconds)
     listed = tuple(loss for loss, _ in groups[:_MAX_LISTED])
     rest = [column for _, members in groups[_MAX_LISTED:] for column in members]
@@ -150,7 +188,20 @@ def _periodic(numbers: Integers, columns: list[int]) -> tuple[list[int], int | N
 
 
 def loss_sentence(loss: StepLoss) -> str:
-    """One group of slow steps in a sentence."""
+    """One group of slow steps in a sentence, with the pause that explains it."""
+    sentence = _loss_words(loss)
+    return sentence if loss.phase is None else f"{sentence[:-1]}; {cause_words(loss)}."
+
+
+def cause_words(loss: StepLoss) -> str:
+    """The ranks, and the planned pause they were in."""
+    noun = "rank" if len(loss.ranks) == 1 else "ranks"
+    ranks = ", ".join(map(str, loss.ranks[:_MAX_LISTED]))
+    action = {"checkpoint": "saved a checkpoint", "eval": "evaluated"}[loss.phase or ""]
+    return f"{noun} {ranks} {action} then"
+
+
+def _loss_words(loss: StepLoss) -> str:
     cost = f"{duration(loss.lost_seconds)} lost"
     largest = f"up to {loss.largest_ratio:.1f} times the median"
     if loss.kind == "periodic":

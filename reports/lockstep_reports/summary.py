@@ -11,7 +11,7 @@ from lockstep_reports.align import Alignment
 from lockstep_reports.arrays import Matrix
 from lockstep_reports.recording.steps import Member, Steps
 from lockstep_reports.score import Scores, last_share
-from lockstep_reports.step_losses import StepLoss, slow_columns, step_losses
+from lockstep_reports.step_losses import Pauses, StepLoss, slow_columns, step_losses
 from lockstep_reports.wording import printable
 
 MAX_SPIKES = 100
@@ -89,6 +89,13 @@ class Ending:
     last_output: str | None = None
 
 
+def _pauses(steps: Steps) -> Pauses:
+    """Planned pauses of the ranks, for which others wait."""
+    phases = ("checkpoint", "eval")
+    seconds = {phase: steps.phases[phase] for phase in phases if phase in steps.phases}
+    return Pauses(tuple(member.rank for member in steps.members), seconds)
+
+
 def summarize_ranks(
     steps: Steps, scores: Scores, alignment: Alignment, columns: slice
 ) -> tuple[RankSummary, ...]:
@@ -136,7 +143,7 @@ def summarize_steps(steps: Steps, scores: Scores) -> StepSummary:
         median_seconds=median,
         p95_seconds=_p95(steps, scores),
         spikes=tuple(Spike(index=index, ratio=float(ratios[index])) for index in spikes),
-        losses=() if are_means else step_losses(scores.step_seconds, steps.numbers),
+        losses=() if are_means else step_losses(scores.step_seconds, steps.numbers, _pauses(steps)),
     )
 
 

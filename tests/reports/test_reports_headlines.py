@@ -18,6 +18,7 @@ from lockstep_records.page.layout import PHASES
 from lockstep_records.page.writer import PageWriter, RankIdentity
 from lockstep_reports.command import report
 from lockstep_reports.recording.steps import Steps
+from lockstep_reports.render.advice import step_advice
 from lockstep_reports.render.headline import findings
 from lockstep_reports.render.palette import SEVERITY_COLOURS
 from lockstep_reports.step_analysis import StepAnalysis, analyse_recording
@@ -179,6 +180,37 @@ def test_a_slow_rank_is_told_with_its_share_of_the_run() -> None:
     assert severity == "slow"
     assert sentence.startswith("Rank 2 was slow in backward: ")
     assert sentence.endswith("% of the run.")
+
+
+def saving(ranks: tuple[int, ...], seconds: float = 0.5) -> Steps:
+    """A healthy job of which some ranks save for so long after each 20th step."""
+    steps = SyntheticJob().steps()
+    columns = np.arange(0, len(steps.numbers), 20)
+    longer = steps.seconds.copy()
+    longer[:, columns] += seconds
+    checkpoint = np.zeros_like(steps.seconds)
+    checkpoint[np.ix_(np.array(ranks), columns)] = seconds
+    return replace(steps, seconds=longer, phases={**steps.phases, "checkpoint": checkpoint})
+
+
+def test_checkpoints_of_one_rank_for_which_all_wait_are_the_cause_with_their_cost() -> None:
+    severity, sentence = headline(analysed(saving((0,))))
+    assert severity == "slow"
+    assert sentence.startswith("All waited for checkpoints of rank 0, every 20 steps: ")
+
+
+@pytest.mark.parametrize("steps", [saving(tuple(range(RANKS))), saving((0,), seconds=0.01)])
+def test_checkpoints_of_all_ranks_and_cheap_ones_hold_up_nobody(steps: Steps) -> None:
+    assert headline(analysed(steps))[0] == "nobody"
+
+
+@pytest.mark.parametrize("gpu_uuid", ["", "GPU-1"])
+def test_advice_on_slow_work_fits_ranks_without_a_gpu(gpu_uuid: str) -> None:
+    steps = SLOW.steps()
+    members = tuple(replace(member, gpu_uuid=gpu_uuid) for member in steps.members)
+    advice = " ".join(step_advice(analysed(replace(steps, members=members))))
+    assert ("other processes" in advice) == (not gpu_uuid)
+    assert ("healthy GPU" in advice) == bool(gpu_uuid)
 
 
 def test_every_severity_has_a_colour() -> None:

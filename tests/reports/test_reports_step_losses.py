@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lockstep_reports.step_losses import loss_sentence, step_losses
+from lockstep_reports.step_losses import Pauses, loss_sentence, step_losses
 
 
 def series(slow: dict[int, float], num_steps: int = 3500, noise: float = 0.01) -> np.ndarray:
@@ -50,3 +50,15 @@ def test_noise_alone_is_no_list(noise: float) -> None:
 def test_without_steps_or_times_nothing_is_lost() -> None:
     assert step_losses(np.zeros(0), np.arange(0)) == ()
     assert step_losses(np.full(5, np.nan), np.arange(5)) == ()
+
+
+def test_a_pause_that_explains_half_of_a_loss_is_its_cause_with_the_ranks_that_made_it() -> None:
+    seconds = series({1000: 3.0, 2000: 3.0, 3000: 3.0, 1777: 3.0})
+    saves, evaluations = np.zeros((2, len(seconds))), np.zeros((2, len(seconds)))
+    saves[1, [1000, 2000, 3000]] = 1.9
+    evaluations[:, 1777] = 0.4
+    pauses = Pauses((4, 7), {"checkpoint": saves, "eval": evaluations})
+    periodic, single = step_losses(seconds, np.arange(len(seconds)), pauses)
+    assert (periodic.phase, periodic.ranks) == ("checkpoint", (7,))
+    assert loss_sentence(periodic).endswith("; rank 7 saved a checkpoint then.")
+    assert (single.phase, single.ranks) == (None, ())

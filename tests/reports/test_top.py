@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
+from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.jobs import page_path
 from lockstep_records.page.layout import PHASES, SLOT
 from lockstep_records.page.layout import ROW as PAGE_ROW
@@ -69,12 +70,23 @@ def test_without_a_job_the_newest_is_shown(page_root: Path) -> None:
     assert (both.exit_code, "leave out zz-over" in both.output) == (2, True)
 
 
-def write_running(root: Path, rank: int) -> None:
+def test_what_a_loop_does_not_tell_is_a_dash_and_no_zero(page_root: Path) -> None:
+    write_running(page_root, 0, sync_seconds=0.0, tokens=0)
+    output = run("live", "--once").output
+    assert "tokens/s" not in output.splitlines()[0]
+    columns, row = output.splitlines()[1:3]
+    cells = dict(zip(columns.replace(", ms", "").split(), row.split(), strict=False))
+    assert cells["waits"] == "-"
+
+
+def write_running(root: Path, rank: int, *, sync_seconds: float = 0.0125, tokens: int = 64) -> None:
     path = page_path(root, "live", 0, rank)
     path.parent.mkdir(parents=True, exist_ok=True)
     identity = RankIdentity(job_id="live", rank=rank, world_size=2, node="here")
     page = PageWriter(path, identity, rows=8)
-    page.append([3, 0, 0, 0, 0.1, *[0.0125] * 8, 0.0, 0.0, 64, 8, 0, 0, 0, 0, 0.0])
+    phases = [0.0125] * 8
+    phases[STEP_PHASES.index("sync")] = sync_seconds
+    page.append([3, 0, 0, 0, 0.1, *phases, 0.0, 0.0, tokens, 8, 0, 0, 0, 0, 0.0])
     page.signed[SLOT.word("step")] = 3
     page.words[SLOT.word("present")] |= SLOT.presence["step"]
     page.heartbeat(time.monotonic_ns(), PHASES.index("sync" if rank else "forward"))

@@ -25,6 +25,11 @@ _ADVICE_BY_PHASE = {
         "Look for garbage collection and logging in the loop of that rank; profile its host side.",
     ),
 }
+# Ranks without a GPU compute on the CPU.
+_ADVICE_WITHOUT_GPU = (
+    "Look at CPU clocks, throttling and other processes there, from before the first late step.",
+    "Run a short matrix multiplication there and on a healthy node, and compare.",
+)
 _DRAIN_NODE = (
     "If the signs stay with the node, drain it and start the job again from its checkpoint."
 )
@@ -63,10 +68,16 @@ def step_advice(analysis: StepAnalysis) -> tuple[str, ...]:
     # No advice on a node without evidence: only on what to record.
     if analysis.verdict.kind == "unknown":
         return _to_record_more(analysis)
-    return _about_the_slow(analysis.verdict)
+    return _about_the_slow(analysis.verdict, has_gpus=_has_gpus(analysis))
 
 
-def _about_the_slow(verdict: Verdict) -> tuple[str, ...]:
+def _has_gpus(analysis: StepAnalysis) -> bool:
+    """Whether the ranks have GPUs; a source that does not tell is of a GPU cluster."""
+    members = analysis.steps.members
+    return analysis.source_kind != "pages" or any(member.gpu_uuid for member in members)
+
+
+def _about_the_slow(verdict: Verdict, *, has_gpus: bool) -> tuple[str, ...]:
     # A process that is killed takes its stacks with it.
     if verdict.cause in {"hang", "deadlock", "mismatched collectives"}:
         return (
@@ -78,6 +89,8 @@ def _about_the_slow(verdict: Verdict) -> tuple[str, ...]:
     if verdict.cause == "stage_imbalance":
         return _ADVICE_FOR_STAGE
     steps = _ADVICE_BY_PHASE.get(verdict.phase or "", ())
+    if not has_gpus and verdict.phase in {"forward", "backward"}:
+        steps = _ADVICE_WITHOUT_GPU
     if not steps:
         steps = ("No phase explains it: look at the network port and link errors of that node.",)
     return (*steps, _DRAIN_NODE)

@@ -8,6 +8,7 @@ from lockstep_records.hang_events import rank_words
 from lockstep_records.outcomes.first_line import first_line
 from lockstep_reports.standstills import Standstill, standstill_sentence
 from lockstep_reports.step_analysis import StepAnalysis
+from lockstep_reports.step_losses import loss_sentence
 from lockstep_reports.verdict.verdict import culprits
 from lockstep_reports.wording import duration, percent, plural, printable
 
@@ -39,7 +40,7 @@ def _findings(analysis: StepAnalysis) -> Iterator[Finding]:
     # Who stops a job asks why it ended, and not whom to blame.
     if analysis.outcome in _ENDED_BY_SOMEBODY and analysis.end:
         yield Finding("stopped", printable(first_line(analysis.end)))
-    slow = tuple(_slow(analysis))
+    slow = tuple(_slow(analysis)) or tuple(_one_sided_pauses(analysis))
     yield from slow
     # Whether somebody was slow has an answer also where it is not the news.
     if not slow:
@@ -129,11 +130,14 @@ def _slow(analysis: StepAnalysis) -> Iterator[Finding]:
     if costliest is None:
         verdict = analysis.verdict
         if verdict.ranks:
-            ranks = ", ".join(map(str, verdict.ranks))
-            effect = "held up the job" if verdict.cause else "was slow"
-            severity: Severity = "hung" if verdict.cause in _HANG_CAUSES else "slow"
-            noun = "Rank" if len(verdict.ranks) == 1 else "Ranks"
-            yield Finding(severity, f"{noun} {ranks}: {effect}.")
+            ranks = rank_words(verdict.ranks)
+            if verdict.cause in _HANG_CAUSES:
+                sentence = f"The job hung: {ranks} held it up."
+                yield Finding("hung", sentence, verdict.evidence[:1])
+                return
+            verb = "was" if len(verdict.ranks) == 1 else "were"
+            effect = "held up the job" if verdict.cause else f"{verb} slow"
+            yield Finding("slow", f"{ranks[:1].upper()}{ranks[1:]} {effect}.")
         elif verdict.kind == "workload":
             yield Finding("slow", "The workload was slow, no rank.")
         return
@@ -141,6 +145,22 @@ def _slow(analysis: StepAnalysis) -> Iterator[Finding]:
     if lost is None or lost >= MIN_SHARE:
         share = "" if lost is None else f": {percent(lost)} of the run"
         yield Finding("slow", f"{culprits(costliest)} was slow{_in_phase(costliest.phase)}{share}.")
+
+
+def _one_sided_pauses(analysis: StepAnalysis) -> Iterator[Finding]:
+    """Planned pauses of a few ranks, every so many steps, for which all others wait."""
+    for loss in analysis.summary.losses:
+        share = _share(loss.lost_seconds, analysis)
+        is_one_sided = loss.phase is not None and len(loss.ranks) < len(analysis.steps.members)
+        if loss.kind == "periodic" and is_one_sided and share is not None and share >= MIN_SHARE:
+            noun = {"checkpoint": "checkpoints", "eval": "evaluations"}[loss.phase or ""]
+            yield Finding(
+                "slow",
+                f"All waited for {noun} of {rank_words(loss.ranks)}, every {loss.period_steps:,} "
+                f"steps: {percent(share)} of the run.",
+                (loss_sentence(loss),),
+            )
+            return
 
 
 _HANG_CAUSES = frozenset({"hang", "deadlock", "mismatched collectives"})

@@ -176,17 +176,29 @@ def _row(job_id: str, rank: _RankData, lag: float | None, now: float) -> RankRow
         phase=page.phase,
         step=page.state["step"],
         lag_seconds=lag,
-        wait_seconds=_median(rank.rows["sync_seconds"]),
+        wait_seconds=_waits(rank),
         step_seconds=step,
-        tokens_per_second=float(rank.rows["tokens"].sum()) / total
-        if total > 0 and state not in STILL and counts_data(page.identity["mesh"])
-        else None,
+        tokens_per_second=None if state in STILL else _tokens_rate(rank, total),
         loss=page.state["loss"],
         quiet_seconds=quiet,
         other_seconds=_median(rank.rows["other_seconds"]),
         step_times=tuple(seconds[-_NUM_SPARK_STEPS:].tolist()),
         clock=page.clock,
     )
+
+
+def _tokens_rate(rank: _RankData, total_seconds: float) -> float | None:
+    """Tokens a second; None where the loop counts none, or another rank counts the same ones."""
+    tokens = float(rank.rows["tokens"].sum())
+    if not tokens or total_seconds <= 0 or not counts_data(rank.page.identity["mesh"]):
+        return None
+    return tokens / total_seconds
+
+
+def _waits(rank: _RankData) -> float | None:
+    """Median wait of a step; None where no wait is recorded, as in a loop that tells none."""
+    seconds = rank.rows["sync_seconds"]
+    return _median(seconds) if seconds.any() else None
 
 
 def _median(seconds: Seconds) -> float | None:

@@ -1,10 +1,10 @@
 """Measures the node agent and its peers on the same fake node: ``make bench-agent``.
 
-The node: 8 GPUs with 18 NVLinks each, 10 RDMA ports, 8 simulated ranks that write their pages all
-the time. The GPUs are the C stub behind the real pynvml, so the time of a real driver's calls is
-not in these figures; series, memory, processor time and scrapes are. The peers are Debian's
-node_exporter, unpacked without being installed, and nvitop-exporter out of ``bench/peers.txt``;
-one that cannot be had is named below the table, with the reason.
+The node: 8 GPUs with 18 NVLinks each, 10 RDMA ports, 8 ranks with six kinds of collectives that
+write their pages all the time. The GPUs are the C stub behind the real pynvml, so the time of a
+real driver's calls is not in these figures; series, memory, processor time and scrapes are. The
+peers are Debian's node_exporter, unpacked without being installed, and nvitop-exporter out of
+``bench/peers.txt``; one that cannot be had is named below the table, with the reason.
 """
 
 import argparse
@@ -25,21 +25,21 @@ from urllib.parse import urlsplit
 
 from fake_cluster_node import (
     PORTS,
-    RANKS,
     AbsentError,
     build_node,
     fetch_node_exporter,
     find_nvitop,
     training,
 )
+from fake_cluster_ranks import RANKS
+from process_figures import processor_seconds, resident_bytes
 
+from lockstep_catalogue.scrape_interval import DECLARED
 from lockstep_records.durations import parse_duration
 
 SCRAPERS = 10
-TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 WARM_UP_SECONDS = 10.0
-SCRAPE_SECONDS = 5.0
+SCRAPE_SECONDS = float(DECLARED.scrape_seconds)
 PEER_SCRAPES = 500
 LIMITS = {
     "first sample": "under 2 s",
@@ -89,17 +89,6 @@ def running(program: Program) -> Iterator[tuple[int, float]]:
         process.wait()
 
 
-def processor_seconds(pid: int) -> float:
-    """Processor time that a process has used."""
-    rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(rest[11]) + int(rest[12])) / TICKS_A_SECOND
-
-
-def resident_bytes(pid: int) -> int:
-    """Resident memory of a process."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES
-
-
 def get(url: str) -> bytes:
     """One uncompressed scrape on a connection of its own."""
     address = urlsplit(url)
@@ -139,7 +128,7 @@ def scrape_side_by_side(url: str, times: int) -> list[float]:
 
 
 def processor_share(pid: int, url: str, seconds: float) -> float:
-    """Share of one core that a process takes while it is scraped every five seconds."""
+    """Share of one core that a process takes while it is scraped as declared."""
     before, began = processor_seconds(pid), time.monotonic()
     while (passed := time.monotonic() - began) < seconds:
         get(url)
@@ -182,6 +171,7 @@ class Node:
     Attributes:
         environment: what the driver made of C needs.
         scrapes: how many the agent gets.
+        tick: of the agent; None for its default.
     """
 
     folder: Path
@@ -189,6 +179,7 @@ class Node:
     environment: dict[str, str]
     peers: Path
     scrapes: int
+    tick: str | None
 
 
 def agent(node: Node) -> Program:
@@ -198,6 +189,7 @@ def agent(node: Node) -> Program:
     command += ["--dir", str(node.folder / "lockstep"), "--listen", urlsplit(url).netloc]
     command += ["--state", str(node.folder / "state")]
     command += ["--sysfs", str(node.folder / "sys"), "--nvml-library", str(node.library)]
+    command += ["--tick", node.tick] if node.tick else []
     return Program(
         name="lockstep agent",
         command=[*command, "--node", "node-0001"],
@@ -246,8 +238,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--duration",
         type=parse_duration,
-        default=45.0,
-        help="how long CPU is measured, such as 45s",
+        default=60.0,
+        help="how long CPU is measured, such as 60s",
     )
     parser.add_argument("--scrapes", type=int, default=10_000, help="how many the agent gets")
     parser.add_argument(
@@ -256,6 +248,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--jobs", type=int, choices=(1, 2, 4), default=1, help="jobs that share the eight ranks"
     )
+    parser.add_argument("--tick", help="of the agent, such as 1s; by default its own")
     parser.add_argument("--no-peers", action="store_true", help="leave the peers out")
     return parser.parse_args()
 
@@ -276,6 +269,7 @@ def main() -> None:
             environment=environment,
             peers=options.peers,
             scrapes=options.scrapes,
+            tick=options.tick,
         )
         with training(folder / "lockstep", options.jobs):
             for build_program in (
@@ -288,8 +282,9 @@ def main() -> None:
                     continue
                 figures[program.name] = measure(program, options.duration)
     print(
-        f"8 GPUs, {PORTS} ports, {RANKS} ranks of {options.jobs} jobs; processor while scraped "
-        f"every {SCRAPE_SECONDS:.0f} s; {SCRAPERS} scrapers at once, a connection a scrape"
+        f"8 GPUs, {PORTS} ports, {RANKS} ranks of {options.jobs} jobs, six kinds of collectives; "
+        f"processor while scraped every {SCRAPE_SECONDS:.0f} s; {SCRAPERS} scrapers at once, "
+        "a connection a scrape"
     )
     print_table(figures, absent)
 

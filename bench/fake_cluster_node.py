@@ -9,13 +9,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from fake_cluster_ranks import RANKS
+
 REPOSITORY = Path(__file__).parents[1]
 sys.path.insert(0, str(REPOSITORY / "tests"))
 _gpus: Any = importlib.import_module("agent.fake_node")
 _tree: Any = importlib.import_module("agent.fake_tree")
 _conftest: Any = importlib.import_module("agent.conftest")
 
-GPUS, RANKS, PORTS = 8, 8, 10
+GPUS, PORTS = 8, 10
 _DEBIAN = "prometheus-node-exporter"
 
 
@@ -65,23 +67,14 @@ def find_nvitop(peers: Path) -> dict[str, str]:
 
 @contextmanager
 def training(jobs: Path, num_jobs: int = 1) -> Iterator[None]:
-    """Eight simulated ranks of so many jobs that write their pages while the block lasts."""
-    command = [sys.executable, "-m", "lockstep_cli.main", "simulate"]
-    command += ["--dir", str(jobs), "--ranks", str(RANKS // num_jobs), "--step-time", "200ms"]
-    command += ["--steps", "1000000000", "--job-id"]
-    running = [
-        subprocess.Popen(
-            [*command, f"bench-{number}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        for number in range(num_jobs)
-    ]
+    """Eight ranks of so many jobs that write their pages while the block lasts."""
+    command = [sys.executable, str(REPOSITORY / "bench" / "fake_cluster_ranks.py")]
+    ranks = subprocess.Popen([*command, str(jobs), str(num_jobs)])
     try:
-        while len(list(jobs.glob("jobs/*/*/rank-*.page"))) < RANKS // num_jobs * num_jobs:
-            for ranks in running:
-                assert ranks.poll() is None, f"the simulated ranks ended with {ranks.returncode}"
+        while len(list(jobs.glob("jobs/*/*/rank-*.page"))) < RANKS:
+            assert ranks.poll() is None, f"the ranks ended with {ranks.returncode}"
             time.sleep(0.1)
         yield
     finally:
-        for ranks in running:
-            ranks.kill()
-            ranks.wait()
+        ranks.kill()
+        ranks.wait()

@@ -20,6 +20,8 @@ from lockstep_records.options import DurationRange
 
 _DAY_SECONDS = 86_400.0
 _MIN_LINGER_SECONDS = 60.0
+_TICKS_PER_SCRAPE = 5
+_MIN_TICK_SECONDS, _MAX_TICK_SECONDS = 1.0, 2.0
 _MAX_GPUS = 1024
 _PATH = click.Path(path_type=Path)
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
@@ -63,12 +65,12 @@ class Options:
         callback=checks.check_name,
         help="Name of this machine.",
     )
-    tick_seconds: float = option(
-        1.0,
+    tick_seconds: float | None = option(
+        None,
         "--tick",
         metavar="DURATION",
         type=DurationRange(0.05, 60.0),
-        help="Interval between two samples.",
+        help="Interval between two samples.  [default: a fifth of a scrape's, 1s to 2s]",
     )
     scrape_seconds: float = option(
         float(DECLARED.scrape_seconds),
@@ -256,6 +258,14 @@ class Options:
     def identity(self) -> dict[str, str]:
         """The labels of every series of this agent."""
         return {CLUSTER.name: self.cluster, NODE.name: self.node}
+
+    @property
+    def tick(self) -> float:
+        """Seconds between two samples: what is sampled five times for one scrape is fresh."""
+        if self.tick_seconds is not None:
+            return self.tick_seconds
+        fifth = self.scrape_seconds / _TICKS_PER_SCRAPE
+        return min(max(fifth, _MIN_TICK_SECONDS), _MAX_TICK_SECONDS)
 
     @property
     def linger(self) -> float:

@@ -31,13 +31,13 @@ def print_once(options: Options) -> None:
     _log_to_stderr()
     sampler = Sampler(
         CollectorRuntime(options),
-        options.tick_seconds,
+        options.tick,
         judge=Judge(options.expected),
         renderer=renderer_of(options),
     )
     sampler.sample()
     time.sleep(
-        min(options.tick_seconds, _BETWEEN_SAMPLES_SECONDS)
+        min(options.tick, _BETWEEN_SAMPLES_SECONDS)
     )  # activity is measured between two samples
     click.echo(sampler.sample().text, nl=False)
 
@@ -72,7 +72,7 @@ def _serve(options: Options) -> None:
     signal.signal(signal.SIGUSR2, lambda *_: runtime.gpus.resume())
     sampler = Sampler(
         runtime,
-        options.tick_seconds,
+        options.tick,
         judge=Judge(options.expected),
         renderer=renderer_of(options),
     )
@@ -101,7 +101,7 @@ def _serve(options: Options) -> None:
 def renderer_of(options: Options) -> Renderer:
     """What the agent serves: with its identity on every series and, unless told, in its budget."""
     # A tick more than a scrape, so that a scrape meets the 0 of a counter that begins to count.
-    hold_seconds = options.scrape_seconds + options.tick_seconds
+    hold_seconds = options.scrape_seconds + options.tick
     limit = None if options.detail else MAX_SERIES
     return Renderer(options.identity, SeriesBudget(hold_seconds, limit))
 

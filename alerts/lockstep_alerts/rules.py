@@ -7,13 +7,14 @@ from lockstep_alerts.model import Delivery
 from lockstep_alerts.objectives.symptoms import EVERY_SECONDS
 from lockstep_alerts.spec import Spec
 from lockstep_alerts.symptom import Symptom
-from lockstep_catalogue import recorded, recorded_objectives
+from lockstep_catalogue import recorded, recorded_goodput, recorded_objectives
 from lockstep_catalogue.metric import Recorded
 from lockstep_catalogue.windows import ScrapeWindows, spelled
 
 RECORDING_GROUP = "lockstep-train.rules"
 ALERT_GROUP = "lockstep-train"
 OBJECTIVE_RECORDING_GROUP = "lockstep-slo.rules"
+_OF_JOBS = (*recorded.RECORDED, *recorded_goodput.RECORDED)
 OBJECTIVE_ALERT_GROUP = "lockstep-slo"
 
 
@@ -55,7 +56,7 @@ def rule_groups(spec: Spec, delivery: Delivery) -> list[dict[str, object]]:
     every = spec.windows.evaluation_seconds
     alerts = [alert_rule(symptom, spec.windows, delivery) for symptom in spec.symptoms]
     return [
-        _group(RECORDING_GROUP, every, _records(recorded.RECORDED, spec.windows)),
+        _group(RECORDING_GROUP, every, _records(_OF_JOBS, spec.windows)),
         _group(ALERT_GROUP, every, alerts),
     ]
 

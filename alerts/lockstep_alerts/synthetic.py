@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lockstep_catalogue import training
+from lockstep_catalogue import job_ranks, training
 from lockstep_catalogue.metric import Metric
 from lockstep_catalogue.vocabulary import Clock
 
@@ -210,4 +210,14 @@ def training_job(*regimes: Regime, places: tuple[Placement, ...] = ONE_NODE) -> 
         *present(seconds, places=places),
         *moving(Stretch(seconds, 1), places=places),
         *stepping(*regimes, places=places),
+    ]
+
+
+def loads(ratio: float, seconds: int, load: str = "tokens", rank: int = 2) -> list[Samples]:
+    """Loads of a node on which one rank has so many times the median."""
+    node = {"instance": "n1:9400", **JOB, "node": "n1", "load": load}
+    heaviest, median = steady(1000 * ratio, seconds), steady(1000, seconds)
+    return [
+        samples(job_ranks.HEAVIEST_LOAD, heaviest, rank=str(rank), **node),
+        samples(job_ranks.MEDIAN_LOAD, median, **node),
     ]

@@ -12,8 +12,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -97,12 +98,14 @@ def last_step(job: Job, root: Path) -> int:
         return 0
 
 
-def follow(launchers: dict[str, list["subprocess.Popen[bytes]"]], root: Path) -> None:
+def follow(
+    jobs: Sequence[Job], launchers: dict[str, list["subprocess.Popen[bytes]"]], root: Path
+) -> None:
     """Prints the jobs' progress until all have ended."""
     started = time.monotonic()
     while any(process.poll() is None for group in launchers.values() for process in group):
         time.sleep(SHOW_EVERY_SECONDS)
-        steps = ", ".join(f"{job.name} {last_step(job, root)}" for job in JOBS)
+        steps = ", ".join(f"{job.name} {last_step(job, root)}" for job in jobs)
         print(f"{(time.monotonic() - started) / 60:5.1f} min: steps {steps}", flush=True)
 
 
@@ -122,7 +125,10 @@ def main() -> None:
     parser.add_argument("--healthy", type=parse_duration, default=600.0)
     parser.add_argument("--interval", default="15s")
     parser.add_argument("--work", type=Path, default=None)
+    names = [job.name for job in JOBS]
+    parser.add_argument("--job", action="append", choices=names, help="only this; repeatable")
     options = parser.parse_args()
+    jobs = [job for job in JOBS if job.name in (options.job or names)]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # leave nothing behind
     work = options.work or Path(mkdtemp(prefix="live-groups-"))
     work.mkdir(parents=True, exist_ok=True)
@@ -131,15 +137,15 @@ def main() -> None:
     with ExitStack() as open_:
         open_.callback(subprocess.run, ["rm", "-rf", str(root)], check=False)
         start_watching(work, root, options.interval, open_)
-        launchers = {job.name: start_job(job, work, root, options.healthy, open_) for job in JOBS}
-        follow(launchers, root)
+        launchers = {job.name: start_job(job, work, root, options.healthy, open_) for job in jobs}
+        follow(jobs, launchers, root)
         statuses = {name: [p.wait() for p in group] for name, group in launchers.items()}
         print(f"exit statuses {statuses}", flush=True)
         time.sleep(SETTLED_SECONDS)
-        moments = {job.name: moments_of(job, root, options.healthy) for job in JOBS}
-        (work / "moments.json").write_text(json.dumps(moments, default=vars), encoding="utf-8")
+        moments = {job.name: moments_of(job, root, options.healthy) for job in jobs}
+        (work / "moments.json").write_text(json.dumps(moments, default=asdict), encoding="utf-8")
         lines = (work / "stack" / "pages.jsonl").read_text(encoding="utf-8").splitlines()
-        print(table(JOBS, moments, read_alerts(lines)), flush=True)
+        print(table(jobs, moments, read_alerts(lines)), flush=True)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from lockstep_catalogue import (
     parts,
     pcie,
     recorded,
+    recorded_goodput,
     recorded_objectives,
     training,
     verdicts,
@@ -53,7 +54,11 @@ METRICS: tuple[Metric, ...] = (
     *ledger.METRICS,
     *ledger_service.METRICS,
 )
-RECORDED: tuple[Recorded, ...] = (*recorded.RECORDED, *recorded_objectives.RECORDED)
+RECORDED: tuple[Recorded, ...] = (
+    *recorded.RECORDED,
+    *recorded_goodput.RECORDED,
+    *recorded_objectives.RECORDED,
+)
 METRIC_BY_NAME = {metric.name: metric for metric in METRICS}
 
 

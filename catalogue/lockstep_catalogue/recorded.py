@@ -10,10 +10,9 @@ of every kind, is the difference of their own work. Stages differ by design, and
 themselves over time only.
 """
 
-from lockstep_catalogue.job_state import GOODPUT_SECONDS, MODEL_FLOPS, PEAK_FLOPS
+from lockstep_catalogue.job_state import MODEL_FLOPS, PEAK_FLOPS
 from lockstep_catalogue.labels import (
     CLUSTER,
-    GOODPUT,
     JOB_ID,
     NODE,
     OWN_WORK_PHASES,
@@ -231,21 +230,6 @@ UNOBSERVED = Recorded(
     expression=_unobserved,
 )
 
-
-def _goodput(windows: ScrapeWindows) -> str:
-    spent = by("sum", rate(GOODPUT_SECONDS, windows.long), *_JOB)
-    good = by("sum", rate(GOODPUT_SECONDS, windows.long, eq(GOODPUT, "productive")), *_JOB)
-    return f"{good} / ({spent} > 0)"
-
-
-GOODPUT_RATIO = Recorded(
-    name="cluster_job_id:lockstep_train_goodput:ratio",
-    unit=Unit.RATIO,
-    labels=_JOB,
-    help="Share of the ranks' wall clock spent in forward, backward and optimizer.",
-    expression=_goodput,
-)
-
 RECORDED = (
     PLACEMENT,
     PHASE_PER_STEP,
@@ -261,5 +245,4 @@ RECORDED = (
     STAGE_EXCESS_RATIO,
     TOKENS_RATE,
     MFU,
-    GOODPUT_RATIO,
 )

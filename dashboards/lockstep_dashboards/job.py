@@ -4,6 +4,7 @@ from lockstep_catalogue import training
 from lockstep_catalogue.labels import (
     ATTEMPT,
     CLUSTER,
+    GOODPUT,
     JOB_ID,
     KIND,
     NODE,
@@ -22,6 +23,7 @@ from lockstep_catalogue.recorded import (
     PHASE_PER_STEP,
     TOKENS_RATE,
 )
+from lockstep_catalogue.recorded_goodput import GOODPUT_BY_STATE
 from lockstep_dashboards.job_queries import (
     NUM_WORST,
     age,
@@ -128,7 +130,15 @@ _PHASES = Row(
             aggregate("avg", PHASE_PER_STEP, PHASE, legend="{{phase}}"),
             note="Mean over the ranks.",
             stacked=True,
-            width=24,
+            width=12,
+        ),
+        time_series(
+            GOODPUT_BY_STATE,
+            aggregate("sum", GOODPUT_BY_STATE, GOODPUT, legend="{{goodput}}"),
+            title="Ranks by goodput state",
+            note="Waiting for stragglers is taken out of communication.",
+            stacked=True,
+            width=12,
         ),
     ),
 )

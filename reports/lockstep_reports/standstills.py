@@ -71,14 +71,10 @@ def split_standstills(
 
 
 def standstill_sentence(standstill: Standstill) -> str:
-    """What stood still for how long, and whether it moved again."""
-    if standstill.is_now:
-        tense = f"no progress for {duration(standstill.seconds)}"
-    elif standstill.lasted:
-        tense = f"no progress for {duration(standstill.seconds)}, until the end"
-    else:
-        tense = f"no progress for {duration(standstill.seconds)}, then it moved again"
-    return f"{standstill.words[:1].upper()}{standstill.words[1:]}: {tense}."
+    """How long nothing moved, and whether it moved again."""
+    end = " until now" if standstill.is_now else ", until the end" if standstill.lasted else ""
+    again = "" if standstill.lasted else "; then it moved again"
+    return f"No progress for {duration(standstill.seconds)}{end}{again}."
 
 
 def _hung_columns(steps: Steps, hangs: list[HangRecord]) -> Flags:

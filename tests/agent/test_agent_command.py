@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -28,6 +29,7 @@ from .live_page import LivePage
 from .livecheck import complaints
 
 COMMAND = [sys.executable, "-m", "lockstep_cli.main", "agent"]
+get = partial(httpx.get, timeout=30)  # a busy machine answers late
 OPENMETRICS = {"Accept": "application/openmetrics-text; version=1.0.0"}
 
 
@@ -36,7 +38,7 @@ def command_line(options: Options) -> list[str]:
     return [
         *("--listen", f"{options.host}:{options.port}", "--dir", str(options.root)),
         *("--cluster", options.cluster, "--node", options.node),
-        *("--tick", format_duration(options.tick_seconds)),
+        *("--tick", format_duration(options.tick)),
         *("--hang-timeout", format_duration(options.hang_timeout_seconds)),
         *("--sysfs", str(options.sysfs)),
         *("--nvml-library", str(options.nvml_library)),
@@ -49,6 +51,13 @@ def command_line(options: Options) -> list[str]:
     ]
 
 
+def eventually(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 @contextmanager
 def running_agent(options: Options) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The agent as a process of its own, with the address that it logged."""
@@ -57,18 +66,15 @@ def running_agent(options: Options) -> Iterator[tuple[subprocess.Popen[str], str
     try:
         line = next(line for line in agent.stderr if line.startswith("serving "))
         assert line.startswith("serving http://127.0.0.1:")
-        yield agent, line.split()[1]
+        url = line.split()[1]
+        # On a busy machine it listens before it has a sample.
+        ready = url.replace("/metrics", "/ready")
+        eventually(lambda: get(ready).status_code == httpx.codes.OK)
+        yield agent, url
     finally:
         agent.kill()
         agent.stderr.close()
         agent.wait()
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 40
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_a_running_agent_emits_what_the_catalogue_declares_and_follows_the_ranks(
@@ -91,16 +97,16 @@ def test_a_running_agent_emits_what_the_catalogue_declares_and_follows_the_ranks
         each.write_periodic()
     hung.phase("forward", ago_seconds=2 * options.hang_timeout_seconds)
     with running_agent(options) as (_, url):
-        answer = httpx.get(url, headers=OPENMETRICS)
+        answer = get(url, headers=OPENMETRICS)
         assert answer.headers["content-type"].startswith("application/openmetrics-text")
-        eventually(lambda: complaints(httpx.get(url, headers=OPENMETRICS).text) == [])
+        eventually(lambda: complaints(get(url, headers=OPENMETRICS).text) == [])
         page.step(2)
         line = f'{training.STEPS.name}{{cluster="east",job_id="job",node="node-7",rank="0"}} 3.0'
-        eventually(lambda: line in httpx.get(url).text)
-        assert httpx.get(url).headers["content-type"].startswith("text/plain; version=0.0.4")
-        assert httpx.get(url.replace("/metrics", "/healthz")).text == "ok\n"
-        assert "/metrics" in httpx.get(url.replace("/metrics", "/")).text
-        assert httpx.get(url + "x").status_code == httpx.codes.NOT_FOUND
+        eventually(lambda: line in get(url).text)
+        assert get(url).headers["content-type"].startswith("text/plain; version=0.0.4")
+        assert get(url.replace("/metrics", "/healthz")).text == "ok\n"
+        assert "/metrics" in get(url.replace("/metrics", "/")).text
+        assert get(url + "x").status_code == httpx.codes.NOT_FOUND
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -150,7 +156,7 @@ def test_a_scraper_that_hangs_up_is_not_logged(options: Options) -> None:
             with socket.create_connection((options.host, httpx.URL(url).port)) as caller:
                 caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 caller.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
-        assert httpx.get(url).status_code == httpx.codes.OK
+        assert get(url).status_code == httpx.codes.OK
         agent.send_signal(signal.SIGTERM)
         assert agent.stderr is not None
         assert agent.stderr.read() == ""

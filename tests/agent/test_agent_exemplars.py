@@ -54,7 +54,7 @@ def test_a_scrape_in_openmetrics_has_the_newest_slow_step_of_each_bucket(
     slow_step(pages[0], 0, 0, seconds=0.9)
     slow_step(pages[0], 0, 1, seconds=3.0)
     newest = slow_step(pages[1], 1, 0, seconds=0.92)
-    sampler = Sampler(CollectorRuntime(options), options.tick_seconds)
+    sampler = Sampler(CollectorRuntime(options), options.tick)
     sampler.sample()
     with MetricsServer("127.0.0.1", 0, sampler) as server:
         thread = Thread(target=server.serve_forever, args=(0.05,))

@@ -33,7 +33,7 @@ def line_of(text: str, metric: str, labels: tuple[str, str]) -> str | None:
 @pytest.fixture(name="url")
 def _url(options: Options) -> Iterator[str]:
     runtime = CollectorRuntime(options)
-    sampler = Sampler(runtime, options.tick_seconds)
+    sampler = Sampler(runtime, options.tick)
     server = MetricsServer(options.host, 0, sampler)
     sampler.start()
     threading.Thread(target=server.serve_forever, daemon=True).start()

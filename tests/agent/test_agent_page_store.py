@@ -87,7 +87,7 @@ def test_a_sample_of_the_whole_agent_reads_each_page_once(
 ) -> None:
     for rank in range(2):
         LivePage(root, rank=rank).step(1)
-    sampler = Sampler(CollectorRuntime(options), options.tick_seconds)
+    sampler = Sampler(CollectorRuntime(options), options.tick)
     sampler.sample()
     # a busy machine may take longer than half a tick for one: then the pages are read again
     assert 1 <= reads["rank-00000.page"] == reads["rank-00001.page"] <= reads["jobs"] <= 5

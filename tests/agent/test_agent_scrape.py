@@ -99,7 +99,7 @@ def busy_job(root: Path, hang_seconds: float) -> None:
 def sampled(options: Options) -> Exposition:
     sampler = Sampler(
         CollectorRuntime(options),
-        options.tick_seconds,
+        options.tick,
         judge=Judge(options.expected),
         renderer=renderer_of(options),
     )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from lockstep_agent.options import Options
 from lockstep_agent.web import AccessControl
 
 from .in_process import refused_message
@@ -55,6 +56,16 @@ def test_a_configuration_file_holds_every_option_and_the_command_line_comes_firs
     )
     assert 'cluster="line",node="environment"' in done.stdout
     assert 'cluster="line",counted_by="expected",node="environment"} 3.0' in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("scrape_seconds", "tick_seconds"), [(5.0, 1.0), (8.0, 1.6), (15.0, 2.0), (60.0, 2.0)]
+)
+def test_a_tick_is_a_fifth_of_the_scrape_interval_within_one_and_two_seconds(
+    scrape_seconds: float, tick_seconds: float
+) -> None:
+    assert Options(scrape_seconds=scrape_seconds).tick == tick_seconds
+    assert Options(scrape_seconds=scrape_seconds, tick_seconds=0.5).tick == 0.5
 
 
 def test_a_token_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ SOURCES = {
 HEADS = {
     "operations": "Stage 3 (2 ranks) was slow in forward",
     "log": "The job failed: rank 3 was the first cause.",
-    "flight_recorder": "held up the job.",
+    "flight_recorder": "held it up.",
     "worker_times": "slow",
 }
 HOSTILE = "a|b`<script>\n# x"

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from lockstep_catalogue import training
+from lockstep_catalogue import host, training
 from lockstep_catalogue.metric import Metric
 from lockstep_reports.command import report
 from lockstep_reports.readers import ReadOptions
@@ -28,6 +28,7 @@ pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 
 RANKS, LATE = 4, 2
 SCRAPE, SCRAPES, LATE_FROM = 5, 360, 180
+PRESSURE = 0.4  # of the time, on the late rank's node and while it is late
 EVEN = {"data": 0.01, "forward": 0.04, "backward": 0.1, "sync": 0.04, "optimizer": 0.01}
 BOUNDS = (*training.STEP_SECONDS.buckets, float("inf"))
 PATIENCE_SECONDS = 40.0
@@ -39,6 +40,13 @@ def step_of(rank: int, scrape: int) -> dict[str, float]:
         return EVEN
     longer = "backward" if rank == LATE else "sync"
     return EVEN | {longer: EVEN[longer] + 0.05}
+
+
+def pressure_of(rank: int, scrape: int) -> tuple[Metric, str, float]:
+    """A sample of the node's waiting for processors; more while its rank is late."""
+    pressed = SCRAPE * max(0, scrape - LATE_FROM) * (PRESSURE if rank == LATE else 0.0)
+    labels = f'cluster="c",node="n{rank // 2}",resource="cpu",pressure="some"'
+    return host.PRESSURE_SECONDS, labels, pressed + 0.01 * scrape
 
 
 def exposition(begin: int) -> Iterator[str]:
@@ -64,6 +72,7 @@ def exposition(begin: int) -> Iterator[str]:
             if rank % 2 == 0:
                 of_node = f'cluster="c",job_id="job-a",node="n{rank // 2}"'
                 samples += [(training.STEP, of_node, float(int(steps)))]
+                samples += [pressure_of(rank, scrape)]
                 samples += [(training.TOKENS, of_node, steps * 512), (training.LOSS, of_node, 2.5)]
                 samples += [
                     (training.STEP_SECONDS, f'{of_node},le="{bound:g}"', count)
@@ -169,6 +178,16 @@ def test_without_the_histogram_the_tail_is_null_with_its_reason(url: str, began:
 
 def bounds(first: float, last: float) -> Window:
     return Window(first=Bound(wall_seconds=first), last=Bound(wall_seconds=last))
+
+
+def test_trouble_on_the_node_of_the_late_rank_stands_beside_the_verdict(
+    read: dict[str, Any], began: int
+) -> None:
+    (sign,) = read["signs"]
+    assert (sign["cause"], sign["node"], sign["unit"]) == ("cpu_pressure", "n1", "s/s")
+    assert sign["value"] == pytest.approx(PRESSURE, rel=0.1)
+    assert abs(sign["begin_time"] - (began + LATE_FROM * SCRAPE)) < 90
+    assert "lockstep_host_pressure_seconds_total" in sign["source"]
 
 
 def test_what_series_cannot_tell_is_null_with_its_reason(read: dict[str, Any]) -> None:

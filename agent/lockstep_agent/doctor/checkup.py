@@ -113,11 +113,11 @@ def _sample(examination: Examination) -> dict[str, Any]:
         state=None,  # an agent that runs on the node keeps its state there
     )
     sampler = Sampler(
-        CollectorRuntime(options), options.tick_seconds, judge=Judge(options.expected, limits)
+        CollectorRuntime(options), options.tick, judge=Judge(options.expected, limits)
     )
     exposition = sampler.sample()
     for _ in range(_NUM_SAMPLES):
-        time.sleep(options.tick_seconds)
+        time.sleep(options.tick)
         exposition = sampler.sample()
     return health_of(exposition, options.node)
 

@@ -56,7 +56,7 @@ class CollectorRuntime:
         return join_json_lists((self._incidents.json, self._hangs.json))
 
     def _node_collectors(self, options: Options) -> Iterator[Collector]:
-        max_age_seconds = min(options.tick_seconds / 2, _MAX_PAGE_AGE_SECONDS)
+        max_age_seconds = min(options.tick / 2, _MAX_PAGE_AGE_SECONDS)
         pages = PageStore(options.root, options.procfs, max_age_seconds)
         adapters: dict[str, tuple[str, ...]] = {}
         sources = NodeSources(

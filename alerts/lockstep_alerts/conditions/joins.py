@@ -1,9 +1,9 @@
 """PromQL that several conditions share: states of ranks, late nodes, phases of excess work."""
 
-from lockstep_catalogue import job_watch, recorded, training
+from lockstep_catalogue import job_ranks, job_watch, recorded, training
 from lockstep_catalogue.labels import CLOCK, CLUSTER, JOB_ID, NODE, PHASE, RANK, STATE
 from lockstep_catalogue.metric import Label, Recorded
-from lockstep_catalogue.promql import by, names, one_of, select
+from lockstep_catalogue.promql import by, median_by, names, one_of, select
 from lockstep_catalogue.windows import ScrapeWindows, spelled
 
 JOB_LABELS = (CLUSTER, JOB_ID)
@@ -13,6 +13,10 @@ ON_JOB = f"on ({names(*JOB_LABELS)})"
 ON_RANK = f"on ({names(*RANK_LABELS)})"
 ON_NODE = f"on ({names(*NODE_LABELS)})"
 _PHASE_SECONDS = 60
+# The longest sequence alone makes no work: its square does, and it is in the squares.
+_LOADS = ("samples", "tokens", "squares")
+# Own work is not exactly in proportion to the load.
+_LOAD_SLACK = 1.25
 
 
 def num_ranks(*states: str) -> str:
@@ -67,3 +71,22 @@ def node_is_late(above_ratio: float) -> str:
     that are named with their node and some that are named by themselves.
     """
     return f"{select(recorded.NODE_LATENESS_RATIO)} > {above_ratio / 2:g}"
+
+
+def load_excess(*labels: Label) -> str:
+    """By how much the heaviest rank of each of these is above the job's median, by kind of load."""
+    by_load = (*JOB_LABELS, job_ranks.LOAD)
+    compared = one_of(job_ranks.LOAD, *_LOADS)
+    heaviest = by("max", select(job_ranks.HEAVIEST_LOAD, compared), *labels, job_ranks.LOAD)
+    median = median_by(select(job_ranks.MEDIAN_LOAD, compared), *by_load)
+    return f"{heaviest} / on ({names(*by_load)}) group_left () ({median} > 0) - 1"
+
+
+def explained_by_load() -> str:
+    """Filter for the right side of ``unless``: late ranks that have as much more to do.
+
+    A rank that costs the share r of a step works r / (1 - r) longer than the others.
+    """
+    late = select(recorded.LATENESS_RATIO)
+    excess = by("max", load_excess(*RANK_LABELS), *RANK_LABELS)
+    return f"{ON_RANK} ({late} / (1 - {late}) < {ON_RANK} {_LOAD_SLACK:g} * {excess})"

@@ -4,16 +4,10 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from lockstep_alerts.conditions.condition import Case, Timing
-from lockstep_alerts.conditions.joins import JOB_LABELS
+from lockstep_alerts.conditions.joins import JOB_LABELS, load_excess
 from lockstep_alerts.entry import Entry
-from lockstep_alerts.synthetic import JOB, Samples, samples, steady
-from lockstep_catalogue import job_ranks
-from lockstep_catalogue.promql import by, median_by, names, one_of, select
+from lockstep_alerts.synthetic import JOB, loads
 from lockstep_catalogue.windows import ScrapeWindows
-
-_LOAD = (*JOB_LABELS, job_ranks.LOAD)
-# The longest sequence alone makes no work: its square does, and it is in the squares.
-_COMPARED = ("samples", "tokens", "squares")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,11 +29,7 @@ class DataSkew:
     def expression(self, windows: ScrapeWindows) -> str:
         """By how much the heaviest rank of each job is above the median, by kind of load."""
         del windows  # the agent takes the mean over 64 steps
-        compared = one_of(job_ranks.LOAD, *_COMPARED)
-        heaviest = by("max", select(job_ranks.HEAVIEST_LOAD, compared), *_LOAD)
-        median = median_by(select(job_ranks.MEDIAN_LOAD, compared), *_LOAD)
-        excess = f"{heaviest} / on ({names(*_LOAD)}) ({median} > 0) - 1"
-        return f"{excess} > {self.above_ratio:g}"
+        return f"{load_excess(*JOB_LABELS)} > {self.above_ratio:g}"
 
     def detection_seconds(self, windows: ScrapeWindows) -> int:
         """None beyond the agent's mean over 64 steps, which ``for`` outlasts."""
@@ -62,19 +52,9 @@ class DataSkew:
         return [
             Case(
                 name=name,
-                series=_loads(timing, ratio, load),
+                series=loads(ratio, timing.fires_by_seconds, load),
                 at_seconds=timing.fires_by_seconds,
                 fires=named if fires else None,
             )
             for name, ratio, load, fires in outlines
         ]
-
-
-def _loads(timing: Timing, ratio: float, load: str) -> list[Samples]:
-    node = {"instance": "n1:9400", **JOB, "node": "n1", "load": load}
-    heaviest = steady(1000 * ratio, timing.fires_by_seconds)
-    median = steady(1000, timing.fires_by_seconds)
-    return [
-        samples(job_ranks.HEAVIEST_LOAD, heaviest, rank="2", **node),
-        samples(job_ranks.MEDIAN_LOAD, median, **node),
-    ]

@@ -10,6 +10,7 @@ from lockstep_alerts.conditions.joins import (
     ON_NODE,
     ON_RANK,
     RANK_LABELS,
+    explained_by_load,
     explained_by_own_work,
     has_several_clocks,
     has_stood,
@@ -31,6 +32,7 @@ from lockstep_alerts.synthetic import (
     Samples,
     Stretch,
     healthy,
+    loads,
     moving,
     present,
     ranks_late,
@@ -96,6 +98,7 @@ class Straggler(_Late):
   unless {has_several_clocks()}
   unless {has_stood(windows)}
   unless {ON_NODE} ({node_is_late(self.above_ratio)})
+  unless {explained_by_load()}
 )
 * {ON_RANK} group_left ({PHASE.name})
   {phase_of_most_excess(windows, recorded.EXCESS, *RANK_LABELS)}"""
@@ -116,7 +119,28 @@ class Straggler(_Late):
             ("one rank late by devices", late, BY_DEVICE, {**culprit, "node": "n1"}),
             ("late by another clock than the others", late, TWO_CLOCKS, None),
         ]
-        return [*_cases(timing, outlines), _standstill(timing)]
+        return [
+            *_cases(timing, outlines),
+            _standstill(timing),
+            *self._cases_with_loads(timing, culprit),
+        ]
+
+    def _cases_with_loads(self, timing: Timing, culprit: dict[str, str]) -> list[Case]:
+        """The late rank has as much more to do as it is late, and half as much."""
+        series = _straggling(timing, {_LATE_RANK: self._above}, ONE_NODE)
+        longer = sum(self._above.values()) / sum(HEALTHY.values())
+        fires = {**culprit, "node": "n1"}
+        outlines = (("it has more data", 1, None), ("more data explains half of it", 0.5, fires))
+        seconds = timing.fires_by_seconds
+        return [
+            Case(
+                name=name,
+                series=[*series, *loads(1 + share * longer, seconds, rank=_LATE_RANK)],
+                at_seconds=seconds,
+                fires=expected,
+            )
+            for name, share, expected in outlines
+        ]
 
 
 class StragglerNode(_Late):

@@ -130,11 +130,14 @@ def _slow(analysis: StepAnalysis) -> Iterator[Finding]:
     if costliest is None:
         verdict = analysis.verdict
         if verdict.ranks:
-            ranks = ", ".join(map(str, verdict.ranks))
-            effect = "held up the job" if verdict.cause else "was slow"
-            severity: Severity = "hung" if verdict.cause in _HANG_CAUSES else "slow"
-            noun = "Rank" if len(verdict.ranks) == 1 else "Ranks"
-            yield Finding(severity, f"{noun} {ranks}: {effect}.")
+            ranks = rank_words(verdict.ranks)
+            if verdict.cause in _HANG_CAUSES:
+                sentence = f"The job hung: {ranks} held it up."
+                yield Finding("hung", sentence, verdict.evidence[:1])
+                return
+            verb = "was" if len(verdict.ranks) == 1 else "were"
+            effect = "held up the job" if verdict.cause else f"{verb} slow"
+            yield Finding("slow", f"{ranks[:1].upper()}{ranks[1:]} {effect}.")
         elif verdict.kind == "workload":
             yield Finding("slow", "The workload was slow, no rank.")
         return

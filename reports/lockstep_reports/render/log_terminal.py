@@ -7,7 +7,7 @@ from rich.text import Text
 
 from lockstep_reports.log_analysis import LogAnalysis
 from lockstep_reports.render.log_text import (
-    log_cards,
+    known_cards,
     log_headline,
     log_severity,
     log_story,
@@ -33,7 +33,7 @@ def log_blocks(analysis: LogAnalysis) -> list[RenderableType]:
             expand=False,
         )
     ]
-    for card in log_cards(analysis):
+    for card in known_cards(analysis):
         remark = f" ({card.remark})" if card.remark else ""
         blocks.append(Text(f"  {card.label}: {card.value}{remark}"))
     if analysis.first_lines:

@@ -1,7 +1,9 @@
 """The sentences of a report on a log: headline and story; its cards and its Markdown."""
 
 from lockstep_catalogue.vocabulary import Severity
+from lockstep_records.hang_events import rank_words
 from lockstep_records.joblogs.model import Line
+from lockstep_records.joblogs.outcome import Incident
 from lockstep_reports.job_report import Card
 from lockstep_reports.log_analysis import LogAnalysis
 from lockstep_reports.wording import UNKNOWN, clock, duration, escaped, plural, printable
@@ -27,7 +29,6 @@ _SEVERITY_BY_OUTCOME: dict[str, Severity] = {
     "unknown": "unknown",
 }
 _SEVERITY_BY_CAUSE: dict[str, Severity] = {
-    "hang": "hung",
     "gpu_oom": "out_of_memory",
     "host_oom": "out_of_memory",
 }
@@ -37,6 +38,8 @@ _MAX_NAMED_RANKS = 8
 def log_severity(analysis: LogAnalysis) -> Severity:
     """What the headline is about."""
     incident = analysis.incident
+    if is_hang(analysis):
+        return "hung"
     by_outcome = _SEVERITY_BY_OUTCOME[incident.outcome]
     is_failure = by_outcome == "failed"
     return _SEVERITY_BY_CAUSE.get(incident.cause or "", by_outcome) if is_failure else by_outcome
@@ -45,6 +48,8 @@ def log_severity(analysis: LogAnalysis) -> Severity:
 def log_headline(analysis: LogAnalysis) -> str:
     """The outcome, and who is blamed for it."""
     incident = analysis.incident
+    if is_hang(analysis):
+        return _hang_words(incident)
     outcome = _OUTCOME_SENTENCES[incident.outcome]
     if incident.blame == "rank":
         more = ", ..." if len(incident.ranks) > _MAX_NAMED_RANKS else ""
@@ -59,10 +64,26 @@ def log_headline(analysis: LogAnalysis) -> str:
     return f"{outcome}."
 
 
+def is_hang(analysis: LogAnalysis) -> bool:
+    """Whether the log shows a job that stood still, whatever became of it."""
+    return analysis.incident.cause == "hang"
+
+
+def _hang_words(incident: Incident) -> str:
+    """The reason of a hang with the job as its subject, and the ranks that were missing."""
+    reason = printable(incident.reason)
+    ranks = f"; {rank_words(incident.ranks)} did not come" if incident.ranks else ""
+    begin = reason.removeprefix("It hung")
+    if begin == reason:
+        return f"The job hung{ranks}: {reason}"
+    return f"The job hung{begin.rstrip('.')}{ranks}."
+
+
 def log_story(analysis: LogAnalysis) -> str:
     """The reason, and how much of the time passed after the last progress."""
     incident = analysis.incident
-    parts = [printable(incident.reason)]
+    # Of a hang the headline is the reason itself.
+    parts = [] if is_hang(analysis) else [printable(incident.reason)]
     if incident.seconds_after_last_progress is not None and incident.wall_seconds is not None:
         parts.append(
             f"{duration(incident.seconds_after_last_progress)} of "
@@ -86,6 +107,11 @@ def log_cards(analysis: LogAnalysis) -> tuple[Card, ...]:
     )
 
 
+def known_cards(analysis: LogAnalysis) -> list[Card]:
+    """The cards that hold a value; why the others do not is told once, at the end of a report."""
+    return [card for card in log_cards(analysis) if card.value != UNKNOWN]
+
+
 def log_markdown(analysis: LogAnalysis) -> list[str]:
     """Lines of Markdown: headline, story, cards, first lines and notes."""
     lines = [
@@ -94,7 +120,7 @@ def log_markdown(analysis: LogAnalysis) -> list[str]:
         f"- outcome: `{analysis.incident.outcome}`",
         f"- failure class: `{analysis.incident.failure_class or 'none'}`",
     ]  # fmt: skip
-    lines += [f"- {card.label}: {card.value}" for card in log_cards(analysis)]
+    lines += [f"- {card.label}: {card.value}" for card in known_cards(analysis)]
     lines += ["", "| when (UTC) | where | rank | what | line |", "| --- | --- | --- | --- | --- |"]
     for line in analysis.first_lines:
         bold = "**" if line == analysis.incident.first else ""

@@ -3,7 +3,7 @@
 from lockstep_reports.log_analysis import LogAnalysis
 from lockstep_reports.step_analysis import StepAnalysis
 
-_NO_LEDGER = "no ledger was asked: that component does not exist yet"
+_NO_LEDGER = "no ledger was asked: lockstep ledger has the objectives of jobs"
 _NO_PRICE = "no price was given; give --price-per-gpu-hour"
 _NOT_IN_LOG = "a log does not record it"
 # A kind that records neither phases nor arrivals has one reason for all it lacks.

@@ -165,6 +165,9 @@ def _loss_cards(analysis: StepAnalysis) -> list[Card]:
     cost, num_ranks = analysis.cost, analysis.world_size
     if analysis.verdict.kind == "unknown" or not analysis.summary.count:
         return []
+    # Next to minutes without progress it would deny them.
+    if analysis.standstills and not cost.lost_seconds:
+        return []
     figures = [
         Card(duration(cost.lost_seconds), "lost", f"{percent(cost.lost_ratio)} of the run"),
         Card(duration(cost.lost_gpu_seconds), "over all ranks", plural(num_ranks, "rank")),

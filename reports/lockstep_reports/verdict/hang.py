@@ -86,9 +86,8 @@ def _sentences(log: FlightRecorderLog, graph: WaitGraph, waits: list[Wait]) -> t
             sentences.append(f"Rank {missing} {state} not entered the other half of {way}.")
         else:
             what = f"{kind} {number} of group {name}"
-            sentences.append(
-                f"Rank {missing} {state} not entered {what}; {_listed(waiters)} {verb} there."
-            )
+            waiting = _listed(waiters).lower()
+            sentences.append(f"Rank {missing} {state} not entered {what}; {waiting} {verb} there.")
     for rank, operation in sorted(graph.stuck.items())[:_MAX_EVIDENCE]:
         name = log.names.get(operation.group) or operation.group
         sentences.append(

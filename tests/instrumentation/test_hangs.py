@@ -161,7 +161,8 @@ def test_a_hang_is_reported_once_and_the_next_one_again(job: Path) -> None:
     (page,) = newest_pages(job)
     for idle_seconds in (1000, 1001, 0, 1002):
         watch.poll(page.progress_ns + idle_seconds * 10**9)
-    assert [event.kind for event in read_events(job)] == ["hang", "hang"]
+    kinds = [event.kind for event in read_events(job)]
+    assert kinds == ["hang", "hang_ended", "hang"]
 
 
 @without_flight_recorder

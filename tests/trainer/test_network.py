@@ -120,10 +120,11 @@ def test_a_missing_program_is_named_with_its_package(monkeypatch: pytest.MonkeyP
 @pytest.mark.distributed
 @pytest.mark.timeout(150)
 def test_ranks_with_a_slow_network_take_longer_in_those_steps_alone(memory: Path) -> None:
+    # At 25 % lost, TCP's doubling waits for one packet reach gloo's 60 s in one of twenty runs.
     faults = (
         "--fault slow-network:rank=1,step=5,until=9,delay=40ms",
         "--fault slow-network:rank=0,step=13,until=17,mbit=2",
-        "--fault slow-network:rank=1,step=21,until=31,loss_percent=25",
+        "--fault slow-network:rank=1,step=21,until=31,loss_percent=12",
     )
     arguments = f"--ranks 2 {TINY} {' '.join(faults)}"
     outcome = run_fork(train_in_namespaces.main, arguments, folder=memory, LOCKSTEP="off")

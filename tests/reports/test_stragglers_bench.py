@@ -82,6 +82,7 @@ def test_the_table_has_the_competitors_next_to_our_trials_with_their_first_wrong
     assert "0/1 backward: 0 1 3" in row
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timing
 @pytest.mark.distributed
 @pytest.mark.timeout(180)

@@ -129,9 +129,10 @@ def test_increase_is_the_truth_over_a_kill_a_second_import_and_a_storm_of_requeu
         wait_for(client, finished, 6)
         wait_for(client, f"sum({REQUEUES.name})", 19)
         # Every group is new here, and Prometheus sees nothing of a series that is born at 1.
-        assert query(client, f"sum(increase({JOBS_FINISHED.name}[10m]))") == pytest.approx(
-            6, abs=0.5
-        )
-        assert query(client, f"sum(increase({REQUEUES.name}[10m]))") == pytest.approx(19, abs=0.9)
+        # It extends what it sees to the range's ends, by the share of one scrape at most.
+        scrape = 1 / (query(client, f"min(count_over_time({JOBS_FINISHED.name}[10m]))") - 1)
+        for metric, truth in ((JOBS_FINISHED, 6), (REQUEUES, 19)):
+            grown = query(client, f"sum(increase({metric.name}[10m]))")
+            assert grown == pytest.approx(truth, rel=1.1 * scrape)
         assert query(client, f"sum(resets({JOBS_FINISHED.name}[10m]))") == 0
         assert query(client, finished) == 6

@@ -1,6 +1,7 @@
 """``lockstep report`` as people and programs use it."""
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -66,6 +67,15 @@ def test_a_rank_slow_outside_the_marked_phases_is_described_in_words(
         assert "Rank 2 was slow outside the marked phases" in text
         assert "Its work outside the marked phases took" in text
         assert end in text
+
+
+def test_a_page_that_can_tell_nobody_has_no_heading_without_a_text(
+    page_root: Path, tmp_path: Path
+) -> None:
+    SyntheticJob(job_id="short", ranks=2, num_steps=10).write(page_root)
+    page = tmp_path / "r.html"
+    assert "Cannot tell who was slow." in run("short", "--html", str(page)).output
+    assert not re.search(r"</h2>\s*(<ul>\s*</ul>|</section>)", page.read_text())
 
 
 def test_json_to_standard_output_is_only_json(page_root: Path, working_folder: Path) -> None:

@@ -34,8 +34,7 @@ def evidence_of_log(log: JobLog, incident: Incident) -> Evidence:
     world_size = max(log.world_size or 0, 2, *(rank + 1 for rank in incident.ranks))
     ranks = tuple(range(world_size)) if _is_everywhere(incident) else incident.ranks
     found = NodeEvent(
-        # Behind a wrapper that hides the cause all that is known is that it failed.
-        sign="exit" if incident.cause == "hidden" else incident.cause,
+        sign=_sign(incident, incident.cause),
         ranks=ranks,
         node=incident.group,
         detail="" if incident.first is None else incident.first.text,
@@ -45,6 +44,14 @@ def evidence_of_log(log: JobLog, incident: Incident) -> Evidence:
         world_size=log.world_size,
         node_events=(found,),
     )
+
+
+def _sign(incident: Incident, cause: str) -> str:
+    """The sign in the table's words."""
+    if cause == "launch_failure" and incident.failure_class == "infra":
+        return "launch_system"  # the reader calls both kinds of launches that failed alike
+    # Behind a wrapper that hides the cause all that is known is that it failed.
+    return "exit" if cause == "hidden" else cause
 
 
 def _is_everywhere(incident: Incident) -> bool:

@@ -12,7 +12,7 @@ from lockstep_reports.align import align
 from lockstep_reports.recording.steps import Member, Steps
 from lockstep_reports.score import score
 from lockstep_reports.search.chance import fisher_tail
-from lockstep_reports.search.late import collect_late
+from lockstep_reports.search.late import Search, collect_late, find_late
 from lockstep_reports.verdict.judge import judge
 from lockstep_reports.verdict.verdict import Verdict
 
@@ -52,6 +52,18 @@ def test_ranks_that_are_slow_in_turn_are_told_as_rotating_and_none_is_blamed() -
     slow = _now_and_then(1, lambda step: step % 4)
     verdict = verdict_of(SyntheticJob(num_steps=90, slow=slow).steps())
     assert (verdict.kind, verdict.ranks, verdict.cause) == ("workload", (), "rotating")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_hiccup_before_a_fault_of_the_same_rank_is_not_proven_by_the_fault(seed: int) -> None:
+    margin = np.random.default_rng(seed).normal(-0.005, 0.002, (4, 500))
+    margin[1, 150:155] += 0.04
+    margin[1, 300:400] += 0.06
+    search = Search(
+        threshold=0.01, min_mean_loss=0.005, gap=40, weight=1.0, false_alarm_probability=1e-6
+    )
+    found = find_late(margin, search)
+    assert [(stretch.first, stretch.last) for stretch in found] == [(300, 399)]
 
 
 def test_a_single_slow_step_names_nobody() -> None:

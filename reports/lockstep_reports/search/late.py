@@ -176,9 +176,9 @@ def _chance(
     for last, num_stretches in ((stretch.last, num_anywhere), (num_steps - 1, num_to_the_end)):
         inside = slice(stretch.first, last + 1)
         if stretch.is_steady:
-            chance = _chance_of_change(stretch.unit, inside, late, margin, search)
+            chance = _chance_of_change(stretch, inside, late, margin, search)
         else:
-            chance = _chance_of_recurrence(stretch.unit, inside, late, any_late, search)
+            chance = _chance_of_recurrence(stretch, inside, late, any_late, search)
         chances.append(chance * num_stretches * num_units * num_candidates)
     if not stretch.is_steady:
         chance = _chance_in_all(stretch, any_late, num_units, search)
@@ -197,17 +197,21 @@ def _chance_of_always(stretch: Stretch, search: Search) -> float:
 
 
 def _chance_of_change(
-    unit: int, inside: slice, late: Flags, margin: Matrix, search: Search
+    stretch: Stretch, inside: slice, late: Flags, margin: Matrix, search: Search
 ) -> float:
     """Fisher's exact test: does the unit's lateness concentrate inside the stretch?
+
+    Hits are those of the stretch: one that is tested to the end of the run must reach it by itself,
+    and not by a later fault of the same unit.
 
     Null hypothesis: the unit's late steps lie anywhere with equal probability. Assumed:
     a step is worth ``weight`` independent ones, and nothing else of the noise. Counts are scaled
     by the weight and rounded so that the probability becomes larger, never smaller.
     """
+    unit = stretch.unit
     is_known = ~np.isnan(margin[unit])
     num_inside, num_known = np.count_nonzero(is_known[inside]), np.count_nonzero(is_known)
-    hits, all_hits = np.count_nonzero(late[unit, inside]), np.count_nonzero(late[unit])
+    hits, all_hits = np.count_nonzero(late[unit, stretch.columns]), np.count_nonzero(late[unit])
     hits_outside = int(all_hits - hits)
     hits -= bool(search.num_candidates)  # the step that chose the unit proves nothing
     steps_inside = int(num_inside * search.weight)
@@ -220,7 +224,7 @@ def _chance_of_change(
 
 
 def _chance_of_recurrence(
-    unit: int, inside: slice, late: Flags, any_late: Flags, search: Search
+    stretch: Stretch, inside: slice, late: Flags, any_late: Flags, search: Search
 ) -> float:
     """Whether of the steps in which any unit was late, it was this one too often.
 
@@ -228,7 +232,7 @@ def _chance_of_recurrence(
     Assumed: the units' noise is exchangeable. It is not where hosts differ, so a recurrent stretch
     must lose time as well.
     """
-    hits = np.count_nonzero(late[unit, inside])
+    hits = np.count_nonzero(late[stretch.unit, stretch.columns])
     num_any_late = np.count_nonzero(any_late[inside])
     return tail_bound(hits * search.weight, num_any_late * search.weight, 1 / len(late))
 

@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEMO_READY := $(VENV)/.ready-demo
 SERVERS := $(VENV)/.servers
+DEMO_SERVERS := $(VENV)/.servers-demo
 PEERS := $(VENV)/peers
 ROOMS := catalogue records cli instrumentation trainer agent ledger alerts dashboards reports
 FRAMEWORKS := telemetry,transformers,lightning,accelerate,mlflow,wandb,tensorboard
@@ -51,14 +52,18 @@ $(READY): $(SOURCES)
 $(DEMO_READY): $(SOURCES)
 	$(call INSTALL,$(DEMO_EXTRAS))
 
-$(SERVERS): deploy/install-servers.sh
+$(DEMO_SERVERS): deploy/install-servers.sh
 	@sh deploy/install-servers.sh
+	@touch $@
+
+$(SERVERS): deploy/install-servers.sh
+	@sh deploy/install-servers.sh tests
 	@touch $@
 
 install: $(READY) ## Create .venv with the project and everything it needs
 servers: $(SERVERS) ## Install Prometheus, Alertmanager and PostgreSQL from the distribution where they are missing
 
-demo: $(if $(wildcard $(READY)),$(READY),$(DEMO_READY)) $(SERVERS) ## Train, slow one rank, be paged, get the verdict (SLOW=none: a healthy run; SEED=n; INTERVAL=5s: quicker)
+demo: $(if $(wildcard $(READY)),$(READY),$(DEMO_READY)) $(DEMO_SERVERS) ## Train, slow one rank, be paged, get the verdict (SLOW=none: a healthy run; SEED=n; INTERVAL=5s: quicker)
 	@lockstep demo --slow $(SLOW) $(if $(SEED),--seed $(SEED)) $(if $(INTERVAL),--interval $(INTERVAL))
 
 # A test of servers may starve next to the others on two cores: tests that failed (status 1, and no other)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs from Debian or Ubuntu what the demo and the server tests start, where it is missing.
+# Installs from Debian or Ubuntu what the demo starts, where it is missing; with `tests` what they start too.
 # Without apt or root it says what is missing and how to get it, and lets the rest go on.
 set -u
 
@@ -8,7 +8,7 @@ command -v prometheus >/dev/null && command -v promtool >/dev/null || missing="$
 command -v alertmanager >/dev/null || command -v prometheus-alertmanager >/dev/null \
     || missing="$missing prometheus-alertmanager"
 # Its programs are on no PATH, so that several versions can be installed; the tests start their own.
-ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing="$missing postgresql"
+[ "${1:-}" != tests ] || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing="$missing postgresql"
 command -v gcc >/dev/null || missing="$missing gcc libc6-dev"
 [ -z "$missing" ] && exit 0
 

@@ -75,6 +75,21 @@ def find_late(margin: Matrix, search: Search) -> list[Stretch]:
         search: what to search for.
     """
     stretches: list[Stretch] = []
+    found, remaining = _find_once(margin, search), margin
+    while found:
+        stretches += found
+        # A found fault is no sample of the unit's usual steps: the rest is tested without it.
+        remaining = remaining.copy()
+        for stretch in found:
+            remaining[stretch.unit, stretch.columns] = np.nan
+        units = {stretch.unit for stretch in found}
+        found = [other for other in _find_once(remaining, search) if other.unit in units]
+    return sorted(stretches, key=lambda stretch: (stretch.unit, stretch.first))
+
+
+def _find_once(margin: Matrix, search: Search) -> list[Stretch]:
+    """Stretches that pass a test at some level, none of which share a step of a unit."""
+    stretches: list[Stretch] = []
     for level in _LEVELS:
         at_level = replace(search, threshold=search.threshold * level)
         # Of two ways in which the same steps come and go, the one that chance explains least.
@@ -84,7 +99,7 @@ def find_late(margin: Matrix, search: Search) -> list[Stretch]:
                 stretch.unit == other.unit and overlaps(stretch, other) for other in stretches
             ):
                 stretches.append(stretch)
-    return sorted(stretches, key=lambda stretch: (stretch.unit, stretch.first))
+    return stretches
 
 
 def overlaps(stretch: Stretch, other: Stretch) -> bool:

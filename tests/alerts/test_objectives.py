@@ -12,30 +12,9 @@ from lockstep_alerts.routing import alertmanager_config
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
 
-SPEC = """\
-scrape_interval: 15s
-objectives:
-  - slo: job_success
-    measure: M1
-    good_ratio: 0.95
-    bad: failed jobs
-    page: TrainBurn
-    ticket: TrainSlow
-symptoms:
-  - alert: TrainLossNotFinite
-    failure: F5
-    severity: critical
-    kind: not_finite
-    window: 10m
-    summary: s
-    description: d
-"""
+from .test_spec import GOOD, written
 
-
-def written(folder: Path, text: str) -> Path:
-    path = folder / "slos.yaml"
-    path.write_text(text, encoding="utf-8")
-    return path
+SPEC = GOOD.replace("page: TrainSLOBurn\n", "page: TrainBurn\n    ticket: TrainSlow\n")
 
 
 @pytest.mark.parametrize(

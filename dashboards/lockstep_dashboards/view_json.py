@@ -49,12 +49,12 @@ def _stat(panel: Panel) -> Parts:
 
 def _time_series(panel: Panel) -> Parts:
     stacking = {"group": "A", "mode": "normal" if panel.stacked else "none"}
-    shown = {"mode": "dashed" if panel.thresholds else "off"}
+    limits = {"mode": "dashed" if panel.thresholds else "off"}
     custom = {
         **_LINES,
         "fillOpacity": 60 if panel.stacked else 5,
         "stacking": stacking,
-        "thresholdsStyle": shown,
+        "thresholdsStyle": limits,
     }
     options = {"legend": _LEGEND, "tooltip": {"mode": "multi", "sort": "desc"}}
     return custom, options, "palette-classic"

@@ -42,15 +42,15 @@ class Located:
         Raises:
             SpecError: no mapping, a field that is not listed, is there twice or is missing.
         """
-        known = required + optional
+        allowed = required + optional
         if not isinstance(self.node, yaml.MappingNode):
-            raise self.refuse(field, f"must be a mapping of {', '.join(known)}")
+            raise self.refuse(field, f"must be a mapping of {', '.join(allowed)}")
         fields: dict[str, Located] = {}
         for key_node, value_node in self.node.value:
             key = Located(self.path, key_node)
             name = str(key_node.value)
-            if name not in known:
-                raise key.refuse(field, f"unknown key; known are {', '.join(known)}")
+            if name not in allowed:
+                raise key.refuse(field, f"unknown key; known are {', '.join(allowed)}")
             if name in fields:
                 raise key.refuse(field, "is there twice; remove one")
             fields[name] = Located(self.path, value_node)

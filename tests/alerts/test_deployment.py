@@ -184,3 +184,9 @@ def test_an_empty_secret_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mail").write_text(" \n", encoding="utf-8")
     status, output = generate(tmp_path, WHOLE)
     assert (status, "auth_password_file 'mail': is empty" in output) == (2, True)
+
+
+def test_the_shipped_example_generates(tmp_path: Path) -> None:
+    example = Path(__file__).parents[2] / "deploy" / "alertmanager" / "deployment.yaml"
+    status, output = generate(tmp_path, example.read_text(encoding="utf-8"))
+    assert status == 0, output

@@ -171,7 +171,7 @@ def _devices(names: set[str], node: str) -> list[dict[str, str]]:
         return [_of_gpu(names, node, number) for number in range(GPUS)]
     if "device" in names and ("port" in names or "distance" in names or "endpoint" in names):
         return [
-            {"device": port} | _kept(names, {"port": "1", "pci_bus_id": _bus_id(number)})
+            {"device": port} | _of_names(names, {"port": "1", "pci_bus_id": _bus_id(number)})
             for number, port in enumerate(PORTS)
         ]
     if "device" in names:
@@ -189,7 +189,7 @@ def _of_gpu(names: set[str], node: str, number: int) -> dict[str, str]:
         "minor": str(number),
         "serial": f"165{int(node[-4:]):06d}{number}",
     }
-    return _kept(names, labels)
+    return _of_names(names, labels)
 
 
 def uuid_of(node: str, number: int) -> str:
@@ -197,7 +197,7 @@ def uuid_of(node: str, number: int) -> str:
     return f"GPU-00000000-0000-0000-{node[-4:]}-{number:012d}"
 
 
-def _kept(names: set[str], labels: dict[str, str]) -> dict[str, str]:
+def _of_names(names: set[str], labels: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in labels.items() if name in names}
 
 
@@ -214,7 +214,7 @@ def _of_xid(names: set[str]) -> dict[str, str]:
         "remedy": xid.remedy,
         "mig": "",
     }
-    return _kept(names, labels)
+    return _of_names(names, labels)
 
 
 def _options(label: Label, job: Job | None, *, is_sick: bool) -> tuple[str, ...]:

@@ -126,6 +126,8 @@ class Source:
             result_type, result = data["resultType"], data["result"]
             if result_type == "scalar" and kind == "vector":
                 result_type, result = kind, [{"metric": {}, "value": result}]
+            if result_type == kind and not isinstance(result, list):
+                raise TypeError(result)  # noqa: TRY301  # one sentence for all that is no answer
             if result_type == kind:
                 return [
                     Answer(

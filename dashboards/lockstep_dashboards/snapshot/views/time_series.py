@@ -128,8 +128,8 @@ def _trace(
         trace["mode"] = "markers"
     elif stacking != "none":
         percent = {"groupnorm": "percent"} if stacking == "percent" else {}
-        trace |= {"stackgroup": "stack", "line": {"color": color, "width": 0.5}, **percent}
-        # plotly fills gaps of a stack with zeros; a series that was absent adds nothing.
+        line = {"color": color, "width": 0.5}
+        trace |= {"stackgroup": "stack", "line": line, "fillcolor": color, **percent}
     return trace
 
 

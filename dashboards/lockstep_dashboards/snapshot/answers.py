@@ -80,6 +80,15 @@ class BoardAnswer:
     num_queries: int
 
 
+Progress = Callable[[Iterable[PanelAnswer], int], Iterable[PanelAnswer]]
+"""Follows answers as they arrive; it gets their number too."""
+
+
+def _silent(answers: Iterable[PanelAnswer], count: int) -> Iterable[PanelAnswer]:
+    del count
+    return answers
+
+
 def ask(
     board: GrafanaBoard,
     panels: Sequence[GrafanaPanel],
@@ -87,7 +96,7 @@ def ask(
     *,
     source: Source,
     window: Window,
-    progress: Callable[[Iterable[PanelAnswer], int], Iterable[PanelAnswer]] | None = None,
+    progress: Progress = _silent,
 ) -> BoardAnswer:
     """The answers to all queries of some panels of a board, and its annotations.
 
@@ -97,33 +106,30 @@ def ask(
         choices: the values of its variables.
         source: the Prometheus.
         window: from when to when.
-        progress: follows the answers as they arrive; it gets their number too.
+        progress: follows the answers as they arrive.
 
     Raises:
         SourceError: the server does not answer, or is no Prometheus.
     """
+    annotations = [x for x in board.annotations if x.get("expr") and x.get("enable", True)]
     with ThreadPoolExecutor(_SIMULTANEOUS) as pool:
         futures = [pool.submit(_ask_panel, panel, choices, source, window) for panel in panels]
-        annotations = [
-            pool.submit(_events, fields, choices, source, window)
-            for fields in board.annotations
-            if fields.get("expr") and fields.get("enable", True)
-        ]
+        annotated = [pool.submit(_events, x, choices, source, window) for x in annotations]
         try:
-            arriving: Iterable[PanelAnswer] = (future.result() for future in futures)
-            answers = tuple(progress(arriving, len(futures)) if progress else arriving)
-            events = tuple(event for future in annotations for event in future.result())
-        except BaseException:
+            answers = tuple(progress((future.result() for future in futures), len(futures)))
+            events = [event for future in annotated for event in future.result()]
+        finally:
             # One sentence is enough: the queries that wait would meet the same error.
-            pool.shutdown(cancel_futures=True)
-            raise
+            pool.shutdown(wait=False, cancel_futures=True)
+    events.sort(key=lambda event: event.begin)
+    num_queries = sum(len(answer.queries) for answer in answers) + len(annotations)
     return BoardAnswer(
         board=board,
         window=window,
         choices=choices,
         panels=answers,
-        events=tuple(sorted(events, key=lambda event: event.begin)),
-        num_queries=sum(len(answer.queries) for answer in answers) + len(annotations),
+        events=tuple(events),
+        num_queries=num_queries,
     )
 
 

@@ -13,7 +13,7 @@ _TEXT_COLORS = {"text", "transparent"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Shown:
+class Reading:
     """A value as it is drawn: its text and a CSS colour."""
 
     text: str
@@ -46,18 +46,18 @@ class Field:
         """A setting of the view."""
         return self.settings.get(f"custom.{name}")
 
-    def shown(self, value: float | str | None) -> Shown:
+    def display(self, value: float | str | None) -> Reading:
         """Text and colour of a value: by a mapping, or by its unit and the thresholds."""
         mapped = _mapped(self.settings.get("mappings", ()), value)
         if mapped is not None:
             text = str(mapped.get("text") or _plain(value))
             color = mapped.get("color")
-            return Shown(text=text, color=css_color(str(color)) if color else self.color(value))
+            return Reading(text=text, color=css_color(str(color)) if color else self.color(value))
         if value is None:
-            return Shown(text=str(self.settings.get("noValue") or "no data"), color="var(--soft)")
+            return Reading(text=str(self.settings.get("noValue") or "no data"), color="var(--soft)")
         if isinstance(value, str):
-            return Shown(text=value)
-        return Shown(text=value_text(value, self.unit, self.decimals), color=self.color(value))
+            return Reading(text=value)
+        return Reading(text=value_text(value, self.unit, self.decimals), color=self.color(value))
 
     def color(self, value: float | str | None) -> str:
         """The CSS colour of a value by the thresholds; of ink where they set none."""

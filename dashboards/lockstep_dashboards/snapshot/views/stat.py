@@ -36,7 +36,7 @@ def draw(answer: PanelAnswer, scene: Scene) -> Drawing:
     stats: list[dict[str, Any]] = []
     for frame in frames:
         field = field_of(panel, frame.name, ref_id=frame.target.ref_id)
-        reading = field.shown(reduced(answer, frame))
+        reading = field.display(reduced(answer, frame))
         stats.append(
             {
                 "text": reading.text,
@@ -60,7 +60,7 @@ def draw_bars(answer: PanelAnswer, scene: Scene) -> Drawing:
         field = field_of(panel, frame.name, ref_id=frame.target.ref_id)
         low, high = field.number("min") or 0.0, field.number("max")
         high = max(values, default=1.0) if high is None else high
-        reading = field.shown(value)
+        reading = field.display(value)
         part = 0.0 if value is None or high <= low else (value - low) / (high - low)
         bars.append(
             {

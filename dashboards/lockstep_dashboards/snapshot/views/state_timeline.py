@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from lockstep_dashboards.snapshot.answers import Frame, PanelAnswer
 from lockstep_dashboards.snapshot.colors import INK, SERIES
-from lockstep_dashboards.snapshot.fields import Shown, field_of
+from lockstep_dashboards.snapshot.fields import Reading, field_of
 from lockstep_dashboards.snapshot.views.drawing import (
     GREY,
     Drawing,
@@ -27,11 +27,11 @@ def draw(answer: PanelAnswer, scene: Scene) -> Drawing:
     """One row a series; one trace a state, so that the legend has each state once."""
     frames = [frame for frame in answer.frames if frame.last is not None]
     frames.sort(key=lambda frame: natural(frame.name))
-    by_state: dict[Shown, list[Segment]] = {}
+    by_state: dict[Reading, list[Segment]] = {}
     for frame in frames:
         field = field_of(answer.panel, frame.name, ref_id=frame.target.ref_id)
         for value, begin, seconds in _segments(frame, scene.window):
-            by_state.setdefault(field.shown(value), []).append((frame.name, begin, seconds))
+            by_state.setdefault(field.display(value), []).append((frame.name, begin, seconds))
     traces, legend = [], []
     for number, (state, segments) in enumerate(by_state.items()):
         color = _color(state, number)
@@ -61,7 +61,7 @@ def draw(answer: PanelAnswer, scene: Scene) -> Drawing:
     return Drawing(view="figure", figure=drawn, legend=tuple(legend))
 
 
-def _color(state: Shown, number: int) -> str:
+def _color(state: Reading, number: int) -> str:
     if not state.color.startswith("var("):
         return state.color
     return SERIES[number % len(SERIES)] if state.color == INK else GREY

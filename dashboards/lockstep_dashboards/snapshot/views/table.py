@@ -113,7 +113,7 @@ def _is_number(value: float | str | None) -> bool:
 def _cell(value: float | str | None, column: _Column, row: Cells, scene: Scene) -> dict[str, Any]:
     if value is None:
         return {"text": "", "color": "", "is_number": False, "link": ""}
-    reading = column.field.shown(value)
+    reading = column.field.display(value)
     style = (column.field.custom("cellOptions") or {}).get("type", "auto")
     is_filled = style == "color-background"
     is_colored = is_filled or style == "color-text" or bool(column.field.settings.get("mappings"))

@@ -40,7 +40,7 @@ def draw(answer: PanelAnswer, scene: Scene) -> Drawing:
         color = _fixed_color(field) or style[0]
         axis = {"yaxis": "y2"} if right[number] else {}
         traces.append(_trace(frame, field, scale, (color, style[1]), scene) | axis)
-        value = "" if frame.last is None else field.shown(frame.last).text
+        value = "" if frame.last is None else field.display(frame.last).text
         legend.append(
             LegendEntry(name=frame.name, color=color, dash=style[1], value=value, trace=number)
         )

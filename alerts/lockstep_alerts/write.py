@@ -7,13 +7,14 @@ import yaml
 
 from lockstep_alerts.cases import cases_of, promtool_test
 from lockstep_alerts.model import Delivery
-from lockstep_alerts.routing import alertmanager_config
+from lockstep_alerts.routing import Deployment, alertmanager_config
 from lockstep_alerts.rules import objective_groups, rule_groups
 from lockstep_alerts.spec import Spec
 from lockstep_alerts.symptom import Symptom
 from lockstep_catalogue.windows import ScrapeWindows, spelled
 from lockstep_records.atomic_file import write_atomically
 
+GENERATED = Path("alerts/generated")
 RULES_FILE = "lockstep.rules.yaml"
 OBJECTIVE_RULES_FILE = "lockstep-slo.rules.yaml"
 RULES_FILES = "lockstep*.rules.yaml"
@@ -65,9 +66,9 @@ def _rule_tests(
     }
 
 
-def render(spec: Spec, delivery: Delivery) -> dict[str, str]:
-    """The text of every generated file by its name."""
-    files = {ROUTES_FILE: to_yaml(alertmanager_config(delivery))}
+def render(spec: Spec, delivery: Delivery, deployment: Deployment | None = None) -> dict[str, str]:
+    """The text of every generated file by its name; routes follow the deployment, if any."""
+    files = {ROUTES_FILE: to_yaml(alertmanager_config(delivery, deployment))}
     # Two pairs: promtool evaluates all rules of a file in each test of it.
     for rules_file, tests_file, groups, symptoms in (
         (RULES_FILE, TESTS_FILE, rule_groups(spec, delivery), spec.symptoms),

@@ -122,15 +122,10 @@ def ask(
             # One sentence is enough: the queries that wait would meet the same error.
             pool.shutdown(wait=False, cancel_futures=True)
     events.sort(key=lambda event: event.begin)
-    num_queries = sum(len(answer.queries) for answer in answers) + len(annotations)
     return BoardAnswer(
-        board=board,
-        window=window,
-        choices=choices,
-        panels=answers,
-        events=tuple(events),
-        num_queries=num_queries,
-    )
+        board=board, window=window, choices=choices, panels=answers, events=tuple(events),
+        num_queries=sum(len(answer.queries) for answer in answers) + len(annotations),
+    )  # fmt: skip
 
 
 def _ask_panel(

@@ -15,16 +15,9 @@ import click
 import yaml
 
 from lockstep_alerts.routing.route_cases import route_cases
-from lockstep_alerts.write import (
-    OBJECTIVE_RULES_FILE,
-    OBJECTIVE_TESTS_FILE,
-    ROUTES_FILE,
-    RULES_FILE,
-    TESTS_FILE,
-    to_yaml,
-)
+from lockstep_alerts.write import ROUTES_FILE, to_yaml
 
-_PAIRS = ((RULES_FILE, TESTS_FILE), (OBJECTIVE_RULES_FILE, OBJECTIVE_TESTS_FILE))
+_RULES, _TESTS = "lockstep*.rules.yaml", "lockstep*.tests.yaml"
 _PROMTOOLS = ("promtool", "promtool3")
 _PACKAGES = {"promtool": "prometheus", "amtool": "prometheus-alertmanager"}
 _LINT = ("check", "rules", "--lint=all", "--lint-fatal")
@@ -89,7 +82,7 @@ def _version(path: str) -> str:
 
 def static_checks(folder: Path, promtools: dict[str, str], amtool: str) -> list[Check]:
     """Lint of the rules by each promtool, and the configuration of Alertmanager."""
-    rules = tuple(str(folder / rules_file) for rules_file, _ in _PAIRS)
+    rules = tuple(map(str, _files(folder, _RULES)))
     checks = [
         Check(title=f"{title}: check rules --lint=all", commands=((path, *_LINT, *rules),))
         for title, path in promtools.items()
@@ -107,8 +100,8 @@ def route_check(folder: Path, amtool: str) -> Check:
     """Every alert of the rules reaches the receiver of its severity."""
     severities = [
         (rule["alert"], rule["labels"]["severity"])
-        for rules_file, _ in _PAIRS
-        for group in _load(folder / rules_file)["groups"]
+        for rules_file in _files(folder, _RULES)
+        for group in _load(rules_file)["groups"]
         for rule in group["rules"]
         if "alert" in rule
     ]
@@ -118,6 +111,13 @@ def route_check(folder: Path, amtool: str) -> Check:
     cases = route_cases(severities, receivers)
     commands = [(*test, f"--verify.receivers={case.receiver}", *case.labels) for case in cases]
     return Check(title=f"{_version(amtool)}: {len(cases)} routes", commands=tuple(commands))
+
+
+def _files(folder: Path, pattern: str) -> list[Path]:
+    paths = sorted(folder.glob(pattern))
+    if not paths:
+        raise click.UsageError(f"--dir {folder}: has no {pattern}; generate it")
+    return paths
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -138,17 +138,18 @@ def rule_tests(folder: Path, promtools: dict[str, str], scratch: Path) -> Iterat
         promtools: by title.
         scratch: folder for the parts.
     """
-    for rules_file, tests_file in _PAIRS:
-        shutil.copy(folder / rules_file, scratch)
-        document = _load(folder / tests_file)
+    for rules_file in _files(folder, _RULES):
+        shutil.copy(rules_file, scratch)
+    for tests_file in _files(folder, _TESTS):
+        document = _load(tests_file)
         tests = document["tests"]
         num_parts = min(len(tests), _PARTS_PER_CORE * (os.cpu_count() or 1))
-        parts = [scratch / f"{index}-{tests_file}" for index in range(num_parts)]
+        parts = [scratch / f"{index}-{tests_file.name}" for index in range(num_parts)]
         for index, part in enumerate(parts):
             part.write_text(to_yaml({**document, "tests": tests[index::num_parts]}), "utf-8")
         for title, path in promtools.items():
             yield Check(
-                title=f"{title}: {len(tests)} tests of {rules_file}",
+                title=f"{title}: {len(tests)} tests of {tests_file.name}",
                 commands=tuple((path, "test", "rules", str(part)) for part in parts),
             )
 

@@ -11,7 +11,7 @@ from lockstep_alerts.command import alerts
 from lockstep_alerts.model import Delivery
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
-from lockstep_alerts.write import ROUTES_FILE, RULES_FILE, render, write_files
+from lockstep_alerts.write import ROUTES_FILE, RULES_FILE, TESTS_FILE, render, write_files
 
 
 @pytest.fixture(name="folder")
@@ -41,7 +41,7 @@ def test_lint_tests_configuration_and_routes_are_run_and_listed(folder: Path) ->
     assert outcome.exit_code == 0, outcome.output
     lines = [line for line in outcome.stdout.splitlines() if "promtool" in line or "amtool" in line]
     assert all(line.startswith("passed  ") for line in lines)
-    for words in ("check rules --lint=all", "check-config", "routes", f"tests of {RULES_FILE}"):
+    for words in ("check rules --lint=all", "check-config", "routes", f"tests of {TESTS_FILE}"):
         assert any(words in line for line in lines), words
 
 
@@ -79,14 +79,14 @@ def test_an_alert_that_never_fires_fails_its_test(folder: Path) -> None:
     replace_in(folder / RULES_FILE, "alert: TrainLossNotFinite", "alert: TrainLossOther")
     outcome = run(folder, "test")
     assert outcome.exit_code == 1
-    assert f"tests of {RULES_FILE}" in outcome.stdout
+    assert f"tests of {TESTS_FILE}" in outcome.stdout
 
 
 @pytest.mark.promtool
 def test_a_folder_without_the_files_is_named(tmp_path: Path) -> None:
     outcome = run(tmp_path, "test")
     assert outcome.exit_code == 2
-    assert "cannot be read; generate it anew" in outcome.output
+    assert "has no lockstep*.rules.yaml; generate it" in outcome.output
 
 
 def test_a_missing_tool_is_one_sentence(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,12 +19,12 @@ def waits_by_row(waits: Matrix, seconds: Matrix) -> Matrix:
     by_row = np.full(len(waits), np.nan)
     if not len(has_value):
         return by_row
-    known = slice(0, int(has_value[-1]) + 1)
+    covered = slice(0, int(has_value[-1]) + 1)
     # A group of rows ends with the one that has its value.
     starts = np.concatenate([[0], has_value[:-1] + 1])
-    sizes = np.diff(np.concatenate([starts, [known.stop]]))
-    lengths = np.nan_to_num(seconds[known])
-    by_row[known] = _shares(waits[has_value], lengths, starts, sizes)
+    sizes = np.diff(np.concatenate([starts, [covered.stop]]))
+    lengths = np.nan_to_num(seconds[covered])
+    by_row[covered] = _shares(waits[has_value], lengths, starts, sizes)
     return by_row
 
 

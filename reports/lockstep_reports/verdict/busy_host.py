@@ -93,11 +93,11 @@ def busy_everywhere(
     """
     if steps.run_queue is None or np.isnan(steps.run_queue).mean() > _MIN_EXPLAINED_SHARE:
         return None
-    alone = replace(scores, own_work=scores.own_work - steps.run_queue)
-    if workload(steps, alone, threshold, thresholds):
+    unqueued = replace(scores, own_work=scores.own_work - steps.run_queue)
+    if workload(steps, unqueued, threshold, thresholds):
         return None
-    known = ~np.isnan(steps.run_queue)
-    share = float(steps.run_queue[known].sum() / steps.seconds[known].sum())
+    is_recorded = ~np.isnan(steps.run_queue)
+    share = float(steps.run_queue[is_recorded].sum() / steps.seconds[is_recorded].sum())
     sentence = (
         f"Ranks waited for a core in {percent(share)} of their time, because other processes had "
         "them; without these waits no steps were slow."

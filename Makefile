@@ -69,7 +69,7 @@ demo: $(if $(wildcard $(READY)),$(READY),$(DEMO_READY)) $(DEMO_SERVERS) ## Train
 # A test of servers may starve next to the others on two cores: tests that failed (status 1, and no other)
 # run once more, alone, up to the first failure. Their first failure stays in the output, to be mended.
 define PYTEST
-	$(BIN)/python -m pytest $(2) -m "$(1)" || { [ $$? -eq 1 ] || exit 1; \
+	@echo 'pytest $(2) -m "$(1)"'; $(BIN)/python -m pytest $(2) -m "$(1)" || { [ $$? -eq 1 ] || exit 1; \
 		echo "once more, alone: the tests that failed above"; \
 		$(BIN)/python -m pytest --last-failed --last-failed-no-failures none --maxfail 1 -v -m "$(1)"; }
 endef

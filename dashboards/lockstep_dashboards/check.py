@@ -1,72 +1,33 @@
-"""Runs every query of a board against a Prometheus, as Grafana would for one job."""
+"""Runs every query of a board against a Prometheus, as Grafana would."""
 
 import math
-import re
-from collections.abc import Mapping
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import httpx
 
-from lockstep_catalogue.labels import CLUSTER, JOB_ID
-from lockstep_dashboards.panel import MAX_SERIES, Board, Panel, Query, View
-
-_POINTS = 120  # a panel of usual width has about as many; Prometheus allows 11,000
-_SCRAPES_IN_A_RATE = 4
-
-
-class CheckError(ValueError):
-    """The Prometheus cannot be queried; the text says why."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Scope:
-    """The job and the range of time that are checked.
-
-    Attributes:
-        cluster: name of the cluster, or None for all.
-        end: seconds since the epoch.
-        range_seconds: length of the range, which ends at ``end``.
-        scrape_seconds: time between scrapes; rates reach over four of them.
-    """
-
-    job_id: str
-    cluster: str | None
-    end: float
-    range_seconds: float
-    scrape_seconds: float
-
-    @property
-    def step_seconds(self) -> float:
-        """Time between two points, at least one scrape."""
-        return max(self.range_seconds / _POINTS, self.scrape_seconds)
-
-    @property
-    def variables(self) -> Mapping[str, str]:
-        """Values of Grafana's variables; longer names first, since one may begin another."""
-        rate = self.step_seconds + _SCRAPES_IN_A_RATE * self.scrape_seconds
-        return {
-            "$__rate_interval": f"{math.ceil(rate)}s",
-            "$__interval": f"{math.ceil(self.step_seconds)}s",
-            "$__range": f"{math.ceil(self.range_seconds)}s",
-            f"${CLUSTER.name}": ".*" if self.cluster is None else _quoted(re.escape(self.cluster)),
-            f"${JOB_ID.name}": _quoted(self.job_id),
-        }
-
-    def fill(self, expression: str) -> str:
-        """An expression with every variable replaced."""
-        for name, value in self.variables.items():
-            expression = expression.replace(name, value)
-        return expression
+from lockstep_dashboards.panel import MAX_SERIES, Annotation, Board, Panel, Variable
+from lockstep_dashboards.prometheus import (
+    QueryError,
+    offered_values,
+    run_query,
+    run_range,
+    samples_of,
+)
+from lockstep_dashboards.scope import Scope
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """The result of one panel.
+    """The result of one panel, annotation or variable.
 
     Attributes:
         queries: PromQL with every variable replaced.
         num_series: series with a value within the range.
+        seconds: of the slowest query.
         problem: empty where there is none.
         remark: why having no series is no problem.
     """
@@ -75,41 +36,51 @@ class Finding:
     panel: str
     queries: tuple[str, ...]
     num_series: int
+    seconds: float = 0.0
     problem: str = ""
     remark: str = ""
 
 
-def check_board(board: Board, scope: Scope, client: httpx.Client) -> list[Finding]:
-    """One finding a panel and annotation.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Answer:
+    num_series: int
+    seconds: float
+    problem: str
+
+
+def check_board(
+    board: Board, scope: Scope, client: httpx.Client, *, is_full: bool = False
+) -> list[Finding]:
+    """One finding a panel, annotation and variable.
+
+    Where ``is_full``, the data set has something for every panel, and none may be empty.
 
     Raises:
         CheckError: the server does not answer, or is no Prometheus.
     """
-    findings = [_check_panel(board, panel, scope, client) for panel in board.panels]
-    for annotation in board.annotations:
-        count, problem = _ask(
-            Query(expression=annotation.expression), scope, client, is_instant=False
-        )
-        findings.append(
-            Finding(
-                board=board.title,
-                panel=f"annotation {annotation.title}",
-                queries=(scope.fill(annotation.expression),),
-                num_series=count,
-                problem=problem,
-                remark="" if count else "nothing to annotate",
-            )
-        )
-    return findings
+    panels = [
+        _check_panel(board, panel, scope, client, is_full=is_full)
+        for panel in board.panels
+        if panel.queries
+    ]
+    annotations = [
+        _check_annotation(board, annotation, scope, client) for annotation in board.annotations
+    ]
+    variables = [_check_variable(board, variable, scope, client) for variable in board.variables]
+    return [*panels, *annotations, *variables]
 
 
-def _check_panel(board: Board, panel: Panel, scope: Scope, client: httpx.Client) -> Finding:
-    is_instant = panel.view is View.TABLE
-    answers = [_ask(query, scope, client, is_instant=is_instant) for query in panel.queries]
-    problems = [problem for _, problem in answers if problem]
-    empty = any(not count for count, _ in answers)
-    total = sum(count for count, _ in answers)
-    if not problems and empty and not panel.may_be_empty:
+def _check_panel(
+    board: Board, panel: Panel, scope: Scope, client: httpx.Client, *, is_full: bool
+) -> Finding:
+    answers = [
+        _count(partial(run_query, panel, query, scope, client), _num_with_value)
+        for query in panel.queries
+    ]
+    problems = [answer.problem for answer in answers if answer.problem]
+    empty = any(not answer.num_series for answer in answers)
+    total = sum(answer.num_series for answer in answers)
+    if not problems and empty and (is_full or not panel.may_be_empty):
         problems.append("empty")
     if total > MAX_SERIES:
         problems.append(f"more than {MAX_SERIES} series")
@@ -118,49 +89,50 @@ def _check_panel(board: Board, panel: Panel, scope: Scope, client: httpx.Client)
         panel=panel.title,
         queries=tuple(scope.fill(query.expression) for query in panel.queries),
         num_series=total,
+        seconds=max(answer.seconds for answer in answers),
         problem="; ".join(problems),
         remark=panel.may_be_empty if empty and not problems else "",
     )
 
 
-def _ask(query: Query, scope: Scope, client: httpx.Client, *, is_instant: bool) -> tuple[int, str]:
-    """Number of series with a value, and Prometheus' error; empty where there is none."""
-    parameters = {"query": scope.fill(query.expression)}
-    if is_instant:
-        path, parameters["time"] = "/api/v1/query", f"{scope.end:.3f}"
-    else:
-        path = "/api/v1/query_range"
-        parameters |= {
-            "start": f"{scope.end - scope.range_seconds:.3f}",
-            "end": f"{scope.end:.3f}",
-            "step": f"{scope.step_seconds:.3f}",
-        }
-    answer = _answer(client, path, parameters)
-    if answer.get("status") != "success":
-        return 0, f"Prometheus: {answer.get('error', 'no reason given')}"
-    return sum(_has_value(series) for series in answer["data"]["result"]), ""
+def _check_annotation(
+    board: Board, annotation: Annotation, scope: Scope, client: httpx.Client
+) -> Finding:
+    answer = _count(partial(run_range, annotation.expression, scope, client), _num_with_value)
+    return Finding(
+        board=board.title,
+        panel=f"annotation {annotation.title}",
+        queries=(scope.fill(annotation.expression),),
+        num_series=answer.num_series,
+        seconds=answer.seconds,
+        problem=answer.problem,
+        remark="" if answer.num_series else "nothing to annotate",
+    )
 
 
-def _answer(client: httpx.Client, path: str, parameters: dict[str, str]) -> dict[str, Any]:
+def _check_variable(
+    board: Board, variable: Variable, scope: Scope, client: httpx.Client
+) -> Finding:
+    answer = _count(partial(offered_values, variable, scope, client), len)
+    return Finding(
+        board=board.title,
+        panel=f"variable {variable.name}",
+        queries=(scope.fill(variable.source),),
+        num_series=answer.num_series,
+        seconds=answer.seconds,
+        problem=answer.problem or ("" if answer.num_series else "offers no value"),
+    )
+
+
+def _num_with_value(series: list[Any]) -> int:
+    return sum(any(not math.isnan(value) for _, value in samples_of(each)) for each in series)
+
+
+def _count(run: Callable[[], list[Any]], count: Callable[[list[Any]], int]) -> _Answer:
+    """What a query answers, how long it takes, and Prometheus' error; empty where there is none."""
+    started, number, problem = time.monotonic(), 0, ""
     try:
-        response = client.post(path, data=parameters)
-        answer = response.json()
-    except httpx.HTTPError as error:
-        raise CheckError(f"{client.base_url} cannot be queried ({error})") from error
-    except ValueError as error:
-        raise CheckError(
-            f"{client.base_url} does not answer with JSON; is it a Prometheus?"
-        ) from error
-    if not isinstance(answer, dict) or answer.get("status") not in {"success", "error"}:
-        raise CheckError(f"{client.base_url} does not answer as Prometheus does")
-    return answer
-
-
-def _has_value(series: dict[str, Any]) -> bool:
-    points = series["values"] if "values" in series else [series["value"]]
-    return any(not math.isnan(float(value)) for _, value in points)
-
-
-def _quoted(text: str) -> str:
-    """Text escaped for the quotes of a PromQL string."""
-    return text.replace("\\", "\\\\").replace('"', '\\"')
+        number = count(run())
+    except QueryError as error:
+        problem = str(error)
+    return _Answer(num_series=number, seconds=time.monotonic() - started, problem=problem)

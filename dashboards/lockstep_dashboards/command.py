@@ -9,9 +9,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from lockstep_dashboards.check import Finding, Scope, check_board
+from lockstep_catalogue.labels import CLUSTER, JOB_ID
+from lockstep_dashboards.check import Finding, check_board
 from lockstep_dashboards.grafana import board_json
 from lockstep_dashboards.job import JOB
+from lockstep_dashboards.scope import Scope
 from lockstep_records.atomic_file import write_atomically
 from lockstep_records.jobs import check_job_id
 from lockstep_records.options import DurationRange
@@ -87,8 +89,7 @@ def check(
         raise click.UsageError(f"--prometheus {url!r} must begin with http:// or https://")
     try:
         scope = Scope(
-            job_id=check_job_id(job_id),
-            cluster=cluster,
+            chosen=_chosen(check_job_id(job_id), cluster),
             end=time.time(),
             range_seconds=range_seconds,
             scrape_seconds=scrape_seconds,
@@ -103,6 +104,11 @@ def check(
         raise click.UsageError(str(error)) from error
     _print_findings(findings)
     return 1 if any(finding.problem for finding in findings) else 0
+
+
+def _chosen(job_id: str, cluster: str | None) -> dict[str, tuple[str, ...]]:
+    chosen: dict[str, tuple[str, ...]] = {JOB_ID.name: (job_id,)}
+    return chosen | ({CLUSTER.name: (cluster,)} if cluster else {})
 
 
 def _print_findings(findings: list[Finding]) -> None:

@@ -39,16 +39,8 @@ from lockstep_dashboards.job_queries import (
     ranks_by_attempt,
     worst_ranks,
 )
-from lockstep_dashboards.panel import (
-    Annotation,
-    Board,
-    Row,
-    Variable,
-    heat_map,
-    stat,
-    table,
-    time_series,
-)
+from lockstep_dashboards.panel import Annotation, Board, Row, Variable
+from lockstep_dashboards.series_panels import heat_map, stat, table, time_series
 
 _NO_CHECKPOINT = "a job that has written no checkpoint yet has no such age"
 _NO_COLLECTIVE = "a job of one rank, or whose collectives no hook sees, counts none"

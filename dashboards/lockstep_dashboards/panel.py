@@ -2,33 +2,11 @@
 
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import partial
 
-from lockstep_catalogue import Label, Recorded, Series, Unit
+from lockstep_catalogue import Label
 
 MAX_SERIES = 50
 COLUMNS = 24
-
-# Grafana's names of units.
-_UNITS = {
-    Unit.NONE: "short",
-    Unit.SECONDS: "s",
-    Unit.BYTES: "bytes",
-    Unit.BYTES_PER_SECOND: "Bps",
-    Unit.RATIO: "percentunit",
-    Unit.WATTS: "watt",
-    Unit.JOULES: "joule",
-    Unit.CELSIUS: "celsius",
-    Unit.HERTZ: "hertz",
-}
-_UNITS_PER_SECOND = {Unit.NONE: "cps", Unit.BYTES: "Bps", Unit.SECONDS: "percentunit"}
-_OPERATIONS = {
-    "": "",
-    "per_step": "per step",
-    "mean": "mean",
-    "ratio": "ratio",
-    "rate": "per second",
-}
 
 
 class View(Enum):
@@ -38,25 +16,60 @@ class View(Enum):
     TIME_SERIES = "timeseries"
     HEAT_MAP = "heatmap"
     TABLE = "table"
+    BAR_GAUGE = "bargauge"
+    STATE_TIMELINE = "state-timeline"
+    TEXT = "text"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Query:
-    """One PromQL expression with Grafana's variables in it, and the name of its series."""
+    """One PromQL expression with Grafana's variables in it, and the name of its series.
+
+    Attributes:
+        legend: name of a series, with labels as ``{{label}}``.
+        heading: heading of the value's column, in a table of several queries.
+        unit: Grafana's unit of that column; the panel's where it is empty.
+    """
 
     expression: str
     legend: str = ""
+    heading: str = ""
+    unit: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Threshold:
+    """The colour of values from a limit on; without a limit, of all lower values."""
+
+    color: str
+    at: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ValueText:
+    """The text and colour that stand for a value."""
+
+    value: float
+    text: str
+    color: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Panel:
-    """One panel; ``panel`` builds it from a series of the catalogue.
+    """One panel; ``series_panels.panel`` builds it from a series of the catalogue.
 
     Attributes:
         unit: Grafana's name of the unit.
-        may_be_empty: why a healthy job may have no series here; empty when it must have some.
+        may_be_empty: why a healthy cluster may have no series here; empty when it must have some.
         stacked: whether series are drawn as stacked areas.
-        columns: labels of a table, before the value.
+        columns: labels of a table, before the values.
+        thresholds: colours of values, the colour of the lowest ones first.
+        texts: what stands for single values, of a state timeline, a stat or a table.
+        colors: colours of series by their legend; the palette's where there is none.
+        minimum: lower end of the axis; by the data where it is None.
+        maximum: upper end of the axis; by the data where it is None.
+        content: Markdown of a text panel.
+        shows_windows: whether it shows the fixed windows of an objective, whatever the range.
     """
 
     view: View
@@ -69,18 +82,35 @@ class Panel:
     may_be_empty: str = ""
     stacked: bool = False
     columns: tuple[Label, ...] = ()
+    thresholds: tuple[Threshold, ...] = ()
+    texts: tuple[ValueText, ...] = ()
+    colors: tuple[tuple[str, str], ...] = ()
+    minimum: float | None = None
+    maximum: float | None = None
+    content: str = ""
+    shows_windows: bool = False
 
     def __post_init__(self) -> None:
         assert 1 <= self.width <= COLUMNS, self.title
-        assert self.queries, self.title
+        assert bool(self.queries) != bool(self.content), self.title
+
+    @property
+    def is_instant(self) -> bool:
+        """Whether its queries are evaluated at the end of the range only."""
+        return self.view in {View.TABLE, View.BAR_GAUGE}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """Panels under one heading."""
+    """Panels under one heading.
+
+    Attributes:
+        collapsed: whether the row is closed, and asks nothing, until somebody opens it.
+    """
 
     title: str
     panels: tuple[Panel, ...]
+    collapsed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,12 +120,19 @@ class Variable:
     Attributes:
         source: selector of the series whose label values are offered.
         several: whether more than one value may be chosen; all of them by default.
+        variable: name of the variable where it differs from the label's.
     """
 
     label: Label
     title: str
     source: str
     several: bool = False
+    variable: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name by which expressions and links refer to it."""
+        return self.variable or self.label.name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,7 +147,12 @@ class Annotation:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Board:
-    """A board: variables, rows of panels, annotations."""
+    """A board: variables, rows of panels, annotations.
+
+    Attributes:
+        range: time that is shown first, up to now, as Grafana writes it.
+        refresh: time between two refreshes, no shorter than the scrape interval.
+    """
 
     uid: str
     title: str
@@ -118,58 +160,21 @@ class Board:
     variables: tuple[Variable, ...]
     rows: tuple[Row, ...]
     annotations: tuple[Annotation, ...] = field(default=())
+    range: str = "1h"
+    refresh: str = "1m"
 
     @property
     def panels(self) -> tuple[Panel, ...]:
         """All panels, from top to bottom."""
         return tuple(panel for row in self.rows for panel in row.panels)
 
+    @property
+    def opened_panels(self) -> tuple[Panel, ...]:
+        """The panels that ask Prometheus when the board is opened."""
+        return tuple(panel for row in self.rows if not row.collapsed for panel in row.panels)
 
-def title_of(series: Series) -> str:
-    """A title from a series' name: without prefix, part, ``_total`` and unit."""
-    name, operation = series.name, ""
-    if isinstance(series, Recorded):
-        _, name, operation = series.name.split(":")
-    stem = name.removesuffix("_total").removesuffix(f"_{series.unit.value}")
-    return " ".join([*stem.split("_")[2:], _OPERATIONS[operation]]).strip().capitalize()
-
-
-def panel(
-    view: View,
-    series: Series,
-    *queries: Query,
-    title: str = "",
-    note: str = "",
-    unit: Unit | None = None,
-    per_second: bool = False,
-    width: int = 12,
-    height: int = 8,
-    stacked: bool = False,
-    columns: tuple[Label, ...] = (),
-    may_be_empty: str = "",
-) -> Panel:
-    """A panel that takes title, unit and description from the series it is about.
-
-    ``title`` and ``unit`` are given where what is shown is not the series itself, ``per_second``
-    where it is its rate; ``note`` says in the description what the queries make of the series.
-    """
-    units = _UNITS_PER_SECOND if per_second else _UNITS
-    words = [note, series.help, f"Series: {series.name}."]
-    return Panel(
-        view=view,
-        title=title or title_of(series) + (" per second" if per_second else ""),
-        description=" ".join(word for word in words if word),
-        unit=units[unit or series.unit],
-        queries=queries,
-        width=width,
-        height=height,
-        may_be_empty=may_be_empty,
-        stacked=stacked,
-        columns=columns,
-    )
-
-
-stat = partial(panel, View.STAT, width=4, height=4)
-time_series = partial(panel, View.TIME_SERIES)
-heat_map = partial(panel, View.HEAT_MAP)
-table = partial(panel, View.TABLE)
+    @property
+    def num_opening_queries(self) -> int:
+        """Number of queries that opening the board costs: panels, annotations and variables."""
+        of_panels = sum(len(panel.queries) for panel in self.opened_panels)
+        return of_panels + len(self.annotations) + len(self.variables)

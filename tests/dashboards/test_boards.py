@@ -14,15 +14,21 @@ from click.testing import CliRunner
 
 from lockstep_catalogue import METRICS, RECORDED, Unit
 from lockstep_catalogue.training import COLLECTIVE_BYTES, LAST_PROGRESS, LOSS, STEPS
-from lockstep_dashboards.check import CheckError, Scope, check_board
+from lockstep_dashboards.check import check_board
 from lockstep_dashboards.command import BOARDS, dashboards
 from lockstep_dashboards.grafana import SCHEMA_VERSION, board_json, render
 from lockstep_dashboards.packing import pack
-from lockstep_dashboards.panel import MAX_SERIES, Board, Query, Row, View, panel, title_of
+from lockstep_dashboards.panel import MAX_SERIES, Board, Query, Row, View
+from lockstep_dashboards.prometheus import CheckError
+from lockstep_dashboards.scope import Scope
+from lockstep_dashboards.series_panels import panel, title_of
 from lockstep_records.intervals import do_overlap
 
 REPOSITORY = Path(__file__).parents[2]
-SCOPE = Scope(job_id="a", cluster="c", end=1e9, range_seconds=900, scrape_seconds=15)
+SCOPE = Scope(
+    chosen={"job_id": ("a",), "cluster": ("c",)}, end=1e9, range_seconds=900, scrape_seconds=15
+)
+OFFERED = {"status": "success", "data": ["a"]}
 EVERY_BOARD = pytest.mark.parametrize("board", BOARDS.values(), ids=lambda board: board.uid)
 
 
@@ -186,8 +192,14 @@ def test_bad_input_to_check_is_refused_in_one_sentence(
 
 
 def answering(body: Any, board: Board) -> list[str]:
-    """The problems when every query gets the same answer."""
-    reply = httpx.MockTransport(lambda _: httpx.Response(200, text=json.dumps(body)))
+    """The problems when every query gets the same answer, and every variable a value."""
+    succeeds = isinstance(body, dict) and body.get("status") == "success"
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        offers = "/label/" in request.url.path and succeeds
+        return httpx.Response(200, text=json.dumps(OFFERED if offers else body))
+
+    reply = httpx.MockTransport(answer)
     with httpx.Client(base_url="http://prometheus", transport=reply) as client:
         return [finding.problem for finding in check_board(board, SCOPE, client)]
 

@@ -22,10 +22,11 @@ from lockstep_catalogue import RECORDED
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_catalogue.training import STEP
 from lockstep_catalogue.windows import ScrapeWindows
-from lockstep_dashboards.check import Finding, Scope, check_board
+from lockstep_dashboards.check import Finding, check_board
 from lockstep_dashboards.command import dashboards
 from lockstep_dashboards.job import JOB
 from lockstep_dashboards.panel import Board, Query
+from lockstep_dashboards.scope import Scope
 from lockstep_records.jobs import page_path
 from lockstep_records.page.layout import PHASES, SLOT
 from lockstep_records.page.writer import PageWriter, RankIdentity
@@ -158,7 +159,7 @@ def check(url: str) -> Result:
 
 
 def findings(board: Board, url: str) -> dict[str, Finding]:
-    scope = Scope(job_id=JOB_ID, cluster=None, end=time.time(), range_seconds=60, scrape_seconds=1)
+    scope = Scope(chosen={"job_id": (JOB_ID,)}, end=time.time(), range_seconds=60, scrape_seconds=1)
     with httpx.Client(base_url=url) as client:
         return {found.panel: found for found in check_board(board, scope, client)}
 
@@ -204,7 +205,7 @@ def test_a_query_that_prometheus_refuses_is_told_in_its_words(url: str) -> None:
 @pytest.mark.usefixtures("all_good")
 def test_the_worst_rank_stands_in_the_table_of_the_worst(url: str) -> None:
     [table] = [item for item in JOB.panels if item.title == "Latest ranks"]
-    scope = Scope(job_id=JOB_ID, cluster="c", end=time.time(), range_seconds=60, scrape_seconds=1)
+    scope = Scope(chosen={"job_id": (JOB_ID,)}, end=time.time(), range_seconds=60, scrape_seconds=1)
     parameters = {"query": scope.fill(table.queries[0].expression)}
     rows = httpx.post(f"{url}/api/v1/query", data=parameters).json()["data"]["result"]
     worst = max(rows, key=lambda row: float(row["value"][1]))

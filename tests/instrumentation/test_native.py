@@ -234,16 +234,32 @@ def test_both_recorders_end_a_wait_that_cannot_be_counted(
         assert fixture.recorder.phase == CODE["forward"]
 
 
+_QUICK = "not server and not distributed and not e2e and not gpu and not timing and not exhaustive"
+_OF_RECORDER = (
+    *("backward", "bad_loops", "closed_recorders", "device_rows", "frozen_archive", "killed_ranks"),
+    *("loop_shapes", "monitor", "monitor_states", "operations_recorded", "parts", "state"),
+    *("switches", "unmarked_loops"),
+)
+
+
 @pytest.mark.e2e
 @pytest.mark.timeout(400)
-def test_the_tests_of_instrumentation_pass_without_the_compiled_module() -> None:
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(_OF_RECORDER, id="of the recorder"),
+        pytest.param(("*",), id="all", marks=pytest.mark.exhaustive),
+    ],
+)
+def test_the_tests_of_instrumentation_pass_without_the_compiled_module(
+    names: tuple[str, ...],
+) -> None:
     if native.compiled is None:
         pytest.skip("it runs so already")
-    chosen = (
-        "not server and not distributed and not e2e and not gpu and not timing and not exhaustive"
-    )
+    files = [path for name in names for path in Path(__file__).parent.glob(f"test_{name}.py")]
+    assert len(files) >= len(names), "a file has another name"
     completed = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-m", chosen, str(Path(__file__).parent)],
+        [sys.executable, "-m", "pytest", "-q", "-x", "-m", _QUICK, *map(str, files)],
         env={**os.environ, native.SWITCH: "off"},
         cwd=Path(__file__).parents[2],
         capture_output=True,

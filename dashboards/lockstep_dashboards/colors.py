@@ -1,0 +1,34 @@
+"""Colours that colour-blind people tell apart: the palette of Okabe and Ito.
+
+Source: M. Okabe and K. Ito, Color Universal Design (2008), https://jfly.uni-koeln.de/color/.
+"""
+
+from lockstep_catalogue.vocabulary import GOODPUT_STATES
+
+BLUE, SKY, GREEN = "#0072B2", "#56B4E9", "#009E73"
+YELLOW, ORANGE, VERMILION = "#F0E442", "#E69F00", "#D55E00"
+PURPLE, GREY = "#CC79A7", "#999999"
+
+# Good is blue and bad is vermilion: red against green is what most colour-blind people confuse.
+GOOD, WARNING, BAD, NEUTRAL = BLUE, ORANGE, VERMILION, GREY
+
+PALETTE = (BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE, YELLOW, GREY)
+
+_OF_STATES = {
+    "productive": BLUE,
+    "startup": SKY,
+    "data_wait": YELLOW,
+    "communication": GREEN,
+    "straggler_wait": VERMILION,
+    "checkpoint": PURPLE,
+    "evaluation": "#44AA99",
+    "restore": "#AA4499",
+    "rework": ORANGE,
+    "hang": "#882255",
+    "recovery": "#DDCC77",
+    "idle": "#BBBBBB",
+    "other": "#777777",
+    "unknown": "#444444",
+}
+GOODPUT_COLORS = tuple((state, _OF_STATES[state]) for state in GOODPUT_STATES)
+"""One colour for each goodput state, the same on all boards."""

@@ -1,0 +1,60 @@
+"""Links between boards: from a job, node, GPU or port to its board, with time and variables."""
+
+import re
+from typing import Any
+
+from lockstep_catalogue import Label
+from lockstep_catalogue.labels import DEVICE, GPU, JOB_ID, NODE
+from lockstep_dashboards.panel import Panel, View
+
+JOB_BOARD, NODE_BOARD, FABRIC_BOARD = "lockstep-job", "lockstep-node", "lockstep-fabric"
+ON_CALL_BOARD, EXECUTIVE_BOARD = "lockstep-on-call", "lockstep-executive"
+
+# The board that a label leads to, and the labels that it needs besides.
+_BOARDS: dict[Label, tuple[str, tuple[Label, ...]]] = {
+    JOB_ID: (JOB_BOARD, ()),
+    NODE: (NODE_BOARD, ()),
+    GPU: (NODE_BOARD, (NODE,)),
+    DEVICE: (FABRIC_BOARD, (NODE,)),
+}
+# What every link carries: the time range, the data source and the chosen clusters.
+_KEPT = "${__url_time_range}&${datasource:queryparam}&${cluster:queryparam}"
+
+
+def column_links(panel: Panel) -> dict[str, list[dict[str, Any]]]:
+    """The links of a table's columns, by the column's label."""
+    return {
+        label.name: [_link(label, {each: _of_row(each) for each in panel.columns})]
+        for label in panel.columns
+        if _can_lead(label, panel.columns)
+    }
+
+
+def series_links(panel: Panel) -> list[dict[str, Any]]:
+    """The links of a graph's series, by the labels that its legend names."""
+    if panel.view in {View.TABLE, View.TEXT, View.HEAT_MAP}:
+        return []
+    named = set.intersection(
+        *(set(re.findall(r"\{\{(\w+)\}\}", query.legend)) for query in panel.queries)
+    )
+    labels = tuple(label for label in _BOARDS if label.name in named)
+    return [
+        _link(label, {each: f"${{__field.labels.{each.name}}}" for each in labels})
+        for label in labels
+        if _can_lead(label, labels)
+    ]
+
+
+def _can_lead(label: Label, present: tuple[Label, ...]) -> bool:
+    return label in _BOARDS and all(each in present for each in _BOARDS[label][1])
+
+
+def _of_row(label: Label) -> str:
+    return f"${{__data.fields.{label.name}}}"
+
+
+def _link(label: Label, values: dict[Label, str]) -> dict[str, Any]:
+    board, others = _BOARDS[label]
+    chosen = [f"var-{each.name}={values[each]}" for each in (*others, label)]
+    url = "&".join([f"/d/{board}?{_KEPT}", *chosen])
+    return {"title": f"Open this {label.name.removesuffix('_id')}", "url": url}

@@ -1,0 +1,124 @@
+"""Panels that take title, unit and description from the catalogue's series they are about."""
+
+from dataclasses import replace
+from functools import partial
+from typing import TypedDict, Unpack
+
+from lockstep_catalogue import Label, Recorded, Series, Unit
+from lockstep_dashboards.panel import Panel, Query, Threshold, ValueText, View
+
+# Grafana's names of units.
+UNITS = {
+    Unit.NONE: "short",
+    Unit.SECONDS: "s",
+    Unit.BYTES: "bytes",
+    Unit.BYTES_PER_SECOND: "Bps",
+    Unit.RATIO: "percentunit",
+    Unit.WATTS: "watt",
+    Unit.JOULES: "joule",
+    Unit.CELSIUS: "celsius",
+    Unit.HERTZ: "hertz",
+    Unit.LANES: "short",
+}
+UNITS_PER_SECOND = {
+    Unit.NONE: "cps",
+    Unit.BYTES: "Bps",
+    Unit.SECONDS: "percentunit",
+    Unit.JOULES: "watt",
+}
+_OPERATIONS = {
+    "": "",
+    "per_step": "per step",
+    "rate": "per second",
+    "newest": "",
+    "max": "longest",
+    "min_ratio": "lowest ratio",
+}
+_SPELLED = (
+    *("BAR1", "CPU", "DRAM", "ECC", "ECN", "GPU", "HTTP", "MFU", "MIG", "NIC", "NVLink", "PCIe"),
+    *("RDMA", "SLO", "SM", "SRAM", "TCP", "Xid"),
+)
+_WORDS = {word.lower(): word for word in _SPELLED}
+
+
+def title_of(series: Series) -> str:
+    """A title from a series' name: without prefix, part, ``_total`` and unit."""
+    name, operation = series.name, ""
+    if isinstance(series, Recorded):
+        _, name, operation = series.name.split(":")
+    stem = name.removesuffix("_total").removesuffix(f"_{series.unit.value}")
+    if operation == "rate":  # seconds a second have no unit
+        stem = stem.removesuffix(f"_{Unit.SECONDS.value}")
+    ending = _OPERATIONS.get(operation, operation.replace("_", " "))
+    words = [_WORDS.get(word, word) for word in [*stem.split("_")[2:], *ending.split()]]
+    title = " ".join(words)
+    return title[:1].upper() + title[1:]
+
+
+class PanelFields(TypedDict, total=False):
+    """Fields of a panel that are passed on as they are."""
+
+    may_be_empty: str
+    stacked: bool
+    columns: tuple[Label, ...]
+    thresholds: tuple[Threshold, ...]
+    texts: tuple[ValueText, ...]
+    colors: tuple[tuple[str, str], ...]
+    minimum: float | None
+    maximum: float | None
+    shows_windows: bool
+
+
+def panel(
+    view: View,
+    series: Series,
+    *queries: Query,
+    title: str = "",
+    note: str = "",
+    good: str = "",
+    otherwise: str = "",
+    unit: Unit | str | None = None,
+    per_second: bool = False,
+    width: int = 12,
+    height: int = 8,
+    **fields: Unpack[PanelFields],
+) -> Panel:
+    """A panel that takes title, unit and description from the series it is about.
+
+    ``title`` and ``unit`` are given where what is shown is not the series itself, ``per_second``
+    where it is its rate. In the description ``note`` says what the queries make of the series,
+    ``good`` what good looks like, ``otherwise`` what to do when it is not; ``fields`` are further
+    fields of the panel.
+    """
+    units = UNITS_PER_SECOND if per_second else UNITS
+    words = [
+        note,
+        series.help,
+        good and f"Good: {good}",
+        otherwise and f"Otherwise: {otherwise}",
+        f"Series: {series.name}.",
+    ]
+    return Panel(
+        view=view,
+        title=title or title_of(series) + (" per second" if per_second else ""),
+        description=" ".join(word for word in words if word),
+        unit=unit if isinstance(unit, str) else units[unit or series.unit],
+        queries=queries,
+        width=width,
+        height=height,
+        **fields,
+    )
+
+
+def column(series: Series, query: Query, heading: str, unit: Unit | str | None = None) -> Query:
+    """A query as a column of a table, in the unit of its series or a given one."""
+    name = unit if isinstance(unit, str) else UNITS[unit or series.unit]
+    return replace(query, heading=heading, unit=name)
+
+
+stat = partial(panel, View.STAT, width=4, height=4)
+time_series = partial(panel, View.TIME_SERIES)
+heat_map = partial(panel, View.HEAT_MAP)
+table = partial(panel, View.TABLE)
+bar_gauge = partial(panel, View.BAR_GAUGE)
+state_timeline = partial(panel, View.STATE_TIMELINE)

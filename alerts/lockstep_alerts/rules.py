@@ -4,10 +4,11 @@ from collections.abc import Iterable
 
 from lockstep_alerts.conditions.joins import JOB_LABELS
 from lockstep_alerts.model import Delivery
+from lockstep_alerts.objectives.records import records
 from lockstep_alerts.objectives.symptoms import EVERY_SECONDS
 from lockstep_alerts.spec import Spec
 from lockstep_alerts.symptom import Symptom
-from lockstep_catalogue import recorded, recorded_goodput, recorded_objectives
+from lockstep_catalogue import recorded, recorded_goodput
 from lockstep_catalogue.metric import Recorded
 from lockstep_catalogue.windows import ScrapeWindows, spelled
 
@@ -67,7 +68,12 @@ def objective_groups(spec: Spec, delivery: Delivery) -> list[dict[str, object]]:
     alerts = [alert_rule(symptom, spec.windows, delivery) for symptom in spec.objective_symptoms]
     return [
         _group(
-            OBJECTIVE_RECORDING_GROUP, every, _records(recorded_objectives.RECORDED, spec.windows)
+            OBJECTIVE_RECORDING_GROUP,
+            every,
+            [
+                {"record": series.name, "expr": expression}
+                for series, expression in records(spec.objectives, spec.windows)
+            ],
         ),
         _group(OBJECTIVE_ALERT_GROUP, every, alerts),
     ]

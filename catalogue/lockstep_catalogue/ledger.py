@@ -54,9 +54,22 @@ SLOS = (
 GPU_SECOND_SLOS = ("job_success_gpu_seconds", "goodput", "ettr")
 EVENT_SLOS = tuple(slo for slo in SLOS if slo not in GPU_SECOND_SLOS)
 """Objectives whose events are counted by the piece; those of the others are GPU-seconds."""
+SLICE_SLOS = (
+    "throughput",
+    "step_latency",
+    "gradient_sync",
+    "bus_bandwidth",
+    "cost",
+    "checkpoint_blocking",
+    "recovery_point",
+    "loss_convergence",
+    "gpu_activity",
+    "telemetry",
+)
+"""Objectives whose events are slices of the time of a job, a GPU or a cluster: rules count them."""
 SLO_COUNTS_SECONDS = 10.0
 """Time between two counts per window of a ledger whose store is counted within a second."""
-SLO = Label(name="slo", help="objective that the events count for", values=SLOS)
+SLO = Label(name="slo", help="objective that the events count for", values=(*SLOS, *SLICE_SLOS))
 WINDOW = Label(name="window", help="time up to now", values=tuple(SLO_WINDOWS))
 SLO_EVENT = Label(
     name="slo_event", help="events that met the objective, or all", values=("good", "total")

@@ -11,6 +11,20 @@ from lockstep_alerts.spec import read_spec
 
 GOOD = """\
 scrape_interval: 15s
+size: {nodes: 8, ranks: 64, jobs: 4, jobs_per_week: 50}
+windows:
+  retention: 15d
+  events:
+    page:
+      - {window: 6h, recent: 30m, sigmas: 3, spare: 1.5, burn_rate: 5.6}
+      - {window: 24h, recent: 2h, sigmas: 3, spare: 1.5, burn_rate: 2.8}
+    ticket:
+      - {window: 24h, sigmas: 2, spare: 1}
+  gpu_seconds:
+    page:
+      - {window: 1h, recent: 5m, burn_rate: 13.4}
+    ticket:
+      - {window: 24h, recent: 2h, burn_rate: 2.8}
 objectives:
   - slo: job_success
     measure: M1

@@ -200,9 +200,11 @@ def test_a_store_of_an_earlier_version_is_brought_up_to_date(dsn: str) -> None:
         connection.execute(text("DROP INDEX jobs_by_user"))
         connection.execute(text("DROP INDEX slo_events_by_time"))
         connection.execute(text("ALTER TABLE slo_events DROP COLUMN job_class"))
-        columns = "time, cluster, slo, good, total"
-        connection.execute(text(f"CREATE INDEX slo_events_by_time ON slo_events ({columns})"))
-        connection.execute(text(f"INSERT INTO slo_events ({columns}) VALUES (1, 'c', 's', 1, 1)"))
+        for line in (
+            "CREATE INDEX slo_events_by_time ON slo_events (time, cluster, slo, good, total)",
+            "INSERT INTO slo_events (time, cluster, slo, good, total) VALUES (1, 'c', 's', 1, 1)",
+        ):
+            connection.execute(text(line))
         connection.execute(text("UPDATE alembic_version SET version_num = '0001'"))
     engine.dispose()
     engine = open_store(dsn)

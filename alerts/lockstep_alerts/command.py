@@ -6,30 +6,20 @@ from pathlib import Path
 
 import click
 
+from lockstep_alerts.areas import AREAS
 from lockstep_alerts.entry import SpecError
 from lockstep_alerts.model import Delivery, Duration
 from lockstep_alerts.options import duration_option
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
-from lockstep_alerts.write import (
-    OBJECTIVE_RULES_FILE,
-    OBJECTIVE_TESTS_FILE,
-    ROUTES_FILE,
-    RULES_FILE,
-    TESTS_FILE,
-    differing,
-    render,
-    write_files,
-)
+from lockstep_alerts.write import ROUTES_FILE, differing, render, write_files
 
 _GENERATED = Path("alerts/generated")
 _ABSOLUTE = ("https://", "http://")
 _DEFAULTS = Delivery()
 _CHECKS = (
-    ("promtool", "prometheus", ("check", "rules"), RULES_FILE),
-    ("promtool", "prometheus", ("check", "rules"), OBJECTIVE_RULES_FILE),
-    ("promtool", "prometheus", ("test", "rules"), TESTS_FILE),
-    ("promtool", "prometheus", ("test", "rules"), OBJECTIVE_TESTS_FILE),
+    *(("promtool", "prometheus", ("check", "rules"), area.rules_file) for area in AREAS),
+    *(("promtool", "prometheus", ("test", "rules"), area.tests_file) for area in AREAS),
     ("amtool", "prometheus-alertmanager", ("check-config",), ROUTES_FILE),
 )
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lockstep_alerts.areas import Area, area_of
 from lockstep_alerts.conditions import CONDITIONS
 from lockstep_alerts.entry import Entry, Fields, SpecError
 from lockstep_alerts.marks import load
@@ -14,13 +15,14 @@ from lockstep_alerts.objectives.symptoms import symptoms_of
 from lockstep_alerts.objectives.windows import ObjectiveWindows, read_windows
 from lockstep_alerts.size import Size, read_size
 from lockstep_alerts.symptom import Symptom
+from lockstep_catalogue.labels import JOB_ID
 from lockstep_catalogue.windows import ScrapeWindows
 
-SEVERITIES = ("critical", "warning")
+SEVERITIES = ("critical", "warning", "info", "none")
 _ALERT = re.compile(r"^[A-Z][A-Za-z0-9]+$")
-_FAILURE = re.compile(r"^F[1-9][0-9]*$")
-_REQUIRED = ("alert", "failure", "severity", "kind", "summary", "description")
-_OPTIONAL = ("for", "keep_firing_for")
+_FAILURE = re.compile(r"^[FM][1-9][0-9]*$")
+_REQUIRED = ("alert", "severity", "kind", "summary", "description")
+_OPTIONAL = ("failure", "for", "keep_firing_for")
 _KEYS = ("scrape_interval", "size", "windows", "objectives", "symptoms")
 
 
@@ -33,7 +35,7 @@ class Spec:
         size: of the clusters that it is for.
         objective_windows: windows and limits of objectives.
         objectives: what is promised, in the order of the file.
-        symptoms: every alert of a job, in the order of the file.
+        symptoms: every alert on symptoms and causes, in the order of the file.
         objective_symptoms: the alerts that follow from the objectives.
     """
 
@@ -48,6 +50,10 @@ class Spec:
     def alerts(self) -> tuple[Symptom, ...]:
         """Every alert."""
         return self.symptoms + self.objective_symptoms
+
+    def alerts_of(self, area: Area) -> tuple[Symptom, ...]:
+        """The alerts of one rule file."""
+        return tuple(symptom for symptom in self.alerts if symptom.area == area.name)
 
 
 def read_spec(path: Path, scrape_interval: Duration | None = None) -> Spec:
@@ -109,15 +115,19 @@ def _refuse_alerts_twice(path: Path, names: list[str]) -> None:
 
 
 def _symptom(entry: Entry) -> Symptom:
-    condition = CONDITIONS[entry.choice("kind", *CONDITIONS)]
+    kind = entry.choice("kind", *CONDITIONS)
+    condition, area = CONDITIONS[kind], area_of(kind)
     entry.check_keys(_REQUIRED + condition.FIELDS, _OPTIONAL)
     return Symptom(
         alert=entry.text("alert", _ALERT),
-        failure=entry.text("failure", _FAILURE),
+        failure=entry.optional_text("failure", _FAILURE) or "",
         severity=entry.choice("severity", *SEVERITIES),
+        area=area.name,
         condition=condition.read(entry),
         pending=entry.optional_duration("for"),
         keep_firing=entry.optional_duration("keep_firing_for"),
         summary=entry.text("summary"),
         description=entry.text("description"),
+        is_of_job=f"$labels.{JOB_ID.name}" in entry.text("summary"),
+        every_seconds=area.every_seconds,
     )

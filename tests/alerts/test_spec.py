@@ -67,7 +67,11 @@ def test_a_good_spec_reads(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("window: 10m", "windows: 10m", r"windows '10m': unknown key; known are alert,"),
+        (
+            "window: 10m",
+            "windows: 10m",
+            r"windows '10m': unknown key; did you mean window\? known are alert,",
+        ),
         ("kind: not_finite", "kind: odd", r"kind 'odd': must be one of straggler,"),
         ("severity: critical", "severity: page", r"severity 'page': must be one of critical,"),
         ("window: 10m", "window: 10", r"window 10: write a duration such as 10s or 2 scrapes"),
@@ -89,11 +93,11 @@ def test_a_good_spec_reads(tmp_path: Path) -> None:
         ("    window: 10m\n", "", r"window is missing; add it"),
         ("alert: TrainLossNotFinite", "alert: ../x", r"alert '../x': must match"),
         ("alert: TrainLossNotFinite", "alert: [1]", r"alert \[1\]: write text"),
-        ("symptoms:", "symptom:", r"must hold the keys scrape_interval, objectives and sym"),
+        ("symptoms:", "symptom:", r"must hold the keys scrape_interval, size, windows, obj"),
         (
             "scrape_interval: 15s\n",
             "",
-            r"must hold the keys scrape_interval, objectives and sym",
+            r"must hold the keys scrape_interval, size, windows, obj",
         ),
         ("symptoms:\n", "symptoms: [\n", r"is no YAML"),
     ],

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from lockstep_alerts.areas import OBJECTIVES, SLICES
 from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.model import Duration
 from lockstep_alerts.objectives.budget import BudgetSpent
@@ -14,8 +15,6 @@ from lockstep_alerts.symptom import Symptom
 from lockstep_catalogue.recorded_objectives import OBJECTIVE
 
 BUDGET_ALERT = "TrainSLOBudgetSpent"
-EVERY_SECONDS = 60
-"""Time between two evaluations: the shortest window is five minutes."""
 _CLUSTER = "{{ $labels.cluster }}"
 _OF_CLASS = "{{ with $labels.job_class }}, class {{ . }}{{ end }}"
 # The next bad event within it belongs to the same incident.
@@ -127,17 +126,19 @@ def _symptom(
     pending: Duration | None = None,
     is_of_job: bool = False,
 ) -> Symptom:
+    area = SLICES if is_of_job else OBJECTIVES
     return Symptom(
         alert=alert,
         failure=objective.measure,
         severity=severity,
+        area=area.name,
         condition=condition,
         pending=pending,
         keep_firing=keep,
         summary=summary,
         description=description,
         is_of_job=is_of_job,
-        every_seconds=EVERY_SECONDS,
+        every_seconds=area.every_seconds,
     )
 
 

@@ -3,6 +3,7 @@
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -11,6 +12,9 @@ from pathlib import Path
 import httpx
 import pytest
 from httpx._config import DEFAULT_TIMEOUT_CONFIG
+
+# Tests and benches use one simulated cluster.
+sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
 
 PROGRAMS = {
     "server": ("prometheus", "amtool"),
@@ -71,6 +75,7 @@ def _start_prometheus(config: Path, address: str, log: Path) -> subprocess.Popen
         f"--config.file={config}",
         f"--storage.tsdb.path={config.parent / 'data'}",
         f"--web.listen-address={address}",
+        "--web.enable-remote-write-receiver",
     ]
     with log.open("wb") as file:
         return subprocess.Popen(command, cwd=config.parent, stdout=file, stderr=file)

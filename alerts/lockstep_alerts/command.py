@@ -1,27 +1,20 @@
 """Generates rules, routes and rule tests from the alert spec, and checks them."""
 
-import shutil
-import subprocess
 from pathlib import Path
 
 import click
 
-from lockstep_alerts.areas import AREAS
+from lockstep_alerts.check_command import check, test
 from lockstep_alerts.entry import SpecError
 from lockstep_alerts.model import Delivery, Duration
 from lockstep_alerts.options import duration_option
+from lockstep_alerts.routing import read_deployment
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
-from lockstep_alerts.write import ROUTES_FILE, differing, render, write_files
+from lockstep_alerts.write import GENERATED, differing, render, write_files
 
-_GENERATED = Path("alerts/generated")
 _ABSOLUTE = ("https://", "http://")
 _DEFAULTS = Delivery()
-_CHECKS = (
-    *(("promtool", "prometheus", ("check", "rules"), area.rules_file) for area in AREAS),
-    *(("promtool", "prometheus", ("test", "rules"), area.tests_file) for area in AREAS),
-    ("amtool", "prometheus-alertmanager", ("check-config",), ROUTES_FILE),
-)
 
 
 @click.group()
@@ -34,7 +27,7 @@ def alerts() -> None:
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
-    default=_GENERATED,
+    default=GENERATED,
     show_default=True,
     help="Folder that the files are written to.",
 )
@@ -55,6 +48,12 @@ def alerts() -> None:
     default=_DEFAULTS.dashboard_base,
     help="Prefix of /d/... in links to boards, such as https://grafana.example.",
 )
+@click.option(
+    "--deployment",
+    "deployment_file",
+    type=click.Path(path_type=Path),
+    help="Who is notified and when; default: the webhooks of lockstep stack.",
+)
 @click.option("--check", "only_compare", is_flag=True, help="Write nothing; exit 1 on differences.")
 @click.pass_context
 def generate(
@@ -65,12 +64,14 @@ def generate(
     interval: Duration | None,
     runbook_base: str,
     dashboard_base: str,
+    deployment_file: Path | None,
     only_compare: bool,
 ) -> None:
     """Write the rule file, the Alertmanager configuration and the rule tests."""
     delivery = Delivery(runbook_base=runbook_base, dashboard_base=dashboard_base)
     try:
-        files = render(read_spec(spec or spec_path(), interval), delivery)
+        deployment = read_deployment(deployment_file) if deployment_file else None
+        files = render(read_spec(spec or spec_path(), interval), delivery, deployment)
     except SpecError as error:
         raise click.UsageError(str(error)) from error
     if only_compare:
@@ -102,26 +103,5 @@ def _warn_of_relative_links(delivery: Delivery) -> None:
         )
 
 
-@alerts.command()
-@click.option(
-    "--dir",
-    "folder",
-    type=click.Path(path_type=Path, file_okay=False, exists=True),
-    default=_GENERATED,
-    show_default=True,
-    help="Folder with the generated files.",
-)
-@click.pass_context
-def check(ctx: click.Context, folder: Path) -> None:
-    """Check the generated files with promtool and amtool; exit 1 when one of them fails."""
-    failed = False
-    for program, package, arguments, name in _CHECKS:
-        executable = shutil.which(program)
-        if executable is None:
-            raise click.UsageError(
-                f"{program} is not on PATH; install it (Debian package {package})"
-            )
-        click.echo(f"{program} {' '.join(arguments)} {folder / name}")
-        outcome = subprocess.run([executable, *arguments, folder / name], check=False)
-        failed = failed or outcome.returncode != 0
-    ctx.exit(1 if failed else 0)
+alerts.add_command(check)
+alerts.add_command(test)

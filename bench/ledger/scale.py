@@ -88,7 +88,9 @@ _COPIES = (
     """
     INSERT INTO slo_events (time, cluster, job_class, slo, good, total)
     SELECT time + k * :shift, cluster, job_class, slo, good, total
-    FROM copy CROSS JOIN (SELECT time, cluster, job_class, slo, good, total FROM slo_events) AS original
+    FROM copy CROSS JOIN (
+        SELECT time, cluster, job_class, slo, good, total FROM slo_events
+    ) AS original
     WHERE k < :copies
     """,
     "UPDATE counters SET value = value * :copies",

@@ -42,6 +42,13 @@ def _metric(
     )
 
 
+RUN_QUEUE_SECONDS = _metric(
+    "lockstep_train_run_queue_wait_seconds_total",
+    Kind.COUNTER,
+    Unit.SECONDS,
+    "Seconds for which the loops of the node's ranks were ready to run and had no core.",
+    page_field="run_queue_seconds",
+)
 GOODPUT_SECONDS = _metric(
     "lockstep_train_goodput_seconds_total",
     Kind.COUNTER,
@@ -202,6 +209,7 @@ TROUBLES = _metric(
 )
 
 METRICS = (
+    RUN_QUEUE_SECONDS,
     GOODPUT_SECONDS,
     MODEL_FLOPS,
     PEAK_FLOPS,

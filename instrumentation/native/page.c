@@ -74,6 +74,7 @@ static int64_t write_row(StepRecorder *recorder, Row *row, const double seconds[
     PUT(bytes, layout->row_shortest, uint32_t, row->shortest);
     PUT(bytes, layout->row_longest, uint32_t, row->longest);
     PUT(bytes, layout->row_squares, float, row->squares);
+    PUT(bytes, layout->row_run_queue, float, row->waited);
     PUT(bytes, layout->row_checksum, uint32_t, checksum_of(bytes, (size_t)layout->row_checksum / 4));
     recorder->first_arrival_ns = recorder->last_arrival_ns = 0;
     int64_t index = (int64_t)(number % (uint64_t)layout->rows);

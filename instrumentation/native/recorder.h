@@ -45,6 +45,11 @@
     X(bit_stride, "periodic.bit.device_stride")                                                    \
     X(row_idle, "row.host_bound_seconds")                                                          \
     X(row_bit_idle, "row.bit.host_bound_seconds")                                                  \
+    X(row_run_queue, "row.run_queue_seconds")                                                      \
+    X(row_bit_run_queue, "row.bit.run_queue_seconds")                                              \
+    X(periodic_run_queue, "periodic.run_queue_seconds")                                            \
+    X(bit_run_queue, "periodic.bit.run_queue_seconds")                                             \
+    X(run_queue_every, "run_queue_every")                                                          \
     X(flag_device, "flag.device")                                                                  \
     X(flag_pending, "flag.device_pending")                                                         \
     X(code_forward, "code.forward")                                                                \
@@ -95,7 +100,8 @@ typedef struct {
 #undef LAYOUT_FIELD
 } Layout;
 
-enum { MAX_PHASES = 16, STEP_PHASES = 8, MAX_ROW_BYTES = 256, NOT_WAITING = -1 };
+enum { MAX_PHASES = 16, STEP_PHASES = 8, MAX_ROW_BYTES = 256, NOT_WAITING = -1, MAX_RUN_QUEUES = 16 };
+static const int64_t NEVER = (int64_t)1 << 62; /* nanoseconds or steps */
 
 #define RECORDER_OBJECTS(X)                                                                        \
     X(heartbeat)                                                                                   \
@@ -126,6 +132,8 @@ typedef struct {
     double *buckets, *losses;
     Py_ssize_t num_buckets;
     int64_t num_losses; /* since they were taken; the ring holds the newest of them */
+    int run_queues[MAX_RUN_QUEUES], num_run_queues; /* descriptors of the loop's threads */
+    int64_t run_queue_due_ns, waited_ns;            /* the latter of the last read, or -1 */
     Layout layout;
 } StepRecorder;
 
@@ -140,7 +148,7 @@ typedef struct {
 typedef struct {
     int64_t number, began_ns, tokens, samples, shortest, longest;
     uint32_t present, flags;
-    double seconds, loss, norm, squares;
+    double seconds, loss, norm, squares, waited;
 } Row;
 
 /* Replaces torch.autograd.backward; its attributes are those of lockstep.patches.backward.Listener. */
@@ -209,6 +217,10 @@ void settle_step(StepRecorder *recorder, double seconds);
 /* the row into the ring; returns the number of rows; then the state into the older slot. */
 int64_t write_step(StepRecorder *recorder, Row *row, const double seconds[STEP_PHASES]);
 void commit_state(StepRecorder *recorder, int64_t now_ns);
+
+/* run_queue.c: what the loop's threads waited for a core since the last read, where one is due. */
+void take_run_queue(StepRecorder *recorder, int64_t now_ns, Row *row);
+PyObject *recorder_watch_run_queue(StepRecorder *recorder, PyObject *descriptors);
 
 /* checksum.c */
 uint32_t checksum_of(const void *data, size_t num_words); /* words of four bytes */

@@ -109,7 +109,8 @@ static int recorder_init(StepRecorder *recorder, PyObject *args, PyObject *kwarg
     recorder->phase = (int)recorder->layout.code_init;
     recorder->since_ns = recorder->step_began_ns = clock_ns();
     recorder->wake_rows = 1;
-    recorder->wake_step = recorder->wake_ns = (int64_t)1 << 62;
+    recorder->wake_step = recorder->wake_ns = recorder->run_queue_due_ns = NEVER;
+    recorder->waited_ns = -1;
     recorder->loss_floor = -Py_HUGE_VAL;
     recorder->loss_bound = recorder->usual_seconds = Py_HUGE_VAL;
     recorder->on = 1;

@@ -257,6 +257,7 @@ static int end_step(StepRecorder *recorder, const Arguments *arguments)
         return 0;
     if (is_timed)
         row.flags |= (uint32_t)recorder->layout.flag_pending;
+    take_run_queue(recorder, now_ns, &row);
     int64_t steps = write_step(recorder, &row, seconds);
     if (recorder->clock == NULL) {
         count_phases(recorder, seconds);

@@ -98,6 +98,8 @@ class LivePage:
         periodic.know("peak_flops", 1e12)
         periodic.know("write_step", 2)
         periodic.know("write_seconds", 0.5 + rank)
+        if rank:  # the kernel of rank 0 counts none
+            periodic.know("run_queue_seconds", 0.25 * rank)
         periodic.count("checkpoint_bytes", number=4096)
         periodic.count("restores", "fallback")
         periodic.count("anomalies", "spike")

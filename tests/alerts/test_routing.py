@@ -5,27 +5,71 @@ import pytest
 import yaml
 
 from lockstep_alerts.model import Delivery, Duration
-from lockstep_alerts.routing import alertmanager_config
+from lockstep_alerts.routing import alertmanager_config, read_deployment
+from lockstep_alerts.routing.inhibition import GRAPH, MAINTENANCE, alert_names
+from lockstep_alerts.shipped import spec_path
+from lockstep_alerts.spec import read_spec
+
+DEPLOYMENT = """\
+secrets: elsewhere
+page:
+  - pagerduty: {routing_key_file: /run/secrets/pagerduty}
+ticket:
+  - slack: {api_url_file: /run/secrets/slack, channel: "#training"}
+watchdog:
+  - webhook: {url: "https://deadman.example.org/lockstep", token_file: /run/secrets/deadman}
+"""
+# They come with conditions that are not there yet.
+EXPECTED_LATER = frozenset(
+    (
+        "GpuAllocatedIdle",
+        "GpuNodeFatalError",
+        "InfoInhibitor",
+        "TrainCheckpointStale",
+        "TrainDataStarved",
+        "TrainFabricDegraded",
+        "TrainGradSyncSlow",
+        "TrainJobCrashLoop",
+        "TrainJobDeadlineAtRisk",
+        "TrainJobNodeFault",
+        "TrainLedgerStale",
+        "TrainLossAnomaly",
+        "TrainNodeFault",
+        "TrainQueueWaitHigh",
+        "TrainResumeOldCheckpoint",
+        "TrainSLOGoodputBurn",
+        "TrainSLOGoodputSlow",
+        "TrainStepLatencyRegression",
+        "TrainStorageDegraded",
+        "TrainTelemetryMissing",
+        "TrainThroughputLow",
+    )
+)
+
+
+def route(config: Path, labels: tuple[str, ...]) -> str:
+    command = ["amtool", "config", "routes", "test", f"--config.file={config}", *labels]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
 
 
 @pytest.mark.promtool
-@pytest.mark.parametrize(
-    ("labels", "receiver"),
-    [
-        (("severity=critical", "job_id=j1", "cluster=c1"), "pager"),
-        (("severity=critical", "cluster=c1"), "pager"),
-        (("severity=warning", "job_id=j1"), "tickets"),
-        (("severity=info",), "tickets"),
-    ],
-)
-def test_alertmanager_tells_the_right_people(
-    tmp_path: Path, labels: tuple[str, ...], receiver: str
-) -> None:
+@pytest.mark.parametrize("has_deployment", [False, True])
+def test_alertmanager_notifies_the_right_people(tmp_path: Path, has_deployment: bool) -> None:
+    path = tmp_path / "deployment.yaml"
+    path.write_text(DEPLOYMENT, encoding="utf-8")
+    deployment = read_deployment(path) if has_deployment else None
     config = tmp_path / "alertmanager.yaml"
-    config.write_text(yaml.safe_dump(alertmanager_config(Delivery())), encoding="utf-8")
-    test = ["amtool", "config", "routes", "test", f"--config.file={config}"]
-    done = subprocess.run([*test, f"--verify.receivers={receiver}", *labels], check=False)
-    assert done.returncode == 0
+    config.write_text(yaml.safe_dump(alertmanager_config(Delivery(), deployment)), encoding="utf-8")
+    assert route(config, ("severity=critical", "job_id=j1", "cluster=c1")) == "pager"
+    assert route(config, ("severity=critical", "cluster=c1")) == "pager"
+    assert route(config, ("severity=warning", "job_id=j1")) == "tickets"
+    assert route(config, ("severity=info", "job_id=j1")) == "nobody"
+    assert route(config, (f"alertname={MAINTENANCE}", "severity=none", "node=n1")) == "nobody"
+    expected = "watchdog" if has_deployment else "nobody"
+    assert route(config, ("alertname=Watchdog", "severity=none")) == expected
+    # An alert of somebody else's rules without a severity is not lost.
+    assert route(config, ("alertname=Other",)) == "tickets"
 
 
 def test_bases_and_intervals_are_those_of_the_delivery() -> None:
@@ -33,3 +77,25 @@ def test_bases_and_intervals_are_those_of_the_delivery() -> None:
     text = yaml.safe_dump(alertmanager_config(delivery))
     assert "http://127.0.0.1:1/tickets" in text
     assert "group_interval: 3s" in text
+
+
+def test_every_alert_of_the_graph_exists() -> None:
+    declared = {symptom.alert for symptom in read_spec(spec_path()).alerts}
+    assert alert_names() - declared - {MAINTENANCE} == EXPECTED_LATER
+
+
+@pytest.mark.parametrize("edge", GRAPH, ids=lambda edge: "-".join(edge.sources) or "severity")
+def test_no_target_of_an_edge_is_its_source(edge: object) -> None:
+    assert edge in GRAPH
+    for each in GRAPH:
+        assert not set(each.sources) & set(each.targets)
+
+
+def test_labels_that_are_missing_do_not_count_as_equal() -> None:
+    for edge in GRAPH:
+        rule = edge.rule()
+        for label in set(edge.equal) - {"cluster"}:
+            for side in ("source_matchers", "target_matchers"):
+                matchers = rule[side]
+                assert isinstance(matchers, list)
+                assert f'{label}!=""' in matchers

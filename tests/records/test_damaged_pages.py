@@ -58,7 +58,12 @@ def int32_bytes(number: int) -> bytes:
     ("name", "value", "reason", "sentence"),
     [
         ("magic", b"NOTAPAGE", "identity", "magic is b'NOTAPAGE'"),
-        ("version", int32_bytes(1), "version", f"format version 1, this reader knows {VERSION}"),
+        (
+            "version",
+            int32_bytes(1),
+            "version",
+            f"version 1, this reader knows 4 and {VERSION}",
+        ),
         ("version", int32_bytes(0), "version", "format version 0"),
         ("row_count", int32_bytes(0), "identity", "row_count is 0"),
         ("row_count", int32_bytes(2**32 - 1), "identity", "row_count is 4294967295"),

@@ -143,7 +143,8 @@ GOLDEN = {
         (1296, "10Q", "checkpoint_persisting_buckets"),
         (1376, "Q", "launch_bound_steps"),
         (1384, "Q", "device_stride"),
-        (1392, "Q", "checksum"),
+        (1392, "d", "run_queue_seconds"),
+        (1400, "Q", "checksum"),
     ),
     "row": (
         (0, "Q", "number"),
@@ -170,7 +171,8 @@ GOLDEN = {
         (104, "I", "sequence_max"),
         (108, "f", "sequence_squares"),
         (112, "f", "host_bound_seconds"),
-        (116, "8s", "reserved"),
+        (116, "f", "run_queue_seconds"),
+        (120, "4s", "reserved"),
         (124, "I", "checksum"),
     ),
 }
@@ -201,6 +203,7 @@ GOLDEN_PRESENCE = {
         "hang_timeout_seconds",
         "pause_timeout_seconds",
         "device_stride",
+        "run_queue_seconds",
     ),
     "row": (
         "first_arrival_ns",
@@ -211,6 +214,7 @@ GOLDEN_PRESENCE = {
         "sequence_max",
         "sequence_squares",
         "host_bound_seconds",
+        "run_queue_seconds",
     ),
 }
 GOLDEN_PHASES = (
@@ -224,8 +228,8 @@ def field_formats(section: Section) -> tuple[tuple[int, str, str], ...]:
     )
 
 
-def test_version_four_is_what_it_always_was() -> None:
-    assert (VERSION, MAGIC) == (4, b"LKSTPAGE")
+def test_version_five_is_what_it_always_was() -> None:
+    assert (VERSION, MAGIC) == (5, b"LKSTPAGE")
     assert {section.name: field_formats(section) for section in SECTIONS} == GOLDEN
     assert " ".join(PHASES) == GOLDEN_PHASES
     assert {
@@ -287,6 +291,5 @@ def test_a_total_that_the_agent_sums_is_a_field_whose_items_are_the_label_s_valu
     metric: Metric,
 ) -> None:
     (field,) = [field for field in PERIODIC.fields if field.name == metric.page_field]
-    assert not field.optional
     item_labels = [label for label in metric.labels if label.values]
     assert [label.values for label in item_labels] == ([field.items] if field.items else [])

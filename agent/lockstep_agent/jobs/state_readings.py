@@ -43,7 +43,10 @@ def state_totals(labels: Labels, pages: list[Page]) -> Iterator[Reading]:
 
 def _sums(metric: Metric, labels: Labels, pages: list[Page]) -> Iterator[Reading]:
     """The metric's field of the periodic slot, summed over the pages; by item where it has any."""
-    values = [page.periodic[metric.page_field] for page in pages]
+    fields = [page.periodic[metric.page_field] for page in pages]
+    values = [value for value in fields if value is not None]
+    if not values:
+        return
     if not isinstance(values[0], Mapping):
         yield Reading(metric, labels, sum(values))
         return

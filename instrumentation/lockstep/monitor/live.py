@@ -206,6 +206,7 @@ class LiveMonitor:
         # Before the last commit: an error in them is counted too.
         self._traces.close()
         self._callbacks.observer.stop()
+        self._callbacks.close()
         self._periodic.close(now_ns)
         self._page.commit(now_ns)
         self._bind(_OFF)

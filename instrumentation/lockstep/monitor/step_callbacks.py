@@ -11,6 +11,7 @@ from typing import Protocol
 from lockstep.guard import Parts, guarded
 from lockstep.monitor.anomalies import AnomalyDetector
 from lockstep.monitor.guarded_traces import GuardedTraces
+from lockstep.monitor.loop_threads import LoopThreads
 from lockstep.monitor.periodic import EVERY_NS, PeriodicStats
 from lockstep.recorder.native import new_recorder
 from lockstep.recorder.recorder import StepRecorder
@@ -73,6 +74,7 @@ class StepCallbacks:
         self.fail, self.step_while_off = fail, step_while_off
         self._anomalies, self._judge = anomalies, anomalies.judge
         self.observer: StepObserver = NoopObserver()
+        self._threads = LoopThreads()
         self.recorder: StepRecorder = new_recorder(page, self)
         self._set_bounds()
         parts.at_end("anomalies", self._judge_nothing)
@@ -86,6 +88,14 @@ class StepCallbacks:
     @guarded
     def _run_periodic(self, now_ns: int) -> None:
         self._periodic.tick(now_ns)
+        descriptors = self._threads.poll(now_ns)
+        if descriptors is not None:
+            self.recorder.watch_run_queue(descriptors)
+
+    def close(self) -> None:
+        """Closes what was opened."""
+        self.recorder.watch_run_queue(())
+        self._threads.close()
 
     def inspect_loss(self, loss: float) -> int:
         """Judges a loss that is out of bounds; returns the step's flags."""

@@ -9,10 +9,12 @@ import importlib
 import os
 from types import ModuleType
 
+from lockstep.recorder.lengths import figures_of
 from lockstep.recorder.phases import CODE, code_of
 from lockstep.recorder.recorder import Ignored, StepRecorder
 from lockstep.recorder.row_flags import FLAG
-from lockstep.recorder.rows import LENGTH_BITS, LOSSES, RecorderCallbacks, figures_of
+from lockstep.recorder.rows import LENGTH_BITS, LOSSES, RecorderCallbacks
+from lockstep.recorder.run_queue import RUN_QUEUE_EVERY_NS
 from lockstep_records.bus import bus_factor
 from lockstep_records.page.layout import (
     COLLECTIVE_KINDS,
@@ -63,6 +65,7 @@ def layout_table(rows: int) -> dict[str, int]:
         "size.periodic": PERIODIC.size,
         "rows": rows,
         "losses": LOSSES,
+        "run_queue_every": RUN_QUEUE_EVERY_NS,
         "kinds": len(COLLECTIVE_KINDS),
     }
 

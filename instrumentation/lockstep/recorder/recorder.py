@@ -1,9 +1,10 @@
 """The recorder: divides a rank's time into contiguous phases and writes a row a step into its page.
 
 Hot path: a phase costs one clock read, one addition and one store; a step one row and one slot.
-It takes no lock, starts no collective, and makes no system call but the clock's. What is seldom or
-unusual is left to callbacks, behind a comparison. On a GPU each boundary also puts an event into
-the stream (``device_timeline``), and the row is written once more when the device has passed it.
+It takes no lock, starts no collective, and makes no system call but the clock's and, at most once
+in 20 ms, one that reads what the loop's thread waited for a core. What is seldom or unusual is left
+to callbacks, behind a comparison. On a GPU each boundary also puts an event into the stream
+(``device_timeline``), and the row is written once more when the device has passed it.
 
 ``lockstep._native`` holds the same recorder in C, for where it could be compiled.
 """
@@ -156,6 +157,7 @@ class StepRecorder(Rows):
         self._spent_ns = [0] * NUM_PHASES
         self.phase, self.since_ns = OTHER, now_ns
         self._first_arrival_ns = self._last_arrival_ns = 0
+        self._run_queue.restart()
         if self.device_rows is not None:
             self.device_rows.timeline.begin(now_ns, OTHER)
 

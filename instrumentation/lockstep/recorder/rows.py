@@ -9,8 +9,10 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 from lockstep.guard import outcome_of
 from lockstep.recorder.device_numbers import DeviceNumbers
 from lockstep.recorder.device_rows import DeviceRows
+from lockstep.recorder.lengths import MAX_COUNT, NO_LENGTHS, Lengths, lengths_of
 from lockstep.recorder.phases import DATA, INIT, NUM_PHASES, OTHER
 from lockstep.recorder.row_flags import FLAG
+from lockstep.recorder.run_queue import RunQueueWait
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.page.layout import PHASES, ROW, SLOT
 from lockstep_records.page.writer import PageWriter, pack_row
@@ -39,10 +41,6 @@ LENGTH_BITS = sum(
 )
 StepSeconds: TypeAlias = tuple[float, float, float, float, float, float, float, float]
 RowNumbers: TypeAlias = tuple[float, float, int, int]  # loss, gradient norm, tokens, samples
-# Shortest and longest sequence, their sum and number, and the sum of the squares.
-Lengths: TypeAlias = tuple[int, int, int, int, float]
-NO_LENGTHS = (0, 0, 0, 0, 0.0)
-_MAX_COUNT = (1 << 32) - 1  # tokens and samples of a row have 32 bits
 _MIN_STEP, _MAX_STEP = -(1 << 63), (1 << 63) - 2
 LOSSES = 128  # buffered until they are taken: more than a window of the judge
 _NONFINITE_FLAG, _PENDING_FLAG = FLAG["nonfinite"], FLAG["device_pending"]
@@ -100,6 +98,7 @@ class Rows:
         self.flags = 0
         self.numbers: DeviceNumbers | None = None
         self.device_rows: DeviceRows | None = None
+        self._run_queue = RunQueueWait(page)
         self.loss_floor, self.loss_bound = -math.inf, math.inf
         self.lasting_flags = 0
         self.usual_seconds = math.inf
@@ -161,13 +160,13 @@ class Rows:
         self, tokens: Any, samples: Any, sequence_lengths: Sequence[int]
     ) -> tuple[int, int, Lengths]:
         """Tokens, samples and lengths of the step; the counts are the lengths' where left out."""
-        if not (type(tokens) is type(samples) is int and 0 <= tokens | samples <= _MAX_COUNT):
-            read, most = self._unless_failed, _MAX_COUNT
+        if not (type(tokens) is type(samples) is int and 0 <= tokens | samples <= MAX_COUNT):
+            read, most = self._unless_failed, MAX_COUNT
             tokens = read(outcome_of(_integer_of, tokens, "tokens", 0, most)) or 0
             samples = read(outcome_of(_integer_of, samples, "samples", 0, most)) or 0
         if type(sequence_lengths) is tuple and not sequence_lengths:
             return tokens, samples, NO_LENGTHS
-        lengths = self._unless_failed(outcome_of(_lengths_of, sequence_lengths)) or NO_LENGTHS
+        lengths = self._unless_failed(outcome_of(lengths_of, sequence_lengths)) or NO_LENGTHS
         return tokens or lengths[2], samples or lengths[3], lengths
 
     def _update_slot(self, slot_bits: int, flags: int) -> None:
@@ -238,6 +237,7 @@ class Rows:
         device_rows = self.device_rows
         if device_rows is not None and device_rows.end_step(now, parts, total):
             flags |= _PENDING_FLAG
+        present |= self._run_queue.take(now)
         (loss, norm, tokens, samples), (shortest, longest, _, _, squares) = numbers, lengths
         # Each by its name: unpacking a tuple into the call takes twice as long as the packing.
         data, forward, backward, sync, optimizer, saving, scoring, other = parts
@@ -254,6 +254,10 @@ class Rows:
         page.commit(now)
         return steps, total
 
+    def watch_run_queue(self, descriptors: tuple[int, ...]) -> None:
+        """Records what threads wait for a core; files of the kernel, one a thread."""
+        self._run_queue.watch(descriptors)
+
     def _settle(self, now: int, parts: StepSeconds, total: float) -> None:
         """Takes time into the totals: the step's, or that of steps which a device has passed."""
         if self.device_rows is None:
@@ -263,26 +267,11 @@ class Rows:
             self.device_rows.settle(now)
 
 
-def figures_of(lengths: Sequence[int]) -> Lengths:
-    """Shortest and longest length, their sum and number, and the sum of their squares."""
-    squares = float(sum(length * length for length in lengths))
-    return min(lengths), max(lengths), sum(lengths), len(lengths), squares
-
-
 def _integer_of(value: Any, name: str, least: int, most: int) -> int:
     number = operator.index(value)
     if not least <= number <= most:
         raise ValueError(f"{name} {value!r} is outside of what a row can hold")
     return number
-
-
-def _lengths_of(sequence_lengths: Sequence[int]) -> Lengths:
-    if not sequence_lengths:
-        return NO_LENGTHS
-    lengths = figures_of(sequence_lengths)
-    if lengths[0] < 0 or max(lengths[1], lengths[2]) > _MAX_COUNT:
-        raise ValueError("sequence_lengths are outside of what a row can hold")
-    return lengths
 
 
 def _fitting(value: float) -> float:

@@ -19,6 +19,9 @@ from lockstep_records.page.layout import (
 from lockstep_records.page.section import Section
 
 Values = dict[str, Any]
+# Formats that are read, by their periodic slot. The rows of version 4 are those of 5, in which a
+# field that was reserved has a presence bit of its own.
+_PERIODIC_BY_VERSION = {4: PERIODIC.without("run_queue_seconds"), VERSION: PERIODIC}
 
 
 class PageError(ValueError):
@@ -75,10 +78,11 @@ def read_identity(data: bytes, path: Path) -> Values:
         raise PageError(
             "identity", f"{path} is no rank page: magic is {values['magic']!r}, not {MAGIC!r}"
         )
-    if values["version"] != VERSION:
+    if values["version"] not in _PERIODIC_BY_VERSION:
+        readable = " and ".join(map(str, _PERIODIC_BY_VERSION))
         raise PageError(
             "version",
-            f"page {path} has format version {values['version']}, this reader knows {VERSION}",
+            f"page {path} has format version {values['version']}, this reader knows {readable}",
         )
     if not has_valid_checksum(IDENTITY, data):
         raise PageError("checksum", f"page {path}: the checksum of the identity does not match")
@@ -86,15 +90,20 @@ def read_identity(data: bytes, path: Path) -> Values:
     return _decode(values, path)
 
 
-_SIZES = (("row_bytes", ROW.size), ("slot_bytes", SLOT.size), ("periodic_bytes", PERIODIC.size))
+def periodic_section(version: int) -> Section:
+    """The periodic slot of a page of that version, one that ``read_identity`` has let pass."""
+    return _PERIODIC_BY_VERSION[version]
 
 
 def _check_sizes(path: Path, values: Values) -> None:
-    for name, expected in _SIZES:
+    version = values["version"]
+    periodic_bytes = periodic_section(version).size
+    sizes = {"row_bytes": ROW.size, "slot_bytes": SLOT.size, "periodic_bytes": periodic_bytes}
+    for name, expected in sizes.items():
         if values[name] != expected:
             raise PageError(
                 "identity",
-                f"page {path}: {name} is {values[name]}, version {VERSION} has {expected}",
+                f"page {path}: {name} is {values[name]}, version {version} has {expected}",
             )
     rows = values["row_count"]
     if not 1 <= rows <= MAX_ROWS:

@@ -1,4 +1,4 @@
-"""The one table of the rank page, format v4: writer, reader and docs/format.md come from it.
+"""The one table of the rank page, format v5: writer, reader and docs/format.md come from it.
 
 A page is one fixed-size file: identity, heartbeat, two slots for what changes with every step, two
 for what changes about once a second, and a ring of step rows. Everything is little-endian; words of
@@ -20,7 +20,7 @@ from lockstep_catalogue.training import STEP_SECONDS
 from lockstep_records.page.section import Field, Section
 
 MAGIC = b"LKSTPAGE"
-VERSION = 4
+VERSION = 5
 
 # The code of a phase is its index here; four bits of the heartbeat hold it. Those of a step row are
 # adjacent, in the order of the row.
@@ -234,6 +234,7 @@ PERIODIC = Section(
     ),
     Field("launch_bound_steps", "Q", "device steps of which the host held up a tenth or more"),
     Field("device_stride", "Q", "each n-th wait of a step is timed on the device", optional=True),
+    Field("run_queue_seconds", "d", "seconds the loop's threads waited for a core", optional=True),
     Field("checksum", "Q", "CRC-32 of everything before it in the slot"),
 )
 
@@ -266,7 +267,13 @@ ROW = Section(
     Field("sequence_max", "I", "tokens of the rank's longest sequence", optional=True),
     Field("sequence_squares", "f", "sum of the squared lengths of sequences", optional=True),
     Field("host_bound_seconds", "f", "of own work: the device waited for the host", optional=True),
-    _text("reserved", 8, "zero"),
+    Field(
+        "run_queue_seconds",
+        "f",
+        "for which the loop's threads waited for a core since the row before that has them",
+        optional=True,
+    ),
+    _text("reserved", 4, "zero"),
     Field("checksum", "I", "CRC-32 of everything before it in the row"),
 )
 

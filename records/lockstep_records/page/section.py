@@ -63,6 +63,10 @@ class Section:
         self.items = {field.name: field.items for field in fields}
         self.presence = {name: 1 << bit for bit, name in enumerate(optional)}
 
+    def without(self, name: str) -> "Section":
+        """The section as it was before a field was added."""
+        return Section(self.name, self.help, *(f for f in self.fields if f.name != name))
+
     def word(self, name: str) -> int:
         """Index of a field in the section as an array of eight-byte words."""
         return self.offsets[name] // 8

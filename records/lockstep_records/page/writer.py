@@ -42,7 +42,8 @@ from lockstep_records.page.slots import Slots
 _MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs"})
 _ROW_BYTES = ROW.size
 _ROW_BODY_BYTES = ROW.size - 4
-_LAST_OF_ROW = ("host_bound_seconds", "reserved", "checksum")  # zero at first, and the checksum
+# Zero at first, and the checksum; see ``row_floats``.
+_LAST_OF_ROW = ("host_bound_seconds", "run_queue_seconds", "reserved", "checksum")
 pack_row = struct.Struct(
     "<" + "".join(field.format for field in ROW.fields if field.name not in _LAST_OF_ROW)
 ).pack_into  # into ``PageWriter.row``: its fields from number to sequence_squares
@@ -154,8 +155,9 @@ class PageWriter:
     ``words`` and ``floats`` are the slot's eight-byte words as unsigned integers and as doubles;
     a caller adds into them by ``SLOT.word(name)`` and then calls ``commit``. ``periodic`` is the
     same for what changes about once a second. ``heartbeat_word`` holds the heartbeat at index 0,
-    see ``heartbeat``. ``row`` is the row that ``checksum_row`` copies into the ring. ``file`` is
-    the whole page, mapped, with its ring of ``rows``. ``lock`` shows that this process runs.
+    see ``heartbeat``. ``row`` is the row that ``checksum_row`` copies into the ring, ``row_floats``
+    its words of four bytes. ``file`` is the whole page, mapped, with its ring of ``rows``. ``lock``
+    shows that this process runs.
 
     Args:
         locks: whether the page is locked; without it readers go by the pid in the page.
@@ -187,6 +189,7 @@ class PageWriter:
         self.row = bytearray(ROW.size)
         self._row_body = memoryview(self.row)[:_ROW_BODY_BYTES]
         self._row_checksum = memoryview(self.row).cast("I")
+        self.row_floats = memoryview(self.row).cast("f")
         self.heartbeat_word = memoryview(self.file)[HEARTBEAT_OFFSET : HEARTBEAT_OFFSET + 8].cast(
             "Q"
         )
@@ -276,7 +279,7 @@ class PageWriter:
 
     def close(self) -> None:
         """Releases the mapping and the lock; the file stays."""
-        for view in (self.heartbeat_word, self._row_body, self._row_checksum):
+        for view in (self.heartbeat_word, self._row_body, self._row_checksum, self.row_floats):
             view.release()
         self.now.release()
         self.periodic.release()

@@ -1,0 +1,42 @@
+"""Which receiver each generated alert must reach: cases for amtool's route test."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from lockstep_alerts.routing.inhibition import INFO_INHIBITOR, MAINTENANCE, WATCHDOG
+from lockstep_alerts.routing.tree import DEAD_MAN, NOBODY, PAGER, TICKETS
+from lockstep_catalogue.labels import CLUSTER, JOB_ID
+
+_BY_SEVERITY = {"critical": PAGER, "warning": TICKETS, "info": NOBODY, "none": NOBODY}
+_CLUSTER = f"{CLUSTER.name}=c1"
+_JOB = f"{JOB_ID.name}=j1"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RouteCase:
+    """Labels of an alert, and the receiver that they must reach."""
+
+    labels: tuple[str, ...]
+    receiver: str
+
+
+def route_cases(
+    severities: Iterable[tuple[str, str]], receivers: frozenset[str]
+) -> list[RouteCase]:
+    """One case for each alert without and with a job.
+
+    Args:
+        severities: name and severity of each alert.
+        receivers: names that the configuration declares.
+    """
+    watchdog = DEAD_MAN if DEAD_MAN in receivers else NOBODY
+    by_name = {WATCHDOG: watchdog, INFO_INHIBITOR: NOBODY, MAINTENANCE: NOBODY}
+    named = {**dict.fromkeys(by_name, "none"), **dict(severities)}
+    return [
+        RouteCase(
+            labels=(f"alertname={name}", f"severity={severity}", _CLUSTER, *job),
+            receiver=by_name.get(name, _BY_SEVERITY[severity]),
+        )
+        for name, severity in named.items()
+        for job in ((), (_JOB,))
+    ]

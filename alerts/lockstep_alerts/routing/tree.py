@@ -1,0 +1,108 @@
+"""Alertmanager's configuration: routes by severity and job, receivers, inhibition, times."""
+
+from lockstep_alerts.model import GROUP_WAIT_SECONDS, Delivery
+from lockstep_alerts.routing.deployment import Deployment, webhooks
+from lockstep_alerts.routing.inhibition import (
+    CRITICAL,
+    GRAPH,
+    INFO_INHIBITOR,
+    MAINTENANCE,
+    WATCHDOG,
+)
+from lockstep_alerts.routing.receivers import KINDS
+from lockstep_catalogue.labels import CLUSTER, JOB_ID
+
+PAGER = "pager"
+TICKETS = "tickets"
+NOBODY = "nobody"
+DEAD_MAN = "watchdog"
+_RECEIVERS = {"page": PAGER, "ticket": TICKETS, "watchdog": DEAD_MAN}
+_BY_JOB = [CLUSTER.name, JOB_ID.name]
+_BY_ALERT = [CLUSTER.name, "alertname"]
+_HAS_JOB = f'{JOB_ID.name}!=""'
+_WATCHDOG_REPEATS = "5m"
+
+Route = dict[str, object]
+
+
+def _wait(severity: str) -> str:
+    return f"{GROUP_WAIT_SECONDS[severity]}s"
+
+
+def _timed(route: Route, deployment: Deployment, use: str) -> Route:
+    """The route with its times; a cluster with maintenance of its own has a route below it.
+
+    Alertmanager's routes do not inherit times, and its root may have none.
+    """
+    clusters = sorted({each.cluster for each in deployment.maintenance if each.cluster})
+    below: list[Route] = [
+        {"matchers": [f'{CLUSTER.name}="{cluster}"'], **_times(deployment, use, cluster)}
+        for cluster in clusters
+        if _times(deployment, use, cluster) != _times(deployment, use, None)
+    ]
+    return {**route, **_times(deployment, use, None)} | ({"routes": below} if below else {})
+
+
+def _times(deployment: Deployment, use: str, cluster: str | None) -> Route:
+    muted = [each.window.name for each in deployment.maintenance if each.concerns(use, cluster)]
+    office = deployment.office_hours if use == "ticket" else None
+    times: Route = {"mute_time_intervals": muted} if muted else {}
+    return times | ({"active_time_intervals": [office.name]} if office else {})
+
+
+def _routes(deployment: Deployment) -> list[Route]:
+    has_dead_man = "watchdog" in deployment.receivers
+    page: Route = {
+        "receiver": PAGER,
+        "group_wait": _wait("critical"),
+        "repeat_interval": deployment.cooldown.page.text,
+    }
+    return [
+        {
+            "receiver": DEAD_MAN if has_dead_man else NOBODY,
+            "matchers": [f'alertname="{WATCHDOG}"'],
+            "group_by": _BY_ALERT,
+            "group_wait": "0s",
+            "group_interval": "1m",
+            "repeat_interval": _WATCHDOG_REPEATS,
+        },
+        {"receiver": NOBODY, "matchers": [f'alertname=~"{INFO_INHIBITOR}|{MAINTENANCE}"']},
+        {"receiver": NOBODY, "matchers": ['severity=~"info|none"']},
+        # The wait is part of each alert's deadline, and long enough for a cause to come as well.
+        _timed({**page, "matchers": [CRITICAL, _HAS_JOB], "group_by": _BY_JOB}, deployment, "page"),
+        _timed({**page, "matchers": [CRITICAL], "group_by": _BY_ALERT}, deployment, "page"),
+        _timed({"receiver": TICKETS, "matchers": ['severity!=""']}, deployment, "ticket"),
+    ]
+
+
+def _receivers(deployment: Deployment) -> list[dict[str, object]]:
+    listed: list[dict[str, object]] = [{"name": NOBODY}]
+    for use, receivers in deployment.receivers.items():
+        by_key: dict[str, object] = {}
+        for kind in dict.fromkeys(each.kind for each in receivers):
+            entries = [each.entry(use) for each in receivers if each.kind == kind]
+            by_key[KINDS[kind].key] = entries
+        listed.append({"name": _RECEIVERS[use], **by_key})
+    return listed
+
+
+def alertmanager_config(
+    delivery: Delivery, deployment: Deployment | None = None
+) -> dict[str, object]:
+    """The configuration of Alertmanager; without a deployment, for the local stack's pager."""
+    deployment = deployment or webhooks(delivery)
+    config: dict[str, object] = {
+        "route": {
+            "receiver": TICKETS,
+            "group_by": _BY_ALERT,
+            "group_wait": _wait("warning"),
+            "group_interval": deployment.cooldown.group_interval.text,
+            "repeat_interval": deployment.cooldown.ticket.text,
+            "routes": _routes(deployment),
+        },
+        "inhibit_rules": [edge.rule() for edge in GRAPH],
+        "receivers": _receivers(deployment),
+    }
+    if windows := deployment.time_windows:
+        config["time_intervals"] = [each.content() for each in windows]
+    return config

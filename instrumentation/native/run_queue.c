@@ -1,0 +1,64 @@
+/* How long the loop's threads waited for a core; lockstep/recorder/run_queue.py does the same in Python. */
+#include "recorder.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { TEXT_BYTES = 96 };
+
+/* Nanoseconds that all watched threads have waited so far; -1 where one cannot be read. */
+static int64_t read_waited_ns(const StepRecorder *recorder)
+{
+    int64_t sum = 0;
+    for (int n = 0; n < recorder->num_run_queues; n++) {
+        char text[TEXT_BYTES + 1], *waited, *end;
+        ssize_t size = pread(recorder->run_queues[n], text, TEXT_BYTES, 0);
+        if (size <= 0)
+            return -1;
+        text[size] = '\0';
+        /* Nanoseconds on a core, nanoseconds on a run queue, time slices. */
+        strtoll(text, &waited, 10);
+        int64_t nanoseconds = strtoll(waited, &end, 10);
+        if (end == waited)
+            return -1;
+        sum += nanoseconds;
+    }
+    return sum;
+}
+
+void take_run_queue(StepRecorder *recorder, int64_t now_ns, Row *row)
+{
+    const Layout *layout = &recorder->layout;
+    if (now_ns < recorder->run_queue_due_ns)
+        return;
+    int64_t before = recorder->waited_ns, waited_ns = read_waited_ns(recorder);
+    recorder->waited_ns = waited_ns;
+    recorder->run_queue_due_ns = waited_ns < 0 ? NEVER : now_ns + layout->run_queue_every;
+    if (before < 0 || waited_ns < before)
+        return;
+    uint64_t *periodic = recorder->periodic.buf;
+    row->waited = (double)(waited_ns - before) * 1e-9;
+    row->present |= (uint32_t)layout->row_bit_run_queue;
+    ((double *)periodic)[layout->periodic_run_queue] += row->waited;
+    periodic[layout->periodic_present] |= (uint64_t)layout->bit_run_queue;
+}
+
+PyObject *recorder_watch_run_queue(StepRecorder *recorder, PyObject *descriptors)
+{
+    if (!PyTuple_Check(descriptors) || PyTuple_GET_SIZE(descriptors) > MAX_RUN_QUEUES) {
+        PyErr_SetString(PyExc_ValueError, "descriptors must be a tuple of few integers");
+        return NULL;
+    }
+    int numbers[MAX_RUN_QUEUES], count = (int)PyTuple_GET_SIZE(descriptors);
+    for (int n = 0; n < count; n++) {
+        numbers[n] = (int)PyLong_AsLong(PyTuple_GET_ITEM(descriptors, n));
+        if (PyErr_Occurred())
+            return NULL;
+    }
+    memcpy(recorder->run_queues, numbers, sizeof numbers);
+    recorder->num_run_queues = count;
+    recorder->waited_ns = -1;
+    recorder->run_queue_due_ns = count ? 0 : NEVER;
+    Py_RETURN_NONE;
+}

@@ -1,0 +1,97 @@
+"""``lockstep alerts check`` and ``test``: what is run, and that a wrong file is found."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from lockstep_alerts.command import alerts
+from lockstep_alerts.model import Delivery
+from lockstep_alerts.shipped import spec_path
+from lockstep_alerts.spec import read_spec
+from lockstep_alerts.write import ROUTES_FILE, RULES_FILE, TESTS_FILE, render, write_files
+
+
+@pytest.fixture(name="folder")
+def _folder(tmp_path: Path) -> Path:
+    """Generated files with one alert, for the time that promtool takes."""
+    spec = read_spec(spec_path())
+    few = [each for each in spec.symptoms if each.alert == "TrainLossNotFinite"]
+    objectives = spec.objective_symptoms[:1]
+    spec = replace(spec, symptoms=tuple(few), objective_symptoms=objectives)
+    write_files(tmp_path, render(spec, Delivery()))
+    return tmp_path
+
+
+def run(folder: Path, *words: str) -> Result:
+    return CliRunner().invoke(alerts, [words[0], "--dir", str(folder), *words[1:]])
+
+
+def replace_in(path: Path, old: str, new: str) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+@pytest.mark.promtool
+def test_lint_tests_configuration_and_routes_are_run_and_listed(folder: Path) -> None:
+    outcome = run(folder, "test")
+    assert outcome.exit_code == 0, outcome.output
+    lines = [line for line in outcome.stdout.splitlines() if "promtool" in line or "amtool" in line]
+    assert all(line.startswith("passed  ") for line in lines)
+    for words in ("check rules --lint=all", "check-config", "routes", f"tests of {TESTS_FILE}"):
+        assert any(words in line for line in lines), words
+
+
+@pytest.mark.promtool
+def test_each_promtool_that_is_named_runs_too(folder: Path) -> None:
+    path = shutil.which("promtool")
+    assert path is not None
+    outcome = run(folder, "check", "--promtool", path)
+    assert outcome.exit_code == 0, outcome.output
+    other = run(folder, "check", "--promtool", str(folder / RULES_FILE))
+    assert other.exit_code == 2
+
+
+@pytest.mark.promtool
+@pytest.mark.parametrize(
+    ("name", "old", "new", "message"),
+    [
+        (ROUTES_FILE, "receiver: pager", "receiver: tickets", "Expected receivers did not match"),
+        (ROUTES_FILE, "inhibit_rules", "inhibit_rule", "inhibit_rule not found"),
+        (RULES_FILE, "[10m]", "[10]", "parse error"),
+    ],
+)
+def test_a_wrong_route_configuration_or_rule_is_found(
+    folder: Path, name: str, old: str, new: str, message: str
+) -> None:
+    replace_in(folder / name, old, new)
+    outcome = run(folder, "test")
+    assert outcome.exit_code == 1
+    assert "FAILED" in outcome.stdout
+    assert message in outcome.stdout
+
+
+@pytest.mark.promtool
+def test_an_alert_that_never_fires_fails_its_test(folder: Path) -> None:
+    replace_in(folder / RULES_FILE, "alert: TrainLossNotFinite", "alert: TrainLossOther")
+    outcome = run(folder, "test")
+    assert outcome.exit_code == 1
+    assert f"tests of {TESTS_FILE}" in outcome.stdout
+
+
+@pytest.mark.promtool
+def test_a_folder_without_the_files_is_named(tmp_path: Path) -> None:
+    outcome = run(tmp_path, "test")
+    assert outcome.exit_code == 2
+    assert "has no lockstep*.rules.yaml; generate it" in outcome.output
+
+
+def test_a_missing_tool_is_one_sentence(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    for command in ("check", "test"):
+        outcome = run(folder, command)
+        assert outcome.exit_code == 2
+        assert "promtool is not on PATH; install it (Debian package prometheus)" in outcome.output

@@ -59,10 +59,7 @@ def _rule_tests(
 
 
 def render(spec: Spec, delivery: Delivery, deployment: Deployment | None = None) -> dict[str, str]:
-    """The text of every generated file by its name; routes follow the deployment, if any.
-
-    An area without alerts has no files.
-    """
+    """The text of every generated file by its name; routes follow the deployment, if any."""
     files = {ROUTES_FILE: to_yaml(alertmanager_config(delivery, deployment))}
     for area in AREAS:
         if symptoms := spec.alerts_of(area):

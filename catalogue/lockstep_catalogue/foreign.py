@@ -5,7 +5,7 @@ Where the program does not run the series are absent, and the rules that read th
 
 from lockstep_catalogue.gpu_owner import NAMESPACE, POD
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE
-from lockstep_catalogue.metric import Foreign, Kind, Label, TargetLabel
+from lockstep_catalogue.metric import Foreign, Kind, Label, TargetLabel, Unit
 
 TARGET_JOB = TargetLabel(name="job", help="name of the scrape configuration")
 TARGET_INSTANCE = TargetLabel(name="instance", help="address of the target")
@@ -36,6 +36,7 @@ _PROMETHEUS, _KUBE = "Prometheus", "kube-state-metrics"
 
 GROUP_DURATION = Foreign(
     name="prometheus_rule_group_last_duration_seconds",
+    unit=Unit.SECONDS,
     kind=Kind.GAUGE,
     labels=(RULE_GROUP,),
     help="Duration of the last evaluation of a group of rules.",
@@ -43,6 +44,7 @@ GROUP_DURATION = Foreign(
 )
 GROUP_INTERVAL = Foreign(
     name="prometheus_rule_group_interval_seconds",
+    unit=Unit.SECONDS,
     kind=Kind.GAUGE,
     labels=(RULE_GROUP,),
     help="Time between two evaluations of a group of rules.",

@@ -201,6 +201,7 @@ class Foreign:
     labels: tuple[Label, ...]
     help: str
     source: str
+    unit: Unit = Unit.NONE
 
     @property
     def exposed_labels(self) -> tuple[Label, ...]:

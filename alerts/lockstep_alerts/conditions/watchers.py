@@ -32,12 +32,12 @@ _ON_GROUP = f"on ({foreign.RULE_GROUP.name})"
 
 def _silent_agents(live: str, *matchers: Matcher) -> str:
     info = select(health.AGENT_INFO, *matchers)
-    known = by("group", f"last_over_time({info}[{_AGENT_MEMORY}])", CLUSTER, NODE)
+    recent = by("group", f"last_over_time({info}[{_AGENT_MEMORY}])", CLUSTER, NODE)
     stuck = f"time() - {select(health.AGENT_TICK, *matchers)} > {_TICK_SECONDS}"
     # A scrape that failed once is no agent that is down.
     lately = f"present_over_time({info}[{live}])"
     answering = f"({lately} unless {ON_MACHINE} ({stuck}))"
-    return f"({known} unless {ON_MACHINE} {answering})"
+    return f"({recent} unless {ON_MACHINE} {answering})"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,10 +58,10 @@ class AgentsDown(Immediate):
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Number of silent agents of each cluster, where their share is above the limit."""
-        known = f"last_over_time({select(health.AGENT_INFO)}[{_AGENT_MEMORY}])"
-        num_known = by("count", by("group", known, CLUSTER, NODE), CLUSTER)
+        recent = f"last_over_time({select(health.AGENT_INFO)}[{_AGENT_MEMORY}])"
+        num_recent = by("count", by("group", recent, CLUSTER, NODE), CLUSTER)
         num_silent = by("count", _silent_agents(windows.live), CLUSTER)
-        return f"{num_silent} > {_ON_CLUSTER} ({self.above_ratio:g} * {num_known})"
+        return f"{num_silent} > {_ON_CLUSTER} ({self.above_ratio:g} * {num_recent})"
 
     def detection_seconds(self, windows: ScrapeWindows) -> int:
         """A live window without a sample, or a minute with an old one."""
@@ -123,9 +123,9 @@ class LedgerStale(Immediate):
         instance = foreign.TARGET_INSTANCE.name
         # The time of the counts has no cluster: it is joined through the ledger's address.
         age = f"max by ({instance}) (time() - {select(ledger_service.REFRESHED)})"
-        known = by("group", f"last_over_time({jobs}[{_LEDGER_MEMORY}])", CLUSTER)
+        recent = by("group", f"last_over_time({jobs}[{_LEDGER_MEMORY}])", CLUSTER)
         old = f"{jobs} and on ({instance}) ({age} > {self.above.seconds})"
-        return f"{by('group', old, CLUSTER)}\nor\n({known} unless {_ON_CLUSTER} {jobs})"
+        return f"{by('group', old, CLUSTER)}\nor\n({recent} unless {_ON_CLUSTER} {jobs})"
 
     def detection_seconds(self, windows: ScrapeWindows) -> int:
         """The age."""

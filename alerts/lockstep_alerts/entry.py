@@ -84,10 +84,10 @@ class Entry:
         """Refuses a field that is not listed, and a required one that is missing."""
         for field in self._fields:
             if field not in required + optional:
-                known = required + optional
-                near = difflib.get_close_matches(field, known, 1)
+                allowed = required + optional
+                near = difflib.get_close_matches(field, allowed, 1)
                 guess = f"did you mean {near[0]}? " if near else ""
-                raise self.refuse(field, f"unknown key; {guess}known are {', '.join(known)}")
+                raise self.refuse(field, f"unknown key; {guess}known are {', '.join(allowed)}")
         for field in required:
             if field not in self._fields:
                 raise SpecError(f"{self.location()}: {field} is missing; add it")

@@ -35,8 +35,11 @@ def load(path: Path) -> object:
         SpecError: the file cannot be read, is no YAML, or has a key twice.
     """
     try:
-        # A subclass of the safe loader.
-        return yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506
+        loader = _Loader(path.read_text(encoding="utf-8"))
+        try:
+            return loader.get_single_data()
+        finally:
+            loader.dispose()
     except OSError as error:
         raise SpecError(
             f"spec {path} cannot be read: {error.strerror}; name one by --spec"

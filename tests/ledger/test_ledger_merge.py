@@ -231,51 +231,6 @@ def test_a_deadline_is_met_by_a_success_in_time_alone() -> None:
         assert Replay(story).totals[counted.DEADLINES.name, result] == 1
 
 
-def slo_counts(replay: Replay, slo: str) -> tuple[float, float]:
-    rows = [row for row in replay.effects.slo_rows if row.slo == slo]
-    return sum(row.good for row in rows), sum(row.total for row in rows)
-
-
-def test_a_checkpoint_that_failed_is_bad_once_however_many_nodes_report_it() -> None:
-    story = Story().start("n1", num_nodes=2).start("n2").add("checkpoint_durable", step=100)
-    for node, total in (("n1", 1), ("n1", 2), ("n2", 1), ("n2", 2)):
-        story.after(1).add("checkpoint_failed", node, outcome="failed", total=total)
-    story.add("checkpoint_failed", "n2", outcome="invalid", total=1)
-    replay = Replay(story)
-    assert slo_counts(replay, "checkpoint_success") == (1, 4)
-    assert replay.totals[counted.CHECKPOINTS.name, "failed"] == 2
-
-
-def test_a_restore_that_failed_is_a_bad_resume_in_each_attempt() -> None:
-    story = Story().start(num_nodes=1).add("restore_failed", total=1)
-    story.add("restore_failed", attempt=1, total=1).add("job_resumed", attempt=2, step=10)
-    assert slo_counts(Replay(story), "resume_success") == (1, 3)
-
-
-@pytest.mark.parametrize(("num_gpus", "waited", "is_good"), [(8, 900, 1), (8, 901, 0), (9, 901, 1)])
-def test_a_wait_is_held_against_the_target_of_the_size(
-    num_gpus: int, waited: int, is_good: float
-) -> None:
-    story = Story().add("job_submitted", node=None, num_gpus=num_gpus).after(waited)
-    assert slo_counts(Replay(story.start()), "queue_wait") == (is_good, 1)
-
-
-def test_a_job_that_names_no_size_has_no_target_of_its_wait() -> None:
-    story = Story().add("job_submitted", node=None).after(9)
-    assert slo_counts(Replay(story.start()), "queue_wait") == (0, 0)
-
-
-@pytest.mark.parametrize(("after_checkpoint", "is_good"), [(1600, 1), (1601, 0)])
-def test_a_preemption_may_cost_an_interval_and_ten_minutes(
-    after_checkpoint: int, is_good: float
-) -> None:
-    story = Story().start(num_nodes=1)
-    for step in (1, 2):
-        story.after(1000).add("checkpoint_durable", step=step)
-    story.after(after_checkpoint).end("preempted")
-    assert slo_counts(Replay(story), "preemption_loss") == (is_good, 1)
-
-
 def test_what_several_ranks_report_is_counted_once() -> None:
     story = Story().start("n1", num_nodes=2).start("n2")
     for node in ("n1", "n2", "n2"):

@@ -12,6 +12,7 @@ from lockstep_alerts.conditions.condition import Case, Timing
 from lockstep_alerts.objectives.counts import counts, labels_of
 from lockstep_alerts.objectives.limits import BurnLimit
 from lockstep_alerts.objectives.objective import Objective
+from lockstep_alerts.synthetic import Samples
 from lockstep_catalogue.labels import CLUSTER
 from lockstep_catalogue.ledger import JOB_CLASS, SLO, SLO_COUNTS_SECONDS, SLO_WINDOWS, WINDOW
 from lockstep_catalogue.promql import eq, names, select
@@ -87,7 +88,7 @@ class GpuSecondBurn:
 
     def _series(
         self, timing: Timing, limit: BurnLimit, share: float, recent: float, num_gpus: float
-    ) -> list:  # type: ignore[type-arg]
+    ) -> list[Samples]:
         total = round(num_gpus * SLO_WINDOWS[PERIOD])
         bad = {
             window: round(

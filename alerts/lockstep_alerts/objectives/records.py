@@ -8,9 +8,6 @@ from lockstep_catalogue.metric import Recorded
 from lockstep_catalogue.recorded_objectives import GOAL
 from lockstep_catalogue.recorded_slices import SLICE_LIMIT
 
-_NOTHING = "vector(0) > 0"
-"""PromQL without a sample: rules that read the series stay valid."""
-
 
 def declared(objectives: Iterable[Objective]) -> dict[Recorded, str]:
     """PromQL of each such series."""
@@ -25,10 +22,8 @@ def declared(objectives: Iterable[Objective]) -> dict[Recorded, str]:
         for each in every
         if each.min_ratio is not None
     ]
-    return {
-        series: "\nor\n".join(constants) or _NOTHING
-        for series, constants in ((GOAL, goals), (SLICE_LIMIT, limits))
-    }
+    series = ((GOAL, goals), (SLICE_LIMIT, limits))
+    return {each: "\nor\n".join(constants) for each, constants in series if constants}
 
 
 def _constant(value: float, labels: dict[str, str]) -> str:

@@ -53,12 +53,13 @@ class Area:
 # What waits for ten minutes, or counts in hours, needs no evaluation every five seconds.
 _SLOW_SECONDS = 30
 JOBS = Area(name="jobs", records=(*recorded.RECORDED, *recorded_goodput.RECORDED))
+ATTEMPTS = Area(name="attempts")
 NODES = Area(name="nodes")
 FABRIC = Area(name="fabric")
 CAPACITY = Area(name="capacity", every_seconds=_SLOW_SECONDS)
 TELEMETRY = Area(name="telemetry", every_seconds=_SLOW_SECONDS)
 OBJECTIVES = Area(name="slo", every_seconds=60, records=recorded_objectives.RECORDED)
-AREAS = (JOBS, NODES, FABRIC, CAPACITY, TELEMETRY, OBJECTIVES)
+AREAS = (JOBS, ATTEMPTS, NODES, FABRIC, CAPACITY, TELEMETRY, OBJECTIVES)
 _AREA_BY_NAME: Mapping[str, Area] = {area.name: area for area in AREAS}
 RULES_FILES = "lockstep*.rules.yaml"
 """All rule files, as Prometheus' ``rule_files`` takes them."""

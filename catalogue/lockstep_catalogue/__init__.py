@@ -20,11 +20,14 @@ from lockstep_catalogue import (
     recorded,
     recorded_goodput,
     recorded_objectives,
+    recorded_slices,
     training,
     verdicts,
 )
+from lockstep_catalogue.foreign import FOREIGN
 from lockstep_catalogue.metric import (
     Endpoint,
+    Foreign,
     Kind,
     Label,
     Metric,
@@ -57,6 +60,7 @@ METRICS: tuple[Metric, ...] = (
 RECORDED: tuple[Recorded, ...] = (
     *recorded.RECORDED,
     *recorded_goodput.RECORDED,
+    *recorded_slices.RECORDED,
     *recorded_objectives.RECORDED,
 )
 METRIC_BY_NAME = {metric.name: metric for metric in METRICS}
@@ -68,10 +72,12 @@ def metrics_of(endpoint: Endpoint) -> tuple[Metric, ...]:
 
 
 __all__ = [
+    "FOREIGN",
     "METRICS",
     "METRIC_BY_NAME",
     "RECORDED",
     "Endpoint",
+    "Foreign",
     "Kind",
     "Label",
     "Metric",

@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 from lockstep_catalogue import (
+    FOREIGN,
     METRICS,
     RECORDED,
     events,
@@ -25,7 +26,7 @@ from lockstep_catalogue import (
     training,
     verdicts,
 )
-from lockstep_catalogue.metric import Label, Metric
+from lockstep_catalogue.metric import Label, Metric, Series
 from lockstep_catalogue.series_budget import DETAIL, SPARSE
 
 _HEAD = """# Metrics
@@ -68,7 +69,8 @@ def _row(metric: Metric) -> str:
 
 
 def _labels() -> list[Label]:
-    by_name = {label.name: label for metric in METRICS for label in metric.exposed_labels}
+    every: tuple[Series, ...] = (*METRICS, *RECORDED)
+    by_name = {label.name: label for series in every for label in series.exposed_labels}
     return sorted(by_name.values(), key=lambda label: label.name)
 
 
@@ -80,6 +82,9 @@ def render() -> str:
         lines += ["| --- | --- | --- | --- | --- | --- | --- |", *map(_row, metrics), ""]
     lines += ["## Recorded series\n", "| name | unit | meaning |", "| --- | --- | --- |"]
     lines += [f"| `{r.name}` | {r.unit.value or '1'} | {r.help} |" for r in RECORDED]
+    lines += ["", "## Series of other programs\n", "| name | type | meaning | source |"]
+    lines += ["| --- | --- | --- | --- |"]
+    lines += [f"| `{f.name}` | {f.kind.value} | {f.help} | {f.source} |" for f in FOREIGN]
     lines += ["", "## Labels\n", "| name | meaning | values |", "| --- | --- | --- |"]
     lines += [f"| `{x.name}` | {x.help} | {', '.join(x.values) or 'open'} |" for x in _labels()]
     return "\n".join(lines) + "\n"

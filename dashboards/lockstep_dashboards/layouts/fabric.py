@@ -12,8 +12,9 @@ from lockstep_catalogue.job_state import CHECKPOINT_SECONDS
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, KIND, NODE, WRITING
 from lockstep_catalogue.promql import LE, by
 from lockstep_dashboards.annotations import annotations
+from lockstep_dashboards.layouts.fabric_detail import INVENTORY, PORT_DETAIL
 from lockstep_dashboards.layouts.fabric_net import ETHERNET, ETHERNET_DETAIL
-from lockstep_dashboards.layouts.fabric_ports import INVENTORY, PORT_DETAIL, PORTS, TRAFFIC
+from lockstep_dashboards.layouts.fabric_ports import PORTS, TRAFFIC
 from lockstep_dashboards.links import FABRIC_BOARD
 from lockstep_dashboards.panel import Board, Query, Row
 from lockstep_dashboards.selection import (

@@ -80,7 +80,9 @@ def _when(spec: Spec, symptom: Symptom) -> Iterator[str]:
         # A class without a docstring of its own has that of a base, which says nothing of it.
         own = type(condition).__dict__.get("__doc__") or symptom.summary
         sentence = inspect.cleandoc(own).partition("\n\n")[0]
-        named = [each.name for each in fields(condition)] if is_dataclass(condition) else []
+        named: list[str] = []
+        if is_dataclass(condition):
+            named = [each.name for each in fields(condition)]
         values = {name: getattr(condition, name) for name in named}
         limits = [
             f"{name.replace('_', ' ')} {value}"

@@ -26,9 +26,9 @@ from lockstep_dashboards.selection import (
     of_largest,
 )
 from lockstep_dashboards.series_panels import stat, state_timeline, table, time_series
-from lockstep_dashboards.variables import THESE_NODES, THESEOF_DEVICES, THIS_CLUSTER
+from lockstep_dashboards.variables import THESE_DEVICES, THESE_NODES, THIS_CLUSTER
 
-OF_PORTS = Selection((THIS_CLUSTER, THESE_NODES, THESEOF_DEVICES), (CLUSTER, NODE, DEVICE, PORT))
+OF_PORTS = Selection((THIS_CLUSTER, THESE_NODES, THESE_DEVICES), (CLUSTER, NODE, DEVICE, PORT))
 OF_ALL = Selection((THIS_CLUSTER, THESE_NODES), ())
 OF_DEVICES = Selection(OF_PORTS.matchers, (CLUSTER, NODE, DEVICE))
 _PORT = (CLUSTER, NODE, DEVICE, PORT)
@@ -77,6 +77,7 @@ def errors(
 
 
 def present_ports(metric: Metric, *labels: Label, where: tuple[Matcher, ...] = ()) -> Query:
+    """States of ports that hold now."""
     return Query(
         expression=f"topk({MOST_ROWS}, {OF_PORTS.by('max', OF_PORTS.of(metric, *where), *labels)})"
     )

@@ -151,16 +151,23 @@ def report(  # one parameter per option
         if export is not None:
             _export(source, attempt, export)
             return
-        window = _window(first, last, now)
         outputs = Outputs(json=json, html=html, markdown=markdown, perfetto=perfetto, board=board)
+        window = _window(first, last, now)
         options = ReadOptions(attempt=attempt, meta=meta, job_id=job_id, window=window)
-        address = signs_from or (source if source.startswith(_ADDRESSES) else None)
-        settings = ReportSettings(
-            now_seconds=now, price_per_gpu_hour=price_per_gpu_hour, signs_from=address
-        )
+        settings = _settings(source, signs_from, price_per_gpu_hour, now)
         _report(_Request(source, against, options, settings), outputs)
     except (ValueError, OSError) as error:
         raise click.UsageError(str(error)) from error
+
+
+def _settings(
+    source: str, signs_from: str | None, price_per_gpu_hour: float | None, now: float
+) -> ReportSettings:
+    """What the report is made with; a source that is a Prometheus knows the nodes too."""
+    address = signs_from or (source if source.startswith(_ADDRESSES) else None)
+    return ReportSettings(
+        now_seconds=now, price_per_gpu_hour=price_per_gpu_hour, signs_from=address
+    )
 
 
 def _newest() -> str:

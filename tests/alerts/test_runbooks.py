@@ -23,7 +23,8 @@ SERIES = re.compile(
 )
 SAMPLES = {
     *(name for metric in METRICS for name in metric.sample_names),
-    *(series.name for series in (*RECORDED, *FOREIGN)),
+    *(series.name for series in RECORDED),
+    *(series.name for series in FOREIGN),
 }
 COMMANDS = {entry.name: entry for entry in entry_points(group="lockstep.commands")}
 

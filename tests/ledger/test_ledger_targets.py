@@ -1,6 +1,7 @@
 """Deadlines and declared tokens of running jobs: what the forecast of a deadline needs."""
 
 from pathlib import Path
+from typing import Any
 
 from lockstep_catalogue import ledger
 from lockstep_ledger import exposition
@@ -9,7 +10,11 @@ from lockstep_ledger.store.windows import count_windows
 from .stories import BEGIN, Story
 from .test_ledger_store import opened, write
 
-PROMISE = {"num_nodes": 1, "deadline_time": BEGIN + 86_400.0, "declared_tokens": 10**12}
+PROMISE: dict[str, Any] = {
+    "num_nodes": 1,
+    "deadline_time": BEGIN + 86_400.0,
+    "declared_tokens": 10**12,
+}
 
 
 def test_a_job_is_served_while_it_runs_and_declares_both(tmp_path: Path) -> None:

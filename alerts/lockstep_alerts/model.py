@@ -29,7 +29,7 @@ class Duration:
         return round(parse_duration(self.text))
 
 
-GROUP_WAIT_SECONDS = {"critical": 5, "warning": 15}
+GROUP_WAIT_SECONDS = {"critical": 5, "warning": 15, "info": 15, "none": 15}
 """By severity: how long Alertmanager waits for more alerts of one incident."""
 _WEBHOOK_SECONDS = 5
 

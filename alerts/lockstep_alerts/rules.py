@@ -2,20 +2,13 @@
 
 from collections.abc import Iterable
 
+from lockstep_alerts.areas import Area
 from lockstep_alerts.conditions.joins import JOB_LABELS
 from lockstep_alerts.model import Delivery
-from lockstep_alerts.objectives.symptoms import EVERY_SECONDS
 from lockstep_alerts.spec import Spec
 from lockstep_alerts.symptom import Symptom
-from lockstep_catalogue import recorded, recorded_goodput, recorded_objectives
 from lockstep_catalogue.metric import Recorded
 from lockstep_catalogue.windows import ScrapeWindows, spelled
-
-RECORDING_GROUP = "lockstep-train.rules"
-ALERT_GROUP = "lockstep-train"
-OBJECTIVE_RECORDING_GROUP = "lockstep-slo.rules"
-_OF_JOBS = (*recorded.RECORDED, *recorded_goodput.RECORDED)
-OBJECTIVE_ALERT_GROUP = "lockstep-slo"
 
 
 def alert_rule(symptom: Symptom, windows: ScrapeWindows, delivery: Delivery) -> dict[str, object]:
@@ -47,30 +40,19 @@ def _links(symptom: Symptom, delivery: Delivery) -> dict[str, str]:
     return links
 
 
-def rule_groups(spec: Spec, delivery: Delivery) -> list[dict[str, object]]:
-    """The recording group of jobs and the alerts over it.
+def rule_groups(area: Area, spec: Spec, delivery: Delivery) -> list[dict[str, object]]:
+    """The group of an area's recorded series, where it has some, and that of its alerts.
 
     Prometheus evaluates the rules of a group in order, so that one recorded series can feed the
     next within the same evaluation.
     """
-    every = spec.windows.evaluation_seconds
-    alerts = [alert_rule(symptom, spec.windows, delivery) for symptom in spec.symptoms]
-    return [
-        _group(RECORDING_GROUP, every, _records(_OF_JOBS, spec.windows)),
-        _group(ALERT_GROUP, every, alerts),
-    ]
-
-
-def objective_groups(spec: Spec, delivery: Delivery) -> list[dict[str, object]]:
-    """The recording group of objectives and the alerts over it."""
-    every = max(EVERY_SECONDS, spec.windows.evaluation_seconds)
-    alerts = [alert_rule(symptom, spec.windows, delivery) for symptom in spec.objective_symptoms]
-    return [
-        _group(
-            OBJECTIVE_RECORDING_GROUP, every, _records(recorded_objectives.RECORDED, spec.windows)
-        ),
-        _group(OBJECTIVE_ALERT_GROUP, every, alerts),
-    ]
+    every = max(area.every_seconds, spec.windows.evaluation_seconds)
+    alerts = [alert_rule(each, spec.windows, delivery) for each in spec.alerts_of(area)]
+    groups = [_group(area.alert_group, every, alerts)]
+    if area.records:
+        records = _records(area.records, spec.windows)
+        groups.insert(0, _group(area.recording_group, every, records))
+    return groups
 
 
 def _records(series: Iterable[Recorded], windows: ScrapeWindows) -> list[dict[str, object]]:

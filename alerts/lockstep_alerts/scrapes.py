@@ -10,6 +10,7 @@ from pathlib import Path
 
 import yaml
 
+from lockstep_alerts.areas import RULES_FILES
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
 from lockstep_catalogue.labels import NODE
@@ -97,7 +98,7 @@ def render(windows: ScrapeWindows) -> dict[str, str]:
     """The text of every file in ``deploy/`` that follows from the scrape interval, by its path."""
     prometheus = prometheus_config(
         windows,
-        rules_files="lockstep*.rules.yaml",
+        rules_files=RULES_FILES,
         targets_file="targets.json",
         alertmanager="127.0.0.1:9093",
     )

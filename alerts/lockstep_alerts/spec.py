@@ -7,19 +7,21 @@ from pathlib import Path
 
 import yaml
 
+from lockstep_alerts.areas import Area, area_of
 from lockstep_alerts.conditions import CONDITIONS
 from lockstep_alerts.entry import Entry, SpecError
 from lockstep_alerts.model import Duration
 from lockstep_alerts.objectives.objective import Objective, read_objective
 from lockstep_alerts.objectives.symptoms import symptoms_of
 from lockstep_alerts.symptom import Symptom
+from lockstep_catalogue.labels import JOB_ID
 from lockstep_catalogue.windows import ScrapeWindows
 
-SEVERITIES = ("critical", "warning")
+SEVERITIES = ("critical", "warning", "info", "none")
 _ALERT = re.compile(r"^[A-Z][A-Za-z0-9]+$")
-_FAILURE = re.compile(r"^F[1-9][0-9]*$")
-_REQUIRED = ("alert", "failure", "severity", "kind", "summary", "description")
-_OPTIONAL = ("for", "keep_firing_for")
+_FAILURE = re.compile(r"^[FM][1-9][0-9]*$")
+_REQUIRED = ("alert", "severity", "kind", "summary", "description")
+_OPTIONAL = ("failure", "for", "keep_firing_for")
 _KEYS = ("scrape_interval", "objectives", "symptoms")
 
 
@@ -30,7 +32,7 @@ class Spec:
     Attributes:
         windows: what the scrape interval decides.
         objectives: what is promised, in the order of the file.
-        symptoms: every alert of a job, in the order of the file.
+        symptoms: every alert on symptoms and causes, in the order of the file.
         objective_symptoms: the alerts that follow from the objectives.
     """
 
@@ -43,6 +45,10 @@ class Spec:
     def alerts(self) -> tuple[Symptom, ...]:
         """Every alert."""
         return self.symptoms + self.objective_symptoms
+
+    def alerts_of(self, area: Area) -> tuple[Symptom, ...]:
+        """The alerts of one rule file."""
+        return tuple(symptom for symptom in self.alerts if symptom.area == area.name)
 
 
 def read_spec(path: Path, scrape_interval: Duration | None = None) -> Spec:
@@ -116,15 +122,19 @@ def _load(path: Path) -> object:
 
 
 def _symptom(entry: Entry) -> Symptom:
-    condition = CONDITIONS[entry.choice("kind", *CONDITIONS)]
+    kind = entry.choice("kind", *CONDITIONS)
+    condition, area = CONDITIONS[kind], area_of(kind)
     entry.check_keys(_REQUIRED + condition.FIELDS, _OPTIONAL)
     return Symptom(
         alert=entry.text("alert", _ALERT),
-        failure=entry.text("failure", _FAILURE),
+        failure=entry.optional_text("failure", _FAILURE) or "",
         severity=entry.choice("severity", *SEVERITIES),
+        area=area.name,
         condition=condition.read(entry),
         pending=entry.optional_duration("for"),
         keep_firing=entry.optional_duration("keep_firing_for"),
         summary=entry.text("summary"),
         description=entry.text("description"),
+        is_of_job=f"$labels.{JOB_ID.name}" in entry.text("summary"),
+        every_seconds=area.every_seconds,
     )

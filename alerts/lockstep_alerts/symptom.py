@@ -14,8 +14,10 @@ class Symptom:
 
     Attributes:
         alert: its name, which is also the name of its runbook.
-        failure: the failure mode it answers, such as ``F2``; of an objective the measure, ``M1``.
-        severity: ``critical`` wakes somebody, ``warning`` makes a ticket.
+        failure: the failure mode it answers, such as ``F2``; of an objective the measure, ``M1``;
+            empty for an alert on the monitoring itself.
+        severity: ``critical`` wakes somebody, ``warning`` makes a ticket, others notify nobody.
+        area: name of the rule file that it belongs to.
         condition: when it fires, with its limits.
         pending: how long the condition must hold; None fires at once.
         keep_firing: how long it fires on after the condition has ended.
@@ -28,6 +30,7 @@ class Symptom:
     alert: str
     failure: str
     severity: str
+    area: str
     condition: Condition
     pending: Duration | None
     keep_firing: Duration | None

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lockstep_catalogue import job_ranks, training
-from lockstep_catalogue.metric import Metric
+from lockstep_catalogue.metric import Series
 from lockstep_catalogue.vocabulary import Clock
 
 JOB = {"cluster": "c1", "job_id": "j1"}
@@ -54,7 +54,7 @@ class Samples:
     course: Course
 
 
-def samples(metric: Metric, course: Course, suffix: str = "", **labels: str) -> Samples:
+def samples(metric: Series, course: Course, suffix: str = "", **labels: str) -> Samples:
     """A series of a metric; ``suffix`` is ``_bucket`` for those of a histogram."""
     unknown = labels.keys() - {each.name for each in metric.exposed_labels} - {"le", "instance"}
     assert not unknown, f"{metric.name} has no label {unknown}"

@@ -23,8 +23,10 @@ from lockstep_catalogue import (
     training,
     verdicts,
 )
+from lockstep_catalogue.foreign import FOREIGN
 from lockstep_catalogue.metric import (
     Endpoint,
+    Foreign,
     Kind,
     Label,
     Metric,
@@ -68,10 +70,12 @@ def metrics_of(endpoint: Endpoint) -> tuple[Metric, ...]:
 
 
 __all__ = [
+    "FOREIGN",
     "METRICS",
     "METRIC_BY_NAME",
     "RECORDED",
     "Endpoint",
+    "Foreign",
     "Kind",
     "Label",
     "Metric",

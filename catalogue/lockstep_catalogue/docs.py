@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 from lockstep_catalogue import (
+    FOREIGN,
     METRICS,
     RECORDED,
     events,
@@ -80,6 +81,9 @@ def render() -> str:
         lines += ["| --- | --- | --- | --- | --- | --- | --- |", *map(_row, metrics), ""]
     lines += ["## Recorded series\n", "| name | unit | meaning |", "| --- | --- | --- |"]
     lines += [f"| `{r.name}` | {r.unit.value or '1'} | {r.help} |" for r in RECORDED]
+    lines += ["", "## Series of other programs\n", "| name | type | meaning | source |"]
+    lines += ["| --- | --- | --- | --- |"]
+    lines += [f"| `{f.name}` | {f.kind.value} | {f.help} | {f.source} |" for f in FOREIGN]
     lines += ["", "## Labels\n", "| name | meaning | values |", "| --- | --- | --- |"]
     lines += [f"| `{x.name}` | {x.help} | {', '.join(x.values) or 'open'} |" for x in _labels()]
     return "\n".join(lines) + "\n"

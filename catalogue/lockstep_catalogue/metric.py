@@ -180,4 +180,33 @@ class Recorded:
         return self.labels
 
 
-Series = Metric | Recorded
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TargetLabel(Label):
+    """A label that Prometheus itself sets on every series of a target."""
+
+    def __post_init__(self) -> None:
+        """Takes any name: these are the two that our own series must not have."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Foreign:
+    """A series that a program outside of Lockstep exposes, and that rules of Lockstep read.
+
+    Attributes:
+        source: the program.
+    """
+
+    name: str
+    kind: Kind
+    labels: tuple[Label, ...]
+    help: str
+    source: str
+    unit: Unit = Unit.NONE
+
+    @property
+    def exposed_labels(self) -> tuple[Label, ...]:
+        """The labels that rules read; the program may set more."""
+        return self.labels
+
+
+Series = Metric | Recorded | Foreign

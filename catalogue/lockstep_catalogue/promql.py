@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from lockstep_catalogue.metric import Kind, Label, Metric, Series
+from lockstep_catalogue.metric import Foreign, Kind, Label, Metric, Series
 
 LE = Label(name="le", help="upper bound of a bucket")
 
@@ -41,6 +41,16 @@ def one_of(label: Label, *values: str) -> Matcher:
     return Matcher(label, "=~", "|".join(values))
 
 
+def none_of(label: Label, *values: str) -> Matcher:
+    """``label!~"a|b"``; in a closed set every value must be declared.
+
+    Raises:
+        ValueError: a value that the label cannot take.
+    """
+    _check_values(label, *values)
+    return Matcher(label, "!~", "|".join(values))
+
+
 def _check_values(label: Label, *values: str) -> None:
     for value in values:
         if label.values and value not in label.values:
@@ -62,17 +72,17 @@ def select(series: Series, *matchers: Matcher) -> str:
     return f"{name}{{{inside}}}" if inside else name
 
 
-def rate(metric: Metric, window: str, *matchers: Matcher) -> str:
+def rate(metric: Metric | Foreign, window: str, *matchers: Matcher) -> str:
     """``rate(metric[window])``, for counters and histograms only."""
     return f"rate({_counted(metric, *matchers)}[{window}])"
 
 
-def increase(metric: Metric, window: str, *matchers: Matcher) -> str:
+def increase(metric: Metric | Foreign, window: str, *matchers: Matcher) -> str:
     """``increase(metric[window])``, for counters and histograms only."""
     return f"increase({_counted(metric, *matchers)}[{window}])"
 
 
-def _counted(metric: Metric, *matchers: Matcher) -> str:
+def _counted(metric: Metric | Foreign, *matchers: Matcher) -> str:
     if metric.kind is Kind.GAUGE:
         raise ValueError(f"{metric.name} is a gauge; rate and increase need a counter")
     return select(metric, *matchers)

@@ -10,22 +10,25 @@ from rich.markup import escape
 from rich.table import Table
 
 from lockstep_catalogue.labels import CLUSTER, JOB_ID
+from lockstep_dashboards.boards import BOARDS
 from lockstep_dashboards.check import Finding, check_board
 from lockstep_dashboards.grafana import board_json
-from lockstep_dashboards.job import JOB
 from lockstep_dashboards.scope import Scope
+from lockstep_dashboards.snapshot.command import snapshot
 from lockstep_records.atomic_file import write_atomically
 from lockstep_records.jobs import check_job_id
 from lockstep_records.options import DurationRange
 
-BOARDS = {"job.json": JOB}
 _GENERATED = Path("dashboards/generated")
 _TIMEOUT_SECONDS = 30.0
 
 
 @click.group()
 def dashboards() -> None:
-    """Generate Grafana boards from the catalogue, and check them on a Prometheus."""
+    """Generate Grafana boards from the catalogue, check them on a Prometheus, and draw them."""
+
+
+dashboards.add_command(snapshot)
 
 
 @dashboards.command()

@@ -7,6 +7,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from lockstep_alerts.areas import AREAS, JOBS
 from lockstep_alerts.cases import cases_of
 from lockstep_alerts.command import alerts
 from lockstep_alerts.conditions import CONDITIONS
@@ -29,17 +30,10 @@ from lockstep_alerts.synthetic import (
     steady,
     training_job,
 )
-from lockstep_alerts.write import (
-    OBJECTIVE_RULES_FILE,
-    OBJECTIVE_TESTS_FILE,
-    ROUTES_FILE,
-    RULES_FILE,
-    TESTS_FILE,
-    render,
-    write_files,
-)
+from lockstep_alerts.write import ROUTES_FILE, render, write_files
 from lockstep_catalogue import recorded, training
 
+RULES_FILE, TESTS_FILE = JOBS.rules_file, JOBS.tests_file
 SPEC = read_spec(spec_path())
 SYMPTOMS = SPEC.symptoms
 ALERTS = SPEC.alerts
@@ -51,6 +45,7 @@ SECTIONS = [
     "Diagnosis",
     "Mitigation",
     "False positives",
+    "Escalation",
     "Inhibited by",
     "Dashboards",
 ]
@@ -122,8 +117,8 @@ def test_links_that_lead_nowhere_from_a_mail_are_named_with_their_settings(
 @pytest.mark.promtool
 @pytest.mark.timeout(240)
 def test_promtool_and_amtool_accept_the_generated_files() -> None:
-    run("promtool", "check", "rules", GENERATED / RULES_FILE, GENERATED / OBJECTIVE_RULES_FILE)
-    run("promtool", "test", "rules", GENERATED / TESTS_FILE, GENERATED / OBJECTIVE_TESTS_FILE)
+    run("promtool", "check", "rules", *(GENERATED / area.rules_file for area in AREAS))
+    run("promtool", "test", "rules", *(GENERATED / area.tests_file for area in AREAS))
     run("amtool", "check-config", GENERATED / ROUTES_FILE)
 
 

@@ -6,15 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from lockstep_alerts.areas import AREAS, JOBS
 from lockstep_alerts.interval import render as render_interval
 from lockstep_alerts.model import Delivery, Duration
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import Spec, read_spec
 from lockstep_alerts.synthetic import Course, Stretch, growing, steady
-from lockstep_alerts.write import RULES_FILE, TESTS_FILE, render, write_files
+from lockstep_alerts.write import render, write_files
 from lockstep_catalogue import scrape_interval
 from lockstep_catalogue.windows import ScrapeWindows
 
+RULES_FILE = JOBS.rules_file
 SLOW = pytest.mark.exhaustive
 INTERVALS = (5, 10, 15, 30, 60)
 # Each further alert takes promtool a second; these are those whose windows follow the interval.
@@ -61,7 +63,8 @@ def test_deadlines_follow_from_the_interval(seconds: int) -> None:
 
 
 def rule_tests(folder: Path) -> subprocess.CompletedProcess[str]:
-    command = ["promtool", "test", "rules", str(folder / TESTS_FILE)]
+    files = [folder / area.tests_file for area in AREAS]
+    command = ["promtool", "test", "rules", *(str(path) for path in files if path.exists())]
     return subprocess.run(command, capture_output=True, check=False, text=True)
 
 

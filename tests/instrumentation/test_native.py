@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from lockstep.recorder import native
 from lockstep.recorder.phases import CODE
+from lockstep.recorder.recorder import StepRecorder
 from lockstep.recorder.rows import LOSSES
 from lockstep_records.page.layout import COLLECTIVE_KINDS, PHASES
 from lockstep_records.page.reader import read_page, read_rows
@@ -47,6 +48,12 @@ def test_the_c_code_compiles_without_a_warning(tmp_path: Path) -> None:
     command = [*compiler, *strict, headers, "-o", str(tmp_path / "native.so"), *map(str, sources)]
     completed = subprocess.run(command, capture_output=True, text=True, check=False)
     assert completed.returncode == 0, completed.stderr
+
+
+def test_a_recorder_of_older_sources_is_not_used() -> None:
+    methods = {name: None for name in dir(StepRecorder) if name != "watch_run_queue"}
+    assert not native._has_all_methods(type("Older", (), methods))
+    assert native.compiled is None or native._has_all_methods(native.compiled.StepRecorder)
 
 
 numbers = st.one_of(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from lockstep_alerts.areas import OBJECTIVES
 from lockstep_alerts.model import Duration
 from lockstep_alerts.objectives.budget import BudgetSpent
 from lockstep_alerts.objectives.burn import PAGE, TICKET, Burn, Limit
@@ -9,8 +10,6 @@ from lockstep_alerts.objectives.objective import Objective
 from lockstep_alerts.symptom import Symptom
 
 BUDGET_ALERT = "TrainSLOBudgetSpent"
-EVERY_SECONDS = 60
-"""Time between two evaluations: the shortest window is half an hour."""
 _CLUSTER = "{{ $labels.cluster }}"
 # The next bad event within it belongs to the same incident.
 _KEEP_PAGE, _KEEP_TICKET = Duration("15m"), Duration("1h")
@@ -34,6 +33,7 @@ def _burn(
         alert=alert,
         failure=objective.measure,
         severity=severity,
+        area=OBJECTIVES.name,
         condition=Burn(objective=objective, limits=limits),
         pending=None,
         keep_firing=keep,
@@ -46,7 +46,7 @@ def _burn(
         .replace("0000%", "%")
         .replace(".%", "%"),
         is_of_job=False,
-        every_seconds=EVERY_SECONDS,
+        every_seconds=OBJECTIVES.every_seconds,
     )
 
 
@@ -55,6 +55,7 @@ def _budget(objectives: tuple[Objective, ...]) -> Symptom:
         alert=BUDGET_ALERT,
         failure=objectives[0].measure,
         severity="warning",
+        area=OBJECTIVES.name,
         condition=BudgetSpent(objectives=objectives),
         pending=Duration("1h"),
         keep_firing=_KEEP_TICKET,
@@ -64,5 +65,5 @@ def _budget(objectives: tuple[Objective, ...]) -> Symptom:
             "the objective allows. Follow the policy of the budget: reliability first."
         ),
         is_of_job=False,
-        every_seconds=EVERY_SECONDS,
+        every_seconds=OBJECTIVES.every_seconds,
     )

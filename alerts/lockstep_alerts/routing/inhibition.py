@@ -75,7 +75,10 @@ GRAPH = (
         sources=("TrainFabricDegraded",),
         targets=(
             "TrainJobStalled",
+            "TrainPortFault",
+            "TrainPacketsLost",
             "TrainJobNodeFault",
+            "TrainJobNodeLost",
             "TrainNodeFault",
             "TrainJobCrashLoop",
             *_STRAGGLERS,

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from lockstep_alerts.areas import RULES_FILES
 from lockstep_alerts.model import Delivery, Duration
 from lockstep_alerts.scrapes import prometheus_config
 from lockstep_alerts.spec import Spec
@@ -21,15 +22,7 @@ from lockstep_alerts.stack.processes import (
     stop,
     wait_for,
 )
-from lockstep_alerts.write import (
-    OBJECTIVE_RULES_FILE,
-    ROUTES_FILE,
-    RULES_FILE,
-    RULES_FILES,
-    render,
-    to_yaml,
-    write_files,
-)
+from lockstep_alerts.write import ROUTES_FILE, render, to_yaml, write_files
 from lockstep_records.atomic_file import write_atomically
 from lockstep_records.options import read_address
 
@@ -120,9 +113,7 @@ def _write_inputs(options: StackOptions, spec: Spec, urls: dict[str, str]) -> No
     )
     targets = [{"targets": list(options.targets)}]
     files = {
-        RULES_FILE: rendered[RULES_FILE],
-        OBJECTIVE_RULES_FILE: rendered[OBJECTIVE_RULES_FILE],
-        ROUTES_FILE: rendered[ROUTES_FILE],
+        **{name: text for name, text in rendered.items() if not name.endswith(".tests.yaml")},
         _PROMETHEUS_FILE: to_yaml(prometheus, _HEAD),
         _TARGETS_FILE: json.dumps(targets, indent=2) + "\n",
     }

@@ -6,6 +6,7 @@ here from the one definition of the format.
 """
 
 import importlib
+import logging
 import os
 from types import ModuleType
 
@@ -13,7 +14,7 @@ from lockstep.recorder.lengths import figures_of
 from lockstep.recorder.phases import CODE, code_of
 from lockstep.recorder.recorder import Ignored, StepRecorder
 from lockstep.recorder.row_flags import FLAG
-from lockstep.recorder.rows import LENGTH_BITS, LOSSES, RecorderCallbacks
+from lockstep.recorder.rows import LENGTH_BITS, LOSSES, RecorderCallbacks, Rows
 from lockstep.recorder.run_queue import RUN_QUEUE_EVERY_NS
 from lockstep_records.bus import bus_factor
 from lockstep_records.page.layout import (
@@ -28,6 +29,7 @@ from lockstep_records.page.layout import (
 )
 from lockstep_records.page.writer import PageWriter
 
+log = logging.getLogger("lockstep")
 SWITCH = "LOCKSTEP_NATIVE"
 
 
@@ -37,9 +39,19 @@ def _import_compiled() -> ModuleType | None:
         return None
     # By its full name: `from lockstep import` would make the package import itself.
     try:
-        return importlib.import_module("lockstep._native")
+        module = importlib.import_module("lockstep._native")
     except ImportError:
         return None
+    if not _has_all_methods(module.StepRecorder):
+        log.warning("lockstep._native is of older sources and not used; run make install")
+        return None
+    return module
+
+
+def _has_all_methods(recorder: type) -> bool:
+    """Whether the recorder in C has what the one in Python has; one left in a checkout may not."""
+    methods = {**vars(Rows), **vars(StepRecorder)}
+    return all(hasattr(recorder, name) for name in methods if not name.startswith("_"))
 
 
 compiled = _import_compiled()

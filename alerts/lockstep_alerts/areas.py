@@ -1,0 +1,69 @@
+"""The areas of the alerts: one rule file each, with the recorded series that its alerts read.
+
+promtool evaluates all rules of a file in each test of it: a file an area keeps the tests quick.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lockstep_alerts.conditions import AREAS as CONDITIONS_BY_AREA
+from lockstep_catalogue import recorded, recorded_goodput, recorded_objectives
+from lockstep_catalogue.metric import Recorded
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Area:
+    """One rule file.
+
+    Attributes:
+        name: last word of the file's name and of its groups.
+        every_seconds: time between two evaluations at least; they follow the scrapes otherwise.
+        records: series that the file's first group computes, in order.
+    """
+
+    name: str
+    every_seconds: int = 0
+    records: tuple[Recorded, ...] = ()
+
+    @property
+    def rules_file(self) -> str:
+        """Name of the file with the rules."""
+        return f"{self._stem}.rules.yaml"
+
+    @property
+    def tests_file(self) -> str:
+        """Name of the file with the cases for promtool."""
+        return f"{self._stem}.tests.yaml"
+
+    @property
+    def alert_group(self) -> str:
+        """Name of the group of alerts."""
+        return "lockstep-train" if self is JOBS else f"lockstep-{self.name}"
+
+    @property
+    def recording_group(self) -> str:
+        """Name of the group of recorded series."""
+        return f"{self.alert_group}.rules"
+
+    @property
+    def _stem(self) -> str:
+        return "lockstep" if self is JOBS else f"lockstep-{self.name}"
+
+
+# What waits for ten minutes, or counts in hours, needs no evaluation every five seconds.
+_SLOW_SECONDS = 30
+JOBS = Area(name="jobs", records=(*recorded.RECORDED, *recorded_goodput.RECORDED))
+NODES = Area(name="nodes")
+FABRIC = Area(name="fabric")
+CAPACITY = Area(name="capacity", every_seconds=_SLOW_SECONDS)
+TELEMETRY = Area(name="telemetry", every_seconds=_SLOW_SECONDS)
+OBJECTIVES = Area(name="slo", every_seconds=60, records=recorded_objectives.RECORDED)
+AREAS = (JOBS, NODES, FABRIC, CAPACITY, TELEMETRY, OBJECTIVES)
+_AREA_BY_NAME: Mapping[str, Area] = {area.name: area for area in AREAS}
+RULES_FILES = "lockstep*.rules.yaml"
+"""All rule files, as Prometheus' ``rule_files`` takes them."""
+
+
+def area_of(kind: str) -> Area:
+    """The area of a kind of condition."""
+    return next(_AREA_BY_NAME[name] for name, kinds in CONDITIONS_BY_AREA.items() if kind in kinds)

@@ -1,0 +1,59 @@
+"""PromQL: GPUs with a fault now, by the agent's verdict on them and by the kernel log."""
+
+from lockstep_catalogue import events, gpu_owner, verdicts
+from lockstep_catalogue.labels import CLUSTER, NODE, PCI_BUS_ID, UUID, VERDICT
+from lockstep_catalogue.promql import Matcher, eq, names, one_of, select
+
+JUDGED_EVERY_SECONDS = 10
+"""Tier of the agent's collector of verdicts."""
+HOLD_SECONDS = {"throttled": 60, "link_slow": 30}
+"""How long the agent sees these signs before it calls them a verdict (``health/limits.py``)."""
+ON_GPU = f"on ({names(CLUSTER, NODE, UUID)})"
+_ON_BUS = f"on ({names(CLUSTER, NODE, PCI_BUS_ID)})"
+_ON_XID = f"on ({names(CLUSTER, NODE, events.XID)})"
+WHOLE_NODE = ("gpu_count_short", "driver_hung")
+"""Reasons of a failed node that name no GPU."""
+BROKEN_PARTS = (
+    "uncorrected_ecc",
+    "pcie_below_max",
+    "nvlink_down",
+    "nvlink_slow",
+    "fabric_unhealthy",
+    "thermal",
+    "power_capped",
+    "slowdown",
+)
+"""Reasons of a degraded GPU that cost the job now; a pending reset can wait for its end."""
+
+
+def judged(*matchers: Matcher) -> str:
+    """Verdicts on GPUs that match."""
+    return select(verdicts.GPU_HEALTH, *matchers)
+
+
+def failed() -> str:
+    """GPUs that failed: lost, silent, hung, out of spare rows."""
+    return judged(eq(VERDICT, "failed"))
+
+
+def degraded() -> str:
+    """GPUs that work, with less than they should have."""
+    return judged(one_of(verdicts.GPU_REASON, *BROKEN_PARTS))
+
+
+def fatal_xids(window: str, *matchers: Matcher) -> str:
+    """Fatal Xids that were reported within the window, by address on the bus."""
+    # The time and not the count: a counter kept over restarts is born with old incidents.
+    lately = f"time() - {select(events.GPU_XID_LAST, *matchers)} < {window}"
+    fatal = select(events.GPU_XID_INFO, eq(events.SEVERITY, "fatal"))
+    return f"({lately}) and {_ON_XID} {fatal}"
+
+
+def of_gpus(gpus: str, signs_by_uuid: str, xids: str) -> str:
+    """Those GPUs of an owner's series that have a sign or an Xid."""
+    return f"{gpus} and {ON_GPU} {signs_by_uuid}\nor\n{gpus} and {_ON_BUS} ({xids})"
+
+
+def has_owner() -> str:
+    """GPUs that a job, a pod or a process holds, for the right side of ``unless``."""
+    return select(gpu_owner.GPU_OWNER_INFO)

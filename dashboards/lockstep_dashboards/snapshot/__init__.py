@@ -1,0 +1,1 @@
+"""Boards without a Grafana: a page of their panels, as a file, a picture, or served."""

@@ -1,0 +1,219 @@
+"""``lockstep dashboards snapshot``: a board as a file that needs neither Grafana nor network."""
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import track
+
+from lockstep_dashboards.snapshot.answers import BoardAnswer, PanelAnswer, ask
+from lockstep_dashboards.snapshot.page import THEMES, PageOptions, board_page, page_height
+from lockstep_dashboards.snapshot.screenshot import ScreenshotError, take_screenshot
+from lockstep_dashboards.snapshot.shipped import KnownBoard, find_board
+from lockstep_dashboards.snapshot.source import Source, SourceError
+from lockstep_dashboards.snapshot.variables import Choice, VariableError, choose
+from lockstep_dashboards.snapshot.window import Window, parse_time, utc
+from lockstep_records.atomic_file import write_atomically
+from lockstep_records.options import DurationRange
+
+JOB, CLUSTER = "job_id", "cluster"
+_MAX_NAMED_JOBS = 8
+
+
+@click.command()
+@click.argument("board")
+@click.option("--prometheus", "url", required=True, help="Address, such as http://127.0.0.1:9090.")
+@click.option(
+    "--from",
+    "begin",
+    default="-1h",
+    show_default=True,
+    metavar="TIME",
+    help="Begin of the window: -15m, an ISO 8601 date (UTC without a zone), or seconds since 1970.",
+)
+@click.option(
+    "--to", "end", default="now", show_default=True, metavar="TIME", help="End of the window."
+)
+@click.option("--job", default=None, help="Job of a board of one job; needed where there are more.")
+@click.option("--cluster", multiple=True, help="Cluster; repeatable; all clusters by default.")
+@click.option(
+    "--var", "variables", multiple=True, metavar="NAME=VALUE", help="Another variable; repeatable."
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=None,
+    help="HTML file that is written; BOARD.html by default.",
+)
+@click.option("--png", is_flag=True, help="Also write a PNG next to it, by Chromium.")
+@click.option(
+    "--theme",
+    type=click.Choice(THEMES),
+    default="auto",
+    show_default=True,
+    help="Colours; auto takes the reader's.",
+)
+@click.option(
+    "--scrape-interval",
+    "scrape_seconds",
+    type=DurationRange(0.1),
+    default=None,
+    help="Scrape interval of the data source; rates reach over four; asked of it by default.",
+)
+def snapshot(
+    *,
+    board: str,
+    url: str,
+    begin: str,
+    end: str,
+    job: str | None,
+    cluster: tuple[str, ...],
+    variables: tuple[str, ...],
+    out: Path | None,
+    png: bool,
+    theme: str,
+    scrape_seconds: float | None,
+) -> int:
+    """Write a board with its data as one HTML page, which works offline.
+
+    BOARD is the name of a board of Lockstep, or a path to the JSON of any Grafana dashboard over
+    Prometheus. Exit status 1 if a query of it failed, which its panel says.
+    """
+    try:
+        chosen = find_board(board)
+        path = out or Path(f"{chosen.name}.html")
+        _check_folder(path)
+        wishes = read_wishes(variables, job, cluster)
+        with Source(url) as source:
+            answer = answer_board(chosen, source, (begin, end), wishes, scrape_seconds)
+            options = PageOptions(
+                address=source.address, theme=theme, may_be_empty=chosen.may_be_empty
+            )
+        write_atomically(path, board_page(answer, options))
+    except OSError as error:
+        raise click.UsageError(f"--out {path}: {error.strerror}; name a writable file") from error
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    click.echo(path)
+    if png:
+        _write_picture(path, page_height(answer))
+    return _report(answer)
+
+
+def _check_folder(path: Path) -> None:
+    if not path.parent.is_dir():
+        raise ValueError(f"--out {path}: there is no folder {path.parent}; create it")
+
+
+def read_wishes(
+    variables: Iterable[str], job: str | None, clusters: tuple[str, ...]
+) -> dict[str, tuple[str, ...]]:
+    """The chosen values by the name of the variable.
+
+    Raises:
+        ValueError: a text is not NAME=VALUE.
+    """
+    wishes: dict[str, tuple[str, ...]] = {}
+    for text in variables:
+        name, equals, value = text.partition("=")
+        if not equals or not name.isidentifier() or not value:
+            raise ValueError(f"--var {text!r} is not NAME=VALUE, such as node=node-12")
+        wishes[name] = (*wishes.get(name, ()), value)
+    if job is not None:
+        wishes[JOB] = (job,)
+    if clusters:
+        wishes[CLUSTER] = clusters
+    return wishes
+
+
+def answer_board(
+    chosen: KnownBoard,
+    source: Source,
+    times: tuple[str, str],
+    wishes: dict[str, tuple[str, ...]],
+    scrape_seconds: float | None,
+) -> BoardAnswer:
+    """The answers to every query of a board.
+
+    Raises:
+        ValueError: the times are wrong, a value of a variable does not exist, the server does not
+            answer, or the window holds nothing.
+    """
+    now = time.time()
+    begin, end = parse_time(times[0], now), min(parse_time(times[1], now), now)
+    if begin >= now:
+        raise ValueError(f"--from {times[0]} is {utc(begin)} UTC, which is not over yet")
+    window = Window.of(begin, end, scrape_seconds or source.scrape_seconds())
+    choices = choose(chosen.board, source, window, wishes, strict=True)
+    for choice in choices:
+        if choice.name == JOB and JOB not in wishes:
+            _check_one_job(choice, window, source)
+    panels = list(chosen.board.panels)
+    answer = ask(chosen.board, panels, choices, source=source, window=window, progress=_progress)
+    _check_some_data(answer, source)
+    return answer
+
+
+def _check_one_job(choice: Choice, window: Window, source: Source) -> None:
+    """A page of the wrong job is worse than none: of several, none is taken."""
+    where = f"between {utc(window.begin)} and {utc(window.end)} UTC at {source.address}"
+    if not choice.choices:
+        raise VariableError(f"no series has a job {where}; choose another window")
+    if len(choice.choices) > 1:
+        jobs = ", ".join(choice.choices[:_MAX_NAMED_JOBS])
+        raise VariableError(f"several jobs have series {where}; name one by --job: {jobs}")
+
+
+def _check_some_data(answer: BoardAnswer, source: Source) -> None:
+    asked_panels = [panel for panel in answer.panels if panel.queries]
+    if not asked_panels or not all(panel.is_empty for panel in asked_panels):
+        return
+    problems = [panel.problem for panel in asked_panels if panel.problem]
+    if problems:
+        raise SourceError(f"{source.address} refuses every query: {problems[0]}")
+    window = answer.window
+    raise SourceError(
+        f"no panel of {answer.board.title!r} has data between {utc(window.begin)} and"
+        f" {utc(window.end)} UTC at {source.address}; choose another window"
+    )
+
+
+def _progress(answers: Iterable[PanelAnswer], count: int) -> Iterable[PanelAnswer]:
+    console = Console(stderr=True)
+    return track(
+        answers,
+        "asking Prometheus",
+        total=count,
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+
+
+def _write_picture(path: Path, height_pixels: int) -> None:
+    picture = path.with_suffix(".png")
+    try:
+        with Console(stderr=True).status(f"drawing {picture} ..."):
+            take_screenshot(path, picture, height_pixels)
+    except OSError as error:
+        raise click.UsageError(
+            f"--png {picture}: {error.strerror}; name a writable file by --out"
+        ) from error
+    except ScreenshotError as error:
+        raise click.UsageError(f"{error} (written: {path})") from error
+    click.echo(picture)
+
+
+def _report(answer: BoardAnswer) -> int:
+    """Prints what the page holds; exit status 1 where a query failed."""
+    panels = [panel for panel in answer.panels if panel.queries]
+    empty = sum(panel.is_empty for panel in panels)
+    click.echo(
+        f"{len(panels)} panels, {answer.num_queries} queries, {empty} panels without data", err=True
+    )
+    for panel in panels:
+        if panel.problem:
+            click.echo(f"panel {panel.panel.title!r}: {panel.problem}", err=True)
+    return 1 if any(panel.problem for panel in panels) else 0

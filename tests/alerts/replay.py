@@ -4,6 +4,7 @@ import json
 import re
 import threading
 import time
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -164,6 +165,32 @@ class Theatre:
         assert isinstance(alerts, list)
         return alerts
 
+    def wait_until_inhibited(self, cluster: str, counts: Mapping[str, int]) -> None:
+        """Waits until so many alerts of each name are kept quiet at the same time."""
+        deadline = time.monotonic() + 120
+        while True:
+            names = [
+                alert["labels"]["alertname"]
+                for alert in self.alerts(cluster)
+                if alert["status"]["inhibitedBy"]
+            ]
+            if all(names.count(name) == number for name, number in counts.items()):
+                return
+            assert time.monotonic() < deadline, (counts, names)
+            time.sleep(_POLL_SECONDS)
+
+    def failing_rules(self) -> list[str]:
+        """What Prometheus says of rules whose last evaluation failed."""
+        url = read_state(self.folder)["prometheus"].url
+        answer = httpx.get(f"{url}/api/v1/rules", trust_env=False).json()
+        groups = answer["data"]["groups"]
+        return [
+            rule["lastError"]
+            for group in groups
+            for rule in group["rules"]
+            if rule.get("lastError")
+        ]
+
     def inhibited(self, cluster: str) -> set[str]:
         """Names of alerts of a cluster that another one keeps quiet."""
         return {
@@ -194,7 +221,10 @@ def playing(folder: Path, series: list[Samples]) -> Iterator[Theatre]:
             group_interval=Duration("10s"),
             ports={},
         )
-        up(options, hurried_spec())
+        with warnings.catch_warnings():
+            # The servers outlive their handles, as they outlive the command.
+            warnings.simplefilter("ignore", ResourceWarning)
+            up(options, hurried_spec())
         try:
             yield Theatre(folder=folder, exporter=exporter)
         finally:

@@ -1,14 +1,14 @@
-"""Scripts of whole incidents, each in a cluster of its own: what agents and ledger serve, second by second."""
+"""Scripts of whole incidents, each in a cluster of its own: what agents and ledger serve."""
 
 from collections.abc import Iterable
 
-from lockstep_alerts.cases import cases_of
 from lockstep_alerts.conditions.condition import Case, Timing
 from lockstep_alerts.objectives.counts import counts
 from lockstep_alerts.spec import Spec
 from lockstep_alerts.symptom import Symptom
 from lockstep_alerts.synthetic import (
     HEALTHY,
+    Course,
     Placement,
     Regime,
     Samples,
@@ -24,6 +24,7 @@ from lockstep_alerts.synthetic import (
     training_job,
 )
 from lockstep_catalogue import fabric_ports, gpu_owner, health, job_watch, training, verdicts
+from lockstep_catalogue.metric import Metric
 from lockstep_catalogue.windows import ScrapeWindows
 
 from .replay import in_cluster
@@ -31,7 +32,7 @@ from .replay import in_cluster
 ONSET_SECONDS = 40
 END_SECONDS = 400
 _AFTER_SECONDS = END_SECONDS - ONSET_SECONDS
-_HANG_SECONDS = 10
+_HANG_SECONDS = 35
 """From the fault to the hang that the agents report; in life it is two minutes at least."""
 _TIMING = Timing(windows=ScrapeWindows(1), fires_within_seconds=_AFTER_SECONDS)
 
@@ -45,17 +46,15 @@ def _hangs(nodes: Iterable[str], onset_seconds: int) -> list[Samples]:
     """The agents of the nodes report a rank that hangs, from some seconds after the fault on."""
     begin = onset_seconds + _HANG_SECONDS
     age = growing(Stretch(END_SECONDS - begin, 1), start=120)
-    late = type(age)(age.start, age.stretches, begin)
+    late = Course(age.start, age.stretches, begin)
     return [
         _of_node(job_watch.HANG_FIRST, late, node, job_id="j1", rank=f"{rank}", standing="sync")
         for rank, node in enumerate(nodes)
     ]
 
 
-def _of_node(metric: object, course: object, node: str, **labels: str) -> Samples:
-    return samples(  # type: ignore[arg-type]
-        metric, course, instance=f"{node}:9400", cluster="c1", node=node, **labels
-    )
+def _of_node(metric: Metric, course: Course, node: str, **labels: str) -> Samples:
+    return samples(metric, course, instance=f"{node}:9400", cluster="c1", node=node, **labels)
 
 
 def _agents(*nodes: str, until_seconds: int = END_SECONDS) -> list[Samples]:
@@ -80,7 +79,7 @@ def _stuck_job(*nodes: str, slow: str) -> list[Samples]:
     ]
 
 
-def _from_onset(value: float = 1, after_seconds: int = 0) -> object:
+def _from_onset(value: float = 1, after_seconds: int = 0) -> Course:
     begin = ONSET_SECONDS + after_seconds
     return steady(value, END_SECONDS - begin, begin)
 
@@ -202,27 +201,67 @@ def ledger_restart() -> list[Samples]:
     """The ledger is away for twenty seconds, and counts what it counted before."""
     before = _TIMING.onset_seconds
     again = [
-        type(each)(each.series, steady(each.course.start, END_SECONDS, before + 20))
+        Samples(each.series, steady(each.course.start, END_SECONDS, before + 20))
         for each in counts(_TIMING, "job_success", 200, {})
     ]
-    first = [type(each)(each.series, steady(each.course.start, before)) for each in again]
+    first = [Samples(each.series, steady(each.course.start, before)) for each in again]
     return in_cluster("ledger", first + again)
 
 
 def lost_telemetry() -> list[Samples]:
-    """The agents of two nodes of a running job fall silent, one after the other."""
+    """Of twelve agents one falls silent under a job that goes on."""
     places = _places("n1", "n2")
+    job = training_job(healthy(END_SECONDS), places=places)
+    before = training_job(healthy(ONSET_SECONDS), places=places)
     series = [
-        *_agents("n1", "n2", until_seconds=ONSET_SECONDS),
-        *_agents("n3"),
-        *training_job(healthy(ONSET_SECONDS), places=places),
+        *_agents(*(f"n{number}" for number in range(3, 13)), "n1"),
+        *_agents("n2", until_seconds=ONSET_SECONDS),
+        *(each for each in job if 'instance="n1:9400"' in each.series),
+        *(each for each in before if 'instance="n2:9400"' in each.series),
     ]
     return in_cluster("telemetry", series)
 
 
+def lost_node() -> list[Samples]:
+    """A node is gone with its agent and its ranks; the job stands."""
+    places = _places("n1", "n2")
+    before = training_job(healthy(ONSET_SECONDS), places=places)
+    stuck = [
+        *present(END_SECONDS, places=places),
+        *moving(Stretch(ONSET_SECONDS, 1), Stretch(END_SECONDS, 0), places=places),
+        *_hangs(("n1",), ONSET_SECONDS),
+    ]
+    gone = [each for each in before if 'instance="n2:9400"' in each.series]
+    stands = [each for each in stuck if 'instance="n1:9400"' in each.series]
+    silent = _agents("n2", until_seconds=ONSET_SECONDS)
+    others = _agents(*(f"n{number}" for number in range(3, 14)), "n1")
+    return in_cluster("gone", [*gone, *stands, *silent, *others])
+
+
+def requeue_loop(spec: Spec) -> list[Samples]:
+    """Attempts go back to the queue more often than chance explains."""
+    return in_cluster("requeues", _firing_case(spec, "TrainRequeueRateHigh").series)
+
+
+def every_story(spec: Spec) -> list[Samples]:
+    """All of them, each in its own cluster."""
+    return [
+        *fabric_failure(),
+        *bad_gpu(),
+        *node_under_five_jobs(),
+        *lost_node(),
+        *stall(),
+        *flapping(),
+        *many_wrongs(),
+        *failure_storm(spec),
+        *requeue_loop(spec),
+        *ledger_restart(),
+        *lost_telemetry(),
+        *quiet_weekend(),
+        *clean_day(),
+    ]
+
+
 def _firing_case(spec: Spec, alert: str) -> Case:
     symptom: Symptom = next(each for each in spec.alerts if each.alert == alert)
-    del spec
-    return next(
-        case for case in symptom.condition.cases(_TIMING) if case.fires is not None
-    ) or cases_of(symptom, _TIMING.windows)[0]
+    return next(case for case in symptom.condition.cases(_TIMING) if case.fires is not None)

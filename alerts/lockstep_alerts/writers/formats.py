@@ -29,7 +29,7 @@ class Target:
         native_histograms: whether it stores histograms as native ones.
         namespace: of objects in Kubernetes.
         labels: by which an operator selects the objects.
-        secret: name of the Secret with the secrets of receivers.
+        key_store: name of the Secret with the secrets of receivers.
     """
 
     format: str = "prometheus"
@@ -37,7 +37,7 @@ class Target:
     native_histograms: bool = False
     namespace: str = "lockstep"
     labels: Mapping[str, str]
-    secret: str
+    key_store: str
 
 
 Writer = Callable[[list[RuleFile], Mapping[str, str], Target], dict[str, str]]
@@ -55,7 +55,7 @@ def _operator(files: list[RuleFile], rendered: Mapping[str, str], target: Target
     labels = dict(target.labels)
     config = yaml.safe_load(rendered[ROUTES_FILE])
     return {
-        FILE_NAME: alertmanager_object(config, target.namespace, labels, target.secret),
+        FILE_NAME: alertmanager_object(config, target.namespace, labels, target.key_store),
         **rule_objects(files, PROMETHEUS_RULE, target.namespace, labels),
     }
 

@@ -71,7 +71,7 @@ def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
             native_histograms=histograms == "native",
             namespace=_name("--namespace", namespace),
             labels=dict(map(_pair, labels)),
-            secret=_name("--secret", secret),
+            key_store=_name("--secret", secret),
         )
         return command(*arguments, target=target, **others)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lockstep_alerts.conditions import AREAS as CONDITIONS_BY_AREA
-from lockstep_catalogue import recorded, recorded_goodput, recorded_objectives
+from lockstep_catalogue import recorded, recorded_goodput, recorded_objectives, recorded_slices
 from lockstep_catalogue.metric import Recorded
 
 
@@ -53,12 +53,18 @@ class Area:
 # What waits for ten minutes, or counts in hours, needs no evaluation every five seconds.
 _SLOW_SECONDS = 30
 JOBS = Area(name="jobs", records=(*recorded.RECORDED, *recorded_goodput.RECORDED))
+ATTEMPTS = Area(name="attempts")
 NODES = Area(name="nodes")
 FABRIC = Area(name="fabric")
 CAPACITY = Area(name="capacity", every_seconds=_SLOW_SECONDS)
 TELEMETRY = Area(name="telemetry", every_seconds=_SLOW_SECONDS)
-OBJECTIVES = Area(name="slo", every_seconds=60, records=recorded_objectives.RECORDED)
-AREAS = (JOBS, NODES, FABRIC, CAPACITY, TELEMETRY, OBJECTIVES)
+# Windows are of minutes to weeks; a minute is also what a sample of a slice stands for.
+_OBJECTIVE_SECONDS = 60
+SLICES = Area(name="slices", every_seconds=_OBJECTIVE_SECONDS, records=recorded_slices.RECORDED)
+OBJECTIVES = Area(
+    name="slo", every_seconds=_OBJECTIVE_SECONDS, records=recorded_objectives.RECORDED
+)
+AREAS = (JOBS, ATTEMPTS, NODES, FABRIC, CAPACITY, TELEMETRY, SLICES, OBJECTIVES)
 _AREA_BY_NAME: Mapping[str, Area] = {area.name: area for area in AREAS}
 RULES_FILES = "lockstep*.rules.yaml"
 """All rule files, as Prometheus' ``rule_files`` takes them."""

@@ -1,7 +1,9 @@
 """One entry of slos.yaml, read field by field; what cannot be meant is refused in one sentence."""
 
+import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator
+from pathlib import Path
 
 from lockstep_alerts.model import Duration
 from lockstep_catalogue.windows import MIN_SCRAPES, ScrapeWindows
@@ -13,32 +15,82 @@ class SpecError(ValueError):
     """The spec is not what it should be; the text names file, field, value and remedy."""
 
 
+class Fields(dict[str, object]):
+    """A mapping of a YAML file, with the line of each key.
+
+    Attributes:
+        line: in which the mapping begins.
+        lines: of its keys.
+    """
+
+    def __init__(self, line: int) -> None:
+        super().__init__()
+        self.line = line
+        self.lines: dict[str, int] = {}
+
+
 class Entry:
     """Checked access to the fields of an entry.
 
     Args:
-        location: file and position, with which each refusal begins.
+        path: of the file.
+        position: of the entry in the file, such as ``symptoms[3]``.
         fields: as YAML gave them.
         windows: what the spec's scrape interval decides.
     """
 
-    def __init__(self, location: str, fields: Mapping[str, object], windows: ScrapeWindows) -> None:
-        self.location = location
+    def __init__(self, path: Path, position: str, fields: Fields, windows: ScrapeWindows) -> None:
         self.windows = windows
+        self._path, self._position = path, position
         self._fields = fields
+
+    def location(self, field: str = "") -> str:
+        """File, line and position, with which a refusal begins."""
+        line = self._fields.lines.get(field, self._fields.line)
+        return f"{self._path}:{line}: {self._position}"
 
     def refuse(self, field: str, remedy: str) -> SpecError:
         """The error for a field; the caller raises it."""
-        return SpecError(f"{self.location}: {field} {self._fields.get(field)!r}: {remedy}")
+        return SpecError(f"{self.location(field)}: {field} {self._fields.get(field)!r}: {remedy}")
+
+    def has(self, field: str) -> bool:
+        """Whether the entry has the field."""
+        return field in self._fields
+
+    def entries(self, field: str) -> "Iterator[Entry]":
+        """The entries of a list of mappings."""
+        items = self._fields.get(field)
+        if not isinstance(items, list) or not items:
+            raise self.refuse(field, "must be a list of entries")
+        for index, item in enumerate(items):
+            if not isinstance(item, Fields):
+                raise self.refuse(field, f"entry {index} must be a mapping of fields")
+            yield Entry(
+                self._path, f"{self._position}.{field}[{index}]".lstrip("."), item, self.windows
+            )
+
+    def entry(self, field: str) -> "Entry":
+        """The entry that a field holds."""
+        item = self._fields.get(field)
+        if not isinstance(item, Fields):
+            raise self.refuse(field, "must be a mapping of fields")
+        return Entry(self._path, f"{self._position}.{field}".lstrip("."), item, self.windows)
+
+    def fields(self) -> Iterator[str]:
+        """The names of its fields, in their order."""
+        return iter(self._fields)
 
     def check_keys(self, required: tuple[str, ...], optional: tuple[str, ...]) -> None:
         """Refuses a field that is not listed, and a required one that is missing."""
         for field in self._fields:
             if field not in required + optional:
-                raise self.refuse(field, f"unknown key; known are {', '.join(required + optional)}")
+                allowed = required + optional
+                near = difflib.get_close_matches(field, allowed, 1)
+                guess = f"did you mean {near[0]}? " if near else ""
+                raise self.refuse(field, f"unknown key; {guess}known are {', '.join(allowed)}")
         for field in required:
             if field not in self._fields:
-                raise SpecError(f"{self.location}: {field} is missing; add it")
+                raise SpecError(f"{self.location()}: {field} is missing; add it")
 
     def text(self, field: str, pattern: re.Pattern[str] | None = None) -> str:
         """Text that is not blank and matches the pattern."""
@@ -57,7 +109,9 @@ class Entry:
         """One of the allowed words."""
         value = self._fields.get(field)
         if not isinstance(value, str) or value not in allowed:
-            raise self.refuse(field, f"must be one of {', '.join(allowed)}")
+            near = difflib.get_close_matches(str(value), allowed, 1)
+            guess = f"; did you mean {near[0]}?" if near else ""
+            raise self.refuse(field, f"must be one of {', '.join(allowed)}{guess}")
         return value
 
     def number(self, field: str, above: float, up_to: float) -> float:
@@ -80,7 +134,7 @@ class Entry:
         try:
             return Duration(value)
         except ValueError as error:
-            raise SpecError(f"{self.location}: {field}: {error}") from error
+            raise SpecError(f"{self.location(field)}: {field}: {error}") from error
 
     def optional_duration(self, field: str, *, at_least_scrapes: int = 1) -> Duration | None:
         """The same, of so many scrapes at least; None where the field is left out."""

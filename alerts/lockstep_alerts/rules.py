@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from lockstep_alerts.areas import Area
 from lockstep_alerts.conditions.joins import JOB_LABELS
 from lockstep_alerts.model import Delivery
+from lockstep_alerts.objectives.records import declared
 from lockstep_alerts.spec import Spec
 from lockstep_alerts.symptom import Symptom
 from lockstep_catalogue.metric import Recorded
@@ -50,13 +51,16 @@ def rule_groups(area: Area, spec: Spec, delivery: Delivery) -> list[dict[str, ob
     alerts = [alert_rule(each, spec.windows, delivery) for each in spec.alerts_of(area)]
     groups = [_group(area.alert_group, every, alerts)]
     if area.records:
-        records = _records(area.records, spec.windows)
-        groups.insert(0, _group(area.recording_group, every, records))
+        groups.insert(0, _group(area.recording_group, every, _records(area.records, spec)))
     return groups
 
 
-def _records(series: Iterable[Recorded], windows: ScrapeWindows) -> list[dict[str, object]]:
-    return [{"record": each.name, "expr": each.expression(windows)} for each in series]
+def _records(series: Iterable[Recorded], spec: Spec) -> list[dict[str, object]]:
+    by_spec = declared(spec.objectives)
+    return [
+        {"record": each.name, "expr": by_spec.get(each) or each.expression(spec.windows)}
+        for each in series
+    ]
 
 
 def _group(name: str, every_seconds: int, rules: list[dict[str, object]]) -> dict[str, object]:

@@ -1,18 +1,19 @@
 """Reads slos.yaml into symptoms: what each alert means, when it fires and whom it wakes."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 from lockstep_alerts.areas import Area, area_of
 from lockstep_alerts.conditions import CONDITIONS
-from lockstep_alerts.entry import Entry, SpecError
+from lockstep_alerts.entry import Entry, Fields, SpecError
+from lockstep_alerts.marks import load
 from lockstep_alerts.model import Duration
 from lockstep_alerts.objectives.objective import Objective, read_objective
 from lockstep_alerts.objectives.symptoms import symptoms_of
+from lockstep_alerts.objectives.windows import ObjectiveWindows, read_windows
+from lockstep_alerts.size import Size, read_size
 from lockstep_alerts.symptom import Symptom
 from lockstep_catalogue.labels import JOB_ID
 from lockstep_catalogue.windows import ScrapeWindows
@@ -22,7 +23,7 @@ _ALERT = re.compile(r"^[A-Z][A-Za-z0-9]+$")
 _FAILURE = re.compile(r"^[FM][1-9][0-9]*$")
 _REQUIRED = ("alert", "severity", "kind", "summary", "description")
 _OPTIONAL = ("failure", "for", "keep_firing_for")
-_KEYS = ("scrape_interval", "objectives", "symptoms")
+_KEYS = ("scrape_interval", "size", "windows", "objectives", "symptoms")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,12 +32,16 @@ class Spec:
 
     Attributes:
         windows: what the scrape interval decides.
+        size: of the clusters that it is for.
+        objective_windows: windows and limits of objectives.
         objectives: what is promised, in the order of the file.
         symptoms: every alert on symptoms and causes, in the order of the file.
         objective_symptoms: the alerts that follow from the objectives.
     """
 
     windows: ScrapeWindows
+    size: Size
+    objective_windows: ObjectiveWindows
     objectives: tuple[Objective, ...]
     symptoms: tuple[Symptom, ...]
     objective_symptoms: tuple[Symptom, ...]
@@ -61,22 +66,28 @@ def read_spec(path: Path, scrape_interval: Duration | None = None) -> Spec:
     Raises:
         SpecError: the file cannot be read, or a field of it is unknown, missing or wrong.
     """
-    document = _load(path)
-    if not isinstance(document, dict) or set(document) != set(_KEYS):
+    document = load(path)
+    if not isinstance(document, Fields) or set(document) != set(_KEYS):
         raise SpecError(
             f"{path}: must hold the keys {', '.join(_KEYS[:-1])} and {_KEYS[-1]}, and nothing else"
         )
     windows = _windows(path, scrape_interval.text if scrape_interval else document[_KEYS[0]])
-    objectives = tuple(map(read_objective, _entries(path, document, "objectives", windows)))
-    symptoms = tuple(map(_symptom, _entries(path, document, "symptoms", windows)))
+    entry = Entry(path, "", document, windows)
+    entries = {key: tuple(entry.entries(key)) for key in ("objectives", "symptoms")}
+    of_objectives = read_windows(entry.entry("windows"))
+    objectives = tuple(read_objective(each, of_objectives) for each in entries["objectives"])
+    symptoms = tuple(map(_symptom, entries["symptoms"]))
     spec = Spec(
         windows=windows,
+        size=read_size(entry.entry("size")),
+        objective_windows=of_objectives,
         objectives=objectives,
         symptoms=symptoms,
         objective_symptoms=tuple(symptoms_of(objectives)),
     )
-    _refuse_doubles(f"{path}: objective", [each.slo for each in objectives])
-    _refuse_doubles(f"{path}: alert", [each.alert for each in spec.alerts])
+    _refuse_doubles(entries["objectives"], "slo", [each.slo for each in objectives])
+    _refuse_doubles(entries["symptoms"], "alert", [each.alert for each in symptoms])
+    _refuse_alerts_twice(path, [each.alert for each in spec.alerts])
     return spec
 
 
@@ -90,35 +101,17 @@ def _windows(path: Path, scrape_interval: object) -> ScrapeWindows:
         raise SpecError(f"{location}: {error}") from error
 
 
-def _entries(
-    path: Path, document: Mapping[str, object], key: str, windows: ScrapeWindows
-) -> Iterator[Entry]:
-    entries = document[key]
-    if not isinstance(entries, list) or not entries:
-        raise SpecError(f"{path}: {key} {entries!r}: must be a list of entries")
-    for index, fields in enumerate(entries):
-        location = f"{path}: {key}[{index}]"
-        if not isinstance(fields, dict):
-            raise SpecError(f"{location} {fields!r}: must be a mapping of fields")
-        yield Entry(location, fields, windows)
+def _refuse_doubles(entries: Sequence[Entry], field: str, names: list[str]) -> None:
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            first = entries[names.index(name)].location(field)
+            raise entries[index].refuse(field, f"is listed twice, first in {first}; rename one")
 
 
-def _refuse_doubles(location: str, names: list[str]) -> None:
+def _refuse_alerts_twice(path: Path, names: list[str]) -> None:
     for name in names:
         if names.count(name) > 1:
-            raise SpecError(f"{location} {name!r}: is listed twice; rename one")
-
-
-def _load(path: Path) -> object:
-    try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SpecError(
-            f"spec {path} cannot be read: {error.strerror}; name one by --spec"
-        ) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise SpecError(f"spec {path} is no YAML: {reason}") from error
+            raise SpecError(f"{path}: alert {name!r}: is listed twice; rename one")
 
 
 def _symptom(entry: Entry) -> Symptom:

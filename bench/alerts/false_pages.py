@@ -14,10 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from lockstep_alerts.objectives.burn import PAGE
-from lockstep_alerts.objectives.objective import PERIOD
+from lockstep_alerts.shipped import spec_path
+from lockstep_alerts.spec import read_spec
 from lockstep_catalogue.ledger import SLO_WINDOWS
+from lockstep_catalogue.recorded_objectives import PERIOD
 
+PAGE = read_spec(spec_path()).objective_windows.event_page
 HOUR = 3600.0
 WEEK_SECONDS = 7 * 24 * HOUR
 PERIOD_SECONDS = SLO_WINDOWS[PERIOD]

@@ -86,9 +86,11 @@ _COPIES = (
     FROM copy CROSS JOIN events WHERE k < :copies AND sequence <= :events ORDER BY k, sequence
     """,
     """
-    INSERT INTO slo_events (time, cluster, slo, good, total)
-    SELECT time + k * :shift, cluster, slo, good, total
-    FROM copy CROSS JOIN (SELECT time, cluster, slo, good, total FROM slo_events) AS original
+    INSERT INTO slo_events (time, cluster, job_class, slo, good, total)
+    SELECT time + k * :shift, cluster, job_class, slo, good, total
+    FROM copy CROSS JOIN (
+        SELECT time, cluster, job_class, slo, good, total FROM slo_events
+    ) AS original
     WHERE k < :copies
     """,
     "UPDATE counters SET value = value * :copies",

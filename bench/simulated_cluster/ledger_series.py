@@ -32,7 +32,9 @@ def ledger_series(cluster: Cluster) -> Iterator[Samples]:
     ]
     for metric in metrics_of(Endpoint.LEDGER):
         names = set(metric.label_names)
-        for group in groups if "job_class" in names else [{}]:
+        # Objectives are counted by class alone, and two jobs may be of one class.
+        of_metric = {tuple((k, v) for k, v in group.items() if k in names) for group in groups}
+        for group in map(dict, sorted(of_metric)):
             fixed = group | ({"cluster": CLUSTER_NAME} if "cluster" in names else {})
             rest = [label for label in metric.labels if label.name not in fixed]
             for values in product(*(_options(label) for label in rest)):

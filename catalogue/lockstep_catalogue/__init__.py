@@ -20,6 +20,7 @@ from lockstep_catalogue import (
     recorded,
     recorded_goodput,
     recorded_objectives,
+    recorded_slices,
     training,
     verdicts,
 )
@@ -59,6 +60,7 @@ METRICS: tuple[Metric, ...] = (
 RECORDED: tuple[Recorded, ...] = (
     *recorded.RECORDED,
     *recorded_goodput.RECORDED,
+    *recorded_slices.RECORDED,
     *recorded_objectives.RECORDED,
 )
 METRIC_BY_NAME = {metric.name: metric for metric in METRICS}

@@ -26,7 +26,7 @@ from lockstep_catalogue import (
     training,
     verdicts,
 )
-from lockstep_catalogue.metric import Label, Metric
+from lockstep_catalogue.metric import Label, Metric, Series
 from lockstep_catalogue.series_budget import DETAIL, SPARSE
 
 _HEAD = """# Metrics
@@ -69,7 +69,8 @@ def _row(metric: Metric) -> str:
 
 
 def _labels() -> list[Label]:
-    by_name = {label.name: label for metric in METRICS for label in metric.exposed_labels}
+    every: tuple[Series, ...] = (*METRICS, *RECORDED)
+    by_name = {label.name: label for series in every for label in series.exposed_labels}
     return sorted(by_name.values(), key=lambda label: label.name)
 
 

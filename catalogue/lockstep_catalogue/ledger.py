@@ -1,5 +1,7 @@
 """Metrics of jobs that the ledger serves: no job id, every combination of labels there at 0."""
 
+import math
+
 from lockstep_catalogue.labels import CLUSTER, GOODPUT, OUTCOME, PROJECT, QUEUE, RESTORE_OUTCOME
 from lockstep_catalogue.metric import Endpoint, Kind, Label, Metric, Unit
 from lockstep_catalogue.vocabulary import FAILURE_CLASSES, OUTCOMES
@@ -25,6 +27,7 @@ REQUEUED_AFTER = Label(
     values=("preemption", "infra", "user", "unknown"),
 )
 SLO_WINDOWS = {
+    "5m": 300.0,
     "30m": 1800.0,
     "1h": 3600.0,
     "2h": 7200.0,
@@ -39,22 +42,47 @@ SLOS = (
     "job_success",
     "job_success_gpu_seconds",
     "time_to_complete",
+    "queue_wait",
     "checkpoint_success",
+    "preemption_loss",
     "resume_success",
     "requeue",
     "goodput",
     "ettr",
 )
 """``goodput`` counts productive time as good, ``ettr`` all time in which a job moves on."""
-EVENT_SLOS = ("job_success", "time_to_complete", "checkpoint_success", "resume_success", "requeue")
+GPU_SECOND_SLOS = ("job_success_gpu_seconds", "goodput", "ettr")
+EVENT_SLOS = tuple(slo for slo in SLOS if slo not in GPU_SECOND_SLOS)
 """Objectives whose events are counted by the piece; those of the others are GPU-seconds."""
+SLICE_SLOS = (
+    "throughput",
+    "step_latency",
+    "gradient_sync",
+    "bus_bandwidth",
+    "cost",
+    "checkpoint_blocking",
+    "recovery_point",
+    "loss_convergence",
+    "gpu_activity",
+    "telemetry",
+)
+"""Objectives whose events are slices of the time of a job, a GPU or a cluster: rules count them."""
 SLO_COUNTS_SECONDS = 10.0
 """Time between two counts per window of a ledger whose store is counted within a second."""
-SLO = Label(name="slo", help="objective that the events count for", values=SLOS)
+SLO = Label(name="slo", help="objective that the events count for", values=(*SLOS, *SLICE_SLOS))
 WINDOW = Label(name="window", help="time up to now", values=tuple(SLO_WINDOWS))
 SLO_EVENT = Label(
     name="slo_event", help="events that met the objective, or all", values=("good", "total")
 )
+QUEUE_WAIT_TARGETS = (
+    (8.0, 900.0),  # a node: somebody waits for the result of an experiment
+    (64.0, 3600.0),
+    (512.0, 14_400.0),  # gaps of this size come with the end of another job
+    (math.inf, 43_200.0),  # scheduled in advance, or a reservation drains nodes for it
+)
+"""Most GPUs and the seconds that a job of this size may wait; each is an edge of the histogram."""
+PREEMPTION_GRACE_SECONDS = 600.0
+"""What a preemption may cost beyond an interval of checkpoints: to stop and to be noticed."""
 
 GROUP = (CLUSTER, QUEUE, PROJECT, JOB_CLASS)
 """Labels by which jobs are counted."""
@@ -165,7 +193,7 @@ SLO_EVENTS = Metric(
     name="lockstep_ledger_slo_events",
     kind=Kind.GAUGE,
     unit=Unit.NONE,
-    labels=(CLUSTER, SLO, WINDOW, SLO_EVENT),
+    labels=(CLUSTER, JOB_CLASS, SLO, WINDOW, SLO_EVENT),
     help="Exact number of events of an objective in a window; of goodput and ettr in GPU-seconds.",
     source="the store, as of the time of the counts per window",
     endpoint=Endpoint.LEDGER,

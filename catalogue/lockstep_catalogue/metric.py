@@ -153,6 +153,7 @@ class Recorded:
 
     Attributes:
         expression: gives its PromQL, by the windows that follow from the time between scrapes.
+        level: what the name begins with, where it is not the labels: a name that others know.
     """
 
     name: str
@@ -160,14 +161,13 @@ class Recorded:
     labels: tuple[Label, ...]
     help: str
     expression: Callable[[ScrapeWindows], str]
+    level: str = ""
 
     def __post_init__(self) -> None:
-        level, colon, _ = self.name.partition(":")
-        if not colon or level != "_".join(self.label_names):
-            raise ValueError(
-                f"recorded series {self.name!r} must begin with its labels, "
-                f"{'_'.join(self.label_names)}:"
-            )
+        begin, colon, _ = self.name.partition(":")
+        level = self.level or "_".join(self.label_names)
+        if not colon or begin != level:
+            raise ValueError(f"recorded series {self.name!r} must begin with its labels, {level}:")
 
     @property
     def label_names(self) -> tuple[str, ...]:

@@ -88,6 +88,23 @@ def _counted(metric: Metric | Foreign, *matchers: Matcher) -> str:
     return select(metric, *matchers)
 
 
+def rate_of_sum(metric: Metric, window: str, *matchers: Matcher) -> str:
+    """``rate`` of the sum of a histogram's values."""
+    return f"rate({_part(metric, '_sum', *matchers)}[{window}])"
+
+
+def rate_of_count(metric: Metric, window: str, *matchers: Matcher) -> str:
+    """``rate`` of the number of a histogram's values."""
+    return f"rate({_part(metric, '_count', *matchers)}[{window}])"
+
+
+def _part(metric: Metric, ending: str, *matchers: Matcher) -> str:
+    if metric.kind is not Kind.HISTOGRAM:
+        raise ValueError(f"{metric.name} is no histogram; only a histogram has {ending}")
+    buckets = f"{metric.name}_bucket"
+    return select(metric, *matchers).replace(buckets, metric.name + ending, 1)
+
+
 def names(*labels: Label) -> str:
     """The names of labels, for ``by``, ``on`` and ``group_left``."""
     return ", ".join(label.name for label in labels)

@@ -2,14 +2,14 @@
 
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import httpx
 
-from lockstep_dashboards.panel import MAX_SERIES, Annotation, Board, Panel, Variable
+from lockstep_dashboards.panel import MAX_SERIES, Annotation, Board, Panel, Variable, View
 from lockstep_dashboards.prometheus import (
     QueryError,
     offered_values,
@@ -19,6 +19,8 @@ from lockstep_dashboards.prometheus import (
 )
 from lockstep_dashboards.scope import Scope
 
+EMPTY = "empty"
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
@@ -26,10 +28,11 @@ class Finding:
 
     Attributes:
         queries: PromQL with every variable replaced.
-        num_series: series with a value within the range.
+        num_series: series with a value within the range; of a table, rows.
         seconds: of the slowest query.
-        problem: empty where there is none.
-        remark: why having no series is no problem.
+        error: what is wrong whatever the data; empty where nothing is.
+        empty: numbers of the queries that have no series.
+        excuse: why having no series is no problem.
     """
 
     board: str
@@ -37,8 +40,19 @@ class Finding:
     queries: tuple[str, ...]
     num_series: int
     seconds: float = 0.0
-    problem: str = ""
-    remark: str = ""
+    error: str = ""
+    empty: frozenset[int] = frozenset()
+    excuse: str = ""
+
+    @property
+    def problem(self) -> str:
+        """What has to be mended; empty where nothing has."""
+        return self.error or (EMPTY if self.empty and not self.excuse else "")
+
+    @property
+    def remark(self) -> str:
+        """Why having no series is no problem, where it has none."""
+        return self.excuse if self.empty and not self.error else ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,10 +78,28 @@ def check_board(
         if panel.queries
     ]
     annotations = [
-        _check_annotation(board, annotation, scope, client) for annotation in board.annotations
+        _check_annotation(board, annotation, scope, client, is_full=is_full)
+        for annotation in board.annotations
     ]
     variables = [_check_variable(board, variable, scope, client) for variable in board.variables]
     return [*panels, *annotations, *variables]
+
+
+def merge(findings: Sequence[Sequence[Finding]]) -> list[Finding]:
+    """What several checks of one board with different values of its variables find.
+
+    A query has no series when it has none with any of the values; any error of one is an error.
+    """
+    return [_merged(each) for each in zip(*findings, strict=True)]
+
+
+def _merged(findings: tuple[Finding, ...]) -> Finding:
+    return replace(
+        max(findings, key=lambda finding: finding.num_series),
+        seconds=max(finding.seconds for finding in findings),
+        error="; ".join(sorted({finding.error for finding in findings if finding.error})),
+        empty=frozenset.intersection(*(finding.empty for finding in findings)),
+    )
 
 
 def _check_panel(
@@ -77,26 +109,26 @@ def _check_panel(
         _count(partial(run_query, panel, query, scope, client), _num_with_value)
         for query in panel.queries
     ]
-    problems = [answer.problem for answer in answers if answer.problem]
-    empty = any(not answer.num_series for answer in answers)
-    total = sum(answer.num_series for answer in answers)
-    if not problems and empty and (is_full or not panel.may_be_empty):
-        problems.append("empty")
+    errors = [answer.problem for answer in answers if answer.problem]
+    counts = [answer.num_series for answer in answers]
+    # The columns of a table share its rows.
+    total = max(counts) if panel.view is View.TABLE else sum(counts)
     if total > MAX_SERIES:
-        problems.append(f"more than {MAX_SERIES} series")
+        errors.append(f"more than {MAX_SERIES} series")
     return Finding(
         board=board.title,
         panel=panel.title,
         queries=tuple(scope.fill(query.expression) for query in panel.queries),
         num_series=total,
         seconds=max(answer.seconds for answer in answers),
-        problem="; ".join(problems),
-        remark=panel.may_be_empty if empty and not problems else "",
+        error="; ".join(errors),
+        empty=frozenset(number for number, count in enumerate(counts) if not count),
+        excuse="" if is_full else panel.may_be_empty,
     )
 
 
 def _check_annotation(
-    board: Board, annotation: Annotation, scope: Scope, client: httpx.Client
+    board: Board, annotation: Annotation, scope: Scope, client: httpx.Client, *, is_full: bool
 ) -> Finding:
     answer = _count(partial(run_range, annotation.expression, scope, client), _num_with_value)
     return Finding(
@@ -105,8 +137,9 @@ def _check_annotation(
         queries=(scope.fill(annotation.expression),),
         num_series=answer.num_series,
         seconds=answer.seconds,
-        problem=answer.problem,
-        remark="" if answer.num_series else "nothing to annotate",
+        error=answer.problem,
+        empty=frozenset() if answer.num_series else frozenset({0}),
+        excuse="" if is_full else "nothing to annotate",
     )
 
 
@@ -120,7 +153,7 @@ def _check_variable(
         queries=(scope.fill(variable.source),),
         num_series=answer.num_series,
         seconds=answer.seconds,
-        problem=answer.problem or ("" if answer.num_series else "offers no value"),
+        error=answer.problem or ("" if answer.num_series else "offers no value"),
     )
 
 

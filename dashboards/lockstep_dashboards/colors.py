@@ -18,6 +18,7 @@ _OF_STATES = {
     "productive": BLUE,
     "startup": SKY,
     "data_wait": YELLOW,
+    "host_bound": "#8C6D31",
     "communication": GREEN,
     "straggler_wait": VERMILION,
     "checkpoint": PURPLE,
@@ -30,5 +31,5 @@ _OF_STATES = {
     "other": "#777777",
     "unknown": "#444444",
 }
-GOODPUT_COLORS = tuple((state, _OF_STATES[state]) for state in GOODPUT_STATES)
+GOODPUT_COLORS = tuple((state, _OF_STATES.get(state, GREY)) for state in GOODPUT_STATES)
 """One colour for each goodput state, the same on all boards."""

@@ -15,6 +15,7 @@ from lockstep_dashboards.check import Finding, check_board
 from lockstep_dashboards.grafana import board_json
 from lockstep_dashboards.scope import Scope
 from lockstep_dashboards.snapshot.command import snapshot
+from lockstep_dashboards.snapshot.server import serve
 from lockstep_records.atomic_file import write_atomically
 from lockstep_records.jobs import check_job_id
 from lockstep_records.options import DurationRange
@@ -29,6 +30,7 @@ def dashboards() -> None:
 
 
 dashboards.add_command(snapshot)
+dashboards.add_command(serve)
 
 
 @dashboards.command()

@@ -50,7 +50,9 @@ def title_of(series: Series) -> str:
     if operation == "rate":  # seconds a second have no unit
         stem = stem.removesuffix(f"_{Unit.SECONDS.value}")
     ending = _OPERATIONS.get(operation, operation.replace("_", " "))
-    words = [_WORDS.get(word, word) for word in [*stem.split("_")[2:], *ending.split()]]
+    # Other programs' names, and those of Sloth that ours follow, have no prefix and part.
+    num_prefixes = 2 if stem.startswith("lockstep_") else 0
+    words = [_WORDS.get(word, word) for word in [*stem.split("_")[num_prefixes:], *ending.split()]]
     title = " ".join(words)
     return title[:1].upper() + title[1:]
 

@@ -3,13 +3,16 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, product
 
 from lockstep_catalogue import Endpoint, Kind, Metric, ledger, ledger_service, metrics_of
 from lockstep_ledger.merge.effects import Labels
 from lockstep_ledger.store.counters import CounterRow, Series
+from lockstep_ledger.store.windows import SloKey
 
 Samples = dict[Series, float]
+MAX_CLASSES = 20
+"""Classes of jobs whose objectives are counted apart; each costs 180 series."""
 FAMILIES = metrics_of(Endpoint.LEDGER)
 TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -115,22 +118,37 @@ def histogram(metric: Metric, counts: Iterable[int], total: float) -> Samples:
 
 
 def windows(
-    slo: Mapping[tuple[str, str, str], tuple[float, float]],
+    slo: Mapping[SloKey, tuple[float, float]],
     jobs: Mapping[tuple[str, str], int],
     clusters: Iterable[str],
 ) -> Samples:
     """Samples of the counts per window and of jobs by status; what nobody counted is 0."""
     samples: Samples = {}
+    counted = _few_classes(slo)
+    classes = {(cluster, job_class) for cluster, job_class, *_ in counted}
+    for key in product(sorted(classes | {(cluster, "") for cluster in clusters}), ledger.SLOS):
+        (cluster, job_class), name = key
+        for window in ledger.SLO_WINDOWS:
+            counts = counted.get((cluster, job_class, name, window), (0.0, 0.0))
+            for event, value in zip(ledger.SLO_EVENT.values, counts, strict=True):
+                labels = (cluster, job_class, name, window, event)
+                samples[ledger.SLO_EVENTS.name, labels] = float(value)
     for cluster in clusters:
-        for name in ledger.SLOS:
-            for window in ledger.SLO_WINDOWS:
-                counts = slo.get((cluster, name, window), (0.0, 0.0))
-                for event, value in zip(ledger.SLO_EVENT.values, counts, strict=True):
-                    labels = (cluster, name, window, event)
-                    samples[ledger.SLO_EVENTS.name, labels] = float(value)
         for status in ledger.JOB_STATUS.values:
             samples[ledger.JOBS.name, (cluster, status)] = float(jobs.get((cluster, status), 0))
     return samples
+
+
+def _few_classes(slo: Mapping[SloKey, tuple[float, float]]) -> dict[SloKey, tuple[float, float]]:
+    """The counts, where classes beyond the first by their names are one: users invent them."""
+    names = sorted({job_class for _, job_class, *_ in slo if job_class})
+    beyond = set(names[MAX_CLASSES:])
+    few: dict[SloKey, tuple[float, float]] = {}
+    for (cluster, job_class, name, window), (good, total) in slo.items():
+        key = (cluster, "other" if job_class in beyond else job_class, name, window)
+        good_before, total_before = few.get(key, (0.0, 0.0))
+        few[key] = (good_before + good, total_before + total)
+    return few
 
 
 def own_work(version: str, store: str, refusals: Mapping[str, int]) -> Samples:

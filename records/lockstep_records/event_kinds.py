@@ -143,6 +143,20 @@ EVENT_KINDS: tuple[EventKind, ...] = (
         ),
     ),
     EventKind(
+        "checkpoint_failed",
+        "Checkpoints of the attempt were not written, or are damaged.",
+        (
+            _F("total", "integer", "number so far in this attempt", required=True, nullable=False),
+            _F("outcome", "text", "what became of them", ("failed", "invalid"), required=True,
+               nullable=False),
+        ),
+    ),
+    EventKind(
+        "restore_failed",
+        "The ranks could not load a checkpoint.",
+        (_F("total", "integer", "number so far in this attempt", required=True, nullable=False),),
+    ),
+    EventKind(
         "goodput",
         "Totals of an attempt on this node so far; the newest replaces those before it.",
         (

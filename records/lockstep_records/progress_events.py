@@ -58,6 +58,7 @@ class ProgressEvents:
         self._job_id, self._clock, self._monotonic_ns = job_id, clock, monotonic_ns
         self._checkpoints: dict[int, int] = {}
         self._resumed: set[int] = set()
+        self._num_failed: dict[tuple[int, str, str], int] = {}
         self._next_goodput_seconds = 0.0
 
     def poll(self, pages: list[Page], moments: Moments, *, is_last: bool = False) -> list[Event]:
@@ -71,7 +72,11 @@ class ProgressEvents:
         if not pages:
             return []
         attempt = int(pages[0].identity["attempt"])
-        events = [*self._resumes(pages, attempt), *self._new_checkpoints(pages, attempt)]
+        events = [
+            *self._failures(pages, attempt),
+            *self._resumes(pages, attempt),
+            *self._new_checkpoints(pages, attempt),
+        ]
         now = self._clock()
         if is_last or now >= self._next_goodput_seconds:
             self._next_goodput_seconds = now + GOODPUT_SECONDS
@@ -99,6 +104,22 @@ class ProgressEvents:
         if before is not None:
             fields["steps_lost"] = max(0, before - step)
         yield self._event("job_resumed", attempt, fields, self._clock())
+
+    def _failures(self, pages: list[Page], attempt: int) -> Iterator[Event]:
+        """Checkpoints and restores that failed since the poll before.
+
+        Ranks take part in the same ones, so the highest count of a rank is that of the node.
+        """
+        totals = {
+            ("checkpoint_failed", "failed"): max(p.state["checkpoints"]["failed"] for p in pages),
+            ("checkpoint_failed", "invalid"): max(p.periodic["checkpoints_invalid"] for p in pages),
+            ("restore_failed", ""): max(p.periodic["restores"]["failed"] for p in pages),
+        }
+        for (kind, outcome), total in totals.items():
+            if total > self._num_failed.get((attempt, kind, outcome), 0):
+                self._num_failed[attempt, kind, outcome] = total
+                fields = {"total": total, **({"outcome": outcome} if outcome else {})}
+                yield self._event(kind, attempt, fields, self._clock())
 
     def _new_checkpoints(self, pages: list[Page], attempt: int) -> Iterator[Event]:
         """A checkpoint is durable when every rank of the node says so; one event a step."""

@@ -6,14 +6,19 @@ import pytest
 
 from lockstep_alerts.entry import SpecError
 from lockstep_alerts.model import Delivery
-from lockstep_alerts.objectives.burn import PAGE, TICKET, Limit
+from lockstep_alerts.objectives.limits import Limit, feasible_burn_rate
+from lockstep_alerts.objectives.records import declared
 from lockstep_alerts.objectives.symptoms import BUDGET_ALERT
 from lockstep_alerts.routing import alertmanager_config
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
+from lockstep_catalogue.ledger import SLO
+from lockstep_catalogue.recorded_objectives import GOAL
 
 from .test_spec import GOOD, written
 
+SHIPPED = read_spec(spec_path())
+PAGE, TICKET = SHIPPED.objective_windows.event_page, SHIPPED.objective_windows.event_ticket
 SPEC = GOOD.replace("page: TrainSLOBurn\n", "page: TrainBurn\n    ticket: TrainSlow\n")
 
 
@@ -32,10 +37,36 @@ def test_the_fewest_bad_events_that_page(limit: Limit, jobs_a_week: int, least: 
     assert limit.least_bad(0.05, 4 * jobs_a_week) == least
 
 
-def test_a_burn_rate_that_no_share_of_failures_reaches_is_lowered() -> None:
+def test_a_burn_rate_that_no_share_of_failures_reaches_is_refused_with_one_that_works(
+    tmp_path: Path,
+) -> None:
     # At 85 % the largest burn rate there is is 6.7: 5.6 would need 84 % of all jobs to fail.
-    assert PAGE[0].feasible_burn_rate(0.15) == pytest.approx(0.8 / 0.15)
-    assert PAGE[0].feasible_burn_rate(0.05) == 5.6
+    assert feasible_burn_rate(0.15) == pytest.approx(0.8 / 0.15)
+    path = written(tmp_path, SPEC.replace("0.95", "0.85"))
+    line = next(n for n, text in enumerate(path.read_text().splitlines(), 1) if "0.85" in text)
+    sentence = rf"slos\.yaml:{line}: .*at most 6.67 times.*burn_rates: {{6h: 5.3}} or less"
+    with pytest.raises(SpecError, match=sentence):
+        read_spec(path)
+    works = SPEC.replace("0.95", "0.85\n    burn_rates: {6h: 5.3}")
+    assert read_spec(written(tmp_path, works)).objectives[0].page_limits[0].burn_rate == 5.3
+
+
+@pytest.mark.parametrize(
+    ("good_ratio", "rates"),
+    [
+        # The table of the reference: below which share of good time each window fires.
+        (0.99, {"1h": 0.866, "6h": 0.944, "24h": 0.972, "3d": 0.99}),
+        (0.95, {"1h": 0.33, "6h": 0.72, "24h": 0.86, "3d": 0.95}),
+    ],
+)
+def test_gpu_second_limits_are_those_of_the_table(
+    good_ratio: float, rates: dict[str, float]
+) -> None:
+    windows = SHIPPED.objective_windows
+    for limit in (*windows.gpu_second_page, *windows.gpu_second_ticket):
+        assert 1 - limit.bad_share(1 - good_ratio) == pytest.approx(rates[limit.window], abs=1e-9)
+    by_window = {limit.window: limit.budget_share() for limit in windows.gpu_second_page}
+    assert by_window == pytest.approx({"1h": 0.02, "6h": 0.05}, abs=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +75,10 @@ def test_a_burn_rate_that_no_share_of_failures_reaches_is_lowered() -> None:
         ("0.95", "1", r"objectives\[0\]: good_ratio 1: must be above 0.5 and at most 0.999"),
         ("0.95", "95 %", r"good_ratio '95 %': write a number"),
         ("slo: job_success", "slo: job_succes", r"slo 'job_succes': must be one of job_success,"),
-        ("slo: job_success", "slo: goodput", r"slo 'goodput': must be one of job_success,"),
+        ("slo: job_success", "slo: goodput", r"objectives\[0\]: min_gpus is missing; add it"),
+        ("0.95", "0.95\n    min_ratio: 0.9", r"min_ratio 0.9: unknown key"),
+        ("0.95", "0.95\n    good_ratio: 0.9", r"good_ratio is already in line \d+"),
+        ("0.95", "0.95\n    job_classes: {large: 2}", r"job_classes: large 2: must be above"),
         ("    page: TrainBurn\n    ticket: TrainSlow\n", "", r"ticket None: name an alert"),
         ("ticket: TrainSlow", "ticket: TrainBurn", r"alert 'TrainBurn': is listed twice"),
         ("ticket: TrainSlow", "tickets: TrainSlow", r"tickets 'TrainSlow': unknown key"),
@@ -61,7 +95,9 @@ def test_an_objective_that_cannot_be_meant_is_refused(
 def test_two_objectives_of_one_name_are_refused(tmp_path: Path) -> None:
     entry = SPEC.partition("objectives:\n")[2].partition("symptoms:")[0]
     twice = entry + entry.replace("TrainBurn", "TrainOther").replace("TrainSlow", "TrainThird")
-    with pytest.raises(SpecError, match="objective 'job_success': is listed twice"):
+    with pytest.raises(
+        SpecError, match=r"slos\.yaml:\d+: .*slo 'job_success': is listed twice, first in .*slos"
+    ):
         read_spec(written(tmp_path, SPEC.replace(entry, twice)))
 
 
@@ -80,8 +116,23 @@ def test_the_page_of_an_objective_inhibits_its_ticket() -> None:
     assert ["cluster", "slo"] in [rule["equal"] for rule in rules]
 
 
-def test_every_shipped_objective_is_in_the_budget() -> None:
-    spec = read_spec(spec_path())
-    [budget] = [each for each in spec.objective_symptoms if each.alert == BUDGET_ALERT]
-    expression = budget.condition.expression(spec.windows)
-    assert all(f'slo="{each.slo}"' in expression for each in spec.objectives)
+def test_every_objective_of_the_catalogue_is_shipped_and_in_the_budget() -> None:
+    assert sorted(each.slo for each in SHIPPED.objectives) == sorted(SLO.values)
+    goals = declared(SHIPPED.objectives)[GOAL]
+    assert all(f'"{each.slo}"' in goals for each in SHIPPED.objectives)
+
+
+def test_a_class_of_jobs_has_limits_of_its_own(tmp_path: Path) -> None:
+    text = SPEC.replace("0.95", "0.95\n    job_classes: {large: 0.9}")
+    spec = read_spec(written(tmp_path, text))
+    page = spec.objective_symptoms[0].condition.expression(spec.windows)
+    of_all, of_class = page.split('job_class="large"', 1)
+    assert 'job_class=""' in of_all
+    # The allowance of six hours is 0.05 * 6 / 672 of the month's events, and twice that.
+    assert "0.000446429 *" in of_all
+    assert "0.000892857 *" in of_class
+
+
+def test_a_retention_that_cannot_hold_the_slices_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"slos\.yaml:4: windows: retention '5d': slices .*7d"):
+        read_spec(written(tmp_path, SPEC.replace("retention: 15d", "retention: 5d")))

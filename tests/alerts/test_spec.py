@@ -11,6 +11,20 @@ from lockstep_alerts.spec import read_spec
 
 GOOD = """\
 scrape_interval: 15s
+size: {nodes: 8, ranks: 64, jobs: 4, jobs_per_week: 50}
+windows:
+  retention: 15d
+  events:
+    page:
+      - {window: 6h, recent: 30m, sigmas: 3, spare: 1.5, burn_rate: 5.6}
+      - {window: 24h, recent: 2h, sigmas: 3, spare: 1.5, burn_rate: 2.8}
+    ticket:
+      - {window: 24h, sigmas: 2, spare: 1}
+  gpu_seconds:
+    page:
+      - {window: 1h, recent: 5m, burn_rate: 13.4}
+    ticket:
+      - {window: 24h, recent: 2h, burn_rate: 2.8}
 objectives:
   - slo: job_success
     measure: M1
@@ -53,7 +67,11 @@ def test_a_good_spec_reads(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("window: 10m", "windows: 10m", r"windows '10m': unknown key; known are alert,"),
+        (
+            "window: 10m",
+            "windows: 10m",
+            r"windows '10m': unknown key; did you mean window\? ",
+        ),
         ("kind: not_finite", "kind: odd", r"kind 'odd': must be one of straggler,"),
         ("severity: critical", "severity: page", r"severity 'page': must be one of critical,"),
         ("window: 10m", "window: 10", r"window 10: write a duration such as 10s or 2 scrapes"),
@@ -75,11 +93,11 @@ def test_a_good_spec_reads(tmp_path: Path) -> None:
         ("    window: 10m\n", "", r"window is missing; add it"),
         ("alert: TrainLossNotFinite", "alert: ../x", r"alert '../x': must match"),
         ("alert: TrainLossNotFinite", "alert: [1]", r"alert \[1\]: write text"),
-        ("symptoms:", "symptom:", r"must hold the keys scrape_interval, objectives and sym"),
+        ("symptoms:", "symptom:", r"must hold the keys scrape_interval, size, windows, obj"),
         (
             "scrape_interval: 15s\n",
             "",
-            r"must hold the keys scrape_interval, objectives and sym",
+            r"must hold the keys scrape_interval, size, windows, obj",
         ),
         ("symptoms:\n", "symptoms: [\n", r"is no YAML"),
     ],

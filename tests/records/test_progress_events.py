@@ -90,6 +90,24 @@ def test_a_checkpoint_is_an_event_once_every_rank_has_it(memory: Path) -> None:
     assert [event.fields["step"] for event in ranks.poll(progress)] == [200]
 
 
+def test_a_failed_checkpoint_is_an_event_once_with_the_number_so_far(memory: Path) -> None:
+    ranks, progress = Ranks(memory), ProgressEvents("job")
+    assert kinds(ranks.poll(progress)) == ["goodput"]
+    for page in ranks.pages:
+        page.now.count("checkpoints", "failed")
+        page.periodic.count("checkpoints_invalid")
+        page.periodic.count("restores", "failed")
+        page.periodic.commit(time.monotonic_ns())
+        page.commit(time.monotonic_ns())
+    events = ranks.poll(progress)
+    assert [(event.kind, event.fields) for event in events] == [
+        ("checkpoint_failed", {"total": 1, "outcome": "failed"}),
+        ("checkpoint_failed", {"total": 1, "outcome": "invalid"}),
+        ("restore_failed", {"total": 1}),
+    ]
+    assert ranks.poll(progress) == []
+
+
 def test_a_resume_says_from_where_and_how_many_steps_are_lost(memory: Path) -> None:
     first = Ranks(memory)
     first.step(0, 149)

@@ -1,14 +1,20 @@
-"""More bad events in 28 days than the objective allows: the error budget is spent."""
+"""More bad events in the period than the objective allows: the error budget is spent."""
 
 import math
 from dataclasses import dataclass
 
 from lockstep_alerts.conditions.condition import Case, Timing
-from lockstep_alerts.objectives.counts import bad_by_window, counts, labels_of
-from lockstep_alerts.objectives.objective import PERIOD, Objective
-from lockstep_catalogue.ledger import SLO, SLO_COUNTS_SECONDS, WINDOW
-from lockstep_catalogue.promql import eq, select
-from lockstep_catalogue.recorded_objectives import BAD_EVENTS, TOTAL_EVENTS
+from lockstep_alerts.objectives.counts import bad_by_window, counts
+from lockstep_alerts.objectives.objective import Objective
+from lockstep_catalogue.labels import CLUSTER
+from lockstep_catalogue.ledger import JOB_CLASS, SLO, SLO_COUNTS_SECONDS
+from lockstep_catalogue.promql import by, names, select
+from lockstep_catalogue.recorded_objectives import (
+    BAD_EVENTS,
+    GOAL,
+    PERIOD,
+    PERIOD_BURN_RATE,
+)
 from lockstep_catalogue.windows import ScrapeWindows
 
 _EVENTS = 200  # in 28 days: 50 a week
@@ -23,14 +29,12 @@ class BudgetSpent:
     objectives: tuple[Objective, ...]
 
     def expression(self, windows: ScrapeWindows) -> str:
-        """Times that the budget is spent."""
-        del windows  # the ledger counts the events, and not the scrapes
-        return "\nor\n".join(map(self._of_objective, self.objectives))
-
-    def _of_objective(self, objective: Objective) -> str:
-        here = (eq(SLO, objective.slo), eq(WINDOW, PERIOD))
-        bad, total = select(BAD_EVENTS, *here), select(TOTAL_EVENTS, *here)
-        return f"({bad} >= {_LEAST_BAD}) / ({objective.bad_ratio:.6g} * {total}) > 1"
+        """Times that the budget is spent, of the cluster and of classes that are promised of."""
+        del windows  # the counts are recorded
+        key = (CLUSTER, JOB_CLASS, SLO)
+        spent = by("max", f"{select(PERIOD_BURN_RATE)} > 1", *key)
+        several = f"and on ({names(*key)}) {select(BAD_EVENTS)} >= {_LEAST_BAD}"
+        return f"{spent}\n{several}\nand on ({names(JOB_CLASS, SLO)}) {select(GOAL)}"
 
     def detection_seconds(self, windows: ScrapeWindows) -> int:
         """Time between two counts of the ledger."""
@@ -55,7 +59,10 @@ class BudgetSpent:
                 name=name,
                 series=counts(timing, first.slo, total, bad_by_window(PERIOD, bad, min(bad, 1))),
                 at_seconds=timing.fires_by_seconds,
-                fires=labels_of(first.slo, PERIOD) if fires else None,
+                fires=self._labels(first.slo) if fires else None,
             )
             for name, total, bad, fires in outlines
         ]
+
+    def _labels(self, slo: str) -> dict[str, str]:
+        return {CLUSTER.name: "c1", SLO.name: slo}

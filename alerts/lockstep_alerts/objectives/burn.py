@@ -17,82 +17,36 @@ from dataclasses import dataclass
 
 from lockstep_alerts.conditions.condition import Case, Timing
 from lockstep_alerts.objectives.counts import bad_by_window, counts, labels_of
-from lockstep_alerts.objectives.objective import PERIOD, Objective
+from lockstep_alerts.objectives.limits import Limit
+from lockstep_alerts.objectives.objective import Objective
 from lockstep_catalogue.labels import CLUSTER
-from lockstep_catalogue.ledger import EVENT_SLOS, SLO, SLO_COUNTS_SECONDS, SLO_WINDOWS, WINDOW
-from lockstep_catalogue.promql import eq, select
-from lockstep_catalogue.recorded_objectives import BAD_EVENTS, TOTAL_EVENTS
+from lockstep_catalogue.ledger import EVENT_SLOS, JOB_CLASS, SLO, SLO_COUNTS_SECONDS, WINDOW
+from lockstep_catalogue.promql import eq, names, select
+from lockstep_catalogue.recorded_objectives import BAD_EVENTS, PERIOD, TOTAL_EVENTS
 from lockstep_catalogue.windows import ScrapeWindows
 
-_ON_CLUSTER = f"on ({CLUSTER.name})"
-# The largest burn rate there can be is 1 / bad_ratio: beyond this share of it no rule can fire.
-_FEASIBLE_RATIO = 0.8
+_OF_CLASS = (CLUSTER, JOB_CLASS)
+_ON_CLASS = f"on ({names(*_OF_CLASS)})"
 _FEW_EVENTS, _MANY_EVENTS = 200, 40_000  # in 28 days: 50 and 10,000 a week
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Limit:
-    """How many bad events in one window are too many.
-
-    Attributes:
-        window: of the ledger's counts.
-        recent: a shorter window that must hold a bad event too, so that the alert ends soon after
-            the last one; None where that does not matter.
-        sigmas: standard deviations above the mean; with the spare, a window passes by chance in
-            1e-4 to 2e-3 of all times at 3 and 1.5, and in 2e-4 to 2e-2 at 2 and 1.
-        spare: events above the mean in any case: one bad event is never enough.
-        burn_rate: times as fast as the budget allows, at least; None where chance alone decides.
-    """
-
-    window: str
-    recent: str | None
-    sigmas: float
-    spare: float
-    burn_rate: float | None = None
-
-    def allowance(self, bad_ratio: float) -> float:
-        """Part of all events in 28 days that may be bad in this window."""
-        return bad_ratio * SLO_WINDOWS[self.window] / SLO_WINDOWS[PERIOD]
-
-    def feasible_burn_rate(self, bad_ratio: float) -> float:
-        """The burn rate, or what the objective leaves possible of it; 0 without one."""
-        return min(self.burn_rate or 0.0, _FEASIBLE_RATIO / bad_ratio)
-
-    def least_bad(self, bad_ratio: float, total: float) -> int:
-        """The fewest bad events that are too many, at so many events in 28 days."""
-        mean = self.allowance(bad_ratio) * total
-        by_chance = mean + self.sigmas * math.sqrt(mean) + self.spare
-        return math.floor(max(by_chance, self.feasible_burn_rate(bad_ratio) * mean)) + 1
-
-    def expression(self, objective: Objective) -> str:
-        """PromQL of this limit; its value is the number of bad events in the window."""
-        slo = eq(SLO, objective.slo)
-        total = select(TOTAL_EVENTS, slo, eq(WINDOW, PERIOD))
-        bad = select(BAD_EVENTS, slo, eq(WINDOW, self.window))
-        share = self.allowance(objective.bad_ratio)
-        mean = f"{share:.6g} * {total}"
-        by_chance = f"({mean} + {self.sigmas:g} * sqrt({mean}) + {self.spare:g})"
-        # ``group_left`` keeps the labels of the left side, of which one is the window.
-        lines = [f"{bad} > {_ON_CLUSTER} group_left () {by_chance}"]
-        if self.burn_rate is not None:
-            burnt = f"{self.feasible_burn_rate(objective.bad_ratio) * share:.6g} * {total}"
-            lines.append(f"and {_ON_CLUSTER} ({bad} > {_ON_CLUSTER} ({burnt}))")
-        if self.recent is not None:
-            recent = select(BAD_EVENTS, slo, eq(WINDOW, self.recent))
-            lines.append(f"and {_ON_CLUSTER} ({recent} > 0)")
-        return "\n".join(lines)
-
-
-# Burn rates of the usual table: 5 % of the budget in six hours, 10 % in a day.
-PAGE = (
-    Limit(window="6h", recent="30m", sigmas=3, spare=1.5, burn_rate=5.6),
-    Limit(window="24h", recent="2h", sigmas=3, spare=1.5, burn_rate=2.8),
-)
-TICKET = (
-    Limit(window="24h", recent=None, sigmas=2, spare=1),
-    Limit(window="3d", recent=None, sigmas=2, spare=1),
-    Limit(window="7d", recent=None, sigmas=2, spare=1),
-)
+def _expression(limit: Limit, slo: str, job_class: str, bad_ratio: float) -> str:
+    """PromQL of a limit; its value is the number of bad events in the window."""
+    here = (eq(SLO, slo), eq(JOB_CLASS, job_class))
+    total = select(TOTAL_EVENTS, *here, eq(WINDOW, PERIOD))
+    bad = select(BAD_EVENTS, *here, eq(WINDOW, limit.window))
+    share = limit.allowance(bad_ratio)
+    mean = f"{share:.6g} * {total}"
+    by_chance = f"({mean} + {limit.sigmas:g} * sqrt({mean}) + {limit.spare:g})"
+    # ``group_left`` keeps the labels of the left side, of which one is the window.
+    lines = [f"{bad} > {_ON_CLASS} group_left () {by_chance}"]
+    if limit.burn_rate is not None:
+        burnt = f"{limit.burn_rate * share:.6g} * {total}"
+        lines.append(f"and {_ON_CLASS} ({bad} > {_ON_CLASS} ({burnt}))")
+    if limit.recent is not None:
+        recent = select(BAD_EVENTS, *here, eq(WINDOW, limit.recent))
+        lines.append(f"and {_ON_CLASS} ({recent} > 0)")
+    return "\n".join(lines)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,7 +59,11 @@ class Burn:
     def expression(self, windows: ScrapeWindows) -> str:
         """Bad events in the window that a label names."""
         del windows  # the ledger counts the events, and not the scrapes
-        return "\nor\n".join(limit.expression(self.objective) for limit in self.limits)
+        return "\nor\n".join(
+            _expression(limit, self.objective.slo, job_class, 1 - good_ratio)
+            for job_class, good_ratio in self.objective.goals.items()
+            for limit in self.limits
+        )
 
     def detection_seconds(self, windows: ScrapeWindows) -> int:
         """Time between two counts of the ledger."""

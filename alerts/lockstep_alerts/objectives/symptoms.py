@@ -2,68 +2,157 @@
 
 from collections.abc import Iterator, Sequence
 
-from lockstep_alerts.areas import OBJECTIVES
+from lockstep_alerts.areas import OBJECTIVES, SLICES
+from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.model import Duration
 from lockstep_alerts.objectives.budget import BudgetSpent
-from lockstep_alerts.objectives.burn import PAGE, TICKET, Burn, Limit
+from lockstep_alerts.objectives.burn import Burn
+from lockstep_alerts.objectives.gpu_seconds import GpuSecondBurn
+from lockstep_alerts.objectives.limits import BurnLimit, Limit
 from lockstep_alerts.objectives.objective import Objective
+from lockstep_alerts.objectives.slices import SliceWorse
 from lockstep_alerts.symptom import Symptom
+from lockstep_catalogue.recorded_objectives import OBJECTIVE
 
 BUDGET_ALERT = "TrainSLOBudgetSpent"
 _CLUSTER = "{{ $labels.cluster }}"
+_OF_CLASS = "{{ with $labels.job_class }}, class {{ . }}{{ end }}"
 # The next bad event within it belongs to the same incident.
 _KEEP_PAGE, _KEEP_TICKET = Duration("15m"), Duration("1h")
+# GPU-seconds come in reports of a minute: two of them, and for a ticket those of an hour.
+_PAGE_AFTER, _TICKET_AFTER = Duration("2m"), Duration("1h")
+_JOB_AFTER = Duration("15m")
+"""What a job does for less passes by itself: an evaluation, a compilation, a burst of the store."""
 
 
 def symptoms_of(objectives: Sequence[Objective]) -> Iterator[Symptom]:
     """The alerts of all objectives, in their order, and last that of the budgets."""
     for objective in objectives:
         if objective.page is not None:
-            yield _burn(objective, objective.page, "critical", PAGE, _KEEP_PAGE)
+            yield _alert(objective, objective.page, "critical")
         if objective.ticket is not None:
-            yield _burn(objective, objective.ticket, "warning", TICKET, _KEEP_TICKET)
+            yield _alert(objective, objective.ticket, "warning")
     if objectives:
         yield _budget(tuple(objectives))
 
 
-def _burn(
-    objective: Objective, alert: str, severity: str, limits: tuple[Limit, ...], keep: Duration
+def _alert(objective: Objective, alert: str, severity: str) -> Symptom:
+    is_page = severity == "critical"
+    limits = objective.page_limits if is_page else objective.ticket_limits
+    if objective.min_ratio is not None:
+        least = objective.page_min_ratio if is_page else objective.min_ratio
+        return _of_job(objective, alert, severity, least or objective.min_ratio)
+    if burns := tuple(limit for limit in limits if isinstance(limit, BurnLimit)):
+        return _of_gpu_seconds(objective, alert, severity, burns)
+    events = tuple(limit for limit in limits if isinstance(limit, Limit))
+    return _of_events(objective, alert, severity, events)
+
+
+def _of_events(
+    objective: Objective, alert: str, severity: str, limits: tuple[Limit, ...]
 ) -> Symptom:
+    return _symptom(
+        objective,
+        alert,
+        severity,
+        Burn(objective=objective, limits=limits),
+        summary=f"Too many {objective.bad} in cluster {_CLUSTER}{_OF_CLASS}",
+        description=(
+            f"In the last {{{{ $labels.window }}}} there were {{{{ $value }}}} {objective.bad}. "
+            f"The objective is {_promised()} good ones over 28 days, and chance does "
+            "not explain this many."
+        ),
+        keep=_KEEP_PAGE if severity == "critical" else _KEEP_TICKET,
+    )
+
+
+def _of_gpu_seconds(
+    objective: Objective,
+    alert: str,
+    severity: str,
+    limits: tuple[BurnLimit, ...],
+) -> Symptom:
+    is_page = severity == "critical"
+    return _symptom(
+        objective,
+        alert,
+        severity,
+        GpuSecondBurn(objective=objective, limits=limits),
+        summary=f"Too many {objective.bad} in cluster {_CLUSTER}{_OF_CLASS}",
+        description=(
+            "In the last {{ $labels.window }} {{ $value | humanizePercentage }} of the allocated "
+            f"GPU time were {objective.bad}. The objective is {_promised()} good time over 28 days."
+        ),
+        keep=_KEEP_PAGE if is_page else _KEEP_TICKET,
+        pending=_PAGE_AFTER if is_page else _TICKET_AFTER,
+    )
+
+
+def _of_job(objective: Objective, alert: str, severity: str, least: float) -> Symptom:
+    return _symptom(
+        objective,
+        alert,
+        severity,
+        SliceWorse(objective=objective, min_ratio=least),
+        summary=f"Job {{{{ $labels.job_id }}}} has {objective.bad}",
+        description=(
+            "For a quarter of an hour the job has been "
+            "{{ $value | humanizePercentage }} as good as in its best hour of the last day "
+            f"({objective.slo.replace('_', ' ')})."
+        ),
+        keep=_KEEP_PAGE,
+        pending=_JOB_AFTER,
+        is_of_job=True,
+    )
+
+
+def _promised() -> str:
+    """A template: the objective of the cluster or of the class that the alert is of."""
+    labels = ", ".join(f"{name}='%s'" for name in ("cluster", "job_class", "slo"))
+    values = "$labels.cluster $labels.job_class $labels.slo"
+    query = f'printf "{OBJECTIVE.name}{{{labels}}}" {values} | query'
+    return f"{{{{ with {query} }}}}{{{{ . | first | value | humanizePercentage }}}}{{{{ end }}}}"
+
+
+def _symptom(
+    objective: Objective,
+    alert: str,
+    severity: str,
+    condition: Condition,
+    *,
+    summary: str,
+    description: str,
+    keep: Duration,
+    pending: Duration | None = None,
+    is_of_job: bool = False,
+) -> Symptom:
+    area = SLICES if is_of_job else OBJECTIVES
     return Symptom(
         alert=alert,
         failure=objective.measure,
         severity=severity,
-        area=OBJECTIVES.name,
-        condition=Burn(objective=objective, limits=limits),
-        pending=None,
+        area=area.name,
+        condition=condition,
+        pending=pending,
         keep_firing=keep,
-        summary=f"Too many {objective.bad} in cluster {_CLUSTER}",
-        description=(
-            f"In the last {{{{ $labels.window }}}} there were {{{{ $value }}}} {objective.bad}. "
-            f"The objective is {objective.good_ratio:.4%} good ones over 28 days, and chance does "
-            "not explain this many."
-        )
-        .replace("0000%", "%")
-        .replace(".%", "%"),
-        is_of_job=False,
-        every_seconds=OBJECTIVES.every_seconds,
+        summary=summary,
+        description=description,
+        is_of_job=is_of_job,
+        every_seconds=area.every_seconds,
     )
 
 
 def _budget(objectives: tuple[Objective, ...]) -> Symptom:
-    return Symptom(
-        alert=BUDGET_ALERT,
-        failure=objectives[0].measure,
-        severity="warning",
-        area=OBJECTIVES.name,
-        condition=BudgetSpent(objectives=objectives),
-        pending=Duration("1h"),
-        keep_firing=_KEEP_TICKET,
-        summary=f"Error budget of {{{{ $labels.slo }}}} is spent in cluster {_CLUSTER}",
+    return _symptom(
+        objectives[0],
+        BUDGET_ALERT,
+        "warning",
+        BudgetSpent(objectives=objectives),
+        summary=f"Error budget of {{{{ $labels.slo }}}} is spent in cluster {_CLUSTER}{_OF_CLASS}",
         description=(
-            "In the last 28 days there were {{ $value | humanize }} times as many bad events as "
-            "the objective allows. Follow the policy of the budget: reliability first."
+            "In the period of the objective there were {{ $value | humanize }} times as many bad "
+            "events as it allows. Follow the policy of the budget: reliability first."
         ),
-        is_of_job=False,
-        every_seconds=OBJECTIVES.every_seconds,
+        keep=_KEEP_TICKET,
+        pending=Duration("1h"),
     )

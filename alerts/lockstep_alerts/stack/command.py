@@ -1,4 +1,4 @@
-"""Starts and stops Prometheus, Alertmanager and a pager on this machine."""
+"""Starts and stops Prometheus, Alertmanager, a pager and the boards on this machine."""
 
 from pathlib import Path
 
@@ -13,10 +13,12 @@ from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
 from lockstep_alerts.stack.processes import Running, is_alive, is_ready
 from lockstep_alerts.stack.servers import (
+    BOARDS,
     READY_PATHS,
     StackError,
     StackOptions,
     down,
+    read_last_line,
     read_state,
     up,
 )
@@ -41,7 +43,7 @@ def _show(state: dict[str, Running], conditions: dict[str, str]) -> None:
 
 @click.group()
 def stack() -> None:
-    """Run Prometheus, Alertmanager and a pager as plain processes on loopback."""
+    """Run Prometheus, Alertmanager, a pager and the boards as plain processes on loopback."""
 
 
 @stack.command("up")
@@ -64,6 +66,7 @@ def stack() -> None:
 @click.option("--prometheus-port", type=_PORT, help="Default: a free one.")
 @click.option("--alertmanager-port", type=_PORT, help="Default: a free one.")
 @click.option("--pager-port", type=_PORT, help="Default: a free one.")
+@click.option("--boards-port", type=_PORT, help="Default: a free one.")
 def up_command(
     folder: Path,
     targets: tuple[str, ...],
@@ -86,6 +89,9 @@ def up_command(
     except (StackError, SpecError) as error:
         raise click.UsageError(str(error)) from error
     _show(state, dict.fromkeys(state, "ready"))
+    if BOARDS not in state:
+        reason = read_last_line(folder / f"{BOARDS}.log")
+        click.echo(f"boards are not served; everything else runs: {reason}", err=True)
 
 
 @stack.command("down")

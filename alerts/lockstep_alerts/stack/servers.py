@@ -1,4 +1,4 @@
-"""Prometheus, Alertmanager and a pager as plain processes over one folder."""
+"""Prometheus, Alertmanager, a pager and the boards as plain processes over one folder."""
 
 import json
 import shutil
@@ -33,7 +33,13 @@ _HEAD = "# Written by `lockstep stack up`, anew each time.\n"
 _READY_SECONDS = 30.0
 _LOG_TAIL_BYTES = 4096
 _START_ATTEMPTS = 3
-READY_PATHS = {"prometheus": "/-/ready", "alertmanager": "/-/ready", "pager": "/pages"}
+BOARDS = "boards"
+READY_PATHS = {
+    "prometheus": "/-/ready",
+    "alertmanager": "/-/ready",
+    "pager": "/pages",
+    BOARDS: "/healthz",
+}
 _PROGRAMS = {
     "prometheus": (("prometheus",), "prometheus"),
     "alertmanager": (("alertmanager", "prometheus-alertmanager"), "prometheus-alertmanager"),
@@ -103,6 +109,7 @@ def _pick_ports(chosen: dict[str, int]) -> dict[str, int]:
 def _write_inputs(options: StackOptions, spec: Spec, urls: dict[str, str]) -> None:
     delivery = Delivery(
         runbook_base=f"{urls['pager']}/runbooks/",
+        dashboard_base=urls[BOARDS],
         pager_base=urls["pager"],
         group_interval=options.group_interval,
     )
@@ -150,6 +157,10 @@ def _servers(folder: Path, programs: dict[str, str], urls: dict[str, str]) -> li
             f"--web.listen-address={listens['prometheus']}",
             f"--web.external-url={urls['prometheus']}",
         ),
+        BOARDS: (
+            *(sys.executable, "-m", "lockstep_cli.main", "dashboards", "serve"),
+            *("--prometheus", urls["prometheus"], "--listen", listens[BOARDS]),
+        ),
     }
     return [
         Server(name=name, command=command, url=urls[name], ready_path=READY_PATHS[name])
@@ -157,7 +168,8 @@ def _servers(folder: Path, programs: dict[str, str], urls: dict[str, str]) -> li
     ]
 
 
-def _start_and_wait(server: Server, folder: Path, undo: ExitStack) -> Running:
+def _start_and_wait(server: Server, folder: Path, undo: ExitStack) -> Running | None:
+    """The server once it is ready; None for boards that cannot be served: alerts need none."""
     log = folder / f"{server.name}.log"
     process = start(server, log)
     undo.callback(end, process)
@@ -166,13 +178,18 @@ def _start_and_wait(server: Server, folder: Path, undo: ExitStack) -> Running:
         return is_ready(server.url, server.ready_path) or process.poll() is not None
 
     if not wait_for(settled, _READY_SECONDS) or process.poll() is not None:
-        last_line = _last_line(log)
-        error = PortTakenError if "address already in use" in last_line.lower() else StackError
+        last_line = read_last_line(log)
+        is_port_taken = "address already in use" in last_line.lower()
+        if server.name == BOARDS and not is_port_taken:
+            end(process)
+            return None
+        error = PortTakenError if is_port_taken else StackError
         raise error(f"{server.name} did not become ready; its log is {log} and ends: {last_line}")
     return Running(url=server.url, pid=process.pid, command=server.command)
 
 
-def _last_line(log: Path) -> str:
+def read_last_line(log: Path) -> str:
+    """The last line of a server's log that is not empty."""
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - _LOG_TAIL_BYTES))
         lines = file.read().decode(errors="replace").split("\n")
@@ -211,7 +228,11 @@ def _start_all(
         _write_inputs(options, spec, urls)
         with ExitStack() as undo:
             servers = _servers(folder, programs, urls)
-            state = {server.name: _start_and_wait(server, folder, undo) for server in servers}
+            state = {
+                server.name: running
+                for server in servers
+                if (running := _start_and_wait(server, folder, undo)) is not None
+            }
             document = {name: asdict(running) for name, running in state.items()}
             write_atomically(folder / STATE_FILE, json.dumps(document, indent=2) + "\n")
             undo.pop_all()

@@ -15,6 +15,10 @@ from lockstep_cli.demo.script import Script, draw_script
 from lockstep_records.options import DurationRange
 
 PHASES = ("loader", "forward", "backward")
+_FILES = (
+    *("report.html", "report.json", "snapshot.html"),
+    *("boards/job.json", "stack/pages.jsonl", "job"),
+)
 
 
 @click.command()
@@ -110,7 +114,14 @@ def _print_outcome(script: Script, truth: Truth, claims: Claims, out: Path, seed
     for page in claims.pages:
         click.echo(f"  page: {page.sentence}")
     click.echo(f"  verdict: {claims.headline}")
-    for name in ("report.html", "report.json", "boards/job.json", "stack/pages.jsonl", "job"):
+    for name in (
+        "report.html",
+        "report.json",
+        "snapshot.html",
+        "boards/job.json",
+        "stack/pages.jsonl",
+        "job",
+    ):
         click.echo(f"  {name.partition('.')[0]:<18} {out / name}")
     for finding in findings:
         click.echo(f"  {'ok  ' if finding.holds else 'FAIL'} {finding.sentence}")

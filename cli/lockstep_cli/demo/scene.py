@@ -111,6 +111,7 @@ class Scene:
     def play(self, script: Script) -> Truth:
         """Runs the job under agent and servers, then the report; returns the injected fault."""
         self._start_watching()
+        begin_seconds = time.time()
         job = self._start(
             *self._train(
                 self.job_id,
@@ -132,7 +133,7 @@ class Scene:
         if script.rank is not None:
             within_seconds = _RESOLVED_WITHIN_SCRAPES * self._windows.scrape_seconds
             self._wait("the page's resolution", within_seconds, self._resolved)
-        self._conclude()
+        self._conclude(begin_seconds)
         return truth
 
     def _start_watching(self) -> None:
@@ -220,8 +221,12 @@ class Scene:
             while time.monotonic() < deadline and not has_come():
                 time.sleep(_POLL_SECONDS)
 
-    def _conclude(self) -> None:
-        """Copies the job's pages, writes the report, and runs every query of the boards."""
+    def _conclude(self, begin_seconds: float) -> None:
+        """Copies the job's pages, writes the report, and runs every query of the boards.
+
+        Args:
+            begin_seconds: when the job began, in seconds since the epoch.
+        """
         job = self._root / "jobs" / self.job_id
         subprocess.run(
             ["cp", "-r", "--sparse=always", str(job), str(self._out / "job")], check=True
@@ -246,6 +251,16 @@ class Scene:
             "--job-id",
             self.job_id,
             log="boards-check",
+        )
+        self._snapshot(prometheus, begin_seconds)
+
+    def _snapshot(self, prometheus: str, begin_seconds: float) -> None:
+        """Keeps what the board of the job showed during the demo, as one page."""
+        self._lockstep(
+            *("dashboards", "snapshot", "job", "--prometheus", prometheus),
+            *("--from", f"{begin_seconds:.3f}", "--job", self.job_id),
+            *("--out", str(self._out / "snapshot.html")),
+            log="snapshot",
         )
 
     def _prometheus_url(self) -> str:

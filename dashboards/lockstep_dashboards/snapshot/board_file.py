@@ -64,11 +64,12 @@ class Section:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GrafanaBoard:
-    """A dashboard."""
+    """A dashboard; ``range_begin`` is when its window begins at first, such as ``now-1h``."""
 
     uid: str
     title: str
     description: str
+    range_begin: str
     variables: tuple[dict[str, Any], ...]
     annotations: tuple[dict[str, Any], ...]
     sections: tuple[Section, ...]
@@ -109,6 +110,7 @@ def read_board(document: Any) -> GrafanaBoard:
             uid=str(document["uid"]),
             title=str(document["title"]),
             description=str(document.get("description", "")),
+            range_begin=str(document.get("time", {}).get("from", "now-1h")),
             variables=tuple(document.get("templating", {}).get("list", ())),
             annotations=tuple(document.get("annotations", {}).get("list", ())),
             sections=tuple(_sections(document["panels"])),

@@ -28,10 +28,10 @@ _MAX_NAMED_JOBS = 8
 @click.option(
     "--from",
     "begin",
-    default="-1h",
-    show_default=True,
+    default=None,
     metavar="TIME",
-    help="Begin of the window: -15m, an ISO 8601 date (UTC without a zone), or seconds since 1970.",
+    help="Begin of the window: -15m, an ISO 8601 date (UTC without a zone), or seconds since 1970;"
+    " by default as the board has it.",
 )
 @click.option(
     "--to", "end", default="now", show_default=True, metavar="TIME", help="End of the window."
@@ -66,7 +66,7 @@ def snapshot(
     *,
     board: str,
     url: str,
-    begin: str,
+    begin: str | None,
     end: str,
     job: str | None,
     cluster: tuple[str, ...],
@@ -87,7 +87,8 @@ def snapshot(
         _check_folder(path)
         wishes = read_wishes(variables, job, cluster)
         with Source(url) as source:
-            answer = answer_board(chosen, source, (begin, end), wishes, scrape_seconds)
+            times = (begin or chosen.board.range_begin, end)
+            answer = answer_board(chosen, source, times, wishes, scrape_seconds)
             options = PageOptions(
                 address=source.address, theme=theme, may_be_empty=chosen.may_be_empty
             )

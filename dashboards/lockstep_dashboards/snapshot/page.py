@@ -39,6 +39,23 @@ _VIEWS: Mapping[str, Callable[[PanelAnswer, Scene], Drawing]] = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Controls:
+    """What a served page offers besides its variables.
+
+    Attributes:
+        begin: the begin of the window as the address has it, such as ``now-15m``.
+        ranges: begins that may be chosen, each with its name.
+        end: the end of the window as the address has it.
+        open_query: parameters of the address that opens the collapsed rows too.
+    """
+
+    begin: str
+    ranges: tuple[tuple[str, str], ...]
+    end: str
+    open_query: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PageOptions:
     """How a page is drawn.
 
@@ -54,7 +71,7 @@ class PageOptions:
     theme: str = "auto"
     may_be_empty: Mapping[str, str] = field(default_factory=dict)
     refresh_seconds: float | None = None
-    controls: Mapping[str, Any] = field(default_factory=dict)
+    controls: Controls | None = None
 
     @property
     def is_served(self) -> bool:
@@ -80,6 +97,12 @@ def page_script() -> str:
 
 
 @cache
+def page_style() -> str:
+    """The style sheet of all pages."""
+    return (_TEMPLATES / "board.css").read_text(encoding="utf-8")
+
+
+@cache
 def environment() -> Environment:
     """The templates; they escape every value."""
     # StrictUndefined: a variable that a template misses is an error and no empty cell.
@@ -102,7 +125,7 @@ def board_page(answer: BoardAnswer, options: PageOptions) -> str:
         .get_template("board.html.j2")
         .render(
             **page_content(answer, options),
-            style=Markup((_TEMPLATES / "board.css").read_text(encoding="utf-8")),  # noqa: S704  # our own
+            style=Markup(page_style()),  # noqa: S704  # our own
             script=Markup(page_script()),  # noqa: S704  # our own
             scripts=scripts,
             plotly_version=plotly_version(),
@@ -152,7 +175,17 @@ def page_content(answer: BoardAnswer, options: PageOptions) -> dict[str, Any]:
         "figures": Markup(script_json(figures)),  # noqa: S704  # escaped for a script element
         "events": answer.events[:_MAX_LISTED_EVENTS],
         "num_more_events": max(0, len(answer.events) - _MAX_LISTED_EVENTS),
+        "notes": _notes(answer),
     }
+
+
+def _notes(answer: BoardAnswer) -> list[str]:
+    """Sentences on why a page may be empty."""
+    notes = [choice.missing for choice in answer.choices if choice.missing]
+    queried = [panel for panel in answer.panels if panel.queries]
+    if not notes and queried and all(panel.is_empty for panel in queried):
+        notes.append("No panel has data in this window; choose another one.")
+    return notes
 
 
 def draw(answer: PanelAnswer, scene: Scene, may_be_empty: Mapping[str, str]) -> Drawing:

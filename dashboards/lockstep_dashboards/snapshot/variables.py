@@ -34,6 +34,7 @@ class Choice:
         values: what is chosen; empty means all.
         all_value: what a query gets in place of all values; empty for every one of them.
         is_regex: whether queries match it as a regular expression.
+        is_query: whether Prometheus was asked what may be chosen.
     """
 
     name: str
@@ -44,6 +45,19 @@ class Choice:
     all_value: str
     is_regex: bool
     is_hidden: bool = False
+    is_query: bool = True
+
+    @property
+    def missing(self) -> str:
+        """A sentence on a chosen value that no series of the window has; empty if all have one."""
+        lost = [value for value in self.values if value not in self.choices]
+        if not self.is_query or (self.choices and not lost):
+            return ""
+        if not self.choices:
+            # Nothing to choose from matters only where a board needs one value.
+            return "" if self.offers_all else f"No series has a {self.name} in this window."
+        values, offered = ", ".join(lost), ", ".join(self.choices[:_MAX_NAMED])
+        return f"In this window no series has the {self.name} {values}; there is {offered}."
 
     @property
     def text(self) -> str:
@@ -190,6 +204,7 @@ def _choice(fields: Mapping[str, Any], choices: tuple[str, ...], wish: tuple[str
         all_value=str(fields.get("allValue") or ""),
         is_regex=offers_all or is_several,
         is_hidden=fields.get("hide") == _HIDDEN or fields["type"] == "constant",
+        is_query=fields["type"] == "query",
     )
 
 

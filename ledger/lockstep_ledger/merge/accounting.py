@@ -1,4 +1,4 @@
-"""GPU time by state, cost, checkpoints, resumes and preemptions of a job, as its events report."""
+"""GPU time by state and cost of a job, as its events report."""
 
 from collections.abc import Mapping
 
@@ -50,6 +50,22 @@ def close_node(job: Job, name: str, node: NodeRun, effects: Effects) -> None:
             _spend(job, state, seconds, end, effects)
 
 
+def recovered(job: Job, node: NodeRun, event: LedgerEvent, effects: Effects) -> None:
+    """Counts the time since the attempt before, when the next begins and not at the job's end.
+
+    Windows of minutes hold what happened in them then, and not the recoveries of days at once.
+    """
+    if node.attempt_end is None:
+        return
+    seconds = max(0.0, event.time_seconds - node.attempt_end)
+    node.attempt_end = None
+    if not node.gpus:
+        node.recovery_seconds += seconds
+    elif seconds:
+        node.counted_gpu_seconds += seconds * node.gpus
+        _spend(job, "recovery", seconds * node.gpus, event.time_seconds, effects)
+
+
 def ratios(goodput_seconds: Mapping[GoodputState, float]) -> dict[str, float | None]:
     """Goodput and ETTR of a job; None where no GPU time is reported."""
     shares = JobGoodput(gpu_seconds=goodput_seconds)
@@ -60,47 +76,13 @@ def _spend(job: Job, state: str, seconds: float, time_seconds: float, effects: E
     job.gpu_seconds += seconds
     job.goodput[state] = job.goodput.get(state, 0.0) + seconds
     effects.add(counted.GPU_SECONDS, (*job.group, state), seconds)
-    good = seconds if state == "productive" else 0.0
-    effects.count(job.cluster, "goodput", time_seconds, good, seconds)
-    moving = seconds if state in PROGRESS_STATES else 0.0
-    effects.count(job.cluster, "ettr", time_seconds, moving, seconds)
+    # What nobody reported is no bad time: telemetry has an objective of its own.
+    if state != "unknown":
+        good = seconds if state == "productive" else 0.0
+        effects.count(job, "goodput", time_seconds, good, seconds)
+        moving = seconds if state in PROGRESS_STATES else 0.0
+        effects.count(job, "ettr", time_seconds, moving, seconds)
     if job.price_per_gpu_hour is not None:
         cost = seconds / _HOUR_SECONDS * job.price_per_gpu_hour
         job.cost += cost
         effects.add(counted.COST, job.group, cost)
-
-
-def resumed(job: Job, event: LedgerEvent, effects: Effects, patience: object) -> None:
-    """Counts that an attempt resumed, once however many nodes report it; step 0 is a new start."""
-    del patience
-    step = event.count("step") or 0
-    if step == 0 or not job.is_new("resume", event.attempt):
-        return
-    job.resumes += 1
-    is_fallback = event.fields.get("fallback") is True
-    effects.add(counted.RESUMES, (*job.group, "fallback" if is_fallback else "ok"))
-    is_good = float(not is_fallback)
-    effects.count(job.cluster, "resume_success", event.time_seconds, is_good, 1.0)
-
-
-def checkpointed(job: Job, event: LedgerEvent, effects: Effects, patience: object) -> None:
-    """Counts a durable checkpoint, once for the ranks that wrote its parts."""
-    del patience
-    step = event.count("step")
-    if not job.is_new("checkpoint", event.attempt, -1.0 if step is None else step):
-        return
-    job.checkpoints += 1
-    job.last_checkpoint, job.last_checkpoint_step = event.time_seconds, step
-    effects.add(counted.CHECKPOINTS, (*job.group, "ok"))
-    effects.count(job.cluster, "checkpoint_success", event.time_seconds, 1.0, 1.0)
-
-
-def count_preemption(job: Job, event: LedgerEvent, effects: Effects) -> None:
-    """Counts a preemption, once for the nodes and the scheduler that report it."""
-    lost = event.number("lost_gpu_seconds")
-    if lost is not None and job.is_new("preemption_lost", event.attempt):
-        job.lost_gpu_seconds += lost
-        effects.add(counted.PREEMPTION_LOST, job.group, lost)
-    if job.is_new("preemption", event.attempt):
-        job.preemptions += 1
-        effects.add(counted.PREEMPTIONS, job.group)

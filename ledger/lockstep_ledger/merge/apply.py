@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lockstep_catalogue import ledger as counted
-from lockstep_ledger.merge import accounting
+from lockstep_ledger.merge import accounting, checkpoints
 from lockstep_ledger.merge.effects import Effects
 from lockstep_ledger.merge.event import LedgerEvent
 from lockstep_ledger.merge.job import SCHEDULER, Job, NodeRun, NodeSign, Run
@@ -106,7 +106,7 @@ def _requeue(job: Job, effects: Effects, event: LedgerEvent) -> None:
     job.requeues += 1
     effects.add(counted.REQUEUES, (*job.group, reason))
     if reason != "user":  # of the attempts that started, one less was not a repetition
-        effects.count(job.cluster, "requeue", event.time_seconds, -1.0, 0.0)
+        effects.count(job, "requeue", event.time_seconds, -1.0, 0.0)
     job.status, job.settle_at = "pending", None
     job.outcome = job.failure_class = job.cause = job.reason = None
     job.culprit_rank, job.culprit_node = None, None
@@ -124,6 +124,7 @@ def _started(job: Job, event: LedgerEvent, effects: Effects, patience: Patience)
         if job.submitted is not None:
             waited = max(0.0, event.time_seconds - job.submitted)
             effects.observe(counted.QUEUE_WAIT, job.group, waited)
+            _judge_wait(job, waited, event.time_seconds, effects)
     elif not _is_of_previous(job, event) and _is_next_run(job, event):
         if job.status == "running":  # killed without a word: what it was doing is not known
             job.outcome = None
@@ -134,6 +135,14 @@ def _started(job: Job, event: LedgerEvent, effects: Effects, patience: Patience)
     node = run.nodes.setdefault(event.node, NodeRun())
     node.start = event.time_seconds if node.start is None else min(node.start, event.time_seconds)
     node.gpus = node.gpus if node.gpus is not None else _gpus_of_start(job, event)
+
+
+def _judge_wait(job: Job, waited: float, time_seconds: float, effects: Effects) -> None:
+    """Counts a wait against the target of the job's size; a job that names no size has none."""
+    size = job.gpus or job.world_size
+    if size:
+        target = next(seconds for most, seconds in counted.QUEUE_WAIT_TARGETS if size <= most)
+        effects.count(job, "queue_wait", time_seconds, float(waited <= target), 1.0)
 
 
 def _is_of_previous(job: Job, event: LedgerEvent) -> bool:
@@ -193,25 +202,23 @@ def _attempt_started(job: Job, event: LedgerEvent, effects: Effects, patience: P
         _started(job, event, effects, patience)
     node = _node(job, event)
     node.gpus = event.number("num_gpus") or node.gpus
-    if node.attempt_end is not None:
-        node.recovery_seconds += max(0.0, event.time_seconds - node.attempt_end)
-        node.attempt_end = None
+    accounting.recovered(job, node, event, effects)
     if job.is_new("attempt", event.attempt):
         job.attempts += 1
         effects.add(counted.ATTEMPTS_STARTED, job.group)
-        effects.count(job.cluster, "requeue", event.time_seconds, 1.0, 1.0)
+        effects.count(job, "requeue", event.time_seconds, 1.0, 1.0)
 
 
 def _attempt_ended(job: Job, event: LedgerEvent, effects: Effects, patience: Patience) -> None:
     del patience
     _node(job, event).attempt_end = event.time_seconds
     if event.fields.get("outcome") == "preempted":
-        accounting.count_preemption(job, event, effects)
+        checkpoints.count_preemption(job, event, effects)
 
 
 def _preempted(job: Job, event: LedgerEvent, effects: Effects, patience: Patience) -> None:
     del patience
-    accounting.count_preemption(job, event, effects)
+    checkpoints.count_preemption(job, event, effects)
 
 
 def _node_event(job: Job, event: LedgerEvent, effects: Effects, patience: Patience) -> None:
@@ -237,7 +244,7 @@ def _finished(job: Job, event: LedgerEvent, effects: Effects, patience: Patience
     _describe(job, event)
     effects.declare(job.group)
     if event.fields.get("outcome") == "preempted":
-        accounting.count_preemption(job, event, effects)
+        checkpoints.count_preemption(job, event, effects)
     node = _node(job, event)
     end_node(job, node, event, effects)
     if job.run.nodes.get(event.node) is node:
@@ -252,8 +259,10 @@ _HANDLERS: dict[str, Callable[[Job, LedgerEvent, Effects, Patience], None]] = {
     "job_submitted": _submitted,
     "job_started": _started,
     "attempt_started": _attempt_started,
-    "job_resumed": accounting.resumed,
-    "checkpoint_durable": accounting.checkpointed,
+    "job_resumed": checkpoints.resumed,
+    "restore_failed": checkpoints.restore_failed,
+    "checkpoint_durable": checkpoints.checkpointed,
+    "checkpoint_failed": checkpoints.checkpoint_failed,
     "goodput": accounting.goodput,
     "attempt_ended": _attempt_ended,
     "node_event": _node_event,

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from lockstep_catalogue import Metric
+from lockstep_ledger.merge.job import Job
 
 Labels = tuple[str, ...]
 
@@ -13,6 +14,7 @@ class SloRow:
 
     time_seconds: float
     cluster: str
+    job_class: str
     slo: str
     good: float
     total: float
@@ -25,7 +27,7 @@ class Effects:
     groups: dict[Labels, None] = field(default_factory=dict)
     increments: list[tuple[Metric, Labels, float]] = field(default_factory=list)
     observations: list[tuple[Metric, Labels, float]] = field(default_factory=list)
-    _slo: dict[tuple[float, str, str], tuple[float, float]] = field(default_factory=dict)
+    _slo: dict[tuple[float, str, str, str], tuple[float, float]] = field(default_factory=dict)
 
     def declare(self, group: Labels) -> None:
         """Names a group of jobs, of which every combination of labels shall be there at 0."""
@@ -39,9 +41,9 @@ class Effects:
         """Adds a value to a histogram."""
         self.observations.append((metric, labels, value))
 
-    def count(self, cluster: str, slo: str, time_seconds: float, good: float, total: float) -> None:
-        """Adds to the counts of an objective; those of one moment are one row."""
-        key = (time_seconds, cluster, slo)
+    def count(self, job: Job, slo: str, time_seconds: float, good: float, total: float) -> None:
+        """Adds to the counts of an objective; those of one moment and class are one row."""
+        key = (time_seconds, job.cluster, job.job_class, slo)
         good_before, total_before = self._slo.get(key, (0.0, 0.0))
         self._slo[key] = (good_before + good, total_before + total)
 

@@ -17,7 +17,7 @@ class NodeRun:
 
     Attributes:
         attempt_end: end of its last attempt, until the next begins.
-        recovery_seconds: time between its attempts.
+        recovery_seconds: time between its attempts that is not counted yet, for want of its GPUs.
         counted_gpu_seconds: GPU time that the counters hold already, from totals so far.
         goodput: newest totals of the attempt ``goodput_attempt``, in GPU-seconds by state.
     """
@@ -163,6 +163,16 @@ class Job:
             return False
         self.marks[counted] = position
         return True
+
+    def growth(self, counted: str, attempt: int, total: int) -> int:
+        """How far a total of an attempt is above the highest that a node has reported of it."""
+        run, before, highest = self.marks.get(counted, [0.0, 0.0, 0.0])
+        if (run, before) != (self.run_number, attempt):
+            highest = 0.0
+        if total <= highest:
+            return 0
+        self.marks[counted] = [float(self.run_number), float(attempt), float(total)]
+        return total - int(highest)
 
     def to_json(self) -> str:
         """The record as text."""

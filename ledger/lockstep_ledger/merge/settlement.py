@@ -92,10 +92,10 @@ def _count(job: Job, effects: Effects) -> None:
     # Cancelled jobs and those that their owners broke say nothing of the cluster.
     if outcome != "cancelled" and failure_class != "user":
         is_good = outcome == "succeeded"
-        effects.count(job.cluster, "job_success", end, float(is_good), 1.0)
+        effects.count(job, "job_success", end, float(is_good), 1.0)
         good_seconds = job.gpu_seconds if is_good else 0.0
-        effects.count(job.cluster, "job_success_gpu_seconds", end, good_seconds, job.gpu_seconds)
+        effects.count(job, "job_success_gpu_seconds", end, good_seconds, job.gpu_seconds)
     if job.deadline is not None and outcome != "cancelled":
         is_met = outcome == "succeeded" and end <= job.deadline
         effects.add(counted.DEADLINES, (*job.group, "met" if is_met else "missed"))
-        effects.count(job.cluster, "time_to_complete", end, float(is_met), 1.0)
+        effects.count(job, "time_to_complete", end, float(is_met), 1.0)

@@ -86,10 +86,11 @@ slo_events = Table(
     Column("number", _NUMBER, primary_key=True, autoincrement=True),
     Column("time", Double, nullable=False),
     Column("cluster", _NAME, nullable=False),
+    Column("job_class", _NAME, nullable=False, server_default=""),
     Column("slo", String(40), nullable=False),
     Column("good", Double, nullable=False),
     Column("total", Double, nullable=False),
-    Index("slo_events_by_time", "time", "cluster", "slo", "good", "total"),
+    Index("slo_events_by_time", "time", "cluster", "job_class", "slo", "good", "total"),
 )
 
 dead_letters = Table(

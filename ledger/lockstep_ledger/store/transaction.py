@@ -188,6 +188,7 @@ def _slo_row(row: SloRow) -> dict[str, Any]:
     return {
         "time": row.time_seconds,
         "cluster": row.cluster,
+        "job_class": row.job_class,
         "slo": row.slo,
         "good": row.good,
         "total": row.total,

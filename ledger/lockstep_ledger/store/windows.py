@@ -13,6 +13,8 @@ from lockstep_catalogue.ledger import SLO_COUNTS_SECONDS, SLO_WINDOWS
 from lockstep_ledger.store import letters
 from lockstep_ledger.store.tables import dead_letters, jobs, slo_events
 
+SloKey = tuple[str, str, str, str]
+"""Cluster, class of jobs, objective and window."""
 _log = logging.getLogger(__name__)
 # A store of millions of events takes a second to count: that stays below a tenth of a core.
 _REST_FACTOR = 10.0
@@ -25,12 +27,12 @@ class WindowCounts:
     """Counts taken from the store at one moment.
 
     Attributes:
-        slo: (good, total) by cluster, objective and window.
+        slo: (good, total) by cluster, class of jobs, objective and window.
         jobs: number of unsettled jobs by cluster and status.
     """
 
     time_seconds: float
-    slo: dict[tuple[str, str, str], tuple[float, float]] = field(default_factory=dict)
+    slo: dict[SloKey, tuple[float, float]] = field(default_factory=dict)
     jobs: dict[tuple[str, str], int] = field(default_factory=dict)
     dead_letters: int = 0
 
@@ -43,11 +45,12 @@ def count_windows(engine: Engine, now_seconds: float) -> WindowCounts:
         for name in ("good", "total"):
             inside = case((is_inside, slo_events.c[name]), else_=0.0)
             columns.append(func.sum(inside).label(f"{name}_{window}"))
-    query = select(slo_events.c.cluster, slo_events.c.slo, *columns)
+    groups = (slo_events.c.cluster, slo_events.c.job_class, slo_events.c.slo)
+    query = select(*groups, *columns)
     longest = max(SLO_WINDOWS.values())
     query = query.where(
         slo_events.c.time > now_seconds - longest, slo_events.c.time <= now_seconds
-    ).group_by(slo_events.c.cluster, slo_events.c.slo)
+    ).group_by(*groups)
     unsettled = (
         select(jobs.c.cluster, jobs.c.status, func.count())
         .where(jobs.c.status.in_(("pending", "running", "ended")))
@@ -58,7 +61,10 @@ def count_windows(engine: Engine, now_seconds: float) -> WindowCounts:
         by_status = {(row[0], row[1]): row[2] for row in connection.execute(unsettled)}
         num_letters = connection.execute(select(func.count()).select_from(dead_letters)).scalar()
     slo = {
-        (row["cluster"], row["slo"], window): (row[f"good_{window}"], row[f"total_{window}"])
+        (row["cluster"], row["job_class"], row["slo"], window): (
+            row[f"good_{window}"],
+            row[f"total_{window}"],
+        )
         for row in rows
         for window in SLO_WINDOWS
     }

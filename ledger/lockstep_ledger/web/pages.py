@@ -1,5 +1,6 @@
 """Two plain pages for people without Grafana: the jobs, and one job. They need no other file."""
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -11,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from lockstep_catalogue.vocabulary import GOODPUT_STATES
-from lockstep_ledger.store.windows import WindowReader
+from lockstep_ledger.store.windows import SloKey, WindowReader
 from lockstep_ledger.web import api
 from lockstep_records.durations import format_duration
 
@@ -96,16 +97,18 @@ class Pages:
 
 
 def _success(
-    slo: dict[tuple[str, str, str], tuple[float, float]],
+    slo: dict[SloKey, tuple[float, float]],
 ) -> list[tuple[str, str, str, float, float]]:
-    """Cluster, objective, window, good and total of what has events in the window."""
+    """Cluster, objective, window, good and total, over all classes, of what has events."""
     objectives = ("job_success", "goodput", "ettr", "resume_success")
     windows = ("24h", "7d", "28d")
-    rows = [
-        (*key, good, total)
-        for key, (good, total) in slo.items()
-        if key[1] in objectives and key[2] in windows and total
-    ]
+    sums: dict[tuple[str, str, str], list[float]] = defaultdict(lambda: [0.0, 0.0])
+    for (cluster, _, name, window), (good, total) in slo.items():
+        if name in objectives and window in windows:
+            counts = sums[cluster, name, window]
+            counts[0] += good
+            counts[1] += total
+    rows = [(*key, good, total) for key, (good, total) in sums.items() if total]
     return sorted(rows, key=lambda row: (row[0], row[1], windows.index(row[2])))
 
 

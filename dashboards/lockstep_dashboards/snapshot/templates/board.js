@@ -60,7 +60,11 @@
       if (theme) document.documentElement.dataset.theme = theme;
     } catch { /* storage is turned off */ }
     for (const field of document.querySelectorAll("form.controls select")) {
-      field.addEventListener("change", () => field.form.submit());
+      field.addEventListener("change", () => {
+        // A begin that moves with time needs an end that does.
+        if (field.name === "from" && field.value.startsWith("now")) field.form.elements.to.value = "now";
+        field.form.submit();
+      });
     }
     const refresh = async () => {
       // Whoever reads a panel closely is not interrupted.

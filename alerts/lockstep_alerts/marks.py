@@ -1,0 +1,49 @@
+"""Reads YAML and keeps the line of every key, so that a refusal can name it."""
+
+from pathlib import Path
+
+import yaml
+
+from lockstep_alerts.entry import Fields, SpecError
+
+
+class _Loader(yaml.SafeLoader):
+    """The safe loader, whose mappings are ``Fields``."""
+
+
+def _mapping(loader: _Loader, node: yaml.MappingNode) -> Fields:
+    fields = Fields(line=node.start_mark.line + 1)
+    for key_node, value_node in node.value:
+        key = loader.construct_object(key_node, deep=True)
+        line = key_node.start_mark.line + 1
+        if not isinstance(key, str):
+            raise yaml.YAMLError(f"line {line}: key {key!r} must be text")
+        if key in fields:
+            raise yaml.YAMLError(f"line {line}: {key} is already in line {fields.lines[key]}")
+        fields[key] = loader.construct_object(value_node, deep=True)
+        fields.lines[key] = line
+    return fields
+
+
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+
+
+def load(path: Path) -> object:
+    """The document of a file; every mapping in it is a ``Fields``.
+
+    Raises:
+        SpecError: the file cannot be read, is no YAML, or has a key twice.
+    """
+    try:
+        loader = _Loader(path.read_text(encoding="utf-8"))
+        try:
+            return loader.get_single_data()
+        finally:
+            loader.dispose()
+    except OSError as error:
+        raise SpecError(
+            f"spec {path} cannot be read: {error.strerror}; name one by --spec"
+        ) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
+        raise SpecError(f"spec {path} is no YAML: {reason}") from error

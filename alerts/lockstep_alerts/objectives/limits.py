@@ -1,0 +1,70 @@
+"""How many bad events are too many, and how fast a budget may burn, in one window."""
+
+import math
+from dataclasses import dataclass
+
+from lockstep_catalogue.ledger import SLO_WINDOWS
+from lockstep_catalogue.recorded_objectives import PERIOD
+
+FEASIBLE_RATIO = 0.8
+"""Share of the largest burn rate there can be, 1 over the budget, from which on none is reached:
+four in five of all events would have to be bad."""
+
+
+def feasible_burn_rate(bad_ratio: float) -> float:
+    """The highest burn rate that a rule may ask for at this error budget."""
+    return FEASIBLE_RATIO / bad_ratio
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limit:
+    """How many bad events in one window are too many.
+
+    Attributes:
+        window: of the ledger's counts.
+        recent: a shorter window that must hold a bad event too, so that the alert ends soon after
+            the last one; None where that does not matter.
+        sigmas: standard deviations above the mean; with the spare, a window passes by chance in
+            1e-4 to 2e-3 of all times at 3 and 1.5, and in 2e-4 to 2e-2 at 2 and 1.
+        spare: events above the mean in any case: one bad event is never enough.
+        burn_rate: times as fast as the budget allows, at least; None where chance alone decides.
+    """
+
+    window: str
+    recent: str | None
+    sigmas: float
+    spare: float
+    burn_rate: float | None = None
+
+    def allowance(self, bad_ratio: float) -> float:
+        """Part of all events in 28 days that may be bad in this window."""
+        return bad_ratio * SLO_WINDOWS[self.window] / SLO_WINDOWS[PERIOD]
+
+    def least_bad(self, bad_ratio: float, total: float) -> int:
+        """The fewest bad events that are too many, at so many events in 28 days."""
+        mean = self.allowance(bad_ratio) * total
+        by_chance = mean + self.sigmas * math.sqrt(mean) + self.spare
+        return math.floor(max(by_chance, (self.burn_rate or 0.0) * mean)) + 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BurnLimit:
+    """How fast the budget of GPU-seconds may burn, over a window and lately.
+
+    Attributes:
+        window: of the ledger's counts.
+        recent: a shorter window in which it burns as fast, so that the alert ends soon after.
+        burn_rate: times as fast as the budget allows.
+    """
+
+    window: str
+    recent: str
+    burn_rate: float
+
+    def bad_share(self, bad_ratio: float) -> float:
+        """Share of bad GPU-seconds from which on it burns too fast."""
+        return self.burn_rate * bad_ratio
+
+    def budget_share(self) -> float:
+        """Share of the budget of 28 days that is gone after the window at this rate."""
+        return self.burn_rate * SLO_WINDOWS[self.window] / SLO_WINDOWS[PERIOD]

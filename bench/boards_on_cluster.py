@@ -1,0 +1,139 @@
+"""Runs every query of every board on the simulated cluster: none is empty, and none errs.
+
+``python bench/boards_on_cluster.py --nodes 128 --minutes 60``; it starts a Prometheus of its own.
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+from simulated_cluster import Cluster, fill, simulated
+from simulated_cluster.cluster import CLUSTER_NAME as SIMULATED
+
+from lockstep_dashboards.boards import BOARDS
+from lockstep_dashboards.check import Finding, check_board, merge
+from lockstep_dashboards.panel import Board
+from lockstep_dashboards.scope import Scope
+
+_ADDRESS = "127.0.0.1:19790"
+_READY_SECONDS = 120
+MAX_QUERY_SECONDS = 1.0
+MAX_OPENING_QUERIES = 40
+Chosen = Mapping[str, tuple[str, ...]]
+
+
+def choices(board: Board, cluster: Cluster) -> list[Chosen]:
+    """Values of the board's variables: everything, then each job or node that has something."""
+    names = {variable.name for variable in board.variables}
+    if "job_id" in names:
+        return [{"job_id": (job.job_id,)} for job in cluster.jobs]
+    if "gpu" in names:
+        nodes = [{"node": (node,)} for node in (*cluster.sick, cluster.nodes[0])]
+        return [*nodes, nodes[0] | {"gpu": ("3",), "cluster": (SIMULATED,)}]
+    if "node" in names:
+        return [{}, {"node": (cluster.sick[0],), "device": ("mlx5_3",)}]
+    return [{}, {"cluster": (SIMULATED,)}]
+
+
+def check_boards(url: str, cluster: Cluster) -> dict[str, list[Finding]]:
+    """The findings of every board, over all choices of its variables."""
+    end = float(cluster.times[-1])
+    range_seconds = end - float(cluster.times[0])
+    with httpx.Client(base_url=url, timeout=300, trust_env=False) as client:
+        return {
+            board.uid: merge(
+                [
+                    check_board(
+                        board,
+                        Scope(
+                            end=end,
+                            range_seconds=range_seconds,
+                            scrape_seconds=cluster.scrape_seconds,
+                            chosen=chosen,
+                        ),
+                        client,
+                        is_full=True,
+                    )
+                    for chosen in choices(board, cluster)
+                ]
+            )
+            for board in BOARDS.values()
+        }
+
+
+@contextmanager
+def prometheus(folder: Path) -> Iterator[str]:
+    """An empty Prometheus that takes remote writes; yields its address."""
+    config = folder / "prometheus.yaml"
+    config.write_text("global: {}\n", encoding="utf-8")
+    command = [
+        "prometheus",
+        f"--config.file={config}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address={_ADDRESS}",
+        "--web.enable-remote-write-receiver",
+        "--storage.tsdb.retention.time=60d",
+    ]
+    with (folder / "log").open("wb") as log, subprocess.Popen(command, stderr=log) as server:
+        try:
+            deadline = time.monotonic() + _READY_SECONDS
+            while not _is_ready(f"http://{_ADDRESS}"):
+                assert server.poll() is None, folder / "log"
+                assert time.monotonic() < deadline, folder / "log"
+                time.sleep(0.1)
+            yield f"http://{_ADDRESS}"
+        finally:
+            server.terminate()
+
+
+def _is_ready(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/-/ready", trust_env=False).is_success
+    except httpx.HTTPError:
+        return False
+
+
+def report(findings: Mapping[str, list[Finding]]) -> bool:
+    """Prints a line a board, each problem and the slowest queries; whether all is well."""
+    good = True
+    for board in BOARDS.values():
+        found = findings[board.uid]
+        problems = [finding for finding in found if finding.problem]
+        slowest = max(found, key=lambda finding: finding.seconds)
+        num_queries = sum(len(finding.queries) for finding in found)
+        print(
+            f"{board.uid}: {len(board.panels)} panels, {len(board.opened_panels)} open, "
+            f"{num_queries} queries, {board.num_opening_queries} to open; "
+            f"slowest {slowest.seconds:.2f} s ({slowest.panel}); {len(problems)} problems"
+        )
+        for finding in problems:
+            print(f"  {finding.panel}: {finding.problem} {sorted(finding.empty)}")
+            print("    " + "\n    ".join(finding.queries))
+        good &= not problems and board.num_opening_queries <= MAX_OPENING_QUERIES
+    return good
+
+
+def main() -> None:
+    """Fills a Prometheus, checks the boards, and exits with 1 where something is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, default=16)
+    parser.add_argument("--minutes", type=int, default=20)
+    options = parser.parse_args()
+    cluster = simulated(
+        num_nodes=options.nodes, end=time.time(), range_seconds=60 * options.minutes
+    )
+    with tempfile.TemporaryDirectory() as folder, prometheus(Path(folder)) as url:
+        started = time.monotonic()
+        number = fill(url, cluster)
+        print(f"{number} samples of {options.nodes} nodes in {time.monotonic() - started:.0f} s")
+        sys.exit(0 if report(check_boards(url, cluster)) else 1)
+
+
+if __name__ == "__main__":
+    main()

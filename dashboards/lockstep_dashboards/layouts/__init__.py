@@ -1,0 +1,1 @@
+"""The boards as data: rows of panels about series of the catalogue."""

@@ -68,7 +68,9 @@ def _agents(*nodes: str, until_seconds: int = END_SECONDS) -> list[Samples]:
 def _stuck_job(*nodes: str, slow: str) -> list[Samples]:
     """A job that trains, is held back by a node from the onset on, and hangs soon after."""
     places = _places(*nodes)
-    late = {rank: {"backward": 0.08} for rank, place in enumerate(places) if place.node == slow}
+    late = {
+        rank: {"backward": 0.08} for rank, placement in enumerate(places) if placement.node == slow
+    }
     slowed = ranks_late(_AFTER_SECONDS, late)
     moves = Stretch(ONSET_SECONDS + _HANG_SECONDS, 1), Stretch(END_SECONDS, 0)
     return [

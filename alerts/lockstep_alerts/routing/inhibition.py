@@ -83,7 +83,9 @@ GRAPH = (
             "TrainJobCrashLoop",
             *_STRAGGLERS,
             "TrainGradSyncSlow",
+            "TrainBusBandwidthLow",
             "TrainThroughputLow",
+            "TrainThroughputHalved",
             "TrainStepLatencyRegression",
             "TrainSLOGoodputBurn",
             "TrainSLOGoodputSlow",
@@ -124,6 +126,7 @@ GRAPH = (
         targets=(
             "TrainStepLatencyRegression",
             "TrainThroughputLow",
+            "TrainThroughputHalved",
             "TrainJobDeadlineAtRisk",
             "TrainCheckpointStale",
             "GpuAllocatedIdle",

@@ -18,7 +18,6 @@ from lockstep_alerts.conditions.loss import LossAnomaly
 from lockstep_alerts.conditions.monitor_cost import MonitorCost
 from lockstep_alerts.conditions.node_faults import JobGpuDegraded, JobNodeFault
 from lockstep_alerts.conditions.node_lost import JobNodeLost
-from lockstep_alerts.conditions.node_shared import NodeFault
 from lockstep_alerts.conditions.not_finite import NotFinite
 from lockstep_alerts.conditions.pipeline import AlwaysFiring, InfoAlone
 from lockstep_alerts.conditions.ports import FabricDegraded, PacketsLost, PortFault
@@ -26,6 +25,7 @@ from lockstep_alerts.conditions.recovery_point import CheckpointStale
 from lockstep_alerts.conditions.replicas import ReplicasDiffer
 from lockstep_alerts.conditions.reporting import AgentImpaired, TelemetryMissing
 from lockstep_alerts.conditions.scheduling import PreemptionLoss, QueueWait, ResumedOlder
+from lockstep_alerts.conditions.shared_node import SharedNodeFault
 from lockstep_alerts.conditions.skew import DataSkew
 from lockstep_alerts.conditions.stages import StageSlowed, StageUneven
 from lockstep_alerts.conditions.stalled import Stalled
@@ -59,9 +59,9 @@ AREAS: Mapping[str, Mapping[str, type[ConditionKind]]] = {
     },
     "nodes": {
         "job_node_fault": JobNodeFault,
-        "node_fault": NodeFault,
         "job_node_lost": JobNodeLost,
         "job_gpu_degraded": JobGpuDegraded,
+        "shared_node_fault": SharedNodeFault,
         "gpu_fatal_error": GpuFatalError,
         "gpu_link_degraded": GpuLinkDegraded,
         "gpu_throttled": GpuThrottled,

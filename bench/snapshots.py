@@ -36,7 +36,8 @@ def measure(item: KnownBoard, source: Source, window: Window, job: str | None) -
     num_empty = sum(panel.is_empty for panel in answer.panels if panel.queries)
     return (
         f"{item.name}: {len(answer.panels)} panels, {num_empty} empty, "
-        f"{answer.num_queries} queries; asked {answered - started:.2f} s, drawn {drawn - answered:.2f} s, "
+        f"{answer.num_queries} queries; asked {answered - started:.2f} s, "
+        f"drawn {drawn - answered:.2f} s, "
         f"picture {photographed - drawn:.1f} s, page {len(page) / 1e6:.2f} MB"
     )
 

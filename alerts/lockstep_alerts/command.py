@@ -16,6 +16,8 @@ from lockstep_alerts.routing import read_deployment
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
 from lockstep_alerts.write import GENERATED, differing, render, write_files
+from lockstep_alerts.writers import Target, remark_on, render_for
+from lockstep_alerts.writers.options import target_options
 
 _ABSOLUTE = ("https://", "http://")
 _DEFAULTS = Delivery()
@@ -58,6 +60,7 @@ def alerts() -> None:
     type=click.Path(path_type=Path),
     help="Who is notified and when; default: the webhooks of lockstep stack.",
 )
+@target_options
 @click.option("--check", "only_compare", is_flag=True, help="Write nothing; exit 1 on differences.")
 @click.pass_context
 def generate(
@@ -69,6 +72,7 @@ def generate(
     runbook_base: str,
     dashboard_base: str,
     deployment_file: Path | None,
+    target: Target,
     only_compare: bool,
 ) -> None:
     """Write the rule file, the Alertmanager configuration and the rule tests."""
@@ -77,7 +81,7 @@ def generate(
         deployment = read_deployment(deployment_file) if deployment_file else None
         read = read_spec(spec or spec_path(), interval)
         refuse_too_costly(read)
-        files = render(read, delivery, deployment)
+        files = render_for(target, render(read, delivery, deployment))
     except SpecError as error:
         raise click.UsageError(str(error)) from error
     if only_compare:
@@ -94,6 +98,8 @@ def generate(
     for line in expected_in_vain(read):
         click.echo(line)
     _warn_of_relative_links(delivery)
+    if remark := remark_on(target, files):
+        click.echo(remark, err=True)
 
 
 def _warn_of_relative_links(delivery: Delivery) -> None:

@@ -89,10 +89,10 @@ def exported(folder: Path, spec: Path) -> Path:
 
 def imported_into(folder: Path, spec: Path, documents: Path) -> Path:
     """The spec with the entries of an import instead of its own."""
-    whole = yaml.safe_load(spec.read_text(encoding="utf-8"))
-    whole["objectives"] = yaml.safe_load(run("import", documents))["objectives"]
+    document = yaml.safe_load(spec.read_text(encoding="utf-8"))
+    document["objectives"] = yaml.safe_load(run("import", documents))["objectives"]
     path = folder / "again.yaml"
-    path.write_text(yaml.safe_dump(whole, sort_keys=False), encoding="utf-8")
+    path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
     return path
 
 

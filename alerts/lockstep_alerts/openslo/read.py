@@ -83,10 +83,10 @@ def entries(path: Path, documents: Sequence[object], measure: str) -> list[Entry
         if not job_class:
             found.append(entry)
             continue
-        whole = next((each for each in found if each["slo"] == entry["slo"]), None)
-        if whole is None:
+        of_all_jobs = next((each for each in found if each["slo"] == entry["slo"]), None)
+        if of_all_jobs is None:
             raise document.refuse("metadata.name", "the objective of all jobs must come before")
-        classes = whole.setdefault("job_classes", {})
+        classes = of_all_jobs.setdefault("job_classes", {})
         assert isinstance(classes, dict)
         classes[job_class] = entry["good_ratio"]
     return found

@@ -5,13 +5,19 @@ from pathlib import Path
 import click
 
 from lockstep_alerts.check_command import check, test
+from lockstep_alerts.cost import refuse_too_costly
 from lockstep_alerts.entry import SpecError
+from lockstep_alerts.explain import expected_in_vain
+from lockstep_alerts.explain_command import explain
 from lockstep_alerts.model import Delivery, Duration
+from lockstep_alerts.openslo.command import openslo
 from lockstep_alerts.options import duration_option
 from lockstep_alerts.routing import read_deployment
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
 from lockstep_alerts.write import GENERATED, differing, render, write_files
+from lockstep_alerts.writers import Target, remark_on, render_for
+from lockstep_alerts.writers.options import target_options
 
 _ABSOLUTE = ("https://", "http://")
 _DEFAULTS = Delivery()
@@ -54,6 +60,7 @@ def alerts() -> None:
     type=click.Path(path_type=Path),
     help="Who is notified and when; default: the webhooks of lockstep stack.",
 )
+@target_options
 @click.option("--check", "only_compare", is_flag=True, help="Write nothing; exit 1 on differences.")
 @click.pass_context
 def generate(
@@ -65,13 +72,16 @@ def generate(
     runbook_base: str,
     dashboard_base: str,
     deployment_file: Path | None,
+    target: Target,
     only_compare: bool,
 ) -> None:
     """Write the rule file, the Alertmanager configuration and the rule tests."""
     delivery = Delivery(runbook_base=runbook_base, dashboard_base=dashboard_base)
     try:
         deployment = read_deployment(deployment_file) if deployment_file else None
-        files = render(read_spec(spec or spec_path(), interval), delivery, deployment)
+        read = read_spec(spec or spec_path(), interval)
+        refuse_too_costly(read)
+        files = render_for(target, render(read, delivery, deployment))
     except SpecError as error:
         raise click.UsageError(str(error)) from error
     if only_compare:
@@ -85,7 +95,11 @@ def generate(
         raise click.UsageError(f"--out {out}: {error.strerror}; name a writable folder") from error
     for name in files:
         click.echo(out / name)
+    for line in expected_in_vain(read):
+        click.echo(line)
     _warn_of_relative_links(delivery)
+    if remark := remark_on(target, files):
+        click.echo(remark, err=True)
 
 
 def _warn_of_relative_links(delivery: Delivery) -> None:
@@ -104,4 +118,6 @@ def _warn_of_relative_links(delivery: Delivery) -> None:
 
 
 alerts.add_command(check)
+alerts.add_command(explain)
+alerts.add_command(openslo)
 alerts.add_command(test)

@@ -18,7 +18,7 @@ from lockstep_dashboards.boards import BOARDS
 from lockstep_dashboards.check import check_board
 from lockstep_dashboards.command import dashboards
 from lockstep_dashboards.grafana import SCHEMA_VERSION, board_json, render
-from lockstep_dashboards.job import JOB
+from lockstep_dashboards.layouts.job import JOB
 from lockstep_dashboards.packing import pack
 from lockstep_dashboards.panel import MAX_SERIES, Board, Query, Row, View
 from lockstep_dashboards.prometheus import CheckError

@@ -25,7 +25,7 @@ from lockstep_catalogue.training import STEP
 from lockstep_catalogue.windows import ScrapeWindows
 from lockstep_dashboards.check import Finding, check_board
 from lockstep_dashboards.command import dashboards
-from lockstep_dashboards.job import JOB
+from lockstep_dashboards.layouts.job import JOB
 from lockstep_dashboards.panel import Board, Query
 from lockstep_dashboards.scope import Scope
 from lockstep_records.jobs import page_path

@@ -112,7 +112,7 @@ def _is_number(value: float | str | None) -> bool:
 
 def _cell(value: float | str | None, column: _Column, row: Cells, scene: Scene) -> dict[str, Any]:
     if value is None:
-        return {"text": "", "color": "", "is_number": False, "link": ""}
+        return {"text": "", "color": "", "is_filled": False, "is_number": False, "link": ""}
     reading = column.field.display(value)
     style = (column.field.custom("cellOptions") or {}).get("type", "auto")
     is_filled = style == "color-background"

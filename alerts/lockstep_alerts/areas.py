@@ -53,6 +53,7 @@ class Area:
 # What waits for ten minutes, or counts in hours, needs no evaluation every five seconds.
 _SLOW_SECONDS = 30
 JOBS = Area(name="jobs", records=(*recorded.RECORDED, *recorded_goodput.RECORDED))
+ATTEMPTS = Area(name="attempts")
 NODES = Area(name="nodes")
 FABRIC = Area(name="fabric")
 CAPACITY = Area(name="capacity", every_seconds=_SLOW_SECONDS)
@@ -63,7 +64,7 @@ SLICES = Area(name="slices", every_seconds=_OBJECTIVE_SECONDS, records=recorded_
 OBJECTIVES = Area(
     name="slo", every_seconds=_OBJECTIVE_SECONDS, records=recorded_objectives.RECORDED
 )
-AREAS = (JOBS, NODES, FABRIC, CAPACITY, TELEMETRY, SLICES, OBJECTIVES)
+AREAS = (JOBS, ATTEMPTS, NODES, FABRIC, CAPACITY, TELEMETRY, SLICES, OBJECTIVES)
 _AREA_BY_NAME: Mapping[str, Area] = {area.name: area for area in AREAS}
 RULES_FILES = "lockstep*.rules.yaml"
 """All rule files, as Prometheus' ``rule_files`` takes them."""

@@ -5,7 +5,10 @@ from pathlib import Path
 import click
 
 from lockstep_alerts.check_command import check, test
+from lockstep_alerts.cost import refuse_too_costly
 from lockstep_alerts.entry import SpecError
+from lockstep_alerts.explain import expected_in_vain
+from lockstep_alerts.explain_command import explain
 from lockstep_alerts.model import Delivery, Duration
 from lockstep_alerts.options import duration_option
 from lockstep_alerts.routing import read_deployment
@@ -71,7 +74,9 @@ def generate(
     delivery = Delivery(runbook_base=runbook_base, dashboard_base=dashboard_base)
     try:
         deployment = read_deployment(deployment_file) if deployment_file else None
-        files = render(read_spec(spec or spec_path(), interval), delivery, deployment)
+        read = read_spec(spec or spec_path(), interval)
+        refuse_too_costly(read)
+        files = render(read, delivery, deployment)
     except SpecError as error:
         raise click.UsageError(str(error)) from error
     if only_compare:
@@ -85,6 +90,8 @@ def generate(
         raise click.UsageError(f"--out {out}: {error.strerror}; name a writable folder") from error
     for name in files:
         click.echo(out / name)
+    for line in expected_in_vain(read):
+        click.echo(line)
     _warn_of_relative_links(delivery)
 
 
@@ -104,4 +111,5 @@ def _warn_of_relative_links(delivery: Delivery) -> None:
 
 
 alerts.add_command(check)
+alerts.add_command(explain)
 alerts.add_command(test)

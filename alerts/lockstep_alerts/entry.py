@@ -47,7 +47,7 @@ class Entry:
     def location(self, field: str = "") -> str:
         """File, line and position, with which a refusal begins."""
         line = self._fields.lines.get(field, self._fields.line)
-        return f"{self._path}:{line}: {self._position}"
+        return f"{self._path}:{line}: {self._position}".removesuffix(": ")
 
     def refuse(self, field: str, remedy: str) -> SpecError:
         """The error for a field; the caller raises it."""
@@ -100,6 +100,14 @@ class Entry:
         if pattern is not None and not pattern.match(value):
             raise self.refuse(field, f"must match {pattern.pattern}")
         return value.strip()
+
+    def texts(self, field: str) -> tuple[str, ...]:
+        """A text, a number as its text, or a list of them."""
+        value = self._fields.get(field)
+        values = value if isinstance(value, list) else [value]
+        if not values or not all(isinstance(each, str | int | float) for each in values):
+            raise self.refuse(field, "write text, or a list of texts")
+        return tuple(f"{each:g}" if isinstance(each, float) else str(each) for each in values)
 
     def optional_text(self, field: str, pattern: re.Pattern[str]) -> str | None:
         """The same; None where the field is left out."""

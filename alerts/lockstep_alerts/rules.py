@@ -56,7 +56,7 @@ def rule_groups(area: Area, spec: Spec, delivery: Delivery) -> list[dict[str, ob
 
 
 def _records(series: Iterable[Recorded], spec: Spec) -> list[dict[str, object]]:
-    by_spec = declared(spec.objectives)
+    by_spec = declared(spec.objectives, spec.windows)
     return [
         {"record": each.name, "expr": by_spec.get(each) or each.expression(spec.windows)}
         for each in series

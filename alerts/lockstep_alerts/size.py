@@ -16,12 +16,14 @@ class Size:
         nodes, ranks: of all running jobs together.
         jobs: that run at the same time.
         jobs_per_week: that end.
+        location: file and line, for a refusal.
     """
 
     nodes: int
     ranks: int
     jobs: int
     jobs_per_week: float
+    location: str
 
 
 def read_size(entry: Entry) -> Size:
@@ -32,4 +34,10 @@ def read_size(entry: Entry) -> Size:
     """
     entry.check_keys(_KEYS, ())
     nodes, ranks, jobs, jobs_per_week = (entry.number(key, 0, _MOST) for key in _KEYS)
-    return Size(nodes=int(nodes), ranks=int(ranks), jobs=int(jobs), jobs_per_week=jobs_per_week)
+    return Size(
+        nodes=int(nodes),
+        ranks=int(ranks),
+        jobs=int(jobs),
+        jobs_per_week=jobs_per_week,
+        location=entry.location().rpartition(": ")[0],
+    )

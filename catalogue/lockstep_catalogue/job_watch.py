@@ -77,8 +77,26 @@ LAUNCH_BOUND_STEPS = Metric(
     help="Those of which the stream waited for launches a tenth or more, over ranks of the node.",
     source="rank page",
 )
+ATTEMPT_NUMBER = Metric(
+    name="lockstep_train_attempt",
+    kind=Kind.GAUGE,
+    unit=Unit.NONE,
+    labels=_OF_NODE,
+    help="Number of restarts of the job, from 0, in its newest attempt on the node.",
+    source="rank page",
+)
+WORLD_RANKS = Metric(
+    name="lockstep_train_world_ranks",
+    kind=Kind.GAUGE,
+    unit=Unit.NONE,
+    labels=_OF_NODE,
+    help="Number of ranks of the whole job, by the ranks of the node in the newest attempt.",
+    source="rank page",
+)
 
 METRICS = (
+    ATTEMPT_NUMBER,
+    WORLD_RANKS,
     HUNG_RANKS,
     HANG_FIRST,
     HANG_MISSING,

@@ -63,10 +63,10 @@ def select(series: Series, *matchers: Matcher) -> str:
     Raises:
         ValueError: the series has no such label.
     """
-    for matcher in matchers:
-        if matcher.label not in series.exposed_labels:
-            raise ValueError(f"{series.name} has no label {matcher.label.name}")
     bucketed = isinstance(series, Metric) and series.kind is Kind.HISTOGRAM
+    for matcher in matchers:
+        if matcher.label not in series.exposed_labels and not (bucketed and matcher.label == LE):
+            raise ValueError(f"{series.name} has no label {matcher.label.name}")
     name = f"{series.name}_bucket" if bucketed else series.name
     inside = ", ".join(f'{m.label.name}{m.operator}"{m.value}"' for m in matchers)
     return f"{name}{{{inside}}}" if inside else name

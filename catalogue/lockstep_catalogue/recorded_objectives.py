@@ -10,7 +10,6 @@ from lockstep_catalogue.ledger import (
     EVENT_SLOS,
     GPU_SECOND_SLOS,
     JOB_CLASS,
-    SLICE_SLOS,
     SLO,
     SLO_EVENT,
     SLO_EVENTS,
@@ -67,6 +66,20 @@ def _bad(_: ScrapeWindows) -> str:
     return f"{exact} - on ({names(*_COUNTED)}) ({good})\nor\n{_slices(SLICES_BAD)}"
 
 
+COUNTER_TOTAL = Recorded(
+    name="cluster_slo:lockstep_ledger_slo_counter:total5m",
+    unit=Unit.NONE,
+    labels=(CLUSTER, SLO),
+    help="Increase in five minutes of a counter that an objective of the alert spec names.",
+    expression=_of_spec,
+)
+COUNTER_BAD = Recorded(
+    name="cluster_slo:lockstep_ledger_slo_counter:bad5m",
+    unit=Unit.NONE,
+    labels=(CLUSTER, SLO),
+    help="The same of what does not meet the objective.",
+    expression=_of_spec,
+)
 TOTAL_EVENTS = Recorded(
     name="slo:sli_total:increase",
     level="slo",
@@ -95,9 +108,8 @@ GOAL = Recorded(
 
 def _in_period(counted: Recorded) -> str:
     """Counts of an objective over its own period, without the label of the window."""
-    long = select(counted, eq(WINDOW, PERIOD))
-    short = select(counted, eq(WINDOW, SLICE_PERIOD), one_of(SLO, *SLICE_SLOS))
-    return by("sum", f"{long} or {short}", *_KEY)
+    long, short = (by("sum", select(counted, eq(WINDOW, w)), *_KEY) for w in PERIOD_DAYS)
+    return f"({long} or {short})"
 
 
 def _objective(_: ScrapeWindows) -> str:
@@ -131,9 +143,9 @@ ERROR_BUDGET = Recorded(
 
 
 def _days(_: ScrapeWindows) -> str:
-    long, short = PERIOD_DAYS[PERIOD], PERIOD_DAYS[SLICE_PERIOD]
-    of_slices = f"0 * {select(OBJECTIVE, one_of(SLO, *SLICE_SLOS))} + {short}"
-    return f"{of_slices} or 0 * {select(OBJECTIVE)} + {long}"
+    long = f"and {_ON_KEY} {select(TOTAL_EVENTS, eq(WINDOW, PERIOD))}"
+    of_period = f"(0 * {select(OBJECTIVE)} + {PERIOD_DAYS[PERIOD]}) {long}"
+    return f"{of_period} or 0 * {select(OBJECTIVE)} + {PERIOD_DAYS[SLICE_PERIOD]}"
 
 
 TIME_PERIOD = Recorded(
@@ -174,10 +186,10 @@ ERROR_RATIOS = {window: _error_ratio_of(window) for window in SLO_WINDOWS}
 
 
 def _current(_: ScrapeWindows) -> str:
-    events = select(ERROR_RATIOS[CURRENT_OF_EVENTS], one_of(SLO, *EVENT_SLOS))
     seconds = select(ERROR_RATIOS[CURRENT_OF_GPU_SECONDS], one_of(SLO, *GPU_SECOND_SLOS))
     now = _error_ratio(select(SLICES_BAD), select(SLICES_TOTAL))
-    return f"({events} or {seconds} or {now}) / {select(ERROR_BUDGET)}"
+    events = select(ERROR_RATIOS[CURRENT_OF_EVENTS])
+    return f"({seconds} or {now} or {events}) / {select(ERROR_BUDGET)}"
 
 
 CURRENT_BURN_RATE = Recorded(
@@ -210,6 +222,8 @@ BUDGET_REMAINING = Recorded(
 )
 
 RECORDED = (
+    COUNTER_TOTAL,
+    COUNTER_BAD,
     TOTAL_EVENTS,
     BAD_EVENTS,
     GOAL,

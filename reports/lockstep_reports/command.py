@@ -8,6 +8,7 @@ import click
 
 from lockstep_records.jobs import find_job, list_attempts, newest_job
 from lockstep_records.options import FiniteRange
+from lockstep_reports.board import write_board
 from lockstep_reports.compare import Comparison, compare
 from lockstep_reports.job_report import JobReport
 from lockstep_reports.read import read_source
@@ -112,6 +113,13 @@ class _Request:
     help="Prometheus in which signs of trouble on the nodes of slow ranks are looked for; default:"
     " SOURCE, where that is one.",
 )
+@click.option(
+    "--board",
+    metavar="FILE",
+    type=_FILE,
+    help="File for a snapshot of the job's board over the time of the report, drawn from the"
+    " Prometheus of SOURCE or --signs-from; the page links to it.",
+)
 def report(  # one parameter per option
     *,
     source: str | None,
@@ -128,6 +136,7 @@ def report(  # one parameter per option
     export: Path | None,
     price_per_gpu_hour: float | None,
     signs_from: str | None,
+    board: Path | None,
 ) -> None:
     """Report on SOURCE: a job id, a job's folder, the path of a recording, or a Prometheus URL.
 
@@ -142,16 +151,23 @@ def report(  # one parameter per option
         if export is not None:
             _export(source, attempt, export)
             return
+        outputs = Outputs(json=json, html=html, markdown=markdown, perfetto=perfetto, board=board)
         window = _window(first, last, now)
-        outputs = Outputs(json=json, html=html, markdown=markdown, perfetto=perfetto)
         options = ReadOptions(attempt=attempt, meta=meta, job_id=job_id, window=window)
-        address = signs_from or (source if source.startswith(_ADDRESSES) else None)
-        settings = ReportSettings(
-            now_seconds=now, price_per_gpu_hour=price_per_gpu_hour, signs_from=address
-        )
+        settings = _settings(source, signs_from, price_per_gpu_hour, now)
         _report(_Request(source, against, options, settings), outputs)
     except (ValueError, OSError) as error:
         raise click.UsageError(str(error)) from error
+
+
+def _settings(
+    source: str, signs_from: str | None, price_per_gpu_hour: float | None, now: float
+) -> ReportSettings:
+    """What the report is made with; a source that is a Prometheus knows the nodes too."""
+    address = signs_from or (source if source.startswith(_ADDRESSES) else None)
+    return ReportSettings(
+        now_seconds=now, price_per_gpu_hour=price_per_gpu_hour, signs_from=address
+    )
 
 
 def _newest() -> str:
@@ -188,6 +204,8 @@ def _report(request: _Request, outputs: Outputs) -> None:
     window = request.read_options.window
     job_report = kind.make_report(kind.inside(recording, window), request.settings)
     comparison = _compare(job_report, recording, request)
+    if outputs.board is not None:
+        write_board(job_report, request.settings.signs_from, outputs.board)
     _write(job_report, comparison, _with_default_page(outputs, recording.path.name))
 
 
@@ -240,5 +258,5 @@ def _write(job_report: JobReport, comparison: Comparison | None, outputs: Output
     from lockstep_reports.render.terminal import show  # noqa: PLC0415  # JSON need not wait for rich
 
     show(job_report, comparison)
-    for path in outputs.files:
+    for path in (*outputs.files, *([outputs.board] if outputs.board else [])):
         click.echo(f"written: {path}")

@@ -61,6 +61,11 @@ class Episode(TypedDict):
     start_time: NotRequired[Seconds]
     end_time: NotRequired[Seconds]
     lost_ratio: NotRequired[Ratio]
+    busy_host: NotRequired[
+        Annotated[
+            bool, Meta(description="Other processes had the ranks' cores: nobody is accused.")
+        ]
+    ]
 
 
 class Spike(TypedDict):

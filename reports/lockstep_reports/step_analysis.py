@@ -95,8 +95,25 @@ class StepAnalysis:
 
     @property
     def costliest_episode(self) -> Episode | None:
-        """The episode with the largest loss; None without episodes."""
+        """The episode with the largest loss, of those that accuse where any do; None without."""
         return _costliest(self.episodes)
+
+    @property
+    def accused_episode(self) -> Episode | None:
+        """The costliest episode in which somebody was slow; None where hosts were busy instead."""
+        costliest = self.costliest_episode
+        return None if costliest is None or costliest.busy_host else costliest
+
+    @property
+    def accused_lost_seconds(self) -> float:
+        """Wall time that was lost to whom the verdict accuses."""
+        return sum(episode.lost_seconds for episode in self.episodes if not episode.busy_host)
+
+    @property
+    def accused_lost_ratio(self) -> float | None:
+        """The same as a share of the run; None without steps."""
+        covered = self.covered_seconds
+        return self.accused_lost_seconds / covered if covered > 0 else None
 
     def wall_clock_at(self, index: int) -> float | None:
         """Wall clock in seconds at which the first rank began the step of a column."""
@@ -219,7 +236,7 @@ def _scale_loss(steps: Steps, episode: Episode) -> Episode:
 
 
 def _costliest(episodes: tuple[Episode, ...]) -> Episode | None:
-    return max(episodes, key=lambda episode: episode.lost_seconds, default=None)
+    return max(episodes, key=lambda e: (not e.busy_host, e.lost_seconds), default=None)
 
 
 def _covered_columns(steps: Steps, episodes: tuple[Episode, ...]) -> slice:

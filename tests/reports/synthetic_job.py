@@ -123,8 +123,9 @@ class SyntheticJob:
                 self._write_rank(root, steps, rank)
         return root / "jobs" / self.job_id
 
-    def _write_rank(self, root: Path, steps: Steps, rank: int) -> None:
-        identity = RankIdentity(
+    def identity_of(self, rank: int) -> RankIdentity:
+        """What the rank's page says of it."""
+        return RankIdentity(
             job_id=self.job_id,
             rank=rank,
             local_rank=rank,
@@ -132,9 +133,11 @@ class SyntheticJob:
             attempt=self.attempt,
             node=self.node_of(rank),
         )
+
+    def _write_rank(self, root: Path, steps: Steps, rank: int) -> None:
         path = page_path(root, self.job_id, self.attempt, rank)
         path.parent.mkdir(parents=True, exist_ok=True)
-        page = PageWriter(path, identity, rows=self.num_steps + 1)
+        page = PageWriter(path, self.identity_of(rank), rows=self.num_steps + 1)
         offset = time.time() - time.monotonic()
         for column, number in enumerate(steps.numbers):
             times = [

@@ -141,12 +141,14 @@ def _node_totals(
 def _node_now(
     labels: tuple[str, ...], view: JobView, current: dict[int, Page]
 ) -> Iterator[Reading]:
+    lowest = current[min(current)]
     states = [_state(page, page.path in view.running) for page in current.values()]
     for state in STATE.values:
         yield Reading(metrics.RANKS, (*labels, state), states.count(state))
+    yield Reading(job_watch.ATTEMPT_NUMBER, labels, lowest.identity["attempt"])
+    yield Reading(job_watch.WORLD_RANKS, labels, lowest.identity["world_size"])
     steps = [page.state["step"] for page in current.values()]
     yield from _if_present(metrics.STEP, labels, _highest(steps, 1))
-    lowest = current[min(current)]
     for metric, field in _LAST_VALUES.items():
         yield from _if_present(metric, labels, lowest.state[field])
 

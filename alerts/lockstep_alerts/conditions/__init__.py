@@ -2,15 +2,25 @@
 
 from collections.abc import Mapping
 
+from lockstep_alerts.conditions.attempts import (
+    CrashLoop,
+    FailedOnStart,
+    OutOfMemoryLoop,
+    TopologyWrong,
+)
 from lockstep_alerts.conditions.condition import ConditionKind
+from lockstep_alerts.conditions.contention import Contention, NodePressure, PodEvicted
 from lockstep_alerts.conditions.counted import CheckpointFailed, CheckpointInvalid, OutOfMemory
 from lockstep_alerts.conditions.idle_nodes import GpuFatalError, GpuLinkDegraded, GpuThrottled
+from lockstep_alerts.conditions.loss import LossAnomaly
 from lockstep_alerts.conditions.node_faults import JobGpuDegraded, JobNodeFault
 from lockstep_alerts.conditions.node_lost import JobNodeLost
 from lockstep_alerts.conditions.not_finite import NotFinite
 from lockstep_alerts.conditions.pipeline import AlwaysFiring, InfoAlone
 from lockstep_alerts.conditions.ports import FabricDegraded, PacketsLost, PortFault
+from lockstep_alerts.conditions.recovery_point import CheckpointStale
 from lockstep_alerts.conditions.replicas import ReplicasDiffer
+from lockstep_alerts.conditions.reporting import AgentImpaired, TelemetryMissing
 from lockstep_alerts.conditions.scheduling import PreemptionLoss, QueueWait, ResumedOlder
 from lockstep_alerts.conditions.skew import DataSkew
 from lockstep_alerts.conditions.stages import StageSlowed, StageUneven
@@ -29,12 +39,19 @@ AREAS: Mapping[str, Mapping[str, type[ConditionKind]]] = {
         "stage_uneven": StageUneven,
         "stalled": Stalled,
         "not_finite": NotFinite,
+        "unobserved": Unobserved,
+    },
+    "attempts": {
         "checkpoint_invalid": CheckpointInvalid,
         "checkpoint_failed": CheckpointFailed,
         "out_of_memory": OutOfMemory,
         "replicas_differ": ReplicasDiffer,
         "data_skew": DataSkew,
-        "unobserved": Unobserved,
+        "failed_on_start": FailedOnStart,
+        "crash_loop": CrashLoop,
+        "out_of_memory_loop": OutOfMemoryLoop,
+        "topology_wrong": TopologyWrong,
+        "loss_anomaly": LossAnomaly,
     },
     "nodes": {
         "job_node_fault": JobNodeFault,
@@ -51,6 +68,10 @@ AREAS: Mapping[str, Mapping[str, type[ConditionKind]]] = {
         "storage_degraded": StorageDegraded,
     },
     "capacity": {
+        "checkpoint_stale": CheckpointStale,
+        "contention": Contention,
+        "node_pressure": NodePressure,
+        "pod_evicted": PodEvicted,
         "data_starved": DataStarved,
         "allocated_idle": AllocatedIdle,
         "queue_wait": QueueWait,
@@ -59,6 +80,8 @@ AREAS: Mapping[str, Mapping[str, type[ConditionKind]]] = {
     },
     "telemetry": {
         "agents_down": AgentsDown,
+        "agent_impaired": AgentImpaired,
+        "telemetry_missing": TelemetryMissing,
         "ledger_stale": LedgerStale,
         "rules_slow": RulesSlow,
         "always_firing": AlwaysFiring,

@@ -16,13 +16,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lockstep_alerts.conditions.condition import Case, Timing
+from lockstep_alerts.objectives.counter_cases import counter_cases
 from lockstep_alerts.objectives.counts import bad_by_window, counts, labels_of
 from lockstep_alerts.objectives.limits import Limit
 from lockstep_alerts.objectives.objective import Objective
 from lockstep_catalogue.labels import CLUSTER
 from lockstep_catalogue.ledger import EVENT_SLOS, JOB_CLASS, SLO, SLO_COUNTS_SECONDS, WINDOW
-from lockstep_catalogue.promql import eq, names, select
-from lockstep_catalogue.recorded_objectives import BAD_EVENTS, PERIOD, TOTAL_EVENTS
+from lockstep_catalogue.promql import Matcher, eq, names, select
+from lockstep_catalogue.recorded_objectives import BAD_EVENTS, TOTAL_EVENTS
 from lockstep_catalogue.windows import ScrapeWindows
 
 _OF_CLASS = (CLUSTER, JOB_CLASS)
@@ -30,12 +31,13 @@ _ON_CLASS = f"on ({names(*_OF_CLASS)})"
 _FEW_EVENTS, _MANY_EVENTS = 200, 40_000  # in 28 days: 50 and 10,000 a week
 
 
-def _expression(limit: Limit, slo: str, job_class: str, bad_ratio: float) -> str:
+def _expression(limit: Limit, objective: Objective, job_class: str, bad_ratio: float) -> str:
     """PromQL of a limit; its value is the number of bad events in the window."""
-    here = (eq(SLO, slo), eq(JOB_CLASS, job_class))
-    total = select(TOTAL_EVENTS, *here, eq(WINDOW, PERIOD))
+    # The name of an objective on a counter is the spec's own.
+    here = (Matcher(SLO, "=", objective.slo), eq(JOB_CLASS, job_class))
+    total = select(TOTAL_EVENTS, *here, eq(WINDOW, objective.period))
     bad = select(BAD_EVENTS, *here, eq(WINDOW, limit.window))
-    share = limit.allowance(bad_ratio)
+    share = limit.allowance(bad_ratio, objective.period)
     mean = f"{share:.6g} * {total}"
     by_chance = f"({mean} + {limit.sigmas:g} * sqrt({mean}) + {limit.spare:g})"
     # ``group_left`` keeps the labels of the left side, of which one is the window.
@@ -60,7 +62,7 @@ class Burn:
         """Bad events in the window that a label names."""
         del windows  # the ledger counts the events, and not the scrapes
         return "\nor\n".join(
-            _expression(limit, self.objective.slo, job_class, 1 - good_ratio)
+            _expression(limit, self.objective, job_class, 1 - good_ratio)
             for job_class, good_ratio in self.objective.goals.items()
             for limit in self.limits
         )
@@ -76,6 +78,8 @@ class Burn:
 
     def cases(self, timing: Timing) -> list[Case]:
         """Each window by itself at its limit, one event fewer, and where nothing ran."""
+        if self.objective.counter is not None:
+            return counter_cases(self.objective, self.limits[0], timing)
         first, bad_ratio = self.limits[0], self.objective.bad_ratio
         outlines: list[tuple[str, int, Mapping[str, int], str | None]] = [
             (

@@ -36,13 +36,13 @@ class Limit:
     spare: float
     burn_rate: float | None = None
 
-    def allowance(self, bad_ratio: float) -> float:
-        """Part of all events in 28 days that may be bad in this window."""
-        return bad_ratio * SLO_WINDOWS[self.window] / SLO_WINDOWS[PERIOD]
+    def allowance(self, bad_ratio: float, period: str = PERIOD) -> float:
+        """Part of all events in the period that may be bad in this window."""
+        return bad_ratio * SLO_WINDOWS[self.window] / SLO_WINDOWS[period]
 
-    def least_bad(self, bad_ratio: float, total: float) -> int:
-        """The fewest bad events that are too many, at so many events in 28 days."""
-        mean = self.allowance(bad_ratio) * total
+    def least_bad(self, bad_ratio: float, total: float, period: str = PERIOD) -> int:
+        """The fewest bad events that are too many, at so many events in the period."""
+        mean = self.allowance(bad_ratio, period) * total
         by_chance = mean + self.sigmas * math.sqrt(mean) + self.spare
         return math.floor(max(by_chance, (self.burn_rate or 0.0) * mean)) + 1
 

@@ -5,14 +5,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from lockstep_alerts.entry import Entry
+from lockstep_alerts.objectives.counter import Counter, read_counter
 from lockstep_alerts.objectives.limits import BurnLimit, Limit, feasible_burn_rate
 from lockstep_alerts.objectives.windows import ObjectiveWindows
-from lockstep_catalogue.ledger import EVENT_SLOS, GPU_SECOND_SLOS, SLICE_SLOS
+from lockstep_catalogue.ledger import EVENT_SLOS, GPU_SECOND_SLOS, SLICE_SLOS, SLO
 from lockstep_catalogue.recorded_objectives import PERIOD, SLICE_PERIOD
 from lockstep_catalogue.recorded_slices import OF_BASELINE
 
 _ALERT = re.compile(r"^[A-Z][A-Za-z0-9]+$")
 _MEASURE = re.compile(r"^M[1-9][0-9]*$")
+_NAME = re.compile(r"^[a-z][a-z0-9_]*$")
 _CLASS = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
 _REQUIRED = ("slo", "measure", "good_ratio", "bad")
 _OPTIONAL = ("page", "ticket")
@@ -42,6 +44,7 @@ class Objective:
         classes: share of good events of classes of jobs that are alerted on by themselves.
         page_limits, ticket_limits: windows of events or of GPU-seconds; slices have none.
         min_gpus: GPUs that were allocated on average, below which nothing is said.
+        counter: that is counted by rules; None where the ledger or slices are.
         min_ratio, page_min_ratio: how good a slice must be against the job's best hour.
     """
 
@@ -56,6 +59,7 @@ class Objective:
     ticket_limits: tuple[AnyLimit, ...] = ()
     min_gpus: float = 0.0
     min_ratio: float | None = None
+    counter: Counter | None = None
     page_min_ratio: float | None = None
 
     @property
@@ -66,6 +70,8 @@ class Objective:
     @property
     def period(self) -> str:
         """Window over which it holds."""
+        if self.counter is not None:
+            return self.counter.period
         return SLICE_PERIOD if self.slo in SLICE_SLOS else PERIOD
 
     @property
@@ -81,6 +87,8 @@ def read_objective(entry: Entry, windows: ObjectiveWindows) -> Objective:
         SpecError: a field is unknown, missing or outside of its bounds, no alert of events is
             named, or a burn rate cannot be reached.
     """
+    if entry.has("counter"):
+        return _of_counter(entry, windows)
     slo = entry.choice("slo", *EVENT_SLOS, *GPU_SECOND_SLOS, *SLICE_SLOS)
     if slo in SLICE_SLOS:
         return _of_slices(entry, slo)
@@ -123,6 +131,25 @@ def _of_events(entry: Entry, slo: str, windows: ObjectiveWindows) -> Objective:
             objective,
             page_limits=tuple(_at_own_rate(limit, own) for limit in windows.event_page),
             ticket_limits=tuple(_at_own_rate(limit, own) for limit in windows.event_ticket),
+        ),
+    )
+
+
+def _of_counter(entry: Entry, windows: ObjectiveWindows) -> Objective:
+    """An objective on any counter of the catalogue, under a name of the spec's own."""
+    entry.check_keys((*_REQUIRED, "counter", "good", "period"), (*_OPTIONAL, "all"))
+    slo = entry.text("slo", _NAME)
+    if slo in SLO.values:
+        raise entry.refuse("slo", "is counted by the ledger or in slices; leave counter out")
+    objective = _common(entry, slo, has_classes=False)
+    # One window each: a counter has no exact past that the others could hold.
+    return _feasible(
+        entry,
+        replace(
+            objective,
+            counter=read_counter(entry, windows.retention),
+            page_limits=windows.event_page[:1],
+            ticket_limits=windows.event_ticket[:1],
         ),
     )
 

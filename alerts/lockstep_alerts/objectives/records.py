@@ -2,14 +2,23 @@
 
 from collections.abc import Iterable
 
+from lockstep_alerts.objectives.counter import in_window
 from lockstep_alerts.objectives.objective import Objective
-from lockstep_catalogue.ledger import JOB_CLASS, SLO
+from lockstep_catalogue.ledger import JOB_CLASS, SLO, WINDOW
 from lockstep_catalogue.metric import Recorded
-from lockstep_catalogue.recorded_objectives import GOAL
+from lockstep_catalogue.promql import Matcher
+from lockstep_catalogue.recorded_objectives import (
+    BAD_EVENTS,
+    COUNTER_BAD,
+    COUNTER_TOTAL,
+    GOAL,
+    TOTAL_EVENTS,
+)
 from lockstep_catalogue.recorded_slices import SLICE_LIMIT
+from lockstep_catalogue.windows import ScrapeWindows
 
 
-def declared(objectives: Iterable[Objective]) -> dict[Recorded, str]:
+def declared(objectives: Iterable[Objective], windows: ScrapeWindows) -> dict[Recorded, str]:
     """PromQL of each such series."""
     every = tuple(objectives)
     goals = [
@@ -22,12 +31,45 @@ def declared(objectives: Iterable[Objective]) -> dict[Recorded, str]:
         for each in every
         if each.min_ratio is not None
     ]
-    series = ((GOAL, goals), (SLICE_LIMIT, limits))
+    counted = [each for each in every if each.counter is not None]
+    series = (
+        (GOAL, goals),
+        (SLICE_LIMIT, limits),
+        (COUNTER_TOTAL, [_of_counter(each, windows, is_bad=False) for each in counted]),
+        (COUNTER_BAD, [_of_counter(each, windows, is_bad=True) for each in counted]),
+        (TOTAL_EVENTS, _with_counters(TOTAL_EVENTS, counted, windows)),
+        (BAD_EVENTS, _with_counters(BAD_EVENTS, counted, windows)),
+    )
     return {each: "\nor\n".join(constants) for each, constants in series if constants}
 
 
+def _of_counter(objective: Objective, windows: ScrapeWindows, *, is_bad: bool) -> str:
+    counter = objective.counter
+    assert counter is not None
+    if is_bad:
+        return _labelled(counter.bad_of_five_minutes(windows), {SLO.name: objective.slo})
+    return _labelled(counter.total_of_five_minutes(windows), {SLO.name: objective.slo})
+
+
+def _with_counters(series: Recorded, counted: list[Objective], windows: ScrapeWindows) -> list[str]:
+    """The counts of the catalogue, and those of counters in each window."""
+    if not counted:
+        return []
+    parts = [series.expression(windows)]
+    for each in counted:
+        assert each.counter is not None
+        named = Matcher(SLO, "=", each.slo)
+        for window in each.counter.windows():
+            count = in_window(window, is_bad=series is BAD_EVENTS, matcher=named)
+            parts.append(_labelled(count, {WINDOW.name: window}))
+    return parts
+
+
 def _constant(value: float, labels: dict[str, str]) -> str:
-    text = f"vector({value:g})"
+    return _labelled(f"vector({value:g})", labels)
+
+
+def _labelled(text: str, labels: dict[str, str]) -> str:
     for name, label in labels.items():
         text = f'label_replace({text}, "{name}", "{label}", "", "")'
     return text

@@ -83,7 +83,9 @@ GRAPH = (
             "TrainJobCrashLoop",
             *_STRAGGLERS,
             "TrainGradSyncSlow",
+            "TrainBusBandwidthLow",
             "TrainThroughputLow",
+            "TrainThroughputHalved",
             "TrainStepLatencyRegression",
             "TrainSLOGoodputBurn",
             "TrainSLOGoodputSlow",
@@ -123,6 +125,7 @@ GRAPH = (
         targets=(
             "TrainStepLatencyRegression",
             "TrainThroughputLow",
+            "TrainThroughputHalved",
             "TrainJobDeadlineAtRisk",
             "TrainCheckpointStale",
             "GpuAllocatedIdle",

@@ -90,7 +90,7 @@ def up_command(
         raise click.UsageError(str(error)) from error
     _show(state, dict.fromkeys(state, "ready"))
     if BOARDS not in state:
-        reason = read_last_line(folder / f"{BOARDS}.log")
+        reason = read_last_line(folder / f"{BOARDS}.log").removeprefix("lockstep: ")
         click.echo(f"boards are not served; everything else runs: {reason}", err=True)
 
 

@@ -111,7 +111,6 @@ class Scene:
     def play(self, script: Script) -> Truth:
         """Runs the job under agent and servers, then the report; returns the injected fault."""
         self._start_watching()
-        begin_seconds = time.time()
         job = self._start(
             *self._train(
                 self.job_id,
@@ -133,7 +132,7 @@ class Scene:
         if script.rank is not None:
             within_seconds = _RESOLVED_WITHIN_SCRAPES * self._windows.scrape_seconds
             self._wait("the page's resolution", within_seconds, self._resolved)
-        self._conclude(begin_seconds)
+        self._conclude()
         return truth
 
     def _start_watching(self) -> None:
@@ -221,46 +220,25 @@ class Scene:
             while time.monotonic() < deadline and not has_come():
                 time.sleep(_POLL_SECONDS)
 
-    def _conclude(self, begin_seconds: float) -> None:
-        """Copies the job's pages, writes the report, and runs every query of the boards.
-
-        Args:
-            begin_seconds: when the job began, in seconds since the epoch.
-        """
+    def _conclude(self) -> None:
+        """Copies the job's pages, writes the report, and runs every query of the boards."""
         job = self._root / "jobs" / self.job_id
         subprocess.run(
             ["cp", "-r", "--sparse=always", str(job), str(self._out / "job")], check=True
         )
+        prometheus = self._prometheus_url()
         self._lockstep(
-            "report",
-            str(self._out / "job"),
-            "--json",
-            str(self._out / "report.json"),
-            "--html",
-            str(self._out / "report.html"),
+            *("report", str(self._out / "job"), "--signs-from", prometheus),
+            *("--json", str(self._out / "report.json")),
+            *("--html", str(self._out / "report.html")),
+            *("--board", str(self._out / "snapshot.html")),
             log="report",
         )
         self._say((self._out / "report.log").read_text(errors="replace").rstrip())
         self._lockstep("dashboards", "generate", "--out", str(self._out / "boards"), log="boards")
-        prometheus = self._prometheus_url()
         self._lockstep(
-            "dashboards",
-            "check",
-            "--prometheus",
-            prometheus,
-            "--job-id",
-            self.job_id,
+            *("dashboards", "check", "--prometheus", prometheus, "--job-id", self.job_id),
             log="boards-check",
-        )
-        self._snapshot(prometheus, begin_seconds)
-
-    def _snapshot(self, prometheus: str, begin_seconds: float) -> None:
-        """Keeps what the board of the job showed during the demo, as one page."""
-        self._lockstep(
-            *("dashboards", "snapshot", "job", "--prometheus", prometheus),
-            *("--from", f"{begin_seconds:.3f}", "--job", self.job_id),
-            *("--out", str(self._out / "snapshot.html")),
-            log="snapshot",
         )
 
     def _prometheus_url(self) -> str:

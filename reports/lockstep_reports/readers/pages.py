@@ -15,6 +15,7 @@ from lockstep_records.liveness import find_process
 from lockstep_records.page.layout import ROW, ROW_FLAGS
 from lockstep_records.page.reader import Page, PageError, read_page, read_ring
 from lockstep_reports.arrays import Integers, Matrix
+from lockstep_reports.readers.run_queue import waits_by_row
 from lockstep_reports.recording.steps import Member, Steps
 from lockstep_reports.wording import plural
 
@@ -86,6 +87,7 @@ def read_attempt(folder: Path, max_cells: int = MAX_CELLS) -> Steps:
         by_device=matrices["device"],
         not_finite=matrices["nonfinite"],
         hung=matrices["hang"],
+        run_queue=_unless_unknown(matrices["run_queue_seconds"]),
     )
 
 
@@ -192,7 +194,7 @@ def _matrices(ranks: Sequence[_Rank], numbers: Integers, clock: Clock) -> dict[s
     Times by another clock than this one are NaN as well.
     """
     by_clock = ("seconds", "host_bound_seconds", *_PHASES, *_TIMES)
-    names = (*by_clock, "loss", *_FLAGS, *_LOADS)
+    names = (*by_clock, "loss", "run_queue_seconds", *_FLAGS, *_LOADS)
     matrices = {name: np.full((len(ranks), len(numbers)), np.nan) for name in names}
     for row, rank in enumerate(ranks):
         rows = rank.rows[rank.rows["step"] >= numbers[0]] if len(numbers) else rank.rows
@@ -213,6 +215,8 @@ def _column(page: Page, rows: NDArray[np.void], name: str) -> Matrix:
     if name in _FLAGS:
         return (rows["flags"] & _BITS[name] > 0).astype(np.float64)
     values = rows[name].astype(np.float64)
+    if name == "run_queue_seconds":
+        return waits_by_row(_where_present(rows, name, values), rows["seconds"])
     if name in _PHASES:
         return np.where(values >= 0, np.minimum(values, _MAX_STEP_SECONDS), np.nan)
     return _where_present(rows, name, values)
@@ -222,6 +226,11 @@ def _where_present(rows: NDArray[np.void], name: str, values: Matrix) -> Matrix:
     """Values [rows] whose presence bit is set; NaN for the others."""
     bit = ROW.presence.get(name)
     return values if bit is None else np.where(rows["present"] & bit, values, np.nan)
+
+
+def _unless_unknown(values: Matrix) -> Matrix | None:
+    """Values [ranks, steps]; None where none of them is known."""
+    return None if np.isnan(values).all() else values
 
 
 def _wall(page: Page, monotonic_ns: Integers) -> Matrix:

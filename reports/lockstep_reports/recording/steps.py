@@ -104,6 +104,8 @@ class Steps:
             where the source does not say.
         hung: 1 where a phase of the step took longer than a hang does, else 0 [ranks, steps]; None
             where the source does not say.
+        run_queue: time that the rank's loop was ready to run and had no core: seconds,
+            [ranks, steps]; None where the source has none.
     """
 
     job_id: str
@@ -129,6 +131,7 @@ class Steps:
     by_device: Matrix | None = None
     not_finite: Matrix | None = None
     hung: Matrix | None = None
+    run_queue: Matrix | None = None
 
     def over_all(self, values: Matrix) -> Matrix:
         """Values of single steps [..., steps] as sums over the steps that a column stands for."""

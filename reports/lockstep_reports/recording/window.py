@@ -18,6 +18,7 @@ _BY_ROW = (
 _MATRICES = ("seconds", "start", "first_arrival", "last_arrival", "loss")
 _OPTIONAL_MATRICES = (
     "tokens", "sequence_squares", "by_device", "host_bound", "not_finite", "hung",
+    "run_queue",
 )  # fmt: skip
 
 

@@ -47,6 +47,10 @@ _ADVICE_FOR_STAGE = (
     "Move layers from the heavy stage to lighter ones, or give it less of the embedding and loss.",
     "No node is at fault: another one would be as slow with these layers.",
 )
+_ADVICE_FOR_BUSY_HOST = (
+    "Look what else runs on that node, other jobs and the job's own loaders among it.",
+    "Give each rank cores of its own: fewer loader workers, a cpuset, or the whole node.",
+)
 _ADVICE_BY_FAILURE = {
     "infra": "Keep the node out of the pool until its hardware and driver are checked.",
     "user": "Send the lines above to the job's owner; a restart will fail in the same way.",
@@ -63,6 +67,8 @@ def step_advice(analysis: StepAnalysis) -> tuple[str, ...]:
     """What to do after a failure, or a slow or silent rank; empty when nobody was slow."""
     if analysis.outcome == "failed" and analysis.end:
         return _after_failure(analysis)
+    if analysis.verdict.cause == "busy_host":
+        return _ADVICE_FOR_BUSY_HOST
     if analysis.verdict.kind == "nobody":
         return ()
     # No advice on a node without evidence: only on what to record.

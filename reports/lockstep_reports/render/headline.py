@@ -9,6 +9,7 @@ from lockstep_records.outcomes.first_line import first_line
 from lockstep_reports.standstills import Standstill, standstill_sentence
 from lockstep_reports.step_analysis import StepAnalysis
 from lockstep_reports.step_losses import loss_sentence
+from lockstep_reports.verdict.busy_host import busy_nodes
 from lockstep_reports.verdict.verdict import culprits
 from lockstep_reports.wording import duration, percent, plural, printable
 
@@ -126,7 +127,7 @@ def _resumed(analysis: StepAnalysis) -> Iterator[Finding]:
 
 def _slow(analysis: StepAnalysis) -> Iterator[Finding]:
     """Who was slow, where it cost a share of the run worth a headline."""
-    costliest = analysis.costliest_episode
+    costliest = analysis.accused_episode
     if costliest is None:
         verdict = analysis.verdict
         if verdict.ranks:
@@ -141,7 +142,7 @@ def _slow(analysis: StepAnalysis) -> Iterator[Finding]:
         elif verdict.kind == "workload":
             yield Finding("slow", "The workload was slow, no rank.")
         return
-    lost = analysis.cost.lost_ratio
+    lost = analysis.accused_lost_ratio
     if lost is None or lost >= MIN_SHARE:
         share = "" if lost is None else f": {percent(lost)} of the run"
         yield Finding("slow", f"{culprits(costliest)} was slow{_in_phase(costliest.phase)}{share}.")
@@ -174,13 +175,15 @@ def _in_phase(phase: str | None) -> str:
 
 def _who_was_slow(analysis: StepAnalysis) -> Finding:
     """The answer where nobody cost a share of the run."""
-    costliest = analysis.costliest_episode
+    if analysis.verdict.cause == "busy_host":
+        return _busy_host(analysis)
+    costliest = analysis.accused_episode
     if costliest is not None:
-        cost = analysis.cost
         remark = (
             f"{culprits(costliest)} was late{_in_phase(costliest.phase)} from step "
-            f"{costliest.start_step} to {costliest.end_step}: {duration(cost.lost_seconds)} "
-            f"lost, {percent(cost.lost_ratio)} of the run."
+            f"{costliest.start_step} to {costliest.end_step}: "
+            f"{duration(analysis.accused_lost_seconds)} lost, "
+            f"{percent(analysis.accused_lost_ratio)} of the run."
         )
         return Finding("nobody", "Nobody was slow by more than 1 % of the run.", (remark,))
     if not len(analysis.steps.numbers) and analysis.outcome != "running" and analysis.end:
@@ -191,6 +194,21 @@ def _who_was_slow(analysis: StepAnalysis) -> Finding:
     if analysis.verdict.cause == "hang":
         return Finding("hung", "The job hangs; which rank holds it up is not recorded.", evidence)
     return Finding("unknown", "Cannot tell who was slow.", evidence)
+
+
+def _busy_host(analysis: StepAnalysis) -> Finding:
+    """Ranks were late, and other processes had their cores."""
+    costliest, evidence = analysis.costliest_episode, analysis.verdict.evidence[:1]
+    if costliest is None:
+        return Finding("nobody", "Nobody was slow: the hosts were busy with other work.", evidence)
+    nodes = busy_nodes(analysis.steps, costliest)
+    were = "were" if nodes.startswith("nodes") else "was"
+    return Finding(
+        "nobody",
+        f"Nobody was slow: {nodes} {were} busy with other work, which cost "
+        f"{percent(analysis.cost.lost_ratio)} of the run.",
+        evidence,
+    )
 
 
 def stack_sentences(analysis: StepAnalysis) -> tuple[str, ...]:

@@ -7,8 +7,14 @@ from lockstep_reports.job_report import JobReport
 from lockstep_reports.wording import UNKNOWN, clock, duration, milliseconds, percent
 
 
-def as_html(report: JobReport, comparison: Comparison | None = None) -> str:
-    """The whole page. The template escapes everything that came from records."""
+def as_html(report: JobReport, comparison: Comparison | None = None, board: str = "") -> str:
+    """The whole page. The template escapes everything that came from records.
+
+    Args:
+        report: of any kind.
+        comparison: with another recording; None for none.
+        board: address of a snapshot of the job's board, relative to the page; empty for none.
+    """
     environment = Environment(
         # StrictUndefined: a variable that a template misses is an error and no empty cell.
         loader=PackageLoader("lockstep_reports"), autoescape=True, undefined=StrictUndefined
@@ -30,6 +36,7 @@ def as_html(report: JobReport, comparison: Comparison | None = None) -> str:
         comparison=comparison,
         comparison_sentence="" if comparison is None else comparison_sentence(comparison),
         advice=report.advice,
+        board=board,
         missing_reasons=report.missing_reasons,
         **page.content,
     )

@@ -3,12 +3,14 @@
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
 import click
 
 from lockstep_records.atomic_file import write_atomically
+from lockstep_reports.board import link_to
 from lockstep_reports.compare import Comparison, comparison_json
 from lockstep_reports.job_report import JobReport
 
@@ -20,6 +22,8 @@ _Renderer: TypeAlias = Callable[[JobReport, Comparison | None], str | bytes]
 class Outputs:
     """Path of each format; None where it is not written, ``-`` for standard output.
 
+    ``board`` is a snapshot that lies next to them; the HTML page links to it.
+
     Raises:
         ValueError: two formats have the same path, or both standard output.
     """
@@ -28,9 +32,11 @@ class Outputs:
     html: Path | None = None
     markdown: Path | None = None
     perfetto: Path | None = None
+    board: Path | None = None
 
     def __post_init__(self) -> None:
-        paths = [path for path in (self.json, self.html, self.markdown, self.perfetto) if path]
+        formats = (self.json, self.html, self.markdown, self.perfetto, self.board)
+        paths = [path for path in formats if path]
         # Two formats in one file would leave the second alone, without a word.
         twice = next((path for path in paths if paths.count(path) > 1), None)
         if twice is not None:
@@ -67,7 +73,8 @@ class Outputs:
         if self.html is not None:
             from lockstep_reports.render.html import as_html  # noqa: PLC0415  # JSON does not need it
 
-            yield self.html, as_html
+            board = "" if self.board is None else link_to(self.board, self.html)
+            yield self.html, partial(as_html, board=board)
         if self.markdown is not None:
             from lockstep_reports.render.markdown import as_markdown  # noqa: PLC0415  # nor this
 

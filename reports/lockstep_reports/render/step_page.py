@@ -73,7 +73,7 @@ def step_page(analysis: StepAnalysis) -> Page:
     """The content by the names of the template's variables."""
     drawn = figures(analysis)
     quantity = heat_map_quantity(analysis)
-    costliest = analysis.costliest_episode
+    costliest = analysis.accused_episode
     content = {
         "analysis": analysis,
         "steps": analysis.steps,

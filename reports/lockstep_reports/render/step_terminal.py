@@ -90,7 +90,7 @@ def _arrival_table(analysis: StepAnalysis) -> Table:
     # The latest are chosen, then listed in the order of the ranks.
     latest_first = sorted(analysis.ranks, key=lambda rank: -(rank.lateness_seconds or 0.0))
     latest = {summary.rank for summary in latest_first[:_MAX_RANKS]}
-    costliest = analysis.costliest_episode
+    costliest = analysis.accused_episode
     culprits = costliest.ranks if costliest else ()
     for summary in analysis.ranks:
         if summary.rank in latest:
@@ -126,8 +126,11 @@ def _job_blocks(analysis: StepAnalysis) -> list[Text]:
 def _loss_text(analysis: StepAnalysis) -> Text:
     cost = analysis.cost
     money = "" if cost.lost_money is None else f", {cost.lost_money:,.2f} at the price given"
+    whom = "slow ranks"
+    if any(episode.busy_host for episode in analysis.episodes):
+        whom = "slow ranks and busy hosts" if analysis.accused_episode else "busy hosts"
     return Text(
-        f"Lost to slow ranks: {duration(cost.lost_seconds)} ({percent(cost.lost_ratio)} of the "
+        f"Lost to {whom}: {duration(cost.lost_seconds)} ({percent(cost.lost_ratio)} of the "
         f"run), {duration(cost.lost_gpu_seconds)} over all ranks{money}."
     )
 

@@ -24,7 +24,7 @@ def story(analysis: StepAnalysis) -> str:
     """The sentences after the headline: its details, then what else is true of the job."""
     first, *others = findings(analysis)
     sentences = [*first.details, *(_episode_story(analysis) if first.severity == "slow" else ())]
-    if first.severity == "slow" and analysis.costliest_episode is None:
+    if first.severity == "slow" and analysis.accused_episode is None:
         # Without an episode the first piece of evidence says why.
         sentences += analysis.verdict.evidence[:1]
     for finding in others:
@@ -34,7 +34,7 @@ def story(analysis: StepAnalysis) -> str:
 
 def _episode_story(analysis: StepAnalysis) -> tuple[str, ...]:
     """Since when somebody was slow, how long, and at what cost; empty without an episode."""
-    costliest = analysis.costliest_episode
+    costliest = analysis.accused_episode
     if costliest is None:
         return ()
     begin, end = analysis.episode_span(costliest)
@@ -62,7 +62,7 @@ def _in_brackets(wall_seconds: float | None, zone: str = "") -> str:
 def further_evidence(analysis: StepAnalysis) -> tuple[str, ...]:
     """The evidence that is not part of the story."""
     evidence = analysis.verdict.evidence
-    return evidence if analysis.costliest_episode else evidence[1:]
+    return evidence if analysis.accused_episode else evidence[1:]
 
 
 def caveats(analysis: StepAnalysis) -> tuple[str, ...]:

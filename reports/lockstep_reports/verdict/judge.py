@@ -12,6 +12,11 @@ from lockstep_reports.score import Scores, excess, last_share
 from lockstep_reports.search.stretches import Thresholds
 from lockstep_reports.search.suspects import Suspect, find_suspects, without_hiccups
 from lockstep_reports.verdict.blind import why_blind
+from lockstep_reports.verdict.busy_host import (
+    busy_everywhere,
+    busy_host_verdict,
+    waited_for_cores,
+)
 from lockstep_reports.verdict.causes import cause_of
 from lockstep_reports.verdict.evidence import (
     missing_ranks,
@@ -45,7 +50,10 @@ def judge(
     loads = [explained_by_load(steps, suspect) for suspect in suspects]
     culprits = [suspect for suspect, load in zip(suspects, loads, strict=True) if load is None]
     if culprits:
-        episodes = [_episode(steps, suspect) for suspect in culprits]
+        episodes = [
+            replace(_episode(steps, suspect), busy_host=waited_for_cores(steps, scores, suspect))
+            for suspect in culprits
+        ]
         episodes = _without_overlap(episodes, len(steps.numbers))
         in_order = tuple(sorted(episodes, key=lambda e: (e.start_step, e.ranks)))
         return _verdict(steps, episodes, missing), in_order
@@ -54,7 +62,7 @@ def judge(
     if blind := why_blind(steps, scores):
         return Verdict(kind="unknown", evidence=blind), ()
     if load := workload(steps, scores, threshold, thresholds):
-        return load, ()
+        return busy_everywhere(steps, scores, threshold, thresholds) or load, ()
     ranks = [tuple(steps.ranks[row] for row in suspect.rows) for suspect in candidates]
     lost_seconds = sum(float(suspect.cost.sum()) for suspect in candidates)
     hiccups = why_brief(ranks, lost_seconds / run_seconds)
@@ -75,7 +83,11 @@ def _without_overlap(episodes: list[Episode], num_steps: int) -> list[Episode]:
 
 
 def _verdict(steps: Steps, episodes: list[Episode], missing: tuple[str, ...]) -> Verdict:
-    dearest_first = sorted(episodes, key=lambda episode: -episode.lost_seconds)
+    accused = [episode for episode in episodes if not episode.busy_host]
+    busy = busy_host_verdict(steps, [episode for episode in episodes if episode.busy_host])
+    if not accused:
+        return replace(busy, evidence=(*busy.evidence, *missing))
+    dearest_first = sorted(accused, key=lambda episode: -episode.lost_seconds)
     worst = dearest_first[0]
     same_kind = [e for e in dearest_first if (e.group is None) == (worst.group is None)]
     # What cost next to nothing compared with the dearest stays an episode: it names nobody, and is
@@ -93,7 +105,7 @@ def _verdict(steps: Steps, episodes: list[Episode], missing: tuple[str, ...]) ->
         phase=worst.phase,
         cause=cause,
         confidence=worst.confidence,
-        evidence=(*worst.evidence, *recurrence, *why, *missing),
+        evidence=(*worst.evidence, *recurrence, *why, *busy.evidence, *missing),
     )
 
 

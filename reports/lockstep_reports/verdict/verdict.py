@@ -26,6 +26,7 @@ class Episode:
         last_share: share of the steps in which no other rank came later.
         confidence: one minus the bound of the probability of such an episode in a healthy run.
         group_is_node: whether ``group`` is the name of a node.
+        busy_host: the ranks waited for cores that other processes had, and are not accused.
     """
 
     start_step: int
@@ -42,6 +43,7 @@ class Episode:
     confidence: float
     evidence: tuple[str, ...]
     group_is_node: bool = True
+    busy_host: bool = False
 
     @property
     def lost_seconds(self) -> float:
@@ -64,7 +66,9 @@ class Verdict:
 
 def culprits(episode: Episode) -> str:
     """The culprits of an episode, to begin a sentence with."""
-    if episode.group is not None:
-        name = f"Node {episode.group}" if episode.group_is_node else episode.group.capitalize()
-        return f"{name} ({plural(len(episode.ranks), 'rank')})"
-    return "Rank " + ", ".join(map(str, episode.ranks))
+    if episode.group is None:
+        name = "Rank " + ", ".join(map(str, episode.ranks))
+    else:
+        group = f"Node {episode.group}" if episode.group_is_node else episode.group.capitalize()
+        name = f"{group} ({plural(len(episode.ranks), 'rank')})"
+    return f"{name}, host busy" if episode.busy_host else name

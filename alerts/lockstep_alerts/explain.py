@@ -1,0 +1,193 @@
+"""An alert in words: when it fires, from which series, how soon, how often in vain, for whom."""
+
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+
+from lockstep_alerts.areas import AREAS
+from lockstep_alerts.chance import false_alerts
+from lockstep_alerts.objectives.burn import Burn
+from lockstep_alerts.objectives.gpu_seconds import GpuSecondBurn
+from lockstep_alerts.objectives.objective import Objective
+from lockstep_alerts.objectives.records import declared
+from lockstep_alerts.objectives.slices import SliceWorse
+from lockstep_alerts.routing.inhibition import GRAPH
+from lockstep_alerts.selectors import selectors
+from lockstep_alerts.spec import Spec
+from lockstep_alerts.symptom import Symptom
+from lockstep_catalogue.metric import Recorded
+from lockstep_catalogue.windows import spelled
+from lockstep_records.durations import format_duration
+
+_WAKES = {
+    "critical": "a page: it wakes whoever is on call",
+    "warning": "a ticket: somebody looks at it in office hours",
+    "info": "nobody: it is context for other alerts",
+    "none": "nobody: the monitoring itself uses it",
+}
+_EVENTS_PER_MONTH = 4
+_GROUPED = {
+    True: "all alerts of one cluster and job are one notification",
+    False: "all of one cluster and name are one notification",
+}
+
+
+def explained(spec: Spec, symptom: Symptom, runbooks: Path) -> str:
+    """The alert as Markdown."""
+    sections = {
+        "Fires": [*_when(spec, symptom), *_durations(symptom)],
+        "Reads": list(_series(spec, symptom)),
+        "How soon": [_deadline(spec, symptom)],
+        "In vain": list(_in_vain(spec, symptom)),
+        "Wakes": [f"{_WAKES[symptom.severity]}; {_GROUPED[_is_by_job(symptom)]}"],
+        "Kept quiet by": list(_inhibitors(symptom)) or ["nothing"],
+        "Runbook": [str(runbooks / f"{symptom.alert}.md")],
+    }
+    lines = [f"# {symptom.alert} ({symptom.severity})", "", _meaning(runbooks, symptom)]
+    for title, points in sections.items():
+        lines += ["", f"## {title}", "", *(f"- {point}" for point in points)]
+    return "\n".join(lines) + "\n"
+
+
+def _is_by_job(symptom: Symptom) -> bool:
+    return symptom.is_of_job and symptom.severity == "critical"
+
+
+def _meaning(runbooks: Path, symptom: Symptom) -> str:
+    """First section of the runbook; the summary where there is none."""
+    path = runbooks / f"{symptom.alert}.md"
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    found = re.search(r"^## Meaning\n+(.*?)\n+## ", text, re.DOTALL | re.MULTILINE)
+    return " ".join(found[1].split()) if found else symptom.summary
+
+
+def _when(spec: Spec, symptom: Symptom) -> Iterator[str]:
+    """The limits of the condition, in words."""
+    condition = symptom.condition
+    if isinstance(condition, Burn):
+        yield from _of_events(spec, condition)
+    elif isinstance(condition, GpuSecondBurn):
+        yield from _of_gpu_seconds(condition)
+    elif isinstance(condition, SliceWorse):
+        slo = condition.objective.slo.replace("_", " ")
+        yield (
+            f"{slo} of a job in the last five minutes below {condition.min_ratio:.0%} of its best "
+            "hour of the last day; half an hour of the job has to be there to compare with"
+        )
+    else:
+        # A class without a docstring of its own has that of a base, which says nothing of it.
+        own = type(condition).__dict__.get("__doc__") or symptom.summary
+        sentence = inspect.cleandoc(own).partition("\n\n")[0]
+        named: list[str] = []
+        if is_dataclass(condition):
+            named = [each.name for each in fields(condition)]
+        values = {name: getattr(condition, name) for name in named}
+        limits = [
+            f"{name.replace('_', ' ')} {value}"
+            for name, value in values.items()
+            if not isinstance(value, tuple | Objective)
+        ]
+        yield " ".join(sentence.split()) + (f" Limits: {', '.join(limits)}." if limits else "")
+
+
+def _of_events(spec: Spec, condition: Burn) -> Iterator[str]:
+    total = _EVENTS_PER_MONTH * spec.size.jobs_per_week
+    for job_class, good_ratio in condition.objective.goals.items():
+        of_class = f" of class {job_class}" if job_class else ""
+        for limit in condition.limits:
+            least = limit.least_bad(1 - good_ratio, total)
+            recent = f", one of them in the last {limit.recent}" if limit.recent else ""
+            burn = f", and {limit.burn_rate:g} times the budget" if limit.burn_rate else ""
+            yield (
+                f"{least} or more {condition.objective.bad}{of_class} in {limit.window}{recent}, "
+                f"at {spec.size.jobs_per_week:g} events a week: more than {limit.sigmas:g} "
+                f"standard deviations and {limit.spare:g} above the mean of a cluster that is at "
+                f"{good_ratio:.1%}{burn}"
+            )
+
+
+def _of_gpu_seconds(condition: GpuSecondBurn) -> Iterator[str]:
+    objective = condition.objective
+    for job_class, good_ratio in objective.goals.items():
+        of_class = f" of class {job_class}" if job_class else ""
+        for limit in condition.limits:
+            good = 1 - limit.bad_share(1 - good_ratio)
+            yield (
+                f"less than {good:.1%} good time{of_class} in {limit.window} and in the last "
+                f"{limit.recent}: {limit.burn_rate:g} times as fast as {good_ratio:.1%} allows, "
+                f"{limit.budget_share():.1%} of the budget of 28 days"
+            )
+    yield f"nothing below {objective.min_gpus:g} allocated GPUs on average"
+
+
+def _durations(symptom: Symptom) -> Iterator[str]:
+    if symptom.pending:
+        yield f"after {symptom.pending} without a break"
+    if symptom.keep_firing:
+        yield f"and for {symptom.keep_firing} after the last time"
+
+
+def _series(spec: Spec, symptom: Symptom) -> Iterator[str]:
+    """The series of the expression; of a recorded one what it is computed from."""
+    by_spec = declared(spec.objectives, spec.windows)
+    rules = {
+        record.name: by_spec.get(record) or record.expression(spec.windows)
+        for area in AREAS
+        for record in area.records
+    }
+    lines: dict[str, None] = {}
+    for read in selectors(symptom.condition.expression(spec.windows)):
+        over = f" over {format_duration(read.range_seconds)}" if read.range_seconds else ""
+        source = ""
+        if isinstance(read.series, Recorded):
+            names = dict.fromkeys(each.name for each in selectors(rules.get(read.name, "")))
+            source = f" (recorded from {', '.join(names)})" if names else " (declared by the spec)"
+        lines[f"`{read.name}`{over}: {read.series.help}{source}"] = None
+    yield from lines
+
+
+def _deadline(spec: Spec, symptom: Symptom) -> str:
+    seconds = symptom.deadline_seconds(spec.windows)
+    return (
+        f"notified at most {spelled(seconds)} after the limit is passed, at a scrape every "
+        f"{spelled(spec.windows.scrape_seconds)} and an evaluation every "
+        f"{spelled(symptom.evaluation_seconds(spec.windows))}"
+    )
+
+
+def _in_vain(spec: Spec, symptom: Symptom) -> Iterator[str]:
+    condition = symptom.condition
+    if isinstance(condition, Burn):
+        for job_class, good_ratio in condition.objective.goals.items():
+            rate, months = false_alerts(condition.limits, good_ratio, spec.size.jobs_per_week)
+            of_class = f" for class {job_class}" if job_class else ""
+            yield (
+                f"{rate:.2f} times in 28 days{of_class} by chance alone, of a cluster exactly at "
+                f"its objective with {spec.size.jobs_per_week:g} events a week ({months} simulated "
+                "months)"
+            )
+    elif isinstance(condition, GpuSecondBurn):
+        yield "never by chance: GPU-seconds are a sum over all GPUs, and no rare events"
+    else:
+        yield "not simulated; the runbook lists what looks like it and is not"
+
+
+def expected_in_vain(spec: Spec) -> Iterator[str]:
+    """A line for each page on events: how often chance alone brings it."""
+    for symptom in spec.objective_symptoms:
+        if isinstance(symptom.condition, Burn) and symptom.severity == "critical":
+            yield from (f"{symptom.alert}: {line}" for line in _in_vain(spec, symptom))
+
+
+def _inhibitors(symptom: Symptom) -> Iterator[str]:
+    """The edges of the graph that end in this alert by its name, or by its severity and job."""
+    for edge in GRAPH:
+        same = ", ".join(edge.equal)
+        if symptom.alert in edge.targets:
+            yield f"{', '.join(edge.sources)} with the same {same}"
+        elif not edge.sources and symptom.severity in {"warning", "info"}:
+            is_of_job = "job_id" in edge.equal
+            if is_of_job == symptom.is_of_job and ("slo" in edge.equal or is_of_job):
+                yield f"every page with the same {same}"

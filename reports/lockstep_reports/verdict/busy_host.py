@@ -1,0 +1,113 @@
+"""Ranks that were late because other processes had their cores: the host is busy, no rank slow.
+
+The kernel counts how long a thread was ready to run and had no core. What is left of a rank's
+work without that wait is its own, and only that accuses it.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from lockstep_reports import nan_stats
+from lockstep_reports.arrays import Matrix
+from lockstep_reports.recording.steps import Steps
+from lockstep_reports.score import Scores, excess
+from lockstep_reports.search.stretches import Thresholds
+from lockstep_reports.search.suspects import Suspect
+from lockstep_reports.verdict.verdict import Episode, Verdict
+from lockstep_reports.verdict.workload import workload
+from lockstep_reports.wording import duration, percent, plural
+
+# Share of the lateness that waits for a core must explain: less leaves a cause of equal size.
+_MIN_EXPLAINED_SHARE = 0.5
+_MAX_NAMED_NODES = 4
+
+
+def waited_for_cores(steps: Steps, scores: Scores, suspect: Suspect) -> bool:
+    """Whether waits for a core explain half of a suspect's lateness or more, in its late steps.
+
+    On a crowded host everybody waits in proportion to his work, so a rank with more of its own work
+    also waits longer. Without the waits its work must therefore be no longer than the others' by
+    half of what it was before, in seconds and as a ratio.
+    """
+    if steps.run_queue is None:
+        return False
+    columns = suspect.stretch.columns.start + np.flatnonzero(suspect.late)
+    rows, waits = list(suspect.rows), steps.run_queue[:, columns]
+    if not suspect.by_work:
+        waited = float(nan_stats.mean(excess(waits, rows)))
+        late_seconds = float(nan_stats.mean(suspect.margin[suspect.late]))
+        return waited >= _MIN_EXPLAINED_SHARE * late_seconds
+    work = np.where(np.isnan(waits), np.nan, scores.own_work[:, columns])
+    left = 1 - _MIN_EXPLAINED_SHARE
+    longer, longer_alone = (float(nan_stats.mean(excess(v, rows))) for v in (work, work - waits))
+    usual, usual_alone = (
+        float(nan_stats.mean(nan_stats.median(np.delete(values, rows, axis=0), axis=0)))
+        for values in (work, work - waits)
+    )
+    # Unknown waits make all of these NaN, and no comparison true.
+    return longer_alone <= left * longer and longer_alone * usual <= left * longer * usual_alone
+
+
+def busy_host_verdict(steps: Steps, episodes: list[Episode]) -> Verdict:
+    """Nobody is slow, for the hosts of these episodes were busy with other work."""
+    return Verdict(
+        kind="nobody",
+        cause="busy_host",
+        evidence=tuple(busy_host_sentence(steps, e) for e in _dearest_first(episodes)),
+    )
+
+
+def busy_host_sentence(steps: Steps, episode: Episode) -> str:
+    """Who had to wait for a core, where, how long and at what cost."""
+    inside = [row for row, rank in enumerate(steps.ranks) if rank in episode.ranks]
+    waits = _waits(steps)[:, episode.columns]
+    waited = float(np.nansum(nan_stats.mean(waits[inside], axis=0)))
+    others = float(np.nansum(nan_stats.median(np.delete(waits, inside, axis=0), axis=0)))
+    ranks = ", ".join(map(str, episode.ranks))
+    return (
+        f"From step {episode.start_step} to {episode.end_step} other processes had the cores of "
+        f"rank {ranks} on {busy_nodes(steps, episode)}: it waited {duration(waited)} for a core, "
+        f"the others {duration(others)}. That cost {duration(episode.lost_seconds)}."
+    )
+
+
+def busy_nodes(steps: Steps, episode: Episode) -> str:
+    """The nodes of an episode's ranks, in words."""
+    nodes = list(dict.fromkeys(m.node for m in steps.members if m.rank in episode.ranks))
+    if len(nodes) > _MAX_NAMED_NODES:
+        return plural(len(nodes), "node")
+    return f"node{'s' if len(nodes) > 1 else ''} {', '.join(nodes)}"
+
+
+def busy_everywhere(
+    steps: Steps, scores: Scores, threshold: float, thresholds: Thresholds
+) -> Verdict | None:
+    """Nobody is slow, where without the waits for a core no workload is either; else None.
+
+    Args:
+        steps: the recording, in which the workload was found to be slow.
+        scores: its own work.
+        threshold: by how much a step must be longer, in seconds.
+        thresholds: window and false alarms.
+    """
+    if steps.run_queue is None or np.isnan(steps.run_queue).mean() > _MIN_EXPLAINED_SHARE:
+        return None
+    unqueued = replace(scores, own_work=scores.own_work - steps.run_queue)
+    if workload(steps, unqueued, threshold, thresholds):
+        return None
+    is_recorded = ~np.isnan(steps.run_queue)
+    share = float(steps.run_queue[is_recorded].sum() / steps.seconds[is_recorded].sum())
+    sentence = (
+        f"Ranks waited for a core in {percent(share)} of their time, because other processes had "
+        "them; without these waits no steps were slow."
+    )
+    return Verdict(kind="nobody", cause="busy_host", evidence=(sentence,))
+
+
+def _waits(steps: Steps) -> Matrix:
+    return np.zeros_like(steps.seconds) if steps.run_queue is None else steps.run_queue
+
+
+def _dearest_first(episodes: list[Episode]) -> list[Episode]:
+    return sorted(episodes, key=lambda episode: -episode.lost_seconds)

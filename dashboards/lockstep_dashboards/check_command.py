@@ -24,7 +24,7 @@ _TIMEOUT_SECONDS = 30.0
 
 @click.command()
 @click.option("--prometheus", "url", required=True, help="Address, such as http://127.0.0.1:9090.")
-@click.option("--board", "names", multiple=True, help="Board to check, such as job; all by default.")
+@click.option("--board", "names", multiple=True, help="Board to check, such as job.")
 @click.option("--job-id", default=None, help="Job of the job board; the newest by default.")
 @click.option("--cluster", default=None, help="Cluster that is chosen; all clusters by default.")
 @click.option(

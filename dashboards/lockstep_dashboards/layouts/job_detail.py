@@ -22,12 +22,13 @@ from lockstep_catalogue.labels import (
 from lockstep_catalogue.promql import Matcher, by, eq, names
 from lockstep_catalogue.recorded import LATENESS_RATIO, MFU, STAGE_EXCESS_RATIO
 from lockstep_dashboards.layouts.job_learning import NO_CHECKPOINT
-from lockstep_dashboards.layouts.job_panels import counted, each_part, graph, present
+from lockstep_dashboards.layouts.job_panels import counted_by_node, each_part, graph, present
 from lockstep_dashboards.layouts.job_queries import (
     CHOSEN,
     aggregate,
     aggregate_rates,
     as_is,
+    counted,
     exposed_per_step,
 )
 from lockstep_dashboards.layouts.job_resources import RESOURCES, WATCH
@@ -207,24 +208,24 @@ _RECOVERY = Row(
         ),
         graph(
             job_state.CHECKPOINTS_VERIFIED,
-            aggregate("sum", job_state.CHECKPOINTS_VERIFIED, legend="verified"),
-            "it rises with the checkpoints.",
+            counted(job_state.CHECKPOINTS_VERIFIED, legend="verified"),
+            "as many as checkpoints.",
             "checkpoints that nobody reads back may be damaged.",
             may_be_empty=NO_CHECKPOINT,
         ),
         graph(
             job_state.RESTORES,
-            aggregate("sum", job_state.RESTORES, RESTORE_OUTCOME, legend="{{restore}}"),
+            counted(job_state.RESTORES, RESTORE_OUTCOME, legend="{{restore}}"),
             "only ok, one an attempt.",
             "fallback: a newer checkpoint was invalid.",
         ),
         graph(
             job_state.LOST_STEPS,
-            aggregate("sum", job_state.LOST_STEPS, legend="steps"),
+            counted(job_state.LOST_STEPS, legend="steps"),
             "fewer than an interval of checkpoints a restart.",
             "checkpoint more often.",
         ),
-        counted(
+        counted_by_node(
             job_state.PASSED_OVER,
             title="Invalid checkpoints skipped",
             otherwise="find what damaged them before the older ones are deleted.",

@@ -2,9 +2,9 @@
 
 from lockstep_catalogue import Unit, training
 from lockstep_catalogue.labels import OUTCOME
-from lockstep_dashboards.layouts.job_queries import age, aggregate
+from lockstep_dashboards.layouts.job_queries import age, aggregate, counted
 from lockstep_dashboards.panel import Row
-from lockstep_dashboards.series_panels import time_series
+from lockstep_dashboards.series_panels import time_series, title_of
 
 NOT_REPORTED = "only a loop that passes it to the monitor reports it"
 NO_CHECKPOINT = "a job that has written no checkpoint yet has none"
@@ -33,6 +33,7 @@ LEARNING = Row(
             time_series(
                 metric,
                 aggregate("avg", metric, legend="mean over the nodes"),
+                title=f"{title_of(metric)} over time",
                 width=6,
                 good=good,
                 otherwise=otherwise,
@@ -42,7 +43,8 @@ LEARNING = Row(
         ),
         time_series(
             training.NONFINITE_STEPS,
-            aggregate("sum", training.NONFINITE_STEPS, legend="steps"),
+            counted(training.NONFINITE_STEPS, legend="steps"),
+            note="New ones at each point.",
             good="0.",
             otherwise="somebody is paged; the runbook says how to find the first bad step.",
             width=6,
@@ -54,8 +56,9 @@ CHECKPOINTS = Row(
     panels=(
         time_series(
             training.CHECKPOINTS,
-            aggregate("sum", training.CHECKPOINTS, OUTCOME, legend="{{outcome}}"),
-            good="only ok rises.",
+            counted(training.CHECKPOINTS, OUTCOME, legend="{{outcome}}"),
+            note="New ones at each point.",
+            good="ok, once an interval.",
             otherwise="failed or invalid: storage; the board of fabric and storage.",
         ),
         time_series(

@@ -29,7 +29,7 @@ def graph(
     return time_series(metric, query, good=good, otherwise=otherwise, width=8, **fields)
 
 
-def counted(metric: Metric, *labels: Label, title: str, otherwise: str) -> Panel:
+def counted_by_node(metric: Metric, *labels: Label, title: str, otherwise: str) -> Panel:
     """Counts of trouble by node, within the range."""
     return table(
         metric,

@@ -42,6 +42,12 @@ def aggregate_rates(operator: str, metric: Metric, *labels: Label, legend: str) 
     return Query(expression=by(operator, _rate(metric), *_JOB, *labels), legend=legend)
 
 
+def counted(metric: Metric, *labels: Label, legend: str) -> Query:
+    """How much a counter of the job's nodes grew between two points."""
+    grown = CHOSEN.increase(metric, window="$__rate_interval")
+    return Query(expression=by("sum", grown, *_JOB, *labels), legend=legend)
+
+
 def age(metric: Metric) -> Query:
     """Seconds since the newest time that the series holds."""
     return Query(expression=f"time() - {by('max', _of(metric), *_JOB)}", legend="age")

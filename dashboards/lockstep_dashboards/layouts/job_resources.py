@@ -19,7 +19,7 @@ from lockstep_catalogue.labels import (
     WHERE,
 )
 from lockstep_dashboards.colors import GOODPUT_COLORS
-from lockstep_dashboards.layouts.job_panels import counted, graph, present
+from lockstep_dashboards.layouts.job_panels import counted_by_node, graph, present
 from lockstep_dashboards.layouts.job_queries import (
     CHOSEN,
     aggregate,
@@ -61,14 +61,15 @@ RESOURCES = Row(
             "below 1 % of the ranks.",
             "the loops wait for a core: fewer loader workers, or more cores.",
             title="Ranks waiting for a core",
+            may_be_empty="a kernel that does not count it has none",
             unit=Unit.NONE,
         ),
-        counted(
+        counted_by_node(
             job_state.OUT_OF_MEMORY,
             title="Allocations that failed",
             otherwise="the ticket names the rank; lower the batch of that stage.",
         ),
-        counted(
+        counted_by_node(
             job_ranks.OUT_OF_MEMORY_RANK,
             RANK,
             title="Ranks whose allocations failed",
@@ -130,6 +131,7 @@ RESOURCES = Row(
             "near 0.",
             "the host launches too slowly: larger kernels, or CUDA graphs.",
             title="Streams idle for the host",
+            may_be_empty="only steps timed on a stream have it",
             unit=Unit.NONE,
         ),
         graph(
@@ -152,6 +154,19 @@ WATCH = Row(
     collapsed=True,
     panels=(
         graph(
+            job_watch.ATTEMPT_NUMBER,
+            aggregate("max", job_watch.ATTEMPT_NUMBER, legend="newest attempt"),
+            "flat.",
+            "each step is a restart: `lockstep ledger job` says why.",
+            title="Restarts so far",
+        ),
+        graph(
+            job_watch.WORLD_RANKS,
+            aggregate("max", job_watch.WORLD_RANKS, legend="ranks of the job"),
+            "flat.",
+            "an elastic job lost or gained nodes.",
+        ),
+        graph(
             job_watch.HUNG_RANKS,
             aggregate("sum", job_watch.HUNG_RANKS, legend="ranks"),
             "0.",
@@ -171,13 +186,13 @@ WATCH = Row(
             title="Ranks that others wait for",
             otherwise="this is the culprit; end it, and the launcher restarts the job.",
         ),
-        counted(
+        counted_by_node(
             job_state.NONFINITE_VALUES,
             WHERE,
             title="Values that were NaN or infinite",
             otherwise="parameters: roll back; loss alone: a bad batch.",
         ),
-        counted(
+        counted_by_node(
             job_state.ANOMALIES,
             ANOMALY,
             title="Spikes and divergences",
@@ -200,7 +215,7 @@ WATCH = Row(
             "report it; `lockstep.disabled()` turns the monitor off.",
             title="The monitor's own time a step",
         ),
-        counted(
+        counted_by_node(
             job_state.TROUBLES,
             TROUBLE,
             title="Problems around the monitor",

@@ -2,40 +2,29 @@
 
 from lockstep_catalogue import (
     Unit,
-    events,
-    fabric,
-    fabric_ports,
     health,
-    job_watch,
     ledger,
-    training,
-    verdicts,
 )
-from lockstep_catalogue.fabric_labels import PORT, PORT_REASON
 from lockstep_catalogue.labels import (
     CLUSTER,
-    DEVICE,
     JOB_ID,
     NODE,
-    OUTCOME,
-    PCI_BUS_ID,
-    PROJECT,
     QUEUE,
-    RANK,
     VERDICT,
 )
 from lockstep_catalogue.ledger import SLO
 from lockstep_catalogue.metric import Label
-from lockstep_catalogue.promql import by, eq, one_of
+from lockstep_catalogue.promql import by, one_of
 from lockstep_catalogue.recorded_objectives import CURRENT_BURN_RATE
 from lockstep_dashboards.annotations import annotations
 from lockstep_dashboards.colors import BAD, GOOD, WARNING
 from lockstep_dashboards.layouts.jobs_tables import job_states, jobs_table
 from lockstep_dashboards.layouts.ledger_panels import COUNTS_AGE
+from lockstep_dashboards.layouts.on_call_faults import FAILURES, TROUBLED_NODES
 from lockstep_dashboards.links import ON_CALL_BOARD
 from lockstep_dashboards.panel import Board, Panel, Query, Row, Threshold, View
-from lockstep_dashboards.selection import MOST_ROWS, Selection, above_zero, one_value
-from lockstep_dashboards.series_panels import bar_gauge, stat, table, time_series
+from lockstep_dashboards.selection import MOST_ROWS, Selection, one_value
+from lockstep_dashboards.series_panels import bar_gauge, stat, time_series
 from lockstep_dashboards.variables import CLASSES_OF_JOBS, THIS_CLUSTER, cluster_variable
 
 _ALL = Selection((THIS_CLUSTER,), ())
@@ -118,142 +107,6 @@ _NOW = Row(
     ),
 )
 _JOB_ROW = Row(title="Jobs", panels=(jobs_table(), job_states()))
-_FAULTS = Row(
-    title="Failures",
-    panels=(
-        table(
-            ledger.JOBS_FINISHED,
-            above_zero(
-                by(
-                    "sum",
-                    _ALL.increase(ledger.JOBS_FINISHED, eq(ledger.JOB_OUTCOME, "failed")),
-                    ledger.FAILURE_CLASS,
-                    PROJECT,
-                    QUEUE,
-                )
-            ),
-            title="Failed jobs",
-            note="Within the range.",
-            good="few, and of class user.",
-            otherwise="`lockstep ledger list --failed` names the jobs, nodes and first errors.",
-            columns=(ledger.FAILURE_CLASS, PROJECT, QUEUE),
-            width=8,
-            may_be_empty=_NO_TROUBLE,
-        ),
-        table(
-            training.CHECKPOINTS,
-            above_zero(
-                _JOBS.by("sum", _JOBS.increase(training.CHECKPOINTS, eq(OUTCOME, "failed")))
-            ),
-            title="Failed checkpoints",
-            note="Within the range.",
-            good="none.",
-            otherwise="look at storage: the board of fabric and storage, row of storage.",
-            columns=(JOB_ID,),
-            width=5,
-            may_be_empty=_NO_TROUBLE,
-        ),
-        table(
-            job_watch.HANG_MISSING,
-            above_zero(
-                _JOBS.by(
-                    "max", _JOBS.of(job_watch.HANG_MISSING), NODE, RANK, job_watch.PHASE_AT_HANG
-                )
-            ),
-            title="Ranks that others wait for",
-            good="none.",
-            otherwise="this is the culprit of the hang: its stacks are on its node.",
-            columns=(JOB_ID, NODE, RANK, job_watch.PHASE_AT_HANG),
-            width=11,
-            may_be_empty=_NO_TROUBLE,
-        ),
-    ),
-)
-_NODE_ROW = Row(
-    title="Nodes",
-    panels=(
-        table(
-            verdicts.NODE_HEALTH,
-            above_zero(
-                _NODES.by(
-                    "max", _NODES.of(verdicts.NODE_HEALTH, _BAD), VERDICT, verdicts.NODE_REASON
-                )
-            ),
-            title="Nodes that are not well",
-            good="none.",
-            otherwise="drain a failed node; a click on it opens its board.",
-            columns=(NODE, VERDICT, verdicts.NODE_REASON),
-            width=8,
-            may_be_empty=_NO_TROUBLE,
-        ),
-        table(
-            events.GPU_XID_INCIDENTS,
-            above_zero(
-                _NODES.by("sum", _NODES.increase(events.GPU_XID_INCIDENTS), PCI_BUS_ID, events.XID)
-            ),
-            title="Xids",
-            note="New ones within the range.",
-            good="none; 13, 31 and 43 are of the application.",
-            otherwise="the node's board says class, severity and remedy of each.",
-            columns=(NODE, PCI_BUS_ID, events.XID),
-            width=8,
-            may_be_empty=_NO_TROUBLE,
-        ),
-        table(
-            fabric_ports.PORT_HEALTH,
-            above_zero(
-                _NODES.by(
-                    "max", _NODES.of(fabric_ports.PORT_HEALTH, _BAD), DEVICE, PORT, PORT_REASON
-                )
-            ),
-            title="Ports that are not well",
-            good="none.",
-            otherwise="a click on the adapter opens the fabric's board.",
-            columns=(NODE, DEVICE, PORT, PORT_REASON),
-            width=8,
-            may_be_empty=_NO_TROUBLE,
-        ),
-        table(
-            health.AGENT_TICK,
-            above_zero(
-                f"time() - {_NODES.by('max', _NODES.over_range('last', health.AGENT_TICK))}"
-                f" > {_FRESH_SECONDS}"
-            ),
-            title="Silent nodes",
-            note="Seconds since an agent that was seen in the range rendered.",
-            good="none.",
-            otherwise="the node is down, or its agent is: `systemctl status lockstep-agent`.",
-            unit=Unit.SECONDS,
-            columns=(NODE,),
-            width=6,
-            may_be_empty=_NO_TROUBLE,
-        ),
-        table(
-            fabric.NET_CARRIER_CHANGES,
-            above_zero(_NODES.by("sum", _NODES.increase(fabric.NET_CARRIER_CHANGES), DEVICE)),
-            title="Links that went up or down",
-            note="Ethernet, within the range.",
-            good="none.",
-            otherwise="cable or transceiver, or the switch's port.",
-            columns=(NODE, DEVICE),
-            width=8,
-            may_be_empty=_NO_TROUBLE,
-        ),
-        table(
-            events.HOST_INCIDENTS,
-            above_zero(
-                _NODES.by("sum", _NODES.increase(events.HOST_INCIDENTS), events.HOST_INCIDENT)
-            ),
-            title="Incidents of hosts",
-            note="Within the range.",
-            good="none.",
-            otherwise="the kernel log of the node has the lines: `lockstep doctor`.",
-            columns=(NODE, events.HOST_INCIDENT),
-            width=10,
-            may_be_empty=_NO_TROUBLE,
-        ),
-    ),
-)
 _QUEUE_ROW = Row(
     title="Queue",
     collapsed=True,
@@ -304,7 +157,7 @@ ON_CALL = Board(
     title="Lockstep: on call",
     description="What fires, which jobs suffer, and on which nodes.",
     variables=(cluster_variable(health.AGENT_INFO), CLASSES_OF_JOBS),
-    rows=(_NOW, _JOB_ROW, _FAULTS, _NODE_ROW, _QUEUE_ROW),
+    rows=(_NOW, _JOB_ROW, FAILURES, TROUBLED_NODES, _QUEUE_ROW),
     annotations=annotations(_ALL),
     range="6h",
 )

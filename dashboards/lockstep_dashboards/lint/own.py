@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from itertools import combinations
 
-from lockstep_catalogue import METRICS, RECORDED
+from lockstep_catalogue import METRICS, RECORDED, Series
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, RANK
 from lockstep_dashboards.lint.promql_text import selectors
 from lockstep_dashboards.packing import pack
@@ -12,7 +12,8 @@ from lockstep_dashboards.panel import Board, Panel, View
 MAX_OPEN_PANELS = 25
 MAX_OPENING_QUERIES = 40
 _ANNOTATIONS = ("Alerts", "Restarts", "Job events")
-_SERIES = {each.name: each for each in (*METRICS, *RECORDED)}
+_ALL: tuple[Series, ...] = (*METRICS, *RECORDED)
+_SERIES = {each.name: each for each in _ALL}
 _SUFFIXES = ("_bucket", "_sum", "_count")
 NOT_ON_A_BOARD: Mapping[str, str] = {}
 """Metrics that no board shows, and why."""

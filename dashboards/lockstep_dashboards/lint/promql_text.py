@@ -1,4 +1,4 @@
-"""What the lint reads from the text of PromQL, without a parser: promtool parses it in the tests."""
+"""What the lint reads from the text of PromQL; promtool parses it in the tests."""
 
 import re
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ _PAIRS = {")": "(", "]": "[", "}": "{"}
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _RATE = re.compile(r"\b(rate|irate|increase)\(")
 _WINDOW = re.compile(r"[^\[\]]*\[([^\]:]+)\]")
-_COUNTER = re.compile(r"\b([a-z][a-z0-9_]*_total)\b")
+_COUNTER = re.compile(r"(?<![\w:])([a-z][a-z0-9_]*_total)(?![\w:])")
 _OVER_ITS_LIFE = re.compile(r"\b(?:last|max)_over_time\(\s*$")
 SERIES = re.compile(r"\b(lockstep_[a-z0-9_]+|[a-z][a-z0-9_]*:[a-z0-9_]+:[a-z0-9_]+)\b")
 """Names of series of the catalogue."""

@@ -32,9 +32,7 @@ def lint_json(dashboard: Json) -> list[Complaint]:
 def lint_board(board: Board) -> list[Complaint]:
     """What all rules find in a board."""
     own = [
-        Complaint(board.uid, name, text)
-        for name, rule in OWN_RULES.items()
-        for text in rule(board)
+        Complaint(board.uid, name, text) for name, rule in OWN_RULES.items() for text in rule(board)
     ]
     return [*lint_json(render(board)), *own]
 

@@ -10,11 +10,14 @@ from lockstep_alerts.entry import SpecError
 from lockstep_alerts.explain import expected_in_vain
 from lockstep_alerts.explain_command import explain
 from lockstep_alerts.model import Delivery, Duration
+from lockstep_alerts.openslo.command import openslo
 from lockstep_alerts.options import duration_option
 from lockstep_alerts.routing import read_deployment
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
 from lockstep_alerts.write import GENERATED, differing, render, write_files
+from lockstep_alerts.writers import Target, remark_on, render_for
+from lockstep_alerts.writers.options import target_options
 
 _ABSOLUTE = ("https://", "http://")
 _DEFAULTS = Delivery()
@@ -57,6 +60,7 @@ def alerts() -> None:
     type=click.Path(path_type=Path),
     help="Who is notified and when; default: the webhooks of lockstep stack.",
 )
+@target_options
 @click.option("--check", "only_compare", is_flag=True, help="Write nothing; exit 1 on differences.")
 @click.pass_context
 def generate(
@@ -68,6 +72,7 @@ def generate(
     runbook_base: str,
     dashboard_base: str,
     deployment_file: Path | None,
+    target: Target,
     only_compare: bool,
 ) -> None:
     """Write the rule file, the Alertmanager configuration and the rule tests."""
@@ -76,7 +81,7 @@ def generate(
         deployment = read_deployment(deployment_file) if deployment_file else None
         read = read_spec(spec or spec_path(), interval)
         refuse_too_costly(read)
-        files = render(read, delivery, deployment)
+        files = render_for(target, render(read, delivery, deployment))
     except SpecError as error:
         raise click.UsageError(str(error)) from error
     if only_compare:
@@ -93,6 +98,8 @@ def generate(
     for line in expected_in_vain(read):
         click.echo(line)
     _warn_of_relative_links(delivery)
+    if remark := remark_on(target, files):
+        click.echo(remark, err=True)
 
 
 def _warn_of_relative_links(delivery: Delivery) -> None:
@@ -112,4 +119,5 @@ def _warn_of_relative_links(delivery: Delivery) -> None:
 
 alerts.add_command(check)
 alerts.add_command(explain)
+alerts.add_command(openslo)
 alerts.add_command(test)

@@ -67,7 +67,7 @@ RULE_FAILURES = Foreign(
 ALERTS = Foreign(
     name="ALERTS",
     kind=Kind.GAUGE,
-    labels=(ALERT_NAME, ALERT_STATE, ALERT_SEVERITY, CLUSTER, JOB_ID),
+    labels=(ALERT_NAME, ALERT_STATE, ALERT_SEVERITY, CLUSTER, NODE, JOB_ID),
     help="Alerts that are pending or firing, always 1.",
     source=_PROMETHEUS,
 )

@@ -22,6 +22,7 @@ from lockstep_alerts.conditions.recovery_point import CheckpointStale
 from lockstep_alerts.conditions.replicas import ReplicasDiffer
 from lockstep_alerts.conditions.reporting import AgentImpaired, TelemetryMissing
 from lockstep_alerts.conditions.scheduling import PreemptionLoss, QueueWait, ResumedOlder
+from lockstep_alerts.conditions.shared_node import SharedNodeFault
 from lockstep_alerts.conditions.skew import DataSkew
 from lockstep_alerts.conditions.stages import StageSlowed, StageUneven
 from lockstep_alerts.conditions.stalled import Stalled
@@ -57,6 +58,7 @@ AREAS: Mapping[str, Mapping[str, type[ConditionKind]]] = {
         "job_node_fault": JobNodeFault,
         "job_node_lost": JobNodeLost,
         "job_gpu_degraded": JobGpuDegraded,
+        "shared_node_fault": SharedNodeFault,
         "gpu_fatal_error": GpuFatalError,
         "gpu_link_degraded": GpuLinkDegraded,
         "gpu_throttled": GpuThrottled,

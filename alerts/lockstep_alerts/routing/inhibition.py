@@ -104,13 +104,14 @@ GRAPH = (
         ),
         equal=_BY_CLUSTER,
     ),
+    # One node under several jobs is one page, and its jobs keep their symptoms quiet all the same.
     Inhibition(
         sources=("TrainNodeFault",),
-        targets=("TrainJobNodeFault", "GpuNodeFatalError"),
+        targets=("TrainJobNodeFault", "TrainJobNodeLost", "GpuNodeFatalError"),
         equal=_BY_NODE,
     ),
     Inhibition(
-        sources=("TrainJobNodeFault",),
+        sources=("TrainJobNodeFault", "TrainJobNodeLost", "TrainJobGpuDegraded", "TrainPortFault"),
         targets=(
             "TrainJobStalled",
             "TrainJobCrashLoop",
@@ -148,7 +149,7 @@ GRAPH = (
     Inhibition(
         sources=("TrainLedgerStale",), targets=("TrainTelemetryMissing",), equal=_BY_CLUSTER
     ),
-    Inhibition(sources=(INFO_INHIBITOR,), equal=_BY_CLUSTER, target_matchers=('severity="info"',)),
+    Inhibition(sources=(INFO_INHIBITOR,), equal=_BY_JOB, target_matchers=('severity="info"',)),
     *(
         Inhibition(
             sources=(MAINTENANCE,),

@@ -56,7 +56,7 @@ def draw(answer: PanelAnswer, scene: Scene) -> Drawing:
         y_axis["autorange"] = "reversed"
     if len(rows) <= _LABELLED_ROWS:
         y_axis |= {"tickmode": "linear", "dtick": 1}
-    return Drawing(view="figure", figure=figure(scene, [trace], y_axis, hovermode="closest"))
+    return Drawing(view="figure", figure=figure(scene, panel, [trace], y_axis, hovermode="closest"))
 
 
 def _color_bar(suffix: str) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def draw(answer: PanelAnswer, scene: Scene) -> Drawing:
         "range": [len(rows) - 0.5, -0.5],
         "showgrid": False,
     }
-    drawn = figure(scene, traces, y_axis, hovermode="closest", barmode="overlay")
+    drawn = figure(scene, answer.panel, traces, y_axis, hovermode="closest", barmode="overlay")
     return Drawing(view="figure", figure=drawn, legend=tuple(legend))
 
 

@@ -1,0 +1,232 @@
+"""Plays scripted courses of series to a real Prometheus, and reads what a real pager received."""
+
+import json
+import re
+import threading
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from lockstep_alerts.model import Duration
+from lockstep_alerts.shipped import spec_path
+from lockstep_alerts.spec import Spec, read_spec
+from lockstep_alerts.stack.servers import StackOptions, down, read_state, up
+from lockstep_alerts.symptom import Symptom
+from lockstep_alerts.synthetic import Course, Samples
+
+_LONGEST_PENDING = Duration("10s")
+_LONGEST_KEEP = Duration("20s")
+_POLL_SECONDS = 0.5
+
+
+def value_at(course: Course, seconds: float) -> float | None:
+    """The value of a course; None before it is born and after its last stretch."""
+    begin, value = float(course.unborn_seconds), course.start
+    if seconds < begin:
+        return None
+    for stretch in course.stretches:
+        if seconds <= begin + stretch.seconds:
+            return value + (seconds - begin) * stretch.per_second
+        begin += stretch.seconds
+        value += stretch.seconds * stretch.per_second
+    return None
+
+
+def in_cluster(cluster: str, series: Iterable[Samples], job_id: str = "j1") -> list[Samples]:
+    """The same series under another cluster, and those of job j1 under another job."""
+    renamed = (
+        (each.series.replace('cluster="c1"', f'cluster="{cluster}"'), each.course)
+        for each in series
+    )
+    return [
+        Samples(text.replace('job_id="j1"', f'job_id="{job_id}"'), course)
+        for text, course in renamed
+    ]
+
+
+class Exporter(ThreadingHTTPServer):
+    """Serves each series at its value by the time since the start; times of day stay times of day.
+
+    Args:
+        series: to play. Courses of timestamps count from 0; names that end in ``timestamp_seconds``
+            or ``tick_seconds`` are served as Unix time.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, series: list[Samples]) -> None:
+        self._series = series
+        self.begin = time.time()
+        super().__init__(("127.0.0.1", 0), _Exposition)
+
+    def exposition(self) -> str:
+        """The text of a scrape."""
+        elapsed = time.time() - self.begin
+        lines = []
+        for each in self._series:
+            value = value_at(each.course, elapsed)
+            if value is None:
+                continue
+            is_time = re.match(r"\w*(timestamp_seconds|tick_seconds)\b", each.series)
+            lines.append(f"{each.series} {value + self.begin if is_time else value!r}")
+        return "\n".join(lines) + "\n"
+
+
+class _Exposition(BaseHTTPRequestHandler):
+    server: Exporter
+
+    def do_GET(self) -> None:
+        body = self.server.exposition().encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain; version=0.0.4")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def hurried_spec() -> Spec:
+    """The shipped spec at scrapes every second; what waits for minutes waits for seconds.
+
+    How long an alert waits is what promtool's cases test. Here it is who is notified of what.
+    """
+    spec = read_spec(spec_path(), Duration("1s"))
+
+    def hurried(symptom: Symptom) -> Symptom:
+        pending, keep = symptom.pending, symptom.keep_firing
+        if pending and pending.seconds > _LONGEST_PENDING.seconds:
+            pending = _LONGEST_PENDING
+        if keep and keep.seconds > _LONGEST_KEEP.seconds:
+            keep = _LONGEST_KEEP
+        return replace(symptom, pending=pending, keep_firing=keep)
+
+    return replace(
+        spec,
+        symptoms=tuple(map(hurried, spec.symptoms)),
+        objective_symptoms=tuple(map(hurried, spec.objective_symptoms)),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Theatre:
+    """A running stack that scrapes an exporter.
+
+    Attributes:
+        folder: of the stack.
+        exporter: what is played.
+    """
+
+    folder: Path
+    exporter: Exporter
+
+    def wait_until(self, seconds: float) -> None:
+        """Sleeps until so many seconds of the play are over."""
+        time.sleep(max(0.0, self.exporter.begin + seconds - time.time()))
+
+    def pages(self, cluster: str, receiver: str = "pager") -> dict[str, list[Mapping[str, Any]]]:
+        """Notifications of firing alerts of a cluster by their group, oldest first."""
+        path = self.folder / "pages.jsonl"
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        pages: dict[str, list[Mapping[str, Any]]] = {}
+        for page in map(json.loads, lines):
+            group = dict(page["group_labels"])
+            if group.get("cluster") != cluster or page["receiver"] != receiver:
+                continue
+            if page["status"] == "firing":
+                name = " ".join(value for key, value in group.items() if key != "cluster")
+                pages.setdefault(name, []).append(page)
+        return pages
+
+    def wait_for_page(
+        self, cluster: str, name: str, receiver: str = "pager", seconds: float = 120
+    ) -> Mapping[str, Any]:
+        """The first notification of a group."""
+        deadline = time.monotonic() + seconds
+        while name not in (pages := self.pages(cluster, receiver)):
+            assert time.monotonic() < deadline, (name, pages, self.alerts(cluster))
+            time.sleep(_POLL_SECONDS)
+        return pages[name][0]
+
+    def alerts(self, cluster: str) -> list[dict[str, Any]]:
+        """Alerts of a cluster that Alertmanager has, each with what inhibits it."""
+        url = read_state(self.folder)["alertmanager"].url
+        parameters = {"filter": f'cluster="{cluster}"'}
+        answer = httpx.get(f"{url}/api/v2/alerts", params=parameters, trust_env=False)
+        alerts = answer.json()
+        assert isinstance(alerts, list)
+        return alerts
+
+    def wait_until_inhibited(self, cluster: str, counts: Mapping[str, int]) -> None:
+        """Waits until so many alerts of each name are kept quiet at the same time."""
+        deadline = time.monotonic() + 120
+        while True:
+            names = [
+                alert["labels"]["alertname"]
+                for alert in self.alerts(cluster)
+                if alert["status"]["inhibitedBy"]
+            ]
+            if all(names.count(name) == number for name, number in counts.items()):
+                return
+            assert time.monotonic() < deadline, (counts, names)
+            time.sleep(_POLL_SECONDS)
+
+    def failing_rules(self) -> list[str]:
+        """What Prometheus says of rules whose last evaluation failed."""
+        url = read_state(self.folder)["prometheus"].url
+        answer = httpx.get(f"{url}/api/v1/rules", trust_env=False).json()
+        groups = answer["data"]["groups"]
+        return [
+            rule["lastError"]
+            for group in groups
+            for rule in group["rules"]
+            if rule.get("lastError")
+        ]
+
+    def inhibited(self, cluster: str) -> set[str]:
+        """Names of alerts of a cluster that another one keeps quiet."""
+        return {
+            alert["labels"]["alertname"]
+            for alert in self.alerts(cluster)
+            if alert["status"]["inhibitedBy"]
+        }
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        """The result of an instant query."""
+        url = read_state(self.folder)["prometheus"].url
+        answer = httpx.get(
+            f"{url}/api/v1/query", params={"query": expression}, trust_env=False
+        ).json()
+        result = answer["data"]["result"]
+        assert isinstance(result, list)
+        return result
+
+
+@contextmanager
+def playing(folder: Path, series: list[Samples]) -> Iterator[Theatre]:
+    """A stack over the hurried spec that scrapes the series once a second."""
+    with Exporter(series) as exporter:
+        threading.Thread(target=exporter.serve_forever, daemon=True).start()
+        options = StackOptions(
+            folder=folder,
+            targets=(f"127.0.0.1:{exporter.server_port}",),
+            group_interval=Duration("10s"),
+            ports={},
+        )
+        with warnings.catch_warnings():
+            # The servers outlive their handles, as they outlive the command.
+            warnings.simplefilter("ignore", ResourceWarning)
+            up(options, hurried_spec())
+        try:
+            yield Theatre(folder=folder, exporter=exporter)
+        finally:
+            down(folder)
+            exporter.shutdown()

@@ -89,11 +89,13 @@ def named_board(name: str) -> Board:
     Raises:
         ValueError: there is none; the text offers the nearest.
     """
-    known = {file_name.removesuffix(".json"): board for file_name, board in BOARDS.items()}
-    if name not in known:
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
-        raise ValueError(f"--board {name!r} is none of {', '.join(known)}; did you mean {near[0]}?")
-    return known[name]
+    boards = {file_name.removesuffix(".json"): board for file_name, board in BOARDS.items()}
+    if name not in boards:
+        near = difflib.get_close_matches(name, boards, n=1, cutoff=0.0)
+        raise ValueError(
+            f"--board {name!r} is none of {', '.join(boards)}; did you mean {near[0]}?"
+        )
+    return boards[name]
 
 
 def _chosen(

@@ -38,9 +38,9 @@ def open_board(board: Board, scope: Scope, client: httpx.Client) -> Scope:
 
 
 def _unknown(title: str, value: str, offered: list[str]) -> str:
-    known = ", ".join(offered[:_MOST_NAMED]) or "none"
+    values = ", ".join(offered[:_MOST_NAMED]) or "none"
     more = ", ..." if len(offered) > _MOST_NAMED else ""
-    return f"{title.lower()} {value!r} has no series in the range; there are: {known}{more}"
+    return f"{title.lower()} {value!r} has no series in the range; there are: {values}{more}"
 
 
 def choice(text: str) -> Mapping[str, tuple[str, ...]]:

@@ -51,10 +51,10 @@ def _shares() -> Query:
 def _cost_per_million_tokens() -> Query:
     """Money of a project over the tokens that its jobs trained on, both over the range."""
     project = Selection((THIS_CLUSTER,), (CLUSTER, PROJECT))
-    place = "cluster, job_id, node"
-    owner = f"max by ({place}, project) ({project.over_range('last', training.JOB_INFO)})"
-    tokens = f"sum by ({place}) ({project.increase(training.TOKENS)})"
-    per_project = project.by("sum", f"{tokens} * on ({place}) group_left (project) {owner}")
+    node_labels = "cluster, job_id, node"
+    owner = f"max by ({node_labels}, project) ({project.over_range('last', training.JOB_INFO)})"
+    tokens = f"sum by ({node_labels}) ({project.increase(training.TOKENS)})"
+    per_project = project.by("sum", f"{tokens} * on ({node_labels}) group_left (project) {owner}")
     cost = project.by("sum", project.increase(ledger.COST))
     return largest(f"{cost} / ({per_project} / {_TOKENS} > 0)", _MOST_GROUPS)
 

@@ -94,12 +94,12 @@ def _annotated(board: Board) -> Iterator[str]:
 
 def _grid(board: Board) -> Iterator[str]:
     placed = pack(board.rows)
-    for (first, place), (second, other) in combinations(placed, 2):
+    for (first, position), (second, other) in combinations(placed, 2):
         apart = (
-            place.x + place.width <= other.x
-            or other.x + other.width <= place.x
-            or place.y + place.height <= other.y
-            or other.y + other.height <= place.y
+            position.x + position.width <= other.x
+            or other.x + other.width <= position.x
+            or position.y + position.height <= other.y
+            or other.y + other.height <= position.y
         )
         if not apart:
             yield f"{first.title} and {second.title} overlap"

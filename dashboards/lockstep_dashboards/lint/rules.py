@@ -40,6 +40,6 @@ def lint_board(board: Board) -> list[Complaint]:
 def lint_boards(boards: Mapping[str, Board]) -> list[Complaint]:
     """What all rules find in all boards, and in what they show together."""
     of_boards = [complaint for board in boards.values() for complaint in lint_board(board)]
-    together = [Complaint("all boards", "coverage", text) for text in uncovered(boards)]
+    of_all = [Complaint("all boards", "coverage", text) for text in uncovered(boards)]
     uids = [Complaint("all boards", "stable-uids", text) for text in bad_uids(boards)]
-    return [*of_boards, *together, *uids]
+    return [*of_boards, *of_all, *uids]

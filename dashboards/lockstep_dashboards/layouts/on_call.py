@@ -18,7 +18,7 @@ from lockstep_catalogue.promql import by, one_of
 from lockstep_catalogue.recorded_objectives import CURRENT_BURN_RATE
 from lockstep_dashboards.annotations import annotations
 from lockstep_dashboards.colors import BAD, GOOD, WARNING
-from lockstep_dashboards.layouts.jobs_tables import job_states, jobs_table
+from lockstep_dashboards.layouts.jobs_tables import deadlines_table, job_states, jobs_table
 from lockstep_dashboards.layouts.ledger_panels import COUNTS_AGE
 from lockstep_dashboards.layouts.on_call_faults import FAILURES, TROUBLED_NODES
 from lockstep_dashboards.links import ON_CALL_BOARD
@@ -106,7 +106,7 @@ _NOW = Row(
         _alerts_table(),
     ),
 )
-_JOB_ROW = Row(title="Jobs", panels=(jobs_table(), job_states()))
+_JOB_ROW = Row(title="Jobs", panels=(jobs_table(), job_states(), deadlines_table()))
 _QUEUE_ROW = Row(
     title="Queue",
     collapsed=True,

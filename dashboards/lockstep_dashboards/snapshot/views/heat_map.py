@@ -16,10 +16,10 @@ from lockstep_dashboards.snapshot.views.drawing import (
     message,
     plot_text,
     rounded,
+    row_ticks,
     time_grid,
 )
 
-_LABELLED_ROWS = 24
 _EMPTY = 1e-9  # a bucket below it counts as empty, as in Grafana's own heat maps
 
 Row = tuple[str, list[float | None]]
@@ -51,11 +51,10 @@ def draw(answer: PanelAnswer, scene: Scene) -> Drawing:
         "colorbar": _color_bar(scale.suffix),
         "hovertemplate": f"%{{x}}<br>%{{y}}<br>%{{z:.4~g}}{scale.suffix}<extra></extra>",
     } | time_grid(scene.window)
-    y_axis = {"type": "category", "showgrid": False}
+    y_axis: dict[str, Any] = {"type": "category", "showgrid": False}
     if not is_histogram:
         y_axis["autorange"] = "reversed"
-    if len(rows) <= _LABELLED_ROWS:
-        y_axis |= {"tickmode": "linear", "dtick": 1}
+    y_axis |= row_ticks(len(rows), panel)
     return Drawing(view="figure", figure=figure(scene, panel, [trace], y_axis, hovermode="closest"))
 
 

@@ -114,10 +114,10 @@ def figure(
             | {
                 "type": "date",
                 "range": [plot_time(window.begin), plot_time(window.end)],
-                "nticks": max(2, round(panel.width * _TICKS_A_COLUMN)),
+                "nticks": max(3, round(panel.width * _TICKS_A_COLUMN)),
                 "tickangle": 0,
             },
-            "yaxis": _AXIS | {"nticks": 6} | dict(y_axis),
+            "yaxis": _AXIS | {"nticks": 6, "exponentformat": "none"} | dict(y_axis),
             "yaxis9": hidden,
             "shapes": [*_event_shapes(events, window), *shapes],
             "showlegend": False,

@@ -114,14 +114,8 @@ def of_cluster(name: str, slo: str, value: float) -> dict[str, object]:
     return query(f'{name}{{slo="{slo}"}}', sample(name, value, cluster="c1", slo=slo))
 
 
-@pytest.mark.promtool
-def test_slices_are_good_or_bad_as_counted_by_hand(tmp_path: Path) -> None:
-    names = []
-    for area in (SLICES, OBJECTIVES):
-        groups = rule_groups(area, SPEC, Delivery())
-        (tmp_path / area.rules_file).write_text(yaml.safe_dump({"groups": groups}))
-        names += [group["name"] for group in groups]
-    series = [
+def scenario() -> list[Samples]:
+    return [
         # Thirty seconds of five minutes is more than a fiftieth; two are less. The first job's
         # newest checkpoint is 25 minutes old, at intervals of five.
         *checkpoints("j1", blocking_seconds=30, until_minutes=25),
@@ -134,8 +128,53 @@ def test_slices_are_good_or_bad_as_counted_by_hand(tmp_path: Path) -> None:
         *evaluating_job(),
         jobs_running(3),
     ]
+
+
+def expectations() -> list[dict[str, object]]:
     telemetry = {"cluster": "c1", "slo": "telemetry", "sloth_id": "c1-telemetry"}
     sloth = {**telemetry, "sloth_service": "c1", "sloth_slo": "telemetry"}
+    return [
+        query(
+            f"round({CHECKPOINT_INTERVAL.name}, 10)",
+            sample("", 300, cluster="c1", job_id="j1"),
+            sample("", 300, cluster="c1", job_id="j2"),
+        ),
+        of_slo(SLICE_BAD.name, "recovery_point", ("j1", 1), ("j2", 0)),
+        of_slo(SLICE_BAD.name, "checkpoint_blocking", ("j1", 1), ("j2", 0)),
+        of_slo(SLICE_BAD.name, "loss_convergence", ("j1", 1), ("j2", 0)),
+        # An evaluation is no slow step: neither of the two sees it.
+        query(
+            f'round({SLICE_RATIO.name}{{slo=~"throughput|step_latency"}}, 0.01)',
+            sample("", 1, cluster="c1", job_id="j3", slo="throughput"),
+            sample("", 1, cluster="c1", job_id="j3", slo="step_latency"),
+        ),
+        of_cluster(SLICES_TOTAL.name, "gpu_activity", 2),
+        of_cluster(SLICES_BAD.name, "gpu_activity", 1),
+        of_cluster(SLICES_TOTAL.name, "telemetry", 3),
+        of_cluster(SLICES_BAD.name, "telemetry", 2),
+        query(
+            f'{OBJECTIVE.name}{{slo="telemetry"}}',
+            sample(OBJECTIVE.name, 0.99, **sloth),
+        ),
+        query(
+            f'{TIME_PERIOD.name}{{slo="telemetry"}}',
+            sample(TIME_PERIOD.name, 7, **sloth),
+        ),
+        # Two of three jobs unseen, all of the time: 1 - (2 / 3) / 0.01.
+        query(
+            f'round({BUDGET_REMAINING.name}{{slo="telemetry"}}, 0.1)',
+            sample("", -65.7, **sloth),
+        ),
+    ]
+
+
+@pytest.mark.promtool
+def test_slices_are_good_or_bad_as_counted_by_hand(tmp_path: Path) -> None:
+    names = []
+    for area in (SLICES, OBJECTIVES):
+        groups = rule_groups(area, SPEC, Delivery())
+        (tmp_path / area.rules_file).write_text(yaml.safe_dump({"groups": groups}))
+        names += [group["name"] for group in groups]
     test = {
         "rule_files": [str(tmp_path / area.rules_file) for area in (SLICES, OBJECTIVES)],
         "evaluation_interval": "1m",
@@ -144,41 +183,10 @@ def test_slices_are_good_or_bad_as_counted_by_hand(tmp_path: Path) -> None:
             {
                 "interval": "15s",
                 "input_series": [
-                    {"series": each.series, "values": each.course.promtool(15)} for each in series
+                    {"series": each.series, "values": each.course.promtool(15)}
+                    for each in scenario()
                 ],
-                "promql_expr_test": [
-                    query(
-                        f"round({CHECKPOINT_INTERVAL.name}, 10)",
-                        sample("", 300, cluster="c1", job_id="j1"),
-                        sample("", 300, cluster="c1", job_id="j2"),
-                    ),
-                    of_slo(SLICE_BAD.name, "recovery_point", ("j1", 1), ("j2", 0)),
-                    of_slo(SLICE_BAD.name, "checkpoint_blocking", ("j1", 1), ("j2", 0)),
-                    of_slo(SLICE_BAD.name, "loss_convergence", ("j1", 1), ("j2", 0)),
-                    # An evaluation is no slow step: neither of the two sees it.
-                    query(
-                        f'round({SLICE_RATIO.name}{{slo=~"throughput|step_latency"}}, 0.01)',
-                        sample("", 1, cluster="c1", job_id="j3", slo="throughput"),
-                        sample("", 1, cluster="c1", job_id="j3", slo="step_latency"),
-                    ),
-                    of_cluster(SLICES_TOTAL.name, "gpu_activity", 2),
-                    of_cluster(SLICES_BAD.name, "gpu_activity", 1),
-                    of_cluster(SLICES_TOTAL.name, "telemetry", 3),
-                    of_cluster(SLICES_BAD.name, "telemetry", 2),
-                    query(
-                        f'{OBJECTIVE.name}{{slo="telemetry"}}',
-                        sample(OBJECTIVE.name, 0.99, **sloth),
-                    ),
-                    query(
-                        f'{TIME_PERIOD.name}{{slo="telemetry"}}',
-                        sample(TIME_PERIOD.name, 7, **sloth),
-                    ),
-                    # Two of three jobs unseen, all of the time: 1 - (2 / 3) / 0.01.
-                    query(
-                        f'round({BUDGET_REMAINING.name}{{slo="telemetry"}}, 0.1)',
-                        sample("", -65.7, **sloth),
-                    ),
-                ],
+                "promql_expr_test": expectations(),
             }
         ],
     }

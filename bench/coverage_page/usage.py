@@ -15,53 +15,14 @@ from lockstep_catalogue import (
     RECORDED,
     Metric,
     Recorded,
-    fabric,
-    job_state,
-    job_watch,
-    ledger,
-    ledger_service,
     recorded_objectives,
-    training,
 )
 
 _REPOSITORY = Path(__file__).parents[2]
 _WORD = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 
-UNREAD: Mapping[Metric, str] = {
-    training.JOB_INFO: "inventory: joined by hand to find the project, queue and class of a job",
-    training.SAMPLES: "tokens are the rate that is promised; samples are for jobs without tokens",
-    training.COLLECTIVES: "the number of collectives explains their seconds in an investigation",
-    job_state.NONFINITE_VALUES: "says which value was not finite, once the page has come",
-    job_state.MEMORY_BYTES: "the report and the runbooks of memory read it",
-    job_state.ALLOCATOR_RETRIES: "explains a slow step in an investigation",
-    job_state.COLLECTIONS: "explains a slow step in an investigation",
-    job_state.COLLECTION_SECONDS: "explains a slow step in an investigation",
-    job_state.CHECKPOINT_BYTES: "size of checkpoints, for the planning of storage",
-    job_state.CHECKPOINTS_VERIFIED: "invalid ones are paged; this says how many were looked at",
-    job_state.SLOWEST_WRITER: "names the writer, once a checkpoint is late",
-    job_state.PASSED_OVER: "restores that fall back are paged; this says over how many",
-    job_state.LOST_STEPS: "the ledger counts the GPU time of what was lost",
-    job_state.REPLICAS: "says how many ranks the comparison covers",
-    job_state.TROUBLES: "problems around the monitor are counted, for reports of errors",
-    job_watch.HUNG_RANKS: "ranks that hang are named by the series that the page reads",
-    job_watch.BUS_BYTES: "the rate over it is what is judged",
-    job_watch.HOST_BOUND_SECONDS: "the goodput state host_bound holds the same seconds",
-    job_watch.DEVICE_STEPS: "says how many steps the device's times cover",
-    job_watch.LAUNCH_BOUND_STEPS: "explains host_bound in an investigation",
-    fabric.NET_CARRIER_CHANGES: "the agent's verdict on a port counts them",
-    ledger.JOBS_FINISHED: "objectives read the exact counts per window; this is for other boards",
-    ledger.JOBS_FINISHED_GPU_SECONDS: "as the jobs, weighted; for other boards",
-    ledger.ATTEMPTS_STARTED: "objectives read the exact counts per window",
-    ledger.COST: "the review of the week and the pages of the ledger show it",
-    ledger.DEADLINES: "objectives read the exact counts per window",
-    ledger.REQUEUES: "objectives read the exact counts per window; a runbook asks it by cause",
-    ledger.CHECKPOINTS: "objectives read the exact counts per window",
-    ledger.JOB_DURATION: "the review of the week shows it by class",
-    ledger_service.LEDGER_INFO: "inventory: version and store of the ledger",
-    ledger_service.EVENTS: "what is refused is a ticket; what is stored is only traffic",
-    ledger_service.EVENTS_STORED: "the number of the newest event, for followers of the ledger",
-}
-"""Metrics that neither a rule nor a board reads, each with the reason."""
+UNREAD: Mapping[Metric, str] = {}
+"""Metrics that neither a rule nor a board reads, each with its reason: none today."""
 
 # Sloth's public names, for its boards; and the aggregate of counters, read where an objective over
 # a counter has alerts.

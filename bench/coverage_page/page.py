@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 
-from coverage_page.required import FAILURES, MEASURES, Failure, Measure
+from coverage_page.failures import FAILURES, Failure
+from coverage_page.measures import MEASURES, Measure
 from coverage_page.usage import UNREAD, panels_of, rules_of, unread
 from lockstep_alerts.model import Duration
 from lockstep_alerts.objectives.symptoms import BUDGET_ALERT

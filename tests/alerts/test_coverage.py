@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import pytest
+from coverage_page.failures import FAILURES, Failure
+from coverage_page.measures import MEASURES, Measure
 from coverage_page.page import (
     alerts_of,
     alerts_of_failure,
@@ -10,7 +12,6 @@ from coverage_page.page import (
     indicators_of,
     render,
 )
-from coverage_page.required import FAILURES, MEASURES, Failure, Measure
 from coverage_page.usage import UNREAD, panels_of, rules, rules_of, unread, unread_records
 
 from lockstep_alerts.model import Duration

@@ -13,6 +13,8 @@ from lockstep_dashboards.snapshot.variables import Choice
 from lockstep_dashboards.snapshot.window import Window
 
 GREY = "#8c8c8c"
+_CELL_PIXELS, _PIXELS_AROUND = 38, 95  # title, axis and legend are around the rows
+_FONT_PIXELS, _LEAST_FONT_PIXELS = 12, 8
 _MAX_EVENTS = 100
 _MANY_LINES = 12  # beyond it, lines are paler than the series behind which they stand
 _DIGITS = 6
@@ -112,21 +114,30 @@ def figure(
             | {
                 "type": "date",
                 "range": [plot_time(window.begin), plot_time(window.end)],
-                "nticks": max(2, round(panel.width * _TICKS_A_COLUMN)),
+                "nticks": max(3, round(panel.width * _TICKS_A_COLUMN)),
                 "tickangle": 0,
             },
-            "yaxis": _AXIS | {"nticks": 6} | dict(y_axis),
+            "yaxis": _AXIS | {"nticks": 6, "exponentformat": "none"} | dict(y_axis),
             "yaxis9": hidden,
             "shapes": [*_event_shapes(events, window), *shapes],
             "showlegend": False,
             "paper_bgcolor": "rgba(0,0,0,0)",
             "plot_bgcolor": "rgba(0,0,0,0)",
-            "font": {"family": "inherit", "size": 12},
+            "font": {"family": "inherit", "size": _FONT_PIXELS},
             "hovermode": "x unified",
             "hoverlabel": {"namelength": 60},
         }
         | layout,
     }
+
+
+def row_ticks(num_rows: int, panel: GrafanaPanel) -> dict[str, Any]:
+    """A label on each row where there is room for it, in a smaller font if need be."""
+    pixels = (panel.height * _CELL_PIXELS - _PIXELS_AROUND) / max(num_rows, 1)
+    if pixels < _LEAST_FONT_PIXELS:
+        return {}
+    font = {"size": min(_FONT_PIXELS, int(pixels))}
+    return {"tickmode": "linear", "dtick": 1, "tickfont": font}
 
 
 def _event_shapes(events: Iterable[Event], window: Window) -> list[dict[str, Any]]:

@@ -126,6 +126,7 @@ generate: $(READY) ## Generate docs, rules and boards from the catalogue
 	$(BIN)/python -m lockstep_alerts.scrapes deploy
 	lockstep alerts generate
 	lockstep dashboards generate
+	PYTHONPATH=bench $(BIN)/python -m coverage_page docs/coverage.md
 
 dashboards-check: $(READY) $(SERVERS) ## Lint the boards; run all their queries on a real job and on a simulated cluster (NODES=16)
 	lockstep dashboards lint

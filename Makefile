@@ -172,6 +172,7 @@ bench-logs: $(READY) ## Print how a thousand made logs of jobs are judged
 
 bench-alerts: $(READY) ## Print how often pages of objectives are false, and how soon a bad day is paged (SEED=n)
 	$(BIN)/python bench/alerts/false_pages.py --seed $(or $(SEED),1)
+	$(BIN)/python bench/alerts/feasible_rates.py
 
 bench-agent: $(READY) ## Print what the node agent costs, on a fake node of 8 GPUs
 	-@$(MAKE) --no-print-directory $(PEERS)

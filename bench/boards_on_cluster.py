@@ -112,6 +112,9 @@ def report(findings: Mapping[str, list[Finding]]) -> bool:
             f"{num_queries} queries, {board.num_opening_queries} to open; "
             f"slowest {slowest.seconds:.2f} s ({slowest.panel}); {len(problems)} problems"
         )
+        for finding in found:
+            if finding.seconds > MAX_QUERY_SECONDS:
+                print(f"  {finding.panel}: {finding.seconds:.2f} s")
         for finding in problems:
             print(f"  {finding.panel}: {finding.problem} {sorted(finding.empty)}")
             print("    " + "\n    ".join(finding.queries))

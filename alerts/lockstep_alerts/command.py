@@ -10,6 +10,7 @@ from lockstep_alerts.entry import SpecError
 from lockstep_alerts.explain import expected_in_vain
 from lockstep_alerts.explain_command import explain
 from lockstep_alerts.model import Delivery, Duration
+from lockstep_alerts.openslo.command import openslo
 from lockstep_alerts.options import duration_option
 from lockstep_alerts.routing import read_deployment
 from lockstep_alerts.shipped import spec_path
@@ -118,4 +119,5 @@ def _warn_of_relative_links(delivery: Delivery) -> None:
 
 alerts.add_command(check)
 alerts.add_command(explain)
+alerts.add_command(openslo)
 alerts.add_command(test)

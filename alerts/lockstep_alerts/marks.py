@@ -32,14 +32,23 @@ def load(path: Path) -> object:
     """The document of a file; every mapping in it is a ``Fields``.
 
     Raises:
+        SpecError: the file cannot be read, is no YAML, has a key twice or several documents.
+    """
+    documents = load_all(path)
+    if len(documents) > 1:
+        raise SpecError(f"spec {path} is no YAML: it holds several documents; write one")
+    return documents[0] if documents else None
+
+
+def load_all(path: Path) -> list[object]:
+    """Every document of a file; every mapping in them is a ``Fields``.
+
+    Raises:
         SpecError: the file cannot be read, is no YAML, or has a key twice.
     """
     try:
-        loader = _Loader(path.read_text(encoding="utf-8"))
-        try:
-            return loader.get_single_data()
-        finally:
-            loader.dispose()
+        text = path.read_text(encoding="utf-8")
+        return list(yaml.load_all(text, _Loader))  # a subclass of the safe loader
     except OSError as error:
         raise SpecError(
             f"spec {path} cannot be read: {error.strerror}; name one by --spec"

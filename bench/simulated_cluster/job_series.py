@@ -240,6 +240,9 @@ def _watch(course: JobCourse, node: str) -> Iterator[Samples]:
         yield _sample(job_watch.HANG_MISSING, course, node, missing, **standing)
     else:
         yield _sample(job_watch.HUNG_RANKS, course, node, 0.0 * cluster.times)
+    restarts: Values = np.where(cluster.is_later & job.restarts, 1.0, 0.0)
+    yield _sample(job_watch.ATTEMPT_NUMBER, course, node, restarts)
+    yield _sample(job_watch.WORLD_RANKS, course, node, job.world_size + 0 * restarts)
     is_bad = cluster.is_later & job.diverges
     for metric in _OTHERS:
         yield from _quiet(metric, course, node, is_bad)
@@ -250,6 +253,7 @@ _DONE = (
     job_state.CHECKPOINT_SECONDS, job_state.SLOWEST_WRITER, job_state.CHECKPOINT_BYTES,
     job_state.CHECKPOINTS_VERIFIED, job_watch.HUNG_RANKS, job_watch.HANG_FIRST,
     job_watch.HANG_MISSING, job_watch.BUS_BYTES, job_watch.BUS_RATE,
+    job_watch.ATTEMPT_NUMBER, job_watch.WORLD_RANKS,
     *(each for each in vars(training).values() if isinstance(each, Metric)),
 )  # fmt: skip
 _DONE_NAMES = {metric.name for metric in _DONE}

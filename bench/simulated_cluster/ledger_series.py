@@ -17,6 +17,7 @@ _STATES = {"productive": 0.86, "communication": 0.04, "straggler_wait": 0.02, "d
 _REST = 0.06
 """Share of GPU time in all states that are not named above, together."""
 _PRICE_PER_GPU_HOUR = 2.5
+_DEADLINE_SECONDS, _TOKENS_OF_JOBS = 3600.0, 1e9
 _GOOD_RATIO = {"job_success": 0.97, "goodput": 0.86, "requeue": 0.96, "time_to_complete": 0.93}
 _OTHERS_GOOD_RATIO = 0.995
 _OPEN = {"version": ("0",), "ingest": ("accepted",), "http_status": ("2xx", "4xx")}
@@ -27,7 +28,12 @@ def ledger_series(cluster: Cluster) -> Iterator[Samples]:
     """All series of the ledger."""
     yield Samples({"__name__": "up"} | _TARGET, np.ones_like(cluster.times))
     groups = [
-        {"queue": job.queue, "project": job.project, "job_class": job.job_class}
+        {
+            "queue": job.queue,
+            "project": job.project,
+            "job_class": job.job_class,
+            "job_id": job.job_id,
+        }
         for job in cluster.jobs
     ]
     for metric in metrics_of(Endpoint.LEDGER):
@@ -71,6 +77,10 @@ def _histogram(metric: Metric, labels: dict[str, str], cluster: Cluster) -> Iter
 def _values(metric: Metric, labels: dict[str, str], cluster: Cluster) -> Values:
     if metric == ledger.SLO_EVENTS:
         return _slo_events(labels, cluster)
+    if metric in {ledger.JOB_DEADLINE, ledger.JOB_TOKENS}:
+        deadline = float(cluster.times[-1]) + _DEADLINE_SECONDS
+        of_job = {ledger.JOB_DEADLINE: deadline, ledger.JOB_TOKENS: _TOKENS_OF_JOBS}
+        return np.full_like(cluster.times, of_job[metric])
     if metric.unit is Unit.TIMESTAMP_SECONDS:
         return cluster.times.copy()
     seed = zlib.crc32(f"{metric.name}{sorted(labels.items())}".encode()) % 1000 / 1000

@@ -1,8 +1,16 @@
-"""Metrics of jobs that the ledger serves: no job id, every combination of labels there at 0."""
+"""Metrics of jobs that the ledger serves: counters without a job id, every combination at 0."""
 
 import math
 
-from lockstep_catalogue.labels import CLUSTER, GOODPUT, OUTCOME, PROJECT, QUEUE, RESTORE_OUTCOME
+from lockstep_catalogue.labels import (
+    CLUSTER,
+    GOODPUT,
+    JOB_ID,
+    OUTCOME,
+    PROJECT,
+    QUEUE,
+    RESTORE_OUTCOME,
+)
 from lockstep_catalogue.metric import Endpoint, Kind, Label, Metric, Unit
 from lockstep_catalogue.vocabulary import FAILURE_CLASSES, OUTCOMES
 
@@ -198,6 +206,26 @@ SLO_EVENTS = Metric(
     source="the store, as of the time of the counts per window",
     endpoint=Endpoint.LEDGER,
 )
+JOB_DEADLINE = Metric(
+    name="lockstep_ledger_job_deadline_timestamp_seconds",
+    kind=Kind.GAUGE,
+    unit=Unit.TIMESTAMP_SECONDS,
+    labels=(CLUSTER, JOB_ID),
+    help="Wall clock by which a running job has to be done, of jobs that declare it and tokens.",
+    source="the store, as of the time of the counts per window",
+    endpoint=Endpoint.LEDGER,
+)
+JOB_TOKENS = Metric(
+    name="lockstep_ledger_job_declared_tokens",
+    kind=Kind.GAUGE,
+    unit=Unit.NONE,
+    labels=(CLUSTER, JOB_ID),
+    help="Tokens that a running job with a deadline is to be trained on.",
+    source="the store, as of the time of the counts per window",
+    endpoint=Endpoint.LEDGER,
+)
+MAX_TARGETS = 200
+"""Running jobs with a deadline that are served, the newest first."""
 
 METRICS = (
     JOBS_FINISHED,
@@ -216,6 +244,8 @@ METRICS = (
     QUEUE_WAIT,
     JOBS,
     SLO_EVENTS,
+    JOB_DEADLINE,
+    JOB_TOKENS,
 )
 COUNTED = tuple(metric for metric in METRICS if metric.kind is not Kind.GAUGE)
 """The families that are counted with the events, in the same transaction."""

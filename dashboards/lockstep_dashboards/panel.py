@@ -99,6 +99,11 @@ class Panel:
         """Whether its queries are evaluated at the end of the range only."""
         return self.view in {View.TABLE, View.BAR_GAUGE}
 
+    @property
+    def has_buckets(self) -> bool:
+        """Whether it is a heat map of a histogram's buckets, and not of series by time."""
+        return self.view is View.HEAT_MAP and any("{{le}}" in each.legend for each in self.queries)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:

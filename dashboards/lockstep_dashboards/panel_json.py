@@ -8,7 +8,6 @@ from lockstep_dashboards.view_json import view_parts
 
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
-_FORMATS = {View.TABLE: "table", View.HEAT_MAP: "heatmap"}
 _HIDDEN_COLUMNS = ("Time", "cluster", "job_id")
 
 
@@ -19,11 +18,18 @@ def target(panel: Panel, query: Query, ref_id: str) -> dict[str, Any]:
         "datasource": SOURCE,
         "editorMode": "code",
         "expr": query.expression,
-        "format": _FORMATS.get(panel.view, "time_series"),
+        "format": _format(panel),
         "instant": panel.is_instant,
         "range": not panel.is_instant,
         "legendFormat": query.legend or "__auto",
     }
+
+
+def _format(panel: Panel) -> str:
+    # As heatmap Grafana takes the differences of neighbouring series: right for buckets only.
+    if panel.has_buckets:
+        return "heatmap"
+    return "table" if panel.view is View.TABLE else "time_series"
 
 
 def ref_ids(panel: Panel) -> list[str]:

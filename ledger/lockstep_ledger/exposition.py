@@ -8,6 +8,7 @@ from itertools import accumulate, product
 from lockstep_catalogue import Endpoint, Kind, Metric, ledger, ledger_service, metrics_of
 from lockstep_ledger.merge.effects import Labels
 from lockstep_ledger.store.counters import CounterRow, Series
+from lockstep_ledger.store.targets import Target
 from lockstep_ledger.store.windows import SloKey
 
 Samples = dict[Series, float]
@@ -149,6 +150,16 @@ def _few_classes(slo: Mapping[SloKey, tuple[float, float]]) -> dict[SloKey, tupl
         good_before, total_before = few.get(key, (0.0, 0.0))
         few[key] = (good_before + good, total_before + total)
     return few
+
+
+def promised(targets: Iterable[Target]) -> Samples:
+    """Samples of the deadlines and tokens of running jobs."""
+    samples: Samples = {}
+    for target in targets:
+        labels = (target.cluster, target.job_id)
+        samples[ledger.JOB_DEADLINE.name, labels] = target.deadline_time
+        samples[ledger.JOB_TOKENS.name, labels] = target.tokens
+    return samples
 
 
 def own_work(version: str, store: str, refusals: Mapping[str, int]) -> Samples:

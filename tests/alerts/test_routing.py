@@ -23,8 +23,6 @@ watchdog:
 EXPECTED_LATER = frozenset(
     (
         "TrainGradSyncSlow",
-        "TrainJobDeadlineAtRisk",
-        "TrainNodeFault",
         "TrainSLOGoodputBurn",
         "TrainSLOGoodputSlow",
         "TrainStepLatencyRegression",

@@ -220,6 +220,8 @@ def test_status_tells_what_is_down_and_down_ends_the_rest(tmp_path: Path) -> Non
     again = lockstep("stack", "up", "--dir", tmp_path)
     assert (again.returncode, "is running there" in again.stderr) == (2, True)
     assert lockstep("stack", "status", "--dir", tmp_path).returncode == 0
+    flags = httpx.get(f"{state['prometheus'].url}/api/v1/status/flags", trust_env=False).json()
+    assert flags["data"]["enable-feature"] == "exemplar-storage"
     os.kill(state["pager"].pid, signal.SIGKILL)
     assert wait_for(lambda: not is_alive(state["pager"]), 10)
     status = lockstep("stack", "status", "--dir", tmp_path)

@@ -18,7 +18,6 @@ from lockstep_dashboards.boards import BOARDS
 from lockstep_dashboards.check import check_board
 from lockstep_dashboards.command import dashboards
 from lockstep_dashboards.grafana import SCHEMA_VERSION, board_json, render
-from lockstep_dashboards.job import JOB
 from lockstep_dashboards.packing import pack
 from lockstep_dashboards.panel import MAX_SERIES, Board, Query, Row, View
 from lockstep_dashboards.prometheus import CheckError
@@ -90,28 +89,18 @@ def test_panels_have_ids_of_their_own_and_no_two_overlap(board: Board) -> None:
 
 @EVERY_BOARD
 def test_a_panel_names_its_series_and_unit_and_queries_the_chosen_source(board: Board) -> None:
-    declared = {series.name for series in METRICS} | {series.name for series in RECORDED}
+    declared = {each.name for each in METRICS} | {each.name for each in RECORDED}
     for rendered in panels_of(board):
         assert rendered["title"]
-        named = re.search(r"Series: (\S+)\.$", rendered["description"])
+        named = re.search(r"Series: (\S+?)(\.|, Prometheus' own\.)$", rendered["description"])
         assert named is not None
-        assert named[1] in declared
+        assert named[1] in declared | {"ALERTS"}
         assert rendered["fieldConfig"]["defaults"]["unit"]
         assert rendered["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
         assert rendered["type"] in {view.value for view in View}
         letters = [query["refId"] for query in rendered["targets"]]
         assert letters == sorted(set(letters))
         assert all(query["datasource"] == rendered["datasource"] for query in rendered["targets"])
-
-
-def test_every_query_of_the_job_board_asks_for_the_chosen_cluster_and_job() -> None:
-    for item in JOB.panels:
-        for query in item.queries:
-            selectors = re.findall(r"\{([^}]*)\}", query.expression)
-            assert selectors
-            for selector in selectors:
-                assert 'cluster=~"$cluster"' in selector
-                assert 'job_id="$job_id"' in selector
 
 
 @EVERY_BOARD

@@ -25,7 +25,7 @@ from lockstep_catalogue.training import STEP
 from lockstep_catalogue.windows import ScrapeWindows
 from lockstep_dashboards.check import Finding, check_board
 from lockstep_dashboards.command import dashboards
-from lockstep_dashboards.job import JOB
+from lockstep_dashboards.layouts.job import JOB
 from lockstep_dashboards.panel import Board, Query
 from lockstep_dashboards.scope import Scope
 from lockstep_records.jobs import page_path
@@ -68,6 +68,10 @@ def write_step(writer: PageWriter, number: int, rank: int) -> None:
         writer.words[SLOT.word("present")] |= SLOT.presence[name]
         writer.words[SLOT.word(name)] = value
     writer.count_collective("all_reduce", 1, 1 << 20, seconds["sync"])
+    writer.periodic.know("resident_bytes", 1 << 30)
+    writer.periodic.count("measured_steps")
+    writer.periodic.add("measured_seconds", 1e-6)
+    writer.periodic.commit(time.monotonic_ns())
     writer.heartbeat(time.monotonic_ns(), PHASES.index("data"))
     writer.commit(time.monotonic_ns())
 
@@ -153,7 +157,17 @@ def url(
 
 
 def check(url: str) -> Result:
-    arguments = ["check", "--prometheus", url, "--job-id", JOB_ID, "--cluster", "c"]
+    arguments = [
+        "check",
+        "--board",
+        "job",
+        "--prometheus",
+        url,
+        "--job-id",
+        JOB_ID,
+        "--cluster",
+        "c",
+    ]
     return CliRunner().invoke(
         dashboards, [*arguments, "--range", "1m", "--scrape-interval", "1s"], standalone_mode=False
     )
@@ -184,7 +198,7 @@ def test_no_panel_is_empty_and_none_errs(all_good: Result) -> None:
 @pytest.mark.usefixtures("all_good")
 def test_panels_that_may_be_empty_are_not_when_the_job_tells_all(url: str) -> None:
     found = findings(JOB, url)
-    assert all(found[panel.title].num_series for panel in JOB.panels)
+    assert all(found[panel.title].num_series for panel in JOB.opened_panels)
 
 
 @pytest.mark.usefixtures("all_good")
@@ -215,12 +229,14 @@ def test_the_worst_rank_stands_in_the_table_of_the_worst(url: str) -> None:
     assert worst["metric"]["node"] == os.uname().nodename
 
 
-def test_a_job_that_nobody_knows_ends_in_exit_status_one(url: str, all_good: Result) -> None:
+def test_a_job_that_nobody_knows_is_refused_and_the_known_ones_are_named(
+    url: str, all_good: Result
+) -> None:
     assert all_good.return_value == 0
-    arguments = ["check", "--prometheus", url, "--job-id", "never"]
-    done = CliRunner().invoke(dashboards, arguments, standalone_mode=False)
-    assert done.return_value == 1
-    assert "empty" in done.output
+    arguments = ["check", "--prometheus", url, "--board", "job", "--job-id", "never"]
+    done = CliRunner().invoke(dashboards, arguments)
+    assert done.exit_code == 2
+    assert f"job 'never' has no series in the range; there are: {JOB_ID}" in done.output
 
 
 @pytest.mark.usefixtures("all_good")

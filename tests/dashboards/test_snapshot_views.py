@@ -1,8 +1,11 @@
 """Each view of a snapshot draws what Grafana draws: scales, buckets, joins, thresholds, reasons."""
 
+import re
 from typing import Any
 
-from lockstep_dashboards.snapshot.page import draw
+import httpx
+
+from lockstep_dashboards.snapshot.page import PageOptions, board_page, draw
 from lockstep_dashboards.snapshot.shipped import shipped_boards
 from lockstep_dashboards.snapshot.views.drawing import Drawing, Scene
 
@@ -103,6 +106,20 @@ def test_a_table_joins_queries_by_labels_and_is_sorted_as_the_panel_says() -> No
     assert texts == [["10", "10 ms", "1 %"], ["2", "2 ms", "0.2 %"]]
 
 
+def test_a_cell_that_no_query_fills_is_empty() -> None:
+    class OneOfTwo(FakePrometheus):
+        def answer(self, request: httpx.Request) -> httpx.Response:
+            rank = "1" if b"query=first" in request.read() else "2"
+            self.series = [({"rank": rank}, 1.0)]
+            return super().answer(request)
+
+    targets = [{"instant": True, "expr": name} for name in ("first", "second")]
+    found = answer(board_of(panel("table", *targets)), OneOfTwo())
+    rows = draw(found.panels[0], Scene(window=WINDOW), {}).content["rows"]
+    assert [[cell["text"] for cell in row] for row in rows] == [["1", "1", ""], ["2", "", "1"]]
+    assert board_page(found, PageOptions(address="")).count("<td") == 6
+
+
 def test_a_stat_has_the_color_of_its_threshold() -> None:
     steps = [{"color": "green"}, {"color": "red", "value": 100}]
     config = {"defaults": {"unit": "short", "thresholds": {"mode": "absolute", "steps": steps}}}
@@ -131,3 +148,16 @@ def test_an_empty_panel_says_why() -> None:
 def test_a_view_that_only_grafana_has_says_so() -> None:
     drawn = drawing(panel("geomap", {}), FakePrometheus())
     assert drawn.content["text"] == "Only Grafana draws the view 'geomap'."
+
+
+def test_alerts_that_overlap_are_one_region_and_equal_ones_one_line_of_the_list() -> None:
+    names = [{"alertname": "A", "node": str(n)} for n in range(20)] + [{"alertname": "B"}]
+    annotation = {"name": "Alerts", "expr": "ALERTS", "titleFormat": "{{alertname}}"}
+    board = board_of(panel("timeseries", {}), annotations={"list": [annotation]})
+    found = answer(board, FakePrometheus(events=names))
+    drawn = draw(found.panels[0], Scene(window=WINDOW, events=found.events), {})
+    assert drawn.figure is not None
+    kinds = [shape["type"] for shape in drawn.figure["layout"]["shapes"]]
+    assert sorted(kinds) == ["line", "rect"]
+    page = board_page(found, PageOptions(address=""))
+    assert re.findall(r"</b> (A|B)\b", page) == ["A", "B"]

@@ -50,8 +50,14 @@ def deliver(client: TestClient, *stories: Story) -> dict[str, Any]:
 def test_a_scrape_holds_what_is_declared_for_the_ledger_and_nothing_else(tmp_path: Path) -> None:
     with application(str(tmp_path / "ledger.db")) as (client, parts, _):
         declared = metrics_of(Endpoint.LEDGER)
-        assert complaints(client.get("/metrics", headers=OPENMETRICS).text, declared) == []
-        deliver(client, story("a", project='na"me\\', queue="q"))
+        of_running_jobs = (ledger.JOB_DEADLINE, ledger.JOB_TOKENS)
+        missing_yet = complaints(client.get("/metrics", headers=OPENMETRICS).text, declared)
+        assert missing_yet == [
+            f"{metric.name} is declared and not emitted" for metric in of_running_jobs
+        ]
+        promise: dict[str, Any] = {"deadline_time": time.time() + 3600, "declared_tokens": 10**9}
+        running = Story(job_id="b", now=time.time()).start(num_nodes=1, **promise)
+        deliver(client, story("a", project='na"me\\', queue="q"), running)
         parts.windows.refresh()
         assert complaints(client.get("/metrics", headers=OPENMETRICS).text, declared) == []
         scrape = client.get("/metrics", headers=OPENMETRICS).text

@@ -11,8 +11,11 @@ from lockstep_alerts.conditions.attempts import (
 from lockstep_alerts.conditions.condition import ConditionKind
 from lockstep_alerts.conditions.contention import Contention, NodePressure, PodEvicted
 from lockstep_alerts.conditions.counted import CheckpointFailed, CheckpointInvalid, OutOfMemory
+from lockstep_alerts.conditions.deadline import DeadlineAtRisk
 from lockstep_alerts.conditions.idle_nodes import GpuFatalError, GpuLinkDegraded, GpuThrottled
+from lockstep_alerts.conditions.ledger_service import LedgerImpaired
 from lockstep_alerts.conditions.loss import LossAnomaly
+from lockstep_alerts.conditions.monitor_cost import MonitorCost
 from lockstep_alerts.conditions.node_faults import JobGpuDegraded, JobNodeFault
 from lockstep_alerts.conditions.node_lost import JobNodeLost
 from lockstep_alerts.conditions.not_finite import NotFinite
@@ -71,7 +74,9 @@ AREAS: Mapping[str, Mapping[str, type[ConditionKind]]] = {
     },
     "capacity": {
         "checkpoint_stale": CheckpointStale,
+        "deadline_at_risk": DeadlineAtRisk,
         "contention": Contention,
+        "monitor_cost": MonitorCost,
         "node_pressure": NodePressure,
         "pod_evicted": PodEvicted,
         "data_starved": DataStarved,
@@ -83,6 +88,7 @@ AREAS: Mapping[str, Mapping[str, type[ConditionKind]]] = {
     "telemetry": {
         "agents_down": AgentsDown,
         "agent_impaired": AgentImpaired,
+        "ledger_impaired": LedgerImpaired,
         "telemetry_missing": TelemetryMissing,
         "ledger_stale": LedgerStale,
         "rules_slow": RulesSlow,

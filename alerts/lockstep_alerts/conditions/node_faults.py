@@ -48,6 +48,18 @@ def _named_gpus(query: str) -> str:
     return listing(query, item, CLUSTER, NODE)
 
 
+def jobs_on_failed_nodes(windows: ScrapeWindows, window: Duration) -> str:
+    """Nodes with a failed GPU or driver, each with every job that it carries.
+
+    Args:
+        windows: what the scrape interval decides.
+        window: how long after a fatal Xid its GPU counts as faulty.
+    """
+    gpus = of_gpus(held_gpus(windows), failed(), fatal_xids(f"{window.seconds}"))
+    node = f"{ran_on(windows)} and {ON_MACHINE} {_whole_node()}"
+    return by("group", f"{gpus}\nor\n{node}", *OF_JOB_NODE)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobNodeFault(Immediate):
     """Limits of the condition.
@@ -66,10 +78,7 @@ class JobNodeFault(Immediate):
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Nodes with a failed GPU or driver, each with every job that it carries."""
-        xids = fatal_xids(f"{self.window.seconds}")
-        gpus = of_gpus(held_gpus(windows), failed(), xids)
-        node = f"{ran_on(windows)} and {ON_MACHINE} {_whole_node()}"
-        return by("group", f"{gpus}\nor\n{node}", *OF_JOB_NODE)
+        return jobs_on_failed_nodes(windows, self.window)
 
     def detection_seconds(self, windows: ScrapeWindows) -> int:
         """The agent's judgement; the kernel log is read sooner."""
@@ -86,7 +95,7 @@ class JobNodeFault(Immediate):
     def outlines(self, timing: Timing) -> list[Outline]:
         """A lost GPU, a fatal Xid, a driver that hangs; a benign Xid and an idle GPU are silent."""
         lasting = timing.fires_by_seconds
-        lost = _verdict(timing, "failed", "lost")
+        lost = gpu_verdict(timing, "failed", "lost")
         hung = of_node(
             verdicts.NODE_HEALTH,
             steady(1, lasting, timing.onset_seconds),
@@ -124,16 +133,17 @@ class JobGpuDegraded(Immediate):
     def outlines(self, timing: Timing) -> list[Outline]:
         """A throttled GPU, a lost NVLink; a pending reset and a throttled idle GPU are silent."""
         running = _running(timing.fires_by_seconds)
-        hot = _verdict(timing, "degraded", "thermal")
+        hot = gpu_verdict(timing, "degraded", "thermal")
+        lost = gpu_verdict(timing, "degraded", "nvlink_down")
         return [
             Outline("a GPU is too hot", [*running, hot], _AT),
-            Outline("a link is lost", [*running, _verdict(timing, "degraded", "nvlink_down")], _AT),
-            Outline("a row waits", [*running, _verdict(timing, "degraded", "remap_pending")]),
+            Outline("a link is lost", [*running, lost], _AT),
+            Outline("a row waits", [*running, gpu_verdict(timing, "degraded", "remap_pending")]),
             Outline("a GPU is too hot that nobody holds", [hot]),
         ]
 
 
-def _verdict(timing: Timing, verdict: str, reason: str) -> Samples:
+def gpu_verdict(timing: Timing, verdict: str, reason: str) -> Samples:
     """A verdict on the GPU from the onset on."""
     course = steady(1, timing.fires_by_seconds, timing.onset_seconds)
     return of_node(verdicts.GPU_HEALTH, course, **_GPU, verdict=verdict, gpu_reason=reason)

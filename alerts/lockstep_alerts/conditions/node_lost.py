@@ -23,33 +23,38 @@ _MEMORY = "10m"
 _ON_NODE = f"on ({NODE.name})"
 
 
+def jobs_on_lost_nodes(windows: ScrapeWindows) -> str:
+    """Nodes that are gone, each with the jobs whose ranks ran there at its last sample."""
+    info = select(health.AGENT_INFO)
+    present = by("group", f"present_over_time({info}[{windows.live}])", CLUSTER, NODE)
+    silent = (
+        f"{by('group', f'last_over_time({info}[{_MEMORY}])', CLUSTER, NODE)}\n"
+        f"unless {ON_MACHINE} {present}"
+    )
+    last = f"last_over_time({select(training.RANKS, one_of(STATE, *RUNNING))}[{_MEMORY}])"
+    carried = by("group", f"{last} > 0", *OF_JOB_NODE)
+    # An agent that is restarted stops no job: the ranks elsewhere go on.
+    latest = by("max", select(training.LAST_PROGRESS), *JOB_LABELS)
+    stands = f"(time() - {latest} > {windows.live_seconds})"
+    not_ready = select(
+        foreign.KUBE_NODE_CONDITION,
+        eq(foreign.KUBE_CONDITION, "Ready"),
+        eq(foreign.KUBE_STATUS, "true"),
+    )
+    return (
+        f"{carried} and {ON_MACHINE} ({silent}) and {ON_JOB} {stands}\nor\n"
+        f"{carried} and {_ON_NODE} ({not_ready} == 0)"
+    )
+
+
 class JobNodeLost(Immediate):
     """No sample of the node's agent in the live window, or Kubernetes calls the node not ready."""
 
     __slots__ = ()
 
     def expression(self, windows: ScrapeWindows) -> str:
-        """Nodes that are gone, each with the jobs whose ranks ran there at its last sample."""
-        info = select(health.AGENT_INFO)
-        present = by("group", f"present_over_time({info}[{windows.live}])", CLUSTER, NODE)
-        silent = (
-            f"{by('group', f'last_over_time({info}[{_MEMORY}])', CLUSTER, NODE)}\n"
-            f"unless {ON_MACHINE} {present}"
-        )
-        last = f"last_over_time({select(training.RANKS, one_of(STATE, *RUNNING))}[{_MEMORY}])"
-        carried = by("group", f"{last} > 0", *OF_JOB_NODE)
-        # An agent that is restarted stops no job: the ranks elsewhere go on.
-        latest = by("max", select(training.LAST_PROGRESS), *JOB_LABELS)
-        stands = f"(time() - {latest} > {windows.live_seconds})"
-        not_ready = select(
-            foreign.KUBE_NODE_CONDITION,
-            eq(foreign.KUBE_CONDITION, "Ready"),
-            eq(foreign.KUBE_STATUS, "true"),
-        )
-        return (
-            f"{carried} and {ON_MACHINE} ({silent}) and {ON_JOB} {stands}\nor\n"
-            f"{carried} and {_ON_NODE} ({not_ready} == 0)"
-        )
+        """Nodes that are gone, each with the jobs that they carried."""
+        return jobs_on_lost_nodes(windows)
 
     def detection_seconds(self, windows: ScrapeWindows) -> int:
         """A live window without a sample."""

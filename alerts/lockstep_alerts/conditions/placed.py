@@ -11,9 +11,10 @@ _MOMENT_SECONDS = 120
 _OF_JOB_NODE = (CLUSTER, JOB_ID, NODE)
 
 
-def runs_on() -> str:
+def runs_on(*matchers: Matcher) -> str:
     """Jobs with a running rank on a node, one series each."""
-    return by("group", f"{select(training.RANKS, one_of(STATE, *RUNNING))} > 0", *_OF_JOB_NODE)
+    ranks = select(training.RANKS, one_of(STATE, *RUNNING), *matchers)
+    return by("group", f"{ranks} > 0", *_OF_JOB_NODE)
 
 
 def ran_on(windows: ScrapeWindows) -> str:

@@ -137,18 +137,19 @@ def _of_events(entry: Entry, slo: str, windows: ObjectiveWindows) -> Objective:
 
 def _of_counter(entry: Entry, windows: ObjectiveWindows) -> Objective:
     """An objective on any counter of the catalogue, under a name of the spec's own."""
-    entry.check_keys((*_REQUIRED, "counter", "good", "period"), (*_OPTIONAL, "all"))
+    entry.check_keys((*_REQUIRED, "counter", "good", "period"), (*_OPTIONAL, "all", "burn_rates"))
     slo = entry.text("slo", _NAME)
     if slo in SLO.values:
         raise entry.refuse("slo", "is counted by the ledger or in slices; leave counter out")
     objective = _common(entry, slo, has_classes=False)
+    own = _burn_rates(entry, windows.event_page[:1])
     # One window each: a counter has no exact past that the others could hold.
     return _feasible(
         entry,
         replace(
             objective,
             counter=read_counter(entry, windows.retention),
-            page_limits=windows.event_page[:1],
+            page_limits=tuple(_at_own_rate(limit, own) for limit in windows.event_page[:1]),
             ticket_limits=windows.event_ticket[:1],
         ),
     )

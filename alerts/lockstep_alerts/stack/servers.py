@@ -156,6 +156,7 @@ def _servers(folder: Path, programs: dict[str, str], urls: dict[str, str]) -> li
             f"--storage.tsdb.path={folder / 'prometheus'}",
             f"--web.listen-address={listens['prometheus']}",
             f"--web.external-url={urls['prometheus']}",
+            "--enable-feature=exemplar-storage",
         ),
         BOARDS: (
             *(sys.executable, "-m", "lockstep_cli.main", "dashboards", "serve"),

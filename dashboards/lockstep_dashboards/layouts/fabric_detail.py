@@ -86,7 +86,7 @@ PORT_DETAIL = Row(
         time_series(
             fabric_ports.RDMA_CONGESTION,
             worst_rates(fabric_ports.RDMA_CONGESTION, CONGESTION),
-            title="Packets marked for congestion",
+            title="Congestion of RDMA",
             per_second=True,
             good="few.",
             otherwise="incast: the switches mark; look at the placement of the job.",

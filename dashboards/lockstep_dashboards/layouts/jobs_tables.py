@@ -1,6 +1,6 @@
 """What all jobs do now: a table of the running ones, and their states over time."""
 
-from lockstep_catalogue import Series, Unit, job_watch, recorded, training
+from lockstep_catalogue import Series, Unit, job_watch, ledger, recorded, training
 from lockstep_catalogue.labels import CLUSTER, JOB_CLASS, JOB_ID, PROJECT, QUEUE, STATE
 from lockstep_catalogue.promql import by, eq, names, one_of
 from lockstep_catalogue.recorded_goodput import GOODPUT_RATIO
@@ -60,6 +60,44 @@ def jobs_table() -> Panel:
         columns=(JOB_ID, PROJECT, QUEUE, JOB_CLASS),
         width=24,
         height=9,
+    )
+
+
+def deadlines_table() -> Panel:
+    """Which jobs will be late at their present pace."""
+    left = (
+        f"{_CHOSEN.by('max', _CHOSEN.of(ledger.JOB_TOKENS))}"
+        f" - {_CHOSEN.by('sum', _CHOSEN.over_range('last', training.TOKENS))}"
+    )
+    deadline = f"{_CHOSEN.by('max', _CHOSEN.of(ledger.JOB_DEADLINE))} - time()"
+    needed = f"({left}) / {_CHOSEN.of(recorded.TOKENS_RATE)}"
+    return table(
+        ledger.JOB_DEADLINE,
+        column(
+            ledger.JOB_DEADLINE,
+            Query(expression=f"bottomk({MOST_ROWS}, ({deadline}) - ({needed}))"),
+            "to spare",
+            Unit.SECONDS,
+        ),
+        column(
+            ledger.JOB_DEADLINE,
+            Query(expression=f"bottomk({MOST_ROWS}, {deadline})"),
+            "deadline in",
+            Unit.SECONDS,
+        ),
+        column(
+            recorded.TOKENS_RATE,
+            Query(expression=f"topk({MOST_ROWS}, {needed})"),
+            "needed at this pace",
+            Unit.SECONDS,
+        ),
+        title="Jobs and their deadlines",
+        unit=Unit.SECONDS,
+        good="time to spare on every row.",
+        otherwise="below 0 the job will be late: its board says what slows it down.",
+        columns=(JOB_ID,),
+        width=12,
+        may_be_empty="jobs that declare no deadline and tokens have none",
     )
 
 

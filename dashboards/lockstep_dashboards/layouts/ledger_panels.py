@@ -6,6 +6,7 @@ from lockstep_catalogue.promql import LE, by, rate, select
 from lockstep_dashboards.panel import Panel, Query
 from lockstep_dashboards.selection import one_value
 from lockstep_dashboards.series_panels import stat, table, time_series
+from lockstep_dashboards.variables import THIS_CLUSTER
 
 
 def _rates(metric: Metric, label: Label) -> Query:
@@ -90,7 +91,8 @@ LEDGER_PANELS: tuple[Panel, ...] = (
     time_series(
         ledger.JOBS,
         Query(
-            expression=by("sum", select(ledger.JOBS), ledger.JOB_STATUS), legend="{{job_status}}"
+            expression=by("sum", select(ledger.JOBS, THIS_CLUSTER), ledger.JOB_STATUS),
+            legend="{{job_status}}",
         ),
         title="Jobs that are not settled",
         good="ended ones settle within minutes.",

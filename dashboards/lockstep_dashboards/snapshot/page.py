@@ -3,8 +3,8 @@
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
-from lockstep_dashboards.snapshot.answers import BoardAnswer, PanelAnswer
+from lockstep_dashboards.snapshot.answers import BoardAnswer, Event, PanelAnswer
 from lockstep_dashboards.snapshot.board_file import GrafanaPanel, Section
 from lockstep_dashboards.snapshot.colors import css_color
 from lockstep_dashboards.snapshot.variables import fill
@@ -24,7 +24,7 @@ from lockstep_dashboards.snapshot.window import utc
 
 THEMES = ("light", "dark", "auto")
 _TEMPLATES = Path(__file__).parent / "templates"
-_MAX_LISTED_EVENTS = 30
+_MAX_LISTED_EVENTS = 18
 _HEADER_PIXELS, _HEADING_PIXELS, _LINE_PIXELS, _ROW_PIXELS = 90, 46, 20, 38
 _VIEWS: Mapping[str, Callable[[PanelAnswer, Scene], Drawing]] = {
     "timeseries": time_series.draw,
@@ -145,7 +145,7 @@ def page_height(answer: BoardAnswer) -> int:
     for section in answer.board.sections:
         top = min((panel.y for panel in section.panels), default=0)
         rows += max((panel.y + panel.height - top for panel in section.panels), default=0)
-    lines = -(-min(len(answer.events), _MAX_LISTED_EVENTS) // 3)
+    lines = -(-min(len(_listed(answer.events)), _MAX_LISTED_EVENTS) // 3)
     heading = _HEADING_PIXELS * (1 + len(answer.board.sections))
     return _HEADER_PIXELS + _LINE_PIXELS * lines + heading + _ROW_PIXELS * rows
 
@@ -166,6 +166,7 @@ def page_content(answer: BoardAnswer, options: PageOptions) -> dict[str, Any]:
     figures = {
         str(number): drawing.figure for number, drawing in drawings.items() if drawing.figure
     }
+    listed = _listed(answer.events)
     return {
         "answer": answer,
         "options": options,
@@ -173,10 +174,20 @@ def page_content(answer: BoardAnswer, options: PageOptions) -> dict[str, Any]:
             _section(section, by_panel, drawings, answer) for section in answer.board.sections
         ],
         "figures": Markup(script_json(figures)),  # noqa: S704  # escaped for a script element
-        "events": answer.events[:_MAX_LISTED_EVENTS],
-        "num_more_events": max(0, len(answer.events) - _MAX_LISTED_EVENTS),
+        "events": listed[:_MAX_LISTED_EVENTS],
+        "num_more_events": max(0, len(listed) - _MAX_LISTED_EVENTS),
         "notes": _notes(answer),
     }
+
+
+def _listed(events: Iterable[Event]) -> list[tuple[Event, int]]:
+    """Events as a list has them: equal ones once, from the first to the last, and their number."""
+    groups: dict[tuple[str, str], tuple[Event, int]] = {}
+    for event in events:
+        first, count = groups.get((event.name, event.heading), (event, 0))
+        longest = replace(first, end=max(first.end, event.end))
+        groups[event.name, event.heading] = (longest, count + 1)
+    return list(groups.values())
 
 
 def _notes(answer: BoardAnswer) -> list[str]:

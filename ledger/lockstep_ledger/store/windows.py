@@ -12,6 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from lockstep_catalogue.ledger import SLO_COUNTS_SECONDS, SLO_WINDOWS
 from lockstep_ledger.store import letters
 from lockstep_ledger.store.tables import dead_letters, jobs, slo_events
+from lockstep_ledger.store.targets import Target, running_targets
 
 SloKey = tuple[str, str, str, str]
 """Cluster, class of jobs, objective and window."""
@@ -29,12 +30,14 @@ class WindowCounts:
     Attributes:
         slo: (good, total) by cluster, class of jobs, objective and window.
         jobs: number of unsettled jobs by cluster and status.
+        targets: of running jobs, the newest first.
     """
 
     time_seconds: float
     slo: dict[SloKey, tuple[float, float]] = field(default_factory=dict)
     jobs: dict[tuple[str, str], int] = field(default_factory=dict)
     dead_letters: int = 0
+    targets: tuple[Target, ...] = ()
 
 
 def count_windows(engine: Engine, now_seconds: float) -> WindowCounts:
@@ -59,6 +62,7 @@ def count_windows(engine: Engine, now_seconds: float) -> WindowCounts:
     with engine.connect() as connection:
         rows = connection.execute(query).mappings().all()
         by_status = {(row[0], row[1]): row[2] for row in connection.execute(unsettled)}
+        targets = tuple(running_targets(connection))
         num_letters = connection.execute(select(func.count()).select_from(dead_letters)).scalar()
     slo = {
         (row["cluster"], row["job_class"], row["slo"], window): (
@@ -69,7 +73,11 @@ def count_windows(engine: Engine, now_seconds: float) -> WindowCounts:
         for window in SLO_WINDOWS
     }
     return WindowCounts(
-        time_seconds=now_seconds, slo=slo, jobs=by_status, dead_letters=num_letters or 0
+        time_seconds=now_seconds,
+        slo=slo,
+        jobs=by_status,
+        dead_letters=num_letters or 0,
+        targets=targets,
     )
 
 

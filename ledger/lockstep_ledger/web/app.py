@@ -107,6 +107,7 @@ class Application:
         if counts is not None:
             clusters = {parts.cluster} | {cluster for cluster, *_ in (*counts.slo, *counts.jobs)}
             samples |= exposition.windows(counts.slo, counts.jobs, sorted(clusters))
+            samples |= exposition.promised(counts.targets)
             samples[ledger_service.DEAD_LETTERS.name, ()] = float(counts.dead_letters)
             samples[ledger_service.REFRESHED.name, ()] = counts.time_seconds
         return samples

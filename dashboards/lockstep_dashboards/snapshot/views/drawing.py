@@ -7,13 +7,18 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lockstep_dashboards.snapshot.answers import Event
+from lockstep_dashboards.snapshot.board_file import GrafanaPanel
 from lockstep_dashboards.snapshot.colors import css_color
 from lockstep_dashboards.snapshot.variables import Choice
 from lockstep_dashboards.snapshot.window import Window
 
 GREY = "#8c8c8c"
+_CELL_PIXELS, _PIXELS_AROUND = 38, 95  # title, axis and legend are around the rows
+_FONT_PIXELS, _LEAST_FONT_PIXELS = 12, 8
 _MAX_EVENTS = 100
+_MANY_LINES = 12  # beyond it, lines are paler than the series behind which they stand
 _DIGITS = 6
+_TICKS_A_COLUMN = 0.4  # a column is some 55 pixels wide, a label with its room 140
 _EVENTS_AXIS = "y9"
 _AXIS = {"automargin": True, "fixedrange": False, "zeroline": False, "title": {"text": ""}}
 
@@ -91,6 +96,7 @@ def time_grid(window: Window) -> dict[str, Any]:
 
 def figure(
     scene: Scene,
+    panel: GrafanaPanel,
     traces: Iterable[Mapping[str, Any]],
     y_axis: Mapping[str, Any],
     **layout: Any,
@@ -108,15 +114,16 @@ def figure(
             | {
                 "type": "date",
                 "range": [plot_time(window.begin), plot_time(window.end)],
-                "nticks": 8,
+                "nticks": max(3, round(panel.width * _TICKS_A_COLUMN)),
+                "tickangle": 0,
             },
-            "yaxis": _AXIS | {"nticks": 6} | dict(y_axis),
+            "yaxis": _AXIS | {"nticks": 6, "exponentformat": "none"} | dict(y_axis),
             "yaxis9": hidden,
             "shapes": [*_event_shapes(events, window), *shapes],
             "showlegend": False,
             "paper_bgcolor": "rgba(0,0,0,0)",
             "plot_bgcolor": "rgba(0,0,0,0)",
-            "font": {"family": "inherit", "size": 12},
+            "font": {"family": "inherit", "size": _FONT_PIXELS},
             "hovermode": "x unified",
             "hoverlabel": {"namelength": 60},
         }
@@ -124,18 +131,52 @@ def figure(
     }
 
 
+def row_ticks(num_rows: int, panel: GrafanaPanel) -> dict[str, Any]:
+    """A label on each row where there is room for it, in a smaller font if need be."""
+    pixels = (panel.height * _CELL_PIXELS - _PIXELS_AROUND) / max(num_rows, 1)
+    if pixels < _LEAST_FONT_PIXELS:
+        return {}
+    font = {"size": min(_FONT_PIXELS, int(pixels))}
+    return {"tickmode": "linear", "dtick": 1, "tickfont": font}
+
+
 def _event_shapes(events: Iterable[Event], window: Window) -> list[dict[str, Any]]:
-    """A line where each event begins, and a region as long as it lasts."""
+    """A line where an event begins, and one region for all of a name that overlap."""
     shapes: list[dict[str, Any]] = []
+    begins: set[tuple[str, float]] = set()
     for event in events:
-        color, begin = plot_color(event.color), plot_time(event.begin)
-        over_height = {"xref": "x", "yref": "paper", "x0": begin, "y0": 0, "y1": 1}
-        line = {"color": color, "width": 1.5, "dash": "dot"}
-        if event.end - event.begin > window.step_seconds:
-            region = {"type": "rect", "x1": plot_time(event.end), "fillcolor": color}
-            shapes.append(over_height | region | {"opacity": 0.13, "line": {"width": 0}})
-        shapes.append(over_height | {"type": "line", "x1": begin, "line": line})
-    return [shape | {"layer": "below"} for shape in shapes]
+        if (event.color, event.begin) not in begins:
+            begins.add((event.color, event.begin))
+            line = {"color": plot_color(event.color), "width": 1.5, "dash": "dot"}
+            shapes.append(_over_height(event.begin, event.begin) | {"type": "line", "line": line})
+    if len(shapes) > _MANY_LINES:
+        shapes = [shape | {"opacity": 0.3} for shape in shapes]
+    for color, begin, end in _regions(events):
+        if end - begin > window.step_seconds:
+            fill = {"fillcolor": plot_color(color), "opacity": 0.13, "line": {"width": 0}}
+            shapes.append(_over_height(begin, end) | {"type": "rect"} | fill)
+    return shapes
+
+
+def _over_height(begin: float, end: float) -> dict[str, Any]:
+    """The place of a shape from the foot to the top of a figure, behind its series."""
+    times = {"x0": plot_time(begin), "x1": plot_time(end)}
+    return {"xref": "x", "yref": "paper", "y0": 0, "y1": 1, "layer": "below"} | times
+
+
+def _regions(events: Iterable[Event]) -> list[tuple[str, float, float]]:
+    """Colour, begin and end of the times in which events of a name last; none overlap.
+
+    Twenty alerts at a time would otherwise cover the series with twenty layers.
+    """
+    by_name: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for event in sorted(events, key=lambda event: event.begin):
+        spans = by_name.setdefault((event.name, event.color), [])
+        if spans and event.begin <= spans[-1][1]:
+            spans[-1] = (spans[-1][0], max(spans[-1][1], event.end))
+        else:
+            spans.append((event.begin, event.end))
+    return [(color, *span) for (_, color), spans in by_name.items() for span in spans]
 
 
 def _event_markers(events: Iterable[Event]) -> dict[str, Any]:

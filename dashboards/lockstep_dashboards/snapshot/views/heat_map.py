@@ -16,10 +16,11 @@ from lockstep_dashboards.snapshot.views.drawing import (
     message,
     plot_text,
     rounded,
+    row_ticks,
     time_grid,
 )
 
-_LABELLED_ROWS = 24
+_POINTS_WITH_GAPS, _ROWS_WITH_GAPS = 60, 32  # among more, gaps would be half of the picture
 _EMPTY = 1e-9  # a bucket below it counts as empty, as in Grafana's own heat maps
 
 Row = tuple[str, list[float | None]]
@@ -44,19 +45,17 @@ def draw(answer: PanelAnswer, scene: Scene) -> Drawing:
         "z": [[rounded(value, scale.divisor) for value in cells] for _, cells in rows],
         "y": [plot_text(name) for name, _ in rows],
         "colorscale": [[stop, color] for stop, color in heat_scale(exponent)],
-        "zmin": min(0.0, min(values) / scale.divisor),
         "hoverongaps": False,
-        "xgap": 0.5,
-        "ygap": 1,
+        "xgap": 0.5 if scene.window.num_points <= _POINTS_WITH_GAPS else 0,
+        "ygap": 1 if len(rows) <= _ROWS_WITH_GAPS else 0,
         "colorbar": _color_bar(scale.suffix),
         "hovertemplate": f"%{{x}}<br>%{{y}}<br>%{{z:.4~g}}{scale.suffix}<extra></extra>",
     } | time_grid(scene.window)
-    y_axis = {"type": "category", "showgrid": False}
+    y_axis: dict[str, Any] = {"type": "category", "showgrid": False}
     if not is_histogram:
         y_axis["autorange"] = "reversed"
-    if len(rows) <= _LABELLED_ROWS:
-        y_axis |= {"tickmode": "linear", "dtick": 1}
-    return Drawing(view="figure", figure=figure(scene, [trace], y_axis, hovermode="closest"))
+    y_axis |= row_ticks(len(rows), panel)
+    return Drawing(view="figure", figure=figure(scene, panel, [trace], y_axis, hovermode="closest"))
 
 
 def _color_bar(suffix: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from lockstep_dashboards.snapshot.views.drawing import (
     figure,
     plot_text,
     plot_time,
+    row_ticks,
 )
 from lockstep_dashboards.snapshot.views.heat_map import natural
 from lockstep_dashboards.snapshot.window import Window
@@ -56,8 +57,8 @@ def draw(answer: PanelAnswer, scene: Scene) -> Drawing:
         "categoryarray": rows,
         "range": [len(rows) - 0.5, -0.5],
         "showgrid": False,
-    }
-    drawn = figure(scene, traces, y_axis, hovermode="closest", barmode="overlay")
+    } | row_ticks(len(rows), answer.panel)
+    drawn = figure(scene, answer.panel, traces, y_axis, hovermode="closest", barmode="overlay")
     return Drawing(view="figure", figure=drawn, legend=tuple(legend))
 
 

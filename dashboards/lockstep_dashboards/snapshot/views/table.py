@@ -49,14 +49,31 @@ def draw(answer: PanelAnswer, scene: Scene) -> Drawing:
 
 
 def _joined(answer: PanelAnswer) -> list[Cells]:
-    """One row for each set of labels; the values of the queries side by side in it."""
+    """Rows of all queries; those that agree in the labels all queries have become one row.
+
+    So does Grafana's transformation ``merge``: an info series brings its labels to the values.
+    """
     several = len(answer.panel.targets) > 1
-    rows: dict[tuple[tuple[str, str], ...], Cells] = {}
+    rows: dict[tuple[str | None, ...], list[Cells]] = {}
+    shared = _shared_labels(answer)
     for frame in answer.frames:
-        labels = {name: value for name, value in frame.labels.items() if name != "__name__"}
-        row = rows.setdefault(tuple(sorted(labels.items())), dict(labels))
-        row[f"Value #{frame.target.ref_id}" if several else "Value"] = frame.last
-    return list(rows.values())
+        cells: Cells = {name: text for name, text in frame.labels.items() if name != "__name__"}
+        cells[f"Value #{frame.target.ref_id}" if several else "Value"] = frame.last
+        group = rows.setdefault(tuple(frame.labels.get(name) for name in shared), [])
+        fitting = (row for row in group if all(row.get(x, y) == y for x, y in cells.items()))
+        if (row := next(fitting, None)) is None:
+            group.append(cells)
+        else:
+            row |= cells
+    return [row for group in rows.values() for row in group]
+
+
+def _shared_labels(answer: PanelAnswer) -> list[str]:
+    """Labels that the series of every query have."""
+    by_query: dict[str, set[str]] = {}
+    for frame in answer.frames:
+        by_query.setdefault(frame.target.ref_id, set()).update(frame.labels)
+    return sorted(set.intersection(*by_query.values()) - {"__name__"}) if by_query else []
 
 
 def _columns(panel: GrafanaPanel, rows: Iterable[Cells]) -> list[_Column]:
@@ -112,7 +129,7 @@ def _is_number(value: float | str | None) -> bool:
 
 def _cell(value: float | str | None, column: _Column, row: Cells, scene: Scene) -> dict[str, Any]:
     if value is None:
-        return {"text": "", "color": "", "is_number": False, "link": ""}
+        return {"text": "", "color": "", "is_filled": False, "is_number": False, "link": ""}
     reading = column.field.display(value)
     style = (column.field.custom("cellOptions") or {}).get("type", "auto")
     is_filled = style == "color-background"

@@ -57,7 +57,7 @@ def draw(answer: PanelAnswer, scene: Scene) -> Drawing:
         } | axis_range
     y_axis = _y_axis(frames, fields, right, default, left_scale)
     return Drawing(
-        view="figure", figure=figure(scene, traces, y_axis, **layout), legend=tuple(legend)
+        view="figure", figure=figure(scene, panel, traces, y_axis, **layout), legend=tuple(legend)
     )
 
 

@@ -3,13 +3,15 @@
 from lockstep_catalogue import Metric, Recorded, Series, training
 from lockstep_catalogue.labels import ATTEMPT, CLUSTER, JOB_ID, KIND, NODE, RANK
 from lockstep_catalogue.metric import Label
-from lockstep_catalogue.promql import by, eq, histogram_quantile, names, one_of, rate, select
+from lockstep_catalogue.promql import by, histogram_quantile, names, rate, select
 from lockstep_catalogue.recorded import LATENESS, LATENESS_RATIO
 from lockstep_dashboards.panel import Query
+from lockstep_dashboards.selection import NUM_WORST, Selection
+from lockstep_dashboards.variables import THIS_CLUSTER, THIS_JOB
 
-NUM_WORST = 10
 _JOB = (CLUSTER, JOB_ID)
-_THIS_JOB = (one_of(CLUSTER, "$cluster"), eq(JOB_ID, "$job_id"))
+_THIS_JOB = (THIS_CLUSTER, THIS_JOB)
+CHOSEN = Selection(_THIS_JOB, _JOB)
 
 
 def _of(series: Series) -> str:
@@ -40,6 +42,12 @@ def aggregate_rates(operator: str, metric: Metric, *labels: Label, legend: str) 
     return Query(expression=by(operator, _rate(metric), *_JOB, *labels), legend=legend)
 
 
+def counted(metric: Metric, *labels: Label, legend: str) -> Query:
+    """How much a counter of the job's nodes grew between two points."""
+    grown = CHOSEN.increase(metric, window="$__rate_interval")
+    return Query(expression=by("sum", grown, *_JOB, *labels), legend=legend)
+
+
 def age(metric: Metric) -> Query:
     """Seconds since the newest time that the series holds."""
     return Query(expression=f"time() - {by('max', _of(metric), *_JOB)}", legend="age")
@@ -55,10 +63,15 @@ def latency(quantile: float) -> Query:
 
 def of_worst(series: Recorded, count: int, legend: str) -> Query:
     """The series of the worst ranks of the range."""
+    return of_worst_ranks(_of(series), count, legend)
+
+
+def of_worst_ranks(expression: str, count: int, legend: str) -> Query:
+    """An expression by rank, for the worst ranks of the range."""
     # @ end() chooses them once: a topk at every point would add up to many more series.
     worst = f"topk({count}, avg_over_time({_of(LATENESS_RATIO)}[$__range] @ end()))"
-    expression = f"{_of(series)} and on ({names(*_JOB, RANK)}) {worst}"
-    return Query(expression=expression, legend=legend)
+    chosen = f"{expression} and on ({names(*_JOB, RANK)}) {worst}"
+    return Query(expression=chosen, legend=legend)
 
 
 def worst_ranks() -> Query:
@@ -88,16 +101,3 @@ def exposed_per_step() -> Query:
     steps = by("sum", _rate(training.STEPS), *_JOB)
     expression = f"{seconds} / on ({names(*_JOB)}) group_left () {steps}"
     return Query(expression=expression, legend="{{kind}}")
-
-
-def firing_alerts() -> str:
-    """Prometheus' own series of the alerts that fire for the job."""
-    chosen = ", ".join(f'{x.label.name}{x.operator}"{x.value}"' for x in _THIS_JOB)
-    return f'ALERTS{{alertstate="firing", {chosen}}}'
-
-
-def begun_attempts() -> str:
-    """An expression with a value in the first minute of each attempt."""
-    ranks = by("group", _of(training.RANK_INFO), *_JOB, ATTEMPT)
-    before = by("group", f"{_of(training.RANK_INFO)} offset 1m", *_JOB, ATTEMPT)
-    return f"{ranks} unless {before}"

@@ -1,0 +1,1 @@
+"""Objectives as OpenSLO v1 documents, and OpenSLO documents as objectives."""

@@ -1,0 +1,50 @@
+"""``lockstep alerts openslo export`` and ``import``."""
+
+from pathlib import Path
+
+import click
+import yaml
+
+from lockstep_alerts.entry import SpecError
+from lockstep_alerts.marks import load_all
+from lockstep_alerts.openslo.export import documents
+from lockstep_alerts.openslo.read import as_lines, entries
+from lockstep_alerts.shipped import spec_path
+from lockstep_alerts.spec import read_spec
+from lockstep_alerts.write import to_yaml
+
+_HEAD = "# Made by `lockstep alerts openslo import`: to be moved to objectives: of slos.yaml.\n"
+
+
+@click.group()
+def openslo() -> None:
+    """Write objectives as OpenSLO v1, and read OpenSLO v1 as objectives."""
+
+
+@openslo.command("export")
+@click.option("--spec", type=click.Path(path_type=Path), help="Alert spec; default: the shipped.")
+def export_objectives(spec: Path | None) -> None:
+    """Print every objective as an OpenSLO v1 document."""
+    try:
+        objectives = read_spec(spec or spec_path()).objectives
+    except SpecError as error:
+        raise click.UsageError(str(error)) from error
+    text = yaml.safe_dump_all(documents(objectives), sort_keys=False, width=1000)
+    click.echo(text, nl=False)
+
+
+@openslo.command("import")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--measure",
+    default="M1",
+    show_default=True,
+    help="What objectives answer whose documents do not say it.",
+)
+def import_documents(file: Path, measure: str) -> None:
+    """Print the documents of FILE as entries of slos.yaml; refuse what an entry cannot say."""
+    try:
+        found = entries(file, load_all(file), measure)
+    except SpecError as error:
+        raise click.UsageError(str(error)) from error
+    click.echo(to_yaml(as_lines(found), _HEAD), nl=False)

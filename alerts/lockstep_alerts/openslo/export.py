@@ -1,0 +1,113 @@
+"""Objectives as OpenSLO v1: a ratio of good or bad events to all, over a rolling window.
+
+What OpenSLO has no words for stays behind in annotations, so that an import gives the same entry:
+limits against chance, the floor of GPUs, limits of slices, and which alerts follow. Slices are
+exported as the events that they are here, for OpenSLO's own slices are of one series and not of
+every job.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from lockstep_alerts.objectives.counter import Counter
+from lockstep_alerts.objectives.objective import Objective
+from lockstep_catalogue.ledger import JOB_CLASS, SLO, WINDOW
+from lockstep_catalogue.metric import Kind
+from lockstep_catalogue.promql import LE, Matcher, by, eq, select
+from lockstep_catalogue.recorded_objectives import BAD_EVENTS, TOTAL_EVENTS
+
+API_VERSION, SERVICE = "openslo/v1", "lockstep"
+MEASURE, BAD, PAGE, TICKET, JOB_CLASS_OF = "measure", "bad", "page", "ticket", "job_class"
+MIN_GPUS, MIN_RATIO, PAGE_MIN_RATIO = "min_gpus", "min_ratio", "page_min_ratio"
+BURN_RATES = "burn_rates"
+_PREFIX = "lockstep-"
+_DISPLAYED = 63
+
+
+def annotation(field: str) -> str:
+    """Key of the annotation that holds a field of an entry."""
+    return _PREFIX + field.replace("_", "-")
+
+
+def documents(objectives: Sequence[Objective]) -> Iterator[dict[str, object]]:
+    """One document for each objective, and one for each class of jobs that has its own."""
+    for objective in objectives:
+        for job_class, good_ratio in objective.goals.items():
+            yield _document(objective, job_class, good_ratio)
+
+
+def _document(objective: Objective, job_class: str, good_ratio: float) -> dict[str, object]:
+    name = objective.slo.replace("_", "-") + (f"-{job_class.lower()}" if job_class else "")
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "SLO",
+        "metadata": {
+            "name": name,
+            "displayName": name.replace("-", " ")[:_DISPLAYED],
+            "annotations": dict(_annotations(objective, job_class)),
+        },
+        "spec": {
+            "description": f"Bad are {objective.bad}.",
+            "service": SERVICE,
+            "indicator": {
+                "metadata": {"name": f"{name}-ratio"},
+                "spec": {"ratioMetric": _ratio(objective, job_class)},
+            },
+            "timeWindow": [{"duration": objective.period, "isRolling": True}],
+            "budgetingMethod": "Occurrences",
+            "objectives": [{"displayName": name, "target": good_ratio}],
+        },
+    }
+
+
+def _annotations(objective: Objective, job_class: str) -> Iterator[tuple[str, str]]:
+    own_rates = {
+        limit.window: f"{limit.burn_rate:g}"
+        for limit in (*objective.page_limits, *objective.ticket_limits)
+        if limit.burn_rate is not None
+    }
+    values = {
+        MEASURE: objective.measure,
+        BAD: objective.bad,
+        PAGE: objective.page,
+        TICKET: objective.ticket,
+        JOB_CLASS_OF: job_class,
+        MIN_GPUS: f"{objective.min_gpus:g}" if objective.min_gpus else "",
+        MIN_RATIO: _text(objective.min_ratio),
+        PAGE_MIN_RATIO: _text(objective.page_min_ratio),
+        BURN_RATES: " ".join(f"{w}={rate}" for w, rate in own_rates.items()),
+    }
+    for field, value in values.items():
+        if value:
+            yield annotation(field), value
+
+
+def _text(number: float | None) -> str:
+    return "" if number is None else f"{number:g}"
+
+
+def _ratio(objective: Objective, job_class: str) -> dict[str, object]:
+    if objective.counter is not None:
+        return _of_counter(objective.counter)
+    here = (
+        Matcher(SLO, "=", objective.slo),
+        eq(JOB_CLASS, job_class),
+        eq(WINDOW, objective.period),
+    )
+    bad, total = select(BAD_EVENTS, *here), select(TOTAL_EVENTS, *here)
+    return {"counter": False, "bad": _source(bad), "total": _source(total)}
+
+
+def _of_counter(counter: Counter) -> dict[str, object]:
+    is_histogram = counter.metric.kind is Kind.HISTOGRAM
+    every = (*counter.all, eq(LE, "+Inf")) if is_histogram else counter.all
+    good = by("sum", select(counter.metric, *counter.all, *counter.good))
+    total = by("sum", select(counter.metric, *every))
+    return {
+        "counter": True,
+        "good": _source(good.replace("sum by () ", "sum")),
+        "total": _source(total.replace("sum by () ", "sum")),
+    }
+
+
+def _source(query: str) -> dict[str, object]:
+    return {"metricSource": {"type": "Prometheus", "spec": {"query": query}}}

@@ -1,0 +1,126 @@
+"""Runs all queries of the boards against a Prometheus, and says which panels are empty."""
+
+import difflib
+import time
+from collections.abc import Sequence
+
+import click
+import httpx
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from lockstep_catalogue.labels import CLUSTER, JOB_ID
+from lockstep_dashboards.boards import BOARDS
+from lockstep_dashboards.check import Finding, check_board
+from lockstep_dashboards.opening import choice, open_board
+from lockstep_dashboards.panel import Board
+from lockstep_dashboards.scope import Scope
+from lockstep_records.jobs import check_job_id
+from lockstep_records.options import DurationRange
+
+_TIMEOUT_SECONDS = 30.0
+
+
+@click.command()
+@click.option("--prometheus", "url", required=True, help="Address, such as http://127.0.0.1:9090.")
+@click.option("--board", "names", multiple=True, help="Board to check, such as job.")
+@click.option("--job-id", default=None, help="Job of the job board; the newest by default.")
+@click.option("--cluster", default=None, help="Cluster that is chosen; all clusters by default.")
+@click.option(
+    "--var", "variables", multiple=True, metavar="NAME=VALUE", help="Value of another variable."
+)
+@click.option(
+    "--range",
+    "range_seconds",
+    type=DurationRange(1),
+    default="15m",
+    show_default=True,
+    help="Range of the queries, until now.",
+)
+@click.option(
+    "--scrape-interval",
+    "scrape_seconds",
+    type=DurationRange(0.1),
+    default="15s",
+    show_default=True,
+    help="Scrape interval of the data source; rates reach over five of them.",
+)
+@click.option("--full", "is_full", is_flag=True, help="Accept no empty panel, whatever its reason.")
+def check(
+    *,
+    url: str,
+    names: tuple[str, ...],
+    job_id: str | None,
+    cluster: str | None,
+    variables: tuple[str, ...],
+    range_seconds: float,
+    scrape_seconds: float,
+    is_full: bool,
+) -> int:
+    """Run every query of the boards; exit 1 when one fails or a panel is empty."""
+    if not url.startswith(("http://", "https://")):
+        raise click.UsageError(f"--prometheus {url!r} must begin with http:// or https://")
+    try:
+        scope = Scope(
+            chosen=_chosen(job_id, cluster, variables),
+            end=time.time(),
+            range_seconds=range_seconds,
+            scrape_seconds=scrape_seconds,
+        )
+        boards = [named_board(name) for name in names] or list(BOARDS.values())
+        with httpx.Client(base_url=url, timeout=_TIMEOUT_SECONDS, trust_env=False) as client:
+            findings = [
+                finding
+                for board in boards
+                for finding in check_board(
+                    board, open_board(board, scope, client), client, is_full=is_full
+                )
+            ]
+    except (ValueError, httpx.InvalidURL) as error:
+        raise click.UsageError(str(error)) from error
+    _print_findings(findings)
+    return 1 if any(finding.problem for finding in findings) else 0
+
+
+def named_board(name: str) -> Board:
+    """The board of a name.
+
+    Raises:
+        ValueError: there is none; the text offers the nearest.
+    """
+    boards = {file_name.removesuffix(".json"): board for file_name, board in BOARDS.items()}
+    if name not in boards:
+        near = difflib.get_close_matches(name, boards, n=1, cutoff=0.0)
+        raise ValueError(
+            f"--board {name!r} is none of {', '.join(boards)}; did you mean {near[0]}?"
+        )
+    return boards[name]
+
+
+def _chosen(
+    job_id: str | None, cluster: str | None, variables: Sequence[str]
+) -> dict[str, tuple[str, ...]]:
+    chosen: dict[str, tuple[str, ...]] = {}
+    if job_id is not None:
+        chosen[JOB_ID.name] = (check_job_id(job_id),)
+    if cluster is not None:
+        chosen[CLUSTER.name] = (cluster,)
+    for text in variables:
+        chosen |= choice(text)
+    return chosen
+
+
+def _print_findings(findings: list[Finding]) -> None:
+    table = Table("panel", "series", "problem", "query", title_justify="left")
+    for finding in findings:
+        problem = f"[red]{escape(finding.problem)}[/red]" if finding.problem else finding.remark
+        queries = "\n".join(finding.queries) if finding.problem else ""
+        table.add_row(finding.panel, str(finding.num_series), problem, escape(queries))
+    Console().print(table)
+    bad = sum(bool(finding.problem) for finding in findings)
+    slowest = max(findings, key=lambda finding: finding.seconds)
+    click.echo(
+        f"{len(findings)} panels, annotations and variables, {bad} with a problem;"
+        f" the slowest query took {slowest.seconds:.2f} s ({slowest.panel})"
+    )

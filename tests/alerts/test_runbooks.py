@@ -1,0 +1,84 @@
+"""Runbooks: their queries are PromQL over series that exist, their commands are ours."""
+
+import re
+import subprocess
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+
+from lockstep_alerts.shipped import runbooks_path
+from lockstep_catalogue import FOREIGN, METRICS, RECORDED
+
+PAGES = sorted(runbooks_path().glob("*.md"))
+QUERY = re.compile(r"^```promql\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+INLINE = re.compile(r"`([^`\n]*\b(?:lockstep_[a-z]+_|slo:)[^`\n]*)`")
+COMMAND = re.compile(r"(?:^ {4,}|`)lockstep ([a-z]+)((?: [a-z-]+)*)", re.MULTILINE)
+OTHER_PAGE = re.compile(r"\]\(Train[A-Za-z]+\.md\)")
+DIAGNOSIS = re.compile(r"^## Diagnosis\n(.*?)^## ", re.MULTILINE | re.DOTALL)
+SERIES = re.compile(
+    r"[a-z_]+:[a-z_]+:[a-z0-9_]+|\b(?:lockstep|kube|prometheus)_[a-z0-9_]+|\bALERTS\b"
+)
+SAMPLES = {
+    *(name for metric in METRICS for name in metric.sample_names),
+    *(series.name for series in RECORDED),
+    *(series.name for series in FOREIGN),
+}
+COMMANDS = {entry.name: entry for entry in entry_points(group="lockstep.commands")}
+
+
+def queries(page: Path) -> list[str]:
+    text = page.read_text(encoding="utf-8")
+    return QUERY.findall(text) + INLINE.findall(text)
+
+
+def unknown_series(query: str) -> set[str]:
+    return set(SERIES.findall(query)) - SAMPLES
+
+
+def unknown_commands(text: str) -> list[str]:
+    """Commands that do not exist; of a group, subcommands too."""
+    unknown = []
+    for name, rest in COMMAND.findall(text):
+        command = COMMANDS[name].load() if name in COMMANDS else None
+        words = rest.split()
+        if isinstance(command, click.Group) and words:
+            command = command.get_command(click.Context(command), words[0])
+        if command is None:
+            unknown.append(f"{name}{rest}")
+    return unknown
+
+
+@pytest.mark.promtool
+def test_promtool_takes_every_query(tmp_path: Path) -> None:
+    rules = [
+        {"record": f"r:{page.stem.lower()}_{number}:query", "expr": query}
+        for page in PAGES
+        for number, query in enumerate(queries(page))
+    ]
+    assert len(rules) > len(PAGES)
+    path = tmp_path / "queries.rules.yaml"
+    path.write_text(yaml.safe_dump({"groups": [{"name": "runbooks", "rules": rules}]}))
+    command = ["promtool", "check", "rules", str(path)]
+    done = subprocess.run(command, capture_output=True, check=False, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_diagnosis_has_queries_or_commands_and_all_of_them_exist(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    [diagnosis] = DIAGNOSIS.findall(text)
+    assert any(pattern.search(diagnosis) for pattern in (QUERY, INLINE, COMMAND, OTHER_PAGE))
+    assert unknown_commands(text) == []
+    assert {name for query in queries(page) for name in unknown_series(query)} == set()
+
+
+def test_a_series_and_a_command_that_do_not_exist_are_found() -> None:
+    wrong = METRICS[0].name + "x"
+    assert unknown_series(f"rate({wrong}[5m]) > {METRICS[0].name}") == {wrong}
+    assert unknown_commands("       lockstep ledger lettres\n\n       lockstep report JOB\n") == [
+        "ledger lettres"
+    ]
+    assert unknown_commands("       lockstep reprot JOB\n") == ["reprot"]

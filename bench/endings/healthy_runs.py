@@ -1,6 +1,8 @@
-"""Healthy runs on a machine that other processes keep busy: no headline may accuse a rank.
+"""Runs on a machine that other processes keep busy: healthy ones, of which none may be accused.
 
 ``healthy_runs.py``: twenty runs of the trainer while two processes compute all the time.
+``healthy_runs.py --fault unbalanced-stage:rank=1,step=60,until=end``: the same with a rank that is
+slow by itself, and has to be named.
 """
 
 import argparse
@@ -28,11 +30,13 @@ def _compute() -> None:
         sum(range(100_000))
 
 
-def _run(root: Path, number: int, ranks: int, steps: int) -> dict[str, Any]:
-    """JSON of the report on one healthy run."""
-    job = f"healthy-{number}"
-    command = [*LOCKSTEP, "train", "--nproc-per-node", str(ranks), "--job-id", job, "--dir",
-               str(root), "--steps", str(steps), "--seed", str(number), *_MODEL]  # fmt: skip
+def _run(root: Path, number: int, options: argparse.Namespace) -> dict[str, Any]:
+    """JSON of the report on one run."""
+    job = f"run-{number}"
+    faults = [word for fault in options.fault for word in ("--fault", fault)]
+    command = [*LOCKSTEP, "train", "--nproc-per-node", str(options.ranks), "--job-id", job,
+               "--dir", str(root), "--steps", str(options.steps), "--seed", str(number), *_MODEL,
+               *faults]  # fmt: skip
     environment = {name: value for name, value in os.environ.items() if name != "LOCKSTEP_DIR"}
     subprocess.run(command, check=True, capture_output=True, env=environment)
     report = [*LOCKSTEP, "report", str(root / "jobs" / job), "--json", "-"]
@@ -47,6 +51,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--ranks", type=int, default=3)
     parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--fault", action="append", default=[], help="As lockstep train takes it.")
     parser.add_argument("--side-by-side", type=int, default=1, help="Runs side by side.")
     options = parser.parse_args()
     others = [multiprocessing.Process(target=_compute, daemon=True) for _ in range(_BUSY_PROCESSES)]
@@ -54,14 +59,15 @@ def main() -> None:
         process.start()
     root = Path(tempfile.mkdtemp(prefix="healthy-", dir="/dev/shm"))
     print(f"{platform.machine()}, {os.cpu_count()} cores, {_BUSY_PROCESSES} busy processes, "
-          f"{options.runs} runs of {options.ranks} ranks x {options.steps} steps\n")  # fmt: skip
+          f"{options.runs} runs of {options.ranks} ranks x {options.steps} steps"
+          f"{', '.join(['', *options.fault])}\n")  # fmt: skip
     print("| run | severity | headline | verdict | lost to slow ranks | median step, ms |")
     print("| --- | --- | --- | --- | --- | --- |", flush=True)
     accused = 0
     try:
         with ThreadPoolExecutor(options.side_by_side) as pool:
             numbers = range(options.runs)
-            runs = pool.map(lambda n: _run(root, n, options.ranks, options.steps), numbers)
+            runs = pool.map(lambda number: _run(root, number, options), numbers)
             for number, payload in enumerate(runs):
                 accused += payload["severity"] in _ACCUSING
                 verdict = payload["verdict"]

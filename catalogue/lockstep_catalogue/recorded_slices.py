@@ -52,7 +52,7 @@ MAX_INTERVALS = 3
 MIN_SM_ACTIVE_RATIO = 0.2
 """Mean activity from which on a GPU is used: a loop that waits for its input is below."""
 _MIN_SYNC_RATIO = 0.05  # a share of the step that is not worth a ticket, whatever it was before
-_PAUSES = "checkpoint|eval"
+_PAUSES = ("checkpoint", "eval")
 
 NOTHING_DECLARED = "vector(0) > 0"
 """PromQL without a sample, of series whose values the alert spec declares."""
@@ -67,20 +67,31 @@ def _named(expression: str, slo: str) -> str:
     return f'label_replace({expression}, "{SLO.name}", "{slo}", "", "")'
 
 
-def _stepping(windows: ScrapeWindows) -> str:
+# All ranks and phases are read once: the quantities below are quotients of these.
+JOB_PHASES = Recorded(
+    name="cluster_job_id_phase:lockstep_train_phase_seconds:rate5m",
+    unit=Unit.NONE,
+    labels=(*_JOB, PHASE),
+    help="Seconds a second that the ranks of a job spend in a phase together, over five minutes.",
+    expression=lambda windows: by(
+        "sum", rate(PHASE_SECONDS, windows.at_least(SLICE_SECONDS)), *_JOB, PHASE
+    ),
+)
+
+
+def _stepping() -> str:
     """Seconds a second that the ranks of a job spend in steps, without checkpoints and so on."""
-    slices = windows.at_least(SLICE_SECONDS)
-    phases = tuple(p for p in PHASE.values if p not in _PAUSES.split("|"))
-    return by("sum", rate(PHASE_SECONDS, slices, one_of(PHASE, *phases)), *_JOB)
+    phases = tuple(phase for phase in PHASE.values if phase not in _PAUSES)
+    return by("sum", select(JOB_PHASES, one_of(PHASE, *phases)), *_JOB)
 
 
 def _values(windows: ScrapeWindows) -> dict[str, str]:
     slices, hour = windows.at_least(SLICE_SECONDS), windows.at_least(3600)
-    stepping = _stepping(windows)
+    stepping = _stepping()
     steps = by("sum", rate(STEPS, slices), *_JOB)
     tokens = by("sum", rate(TOKENS, slices), *_JOB)
     ranks = by("count", by("group", select(RANK_INFO), *_JOB, RANK), *_JOB)
-    synced = by("sum", rate(PHASE_SECONDS, slices, eq(PHASE, "sync")), *_JOB)
+    synced = by("sum", select(JOB_PHASES, eq(PHASE, "sync")), *_JOB)
     bus = by("avg", f"avg_over_time({select(BUS_RATE)}[{slices}])", *_JOB, KIND)
     tokens_of_hour = by("sum", rate(TOKENS, hour), *_JOB)
     return {
@@ -286,6 +297,7 @@ SLICES_BAD = Recorded(
 )
 
 RECORDED = (
+    JOB_PHASES,
     SLICE_VALUE,
     SLICE_SUSTAINED,
     SLICE_BASELINE,

@@ -19,7 +19,7 @@ from lockstep_records.page.writer import PageWriter, RankIdentity
 from lockstep_reports.command import report
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.render.advice import step_advice
-from lockstep_reports.render.headline import findings
+from lockstep_reports.render.headline import findings, loss_word
 from lockstep_reports.render.palette import SEVERITY_COLOURS
 from lockstep_reports.step_analysis import StepAnalysis, analyse_recording
 
@@ -179,7 +179,7 @@ def test_a_slow_rank_is_told_with_its_share_of_the_run() -> None:
     severity, sentence = headline(analysed(SLOW.steps()))
     assert severity == "slow"
     assert sentence.startswith("Rank 2 was slow in backward: ")
-    assert sentence.endswith("% of the run.")
+    assert sentence.endswith("% of the run (moderate).")
 
 
 def saving(ranks: tuple[int, ...], seconds: float = 0.5) -> Steps:
@@ -243,3 +243,10 @@ def test_a_job_that_failed_before_its_first_step_has_a_report(
     assert payload["steps"]["count"] == 0
     rendered = CliRunner().invoke(report, [str(job), "--html", str(page_root / "r.html")])
     assert rendered.exit_code == 0, rendered.output
+
+
+@pytest.mark.parametrize(
+    ("lost_ratio", "word"), [(0.01, "slight"), (0.09, "slight"), (0.1, "moderate"), (0.3, "severe")]
+)
+def test_a_loss_has_a_word_for_how_bad_it_is(lost_ratio: float, word: str) -> None:
+    assert loss_word(lost_ratio) == word

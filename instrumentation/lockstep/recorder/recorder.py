@@ -2,7 +2,7 @@
 
 Hot path: a phase costs one clock read, one addition and one store; a step one row and one slot.
 It takes no lock, starts no collective, and makes no system call but the clock's and, at most once
-in 20 ms, one that reads what the loop's thread waited for a core. What is seldom or unusual is left
+in 50 ms, one that reads what the loop's thread waited for a core. What is seldom or unusual is left
 to callbacks, behind a comparison. On a GPU each boundary also puts an event into the stream
 (``device_timeline``), and the row is written once more when the device has passed it.
 

@@ -9,8 +9,9 @@ import os
 from lockstep_records.page.layout import PERIODIC, ROW
 from lockstep_records.page.writer import PageWriter
 
-# A read costs 1 to 5 microseconds: shorter steps share one, which keeps it below a 2,000th.
-RUN_QUEUE_EVERY_NS = 20_000_000
+# A read costs 13 microseconds once other work has filled the caches (bench/overhead/run_queue.py):
+# steps shorter than this share one, which keeps it below 0.03 %.
+RUN_QUEUE_EVERY_NS = 50_000_000
 MAX_RUN_QUEUES = 16  # threads; the C code has room for so many
 _NEVER = 1 << 62
 _NS = 1e-9

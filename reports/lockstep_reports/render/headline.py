@@ -15,6 +15,9 @@ from lockstep_reports.wording import duration, percent, plural, printable
 
 # What cost less of the run is a remark: it names nobody in the first line.
 MIN_SHARE = 0.01
+# A job straggles from a slowdown of 1.1 on (the published what-if analysis), and a rank that has
+# three quarters of the others' speed or less is NVRx's straggler.
+_MODERATE_RATIO, _SEVERE_RATIO = 1 - 1 / 1.1, 0.25
 _OUT_OF_MEMORY = frozenset({"gpu_oom", "host_oom"})
 _ENDED_BY_SOMEBODY = frozenset({"cancelled", "preempted", "time_limit", "not_converged"})
 
@@ -144,8 +147,15 @@ def _slow(analysis: StepAnalysis) -> Iterator[Finding]:
         return
     lost = analysis.accused_lost_ratio
     if lost is None or lost >= MIN_SHARE:
-        share = "" if lost is None else f": {percent(lost)} of the run"
+        share = "" if lost is None else f": {percent(lost)} of the run ({loss_word(lost)})"
         yield Finding("slow", f"{culprits(costliest)} was slow{_in_phase(costliest.phase)}{share}.")
+
+
+def loss_word(lost_ratio: float) -> str:
+    """Slight, moderate or severe: how bad a lost share of a run is."""
+    if lost_ratio >= _SEVERE_RATIO:
+        return "severe"
+    return "moderate" if lost_ratio >= _MODERATE_RATIO else "slight"
 
 
 def _one_sided_pauses(analysis: StepAnalysis) -> Iterator[Finding]:

@@ -126,6 +126,7 @@ generate: $(READY) ## Generate docs, rules and boards from the catalogue
 	$(BIN)/python -m lockstep_alerts.scrapes deploy
 	lockstep alerts generate
 	lockstep dashboards generate
+	PYTHONPATH=bench $(BIN)/python -m coverage_page docs/coverage.md
 
 golden: $(READY) ## Rewrite the golden files; read their diff before you commit
 	LOCKSTEP_GOLDEN=1 $(BIN)/python -m pytest -q tests/agent

@@ -29,7 +29,7 @@ TORCH_EXTRAS := agent,reports,$(FRAMEWORKS),dev
 
 .DEFAULT_GOAL := help
 .PHONY: help install servers demo test test-quick test-exhaustive test-torch train-matrix check format generate golden bench bench-overhead
-.PHONY: dashboards-check bench-stragglers bench-verdicts bench-loops bench-reports bench-live-groups bench-hangs bench-endings bench-logs bench-agent bench-alerts clean bench-ledger
+.PHONY: dashboards-check bench-rules bench-stragglers bench-verdicts bench-loops bench-reports bench-live-groups bench-hangs bench-endings bench-logs bench-agent bench-alerts clean bench-ledger
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -180,6 +180,9 @@ bench-logs: $(READY) ## Print how a thousand made logs of jobs are judged
 bench-alerts: $(READY) ## Print how often pages of objectives are false, and how soon a bad day is paged (SEED=n)
 	$(BIN)/python bench/alerts/false_pages.py --seed $(or $(SEED),1)
 	$(BIN)/python bench/alerts/feasible_rates.py
+
+bench-rules: $(READY) $(SERVERS) ## Print what the rules cost a Prometheus of 128 simulated nodes (8 minutes)
+	$(BIN)/python bench/rule_cost.py --nodes $(or $(NODES),128)
 
 bench-agent: $(READY) ## Print what the node agent costs, on a fake node of 8 GPUs
 	-@$(MAKE) --no-print-directory $(PEERS)

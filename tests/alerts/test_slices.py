@@ -20,13 +20,8 @@ from lockstep_catalogue.recorded_objectives import (
     OBJECTIVE,
     TIME_PERIOD,
 )
-from lockstep_catalogue.recorded_slices import (
-    CHECKPOINT_INTERVAL,
-    SLICE_BAD,
-    SLICE_RATIO,
-    SLICES_BAD,
-    SLICES_TOTAL,
-)
+from lockstep_catalogue.recorded_slice_counts import SLICE_BAD, SLICES_BAD, SLICES_TOTAL
+from lockstep_catalogue.recorded_slices import CHECKPOINT_INTERVAL, SLICE_RATIO
 
 SPEC = read_spec(spec_path())
 MINUTES = 50

@@ -15,7 +15,7 @@ from lockstep_catalogue.labels import (
     NODE,
     VERDICT,
 )
-from lockstep_catalogue.promql import Matcher, one_of
+from lockstep_catalogue.promql import Matcher, eq, one_of
 from lockstep_dashboards.colors import BAD, GOOD
 from lockstep_dashboards.panel import Panel, Query, Row, ValueText
 from lockstep_dashboards.selection import (
@@ -132,22 +132,24 @@ def _link_states() -> Panel:
 
 
 def _share_of_line_rate() -> Panel:
-    bytes_rate = OF_DEVICES.by("sum", OF_PORTS.rate(fabric_ports.PORT_BYTES), PORT, DIRECTION)
+    # One direction: every byte that a port receives another one sends.
+    sent = eq(DIRECTION, "transmit")
+    bytes_rate = OF_PORTS.by("sum", OF_PORTS.rate(fabric_ports.PORT_BYTES, sent))
     line_rate = OF_PORTS.by("max", OF_PORTS.of(fabric_ports.PORT_RATE))
     on_port = "on (cluster, node, device, port)"
     grown = OF_PORTS.by(
-        "sum", f"increase({OF_PORTS.of(fabric_ports.PORT_BYTES)}[$__range] @ end())"
+        "sum", f"increase({OF_PORTS.of(fabric_ports.PORT_BYTES, sent)}[$__range] @ end())"
     )
     return time_series(
         fabric_ports.PORT_BYTES,
         of_largest(
-            f"{bytes_rate} / {on_port} group_left () {line_rate}",
+            f"{bytes_rate} / {on_port} {line_rate}",
             grown,
             *_PORT,
-            legend="{{node}} {{device}} {{direction}}",
+            legend="{{node}} {{device}}",
         ),
         title="Share of the line rate",
-        note="The ports that moved most.",
+        note="Sent, by the ports that sent most.",
         good="peaks near 100 % in collectives, and alike on the ports of a job.",
         otherwise="a port that stays behind the others of its rail has errors or a lower rate.",
         unit=Unit.RATIO,

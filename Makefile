@@ -29,7 +29,7 @@ TORCH_EXTRAS := agent,reports,$(FRAMEWORKS),dev
 
 .DEFAULT_GOAL := help
 .PHONY: help install servers demo test test-quick test-exhaustive test-torch train-matrix check format generate golden bench bench-overhead
-.PHONY: bench-stragglers bench-verdicts bench-loops bench-reports bench-live-groups bench-hangs bench-endings bench-logs bench-agent bench-alerts clean bench-ledger
+.PHONY: dashboards-check bench-rules bench-stragglers bench-verdicts bench-loops bench-reports bench-live-groups bench-hangs bench-endings bench-logs bench-agent bench-alerts clean bench-ledger
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -126,6 +126,13 @@ generate: $(READY) ## Generate docs, rules and boards from the catalogue
 	$(BIN)/python -m lockstep_alerts.scrapes deploy
 	lockstep alerts generate
 	lockstep dashboards generate
+	PYTHONPATH=bench $(BIN)/python -m coverage_page docs/coverage.md
+
+dashboards-check: $(READY) $(SERVERS) ## Lint the boards; run all their queries on a real job and on a simulated cluster (NODES=16)
+	lockstep dashboards lint
+	lockstep dashboards generate --check
+	$(BIN)/python -m pytest -q tests/dashboards/test_boards_live.py
+	$(BIN)/python bench/boards_on_cluster.py --nodes $(or $(NODES),16)
 
 golden: $(READY) ## Rewrite the golden files; read their diff before you commit
 	LOCKSTEP_GOLDEN=1 $(BIN)/python -m pytest -q tests/agent
@@ -173,6 +180,9 @@ bench-logs: $(READY) ## Print how a thousand made logs of jobs are judged
 bench-alerts: $(READY) ## Print how often pages of objectives are false, and how soon a bad day is paged (SEED=n)
 	$(BIN)/python bench/alerts/false_pages.py --seed $(or $(SEED),1)
 	$(BIN)/python bench/alerts/feasible_rates.py
+
+bench-rules: $(READY) $(SERVERS) ## Print what the rules cost a Prometheus of 128 simulated nodes (8 minutes)
+	$(BIN)/python bench/rule_cost.py --nodes $(or $(NODES),128)
 
 bench-agent: $(READY) ## Print what the node agent costs, on a fake node of 8 GPUs
 	-@$(MAKE) --no-print-directory $(PEERS)

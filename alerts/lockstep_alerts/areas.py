@@ -7,7 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lockstep_alerts.conditions import AREAS as CONDITIONS_BY_AREA
-from lockstep_catalogue import recorded, recorded_goodput, recorded_objectives, recorded_slices
+from lockstep_catalogue import (
+    recorded,
+    recorded_goodput,
+    recorded_objectives,
+    recorded_slice_counts,
+    recorded_slices,
+)
 from lockstep_catalogue.metric import Recorded
 
 
@@ -60,7 +66,11 @@ CAPACITY = Area(name="capacity", every_seconds=_SLOW_SECONDS)
 TELEMETRY = Area(name="telemetry", every_seconds=_SLOW_SECONDS)
 # Windows are of minutes to weeks; a minute is also what a sample of a slice stands for.
 _OBJECTIVE_SECONDS = 60
-SLICES = Area(name="slices", every_seconds=_OBJECTIVE_SECONDS, records=recorded_slices.RECORDED)
+SLICES = Area(
+    name="slices",
+    every_seconds=_OBJECTIVE_SECONDS,
+    records=(*recorded_slices.RECORDED, *recorded_slice_counts.RECORDED),
+)
 OBJECTIVES = Area(
     name="slo", every_seconds=_OBJECTIVE_SECONDS, records=recorded_objectives.RECORDED
 )

@@ -17,6 +17,7 @@ from lockstep_catalogue.labels import NODE
 from lockstep_catalogue.windows import ScrapeWindows, spelled
 
 JOB_NAME = "lockstep-agent"
+LEDGERS_FILE = "ledgers.json"
 _MAX_TIMEOUT_SECONDS = 10
 _SAMPLE_LIMIT = 10_000
 _HEAD = (
@@ -24,6 +25,7 @@ _HEAD = (
 )
 _PROMETHEUS_HEAD = f"""{_HEAD}# Without the operator: prometheus --config.file=prometheus.yaml
 # targets.json lists the agents: [{{"targets": ["node1:9440", "node2:9440"]}}]
+# ledgers.json lists the ledger, where there is one: [{{"targets": ["ledger:9450"]}}]
 """
 _POD_MONITOR_HEAD = f"""{_HEAD}# Tells the Prometheus operator to scrape every agent: kubectl apply -f deploy/kubernetes/podmonitor.yaml
 # Needs the operator's PodMonitor resource; a Prometheus without it takes deploy/prometheus/prometheus.yaml.
@@ -41,9 +43,18 @@ def scrape_config(targets_file: str) -> dict[str, object]:
 
 
 def prometheus_config(
-    windows: ScrapeWindows, *, rules_files: str, targets_file: str, alertmanager: str
+    windows: ScrapeWindows,
+    *,
+    rules_files: str,
+    targets_file: str,
+    alertmanager: str,
+    prometheus: str,
 ) -> dict[str, object]:
-    """The configuration of a Prometheus that scrapes agents and evaluates the rules."""
+    """The configuration of a Prometheus that evaluates the rules.
+
+    It scrapes the agents, the ledger where a file lists one, and itself: an alert watches how long
+    its rules take.
+    """
     return {
         "global": {
             "scrape_interval": spelled(windows.scrape_seconds),
@@ -51,7 +62,15 @@ def prometheus_config(
         },
         "rule_files": [rules_files],
         "alerting": {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]},
-        "scrape_configs": [scrape_config(targets_file)],
+        "scrape_configs": [
+            scrape_config(targets_file),
+            {
+                "job_name": "lockstep-ledger",
+                "honor_labels": True,
+                "file_sd_configs": [{"files": [LEDGERS_FILE]}],
+            },
+            {"job_name": "prometheus", "static_configs": [{"targets": [prometheus]}]},
+        ],
     }
 
 
@@ -101,6 +120,7 @@ def render(windows: ScrapeWindows) -> dict[str, str]:
         rules_files=RULES_FILES,
         targets_file="targets.json",
         alertmanager="127.0.0.1:9093",
+        prometheus="127.0.0.1:9090",
     )
     return {
         "kubernetes/podmonitor.yaml": _POD_MONITOR_HEAD + _to_yaml(pod_monitor(windows)),

@@ -20,6 +20,7 @@ from lockstep_catalogue import (
     recorded,
     recorded_goodput,
     recorded_objectives,
+    recorded_slice_counts,
     recorded_slices,
     training,
     verdicts,
@@ -61,6 +62,7 @@ RECORDED: tuple[Recorded, ...] = (
     *recorded.RECORDED,
     *recorded_goodput.RECORDED,
     *recorded_slices.RECORDED,
+    *recorded_slice_counts.RECORDED,
     *recorded_objectives.RECORDED,
 )
 METRIC_BY_NAME = {metric.name: metric for metric in METRICS}

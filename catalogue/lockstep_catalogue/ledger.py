@@ -149,7 +149,7 @@ PREEMPTIONS = _counter("preemptions", GROUP, "Attempts that were preempted.", "e
 PREEMPTION_LOST = _counter(
     "preemption_lost_gpu_seconds",
     GROUP,
-    "GPU time between the last durable checkpoint and a preemption, where both are reported.",
+    "GPU time from the last durable checkpoint, or the start after it, to a preemption.",
     "checkpoints and preemptions",
 )
 REQUEUES = _counter(

@@ -18,7 +18,8 @@ from lockstep_catalogue.ledger import (
 )
 from lockstep_catalogue.metric import Label, Recorded, Unit
 from lockstep_catalogue.promql import by, eq, has, names, one_of, select
-from lockstep_catalogue.recorded_slices import NOTHING_DECLARED, SLICES_BAD, SLICES_TOTAL
+from lockstep_catalogue.recorded_slice_counts import SLICES_BAD, SLICES_TOTAL
+from lockstep_catalogue.recorded_slices import NOTHING_DECLARED
 from lockstep_catalogue.windows import ScrapeWindows
 
 PERIOD, SLICE_PERIOD = "28d", "7d"

@@ -8,8 +8,6 @@ MAX_SCRAPE_SECONDS = 60
 """Longest time between scrapes: beyond, Prometheus forgets a gauge after a few lost scrapes."""
 _MIN_LIVE_SECONDS = 20
 _MIN_LONG_SECONDS = 300
-_MIN_EVALUATION_SECONDS = 5
-_EVALUATIONS_PER_SCRAPE = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +51,8 @@ class ScrapeWindows:
 
     @property
     def evaluation_seconds(self) -> int:
-        """Time between two evaluations of the rules."""
-        # Between scrapes nothing changes: a third of the interval is what a page waits in vain.
-        third = self.scrape_seconds // _EVALUATIONS_PER_SCRAPE
-        return min(self.scrape_seconds, max(_MIN_EVALUATION_SECONDS, third))
+        """Time between two evaluations of the rules: between scrapes nothing changes."""
+        return self.scrape_seconds
 
 
 def spelled(seconds: int) -> str:

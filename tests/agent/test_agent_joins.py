@@ -83,6 +83,7 @@ def write_config(folder: Path, agent: str) -> Path:
         rules_files="none.yaml",
         targets_file="targets.json",
         alertmanager="127.0.0.1:9",
+        prometheus="127.0.0.1:9",
     )
     # What a cluster adds to its targets: the agent's labels must win over them.
     labels = {"node": "target", "pod": "the-agents-own", "namespace": "lockstep"}

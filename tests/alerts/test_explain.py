@@ -13,7 +13,7 @@ from lockstep_alerts.explain import explained
 from lockstep_alerts.selectors import selectors
 from lockstep_alerts.shipped import runbooks_path, spec_path
 from lockstep_alerts.spec import read_spec
-from lockstep_catalogue.recorded_slices import SLICE_VALUE
+from lockstep_catalogue.recorded_slices import JOB_PHASES, SLICE_VALUE
 from lockstep_catalogue.training import PHASE_SECONDS
 
 from .test_spec import GOOD, written
@@ -63,7 +63,7 @@ def test_the_shipped_rules_fit_into_their_intervals_and_every_rule_reads_somethi
     every = list(costs(SPEC))
     assert len(every) > 80
     assert {cost.rule for cost in every if not cost.num_series} <= CONSTANT
-    [value] = [cost for cost in every if cost.rule == SLICE_VALUE.name]
+    [value] = [cost for cost in every if cost.rule == JOB_PHASES.name]
     # At least the phases of all ranks, over twenty scrapes.
     assert value.num_samples > SPEC.size.ranks * 7 * 20
 

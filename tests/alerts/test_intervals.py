@@ -25,20 +25,20 @@ QUICK = frozenset(
 )
 # From the fault to the notification: the figures that docs and design promise.
 DEADLINES = {
-    "TrainStragglerRank": (45, 75, 105, 200, 390),
-    "TrainStragglerRankSlight": (290, 315, 340, 420, 580),
-    "TrainStragglerNode": (45, 75, 105, 200, 390),
-    "TrainStragglerNodeSlight": (290, 315, 340, 420, 580),
-    "TrainStragglerStage": (45, 75, 105, 200, 390),
-    "TrainStageUneven": (350, 375, 400, 480, 640),
-    "TrainJobStalled": (150, 155, 160, 180, 220),
-    "TrainLossNotFinite": (20, 25, 30, 50, 90),
-    "TrainCheckpointInvalid": (20, 25, 30, 50, 90),
-    "TrainCheckpointFailed": (30, 35, 40, 60, 100),
-    "TrainRankOutOfMemory": (30, 35, 40, 60, 100),
-    "TrainReplicasDiffer": (25, 35, 45, 80, 150),
+    "TrainStragglerRank": (45, 80, 115, 220, 430),
+    "TrainStragglerRankSlight": (290, 320, 350, 440, 620),
+    "TrainStragglerNode": (45, 80, 115, 220, 430),
+    "TrainStragglerNodeSlight": (290, 320, 350, 440, 620),
+    "TrainStragglerStage": (45, 80, 115, 220, 430),
+    "TrainStageUneven": (350, 380, 410, 500, 680),
+    "TrainJobStalled": (150, 160, 170, 200, 260),
+    "TrainLossNotFinite": (20, 30, 40, 70, 130),
+    "TrainCheckpointInvalid": (20, 30, 40, 70, 130),
+    "TrainCheckpointFailed": (30, 40, 50, 80, 140),
+    "TrainRankOutOfMemory": (30, 40, 50, 80, 140),
+    "TrainReplicasDiffer": (25, 40, 55, 100, 190),
     "TrainSLOJobSuccessBurn": (85, 90, 95, 110, 140),
-    "TrainDataSkew": (280, 285, 290, 310, 350),
+    "TrainDataSkew": (280, 290, 300, 330, 390),
 }
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lockstep_alerts.areas import OBJECTIVES, SLICES
+from lockstep_alerts.areas import OBJECTIVES, SLICES, Area
 from lockstep_alerts.model import Delivery
 from lockstep_alerts.rules import rule_groups
 from lockstep_alerts.shipped import spec_path
@@ -14,14 +14,14 @@ from lockstep_alerts.spec import read_spec
 from lockstep_alerts.synthetic import Course, Samples, Stretch, growing, samples, steady
 from lockstep_catalogue import gpu_activity, gpu_owner, job_state, ledger, training
 from lockstep_catalogue.metric import Kind
-from lockstep_catalogue.recorded_objectives import BUDGET_REMAINING, OBJECTIVE, TIME_PERIOD
-from lockstep_catalogue.recorded_slices import (
-    CHECKPOINT_INTERVAL,
-    SLICE_BAD,
-    SLICE_RATIO,
-    SLICES_BAD,
-    SLICES_TOTAL,
+from lockstep_catalogue.recorded_objectives import (
+    BAD_EVENTS,
+    BUDGET_REMAINING,
+    OBJECTIVE,
+    TIME_PERIOD,
 )
+from lockstep_catalogue.recorded_slice_counts import SLICE_BAD, SLICES_BAD, SLICES_TOTAL
+from lockstep_catalogue.recorded_slices import CHECKPOINT_INTERVAL, SLICE_RATIO
 
 SPEC = read_spec(spec_path())
 MINUTES = 50
@@ -168,31 +168,66 @@ def expectations() -> list[dict[str, object]]:
     ]
 
 
-@pytest.mark.promtool
-def test_slices_are_good_or_bad_as_counted_by_hand(tmp_path: Path) -> None:
+def promtool(
+    folder: Path, areas: list[Area], series: list[Samples], expected: list[dict[str, object]]
+) -> None:
     names = []
-    for area in (SLICES, OBJECTIVES):
+    for area in areas:
         groups = rule_groups(area, SPEC, Delivery())
-        (tmp_path / area.rules_file).write_text(yaml.safe_dump({"groups": groups}))
+        (folder / area.rules_file).write_text(yaml.safe_dump({"groups": groups}))
         names += [group["name"] for group in groups]
-    test = {
-        "rule_files": [str(tmp_path / area.rules_file) for area in (SLICES, OBJECTIVES)],
+    values = [{"series": each.series, "values": each.course.promtool(15)} for each in series]
+    test = {"interval": "15s", "input_series": values, "promql_expr_test": expected}
+    document = {
+        "rule_files": [str(folder / area.rules_file) for area in areas],
         "evaluation_interval": "1m",
         "group_eval_order": names,
-        "tests": [
-            {
-                "interval": "15s",
-                "input_series": [
-                    {"series": each.series, "values": each.course.promtool(15)}
-                    for each in scenario()
-                ],
-                "promql_expr_test": expectations(),
-            }
-        ],
+        "tests": [test],
     }
-    path = tmp_path / "tests.yaml"
-    path.write_text(yaml.safe_dump(test))
-    done = subprocess.run(
-        ["promtool", "test", "rules", str(path)], capture_output=True, check=False, text=True
-    )
+    path = folder / "tests.yaml"
+    path.write_text(yaml.safe_dump(document))
+    command = ["promtool", "test", "rules", str(path)]
+    done = subprocess.run(command, capture_output=True, check=False, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.promtool
+def test_slices_are_good_or_bad_as_counted_by_hand(tmp_path: Path) -> None:
+    promtool(tmp_path, [SLICES, OBJECTIVES], scenario(), expectations())
+
+
+def counted(job_class: str, kind: str, number: float) -> Samples:
+    labels = {"cluster": "c1", "slo": "job_success", "window": "28d", "instance": "l:1"}
+    named = {"job_class": job_class} if job_class else {}
+    course = steady(number, SECONDS)
+    return samples(ledger.SLO_EVENTS, course, **labels, **named, slo_event=kind)
+
+
+@pytest.mark.promtool
+def test_classes_are_counted_by_themselves_and_together(tmp_path: Path) -> None:
+    by_class = {"": (10.0, 8.0), "large": (20.0, 17.0)}
+    bad, window = BAD_EVENTS.name, {"cluster": "c1", "slo": "job_success", "window": "28d"}
+    series = [
+        counted(job_class, kind, number)
+        for job_class, (total, good) in by_class.items()
+        for kind, number in (("total", total), ("good", good))
+    ]
+    slo = OBJECTIVE.name
+    ids = {"cluster": "c1", "slo": "job_success", "sloth_service": "c1"}
+    large = {"job_class": "large", "sloth_id": "c1-job_success-large"}
+    expected = [
+        query(bad, sample(bad, 5, **window), sample(bad, 3, **window, job_class="large")),
+        # A class without a promise has that of the cluster.
+        query(
+            slo,
+            sample(slo, 0.95, **ids, sloth_id="c1-job_success", sloth_slo="job_success"),
+            sample(slo, 0.95, **ids, **large, sloth_slo="job_success-large"),
+        ),
+        query(
+            f"round({BUDGET_REMAINING.name}, 0.001)",
+            # 1 - (5 / 30) / 0.05 and 1 - (3 / 20) / 0.05.
+            sample("", -2.333, **ids, sloth_id="c1-job_success", sloth_slo="job_success"),
+            sample("", -2, **ids, **large, sloth_slo="job_success-large"),
+        ),
+    ]
+    promtool(tmp_path, [OBJECTIVES], series, expected)

@@ -27,9 +27,11 @@ from lockstep_dashboards.check import Finding, check_board
 from lockstep_dashboards.command import dashboards
 from lockstep_dashboards.layouts.job import JOB
 from lockstep_dashboards.panel import Board, Query
+from lockstep_dashboards.prometheus import run_query, samples_of
 from lockstep_dashboards.scope import Scope
 from lockstep_records.jobs import page_path
 from lockstep_records.page.layout import PHASES, SLOT
+from lockstep_records.page.reader import Page, read_page
 from lockstep_records.page.writer import PageWriter, RankIdentity
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
@@ -38,6 +40,7 @@ JOB_ID = "job-a"
 NUM_RANKS, LATE_RANK = 4, 2
 STEP_SECONDS = 0.05
 TIMEOUT_SECONDS = 60.0
+MAX_SCRAPE_STEPS = 5 / STEP_SECONDS  # as old as the newest sample may be
 
 
 def free_port() -> int:
@@ -136,20 +139,25 @@ def write_config(folder: Path, agent_port: int) -> Path:
 
 
 @pytest.fixture(scope="module")
+def root() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="lockstep-test-", dir="/dev/shm") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(scope="module")
 def url(
+    root: Path,
     tmp_path_factory: pytest.TempPathFactory,
     serve_prometheus: Callable[[Path], AbstractContextManager[str]],
 ) -> Iterator[str]:
     """A Prometheus that scrapes an agent beside a running job."""
     if shutil.which("prometheus") is None:
         pytest.skip("prometheus is not on PATH")
-    root = Path(tempfile.mkdtemp(prefix="lockstep-test-", dir="/dev/shm"))
     agent_port = free_port()
     lockstep = Path(sys.executable).parent / "lockstep"
     listen = f"127.0.0.1:{agent_port}"
     agent = ("agent", "--listen", listen, "--dir", root, "--state", root, "--cluster", "c")
     with ExitStack() as stack:
-        stack.callback(shutil.rmtree, root, ignore_errors=True)
         stack.enter_context(running_job(root))
         stack.enter_context(process(lockstep, *agent))
         folder = tmp_path_factory.mktemp("prometheus")
@@ -157,20 +165,9 @@ def url(
 
 
 def check(url: str) -> Result:
-    arguments = [
-        "check",
-        "--board",
-        "job",
-        "--prometheus",
-        url,
-        "--job-id",
-        JOB_ID,
-        "--cluster",
-        "c",
-    ]
-    return CliRunner().invoke(
-        dashboards, [*arguments, "--range", "1m", "--scrape-interval", "1s"], standalone_mode=False
-    )
+    arguments = ["check", "--board", "job", "--prometheus", url, "--job-id", JOB_ID]
+    more = ["--cluster", "c", "--range", "1m", "--scrape-interval", "1s"]
+    return CliRunner().invoke(dashboards, [*arguments, *more], standalone_mode=False)
 
 
 def findings(board: Board, url: str) -> dict[str, Finding]:
@@ -252,3 +249,36 @@ def test_a_snapshot_of_the_running_job_has_its_ranks_the_worst_one_first(
     )
     assert sorted(rows) == [str(rank) for rank in range(NUM_RANKS)]
     assert rows[0] == str(LATE_RANK)
+
+
+def value_of(url: str, title: str, **labels: str) -> float:
+    """The newest value of the series with these labels of a panel of the job board."""
+    [panel] = [item for item in JOB.panels if item.title == title]
+    scope = Scope(chosen={"job_id": (JOB_ID,)}, end=time.time(), range_seconds=20, scrape_seconds=1)
+    with httpx.Client(base_url=url) as client:
+        series = [x for query in panel.queries for x in run_query(panel, query, scope, client)]
+    [chosen] = [x for x in series if labels.items() <= x["metric"].items()]
+    return samples_of(chosen)[-1][1]
+
+
+def page_of(root: Path, rank: int) -> Page:
+    return read_page(page_path(root, JOB_ID, 0, rank))
+
+
+@pytest.mark.usefixtures("all_good")
+def test_values_of_the_board_agree_with_the_rank_pages(url: str, root: Path) -> None:
+    before = page_of(root, 0).state["step"]
+    step, loss = value_of(url, "Step"), value_of(url, "Loss")
+    pages = [page_of(root, rank) for rank in range(NUM_RANKS)]
+    assert before - MAX_SCRAPE_STEPS <= step <= pages[0].state["step"]
+    assert 1 / (pages[0].state["step"] + 1) <= loss <= 1 / (before - MAX_SCRAPE_STEPS + 1)
+    for phase in ("data", "backward", "sync"):
+        of_ranks = [page.state["phase_seconds"][phase] / page.state["steps"] for page in pages]
+        mean = sum(of_ranks) / NUM_RANKS
+        assert value_of(url, "Phase per step", phase=phase) == pytest.approx(mean, rel=0.05)
+    waits = [page.state["phase_seconds"]["sync"] / page.state["steps"] for page in pages]
+    late = value_of(url, "Latest ranks", rank=str(LATE_RANK))
+    assert late == pytest.approx(max(waits) - waits[LATE_RANK], rel=0.05)
+    exposed = value_of(url, "Exposed collectives per step", kind="all_reduce")
+    assert exposed == pytest.approx(sum(waits) / NUM_RANKS, rel=0.05)
+    assert value_of(url, "Ranks by state", state="training") == NUM_RANKS

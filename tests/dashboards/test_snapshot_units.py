@@ -113,10 +113,11 @@ def test_series_stay_apart_when_the_colors_are_used_up() -> None:
     assert len(set(area_colors(14))) == 14
 
 
-def test_the_heat_scale_rises_evenly_in_lightness() -> None:
-    light = [luminance(color) for _, color in heat_scale(0.5)]
-    assert light == sorted(light)
-    assert heat_scale(0.5)[5][0] == pytest.approx(0.25)
+@pytest.mark.parametrize(("scheme", "is_rising"), [("Viridis", True), ("Oranges", False)])
+def test_a_heat_scale_reads_in_grey(scheme: str, is_rising: bool) -> None:
+    light = [luminance(color) for _, color in heat_scale(scheme)]
+    assert light == sorted(light, reverse=not is_rising)
+    assert heat_scale("another", 0.5)[5][0] == pytest.approx(0.25)
 
 
 def test_a_color_is_never_free_text() -> None:

@@ -47,11 +47,13 @@ def test_a_job_that_names_no_size_has_no_target_of_its_wait() -> None:
 def test_a_preemption_may_cost_an_interval_and_ten_minutes(
     after_checkpoint: int, is_good: float
 ) -> None:
-    story = Story().start(num_nodes=1)
+    story = Story().start(num_nodes=1, num_gpus=4)
     for step in (1, 2):
         story.after(1000).add("checkpoint_durable", step=step)
-    story.after(after_checkpoint).end("preempted")
-    assert slo_counts(Replay(story), "preemption_loss") == (is_good, 1)
+    replay = Replay(story.after(after_checkpoint).end("preempted"))
+    assert slo_counts(replay, "preemption_loss") == (is_good, 1)
+    # Nobody reports what was lost: the ledger knows it.
+    assert replay.job.lost_gpu_seconds == 4 * after_checkpoint
 
 
 def test_recovery_counts_when_it_ends_and_not_at_the_end_of_the_job() -> None:

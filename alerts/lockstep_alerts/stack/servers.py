@@ -114,9 +114,13 @@ def _write_inputs(options: StackOptions, spec: Spec, urls: dict[str, str]) -> No
         group_interval=options.group_interval,
     )
     rendered = render(spec, delivery)
-    alertmanager = urls["alertmanager"].removeprefix("http://")
+    listens = {name: url.removeprefix("http://") for name, url in urls.items()}
     prometheus = prometheus_config(
-        spec.windows, rules_files=RULES_FILES, targets_file=_TARGETS_FILE, alertmanager=alertmanager
+        spec.windows,
+        rules_files=RULES_FILES,
+        targets_file=_TARGETS_FILE,
+        alertmanager=listens["alertmanager"],
+        prometheus=listens["prometheus"],
     )
     targets = [{"targets": list(options.targets)}]
     files = {

@@ -7,11 +7,19 @@ from itertools import cycle
 # Source: <https://jfly.uni-koeln.de/color/>
 SERIES = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#8c8c8c")
 DASHES = ("solid", "dash", "dot", "dashdot")
-# Viridis: its lightness rises evenly, so that it also reads in grey.
-HEAT = (
-    "#440154", "#482475", "#414487", "#355f8d", "#2a788e", "#21918c", "#22a884", "#44bf70",
-    "#7ad151", "#bddf26", "#fde725",
-)  # fmt: skip
+# Lightness changes evenly in each, so that they also read in grey. Descriptions of panels speak of
+# pale and dark, so the colours of Oranges are not turned round on a dark ground, as Grafana does.
+# Source: <https://colorbrewer2.org/#type=sequential&scheme=Oranges&n=9>
+_HEAT = {
+    "Viridis": (
+        "#440154", "#482475", "#414487", "#355f8d", "#2a788e", "#21918c", "#22a884", "#44bf70",
+        "#7ad151", "#bddf26", "#fde725",
+    ),
+    "Oranges": (
+        "#fff5eb", "#fee6ce", "#fdd0a2", "#fdae6b", "#fd8d3c", "#f16913", "#d94801", "#a63603",
+        "#7f2704",
+    ),
+}  # fmt: skip
 _NAMED = {
     "red": "#d55e00", "green": "#009e73", "yellow": "#e0b400", "orange": "#e69f00",
     "blue": "#0072b2", "purple": "#cc79a7", "gray": "#8c8c8c", "grey": "#8c8c8c",
@@ -43,7 +51,11 @@ def series_styles(count: int) -> list[tuple[str, str]]:
     return [style for style, _ in zip(cycle(styles), range(count), strict=False)]
 
 
-def heat_scale(exponent: float = 1.0) -> list[tuple[float, str]]:
-    """Stops of a colour scale; an exponent below 1 gives small values more of the colours."""
-    last = len(HEAT) - 1
-    return [((index / last) ** (1 / exponent), color) for index, color in enumerate(HEAT)]
+def heat_scale(scheme: str, exponent: float = 1.0) -> list[tuple[float, str]]:
+    """Stops of a colour scale; an exponent below 1 gives small values more of the colours.
+
+    A scheme of Grafana's that is none of the two becomes Viridis.
+    """
+    colors = _HEAT.get(scheme, _HEAT["Viridis"])
+    last = len(colors) - 1
+    return [((index / last) ** (1 / exponent), color) for index, color in enumerate(colors)]

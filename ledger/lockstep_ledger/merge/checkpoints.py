@@ -53,23 +53,26 @@ def restore_failed(job: Job, event: LedgerEvent, effects: Effects, patience: obj
 def count_preemption(job: Job, event: LedgerEvent, effects: Effects) -> None:
     """Counts a preemption and what it lost, once for the nodes and the scheduler that report it."""
     lost = event.number("lost_gpu_seconds")
-    if lost is not None and job.is_new("preemption_lost", event.attempt):
-        job.lost_gpu_seconds += lost
-        effects.add(counted.PREEMPTION_LOST, job.group, lost)
     if job.is_new("preemption", event.attempt):
         job.preemptions += 1
         effects.add(counted.PREEMPTIONS, job.group)
-        _judge_loss(job, event.time_seconds, effects)
+        lost = _judged_loss(job, event.time_seconds, effects) if lost is None else lost
+    if lost is not None and job.is_new("preemption_lost", event.attempt):
+        job.lost_gpu_seconds += lost
+        effects.add(counted.PREEMPTION_LOST, job.group, lost)
 
 
-def _judge_loss(job: Job, time_seconds: float, effects: Effects) -> None:
-    """A preemption is good where it costs an interval of checkpoints and ten minutes at most.
+def _judged_loss(job: Job, time_seconds: float, effects: Effects) -> float | None:
+    """GPU-seconds that a preemption cost; None without a durable checkpoint or the job's GPUs.
 
-    Only steps of the newest run can be lost by it; a job without two checkpoints has no interval.
+    It is good where it cost an interval of checkpoints and ten minutes at most. Only steps of the
+    newest run can be lost by it; a job without two checkpoints has no interval.
     """
-    if job.started is None or job.last_checkpoint is None or job.checkpoints < _MIN_CHECKPOINTS:
-        return
-    interval_seconds = (job.last_checkpoint - job.started) / job.checkpoints
-    lost_seconds = time_seconds - max(job.last_checkpoint, job.run.begin)
-    is_good = lost_seconds <= interval_seconds + counted.PREEMPTION_GRACE_SECONDS
-    effects.count(job, "preemption_loss", time_seconds, float(is_good), 1.0)
+    if job.started is None or job.last_checkpoint is None:
+        return None
+    lost_seconds = max(0.0, time_seconds - max(job.last_checkpoint, job.run.begin))
+    if job.checkpoints >= _MIN_CHECKPOINTS:
+        interval_seconds = (job.last_checkpoint - job.started) / job.checkpoints
+        is_good = lost_seconds <= interval_seconds + counted.PREEMPTION_GRACE_SECONDS
+        effects.count(job, "preemption_loss", time_seconds, float(is_good), 1.0)
+    return None if job.gpus is None else lost_seconds * job.gpus

@@ -18,7 +18,7 @@ _FONT_PIXELS, _LEAST_FONT_PIXELS = 12, 8
 _MAX_EVENTS = 100
 _MANY_LINES = 12  # beyond it, lines are paler than the series behind which they stand
 _DIGITS = 6
-_TICKS_A_COLUMN = 0.4  # a column is some 55 pixels wide, a label with its room 140
+_TICKS_A_COLUMN = 0.5  # a column is some 55 pixels wide, a label with its room 110
 _EVENTS_AXIS = "y9"
 _AXIS = {"automargin": True, "fixedrange": False, "zeroline": False, "title": {"text": ""}}
 
@@ -114,7 +114,7 @@ def figure(
             | {
                 "type": "date",
                 "range": [plot_time(window.begin), plot_time(window.end)],
-                "nticks": max(3, round(panel.width * _TICKS_A_COLUMN)),
+                "nticks": max(4, round(panel.width * _TICKS_A_COLUMN)),
                 "tickangle": 0,
             },
             "yaxis": _AXIS | {"nticks": 6, "exponentformat": "none"} | dict(y_axis),

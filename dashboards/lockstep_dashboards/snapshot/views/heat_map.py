@@ -39,12 +39,13 @@ def draw(answer: PanelAnswer, scene: Scene) -> Drawing:
     unit = "short" if is_histogram else field.unit
     values = [value for _, cells in rows for value in cells if value is not None]
     scale = scale_of(unit, max(map(abs, values), default=0.0))
-    exponent = float(panel.options.get("color", {}).get("exponent") or 1.0)
+    colors = panel.options.get("color", {})
+    stops = heat_scale(str(colors.get("scheme", "")), float(colors.get("exponent") or 1.0))
     trace = {
         "type": "heatmap",
         "z": [[rounded(value, scale.divisor) for value in cells] for _, cells in rows],
         "y": [plot_text(name) for name, _ in rows],
-        "colorscale": [[stop, color] for stop, color in heat_scale(exponent)],
+        "colorscale": [[stop, color] for stop, color in stops],
         "hoverongaps": False,
         "xgap": 0.5 if scene.window.num_points <= _POINTS_WITH_GAPS else 0,
         "ygap": 1 if len(rows) <= _ROWS_WITH_GAPS else 0,

@@ -1,0 +1,100 @@
+"""Which rules and panels read each series, by the generated files; and why some have none."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lockstep_catalogue import (
+    METRICS,
+    RECORDED,
+    Metric,
+    Recorded,
+    recorded_objectives,
+)
+
+_REPOSITORY = Path(__file__).parents[2]
+_WORD = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+
+UNREAD: Mapping[Metric, str] = {}
+"""Metrics that neither a rule nor a board reads, each with its reason: none today."""
+
+# Sloth's public names, for its boards; and the aggregate of counters, read where an objective over
+# a counter has alerts.
+_SLOTH_LEVEL = "slo"
+_FOR_OTHERS = (recorded_objectives.COUNTER_TOTAL, recorded_objectives.COUNTER_BAD)
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A panel of a board, and the words of its queries."""
+
+    board: str
+    title: str
+    words: frozenset[str]
+
+
+def _panels(panels: list[dict[str, Any]], board: str) -> Iterator[Panel]:
+    for panel in panels:
+        queries = " ".join(str(target.get("expr", "")) for target in panel.get("targets", ()))
+        yield Panel(board, panel.get("title", ""), frozenset(_WORD.findall(queries)))
+        yield from _panels(panel.get("panels", []), board)
+
+
+@cache
+def panels() -> tuple[Panel, ...]:
+    """Every panel of the generated boards."""
+    boards = sorted((_REPOSITORY / "dashboards/generated").glob("*.json"))
+    return tuple(
+        panel
+        for path in boards
+        for panel in _panels(json.loads(path.read_text(encoding="utf-8"))["panels"], path.stem)
+    )
+
+
+@cache
+def rules() -> Mapping[str, frozenset[str]]:
+    """The words of each rule's expression and annotations, by the name of the rule."""
+    found: dict[str, frozenset[str]] = {}
+    for path in sorted((_REPOSITORY / "alerts/generated").glob("*.rules.yaml")):
+        for group in yaml.load(path.read_text(encoding="utf-8"), yaml.CSafeLoader)["groups"]:
+            for rule in group["rules"]:
+                name = rule.get("alert") or rule["record"]
+                text = f"{rule['expr']} {rule.get('annotations', {}).get('description', '')}"
+                found[name] = found.get(name, frozenset()) | set(_WORD.findall(text))
+    return found
+
+
+def _names(series: Metric | Recorded) -> set[str]:
+    return {series.name, *(series.sample_names if isinstance(series, Metric) else ())}
+
+
+def panels_of(series: tuple[Metric | Recorded, ...]) -> list[Panel]:
+    """The panels that read one of the series."""
+    names = set().union(*map(_names, series))
+    return [panel for panel in panels() if names & panel.words]
+
+
+def rules_of(series: Metric | Recorded) -> list[str]:
+    """The rules that read the series."""
+    return [name for name, words in rules().items() if _names(series) & words]
+
+
+def unread() -> list[Metric]:
+    """Metrics that no rule and no panel reads."""
+    return [m for m in METRICS if not rules_of(m) and not panels_of((m,))]
+
+
+def unread_records() -> list[Recorded]:
+    """Recorded series that no rule and no panel reads."""
+    return [
+        each
+        for each in RECORDED
+        if each not in _FOR_OTHERS and each.level != _SLOTH_LEVEL
+        if not rules_of(each) and not panels_of((each,))
+    ]

@@ -1,0 +1,62 @@
+"""What must be covered is; every metric is read by a rule or a board, or says why not."""
+
+from pathlib import Path
+
+import pytest
+from coverage_page.failures import FAILURES, Failure
+from coverage_page.measures import MEASURES, Measure
+from coverage_page.page import (
+    alerts_of,
+    alerts_of_failure,
+    deadlines,
+    indicators_of,
+    render,
+)
+from coverage_page.usage import UNREAD, panels_of, rules, rules_of, unread, unread_records
+
+from lockstep_alerts.model import Duration
+from lockstep_alerts.shipped import spec_path
+from lockstep_alerts.spec import read_spec
+
+PAGE = Path(__file__).parents[2] / "docs" / "coverage.md"
+SPEC = read_spec(spec_path())
+AT_5_SECONDS = read_spec(spec_path(), Duration("5s"))
+
+
+def test_every_metric_is_read_or_says_why_not() -> None:
+    assert {metric.name for metric in unread()} == {metric.name for metric in UNREAD}
+    assert [record.name for record in unread_records()] == []
+
+
+def test_the_page_is_generated_from_rules_and_boards() -> None:
+    assert PAGE.read_text(encoding="utf-8") == render()
+
+
+@pytest.mark.parametrize("measure", MEASURES, ids=lambda measure: measure.id)
+def test_a_measure_has_an_indicator_a_panel_and_an_alert(measure: Measure) -> None:
+    assert indicators_of(measure, SPEC)
+    assert panels_of(measure.series)
+    assert set(alerts_of(measure, SPEC)) <= set(rules())
+
+
+@pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: failure.id)
+def test_a_failure_has_its_alerts_in_time_or_says_why_not(failure: Failure) -> None:
+    assert any(rules_of(series) for series in failure.series)
+    named = alerts_of_failure(failure, SPEC)
+    assert set(failure.deadlines) <= set(named)
+    late = {
+        alert
+        for alert, required in failure.deadlines.items()
+        if deadlines(alert, AT_5_SECONDS) > required
+    }
+    assert late == set(failure.misses)
+
+
+def test_what_is_not_notified_has_no_alert() -> None:
+    [preemption] = [failure for failure in FAILURES if failure.id == "F7"]
+    assert alerts_of_failure(preemption, SPEC) == []
+
+
+def test_measures_and_failures_are_all_there() -> None:
+    assert [each.id for each in MEASURES] == [f"M{number}" for number in range(1, 16)]
+    assert [each.id for each in FAILURES] == [f"F{number}" for number in range(1, 13)]

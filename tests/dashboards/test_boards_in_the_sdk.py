@@ -1,0 +1,59 @@
+"""Grafana's own SDK reads every board without loss of a panel or a query.
+
+It parses and does not validate; what it drops would be dropped by Grafana's typed readers too.
+"""
+
+from typing import Any
+
+import pytest
+from grafana_foundation_sdk.cog.plugins import register_default_plugins
+from grafana_foundation_sdk.models import dashboard as sdk
+
+from lockstep_dashboards.boards import BOARDS
+from lockstep_dashboards.grafana import render
+from lockstep_dashboards.lint.dashboard_json import panels_of, variables_of
+from lockstep_dashboards.panel import Board
+
+Read = list[tuple[int, str, str, list[str]]]
+
+
+def ours(board: Board) -> Read:
+    """Number, type, title and expressions of each panel, as they were generated."""
+    return [
+        (panel["id"], panel["type"], panel["title"], [x["expr"] for x in panel["targets"]])
+        for panel in panels_of(render(board))
+    ]
+
+
+def theirs(dashboard: Any) -> Read:
+    """The same, as the SDK read it, closed rows too."""
+    panels: list[Any] = []
+    for item in dashboard.panels:
+        panels += item.panels if isinstance(item, sdk.RowPanel) else [item]
+    return [
+        (panel.id_val, panel.type_val, panel.title, [x.expr for x in panel.targets])
+        for panel in panels
+    ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _plugins() -> None:
+    register_default_plugins()
+
+
+@pytest.mark.parametrize("board", BOARDS.values(), ids=lambda board: board.uid)
+def test_the_sdk_reads_every_panel_and_every_query(board: Board) -> None:
+    read = sdk.Dashboard.from_json(render(board))
+    assert theirs(read) == ours(board)
+    assert read.templating is not None
+    assert [each.name for each in read.templating.list_val or []] == [
+        each["name"] for each in variables_of(render(board))
+    ]
+    assert len(read.annotations.list_val or []) == len(board.annotations)
+
+
+def test_a_panel_that_is_lost_would_be_missed() -> None:
+    board = next(iter(BOARDS.values()))
+    dashboard = render(board)
+    dashboard["panels"] = dashboard["panels"][:-1]
+    assert theirs(sdk.Dashboard.from_json(dashboard)) != ours(board)

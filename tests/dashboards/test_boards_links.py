@@ -1,0 +1,95 @@
+"""Every board, row and variable that a runbook, a page or a board points to exists."""
+
+import re
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from lockstep_dashboards.boards import BOARDS
+from lockstep_dashboards.grafana import render
+from lockstep_dashboards.lint.dashboard_json import panels_of
+from lockstep_dashboards.panel import Board
+
+REPOSITORY = Path(__file__).parents[2]
+BY_UID = {board.uid: board for board in BOARDS.values()}
+RUNBOOKS = sorted((REPOSITORY / "alerts" / "runbooks").glob("*.md"))
+PAGES = [*RUNBOOKS, *sorted((REPOSITORY / "docs").rglob("*.md")), REPOSITORY / "README.md"]
+KINDS = "job|node|fabric|executive|on-call"
+NAMED_BOARD = re.compile(rf"`(lockstep-(?:{KINDS}))`([^`]*)")
+NAMED_ROW = re.compile(r"rows? (\*[^*]+\*(?:(?:, | and )\*[^*]+\*)*)")
+
+
+def rows_named(text: str) -> list[tuple[str, str]]:
+    """Each board that a text names, with each row that it names right after it."""
+    return [
+        (uid, row)
+        for uid, rest in NAMED_BOARD.findall(text)
+        for rows in NAMED_ROW.findall(rest)
+        for row in re.findall(r"\*([^*]+)\*", rows)
+    ]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_every_row_that_a_page_names_is_on_its_board(path: Path) -> None:
+    for uid, row in rows_named(path.read_text(encoding="utf-8")):
+        assert row in {each.title for each in BY_UID[uid].rows}, f"{path.name}: {uid}, {row}"
+
+
+def test_a_row_that_no_board_has_is_found() -> None:
+    text = "`lockstep-job`: rows *Progress*, *Nowhere* and *Stragglers*; `lockstep-node`: more."
+    assert rows_named(text) == [
+        ("lockstep-job", "Progress"),
+        ("lockstep-job", "Nowhere"),
+        ("lockstep-job", "Stragglers"),
+    ]
+
+
+@pytest.mark.parametrize("path", RUNBOOKS, ids=lambda path: path.stem)
+def test_a_runbook_names_its_boards_and_each_exists(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    section = text.partition("## Dashboards\n")[2].partition("\n## ")[0]
+    assert section.strip()
+    assert "None yet" not in section
+    for uid in re.findall(rf"lockstep-(?:{KINDS})\b", text):
+        assert uid in BY_UID
+
+
+def test_alerts_link_to_the_board_of_the_job_with_its_variables() -> None:
+    names = {variable.name for variable in BY_UID["lockstep-job"].variables}
+    for path in (REPOSITORY / "alerts" / "generated").glob("*.rules.yaml"):
+        for address in re.findall(r"/d/\S+", path.read_text(encoding="utf-8")):
+            uid = address.removeprefix("/d/").partition("?")[0]
+            assert uid in BY_UID, address
+            used = re.findall(r"var-(\w+)=", address)
+            assert set(used) <= {variable.name for variable in BY_UID[uid].variables} | names
+
+
+@pytest.mark.parametrize("board", BOARDS.values(), ids=lambda board: board.uid)
+def test_links_of_panels_lead_to_boards_and_carry_time_and_variables(board: Board) -> None:
+    for panel in panels_of(render(board)):
+        defaults = panel["fieldConfig"]["defaults"].get("links", [])
+        overrides = [
+            link
+            for each in panel["fieldConfig"]["overrides"]
+            for field in each["properties"]
+            if field["id"] == "links"
+            for link in field["value"]
+        ]
+        for link in [*defaults, *overrides]:
+            parts = urlsplit(link["url"])
+            target = BY_UID[parts.path.removeprefix("/d/")]
+            assert "${__url_time_range}" in parts.query
+            assert "${cluster:queryparam}" in parts.query
+            chosen = {x.removeprefix("var-") for x in parse_qs(parts.query) if x[:4] == "var-"}
+            assert chosen <= {variable.name for variable in target.variables}
+            assert chosen
+
+
+def test_a_job_leads_to_its_board_a_node_to_its_own_and_an_adapter_to_the_fabric() -> None:
+    addresses = {
+        urlsplit(link).path
+        for board in BOARDS.values()
+        for link in re.findall(r"/d/lockstep-[a-z-]+\?", str(render(board)))
+    }
+    assert addresses == {"/d/lockstep-job", "/d/lockstep-node", "/d/lockstep-fabric"}

@@ -2,8 +2,7 @@
 
 An estimate, made to refuse what cannot work before Prometheus misses its evaluations: the number of
 series follows from their labels, and the time from the number of series and samples. The two
-constants are of one core; ``make bench-alerts`` and docs/evidence/alerts.md hold them against
-Prometheus.
+constants are of one core; docs/evidence/alerts.md holds their sum against a Prometheus.
 """
 
 import math

@@ -22,6 +22,8 @@ def target(panel: Panel, query: Query, ref_id: str) -> dict[str, Any]:
         "instant": panel.is_instant,
         "range": not panel.is_instant,
         "legendFormat": query.legend or "__auto",
+        # A slow step's exemplar leads to its trace; only buckets have some.
+        "exemplar": panel.view is View.TIME_SERIES and "_bucket{" in query.expression,
     }
 
 

@@ -33,5 +33,7 @@ def test_the_demo_pages_names_and_reports_the_slow_rank_and_leaves_nothing_runni
     assert verdict["kind"] == "rank"
     assert verdict["phase"] == "backward"
     assert (out / "boards" / "job.json").exists()
+    assert 'href="snapshot.html"' in (out / "report.html").read_text()
+    assert "Lockstep: job</h1>" in (out / "snapshot.html").read_text()
     running = subprocess.run(["ps", "ax", "-o", "args"], check=True, capture_output=True, text=True)
     assert str(out) not in running.stdout

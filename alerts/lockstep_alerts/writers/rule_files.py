@@ -7,14 +7,15 @@ from typing import Any
 
 import yaml
 
+from lockstep_alerts.entry import SpecError
 from lockstep_catalogue import METRICS
 from lockstep_catalogue.metric import Kind
 
 RULES_SUFFIX = ".rules.yaml"
 TESTS_SUFFIX = ".tests.yaml"
-_BUCKETS = re.compile(
-    rf"\b({'|'.join(metric.name for metric in METRICS if metric.kind is Kind.HISTOGRAM)})_bucket\b"
-)
+_HISTOGRAMS = "|".join(metric.name for metric in METRICS if metric.kind is Kind.HISTOGRAM)
+_BUCKETS = re.compile(rf"\b({_HISTOGRAMS})_bucket\b")
+_PARTS = re.compile(rf"\brate\(({_HISTOGRAMS})_(sum|count)((?:\{{[^{{}}]*\}})?\[\w+\])\)")
 _BY_BOUND = re.compile(r"\bby \(([^()]*)\)")
 
 Group = dict[str, Any]
@@ -69,12 +70,17 @@ def native(expression: str) -> str:
     """An expression over classic buckets as one over native histograms: no buckets, no bounds.
 
     Raises:
-        ValueError: it selects single buckets, which a native histogram has none of.
+        SpecError: it selects single buckets, which a native histogram has none of.
     """
+    # A native histogram is one series: its sum and its count are functions of it.
+    expression = _PARTS.sub(r"histogram_\2(rate(\1\3))", expression)
     if not _BUCKETS.search(expression):
         return expression
     if re.search(r"\ble(=|!)", expression):
-        raise ValueError(f"{expression}: selects buckets by their bound; ask histogram_fraction")
+        raise SpecError(
+            f"{expression}: selects buckets by their bound, which --histograms native has none of; "
+            "leave the option out, or count something else"
+        )
     return _BY_BOUND.sub(_without_bound, _BUCKETS.sub(r"\1", expression))
 
 

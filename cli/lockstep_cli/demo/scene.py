@@ -237,7 +237,8 @@ class Scene:
         self._say((self._out / "report.log").read_text(errors="replace").rstrip())
         self._lockstep("dashboards", "generate", "--out", str(self._out / "boards"), log="boards")
         self._lockstep(
-            *("dashboards", "check", "--prometheus", prometheus, "--job-id", self.job_id),
+            *("dashboards", "check", "--board", "job", "--prometheus", prometheus),
+            *("--job-id", self.job_id),
             log="boards-check",
         )
 

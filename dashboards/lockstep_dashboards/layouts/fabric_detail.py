@@ -32,8 +32,8 @@ from lockstep_dashboards.layouts.fabric_ports import (
     OF_DEVICES,
     OF_PORTS,
     errors,
+    moved,
     present_ports,
-    worst_rates,
 )
 from lockstep_dashboards.panel import Query, Row
 from lockstep_dashboards.selection import (
@@ -41,53 +41,48 @@ from lockstep_dashboards.selection import (
     above_zero,
     largest,
 )
-from lockstep_dashboards.series_panels import column, table, time_series
+from lockstep_dashboards.series_panels import column, table
 
 PORT_DETAIL = Row(
     title="Ports in detail",
     collapsed=True,
     panels=(
-        time_series(
+        moved(
             fabric_ports.PORT_PACKETS,
-            worst_rates(fabric_ports.PORT_PACKETS, DIRECTION),
+            DIRECTION,
             title="Packets of ports",
-            per_second=True,
             good="alike on the ports of a job.",
             otherwise="many small packets: collectives of small messages.",
             may_be_empty=NO_INFINIBAND,
         ),
-        time_series(
+        moved(
             fabric_ports.RDMA_BYTES,
-            worst_rates(fabric_ports.RDMA_BYTES, TRANSFER),
+            TRANSFER,
             title="Bytes of RDMA transfers",
-            per_second=True,
             good="follows the traffic of the ports.",
             otherwise="traffic without RDMA: the collectives fell back to sockets.",
             may_be_empty=NO_INFINIBAND,
         ),
-        time_series(
+        moved(
             fabric_ports.PORT_EXTENDED_BYTES,
-            worst_rates(fabric_ports.PORT_EXTENDED_BYTES, DIRECTION),
+            DIRECTION,
             title="Bytes of ports by 64-bit counters",
-            per_second=True,
             good="as the traffic of the ports.",
             otherwise="they differ: the narrow counters overflow between scrapes.",
             may_be_empty="kernels of today count in 64 bits anyway",
         ),
-        time_series(
+        moved(
             fabric_ports.PORT_EXTENDED_PACKETS,
-            worst_rates(fabric_ports.PORT_EXTENDED_PACKETS, CAST),
+            CAST,
             title="Packets of ports by 64-bit counters",
-            per_second=True,
             good="as the packets of the ports.",
             otherwise="they differ: the narrow counters overflow between scrapes.",
             may_be_empty="kernels of today count in 64 bits anyway",
         ),
-        time_series(
+        moved(
             fabric_ports.RDMA_CONGESTION,
-            worst_rates(fabric_ports.RDMA_CONGESTION, CONGESTION),
+            CONGESTION,
             title="Congestion of RDMA",
-            per_second=True,
             good="few.",
             otherwise="incast: the switches mark; look at the placement of the job.",
             may_be_empty=NO_LOSS,

@@ -1,9 +1,9 @@
 """Rows about Ethernet interfaces."""
 
-from lockstep_catalogue import Metric, Unit, fabric, verdicts
+from lockstep_catalogue import Metric, fabric, verdicts
 from lockstep_catalogue.fabric_labels import DISCARD, PHY_ERROR, PRIORITY, STORM
 from lockstep_catalogue.labels import CLUSTER, DEVICE, DIRECTION, NODE, VERDICT
-from lockstep_dashboards.layouts.fabric_ports import errors, worst_rates
+from lockstep_dashboards.layouts.fabric_ports import errors, moved, worst_rates
 from lockstep_dashboards.panel import Query, Row
 from lockstep_dashboards.selection import MOST_ROWS, Selection, above_zero
 from lockstep_dashboards.series_panels import column, table, time_series
@@ -84,33 +84,31 @@ ETHERNET_DETAIL = Row(
             columns=(NODE, DEVICE),
             may_be_empty=_NO_COUNTER,
         ),
-        time_series(
+        moved(
             fabric.NET_PACKETS,
-            worst_rates(fabric.NET_PACKETS, DIRECTION, chosen=OF_INTERFACES),
+            DIRECTION,
             title="Packets of interfaces",
-            per_second=True,
             good="follows the traffic.",
             otherwise="many small packets cost processor time.",
-            width=8,
+            chosen=OF_INTERFACES,
+            may_be_empty="",
         ),
-        time_series(
+        moved(
             fabric.NET_RDMA_BYTES,
-            worst_rates(fabric.NET_RDMA_BYTES, DIRECTION, chosen=OF_INTERFACES),
+            DIRECTION,
             title="RDMA past the kernel",
-            per_second=True,
             good="where collectives use RoCE.",
             otherwise="none: they fell back to sockets.",
-            width=8,
+            chosen=OF_INTERFACES,
             may_be_empty=_NO_COUNTER,
         ),
-        time_series(
+        moved(
             fabric.NET_PAUSE_SECONDS,
-            worst_rates(fabric.NET_PAUSE_SECONDS, DIRECTION, chosen=OF_INTERFACES),
-            title="Share of the time paused",
-            unit=Unit.RATIO,
-            good="below 1 %.",
+            DIRECTION,
+            title="Time paused",
+            good="below 1 % of the range.",
             otherwise="receive: the fabric is congested; transmit: this host is too slow.",
-            width=8,
+            chosen=OF_INTERFACES,
             may_be_empty=_NO_COUNTER,
         ),
         errors(

@@ -23,6 +23,7 @@ from lockstep_dashboards.selection import (
     NUM_WORST,
     Selection,
     above_zero,
+    largest,
     of_largest,
 )
 from lockstep_dashboards.series_panels import stat, state_timeline, table, time_series
@@ -51,6 +52,28 @@ def worst_rates(metric: Metric, *labels: Label, chosen: Selection = OF_PORTS) ->
         *chosen.labels,
         legend=" ".join([_LEGEND, *(f"{{{{{label.name}}}}}" for label in labels)]),
         count=NUM_WORST if not labels else NUM_WORST // 2,
+    )
+
+
+def moved(  # a graph of thousands of series would take seconds
+    metric: Metric,
+    *labels: Label,
+    title: str,
+    good: str,
+    otherwise: str,
+    chosen: Selection = OF_PORTS,
+    may_be_empty: str = NO_INFINIBAND,
+) -> Panel:
+    """A table of what a counter has counted in the range, the most first."""
+    return table(
+        metric,
+        largest(chosen.by("sum", chosen.increase(metric), *labels), MOST_ROWS),
+        title=title,
+        note="Within the range.",
+        good=good,
+        otherwise=otherwise,
+        columns=(*(each for each in chosen.labels if each != CLUSTER), *labels),
+        may_be_empty=may_be_empty,
     )
 
 

@@ -18,6 +18,7 @@ from lockstep_catalogue.labels import (
     TROUBLE,
     WHERE,
 )
+from lockstep_catalogue.promql import by
 from lockstep_dashboards.colors import GOODPUT_COLORS
 from lockstep_dashboards.layouts.job_panels import counted_by_node, graph, present
 from lockstep_dashboards.layouts.job_queries import (
@@ -27,7 +28,7 @@ from lockstep_dashboards.layouts.job_queries import (
 )
 from lockstep_dashboards.panel import Query, Row
 from lockstep_dashboards.selection import MOST_ROWS, largest
-from lockstep_dashboards.series_panels import column, table
+from lockstep_dashboards.series_panels import bar_gauge, column, table
 
 _NO_COLLECTIVE = "a job of one rank, or whose collectives no hook sees, counts none"
 _NO_TROUBLE = "a job without such trouble has none"
@@ -237,14 +238,17 @@ WATCH = Row(
             stacked=True,
             colors=GOODPUT_COLORS,
         ),
-        graph(
+        bar_gauge(  # a graph of all ranks' phases would take seconds
             training.PHASE_SECONDS,
-            aggregate_rates("sum", training.PHASE_SECONDS, PHASE, legend="{{phase}}"),
-            "as the step taken apart.",
-            "as there.",
-            title="Ranks by phase, as the pages count",
-            unit=Unit.NONE,
-            stacked=True,
+            Query(
+                expression=by("sum", CHOSEN.increase(training.PHASE_SECONDS), PHASE),
+                legend="{{phase}}",
+            ),
+            title="Time of all ranks by phase",
+            note="Within the range.",
+            good="forward and backward are by far the longest.",
+            otherwise="as the step taken apart says.",
+            width=8,
         ),
     ),
 )

@@ -7,6 +7,7 @@ Both keep the agent's labels where they meet those of the target: owners of GPUs
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -27,6 +28,11 @@ _PROMETHEUS_HEAD = f"""{_HEAD}# Without the operator: prometheus --config.file=p
 # targets.json lists the agents: [{{"targets": ["node1:9440", "node2:9440"]}}]
 # ledgers.json lists the ledger, where there is one: [{{"targets": ["ledger:9450"]}}]
 """
+_NATIVE_HEAD = f"""{_HEAD}# As prometheus.yaml; stores histograms as native ones too, with custom buckets.
+# Needs Prometheus 3.5; before 3.8 with --enable-feature=native-histograms.
+# The rules for it: lockstep alerts generate --histograms native
+"""
+_NATIVE = {"convert_classic_histograms_to_nhcb": True, "always_scrape_classic_histograms": True}
 _POD_MONITOR_HEAD = f"""{_HEAD}# Tells the Prometheus operator to scrape every agent: kubectl apply -f deploy/kubernetes/podmonitor.yaml
 # Needs the operator's PodMonitor resource; a Prometheus without it takes deploy/prometheus/prometheus.yaml.
 """  # noqa: E501  # a command in one line
@@ -72,6 +78,12 @@ def prometheus_config(
             {"job_name": "prometheus", "static_configs": [{"targets": [prometheus]}]},
         ],
     }
+
+
+def with_native_histograms(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration for a Prometheus that converts histograms; the boards read classic ones."""
+    scrapes = [{**scrape, **_NATIVE} for scrape in config["scrape_configs"]]
+    return {**config, "scrape_configs": scrapes}
 
 
 def pod_monitor(windows: ScrapeWindows) -> dict[str, object]:
@@ -125,6 +137,9 @@ def render(windows: ScrapeWindows) -> dict[str, str]:
     return {
         "kubernetes/podmonitor.yaml": _POD_MONITOR_HEAD + _to_yaml(pod_monitor(windows)),
         "prometheus/prometheus.yaml": _PROMETHEUS_HEAD + _to_yaml(prometheus),
+        "prometheus/prometheus-native.yaml": (
+            _NATIVE_HEAD + _to_yaml(with_native_histograms(prometheus))
+        ),
     }
 
 

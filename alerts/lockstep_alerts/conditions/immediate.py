@@ -1,5 +1,6 @@
 """What most causes share: the newest samples are enough, and the labels say all."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Self
@@ -10,6 +11,8 @@ from lockstep_alerts.synthetic import Course, Samples, Stretch, growing, samples
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE
 from lockstep_catalogue.metric import Label, Series
 from lockstep_catalogue.windows import ScrapeWindows
+
+_SERIES_LABEL = re.compile(r"\$series\.Labels\.([a-z_]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +90,15 @@ def listing(query: str, item: str, *labels: Label) -> str:
 
     Args:
         query: PromQL with ``%[1]s`` and so on for the values of the labels.
-        item: the phrase, a template over ``$series``.
+        item: the phrase, a template over ``$series``, which begins with one of its labels: the
+            series come in the order of that label.
         labels: of the alert, in the order of the query's numbers.
     """
+    order = _SERIES_LABEL.search(item)
+    assert order is not None, f"{item} names no label"
     values = " ".join(f"$labels.{label.name}" for label in labels)
     return (
-        f"{{{{ with query (printf `topk(8, {query})` {values}) }}}}"
+        f'{{{{ with query (printf `topk(8, {query})` {values}) | sortByLabel "{order[1]}" }}}}'
         f"{{{{ range $i, $series := . }}}}{{{{ if $i }}}}, {{{{ end }}}}{item}{{{{ end }}}}."
         "{{ end }}"
     )

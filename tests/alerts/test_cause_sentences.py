@@ -1,0 +1,52 @@
+"""What pages on causes say: the parts that failed, asked of Prometheus when the page is written."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lockstep_alerts.cases import timing_of
+from lockstep_alerts.model import Delivery, Duration
+from lockstep_alerts.rules import alert_rule
+from lockstep_alerts.shipped import spec_path
+from lockstep_alerts.spec import read_spec
+
+SPEC = read_spec(spec_path(), Duration("5s"))
+BY_NAME = {symptom.alert: symptom for symptom in SPEC.alerts}
+SENTENCES = {
+    ("TrainJobNodeFault", "a GPU is lost"): "GPU 3: lost. ",
+    ("TrainJobNodeFault", "a fatal Xid"): " Xid 79 on 0000:3b:00.0.",
+    ("TrainJobGpuDegraded", "a GPU is too hot"): "GPU 3: thermal.",
+    ("TrainPortFault", "its port is down"): "mlx5_3 down.",
+    ("TrainFabricDegraded", "ports of many nodes are down"): "n1, n2, n3.",
+    ("TrainStorageDegraded", "it times out"): "n1, n2, n3.",
+    ("TrainAgentDown", "agents are stuck"): "n0.",
+}
+
+
+@pytest.mark.promtool
+@pytest.mark.parametrize(("alert", "case_name"), SENTENCES)
+def test_a_page_names_the_parts_that_failed(tmp_path: Path, alert: str, case_name: str) -> None:
+    symptom = BY_NAME[alert]
+    cases = symptom.condition.cases(timing_of(symptom, SPEC.windows))
+    [case] = [each for each in cases if each.name == case_name]
+    assert case.fires is not None
+    rule = {
+        **alert_rule(symptom, SPEC.windows, Delivery()),
+        "annotations": {"description": symptom.condition.evidence()},
+    }
+    rules = {"groups": [{"name": "g", "rules": [rule]}]}
+    expected = {
+        "exp_labels": {**case.fires, "severity": symptom.severity},
+        "exp_annotations": {"description": SENTENCES[alert, case_name]},
+    }
+    at_time = {"eval_time": f"{case.at_seconds}s", "alertname": alert, "exp_alerts": [expected]}
+    inputs = [{"series": each.series, "values": each.course.promtool(5)} for each in case.series]
+    test = {"interval": "5s", "input_series": inputs, "alert_rule_test": [at_time]}
+    tests = {"rule_files": ["r.yaml"], "evaluation_interval": "5s", "tests": [test]}
+    for name, content in (("r.yaml", rules), ("t.yaml", tests)):
+        (tmp_path / name).write_text(yaml.safe_dump(content), encoding="utf-8")
+    command = ["promtool", "test", "rules", str(tmp_path / "t.yaml")]
+    done = subprocess.run(command, capture_output=True, check=False, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr

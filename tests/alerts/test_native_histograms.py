@@ -1,0 +1,108 @@
+"""Rules over native histograms say the same as those over classic buckets, in a Prometheus 3."""
+
+import shutil
+import subprocess
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import httpx
+import pytest
+import yaml
+
+from lockstep_alerts.scrapes import with_native_histograms
+from lockstep_alerts.writers.rule_files import native
+from lockstep_catalogue import ledger
+from lockstep_catalogue.labels import CLUSTER
+from lockstep_catalogue.promql import histogram_quantile
+
+_SECONDS = 90.0
+_CLASSIC = histogram_quantile(0.9, ledger.QUEUE_WAIT, "10s", CLUSTER)
+
+
+class _Histogram(BaseHTTPRequestHandler):
+    """A histogram as the ledger serves it, whose buckets fill at different rates."""
+
+    begin = time.time()
+
+    def do_GET(self) -> None:
+        elapsed, count = time.time() - self.begin, 0
+        name = ledger.QUEUE_WAIT.name
+        lines = [f"# TYPE {name} histogram"]
+        bounds = [*map(str, ledger.QUEUE_WAIT.buckets), "+Inf"]
+        for number, bound in enumerate(bounds, 1):
+            count += int(elapsed * number)
+            lines.append(f'{name}_bucket{{cluster="c1",le="{bound}"}} {count}')
+        lines += [f'{name}_sum{{cluster="c1"}} {count}', f'{name}_count{{cluster="c1"}} {count}']
+        body = "\n".join([*lines, ""]).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain; version=0.0.4")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def _value(url: str, expression: str, at: float) -> float | None:
+    query = {"query": expression, "time": str(at)}
+    answer = httpx.get(f"{url}/api/v1/query", params=query, trust_env=False).json()
+    result = answer.get("data", {}).get("result", [])
+    return float(result[0]["value"][1]) if result else None
+
+
+@pytest.mark.server
+@pytest.mark.exhaustive
+@pytest.mark.timeout(180)
+@pytest.mark.skipif(shutil.which("prometheus3") is None, reason="not on PATH: prometheus3")
+def test_a_rule_over_a_converted_histogram_has_the_value_of_its_classic_form(
+    tmp_path: Path,
+) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Histogram) as exporter:
+        threading.Thread(target=exporter.serve_forever, daemon=True).start()
+        target = {"targets": [f"127.0.0.1:{exporter.server_port}"]}
+        config = with_native_histograms(
+            {
+                "global": {"scrape_interval": "1s"},
+                "scrape_configs": [
+                    {"job_name": "a", "honor_labels": True, "static_configs": [target]}
+                ],
+            }
+        )
+        (tmp_path / "p.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+        # The port of an exporter that has just been closed is free.
+        with ThreadingHTTPServer(("127.0.0.1", 0), _Histogram) as probe:
+            url = f"http://127.0.0.1:{probe.server_port}"
+        command = [
+            "prometheus3",
+            f"--config.file={tmp_path / 'p.yaml'}",
+            f"--storage.tsdb.path={tmp_path / 'data'}",
+            f"--web.listen-address={url.removeprefix('http://')}",
+            "--enable-feature=native-histograms",
+        ]
+        with (
+            (tmp_path / "log").open("wb") as log,
+            subprocess.Popen(command, stdout=log, stderr=log) as server,
+        ):
+            try:
+                classic, converted = _both(url)
+            finally:
+                server.terminate()
+        exporter.shutdown()
+    assert converted == pytest.approx(classic, rel=1e-9)
+
+
+def _both(url: str) -> tuple[float, float]:
+    deadline = time.monotonic() + _SECONDS
+    while time.monotonic() < deadline:
+        at = time.time() - 2
+        try:
+            values = [_value(url, expression, at) for expression in (_CLASSIC, native(_CLASSIC))]
+        except (httpx.TransportError, ValueError):
+            values = [None]
+        if None not in values:
+            return values[0] or 0.0, values[1] or 0.0
+        time.sleep(0.5)
+    raise AssertionError("Prometheus has no value of both forms")

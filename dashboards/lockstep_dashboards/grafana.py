@@ -25,7 +25,7 @@ _BOARD_KEYS = (
 _ROW_KEYS = ("id", "type", "title", "gridPos", "collapsed", "panels")
 _PANEL_KEYS = (
     *("id", "type", "title", "description", "datasource", "gridPos", "targets", "fieldConfig"),
-    *("options", "transformations"),
+    *("options", "transformations", "maxDataPoints"),
 )
 _TAG = "lockstep"
 
@@ -89,6 +89,7 @@ def _panel(panel: Panel, position: GridPosition, number: int) -> dict[str, Any]:
         title=panel.title,
         description=panel.description,
         gridPos=_grid(position),
+        maxDataPoints=panel.max_points or None,
         dataSource=SOURCE,
         targets=[
             target(panel, query, ref_id)

@@ -69,6 +69,7 @@ class Panel:
         minimum: lower end of the axis; by the data where it is None.
         maximum: upper end of the axis; by the data where it is None.
         content: Markdown of a text panel.
+        max_points: points of each series at most, where a query is costly; 0 leaves it to Grafana.
         shows_windows: whether it shows the fixed windows of an objective, whatever the range.
     """
 
@@ -88,6 +89,7 @@ class Panel:
     minimum: float | None = None
     maximum: float | None = None
     content: str = ""
+    max_points: int = 0
     shows_windows: bool = False
 
     def __post_init__(self) -> None:

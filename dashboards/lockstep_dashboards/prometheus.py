@@ -1,5 +1,6 @@
 """Queries to a Prometheus, with one sentence for each way in which it may not answer."""
 
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -27,6 +28,8 @@ def run_query(panel: Panel, query: Query, scope: Scope, client: httpx.Client) ->
     """
     if panel.is_instant:
         return run_instant(query.expression, scope, client)
+    if panel.max_points:
+        scope = replace(scope, max_points=panel.max_points)
     return run_range(query.expression, scope, client)
 
 

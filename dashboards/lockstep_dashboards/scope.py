@@ -23,12 +23,14 @@ class Scope:
         range_seconds: length of the range, which ends at ``end``.
         scrape_seconds: time between scrapes; rates reach over four of them.
         chosen: values of the variables by their names; all values of one that is absent.
+        max_points: points of a series at most.
     """
 
     end: float
     range_seconds: float
     scrape_seconds: float
     chosen: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    max_points: int = _POINTS
 
     @property
     def start(self) -> float:
@@ -38,7 +40,7 @@ class Scope:
     @property
     def step_seconds(self) -> float:
         """Time between two points, at least one scrape."""
-        return max(self.range_seconds / _POINTS, self.scrape_seconds)
+        return max(self.range_seconds / self.max_points, self.scrape_seconds)
 
     def fill(self, expression: str) -> str:
         """An expression with every variable replaced, as Grafana does.

@@ -68,6 +68,7 @@ class PanelFields(TypedDict, total=False):
     colors: tuple[tuple[str, str], ...]
     minimum: float | None
     maximum: float | None
+    max_points: int
     shows_windows: bool
 
 

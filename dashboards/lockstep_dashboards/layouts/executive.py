@@ -45,7 +45,7 @@ _BUDGETS = Row(
             note="Allocated within the range.",
             good="close to what the cluster has.",
             otherwise="idle GPUs: the queue of the on-call board, or drained nodes.",
-            unit="h",
+            unit=Unit.NONE,
         ),
         stat(
             ledger.COST,
@@ -143,7 +143,7 @@ _RELIABILITY = Row(
             title="GPU hours lost to preemption",
             good="under a hundredth of the GPU hours delivered.",
             otherwise="checkpoint on the signal, or more often.",
-            unit="h",
+            unit=Unit.NONE,
         ),
         time_series(
             ledger.RESUMES,
@@ -193,7 +193,7 @@ _RELIABILITY = Row(
             note="A day; none is what succeeded.",
             good="none is by far the largest.",
             otherwise="infra is the cluster's to mend, user the owner's.",
-            unit="h",
+            unit=Unit.NONE,
             stacked=True,
         ),
     ),

@@ -84,7 +84,7 @@ DELIVERY = Row(
             good="every bar under a twentieth of the GPU hours delivered.",
             otherwise="start with the longest bar: waits for stragglers and hangs are faults,"
             " idle time is scheduling, rework is checkpoints that are too rare.",
-            unit="h",
+            unit=Unit.NONE,
             colors=GOODPUT_COLORS,
             width=8,
         ),
@@ -98,7 +98,7 @@ DELIVERY = Row(
                     "",
                 ),
                 "GPU hours",
-                "h",
+                Unit.NONE,
             ),
             column(
                 ledger.JOBS_FINISHED,
@@ -134,7 +134,7 @@ DELIVERY = Row(
             note="Allocated GPU hours over jobs that failed by infrastructure.",
             good="rising; large clusters see one failure in some 10,000 to 50,000 GPU hours.",
             otherwise="`lockstep ledger review --week` names the nodes and parts that failed.",
-            unit="h",
+            unit=Unit.NONE,
             width=6,
             height=8,
             may_be_empty=NO_INCIDENT,

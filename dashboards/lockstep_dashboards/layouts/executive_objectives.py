@@ -77,7 +77,6 @@ TREND = Row(
             good="every line ends its period above 0.",
             otherwise="a line that falls within hours is an incident: the on-call board.",
             maximum=1,
-            thresholds=_BUDGET_LEVELS,
             shows_windows=True,
         ),
         table(

@@ -14,7 +14,7 @@ from lockstep_catalogue.promql import LE, by
 from lockstep_dashboards.annotations import annotations
 from lockstep_dashboards.layouts.fabric_detail import INVENTORY, PORT_DETAIL
 from lockstep_dashboards.layouts.fabric_net import ETHERNET, ETHERNET_DETAIL
-from lockstep_dashboards.layouts.fabric_ports import PORTS, TRAFFIC
+from lockstep_dashboards.layouts.fabric_ports import POINTS, PORTS, TRAFFIC
 from lockstep_dashboards.links import FABRIC_BOARD
 from lockstep_dashboards.panel import Board, Query, Row
 from lockstep_dashboards.selection import (
@@ -114,6 +114,7 @@ STORAGE = Row(
             _throughput(),
             title="Throughput of volumes",
             note="Those that moved most.",
+            max_points=POINTS,
             unit=Unit.BYTES_PER_SECOND,
             good="steady reads, writes in bursts at checkpoints.",
             otherwise="flat at a ceiling: the volume is the bottleneck.",
@@ -123,6 +124,7 @@ STORAGE = Row(
             _mean_latency(),
             title="Mean latency of requests",
             note="Of the volumes that spent most time on requests.",
+            max_points=POINTS,
             good="below 20 ms for network file systems, 1 ms for NVMe.",
             otherwise="all nodes: the file server; one node: its mount or its disk.",
         ),
@@ -163,6 +165,7 @@ STORAGE = Row(
                 legend="{{node}} {{volume}}",
             ),
             title="Busy block devices",
+            max_points=POINTS,
             unit=Unit.RATIO,
             good="below 80 %.",
             otherwise="page cache is too small for the data set, or logs fill the disk.",

@@ -3,7 +3,7 @@
 from lockstep_catalogue import Metric, fabric, verdicts
 from lockstep_catalogue.fabric_labels import DISCARD, PHY_ERROR, PRIORITY, STORM
 from lockstep_catalogue.labels import CLUSTER, DEVICE, DIRECTION, NODE, VERDICT
-from lockstep_dashboards.layouts.fabric_ports import errors, moved, worst_rates
+from lockstep_dashboards.layouts.fabric_ports import POINTS, errors, moved, worst_rates
 from lockstep_dashboards.panel import Query, Row
 from lockstep_dashboards.selection import MOST_ROWS, Selection, above_zero
 from lockstep_dashboards.series_panels import column, table, time_series
@@ -26,6 +26,7 @@ ETHERNET = Row(
             worst_rates(fabric.NET_BYTES, DIRECTION, chosen=OF_INTERFACES),
             title="Traffic of interfaces",
             note="Those that moved most.",
+            max_points=POINTS,
             per_second=True,
             good="below the line rate.",
             otherwise="at the line rate, checkpoints or data compete with gradients.",

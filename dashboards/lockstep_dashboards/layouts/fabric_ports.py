@@ -35,6 +35,8 @@ OF_DEVICES = Selection(OF_PORTS.matchers, (CLUSTER, NODE, DEVICE))
 _PORT = (CLUSTER, NODE, DEVICE, PORT)
 _LEGEND = "{{node}} {{device}}"
 NO_LOSS = "ports that lost nothing, or whose driver does not count it, have none"
+POINTS = 40
+"""Of graphs over all ports or volumes of a cluster: each point reads thousands of series."""
 NO_INFINIBAND = "a cluster without InfiniBand or RoCE has none"
 _BAD = one_of(VERDICT, "degraded", "failed")
 _UP_OR_DOWN = (
@@ -122,6 +124,7 @@ def _link_states() -> Panel:
         good="one blue band a port.",
         otherwise="a band with gaps flaps: change cable or transceiver; all of a node: the node.",
         texts=_UP_OR_DOWN,
+        max_points=POINTS,
         width=16,
         height=10,
         may_be_empty=NO_INFINIBAND,
@@ -148,6 +151,7 @@ def _share_of_line_rate() -> Panel:
         good="peaks near 100 % in collectives, and alike on the ports of a job.",
         otherwise="a port that stays behind the others of its rail has errors or a lower rate.",
         unit=Unit.RATIO,
+        max_points=POINTS,
         may_be_empty=NO_INFINIBAND,
     )
 
@@ -206,6 +210,7 @@ TRAFFIC = Row(
             worst_rates(fabric_ports.PORT_WAIT),
             title="Ticks with data that could not be sent",
             note="The ports that waited most.",
+            max_points=POINTS,
             per_second=True,
             good="near none outside of collectives.",
             otherwise="many ports: the fabric is congested; one: its peer receives too slowly.",

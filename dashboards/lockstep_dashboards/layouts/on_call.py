@@ -1,5 +1,7 @@
 """The board of whoever is paged: what fires, which jobs suffer, and on which nodes."""
 
+from dataclasses import replace
+
 from lockstep_catalogue import (
     Unit,
     health,
@@ -49,7 +51,7 @@ def _alerts_table() -> Panel:
         unit="short",
         queries=(Query(expression=f"topk({MOST_ROWS}, {alerts})", heading="alerts"),),
         columns=(_SEVERITY, _ALERT, JOB_ID, NODE),
-        width=14,
+        width=24,
         height=8,
         may_be_empty=_NO_TROUBLE,
     )
@@ -64,7 +66,7 @@ def _num_alerts() -> Panel:
         unit="short",
         queries=(Query(expression=by("count", _FIRING, _SEVERITY), legend="{{severity}}"),),
         width=4,
-        height=4,
+        height=8,
         may_be_empty=_NO_TROUBLE,
         thresholds=(Threshold(color=GOOD), Threshold(color=BAD, at=1)),
     )
@@ -84,12 +86,14 @@ _NOW = Row(
             otherwise="the row of nodes lists the silent ones; a node that is gone is a fault too.",
             unit=Unit.RATIO,
             thresholds=(Threshold(color=BAD), Threshold(color=GOOD, at=0.99)),
+            height=8,
         ),
-        COUNTS_AGE,
+        replace(COUNTS_AGE, height=8),
         bar_gauge(
             CURRENT_BURN_RATE,
             Query(expression=_ALL.by("max", _ALL.of(CURRENT_BURN_RATE), SLO), legend="{{slo}}"),
             title="Burn rate now",
+            unit=Unit.NONE,
             good="below 1: the budget lasts its period.",
             otherwise="at 10 the 28 days' budget is gone in three; the runbook of the objective"
             " lists what to do.",

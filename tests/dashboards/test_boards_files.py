@@ -1,0 +1,117 @@
+"""Boards as ConfigMaps and as a provisioning folder; a Prometheus that cannot be asked."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from lockstep_dashboards.boards import BOARDS
+from lockstep_dashboards.command import dashboards
+from lockstep_dashboards.layouts.job import JOB
+from lockstep_dashboards.opening import open_board
+from lockstep_dashboards.prometheus import CheckError, run_instant
+from lockstep_dashboards.provisioning import MAX_CONFIGMAP_BYTES, as_configmaps, as_provisioning
+from lockstep_dashboards.scope import Scope, ScopeError
+
+SCOPE = Scope(end=1e9, range_seconds=900, scrape_seconds=15)
+ADDRESS = "http://somebody:secret@prometheus:9090"
+
+
+def test_each_board_is_a_configmap_that_the_sidecar_finds() -> None:
+    files = as_configmaps(BOARDS)
+    kustomization = yaml.safe_load(files.pop("kustomization.yaml"))
+    assert kustomization["resources"] == list(files)
+    for text, (name, board) in zip(files.values(), BOARDS.items(), strict=True):
+        assert len(text.encode()) < MAX_CONFIGMAP_BYTES
+        content = yaml.safe_load(text)
+        assert (content["kind"], content["metadata"]["name"]) == ("ConfigMap", board.uid)
+        assert content["metadata"]["labels"]["grafana_dashboard"] == "1"
+        assert content["metadata"]["annotations"]["grafana_folder"] == "Lockstep"
+        assert json.loads(content["data"][name])["uid"] == board.uid
+
+
+def test_the_provisioning_folder_has_provider_source_and_boards(tmp_path: Path) -> None:
+    arguments = ["generate", "--format", "provisioning", "--out", str(tmp_path)]
+    done = CliRunner().invoke(dashboards, arguments, standalone_mode=False)
+    assert done.return_value == 0
+    [provider] = yaml.safe_load((tmp_path / "dashboards/lockstep.yaml").read_text())["providers"]
+    assert provider["allowUiUpdates"] is False
+    [source] = yaml.safe_load((tmp_path / "datasources/lockstep.yaml").read_text())["datasources"]
+    assert source["type"] == "prometheus"
+    boards = tmp_path / "dashboards" / "lockstep"
+    assert provider["options"]["path"].endswith("/dashboards/lockstep")
+    assert sorted(path.name for path in boards.iterdir()) == sorted(BOARDS)
+    assert len(as_provisioning(BOARDS)) == len(BOARDS) + 2
+
+
+def test_other_formats_do_not_go_among_the_generated_boards() -> None:
+    done = CliRunner().invoke(dashboards, ["generate", "--format", "configmap"])
+    assert done.exit_code == 2
+    assert "needs a folder of its own" in done.output
+
+
+def client_that_answers(status: int, text: str) -> httpx.Client:
+    transport = httpx.MockTransport(lambda _: httpx.Response(status, text=text))
+    return httpx.Client(base_url=ADDRESS, transport=transport)
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "sentence"),
+    [
+        (401, "", "answers 401; give an address that may be queried"),
+        (403, "no", "answers 403; give an address that may be queried"),
+        (200, "<html>", "does not answer with JSON; is it a Prometheus?"),
+        (200, '{"status": "success"}', "does not answer as Prometheus does"),
+        (200, '{"status": "success", "data": [1]}', "does not answer as Prometheus does"),
+    ],
+)
+def test_a_source_that_refuses_or_answers_garbage_is_named_without_its_password(
+    status: int, text: str, sentence: str
+) -> None:
+    with client_that_answers(status, text) as client, pytest.raises(CheckError) as refused:
+        run_instant("up", SCOPE, client)
+    assert sentence in str(refused.value)
+    assert "secret" not in str(refused.value)
+
+
+def offering(*values: str) -> httpx.Client:
+    body: dict[str, Any] = {"status": "success", "data": values}
+    return client_that_answers(200, json.dumps(body))
+
+
+def test_a_board_opens_for_the_newest_job_where_none_is_chosen() -> None:
+    with offering("job-1", "job-2") as client:
+        assert open_board(JOB, SCOPE, client).chosen == {"job_id": ("job-2",)}
+
+
+def test_a_job_that_is_not_there_and_a_window_without_any_are_refused() -> None:
+    scope = Scope(end=1e9, range_seconds=900, scrape_seconds=15, chosen={"job_id": ("job-3",)})
+    with offering("job-1") as client, pytest.raises(CheckError, match="there are: job-1"):
+        open_board(JOB, scope, client)
+    with offering() as client, pytest.raises(CheckError, match="and there is none"):
+        open_board(JOB, SCOPE, client)
+
+
+def test_a_matcher_of_one_value_needs_one() -> None:
+    assert SCOPE.fill('x{cluster=~"$cluster"}') == 'x{cluster=~".*"}'
+    with pytest.raises(ScopeError, match="job_id needs one value"):
+        SCOPE.fill('x{job_id="$job_id"}')
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--board", "jop"], "did you mean job?"),
+        (["--var", "node"], "--var 'node' must be NAME=VALUE"),
+    ],
+)
+def test_unknown_boards_and_bad_variables_are_refused(arguments: list[str], sentence: str) -> None:
+    done = CliRunner().invoke(
+        dashboards, ["check", "--prometheus", "http://127.0.0.1:1", *arguments]
+    )
+    assert done.exit_code == 2
+    assert sentence in done.output

@@ -28,7 +28,7 @@ _PROMETHEUS_HEAD = f"""{_HEAD}# Without the operator: prometheus --config.file=p
 # targets.json lists the agents: [{{"targets": ["node1:9440", "node2:9440"]}}]
 # ledgers.json lists the ledger, where there is one: [{{"targets": ["ledger:9450"]}}]
 """
-_NATIVE_HEAD = f"""{_HEAD}# As prometheus.yaml; stores histograms as native ones too, with custom buckets.
+_NATIVE_HEAD = f"""{_HEAD}# As prometheus.yaml, with histograms as native ones too.
 # Needs Prometheus 3.5; before 3.8 with --enable-feature=native-histograms.
 # The rules for it: lockstep alerts generate --histograms native
 """

@@ -19,16 +19,6 @@ ticket:
 watchdog:
   - webhook: {url: "https://deadman.example.org/lockstep", token_file: /run/secrets/deadman}
 """
-# They come with conditions that are not there yet.
-EXPECTED_LATER = frozenset(
-    (
-        "TrainGradSyncSlow",
-        "TrainSLOGoodputBurn",
-        "TrainSLOGoodputSlow",
-        "TrainStepLatencyRegression",
-        "TrainThroughputLow",
-    )
-)
 
 
 def route(config: Path, labels: tuple[str, ...]) -> str:
@@ -65,7 +55,7 @@ def test_bases_and_intervals_are_those_of_the_delivery() -> None:
 
 def test_every_alert_of_the_graph_exists() -> None:
     declared = {symptom.alert for symptom in read_spec(spec_path()).alerts}
-    assert alert_names() - declared - {MAINTENANCE} <= EXPECTED_LATER
+    assert alert_names() - declared == {MAINTENANCE}
 
 
 @pytest.mark.parametrize("edge", GRAPH, ids=lambda edge: "-".join(edge.sources) or "severity")

@@ -72,6 +72,16 @@ def test_a_rank_with_more_work_of_its_own_is_accused_however_long_all_wait(
     assert analysed(crowded(steps, wait_ratio)).verdict.ranks == (1,)
 
 
+def test_a_rank_slower_by_half_by_itself_is_accused_however_much_longer_it_waits() -> None:
+    # As measured: a rank with more to compute loses its core far more often than in proportion.
+    own = Slow(rank=1, seconds=0.045, from_step=60)
+    waits = tuple(
+        Slow(rank=rank, seconds=0.25 if rank == 1 else 0.07, from_step=60) for rank in range(4)
+    )
+    analysis = analysed(waiting(SyntheticJob(slow=(own, *waits)), *waits))
+    assert analysis.verdict.ranks == (1,)
+
+
 @pytest.mark.parametrize(("explained_ratio", "is_accused"), [(0.4, True), (0.6, False)])
 def test_waits_must_explain_half_of_the_lateness(explained_ratio: float, is_accused: bool) -> None:
     wait = replace(LATE, seconds=explained_ratio * LATE.seconds)

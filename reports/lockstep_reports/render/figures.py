@@ -159,7 +159,7 @@ def _step_times(analysis: StepAnalysis) -> go.Figure:
     figure = go.Figure()
     if analysis.episodes:
         figure.add_scatter(
-            x=numbers, y=ideal, name="without the slow rank", line={"color": QUIET, "width": 1.2}
+            x=numbers, y=ideal, name="without the episodes", line={"color": QUIET, "width": 1.2}
         )
     figure.add_scatter(x=numbers, y=measured, name="measured", line={"color": INK, "width": 1.4})
     for episode in analysis.episodes:

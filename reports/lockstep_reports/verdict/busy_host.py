@@ -20,15 +20,17 @@ from lockstep_reports.wording import duration, percent, plural
 
 # Share of the lateness that waits for a core must explain: less leaves a cause of equal size.
 _MIN_EXPLAINED_SHARE = 0.5
+# A rank with three quarters of the others' speed or less is NVRx's straggler, on any host.
+_MAX_LEFT_RATIO = 1 / 3
 _MAX_NAMED_NODES = 4
 
 
 def waited_for_cores(steps: Steps, scores: Scores, suspect: Suspect) -> bool:
-    """Whether waits for a core explain half of a suspect's lateness or more, in its late steps.
+    """Whether waits for a core explain a suspect's lateness, in its late steps.
 
-    On a crowded host everybody waits in proportion to his work, so a rank with more of its own work
-    also waits longer. Without the waits its work must therefore be no longer than the others' by
-    half of what it was before, in seconds and as a ratio.
+    Half of it or more in seconds. And on a crowded host a rank with more work of its own waits
+    longer too, in proportion or beyond: as a ratio to the others' work, too, half of the lateness
+    must be gone without the waits, and what is left must not make the rank a straggler.
     """
     if steps.run_queue is None:
         return False
@@ -39,14 +41,22 @@ def waited_for_cores(steps: Steps, scores: Scores, suspect: Suspect) -> bool:
         late_seconds = float(nan_stats.mean(suspect.margin[suspect.late]))
         return waited >= _MIN_EXPLAINED_SHARE * late_seconds
     work = np.where(np.isnan(waits), np.nan, scores.own_work[:, columns])
-    left = 1 - _MIN_EXPLAINED_SHARE
-    longer, longer_alone = (float(nan_stats.mean(excess(v, rows))) for v in (work, work - waits))
-    usual, usual_alone = (
-        float(nan_stats.mean(nan_stats.median(np.delete(values, rows, axis=0), axis=0)))
-        for values in (work, work - waits)
-    )
+    longer, left = (float(nan_stats.mean(excess(v, rows))) for v in (work, work - waits))
+    longer_ratio, left_ratio = (_longer_ratio(values, rows) for values in (work, work - waits))
     # Unknown waits make all of these NaN, and no comparison true.
-    return longer_alone <= left * longer and longer_alone * usual <= left * longer * usual_alone
+    return (
+        left <= (1 - _MIN_EXPLAINED_SHARE) * longer
+        and left_ratio <= (1 - _MIN_EXPLAINED_SHARE) * longer_ratio
+        and left_ratio <= _MAX_LEFT_RATIO
+    )
+
+
+def _longer_ratio(work: Matrix, rows: list[int]) -> float:
+    """By which share of the others' work some rows' is longer, median over steps."""
+    usual = nan_stats.median(np.delete(work, rows, axis=0), axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = excess(work, rows) / np.where(usual > 0, usual, np.nan)
+    return float(nan_stats.median(ratio))
 
 
 def busy_host_verdict(steps: Steps, episodes: list[Episode]) -> Verdict:

@@ -53,6 +53,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--fault", action="append", default=[], help="As lockstep train takes it.")
     parser.add_argument("--side-by-side", type=int, default=1, help="Runs side by side.")
+    parser.add_argument("--keep", type=Path, help="Folder for the recordings of runs that accuse.")
     options = parser.parse_args()
     others = [multiprocessing.Process(target=_compute, daemon=True) for _ in range(_BUSY_PROCESSES)]
     for process in others:
@@ -69,7 +70,11 @@ def main() -> None:
             numbers = range(options.runs)
             runs = pool.map(lambda number: _run(root, number, options), numbers)
             for number, payload in enumerate(runs):
-                accused += payload["severity"] in _ACCUSING
+                is_accused = payload["severity"] in _ACCUSING
+                accused += is_accused
+                if is_accused and options.keep:
+                    name = f"run-{number}"
+                    shutil.copytree(root / "jobs" / name, options.keep / name)
                 verdict = payload["verdict"]
                 named = f"{verdict['kind']} {verdict['ranks'] or ''}".strip()
                 lost = (

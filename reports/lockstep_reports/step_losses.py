@@ -23,6 +23,7 @@ _MIN_BURST, _BURST_GAP = 4, 2
 _MIN_PERIODS, _PERIODIC_SHARE = 3, 0.8
 # A pause so long and of so many steps' time is a restart, or looks like one.
 _RESTART_RATIO, _RESTART_SECONDS = 3.0, 30.0
+_TALL_RATIOS = (24.0, 12.0, 6.0, _RESTART_RATIO)
 _MAX_LISTED = 8
 Kind = Literal["periodic", "burst", "restart", "single", "rest"]
 
@@ -143,8 +144,10 @@ def step_losses(
 
 def _groups(series: _Series, columns: list[int]) -> list[tuple[StepLoss, list[int]]]:
     """Groups of slow steps with their columns."""
-    bursts, singles = _bursts(columns)
-    groups = [(series.loss("burst", burst), burst) for burst in bursts]
+    # Between two evaluations a noisy series has many steps that are a little slow: tall ones first.
+    tall, left = _tall_periodic(series, columns)
+    bursts, singles = _bursts(left)
+    groups = [*tall, *((series.loss("burst", burst), burst) for burst in bursts)]
     periodic, period = _periodic(series.numbers, singles)
     if periodic:
         groups.append((series.loss("periodic", periodic, period), periodic))
@@ -155,6 +158,20 @@ def _groups(series: _Series, columns: list[int]) -> list[tuple[StepLoss, list[in
         is_restart = is_long and single.lost_seconds >= _RESTART_SECONDS and column > 1
         groups.append((series.loss("restart" if is_restart else "single", [column]), [column]))
     return groups
+
+
+def _tall_periodic(
+    series: _Series, columns: list[int]
+) -> tuple[list[tuple[StepLoss, list[int]]], list[int]]:
+    """Periodic groups of steps of a like height, the tallest first, and the columns that remain."""
+    groups: list[tuple[StepLoss, list[int]]] = []
+    for ratio in _TALL_RATIOS:
+        tall = [c for c in columns if series.seconds[c] >= ratio * series.median]
+        periodic, period = _periodic(series.numbers, tall)
+        if periodic:
+            groups.append((series.loss("periodic", periodic, period), periodic))
+            columns = [column for column in columns if column not in {*periodic}]
+    return groups, columns
 
 
 def _bursts(columns: list[int]) -> tuple[list[list[int]], list[int]]:

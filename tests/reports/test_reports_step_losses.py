@@ -28,6 +28,15 @@ def test_steps_at_equal_distances_are_one_group_with_their_period() -> None:
     assert (single.kind, single.first_step) == ("single", 1500)
 
 
+def test_long_pauses_at_equal_distances_are_one_group_among_many_small_ones() -> None:
+    draw = np.random.default_rng(8)
+    noise = dict.fromkeys(draw.choice(np.arange(10, 3400), 300, replace=False).tolist(), 1.4)
+    pauses = {step: 40.0 + step % 7 for step in range(199, 3500, 200)}
+    first, *others = losses_of({**noise, **pauses})
+    assert first == ("periodic", 199, 17)
+    assert "restart" not in {kind for kind, _, _ in others}
+
+
 def test_a_slow_burst_and_a_restart_are_told_apart_and_the_dearest_comes_first() -> None:
     slow = {**dict.fromkeys(range(300, 320), 2.0), 2500: 80.0}
     assert losses_of(slow) == [("restart", 2500, 1), ("burst", 300, 20)]

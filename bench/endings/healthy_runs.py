@@ -45,6 +45,22 @@ def _run(root: Path, number: int, options: argparse.Namespace) -> dict[str, Any]
     return payload
 
 
+def _row(number: int, payload: dict[str, Any]) -> str:
+    verdict, lost_ratio = payload["verdict"], payload["lost_ratio"]
+    named = f"{verdict['kind']} {verdict['ranks'] or ''}".strip()
+    lost = "unknown" if lost_ratio is None else f"{lost_ratio:.2%}"
+    median = 1e3 * payload["steps"]["median_seconds"]
+    cells = (number, payload["severity"], payload["headline"], named, lost, f"{median:.1f}")
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def _keep(root: Path, number: int, folder: Path | None) -> None:
+    if folder is not None:
+        recording = root / "jobs" / f"run-{number}"
+        ignored = shutil.ignore_patterns("*.sock")
+        shutil.copytree(recording, folder / recording.name, ignore=ignored)
+
+
 def main() -> None:
     """Prints the headline of each run, and how many accuse somebody."""
     parser = argparse.ArgumentParser(description=main.__doc__)
@@ -70,19 +86,10 @@ def main() -> None:
             numbers = range(options.runs)
             runs = pool.map(lambda number: _run(root, number, options), numbers)
             for number, payload in enumerate(runs):
-                is_accused = payload["severity"] in _ACCUSING
-                accused += is_accused
-                if is_accused and options.keep:
-                    name = f"run-{number}"
-                    shutil.copytree(root / "jobs" / name, options.keep / name)
-                verdict = payload["verdict"]
-                named = f"{verdict['kind']} {verdict['ranks'] or ''}".strip()
-                lost = (
-                    "unknown" if payload["lost_ratio"] is None else f"{payload['lost_ratio']:.2%}"
-                )
-                median = 1e3 * payload["steps"]["median_seconds"]
-                print(f"| {number} | {payload['severity']} | {payload['headline']} | {named} "
-                      f"| {lost} | {median:.1f} |", flush=True)  # fmt: skip
+                print(_row(number, payload), flush=True)
+                if payload["severity"] in _ACCUSING:
+                    accused += 1
+                    _keep(root, number, options.keep)
     finally:
         shutil.rmtree(root, ignore_errors=True)
         for process in others:

@@ -3,7 +3,7 @@
 from lockstep_catalogue import training
 from lockstep_catalogue.job_state import OUT_OF_MEMORY
 from lockstep_catalogue.job_watch import HUNG_RANKS
-from lockstep_catalogue.labels import ATTEMPT, CLUSTER, JOB_ID, OUTCOME
+from lockstep_catalogue.labels import ATTEMPT, CLUSTER, JOB_ID, NODE, OUTCOME
 from lockstep_catalogue.promql import by, eq
 from lockstep_dashboards.colors import BAD, GOOD, WARNING
 from lockstep_dashboards.panel import Annotation
@@ -18,7 +18,7 @@ def annotations(chosen: Selection) -> tuple[Annotation, ...]:
     matchers = ", ".join(
         f'{each.label.name}{each.operator}"{each.value}"'
         for each in chosen.matchers
-        if each.label in _JOB
+        if each.label in {*_JOB, NODE}
     )
     return (
         Annotation(

@@ -17,6 +17,7 @@ from lockstep_dashboards.variables import (
     GPUS_OF_NODE,
     NODE_OF_AGENT,
     THIS_CLUSTER,
+    THIS_NODE,
     cluster_variable,
 )
 
@@ -38,5 +39,5 @@ NODE = Board(
         MEMORY,
         AGENT,
     ),
-    annotations=annotations(Selection((THIS_CLUSTER,), ())),
+    annotations=annotations(Selection((THIS_CLUSTER, THIS_NODE), ())),
 )

@@ -56,7 +56,7 @@ class Area:
         return "lockstep" if self is JOBS else f"lockstep-{self.name}"
 
 
-# What waits for ten minutes, or counts in hours, needs no evaluation every five seconds.
+# What waits for ten minutes, or counts in hours, needs no evaluation at each scrape.
 _SLOW_SECONDS = 30
 JOBS = Area(name="jobs", records=(*recorded.RECORDED, *recorded_goodput.RECORDED))
 ATTEMPTS = Area(name="attempts")

@@ -169,7 +169,7 @@ def _in_vain(spec: Spec, symptom: Symptom) -> Iterator[str]:
                 "months)"
             )
     elif isinstance(condition, GpuSecondBurn):
-        yield "never by chance: GPU-seconds are a sum over all GPUs, and no rare events"
+        yield "not simulated: it counts no rare events; the time that it names was lost"
     else:
         yield "not simulated; the runbook lists what looks like it and is not"
 

@@ -7,8 +7,15 @@ missing=""
 command -v prometheus >/dev/null && command -v promtool >/dev/null || missing="$missing prometheus"
 command -v alertmanager >/dev/null || command -v prometheus-alertmanager >/dev/null \
     || missing="$missing prometheus-alertmanager"
-# Its programs are on no PATH, so that several versions can be installed; the tests start their own.
-[ "${1:-}" != tests ] || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing="$missing postgresql"
+if [ "${1:-}" = tests ]; then
+    # Its programs are on no PATH, so that several versions can be installed; the tests start their own.
+    ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing="$missing postgresql"
+    command -v chromium >/dev/null || missing="$missing chromium"
+    command -v vmalert >/dev/null || missing="$missing victoria-metrics"
+    command -v systemd-analyze >/dev/null || missing="$missing systemd"
+    command -v mkfs.ext4 >/dev/null || [ -x /sbin/mkfs.ext4 ] || missing="$missing e2fsprogs"
+    command -v tc >/dev/null || [ -x /sbin/tc ] || missing="$missing iproute2"
+fi
 command -v gcc >/dev/null || missing="$missing gcc libc6-dev"
 [ -z "$missing" ] && exit 0
 

@@ -7,17 +7,22 @@ never on the path. ``own_files`` is the same for writers.
 """
 
 import errno
+import logging
 import os
 import re
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
+_log = logging.getLogger(__name__)
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _FOLDER_FLAGS = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHUNK_BYTES = 1 << 20
+_REFUSAL_SECONDS, _MAX_REFUSALS = 60.0, 1024
+_refused_seconds: dict[str, float] = {}  # by folder, the last time that it was logged
 OF_RANK = "rank-"
 """Begin of the names of files in the folder of an attempt; the others are in that of the job."""
 
@@ -64,6 +69,8 @@ def open_foreign(path: Path, *, owner: int | None = None) -> Iterator[int]:
 def open_descriptor(path: Path, *, owner: int | None = None) -> int:
     """A descriptor to read a regular file with, which the caller closes.
 
+    A refusal is logged once a minute for each folder, since many readers go on without the file.
+
     Neither the file nor its folder, nor the job's folder above that of an attempt, may be a link.
 
     Args:
@@ -74,6 +81,14 @@ def open_descriptor(path: Path, *, owner: int | None = None) -> int:
         ForeignFileError: it is a link, no regular file, has a second name, or another owner.
         OSError: it cannot be opened.
     """
+    try:
+        return _open_checked(path, owner)
+    except ForeignFileError as error:
+        _log_refusal(error)
+        raise
+
+
+def _open_checked(path: Path, owner: int | None) -> int:
     head, slash, name = str(path).rpartition("/")
     folder = open_folder(head or slash or ".", os.O_PATH, in_attempt=name.startswith(OF_RANK))
     try:
@@ -147,6 +162,16 @@ def _explain(error: OSError, path: Path, user: int) -> OSError:
     if error.errno == errno.ENXIO:
         return ForeignFileError(path, f"no regular file, in a folder of user {user}")
     return error
+
+
+def _log_refusal(error: ForeignFileError) -> None:
+    folder, now = os.path.dirname(error.filename), time.monotonic()
+    if now - _refused_seconds.get(folder, -_REFUSAL_SECONDS) < _REFUSAL_SECONDS:
+        return
+    if len(_refused_seconds) >= _MAX_REFUSALS:
+        _refused_seconds.clear()
+    _refused_seconds[folder] = now
+    _log.warning("%s", error)
 
 
 def read_foreign(path: Path, max_bytes: int, *, owner: int | None = None) -> bytes:

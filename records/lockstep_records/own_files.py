@@ -15,19 +15,23 @@ from lockstep_records.foreign_files import OF_RANK, ForeignFileError, check_file
 
 _ROOT_USER = 0
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
-_FILE_MODE = 0o640
+_FILE_MODE, _FOLDER_MODE = 0o640, 0o2750
 _SAFE_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-def create_own_folder(folder: Path, mode: int) -> None:
-    """Creates the folder of a job or of an attempt, with the folders above it.
+def create_attempt_folder(folder: Path) -> None:
+    """Creates the folder of an attempt, and that of its job, where they are absent.
+
+    Readable for the group of the agent, whatever the umask lets others do.
 
     Raises:
-        FileExistsError: there is one.
-        OSError: it cannot be created.
+        OSError: one cannot be created.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    folder.mkdir(mode=mode)
+    job = folder.parent
+    if folder.name.isdecimal() and not job.is_dir():
+        job.parent.mkdir(parents=True, exist_ok=True)
+        job.mkdir(mode=_FOLDER_MODE, exist_ok=True)
+    folder.mkdir(mode=_FOLDER_MODE, parents=True, exist_ok=True)
 
 
 @contextmanager
@@ -62,6 +66,10 @@ def _check_own(folder: Path, status: os.stat_result) -> None:
     if status.st_mode & _OTHERS_WRITE:
         mode = stat.S_IMODE(status.st_mode)
         raise ForeignFileError(folder, f"others may write to it (mode {mode:o}); chmod go-w it")
+
+
+def _is_root_elsewhere(status: os.stat_result) -> bool:
+    return os.geteuid() == _ROOT_USER != status.st_uid
 
 
 def open_own_file(path: Path, flags: int) -> int:
@@ -108,7 +116,7 @@ def open_for_append(path: Path) -> int:
     flags = os.O_RDWR | os.O_APPEND
     with _opened(path.parent, in_attempt=False) as folder:
         status = os.fstat(folder)
-        if os.geteuid() != _ROOT_USER or status.st_uid == _ROOT_USER:
+        if not _is_root_elsewhere(status):
             _check_own(path.parent, status)
             flags |= os.O_CREAT
         return _open_checked(path, flags, folder, status.st_uid)
@@ -130,7 +138,7 @@ def replace_own_file(path: Path, data: bytes | str, mode: int = _FILE_MODE) -> N
     """
     with _opened(path.parent, in_attempt=path.name.startswith(OF_RANK)) as folder:
         status = os.fstat(folder)
-        if os.geteuid() != _ROOT_USER:
+        if not _is_root_elsewhere(status):
             _check_own(path.parent, status)
         # The leading dot hides it from the lists of readers; the random part from other writers.
         temporary = f".{path.name}.{secrets.token_hex(4)}"
@@ -141,7 +149,7 @@ def replace_own_file(path: Path, data: bytes | str, mode: int = _FILE_MODE) -> N
                 file.write(data.encode() if isinstance(data, str) else data)
                 file.flush()
                 os.fchmod(descriptor, mode)
-                if status.st_uid != os.geteuid():
+                if _is_root_elsewhere(status):
                     os.fchown(descriptor, status.st_uid, -1)
             os.replace(temporary, path.name, src_dir_fd=folder, dst_dir_fd=folder)
         finally:

@@ -24,7 +24,7 @@ PREEMPTED = 75
 OUT_OF_MEMORY = 76
 """Exit code of a rank that ran out of memory, its own or the GPU's."""
 # A runaway or hostile file must not fill the memory of every reader.
-_MAX_BYTES, _HEAD_BYTES = 16 << 20, 64 << 10
+MAX_EVENTS_BYTES, _HEAD_BYTES = 16 << 20, 64 << 10
 _KIND = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _OPTIONAL = ("node", "cluster")
 
@@ -98,11 +98,11 @@ def read_events(job: Path) -> list[Event]:
     """
     try:
         with open_foreign(job / FILE_NAME) as descriptor:
-            data = os.pread(descriptor, _MAX_BYTES, 0)
+            data = os.pread(descriptor, MAX_EVENTS_BYTES, 0)
             end = os.fstat(descriptor).st_size
-            if end > _MAX_BYTES:
+            if end > MAX_EVENTS_BYTES:
                 head = data[: data.rfind(b"\n", 0, _HEAD_BYTES) + 1]
-                tail = os.pread(descriptor, _MAX_BYTES, max(_HEAD_BYTES, end - _MAX_BYTES))
+                tail = os.pread(descriptor, MAX_EVENTS_BYTES, max(_HEAD_BYTES, end - MAX_EVENTS_BYTES))
                 data = head + tail.partition(b"\n")[2]
     except (FileNotFoundError, ForeignFileError):
         return []

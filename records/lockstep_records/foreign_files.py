@@ -165,7 +165,7 @@ def _explain(error: OSError, path: Path, user: int) -> OSError:
 
 
 def _log_refusal(error: ForeignFileError) -> None:
-    folder, now = os.path.dirname(error.filename), time.monotonic()
+    folder, now = str(error.filename).rpartition("/")[0], time.monotonic()
     if now - _refused_seconds.get(folder, -_REFUSAL_SECONDS) < _REFUSAL_SECONDS:
         return
     if len(_refused_seconds) >= _MAX_REFUSALS:

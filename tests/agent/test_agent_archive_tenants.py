@@ -74,16 +74,16 @@ def _place_terabyte(path: Path, secret: Path) -> None:
         file.truncate(1 << 40)
 
 
-@pytest.mark.parametrize("place", [_place_link, _place_second_name, _place_fifo, _place_terabyte])
+@pytest.mark.parametrize("plant", [_place_link, _place_second_name, _place_fifo, _place_terabyte])
 def test_the_archive_leaves_out_what_is_no_file_of_the_jobs_own(
-    root: Path, files: Any, place: Callable[[Path, Path], None], capsys: pytest.CaptureFixture[str]
+    root: Path, files: Any, plant: Callable[[Path, Path], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     secret = root / "secret"
     secret.write_bytes(SECRET)
     attempt = job_of(root, "a") / "0"
     job_of(root, "b")
-    place(attempt / "rank-00000.stderr", secret)
-    place(attempt / "rank-00001.page", secret) if place is not _place_second_name else None
+    plant(attempt / "rank-00000.stderr", secret)
+    (attempt / "rank-00001.page").symlink_to(secret)
     clock = Clock()
     copier = Copier(root, files, "/tenants", clock)
     for _ in range(5):
@@ -92,7 +92,7 @@ def test_the_archive_leaves_out_what_is_no_file_of_the_jobs_own(
     neighbour = ["b/0/rank-00000.page", "b/events.jsonl"]
     assert names_in(files) == ["a/0/rank-00000.page", "a/events.jsonl", *neighbour]
     # What is refused once stays so: the job is in the archive without it, and may be removed.
-    assert archived_jobs(root) == {"a", "b"}
+    assert archived_jobs(root) == frozenset({"a", "b"})
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith(f"lockstep archive: a: user {os.getuid()}: {attempt}/rank-0000")
     clock.seconds += 60.0
@@ -149,9 +149,9 @@ def test_a_user_with_more_than_a_share_is_late_with_his_own_jobs_only(
     copier.copy()
     pages = [name for name in names_in(files) if name.endswith(".page")]
     assert pages == ["a/0/rank-00000.page", "z/0/rank-00000.page"]
-    assert archived_jobs(root) == {"a", "z"}
+    assert archived_jobs(root) == frozenset({"a", "z"})
     copier.copy()
-    assert archived_jobs(root) == {"a", "b", "z"}
+    assert archived_jobs(root) == frozenset({"a", "b", "z"})
 
 
 def test_a_job_has_a_bound_of_bytes_and_of_files(

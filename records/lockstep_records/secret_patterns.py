@@ -29,7 +29,8 @@ def _in_either_case(words: str) -> str:
 
 def _not_after(words: str, width: int) -> str:
     """A condition on the end of a name of that width: none of these words stands before it."""
-    return "".join(rf"(?<!(?i:{word})[_-].{{{width}}})" for word in words.split())
+    conditions = "".join(rf"(?<!(?i:{word})[_-].{{{width}}})" for word in words.split())
+    return rf"(?>(?<![_-].{{{width}}})|{conditions})"
 
 
 _LONG_LINE = re.compile(rf"(?m)^([^\n]{{{MAX_LINE_CHARACTERS}}})[^\n]++")
@@ -77,8 +78,8 @@ _PASS = re.compile(
 )
 # --password x and ["--token", "x"]
 _OPTION = re.compile(
-    rf"((?<![^\s\"'=])--?(?=[\w-]{{0,40}}?(?i:token|pass|secret|pwd|credential|key))(?!(?i:max|num)-)"
-    r"[\w-]{1,80}+(?<!(?i:[_-]file))(?<!(?i:[_-]path))(?<!(?i:[_-]name))(?<!s)(?<!(?i:[_-]type))"
+    r"(-(?<![^\s\"'=]-)-?(?=[a-zA-Z])(?=[\w-]{0,40}?(?i:token|pass|secret|pwd|credential|key))"
+    r"(?!(?i:max|num)-)[\w-]{1,80}+(?<!s)(?<!(?i:-(?:file|path|name|type)))"
     r"(?:[ \t]{1,8}+|[\"'],[ \t]{0,8}+(?=[\"'])))"
     r"(?!-|\d{1,9}(?:\s|$))(?:\"[^\"\n]*+|'[^'\n]*+|[^\s\"']++)"
 )
@@ -93,9 +94,9 @@ _BEARER = re.compile(
     r"(?=[A-Za-z.~+/_-]{0,200}+[\d=])[\w.~+/=-]{8,}+"
 )
 _IN_QUERY = re.compile(
-    r"([?&](?i:sig|signature|x-(?:amz|goog)-[\w-]{1,40}|key|code|access_token)=)[^&\s\"']++"
+    r"([?&](?i:sig|signature|x-(?:amz|goog)-[\w-]{1,40}|key|code|access_token)=)[^&\s\"']{4,}+"
 )
-_ADDRESS = re.compile(r"://(?:(?!://)[^\s\"'<>])++")
+_ADDRESS = re.compile(r"://(?!://)[^\s\"'<>:]*+(?::(?!//)[^\s\"'<>:]*+)*+")
 _PORT = re.compile(r"\d{1,5}(?:/|$)")
 _LOGIN = re.compile(
     r"((?<![^\s\"'=(])(?!mailto:)[\w.-]{1,64}+:)[^\s\"'/]{1,256}"
@@ -108,7 +109,8 @@ _BY_PREFIX = re.compile(
     r"(?<![A-Za-z0-9])(?:"
     r"(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}"  # AWS
     r"|gh[pousr]_[A-Za-z0-9]{16,}+|github_pat_\w{16,}+"
-    r"|gl(?:pat|dt|rtr?|ptt|cbt|soat|ft|imt|agent|oas|wt|ffct)-[\w.-]{16,}+|GR1348941[\w-]{16,}+"  # GitLab
+    r"|gl(?:pat|dt|rtr?|ptt|cbt|soat|ft|imt|agent|oas|wt|ffct)-[\w.-]{16,}+"  # GitLab
+    r"|GR1348941[\w-]{16,}+"  # GitLab, runners
     r"|(?:hf|api_org)_[A-Za-z0-9]{16,}+"  # Hugging Face
     r"|xox[abdeoprs]-[\w-]{10,}+|xapp-\d-[\w-]{10,}+|hooks\.slack\.com/services/[\w/]{10,}+"
     r"|sk-[\w-]{16,}+"  # OpenAI, Anthropic (sk-ant-), OpenRouter, DeepSeek
@@ -118,8 +120,8 @@ _BY_PREFIX = re.compile(
     r"|[rs]k_(?:live|test)_\w{10,}+|whsec_[\w+/=]{16,}+"  # Stripe
     r"|dckr_[op]at_[\w-]{16,}+|dapi[0-9a-f]{32}(?:-\d)?|do[opr]_v1_[0-9a-f]{32,}+"
     r"|SG\.[\w-]{16,}+\.[\w-]{16,}+"  # SendGrid
-    r"|nvapi-[\w-]{20,}+|wandb_v\d_\w{16,}+"  # NVIDIA NGC, W&B (older keys: 40 digits by their name)
-    r"|hv[bs]\.[\w-]{20,}+|gl(?:sa|c)_[\w+/=]{20,}+|tskey-[\w-]{16,}+"  # Vault, Grafana, Tailscale
+    r"|nvapi-[\w-]{20,}+|wandb_v\d_\w{16,}+"  # NVIDIA NGC; W&B, whose older keys have names only
+    r"|hv[bs]\.[\w-]{20,}+|gl(?:sa|c)_[\w+/=]{20,}+|tskey-[\w-]{16,}+"
     r"|ATATT3[\w=-]{30,}+|sntry[su]_[\w+/=]{20,}+|PMAK-[\w-]{20,}+|AGE-SECRET-KEY-1\w{20,}+"
     r"|eyJ[\w.-]{16,}+"  # JSON web tokens
     r")"
@@ -191,7 +193,7 @@ _STEPS: tuple[tuple[str, re.Pattern[str], Callable[[re.Match[str]], str]], ...] 
     ("secret passw passphrase pwd credential key", _NAMED, _mask_value),
     ("token", _TOKEN, _mask_value),
     ("pass", _PASS, _mask_value),
-    ("-", _OPTION, _mask_value),
+    ("token pass secret pwd credential key", _OPTION, _mask_value),
     ("bearer basic", _BEARER, _mask_value),
     ("://", _ADDRESS, _mask_password),
     ("@", _LOGIN, _mask_value),

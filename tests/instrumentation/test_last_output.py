@@ -20,7 +20,7 @@ import os, sys
 import lockstep
 monitor = lockstep.attach(rows=8)
 monitor.step(tokens=1)
-print("noise " * 5000, "password=hunter2hunter2", file=sys.stderr)
+print("noise " * 5000, "\\npassword=hunter2hunter2", file=sys.stderr)
 os.write(2, b"last words without an end of line")
 if "preempted" in sys.argv:
     monitor.close()

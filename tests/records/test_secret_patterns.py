@@ -153,12 +153,12 @@ def test_long_lines_are_cut_before_they_are_masked() -> None:
 
 PIECES = (
     "0123456789abcdef", "a-", "a_b.", "token", "token ", "token-", "token: ", "token=abcd1234 ",
-    "pwd=abc ", "pwd", "pass=", "secret_", "://", "://a:b@c ", "http://a:", "a:b@", "@", "a:", "eyJ",
-    "-eyJ", "eyJabcdefgh.", '"', "'", "\\", '\\"', '"token": "', "api_", "api-", "cookie", "cookie:",
-    "cookie: a\n", "'cookie:", "authorization", "bearer ", "basic aaaaaaa", "?sig=", "&x-amz-", "&key=a",
-    "-----BEGIN ", "-----BEGIN PRIVATE KEY-----", "-----END ", "sk-", "ghp_", "-sk-a", "SG.", "AKIA",
-    "\n", " ", "=", ":=", "[", "(", "password=(' ", "\u0130", "--", "-a", "--token", "--token x ",
-    'token","', "tokens=1, ", "key ", "key_", "b'", "*", ";",
+    "pwd=abc ", "pwd", "pass=", "secret_", "://", "://a:b@c ", "http://a:", "a:b@", "@", "a:",
+    "eyJ", "-eyJ", "eyJabcdefgh.", '"', "'", "\\", '\\"', '"token": "', "api_", "api-", "cookie",
+    "cookie:", "cookie: a\n", "'cookie:", "authorization", "bearer ", "basic aaaaaaa", "?sig=",
+    "&x-amz-", "&key=abcd", "-----BEGIN ", "-----BEGIN PRIVATE KEY-----", "-----END ", "sk-",
+    "ghp_", "-sk-a", "SG.", "AKIA", "\n", " ", "=", ":=", "[", "(", "password=(' ", "\u0130",
+    "--", "-a", "--token", "--token x ", 'token","', "tokens=1, ", "key ", "key_", "b'", "*", ";",
 )  # fmt: skip
 
 
@@ -166,7 +166,7 @@ PIECES = (
 @pytest.mark.parametrize("line_end", ["", "\n"])
 def test_the_time_is_linear_in_the_length_of_any_input(head: str, line_end: str) -> None:
     for piece in PIECES:
-        texts = [(head + piece * (n // len(piece)) + line_end) * 8 for n in (4000, 8000)]
+        texts = [(head + piece * (n // len(piece)) + line_end) * 2 for n in (4000, 8000)]
         short, long = (min(map(_seconds, [text] * 3)) for text in texts)
         assert long < 3 * short + 2e-3, piece
 

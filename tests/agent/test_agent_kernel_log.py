@@ -141,7 +141,7 @@ def test_text_that_a_process_chooses_is_no_message_of_a_driver(line: str) -> Non
     ("text", "facts"),
     [
         (
-            "oom-kill:constraint=CONSTRAINT_NONE,cpuset=/,global_oom,task_memcg=/a,task=b,pid=1,uid=0,task=x,pid=1,uid=0,pid=4711,uid=1000",  # noqa: E501
+            "oom-kill:constraint=CONSTRAINT_NONE,cpuset=/,global_oom,task_memcg=/a,task=b,pid=1,uid=0,task=x,pid=1,uid=0,pid=4711,uid=1000",
             {"pid": "4711"},
         ),
         (

@@ -143,7 +143,12 @@ def test_a_rank_writes_on_when_its_launcher_is_gone(root: Path) -> None:
 def test_no_output_holds_the_launcher_or_grows_in_its_memory(root: Path, unit: bytes) -> None:
     descriptor = os.memfd_create("stderr")
     page, forwarded = root / "rank-00000.page", []
-    output = KeptOutput(page, descriptor, lambda data, _wait: forwarded.append(data) or len(data))
+
+    def forward(data: bytes, _wait_seconds: float) -> int:
+        forwarded.append(data)
+        return len(data)
+
+    output = KeptOutput(page, descriptor, forward)
     text = unit * ((8 << 20) // len(unit))
     begin = time.thread_time()
     for at in range(0, len(text), 1 << 20):

@@ -81,7 +81,7 @@ _OPTION = re.compile(
     r"(-(?<![^\s\"'=]-)-?(?=[a-zA-Z])(?=[\w-]{0,40}?(?i:token|pass|secret|pwd|credential|key))"
     r"(?!(?i:max|num)-)[\w-]{1,80}+(?<!s)(?<!(?i:-(?:file|path|name|type)))"
     r"(?:[ \t]{1,8}+|[\"'],[ \t]{0,8}+(?=[\"'])))"
-    r"(?!-|\d{1,9}(?:\s|$))(?:\"[^\"\n]*+|'[^'\n]*+|[^\s\"']++)"
+    r"(?!-|\d{1,9}(?:\s|$))(?:\"[^\"\n]*+|'[^'\n]*+|[^\s\"']{3,}+)"
 )
 _HEADER_NAME = r"(?i:(?:set-|proxy-)?+(?:authorization|cookie))"
 _QUOTED_HEADER = re.compile(rf"(([\"']){_HEADER_NAME}{_BLANKS}:)(?:(?!\2)[^\n])++")

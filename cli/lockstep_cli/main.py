@@ -1,6 +1,7 @@
 """``lockstep``: one subcommand per use, each registered by its component as an entry point."""
 
 import ast
+import logging
 import sys
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
@@ -109,18 +110,21 @@ def group() -> None:
 
 def main() -> None:
     """Runs the command; bad input gives one sentence on stderr and exit status 2."""
+    from lockstep_records.printable import SafeLogRecord, safe_lines  # noqa: PLC0415  # the same
+
+    logging.setLogRecordFactory(SafeLogRecord)
     try:
         status = group.main(standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         sys.exit(0)
     except click.UsageError as error:
-        click.echo(f"lockstep: {error.format_message()}", err=True)
+        click.echo(f"lockstep: {safe_lines(error.format_message())}", err=True)
         sys.exit(_BAD_INPUT)
     except click.Abort:
         sys.exit(130)
     except click.ClickException as error:
-        click.echo(f"lockstep: {error.format_message()}", err=True)
+        click.echo(f"lockstep: {safe_lines(error.format_message())}", err=True)
         sys.exit(error.exit_code)
     sys.exit(status if isinstance(status, int) else 0)
 

@@ -8,6 +8,9 @@ from typing import Any
 import click
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
+
+from lockstep_records.printable import printable
 
 _COLORS = {
     "succeeded": "green",
@@ -23,7 +26,7 @@ _COLORS = {
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Prints a table; numbers are set to the right, outcomes are coloured on a terminal."""
     body = [list(row) for row in rows]
-    table = Table(title=title, title_justify="left")
+    table = Table(title=Text(printable(title)), title_justify="left")
     for position, column in enumerate(columns):
         numeric = all(isinstance(row[position], int | float) for row in body) and bool(body)
         table.add_column(column, justify="right" if numeric else "left", overflow="fold")
@@ -68,11 +71,8 @@ def percent(good: float, total: float) -> str:
     return f"{good / total:.1%}" if total else ""
 
 
-def _cell(value: object) -> str:
+def _cell(value: object) -> Text:
     if value is None:
-        return ""
-    if isinstance(value, float):
-        return f"{value:,.2f}"
-    text = str(value).replace("[", r"\[")
-    color = _COLORS.get(text)
-    return f"[{color}]{text}[/]" if color else text
+        return Text()
+    text = f"{value:,.2f}" if isinstance(value, float) else printable(str(value))
+    return Text(text, style=_COLORS.get(text, ""))

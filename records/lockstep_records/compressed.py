@@ -16,6 +16,8 @@ from lockstep_records.distribution import install_hint
 BLOCK_BYTES = 4 << 20
 MOST_BYTES = 256 << 30
 """Most content of one file that is read; more is a decompression bomb, or should be split first."""
+_MOST_FOLD, _UNSUSPECTED_BYTES = 500, 256 << 20
+"""Logs are compressed 5 to 100 times; more of a big one is a decompression bomb."""
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 
@@ -30,9 +32,11 @@ def blocks(path: Path, size: int = BLOCK_BYTES, most: int = MOST_BYTES) -> Itera
         OSError: the file cannot be read.
         TruncatedStreamError: its compression is broken; all that could be read came before. A zstd
             file that was cut short does not show it, and counts as complete.
-        ValueError: zstd without its package, or more than ``most`` bytes of content.
+        ValueError: zstd without its package, more than ``most`` bytes of content, or a file that
+            expands more than a log does.
     """
     total = 0
+    bomb = max(_UNSUSPECTED_BYTES, _MOST_FOLD * path.stat().st_size)
     broken: Exception | None = None
     with _open(path) as file:
         while broken is None:
@@ -50,6 +54,11 @@ def blocks(path: Path, size: int = BLOCK_BYTES, most: int = MOST_BYTES) -> Itera
             total += size - room
             if total > most:
                 raise ValueError(f"{path} holds more than {most:,} bytes; split it")
+            if total > bomb:
+                raise ValueError(
+                    f"{path} expands to more than {_MOST_FOLD} times its size; if it is a log,"
+                    " decompress it first"
+                )
             if parts:
                 yield b"".join(parts)
     raise TruncatedStreamError(f"{path} breaks off inside its compression") from broken

@@ -20,6 +20,7 @@ OUTPUT_SUFFIX, ERROR_SUFFIX = ".stderr", ".error.json"
 MAX_OUTPUT_BYTES = 64 << 10
 MAX_TRACEBACK_CHARACTERS = 16_384
 _MAX_MESSAGE_CHARACTERS = 2048
+_MASKED_CHARACTERS = 4 * MAX_TRACEBACK_CHARACTERS
 _MAGIC = b"LKSTERR1"
 _HEADER = struct.Struct("<8sQ")
 _MAX_ERROR_BYTES = 256 << 10
@@ -125,8 +126,11 @@ def write_error(page: Path, error: RankError) -> Path:
         OSError: the folder cannot be written.
     """
     fields = asdict(error) | {
-        "message": mask_secrets(error.message[:_MAX_MESSAGE_CHARACTERS]),
-        "traceback": mask_secrets(error.traceback[-MAX_TRACEBACK_CHARACTERS:]),
+        # Masked before they are shortened: a secret's begin shows what its end is.
+        "message": mask_secrets(error.message[:_MASKED_CHARACTERS])[:_MAX_MESSAGE_CHARACTERS],
+        "traceback": mask_secrets(error.traceback[-_MASKED_CHARACTERS:])[
+            -MAX_TRACEBACK_CHARACTERS:
+        ],
     }
     return write_rank_file(page, ERROR_SUFFIX, json.dumps({"version": 1, **fields}).encode())
 

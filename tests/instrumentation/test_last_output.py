@@ -4,11 +4,12 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from lockstep.launch.last_output import OutputKeeper
+from lockstep.launch.last_output import KeptOutput, OutputKeeper
 from lockstep_records.events import read_events
 from lockstep_records.jobs import job_folder, page_path
 from lockstep_records.last_output import MAX_OUTPUT_BYTES, read_error, read_output
@@ -20,7 +21,7 @@ import os, sys
 import lockstep
 monitor = lockstep.attach(rows=8)
 monitor.step(tokens=1)
-print("noise " * 5000, "password=hunter2hunter2", file=sys.stderr)
+print("noise " * 5000, "\\npassword=hunter2hunter2", file=sys.stderr)
 os.write(2, b"last words without an end of line")
 if "preempted" in sys.argv:
     monitor.close()
@@ -134,3 +135,68 @@ def test_a_rank_writes_on_when_its_launcher_is_gone(root: Path) -> None:
     )
     assert report.read_text() == "wrote on"
     assert json.dumps(read_output(root / "rank-00000.page")) == '""'
+
+
+@pytest.mark.parametrize(
+    "unit", [b"0123456789abcdef", b"\x00\xff\x1b[2J", b"a-", b"\r", b"token ", b"\n", b"eyJ"]
+)
+def test_no_output_holds_the_launcher_or_grows_in_its_memory(root: Path, unit: bytes) -> None:
+    descriptor = os.memfd_create("stderr")
+    page, forwarded = root / "rank-00000.page", []
+
+    def forward(data: bytes, _wait_seconds: float) -> int:
+        forwarded.append(data)
+        return len(data)
+
+    output = KeptOutput(page, descriptor, forward)
+    text = unit * ((8 << 20) // len(unit))
+    begin = time.thread_time()
+    for at in range(0, len(text), 1 << 20):
+        os.write(descriptor, text[at : at + (1 << 20)])
+        output.drain()
+    os.write(descriptor, b"\nthe last line, pwd=hunter2")
+    output.drain(at_end=True)
+    assert time.thread_time() - begin < 3
+    assert b"".join(forwarded) == text + b"\nthe last line, pwd=hunter2"
+    kept = read_output(page)
+    assert kept is not None
+    assert kept.endswith("the last line, pwd=***")
+
+
+def test_a_secret_in_a_line_that_is_cut_is_not_kept(root: Path) -> None:
+    descriptor = os.memfd_create("stderr")
+    page = root / "rank-00000.page"
+    output = KeptOutput(page, descriptor, lambda data, _wait: len(data))
+    for data in (b"x" * 200_000, b" token=hf_abcdef", b"ghijklmnop" * 3, b"\nnext\n"):
+        os.write(descriptor, data)
+        output.drain()
+    output.drain(at_end=True)
+    kept = read_output(page)
+    assert kept is not None
+    assert "abcdef" not in kept
+    assert "ghijk" not in kept
+    assert kept.endswith("next\n")
+
+
+def test_output_that_nobody_reads_is_bounded_and_what_is_left_out_is_stated(root: Path) -> None:
+    descriptor = os.memfd_create("stderr")
+    page, room, forwarded = root / "rank-00000.page", [0], []
+
+    def forward(data: bytes, _wait_seconds: float) -> int:
+        taken = min(len(data), room[0])
+        forwarded.append(data[:taken])
+        room[0] -= taken
+        return taken
+
+    output = KeptOutput(page, descriptor, forward)
+    block = b"line of the rank\n" * 61_681
+    for _ in range(100):
+        os.write(descriptor, block)
+        output.drain()
+    assert os.fstat(descriptor).st_blocks * 512 < 80 << 20
+    room[0] = 1 << 30
+    output.drain(at_end=True)
+    text = b"".join(forwarded)
+    assert b"bytes of a rank's stderr are left out here\n" in text
+    assert text.endswith(block)
+    assert len(text) < 70 << 20

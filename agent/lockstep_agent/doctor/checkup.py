@@ -14,6 +14,7 @@ from typing import Any
 import click
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from lockstep_agent.doctor.fleet import Comparison, compare, parse_figures, read_fleet
 from lockstep_agent.health import Judge, Limits
@@ -25,6 +26,7 @@ from lockstep_agent.runtime.sampler import Sampler
 from lockstep_catalogue.verdicts import DEGRADED, FAILED, OK
 from lockstep_records.distribution import install_hint
 from lockstep_records.durations import format_duration
+from lockstep_records.printable import printable
 
 _STATUS = {OK: 0, DEGRADED: 1, FAILED: 2}
 _COLOUR = {OK: "green", DEGRADED: "yellow", FAILED: "red"}
@@ -93,7 +95,7 @@ def check_up(examination: Examination, probe: Probe | None, *, as_json: bool) ->
     else:
         _print(health, comparisons)
         if "skipped" in preflight:
-            click.echo(f"preflight: {preflight['skipped']}")
+            click.echo(printable(f"preflight: {preflight['skipped']}"))
     is_slow = any(comparison.too_slow for comparison in comparisons)
     # An agent of another version may have a verdict that is not known here.
     return max(_STATUS.get(health["verdict"], 2), _STATUS[DEGRADED] if is_slow else 0)
@@ -124,7 +126,7 @@ def _sample(examination: Examination) -> dict[str, Any]:
 
 def _ask(url: str) -> dict[str, Any]:
     """The verdicts of an agent that runs."""
-    if not url.startswith(("http://", "https://")):
+    if not url.startswith(("http://", "https://")) or not url.isprintable():
         raise click.UsageError(f"--url {url!r} is no address; give one that begins with http://")
     address = url.rstrip("/").removesuffix("/metrics").removesuffix("/health") + "/health"
     try:
@@ -190,7 +192,7 @@ def _as_json(preflight: Mapping[str, Any], comparisons: list[Comparison]) -> dic
 
 def _print(health: Mapping[str, Any], comparisons: list[Comparison]) -> None:
     console = Console()
-    table = Table("part", "verdict", "reasons", "what to do", title=f"node {health['node']}")
+    table = Table("part", "verdict", "reasons", "what to do", title=_text(f"node {health['node']}"))
     for part in health["parts"]:
         _add_row(table, f"{part['kind']} {part['name']}", part["verdict"], part["reasons"])
     _add_row(table, "node", health["verdict"], health["reasons"])
@@ -200,9 +202,14 @@ def _print(health: Mapping[str, Any], comparisons: list[Comparison]) -> None:
 
 
 def _add_row(table: Table, part: str, verdict: str, reasons: list[str]) -> None:
-    coloured = f"[{_COLOUR.get(verdict, 'red')}]{verdict}[/]"
     advice = "; ".join(ADVICE[reason] for reason in reasons if reason in ADVICE)
-    table.add_row(part, coloured, ", ".join(reasons), advice)
+    colour = _COLOUR.get(verdict, "red")
+    table.add_row(_text(part), _text(verdict, colour), _text(", ".join(reasons)), advice)
+
+
+def _text(text: str, style: str = "") -> Text:
+    """A text of another machine, without what a terminal or rich would obey."""
+    return Text(printable(text), style=style)
 
 
 def _figures_table(comparisons: list[Comparison]) -> Table:
@@ -211,7 +218,7 @@ def _figures_table(comparisons: list[Comparison]) -> Table:
         figure, median = comparison.figure, comparison.median
         table.add_row(
             figure.probe,
-            figure.device if figure.index is None else f"{figure.index}: {figure.device}",
+            _text(figure.device if figure.index is None else f"{figure.index}: {figure.device}"),
             f"{figure.value:.3g} {figure.unit}",
             "none of its kind" if median is None else f"{median:.3g}",
             "[red]too slow[/]" if comparison.too_slow else "",

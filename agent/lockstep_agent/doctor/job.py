@@ -17,6 +17,7 @@ from lockstep_records.job_status import read_status
 from lockstep_records.jobs import find_job, list_attempts, list_pages
 from lockstep_records.liveness import find_process
 from lockstep_records.page.reader import Page, PageError, read_page
+from lockstep_records.printable import printable
 
 _COLOURS = {"running": "green", "gone": "bold red", "failed": "bold red"}
 _WIDTH_OF_FILES = 120
@@ -46,11 +47,12 @@ def print_job(name: str, *, as_json: bool) -> None:
     # A pipe has no width of its own, and rich's 80 columns would fold the table.
     console = console if console.is_terminal else Console(width=_WIDTH_OF_FILES)
     attempts = f"{status.attempts} attempt" + "s" * (status.attempts != 1)
-    console.print(f"job {folder.name}: {status.outcome or status.state}, {attempts}")
+    end = status.outcome or status.state
+    console.print(Text(printable(f"job {folder.name}: {end}, {attempts}")))
     console.print(_table([rank for rank in ranks if "error" not in rank]))
     for rank in ranks:
         if "error" in rank:
-            console.print(Text(rank["error"], style="bold red"))
+            console.print(Text(printable(rank["error"]), style="bold red"))
 
 
 def _newest_pages(folder: Path) -> Iterator[Path]:
@@ -101,9 +103,9 @@ def _table(ranks: list[dict[str, Any]]) -> Table:
         step, loss = rank.get("step"), rank.get("loss")
         table.add_row(
             str(rank["rank"]),
-            Text(str(rank["node"])),
+            Text(printable(str(rank["node"]))),
             Text(process, style=_COLOURS.get(process.partition(",")[0], "")),
-            str(rank["phase"]),
+            Text(printable(str(rank["phase"]))),
             "-" if step is None else f"{step:,}",
             "-" if loss is None else loss if isinstance(loss, str) else f"{loss:.4g}",
             f"{rank['progress_age_seconds']:,.0f} s ago",

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from lockstep_catalogue import Metric
 from lockstep_catalogue import events as metrics
 from lockstep_catalogue.xids import XID_BY_NUMBER
+from lockstep_records.printable import printable
 
 # Xid lines have no function digit, SXid lines have one
 ADDRESS = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?"
@@ -71,8 +72,7 @@ def pci_address(text: str) -> str:
 
 
 def _facts(match: Match) -> dict[str, str]:
-    groups = {name: value for name, value in match.groupdict().items() if value}
-    return {name: "".join(c for c in value if c.isprintable()) for name, value in groups.items()}
+    return {name: printable(value) for name, value in match.groupdict().items() if value}
 
 
 def event_of(number: str) -> frozenset[str]:
@@ -115,7 +115,7 @@ def build_sxid(pattern: Pattern, match: Match) -> Finding:
 def build_nic(pattern: Pattern, match: Match) -> Finding:
     """The finding of a message of a network driver."""
     facts = _facts(match)
-    device = facts.get("port") or facts.get("pci") or "unknown"
+    device = facts.get("port") or facts.pop("port2", None) or facts.get("pci") or "unknown"
     key = ("nic", device, pattern.value)
     labels = (device, pattern.value)
     return Finding(metrics.NIC_INCIDENTS, labels, key, pattern.quiet_seconds, facts=facts)

@@ -1,4 +1,9 @@
-"""The meaning of kernel messages, as one table; the first pattern that matches decides."""
+"""The meaning of kernel messages, as one table; the first pattern that matches decides.
+
+A pattern begins where the message begins, with the driver and the device's address. A process
+chooses its own name, which the kernel prints at the begin of some messages, but of 15 characters:
+too few for any of these.
+"""
 
 import re
 
@@ -14,9 +19,10 @@ from lockstep_agent.kernel.finding import (
 
 _DRIVERS = "mlx4_core|mlx4_en|mlx5_core|mlx5_ib|ena|efa|bnxt_en|bnxt_re|ice|irdma|idpf|gve"
 _PORT = (
-    rf"\b(?:{_DRIVERS})\b[ :]+(?P<pci>{ADDRESS})?"
-    r"(?: (?P<port>[a-z][\w@.-]{1,30})(?=:))?.*?"
+    rf"(?:(?:{_DRIVERS}) (?P<pci>{ADDRESS})(?: (?P<port>[a-z][\w@.-]{{1,30}})(?=:))?"
+    r"|mlx4_en: (?P<port2>[a-z][\w@.-]{1,30})): ?.{0,200}?"
 )
+_AER = rf"(?:pcieport {ADDRESS}: )?AER: (?:Multiple )?"
 
 _KERNEL = (
     Pattern(
@@ -27,9 +33,15 @@ _KERNEL = (
         rf"NVRM: Xid \((?:PCI:)?(?P<pci>{ADDRESS})(?: GPU-I:(?P<gi>\d{{1,3}}))?"
         r"(?: GPU-CI:(?P<ci>\d{1,3}))?\): (?P<xid>\d{1,4})\b"
         r"(?:, pid='?(?P<pid>\d{1,10}|<unknown>)'?)?(?:, name=(?P<process>[^,]{1,64}))?"
-        r"(?:.*caused by previous Xid (?P<cause>\d{1,4}))?",
+        r"(?:.{0,200}?caused by previous Xid (?P<cause>\d{1,4}))?",
     ),
-    Pattern(build_xid, "", 300, rf"NVRM:.*?(?P<pci>{ADDRESS})\b.*fallen off the bus"),
+    Pattern(
+        build_xid,
+        "",
+        300,
+        rf"NVRM: (?:The NVIDIA )?GPU (?:at )?(?:PCI:)?(?P<pci>{ADDRESS})\b"
+        r".{0,200}?fallen off the bus",
+    ),
     # an SXid is followed by lines of data with the same number, which must not count
     Pattern(
         build_sxid,
@@ -58,57 +70,73 @@ _KERNEL = (
         build_nic,
         "timeout",
         60,
-        r"NETDEV WATCHDOG: (?P<port>[\w@.-]{1,30})(?: \([\w-]+\))?:? .*timed out",
+        r"NETDEV WATCHDOG: (?P<port>[\w@.-]{1,30}) \([\w-]{1,30}\):? .{0,60}?timed out",
     ),
     Pattern(
         build_nic,
         "command_failed",
         60,
-        _PORT + r"(?:cmd\w*.*(?:failed|timeout)|hwrm.*(?:failed|timeout)|wait_func.*timeout"
-        r"|[Aa]dmin .*timeout)",
+        _PORT + r"(?:(?:cmd|hwrm).{0,200}?(?:failed|timeout)|wait_func.{0,200}?timeout"
+        r"|[Aa]dmin .{0,200}?timeout)",
     ),
     Pattern(
         build_nic,
         "timeout",
         60,
-        _PORT + r"(?:TX timeout|tx_timeout|[Kk]eep alive watchdog timeout|[Mm]issing Tx comp)",
+        _PORT + r"(?:TX timeout|tx_timeout|NETDEV WATCHDOG|[Kk]eep alive watchdog timeout"
+        r"|[Mm]issing Tx comp)",
     ),
     Pattern(
-        build_nic, "queue_error", 60, r"infiniband (?P<port>[\w-]{1,30}): (?:dump_cqe|.*CQ error)"
+        build_nic,
+        "queue_error",
+        60,
+        r"infiniband (?P<port>[\w-]{1,30}): (?:dump_cqe|.{0,200}?CQ error)",
     ),
     Pattern(
         build_host,
         "soft_lockup",
         60,
-        r"BUG: soft lockup - CPU#(?P<cpu>\d{1,5}) stuck for (?P<seconds>\d{1,8})s!"
-        r"(?: \[(?P<process>.{1,64}?):(?P<pid>\d{1,10})\])?",
+        r"(?:(?:NMI )?watchdog: )?BUG: soft lockup - CPU#(?P<cpu>\d{1,5})"
+        r" stuck for (?P<seconds>\d{1,8})s!"
+        r"(?: \[(?P<process>.{1,64}):(?P<pid>\d{1,10})\])?",
         ("cpu",),
     ),
-    Pattern(build_host, "hard_lockup", 60, r"hard LOCKUP on cpu (?P<cpu>\d{1,5})", ("cpu",)),
+    Pattern(
+        build_host,
+        "hard_lockup",
+        60,
+        r"(?:(?:NMI )?watchdog: )?Watchdog detected hard LOCKUP on cpu (?P<cpu>\d{1,5})",
+        ("cpu",),
+    ),
     Pattern(
         build_host,
         "hung_task",
         300,
-        r"INFO: task (?P<process>.{1,64}?):(?P<pid>\d{1,10}) blocked"
-        r" .*?for more than (?P<seconds>\d{1,8}) seconds",
+        r"INFO: task (?P<process>.{1,64}):(?P<pid>\d{1,10}) blocked"
+        r" .{0,60}?for more than (?P<seconds>\d{1,8}) seconds",
         ("pid",),
     ),
-    Pattern(build_host, "rcu_stall", 60, r"rcu\w*.*(?:self-detected stall|detected stalls)"),
+    Pattern(
+        build_host,
+        "rcu_stall",
+        60,
+        r"(?:rcu: )?INFO: rcu\w{0,30}+ (?:self-detected stall|detected (?:expedited )?stalls)",
+    ),
     # newer kernels write "oom-kill:" and "Out of memory", older ones only the second; the pid as
     # key makes one incident of both
     Pattern(
         build_host,
         "oom_cgroup",
         10,
-        r"oom-kill:constraint=CONSTRAINT_MEMCG,.*?oom_memcg=(?P<cgroup>[^,]{1,400}),"
-        r".*?task=(?P<process>.{1,64}),pid=(?P<pid>\d{1,10})",
+        r"oom-kill:constraint=CONSTRAINT_MEMCG,.*?,oom_memcg=(?P<cgroup>[^,]{1,400}),"
+        r".*,task=(?P<process>.{1,64}),pid=(?P<pid>\d{1,10}),uid=",
         ("pid",),
     ),
     Pattern(
         build_host,
         "oom_host",
         10,
-        r"oom-kill:constraint=.*?task=(?P<process>.{1,64}),pid=(?P<pid>\d{1,10})",
+        r"oom-kill:constraint=.*,task=(?P<process>.{1,64}),pid=(?P<pid>\d{1,10}),uid=",
         ("pid",),
     ),
     Pattern(
@@ -116,29 +144,29 @@ _KERNEL = (
         "oom_cgroup",
         10,
         r"Memory cgroup out of memory: Kill(?:ed)? process (?P<pid>\d{1,10})"
-        r"(?:,? \((?P<process>.{1,64}?)\))?",
+        r"(?:,? \((?P<process>.{1,64})\))?",
         ("pid",),
     ),
     Pattern(
         build_host,
         "oom_host",
         10,
-        r"Out of memory(?: \(.*?\))?: Kill(?:ed)? process (?P<pid>\d{1,10})"
-        r"(?:,? \((?P<process>.{1,64}?)\))?",
+        r"Out of memory(?: \([\w ]{1,60}\))?: Kill(?:ed)? process (?P<pid>\d{1,10})"
+        r"(?:,? \((?P<process>.{1,64})\))?",
         ("pid",),
     ),
     Pattern(
         build_host,
         "memory_corrected",
         1,
-        r"EDAC (?P<controller>MC\d{1,4}): \d{1,9} CE .*? on (?P<dimm>\S{1,100})",
+        r"EDAC (?P<controller>MC\d{1,4}): \d{1,9} CE .{1,100}? on (?P<dimm>\S{1,100})",
         ("controller", "dimm"),
     ),
     Pattern(
         build_host,
         "memory_uncorrected",
         1,
-        r"EDAC (?P<controller>MC\d{1,4}): \d{1,9} UE .*? on (?P<dimm>\S{1,100})",
+        r"EDAC (?P<controller>MC\d{1,4}): \d{1,9} UE .{1,100}? on (?P<dimm>\S{1,100})",
         ("controller", "dimm"),
     ),
     Pattern(
@@ -149,27 +177,30 @@ _KERNEL = (
         ("page",),
     ),
     Pattern(
-        build_host, "machine_check", 5, r"mce: \[Hardware Error\]: |Machine check events logged"
+        build_host,
+        "machine_check",
+        5,
+        r"mce: \[Hardware Error\]: |(?:\[Hardware Error\]: )?Machine check events logged",
     ),
     Pattern(
         build_host,
         "pcie_corrected",
         1,
-        rf"(?P<pci>{ADDRESS}): (?:AER: )?PCIe Bus Error: severity=Correct",
+        rf"[\w-]{{1,30}} (?P<pci>{ADDRESS}): (?:AER: )?PCIe Bus Error: severity=Correct",
         ("pci",),
     ),
     Pattern(
         build_host,
         "pcie_uncorrected",
         1,
-        rf"(?P<pci>{ADDRESS}): (?:AER: )?PCIe Bus Error: severity=Uncorrect",
+        rf"[\w-]{{1,30}} (?P<pci>{ADDRESS}): (?:AER: )?PCIe Bus Error: severity=Uncorrect",
         ("pci",),
     ),
     Pattern(
         build_host,
         "pcie_corrected",
         1,
-        rf"AER: (?:Multiple )?Correct(?:ed|able) error (?:message )?received"
+        _AER + rf"Correct(?:ed|able) error (?:message )?received"
         rf"(?: from|:) (?P<pci>{ADDRESS})",
         ("pci",),
     ),
@@ -177,7 +208,7 @@ _KERNEL = (
         build_host,
         "pcie_uncorrected",
         1,
-        rf"AER: (?:Multiple )?Uncorrect(?:ed|able) \(.{{1,20}}\) error (?:message )?received"
+        _AER + rf"Uncorrect(?:ed|able) \(.{{1,20}}\) error (?:message )?received"
         rf"(?: from|:) (?P<pci>{ADDRESS})",
         ("pci",),
     ),
@@ -192,7 +223,7 @@ _KERNEL = (
         build_host,
         "file_server_silent",
         300,
-        r"Lustre: .*Connection to (?P<server>\S{1,255}) .*was lost",
+        r"Lustre: (?:\S{1,200}: )?Connection to (?P<server>\S{1,255}) .{0,100}?was lost",
         ("server",),
     ),
 )
@@ -221,6 +252,6 @@ def match_message(log: str, text: str) -> Finding | None:
         text: the message without its time.
     """
     for pattern, expression in TABLES[log]:
-        if match := expression.search(text):
+        if match := expression.match(text):
             return pattern.build_finding(pattern, match)
     return None

@@ -11,26 +11,32 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-_RECORD = re.compile(r"\d{1,10},(?P<sequence>\d{1,18}),(?P<micros>\d{1,18}),[^;]*;(?P<text>.*)")
-_SINCE_BOOT = re.compile(r"\[ *(?P<seconds>\d{1,10}\.\d{1,9})\] ?(?P<text>.*)")
+_RECORD = re.compile(
+    r"(?P<priority>\d{1,10}),(?P<sequence>\d{1,18}),(?P<micros>\d{1,18}),[^;]*;(?P<text>.*)"
+)
+_SINCE_BOOT = re.compile(
+    r"\[ *(?P<seconds>\d{1,10}\.\d{1,9})\] ?(?:\[ *[TC]\d{1,10}\] ?)?(?P<text>.*)"
+)
 _DATED = re.compile(
     r"\[(?:\w{3} )?(?P<month>\w{3}) +(?P<day>\d{1,2}) (?:(?P<year>\d{4}) )?"
     r"(?P<clock>\d\d:\d\d:\d\d)(?: (?P<year_last>\d{4}))?\] ?(?P<text>.*)"
 )
 _SYSLOG = re.compile(
-    r"(?:(?P<month>\w{3}) +(?P<day>\d+) (?P<clock>[\d:]{8})|(?P<iso>\d{4}-\S{1,40})) \S{1,255} "
-    r"kernel: (?P<text>.*)"
+    r"(?:(?P<month>\w{3}) +(?P<day>\d{1,2}) (?P<clock>\d\d:\d\d:\d\d)(?:\.\d{1,9})?"
+    r"|(?P<iso>\d{4}-\S{1,40})) \S{1,255} kernel: (?P<text>.*)"
 )
 # ``dmesg --time-format iso``; ``--decode`` writes facility and level before it.
-_LEVELLED = re.compile(r"[a-z0-9]{2,9} *:[a-z]{2,7} *: (?P<text>.*)")
+_LEVELLED = re.compile(r"(?P<facility>[a-z0-9]{2,9}) *:[a-z]{2,7} *: (?P<text>.*)")
 _ISO = re.compile(r"(?P<iso>\d{4}-\d\d-\d\dT\S{8,30}) (?P<text>.*)")
 _ISO_OFFSET = re.compile(r"([+-]\d\d)(\d\d)$")
 _DAY_SECONDS = 86_400.0
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _RECORD_BYTES = 16 << 10
 _FILE_BYTES = 4 << 20
+_MAX_LINE_BYTES = 32 << 10
 _MAX_CHARACTERS = 1000
 _MAX_MESSAGES = 5000
+_USER_PRIORITY = 8  # the kernel gives it, or a higher one, to whatever a process writes
 
 Position = dict[str, int]
 """How far a log was read: ``sequence`` of the ring, or ``inode`` and ``offset`` of a file."""
@@ -122,7 +128,9 @@ class Ring:
             if not record:
                 break
             match = _RECORD.match(record.decode(errors="replace"))
-            if match and self._is_new(int(match["sequence"])):
+            if match is None or not self._is_new(int(match["sequence"])):
+                continue
+            if int(match["priority"]) < _USER_PRIORITY:
                 seconds = int(match["micros"]) / 1e6
                 yield Message(_truncate(match["text"]), seconds, booted_seconds + seconds)
 
@@ -163,20 +171,27 @@ class LogFile:
         for line in complete.splitlines(keepends=True)[:_MAX_MESSAGES]:
             offset += len(line)
             self.position = {"inode": status.st_ino, "offset": offset}
-            yield parse_line(line.decode(errors="replace").rstrip("\r\n"), now)
+            # 32 KiB hold any line that is not made to be long.
+            text = line[:_MAX_LINE_BYTES].decode(errors="replace").rstrip("\r\n")
+            if (message := parse_line(text, now)) is not None:
+                yield message
 
 
-def parse_line(line: str, now_seconds: float) -> Message:
-    """A line of a log as a message.
+def parse_line(line: str, now_seconds: float) -> Message | None:
+    """A line of a log as a message; None for one that a process wrote into the kernel's log.
 
     Args:
         line: a record of the kernel's ring, or a line of dmesg, syslog or the fabric manager.
         now_seconds: wall clock, for lines without a time.
     """
     if match := _RECORD.match(line):
+        if int(match["priority"]) >= _USER_PRIORITY:
+            return None
         return Message(_truncate(match["text"]), int(match["micros"]) / 1e6, now_seconds)
     wall_seconds = None
     if match := _LEVELLED.match(line):
+        if match["facility"] != "kern":
+            return None
         line = match["text"]
     if match := _SYSLOG.match(line):
         line, iso = match["text"], match["iso"]

@@ -13,6 +13,7 @@ from lockstep_cli.demo.judge import Claims, Truth, judge, read_claims
 from lockstep_cli.demo.scene import Scene
 from lockstep_cli.demo.script import Script, draw_script
 from lockstep_records.options import DurationRange
+from lockstep_records.printable import printable
 
 PHASES = ("loader", "forward", "backward")
 _FILES = (
@@ -112,8 +113,8 @@ def _print_outcome(script: Script, truth: Truth, claims: Claims, out: Path, seed
     click.echo("")
     click.echo(f"seed {seed}: {script.sentence}")
     for page in claims.pages:
-        click.echo(f"  page: {page.sentence}")
-    click.echo(f"  verdict: {claims.headline}")
+        click.echo(f"  page: {printable(page.sentence)}")
+    click.echo(f"  verdict: {printable(claims.headline)}")
     for name in (
         "report.html",
         "report.json",

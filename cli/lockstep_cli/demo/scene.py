@@ -22,6 +22,7 @@ from lockstep_cli.demo.judge import Truth, read_pages
 from lockstep_cli.demo.script import Script, fault_flags
 from lockstep_records.jobs import page_path
 from lockstep_records.page.reader import Page, PageError, read_page, read_rows
+from lockstep_records.printable import printable
 
 _WARM_UP_STEPS = 40
 _RESOLVED_WITHIN_SCRAPES = 12  # the window, keep_firing_for, a group interval
@@ -188,7 +189,8 @@ class Scene:
                     progress.update(task, completed=page.state["step"] or 0)
                 pages = read_pages(self._out, self.job_id)
                 for received in pages[num_shown:]:
-                    progress.console.print(f"  page: {received.sentence}", markup=False)
+                    line = printable(received.sentence)
+                    progress.console.print(f"  page: {line}", markup=False)
                 num_shown = len(pages)
                 time.sleep(_POLL_SECONDS)
 

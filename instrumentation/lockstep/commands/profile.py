@@ -12,6 +12,7 @@ from lockstep_catalogue.vocabulary import ENDED_PHASES
 from lockstep_records.attempts import newest_pages
 from lockstep_records.events import is_finished, read_events
 from lockstep_records.options import DurationRange
+from lockstep_records.printable import printable
 from lockstep_records.rank_files import fetch, read_answer
 from lockstep_records.switches import MAX_PROFILED_STEPS, ProfileRequest
 
@@ -110,7 +111,7 @@ def _collect(pages: dict[int, Path], request: str, out: Path, wait_seconds: floa
                 moved, answer = None, {"error": f"it cannot be fetched: {error}"}
             del pages[rank]
             failed |= moved is None
-            click.echo(_sentence(rank, moved, answer))
+            click.echo(printable(_sentence(rank, moved, answer)))
         time.sleep(_POLL_SECONDS)
     for rank in sorted(pages):
         click.echo(f"rank {rank}: no answer within {wait_seconds:g} s; does it still step?")

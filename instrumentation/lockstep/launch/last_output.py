@@ -2,12 +2,14 @@
 
 A rank writes into a file in memory that belongs to nobody's file system, and the launcher reads it:
 no write of a rank can block or fail, neither while the launcher's own output is held up nor after
-the launcher has died, as it could in a pipe.
+the launcher has died, as it could in a pipe. What waits to be passed on is bounded: past that the
+older part is left out, and a line says how much.
 """
 
 import ctypes
 import logging
 import os
+import select
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -26,14 +28,15 @@ from lockstep_records.last_output import (
     write_error,
 )
 from lockstep_records.page.writer import NoPageError
-from lockstep_records.secret_patterns import SecretMask
+from lockstep_records.secret_patterns import MAX_LINE_CHARACTERS, SecretMask
 
 log = logging.getLogger("lockstep")
 _STDERR = 2
 _POLL_SECONDS = 0.1
 _MAX_READ_BYTES = 1 << 20
 _MAX_KEPT_BYTES = 2 * MAX_OUTPUT_BYTES
-_MAX_LINE_BYTES = 8192
+_MAX_WAITING_BYTES = 64 << 20
+_MAX_HELD_SECONDS = 10.0  # at the end, where nobody reads our own stderr
 # The kernel's numbers: Python has no call to give memory inside a file back.
 _PUNCH_HOLE_AND_KEEP_SIZE = 0x02 | 0x01
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -45,55 +48,81 @@ class KeptOutput:
     Args:
         page: where the rank's page will be.
         descriptor: of the file in memory that the rank writes.
-        forward: takes everything that the rank writes.
+        forward: takes what the rank writes, as far as it can within some seconds, and returns how
+            many bytes it took.
 
     Attributes:
         is_closed: whether all of it is taken in.
     """
 
-    def __init__(self, page: Path, descriptor: int, forward: Callable[[bytes], None]) -> None:
+    def __init__(self, page: Path, descriptor: int, forward: Callable[[bytes, float], int]) -> None:
         self._descriptor, self._forward = descriptor, forward
         self._ring, self._mask = OutputRing(page), SecretMask()
         self._lock = threading.Lock()
-        self._offset = 0
+        self._taken = self._passed = self._left_out = 0
         self._line = b""  # not complete yet
+        self._is_cut = False  # what follows is the rest of a line whose begin is gone
         self.is_closed = False
 
     def drain(self, *, at_end: bool = False) -> None:
-        """Takes in what the rank has written since; at the end also a line that is not complete."""
+        """Takes in what the rank has written so far; at the end also a line without its end."""
         with self._lock:
             if self.is_closed:
                 return
-            while data := os.pread(self._descriptor, _MAX_READ_BYTES, self._offset):
-                self._offset += len(data)
-                # First the ring: what takes the rest may be held up.
+            size = os.fstat(self._descriptor).st_size
+            while self._taken < size:
+                data = os.pread(self._descriptor, _MAX_READ_BYTES, self._taken)
+                self._taken += len(data)
                 self._keep(data)
-                self._forward(data)
+            self._pass_on(size, _MAX_HELD_SECONDS if at_end else 0.0)
             if at_end:
-                self._write_line(self._line)
+                self._write(self._line)
                 self._ring.close()
                 os.close(self._descriptor)
                 self.is_closed = True
-            elif self._offset:
-                size = ctypes.c_int64(self._offset)
+            elif self._passed:
+                done = ctypes.c_int64(self._passed)
                 _libc.fallocate(
-                    self._descriptor, _PUNCH_HOLE_AND_KEEP_SIZE, ctypes.c_int64(0), size
+                    self._descriptor, _PUNCH_HOLE_AND_KEEP_SIZE, ctypes.c_int64(0), done
                 )
 
-    def _keep(self, data: bytes) -> None:
-        # What would be written over at once is not even masked, which costs the most.
-        *lines, self._line = (
-            (self._line + data)[-_MAX_KEPT_BYTES:].replace(b"\r", b"\n").split(b"\n")
-        )
-        for line in lines:
-            self._write_line(line + b"\n")
-        if len(self._line) > _MAX_LINE_BYTES:
-            self._write_line(self._line)
-            self._line = b""
+    def _pass_on(self, size: int, wait_seconds: float) -> None:
+        if size - self._passed > _MAX_WAITING_BYTES:
+            begin = size - _MAX_WAITING_BYTES // 2
+            self._left_out += begin - self._passed
+            self._passed = begin
+        note = f"\nlockstep: {self._left_out:,} bytes of a rank's stderr are left out here\n"
+        if self._left_out and self._forward(note.encode(), wait_seconds):
+            self._left_out = 0
+        while self._passed < size:
+            data = os.pread(self._descriptor, _MAX_READ_BYTES, self._passed)
+            num_taken = self._forward(data, wait_seconds)
+            self._passed += num_taken
+            if num_taken < len(data):
+                return
 
-    def _write_line(self, line: bytes) -> None:
-        if line:
-            self._ring.write(self._mask.mask(line.decode(errors="replace")).encode())
+    def _keep(self, data: bytes) -> None:
+        text = (self._line + data).replace(b"\r", b"\n")
+        if len(text) > _MAX_KEPT_BYTES:
+            # What would be written over at once is not even masked, which costs the most.
+            self._skip(text[:-_MAX_KEPT_BYTES])
+            text, self._is_cut = text[-_MAX_KEPT_BYTES:], True
+        if self._is_cut:
+            rest, end, text = text.partition(b"\n")
+            self._skip(rest)
+            self._is_cut = not end
+        lines, end, self._line = text.rpartition(b"\n")
+        self._write(lines + end)
+        if len(self._line) > MAX_LINE_CHARACTERS:
+            self._write(self._line + b"\n")
+            self._line, self._is_cut = b"", True
+
+    def _skip(self, data: bytes) -> None:
+        self._mask.skip(data.decode("latin-1"))
+
+    def _write(self, lines: bytes) -> None:
+        if lines:
+            self._ring.write(self._mask.mask(lines.decode(errors="replace")).encode())
 
 
 class OutputKeeper:
@@ -137,12 +166,21 @@ class OutputKeeper:
                 output.drain()
 
 
-def _forward(data: bytes) -> None:
-    """Writes to the launcher's own stderr, as far as anybody reads it."""
-    view = memoryview(data)
-    with suppress(OSError):
-        while view:
-            view = view[os.write(_STDERR, view) :]
+def _forward(data: bytes, wait_seconds: float) -> int:
+    """Writes to the launcher's own stderr, without waiting longer than that for its reader.
+
+    Returns:
+        How many bytes were taken; all of them where nobody can read.
+    """
+    stderr, num_taken = select.poll(), 0
+    stderr.register(_STDERR, select.POLLOUT)
+    try:
+        while num_taken < len(data) and stderr.poll(wait_seconds * 1000):
+            # A pipe that is ready has room for so many bytes.
+            num_taken += os.write(_STDERR, data[num_taken : num_taken + select.PIPE_BUF])
+    except OSError:
+        return len(data)
+    return num_taken
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from lockstep_records.distribution import install_hint
 from lockstep_records.durations import format_duration
 from lockstep_records.events import PREEMPTED, Event, append_event, read_events
 from lockstep_records.outcomes.first_line import first_line
+from lockstep_records.printable import printable
 from lockstep_records.trace import trace_of
 
 BAD_INPUT = 2
@@ -180,8 +181,9 @@ def _print_outcome(job: Job, exit_code: int) -> None:
     started = [n for n, event in enumerate(events) if event.kind == "job_started"]
     ends = [e for e in events[started[-1] if started else 0 :] if e.kind == "attempt_ended"]
     for event in ends[:-1]:
-        click.echo(f"lockstep: attempt {event.attempt}: {first_line(event.fields)}", err=True)
-    last = f" {first_line(ends[-1].fields)}" if ends else ""
+        line = printable(first_line(event.fields))
+        click.echo(f"lockstep: attempt {event.attempt}: {line}", err=True)
+    last = f" {printable(first_line(ends[-1].fields))}" if ends else ""
     status = f"Exit status {exit_code}; lockstep report {job.job_id} tells more."
     click.echo(f"lockstep: job {job.job_id}:{last} {status}", err=True)
 

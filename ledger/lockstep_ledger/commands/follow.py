@@ -18,6 +18,7 @@ from lockstep_ledger.options import FILE, check_name
 from lockstep_ledger.web.access import read_tokens
 from lockstep_records.events import Event
 from lockstep_records.options import DurationRange
+from lockstep_records.printable import printable
 
 # A job that ended while sacct ran is told by the next period too.
 _OVERLAP_SECONDS = 300.0
@@ -110,7 +111,7 @@ def _slurm_periods(
         except OSError as error:
             raise ValueError(f"sacct cannot be run ({error}); run where Slurm is") from error
         except subprocess.SubprocessError as error:
-            click.echo(f"sacct failed and is run again: {error}", err=True)
+            click.echo(f"sacct failed and is run again: {printable(str(error))}", err=True)
         else:
             yield events
             begin = end

@@ -26,6 +26,7 @@ from lockstep_ledger.store.transaction import Submission
 from lockstep_ledger.store.writer import StoreWriter
 from lockstep_ledger.tables import print_table
 from lockstep_ledger.web.access import read_tokens
+from lockstep_records.printable import printable
 
 Document = dict[str, Any]
 _BATCH = 500
@@ -104,7 +105,7 @@ def report(counts: Counter[str], reasons: list[str]) -> None:
     """Prints what became of events, and why some were refused."""
     print_table("Imported", ("events", "number"), list(counts.items()))
     for reason in reasons[:_SHOWN_REFUSALS]:
-        click.echo(f"refused: {reason}", err=True)
+        click.echo(f"refused: {printable(reason)}", err=True)
 
 
 def _import(

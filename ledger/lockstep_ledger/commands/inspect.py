@@ -12,6 +12,7 @@ from lockstep_ledger.options import json_option, store_option
 from lockstep_ledger.store import letters, queries
 from lockstep_ledger.store.database import StoreError, open_store
 from lockstep_ledger.tables import expectation_rows, print_json, print_table, when
+from lockstep_records.printable import printable
 
 _HOUR_SECONDS = 3600.0
 _COLUMNS = ("job", "cluster", "project", "queue", "status", "outcome", "class", "cause", "node",
@@ -124,12 +125,13 @@ def effective_time_rows(job: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _print_job(job: dict[str, Any]) -> None:
     cause = " ".join(filter(None, (job["failure_class"], job["cause"], job["reason"])))
-    click.echo(f"{job['job_id']} on {job['cluster']}: {job['outcome'] or job['status']} {cause}")
+    end = f"{job['outcome'] or job['status']} {cause}"
+    click.echo(printable(f"{job['job_id']} on {job['cluster']}: {end}"))
     names = ("project", "queue", "job_class", "user", "world_size", "gpus", "gpu_model", "requeues",
              "preemptions", "resumes", "checkpoints", "last_checkpoint_step", "culprit_node",
              "culprit_rank")  # fmt: skip
     facts = [f"{name}={job[name]}" for name in names if job[name] not in {None, ""}]
-    click.echo("  ".join(facts))
+    click.echo(printable("  ".join(facts)))
     print_table(
         "Attempts",
         ("run", "attempt", "started (UTC)", "ended (UTC)", "nodes", "outcome", "reason"),

@@ -15,6 +15,8 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool
 
+from lockstep_records.secret_patterns import mask_secrets
+
 _BUSY_SECONDS = 30.0
 _CACHE_KIBIBYTES = 65_536
 # Of 4 KiB; a thread of its own moves them into the file before a commit has to (checkpoint.py).
@@ -35,15 +37,22 @@ def store_url(dsn: str) -> URL:
     """
     if "://" not in dsn:
         return URL.create("sqlite", database=str(Path(dsn)))
+    # Never the text itself: what cannot be parsed may hold a password anywhere.
+    refusal = StoreError(
+        "store: the text given is no address; give a path, or postgresql://USER:PASSWORD@HOST/NAME"
+        " with %40, %3A and %2F for @, : and / in the password"
+    )
     try:
         url = make_url(dsn)
-    except ArgumentError as error:
-        raise StoreError(f"store {dsn!r} is no address; give a path or postgresql://...") from error
+    except (ArgumentError, ValueError):
+        raise refusal from None
+    if "@" in (url.host or ""):
+        raise refusal
     backend = url.get_backend_name()
     if backend == "postgresql":
         return url.set(drivername="postgresql+psycopg")
     if backend != "sqlite" or not url.database:
-        raise StoreError(f"store {dsn!r} must be a path of SQLite or postgresql://...")
+        raise StoreError(f"store {backend}://... must be a path of SQLite or postgresql://...")
     return url
 
 
@@ -68,8 +77,8 @@ def open_store(dsn: str, *, read_only: bool = False) -> Engine:
             connection.execute(text("SELECT count(*) FROM counters"))
     except SQLAlchemyError as error:
         engine.dispose()
-        address = url.render_as_string(hide_password=True)
-        cause = str(getattr(error, "orig", error)).strip().partition("\n")[0]
+        address = mask_secrets(url.render_as_string(hide_password=True))
+        cause = mask_secrets(str(getattr(error, "orig", error)).strip().partition("\n")[0])
         raise StoreError(f"store {address} cannot be opened: {cause}") from error
     return engine
 

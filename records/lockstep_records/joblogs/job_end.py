@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from lockstep_records.joblogs.prefix import Stamp
 
 _PLANNED = re.compile(
-    r"(?i)exiting program after (?P<minutes>[\d.]+) minutes|exiting program at iteration"
+    r"(?i)exiting program after (?P<minutes>\d{1,9}(?:\.\d{1,6})?)\.? minutes"
+    r"|exiting program at iteration"
 )
-_RUNTIME = re.compile(r"train_runtime['\"]?\s*[:=]\s*(?P<seconds>\d+(?:\.\d+)?)\b(?!:)")
+_RUNTIME = re.compile(r"train_runtime['\"]?\s*[:=]\s*(?P<seconds>\d{1,10}(?:\.\d+)?)\b(?!:)")
 _SUCCESS = "success"
 # Work that may follow the end of training, and whose own end makes the end stand again.
 _CLOSING = {"checkpoint": "checkpoint_saved"}
@@ -47,7 +48,7 @@ class JobEnd:
             return
         planned = _PLANNED.search(text)
         if planned is not None and planned["minutes"]:
-            self.planned_minutes = float(planned["minutes"].rstrip("."))
+            self.planned_minutes = float(planned["minutes"])
         runtime = _RUNTIME.search(text)
         self.runtime_seconds = float(runtime["seconds"]) if runtime else self.runtime_seconds
         self.status = "planned stop" if planned else _SUCCESS

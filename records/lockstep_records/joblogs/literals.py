@@ -10,7 +10,7 @@ from typing import Any
 
 from lockstep_records.joblogs.kinds import Kind
 
-LONGEST_LINE = 32_768
+LONGEST_LINE = 8192
 _WINDOW_BYTES = 1 << 18  # bounds the matches in memory where a hostile log is full of them
 
 Hit = tuple[int, int]

@@ -19,7 +19,10 @@ _PREFIXES = tuple(
         r"\s*\[(?P<task>\d{1,6})\]:\s?(?=\S)",
         r"\s{0,6}(?P<task>\d{1,6}):\s(?=\s*\S)",
         r"\s*(?P<node>[A-Za-z][\w.-]{0,80}):\d+:\d+ \[\d{1,3}\] (?=\S)",
-        r"\s*(?P<node>[A-Za-z][\w.-]*\d[\w.-]*):\s(?=\s*(?:\[rank|\[default|Traceb|  File))",
+        (
+            r"\s*(?P<node>[A-Za-z][\w.-]{0,80}?\d[\w.-]{0,80}+):\s"
+            r"(?=\s*(?:\[rank|\[default|Traceb|  File))"
+        ),
         r"\s*\[(?:std(?:out|err))\]\s?",
         (
             r"\s*\[?20\d\d[-/]\d\d[-/]\d\d[T _]\d\d:\d\d:\d\d[.,\d]*"

@@ -9,6 +9,7 @@ from lockstep_records.joblogs.groups import (
     LineGroup,
     LogLine,
     add_details,
+    add_exit,
     key_of,
 )
 from lockstep_records.joblogs.kinds import (
@@ -30,7 +31,7 @@ MOST_FINDINGS = 2000
 # `set -x` prints commands, whose arguments may hold any of the texts searched for.
 _SHELL_TRACE = ("+ ", "++ ")
 _LAUNCH = re.compile(r"\++ srun (?P<arguments>.*)")
-_NUM_TASKS = re.compile(r"(?:--ntasks[= ]|-n ?)(\d+)\b")
+_NUM_TASKS = re.compile(r"(?:--ntasks[= ]|-n ?)(\d{1,7})\b")
 # Ranks that fail at the same moment write into each other's lines.
 _REPEATED = re.compile(
     r"(?P<type>(?:[A-Za-z_]\w*?\.)*[A-Z]\w*?(?:Error|Exception|StopIteration))(?P=type)+"
@@ -197,9 +198,7 @@ class Scan:
         if match is not None:
             add_details(group, match, with_tasks=not self._is_helper_step)
         if ended is not None:
-            group.codes[ended.code] = None
-            group.named_ranks |= dict.fromkeys(ended.ranks)
-            group.nodes |= dict.fromkeys(ended.nodes)
+            add_exit(group, ended)
 
 
 def _last_lines(data: bytes) -> list[bytes]:

@@ -27,6 +27,7 @@ def _words(source: str, meaning: Meaning, unit_seconds: float, pattern: str) -> 
     return StepWords(source, meaning, unit_seconds, re.compile(pattern))
 
 
+_MOST_SECONDS = 1e9  # more is no duration of a step
 _NUMBER = r"(?P<value>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)"
 _IS = r"['\"]?\s*(?:[:=]|is)?\s*"
 _STEP = r"(?i)\b(?:train_)?(?:step|iter(?:ation)?)[_ ]?time"
@@ -69,6 +70,8 @@ def find_step_time(text: str) -> StepTime | None:
     for words in STEP_WORDS:
         if match := words.pattern.search(text):
             value = float(match["value"]) * words.unit_seconds
+            if not value < _MOST_SECONDS:
+                return None
             if words.meaning == "rate":
                 return StepTime(1 / value, is_block=False) if value > 0 else None
             return StepTime(value, is_block=words.meaning == "block")

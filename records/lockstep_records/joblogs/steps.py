@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from lockstep_records.joblogs.prefix import Stamp
 from lockstep_records.joblogs.step_words import StepTime
 
-_MOST_STEPS = 8_000_000  # bound on memory, for hostile logs
+_MOST_STEPS = 2_000_000  # bound on memory, for hostile logs
 # Times in whole seconds err by up to a second: over this much of them, by 5 % at most.
 _COARSE_SECONDS = 20.0
 _FINE_SECONDS = 5.0

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from lockstep_records.page.reader import Page, PageError, Values, read_page, read_rows
+from lockstep_records.printable import printable
 
 _MOST_ROWS = 5
 
@@ -77,7 +78,7 @@ def print_page(page: Path, *, as_json: bool) -> None:
         }
         click.echo(json.dumps(_without_nan(content), default=str, allow_nan=False))
         return
-    click.echo("\n".join(_lines(read)))
+    click.echo("\n".join(map(printable, _lines(read))))
     click.echo(f"rows: {len(rows)} valid, the last {min(_MOST_ROWS, len(rows))} in milliseconds")
     for row in rows[-_MOST_ROWS:]:
         click.echo(_row_line(row))

@@ -1,19 +1,23 @@
 """The text of a scrape: counters of the store, counts per window and the ledger's own work."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from itertools import accumulate, product
 
 from lockstep_catalogue import Endpoint, Kind, Metric, ledger, ledger_service, metrics_of
 from lockstep_ledger.merge.effects import Labels
 from lockstep_ledger.store.counters import CounterRow, Series
+from lockstep_ledger.store.queries import Limits
 from lockstep_ledger.store.targets import Target
 from lockstep_ledger.store.windows import SloKey
 
 Samples = dict[Series, float]
 MAX_CLASSES = 20
 """Classes of jobs whose objectives are counted apart; each costs 180 series."""
+OTHER = "other"
+"""Stands for every cluster that the ledger was not started for, and for classes beyond some."""
+_OTHER_GROUP = (OTHER,) * len(ledger.GROUP)
 FAMILIES = metrics_of(Endpoint.LEDGER)
 TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -29,15 +33,26 @@ class Exposition:
 
     Args:
         hold_seconds: how long, a little more than the longest scrape interval.
+        clusters: whose counters are served; what is counted for others is summed up as ``OTHER``.
     """
 
     hold_seconds: float
+    clusters: Set[str]
     _stems: dict[Series, str] = field(default_factory=dict)
 
     def counted(self, rows: Mapping[Series, CounterRow], now_seconds: float) -> Samples:
         """Values of the counters as they are served now."""
         newest = now_seconds - self.hold_seconds
-        return {series: row.value if row.created <= newest else 0.0 for series, row in rows.items()}
+        samples: Samples = {}
+        for (name, labels), row in rows.items():
+            value = row.value if row.created <= newest else 0.0
+            if labels[0] in self.clusters:
+                samples[name, labels] = value
+                continue
+            # A store of before may hold the groups of any cluster that somebody invented.
+            series = (name, (*_OTHER_GROUP, *labels[len(_OTHER_GROUP) :]))
+            samples[series] = samples.get(series, 0.0) + value
+        return samples
 
     def render(self, samples: Mapping[Series, float], *, is_openmetrics: bool = False) -> bytes:
         """The text of all families, in the order of the catalogue."""
@@ -121,32 +136,43 @@ def histogram(metric: Metric, counts: Iterable[int], total: float) -> Samples:
 def windows(
     slo: Mapping[SloKey, tuple[float, float]],
     jobs: Mapping[tuple[str, str], int],
-    clusters: Iterable[str],
+    clusters: Set[str],
 ) -> Samples:
     """Samples of the counts per window and of jobs by status; what nobody counted is 0."""
     samples: Samples = {}
-    counted = _few_classes(slo)
+    counted = _few_groups(slo, clusters)
+    num_jobs: Counter[tuple[str, str]] = Counter()
+    for (cluster, status), number in jobs.items():
+        num_jobs[cluster if cluster in clusters else OTHER, status] += number
+    names = sorted({*clusters, *(cluster for cluster, *_ in (*counted, *num_jobs))})
     classes = {(cluster, job_class) for cluster, job_class, *_ in counted}
-    for key in product(sorted(classes | {(cluster, "") for cluster in clusters}), ledger.SLOS):
+    for key in product(sorted(classes | {(cluster, "") for cluster in names}), ledger.SLOS):
         (cluster, job_class), name = key
         for window in ledger.SLO_WINDOWS:
             counts = counted.get((cluster, job_class, name, window), (0.0, 0.0))
             for event, value in zip(ledger.SLO_EVENT.values, counts, strict=True):
                 labels = (cluster, job_class, name, window, event)
                 samples[ledger.SLO_EVENTS.name, labels] = float(value)
-    for cluster in clusters:
-        for status in ledger.JOB_STATUS.values:
-            samples[ledger.JOBS.name, (cluster, status)] = float(jobs.get((cluster, status), 0))
+    for labels in product(names, ledger.JOB_STATUS.values):
+        samples[ledger.JOBS.name, labels] = float(num_jobs[labels])
     return samples
 
 
-def _few_classes(slo: Mapping[SloKey, tuple[float, float]]) -> dict[SloKey, tuple[float, float]]:
-    """The counts, where classes beyond the first by their names are one: users invent them."""
+def _few_groups(
+    slo: Mapping[SloKey, tuple[float, float]], clusters: Set[str]
+) -> dict[SloKey, tuple[float, float]]:
+    """The counts, where foreign clusters are one, and classes beyond the first by their names."""
     names = sorted({job_class for _, job_class, *_ in slo if job_class})
     beyond = set(names[MAX_CLASSES:])
     few: dict[SloKey, tuple[float, float]] = {}
     for (cluster, job_class, name, window), (good, total) in slo.items():
-        key = (cluster, "other" if job_class in beyond else job_class, name, window)
+        is_foreign, is_beyond = cluster not in clusters, job_class in beyond
+        key = (
+            OTHER if is_foreign else cluster,
+            OTHER if is_foreign or is_beyond else job_class,
+            name,
+            window,
+        )
         good_before, total_before = few.get(key, (0.0, 0.0))
         few[key] = (good_before + good, total_before + total)
     return few
@@ -160,6 +186,24 @@ def promised(targets: Iterable[Target]) -> Samples:
         samples[ledger.JOB_DEADLINE.name, labels] = target.deadline_time
         samples[ledger.JOB_TOKENS.name, labels] = target.tokens
     return samples
+
+
+def visible(samples: Samples, limits: Limits) -> Samples:
+    """The samples for a reader: of his clusters and projects, and of the ledger's own work.
+
+    What names a cluster and no project is left out for a reader of some projects.
+    """
+    if not limits:
+        return samples
+    names_of = {name: metric.label_names for metric in FAMILIES for name in metric.sample_names}
+
+    def is_visible(series: Series) -> bool:
+        labels = dict(zip(names_of[series[0]], series[1], strict=False))
+        return "cluster" not in labels or all(
+            labels.get(label) in values for label, values in limits.items()
+        )
+
+    return {series: value for series, value in samples.items() if is_visible(series)}
 
 
 def own_work(version: str, store: str, refusals: Mapping[str, int]) -> Samples:

@@ -17,10 +17,12 @@ from lockstep_catalogue import Metric
 from lockstep_ledger.store.database import open_store
 from lockstep_ledger.store.windows import WindowReader
 from lockstep_ledger.store.writer import StoreWriter
-from lockstep_ledger.web.access import Tokens
 from lockstep_ledger.web.app import Application, Limits, Parts
+from lockstep_ledger.web.grants import Tokens
 from lockstep_ledger.web.group_commit import GroupCommit
 
+CLUSTERS = frozenset({"east", "west"})
+JSON = {"Content-Type": "application/json"}
 LIVE_CHECK = Path(__file__).parent.parent / "agent" / "livecheck.py"
 
 
@@ -42,13 +44,13 @@ def application(
     """The application over a store, without a socket."""
     engine = open_store(store)
     writer = StoreWriter(engine, groups=[("east", "", "", "")])
-    parts = Parts(engine, writer, GroupCommit(writer), WindowReader(engine), "east")
+    parts = Parts(engine, writer, GroupCommit(writer), WindowReader(engine), CLUSTERS)
     parts.group_commit.start()
     parts.windows.refresh()
-    nobody = Tokens(())
+    nobody = Tokens({})
     app = Application(parts, writers or nobody, readers or nobody, Limits(**limits))
     try:
-        with TestClient(app.asgi) as client:
+        with TestClient(app.asgi, "http://localhost", headers=JSON) as client:
             yield client, parts, app
     finally:
         parts.group_commit.stop()

@@ -18,6 +18,7 @@ class LedgerEvent:
         node: machine that wrote it; empty for a scheduler's word on the job.
         received_seconds: wall clock of the ledger at its arrival.
         extra: members of the document that this version has no name for, passed on unharmed.
+        owner: user id of the job's folder on its node; None where nobody vouches for one.
     """
 
     id: str
@@ -30,6 +31,7 @@ class LedgerEvent:
     received_seconds: float
     fields: dict[str, Any]
     extra: dict[str, Any] = field(default_factory=dict)
+    owner: int | None = None
 
     @property
     def key(self) -> tuple[str, str]:

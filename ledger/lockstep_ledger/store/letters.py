@@ -7,10 +7,12 @@ from sqlalchemy import Connection, delete, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from lockstep_ledger.ingest.document import RefusedEvent
-from lockstep_ledger.store.tables import dead_letters
+from lockstep_ledger.store.queries import Limits, within
+from lockstep_ledger.store.tables import dead_letters, jobs
 
 MAX_LETTERS = 10_000
 """Of each refusal; the oldest go, so that no client fills the disk with refused requests."""
+MAX_PAGE_CHARACTERS = 8 << 20
 
 
 def keep(
@@ -49,9 +51,31 @@ def trim(connection: Connection) -> None:
             connection.execute(delete(dead_letters).where(own, dead_letters.c.number < limit))
 
 
-def newest(connection: Connection, limit: int, before: int | None = None) -> list[dict[str, Any]]:
-    """Letters, the newest first; ``before`` is the number at which the page before ended."""
+def newest(
+    connection: Connection, limit: int, before: int | None = None, limits: Limits | None = None
+) -> list[dict[str, Any]]:
+    """Letters, the newest first, at most 8 MiB of them.
+
+    Args:
+        connection: of the store.
+        limit: number of letters.
+        before: number at which the page before ended.
+        limits: of the reader, who then sees the letters of his own jobs alone.
+    """
     query = select(dead_letters).order_by(dead_letters.c.number.desc()).limit(limit)
     if before is not None:
         query = query.where(dead_letters.c.number < before)
-    return [dict(row) for row in connection.execute(query).mappings()]
+    if limits:
+        own = within(select(jobs.c.number), limits)
+        of_own = select(jobs.c.job_id).where(jobs.c.number.in_(own))
+        of_others = select(jobs.c.job_id).where(jobs.c.number.not_in(own))
+        query = query.where(dead_letters.c.job_id.in_(of_own))
+        # A letter does not name its cluster: an id that others have too is not shown.
+        query = query.where(dead_letters.c.job_id.not_in(of_others))
+    page, characters = [], 0
+    for row in connection.execute(query).mappings():
+        characters += len(row["body"])
+        if page and characters > MAX_PAGE_CHARACTERS:
+            break
+        page.append(dict(row))
+    return page

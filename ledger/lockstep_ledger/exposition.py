@@ -1,7 +1,7 @@
 """The text of a scrape: counters of the store, counts per window and the ledger's own work."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate, product
 
@@ -37,7 +37,7 @@ class Exposition:
     """
 
     hold_seconds: float
-    clusters: Set[str]
+    clusters: frozenset[str]
     _stems: dict[Series, str] = field(default_factory=dict)
 
     def counted(self, rows: Mapping[Series, CounterRow], now_seconds: float) -> Samples:
@@ -136,7 +136,7 @@ def histogram(metric: Metric, counts: Iterable[int], total: float) -> Samples:
 def windows(
     slo: Mapping[SloKey, tuple[float, float]],
     jobs: Mapping[tuple[str, str], int],
-    clusters: Set[str],
+    clusters: frozenset[str],
 ) -> Samples:
     """Samples of the counts per window and of jobs by status; what nobody counted is 0."""
     samples: Samples = {}
@@ -153,13 +153,13 @@ def windows(
             for event, value in zip(ledger.SLO_EVENT.values, counts, strict=True):
                 labels = (cluster, job_class, name, window, event)
                 samples[ledger.SLO_EVENTS.name, labels] = float(value)
-    for labels in product(names, ledger.JOB_STATUS.values):
-        samples[ledger.JOBS.name, labels] = float(num_jobs[labels])
+    for group in product(names, ledger.JOB_STATUS.values):
+        samples[ledger.JOBS.name, group] = float(num_jobs[group])
     return samples
 
 
 def _few_groups(
-    slo: Mapping[SloKey, tuple[float, float]], clusters: Set[str]
+    slo: Mapping[SloKey, tuple[float, float]], clusters: frozenset[str]
 ) -> dict[SloKey, tuple[float, float]]:
     """The counts, where foreign clusters are one, and classes beyond the first by their names."""
     names = sorted({job_class for _, job_class, *_ in slo if job_class})

@@ -72,7 +72,8 @@ def newest(
         query = query.where(dead_letters.c.job_id.in_(of_own))
         # A letter does not name its cluster: an id that others have too is not shown.
         query = query.where(dead_letters.c.job_id.not_in(of_others))
-    page, characters = [], 0
+    page: list[dict[str, Any]] = []
+    characters = 0
     for row in connection.execute(query).mappings():
         characters += len(row["body"])
         if page and characters > MAX_PAGE_CHARACTERS:

@@ -1,7 +1,7 @@
 """What people and programs ask the store: pages of jobs, and everything of one job."""
 
 import json
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ MAX_TIMELINE_CHARACTERS = 8 << 20
 FILTERS = ("cluster", "project", "queue", "job_class", "user", "status", "outcome",
            "failure_class", "cause", "culprit_node")  # fmt: skip
 """Columns by which jobs are chosen, each by one value."""
-Limits = Mapping[str, Set[str]]
+Limits = Mapping[str, frozenset[str]]
 """The only values that a reader may see, by column of a job; everything where empty."""
 _SHOWN = tuple(c for c in jobs.c if c.name not in {"state", "counted", "settle_at"})
 _OF_PEOPLE = ("run", "previous", "marks", "counted", "number")
@@ -41,6 +41,7 @@ def list_jobs(
     limit: int = 50,
     after: int | None = None,
     since_seconds: float | None = None,
+    *,
     limits: Limits | None = None,
 ) -> JobPage:
     """A page of jobs.
@@ -125,7 +126,8 @@ def _timeline(connection: Connection, number: int) -> list[dict[str, Any]]:
         .order_by(events.c.sequence.desc())
         .limit(MAX_TIMELINE)
     )
-    timeline, characters = [], 0
+    timeline: list[dict[str, Any]] = []
+    characters = 0
     for row in connection.execute(query):
         characters += len(row.body)
         if characters > MAX_TIMELINE_CHARACTERS:

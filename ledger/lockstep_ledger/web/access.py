@@ -26,15 +26,18 @@ OPEN_TO_ALL = frozenset({"/healthz", "/ready"})
 _LOOPBACK_NAMES = frozenset({"localhost", "localhost.localdomain"})
 _HOST = re.compile(r"(?:\[(?P<ip>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(?::[0-9]{1,5})?")
 # Nothing is loaded from elsewhere, no script runs, and no other page gets at an answer.
+_CONTENT_POLICY = (
+    b"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'self';"
+    b" frame-ancestors 'none'"
+)
 _SECURITY_HEADERS = [
-    (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline';"
-     b" base-uri 'none'; form-action 'self'; frame-ancestors 'none'"),
+    (b"content-security-policy", _CONTENT_POLICY),
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
-]  # fmt: skip
+]
 
 
 class RefusedRequestError(ValueError):

@@ -114,7 +114,7 @@ def job_page(engine: Engine, request: Request) -> queries.JobPage:
     after, since = read_number(request, "after"), read_number(request, "since")
     with engine.connect() as connection:
         limits = request.state.limits
-        return queries.list_jobs(connection, filters, limit, after, since, limits)
+        return queries.list_jobs(connection, filters, limit, after, since, limits=limits)
 
 
 def one_job(engine: Engine, request: Request) -> dict[str, Any] | None:

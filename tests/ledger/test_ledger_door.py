@@ -18,6 +18,7 @@ from lockstep_ledger.web.connections import (
     BODY_SECONDS,
     HEAD_SECONDS,
     MAX_OF_A_CLIENT,
+    Connection,
     Connections,
 )
 
@@ -196,7 +197,12 @@ def test_a_neighbour_is_answered_in_time_under(attack: str, ledger: LedgerProces
 
 
 def bad(method: str, path: str, *lines: str, body: bytes = b"") -> bytes:
-    head = [f"{method} {path} HTTP/1.1", *lines, f"Content-Length: {len(body)}"]
+    head = [
+        f"{method} {path} HTTP/1.1",
+        *lines,
+        f"Content-Length: {len(body)}",
+        "Connection: close",
+    ]
     return "\r\n".join(head).encode("latin-1") + b"\r\n\r\n" + body
 
 
@@ -244,7 +250,7 @@ REFUSED: dict[str, tuple[bytes, int, str]] = {
     "a path with control characters": (
         bad("GET", "/api/jobs/%0Alevel=INFO%20forged%1b[2J%00", LOCAL, AS_READER),
         404,
-        "no such job",
+        "Not Found",
     ),
     "a path that is no UTF-8": (bad("GET", "/api/jobs/%ff%fe", LOCAL, AS_READER), 404, ""),
     "a job of too long a name": (bad("GET", "/api/jobs/" + "a" * 7000, LOCAL, AS_READER), 404, ""),
@@ -294,7 +300,6 @@ def test_a_hostile_request_is_refused_in_one_sentence(
 def send(port: int, request: bytes) -> bytes:
     with socket.create_connection(("127.0.0.1", port), 10) as one:
         one.sendall(request)
-        one.shutdown(socket.SHUT_WR)
         answer = bytearray()
         while part := one.recv(65536):
             answer += part
@@ -357,30 +362,29 @@ class Pair:
         self.all = Connections(max_open, clock=lambda: self.now)
         self.closed: list[str] = []
 
-    def open(self, name: str, client: str = "a") -> "object":
+    def open(self, name: str, client: str = "a") -> Connection:
         with socket.socket() as unused:
             connection = self.all.add(client, unused)
-        if connection is not None:
-            connection.close = lambda: self.closed.append(name)
+        assert connection is not None
+        connection.close = lambda: self.closed.append(name)
         return connection
 
 
 def test_the_connection_that_has_been_idle_for_longest_is_closed_first() -> None:
     pair = Pair(3)
-    first, second, third = (pair.all.add(name, socket.socket()) for name in "abc")
-    assert first and second and third
+    first, second, _third = (pair.open(name, name) for name in ("1", "2", "3"))
     pair.all.set_busy(first)
     pair.all.set_busy(second)
     pair.all.set_idle(second, 0)
     assert pair.open("fourth", "d")
     assert len(pair.all) == 3
-    # The third was idle all the time; the first is being answered.
-    second.close = lambda: pair.closed.append("second")
     assert pair.open("fifth", "e")
-    assert pair.closed == ["second"]
+    # The first is being answered.
+    assert pair.closed == ["3", "2"]
     for connection in list(pair.all._idle):
         pair.all.set_busy(connection)
-    assert pair.open("sixth", "f") is None
+    with socket.socket() as unused:
+        assert pair.all.add("f", unused) is None
 
 
 def test_one_address_loses_its_own_connections_first() -> None:
@@ -395,9 +399,7 @@ def test_one_address_loses_its_own_connections_first() -> None:
 @pytest.mark.parametrize("seconds", [HEAD_SECONDS, BODY_SECONDS, ANSWER_SECONDS])
 def test_a_connection_is_closed_at_its_deadline(seconds: float) -> None:
     pair = Pair(10)
-    connection = pair.all.add("a", socket.socket())
-    assert connection is not None
-    connection.close = lambda: pair.closed.append("a")
+    connection = pair.open("a")
     pair.all.grant_seconds(connection, seconds)
     pair.now = seconds - 0.1
     pair.all.close_overdue()
@@ -410,8 +412,7 @@ def test_a_connection_is_closed_at_its_deadline(seconds: float) -> None:
 def test_only_a_few_long_answers_may_wait_for_their_reader() -> None:
     pair = Pair(100)
     for number in range(20):
-        connection = pair.open(str(number), f"c{number}")
-        pair.all.set_idle(connection, 1 << 20)  # type: ignore[arg-type]  # it was admitted
+        pair.all.set_idle(pair.open(str(number), f"c{number}"), 1 << 20)
     assert pair.closed == ["0", "1", "2", "3"]
 
 

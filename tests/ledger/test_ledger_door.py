@@ -4,10 +4,12 @@ import http.client
 import json
 import resource
 import socket
+import ssl
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from itertools import cycle
 from pathlib import Path
 
@@ -352,6 +354,26 @@ def test_a_stranger_that_asks_too_often_does_not_use_up_the_rate_of_tokens(tmp_p
         reader = f"Bearer {READER}"
         assert ask(process.port, "GET", "/metrics", Authorization=reader)[0] == 200
         assert ask(process.port, "GET", "/healthz")[0] == 200
+
+
+def test_connections_that_never_shake_hands_keep_nobody_out(tmp_path: Path) -> None:
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    command += ["-nodes", "-subj", "/CN=localhost", "-keyout", str(key), "-out", str(cert)]
+    subprocess.run(command, check=True, capture_output=True, timeout=30)
+    context = ssl.create_default_context(cafile=str(cert))
+    context.check_hostname = False
+    options = ("--tls-cert", str(cert), "--tls-key", str(key))
+    with (
+        ledger_process(tmp_path / "ledger.db", *options) as process,
+        connected(process.port, 2005),
+    ):
+        begin = time.perf_counter()
+        client = http.client.HTTPSConnection("127.0.0.1", process.port, timeout=10, context=context)
+        with closing(client):
+            client.request("GET", "/healthz")
+            assert client.getresponse().status == 200
+        assert time.perf_counter() - begin < LIMIT_SECONDS
 
 
 class Pair:

@@ -20,6 +20,7 @@ FILTERS = ("cluster", "project", "queue", "job_class", "user", "status", "outcom
 Limits = Mapping[str, frozenset[str]]
 """The only values that a reader may see, by column of a job; everything where empty."""
 _SHOWN = tuple(c for c in jobs.c if c.name not in {"state", "counted", "settle_at"})
+_OF_END = ("outcome", "failure_class", "cause", "reason", "culprit_ranks", "exit_code")
 _OF_PEOPLE = ("run", "previous", "marks", "counted", "number")
 
 
@@ -158,7 +159,9 @@ def _attempts(timeline: list[dict[str, Any]]) -> list[dict[str, Any]]:
             continue
         key = (max(runs_of_node.get(node, 1), 1), event["attempt"])
         entry = attempts.setdefault(
-            key, {"run": key[0], "attempt": key[1], "start": None, "end": None, "nodes": []}
+            key,
+            {"run": key[0], "attempt": key[1], "start": None, "end": None, "nodes": []}
+            | dict.fromkeys(_OF_END),
         )
         if node not in entry["nodes"]:
             entry["nodes"].append(node)
@@ -167,7 +170,6 @@ def _attempts(timeline: list[dict[str, Any]]) -> list[dict[str, Any]]:
             continue
         entry["end"] = event["time"]
         fields = event["fields"]
-        if entry.get("outcome") in {None, "succeeded"}:
-            names = ("outcome", "failure_class", "cause", "reason", "culprit_ranks", "exit_code")
-            entry.update({name: fields.get(name) for name in names})
+        if entry["outcome"] in {None, "succeeded"}:
+            entry.update({name: fields.get(name) for name in _OF_END})
     return [attempts[key] for key in sorted(attempts)]

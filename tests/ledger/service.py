@@ -21,7 +21,6 @@ from lockstep_ledger.web.app import Application, Limits, Parts
 from lockstep_ledger.web.grants import Tokens
 from lockstep_ledger.web.group_commit import GroupCommit
 
-CLUSTERS = frozenset({"east", "west"})
 JSON = {"Content-Type": "application/json"}
 LIVE_CHECK = Path(__file__).parent.parent / "agent" / "livecheck.py"
 
@@ -39,12 +38,16 @@ def complaints(scrape: str, declared: Iterable[Metric]) -> list[str]:
 
 @contextmanager
 def application(
-    store: str, writers: Tokens | None = None, readers: Tokens | None = None, **limits: Any
+    store: str,
+    writers: Tokens | None = None,
+    readers: Tokens | None = None,
+    clusters: frozenset[str] = frozenset({"east"}),
+    **limits: Any,
 ) -> Iterator[tuple[TestClient, Parts, Application]]:
     """The application over a store, without a socket."""
     engine = open_store(store)
     writer = StoreWriter(engine, groups=[("east", "", "", "")])
-    parts = Parts(engine, writer, GroupCommit(writer), WindowReader(engine), CLUSTERS)
+    parts = Parts(engine, writer, GroupCommit(writer), WindowReader(engine), clusters)
     parts.group_commit.start()
     parts.windows.refresh()
     nobody = Tokens({})

@@ -123,7 +123,8 @@ def _readers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
         "f" * 20: Grant(),
     }
     store = str(tmp_path_factory.mktemp("store") / "l.db")
-    with application(store, readers=Tokens(tokens)) as (client, parts, _):
+    clusters = frozenset({"east", "west"})
+    with application(store, readers=Tokens(tokens), clusters=clusters) as (client, parts, _):
         now = time.time() - 100
         promise = {"deadline_time": time.time() + 3600, "declared_tokens": 10**9}
         for name, cluster, project in (

@@ -41,6 +41,9 @@ CREATE TABLE IF NOT EXISTS event (
 CREATE TABLE IF NOT EXISTS position (
     job TEXT PRIMARY KEY, inode INTEGER NOT NULL, byte INTEGER NOT NULL);
 """
+_SIZES = (
+    "SELECT owner, job, count(*), sum(length(CAST(text AS BLOB))) FROM event GROUP BY owner, job"
+)
 _INDEX = "CREATE INDEX IF NOT EXISTS by_job ON event (owner, job, is_edge, number)"
 _Key = tuple[int, str]
 
@@ -99,11 +102,7 @@ class EventSpool:
         self._database = _open(path)
         self.dropped = self.refused = self.num_pending = 0
         self._sizes: Counter[_Key] = Counter()
-        sizes = (
-            "SELECT owner, job, count(*), sum(length(CAST(text AS BLOB)))"
-            " FROM event GROUP BY owner, job"
-        )
-        for owner, job, count, text_bytes in self._database.execute(sizes):
+        for owner, job, count, text_bytes in self._database.execute(_SIZES):
             self.num_pending += count
             self._sizes[owner, job] = text_bytes + _ROW_BYTES * count
         self._read_at: dict[str, int] = {}
@@ -170,10 +169,9 @@ class EventSpool:
         return bool(self._database.execute(query, (event.number,)).rowcount)
 
     def _owner_of(self, job: str) -> int | None:
-        try:
+        with contextlib.suppress(OSError):
             return owner_of(self._root / "jobs" / job)
-        except OSError:
-            return None
+        return None
 
     def _read_files(
         self, folders: dict[str, Path], positions: dict[str, tuple[int, int]]
@@ -219,13 +217,12 @@ class EventSpool:
 
     def _refuse(self, key: _Key, error: EventError) -> None:
         self.refused += 1
-        owner, job = key
-        now = self._clock()
-        if now - self._logged.get(job, -_LOG_SECONDS) < _LOG_SECONDS:
+        (owner, job), now = key, self._clock()
+        if now < self._logged.get(job, now):
             return
         if len(self._logged) >= _MAX_LOGGED_JOBS:
             del self._logged[next(iter(self._logged))]
-        self._logged[job] = now
+        self._logged[job] = now + _LOG_SECONDS
         _log.warning(
             "spool=refused job=%s owner=%d file=%s reason=%r", job, owner, FILE_NAME, str(error)
         )

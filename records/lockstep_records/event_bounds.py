@@ -20,9 +20,9 @@ from lockstep_records.event_kinds import (
     EventField,
 )
 
-Refusal = Literal["version", "missing", "type", "future", "value"]
+Refusal = Literal["version", "missing", "type", "future", "value", "scope"]
 """Why an event is refused: its version is unknown, a field is missing, of another type, out of
-range, or its clock is in the future."""
+range, its clock is in the future, or it is not its sender's to send."""
 MAX_LINE = 65_536
 """Characters of an event as JSON."""
 MAX_DEPTH = 8

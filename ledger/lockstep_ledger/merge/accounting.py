@@ -33,7 +33,7 @@ def goodput(job: Job, event: LedgerEvent, effects: Effects, patience: object) ->
         growth = total - node.goodput.get(state, 0.0)
         if state in GOODPUT_STATES and growth > 0:
             node.goodput[state] = total
-            growth = _count(node, growth, event.time_seconds)
+            growth = _count(job, node, growth, event.time_seconds)
             _spend(job, state, growth, event.time_seconds, effects)
 
 
@@ -63,13 +63,13 @@ def recovered(job: Job, node: NodeRun, event: LedgerEvent, effects: Effects) -> 
     if not node.gpus:
         node.recovery_seconds += seconds
     elif seconds:
-        counted_seconds = _count(node, seconds * node.gpus, event.time_seconds)
+        counted_seconds = _count(job, node, seconds * node.gpus, event.time_seconds)
         _spend(job, "recovery", counted_seconds, event.time_seconds, effects)
 
 
-def _count(node: NodeRun, gpu_seconds: float, time_seconds: float) -> float:
+def _count(job: Job, node: NodeRun, gpu_seconds: float, time_seconds: float) -> float:
     """Notes GPU time as counted; how much of it the GPUs of the node can have had until then."""
-    most = most_gpu_seconds(node, node.gpus, time_seconds) - node.counted_gpu_seconds
+    most = most_gpu_seconds(job, node, time_seconds) - node.counted_gpu_seconds
     counted_seconds = max(0.0, min(gpu_seconds, most))
     node.counted_gpu_seconds += counted_seconds
     return counted_seconds

@@ -31,11 +31,10 @@ def implausible(job: Job, event: LedgerEvent) -> Refused | None:
     return Refused("implausible", f"{event.kind} of job {job.job_id} {reason}")
 
 
-def most_gpu_seconds(node: NodeRun, gpus: float | None, time_seconds: float) -> float:
-    """GPU-seconds that so many GPUs of a node can have had until a time, with a slack."""
-    begin = max(time_seconds if node.start is None else node.start, node.floor)
-    elapsed_seconds = max(0.0, time_seconds - begin)
-    return (gpus or 1.0) * (elapsed_seconds * _SLACK_RATIO + _SLACK_SECONDS)
+def most_gpu_seconds(job: Job, node: NodeRun, time_seconds: float) -> float:
+    """GPU-seconds that the GPUs of a node can have had until a time, with a slack."""
+    begin = max(job.run.begin if node.start is None else node.start, node.floor)
+    return (node.gpus or 1.0) * _most_seconds(begin, time_seconds)
 
 
 def _excess(job: Job, event: LedgerEvent) -> str | None:
@@ -61,8 +60,8 @@ def _excess_of_goodput(job: Job, event: LedgerEvent) -> str | None:
     ranks = event.number("num_ranks") or event.number("num_gpus") or node.gpus
     ranks = ranks or job.world_size or MAX_GPUS_OF_NODE
     seconds = sum(event.numbers("rank_seconds").values())
-    begin = event.time_seconds if node.start is None else node.start
-    most = ranks * (max(0.0, event.time_seconds - begin) * _SLACK_RATIO + _SLACK_SECONDS)
+    begin = job.run.begin if node.start is None else node.start
+    most = ranks * _most_seconds(begin, event.time_seconds)
     if seconds <= most:
         return None
     return f"states {seconds:.6g} rank_seconds; {ranks:.0f} ranks had {most:.6g} at most"
@@ -74,10 +73,11 @@ def _excess_of_loss(job: Job, event: LedgerEvent) -> str | None:
         return None
     gpus = job.gpus or sum(node.gpus or 0.0 for node in job.run.nodes.values())
     begin = event.time_seconds if job.started is None else job.started
-    elapsed_seconds = max(0.0, event.time_seconds - begin)
-    most = (gpus or job.world_size or MAX_GPUS_OF_NODE) * (
-        elapsed_seconds * _SLACK_RATIO + _SLACK_SECONDS
-    )
+    most = (gpus or job.world_size or MAX_GPUS_OF_NODE) * _most_seconds(begin, event.time_seconds)
     if lost <= most:
         return None
     return f"states {lost:.6g} lost_gpu_seconds; the job had {most:.6g} at most"
+
+
+def _most_seconds(begin: float, end: float) -> float:
+    return max(0.0, end - begin) * _SLACK_RATIO + _SLACK_SECONDS

@@ -7,14 +7,16 @@ id of its own.
 import json
 import os
 import platform
-import re
+import stat
 import time
 import uuid
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lockstep_records.event_bounds import MAX_LINE, EventError, check_document, fit
 from lockstep_records.event_kinds import KINDS, VERSION
+from lockstep_records.foreign_files import ForeignFileError, open_foreign, owner_of
 
 FILE_NAME = "events.jsonl"
 PREEMPTED = 75
@@ -22,9 +24,9 @@ PREEMPTED = 75
 OUT_OF_MEMORY = 76
 """Exit code of a rank that ran out of memory, its own or the GPU's."""
 # A runaway or hostile file must not fill the memory of every reader.
-_MAX_BYTES = 16 << 20
-_KIND = re.compile(r"[a-z][a-z0-9_]{0,63}")
-_OPTIONAL = ("node", "cluster")
+_MAX_BYTES, _HEAD_BYTES = 16 << 20, 1 << 20
+_MAX_FIRST_LINES, _MAX_LAST_LINES = 1000, 19_000
+_APPEND_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def node_name() -> str:
@@ -43,6 +45,7 @@ class Event:
         time: wall clock of the node, seconds since 1970.
         node: that wrote it; None where the source knows no node.
         cluster: None where the delivery tells it for all events of a node.
+        owner: user id of the job's folder on the node that sent it; None where nobody looked.
     """
 
     kind: str
@@ -53,6 +56,7 @@ class Event:
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     node: str | None = field(default_factory=node_name)
     cluster: str | None = None
+    owner: int | None = None
     version: int = VERSION
 
     def document(self) -> dict[str, Any]:
@@ -68,67 +72,106 @@ def stable_id(*parts: object) -> str:
 def append_event(job: Path, event: Event) -> None:
     """Adds an event to the job's file with one write, so that no reader meets half of it.
 
+    Texts are cut and cleaned to what every reader takes.
+
     Raises:
-        OSError: the job's folder cannot be written.
+        OSError: the job's folder cannot be written, or another user made its file.
     """
     assert event.kind in KINDS
     job.mkdir(mode=0o2750, parents=True, exist_ok=True)
-    line = json.dumps(event.document(), separators=(",", ":")) + "\n"
-    descriptor = os.open(
-        job / FILE_NAME, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640
-    )
+    folder = os.open(job, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        # A writer that was killed may have left a torn line: it is ended first, for it would take
-        # this event with it.
-        size = os.fstat(descriptor).st_size
-        torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
-        os.write(descriptor, ("\n" * torn + line).encode())
+        descriptor = os.open(FILE_NAME, _APPEND_FLAGS, 0o640, dir_fd=folder)
+        try:
+            status = os.fstat(descriptor)
+            owners = {status.st_uid, os.fstat(folder).st_uid}
+            if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1 or len(owners) > 1:
+                raise OSError(f"{job / FILE_NAME} is not the file of the folder's owner alone")
+            # A writer that was killed may have left a torn line: it is ended first, for it would
+            # take this event with it.
+            torn = status.st_size > 0 and os.pread(descriptor, 1, status.st_size - 1) != b"\n"
+            os.write(descriptor, ("\n" * torn + line_of(event) + "\n").encode())
+        finally:
+            os.close(descriptor)
     finally:
-        os.close(descriptor)
+        os.close(folder)
+
+
+def line_of(event: Event) -> str:
+    """The event as one line of JSON, its texts and numbers made fit."""
+    document = event.document()
+    document["fields"] = fit(document["fields"])
+    return json.dumps(document, separators=(",", ":"))
 
 
 def read_events(job: Path) -> list[Event]:
     """Events of a job in the order of writing; lines that are no events are left out.
 
+    Of a long file its begin and its end are read, so that neither the start nor the end of the job
+    is missed; so are of many lines the first and the last.
+
     Raises:
         OSError: the file cannot be read.
     """
-    path = job / FILE_NAME
-    if not path.is_file():
+    try:
+        with open_foreign(job / FILE_NAME, owner=owner_of(job)) as descriptor:
+            data = _head_and_tail(descriptor)
+    except (FileNotFoundError, NotADirectoryError, ForeignFileError):
         return []
-    with path.open("rb") as file:
-        text = file.read(_MAX_BYTES).decode(errors="replace")
-    return [event for line in text.splitlines() if (event := parse_event(line)) is not None]
+    lines = data.split(b"\n")
+    if len(lines) > _MAX_FIRST_LINES + _MAX_LAST_LINES:
+        lines = lines[:_MAX_FIRST_LINES] + lines[-_MAX_LAST_LINES:]
+    found = (parse_event(line.decode(errors="replace")) for line in lines)
+    return [event for event in found if event is not None]
+
+
+def _head_and_tail(descriptor: int) -> bytes:
+    size = os.fstat(descriptor).st_size
+    if size <= _MAX_BYTES:
+        return os.pread(descriptor, _MAX_BYTES, 0)
+    tail = os.pread(descriptor, _MAX_BYTES - _HEAD_BYTES, size - (_MAX_BYTES - _HEAD_BYTES))
+    # The cuts go through lines: what is left of them is none.
+    head = os.pread(descriptor, _HEAD_BYTES, 0)
+    return head[: head.rfind(b"\n") + 1] + tail[tail.find(b"\n") + 1 :]
 
 
 def parse_event(line: str) -> Event | None:
     """The event on a line of the file, of any kind; None where the line is no event."""
     try:
-        return event_of(json.loads(line))
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return event_of(document_of(line))
+    except EventError:
         return None
 
 
-def event_of(entry: dict[str, Any]) -> Event:
-    """The event of a JSON object; fields are not checked (``event_check`` does that).
+def document_of(line: str) -> dict[str, Any]:
+    """The document on a line of the file.
 
     Raises:
-        ValueError, KeyError, TypeError, OverflowError: it is no event.
+        EventError: it is no event; the text says which field and why.
     """
-    kind = entry["kind"]
-    if not isinstance(kind, str) or not _KIND.fullmatch(kind):
-        raise ValueError(f"kind {kind!r:.80} is no name of small letters, digits and underscores")
-    node, cluster = (None if entry.get(name) is None else str(entry[name]) for name in _OPTIONAL)
+    if len(line) > MAX_LINE:
+        raise EventError("value", f"the line has {len(line)} characters; {MAX_LINE} fit")
+    try:
+        document = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise EventError("type", f"the line {line[:40]!r} is no JSON object") from error
+    return check_document(document)
+
+
+def event_of(document: dict[str, Any]) -> Event:
+    """The event of a document that was checked."""
+    version = document.get("version", VERSION)
     return Event(
-        kind=kind,
-        job_id=str(entry["job_id"]),
-        attempt=int(entry["attempt"]),
-        fields=dict(entry["fields"]),
-        time=float(entry["time"]),
-        id=str(entry["id"]),
-        node=node,
-        cluster=cluster,
-        version=int(entry.get("version", VERSION)),
+        kind=document["kind"],
+        job_id=document["job_id"],
+        attempt=document["attempt"],
+        fields=dict(document["fields"]),
+        time=float(document["time"]),
+        id=document["id"],
+        node=document.get("node"),
+        cluster=document.get("cluster"),
+        owner=document.get("owner"),
+        version=version if isinstance(version, int) else VERSION,
     )
 
 

@@ -200,6 +200,7 @@ def test_a_store_of_an_earlier_version_is_brought_up_to_date(dsn: str) -> None:
         connection.execute(text("DROP INDEX jobs_by_user"))
         connection.execute(text("DROP INDEX slo_events_by_time"))
         connection.execute(text("ALTER TABLE slo_events DROP COLUMN job_class"))
+        connection.execute(text("ALTER TABLE jobs DROP COLUMN owner"))
         for line in (
             "CREATE INDEX slo_events_by_time ON slo_events (time, cluster, slo, good, total)",
             "INSERT INTO slo_events (time, cluster, slo, good, total) VALUES (1, 'c', 's', 1, 1)",

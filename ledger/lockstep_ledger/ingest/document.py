@@ -12,7 +12,7 @@ VERSION = 1
 MAX_EVENTS = 1000
 _MAX_EVENT_CHARACTERS = 65_536
 _MEMBERS = frozenset(
-    {"version", "id", "kind", "job_id", "attempt", "time", "fields", "node", "cluster"}
+    {"version", "id", "kind", "job_id", "attempt", "time", "fields", "node", "cluster", "owner"}
 )
 
 
@@ -113,11 +113,10 @@ def _checked(
 def _event(document: Any, origin: tuple[str, str], now_seconds: float) -> LedgerEvent:
     event = check_event(document, now_seconds=now_seconds)
     cluster, node = event.cluster or origin[0], event.node or origin[1]
-    for member, text in (("cluster", cluster), ("node", node)):
-        if not is_printable(text):
-            raise EventError(
-                "type", f"{member} {text!r:.80} must be at most 200 printable characters"
-            )
+    # What a node says of a user's job is of that node alone; only schedulers speak of others.
+    if event.owner is not None and (cluster, node) != origin:
+        raise EventError("scope", f"an event with an owner is of node {origin[1]!r} of cluster"
+                         f" {origin[0]!r}, not of {node!r} of {cluster!r}")  # fmt: skip
     checked = LedgerEvent(
         id=event.id,
         kind=event.kind,
@@ -128,6 +127,7 @@ def _event(document: Any, origin: tuple[str, str], now_seconds: float) -> Ledger
         time_seconds=event.time,
         received_seconds=now_seconds,
         fields=event.fields,
+        owner=event.owner,
         extra={key: value for key, value in document.items() if key not in _MEMBERS},
     )
     if len(checked.body) > _MAX_EVENT_CHARACTERS:
@@ -147,5 +147,12 @@ def _refused(document: Any, error: EventError, node: str) -> RefusedEvent:
         id=event_id,
         job_id=job_id,
         node=node,
-        body=json.dumps(document)[:_MAX_EVENT_CHARACTERS],
+        body=_text_of(document),
     )
+
+
+def _text_of(document: Any) -> str:
+    try:
+        return json.dumps(document)[:_MAX_EVENT_CHARACTERS]
+    except RecursionError:
+        return ""

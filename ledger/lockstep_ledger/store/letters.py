@@ -25,18 +25,22 @@ def keep(
         {
             "received": now_seconds,
             "refusal": letter.refusal,
-            "reason": letter.reason,
+            "reason": _storable(letter.reason),
             "event_id": letter.id,
             "job_id": letter.job_id,
             "node": letter.node,
-            "client": client[:200],
-            # PostgreSQL holds no NUL in a text.
-            "body": letter.body.replace("\0", "\\0"),
+            "client": _storable(client[:200]),
+            "body": _storable(letter.body),
         }
         for letter in refused
     ]
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
     connection.execute(dialect.insert(dead_letters).on_conflict_do_nothing(), rows)
+
+
+def _storable(text: str) -> str:
+    """A text without what no database holds: surrogates, and with PostgreSQL NUL."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
 
 
 def trim(connection: Connection) -> None:

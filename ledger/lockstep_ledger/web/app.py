@@ -120,5 +120,6 @@ class Application:
             samples |= exposition.windows(counts.slo, counts.jobs, parts.clusters)
             samples |= exposition.promised(counts.targets)
             samples[ledger_service.DEAD_LETTERS.name, ()] = float(counts.dead_letters)
+            samples[ledger_service.JOBS_ASIDE.name, ()] = float(counts.jobs_aside)
             samples[ledger_service.REFRESHED.name, ()] = counts.time_seconds
         return samples

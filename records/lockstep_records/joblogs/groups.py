@@ -8,6 +8,7 @@ from lockstep_records.joblogs.model import Line
 from lockstep_records.joblogs.prefix import Origin, Stamp
 
 MOST_ORIGINS = 100_000  # a bound on memory, for hostile logs and jobs of any size
+_MOST_DIGITS = 16
 _MOST_TEXT = 240
 _MOST_KEY = 160
 # Addresses and numbers differ between ranks that raise the same exception.
@@ -95,7 +96,8 @@ def parse_tasks(text: str) -> list[int]:
     listed: list[int] = []
     for part in text.split(","):
         low, _, high = part.partition("-")
-        if low.isdigit() and (not high or high.isdigit()) and len(listed) < MOST_ORIGINS:
+        is_number = all(n.isdecimal() and len(n) < _MOST_DIGITS for n in (low, high or low))
+        if is_number and len(listed) < MOST_ORIGINS:
             listed += range(int(low), min(int(high or low), int(low) + MOST_ORIGINS) + 1)
     return listed
 

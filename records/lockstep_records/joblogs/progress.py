@@ -270,7 +270,7 @@ def _collective_of(text: str) -> tuple[int, str, str]:
     fields = dict(re.findall(r"(\w+)=([^,]+)", text))
     number = fields.get("SeqNum", "")
     return (
-        int(number) if number.isdigit() else -1,
+        int(number[:18]) if number.isdecimal() else -1,
         fields.get("OpType", ""),
         fields.get("NumelIn", ""),
     )

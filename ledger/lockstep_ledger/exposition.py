@@ -1,6 +1,6 @@
 """The text of a scrape: counters of the store, counts per window and the ledger's own work."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate, product
@@ -15,9 +15,6 @@ from lockstep_ledger.store.windows import SloKey
 Samples = dict[Series, float]
 MAX_CLASSES = 20
 """Classes of jobs whose objectives are counted apart; each costs 180 series."""
-OTHER = "other"
-"""Stands for every cluster that the ledger was not started for, and for classes beyond some."""
-_OTHER_GROUP = (OTHER,) * len(ledger.GROUP)
 FAMILIES = metrics_of(Endpoint.LEDGER)
 TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -33,26 +30,15 @@ class Exposition:
 
     Args:
         hold_seconds: how long, a little more than the longest scrape interval.
-        clusters: whose counters are served; what is counted for others is summed up as ``OTHER``.
     """
 
     hold_seconds: float
-    clusters: frozenset[str]
     _stems: dict[Series, str] = field(default_factory=dict)
 
     def counted(self, rows: Mapping[Series, CounterRow], now_seconds: float) -> Samples:
         """Values of the counters as they are served now."""
         newest = now_seconds - self.hold_seconds
-        samples: Samples = {}
-        for (name, labels), row in rows.items():
-            value = row.value if row.created <= newest else 0.0
-            if labels[0] in self.clusters:
-                samples[name, labels] = value
-                continue
-            # A store of before may hold the groups of any cluster that somebody invented.
-            series = (name, (*_OTHER_GROUP, *labels[len(_OTHER_GROUP) :]))
-            samples[series] = samples.get(series, 0.0) + value
-        return samples
+        return {series: row.value if row.created <= newest else 0.0 for series, row in rows.items()}
 
     def render(self, samples: Mapping[Series, float], *, is_openmetrics: bool = False) -> bytes:
         """The text of all families, in the order of the catalogue."""
@@ -136,43 +122,32 @@ def histogram(metric: Metric, counts: Iterable[int], total: float) -> Samples:
 def windows(
     slo: Mapping[SloKey, tuple[float, float]],
     jobs: Mapping[tuple[str, str], int],
-    clusters: frozenset[str],
+    clusters: Iterable[str],
 ) -> Samples:
     """Samples of the counts per window and of jobs by status; what nobody counted is 0."""
     samples: Samples = {}
-    counted = _few_groups(slo, clusters)
-    num_jobs: Counter[tuple[str, str]] = Counter()
-    for (cluster, status), number in jobs.items():
-        num_jobs[cluster if cluster in clusters else OTHER, status] += number
-    names = sorted({*clusters, *(cluster for cluster, *_ in (*counted, *num_jobs))})
+    counted = _few_classes(slo)
     classes = {(cluster, job_class) for cluster, job_class, *_ in counted}
-    for key in product(sorted(classes | {(cluster, "") for cluster in names}), ledger.SLOS):
+    for key in product(sorted(classes | {(cluster, "") for cluster in clusters}), ledger.SLOS):
         (cluster, job_class), name = key
         for window in ledger.SLO_WINDOWS:
             counts = counted.get((cluster, job_class, name, window), (0.0, 0.0))
             for event, value in zip(ledger.SLO_EVENT.values, counts, strict=True):
                 labels = (cluster, job_class, name, window, event)
                 samples[ledger.SLO_EVENTS.name, labels] = float(value)
-    for group in product(names, ledger.JOB_STATUS.values):
-        samples[ledger.JOBS.name, group] = float(num_jobs[group])
+    for cluster in clusters:
+        for status in ledger.JOB_STATUS.values:
+            samples[ledger.JOBS.name, (cluster, status)] = float(jobs.get((cluster, status), 0))
     return samples
 
 
-def _few_groups(
-    slo: Mapping[SloKey, tuple[float, float]], clusters: frozenset[str]
-) -> dict[SloKey, tuple[float, float]]:
-    """The counts, where foreign clusters are one, and classes beyond the first by their names."""
+def _few_classes(slo: Mapping[SloKey, tuple[float, float]]) -> dict[SloKey, tuple[float, float]]:
+    """The counts, where classes beyond the first by their names are one: users invent them."""
     names = sorted({job_class for _, job_class, *_ in slo if job_class})
     beyond = set(names[MAX_CLASSES:])
     few: dict[SloKey, tuple[float, float]] = {}
     for (cluster, job_class, name, window), (good, total) in slo.items():
-        is_foreign, is_beyond = cluster not in clusters, job_class in beyond
-        key = (
-            OTHER if is_foreign else cluster,
-            OTHER if is_foreign or is_beyond else job_class,
-            name,
-            window,
-        )
+        key = (cluster, "other" if job_class in beyond else job_class, name, window)
         good_before, total_before = few.get(key, (0.0, 0.0))
         few[key] = (good_before + good, total_before + total)
     return few

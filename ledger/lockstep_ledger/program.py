@@ -112,14 +112,16 @@ def _ledger(settings: Settings) -> Iterator[Parts]:
                 node_seconds=settings.node_wait_seconds,
                 requeue_seconds=settings.requeue_wait_seconds,
             )
-            writer = StoreWriter(engine, patience, settings.groups)
+            clusters = frozenset(settings.clusters)
+            writer = StoreWriter(engine, patience, settings.groups, clusters=clusters)
             group_commit = GroupCommit(writer, _end_server)
-            windows, checkpointer = WindowReader(engine), Checkpointer(engine)
+            windows = WindowReader(engine, clusters=clusters)
+            checkpointer = Checkpointer(engine)
             group_commit.start()
             windows.start()
             checkpointer.start()
             try:
-                yield Parts(engine, writer, group_commit, windows, frozenset(settings.clusters))
+                yield Parts(engine, writer, group_commit, windows, clusters)
             finally:
                 windows.stop()
                 checkpointer.stop()

@@ -46,8 +46,9 @@ def application(
 ) -> Iterator[tuple[TestClient, Parts, Application]]:
     """The application over a store, without a socket."""
     engine = open_store(store)
-    writer = StoreWriter(engine, groups=[("east", "", "", "")])
-    parts = Parts(engine, writer, GroupCommit(writer), WindowReader(engine), clusters)
+    writer = StoreWriter(engine, groups=[("east", "", "", "")], clusters=clusters)
+    windows = WindowReader(engine, clusters=clusters)
+    parts = Parts(engine, writer, GroupCommit(writer), windows, clusters)
     parts.group_commit.start()
     parts.windows.refresh()
     nobody = Tokens({})

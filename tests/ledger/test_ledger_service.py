@@ -162,7 +162,7 @@ BAD_EVENTS: list[tuple[dict[str, Any], str, str]] = [
     ({"time": time.time() + 4000}, "future", "in the future; set the clock of the node"),
     ({"time": "noon"}, "type", "time 'noon' must be seconds since 1970"),
     ({"node": "a\x00b"}, "type", "must be at most 200 printable characters"),
-    ({"fields": {"outcome": "failed", "log": "x" * 70_000}}, "value", "65536 fit"),
+    ({"fields": {"outcome": "failed", "log": "x" * 70_000}}, "value", "at most 4096 characters"),
 ]
 
 
@@ -287,18 +287,18 @@ def test_clusters_that_the_ledger_was_not_started_for_are_summed_up_as_other(
         assert not [line for line in lines if "invented" in line]
         clusters = {line.partition('cluster="')[2].partition('"')[0] for line in lines}
         assert clusters == {"", "east", "other"}
-        started = f'{ledger.JOBS_STARTED.name}{{cluster="other",queue="other",project="other"'
-        assert [line for line in lines if line.startswith(started)] == [
-            f'{started},job_class="other"}} 30.0'
-        ]
+        started = f'{ledger.JOBS_STARTED.name}{{cluster="other"'
+        counts = [float(line.split()[-1]) for line in lines if line.startswith(started)]
+        assert sum(counts) == 30
         assert client.get("/api/jobs?cluster=invented-7").json()["jobs"][0]["project"] == "p7"
 
 
 def test_an_answer_is_bounded_whatever_the_store_holds(tmp_path: Path) -> None:
     with application(str(tmp_path / "l.db")) as (client, _, _):
         long = Story(job_id="a", now=time.time() - 100).start(num_nodes=1)
+        notes = {f"note_{number}": "x" * 4000 for number in range(15)}
         for step in range(300):
-            long.add("checkpoint_durable", step=step, note="x" * 60_000)
+            long.add("checkpoint_durable", step=step, **notes)
         for first in range(0, len(long.events), 15):
             body = delivery(long.events[first : first + 15])
             assert client.post("/api/events", content=body).status_code == 200
@@ -307,7 +307,7 @@ def test_an_answer_is_bounded_whatever_the_store_holds(tmp_path: Path) -> None:
         timeline = answer.json()["timeline"]
         assert timeline[-1]["fields"]["step"] == 299
         assert len(timeline) < 150
-        bad = [{**event, "fields": {"step": "x", "note": "y" * 60_000}} for event in long.events]
+        bad = [{**event, "fields": {"step": "x", **notes}} for event in long.events]
         bad = [{**event, "id": f"bad-{number}"} for number, event in enumerate(bad[2:])]
         for first in range(0, len(bad), 15):
             client.post("/api/events", content=delivery(bad[first : first + 15]))

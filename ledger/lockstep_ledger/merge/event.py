@@ -19,7 +19,6 @@ class LedgerEvent:
         owner: user id of the job's folder on that node; None of a scheduler and of an import.
         received_seconds: wall clock of the ledger at its arrival.
         extra: members of the document that this version has no name for, passed on unharmed.
-        owner: user id of the job's folder on its node; None where nobody vouches for one.
     """
 
     id: str

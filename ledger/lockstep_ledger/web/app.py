@@ -58,7 +58,7 @@ class Application:
 
     def __init__(self, parts: Parts, writers: Tokens, readers: Tokens, limits: Limits) -> None:
         self._parts = parts
-        self._exposition = exposition.Exposition(limits.hold_seconds, parts.clusters)
+        self._exposition = exposition.Exposition(limits.hold_seconds)
         self.intake = Intake(parts.group_commit, writers, limits.max_body_bytes)
         guard = Readers(readers, _READING_THREADS).guard
         # Scrapes have threads of their own: no question of people holds them up.
@@ -117,7 +117,8 @@ class Application:
         )
         counts = parts.windows.counts
         if counts is not None:
-            samples |= exposition.windows(counts.slo, counts.jobs, parts.clusters)
+            clusters = parts.clusters | {name for name, *_ in (*counts.slo, *counts.jobs)}
+            samples |= exposition.windows(counts.slo, counts.jobs, sorted(clusters))
             samples |= exposition.promised(counts.targets)
             samples[ledger_service.DEAD_LETTERS.name, ()] = float(counts.dead_letters)
             samples[ledger_service.JOBS_ASIDE.name, ()] = float(counts.jobs_aside)

@@ -193,9 +193,9 @@ def _tokens(path: Path | None, scopes: tuple[str, ...]) -> Tokens:
 def _raise_file_limit() -> int:
     """Allows as many open files as the system does; returns how many connections that permits."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _MAX_CONNECTIONS + _OTHER_FILES
-    if soft < wanted:
-        soft = min(wanted, hard)
+    needed = _MAX_CONNECTIONS + _OTHER_FILES
+    if soft < needed:
+        soft = min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     return max(min(_MAX_CONNECTIONS, soft - _OTHER_FILES), 1)
 

@@ -146,12 +146,12 @@ def test_where_there_is_no_slurm_following_it_says_so(
 
 @pytest.mark.server
 def test_a_token_does_not_follow_a_redirect(tmp_path: Path) -> None:
-    asked: list[str] = []
+    paths: list[str] = []
 
     class Redirecting(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
-            asked.append(self.path)
+            paths.append(self.path)
             self.send_response(307)
             self.send_header("Location", "/elsewhere")
             self.end_headers()
@@ -172,4 +172,4 @@ def test_a_token_does_not_follow_a_redirect(tmp_path: Path) -> None:
         thread.join()
     assert result.exit_code == 2
     assert f"--url {url} answers 307" in result.output
-    assert asked == ["/api/events"]
+    assert paths == ["/api/events"]

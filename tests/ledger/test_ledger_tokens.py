@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from click.testing import CliRunner
 from starlette.testclient import TestClient
@@ -126,7 +125,7 @@ def _readers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     clusters = frozenset({"east", "west"})
     with application(store, readers=Tokens(tokens), clusters=clusters) as (client, parts, _):
         now = time.time() - 100
-        promise = {"deadline_time": time.time() + 3600, "declared_tokens": 10**9}
+        promise: dict[str, Any] = {"deadline_time": time.time() + 3600, "declared_tokens": 10**9}
         for name, cluster, project in (
             ("er", "east", "red"), ("eb", "east", "blue"), ("wr", "west", "red"),
             ("same", "east", "red"), ("same", "west", "blue"),
@@ -150,7 +149,7 @@ def _readers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
 def test_a_reader_sees_the_jobs_of_its_clusters_and_projects_alone(
     readers: TestClient, token: str, jobs: set[str], letters: set[str]
 ) -> None:
-    def get(path: str) -> httpx.Response:
+    def get(path: str) -> Any:
         return readers.get(path, headers=bearer(token))
 
     listed = get("/api/jobs").json()["jobs"]

@@ -147,12 +147,12 @@ def test_every_answer_has_the_headers_that_keep_other_pages_out(ledger: LedgerPr
 
 
 def test_no_path_forges_a_line_of_the_log(ledger: LedgerProcess) -> None:
-    send(ledger.port, bad("GET", "/%0Alockstep%20ledger:%20forged%1b[31m", LOCAL, AS_READER))
+    send(ledger.port, bad("GET", "/%0Alockstep%20ledger:%20invented%1b[31m", LOCAL, AS_READER))
     deadline = time.monotonic() + 10
-    while not any("forged" in line for line in ledger.lines):
+    while not any("invented" in line for line in ledger.lines):
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    [line] = [line for line in ledger.lines if "forged" in line]
+    [line] = [line for line in ledger.lines if "invented" in line]
     assert line.startswith("lockstep ledger: level=INFO method=GET path='/\\nlockstep")
     assert "\x1b" not in line
 

@@ -41,6 +41,7 @@ _NAMES: dict[str, Any] = {"multiple": True, "metavar": "NAME", "callback": check
     "allowed_hosts",
     multiple=True,
     metavar="NAME",
+    envvar="LOCKSTEP_LEDGER_HOSTS",
     callback=check_hosts,
     help="Name by which clients call the ledger, besides its address; repeatable.",
 )

@@ -4,6 +4,7 @@
 id of its own.
 """
 
+import errno
 import json
 import os
 import platform
@@ -118,6 +119,10 @@ def read_events(job: Path) -> list[Event]:
             data = _head_and_tail(descriptor)
     except (FileNotFoundError, NotADirectoryError, ForeignFileError):
         return []
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # a link
+            return []
+        raise
     lines = data.split(b"\n")
     if len(lines) > _MAX_FIRST_LINES + _MAX_LAST_LINES:
         lines = lines[:_MAX_FIRST_LINES] + lines[-_MAX_LAST_LINES:]

@@ -30,7 +30,11 @@ class DeliveryError(ValueError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RefusedEvent:
-    """One event that is refused: why, and what was sent."""
+    """One event that is refused: why, and what was sent.
+
+    Attributes:
+        once: of those with the same text here only the first is kept; None keeps each.
+    """
 
     refusal: str
     reason: str
@@ -38,6 +42,7 @@ class RefusedEvent:
     job_id: str | None = None
     node: str | None = None
     body: str = ""
+    once: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

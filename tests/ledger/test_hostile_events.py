@@ -1,43 +1,23 @@
 """What one tenant sends harms nobody: the ledger goes on, and others' jobs are as they were."""
 
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from sqlalchemy import select, text, update
 
-from lockstep_ledger.exposition import Exposition, windows
 from lockstep_ledger.ingest.document import RefusedEvent, read_delivery
-from lockstep_ledger.merge.settlement import Patience
+from lockstep_ledger.merge import apply
 from lockstep_ledger.store import queries, transaction
-from lockstep_ledger.store.database import open_store
 from lockstep_ledger.store.recount import differences
 from lockstep_ledger.store.tables import ASIDE_TIME, dead_letters, jobs
 from lockstep_ledger.store.transaction import Submission
 from lockstep_ledger.store.windows import count_windows
 from lockstep_ledger.store.writer import StoreWriter
-from lockstep_records.event_kinds import EVENT_KINDS
 
+from .open_writer import NOW, metrics, opened
 from .stories import BEGIN, Story, checked, delivery
-
-NOW = BEGIN + 10_000
-
-
-@contextmanager
-def opened(dsn: str, clusters: frozenset[str] | None = None) -> Iterator[StoreWriter]:
-    engine = open_store(dsn)
-    try:
-        patience = Patience(node_seconds=0, requeue_seconds=0)
-        writer = StoreWriter(engine, patience, clock=lambda: NOW, clusters=clusters)
-        yield writer
-    finally:
-        engine.dispose()
 
 
 @pytest.fixture(name="store")
@@ -59,15 +39,6 @@ def document_of(writer: StoreWriter, job_id: str = "job-1") -> dict[str, Any]:
 def letters(writer: StoreWriter) -> list[Any]:
     with writer._engine.connect() as connection:
         return list(connection.execute(select(dead_letters)).all())
-
-
-def metrics(writer: StoreWriter, clusters: frozenset[str] | None = None) -> str:
-    counts = count_windows(writer._engine, NOW, clusters)
-    exposition = Exposition(0.0)
-    samples = exposition.counted(writer.counters.snapshot(), NOW)
-    names = {cluster for cluster, *_ in (*counts.slo, *counts.jobs)}
-    samples |= windows(counts.slo, counts.jobs, sorted(names))
-    return exposition.render(samples).decode()
 
 
 HOSTILE: list[tuple[str, dict[str, Any]]] = [
@@ -121,7 +92,7 @@ def test_any_detail_of_a_node_event_leaves_the_job_settled(store: str, detail: s
 def test_an_event_that_fails_is_found_and_all_others_are_stored(
     dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    apply_event = transaction.apply_event
+    apply_event = apply.apply_event
 
     def fail_on_one(job: Any, event: Any, *rest: Any) -> Any:
         if event.fields.get("trap"):
@@ -202,7 +173,7 @@ def test_an_event_with_an_owner_speaks_of_the_node_that_delivers_it(change: dict
 
 
 def test_no_events_add_more_gpu_time_than_the_gpus_have_had(store: str) -> None:
-    price = {"num_gpus": 8, "num_nodes": 1, "price_per_gpu_hour": 2.0}
+    price: dict[str, Any] = {"num_gpus": 8, "num_nodes": 1, "price_per_gpu_hour": 2.0}
     story = Story().start(**price).after(100)
     story.add("goodput", rank_seconds={"productive": 9e14}, num_ranks=8, num_gpus=8)
     story.add("job_preempted", lost_gpu_seconds=1e14)
@@ -246,7 +217,11 @@ def test_invented_names_are_counted_as_other(dsn: str) -> None:
     clusters = frozenset({"east"})
     with opened(dsn, clusters) as writer:
         for number in range(300):
-            names = {"queue": f"q{number}", "project": f"p{number}", "job_class": f"c{number}"}
+            names: dict[str, Any] = {
+                "queue": f"q{number}",
+                "project": f"p{number}",
+                "job_class": f"c{number}",
+            }
             story = Story(job_id=f"j{number}", cluster=f"c{number}").start(**names).after(9).end()
             writer.write([submission(story)])
         writer.write([submission(Story().start(project="own").after(9).end())])
@@ -272,72 +247,3 @@ def test_names_that_an_earlier_ledger_counted_are_served_no_more(dsn: str) -> No
         with writer._engine.connect() as connection:
             numbers = connection.execute(text("SELECT count(*), max(number) FROM counters")).one()
         assert numbers[0] == numbers[1]
-
-
-NAMES = sorted({spec.name for kind in EVENT_KINDS for spec in kind.fields})
-NUMBERS = st.sampled_from(
-    [0, -1, 1, 8, 2**31, 2**53, 2**53 + 1, 10**30, 0.0, -0.0, 1e15, 1e300, 5e-324]
-)
-TEXTS = st.text(max_size=12) | st.sampled_from(
-    ["Xid²", " ", "\x00", "\ud800", "n1", "failed", "xid"]
-)
-SCALARS = st.none() | st.booleans() | NUMBERS | TEXTS
-VALUES = st.recursive(
-    SCALARS,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
-    max_leaves=8,
-)
-
-
-def examples(kind: Any) -> st.SearchStrategy[dict[str, Any]]:
-    """Fields of a kind: right ones, and any."""
-    right: dict[str, st.SearchStrategy[Any]] = {
-        spec.name: st.sampled_from(spec.values) if spec.values and spec.shape == "text" else NUMBERS
-        for spec in kind.fields
-    }
-    some = st.fixed_dictionaries({}, optional={name: right[name] | VALUES for name in right})
-    return st.builds(lambda a, b: {**b, **a}, some, st.dictionaries(TEXTS, VALUES, max_size=2))
-
-
-DOCUMENTS = st.lists(
-    st.sampled_from(EVENT_KINDS).flatmap(
-        lambda kind: st.fixed_dictionaries(
-            {
-                "id": TEXTS | st.uuids().map(str),
-                "kind": st.just(kind.name) | TEXTS,
-                "job_id": st.sampled_from(["a", "b"]) | TEXTS,
-                "attempt": st.integers(0, 2) | VALUES,
-                "time": st.floats(BEGIN, NOW) | VALUES,
-                "fields": examples(kind) | VALUES,
-            },
-            optional={
-                "owner": st.integers(0, 1) | VALUES,
-                "node": TEXTS,
-                "cluster": TEXTS,
-                "x": VALUES,
-            },
-        )
-    )
-    | VALUES,
-    max_size=6,
-)
-
-
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(documents=DOCUMENTS)
-def test_whatever_is_sent_the_ledger_settles_shows_and_counts(documents: list[Any]) -> None:
-    read = read_delivery(
-        json.dumps({"version": 1, "node": "n1", "events": documents}).encode(), NOW
-    )
-    assert len(read.events) + len(read.refused) == len(documents)
-    assert all(letter.reason and "\n" not in letter.reason for letter in read.refused)
-    sent = Submission(list(read.events), list(read.refused))
-    with opened("sqlite:///:memory:") as writer:
-        writer.write([sent])
-        assert sent.stored + sent.duplicates + len(sent.refused) == len(documents)
-        assert not [letter for letter in sent.refused if "cannot be applied" in letter.reason]
-        writer.settle_due()
-        with writer._engine.connect() as connection:
-            for row in connection.execute(select(jobs)).all():
-                assert json.dumps(queries.job_document(connection, row), allow_nan=False)
-        assert metrics(writer)

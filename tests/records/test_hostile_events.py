@@ -1,14 +1,11 @@
 """Files of events that another user wrote: they cost their own job only, and speak for no other."""
 
-import contextlib
 import json
 import logging
 import os
 import sqlite3
-import threading
 import time
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep_records.delivery import sender as sending
-from lockstep_records.delivery.sender import LedgerAddress, post
 from lockstep_records.delivery.spool import EventSpool
 from lockstep_records.events import FILE_NAME, Event, append_event, parse_event, read_events
 from lockstep_records.jobs import job_folder
@@ -109,7 +104,7 @@ def test_only_a_file_of_its_own_is_appended_to_and_read(tmp_path: Path, kind: st
     victim = tmp_path / "victim"
     victim.write_text(json.dumps(event("j").document()) + "\n")
     path = file_of(tmp_path, "j")
-    make = {
+    make: dict[str, Callable[[], object]] = {
         "link": lambda: path.symlink_to(victim),
         "hard_link": lambda: path.hardlink_to(victim),
         "fifo": lambda: os.mkfifo(path),
@@ -189,15 +184,15 @@ def test_a_job_that_floods_the_spool_loses_its_own_events_first(tmp_path: Path) 
     spool = EventSpool(tmp_path, tmp_path / "s.sqlite", max_bytes=200_000)
     for _ in range(40):
         spool.refresh()
-    kept = [d["id"] for d in documents(spool)]
-    assert [each for each in kept if each.startswith("quiet")] == [f"quiet-{n}" for n in range(20)]
-    assert kept[-1] == "flood-7999"
+    held = [d["id"] for d in documents(spool)]
+    assert [each for each in held if each.startswith("quiet")] == [f"quiet-{n}" for n in range(20)]
+    assert held[-1] == "flood-7999"
     assert spool.dropped == 8020 - spool.num_pending > 5000
     spool.close()
     spool = EventSpool(tmp_path, tmp_path / "s.sqlite", max_bytes=20_000)
     spool.add([event("quiet", 20)])
-    kept = [d["id"] for d in documents(spool)]
-    assert [each for each in kept if each.startswith("quiet")] == [f"quiet-{n}" for n in range(21)]
+    held = [d["id"] for d in documents(spool)]
+    assert [each for each in held if each.startswith("quiet")] == [f"quiet-{n}" for n in range(21)]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make folders of two users")
@@ -258,91 +253,3 @@ def test_a_spool_of_an_earlier_version_is_read_on(tmp_path: Path) -> None:
 def test_any_detail_of_a_node_event_is_judged(detail: str) -> None:
     events = (NodeEvent(sign="xid", detail=detail),)
     assert classify(Evidence(node_events=events)).outcome in {"failed", "unknown", "succeeded"}
-
-
-class _Answers(BaseHTTPRequestHandler):
-    server: "OddLedger"
-
-    def do_POST(self) -> None:
-        self._answer()
-
-    def do_GET(self) -> None:
-        self._answer()
-
-    def _answer(self) -> None:
-        self.server.tokens.append(self.headers.get("Authorization", ""))
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.server.answer(self)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the name it overrides
-        pass
-
-
-class OddLedger(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Answers)
-        self.tokens: list[str] = []
-        self.answer: Any = None
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/events"
-
-
-@pytest.fixture(name="odd")
-def _odd() -> Iterator[OddLedger]:
-    with OddLedger() as ledger:
-        thread = threading.Thread(target=ledger.serve_forever, args=(0.02,), daemon=True)
-        thread.start()
-        yield ledger
-        ledger.shutdown()
-        thread.join()
-
-
-@pytest.mark.server
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_no_token_follows_a_redirect(odd: OddLedger, tmp_path: Path, status: int) -> None:
-    def redirect(handler: BaseHTTPRequestHandler) -> None:
-        handler.send_response(status)
-        handler.send_header("Location", odd.url)
-        handler.send_header("Content-Length", "0")
-        handler.end_headers()
-
-    odd.answer = redirect
-    (tmp_path / "token").write_text("secret")
-    address = LedgerAddress(url=odd.url, token_file=tmp_path / "token")
-    assert post(address, b"{}").status == status
-    assert odd.tokens == ["Bearer secret"]
-
-
-@pytest.mark.server
-@pytest.mark.parametrize("is_in_head", [True, False])
-def test_an_answer_that_drips_ends_at_the_deadline(
-    odd: OddLedger, monkeypatch: pytest.MonkeyPatch, is_in_head: bool
-) -> None:
-    monkeypatch.setattr(sending, "_DEADLINE_SECONDS", 0.5)
-
-    def drip(handler: BaseHTTPRequestHandler) -> None:
-        handler.wfile.write(b"HTTP/1.1 200 OK\r\n" + (b"" if is_in_head else b"\r\n"))
-        for _ in range(300):
-            try:
-                handler.wfile.write(b"x: y\r\n" if is_in_head else b"x")
-            except OSError:
-                return
-            time.sleep(0.1)
-
-    odd.answer = drip
-    begin = time.monotonic()
-    with contextlib.suppress(OSError):
-        assert post(LedgerAddress(url=odd.url), b"{}").status == 200
-    assert time.monotonic() - begin < 5
-
-
-@pytest.mark.server
-def test_an_answer_that_is_no_http_is_an_error_of_the_system(odd: OddLedger) -> None:
-    odd.answer = lambda handler: handler.wfile.write(b"\x00" * 100_000)
-    with pytest.raises(OSError, match="no answer of HTTP"):
-        post(LedgerAddress(url=odd.url), b"{}")

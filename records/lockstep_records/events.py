@@ -4,6 +4,7 @@
 id of its own.
 """
 
+import errno
 import json
 import os
 import platform
@@ -24,7 +25,7 @@ PREEMPTED = 75
 OUT_OF_MEMORY = 76
 """Exit code of a rank that ran out of memory, its own or the GPU's."""
 # A runaway or hostile file must not fill the memory of every reader.
-_MAX_BYTES, _HEAD_BYTES = 16 << 20, 1 << 20
+MAX_EVENTS_BYTES, _HEAD_BYTES = 16 << 20, 1 << 20
 _MAX_FIRST_LINES, _MAX_LAST_LINES = 1000, 19_000
 _APPEND_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
@@ -118,6 +119,10 @@ def read_events(job: Path) -> list[Event]:
             data = _head_and_tail(descriptor)
     except (FileNotFoundError, NotADirectoryError, ForeignFileError):
         return []
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # a link
+            return []
+        raise
     lines = data.split(b"\n")
     if len(lines) > _MAX_FIRST_LINES + _MAX_LAST_LINES:
         lines = lines[:_MAX_FIRST_LINES] + lines[-_MAX_LAST_LINES:]
@@ -127,9 +132,11 @@ def read_events(job: Path) -> list[Event]:
 
 def _head_and_tail(descriptor: int) -> bytes:
     size = os.fstat(descriptor).st_size
-    if size <= _MAX_BYTES:
-        return os.pread(descriptor, _MAX_BYTES, 0)
-    tail = os.pread(descriptor, _MAX_BYTES - _HEAD_BYTES, size - (_MAX_BYTES - _HEAD_BYTES))
+    if size <= MAX_EVENTS_BYTES:
+        return os.pread(descriptor, MAX_EVENTS_BYTES, 0)
+    tail = os.pread(
+        descriptor, MAX_EVENTS_BYTES - _HEAD_BYTES, size - (MAX_EVENTS_BYTES - _HEAD_BYTES)
+    )
     # The cuts go through lines: what is left of them is none.
     head = os.pread(descriptor, _HEAD_BYTES, 0)
     return head[: head.rfind(b"\n") + 1] + tail[tail.find(b"\n") + 1 :]

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Never
 
 from lockstep_ledger.merge.event import LedgerEvent, is_printable
-from lockstep_records.event_check import EventError, check_event
+from lockstep_records.event_bounds import EventError
+from lockstep_records.event_check import check_event
 
 VERSION = 1
 MAX_EVENTS = 1000
@@ -30,7 +31,11 @@ class DeliveryError(ValueError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RefusedEvent:
-    """One event that is refused: why, and what was sent."""
+    """One event that is refused: why, and what was sent.
+
+    Attributes:
+        once: of those with the same text here only the first is kept; None keeps each.
+    """
 
     refusal: str
     reason: str
@@ -38,6 +43,7 @@ class RefusedEvent:
     job_id: str | None = None
     node: str | None = None
     body: str = ""
+    once: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

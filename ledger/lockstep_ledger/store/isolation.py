@@ -31,9 +31,9 @@ def write_isolated(
         if _is_of_store(error):
             raise
         if len(submissions) > 1:
-            middle = len(submissions) // 2
-            write_isolated(write, submissions[:middle])
-            write_isolated(write, submissions[middle:])
+            half = len(submissions) // 2
+            write_isolated(write, submissions[:half])
+            write_isolated(write, submissions[half:])
         elif submissions:
             _write_parts(write, submissions[0], error)
 
@@ -41,7 +41,7 @@ def write_isolated(
 def _write_parts(
     write: Callable[[Sequence[Submission]], None], submission: Submission, error: Exception
 ) -> None:
-    events, middle = submission.events, len(submission.events) // 2
+    events, half = submission.events, len(submission.events) // 2
     if not events:
         _log.error("letters=lost client=%r reason=%r", submission.client, error)
         return
@@ -51,7 +51,7 @@ def _write_parts(
         letter = letter_of(events[0], _REFUSAL, f"{reason}; it is kept here and left out")
         parts = [Submission((), [letter], submission.client)]
     else:
-        parts = [Submission(e, [], submission.client) for e in (events[:middle], events[middle:])]
+        parts = [Submission(e, [], submission.client) for e in (events[:half], events[half:])]
     parts.append(Submission((), submission.refused, submission.client))
     for part in parts:
         write_isolated(write, [part])

@@ -14,6 +14,8 @@ MAX_LETTERS = 10_000
 """Of each refusal; the oldest go, so that no client fills the disk with refused requests."""
 MAX_PAGE_CHARACTERS = 8 << 20
 
+_MAX_BODY = 8192
+
 
 def keep(
     connection: Connection, refused: Sequence[RefusedEvent], client: str, now_seconds: float
@@ -26,16 +28,20 @@ def keep(
             "received": now_seconds,
             "refusal": letter.refusal,
             "reason": _storable(letter.reason),
-            "event_id": letter.id,
-            "job_id": letter.job_id,
-            "node": letter.node,
-            "client": _storable(client[:200]),
-            "body": _storable(letter.body),
+            "event_id": _name(letter.once or letter.id),
+            "job_id": _name(letter.job_id),
+            "node": _name(letter.node),
+            "client": _name(client),
+            "body": _storable(letter.body[:_MAX_BODY]),
         }
         for letter in refused
     ]
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
     connection.execute(dialect.insert(dead_letters).on_conflict_do_nothing(), rows)
+
+
+def _name(text: str | None) -> str | None:
+    return None if text is None else _storable(text)[:200]
 
 
 def _storable(text: str) -> str:

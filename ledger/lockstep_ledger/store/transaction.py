@@ -16,6 +16,7 @@ from lockstep_ledger.merge.settlement import Patience
 from lockstep_ledger.store import letters
 from lockstep_ledger.store.counters import Counters
 from lockstep_ledger.store.tables import events, jobs, slo_events
+from lockstep_records.events import stable_id
 
 _CHUNK = 500  # SQLite takes 999 parameters in builds of before 2020
 # Built once: SQLAlchemy would spend as long on building them as the database on their work.
@@ -176,6 +177,8 @@ def letter_of(event: LedgerEvent, refusal: str, sentence: str) -> RefusedEvent:
         job_id=event.job_id,
         node=event.node,
         body=event.body,
+        # A stranger who goes on sending fills no table.
+        once=stable_id(*event.key, event.owner) if refusal == "owner" else None,
     )
 
 

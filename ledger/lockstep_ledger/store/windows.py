@@ -4,10 +4,11 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from sqlalchemy import Engine, case, delete, func, select
+from sqlalchemy import Connection, Engine, case, delete, func, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from lockstep_catalogue.ledger import SLO_COUNTS_SECONDS, SLO_WINDOWS
@@ -63,20 +64,40 @@ def count_windows(
     query = query.where(
         slo_events.c.time > now_seconds - longest, slo_events.c.time <= now_seconds
     ).group_by(*groups)
+    with engine.connect() as connection:
+        rows = connection.execute(query).mappings().all()
+        by_status = _by_status(connection, clusters)
+        targets = tuple(running_targets(connection, clusters))
+        aside = select(func.count()).where(jobs.c.settle_at >= ASIDE_TIME)
+        num_aside = connection.execute(aside).scalar()
+        num_letters = connection.execute(select(func.count()).select_from(dead_letters)).scalar()
+    return WindowCounts(
+        time_seconds=now_seconds,
+        slo=_by_window(rows, clusters),
+        jobs=by_status,
+        dead_letters=num_letters or 0,
+        jobs_aside=num_aside or 0,
+        targets=targets,
+    )
+
+
+def _by_status(
+    connection: Connection, clusters: frozenset[str] | None
+) -> dict[tuple[str, str], int]:
     unsettled = (
         select(jobs.c.cluster, jobs.c.status, func.count())
         .where(jobs.c.status.in_(("pending", "running", "ended")))
         .group_by(jobs.c.cluster, jobs.c.status)
     )
-    with engine.connect() as connection:
-        rows = connection.execute(query).mappings().all()
-        by_status: Counter[tuple[str, str]] = Counter()
-        for cluster, status, count in connection.execute(unsettled):
-            by_status[counted_cluster(cluster, clusters), status] += count
-        targets = tuple(running_targets(connection, clusters))
-        aside = select(func.count()).where(jobs.c.settle_at >= ASIDE_TIME)
-        num_aside = connection.execute(aside).scalar()
-        num_letters = connection.execute(select(func.count()).select_from(dead_letters)).scalar()
+    by_status: Counter[tuple[str, str]] = Counter()
+    for cluster, status, count in connection.execute(unsettled):
+        by_status[counted_cluster(cluster, clusters), status] += count
+    return dict(by_status)
+
+
+def _by_window(
+    rows: Iterable[Mapping[str, Any]], clusters: frozenset[str] | None
+) -> dict[SloKey, tuple[float, float]]:
     slo: dict[SloKey, tuple[float, float]] = {}
     for row in rows:
         cluster = counted_cluster(row["cluster"], clusters)
@@ -84,14 +105,7 @@ def count_windows(
             key = (cluster, row["job_class"], row["slo"], window)
             good, total = slo.get(key, (0.0, 0.0))
             slo[key] = (good + row[f"good_{window}"], total + row[f"total_{window}"])
-    return WindowCounts(
-        time_seconds=now_seconds,
-        slo=slo,
-        jobs=dict(by_status),
-        dead_letters=num_letters or 0,
-        jobs_aside=num_aside or 0,
-        targets=targets,
-    )
+    return slo
 
 
 class WindowReader:

@@ -70,10 +70,11 @@ def post(address: LedgerAddress, body: bytes) -> Answer:
     url = urlsplit(address.url)
     connection = _connection(address, url.hostname or "", url.port)
     # Socket time-outs bound each wait alone; an answer of one byte a second has no end.
-    timer = threading.Timer(_DEADLINE_SECONDS, _hang_up, (connection,))
+    connection.connect()
+    # The connection forgets its socket where the answer has no length.
+    timer = threading.Timer(_DEADLINE_SECONDS, _hang_up, (connection.sock,))
+    timer.start()
     try:
-        connection.connect()
-        timer.start()
         target = f"{url.path or '/'}{'?' * bool(url.query)}{url.query}"
         connection.request("POST", target, body, headers)
         answer = connection.getresponse()
@@ -92,10 +93,10 @@ def _connection(address: LedgerAddress, host: str, port: int | None) -> HTTPConn
     return HTTPSConnection(host, port, timeout=_TIMEOUT_SECONDS, context=context)
 
 
-def _hang_up(connection: HTTPConnection) -> None:
-    """Ends a wait of another thread for the connection."""
-    with contextlib.suppress(OSError, AttributeError):  # it has ended already
-        socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)
+def _hang_up(connected: socket.socket) -> None:
+    """Ends a wait of another thread for the other side."""
+    with contextlib.suppress(OSError):  # it has ended already
+        socket.socket.shutdown(connected, socket.SHUT_RDWR)
 
 
 def _token(path: Path) -> str:

@@ -153,8 +153,9 @@ class EventSpool:
 
     def remove(self, events: Iterable[SpooledEvent]) -> None:
         """Forgets events that were delivered or refused."""
+        query = "DELETE FROM event WHERE number = ?"
         with self._database:
-            removed = [event for event in events if self._remove(event)]
+            removed = [e for e in events if self._database.execute(query, (e.number,)).rowcount]
         self.num_pending -= len(removed)
         for event in removed:
             self._sizes[event.owner, event.job] -= event.size_bytes
@@ -163,10 +164,6 @@ class EventSpool:
     def close(self) -> None:
         """Closes the database; what waits stays in it."""
         self._database.close()
-
-    def _remove(self, event: SpooledEvent) -> bool:
-        query = "DELETE FROM event WHERE number = ?"
-        return bool(self._database.execute(query, (event.number,)).rowcount)
 
     def _owner_of(self, job: str) -> int | None:
         with contextlib.suppress(OSError):

@@ -162,7 +162,7 @@ BAD_EVENTS: list[tuple[dict[str, Any], str, str]] = [
     ({"time": time.time() + 4000}, "future", "in the future; set the clock of the node"),
     ({"time": "noon"}, "type", "time 'noon' must be seconds since 1970"),
     ({"node": "a\x00b"}, "type", "must be at most 200 printable characters"),
-    ({"fields": {"outcome": "failed", "log": "x" * 70_000}}, "value", "log 'xxx"),
+    ({"fields": {"outcome": "failed", "log": "x" * 70_000}}, "value", "at most 4096 characters"),
 ]
 
 

@@ -33,6 +33,8 @@ _UNFIT = re.compile(rf"[{UNFIT}\ud800-\udfff]")
 KIND = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _JOB_ID = re.compile(r"[A-Za-z0-9][\w.\-:/+@\[\]]{0,199}")
 _ENVELOPE = ("id", "kind", "job_id", "attempt", "time", "fields")
+_CHECKED = frozenset({"id", "kind", "job_id", "attempt", "time", "node", "cluster", "owner"})
+_SPECS = {name: {spec.name: spec for spec in kind.fields} for name, kind in KIND_BY_NAME.items()}
 _MAX_VALUES = 20_000
 _MAX_DIGITS_BOUND = 10**30
 
@@ -70,11 +72,12 @@ def check_document(document: object) -> dict[str, Any]:
         raise EventError("type", f"fields {quoted(fields)} must be a JSON object")
     budget = [_MAX_VALUES, MAX_LINE]
     for name, value in document.items():
-        _check_value(name, value, MAX_DEPTH, budget)
-    kind = KIND_BY_NAME.get(document["kind"])
-    for spec in kind.fields if kind else ():
-        if spec.name in fields:
-            _check_field(document["kind"], fields[spec.name], spec)
+        if name not in _CHECKED:
+            _check_value(name, value, MAX_DEPTH, budget)
+    specs = _SPECS.get(document["kind"], {})
+    for name, value in fields.items():
+        if name in specs:
+            _check_field(document["kind"], value, specs[name])
     return document
 
 
@@ -131,7 +134,9 @@ def _check_numbers(document: dict[str, Any]) -> None:
 def _check_value(name: str, value: object, depth: int, budget: list[int]) -> None:
     """Checks any value, also of a field that nobody here knows; the budget is of the document."""
     budget[0] -= 1
-    if isinstance(value, str):
+    if type(value) is int and -MAX_WHOLE <= value <= MAX_WHOLE:
+        pass
+    elif isinstance(value, str):
         budget[1] -= len(value)
         if len(value) > MAX_TEXT or _UNFIT.search(value):
             raise EventError(
@@ -140,25 +145,31 @@ def _check_value(name: str, value: object, depth: int, budget: list[int]) -> Non
                 " control characters and surrogates",
             )
     elif isinstance(value, dict | list):
-        if depth == 0 or len(value) > MAX_ITEMS:
-            raise EventError("value", f"{name} must have at most {MAX_ITEMS} entries a list and"
-                             f" {MAX_DEPTH} lists in each other")  # fmt: skip
-        for key in value if isinstance(value, dict) else ():
-            budget[1] -= len(str(key))
-            if not isinstance(key, str) or len(key) > MAX_NAME or _UNFIT.search(key):
-                raise EventError(
-                    "value",
-                    f"{name} has the member {quoted(key)}; a name has at most {MAX_NAME} characters"
-                    " without control characters",
-                )
-        for inner in value.values() if isinstance(value, dict) else value:
-            _check_value(name, inner, depth - 1, budget)
+        _check_entries(name, value, depth, budget)
     elif value is not None and not isinstance(value, bool) and not _is_number(value):
         raise EventError("value", f"{name} {quoted(value)} must be a finite number, a whole one"
                          f" at most {MAX_WHOLE}")  # fmt: skip
-    if min(budget) < 0:
+    if budget[0] < 0 or budget[1] < 0:
         raise EventError("value", f"the event must have at most {_MAX_VALUES} values and {MAX_LINE}"
                          " characters")  # fmt: skip
+
+
+def _check_entries(
+    name: str, value: dict[str, Any] | list[Any], depth: int, budget: list[int]
+) -> None:
+    if depth == 0 or len(value) > MAX_ITEMS:
+        raise EventError("value", f"{name} must have at most {MAX_ITEMS} entries a list and"
+                         f" {MAX_DEPTH} lists in each other")  # fmt: skip
+    for key in value if isinstance(value, dict) else ():
+        budget[1] -= len(str(key))
+        if not isinstance(key, str) or len(key) > MAX_NAME or _UNFIT.search(key):
+            raise EventError(
+                "value",
+                f"{name} has the member {quoted(key)}; a name has at most {MAX_NAME} characters"
+                " without control characters",
+            )
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+        _check_value(key if isinstance(key, str) else name, inner, depth - 1, budget)
 
 
 def _check_field(kind: str, value: object, spec: EventField) -> None:
@@ -167,24 +178,20 @@ def _check_field(kind: str, value: object, spec: EventField) -> None:
     if not _SHAPES[spec.shape](value):
         raise EventError("type", f"{kind}.{spec.name} {quoted(value)} must be {_WORDS[spec.shape]}")
     names = value if isinstance(value, dict) else (value,)
-    wrong = next((name for name in names if spec.values and name not in spec.values), None)
-    if wrong is not None:
-        raise EventError("value", f"{kind}.{spec.name} {quoted(wrong)} must be one of"
+    wrong = [name for name in names if name not in spec.values] if spec.values else ()
+    if wrong:
+        raise EventError("value", f"{kind}.{spec.name} {quoted(wrong[0])} must be one of"
                          f" {', '.join(spec.values)}")  # fmt: skip
+    if spec.shape not in _NUMERIC:
+        return
     least, most = spec.range
-    for number in _numbers_of(value):
+    numbers: Any = value.values() if isinstance(value, dict) else value
+    for number in numbers if isinstance(value, dict | list) else (numbers,):
         if not least <= number <= most:
             raise EventError(
                 "value",
                 f"{kind}.{spec.name} {quoted(number)} must be from {least:.16g} to {most:.16g}",
             )
-
-
-def _numbers_of(value: object) -> list[float]:
-    inner = value.values() if isinstance(value, dict) else value
-    if not isinstance(value, dict | list):
-        inner = (value,)
-    return [n for n in inner if isinstance(n, int | float) and not isinstance(n, bool)]  # type: ignore[attr-defined]  # a dict's values or a list
 
 
 def _is_name(text: object, limit: int) -> bool:
@@ -220,6 +227,7 @@ _SHAPES: dict[str, Callable[[object], bool]] = {
         isinstance(value, dict) and all(_is_number(n) and n >= 0 for n in value.values())
     ),
 }
+_NUMERIC = frozenset({"integer", "number", "integers", "numbers_by_name"})
 _WORDS = {
     "text": f"a text of at most {MAX_TEXT} characters", "integer": "a whole number",
     "number": "a finite number", "flag": "true or false", "integers": "a list of whole numbers",

@@ -4,11 +4,10 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
-from sqlalchemy import Connection, Engine, case, delete, func, select
+from sqlalchemy import Connection, Engine, RowMapping, case, delete, func, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from lockstep_catalogue.ledger import SLO_COUNTS_SECONDS, SLO_WINDOWS
@@ -96,7 +95,7 @@ def _by_status(
 
 
 def _by_window(
-    rows: Iterable[Mapping[str, Any]], clusters: frozenset[str] | None
+    rows: Iterable[RowMapping], clusters: frozenset[str] | None
 ) -> dict[SloKey, tuple[float, float]]:
     slo: dict[SloKey, tuple[float, float]] = {}
     for row in rows:

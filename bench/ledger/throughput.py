@@ -24,6 +24,7 @@ from ledger_process import LedgerProcess
 
 _NODES = 50
 _STEPS_OF_A_JOB = 8
+_HEAD = "POST /api/events HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
 def job_events(now: float, job: int, node: str, run: str = "") -> list[dict[str, Any]]:
@@ -82,8 +83,7 @@ async def deliver(port: int, node: str, size: int, pace: Pace, out: list[float])
         if due > pace.end:
             break
         await asyncio.sleep(max(0.0, due - time.perf_counter()))
-        head = f"POST /api/events HTTP/1.1\r\nHost: ledger\r\nContent-Length: {len(body)}\r\n\r\n"
-        writer.write(head.encode() + body)
+        writer.write(f"{_HEAD}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         answer = await reader.readuntil(b"\r\n\r\n")
         assert b" 200 " in answer.partition(b"\r\n")[0], answer
         length = int(answer.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])

@@ -8,7 +8,10 @@ INGEST = Label(
     help="what became of a received event; a duplicate was stored before",
     values=("stored", "duplicate", "refused"),
 )
-REFUSALS = ("json", "version", "missing", "type", "value", "future", "finished", "size", "token")
+REFUSALS = (
+    "json", "version", "missing", "type", "value", "future", "finished", "size", "token",
+    "owner", "scope", "implausible",
+)  # fmt: skip
 REFUSAL = Label(name="refusal", help="why it was refused", values=REFUSALS)
 HTTP_STATUS = Label(
     name="http_status", help="class of the answer", values=("2xx", "3xx", "4xx", "5xx")
@@ -48,6 +51,15 @@ DEAD_LETTERS = Metric(
     unit=Unit.NONE,
     labels=(),
     help="Refused events and requests that the store holds.",
+    source="the store, as of the time of the counts per window",
+    endpoint=Endpoint.LEDGER,
+)
+JOBS_ASIDE = Metric(
+    name="lockstep_ledger_jobs_aside",
+    kind=Kind.GAUGE,
+    unit=Unit.NONE,
+    labels=(),
+    help="Jobs whose stored record could not be settled and is left aside.",
     source="the store, as of the time of the counts per window",
     endpoint=Endpoint.LEDGER,
 )
@@ -94,6 +106,7 @@ METRICS = (
     EVENTS,
     REFUSED,
     DEAD_LETTERS,
+    JOBS_ASIDE,
     EVENTS_STORED,
     COMMIT_DURATION,
     REQUESTS,

@@ -8,6 +8,7 @@ from itertools import accumulate, product
 from lockstep_catalogue import Endpoint, Kind, Metric, ledger, ledger_service, metrics_of
 from lockstep_ledger.merge.effects import Labels
 from lockstep_ledger.store.counters import CounterRow, Series
+from lockstep_ledger.store.queries import Limits
 from lockstep_ledger.store.targets import Target
 from lockstep_ledger.store.windows import SloKey
 
@@ -160,6 +161,24 @@ def promised(targets: Iterable[Target]) -> Samples:
         samples[ledger.JOB_DEADLINE.name, labels] = target.deadline_time
         samples[ledger.JOB_TOKENS.name, labels] = target.tokens
     return samples
+
+
+def visible(samples: Samples, limits: Limits) -> Samples:
+    """The samples for a reader: of his clusters and projects, and of the ledger's own work.
+
+    What names a cluster and no project is left out for a reader of some projects.
+    """
+    if not limits:
+        return samples
+    names_of = {name: metric.label_names for metric in FAMILIES for name in metric.sample_names}
+
+    def is_visible(series: Series) -> bool:
+        labels = dict(zip(names_of[series[0]], series[1], strict=False))
+        return "cluster" not in labels or all(
+            labels.get(label) in values for label, values in limits.items()
+        )
+
+    return {series: value for series, value in samples.items() if is_visible(series)}
 
 
 def own_work(version: str, store: str, refusals: Mapping[str, int]) -> Samples:

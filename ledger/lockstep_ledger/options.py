@@ -1,5 +1,6 @@
 """Options that several subcommands share, and their checks."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -9,6 +10,7 @@ import click
 from lockstep_records.options import read_address
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+_HOST = re.compile(r"[A-Za-z0-9._-]{1,253}")
 DEFAULT_STORE = "/var/lib/lockstep/ledger.db"
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -54,3 +56,13 @@ def check_name(_context: click.Context, _parameter: click.Parameter, name: str) 
     if not name or not name.isprintable() or len(name) > 200:  # noqa: PLR2004  # as the store holds
         raise click.BadParameter(f"{name!r:.80} must be 1 to 200 printable characters.")
     return name
+
+
+def check_hosts(
+    _context: click.Context, _parameter: click.Parameter, names: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Names of hosts, without a port."""
+    for name in names:
+        if not _HOST.fullmatch(name):
+            raise click.BadParameter(f"{name!r:.80} must be a host's name, such as ledger.example.")
+    return names

@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import resource
 import signal
 import socket
 import ssl
@@ -20,15 +21,19 @@ from lockstep_ledger.store.checkpoint import Checkpointer
 from lockstep_ledger.store.database import StoreError, open_store, writer_lock
 from lockstep_ledger.store.windows import WindowReader
 from lockstep_ledger.store.writer import StoreWriter
-from lockstep_ledger.web.access import LOG_NAME, Tokens, read_tokens
+from lockstep_ledger.web.access import LOG_NAME
 from lockstep_ledger.web.app import Application, Limits, Parts
+from lockstep_ledger.web.connections import KEEP_ALIVE_SECONDS, Connections
+from lockstep_ledger.web.grants import WRITER_SCOPES, Tokens, read_tokens
 from lockstep_ledger.web.group_commit import GroupCommit
+from lockstep_ledger.web.server import BoundedServer
 
 _ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _HOLD_FACTOR = 1.5
-_KEEP_ALIVE_SECONDS = 75
 _STOP_SECONDS = 10
 _MAX_CONNECTIONS = 2000
+# For the store, the log and what else is open beside the connections.
+_OTHER_FILES = 100
 _BACKLOG = 1024
 # The writer computes in a thread of the same interpreter: with the default of 5 ms, requests wait
 # that long for it again and again.
@@ -44,12 +49,13 @@ class Settings:
 
     listen: tuple[str, int]
     store: str
-    cluster: str = "local"
+    clusters: tuple[str, ...] = ("local",)
     queues: tuple[str, ...] = ()
     projects: tuple[str, ...] = ()
     job_classes: tuple[str, ...] = ()
     writer_tokens: Path | None = None
     reader_tokens: Path | None = None
+    allowed_hosts: tuple[str, ...] = ()
     tls_cert: Path | None = None
     tls_key: Path | None = None
     scrape_interval_seconds: float = 15.0
@@ -62,7 +68,7 @@ class Settings:
     def groups(self) -> list[tuple[str, ...]]:
         """Groups of jobs whose counters are there before any job is."""
         names = (("", *values) for values in (self.queues, self.projects, self.job_classes))
-        return [(self.cluster, *group) for group in product(*names)]
+        return list(product(self.clusters, *names))
 
 
 def run(settings: Settings) -> None:
@@ -82,7 +88,8 @@ def run(settings: Settings) -> None:
         signal.signal(number, signal.default_int_handler)
     try:
         _check_tls(settings)
-        writers, readers = _tokens(settings.writer_tokens), _tokens(settings.reader_tokens)
+        writers = _tokens(settings.writer_tokens, WRITER_SCOPES)
+        readers = _tokens(settings.reader_tokens, ("reader",))
         listener = _listen(*settings.listen)
         with listener, _ledger(settings) as parts:
             _serve(settings, listener, Application(parts, writers, readers, _limits(settings)))
@@ -105,14 +112,16 @@ def _ledger(settings: Settings) -> Iterator[Parts]:
                 node_seconds=settings.node_wait_seconds,
                 requeue_seconds=settings.requeue_wait_seconds,
             )
-            writer = StoreWriter(engine, patience, settings.groups)
+            clusters = frozenset(settings.clusters)
+            writer = StoreWriter(engine, patience, settings.groups, clusters=clusters)
             group_commit = GroupCommit(writer, _end_server)
-            windows, checkpointer = WindowReader(engine), Checkpointer(engine)
+            windows = WindowReader(engine, clusters=clusters)
+            checkpointer = Checkpointer(engine)
             group_commit.start()
             windows.start()
             checkpointer.start()
             try:
-                yield Parts(engine, writer, group_commit, windows, settings.cluster)
+                yield Parts(engine, writer, group_commit, windows, clusters)
             finally:
                 windows.stop()
                 checkpointer.stop()
@@ -135,17 +144,17 @@ def _serve(settings: Settings, listener: socket.socket, application: Application
         application.asgi,
         access_log=False,
         log_config=None,
-        log_level="warning",
+        log_level="error",  # clients that speak no HTTP could fill the log with warnings
         lifespan="off",
         server_header=False,
         proxy_headers=False,
         ssl_certfile=settings.tls_cert,
         ssl_keyfile=settings.tls_key,
-        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_keep_alive=round(KEEP_ALIVE_SECONDS),
         timeout_graceful_shutdown=_STOP_SECONDS,
-        limit_concurrency=_MAX_CONNECTIONS,
+        ws="none",
     )
-    server = uvicorn.Server(config)
+    server = BoundedServer(config, listener, Connections(_raise_file_limit()))
     _servers.append(server)
     sys.setswitchinterval(_SWITCH_SECONDS)
     # Modules and loaded counters live as long as the process: a full collection need not visit
@@ -157,7 +166,7 @@ def _serve(settings: Settings, listener: socket.socket, application: Application
     scheme = "https" if settings.tls_cert else "http"
     name = f"[{host}]" if ":" in host else host
     click.echo(f"serving {scheme}://{name}:{port}/", err=True)
-    server.run(sockets=[listener])
+    server.run(sockets=[])
     application.asgi.flush()
 
 
@@ -177,8 +186,18 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _tokens(path: Path | None) -> Tokens:
-    return Tokens(read_tokens(path) if path else ())
+def _tokens(path: Path | None, scopes: tuple[str, ...]) -> Tokens:
+    return read_tokens(path, scopes) if path else Tokens({})
+
+
+def _raise_file_limit() -> int:
+    """Allows as many open files as the system does; returns how many connections that permits."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = _MAX_CONNECTIONS + _OTHER_FILES
+    if soft < needed:
+        soft = min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return max(min(_MAX_CONNECTIONS, soft - _OTHER_FILES), 1)
 
 
 def _limits(settings: Settings) -> Limits:
@@ -186,6 +205,10 @@ def _limits(settings: Settings) -> Limits:
         max_body_bytes=settings.max_body_bytes,
         requests_per_second=settings.requests_per_second,
         hold_seconds=settings.scrape_interval_seconds * _HOLD_FACTOR,
+        hosts=frozenset(
+            name.lower()
+            for name in (*settings.allowed_hosts, settings.listen[0], socket.gethostname())
+        ),
     )
 
 

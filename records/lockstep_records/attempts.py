@@ -110,7 +110,7 @@ def highest_step_before(path: Path) -> int | None:
     Returns:
         None where no earlier attempt completed a step on this node.
     """
-    attempt = int(path.parent.name) if path.parent.name.isdigit() else 0
+    attempt = int(path.parent.name) if path.parent.name.isdecimal() else 0
     try:
         earlier = [
             folder for folder in list_attempts(path.parents[1]) if int(folder.name) < attempt

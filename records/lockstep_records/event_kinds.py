@@ -11,6 +11,24 @@ from lockstep_catalogue.vocabulary import FAILURE_CLASSES, GOODPUT_STATES, OUTCO
 VERSION = 1
 """Version of an event; it rises when an old reader would misread a new event."""
 
+MAX_TEXT = 4096
+"""Characters of a text, a line's feeds and tabs among them."""
+MAX_NAME = 200
+MAX_ITEMS = 10_000
+"""Entries of a list or of an object."""
+MAX_WHOLE = 2**53
+"""From here on a whole number is none in a program that knows only floats."""
+MAX_NUMBER = 1e15
+"""Bound of a number that has no bound of its own."""
+# Above all clusters that are known; what an event may let the ledger count or list depends on them.
+_MAX_NODES, _MAX_RANKS, _MAX_RANKS_OF_NODE = 100_000, 1_000_000, 4096
+_MAX_SECONDS, _MAX_PRICE, _MAX_REPEATS = 10 * 365 * 86_400, 1_000_000, 1_000_000
+_MAX_STATUS = 2**32
+LAST_TIME = 253_402_300_799
+"""The last second of the year 9999; what is later is no time."""
+OWN_PREFIX = "ledger_"
+"""Kinds of this name are the ledger's own; nobody else may send one."""
+
 Shape = Literal[
     "text", "integer", "number", "flag", "integers", "texts", "numbers_by_name", "objects", "object"
 ]
@@ -25,6 +43,7 @@ class EventField:
         values: the only texts allowed, or the only names; any where empty.
         required: whether an event of the kind without it is refused.
         nullable: whether null stands for unknown; an optional field may also be absent.
+        least, most: range of its numbers; None is the range of all numbers of events.
     """
 
     name: str
@@ -33,6 +52,18 @@ class EventField:
     values: tuple[str, ...] = ()
     required: bool = False
     nullable: bool = True
+    least: int | None = None
+    most: int | None = None
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """The least and the highest number."""
+        limit = MAX_NUMBER if self.shape in {"number", "numbers_by_name"} else MAX_WHOLE
+        least = 0.0 if self.shape == "numbers_by_name" else -limit
+        return (
+            least if self.least is None else self.least,
+            limit if self.most is None else self.most,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +81,49 @@ class EventKind:
 
 
 _F = EventField
+
+
+def _count(
+    name: str, meaning: str, most: int = MAX_WHOLE, *, required: bool = False, nullable: bool = True
+) -> EventField:
+    return EventField(
+        name, "integer", meaning, required=required, nullable=nullable, least=0, most=most
+    )
+
+
+def _step(name: str, meaning: str, *, required: bool = False) -> EventField:
+    return EventField(name, "integer", meaning, required=required, least=-1)
+
+
+def _ranks(name: str, meaning: str) -> EventField:
+    return EventField(name, "integers", meaning, least=0, most=_MAX_RANKS)
+
+
+def _seconds(name: str, meaning: str) -> EventField:
+    # A clock that was set back makes a duration negative.
+    return EventField(name, "number", meaning, least=-_MAX_SECONDS, most=_MAX_SECONDS)
+
+
 _DESCRIPTION = (
     _F("name", "text", "name that people gave the job"),
     _F("user", "text", "who submitted it"),
     _F("job_class", "text", "class of the job, such as pretraining, research or debug"),
     _F("queue", "text", "queue or partition"),
     _F("project", "text", "account that pays"),
-    _F("num_nodes", "integer", "nodes that the job asked for"),
-    _F("world_size", "integer", "ranks of the whole job"),
-    _F("num_gpus", "integer", "GPUs allocated to the whole job"),
+    _count("num_nodes", "nodes that the job asked for", _MAX_NODES),
+    _count("world_size", "ranks of the whole job", _MAX_RANKS),
+    _count("num_gpus", "GPUs allocated to the whole job", _MAX_RANKS),
     _F("gpu_model", "text", "model of the GPUs, as the driver names it"),
-    _F("time_limit_seconds", "number", "wall clock that the scheduler allows"),
-    _F("deadline_time", "number", "when it has to be done, seconds since 1970"),
-    _F("declared_tokens", "integer", "tokens that it is to be trained on"),
-    _F("price_per_gpu_hour", "number", "price of one GPU for one hour"),
+    _seconds("time_limit_seconds", "wall clock that the scheduler allows"),
+    _F(
+        "deadline_time",
+        "number",
+        "when it has to be done, seconds since 1970",
+        least=0,
+        most=LAST_TIME,
+    ),
+    _count("declared_tokens", "tokens that it is to be trained on"),
+    _F("price_per_gpu_hour", "number", "price of one GPU for one hour", least=0, most=_MAX_PRICE),
     _F("currency", "text", "ISO 4217 code of the price"),
     _F("source", "text", "what the event was taken from: lockstep, slurm, kubernetes, mlperf"),
 )
@@ -71,17 +131,17 @@ _END = (
     _F(
         "outcome", "text", "what became of it on this node", OUTCOMES, required=True, nullable=False
     ),
-    _F("exit_code", "integer", "exit status of the launcher"),
+    _F("exit_code", "integer", "exit status of the launcher", least=-_MAX_STATUS, most=_MAX_STATUS),
     _F("failure_class", "text", "who has to act; absent unless it failed", FAILURE_CLASSES),
     _F("cause", "text", "name of the rule of the outcome table"),
     _F("reason", "text", "one sentence"),
-    _F("culprit_ranks", "integers", "ranks to blame; empty where none is"),
+    _ranks("culprit_ranks", "ranks to blame; empty where none is"),
     _F("culprit_node", "text", "node to blame"),
-    _F("last_step", "integer", "highest step completed"),
+    _step("last_step", "highest step completed"),
     _F("exception", "text", "what ended the rank to blame: type, message and place"),
     _F("signal", "text", "signal that ended the rank to blame"),
-    _F("followers", "integers", "ranks that failed because another one had"),
-    _F("tokens", "integer", "tokens trained on"),
+    _ranks("followers", "ranks that failed because another one had"),
+    _count("tokens", "tokens trained on"),
 )
 
 EVENT_KINDS: tuple[EventKind, ...] = (
@@ -89,16 +149,16 @@ EVENT_KINDS: tuple[EventKind, ...] = (
     EventKind(
         "job_started",
         "The launcher of a node begins; each node of the job writes its own.",
-        (*_DESCRIPTION, _F("nproc_per_node", "integer", "ranks of this node")),
+        (*_DESCRIPTION, _count("nproc_per_node", "ranks of this node", _MAX_RANKS_OF_NODE)),
         edge=True,
     ),
     EventKind(
         "attempt_started",
         "The ranks of a node start.",
         (
-            _F("ranks", "integers", "global ranks on this node"),
-            _F("num_gpus", "integer", "GPUs of this node that are allocated to the job"),
-            _F("restart_count", "integer", "how often the scheduler had requeued the job"),
+            _ranks("ranks", "global ranks on this node"),
+            _count("num_gpus", "GPUs of this node that are allocated to the job", _MAX_RANKS),
+            _count("restart_count", "how often the scheduler had requeued the job", _MAX_REPEATS),
         ),
         edge=True,
     ),
@@ -107,38 +167,38 @@ EVENT_KINDS: tuple[EventKind, ...] = (
         "No rank of the node makes progress.",
         (
             _F("ranks", "objects", "rank, phase and step of each"),
-            _F("missing", "integers", "ranks that the others wait for"),
-            _F("limit_seconds", "number", "time without progress from which on it is a hang"),
-            _F("flight_recorders", "integers", "ranks whose Flight Recorder was fetched"),
+            _ranks("missing", "ranks that the others wait for"),
+            _seconds("limit_seconds", "time without progress from which on it is a hang"),
+            _ranks("flight_recorders", "ranks whose Flight Recorder was fetched"),
         ),
     ),
     EventKind(
         "hang_ended",
         "The ranks of the node make progress again after a hang.",
         (
-            _F("missing", "integers", "ranks that the others had waited for"),
-            _F("seconds", "number", "time without progress"),
+            _ranks("missing", "ranks that the others had waited for"),
+            _seconds("seconds", "time without progress"),
         ),
     ),
     EventKind(
         "job_resumed",
         "The ranks continue from a checkpoint.",
         (
-            _F("step", "integer", "step that was restored; 0 for a fresh start", required=True),
+            _step("step", "step that was restored; 0 for a fresh start", required=True),
             _F("fallback", "flag", "whether a newer or the requested one was passed over"),
-            _F("passed_over", "integer", "newer checkpoints that were not valid"),
-            _F("steps_lost", "integer", "steps completed before that have to be done again"),
-            _F("seconds", "number", "duration of the restore"),
+            _count("passed_over", "newer checkpoints that were not valid", _MAX_REPEATS),
+            _step("steps_lost", "steps completed before that have to be done again"),
+            _seconds("seconds", "duration of the restore"),
         ),
     ),
     EventKind(
         "checkpoint_durable",
         "A checkpoint is complete and can be resumed from.",
         (
-            _F("step", "integer", "its step"),
-            _F("size_bytes", "integer", "bytes that this rank wrote"),
-            _F("seconds", "number", "duration of the write"),
-            _F("blocking_seconds", "number", "how long steps waited for it"),
+            _step("step", "its step"),
+            _count("size_bytes", "bytes that this rank wrote"),
+            _seconds("seconds", "duration of the write"),
+            _seconds("blocking_seconds", "how long steps waited for it"),
             _F("verified", "flag", "whether it was read back and compared"),
         ),
     ),
@@ -146,7 +206,8 @@ EVENT_KINDS: tuple[EventKind, ...] = (
         "checkpoint_failed",
         "Checkpoints of the attempt were not written, or are damaged.",
         (
-            _F("total", "integer", "number so far in this attempt", required=True, nullable=False),
+            _count("total", "number so far in this attempt", _MAX_REPEATS, required=True,
+                   nullable=False),
             _F("outcome", "text", "what became of them", ("failed", "invalid"), required=True,
                nullable=False),
         ),
@@ -154,7 +215,8 @@ EVENT_KINDS: tuple[EventKind, ...] = (
     EventKind(
         "restore_failed",
         "The ranks could not load a checkpoint.",
-        (_F("total", "integer", "number so far in this attempt", required=True, nullable=False),),
+        (_count("total", "number so far in this attempt", _MAX_REPEATS, required=True,
+                   nullable=False),),
     ),
     EventKind(
         "goodput",
@@ -162,10 +224,10 @@ EVENT_KINDS: tuple[EventKind, ...] = (
         (
             _F("rank_seconds", "numbers_by_name", "seconds of its ranks by state", GOODPUT_STATES,
                required=True, nullable=False),
-            _F("num_gpus", "integer", "GPUs of this node that are allocated to the job"),
-            _F("num_ranks", "integer", "ranks and idle GPUs that the totals cover"),
-            _F("last_step", "integer", "highest step completed"),
-            _F("tokens", "integer", "tokens that the ranks of this node trained on"),
+            _count("num_gpus", "GPUs of this node that are allocated to the job", _MAX_RANKS),
+            _count("num_ranks", "ranks and idle GPUs that the totals cover", _MAX_RANKS),
+            _step("last_step", "highest step completed"),
+            _count("tokens", "tokens that the ranks of this node trained on"),
         ),
     ),
     EventKind(
@@ -174,16 +236,17 @@ EVENT_KINDS: tuple[EventKind, ...] = (
         (
             _F("sign", "text", "a name of the outcome table, such as node_lost", required=True),
             _F("detail", "text", "what the source wrote"),
-            _F("ranks", "integers", "ranks that it hit, where known"),
+            _ranks("ranks", "ranks that it hit, where known"),
         ),
     ),
     EventKind(
         "rank_ended",
         "The process of a rank ended.",
         (
-            _F("rank", "integer", "global rank", required=True),
-            _F("pid", "integer", "process id on its node"),
-            _F("exit_code", "integer", "exit status; negative for a signal"),
+            _count("rank", "global rank", _MAX_RANKS, required=True),
+            _count("pid", "process id on its node"),
+            _F("exit_code", "integer", "exit status; negative for a signal", least=-_MAX_STATUS,
+               most=_MAX_STATUS),
             _F("signal", "text", "name of the signal"),
             _F("first", "flag", "whether it failed before all others of this node"),
             _F("exception", "text", "type and message of what ended it"),
@@ -196,7 +259,8 @@ EVENT_KINDS: tuple[EventKind, ...] = (
         (
             _F("by", "text", "who or what took its place"),
             _F("reason", "text", "what the scheduler said"),
-            _F("lost_gpu_seconds", "number", "work since the newest checkpoint that is lost"),
+            _F("lost_gpu_seconds", "number", "work since the newest checkpoint that is lost",
+               least=0),
         ),
         edge=True,
     ),
@@ -205,7 +269,7 @@ EVENT_KINDS: tuple[EventKind, ...] = (
         "The job waits in the queue again, under the same id.",
         (
             _F("reason", "text", "what the scheduler said"),
-            _F("restart_count", "integer", "how often it was requeued, with this time"),
+            _count("restart_count", "how often it was requeued, with this time", _MAX_REPEATS),
         ),
         edge=True,
     ),

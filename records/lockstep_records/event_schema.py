@@ -5,44 +5,74 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lockstep_records.event_check import MAX_TEXT
-from lockstep_records.event_kinds import EVENT_KINDS, VERSION, EventField, EventKind
+from lockstep_records.event_bounds import (
+    MAX_ATTEMPT,
+    MAX_DEPTH,
+    MAX_ID,
+    MAX_LINE,
+    MAX_OWNER,
+    UNFIT,
+)
+from lockstep_records.event_kinds import (
+    EVENT_KINDS,
+    LAST_TIME,
+    MAX_ITEMS,
+    MAX_NAME,
+    MAX_TEXT,
+    MAX_WHOLE,
+    OWN_PREFIX,
+    VERSION,
+    EventField,
+    EventKind,
+)
 
-_TEXT = {"type": "string", "maxLength": MAX_TEXT}
-_NUMBER = {"type": "number"}
+_TEXT = {
+    "type": "string",
+    "maxLength": MAX_TEXT,
+    "pattern": f"^[^{UNFIT}]*$",
+}
 _TYPES: dict[str, dict[str, Any]] = {
     "text": _TEXT,
     "integer": {"type": "integer"},
-    "number": _NUMBER,
+    "number": {"type": "number"},
     "flag": {"type": "boolean"},
-    "integers": {"type": "array", "items": {"type": "integer"}},
-    "texts": {"type": "array", "items": {"type": "string"}},
-    "objects": {"type": "array", "items": {"type": "object"}},
-    "object": {"type": "object"},
-    "numbers_by_name": {"type": "object", "additionalProperties": {"type": "number", "minimum": 0}},
+    "integers": {"type": "array", "maxItems": MAX_ITEMS, "items": {"type": "integer"}},
+    "texts": {"type": "array", "maxItems": MAX_ITEMS, "items": _TEXT},
+    "objects": {"type": "array", "maxItems": MAX_ITEMS, "items": {"type": "object"}},
+    "object": {"type": "object", "maxProperties": MAX_ITEMS},
+    "numbers_by_name": {"type": "object", "additionalProperties": {"type": "number"}},
 }
 _ENVELOPE: dict[str, dict[str, Any]] = {
     "version": {"const": VERSION, "description": "of the event; 1 where it is absent"},
-    "id": {"type": "string", "minLength": 1, "maxLength": 100,
+    "id": {"type": "string", "minLength": 1, "maxLength": MAX_ID,
            "description": "counts once, however often it is sent"},
     "kind": {"type": "string", "pattern": "^[a-z][a-z0-9_]{0,63}$",
-             "description": "a kind below, or one of a newer writer, which is kept and passed on"},
-    "job_id": {"type": "string", "minLength": 1, "maxLength": 200, "description": "of the job"},
-    "attempt": {"type": "integer", "minimum": 0,
+             "description": "a kind below, or one of a newer writer, which is kept and passed on;"
+             f" `{OWN_PREFIX}*` are the ledger's own"},
+    "job_id": {"type": "string", "minLength": 1, "maxLength": MAX_NAME,
+               "description": "of the job"},
+    "attempt": {"type": "integer", "minimum": 0, "maximum": MAX_ATTEMPT,
                 "description": "counts from 0 over restarts and requeues"},
-    "time": {"type": "number", "minimum": 0,
+    "time": {"type": "number", "minimum": 0, "maximum": LAST_TIME,
              "description": "wall clock of the node, seconds since 1970"},
-    "node": {"type": ["string", "null"],
+    "node": {"type": ["string", "null"], "maxLength": MAX_NAME,
              "description": "that wrote it; that of the request where it is absent"},
-    "cluster": {"type": ["string", "null"],
+    "cluster": {"type": ["string", "null"], "maxLength": MAX_NAME,
                 "description": "that of the request where it is absent"},
+    "owner": {"type": ["integer", "null"], "minimum": 0, "maximum": MAX_OWNER,
+              "description": "user id of the job's folder; who delivers it from the node states it,"
+              " never the file"},
     "fields": {"type": "object", "description": "by kind"},
 }  # fmt: skip
-_OPTIONAL = ("version", "node", "cluster")
+_OPTIONAL = ("version", "node", "cluster", "owner")
 _INTRODUCTION = (
     "One line of `ROOT/jobs/JOB_ID/events.jsonl` and one item of a"
     " [delivery](event-delivery.md), checked against [events.schema.json](events.schema.json)."
-    " Unknown is absent or null. Fields that the table does not name are kept and passed on."
+    " Unknown is absent or null. Fields that the table does not name are kept and passed on, within"
+    f" the bounds of every event: {MAX_LINE:,} characters as JSON, {MAX_DEPTH} lists or objects in"
+    f" each other, {MAX_ITEMS:,} entries each, texts of {MAX_TEXT:,} characters without control"
+    " characters (line feeds and tabs may be there) and surrogates, finite numbers, whole ones of"
+    f" at most {MAX_WHOLE:,}. What is beyond a bound is refused, with the name of the field."
 )
 
 
@@ -79,6 +109,14 @@ def _property(spec: EventField) -> dict[str, Any]:
         described = {"type": "string", "enum": list(spec.values)}
     elif spec.values:
         described["propertyNames"] = {"enum": list(spec.values)}
+    least, most = spec.range
+    bounds = {"minimum": least, "maximum": most}
+    if spec.shape in {"integer", "number"}:
+        described |= bounds
+    elif spec.shape == "integers":
+        described["items"] = described["items"] | bounds
+    elif spec.shape == "numbers_by_name":
+        described["additionalProperties"] = described["additionalProperties"] | bounds
     if spec.nullable:
         described["type"] = [described["type"], "null"]
         if "enum" in described:
@@ -107,9 +145,16 @@ def markdown_page() -> str:
         for spec in kind.fields:
             values = f": {', '.join(f'`{value}`' for value in spec.values)}" if spec.values else ""
             optional = "" if spec.required else "yes"
-            words = spec.shape.replace("_", " ")
+            words = spec.shape.replace("_", " ") + _range_words(spec)
             lines.append(f"| `{spec.name}` | {words} | {optional} | {spec.meaning}{values} |")
     return "\n".join(lines) + "\n"
+
+
+def _range_words(spec: EventField) -> str:
+    """The range of a field's numbers, where the table states one."""
+    if spec.most is None or spec.most == MAX_WHOLE:
+        return "" if spec.least is None else f" from {spec.least:,} on"
+    return f", {spec.least or 0:,} to {spec.most:,}"
 
 
 if __name__ == "__main__":

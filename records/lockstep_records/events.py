@@ -7,13 +7,13 @@ id of its own.
 import json
 import os
 import platform
-import re
 import time
 import uuid
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lockstep_records.event_bounds import MAX_LINE, EventError, check_document, fit
 from lockstep_records.event_kinds import KINDS, VERSION
 from lockstep_records.foreign_files import ForeignFileError, open_foreign
 from lockstep_records.own_files import open_for_append
@@ -24,9 +24,8 @@ PREEMPTED = 75
 OUT_OF_MEMORY = 76
 """Exit code of a rank that ran out of memory, its own or the GPU's."""
 # A runaway or hostile file must not fill the memory of every reader.
-MAX_EVENTS_BYTES, _HEAD_BYTES = 16 << 20, 64 << 10
-_KIND = re.compile(r"[a-z][a-z0-9_]{0,63}")
-_OPTIONAL = ("node", "cluster")
+MAX_EVENTS_BYTES, _HEAD_BYTES = 16 << 20, 1 << 20
+_MAX_FIRST_LINES, _MAX_LAST_LINES = 1000, 19_000
 
 
 def node_name() -> str:
@@ -45,6 +44,7 @@ class Event:
         time: wall clock of the node, seconds since 1970.
         node: that wrote it; None where the source knows no node.
         cluster: None where the delivery tells it for all events of a node.
+        owner: user id of the job's folder on the node that sent it; None where nobody looked.
     """
 
     kind: str
@@ -55,6 +55,7 @@ class Event:
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     node: str | None = field(default_factory=node_name)
     cluster: str | None = None
+    owner: int | None = None
     version: int = VERSION
 
     def document(self) -> dict[str, Any]:
@@ -70,75 +71,101 @@ def stable_id(*parts: object) -> str:
 def append_event(job: Path, event: Event) -> None:
     """Adds an event to the job's file with one write, so that no reader meets half of it.
 
+    Texts are cut and cleaned to what every reader takes.
+
     Raises:
-        OSError: the job's folder cannot be written.
+        OSError: the job's folder cannot be written, or another user made its file.
     """
     assert event.kind in KINDS
     job.mkdir(mode=0o2750, parents=True, exist_ok=True)
-    line = json.dumps(event.document(), separators=(",", ":")) + "\n"
     descriptor = open_for_append(job / FILE_NAME)
     try:
         # A writer that was killed may have left a torn line: it is ended first, for it would take
         # this event with it.
         size = os.fstat(descriptor).st_size
         torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
-        os.write(descriptor, ("\n" * torn + line).encode())
+        os.write(descriptor, ("\n" * torn + line_of(event) + "\n").encode())
     finally:
         os.close(descriptor)
+
+
+def line_of(event: Event) -> str:
+    """The event as one line of JSON, its texts and numbers made fit."""
+    document = event.document()
+    document["fields"] = fit(document["fields"])
+    return json.dumps(document, separators=(",", ":"))
 
 
 def read_events(job: Path) -> list[Event]:
     """Events of a job in the order of writing; lines that are no events are left out.
 
-    Of a file beyond 16 MiB the first and the last ones: they say how the job began, and its state.
-    A file that is refused has none; see ``open_descriptor``, which logs it.
+    Of a long file its begin and its end are read, so that neither the start nor the end of the job
+    is missed; so are of many lines the first and the last.
 
     Raises:
         OSError: the file cannot be read.
     """
     try:
         with open_foreign(job / FILE_NAME) as descriptor:
-            data = os.pread(descriptor, MAX_EVENTS_BYTES, 0)
-            end = os.fstat(descriptor).st_size
-            if end > MAX_EVENTS_BYTES:
-                head = data[: data.rfind(b"\n", 0, _HEAD_BYTES) + 1]
-                tail_begin = max(_HEAD_BYTES, end - MAX_EVENTS_BYTES)
-                tail = os.pread(descriptor, MAX_EVENTS_BYTES, tail_begin)
-                data = head + tail.partition(b"\n")[2]
-    except (FileNotFoundError, ForeignFileError):
+            data = _head_and_tail(descriptor)
+    except (FileNotFoundError, NotADirectoryError, ForeignFileError):
         return []
-    text = data.decode(errors="replace")
-    return [event for line in text.splitlines() if (event := parse_event(line)) is not None]
+    lines = data.split(b"\n")
+    if len(lines) > _MAX_FIRST_LINES + _MAX_LAST_LINES:
+        lines = lines[:_MAX_FIRST_LINES] + lines[-_MAX_LAST_LINES:]
+    found = (parse_event(line.decode(errors="replace")) for line in lines)
+    return [event for event in found if event is not None]
+
+
+def _head_and_tail(descriptor: int) -> bytes:
+    size = os.fstat(descriptor).st_size
+    if size <= MAX_EVENTS_BYTES:
+        return os.pread(descriptor, MAX_EVENTS_BYTES, 0)
+    tail = os.pread(
+        descriptor, MAX_EVENTS_BYTES - _HEAD_BYTES, size - (MAX_EVENTS_BYTES - _HEAD_BYTES)
+    )
+    # The cuts go through lines: what is left of them is none.
+    head = os.pread(descriptor, _HEAD_BYTES, 0)
+    return head[: head.rfind(b"\n") + 1] + tail[tail.find(b"\n") + 1 :]
 
 
 def parse_event(line: str) -> Event | None:
     """The event on a line of the file, of any kind; None where the line is no event."""
     try:
-        return event_of(json.loads(line))
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return event_of(document_of(line))
+    except EventError:
         return None
 
 
-def event_of(entry: dict[str, Any]) -> Event:
-    """The event of a JSON object; fields are not checked (``event_check`` does that).
+def document_of(line: str) -> dict[str, Any]:
+    """The document on a line of the file.
 
     Raises:
-        ValueError, KeyError, TypeError, OverflowError: it is no event.
+        EventError: it is no event; the text says which field and why.
     """
-    kind = entry["kind"]
-    if not isinstance(kind, str) or not _KIND.fullmatch(kind):
-        raise ValueError(f"kind {kind!r:.80} is no name of small letters, digits and underscores")
-    node, cluster = (None if entry.get(name) is None else str(entry[name]) for name in _OPTIONAL)
+    if len(line) > MAX_LINE:
+        raise EventError("value", f"the line has {len(line)} characters; {MAX_LINE} fit")
+    try:
+        document = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise EventError("type", f"the line {line[:40]!r} is no JSON object") from error
+    return check_document(document)
+
+
+def event_of(document: dict[str, Any]) -> Event:
+    """The event of a document that was checked."""
+    version = document.get("version", VERSION)
     return Event(
-        kind=kind,
-        job_id=str(entry["job_id"]),
-        attempt=int(entry["attempt"]),
-        fields=dict(entry["fields"]),
-        time=float(entry["time"]),
-        id=str(entry["id"]),
-        node=node,
-        cluster=cluster,
-        version=int(entry.get("version", VERSION)),
+        kind=document["kind"],
+        job_id=document["job_id"],
+        attempt=document["attempt"],
+        fields=dict(document["fields"]),
+        time=float(document["time"]),
+        id=document["id"],
+        node=document.get("node"),
+        cluster=document.get("cluster"),
+        owner=document.get("owner"),
+        version=version if isinstance(version, int) else VERSION,
     )
 
 

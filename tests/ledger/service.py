@@ -17,10 +17,11 @@ from lockstep_catalogue import Metric
 from lockstep_ledger.store.database import open_store
 from lockstep_ledger.store.windows import WindowReader
 from lockstep_ledger.store.writer import StoreWriter
-from lockstep_ledger.web.access import Tokens
 from lockstep_ledger.web.app import Application, Limits, Parts
+from lockstep_ledger.web.grants import Tokens
 from lockstep_ledger.web.group_commit import GroupCommit
 
+JSON = {"Content-Type": "application/json"}
 LIVE_CHECK = Path(__file__).parent.parent / "agent" / "livecheck.py"
 
 
@@ -37,18 +38,23 @@ def complaints(scrape: str, declared: Iterable[Metric]) -> list[str]:
 
 @contextmanager
 def application(
-    store: str, writers: Tokens | None = None, readers: Tokens | None = None, **limits: Any
+    store: str,
+    writers: Tokens | None = None,
+    readers: Tokens | None = None,
+    clusters: frozenset[str] = frozenset({"east"}),
+    **limits: Any,
 ) -> Iterator[tuple[TestClient, Parts, Application]]:
     """The application over a store, without a socket."""
     engine = open_store(store)
-    writer = StoreWriter(engine, groups=[("east", "", "", "")])
-    parts = Parts(engine, writer, GroupCommit(writer), WindowReader(engine), "east")
+    writer = StoreWriter(engine, groups=[("east", "", "", "")], clusters=clusters)
+    windows = WindowReader(engine, clusters=clusters)
+    parts = Parts(engine, writer, GroupCommit(writer), windows, clusters)
     parts.group_commit.start()
     parts.windows.refresh()
-    nobody = Tokens(())
+    nobody = Tokens({})
     app = Application(parts, writers or nobody, readers or nobody, Limits(**limits))
     try:
-        with TestClient(app.asgi) as client:
+        with TestClient(app.asgi, "http://localhost", headers=JSON) as client:
             yield client, parts, app
     finally:
         parts.group_commit.stop()

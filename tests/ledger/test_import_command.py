@@ -1,9 +1,12 @@
 """Files of other sources in the store: once, with the truth, however often they are imported."""
 
 import gzip
+import json
 import os
+import threading
 import time
 from collections import Counter
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -17,6 +20,7 @@ from lockstep_ledger.store.recount import differences
 from lockstep_ledger.store.tables import jobs
 
 from .service import ledger_process
+from .stories import Story
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 TRACE = FIXTURES / "spot-preemption-bamboo/g4dn-trace.csv"
@@ -138,3 +142,34 @@ def test_where_there_is_no_slurm_following_it_says_so(
     result = run("follow", "slurm", "--url", "http://127.0.0.1:1", "--rounds", "1")
     assert result.exit_code == 2
     assert "run where Slurm is" in result.output
+
+
+@pytest.mark.server
+def test_a_token_does_not_follow_a_redirect(tmp_path: Path) -> None:
+    paths: list[str] = []
+
+    class Redirecting(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            paths.append(self.path)
+            self.send_response(307)
+            self.send_header("Location", "/elsewhere")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # its name there
+            pass
+
+    token, events = tmp_path / "token", tmp_path / "events.jsonl"
+    token.write_text("w" * 20, encoding="ascii")
+    documents = Story(now=time.time() - 9).start().events
+    events.write_text("".join(json.dumps(d) + "\n" for d in documents), encoding="utf-8")
+    with HTTPServer(("127.0.0.1", 0), Redirecting) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        result = run("import", "--url", url, "--token-file", token, events)
+        server.shutdown()
+        thread.join()
+    assert result.exit_code == 2
+    assert f"--url {url} answers 307" in result.output
+    assert paths == ["/api/events"]

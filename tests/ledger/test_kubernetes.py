@@ -160,7 +160,11 @@ class _Api(BaseHTTPRequestHandler):
         url = urlparse(self.path)
         query = {name: values[0] for name, values in parse_qs(url.query).items()}
         self.server.requests.append((url.path, query, self.headers.get("Authorization", "")))
-        if url.path != "/apis/batch/v1/jobs":
+        if self.server.location:
+            self.send_response(302)
+            self.send_header("Location", self.server.location)
+            self.end_headers()
+        elif url.path != "/apis/batch/v1/jobs":
             self._answer(404, b"{}")
         elif "watch" not in query:
             self._answer(200, json.dumps(self.server.lists.pop(0)).encode())
@@ -190,6 +194,7 @@ class ApiServerDouble(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Api)
         self.lists: list[Document] = []
         self.watches: list[Any] = []
+        self.location = ""
         self.requests: list[tuple[str, dict[str, str], str]] = []
 
 
@@ -266,6 +271,15 @@ def test_an_overloaded_server_is_asked_again(api: ApiServerDouble, tmp_path: Pat
     api.watches = [[{"type": "ADDED", "object": job("Job")}]]
     reading.join(30)
     assert [event.kind for event in taken] == ["job_submitted", "job_started"]
+
+
+def test_the_token_of_the_pod_does_not_follow_a_redirect(
+    api: ApiServerDouble, tmp_path: Path
+) -> None:
+    api.location = "/elsewhere"
+    with pytest.raises(ValueError, match="the API server answers 302"):
+        list(watch(api, tmp_path).follow())
+    assert [path for path, _, _ in api.requests] == ["/apis/batch/v1/jobs"]
 
 
 def test_outside_of_a_pod_the_missing_account_is_named(tmp_path: Path) -> None:

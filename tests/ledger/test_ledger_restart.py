@@ -16,7 +16,7 @@ from lockstep_ledger.command import ledger as command
 from lockstep_ledger.store.database import open_store
 from lockstep_ledger.store.recount import differences
 
-from .service import LedgerProcess, ledger_process
+from .service import JSON, LedgerProcess, ledger_process
 from .stories import Document, Story, delivery
 from .test_ledger_store import job_stories
 
@@ -31,7 +31,9 @@ def until_taken(ledger: LedgerProcess, batches: list[list[Document]]) -> None:
         for batch in batches:
             while time.monotonic() < deadline:
                 try:
-                    answer = client.post(f"{ledger.url}/api/events", content=delivery(batch))
+                    answer = client.post(
+                        f"{ledger.url}/api/events", content=delivery(batch), headers=JSON
+                    )
                 except httpx.HTTPError:
                     time.sleep(0.05)
                     continue

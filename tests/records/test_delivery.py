@@ -1,6 +1,7 @@
 """The spool of events: bounded, durable, in order; the sender and who of a node sends."""
 
 import json
+import os
 import random
 import signal
 import ssl
@@ -94,16 +95,16 @@ def test_a_day_without_a_ledger_at_a_thousand_events_an_hour_loses_nothing(tmp_p
     assert (spool.num_pending, spool.dropped) == (hours * per_hour, 0)
 
 
-def test_fields_and_kinds_that_the_agent_does_not_know_are_sent_as_they_were_written(
+def test_fields_and_kinds_that_the_agent_does_not_know_are_sent_with_their_owner(
     tmp_path: Path,
 ) -> None:
-    line = (
-        '{"kind":"gpu_swapped","job_id":"job","attempt":0,"time":1.10,"id":"new","fields":{},'
-        '"signature":"x"}'
-    )
+    document = {
+        "kind": "gpu_swapped", "job_id": "job", "attempt": 0, "time": 1.1, "id": "new",
+        "fields": {"slot": [1, None]}, "signature": "x",
+    }  # fmt: skip
     folder = job_folder(tmp_path, "job")
     folder.mkdir(parents=True)
-    (folder / FILE_NAME).write_text(line + "\n")
+    (folder / FILE_NAME).write_text(json.dumps(document) + "\n")
     bodies: list[bytes] = []
 
     def send(_: LedgerAddress, body: bytes) -> Answer:
@@ -111,8 +112,9 @@ def test_fields_and_kinds_that_the_agent_does_not_know_are_sent_as_they_were_wri
         return Answer(200)
 
     assert Sender(EventSpool(tmp_path, None), ADDRESS, ("east", "n1"), send).run_once()
-    assert line.encode() in bodies[0]
-    assert json.loads(bodies[0])["cluster"] == "east"
+    delivery = json.loads(bodies[0])
+    assert delivery["events"] == [document | {"owner": os.getuid()}]
+    assert (delivery["cluster"], delivery["node"]) == ("east", "n1")
 
 
 def test_events_that_a_ledger_leaves_out_of_a_batch_are_counted_and_do_not_come_again(

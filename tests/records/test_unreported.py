@@ -171,3 +171,27 @@ def test_gpus_that_are_allocated_and_have_no_rank_are_idle(node: Node) -> None:
     node.poll(61)
     seconds = node.poll(61)[-1].fields["rank_seconds"]
     assert seconds["idle"] / 6 == pytest.approx(node.ahead_seconds, abs=60)
+
+
+def test_a_page_speaks_for_the_job_of_its_folder_alone(node: Node) -> None:
+    node.start()
+    job_folder(node.root, "job").rename(job_folder(node.root, "evil"))
+    assert node.poll() == []
+
+
+def test_a_job_whose_pages_cannot_be_judged_costs_its_own_events_alone(
+    node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    node.start()
+    poll = UnreportedJobs._poll
+
+    def fail(watch: UnreportedJobs, folder: Path, *rest: Any) -> Any:
+        if folder.name == "evil":
+            raise OverflowError("int too large to convert to float")
+        return poll(watch, folder, *rest)
+
+    monkeypatch.setattr(UnreportedJobs, "_poll", fail)
+    job_folder(node.root, "evil").mkdir()
+    assert node.kinds() == ["job_started", "attempt_started", "goodput"]
+    node.poll()
+    assert len([r for r in caplog.records if "unreported=fails job=evil" in r.getMessage()]) == 1

@@ -59,7 +59,8 @@ class Delivery:
             for source in self._sources:
                 self._spool.add(source.poll())
             self._sender.run_once()
-            delivered, refused = self._sender.delivered, self._sender.refused
+            delivered = self._sender.delivered
+            refused = self._sender.refused + self._spool.refused
         yield Reading(health.EVENTS_PENDING, (), self._spool.num_pending)
         yield Reading(health.EVENTS_SPOOL_RATIO, (), self._spool.fill_ratio)
         yield Reading(health.EVENTS, ("delivered",), delivered)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import bcrypt
 
+from lockstep_records.token_files import read_token_lines
+
 _MAX_REMEMBERED = 100
-_MAX_TOKEN_FILE_BYTES = 64 << 10
-_MIN_TOKEN_CHARACTERS = 16
 # Unknown names are checked against this, so that they take as long as known ones.
 _NO_USER_HASH = b"$2b$10$" + b"." * 53
 
@@ -87,19 +87,8 @@ def read_tokens(path: Path) -> tuple[str, ...]:
     Raises:
         ValueError: one sentence on what is wrong with it.
     """
-    try:
-        with path.open("rb") as file:
-            text = file.read(_MAX_TOKEN_FILE_BYTES + 1).decode("ascii")
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} holds more than ASCII; give one token a line") from error
-    if len(text) > _MAX_TOKEN_FILE_BYTES:
-        raise ValueError(f"{path} is longer than {_MAX_TOKEN_FILE_BYTES} bytes")
-    lines = [line.strip() for line in text.splitlines()]
-    tokens = tuple(line for line in lines if line and not line.startswith("#"))
-    if not tokens or any(len(token) < _MIN_TOKEN_CHARACTERS for token in tokens):
-        raise ValueError(
-            f"{path} must hold one token a line, each of {_MIN_TOKEN_CHARACTERS} characters or more"
-        )
-    return tokens
+    lines = read_token_lines(path)
+    for line in lines:
+        if line.words:
+            raise ValueError(f"{path} line {line.number}: give the token alone, without words")
+    return tuple(line.token for line in lines)

@@ -25,8 +25,8 @@ from lockstep_ledger.store.database import StoreError, open_store, writer_lock
 from lockstep_ledger.store.transaction import Submission
 from lockstep_ledger.store.writer import StoreWriter
 from lockstep_ledger.tables import print_table
-from lockstep_ledger.web.access import read_tokens
 from lockstep_records.printable import printable
+from lockstep_records.token_files import read_token_lines
 
 Document = dict[str, Any]
 _BATCH = 500
@@ -91,7 +91,7 @@ def import_events(
             gpus_per_node=gpus_per_node,
         )
         documents = read_documents(source, files, options)
-        token = read_tokens(token_file)[0] if token_file else ""
+        token = read_token_lines(token_file)[0].token if token_file else ""
         if url is not None:
             counts, reasons = deliver(documents, cluster, poster(url, token))
         else:

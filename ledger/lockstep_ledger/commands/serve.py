@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from lockstep_ledger.options import FILE, check_listen, check_name, check_names, store_option
+from lockstep_ledger.options import FILE, check_hosts, check_listen, check_names, store_option
 from lockstep_records.options import DurationRange, FiniteRange
 
 _DAY_SECONDS = 86_400.0
@@ -24,17 +24,27 @@ _NAMES: dict[str, Any] = {"multiple": True, "metavar": "NAME", "callback": check
 @store_option
 @click.option(
     "--cluster",
-    default="local",
+    "clusters",
+    default=("local",),
     show_default=True,
     envvar="LOCKSTEP_CLUSTER",
-    callback=check_name,
-    help="Cluster whose counters are there before its first job.",
+    help="Cluster that is counted by its name, from 0 on; others are counted as other; repeatable.",
+    **_NAMES,
 )
 @click.option("--queue", "queues", **_NAMES, help="Queue to count from 0 on; repeatable.")
 @click.option("--project", "projects", **_NAMES, help="Project to count from 0 on; repeatable.")
 @click.option("--job-class", "job_classes", **_NAMES, help="Class to count from 0 on; repeatable.")
 @click.option("--writer-tokens", type=FILE, help="File of tokens that may deliver, one a line.")
 @click.option("--reader-tokens", type=FILE, help="File of tokens that may read, one a line.")
+@click.option(
+    "--allowed-host",
+    "allowed_hosts",
+    multiple=True,
+    metavar="NAME",
+    envvar="LOCKSTEP_LEDGER_HOSTS",
+    callback=check_hosts,
+    help="Name by which clients call the ledger, besides its address; repeatable.",
+)
 @click.option("--tls-cert", type=FILE, help="Certificate in PEM; with --tls-key.")
 @click.option("--tls-key", type=FILE, help="Key of the certificate in PEM, without a password.")
 @click.option(

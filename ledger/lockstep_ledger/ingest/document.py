@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import Any, Never
 
 from lockstep_ledger.merge.event import LedgerEvent, is_printable
-from lockstep_records.event_check import EventError, check_event
+from lockstep_records.event_bounds import EventError
+from lockstep_records.event_check import check_event
 
 VERSION = 1
 MAX_EVENTS = 1000
 _MAX_EVENT_CHARACTERS = 65_536
 _MEMBERS = frozenset(
-    {"version", "id", "kind", "job_id", "attempt", "time", "fields", "node", "cluster"}
+    {"version", "id", "kind", "job_id", "attempt", "time", "fields", "node", "cluster", "owner"}
 )
 
 
@@ -30,7 +31,11 @@ class DeliveryError(ValueError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RefusedEvent:
-    """One event that is refused: why, and what was sent."""
+    """One event that is refused: why, and what was sent.
+
+    Attributes:
+        once: of those with the same text here only the first is kept; None keeps each.
+    """
 
     refusal: str
     reason: str
@@ -38,6 +43,7 @@ class RefusedEvent:
     job_id: str | None = None
     node: str | None = None
     body: str = ""
+    once: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,11 +119,10 @@ def _checked(
 def _event(document: Any, origin: tuple[str, str], now_seconds: float) -> LedgerEvent:
     event = check_event(document, now_seconds=now_seconds)
     cluster, node = event.cluster or origin[0], event.node or origin[1]
-    for member, text in (("cluster", cluster), ("node", node)):
-        if not is_printable(text):
-            raise EventError(
-                "type", f"{member} {text!r:.80} must be at most 200 printable characters"
-            )
+    # What a node says of a user's job is of that node alone; only schedulers speak of others.
+    if event.owner is not None and (cluster, node) != origin:
+        raise EventError("scope", f"an event with an owner is of node {origin[1]!r} of cluster"
+                         f" {origin[0]!r}, not of {node!r} of {cluster!r}")  # fmt: skip
     checked = LedgerEvent(
         id=event.id,
         kind=event.kind,
@@ -128,6 +133,7 @@ def _event(document: Any, origin: tuple[str, str], now_seconds: float) -> Ledger
         time_seconds=event.time,
         received_seconds=now_seconds,
         fields=event.fields,
+        owner=event.owner,
         extra={key: value for key, value in document.items() if key not in _MEMBERS},
     )
     if len(checked.body) > _MAX_EVENT_CHARACTERS:
@@ -147,5 +153,12 @@ def _refused(document: Any, error: EventError, node: str) -> RefusedEvent:
         id=event_id,
         job_id=job_id,
         node=node,
-        body=json.dumps(document)[:_MAX_EVENT_CHARACTERS],
+        body=_text_of(document),
     )
+
+
+def _text_of(document: Any) -> str:
+    try:
+        return json.dumps(document)[:_MAX_EVENT_CHARACTERS]
+    except RecursionError:
+        return ""

@@ -7,6 +7,7 @@ from lockstep_catalogue.vocabulary import GOODPUT_STATES, GoodputState
 from lockstep_ledger.merge.effects import Effects
 from lockstep_ledger.merge.event import LedgerEvent
 from lockstep_ledger.merge.job import SCHEDULER, Job, NodeRun
+from lockstep_ledger.merge.plausible import most_gpu_seconds
 from lockstep_records.ettr import PROGRESS_STATES, JobGoodput
 
 _HOUR_SECONDS = 3600.0
@@ -32,7 +33,7 @@ def goodput(job: Job, event: LedgerEvent, effects: Effects, patience: object) ->
         growth = total - node.goodput.get(state, 0.0)
         if state in GOODPUT_STATES and growth > 0:
             node.goodput[state] = total
-            node.counted_gpu_seconds += growth
+            growth = _count(job, node, growth, event.time_seconds)
             _spend(job, state, growth, event.time_seconds, effects)
 
 
@@ -62,8 +63,16 @@ def recovered(job: Job, node: NodeRun, event: LedgerEvent, effects: Effects) -> 
     if not node.gpus:
         node.recovery_seconds += seconds
     elif seconds:
-        node.counted_gpu_seconds += seconds * node.gpus
-        _spend(job, "recovery", seconds * node.gpus, event.time_seconds, effects)
+        counted_seconds = _count(job, node, seconds * node.gpus, event.time_seconds)
+        _spend(job, "recovery", counted_seconds, event.time_seconds, effects)
+
+
+def _count(job: Job, node: NodeRun, gpu_seconds: float, time_seconds: float) -> float:
+    """Notes GPU time as counted; how much of it the GPUs of the node can have had until then."""
+    most = most_gpu_seconds(job, node, time_seconds) - node.counted_gpu_seconds
+    counted_seconds = max(0.0, min(gpu_seconds, most))
+    node.counted_gpu_seconds += counted_seconds
+    return counted_seconds
 
 
 def ratios(goodput_seconds: Mapping[GoodputState, float]) -> dict[str, float | None]:
@@ -73,6 +82,7 @@ def ratios(goodput_seconds: Mapping[GoodputState, float]) -> dict[str, float | N
 
 
 def _spend(job: Job, state: str, seconds: float, time_seconds: float, effects: Effects) -> None:
+    job.counted_until = max(job.counted_until, time_seconds)
     job.gpu_seconds += seconds
     job.goodput[state] = job.goodput.get(state, 0.0) + seconds
     effects.add(counted.GPU_SECONDS, (*job.group, state), seconds)

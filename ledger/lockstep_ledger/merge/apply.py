@@ -1,41 +1,48 @@
 """Applies an event to the record of its job; the same events in the same order give the same."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from lockstep_catalogue import ledger as counted
 from lockstep_ledger.merge import accounting, checkpoints
 from lockstep_ledger.merge.effects import Effects
 from lockstep_ledger.merge.event import LedgerEvent
 from lockstep_ledger.merge.job import SCHEDULER, Job, NodeRun, NodeSign, Run
+from lockstep_ledger.merge.plausible import Refused, implausible
 from lockstep_ledger.merge.settlement import MAX_RANK, Patience, end_node, settle
 
 SETTLED = "ledger_settled"
 """The ledger's own event: the wait for missing ends is over. It is stored with the others, so that
 a recount of the store gives the same counters."""
-_MAX_SIGNS, _MAX_DETAIL = 20, 300
+_MAX_SIGNS, _MAX_DETAIL, _MAX_SIGN_RANKS = 20, 300, 256
 _RESTARTS = frozenset({"job_submitted", "job_started", "job_requeued", "attempt_started"})
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """Why an event does not fit its job: the kind of reason and one sentence."""
-
-    refusal: str
-    sentence: str
 
 
 def apply_event(
     job: Job, event: LedgerEvent, effects: Effects, patience: Patience
 ) -> Refused | None:
     """Changes the record and adds to the effects; a refused event changes nothing."""
-    if job.status == "finished" and (refused := _after_the_end(job, event)):
+    refused = _of_another(job, event) or implausible(job, event)
+    if refused is None and job.status == "finished":
+        refused = _after_the_end(job, event)
+    if refused is not None:
         return refused
+    job.owner = event.owner if job.owner is None else job.owner
     job.updated = max(job.updated, event.time_seconds)
     handle = _HANDLERS.get(event.kind)
     if handle is not None:
         handle(job, event, effects, patience)
     return None
+
+
+def _of_another(job: Job, event: LedgerEvent) -> Refused | None:
+    """Who sent the first event of a job from a node owns it; others may not speak of it."""
+    if event.owner is None or job.owner is None or event.owner == job.owner:
+        return None
+    return Refused(
+        "owner",
+        f"job {job.job_id} of cluster {job.cluster} is of user {job.owner}, and {event.kind} of"
+        f" {event.node} is of user {event.owner}; choose an id that nobody has",
+    )
 
 
 def _after_the_end(job: Job, event: LedgerEvent) -> Refused | None:
@@ -132,7 +139,7 @@ def _started(job: Job, event: LedgerEvent, effects: Effects, patience: Patience)
         _requeue(job, effects, event)
         _begin_run(job, event)
     run = job.previous if _is_of_previous(job, event) else job.run
-    node = run.nodes.setdefault(event.node, NodeRun())
+    node = run.node(event.node)
     node.start = event.time_seconds if node.start is None else min(node.start, event.time_seconds)
     node.gpus = node.gpus if node.gpus is not None else _gpus_of_start(job, event)
 
@@ -183,7 +190,7 @@ def _is_next_run(job: Job, event: LedgerEvent) -> bool:
 
 def _begin_run(job: Job, event: LedgerEvent) -> None:
     job.previous = job.run
-    job.run = Run(begin=event.time_seconds, first_attempt=event.attempt)
+    job.run = Run(begin=event.time_seconds, first_attempt=event.attempt, floor=job.counted_until)
     job.run_number += 1
     job.status, job.settle_at = "running", None
 
@@ -194,7 +201,7 @@ def _node(job: Job, event: LedgerEvent) -> NodeRun:
     is_waiting = event.node not in job.run.nodes and before is not None and before.end is None
     is_earlier = job.run_number > 1 and event.attempt < job.run.first_attempt
     run = job.previous if is_waiting or is_earlier else job.run
-    return run.nodes.setdefault(event.node, NodeRun())
+    return run.node(event.node)
 
 
 def _attempt_started(job: Job, event: LedgerEvent, effects: Effects, patience: Patience) -> None:
@@ -233,7 +240,7 @@ def _node_event(job: Job, event: LedgerEvent, effects: Effects, patience: Patien
         node=event.node,
         time=event.time_seconds,
         detail=str(event.fields.get("detail") or "")[:_MAX_DETAIL],
-        ranks=[rank for rank in numbers if type(rank) is int and 0 <= rank < MAX_RANK],
+        ranks=[r for r in numbers if type(r) is int and 0 <= r < MAX_RANK][:_MAX_SIGN_RANKS],
     )
     job.run.signs = [*job.run.signs, sign][-_MAX_SIGNS:]
 

@@ -16,6 +16,7 @@ class LedgerEvent:
 
     Attributes:
         node: machine that wrote it; empty for a scheduler's word on the job.
+        owner: user id of the job's folder on that node; None of a scheduler and of an import.
         received_seconds: wall clock of the ledger at its arrival.
         extra: members of the document that this version has no name for, passed on unharmed.
     """
@@ -30,6 +31,7 @@ class LedgerEvent:
     received_seconds: float
     fields: dict[str, Any]
     extra: dict[str, Any] = field(default_factory=dict)
+    owner: int | None = None
 
     @property
     def key(self) -> tuple[str, str]:

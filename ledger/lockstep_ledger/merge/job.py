@@ -20,6 +20,7 @@ class NodeRun:
         recovery_seconds: time between its attempts that is not counted yet, for want of its GPUs.
         counted_gpu_seconds: GPU time that the counters hold already, from totals so far.
         goodput: newest totals of the attempt ``goodput_attempt``, in GPU-seconds by state.
+        floor: before it no GPU time is counted: a run before this one has had it.
     """
 
     start: float | None = None
@@ -36,13 +37,14 @@ class NodeRun:
     counted_gpu_seconds: float = 0.0
     goodput_attempt: int = 0
     goodput: dict[str, float] = field(default_factory=dict)
+    floor: float = 0.0
 
     @property
     def gpu_seconds(self) -> float | None:
         """GPU time from its start to its end."""
         if self.start is None or self.end is None or self.gpus is None:
             return None
-        return max(0.0, self.end - self.start) * self.gpus
+        return max(0.0, self.end - max(self.start, self.floor)) * self.gpus
 
 
 @dataclass(slots=True)
@@ -64,12 +66,18 @@ class Run:
         begin: time of the start that began it.
         first_attempt: attempt of that start.
         signs: the newest of what befell its nodes.
+        floor: of its nodes.
     """
 
     nodes: dict[str, NodeRun] = field(default_factory=dict)
     begin: float = 0.0
     first_attempt: int = 0
     signs: list[NodeSign] = field(default_factory=list)
+    floor: float = 0.0
+
+    def node(self, name: str) -> NodeRun:
+        """The part of a node, which begins with this where it had none."""
+        return self.nodes.setdefault(name, NodeRun(floor=self.floor))
 
     @property
     def machines(self) -> dict[str, NodeRun]:
@@ -97,6 +105,8 @@ class Job:
         run, previous: the newest run, and the one before, whose last ends may come late.
         settle_at: ledger's wall clock at which the outcome is settled with what is there.
         counted: whether the counters hold it; they do so once, whatever comes after.
+        owner: user id of the first who sent events of it from a node; None where nobody has.
+        counted_until: latest time for which GPU time is counted.
         marks: (run, attempt, step) last counted, by what was counted; nodes report the same thing.
     """
 
@@ -144,6 +154,8 @@ class Job:
     settle_at: float | None = None
     counted: bool = False
     silent_nodes: list[str] = field(default_factory=list)
+    owner: int | None = None
+    counted_until: float = 0.0
     marks: dict[str, list[float]] = field(default_factory=dict)
 
     @property

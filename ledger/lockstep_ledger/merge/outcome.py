@@ -8,6 +8,7 @@ from lockstep_records.outcomes.evidence import NODE_EVENT_SECONDS, Evidence, Nod
 
 CONSEQUENCES = frozenset({"peer_failure", "collective_timeout"})
 """Causes of ends that somebody else caused: they decide only where there is no other end."""
+_MAX_NAMED = 100
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,18 +23,27 @@ class MergedOutcome:
     rank: int | None = None
 
 
-def silent_nodes(run: Run, expected_nodes: int | None) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class SilentNodes:
+    """How many nodes reported no end, and the names of the first."""
+
+    count: int
+    names: list[str]
+
+
+def silent_nodes(run: Run, expected_nodes: int | None) -> SilentNodes:
     """Nodes that started and reported no end; those that were never heard of are numbered."""
     machines = run.machines
-    silent = sorted(name for name, node in machines.items() if node.end is None)
-    unseen = max(0, (expected_nodes or 0) - len(machines))
     # A scheduler that reports the whole job has no nodes of its own to wait for.
     if run.scheduler is not None and not machines:
-        return []
-    return silent + [f"unseen {number}" for number in range(1, unseen + 1)]
+        return SilentNodes(0, [])
+    silent = sorted(name for name, node in machines.items() if node.end is None)
+    unseen = max(0, (expected_nodes or 0) - len(machines))
+    numbered = [f"unseen {number}" for number in range(1, min(unseen, _MAX_NAMED) + 1)]
+    return SilentNodes(len(silent) + unseen, (silent + numbered)[:_MAX_NAMED])
 
 
-def merge_outcomes(run: Run, silent: list[str]) -> MergedOutcome:
+def merge_outcomes(run: Run, silent: SilentNodes) -> MergedOutcome:
     """One outcome from the ends of all nodes.
 
     The earliest end that is neither a success nor unknown decides; what others caused comes after
@@ -49,13 +59,13 @@ def merge_outcomes(run: Run, silent: list[str]) -> MergedOutcome:
         return _of(name, node)
     scheduler = run.scheduler
     is_confirmed = scheduler is not None and scheduler.outcome == "succeeded"
-    if silent and not is_confirmed:
+    if silent.count and not is_confirmed:
         return MergedOutcome(
             outcome="unknown",
             failure_class="unknown",
             cause="node_silent",
-            reason=f"{len(silent)} nodes reported no end, {silent[0]} among them",
-            node=silent[0],
+            reason=f"{silent.count} nodes reported no end, {silent.names[0]} among them",
+            node=silent.names[0],
         )
     for name, node in ends:
         if node.outcome == "unknown" and not is_confirmed:

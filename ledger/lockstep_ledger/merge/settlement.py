@@ -54,12 +54,12 @@ def settle(
 ) -> None:
     """Settles the job when every node has ended; else sets the time until which it waits."""
     silent = silent_nodes(job.run, job.expected_nodes)
-    if silent and not is_final:
+    if silent.count and not is_final:
         if job.settle_at is None:
             job.settle_at = event.received_seconds + patience.node_seconds
         return
     merged = with_node_signs(merge_outcomes(job.run, silent), job.run)
-    _take(job, merged, silent)
+    _take(job, merged, silent.names)
     job.ended = job.run.end if job.run.end is not None else event.time_seconds
     if merged.outcome == "preempted" and not is_final:
         job.status = "ended"
@@ -78,7 +78,7 @@ def _take(job: Job, merged: MergedOutcome, silent: list[str]) -> None:
     # A failure that nobody could class counts against the cluster until somebody does.
     if merged.outcome in {"failed", "unknown"} and merged.failure_class is None:
         job.failure_class = "unknown"
-    job.silent_nodes = silent[:100]
+    job.silent_nodes = silent
 
 
 def _count(job: Job, effects: Effects) -> None:

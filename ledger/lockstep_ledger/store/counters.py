@@ -17,7 +17,9 @@ from lockstep_ledger.store.tables import counters
 Series = tuple[str, Labels]
 """Name of a sample, and values of its labels; of a bucket the bound is the last one."""
 MAX_GROUPS = 2000
-_OVERFLOW = "other"
+MAX_NAMES = (20, 100, 500, 20)
+"""Different clusters, queues, projects and classes that are counted apart."""
+OTHER = "other"
 _CHANGE_COUNTERS = (
     update(counters)
     .where(counters.c.number == bindparam("counter"))
@@ -41,13 +43,24 @@ class CounterRow:
 class Counters:
     """All series of the counted families; the writer changes them, scrapes read copies.
 
-    A new group of jobs gets every combination of labels at once, at 0. Beyond ``MAX_GROUPS`` a
-    project is counted as "other", so that no client can fill the memory with names.
+    A new group of jobs gets every combination of labels at once, at 0. Names beyond ``MAX_NAMES``
+    and groups beyond ``MAX_GROUPS`` are counted as "other", so that no client can fill the memory.
+
+    Args:
+        clusters: those that are counted by their names; None for any.
+        groups: the only groups that are counted by their names; None for any.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, clusters: frozenset[str] | None = None, groups: frozenset[Labels] | None = None
+    ) -> None:
+        self._clusters, self._only_groups = clusters, groups
         self._rows: dict[Series, CounterRow] = {}
         self._groups: set[Labels] = set()
+        self._names: tuple[set[str], ...] = tuple(set() for _ in GROUP)
+        self._highest = self._highest_saved = 0
+        for group in groups or ():
+            self._add_group(group)
         self._lock = threading.Lock()
         self._changed: dict[Series, CounterRow] = {}
 
@@ -55,8 +68,11 @@ class Counters:
         """Takes the series from the store."""
         for row in connection.execute(select(counters)):
             series = (row.name, tuple(json.loads(row.labels)))
-            self._rows[series] = CounterRow(row.number, row.value, row.created)
-            self._groups.add(series[1][: len(GROUP)])
+            self._highest = self._highest_saved = max(self._highest, row.number)
+            # A store of before may hold names that somebody invented.
+            if counted_cluster(series[1][0], self._clusters) == series[1][0]:
+                self._rows[series] = CounterRow(row.number, row.value, row.created)
+                self._add_group(series[1][: len(GROUP)])
 
     def snapshot(self) -> dict[Series, CounterRow]:
         """All series as they are in the store; the rows are never changed, only replaced."""
@@ -97,16 +113,40 @@ class Counters:
         with self._lock:
             self._rows.update(self._changed)
         self._changed = {}
+        self._highest_saved = self._highest
+
+    def counted_names(self, cluster: str, job_class: str) -> tuple[str, str]:
+        """Cluster and class of jobs as they are counted."""
+        return self._name(0, cluster), self._name(len(GROUP) - 1, job_class)
 
     def rollback(self) -> None:
         """Forgets what was added."""
         self._changed = {}
-        self._groups = {labels[: len(GROUP)] for _, labels in self._rows}
+        self._highest = self._highest_saved
+        self._groups, self._names = set(), tuple(set() for _ in GROUP)
+        for group in {labels[: len(GROUP)] for _, labels in self._rows}:
+            self._add_group(group)
+
+    def _add_group(self, group: Labels) -> None:
+        self._groups.add(group)
+        for names, name in zip(self._names, group, strict=True):
+            names.add(name)
+
+    def _name(self, position: int, name: str) -> str:
+        """A label's value as it is counted."""
+        if position == 0 and counted_cluster(name, self._clusters) != name:
+            return OTHER
+        is_full = self._only_groups is not None or len(self._names[position]) >= MAX_NAMES[position]
+        return OTHER if name and is_full and name not in self._names[position] else name
 
     def _group(self, group: Labels) -> Labels:
-        if group in self._groups or len(self._groups) < MAX_GROUPS:
+        if group in self._groups:
             return group
-        return (group[0], _OVERFLOW, _OVERFLOW, _OVERFLOW)
+        group = tuple(self._name(position, name) for position, name in enumerate(group))
+        is_full = self._only_groups is not None or len(self._groups) >= MAX_GROUPS
+        if is_full and group not in self._groups:
+            return (group[0], OTHER, OTHER, OTHER)
+        return group
 
     def _labels(self, labels: Labels) -> Labels:
         return (*self._group(labels[: len(GROUP)]), *labels[len(GROUP) :])
@@ -114,7 +154,7 @@ class Counters:
     def _declare(self, group: Labels, now_seconds: float) -> None:
         if group in self._groups:
             return
-        self._groups.add(group)
+        self._add_group(group)
         for metric in COUNTED:
             for values in combinations(metric):
                 if metric.kind is Kind.HISTOGRAM:
@@ -138,10 +178,15 @@ class Counters:
         series = (name, labels)
         row = self._changed.get(series) or self._rows.get(series)
         if row is None:
-            number = len(self._rows) + len(self._changed) + 1
-            self._changed[series] = CounterRow(number, amount, now_seconds)
+            self._highest += 1
+            self._changed[series] = CounterRow(self._highest, amount, now_seconds)
         elif amount:
             self._changed[series] = CounterRow(row.number, row.value + amount, row.created)
+
+
+def counted_cluster(cluster: str, clusters: frozenset[str] | None) -> str:
+    """A cluster as it is counted: one that is not configured is "other"."""
+    return cluster if clusters is None or cluster in clusters else OTHER
 
 
 def combinations(metric: Metric) -> Iterable[Labels]:

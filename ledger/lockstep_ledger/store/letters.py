@@ -7,10 +7,14 @@ from sqlalchemy import Connection, delete, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from lockstep_ledger.ingest.document import RefusedEvent
-from lockstep_ledger.store.tables import dead_letters
+from lockstep_ledger.store.queries import Limits, within
+from lockstep_ledger.store.tables import dead_letters, jobs
 
 MAX_LETTERS = 10_000
 """Of each refusal; the oldest go, so that no client fills the disk with refused requests."""
+MAX_PAGE_CHARACTERS = 8 << 20
+
+_MAX_BODY = 8192
 
 
 def keep(
@@ -23,18 +27,26 @@ def keep(
         {
             "received": now_seconds,
             "refusal": letter.refusal,
-            "reason": letter.reason,
-            "event_id": letter.id,
-            "job_id": letter.job_id,
-            "node": letter.node,
-            "client": client[:200],
-            # PostgreSQL holds no NUL in a text.
-            "body": letter.body.replace("\0", "\\0"),
+            "reason": _storable(letter.reason),
+            "event_id": _name(letter.once or letter.id),
+            "job_id": _name(letter.job_id),
+            "node": _name(letter.node),
+            "client": _name(client),
+            "body": _storable(letter.body[:_MAX_BODY]),
         }
         for letter in refused
     ]
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
     connection.execute(dialect.insert(dead_letters).on_conflict_do_nothing(), rows)
+
+
+def _name(text: str | None) -> str | None:
+    return None if text is None else _storable(text)[:200]
+
+
+def _storable(text: str) -> str:
+    """A text without what no database holds: surrogates, and with PostgreSQL NUL."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
 
 
 def trim(connection: Connection) -> None:
@@ -49,9 +61,32 @@ def trim(connection: Connection) -> None:
             connection.execute(delete(dead_letters).where(own, dead_letters.c.number < limit))
 
 
-def newest(connection: Connection, limit: int, before: int | None = None) -> list[dict[str, Any]]:
-    """Letters, the newest first; ``before`` is the number at which the page before ended."""
+def newest(
+    connection: Connection, limit: int, before: int | None = None, limits: Limits | None = None
+) -> list[dict[str, Any]]:
+    """Letters, the newest first, at most 8 MiB of them.
+
+    Args:
+        connection: of the store.
+        limit: number of letters.
+        before: number at which the page before ended.
+        limits: of the reader, who then sees the letters of his own jobs alone.
+    """
     query = select(dead_letters).order_by(dead_letters.c.number.desc()).limit(limit)
     if before is not None:
         query = query.where(dead_letters.c.number < before)
-    return [dict(row) for row in connection.execute(query).mappings()]
+    if limits:
+        own = within(select(jobs.c.number), limits)
+        of_own = select(jobs.c.job_id).where(jobs.c.number.in_(own))
+        of_others = select(jobs.c.job_id).where(jobs.c.number.not_in(own))
+        query = query.where(dead_letters.c.job_id.in_(of_own))
+        # A letter does not name its cluster: an id that others have too is not shown.
+        query = query.where(dead_letters.c.job_id.not_in(of_others))
+    page: list[dict[str, Any]] = []
+    characters = 0
+    for row in connection.execute(query).mappings():
+        characters += len(row["body"])
+        if page and characters > MAX_PAGE_CHARACTERS:
+            break
+        page.append(dict(row))
+    return page

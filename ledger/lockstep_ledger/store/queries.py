@@ -13,10 +13,14 @@ from lockstep_ledger.store.tables import events, jobs
 
 MAX_PAGE = 500
 MAX_TIMELINE = 2000
+MAX_TIMELINE_CHARACTERS = 8 << 20
 FILTERS = ("cluster", "project", "queue", "job_class", "user", "status", "outcome",
            "failure_class", "cause", "culprit_node")  # fmt: skip
 """Columns by which jobs are chosen, each by one value."""
+Limits = Mapping[str, frozenset[str]]
+"""The only values that a reader may see, by column of a job; everything where empty."""
 _SHOWN = tuple(c for c in jobs.c if c.name not in {"state", "counted", "settle_at"})
+_OF_END = ("outcome", "failure_class", "cause", "reason", "culprit_ranks", "exit_code")
 _OF_PEOPLE = ("run", "previous", "marks", "counted", "number")
 
 
@@ -38,6 +42,8 @@ def list_jobs(
     limit: int = 50,
     after: int | None = None,
     since_seconds: float | None = None,
+    *,
+    limits: Limits | None = None,
 ) -> JobPage:
     """A page of jobs.
 
@@ -47,8 +53,13 @@ def list_jobs(
         limit: number of jobs, at most ``MAX_PAGE``.
         after: number of the last job of the page before.
         since_seconds: only jobs with an event at this wall clock or later.
+        limits: of the reader.
     """
-    query = select(*_SHOWN).order_by(jobs.c.number.desc()).limit(min(limit, MAX_PAGE) + 1)
+    query = (
+        within(select(*_SHOWN), limits)
+        .order_by(jobs.c.number.desc())
+        .limit(min(limit, MAX_PAGE) + 1)
+    )
     for name, value in filters.items():
         query = query.where(jobs.c[name] == value)
     if after is not None:
@@ -61,9 +72,18 @@ def list_jobs(
     return JobPage(jobs=rows, next=rows[-1]["number"] if has_more else None)
 
 
-def find_job(connection: Connection, job_id: str, cluster: str | None) -> list[Any]:
+def within(query: Select[Any], limits: Limits | None) -> Select[Any]:
+    """The query of jobs, for those that a reader may see."""
+    for name, values in (limits or {}).items():
+        query = query.where(jobs.c[name].in_(sorted(values)))
+    return query
+
+
+def find_job(
+    connection: Connection, job_id: str, cluster: str | None, limits: Limits | None = None
+) -> list[Any]:
     """Rows of the jobs of this id, one a cluster."""
-    query = select(jobs).where(jobs.c.job_id == job_id).limit(MAX_PAGE)
+    query = within(select(jobs), limits).where(jobs.c.job_id == job_id).limit(MAX_PAGE)
     if cluster is not None:
         query = query.where(jobs.c.cluster == cluster)
     return list(connection.execute(query).all())
@@ -100,24 +120,29 @@ def _of_node(node: dict[str, Any]) -> dict[str, Any]:
 
 
 def _timeline(connection: Connection, number: int) -> list[dict[str, Any]]:
-    """The newest events of a job in the order of their time."""
+    """The newest events of a job in the order of their time; at most 8 MiB of them."""
     query: Select[Any] = (
         select(events)
         .where(events.c.job == number)
         .order_by(events.c.sequence.desc())
         .limit(MAX_TIMELINE)
     )
-    timeline = [
-        {
-            "id": row.id,
-            "time": row.time,
-            "kind": row.kind,
-            "node": row.node,
-            "attempt": row.attempt,
-            **json.loads(row.body),
-        }
-        for row in connection.execute(query)
-    ]
+    timeline: list[dict[str, Any]] = []
+    characters = 0
+    for row in connection.execute(query):
+        characters += len(row.body)
+        if characters > MAX_TIMELINE_CHARACTERS:
+            break
+        timeline.append(
+            {
+                "id": row.id,
+                "time": row.time,
+                "kind": row.kind,
+                "node": row.node,
+                "attempt": row.attempt,
+                **json.loads(row.body),
+            }
+        )
     timeline.reverse()  # events of one moment stay in the order in which they were stored
     return sorted(timeline, key=lambda event: event["time"])
 
@@ -134,7 +159,9 @@ def _attempts(timeline: list[dict[str, Any]]) -> list[dict[str, Any]]:
             continue
         key = (max(runs_of_node.get(node, 1), 1), event["attempt"])
         entry = attempts.setdefault(
-            key, {"run": key[0], "attempt": key[1], "start": None, "end": None, "nodes": []}
+            key,
+            {"run": key[0], "attempt": key[1], "start": None, "end": None, "nodes": []}
+            | dict.fromkeys(_OF_END),
         )
         if node not in entry["nodes"]:
             entry["nodes"].append(node)
@@ -143,7 +170,6 @@ def _attempts(timeline: list[dict[str, Any]]) -> list[dict[str, Any]]:
             continue
         entry["end"] = event["time"]
         fields = event["fields"]
-        if entry.get("outcome") in {None, "succeeded"}:
-            names = ("outcome", "failure_class", "cause", "reason", "culprit_ranks", "exit_code")
-            entry.update({name: fields.get(name) for name in names})
+        if entry["outcome"] in {None, "succeeded"}:
+            entry.update({name: fields.get(name) for name in _OF_END})
     return [attempts[key] for key in sorted(attempts)]

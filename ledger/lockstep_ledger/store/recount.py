@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Engine, select
 
+from lockstep_catalogue.ledger import GROUP
 from lockstep_ledger.merge.apply import apply_event
 from lockstep_ledger.merge.effects import Effects
 from lockstep_ledger.merge.event import LedgerEvent
@@ -32,7 +33,11 @@ class Recount:
 
 def recount(engine: Engine) -> Recount:
     """Applies all stored events again, in the order of their storing."""
-    again = Counters()
+    # A name that is not among the saved groups was one too many: it is counted as other.
+    with engine.connect() as connection:
+        labels = connection.execute(select(counters.c.labels).distinct()).scalars()
+        groups = frozenset(tuple(json.loads(text))[: len(GROUP)] for text in labels)
+    again = Counters(groups=groups)
     records: dict[int, Job] = {}
     patience = Patience()
     for event, number in stored_events(engine):

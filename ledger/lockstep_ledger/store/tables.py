@@ -15,6 +15,8 @@ from sqlalchemy import (
 )
 
 metadata = MetaData()
+ASIDE_TIME = 1e15
+"""Stands in ``settle_at`` for a job that cannot be settled and waits for ever."""
 # SQLite numbers only a column of the type INTEGER by itself, which has 64 bits there.
 _NUMBER = BigInteger().with_variant(Integer, "sqlite")
 _NAME = String(200)
@@ -60,6 +62,8 @@ jobs = Table(
     Column("settle_at", Double),
     Column("counted", Boolean, nullable=False),
     Column("state", Text, nullable=False),
+    # Of 32 bits without a sign, as the kernel has them.
+    Column("owner", BigInteger),
     UniqueConstraint("cluster", "job_id", name="jobs_id"),
     Index("jobs_by_status", "status", "number"),
     Index("jobs_by_outcome", "outcome", "number"),

@@ -7,6 +7,7 @@ from sqlalchemy import Connection, select
 
 from lockstep_catalogue.ledger import MAX_TARGETS
 from lockstep_ledger.merge.job import job_of_json
+from lockstep_ledger.store.counters import counted_cluster
 from lockstep_ledger.store.tables import jobs
 
 _MAX_READ = 2000  # a record is decoded in some ten microseconds
@@ -27,7 +28,9 @@ class Target:
     tokens: float
 
 
-def running_targets(connection: Connection) -> Iterator[Target]:
+def running_targets(
+    connection: Connection, clusters: frozenset[str] | None = None
+) -> Iterator[Target]:
     """Targets of the newest running jobs that declare a deadline and their tokens."""
     query = (
         select(jobs.c.state)
@@ -37,11 +40,14 @@ def running_targets(connection: Connection) -> Iterator[Target]:
     )
     num_targets = 0
     for (state,) in connection.execute(query):
-        job = job_of_json(state)
+        try:
+            job = job_of_json(state)
+        except ValueError:  # its record cannot be read, and harms no other
+            continue
         if job.deadline and job.declared_tokens and num_targets < MAX_TARGETS:
             num_targets += 1
             yield Target(
-                cluster=job.cluster,
+                cluster=counted_cluster(job.cluster, clusters),
                 job_id=job.job_id,
                 deadline_time=job.deadline,
                 tokens=job.declared_tokens,

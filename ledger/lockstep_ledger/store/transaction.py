@@ -16,11 +16,14 @@ from lockstep_ledger.merge.settlement import Patience
 from lockstep_ledger.store import letters
 from lockstep_ledger.store.counters import Counters
 from lockstep_ledger.store.tables import events, jobs, slo_events
+from lockstep_records.events import stable_id
 
 _CHUNK = 500  # SQLite takes 999 parameters in builds of before 2020
 # Built once: SQLAlchemy would spend as long on building them as the database on their work.
 _STORED_IDS = select(events.c.id).where(events.c.id.in_(bindparam("ids", expanding=True)))
-_RECORDS = select(jobs.c.state).where(jobs.c.job_id.in_(bindparam("ids", expanding=True)))
+_RECORDS = select(jobs.c.cluster, jobs.c.job_id, jobs.c.state).where(
+    jobs.c.job_id.in_(bindparam("ids", expanding=True))
+)
 _ADD_EVENTS, _ADD_JOBS, _ADD_SLO_EVENTS = insert(events), insert(jobs), insert(slo_events)
 _CHANGE_JOBS = (
     update(jobs)
@@ -99,7 +102,8 @@ class Transaction:
         self._save_jobs()
         state.counters.save(connection)
         if self._effects.slo_rows:
-            connection.execute(_ADD_SLO_EVENTS, [_slo_row(r) for r in self._effects.slo_rows])
+            rows = [self._slo_row(row) for row in self._effects.slo_rows]
+            connection.execute(_ADD_SLO_EVENTS, rows)
         for submission in self._submissions:
             letters.keep(connection, submission.refused, submission.client, self._now_seconds)
 
@@ -116,23 +120,22 @@ class Transaction:
         missing = {event.key for event in self._events if event.key not in cache}
         for chunk in _chunks(sorted({job_id for _, job_id in missing})):
             for row in self._connection.execute(_RECORDS, {"ids": chunk}):
-                job = job_of_json(row.state)
-                if job.key in missing:
-                    cache[job.key] = job
+                if (row.cluster, row.job_id) in missing:
+                    cache[row.cluster, row.job_id] = job_of_json(row.state)
 
     def _apply(self, submission: Submission, event: LedgerEvent) -> bool:
         cache = self._state.cache
-        job = cache.get(event.key)
-        if job is None:
-            self._state.num_jobs += 1
-            job = cache[event.key] = Job(
-                cluster=event.cluster, job_id=event.job_id, number=self._state.num_jobs
-            )
-            self._new.add(event.key)
+        job = cache.get(event.key) or Job(
+            cluster=event.cluster, job_id=event.job_id, number=self._state.num_jobs + 1
+        )
         refused = apply_event(job, event, self._effects, self._state.patience)
         if refused is not None:
-            submission.refused.append(_letter(event, refused.refusal, refused.sentence))
+            submission.refused.append(letter_of(event, refused.refusal, refused.sentence))
             return False
+        if event.key not in cache:
+            self._state.num_jobs += 1
+            self._new.add(event.key)
+            cache[event.key] = job
         submission.stored += 1
         self._changed[event.key] = job
         # Used last is dropped last.
@@ -153,8 +156,20 @@ class Transaction:
         if old:
             self._connection.execute(_CHANGE_JOBS, old)
 
+    def _slo_row(self, row: SloRow) -> dict[str, Any]:
+        cluster, job_class = self._state.counters.counted_names(row.cluster, row.job_class)
+        return {
+            "time": row.time_seconds,
+            "cluster": cluster,
+            "job_class": job_class,
+            "slo": row.slo,
+            "good": row.good,
+            "total": row.total,
+        }
 
-def _letter(event: LedgerEvent, refusal: str, sentence: str) -> RefusedEvent:
+
+def letter_of(event: LedgerEvent, refusal: str, sentence: str) -> RefusedEvent:
+    """The dead letter of an event that is refused here."""
     return RefusedEvent(
         refusal=refusal,
         reason=sentence,
@@ -162,6 +177,8 @@ def _letter(event: LedgerEvent, refusal: str, sentence: str) -> RefusedEvent:
         job_id=event.job_id,
         node=event.node,
         body=event.body,
+        # A stranger who goes on sending fills no table.
+        once=stable_id(*event.key, event.owner) if refusal == "owner" else None,
     )
 
 
@@ -182,17 +199,6 @@ def _event_row(event: LedgerEvent, sequence: int, job: int) -> dict[str, Any]:
 def _job_row(job: Job) -> dict[str, Any]:
     row = dict(zip(_JOB_COLUMNS, _job_values(job), strict=True))
     return {**row, "cause": job.cause and job.cause[:64], "state": job.to_json()}
-
-
-def _slo_row(row: SloRow) -> dict[str, Any]:
-    return {
-        "time": row.time_seconds,
-        "cluster": row.cluster,
-        "job_class": row.job_class,
-        "slo": row.slo,
-        "good": row.good,
-        "total": row.total,
-    }
 
 
 def _chunks(values: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -3,15 +3,17 @@
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from sqlalchemy import Engine, case, delete, func, select
+from sqlalchemy import Connection, Engine, RowMapping, case, delete, func, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from lockstep_catalogue.ledger import SLO_COUNTS_SECONDS, SLO_WINDOWS
 from lockstep_ledger.store import letters
-from lockstep_ledger.store.tables import dead_letters, jobs, slo_events
+from lockstep_ledger.store.counters import counted_cluster
+from lockstep_ledger.store.tables import ASIDE_TIME, dead_letters, jobs, slo_events
 from lockstep_ledger.store.targets import Target, running_targets
 
 SloKey = tuple[str, str, str, str]
@@ -30,6 +32,7 @@ class WindowCounts:
     Attributes:
         slo: (good, total) by cluster, class of jobs, objective and window.
         jobs: number of unsettled jobs by cluster and status.
+        jobs_aside: number of jobs that cannot be settled.
         targets: of running jobs, the newest first.
     """
 
@@ -37,11 +40,17 @@ class WindowCounts:
     slo: dict[SloKey, tuple[float, float]] = field(default_factory=dict)
     jobs: dict[tuple[str, str], int] = field(default_factory=dict)
     dead_letters: int = 0
+    jobs_aside: int = 0
     targets: tuple[Target, ...] = ()
 
 
-def count_windows(engine: Engine, now_seconds: float) -> WindowCounts:
-    """Counts now; a window ends at ``now_seconds`` and holds its end, not its begin."""
+def count_windows(
+    engine: Engine, now_seconds: float, clusters: frozenset[str] | None = None
+) -> WindowCounts:
+    """Counts now; a window ends at ``now_seconds`` and holds its end, not its begin.
+
+    Clusters that are not among ``clusters`` are one, "other"; None for no such limit.
+    """
     columns = []
     for window, seconds in SLO_WINDOWS.items():
         is_inside = slo_events.c.time > now_seconds - seconds
@@ -54,38 +63,60 @@ def count_windows(engine: Engine, now_seconds: float) -> WindowCounts:
     query = query.where(
         slo_events.c.time > now_seconds - longest, slo_events.c.time <= now_seconds
     ).group_by(*groups)
+    with engine.connect() as connection:
+        rows = connection.execute(query).mappings().all()
+        by_status = _by_status(connection, clusters)
+        targets = tuple(running_targets(connection, clusters))
+        aside = select(func.count()).where(jobs.c.settle_at >= ASIDE_TIME)
+        num_aside = connection.execute(aside).scalar()
+        num_letters = connection.execute(select(func.count()).select_from(dead_letters)).scalar()
+    return WindowCounts(
+        time_seconds=now_seconds,
+        slo=_by_window(rows, clusters),
+        jobs=by_status,
+        dead_letters=num_letters or 0,
+        jobs_aside=num_aside or 0,
+        targets=targets,
+    )
+
+
+def _by_status(
+    connection: Connection, clusters: frozenset[str] | None
+) -> dict[tuple[str, str], int]:
     unsettled = (
         select(jobs.c.cluster, jobs.c.status, func.count())
         .where(jobs.c.status.in_(("pending", "running", "ended")))
         .group_by(jobs.c.cluster, jobs.c.status)
     )
-    with engine.connect() as connection:
-        rows = connection.execute(query).mappings().all()
-        by_status = {(row[0], row[1]): row[2] for row in connection.execute(unsettled)}
-        targets = tuple(running_targets(connection))
-        num_letters = connection.execute(select(func.count()).select_from(dead_letters)).scalar()
-    slo = {
-        (row["cluster"], row["job_class"], row["slo"], window): (
-            row[f"good_{window}"],
-            row[f"total_{window}"],
-        )
-        for row in rows
-        for window in SLO_WINDOWS
-    }
-    return WindowCounts(
-        time_seconds=now_seconds,
-        slo=slo,
-        jobs=by_status,
-        dead_letters=num_letters or 0,
-        targets=targets,
-    )
+    by_status: Counter[tuple[str, str]] = Counter()
+    for cluster, status, count in connection.execute(unsettled):
+        by_status[counted_cluster(cluster, clusters), status] += count
+    return dict(by_status)
+
+
+def _by_window(
+    rows: Iterable[RowMapping], clusters: frozenset[str] | None
+) -> dict[SloKey, tuple[float, float]]:
+    slo: dict[SloKey, tuple[float, float]] = {}
+    for row in rows:
+        cluster = counted_cluster(row["cluster"], clusters)
+        for window in SLO_WINDOWS:
+            key = (cluster, row["job_class"], row["slo"], window)
+            good, total = slo.get(key, (0.0, 0.0))
+            slo[key] = (good + row[f"good_{window}"], total + row[f"total_{window}"])
+    return slo
 
 
 class WindowReader:
     """Counts again every few seconds in a thread of its own, so that no scrape waits for it."""
 
-    def __init__(self, engine: Engine, clock: Callable[[], float] = time.time) -> None:
-        self._engine, self._clock = engine, clock
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Callable[[], float] = time.time,
+        clusters: frozenset[str] | None = None,
+    ) -> None:
+        self._engine, self._clock, self._clusters = engine, clock, clusters
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="windows", daemon=True)
         self.counts: WindowCounts | None = None
@@ -103,7 +134,7 @@ class WindowReader:
     def refresh(self) -> None:
         """Counts now; while the database is away the last counts stay, with their time."""
         try:
-            self.counts = count_windows(self._engine, self._clock())
+            self.counts = count_windows(self._engine, self._clock(), self._clusters)
         except SQLAlchemyError as error:
             _log.warning("windows=old reason=%r", str(error).partition("\n")[0])
 

@@ -1,19 +1,23 @@
 """Writes to the store from one thread: whole submissions in one transaction, or nothing."""
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from sqlalchemy import Connection, Engine, func, select
+from sqlalchemy import Connection, Engine, func, select, update
 
+from lockstep_ledger.ingest.document import RefusedEvent
 from lockstep_ledger.merge.apply import SETTLED
 from lockstep_ledger.merge.effects import Labels
 from lockstep_ledger.merge.event import LedgerEvent
 from lockstep_ledger.merge.settlement import Patience
 from lockstep_ledger.store.counters import Counters
-from lockstep_ledger.store.tables import events, jobs
+from lockstep_ledger.store.isolation import write_isolated
+from lockstep_ledger.store.tables import ASIDE_TIME, events, jobs
 from lockstep_ledger.store.transaction import Submission, Transaction, WriterState
 from lockstep_records.events import stable_id
 
+_log = logging.getLogger(__name__)
 _MAX_CACHED_JOBS = 5000
 
 
@@ -25,6 +29,7 @@ class StoreWriter:
         patience: how long jobs wait for what is missing.
         groups: groups of jobs that are there at 0 before any job is.
         clock: wall clock in seconds.
+        clusters: those that are counted by their names; any other is "other". None for any.
     """
 
     def __init__(
@@ -33,9 +38,10 @@ class StoreWriter:
         patience: Patience | None = None,
         groups: Iterable[Labels] = (),
         clock: Callable[[], float] = time.time,
+        clusters: frozenset[str] | None = None,
     ) -> None:
         self._engine, self._clock = engine, clock
-        self._state = WriterState(patience or Patience())
+        self._state = WriterState(patience or Patience(), Counters(clusters))
         with engine.begin() as connection:
             self.counters.load(connection)
             self.counters.declare(groups, clock())
@@ -60,11 +66,17 @@ class StoreWriter:
             setattr(self._state, name, connection.execute(select(func.max(column))).scalar() or 0)
 
     def write(self, submissions: Sequence[Submission]) -> None:
-        """Stores all submissions in one transaction and fills in what became of them.
+        """Stores all submissions and fills in what became of them.
+
+        That is one transaction, unless an event cannot be stored: it becomes a dead letter then.
 
         Raises:
-            sqlalchemy.exc.SQLAlchemyError: nothing is stored.
+            sqlalchemy.exc.SQLAlchemyError: the store failed; what it holds is stored for good.
         """
+        write_isolated(self._write, submissions)
+        self._trim_cache()
+
+    def _write(self, submissions: Sequence[Submission]) -> None:
         state = self._state
         before = (state.sequence, state.num_jobs)
         checked = [list(submission.refused) for submission in submissions]
@@ -82,7 +94,6 @@ class StoreWriter:
                     submission.stored = submission.duplicates = 0
                     submission.refused = refused
         self.counters.commit()
-        self._trim_cache()
 
     def settle_due(self) -> int:
         """Settles jobs whose wait is over by events of the ledger's own; returns how many."""
@@ -109,8 +120,20 @@ class StoreWriter:
             for row in rows
         ]
         if batch:
-            self.write([Submission(batch)])
+            submission = Submission(batch)
+            self.write([submission])
+            self._leave_aside(submission.refused, batch)
         return len(batch)
+
+    def _leave_aside(self, refused: Sequence[RefusedEvent], batch: Sequence[LedgerEvent]) -> None:
+        """Lets jobs that cannot be settled wait for ever, or they would be tried each second."""
+        ids = {letter.id for letter in refused}
+        for key in [event.key for event in batch if event.id in ids]:
+            _log.error("job=aside cluster=%s job=%s", *key)
+            with self._engine.begin() as connection:
+                own = (jobs.c.cluster == key[0], jobs.c.job_id == key[1])
+                connection.execute(update(jobs).where(*own).values(settle_at=ASIDE_TIME))
+            self._state.cache.pop(key, None)
 
     def _trim_cache(self) -> None:
         for key in list(self._state.cache)[: max(0, len(self._state.cache) - _MAX_CACHED_JOBS)]:

@@ -1,85 +1,115 @@
-"""Who may write and who may read, by tokens; how often a client may ask; and the access log."""
+"""What stands before every path: foreign pages and hosts, how often a client may ask, the log."""
 
 import asyncio
-import base64
-import binascii
-import hashlib
-import hmac
+import ipaddress
 import logging
 import math
+import re
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from pathlib import Path
 
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _log = logging.getLogger("lockstep_ledger.access")
-_MIN_TOKEN_CHARACTERS = 16
-_MAX_TOKEN_FILE_BYTES = 64 << 10
 _MAX_CLIENTS = 10_000
 _LOG_SECONDS = 0.2
+_MAX_LOGGED = 200
 LOG_NAME = "lockstep ledger"
 """What every line of the log begins with."""
 OPEN_TO_ALL = frozenset({"/healthz", "/ready"})
 """Probes have no token, and the answers reveal nothing."""
+_LOOPBACK_NAMES = frozenset({"localhost", "localhost.localdomain"})
+_HOST = re.compile(r"(?:\[(?P<ip>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(?::[0-9]{1,5})?")
+# Nothing is loaded from elsewhere, no script runs, and no other page gets at an answer.
+_CONTENT_POLICY = (
+    b"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'self';"
+    b" frame-ancestors 'none'"
+)
+_SECURITY_HEADERS = [
+    (b"content-security-policy", _CONTENT_POLICY),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
+]
 
 
-class Tokens:
-    """Digests of tokens; without any, everybody is admitted."""
+class RefusedRequestError(ValueError):
+    """A request that is refused before anything of it is read; the text is the answer."""
 
-    def __init__(self, tokens: tuple[str, ...]) -> None:
-        self._digests = tuple(hashlib.sha256(token.encode()).digest() for token in tokens)
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
 
-    def admits(self, authorization: str) -> bool:
-        """Whether a header ``Authorization`` carries one of them, as bearer or as password."""
-        if not self._digests:
-            return True
-        token = _token(authorization)
-        if token is None:
+
+@dataclass(frozen=True, slots=True)
+class Hosts:
+    """The names by which this ledger is called, so that no page of elsewhere reaches it.
+
+    A page whose name was turned to the ledger's address (DNS rebinding) sends its own name as
+    ``Host``. An address is no such name, and always admitted.
+
+    Args:
+        names: besides those of loopback, in small letters.
+    """
+
+    names: frozenset[str] = frozenset()
+
+    def check(self, headers: Headers) -> None:
+        """Refuses requests to another host or from a page of another origin.
+
+        Raises:
+            RefusedRequestError: it is one.
+        """
+        hosts = headers.getlist("host")
+        if len(hosts) != 1 or not self._admits(hosts[0]):
+            raise RefusedRequestError(
+                403,
+                f"host {', '.join(hosts)!r:.80} is not this ledger's; use its address, or start it"
+                " with --allowed-host",
+            )
+        for origin in headers.getlist("origin"):
+            if origin.partition("://")[2].lower() != hosts[0].lower():
+                raise RefusedRequestError(
+                    403, f"origin {origin!r:.80} is not this ledger; open its own pages"
+                )
+
+    def _admits(self, host: str) -> bool:
+        match = _HOST.fullmatch(host)
+        if match is None:
             return False
-        digest = hashlib.sha256(token).digest()
-        # A sum compares with all of them, so that the time does not show which one was close.
-        return sum(hmac.compare_digest(digest, accepted) for accepted in self._digests) > 0
+        name = (match["ip"] or match["name"]).lower().removesuffix(".")
+        return name in _LOOPBACK_NAMES or name in self.names or _is_address(name)
 
 
-def _token(authorization: str) -> bytes | None:
-    """The token of a header; browsers send it as the password of any user."""
-    scheme, _, rest = authorization.partition(" ")
-    if scheme.lower() == "bearer":
-        return rest.strip().encode()
-    if scheme.lower() != "basic":
-        return None
+def _is_address(name: str) -> bool:
     try:
-        _, colon, password = base64.b64decode(rest.strip(), validate=True).partition(b":")
-    except (binascii.Error, ValueError):
-        return None
-    return password if colon else None
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
-def read_tokens(path: Path) -> tuple[str, ...]:
-    """The tokens of a file, one a line; lines that begin with # are comments.
+def check_json(headers: Headers) -> None:
+    """Refuses bodies that are not declared as plain JSON; a foreign page can send no others.
 
     Raises:
-        ValueError: one sentence on what is wrong with it.
+        RefusedRequestError: the type is another one, or the body is compressed.
     """
-    try:
-        with path.open("rb") as file:
-            text = file.read(_MAX_TOKEN_FILE_BYTES).decode("ascii")
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} holds more than ASCII; give one token a line") from error
-    lines = [line.strip() for line in text.splitlines()]
-    tokens = tuple(line for line in lines if line and not line.startswith("#"))
-    if not tokens or any(len(token) < _MIN_TOKEN_CHARACTERS for token in tokens):
-        raise ValueError(
-            f"{path} must hold one token a line, each of {_MIN_TOKEN_CHARACTERS} characters or more"
+    content_type = headers.get("content-type", "")
+    kind, _, parameter = content_type.lower().partition(";")
+    if kind.strip() != "application/json" or parameter.strip() not in {"", "charset=utf-8"}:
+        raise RefusedRequestError(
+            415, f"Content-Type {content_type!r:.80} is not taken; send application/json"
         )
-    return tokens
+    if headers.get("content-encoding", "identity").lower() != "identity":
+        raise RefusedRequestError(415, "a compressed body is not taken; send it as it is")
 
 
 @dataclass(slots=True)
@@ -93,9 +123,9 @@ class RateLimit:
 
     requests_per_second: float
     clock: Callable[[], float] = time.monotonic
-    _buckets: dict[str, tuple[float, float]] = field(default_factory=dict)
+    _buckets: dict[Hashable, tuple[float, float]] = field(default_factory=dict)
 
-    def wait_seconds(self, client: str) -> float:
+    def wait_seconds(self, client: Hashable) -> float:
         """How long the client has to wait; 0 admits the request and counts it."""
         now = self.clock()
         capacity = self.requests_per_second * 10
@@ -110,7 +140,16 @@ class RateLimit:
 
 @dataclass(slots=True)
 class AccessLog:
-    """Logs each request once it is answered, refuses clients that ask too often, counts answers.
+    """Logs each request once it is answered, counts answers, and refuses foreign requests.
+
+    Whoever has an accepted token has a rate of his own: strangers behind the same address do not
+    use it up. Probes are always answered.
+
+    Args:
+        app: what answers.
+        rate_limit: of one client.
+        hosts: by which the ledger is called.
+        digest: of the token of a header, empty where it is not accepted.
 
     Attributes:
         answers: number of answers by class, such as 2xx.
@@ -118,6 +157,8 @@ class AccessLog:
 
     app: ASGIApp
     rate_limit: RateLimit
+    hosts: Hosts
+    digest: Callable[[str], bytes]
     answers: Counter[str] = field(default_factory=Counter)
     _lines: list[str] = field(default_factory=list)
 
@@ -133,21 +174,36 @@ class AccessLog:
             nonlocal status, sent_bytes
             if message["type"] == "http.response.start":
                 status = message["status"]
+                message["headers"] = [*message.get("headers", ()), *_SECURITY_HEADERS]
             sent_bytes += len(message.get("body", b""))
             await send(message)
 
         client = client_of(scope)
         try:
-            wait_seconds = self.rate_limit.wait_seconds(client)
-            app = _too_many(wait_seconds) if wait_seconds else self.app
+            app = self.app if scope["path"] in OPEN_TO_ALL else self._admit(scope, client)
             await app(scope, receive, send_and_count)
         finally:
             self.answers[f"{status // 100}xx"] += 1
             self._log(
-                f"method={scope['method']} path={scope['path']!r} status={status}"
+                f"method={scope['method']} path={scope['path'][:_MAX_LOGGED]!r} status={status}"
                 f" seconds={time.perf_counter() - begin_seconds:.4f} bytes={sent_bytes}"
                 f" client={client}"
             )
+
+    def _admit(self, scope: Scope, client: str) -> ASGIApp:
+        """What answers: the application, or a refusal."""
+        headers = Headers(scope=scope)
+        digest = self.digest(headers.get("authorization", ""))
+        wait_seconds = self.rate_limit.wait_seconds((client, digest))
+        if wait_seconds:
+            return _too_many(wait_seconds)
+        try:
+            self.hosts.check(headers)
+            if scope["method"] == "POST":
+                check_json(headers)
+        except RefusedRequestError as error:
+            return JSONResponse({"error": str(error)}, error.status)
+        return self.app
 
     def _log(self, line: str) -> None:
         """Writes the lines of a moment at once: a write for each costs as much as its answer."""

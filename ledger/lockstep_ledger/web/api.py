@@ -1,9 +1,11 @@
 """The JSON that readers get: jobs page by page, one job, dead letters."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+import anyio
+import anyio.to_thread
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.requests import Request
@@ -11,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 
 from lockstep_catalogue.vocabulary import FAILURE_CLASSES, OUTCOMES
 from lockstep_ledger.store import letters, queries
-from lockstep_ledger.web.access import Tokens
+from lockstep_ledger.web.grants import Tokens
 
 CHOICES = {
     "outcome": OUTCOMES,
@@ -21,6 +23,7 @@ CHOICES = {
 _PAGING = frozenset({"limit", "after", "since"})
 _DEFAULT_LIMIT = 50
 _MAX_NUMBER = 2**62
+_MAX_WAITING = 64
 
 
 class QueryError(ValueError):
@@ -28,28 +31,41 @@ class QueryError(ValueError):
 
 
 Answer = Callable[[Request], Response]
+_BUSY = {"error": "too many questions at once; ask again later"}
 
 
-@dataclass(frozen=True, slots=True)
 class Readers:
-    """Lets readers in and turns what is wrong with a question into an answer."""
+    """Lets readers in and turns what is wrong with a question into an answer.
 
-    tokens: Tokens
+    Args:
+        tokens: of readers.
+        max_threads: number of questions that are answered at once; some more may wait.
+    """
 
-    def guard(self, answer: Answer) -> Answer:
-        """The endpoint behind the token; Starlette runs it in a thread."""
+    def __init__(self, tokens: Tokens, max_threads: int) -> None:
+        self._tokens, self._threads = tokens, anyio.CapacityLimiter(max_threads)
 
-        def guarded(request: Request) -> Response:
-            if not self.tokens.admits(request.headers.get("authorization", "")):
-                sentence = "the token is not a reader's; send it as bearer or as password"
-                headers = {"WWW-Authenticate": 'Basic realm="lockstep ledger"'}
-                return JSONResponse({"error": sentence}, 401, headers)
+    def guard(self, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
+        """The endpoint behind the token, in a thread; the grant is the state's ``limits``."""
+
+        def answered(request: Request) -> Response:
             try:
                 return answer(request)
             except QueryError as error:
                 return JSONResponse({"error": str(error)}, 400)
             except SQLAlchemyError:
                 return JSONResponse({"error": "the store does not answer; ask again later"}, 503)
+
+        async def guarded(request: Request) -> Response:
+            grant = self._tokens.grant(request.headers.get("authorization", ""))
+            if grant is None:
+                sentence = "the token is not a reader's; send it as bearer or as password"
+                headers = {"WWW-Authenticate": 'Basic realm="lockstep ledger"'}
+                return JSONResponse({"error": sentence}, 401, headers)
+            if self._threads.statistics().tasks_waiting >= _MAX_WAITING:
+                return JSONResponse(_BUSY, 503, {"Retry-After": "1"})
+            request.state.limits = grant.limits
+            return await anyio.to_thread.run_sync(answered, request, limiter=self._threads)
 
         return guarded
 
@@ -97,7 +113,8 @@ def job_page(engine: Engine, request: Request) -> queries.JobPage:
     limit = read_number(request, "limit", queries.MAX_PAGE) or _DEFAULT_LIMIT
     after, since = read_number(request, "after"), read_number(request, "since")
     with engine.connect() as connection:
-        return queries.list_jobs(connection, filters, limit, after, since)
+        limits = request.state.limits
+        return queries.list_jobs(connection, filters, limit, after, since, limits=limits)
 
 
 def one_job(engine: Engine, request: Request) -> dict[str, Any] | None:
@@ -110,7 +127,7 @@ def one_job(engine: Engine, request: Request) -> dict[str, Any] | None:
     if "\0" in f"{job_id}{cluster}":
         return None
     with engine.connect() as connection:
-        rows = queries.find_job(connection, job_id, cluster)
+        rows = queries.find_job(connection, job_id, cluster, request.state.limits)
         if len(rows) > 1:
             names = ", ".join(sorted(row.cluster for row in rows))
             raise QueryError(f"job {job_id} is in the clusters {names}; add ?cluster=NAME")
@@ -139,6 +156,8 @@ class Api:
         """GET /api/dead-letters: what was refused, the newest first."""
         limit = read_number(request, "limit", queries.MAX_PAGE) or _DEFAULT_LIMIT
         with self.engine.connect() as connection:
-            page = letters.newest(connection, limit, read_number(request, "after"))
-        following = page[-1]["number"] if len(page) == limit else None
+            after, limits = read_number(request, "after"), request.state.limits
+            page = letters.newest(connection, limit, after, limits)
+            has_more = page and letters.newest(connection, 1, page[-1]["number"], limits)
+        following = page[-1]["number"] if has_more else None
         return JSONResponse({"dead_letters": page, "next": following})

@@ -13,22 +13,27 @@ from lockstep_catalogue import ledger_service
 from lockstep_ledger import exposition
 from lockstep_ledger.store.windows import WindowReader
 from lockstep_ledger.store.writer import StoreWriter
-from lockstep_ledger.web.access import AccessLog, RateLimit, Tokens
+from lockstep_ledger.web.access import AccessLog, Hosts, RateLimit
 from lockstep_ledger.web.api import Api, Readers
+from lockstep_ledger.web.grants import Tokens
 from lockstep_ledger.web.group_commit import GroupCommit
 from lockstep_ledger.web.intake import Intake
 from lockstep_ledger.web.openapi import document
 from lockstep_ledger.web.pages import Pages
 from lockstep_records.distribution import installed_version
 
+_READING_THREADS = 8
+_SCRAPING_THREADS = 2
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """What one client may send, and how long a new series is served as 0."""
+    """What one client may send, to which hosts, and how long a new series is served as 0."""
 
     max_body_bytes: int = 1 << 20
     requests_per_second: float = 100.0
     hold_seconds: float = 22.5
+    hosts: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +44,7 @@ class Parts:
     writer: StoreWriter
     group_commit: GroupCommit
     windows: WindowReader
-    cluster: str
+    clusters: frozenset[str]
 
 
 class Application:
@@ -55,7 +60,9 @@ class Application:
         self._parts = parts
         self._exposition = exposition.Exposition(limits.hold_seconds)
         self.intake = Intake(parts.group_commit, writers, limits.max_body_bytes)
-        guard = Readers(readers).guard
+        guard = Readers(readers, _READING_THREADS).guard
+        # Scrapes have threads of their own: no question of people holds them up.
+        guard_scrape = Readers(readers, _SCRAPING_THREADS).guard
         api, pages = Api(parts.engine), Pages(parts.engine, parts.windows)
         routes = [
             Route("/api/events", self.intake.deliver, methods=["POST"]),
@@ -63,7 +70,7 @@ class Application:
             Route("/api/jobs/{job_id:path}", guard(api.job)),
             Route("/api/dead-letters", guard(api.dead_letters)),
             Route("/api/openapi.json", guard(lambda _: JSONResponse(document()))),
-            Route("/metrics", guard(self._metrics)),
+            Route("/metrics", guard_scrape(self._metrics)),
             Route("/healthz", self._health),
             Route("/ready", self._health),
             Route("/", guard(pages.jobs)),
@@ -71,16 +78,21 @@ class Application:
         ]
         self.paths = tuple(route.path for route in routes)
         app = Starlette(routes=routes)
-        self.asgi = AccessLog(app, RateLimit(limits.requests_per_second))
+        app.router.redirect_slashes = False
+        rate_limit, hosts = RateLimit(limits.requests_per_second), Hosts(limits.hosts)
+        self.asgi = AccessLog(
+            app, rate_limit, hosts, lambda header: writers.digest(header) or readers.digest(header)
+        )
 
-    def _health(self, _request: Request) -> Response:
+    async def _health(self, _request: Request) -> Response:
         if self._parts.group_commit.is_alive:
             return PlainTextResponse("ok\n")
         return PlainTextResponse("the writer has stopped\n", 503)
 
     def _metrics(self, request: Request) -> Response:
         is_openmetrics = "application/openmetrics-text" in request.headers.get("accept", "")
-        body = self._exposition.render(self._samples(), is_openmetrics=is_openmetrics)
+        samples = exposition.visible(self._samples(), request.state.limits)
+        body = self._exposition.render(samples, is_openmetrics=is_openmetrics)
         content_type = exposition.OPENMETRICS_TYPE if is_openmetrics else exposition.TEXT_TYPE
         return Response(body, headers={"Content-Type": content_type})
 
@@ -105,9 +117,10 @@ class Application:
         )
         counts = parts.windows.counts
         if counts is not None:
-            clusters = {parts.cluster} | {cluster for cluster, *_ in (*counts.slo, *counts.jobs)}
+            clusters = parts.clusters | {name for name, *_ in (*counts.slo, *counts.jobs)}
             samples |= exposition.windows(counts.slo, counts.jobs, sorted(clusters))
             samples |= exposition.promised(counts.targets)
             samples[ledger_service.DEAD_LETTERS.name, ()] = float(counts.dead_letters)
+            samples[ledger_service.JOBS_ASIDE.name, ()] = float(counts.jobs_aside)
             samples[ledger_service.REFRESHED.name, ()] = counts.time_seconds
         return samples

@@ -9,9 +9,16 @@ from dataclasses import dataclass, field
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from lockstep_ledger.ingest.document import DeliveryError, RefusedEvent, read_delivery
+from lockstep_ledger.ingest.document import (
+    Delivery,
+    DeliveryError,
+    RefusedEvent,
+    read_delivery,
+)
+from lockstep_ledger.merge.event import LedgerEvent
 from lockstep_ledger.store.transaction import Submission
-from lockstep_ledger.web.access import BodyTooLargeError, Tokens, client_of, read_body
+from lockstep_ledger.web.access import BodyTooLargeError, client_of, read_body
+from lockstep_ledger.web.grants import Grant, Tokens
 from lockstep_ledger.web.group_commit import BusyError, GroupCommit, StoreUnavailableError
 
 _MAX_LETTER_CHARACTERS = 4096
@@ -36,9 +43,9 @@ class Intake:
         """The answer to one delivery (docs/event-delivery.md)."""
         body = b""
         try:
-            self._check_token(request)
+            grant = self._grant(request)
             body = await self._body(request)
-            delivery = read_delivery(body, self.clock())
+            delivery = granted(read_delivery(body, self.clock()), grant)
             submission = Submission(
                 delivery.events, list(delivery.refused), client_of(request.scope)
             )
@@ -51,9 +58,11 @@ class Intake:
             return JSONResponse({"error": str(error)}, 503, {"Retry-After": "1"})
         return self._answer(submission)
 
-    def _check_token(self, request: Request) -> None:
-        if not self.writers.admits(request.headers.get("authorization", "")):
+    def _grant(self, request: Request) -> Grant:
+        grant = self.writers.grant(request.headers.get("authorization", ""))
+        if grant is None:
             raise DeliveryError("token", "the token is not a writer's; send a bearer token")
+        return grant
 
     async def _body(self, request: Request) -> bytes:
         try:
@@ -87,3 +96,27 @@ class Intake:
         headers = {"WWW-Authenticate": "Bearer"} if error.refusal == "token" else {}
         answer = {"error": str(error), "refusal": error.refusal}
         return JSONResponse(answer, _STATUS.get(error.refusal, 400), headers)
+
+
+def granted(delivery: Delivery, grant: Grant) -> Delivery:
+    """The delivery as far as a token permits it; its other events are refused."""
+    if grant == Grant():
+        return delivery
+    events: list[LedgerEvent] = []
+    refused = list(delivery.refused)
+    for event in delivery.events:
+        objection = grant.objection(event)
+        if not objection:
+            events.append(grant.stamped(event))
+            continue
+        refused.append(
+            RefusedEvent(
+                refusal="scope",
+                reason=objection,
+                id=event.id,
+                job_id=event.job_id,
+                node=event.node,
+                body=event.body,
+            )
+        )
+    return Delivery(events=tuple(events), refused=tuple(refused))

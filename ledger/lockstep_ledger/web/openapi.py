@@ -99,7 +99,9 @@ def _intake() -> dict[str, Any]:
     for status, meaning in (
         ("400", "No delivery of this version."),
         ("401", "Not a writer's token."),
+        ("403", "The host or the origin is not this ledger."),
         ("413", "Too many bytes or events."),
+        ("415", "Another type than application/json, or compressed."),
         ("429", "Too many requests; Retry-After says when."),
         ("503", "The store does not take it now; send again."),
     ):
@@ -117,6 +119,7 @@ def _get(summary: str, schema: dict[str, Any], parameters: list[dict[str, Any]])
     for status, meaning in (
         ("400", "A parameter is wrong."),
         ("401", "Not a reader's token."),
+        ("403", "The host or the origin is not this ledger."),
         ("404", "There is none."),
         ("503", "The store does not answer."),
     ):

@@ -1,25 +1,28 @@
 """Sends the events of a spool to the ledger, at least once, in order (docs/event-delivery.md)."""
 
+import contextlib
 import json
 import logging
 import random
+import socket
 import ssl
+import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from lockstep_records.delivery.spool import EventSpool, SpooledEvent
 from lockstep_records.event_kinds import VERSION
 
 _log = logging.getLogger(__name__)
 MAX_BATCH = 100
-_TIMEOUT_SECONDS = 2.0
+_TIMEOUT_SECONDS, _DEADLINE_SECONDS = 2.0, 10.0
 _MIN_WAIT_SECONDS, _MAX_WAIT_SECONDS = 1.0, 60.0
-_MAX_ANSWER_BYTES = 1 << 20
+_MAX_ANSWER_BYTES, _MAX_TOKEN_BYTES = 1 << 20, 4096
 # Numbers, because the names of two of them differ between versions of Python.
 _REFUSALS = frozenset({400, 413, 422})
 
@@ -52,25 +55,53 @@ Post = Callable[[LedgerAddress, bytes], Answer]
 
 
 def post(address: LedgerAddress, body: bytes) -> Answer:
-    """The ledger's answer.
+    """The ledger's answer; one that sends somewhere else is an answer like any other.
+
+    A token is for the ledger that its user named: no redirect is followed with it.
 
     Raises:
-        OSError: there is no answer, its certificate is not trusted, or a file cannot be read.
+        OSError: there is no answer in time, its certificate is not trusted, or a file cannot be
+            read.
+        ValueError: the token or the address is none.
     """
     headers = {"Content-Type": "application/json"}
     if address.token_file is not None:
-        token = address.token_file.read_text(encoding="ascii", errors="replace").strip()
-        headers["Authorization"] = f"Bearer {token}"
-    context = None
-    if address.url.startswith("https://"):
-        context = ssl.create_default_context(cafile=address.ca_file and str(address.ca_file))
-    request = urllib.request.Request(address.url, body, headers, method="POST")  # noqa: S310  # http only, checked
+        headers["Authorization"] = f"Bearer {_token(address.token_file)}"
+    url = urlsplit(address.url)
+    connection = _connection(address, url.hostname or "", url.port)
+    # Socket time-outs bound each wait alone; an answer of one byte a second has no end.
+    connection.connect()
+    # The connection forgets its socket where the answer has no length.
+    timer = threading.Timer(_DEADLINE_SECONDS, _hang_up, (connection.sock,))
+    timer.start()
     try:
-        with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS, context=context) as answer:  # noqa: S310  # as above
-            return Answer(int(answer.status), answer.read(_MAX_ANSWER_BYTES))
-    except urllib.error.HTTPError as error:
-        with error:
-            return Answer(error.code, error.read(_MAX_ANSWER_BYTES))
+        target = f"{url.path or '/'}{'?' * bool(url.query)}{url.query}"
+        connection.request("POST", target, body, headers)
+        answer = connection.getresponse()
+        return Answer(answer.status, answer.read(_MAX_ANSWER_BYTES))
+    except HTTPException as error:
+        raise OSError(f"no answer of HTTP ({error!r})") from error
+    finally:
+        timer.cancel()
+        connection.close()
+
+
+def _connection(address: LedgerAddress, host: str, port: int | None) -> HTTPConnection:
+    if not address.url.startswith("https://"):
+        return HTTPConnection(host, port, timeout=_TIMEOUT_SECONDS)
+    context = ssl.create_default_context(cafile=address.ca_file and str(address.ca_file))
+    return HTTPSConnection(host, port, timeout=_TIMEOUT_SECONDS, context=context)
+
+
+def _hang_up(connected: socket.socket) -> None:
+    """Ends a wait of another thread for the other side."""
+    with contextlib.suppress(OSError):  # it has ended already
+        socket.socket.shutdown(connected, socket.SHUT_RDWR)
+
+
+def _token(path: Path) -> str:
+    with path.open("rb") as file:
+        return file.read(_MAX_TOKEN_BYTES).decode("ascii", "replace").strip()
 
 
 class Sender:
@@ -135,7 +166,7 @@ class Sender:
         """Counts a batch that was taken; the answer may name events in it that were not."""
         refusals = _rejections(answer)
         for event_id, reason in refusals:
-            _log.warning("ledger=refused event=%s reason=%r", event_id, reason)
+            _log.warning("ledger=refused event=%.100s reason=%.400r", event_id, reason)
         refused = min(len(refusals), len(batch))
         self.refused += refused
         self.delivered += len(batch) - refused
@@ -147,7 +178,7 @@ class Sender:
             return
         _log.warning(
             "ledger=refused event=%s status=%s%s",
-            json.loads(batch[0].text).get("id"), answer.status, _text_of(answer),
+            json.loads(batch[0].text)["id"], answer.status, _text_of(answer),
         )  # fmt: skip
         self.refused += 1
         self._spool.remove(batch)
@@ -171,7 +202,7 @@ def _rejections(answer: Answer) -> list[tuple[str, str]]:
     """Id and reason of each event that a ledger left out of a batch that it took."""
     try:
         rejected = json.loads(answer.body or b"{}").get("rejected", ())
-        return [(str(entry["id"]), str(entry["reason"])) for entry in rejected]
+        return [(str(entry["id"]), str(entry["reason"])) for entry in rejected[:MAX_BATCH]]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return []
 

@@ -1,19 +1,23 @@
 """Events that wait for delivery; they outlive the process and the jobs' folders, in SQLite.
 
 The events and the position in each file change in one transaction: saved apart, a crash between the
-two would lose events or send them twice.
+two would lose events or send them twice. A file is its user's word on one job: who that user is,
+the kernel says, and of which node and cluster the events are, the delivery says.
 """
 
 import contextlib
-import json
 import logging
 import sqlite3
-from collections.abc import Iterable
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from lockstep_records.event_kinds import EDGE_KINDS
-from lockstep_records.events import FILE_NAME, Event, parse_event
+from lockstep_records.delivery.event_files import JOB_BYTES, NOBODY, read_lines, row_of
+from lockstep_records.event_bounds import EventError
+from lockstep_records.events import FILE_NAME, Event, line_of
+from lockstep_records.foreign_files import owner_of
 from lockstep_records.jobs import list_jobs
 
 _log = logging.getLogger(__name__)
@@ -22,17 +26,26 @@ SPOOL_BYTES = 64 << 20
 """Default bound of the waiting events."""
 EVENT_BYTES = 600
 """A generous mean of what an event takes in a spool; a test measures it on the events of a job."""
-_ROW_BYTES = 80  # of SQLite's own for a row and its place in the index
-_MAX_CHUNK_BYTES = 1 << 20
+_ROW_BYTES = 120  # of SQLite's own for a row, its job and its place in the indexes
+# What is read at a call, of a user and of all.
+_OWNER_BYTES, _ALL_BYTES = 256 << 10, 4 << 20
+_OWNER_FILES = 200
+_LOG_SECONDS = 60.0
+_MAX_LOGGED_JOBS = 1000
 _MODE = 0o600  # events name users and hosts
 _FLUSH_BATCH = 500
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS event (
-    number INTEGER PRIMARY KEY AUTOINCREMENT, is_edge INTEGER NOT NULL, text TEXT NOT NULL);
-CREATE INDEX IF NOT EXISTS by_worth ON event (is_edge, number);
+    number INTEGER PRIMARY KEY AUTOINCREMENT, is_edge INTEGER NOT NULL, text TEXT NOT NULL,
+    owner INTEGER NOT NULL DEFAULT -1, job TEXT NOT NULL DEFAULT '');
 CREATE TABLE IF NOT EXISTS position (
     job TEXT PRIMARY KEY, inode INTEGER NOT NULL, byte INTEGER NOT NULL);
 """
+_SIZES = (
+    "SELECT owner, job, count(*), sum(length(CAST(text AS BLOB))) FROM event GROUP BY owner, job"
+)
+_INDEX = "CREATE INDEX IF NOT EXISTS by_job ON event (owner, job, is_edge, number)"
+_Key = tuple[int, str]
 
 
 def lossless_hours(events_per_hour: float, max_bytes: int = SPOOL_BYTES) -> float:
@@ -46,127 +59,194 @@ class SpooledEvent:
 
     Attributes:
         number: its place in the spool; rises in the order of reading.
-        text: the line as its writer wrote it, with fields that this version does not know.
+        text: its line, with fields that this version does not know, and with its owner.
+        owner, job: of the folder that it came from; -1 and empty of an event of nobody.
     """
 
     number: int
     text: str
+    owner: int = NOBODY
+    job: str = ""
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes in the spool."""
+        return len(self.text.encode()) + _ROW_BYTES
 
 
 class EventSpool:
     """Takes in what is appended to the event files of all jobs.
 
+    A job, and a user, is read by a bounded part at a call, those first that waited longest.
+
     Args:
         root: folder that holds ``jobs/``.
         path: of the database; None, or where it cannot be written, keeps the events in memory.
-        max_bytes: beyond it events are dropped, the oldest first, those that begin or end a job or
-            an attempt last.
+        max_bytes: beyond it events are dropped: of the user who has most waiting, of his largest
+            job, the oldest first, those that begin or end a job or an attempt last.
+        clock: monotonic, in seconds.
 
     Attributes:
         dropped: number of events dropped because too many were waiting.
+        refused: number of lines that are no events of their job, or beyond a bound.
     """
 
-    def __init__(self, root: Path, path: Path | None, max_bytes: int = SPOOL_BYTES) -> None:
-        self._root, self._max_bytes = root, max_bytes
+    def __init__(
+        self,
+        root: Path,
+        path: Path | None,
+        max_bytes: int = SPOOL_BYTES,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._root, self._max_bytes, self._clock = root, max_bytes, clock
         self._database = _open(path)
-        self.dropped = 0
-        sizes = "SELECT count(*), coalesce(sum(length(CAST(text AS BLOB))), 0) FROM event"
-        self.num_pending, text_bytes = self._database.execute(sizes).fetchone()
-        self._bytes: int = text_bytes + _ROW_BYTES * self.num_pending
+        self.dropped = self.refused = self.num_pending = 0
+        self._sizes: Counter[_Key] = Counter()
+        for owner, job, count, text_bytes in self._database.execute(_SIZES):
+            self.num_pending += count
+            self._sizes[owner, job] = text_bytes + _ROW_BYTES * count
+        self._read_at: dict[str, int] = {}
+        self._num_calls = 0
+        self._logged: dict[str, float] = {}
         self._has_failed = False
 
     @property
     def fill_ratio(self) -> float:
         """Size of the waiting events, of what the spool may hold."""
-        return min(1.0, self._bytes / self._max_bytes)
+        return min(1.0, self._sizes.total() / self._max_bytes)
 
     def refresh(self) -> None:
-        """Takes in the complete lines that were appended since the last call, and saves them."""
-        jobs = {folder.name: folder / FILE_NAME for folder in list_jobs(self._root)}
-        positions = {
-            job: (inode, byte)
-            for job, inode, byte in self._database.execute("SELECT job, inode, byte FROM position")
-        }
+        """Takes in complete lines that were appended since the last call, and saves them."""
+        folders = {folder.name: folder for folder in list_jobs(self._root)}
+        self._num_calls += 1
+        self._read_at = {name: self._read_at.get(name, 0) for name in folders}
         try:
-            for job in positions.keys() - jobs.keys():
-                with self._database:
-                    self._database.execute("DELETE FROM position WHERE job = ?", (job,))
-            for job, path in jobs.items():
-                self._read_file(job, path, *positions.get(job, (0, 0)))
+            positions = {
+                job: (inode, byte)
+                for job, inode, byte in self._database.execute("SELECT * FROM position")
+            }
+            with self._database:
+                gone = [(job,) for job in positions.keys() - folders.keys()]
+                self._database.executemany("DELETE FROM position WHERE job = ?", gone)
+                added = self._read_files(folders, positions)
+            self._count(added)
             self._drop_excess()
         except sqlite3.Error as error:  # a full disk: the files of events are read again later
             self._log_failure(error)
 
     def add(self, events: Iterable[Event]) -> None:
         """Takes in events of the process itself, which stand in no file."""
-        lines = [json.dumps(event.document(), separators=(",", ":")) for event in events]
-        if lines:
-            self._store(lines, None)
+        with self._database:
+            added = []
+            for event in events:
+                owner = self._owner_of(event.job_id)
+                key = (NOBODY if owner is None else owner, event.job_id)
+                added += self._store(key, [line_of(event)])
+        self._count(added)
+        if added:
             self._drop_excess()
 
     def oldest(self, count: int) -> list[SpooledEvent]:
         """The events to be sent next, in order."""
-        query = "SELECT number, text FROM event ORDER BY number LIMIT ?"
+        query = "SELECT number, text, owner, job FROM event ORDER BY number LIMIT ?"
         return [SpooledEvent(*row) for row in self._database.execute(query, (count,))]
 
     def remove(self, events: Iterable[SpooledEvent]) -> None:
         """Forgets events that were delivered or refused."""
-        sizes = [(event.number, len(event.text.encode()) + _ROW_BYTES) for event in events]
+        query = "DELETE FROM event WHERE number = ?"
         with self._database:
-            for number, size in sizes:
-                removed = self._database.execute("DELETE FROM event WHERE number = ?", (number,))
-                self.num_pending -= removed.rowcount
-                self._bytes -= size * removed.rowcount
+            removed = [e for e in events if self._database.execute(query, (e.number,)).rowcount]
+        self.num_pending -= len(removed)
+        for event in removed:
+            self._sizes[event.owner, event.job] -= event.size_bytes
+        self._sizes = +self._sizes
 
     def close(self) -> None:
         """Closes the database; what waits stays in it."""
         self._database.close()
 
-    def _read_file(self, job: str, path: Path, inode: int, byte: int) -> None:
-        try:
-            with path.open("rb") as file:
-                status = path.stat()
-                # another file under the same name, or a shorter one, is read from its begin
-                if inode != status.st_ino or status.st_size < byte:
-                    byte = 0
-                file.seek(byte)
-                chunk = file.read(_MAX_CHUNK_BYTES)
-        except OSError:
-            return  # there are no events yet, or the folder is being removed
-        complete = chunk[: chunk.rfind(b"\n") + 1]
-        # A line longer than a chunk would hold up the file for ever.
-        if not complete and len(chunk) == _MAX_CHUNK_BYTES:
-            complete = chunk
-        if complete:
-            lines = complete.decode(errors="replace").split("\n")
-            self._store(lines, (job, status.st_ino, byte + len(complete)))
+    def _owner_of(self, job: str) -> int | None:
+        with contextlib.suppress(OSError):
+            return owner_of(self._root / "jobs" / job)
+        return None
 
-    def _store(self, lines: list[str], position: tuple[str, int, int] | None) -> None:
-        """Adds the lines that are events, and where their file is read to, in one transaction."""
-        rows = [
-            (event.kind in EDGE_KINDS, line)
-            for line in lines
-            if (event := parse_event(line)) is not None
-        ]
-        with self._database:
-            self._database.executemany("INSERT INTO event (is_edge, text) VALUES (?, ?)", rows)
-            if position is not None:
-                self._database.execute("REPLACE INTO position VALUES (?, ?, ?)", position)
-        self.num_pending += len(rows)
-        self._bytes += sum(len(line.encode()) + _ROW_BYTES for _, line in rows)
+    def _read_files(
+        self, folders: dict[str, Path], positions: dict[str, tuple[int, int]]
+    ) -> list[tuple[_Key, int]]:
+        """Reads the files that waited longest first, within the bounds; what was added."""
+        read_bytes: Counter[int] = Counter()
+        num_files: Counter[int] = Counter()
+        added: list[tuple[_Key, int]] = []
+        for job in sorted(self._read_at, key=self._read_at.__getitem__):
+            owner = self._owner_of(job)
+            if owner is None or num_files[owner] >= _OWNER_FILES:
+                continue
+            budget = min(_OWNER_BYTES - read_bytes[owner], _ALL_BYTES - read_bytes.total())
+            if budget < JOB_BYTES:
+                continue
+            self._read_at[job] = self._num_calls
+            num_files[owner] += 1
+            chunk = read_lines(folders[job] / FILE_NAME, owner, *positions.get(job, (0, 0)))
+            if chunk is None:
+                continue
+            read_bytes[owner] += sum(map(len, chunk.lines))
+            added += self._store((owner, job), chunk.lines)
+            position = (job, chunk.inode, chunk.byte)
+            self._database.execute("REPLACE INTO position VALUES (?, ?, ?)", position)
+        return added
+
+    def _store(self, key: _Key, lines: list[str]) -> list[tuple[_Key, int]]:
+        """Adds the lines that are events of the job; key and size of each."""
+        rows = []
+        for line in lines:
+            try:
+                rows.append(row_of(line, *key))
+            except EventError as error:
+                self._refuse(key, error)
+        insert = "INSERT INTO event (is_edge, text, owner, job) VALUES (?, ?, ?, ?)"
+        self._database.executemany(insert, rows)
+        return [(key, len(text.encode()) + _ROW_BYTES) for _, text, *_ in rows]
+
+    def _count(self, added: list[tuple[_Key, int]]) -> None:
+        self.num_pending += len(added)
+        for key, size in added:
+            self._sizes[key] += size
+
+    def _refuse(self, key: _Key, error: EventError) -> None:
+        self.refused += 1
+        (owner, job), now = key, self._clock()
+        if now < self._logged.get(job, now):
+            return
+        if len(self._logged) >= _MAX_LOGGED_JOBS:
+            del self._logged[next(iter(self._logged))]
+        self._logged[job] = now + _LOG_SECONDS
+        _log.warning(
+            "spool=refused job=%s owner=%d file=%s reason=%r", job, owner, FILE_NAME, str(error)
+        )
 
     def _drop_excess(self) -> None:
-        query = "SELECT number, text FROM event ORDER BY is_edge, number LIMIT ?"
-        while self._bytes > self._max_bytes and self.num_pending:
-            excess = self._bytes - self._max_bytes
+        query = (
+            "SELECT number, text, owner, job FROM event WHERE owner = ? AND job = ?"
+            " ORDER BY is_edge, number LIMIT ?"
+        )
+        while (excess := self._sizes.total() - self._max_bytes) > 0 and self.num_pending:
+            key = self._largest()
             dropped = []
-            for row in self._database.execute(query, (_FLUSH_BATCH,)):
+            for row in self._database.execute(query, (*key, _FLUSH_BATCH)):
                 if excess <= 0:
                     break
                 dropped.append(SpooledEvent(*row))
-                excess -= len(row[1].encode()) + _ROW_BYTES
+                excess -= dropped[-1].size_bytes
             self.remove(dropped)
             self.dropped += len(dropped)
+
+    def _largest(self) -> _Key:
+        """The job that has most waiting, of the user who has most waiting."""
+        by_owner: Counter[int] = Counter()
+        for (owner, _), size in self._sizes.items():
+            by_owner[owner] += size
+        [(largest, _)] = by_owner.most_common(1)
+        return max((key for key in self._sizes if key[0] == largest), key=self._sizes.__getitem__)
 
     def _log_failure(self, error: sqlite3.Error) -> None:
         if not self._has_failed:
@@ -199,6 +279,11 @@ def _connect(name: str) -> sqlite3.Connection:
         database.execute("PRAGMA synchronous = FULL")  # what was taken in outlives a power cut
         database.execute("PRAGMA auto_vacuum = FULL")
         database.executescript(_SCHEMA)
+        columns = {row[1] for row in database.execute("PRAGMA table_info(event)")}
+        for column in ("owner INTEGER NOT NULL DEFAULT -1", "job TEXT NOT NULL DEFAULT ''"):
+            if column.split()[0] not in columns:  # a spool of an earlier version
+                database.execute(f"ALTER TABLE event ADD COLUMN {column}")
+        database.execute(_INDEX)
         database.execute("SELECT count(*) FROM event").fetchone()
     except sqlite3.Error:
         database.close()

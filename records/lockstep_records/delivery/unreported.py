@@ -5,6 +5,7 @@ reads both from the pages. Ids follow from job, attempt and node, so that an age
 tells nothing twice.
 """
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -21,11 +22,14 @@ from lockstep_records.page.lock import holder_of
 from lockstep_records.page.reader import Page
 from lockstep_records.progress_events import Moments, ProgressEvents, moments_of
 
+_log = logging.getLogger(__name__)
 POLL_SECONDS = 5.0
 # torchrun starts its ranks again within seconds, and after a rendezvous within a minute.
 _GONE_SECONDS = 60.0
 # A launcher that nobody can ask may wait for other nodes.
 _UNKNOWN_LAUNCHER_SECONDS = 900.0
+_LOG_SECONDS = 60.0
+_PAGE_ERRORS = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
 _LAUNCHER_LOCK = "launcher.lock"
 _STARTS = frozenset({"job_started", "attempt_started"})
 
@@ -38,6 +42,7 @@ class _Job:
         gone_since: wall clock since which no process of it was seen; None while one runs.
         is_settled: whether its end is told.
         num_gpus: GPUs of the node that were last known to be allocated to it.
+        next_log_seconds: wall clock from which on its next error is logged.
     """
 
     progress: ProgressEvents
@@ -46,6 +51,7 @@ class _Job:
     gone_since: float | None = None
     is_settled: bool = False
     num_gpus: int | None = None
+    next_log_seconds: float = 0.0
 
 
 class UnreportedJobs:
@@ -83,6 +89,10 @@ class UnreportedJobs:
                 events += self._poll(folder, job, now)
             except OSError:
                 continue  # the folder is being removed, or is another user's
+            except _PAGE_ERRORS as error:  # what its user wrote is its own harm alone
+                if now >= job.next_log_seconds:
+                    job.next_log_seconds = now + _LOG_SECONDS
+                    _log.warning("unreported=fails job=%s reason=%r", folder.name, error)
         return events
 
     def _poll(self, folder: Path, job: _Job, now: float) -> Iterator[Event]:
@@ -96,7 +106,8 @@ class UnreportedJobs:
         if job.is_settled and attempt in job.attempts:
             return
         job.is_settled = False
-        pages = pages_of(attempts[-1])
+        # No page speaks for another job.
+        pages = [p for p in pages_of(attempts[-1]) if p.identity["job_id"] == folder.name]
         if not pages:
             return
         has_launcher = any(event.kind in _STARTS for event in written)

@@ -12,6 +12,7 @@ from lockstep_records.outcomes.evidence import Evidence, RankEnd
 
 _SHELL = 128
 """A shell reports a signal as 128 plus its number."""
+_SOFTWARE_XIDS = frozenset(map(str, SOFTWARE_XIDS))
 _ANY_YEAR = 2000  # of lines whose times nobody asks for
 _MOST_TAIL_CHARACTERS = 65_536
 
@@ -149,8 +150,8 @@ def _outside_signs(evidence: Evidence) -> Iterator[Sign]:
 
 def _node_signs(evidence: Evidence) -> Iterator[Sign]:
     for event in evidence.node_events:
-        number = event.detail.split()[0].removeprefix("Xid") if event.detail else ""
-        is_software = event.sign == "xid" and number.isdigit() and int(number) in SOFTWARE_XIDS
+        number = (event.detail.split() or [""])[0].removeprefix("Xid")
+        is_software = event.sign == "xid" and number in _SOFTWARE_XIDS
         yield Sign(
             name="software_xid" if is_software else event.sign,
             source="node",

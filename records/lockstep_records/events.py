@@ -4,11 +4,9 @@
 id of its own.
 """
 
-import errno
 import json
 import os
 import platform
-import stat
 import time
 import uuid
 from dataclasses import asdict, dataclass, field
@@ -17,7 +15,8 @@ from typing import Any
 
 from lockstep_records.event_bounds import MAX_LINE, EventError, check_document, fit
 from lockstep_records.event_kinds import KINDS, VERSION
-from lockstep_records.foreign_files import ForeignFileError, open_foreign, owner_of
+from lockstep_records.foreign_files import ForeignFileError, open_foreign
+from lockstep_records.own_files import open_for_append
 
 FILE_NAME = "events.jsonl"
 PREEMPTED = 75
@@ -27,7 +26,6 @@ OUT_OF_MEMORY = 76
 # A runaway or hostile file must not fill the memory of every reader.
 MAX_EVENTS_BYTES, _HEAD_BYTES = 16 << 20, 1 << 20
 _MAX_FIRST_LINES, _MAX_LAST_LINES = 1000, 19_000
-_APPEND_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def node_name() -> str:
@@ -80,22 +78,16 @@ def append_event(job: Path, event: Event) -> None:
     """
     assert event.kind in KINDS
     job.mkdir(mode=0o2750, parents=True, exist_ok=True)
-    folder = os.open(job, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    line = line_of(event) + "\n"
+    descriptor = open_for_append(job / FILE_NAME)
     try:
-        descriptor = os.open(FILE_NAME, _APPEND_FLAGS, 0o640, dir_fd=folder)
-        try:
-            status = os.fstat(descriptor)
-            owners = {status.st_uid, os.fstat(folder).st_uid}
-            if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1 or len(owners) > 1:
-                raise OSError(f"{job / FILE_NAME} is not the file of the folder's owner alone")
-            # A writer that was killed may have left a torn line: it is ended first, for it would
-            # take this event with it.
-            torn = status.st_size > 0 and os.pread(descriptor, 1, status.st_size - 1) != b"\n"
-            os.write(descriptor, ("\n" * torn + line_of(event) + "\n").encode())
-        finally:
-            os.close(descriptor)
+        # A writer that was killed may have left a torn line: it is ended first, for it would take
+        # this event with it.
+        size = os.fstat(descriptor).st_size
+        torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+        os.write(descriptor, ("\n" * torn + line).encode())
     finally:
-        os.close(folder)
+        os.close(descriptor)
 
 
 def line_of(event: Event) -> str:
@@ -109,20 +101,17 @@ def read_events(job: Path) -> list[Event]:
     """Events of a job in the order of writing; lines that are no events are left out.
 
     Of a long file its begin and its end are read, so that neither the start nor the end of the job
-    is missed; so are of many lines the first and the last.
+    is missed; so are of many lines the first and the last. A file that is refused has none; see
+    ``open_descriptor``, which logs it.
 
     Raises:
         OSError: the file cannot be read.
     """
     try:
-        with open_foreign(job / FILE_NAME, owner=owner_of(job)) as descriptor:
+        with open_foreign(job / FILE_NAME) as descriptor:
             data = _head_and_tail(descriptor)
     except (FileNotFoundError, NotADirectoryError, ForeignFileError):
         return []
-    except OSError as error:
-        if error.errno == errno.ELOOP:  # a link
-            return []
-        raise
     lines = data.split(b"\n")
     if len(lines) > _MAX_FIRST_LINES + _MAX_LAST_LINES:
         lines = lines[:_MAX_FIRST_LINES] + lines[-_MAX_LAST_LINES:]

@@ -4,11 +4,14 @@ import re
 from dataclasses import dataclass, field
 
 from lockstep_records.joblogs.kinds import Kind
+from lockstep_records.joblogs.launcher_summary import LauncherExit
 from lockstep_records.joblogs.model import Line
 from lockstep_records.joblogs.prefix import Origin, Stamp
 
 MOST_ORIGINS = 100_000  # a bound on memory, for hostile logs and jobs of any size
-_MOST_DIGITS = 16
+_MOST_CODES = 1000
+_MOST_NAME = 255
+_MOST_DIGITS = 7
 _MOST_TEXT = 240
 _MOST_KEY = 160
 # Addresses and numbers differ between ranks that raise the same exception.
@@ -86,9 +89,24 @@ def add_details(group: LineGroup, match: re.Match[str], *, with_tasks: bool) -> 
     for name in ("node", "node2", "node3"):
         # The node of a cancellation is the one that reports it, not one that failed.
         if fields.get(name) and group.kind.name != "slurm_cancelled":
-            group.nodes[fields[name].strip(".,")] = None
+            _add_node(group, fields[name].strip(".,"))
     if with_tasks and fields.get("tasks") and len(group.named_ranks) < MOST_ORIGINS:
         group.named_ranks |= dict.fromkeys(parse_tasks(fields["tasks"]))
+
+
+def add_exit(group: LineGroup, ended: LauncherExit) -> None:
+    """Adds the code, the ranks and the nodes of an exit that a launcher reports."""
+    if len(group.codes) < _MOST_CODES:
+        group.codes[ended.code] = None
+    if len(group.named_ranks) < MOST_ORIGINS:
+        group.named_ranks |= dict.fromkeys(ended.ranks)
+    for node in ended.nodes:
+        _add_node(group, node)
+
+
+def _add_node(group: LineGroup, node: str) -> None:
+    if len(group.nodes) < MOST_ORIGINS:
+        group.nodes[node[:_MOST_NAME]] = None
 
 
 def parse_tasks(text: str) -> list[int]:
@@ -96,10 +114,13 @@ def parse_tasks(text: str) -> list[int]:
     listed: list[int] = []
     for part in text.split(","):
         low, _, high = part.partition("-")
-        is_number = all(n.isdecimal() and len(n) < _MOST_DIGITS for n in (low, high or low))
-        if is_number and len(listed) < MOST_ORIGINS:
+        if _is_number(low) and (not high or _is_number(high)) and len(listed) < MOST_ORIGINS:
             listed += range(int(low), min(int(high or low), int(low) + MOST_ORIGINS) + 1)
     return listed
+
+
+def _is_number(text: str) -> bool:
+    return text.isdecimal() and len(text) <= _MOST_DIGITS
 
 
 def shortened(text: str) -> str:

@@ -15,6 +15,7 @@ from lockstep_records.joblogs.steps import StepSeries
 _MOST_RANKS = 1_000_000
 _MOST_COUNTED = 1 << 60
 _MOST_STEPS = 1 << 20
+_MOST_DIGITS = 18
 _MOST_UNTIMED_SECONDS = 3e8
 _WORK_BY_KEY = {
     "block_start": "block", "block_stop": "block", "epoch_start": "epoch", "epoch_stop": "epoch",
@@ -211,7 +212,8 @@ class Milestones:
             self._add_tracked_stats(entry["value"], metadata)
         elif key == "train_loss":
             samples = metadata.get("samples_count", metadata.get("step", metadata.get("epoch_num")))
-            self.steps.add_loss(samples, line.own)
+            is_plain = isinstance(samples, int | float | str)
+            self.steps.add_loss(samples if is_plain else None, line.own)
 
     def _add_tracked_stats(self, value: dict[str, Any], metadata: dict[str, Any]) -> None:
         seconds = value.get("train_step_time", value.get("step_time"))
@@ -270,7 +272,7 @@ def _collective_of(text: str) -> tuple[int, str, str]:
     fields = dict(re.findall(r"(\w+)=([^,]+)", text))
     number = fields.get("SeqNum", "")
     return (
-        int(number[:18]) if number.isdecimal() else -1,
+        int(number) if number.isdecimal() and len(number) <= _MOST_DIGITS else -1,
         fields.get("OpType", ""),
         fields.get("NumelIn", ""),
     )

@@ -168,8 +168,9 @@ def _check_entries(
                 f"{name} has the member {quoted(key)}; a name has at most {MAX_NAME} characters"
                 " without control characters",
             )
-    for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
-        _check_value(key if isinstance(key, str) else name, inner, depth - 1, budget)
+    entries = value.items() if isinstance(value, dict) else ((name, inner) for inner in value)
+    for member, inner in entries:
+        _check_value(member, inner, depth - 1, budget)
 
 
 def _check_field(kind: str, value: object, spec: EventField) -> None:

@@ -78,13 +78,14 @@ def append_event(job: Path, event: Event) -> None:
     """
     assert event.kind in KINDS
     job.mkdir(mode=0o2750, parents=True, exist_ok=True)
+    line = line_of(event) + "\n"
     descriptor = open_for_append(job / FILE_NAME)
     try:
         # A writer that was killed may have left a torn line: it is ended first, for it would take
         # this event with it.
         size = os.fstat(descriptor).st_size
         torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
-        os.write(descriptor, ("\n" * torn + line_of(event) + "\n").encode())
+        os.write(descriptor, ("\n" * torn + line).encode())
     finally:
         os.close(descriptor)
 
@@ -100,7 +101,8 @@ def read_events(job: Path) -> list[Event]:
     """Events of a job in the order of writing; lines that are no events are left out.
 
     Of a long file its begin and its end are read, so that neither the start nor the end of the job
-    is missed; so are of many lines the first and the last.
+    is missed; so are of many lines the first and the last. A file that is refused has none; see
+    ``open_descriptor``, which logs it.
 
     Raises:
         OSError: the file cannot be read.

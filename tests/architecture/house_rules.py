@@ -36,8 +36,11 @@ EMPTY_NAMES = frozenset((
 ))  # fmt: skip
 EMPTY_PARTS = frozenset({"told", "said", "tell", "untold"})  # of longer names too
 OPENING_SENTENCE = re.compile(r"[A-Z`][^\n]+[.:!?]")
-# Around a call of the device inside a step as well, which would pay for a guard at each event.
-CATCHES_ALL_IN = frozenset({"collector.py", "device_timeline.py", "guard.py", "recorder.py"})
+# Around a call of the device inside a step as well, which would pay for a guard at each event, and
+# around a batch of the ledger: one event of a stranger must not hold up all others.
+CATCHES_ALL_IN = frozenset(
+    {"collector.py", "device_timeline.py", "guard.py", "isolation.py", "recorder.py"}
+)
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,6 @@ MAY_OPEN = {
     "records/lockstep_records/outcomes/docs": "pages of the documentation, when they are generated",
     "records/lockstep_records/delivery/sender": "a token " + USERS,
     "records/lockstep_records/delivery/duty": "locks of users under the root, without content",
-    "records/lockstep_records/delivery/spool": "events, read from where the last reading ended",
     "instrumentation/lockstep/preflight": OWN,
     "instrumentation/lockstep/process_exit": PROC,
     "instrumentation/lockstep/requeues": PROC,

@@ -5,6 +5,7 @@ import logging
 import signal
 import sys
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 
 import click
@@ -29,11 +30,12 @@ _ALLOCATIONS_BETWEEN_COLLECTIONS = 20_000
 def print_once(options: Options) -> None:
     """Writes one scrape to stdout."""
     _log_to_stderr()
+    runtime = CollectorRuntime(options)
     sampler = Sampler(
-        CollectorRuntime(options),
+        runtime,
         options.tick,
         judge=Judge(options.expected),
-        renderer=renderer_of(options),
+        renderer=renderer_of(options, runtime.owner_of),
     )
     sampler.sample()
     time.sleep(
@@ -74,7 +76,7 @@ def _serve(options: Options) -> None:
         runtime,
         options.tick,
         judge=Judge(options.expected),
-        renderer=renderer_of(options),
+        renderer=renderer_of(options, runtime.owner_of),
     )
     # Bound before the first sample: a busy port is refused before any driver is opened.
     try:
@@ -91,19 +93,23 @@ def _serve(options: Options) -> None:
             f"--listen {options.host}:{options.port} cannot be had ({error.strerror}); "
             "choose another address, or port 0 for any free one"
         ) from error
-    sampler.start()
+    sampler.start(on_end=server.shutdown)
     _tune_garbage_collector()
     click.echo(f"serving {server.url}", err=True)
     with state_lock or nullcontext():
         server.serve_forever(_POLL_SECONDS)
+        # A process without a sampler serves nothing: whoever supervises it starts it again.
+        raise click.ClickException(f"sampling has ended: {sampler.failure}")
 
 
-def renderer_of(options: Options) -> Renderer:
+def renderer_of(
+    options: Options, owner_of: Callable[[str], int | None] = lambda _: None
+) -> Renderer:
     """What the agent serves: with its identity on every series and, unless told, in its budget."""
     # A tick more than a scrape, so that a scrape meets the 0 of a counter that begins to count.
     hold_seconds = options.scrape_seconds + options.tick
     limit = None if options.detail else MAX_SERIES
-    return Renderer(options.identity, SeriesBudget(hold_seconds, limit))
+    return Renderer(options.identity, SeriesBudget(hold_seconds, limit, owner_of=owner_of))
 
 
 def _tune_garbage_collector() -> None:

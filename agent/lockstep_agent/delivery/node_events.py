@@ -5,6 +5,7 @@ report shows it and the ledger gets it in order. A job without such a file, or w
 agent may not write, gets it by the spool.
 """
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -18,12 +19,14 @@ from lockstep_agent.recent_events import RecentEvents
 from lockstep_catalogue import events as metrics
 from lockstep_catalogue.xids import XID_BY_NUMBER
 from lockstep_records.events import FILE_NAME, Event, append_event, read_events, stable_id
+from lockstep_records.foreign_files import open_foreign
 from lockstep_records.page.reader import Page
 
 # Between the fault of a device and the line in the log, or the tick of the agent.
 _SLACK_SECONDS = 60.0
 _MAX_WRITTEN = 10_000
 _NIC_SIGNS = frozenset({"link_down", "health", "queue_error", "timeout"})
+_USER = re.compile(r"\bUID:(\d{1,10})\b")
 _HOST_SIGNS = {"oom_host": "host_oom", "oom_cgroup": "host_oom", "file_server_silent": "io_error"}
 
 
@@ -34,12 +37,14 @@ class _Sign:
     Attributes:
         address: of the GPU that it befell; None where it is of no GPU.
         pid: of the process that it befell; None where it is of no process.
+        user: user id of that process; None where the kernel does not tell.
     """
 
     name: str
     detail: str
     address: str | None = None
     pid: int | None = None
+    user: int | None = None
 
 
 class NodeEvents:
@@ -50,6 +55,7 @@ class NodeEvents:
         pages: the rank pages of the node.
         gpus: the GPUs as the driver last reported them; calls no driver.
         node: name of this node.
+        has_used: whether a user's process was on a GPU since a wall clock; see ``GpuAllocation``.
         clock: wall clock, seconds since 1970.
     """
 
@@ -62,11 +68,14 @@ class NodeEvents:
         pages: PageStore,
         gpus: Callable[[], Iterable[GpuInUse]],
         node: str,
+        *,
+        has_used: Callable[[str, int, float], bool],
         clock: Callable[[], float] = time.time,
     ) -> None:
+        self._has_used = has_used
         self._clock, self._last_id = clock, -1
         self._incidents, self._pages, self._gpus, self._node = incidents, pages, gpus, node
-        self._uuids: dict[str, frozenset[str]] = {}
+        self._uuids: dict[str, tuple[str, ...]] = {}
         self._written: dict[str, None] = {}
         self._unwritable: list[Event] = []
         self._lock = threading.Lock()
@@ -76,14 +85,17 @@ class NodeEvents:
         for gpu in self._gpus():
             # The driver no longer lists a GPU that it lost: what it was stays known.
             if gpu.address:
-                self._uuids[gpu.address] = frozenset({gpu.uuid, *gpu.instances})
+                self._uuids[gpu.address] = (gpu.uuid, *gpu.instances)
         incidents = self._due()
-        jobs = [job for job in self._pages.jobs() if job.attempts] if incidents else []
-        for incident in incidents:
-            sign = _sign_of(incident)
-            if sign is not None:
-                for job in jobs:
-                    self._report(job, sign, incident)
+        signs = [(sign, each) for each in incidents if (sign := _sign_of(each)) is not None]
+        if signs:
+            yield from self._pages.each(self.name, lambda job: self._report_all(job, signs))
+
+    def _report_all(
+        self, job: JobSnapshot, signs: list[tuple[_Sign, dict[str, Any]]]
+    ) -> Iterator[Reading]:
+        for sign, incident in signs if job.attempts else ():
+            self._report(job, sign, incident)
         return iter(())
 
     def poll(self) -> list[Event]:
@@ -111,9 +123,15 @@ class NodeEvents:
         begin, end = incident["first_seconds"], incident["last_seconds"]
         pages = [page for page in job.newest_pages() if _is_at(job, page, begin, end)]
         if sign.address is not None:
-            uuids = self._uuids.get(sign.address, frozenset())
+            uuids = self._uuids.get(sign.address, ())
+            # A page may name any GPU: the driver must have listed a process of the job's user.
+            if not uuids or not self._has_used(uuids[0], job.owner, begin - _SLACK_SECONDS):
+                return None
             pages = [page for page in pages if page.identity["gpu_uuid"] in uuids]
         elif sign.pid is not None:
+            # The kernel tells whose process it ended; the page may name any.
+            if sign.user not in {None, job.owner}:
+                return None
             pages = [page for page in pages if page.identity["pid"] == sign.pid]
         elif pages:
             return ()
@@ -130,8 +148,8 @@ class NodeEvents:
         if len(self._written) > _MAX_WRITTEN:
             del self._written[next(iter(self._written))]
         try:
-            if not (job.folder / FILE_NAME).is_file():
-                raise FileNotFoundError(FILE_NAME)
+            with open_foreign(job.folder / FILE_NAME, owner=job.owner):
+                pass  # a job without a file of its own user's gets the event by the spool
             # An agent that starts again finds the incidents of its state once more.
             if all(event.id != written.id for written in read_events(job.folder)):
                 append_event(job.folder, event)
@@ -182,4 +200,10 @@ def _sign_of(incident: dict[str, Any]) -> _Sign | None:
     if sign is None:
         return None
     pid = incident["facts"].get("pid", "")
-    return _Sign(name=sign, detail=text, pid=int(pid) if pid.isdigit() else None)
+    user = _USER.search(text)
+    return _Sign(
+        name=sign,
+        detail=text,
+        pid=int(pid) if pid.isdigit() else None,
+        user=int(user[1]) if user else None,
+    )

@@ -32,6 +32,10 @@ class JobGuard:
         self._skipped: Counter[str] = Counter()
         self._next_log_seconds: dict[str, float] = {}
 
+    def begin(self, collector: str) -> None:
+        """Announces a collector, so that its counter begins with 0."""
+        self._skipped.setdefault(collector, 0)
+
     def run(
         self,
         collector: str,
@@ -39,7 +43,6 @@ class JobGuard:
         work: Callable[["JobSnapshot"], Iterable[_Result]],
     ) -> tuple[_Result, ...]:
         """Results for one job, all or none."""
-        self._skipped.setdefault(collector, 0)
         try:
             return tuple(work(job))
         except Exception as error:  # noqa: BLE001  # a job's files cost no other job its readings

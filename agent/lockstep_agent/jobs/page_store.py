@@ -20,7 +20,8 @@ from lockstep_records.liveness import RankProcess, find_process
 from lockstep_records.page.reader import Page, PageError, PageReader
 
 _Result = TypeVar("_Result")
-# A listing may take a twentieth of the time: it grows with what strangers create.
+# A long listing may take a twentieth of the time: it grows with what strangers create.
+_LONG_LISTING_SECONDS = 0.05
 _LISTING_PAUSES = 20
 _Refusal = tuple[str, str]
 """Reason and text of a page that cannot be read."""
@@ -172,14 +173,17 @@ class PageStore:
             now = self._clock()
             if now >= self._expires_seconds:
                 self._jobs = self._list()
-                pause_seconds = _LISTING_PAUSES * (self._clock() - now)
-                self._expires_seconds = now + max(self._max_age_seconds, pause_seconds)
+                took_seconds = self._clock() - now
+                pause_seconds = _LISTING_PAUSES * took_seconds
+                is_slow = took_seconds > _LONG_LISTING_SECONDS
+                self._expires_seconds = now + (pause_seconds if is_slow else self._max_age_seconds)
             return self._jobs
 
     def each(
         self, collector: str, work: Callable[[JobSnapshot], Iterable[_Result]]
     ) -> Iterator[_Result]:
         """Results of every job; one that fails is skipped, counted and logged."""
+        self.guard.begin(collector)
         for job in self.jobs():
             yield from self.guard.run(collector, job, work)
 
@@ -187,6 +191,7 @@ class PageStore:
         self, collector: str, work: Callable[[JobSnapshot], Iterable[AnyReading]]
     ) -> Iterator[AnyReading]:
         """As ``each``, without the readings whose numbers cannot be served."""
+        self.guard.begin(collector)
         for job in self.jobs():
             yield from self.guard.servable(collector, job, self.guard.run(collector, job, work))
 

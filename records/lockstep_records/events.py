@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from lockstep_records.event_kinds import KINDS, VERSION
+from lockstep_records.foreign_files import ForeignFileError, open_foreign
+from lockstep_records.own_files import open_for_append
 
 FILE_NAME = "events.jsonl"
 PREEMPTED = 75
@@ -22,7 +24,7 @@ PREEMPTED = 75
 OUT_OF_MEMORY = 76
 """Exit code of a rank that ran out of memory, its own or the GPU's."""
 # A runaway or hostile file must not fill the memory of every reader.
-_MAX_BYTES = 16 << 20
+MAX_EVENTS_BYTES, _HEAD_BYTES = 16 << 20, 64 << 10
 _KIND = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _OPTIONAL = ("node", "cluster")
 
@@ -74,9 +76,7 @@ def append_event(job: Path, event: Event) -> None:
     assert event.kind in KINDS
     job.mkdir(mode=0o2750, parents=True, exist_ok=True)
     line = json.dumps(event.document(), separators=(",", ":")) + "\n"
-    descriptor = os.open(
-        job / FILE_NAME, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640
-    )
+    descriptor = open_for_append(job / FILE_NAME)
     try:
         # A writer that was killed may have left a torn line: it is ended first, for it would take
         # this event with it.
@@ -90,14 +90,23 @@ def append_event(job: Path, event: Event) -> None:
 def read_events(job: Path) -> list[Event]:
     """Events of a job in the order of writing; lines that are no events are left out.
 
+    Of a file beyond 16 MiB the first and the last ones: they say how the job began, and its state.
+    A file that is refused has none; see ``open_descriptor``, which logs it.
+
     Raises:
         OSError: the file cannot be read.
     """
-    path = job / FILE_NAME
-    if not path.is_file():
+    try:
+        with open_foreign(job / FILE_NAME) as descriptor:
+            data = os.pread(descriptor, MAX_EVENTS_BYTES, 0)
+            end = os.fstat(descriptor).st_size
+            if end > MAX_EVENTS_BYTES:
+                head = data[: data.rfind(b"\n", 0, _HEAD_BYTES) + 1]
+                tail = os.pread(descriptor, MAX_EVENTS_BYTES, max(_HEAD_BYTES, end - MAX_EVENTS_BYTES))
+                data = head + tail.partition(b"\n")[2]
+    except (FileNotFoundError, ForeignFileError):
         return []
-    with path.open("rb") as file:
-        text = file.read(_MAX_BYTES).decode(errors="replace")
+    text = data.decode(errors="replace")
     return [event for line in text.splitlines() if (event := parse_event(line)) is not None]
 
 

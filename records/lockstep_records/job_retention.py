@@ -9,7 +9,10 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from lockstep_records.foreign_files import ForeignFileError, scan_foreign
 from lockstep_records.job_status import JobStatus, read_statuses
+from lockstep_records.jobs import JOB_ID, MAX_ENTRIES
+from lockstep_records.own_files import open_own_folder
 
 MAX_ENDED_JOBS = 20
 MAX_SHARE_RATIO = 0.25
@@ -17,6 +20,7 @@ MAX_SHARE_RATIO = 0.25
 # After a day without a sign the archive was taken away, and must not let the tmpfs fill.
 _ARCHIVE_SILENT_SECONDS = 86_400.0
 _GONE_SECONDS = 3600.0
+_NEW_NOTE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 ARCHIVED = "archived"
 """Folder under the root in which an agent names the jobs that its archive has whole."""
 
@@ -79,9 +83,9 @@ def archived_jobs(root: Path) -> frozenset[str] | None:
     """Ids of the jobs that an archive has whole; None where no agent archives this root."""
     folder = root / ARCHIVED
     try:
-        silent_seconds = time.time() - folder.stat().st_mtime
-        names = frozenset(path.name for path in folder.iterdir())
-    except (FileNotFoundError, NotADirectoryError):
+        silent_seconds = time.time() - folder.lstat().st_mtime
+        names = frozenset(scan_foreign(folder, JOB_ID, MAX_ENTRIES))
+    except (FileNotFoundError, ForeignFileError):
         return None
     return names if silent_seconds < _ARCHIVE_SILENT_SECONDS else None
 
@@ -94,6 +98,7 @@ def note_archive(root: Path, archived: Iterable[str]) -> None:
     """
     folder = root / ARCHIVED
     folder.mkdir(mode=0o755, exist_ok=True)
-    for job_id in archived:
-        (folder / job_id).touch()
-    os.utime(folder)
+    with open_own_folder(folder) as descriptor:
+        for job_id in archived:
+            os.close(os.open(job_id, _NEW_NOTE, 0o644, dir_fd=descriptor))
+        os.utime(descriptor)

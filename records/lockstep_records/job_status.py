@@ -1,15 +1,15 @@
 """Where a job of this node stands: it runs, it has ended, or its processes are gone."""
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
 from lockstep_catalogue.vocabulary import ENDED_PHASES
 from lockstep_records.attempts import newest_pages
 from lockstep_records.events import Event, finish_time, read_events
-from lockstep_records.jobs import list_attempts, list_jobs, start_seconds
+from lockstep_records.jobs import MAX_ENTRIES, list_attempts, list_jobs, start_seconds
 from lockstep_records.liveness import find_process
 from lockstep_records.page.reader import Page
 
@@ -71,7 +71,7 @@ def read_status(folder: Path) -> JobStatus:
         ranks=len(pages),
         world_size=pages[0].identity["world_size"] if pages else None,
         last_step=max(steps, default=None),
-        size_bytes=sum(path.stat().st_size for path in _files(folder)),
+        size_bytes=_size_bytes(folder),
     )
 
 
@@ -116,6 +116,15 @@ def _end_seconds(state: JobState, events: list[Event], pages: list[Page]) -> flo
     return finish_time(events) or last_progress
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    for parent, _, names in os.walk(folder):
-        yield from (Path(parent, name) for name in names)
+def _size_bytes(folder: Path) -> int:
+    """Size of all files below a folder, of as many as are looked at; no link is followed."""
+    waiting, size, entries_left = [folder], 0, MAX_ENTRIES
+    while waiting:
+        with os.scandir(waiting.pop()) as entries:
+            for entry in islice(entries, entries_left):
+                entries_left -= 1
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(folder / entry.path)
+                else:
+                    size += entry.stat(follow_symlinks=False).st_size
+    return size

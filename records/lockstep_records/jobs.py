@@ -5,15 +5,26 @@ import re
 import secrets
 import time
 from collections.abc import Mapping
+from heapq import heappush, heappushpop, nlargest, nsmallest
+from itertools import chain, islice
 from pathlib import Path
 
 from lockstep_records.events import read_events
+from lockstep_records.foreign_files import folder_user, scan_foreign
 
 # Folder names and label values at once: no slash, no leading dot, no control character.
-_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _PAGE = re.compile(r"rank-[0-9]{5,}\.page")
 _ATTEMPT = re.compile(r"[0-9]{1,9}")
 _MAX_NAMED_JOBS = 5
+MAX_ENTRIES = 1 << 20
+"""Entries of a folder that are looked at; the names of a million empty files take time, no memory.
+"""
+MAX_JOBS_PER_USER = 1024
+MAX_ATTEMPTS = 4096
+MAX_PAGES = 1 << 16
+"""Pages of an attempt, of all ranks of a large cluster in an archive; a node has far fewer."""
+_FILES_PER_RANK = 16
 CANDIDATE_ROOTS = (Path("/dev/shm/lockstep"), Path("/run/lockstep"))  # noqa: S108  # the agreed folders; pages are created there exclusively
 
 
@@ -30,7 +41,7 @@ def check_job_id(job_id: str) -> str:
     Raises:
         ValueError: it could not be a folder name or a label.
     """
-    if not _JOB_ID.fullmatch(job_id):
+    if not JOB_ID.fullmatch(job_id):
         raise ValueError(
             f"job id {job_id!r} must be 1 to 100 letters, digits, dots, dashes or underscores"
             " and begin with a letter or digit"
@@ -71,29 +82,49 @@ def create_job_folder(folder: Path) -> None:
 
 
 def list_jobs(root: Path) -> list[Path]:
-    """Folders of all jobs, oldest name first; empty when there are none."""
+    """Folders of all jobs, oldest name first; empty when there are none.
+
+    A link is no job. At most ``MAX_JOBS_PER_USER`` of each user count, the last by name.
+    """
     folder = root / "jobs"
+    names: dict[int, list[str]] = {}
     try:
         # Agents list it each second: scandir builds no Path for what is no job.
         with os.scandir(folder) as entries:
-            names = sorted(
-                entry.name for entry in entries if _JOB_ID.fullmatch(entry.name) and entry.is_dir()
-            )
+            for entry in islice(entries, MAX_ENTRIES):
+                if JOB_ID.fullmatch(entry.name) and (user := folder_user(entry)) is not None:
+                    _keep_last(names.setdefault(user, []), entry.name)
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return [folder / name for name in names]
+    return [folder / name for name in sorted(chain.from_iterable(names.values()))]
 
 
-def list_attempts(job: Path) -> list[Path]:
-    """Attempt folders of a job, first attempt first."""
+def _keep_last(names: list[str], name: str) -> None:
+    if len(names) < MAX_JOBS_PER_USER:
+        heappush(names, name)
+    else:
+        heappushpop(names, name)
+
+
+def list_attempts(job: Path, limit: int = MAX_ATTEMPTS) -> list[Path]:
+    """Attempt folders of a job, first attempt first; of more than ``limit`` the last ones.
+
+    Raises:
+        OSError: the job's folder cannot be listed, or is a link.
+    """
     # Anything else in the folder, such as events and switches, is no attempt.
-    folders = [path for path in job.iterdir() if _ATTEMPT.fullmatch(path.name) and path.is_dir()]
-    return sorted(folders, key=lambda path: int(path.name))
+    names = scan_foreign(job, _ATTEMPT, MAX_ENTRIES, folders=True)
+    return [job / name for name in reversed(nlargest(limit, names, key=int))]
 
 
-def list_pages(attempt: Path) -> list[Path]:
-    """Page files of an attempt by rank."""
-    return sorted(path for path in attempt.iterdir() if _PAGE.fullmatch(path.name))
+def list_pages(attempt: Path, limit: int = MAX_PAGES) -> list[Path]:
+    """Page files of an attempt by rank; of more than ``limit`` the first ones.
+
+    Raises:
+        OSError: the attempt's folder cannot be listed, or is a link.
+    """
+    names = scan_foreign(attempt, _PAGE, min(MAX_ENTRIES, _FILES_PER_RANK * limit))
+    return [attempt / name for name in nsmallest(limit, names)]
 
 
 def start_seconds(job: Path) -> float:
@@ -106,7 +137,7 @@ def start_seconds(job: Path) -> float:
     if events:
         return events[0].time
     folders = list_attempts(job)
-    return (folders[0] if folders else job).stat().st_mtime
+    return (folders[0] if folders else job).lstat().st_mtime
 
 
 def newest_jobs(root: Path, count: int) -> list[Path]:
@@ -140,14 +171,15 @@ def find_job(id_or_path: str, root: Path | None = None) -> Path:
     """
     root = root or find_root()
     if os.sep in id_or_path or id_or_path in {".", ".."}:
-        folder = Path(id_or_path)
+        # A link that the user names is the user's own; in a job's folder none is followed.
+        folder = Path(id_or_path).resolve()
         if folder.is_dir() and list_attempts(folder):
             return folder
         raise ValueError(
             f"{id_or_path} is no job folder; it should hold attempts 0, 1, ... with rank pages"
         )
     folder = job_folder(root, id_or_path)
-    if folder.is_dir():
+    if folder.is_dir() and not folder.is_symlink():
         return folder
     newest = ", ".join(path.name for path in newest_jobs(root, _MAX_NAMED_JOBS)) or "none"
     raise ValueError(f"job {id_or_path!r} is not under {root}/jobs; newest jobs there: {newest}")

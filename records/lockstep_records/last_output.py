@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from lockstep_records.foreign_files import read_foreign
 from lockstep_records.page.writer import create_mapping
 from lockstep_records.rank_files import write_rank_file
 from lockstep_records.secret_patterns import mask_secrets
@@ -66,8 +67,7 @@ def read_output(page: Path) -> str | None:
         page: path of the rank's page.
     """
     try:
-        with page.with_suffix(OUTPUT_SUFFIX).open("rb") as file:
-            data = file.read(_HEADER.size + MAX_OUTPUT_BYTES)
+        data = read_foreign(page.with_suffix(OUTPUT_SUFFIX), _HEADER.size + MAX_OUTPUT_BYTES)
     except OSError:
         return None
     return unpack_output(data)
@@ -176,8 +176,7 @@ def read_torchrun_error(path: Path) -> RankError | None:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:
-            entry = json.loads(file.read(_MAX_ERROR_BYTES))
+        entry = json.loads(read_foreign(path, _MAX_ERROR_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}
     return entry if isinstance(entry, dict) else {}

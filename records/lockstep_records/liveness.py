@@ -8,6 +8,7 @@ import os
 import re
 import time
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from lockstep_records.page.lock import holder_of
@@ -16,6 +17,7 @@ from lockstep_records.page.reader import Page
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _ENDED_STATES = frozenset((b"Z", b"X", b"x"))
 _MAX_BYTES = 4096
+_MAX_LOCKS = 1 << 16  # any user may hold a million
 _SLACK_SECONDS = 1.0
 _PROC = Path("/proc")
 _LOCK = re.compile(r"\d+: POSIX +ADVISORY +WRITE +(?P<pid>[1-9]\d*) \w+:\w+:(?P<inode>\d+) ")
@@ -67,14 +69,14 @@ def _locking_pid(page: Path, procfs: Path) -> int | None:
     container with a PID namespace of its own.
     """
     try:
-        inode = str(page.stat().st_ino)
-        lines = (procfs / "locks").read_text(encoding="ascii", errors="replace").splitlines()
+        inode = str(page.lstat().st_ino)
+        with (procfs / "locks").open(encoding="ascii", errors="replace") as lines:
+            for line in islice(lines, _MAX_LOCKS):
+                match = _LOCK.match(line)
+                if match is not None and match["inode"] == inode:
+                    return int(match["pid"])
     except OSError:
         return None
-    for line in lines:
-        match = _LOCK.match(line)
-        if match is not None and match["inode"] == inode:
-            return int(match["pid"])
     return None
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep_catalogue.labels import KIND
+from lockstep_records.foreign_files import open_descriptor
 from lockstep_records.page.layout import MESH_AXES
 from lockstep_records.page.reader import PageError, Values, unpack
 from lockstep_records.page.section import Field, Section
@@ -189,9 +190,8 @@ def read_operations(path: Path) -> OperationRows:
     Raises:
         PageError: the file cannot be read; the text names the field.
     """
-    # The folder may be hostile: a link is not followed, and a FIFO does not block.
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = open_descriptor(path)
     except OSError as error:
         raise PageError("io", f"operations {path} cannot be read: {error}") from error
     try:

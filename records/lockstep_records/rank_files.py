@@ -4,13 +4,16 @@ They lie in memory, on the page's tmpfs, until somebody fetches them.
 """
 
 import json
-import shutil
+import os
 from pathlib import Path
 from typing import Any
 
-from lockstep_records.atomic_file import write_atomically
+from lockstep_records.foreign_files import open_foreign, read_chunks, read_foreign
+from lockstep_records.own_files import remove_from_folder, replace_own_file
 
 _MAX_ANSWER_BYTES = 64 << 10
+MAX_TRACE_BYTES = 4 << 30
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def write_rank_file(page: Path, suffix: str, data: bytes) -> Path:
@@ -20,7 +23,7 @@ def write_rank_file(page: Path, suffix: str, data: bytes) -> Path:
         OSError: the folder cannot be written.
     """
     path = page.with_suffix(suffix)
-    write_atomically(path, data, mode=0o640)
+    replace_own_file(path, data)
     return path
 
 
@@ -37,8 +40,7 @@ def answer_path(page: Path, request: str) -> Path:
 def read_answer(page: Path, request: str) -> dict[str, Any] | None:
     """The rank's answer; None while there is none, and for one that is no JSON object."""
     try:
-        with answer_path(page, request).open("rb") as file:
-            answer = json.loads(file.read(_MAX_ANSWER_BYTES))
+        answer = json.loads(read_foreign(answer_path(page, request), _MAX_ANSWER_BYTES))
     except (OSError, ValueError, RecursionError):
         return None
     return answer if isinstance(answer, dict) else None
@@ -48,12 +50,17 @@ def fetch(page: Path, request: str, folder: Path) -> Path | None:
     """Moves a rank's trace into a folder and deletes the answer; None when there is no trace.
 
     Raises:
-        OSError: the trace cannot be moved.
+        OSError: the trace cannot be moved, or is refused; see ``open_descriptor``.
     """
     trace = trace_path(page, request)
-    moved = None
-    if trace.is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        moved = Path(shutil.move(trace, folder / trace.name))
-    answer_path(page, request).unlink(missing_ok=True)
+    moved: Path | None = folder / trace.name
+    try:
+        with open_foreign(trace) as descriptor:
+            folder.mkdir(parents=True, exist_ok=True)
+            with os.fdopen(os.open(folder / trace.name, _NEW_FILE, 0o666), "wb") as file:
+                file.writelines(read_chunks(descriptor, MAX_TRACE_BYTES))
+        remove_from_folder(trace)
+    except FileNotFoundError:
+        moved = None
+    remove_from_folder(answer_path(page, request))
     return moved

@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lockstep_records.foreign_files import open_foreign
+from lockstep_records.own_files import open_own_file
 from lockstep_records.trace import SPAN_ID, TRACE_ID
 
 NAMES = ("initialisation", "checkpoint", "restore", "evaluation", "slow_step")
@@ -91,9 +93,7 @@ class SpanSpool:
             self.lost += 1
 
     def _open(self) -> None:
-        # The rank must not wait, whatever stands at that path.
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
-        self._descriptor = os.open(self._path, flags, 0o640)
+        self._descriptor = open_own_file(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self._size = os.fstat(self._descriptor).st_size
 
     def close(self) -> None:
@@ -120,8 +120,8 @@ def read_spans(path: Path) -> list[Span]:
 
 def _lines(path: Path) -> list[bytes]:
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_BYTES)
+        with open_foreign(path) as descriptor:
+            data = os.pread(descriptor, MAX_BYTES, 0)
     except OSError:
         return []
     return [line for line in data.split(b"\n")[:-1] if len(line) <= _MAX_LINE_BYTES]

@@ -5,13 +5,13 @@ so that no rank reads half of it.
 """
 
 import json
-import os
 import re
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from lockstep_records.atomic_file import write_atomically
+from lockstep_records.foreign_files import read_foreign
+from lockstep_records.own_files import replace_own_file
 
 FILE_NAME = "switches.json"
 MAX_BYTES = 64 << 10
@@ -106,20 +106,11 @@ def read_switches(path: Path) -> Switches:
         ValueError: the file cannot be read, or holds something else; the message names the field.
     """
     try:
-        # Ranks poll the file between steps: nothing at that path may block them.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        data = read_foreign(path, MAX_BYTES)
     except FileNotFoundError:
         return Switches()
     except OSError as error:
         raise ValueError(f"switches {path} cannot be read: {error}") from error
-    try:
-        data = os.read(descriptor, MAX_BYTES + 1)
-    except OSError as error:
-        raise ValueError(f"switches {path} cannot be read: {error}") from error
-    finally:
-        os.close(descriptor)
-    if len(data) > MAX_BYTES:
-        raise ValueError(f"switches {path} take more than {MAX_BYTES} bytes")
     try:
         return _parse(data)
     except (ValueError, RecursionError) as error:
@@ -158,5 +149,5 @@ def write_switches(job: Path, switches: Switches) -> Path:
         OSError: the job's folder cannot be written.
     """
     path = switches_path(job)
-    write_atomically(path, json.dumps(asdict(switches)), mode=0o640)
+    replace_own_file(path, json.dumps(asdict(switches)))
     return path

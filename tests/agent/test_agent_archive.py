@@ -4,7 +4,7 @@ from pathlib import Path
 
 import fsspec
 
-from lockstep_agent.delivery.archive import Copier
+from lockstep_agent.delivery.copier import Copier
 from lockstep_catalogue import health
 from lockstep_records.events import Event, append_event
 from lockstep_records.job_retention import archived_jobs

@@ -24,7 +24,7 @@ def tiny(memory: Path) -> Iterator[Path]:
     mounted = (
         os.geteuid() == 0
         and not subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder],
+            ["mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "tmpfs", folder],
             capture_output=True,
             check=False,
         ).returncode

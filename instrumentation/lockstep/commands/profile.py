@@ -104,7 +104,10 @@ def _collect(pages: dict[int, Path], request: str, out: Path, wait_seconds: floa
         for rank, page in sorted(pages.items()):
             if (answer := read_answer(page, request)) is None:
                 continue
-            moved = fetch(page, request, out)
+            try:
+                moved = fetch(page, request, out)
+            except OSError as error:
+                moved, answer = None, {"error": f"it cannot be fetched: {error}"}
             del pages[rank]
             failed |= moved is None
             click.echo(_sentence(rank, moved, answer))

@@ -20,6 +20,7 @@ from typing import Any
 from lockstep.guard import Parts
 from lockstep.hangs.worker_server import shut_down, start_worker_server
 from lockstep_records.hangs import HangTimeouts, hang_limit_seconds
+from lockstep_records.own_files import open_own_file
 from lockstep_records.worker_socket import socket_path
 
 log = logging.getLogger("lockstep")
@@ -104,7 +105,8 @@ class HangWatch:
         self.rearm_ns = now_ns + int(limit / _ARMS_PER_LIMIT * 1e9) if self.steps_ns else now_ns
         self._armed_seconds = limit * (1 + 1 / _ARMS_PER_LIMIT)
         if self._file is None:
-            self._file = self._path.open("a", encoding="utf-8")
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+            self._file = os.fdopen(open_own_file(self._path, flags), "a", encoding="utf-8")
         if os.fstat(self._file.fileno()).st_size > _MAX_STACKS_BYTES:
             self._cancel()
             return

@@ -5,15 +5,17 @@ A job that is started again under its id goes on counting its attempts.
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from lockstep.launch.job import Job
 from lockstep.requeues import requeues_of
 from lockstep_records.attempts import count_attempts, newest_pages
+from lockstep_records.foreign_files import ForeignFileError
 from lockstep_records.job_retention import remove_ended_jobs
 from lockstep_records.jobs import create_job_folder
 from lockstep_records.liveness import find_process
+from lockstep_records.own_files import open_own_file
 from lockstep_records.page.lock import Holder, PageLock, holder_of
 
 LOCK_NAME = "launcher.lock"
@@ -37,7 +39,7 @@ def claim_job(job: Job, environment: Mapping[str, str] = os.environ) -> Iterator
 
 def _check_unused(job: Job) -> None:
     """Refuses an id whose launcher or one of whose ranks runs."""
-    if not job.folder.is_dir():
+    if not job.folder.is_dir() or job.folder.is_symlink():
         return
     launcher = _launcher_of(job.folder)
     if launcher is not None:
@@ -65,10 +67,13 @@ def _in_use(job: Job, holder: str, pid: int | None) -> str:
 
 def _lock_folder(job: Job) -> PageLock:
     try:
-        if not job.folder.is_dir():
+        with suppress(FileExistsError):
             create_job_folder(job.folder)
-        path = job.folder / LOCK_NAME
-        lock = PageLock(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640))
+        lock = PageLock(open_own_file(job.folder / LOCK_NAME, os.O_RDWR | os.O_CREAT))
+    except ForeignFileError as error:
+        raise ValueError(
+            f"job id {job.job_id!r} cannot be used: {error}; choose another id or LOCKSTEP_DIR"
+        ) from error
     except OSError as error:
         raise ValueError(
             f"folder {job.folder} cannot be created ({error.strerror}); "

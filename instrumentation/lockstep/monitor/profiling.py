@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from lockstep_records.atomic_file import write_atomically
+from lockstep_records.own_files import replace_own_file
 from lockstep_records.rank_files import answer_path, trace_path
 from lockstep_records.switches import ProfileRequest
 
@@ -94,5 +94,5 @@ class Profiler:
     def _answer(self, outcome: dict[str, Any]) -> None:
         assert self._request is not None
         path = answer_path(self._page, self._request.id)
-        write_atomically(path, json.dumps({"rank": self._rank, **outcome}))
+        replace_own_file(path, json.dumps({"rank": self._rank, **outcome}))
         log.warning("profile %s of rank %d: %s", self._request.id, self._rank, outcome)

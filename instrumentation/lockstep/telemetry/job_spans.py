@@ -2,17 +2,16 @@
 
 import os
 import platform
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from lockstep_records.events import PREEMPTED, Event, read_events
-from lockstep_records.jobs import list_attempts
-from lockstep_records.spans import Span, read_spans
+from lockstep_records.foreign_files import OF_RANK
+from lockstep_records.jobs import list_attempts, list_pages
+from lockstep_records.spans import Span, read_spans, spool_path
 from lockstep_records.trace import Trace
 
-_SPOOL = re.compile(r"rank-([0-9]{5,9})\.spans\.jsonl")
 _GOOD_ENDS = (0, PREEMPTED)
 Value = str | int | float | bool
 
@@ -65,10 +64,11 @@ class JobSpans:
             if began.kind != "attempt_started" or has_rank_0:
                 yield self._of_event(began, ended)
         for attempt in list_attempts(self.job):
-            for path in sorted(attempt.iterdir()):
-                if match := _SPOOL.fullmatch(path.name):
-                    for span in read_spans(path):
-                        yield self._of_rank(span, int(attempt.name), int(match[1]))
+            for page in list_pages(attempt):
+                for span in read_spans(spool_path(page)):
+                    yield self._of_rank(
+                        span, int(attempt.name), int(page.stem.removeprefix(OF_RANK))
+                    )
 
     def _of_event(self, began: Event, ended: Event) -> ExportSpan:
         """The span of the job, an attempt or a rank; the length of its path says which."""

@@ -10,10 +10,10 @@ import fcntl
 import os
 import struct
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from lockstep_records.foreign_files import open_descriptor
 
 _FLOCK = struct.Struct("hhqqi4x")  # type, whence, start, length, pid; of 64-bit Linux
 _QUERY = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
@@ -79,25 +79,32 @@ def _lock(descriptor: int) -> bool:
     return True
 
 
-@contextmanager
-def open_page(path: Path) -> Iterator[int]:
+def open_page(path: Path, owner: int | None = None) -> int:
     """A descriptor to read a page with; that of the lock where this process holds the page.
 
+    Args:
+        path: of the page.
+        owner: see ``open_descriptor``.
+
     Raises:
-        OSError: the page cannot be opened.
+        OSError: the page cannot be opened, or is refused.
     """
     if _held:
-        status = path.stat()
+        status = path.lstat()
         own = _held.get((status.st_dev, status.st_ino))
         if own is not None:
-            yield own.descriptor
+            return own.descriptor
+    return open_descriptor(path, owner=owner)
+
+
+def close_page(descriptor: int) -> None:
+    """Closes what ``open_page`` gave, unless it is that of a lock."""
+    if _held:
+        status = os.fstat(descriptor)
+        own = _held.get((status.st_dev, status.st_ino))
+        if own is not None and own.descriptor == descriptor:
             return
-    # Without O_NONBLOCK opening a FIFO of that name would block for ever.
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+    os.close(descriptor)
 
 
 def holder_of(path: Path) -> Holder | None:
@@ -106,12 +113,15 @@ def holder_of(path: Path) -> Holder | None:
     Raises:
         OSError: the page cannot be opened, or the kernel has no such locks.
     """
-    with open_page(path) as descriptor:
+    descriptor = open_page(path)
+    try:
         status = os.fstat(descriptor) if _held else None
         # The kernel does not answer a process about its own locks.
         if status is not None and (status.st_dev, status.st_ino) in _held:
             return Holder(os.getpid())
         answer = fcntl.fcntl(descriptor, fcntl.F_GETLK, _QUERY)
+    finally:
+        close_page(descriptor)
     kind, _, _, _, pid = _FLOCK.unpack(answer)
     if kind == fcntl.F_UNLCK:
         return None

@@ -4,7 +4,7 @@ import os
 import struct
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from lockstep_records.page.layout import (
     SLOT,
     SLOT_OFFSETS,
 )
-from lockstep_records.page.lock import open_page
+from lockstep_records.page.lock import close_page, open_page
 from lockstep_records.page.section import Section
 
 __all__ = [
@@ -90,13 +90,15 @@ class Page:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[int]:
-    with ExitStack() as stack:
-        try:
-            descriptor = stack.enter_context(open_page(path))
-        except OSError as error:
-            raise PageError("io", f"page {path} cannot be opened: {error.strerror}") from error
+def _opened(path: Path, owner: int | None = None) -> Iterator[int]:
+    try:
+        descriptor = open_page(path, owner)
+    except OSError as error:
+        raise PageError("io", f"page {path} cannot be opened: {error.strerror}") from error
+    try:
         yield descriptor
+    finally:
+        close_page(descriptor)
 
 
 def _read_slots(descriptor: int, section: Section, offsets: tuple[int, int]) -> list[bytes]:
@@ -121,10 +123,11 @@ class PageReader:
 
     Args:
         path: of the page; the file may be replaced between two reads.
+        owner: user id that the file must have besides that of its folder.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, owner: int | None = None) -> None:
+        self._path, self._owner = path, owner
         self._unpacked: dict[str, tuple[bytes, Values]] = {}
 
     def read(self) -> Page:
@@ -134,7 +137,7 @@ class PageReader:
             PageError: the page cannot be read; the text names the field.
         """
         path = self._path
-        with _opened(path) as descriptor:
+        with _opened(path, self._owner) as descriptor:
             try:
                 identity = self._identity(descriptor)
                 state = self._newer(descriptor, SLOT, SLOT_OFFSETS)

@@ -1,13 +1,9 @@
 """Writes a rank page: a few microseconds a step, no system call, nothing that can block.
 
-A store into a mapped page of a full file system kills the process, and on a disk it can block for
-minutes. So a page is created only on a verified tmpfs, its space allocated by posix_fallocate.
+``new_file`` creates its file.
 """
 
-import errno
-import mmap
 import os
-import shutil
 import struct
 import time
 from bisect import bisect_left
@@ -16,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from zlib import crc32
 
-from lockstep_records.page.file_system import file_system_of
 from lockstep_records.page.layout import (
     CHECKPOINT_OUTCOMES,
     COLLECTIVE_KINDS,
@@ -37,9 +32,10 @@ from lockstep_records.page.layout import (
     page_bytes,
 )
 from lockstep_records.page.lock import PageLock
+from lockstep_records.page.new_file import NoPageError, create_file, create_mapping
 from lockstep_records.page.slots import Slots
 
-_MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs"})
+__all__ = ["NoPageError", "PageWriter", "RankIdentity", "create_mapping", "pack_row"]
 _ROW_BYTES = ROW.size
 _ROW_BODY_BYTES = ROW.size - 4
 # Zero at first, and the checksum; see ``row_floats``.
@@ -47,10 +43,6 @@ _LAST_OF_ROW = ("host_bound_seconds", "run_queue_seconds", "reserved", "checksum
 pack_row = struct.Struct(
     "<" + "".join(field.format for field in ROW.fields if field.name not in _LAST_OF_ROW)
 ).pack_into  # into ``PageWriter.row``: its fields from number to sequence_squares
-
-
-class NoPageError(RuntimeError):
-    """A page cannot be created here; the message says why and what would help."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,61 +86,6 @@ class RankIdentity:
                 raise ValueError(f"{field.name} {value!r} must hold printable characters only")
 
 
-def create_mapping(path: Path, size: int) -> mmap.mmap:
-    """Creates a file with all its space allocated; raises as ``_create_file``."""
-    mapping, descriptor = _create_file(path, size)
-    os.close(descriptor)
-    return mapping
-
-
-def _create_file(path: Path, size: int) -> tuple[mmap.mmap, int]:
-    """Creates a file with all its space allocated: its mapping, and a descriptor of it.
-
-    Raises:
-        NoPageError: that is impossible here; no file is left behind.
-    """
-    try:
-        kind = file_system_of(path.parent)
-        if kind not in _MEMORY_FILE_SYSTEMS:
-            raise NoPageError(
-                f"folder {path.parent} is on {kind or 'an unknown file system'}, where a store "
-                "can block the step; set LOCKSTEP_DIR to a folder on a tmpfs such as /dev/shm"
-            )
-        path.parent.mkdir(mode=0o2750, parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
-    except OSError as error:
-        if error.errno != errno.EEXIST or not path.exists():
-            raise NoPageError(
-                f"page {path} cannot be made ({error.strerror}); "
-                "set LOCKSTEP_DIR to a writable folder on a tmpfs"
-            ) from error
-        raise NoPageError(
-            f"page {path} is there already (File exists): a rank of this job id runs, or this "
-            "process has attached before; give the job another id"
-        ) from error
-    try:
-        # Takes the memory now: a later store into a full tmpfs would kill the process by SIGBUS.
-        os.posix_fallocate(descriptor, 0, size)
-        _share_with_group(path)
-        return mmap.mmap(descriptor, size), descriptor
-    except OSError as error:
-        os.close(descriptor)
-        path.unlink(missing_ok=True)
-        raise NoPageError(
-            f"page {path} needs {size} bytes and its file system has no room ({error.strerror}); "
-            "free some or set LOCKSTEP_DIR to another tmpfs"
-        ) from error
-
-
-def _share_with_group(path: Path) -> None:
-    """Gives page and folder to the group lockstep where there is one, so that the agent reads."""
-    try:
-        shutil.chown(path.parent, group="lockstep")
-        shutil.chown(path, group="lockstep")
-    except (LookupError, PermissionError):
-        return
-
-
 class PageWriter:
     """The writing side of one page.
 
@@ -178,7 +115,7 @@ class PageWriter:
         if not 1 <= rows <= MAX_ROWS:
             raise ValueError(f"rows {rows} must be between 1 and {MAX_ROWS}")
         self.path, self.identity = path, identity
-        self.file, descriptor = _create_file(path, page_bytes(rows))
+        self.file, descriptor = create_file(path, page_bytes(rows))
         self.lock = PageLock(descriptor, is_wanted=locks)
         self.rows = rows
         self.now = Slots(self.file, SLOT, SLOT_OFFSETS)

@@ -1,0 +1,85 @@
+"""Creates the file of a page: on a tmpfs, with all its space, in a folder of one's own.
+
+A store into a mapped page of a full file system kills the process, and on a disk it can block for
+minutes. So a page is created only on a verified tmpfs, its space allocated by posix_fallocate.
+"""
+
+import mmap
+import os
+import shutil
+from pathlib import Path
+
+from lockstep_records.foreign_files import OF_RANK, ForeignFileError
+from lockstep_records.own_files import create_attempt_folder, open_own_folder
+from lockstep_records.page.file_system import file_system_of
+
+_MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs"})
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class NoPageError(RuntimeError):
+    """A page cannot be created here; the message says why and what would help."""
+
+
+def create_mapping(path: Path, size: int) -> mmap.mmap:
+    """Creates a file with all its space allocated; raises as ``create_file``."""
+    mapping, descriptor = create_file(path, size)
+    os.close(descriptor)
+    return mapping
+
+
+def create_file(path: Path, size: int) -> tuple[mmap.mmap, int]:
+    """Creates a file with all its space allocated: its mapping, and a descriptor of it.
+
+    Raises:
+        NoPageError: that is impossible here; no file is left behind.
+    """
+    try:
+        kind = file_system_of(path.parent)
+        if kind not in _MEMORY_FILE_SYSTEMS:
+            raise NoPageError(
+                f"folder {path.parent} is on {kind or 'an unknown file system'}, where a store "
+                "can block the step; set LOCKSTEP_DIR to a folder on a tmpfs such as /dev/shm"
+            )
+        create_attempt_folder(path.parent)
+        with open_own_folder(path.parent, in_attempt=path.name.startswith(OF_RANK)) as folder:
+            return _create_in(folder, path, size)
+    except ForeignFileError as error:
+        raise NoPageError(
+            f"page {path} cannot be made: {error}; give the job another id"
+        ) from error
+    except OSError as error:
+        if isinstance(error, FileExistsError) and path.exists():
+            raise NoPageError(
+                f"page {path} is there already (File exists): a rank of this job id runs, or this "
+                "process has attached before; give the job another id"
+            ) from error
+        raise NoPageError(
+            f"page {path} cannot be made ({error.strerror}); "
+            "set LOCKSTEP_DIR to a writable folder on a tmpfs"
+        ) from error
+
+
+def _create_in(folder: int, path: Path, size: int) -> tuple[mmap.mmap, int]:
+    descriptor = os.open(path.name, _FLAGS, 0o640, dir_fd=folder)
+    try:
+        # Takes the memory now: a later store into a full tmpfs would kill the process by SIGBUS.
+        os.posix_fallocate(descriptor, 0, size)
+        _share_with_group(folder, descriptor)
+        return mmap.mmap(descriptor, size), descriptor
+    except OSError as error:
+        os.close(descriptor)
+        os.unlink(path.name, dir_fd=folder)
+        raise NoPageError(
+            f"page {path} needs {size} bytes and its file system has no room ({error.strerror}); "
+            "free some or set LOCKSTEP_DIR to another tmpfs"
+        ) from error
+
+
+def _share_with_group(*descriptors: int) -> None:
+    """Gives folder and page to the group lockstep where there is one, so that the agent reads."""
+    try:
+        for descriptor in descriptors:
+            shutil.chown(descriptor, group="lockstep")
+    except (LookupError, PermissionError):
+        return

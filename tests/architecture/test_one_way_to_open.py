@@ -1,0 +1,108 @@
+"""Files that another user may have written are opened by ``foreign_files`` and nothing else."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+ROOMS = ("records/lockstep_records", "instrumentation/lockstep", "agent/lockstep_agent")
+OPENING = frozenset(("open", "read_text", "read_bytes", "mmap", "write_text", "write_bytes"))
+OPENING_OF_SHUTIL = frozenset(("copy", "copy2", "copyfile", "copyfileobj", "copytree", "move"))
+PROC = "of the kernel, in /proc or /sys"
+USERS = "that the user names on the command line or in a variable"
+OWN = "of the program itself, in a folder that no tenant writes"
+# Path without its suffix -> what it opens besides, with the reason why no tenant can have put it.
+MAY_OPEN = {
+    "records/lockstep_records/foreign_files": "this is the way",
+    "records/lockstep_records/own_files": "this is the way to write",
+    "records/lockstep_records/page/new_file": "a new page, exclusively, by its folder's descriptor",
+    "records/lockstep_records/page/file_system": PROC,
+    "records/lockstep_records/liveness": PROC,
+    "records/lockstep_records/hangs": PROC,
+    "records/lockstep_records/atomic_file": "folders of checkpoints, states and reports",
+    "records/lockstep_records/job_retention": "notes in the agent's own folder, by its descriptor",
+    "records/lockstep_records/rank_files": "a new trace in the folder that the user names",
+    "records/lockstep_records/compressed": "logs " + USERS,
+    "records/lockstep_records/docs": "pages of the documentation, when they are generated",
+    "records/lockstep_records/event_schema": "the schema, when it is generated",
+    "records/lockstep_records/outcomes/docs": "pages of the documentation, when they are generated",
+    "records/lockstep_records/delivery/sender": "a token " + USERS,
+    "records/lockstep_records/delivery/duty": "locks of users under the root, without content",
+    "records/lockstep_records/delivery/spool": "events, read from where the last reading ended",
+    "instrumentation/lockstep/preflight": OWN,
+    "instrumentation/lockstep/process_exit": PROC,
+    "instrumentation/lockstep/requeues": PROC,
+    "instrumentation/lockstep/launch/description": PROC,
+    "instrumentation/lockstep/monitor/loop_threads": PROC,
+    "instrumentation/lockstep/monitor/memory": PROC,
+    "instrumentation/lockstep/monitor/periodic": PROC,
+    "agent/lockstep_agent/state_file": OWN,
+    "agent/lockstep_agent/settings": "the file of settings " + USERS,
+    "agent/lockstep_agent/doctor/fleet": "results " + USERS,
+    "agent/lockstep_agent/collectors/agent_info": PROC,
+    "agent/lockstep_agent/collectors/gpu_allocation": "job files of the scheduler's prolog",
+    "agent/lockstep_agent/collectors/kernel_log": PROC,
+    "agent/lockstep_agent/sources/ethtool": PROC,
+    "agent/lockstep_agent/sources/logs": "the kernel's log",
+    "agent/lockstep_agent/sources/mounts": PROC,
+    "agent/lockstep_agent/sources/open_files": PROC,
+    "agent/lockstep_agent/sources/pci_tree": PROC,
+    "agent/lockstep_agent/sources/process_job": PROC,
+    "agent/lockstep_agent/sources/rdma": PROC,
+    "agent/lockstep_agent/sources/sysfs": PROC,
+    "agent/lockstep_agent/web/admission": "credentials " + USERS,
+    "agent/lockstep_agent/web/config": "the file of the web server " + USERS,
+    "agent/lockstep_agent/web/tls": "certificates " + USERS,
+}
+
+
+def opening_calls(source: str) -> Iterator[str]:
+    """Calls that open a file by its path, as they stand in a module."""
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Call):
+            continue
+        function = node.func
+        if isinstance(function, ast.Name) and function.id in OPENING:
+            yield ast.unparse(function)
+        elif isinstance(function, ast.Attribute) and not _is_own_method(function.value):
+            of_shutil = ast.unparse(function.value) == "shutil"
+            if function.attr in (OPENING_OF_SHUTIL if of_shutil else OPENING):
+                yield ast.unparse(function)
+
+
+def _is_own_method(value: ast.expr) -> bool:
+    """Whether the call is of something that is no path: an object's part of that name."""
+    return ast.unparse(value) in {"self._keeper", "self._files"}
+
+
+def modules() -> Iterator[tuple[str, str]]:
+    for room in ROOMS:
+        for path in sorted((REPOSITORY / room).rglob("*.py")):
+            name = path.relative_to(REPOSITORY).with_suffix("").as_posix()
+            yield name, path.read_text(encoding="utf-8")
+
+
+def test_only_files_of_the_list_open_by_a_path_and_each_of_them_does() -> None:
+    found = {name: calls for name, source in modules() if (calls := [*opening_calls(source)])}
+    assert {name: calls for name, calls in found.items() if name not in MAY_OPEN} == {}
+    assert set(MAY_OPEN) - set(found) == set()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "open(path)",
+        "os.open(path, os.O_RDONLY)",
+        "path.open('rb')",
+        "(folder / name).read_text()",
+        "path.read_bytes()",
+        "shutil.copyfile(a, b)",
+        "shutil.move(a, b)",
+        "mmap.mmap(descriptor, 0)",
+    ],
+)
+def test_each_way_to_open_a_file_is_found(source: str) -> None:
+    assert len([*opening_calls(source)]) == 1
+    assert [*opening_calls("with open_foreign(path) as file: values.copy()")] == []

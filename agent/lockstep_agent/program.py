@@ -66,6 +66,7 @@ def _serve(options: Options) -> None:
     _log_to_stderr()
     try:
         access_control = AccessControl(options.web_config, options.bearer_token_file)
+        _check_access(options.host, access_control)
         state_lock = lock_state(options.state)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
@@ -100,6 +101,20 @@ def _serve(options: Options) -> None:
         server.serve_forever(_POLL_SECONDS)
         # A process without a sampler serves nothing: whoever supervises it starts it again.
         raise click.ClickException(f"sampling has ended: {sampler.failure}")
+
+
+def _check_access(host: str, access_control: AccessControl) -> None:
+    """Refuses an address that the network reaches and that asks for no credentials.
+
+    Raises:
+        ValueError: one sentence with the remedies.
+    """
+    is_loopback = host in {"localhost", "::1"} or host.startswith("127.")
+    if not is_loopback and not access_control.has_credentials:
+        raise ValueError(
+            f"--listen {host} is open to the network: give --bearer-token-file, or --web-config "
+            "with users or client certificates, or listen on 127.0.0.1"
+        )
 
 
 def renderer_of(

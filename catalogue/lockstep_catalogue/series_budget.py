@@ -21,9 +21,7 @@ from lockstep_catalogue.training import COLLECTIVE_BYTES, COLLECTIVES
 MAX_SERIES = 2000
 """Series of a node with 8 GPUs, 8 adapters and 8 ranks, whatever runs there."""
 JOB_SERIES = 1000
-"""Of them the jobs may always have so many; more where the node's own leave room.
-
-Four jobs with two ranks each and every kind of collective have XXX."""
+"""Of them the jobs may always have so many; more where the node's own leave room."""
 DETAIL_JOB_SERIES = 10_000
 """Series that all jobs of a node may have with ``--detail``, where the node's own have no bound."""
 

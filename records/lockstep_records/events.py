@@ -102,7 +102,9 @@ def read_events(job: Path) -> list[Event]:
             end = os.fstat(descriptor).st_size
             if end > MAX_EVENTS_BYTES:
                 head = data[: data.rfind(b"\n", 0, _HEAD_BYTES) + 1]
-                tail = os.pread(descriptor, MAX_EVENTS_BYTES, max(_HEAD_BYTES, end - MAX_EVENTS_BYTES))
+                tail = os.pread(
+                    descriptor, MAX_EVENTS_BYTES, max(_HEAD_BYTES, end - MAX_EVENTS_BYTES)
+                )
                 data = head + tail.partition(b"\n")[2]
     except (FileNotFoundError, ForeignFileError):
         return []

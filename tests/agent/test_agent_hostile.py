@@ -4,17 +4,27 @@ import math
 import os
 import re
 import subprocess
+import threading
 import time
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import click
 import pytest
 
+from lockstep_agent import program
+from lockstep_agent.collector import Reading
+from lockstep_agent.exposition.series_budget import SeriesBudget
+from lockstep_agent.exposition.text import Exposition, render
 from lockstep_agent.jobs.listing import MAX_JOBS
 from lockstep_agent.options import Options
-from lockstep_catalogue import gpu_owner, health, job_state
+from lockstep_agent.runtime.sampler import Sampler
+from lockstep_agent.web import AccessControl
+from lockstep_catalogue import fabric, gpu_owner, health, job_state, training
+from lockstep_catalogue.series_budget import JOB_SERIES
 from lockstep_records.page.layout import IDENTITY, PERIODIC, SLOT
 
 from .fake_tree import fill_procfs
@@ -79,7 +89,7 @@ def value_of(text: str, name: str, label: str = "") -> float:
     return float(found[1]) if found else 0.0
 
 
-@pytest.fixture(name="node")
+@pytest.fixture(name="shared")
 def _node_with_neighbour(root: Path, options: Options, tmp_path: Path) -> Iterator[Node]:
     root.chmod(0o755)
     good = LivePage(root, job_id="good", gpu_uuid=UUID)
@@ -196,18 +206,20 @@ ATTACKS: dict[str, Attack] = {
 }
 
 
-def test_no_page_and_no_side_file_changes_a_neighbours_series_or_stalls_a_lane(node: Node) -> None:
-    before = series_of(node.scrape(), "good")
+def test_no_page_and_no_side_file_changes_a_neighbours_series_or_stalls_a_lane(
+    shared: Node,
+) -> None:
+    before = series_of(shared.scrape(), "good")
     assert len(before) > 50
     for number, (name, attack) in enumerate(ATTACKS.items()):
-        attack(node.root)
-        bad = node.root / "jobs" / "bad"
+        attack(shared.root)
+        bad = shared.root / "jobs" / "bad"
         give(bad, TENANT)
-        assert series_of(node.scrape(), "good") == before, name
-        bad.rename(node.root / "jobs" / f"bad-{number}")
+        assert series_of(shared.scrape(), "good") == before, name
+        bad.rename(shared.root / "jobs" / f"bad-{number}")
     slow_collectors_ran = time.monotonic() + 11
     eventually(lambda: time.monotonic() > slow_collectors_ran)
-    text = node.scrape()
+    text = shared.scrape()
     assert series_of(text, "good") == before
     for line in text.splitlines():
         if line.startswith((health.LANE_STALLED.name, health.COLLECTOR_FAILURES.name)):
@@ -215,7 +227,7 @@ def test_no_page_and_no_side_file_changes_a_neighbours_series_or_stalls_a_lane(n
     assert value_of(text, health.JOBS_SKIPPED.name, 'collector="ranks"') > 0
     assert not re.search(rf'^{gpu_owner.GPU_OWNER_INFO.name}.*job_id="[^"]*bad', text, re.MULTILINE)
     assert 'cluster="west"' not in text
-    assert node.resident_bytes() < MOST_RESIDENT_BYTES
+    assert shared.resident_bytes() < MOST_RESIDENT_BYTES
 
 
 def copies(root: Path, job: str, num_ranks: int) -> None:
@@ -233,31 +245,106 @@ def copies(root: Path, job: str, num_ranks: int) -> None:
         path.write_bytes(other)
 
 
-def test_thousands_of_files_jobs_and_ranks_cost_their_user_and_nobody_else(node: Node) -> None:
-    before = series_of(node.scrape(), "good")
+def test_thousands_of_files_jobs_and_ranks_cost_their_user_and_nobody_else(shared: Node) -> None:
+    before = series_of(shared.scrape(), "good")
     node_before = [
-        line for line in node.scrape().splitlines() if line.startswith("lockstep_gpu_up")
+        line for line in shared.scrape().splitlines() if line.startswith("lockstep_gpu_up")
     ]
-    copies(node.root, "many-ranks", 1500)
-    give(node.root / "jobs" / "many-ranks", TENANT)
-    empty = node.root / "jobs" / "empty" / "0"
+    for number in range(300):
+        fake = shared.root / "jobs" / f"a-fake-{number}" / "0"
+        fake.mkdir(parents=True)
+        (fake / "rank-00000.page").touch()
+        give(fake.parent, TENANT)
+    copies(shared.root, "many-ranks", 1500)
+    give(shared.root / "jobs" / "many-ranks", TENANT)
+    empty = shared.root / "jobs" / "empty" / "0"
     empty.mkdir(parents=True)
     for rank in range(40_000):
         (empty / f"rank-{rank:05d}.page").touch()
     give(empty.parent, TENANT)
-    for number in range(300):
-        fake = node.root / "jobs" / f"a-fake-{number}" / "0"
-        fake.mkdir(parents=True)
-        (fake / "rank-00000.page").touch()
-        give(fake.parent, TENANT)
-    for _ in range(3):
-        text = node.scrape()
-        assert series_of(text, "good") == before
+    cut = 302 - MAX_JOBS  # the neighbour's and the tenant's newest stay
+    name = health.JOBS_CUT.name
+    eventually(lambda: value_of(get(shared.url).text, name, 'bound="jobs"') == cut)
+    text = shared.scrape()
+    assert series_of(text, "good") == before
     assert node_before == [line for line in text.splitlines() if line.startswith("lockstep_gpu_up")]
-    assert value_of(text, health.JOBS_CUT.name, 'bound="jobs"') == 302 - MAX_JOBS
     assert value_of(text, health.JOBS_CUT.name, 'bound="files"') + value_of(
         text, health.JOBS_CUT.name, 'bound="pages"'
     )
     assert sum(not line.startswith("#") for line in text.splitlines()) < 13_000
-    assert node.resident_bytes() < MOST_RESIDENT_BYTES
+    assert shared.resident_bytes() < MOST_RESIDENT_BYTES
     assert value_of(text, health.LANE_STALLED.name, 'lane="ranks"') == 0
+
+
+def test_an_agent_that_can_sample_no_more_exits_and_says_why(
+    options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sampler, ended = Sampler(lambda: (), tick_seconds=0.01), threading.Event()
+    ticks: list[int] = []
+    tick = sampler.tick
+
+    def spoiled(timeout_seconds: float) -> Exposition:
+        ticks.append(len(ticks))
+        if ticks[-1] == 1:
+            raise OverflowError("too large")
+        return tick(timeout_seconds)
+
+    monkeypatch.setattr(sampler, "tick", spoiled)
+    sampler.start(on_end=ended.set)
+    eventually(lambda: len(ticks) > 3)
+    assert not ended.is_set()  # one tick failed, and the next did not
+    assert sampler.latest is not None
+    assert b'failures_total{collector="sampler"} 1.0' in sampler.latest.text
+    monkeypatch.setattr("lockstep_agent.runtime.sampler._GIVE_UP_SECONDS", 0.0)
+    monkeypatch.setattr(sampler, "tick", lambda _: 1 // 0)
+    assert ended.wait(30)
+    assert "ZeroDivisionError" in sampler.failure
+    monkeypatch.setattr("lockstep_agent.runtime.sampler.Sampler._run_ticks", lambda _: 1 // 0)
+    with pytest.raises(click.ClickException, match="sampling has ended: its thread has ended"):
+        program._serve(options)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])  # noqa: S104  # that is refused
+def test_an_address_of_the_network_takes_credentials(
+    host: str, options: Options, tmp_path: Path
+) -> None:
+    with pytest.raises(click.UsageError, match="is open to the network: give --bearer-token-file"):
+        program._serve(replace(options, listen=(host, 0)))
+    (tmp_path / "tokens").write_text("0123456789abcdef\n")
+    program._check_access(host, AccessControl(tokens=tmp_path / "tokens"))
+
+
+def readings_of(jobs: dict[str, int]) -> tuple[Reading, ...]:
+    return tuple(
+        Reading(training.STEPS, ("east", job, str(rank)), 1)
+        for job, num_ranks in jobs.items()
+        for rank in range(num_ranks)
+    )
+
+
+def test_a_user_of_two_hundred_jobs_pushes_out_no_job_of_another_and_no_series_of_the_node() -> (
+    None
+):
+    jobs = {f"fake-{number}": 10 for number in range(200)} | {"good": 16, "large": 600}
+    owners = {"good": NEIGHBOUR, "large": 3}
+    budget = SeriesBudget(16, 2000, owner_of=lambda job: owners.get(job, TENANT))
+    node = tuple(Reading(fabric.NET_UP, (f"eth{number}",), 1) for number in range(1500))
+    parts = (readings_of(jobs), node)
+    for _ in range(2):
+        ranks, of_node, about = budget.select(parts)
+        assert of_node is node
+        served = Counter(reading.labels[1] for reading in ranks)
+        assert served["good"] == 16
+        assert served["large"] == (JOB_SERIES - 16) // 2
+        assert sum(served.values()) == JOB_SERIES
+        values = {(each.metric, each.labels): each.value for each in about}
+        assert values[health.AGENT_SERIES_LEFT_OUT, ("share",)] == 2616 - JOB_SERIES
+        assert values[health.JOBS_CUT, ("series",)] == 201
+    assert budget.select((readings_of({"good": 16}), node))[0] == readings_of({"good": 16})
+
+
+def test_what_cannot_be_written_costs_its_family_and_no_other() -> None:
+    bad = Reading(fabric.NET_UP, ("eth0",), 10**400)
+    text = render([bad, *readings_of({"good": 1})], 1.0).text.decode()
+    assert fabric.NET_UP.name + "{" not in text
+    assert training.STEPS.name + "{" in text

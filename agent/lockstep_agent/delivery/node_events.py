@@ -14,12 +14,12 @@ from typing import Any
 
 from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.collectors.gpu_allocation import GpuInUse
+from lockstep_agent.jobs.event_tail import last_events
 from lockstep_agent.jobs.page_store import JobSnapshot, PageStore
 from lockstep_agent.recent_events import RecentEvents
 from lockstep_catalogue import events as metrics
 from lockstep_catalogue.xids import XID_BY_NUMBER
-from lockstep_records.events import FILE_NAME, Event, append_event, read_events, stable_id
-from lockstep_records.foreign_files import open_foreign
+from lockstep_records.events import FILE_NAME, Event, append_event, stable_id
 from lockstep_records.page.reader import Page
 
 # Between the fault of a device and the line in the log, or the tick of the agent.
@@ -94,8 +94,10 @@ class NodeEvents:
     def _report_all(
         self, job: JobSnapshot, signs: list[tuple[_Sign, dict[str, Any]]]
     ) -> Iterator[Reading]:
-        for sign, incident in signs if job.attempts else ():
-            self._report(job, sign, incident)
+        found = [self._event(job, *each) for each in signs] if job.attempts else []
+        events = [each for each in found if each is not None and each.id not in self._written]
+        if events:
+            self._write(job, events)
         return iter(())
 
     def poll(self) -> list[Event]:
@@ -137,25 +139,25 @@ class NodeEvents:
             return ()
         return tuple(int(page.identity["rank"]) for page in pages) or None
 
-    def _report(self, job: JobSnapshot, sign: _Sign, incident: dict[str, Any]) -> None:
+    def _event(self, job: JobSnapshot, sign: _Sign, incident: dict[str, Any]) -> Event | None:
         ranks = self._ranks(job, sign, incident)
-        if ranks is None:
-            return
-        event = _event(job, sign, ranks, incident, self._node)
-        if event.id in self._written:
-            return
-        self._written[event.id] = None
-        if len(self._written) > _MAX_WRITTEN:
+        return None if ranks is None else _event(job, sign, ranks, incident, self._node)
+
+    def _write(self, job: JobSnapshot, events: list[Event]) -> None:
+        self._written |= dict.fromkeys(event.id for event in events)
+        while len(self._written) > _MAX_WRITTEN:
             del self._written[next(iter(self._written))]
         try:
-            with open_foreign(job.folder / FILE_NAME, owner=job.owner):
-                pass  # a job without a file of its own user's gets the event by the spool
-            # An agent that starts again finds the incidents of its state once more.
-            if all(event.id != written.id for written in read_events(job.folder)):
-                append_event(job.folder, event)
+            # An agent that starts again finds the incidents of its state once more. A job without
+            # a file of its own user's gets its events by the spool.
+            written = {event.id for event in last_events(job.folder / FILE_NAME, job.owner)}
+            while events:
+                if events[0].id not in written:
+                    append_event(job.folder, events[0])
+                events = events[1:]
         except OSError:
             with self._lock:
-                self._unwritable.append(event)
+                self._unwritable += events
 
 
 def _is_at(job: JobSnapshot, page: Page, begin: float, end: float) -> bool:

@@ -22,7 +22,7 @@ from lockstep_records.page.reader import Page, PageError, PageReader
 _Result = TypeVar("_Result")
 # A long listing may take a twentieth of the time: it grows with what strangers create.
 _LONG_LISTING_SECONDS = 0.05
-_LISTING_PAUSES = 20
+_LISTING_PAUSES, _MAX_PAUSE_SECONDS = 20, 10.0
 _Refusal = tuple[str, str]
 """Reason and text of a page that cannot be read."""
 
@@ -170,7 +170,7 @@ class PageStore:
             if now >= self._expires_seconds:
                 self._jobs = self._list()
                 took_seconds = self._clock() - now
-                pause_seconds = _LISTING_PAUSES * took_seconds
+                pause_seconds = min(_LISTING_PAUSES * took_seconds, _MAX_PAUSE_SECONDS)
                 is_slow = took_seconds > _LONG_LISTING_SECONDS
                 self._expires_seconds = now + (pause_seconds if is_slow else self._max_age_seconds)
             return self._jobs

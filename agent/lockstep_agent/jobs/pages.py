@@ -1,20 +1,18 @@
 """The pages of one job on this node: of every attempt, the last good state of each."""
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
+from lockstep_agent.jobs.event_tail import last_events
 from lockstep_agent.jobs.listing import MAX_PAGES
 from lockstep_agent.jobs.page_store import JobSnapshot
 from lockstep_agent.jobs.slow_steps import SlowSteps
 from lockstep_catalogue.vocabulary import ENDED_PHASES
-from lockstep_records.events import FILE_NAME, Event, finish_time, parse_event
-from lockstep_records.foreign_files import open_foreign
+from lockstep_records.events import FILE_NAME, finish_time
 from lockstep_records.page.reader import Page, PageError, Values
 
 # A launcher that is killed writes no end of the job; one that is alive may restart the ranks.
 _SILENT_LAUNCHER_SECONDS = 900.0
-_TAIL_BYTES = 256 << 10
 _MAX_PAGES = 2 * MAX_PAGES
 
 
@@ -96,7 +94,7 @@ class JobPages:
             status = path.lstat()
             signature = (status.st_mtime_ns, status.st_size)
             if signature != self._events_signature:
-                self._finished_seconds = finish_time(_last_events(path, owner))
+                self._finished_seconds = finish_time(last_events(path, owner))
                 self._events_signature = signature
         except OSError:
             return  # there are no events yet, or the folder is being removed
@@ -117,14 +115,6 @@ class JobPages:
         if self._events_signature is not None:
             wait_seconds = max(wait_seconds, _SILENT_LAUNCHER_SECONDS)
         return now_seconds >= self._silent_since_seconds + wait_seconds
-
-
-def _last_events(path: Path, owner: int) -> list[Event]:
-    """The newest events of a job: its end is among the last, and the file grows with its life."""
-    with open_foreign(path, owner=owner) as descriptor:
-        begin = max(os.fstat(descriptor).st_size - _TAIL_BYTES, 0)
-        lines = os.pread(descriptor, _TAIL_BYTES, begin).decode(errors="replace").splitlines()
-    return [event for line in lines if (event := parse_event(line)) is not None]
 
 
 def _runs(job: JobSnapshot, page: Page) -> bool:

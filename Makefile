@@ -107,6 +107,7 @@ check: $(READY) $(SERVERS) ## Format, lint, types, import contracts, generated f
 	ruff check .
 	mypy
 	lint-imports
+	$(BIN)/python tests/architecture/house_rules.py
 	@$(MAKE) --no-print-directory generate
 	@git diff --exit-code --stat -- docs catalogue deploy alerts/generated dashboards/generated \
 		|| { echo "generated files were out of date; they are up to date now: commit them" >&2; exit 1; }

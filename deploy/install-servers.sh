@@ -1,15 +1,44 @@
 #!/bin/sh
-# Installs from Debian or Ubuntu what the demo starts, where it is missing; with `tests` what they start too.
-# Without apt or root it says what is missing and how to get it, and lets the rest go on.
+# Installs from Debian or Ubuntu what the demo starts, where it is missing; with `tests` what they start too,
+# and with `ci` also a Prometheus 3, which is compiled (five minutes on two cores): its program is prometheus3.
+# Without apt, root or Go it says what is missing and how to get it, and lets the rest go on.
 set -u
+
+PROMETHEUS_3=v0.305.0 # the module's number of Prometheus 3.5.0
+
+build_prometheus_3() {
+    command -v prometheus3 >/dev/null && return
+    if ! command -v go >/dev/null; then
+        echo "missing: go, to compile prometheus3; the test that needs it will be skipped" >&2
+        return
+    fi
+    echo "compiling Prometheus 3 ($PROMETHEUS_3 of its module): five minutes on two cores" >&2
+    build=$(mktemp -d)
+    # The module replaces others, so that `go install MODULE@VERSION` refuses it: it is built from its own folder.
+    source=$(cd "$build" && go mod download -json "github.com/prometheus/prometheus@$PROMETHEUS_3" \
+        | sed -n 's/.*"Dir": "\(.*\)",/\1/p')
+    cp -r "$source" "$build/source" && chmod -R u+w "$build/source" \
+        && (cd "$build/source" && go build -ldflags '-s -w' -o "$build/prometheus3" ./cmd/prometheus 2>"$build/log") \
+        && install -m 755 "$build/prometheus3" "${PROGRAMS:-/usr/local/bin}/prometheus3" \
+        || { tail -n 5 "$build/log"; echo "could not compile prometheus3; the test that needs it will be skipped"; } >&2
+    rm -rf "$build"
+}
 
 missing=""
 command -v prometheus >/dev/null && command -v promtool >/dev/null || missing="$missing prometheus"
 command -v alertmanager >/dev/null || command -v prometheus-alertmanager >/dev/null \
     || missing="$missing prometheus-alertmanager"
-# Its programs are on no PATH, so that several versions can be installed; the tests start their own.
-[ "${1:-}" != tests ] || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing="$missing postgresql"
+if [ "${1:-}" = tests ] || [ "${1:-}" = ci ]; then
+    # Its programs are on no PATH, so that several versions can be installed; the tests start their own.
+    ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing="$missing postgresql"
+    command -v chromium >/dev/null || missing="$missing chromium"
+    command -v vmalert >/dev/null || missing="$missing victoria-metrics"
+    command -v systemd-analyze >/dev/null || missing="$missing systemd"
+    command -v mkfs.ext4 >/dev/null || [ -x /sbin/mkfs.ext4 ] || missing="$missing e2fsprogs"
+    command -v tc >/dev/null || [ -x /sbin/tc ] || missing="$missing iproute2"
+fi
 command -v gcc >/dev/null || missing="$missing gcc libc6-dev"
+[ "${1:-}" != ci ] || build_prometheus_3
 [ -z "$missing" ] && exit 0
 
 as_root=""

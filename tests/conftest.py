@@ -1,5 +1,6 @@
 """Skips what needs a missing program, starts the long tests first, serves Prometheus."""
 
+import os
 import shutil
 import socket
 import subprocess
@@ -21,6 +22,12 @@ PROGRAMS = {
     "promtool": ("promtool", "amtool"),
 }
 LONG = ("e2e", "distributed", "server")
+# In CI everything that tests need is installed: a test that is skipped there is one of these.
+SKIPS_ALLOWED_IN_CI = (
+    "needs a GPU",  # CI has none
+    "root may write everywhere",  # CI is root
+    "torch itself does not save what it has compiled",  # a property of torch, not of the machine
+)
 READY_SECONDS = 60.0
 START_ATTEMPTS = 3
 
@@ -39,6 +46,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=f"not on PATH: {', '.join(names)}"))
     # Several workers end at about the same time when what is left at the end is short.
     items.sort(key=lambda item: not any(map(item.get_closest_marker, LONG)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
+    """In CI, names the tests that were skipped without an allowed reason, and fails the run."""
+    yield
+    reports = terminalreporter.getreports("skipped") if os.environ.get("CI") else []
+    for report in reports:
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        if not any(allowed in reason for allowed in SKIPS_ALLOWED_IN_CI):
+            terminalreporter.write_line(f"skipped in CI: {report.nodeid}: {reason}", red=True)
+            terminalreporter._session.exitstatus = pytest.ExitCode.TESTS_FAILED  # noqa: SLF001  # pytest has no other way
 
 
 @pytest.fixture(scope="session")

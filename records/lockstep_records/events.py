@@ -102,9 +102,8 @@ def read_events(job: Path) -> list[Event]:
             end = os.fstat(descriptor).st_size
             if end > MAX_EVENTS_BYTES:
                 head = data[: data.rfind(b"\n", 0, _HEAD_BYTES) + 1]
-                tail = os.pread(
-                    descriptor, MAX_EVENTS_BYTES, max(_HEAD_BYTES, end - MAX_EVENTS_BYTES)
-                )
+                tail_begin = max(_HEAD_BYTES, end - MAX_EVENTS_BYTES)
+                tail = os.pread(descriptor, MAX_EVENTS_BYTES, tail_begin)
                 data = head + tail.partition(b"\n")[2]
     except (FileNotFoundError, ForeignFileError):
         return []

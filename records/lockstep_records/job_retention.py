@@ -101,4 +101,4 @@ def note_archive(root: Path, archived: Iterable[str]) -> None:
     with open_own_folder(folder) as descriptor:
         for job_id in archived:
             os.close(os.open(job_id, _NEW_NOTE, 0o644, dir_fd=descriptor))
-        os.utime(descriptor)
+        os.utime(".", dir_fd=descriptor)

@@ -36,7 +36,7 @@ def create_attempt_folder(folder: Path) -> None:
 
 @contextmanager
 def open_own_folder(folder: Path, *, in_attempt: bool = False) -> Iterator[int]:
-    """A descriptor of one's own folder of a job, or of an attempt and then the job's is one's own.
+    """A descriptor for files in one's own folder of a job, or of an attempt of one's own job.
 
     Raises:
         ForeignFileError: it is a link, belongs to another user, or others may write to it.
@@ -52,7 +52,8 @@ def open_own_folder(folder: Path, *, in_attempt: bool = False) -> Iterator[int]:
 
 @contextmanager
 def _opened(folder: Path, *, in_attempt: bool) -> Iterator[int]:
-    descriptor = open_folder(folder, os.O_RDONLY, in_attempt=in_attempt)
+    # Without permission to list it, so that a refusal says whose it is.
+    descriptor = open_folder(folder, os.O_PATH, in_attempt=in_attempt)
     try:
         yield descriptor
     finally:

@@ -60,7 +60,7 @@ def _place_sparse(path: Path) -> None:
 
 
 hostile_files = pytest.mark.parametrize(
-    ("place", "reason"),
+    ("plant", "reason"),
     [
         pytest.param(_place_link, "it is a link", id="link"),
         pytest.param(lambda path: path.symlink_to("nowhere"), "it is a link", id="dangling"),
@@ -78,18 +78,18 @@ hostile_files = pytest.mark.parametrize(
 
 @hostile_files
 def test_what_is_no_plain_file_of_one_name_is_refused_at_once(
-    memory: Path, place: Callable[[Path], None], reason: str
+    memory: Path, plant: Callable[[Path], None], reason: str
 ) -> None:
     path = memory / "0" / "rank-00000.error.json"
     path.parent.mkdir()
-    place(path)
+    plant(path)
     with pytest.raises(OSError, match=reason):
         read_foreign(path, 1024)
 
 
 @hostile_files
 def test_each_reader_of_a_job_goes_on_without_such_a_file(
-    memory: Path, place: Callable[[Path], None], reason: str
+    memory: Path, plant: Callable[[Path], None], reason: str
 ) -> None:
     assert reason
     attempt = memory / "0"
@@ -101,7 +101,7 @@ def test_each_reader_of_a_job_goes_on_without_such_a_file(
         *(memory / name for name in ("events.jsonl", "switches.json")),
         answer_path(page, "p-1"),
     ):
-        place(path)
+        plant(path)
     begin = time.monotonic()
     assert read_output(page) is None
     assert read_error(page) is None

@@ -5,7 +5,7 @@ A job that is started again under its id goes on counting its attempts.
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from lockstep.launch.job import Job
@@ -15,7 +15,7 @@ from lockstep_records.foreign_files import ForeignFileError
 from lockstep_records.job_retention import remove_ended_jobs
 from lockstep_records.jobs import create_job_folder
 from lockstep_records.liveness import find_process
-from lockstep_records.own_files import open_own_file
+from lockstep_records.own_files import open_own_file, open_own_folder
 from lockstep_records.page.lock import Holder, PageLock, holder_of
 
 LOCK_NAME = "launcher.lock"
@@ -28,20 +28,38 @@ def claim_job(job: Job, environment: Mapping[str, str] = os.environ) -> Iterator
     Raises:
         ValueError: the job runs, or its folder cannot be created.
     """
-    _check_unused(job)
-    remove_ended_jobs(job.root)
-    lock = _lock_folder(job)
+    with _explained_refusals(job):
+        _check_unused(job)
+        remove_ended_jobs(job.root)
+        lock = _lock_folder(job)
     try:
         yield max(count_attempts(job.folder), requeues_of(environment))
     finally:
         lock.release()
 
 
+@contextmanager
+def _explained_refusals(job: Job) -> Iterator[None]:
+    """Turns an error of the file system into a sentence with its remedy."""
+    try:
+        yield
+    except ForeignFileError as error:
+        raise ValueError(
+            f"job id {job.job_id!r} cannot be used: {error}; choose another id"
+        ) from error
+    except OSError as error:
+        raise ValueError(
+            f"folder {job.folder} cannot be created ({error.strerror}); "
+            "set LOCKSTEP_DIR to a writable folder on a tmpfs"
+        ) from error
+
+
 def _check_unused(job: Job) -> None:
     """Refuses an id whose launcher or one of whose ranks runs."""
-    if not job.folder.is_dir() or job.folder.is_symlink():
+    if not os.path.lexists(job.folder):
         return
-    launcher = _launcher_of(job.folder)
+    with open_own_folder(job.folder):
+        launcher = _launcher_of(job.folder)
     if launcher is not None:
         raise ValueError(_in_use(job, "its launcher", launcher.pid))
     for page in newest_pages(job.folder):
@@ -66,19 +84,9 @@ def _in_use(job: Job, holder: str, pid: int | None) -> str:
 
 
 def _lock_folder(job: Job) -> PageLock:
-    try:
-        with suppress(FileExistsError):
-            create_job_folder(job.folder)
-        lock = PageLock(open_own_file(job.folder / LOCK_NAME, os.O_RDWR | os.O_CREAT))
-    except ForeignFileError as error:
-        raise ValueError(
-            f"job id {job.job_id!r} cannot be used: {error}; choose another id or LOCKSTEP_DIR"
-        ) from error
-    except OSError as error:
-        raise ValueError(
-            f"folder {job.folder} cannot be created ({error.strerror}); "
-            "set LOCKSTEP_DIR to a writable folder on a tmpfs"
-        ) from error
+    if not os.path.lexists(job.folder):
+        create_job_folder(job.folder)
+    lock = PageLock(open_own_file(job.folder / LOCK_NAME, os.O_RDWR | os.O_CREAT))
     # Another launcher may have been quicker since the check.
     if not lock.is_held and (launcher := _launcher_of(job.folder)) is not None:
         raise ValueError(_in_use(job, "its launcher", launcher.pid))

@@ -54,7 +54,8 @@ class DeliveryDuty:
 
 
 def _open(path: Path, *, create: bool = True) -> int | None:
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT if create else 0)
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    flags |= os.O_CREAT if create else 0
     try:
         return os.open(path, flags, 0o644)
     except OSError:

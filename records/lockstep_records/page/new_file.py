@@ -4,9 +4,9 @@ A store into a mapped page of a full file system kills the process, and on a dis
 minutes. So a page is created only on a verified tmpfs, its space allocated by posix_fallocate.
 """
 
+import grp
 import mmap
 import os
-import shutil
 from pathlib import Path
 
 from lockstep_records.foreign_files import OF_RANK, ForeignFileError
@@ -65,7 +65,7 @@ def _create_in(folder: int, path: Path, size: int) -> tuple[mmap.mmap, int]:
     try:
         # Takes the memory now: a later store into a full tmpfs would kill the process by SIGBUS.
         os.posix_fallocate(descriptor, 0, size)
-        _share_with_group(folder, descriptor)
+        _share_with_group(folder, path.name)
         return mmap.mmap(descriptor, size), descriptor
     except OSError as error:
         os.close(descriptor)
@@ -76,10 +76,11 @@ def _create_in(folder: int, path: Path, size: int) -> tuple[mmap.mmap, int]:
         ) from error
 
 
-def _share_with_group(*descriptors: int) -> None:
+def _share_with_group(folder: int, name: str) -> None:
     """Gives folder and page to the group lockstep where there is one, so that the agent reads."""
     try:
-        for descriptor in descriptors:
-            shutil.chown(descriptor, group="lockstep")
+        group = grp.getgrnam("lockstep").gr_gid
+        for entry in (".", name):
+            os.chown(entry, -1, group, dir_fd=folder, follow_symlinks=False)
     except (LookupError, PermissionError):
         return

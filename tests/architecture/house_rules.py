@@ -1,0 +1,196 @@
+"""The house rules that a machine can check, over every Python file of the repository.
+
+``make check`` runs it. It prints one line for each finding, as FILE:LINE RULE: VALUE, and ends with
+status 1 where there is one.
+"""
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from lockstep_catalogue import METRICS, RECORDED
+
+REPOSITORY = Path(__file__).parents[2]
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+COMPONENTS = [
+    REPOSITORY / folder
+    for folder in PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+]
+MAX_LINES = 300
+MAX_FUNCTION_LINES = 40
+TRAINING_LOOP = "_train"  # read from top to bottom, it may be as long as a training step is
+NAMES = frozenset({metric.name for metric in METRICS} | {series.name for series in RECORDED})
+LIKE_A_NAME = re.compile(r"\blockstep_(train|gpu|nvlink|pcie|fabric|host|agent|ledger)_\w")
+VAGUE_FILES = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "base"}
+SILENCER = re.compile(r"# (?:noqa|type: ignore)\S*(?P<codes>[^#\n]*)(?P<reason># \S.*)?$")
+# A name says what its value is, never that somebody told or made it.
+EMPTY_NAMES = frozenset((
+    "told", "said", "one", "made", "there", "who", "beside", "asked", "shown", "kept", "came",
+    "went", "alone", "together", "whole", "middle", "place", "wanted", "known", "hear", "tell",
+    "beat", "look", "mark", "cut",
+))  # fmt: skip
+EMPTY_PARTS = frozenset({"told", "said", "tell", "untold"})  # of longer names too
+OPENING_SENTENCE = re.compile(r"[A-Z`][^\n]+[.:!?]")
+# Around a call of the device inside a step as well, which would pay for a guard at each event.
+CATCHES_ALL_IN = frozenset({
+    "collector.py", "device_timeline.py", "guard.py", "recorder.py",
+    # In the agent: a job's files cost no other job, a family no other, a tick not the next one.
+    "job_guard.py", "text.py", "sampler.py",
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A Python file of the repository.
+
+    Attributes:
+        is_library: whether it belongs to a component, and not to bench or tests.
+    """
+
+    path: Path
+    text: str
+    is_library: bool = True
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """Its syntax tree."""
+        return ast.parse(self.text)
+
+    @cached_property
+    def nodes(self) -> list[ast.AST]:
+        """Every node of the tree; each rule walks over them."""
+        return list(ast.walk(self.tree))
+
+
+Finding = tuple[int, str]
+"""Line and value."""
+Rule = Callable[[SourceFile], Iterator[Finding]]
+
+
+def find_quoted_metrics(file: SourceFile) -> Iterator[Finding]:
+    """No metric name stands in quotes outside the catalogue; docstrings may name one."""
+    if {"lockstep_catalogue", "tests"} & set(file.path.parts):
+        return
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    docstrings = {
+        id(node.body[0].value)
+        for node in file.nodes
+        if isinstance(node, documented) and node.body and isinstance(node.body[0], ast.Expr)
+    }
+    for node in file.nodes:
+        is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
+        if is_text and id(node) not in docstrings:
+            assert isinstance(node, ast.Constant)
+            text = str(node.value)
+            if LIKE_A_NAME.search(text) or any(name in text for name in NAMES):
+                yield node.lineno, text
+
+
+def find_long_files(file: SourceFile) -> Iterator[Finding]:
+    """A file tells one story in under 300 lines, and its name says which."""
+    lines = file.text.splitlines()
+    if len(lines) >= MAX_LINES:
+        yield len(lines), f"{len(lines)} lines"
+    if file.path.stem in VAGUE_FILES:
+        yield 1, file.path.stem
+    for number, line in enumerate(lines, 1):
+        if "TO" + "DO" in line:
+            yield number, line.strip()
+
+
+def _bound_names(file: SourceFile) -> Iterator[Finding]:
+    """Every name that a file gives to something: parameters, variables, attributes, functions."""
+    for node in file.nodes:
+        if isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.lineno, node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.attr
+        elif isinstance(node, ast.alias) and node.asname:
+            yield node.lineno, node.asname
+        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
+            yield node.lineno, node.name
+
+
+def find_empty_names(file: SourceFile) -> Iterator[Finding]:
+    """Every name says what its value is; the sentences that name tests do not count."""
+    for line, name in _bound_names(file):
+        is_empty = name.strip("_") in EMPTY_NAMES or EMPTY_PARTS & set(name.lower().split("_"))
+        if is_empty and not name.startswith("test_"):
+            yield line, name
+
+
+def find_unopened_modules(file: SourceFile) -> Iterator[Finding]:
+    """A module opens with one sentence that says what it is for."""
+    if file.is_library and not OPENING_SENTENCE.match(ast.get_docstring(file.tree) or ""):
+        yield 1, "no opening sentence"
+
+
+def find_long_functions(file: SourceFile) -> Iterator[Finding]:
+    """A function fits on a screen."""
+    for node in file.nodes:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or 0) - node.lineno
+            if length >= MAX_FUNCTION_LINES and node.name != TRAINING_LOOP:
+                yield node.lineno, f"{node.name} has {length} lines"
+
+
+def find_unexplained_silencers(file: SourceFile) -> Iterator[Finding]:
+    """Whoever silences a check says why on the same line."""
+    for number, line in enumerate(file.text.splitlines(), 1):
+        silenced = SILENCER.search(line)
+        if silenced is not None and not silenced["reason"]:
+            yield number, line.strip()
+
+
+def find_catch_alls(file: SourceFile) -> Iterator[Finding]:
+    """All errors are caught around a collector and around the recorder, and nowhere else."""
+    if not file.is_library or file.path.name in CATCHES_ALL_IN:
+        return
+    for node in file.nodes:
+        if isinstance(node, ast.ExceptHandler):
+            names = ast.walk(node.type) if node.type else ()
+            broad = {"Exception", "BaseException"}
+            if node.type is None or any(isinstance(n, ast.Name) and n.id in broad for n in names):
+                yield node.lineno, "catches all errors"
+
+
+RULES: tuple[Rule, ...] = (
+    find_quoted_metrics, find_long_files, find_empty_names, find_unopened_modules,
+    find_long_functions, find_unexplained_silencers, find_catch_alls,
+)  # fmt: skip
+
+
+def list_files() -> list[SourceFile]:
+    """Every Python file of the components, of bench and of tests."""
+    folders = [(folder, True) for folder in COMPONENTS]
+    folders += [(REPOSITORY / name, False) for name in ("bench", "tests")]
+    return [
+        SourceFile(path, path.read_text(encoding="utf-8"), is_library)
+        for folder, is_library in folders
+        for path in sorted(folder.rglob("*.py"))
+    ]
+
+
+def find_all() -> list[str]:
+    """One line for each finding in the repository."""
+    return [
+        f"{file.path.relative_to(REPOSITORY)}:{line} {rule.__name__}: {value}"
+        for file in list_files()
+        for rule in RULES
+        for line, value in rule(file)
+    ]
+
+
+if __name__ == "__main__":
+    findings = find_all()
+    sys.stdout.write("".join(f"{finding}\n" for finding in findings))
+    sys.exit(bool(findings))

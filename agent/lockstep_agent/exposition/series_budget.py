@@ -120,15 +120,15 @@ class SeriesBudget:
             return parts
         demands = {job: counts[job, False] + counts[job, True] for job, _ in counts}
         shares = nested_shares(demands, {job: self._owner_of(job) for job in demands}, most)
-        cut = {job: share for job, share in shares.items() if share < demands[job]}
+        reduced = {job: share for job, share in shares.items() if share < demands[job]}
         left: dict[_JobPart, int] = {}
-        for job, share in cut.items():  # what says most of a job is not by rank
+        for job, share in reduced.items():  # what says most of a job is not by rank
             left[job, False] = min(share, counts[job, False])
             left[job, True] = share - left[job, False]
-        self._num_cut_jobs, self._has_cut = len(cut), True
-        self._log_cut(demands, cut)
+        self._num_cut_jobs, self._has_cut = len(reduced), True
+        self._log_cut(demands, reduced)
         return [
-            self._within(part, left) if any(job in cut for job, _ in by_job) else part
+            self._within(part, left) if any(job in reduced for job, _ in by_job) else part
             for part, (*_, by_job) in zip(parts, self._choices, strict=True)
         ]
 
@@ -145,18 +145,18 @@ class SeriesBudget:
             served.append(reading)
         return tuple(served)
 
-    def _log_cut(self, demands: dict[str, int], cut: dict[str, int]) -> None:
+    def _log_cut(self, demands: dict[str, int], shares: dict[str, int]) -> None:
         if self._clock() < self._next_log_seconds:
             return
         self._next_log_seconds = self._clock() + _LOG_SECONDS
-        for job, share in list(cut.items())[:_MAX_LOGGED_JOBS]:
+        for job, share in list(shares.items())[:_MAX_LOGGED_JOBS]:
             _log.warning(
                 "job=%s owner=%s series=%d served=%d reason='beyond its share of %d jobs cut'",
                 job,
                 self._owner_of(job),
                 demands[job],
                 share,
-                len(cut),
+                len(shares),
             )
 
     def _thin(self, num_thinned: int) -> bool:

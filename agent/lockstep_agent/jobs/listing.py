@@ -52,13 +52,13 @@ def list_node(root: Path) -> tuple[list[ListedJob], Counter[str]]:
         except OSError:  # it is being removed, or is a link
             continue
     jobs: list[ListedJob] = []
-    cut: Counter[str] = Counter()
+    num_cut: Counter[str] = Counter()
     for owner, folders in by_owner.items():
-        cut["jobs"] += max(len(folders) - MAX_JOBS, 0)
-        newest = sorted(folders, key=_changed_ns)[-MAX_JOBS:] if cut["jobs"] else folders
+        num_cut["jobs"] += max(len(folders) - MAX_JOBS, 0)
+        newest = sorted(folders, key=_changed_ns)[-MAX_JOBS:] if num_cut["jobs"] else folders
         jobs += _cut_pages([_list_job(each, owner, MAX_FILES // len(newest)) for each in newest])
-    cut.update(job.bound for job in jobs if job.bound)
-    return sorted(jobs, key=lambda job: job.folder.name), cut
+    num_cut.update(job.bound for job in jobs if job.bound)
+    return sorted(jobs, key=lambda job: job.folder.name), num_cut
 
 
 def _changed_ns(folder: Path) -> int:

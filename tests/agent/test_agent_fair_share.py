@@ -23,6 +23,7 @@ from .test_agent_command import eventually
 TENANT, NEIGHBOUR = 65534, 65533
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_an_agent_that_can_sample_no_more_exits_and_says_why(
     options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:

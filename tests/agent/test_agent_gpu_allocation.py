@@ -165,7 +165,7 @@ def test_a_process_does_not_name_the_job_of_another_user(tmp_path: Path) -> None
 
 def by_page(root: Path, gpus: list[GpuInUse], **options: Any) -> list[tuple[str, ...]]:
     """UUID, job and rank of each GPU that has an owner."""
-    paths = {"procfs": PROC, "kubelet": root / "none"}
+    paths: dict[str, Any] = {"procfs": PROC, "kubelet": root / "none"}
     readings = GpuAllocation(lambda: gpus, PageStore(root, PROC), **paths, **options).collect()
     names = GPU_OWNER_INFO.label_names
     columns = [names.index(name) for name in ("uuid", "job_id", "rank")]

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from lockstep_agent.collector import AnyReading, Collector
 from lockstep_agent.collectors.affinity import Affinity
@@ -21,11 +22,13 @@ from lockstep_agent.collectors.net import Net
 from lockstep_agent.collectors.pcie import Pcie
 from lockstep_agent.collectors.port_health import PortHealth
 from lockstep_agent.collectors.storage import Storage
+from lockstep_agent.jobs.page_store import JobSnapshot, PageStore
 
 REPOSITORY = Path(__file__).parents[1]
 sys.path.insert(0, str(REPOSITORY / "tests"))
 fake: Any = importlib.import_module("agent.fake_tree")
 
+_PIDS = "lockstep_agent.collectors.job_host.running_pids"
 _SCRATCH = "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108  # a disk takes ten times as long
 _MOST_MUTATIONS = 12
 _FRAGMENTS = (
@@ -161,12 +164,19 @@ def trees(chance: random.Random, folder: Path) -> Iterator[AnyReading]:
         Pcie(sysfs, detail=True),
         Affinity(sysfs),
         Host(procfs),
-        JobHost(sysfs, procfs, lambda: {"job": [os.getpid()]}),
+        JobHost(sysfs, procfs, PageStore(folder, folder / "proc")),
         Storage(sysfs, procfs),
     )
-    for collector in collectors:
-        yield from collector.collect()
+    (folder / "jobs" / "job").mkdir(parents=True, exist_ok=True)
+    with patch(_PIDS, _own_pids):
+        for collector in collectors:
+            yield from collector.collect()
     paths = sorted(folder.rglob("*"))
     _spoil_inside(chance, folder, chance.choice(paths or [folder]))
-    for collector in collectors:
-        yield from collector.collect()
+    with patch(_PIDS, _own_pids):
+        for collector in collectors:
+            yield from collector.collect()
+
+
+def _own_pids(_job: JobSnapshot) -> list[int]:
+    return [os.getpid()]

@@ -1,6 +1,7 @@
 """What a collector is, the readings it yields, and the guard that contains its failures."""
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -12,15 +13,24 @@ from lockstep_catalogue import Kind, Metric
 _log = logging.getLogger(__name__)
 
 
+_MAX_LABEL_CHARACTERS = 256  # the longest text of a rank page has 128 bytes
+_LARGEST_COUNT = 1 << 63
+
+
 def _check_labels(metric: Metric, labels: tuple[str, ...]) -> None:
+    """Checks what a scrape cannot hold; a page may have supplied it, so no assertion will do.
+
+    Raises:
+        ValueError: the text names the metric and the label.
+    """
     assert len(labels) == len(metric.labels), (
         f"{metric.name} has the labels {metric.label_names}, not {len(labels)} values"
     )
     for label, value in zip(metric.labels, labels, strict=True):
-        assert not label.values or value in label.values, (
-            f"{metric.name}: {label.name}={value!r} is none of {label.values}"
-        )
-        assert value.isprintable(), f"{metric.name}: {label.name}={value!r} cannot be served"
+        if label.values and value not in label.values:
+            raise ValueError(f"{metric.name}: {label.name}={value!r:.80} is none of {label.values}")
+        if not value.isprintable() or len(value) > _MAX_LABEL_CHARACTERS:
+            raise ValueError(f"{metric.name}: {label.name}={value!r:.80} cannot be served")
 
 
 # Label values that were checked once, by name of the metric: to check them every tick would cost
@@ -83,6 +93,27 @@ class HistogramReading:
 
 
 AnyReading = Reading | HistogramReading
+
+
+def is_servable(reading: AnyReading) -> bool:
+    """Whether all numbers of a reading are finite, and those of a counter not negative.
+
+    A whole number of a counter is at most 2^63: no driver and no rank counts further.
+    """
+    try:
+        if isinstance(reading, HistogramReading):
+            return _is_count(reading.sum) and all(map(_is_count, reading.counts))
+        if reading.metric.kind is Kind.COUNTER:
+            return _is_count(reading.value)
+        return math.isfinite(reading.value)
+    except (TypeError, OverflowError):  # None where a page lacks a value, or hundreds of digits
+        return False
+
+
+def _is_count(value: float) -> bool:
+    return 0 <= value <= _LARGEST_COUNT or (isinstance(value, float) and 0 < value < math.inf)
+
+
 Part = tuple[AnyReading, ...]
 """Readings of one run of a collector; the same object again as long as nothing has changed."""
 
@@ -130,7 +161,7 @@ class Collector(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """How one run of a collector went; no readings when it failed."""
+    """How one run of a collector went; failed also where a reading could not be served."""
 
     name: str
     tier: Tier
@@ -150,7 +181,7 @@ class Guard:
         self._last_error = ""
 
     def run(self) -> Run:
-        """The collector's readings, all or none, and how the run went.
+        """The collector's readings, but for those that cannot be served, and how the run went.
 
         Raises:
             SourceLostError: it concerns the whole worker.
@@ -160,9 +191,13 @@ class Guard:
         readings: Part = ()
         try:
             readings = tuple(self._collector.collect())
+            if not all(map(is_servable, readings)):
+                bad = next(each for each in readings if not is_servable(each))
+                readings = tuple(filter(is_servable, readings))
+                failure = f"{bad.metric.name}{bad.labels} is no number that can be served"
         except SourceLostError:
             raise
-        except Exception as error:  # noqa: BLE001  # one of the two places that may: a collector
+        except Exception as error:  # noqa: BLE001  # a collector's failure costs its own readings
             failure = f"{type(error).__name__}: {error}"
         self._log_change(failure)
         seconds = self._stopwatch() - start

@@ -5,6 +5,7 @@ import logging
 import signal
 import sys
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 
 import click
@@ -29,11 +30,12 @@ _ALLOCATIONS_BETWEEN_COLLECTIONS = 20_000
 def print_once(options: Options) -> None:
     """Writes one scrape to stdout."""
     _log_to_stderr()
+    runtime = CollectorRuntime(options)
     sampler = Sampler(
-        CollectorRuntime(options),
+        runtime,
         options.tick,
         judge=Judge(options.expected),
-        renderer=renderer_of(options),
+        renderer=renderer_of(options, runtime.owner_of),
     )
     sampler.sample()
     time.sleep(
@@ -64,6 +66,7 @@ def _serve(options: Options) -> None:
     _log_to_stderr()
     try:
         access_control = AccessControl(options.web_config, options.bearer_token_file)
+        _check_access(options.host, access_control)
         state_lock = lock_state(options.state)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
@@ -74,7 +77,7 @@ def _serve(options: Options) -> None:
         runtime,
         options.tick,
         judge=Judge(options.expected),
-        renderer=renderer_of(options),
+        renderer=renderer_of(options, runtime.owner_of),
     )
     # Bound before the first sample: a busy port is refused before any driver is opened.
     try:
@@ -91,19 +94,37 @@ def _serve(options: Options) -> None:
             f"--listen {options.host}:{options.port} cannot be had ({error.strerror}); "
             "choose another address, or port 0 for any free one"
         ) from error
-    sampler.start()
+    sampler.start(on_end=server.shutdown)
     _tune_garbage_collector()
     click.echo(f"serving {server.url}", err=True)
     with state_lock or nullcontext():
         server.serve_forever(_POLL_SECONDS)
+        # A process without a sampler serves nothing: whoever supervises it starts it again.
+        raise click.ClickException(f"sampling has ended: {sampler.failure}")
 
 
-def renderer_of(options: Options) -> Renderer:
+def _check_access(host: str, access_control: AccessControl) -> None:
+    """Refuses an address that the network reaches and that asks for no credentials.
+
+    Raises:
+        ValueError: one sentence with the remedies.
+    """
+    is_loopback = host in {"localhost", "::1"} or host.startswith("127.")
+    if not is_loopback and not access_control.has_credentials:
+        raise ValueError(
+            f"--listen {host} is open to the network: give --bearer-token-file, or --web-config "
+            "with users or client certificates, or listen on 127.0.0.1"
+        )
+
+
+def renderer_of(
+    options: Options, owner_of: Callable[[str], int | None] = lambda _: None
+) -> Renderer:
     """What the agent serves: with its identity on every series and, unless told, in its budget."""
     # A tick more than a scrape, so that a scrape meets the 0 of a counter that begins to count.
     hold_seconds = options.scrape_seconds + options.tick
     limit = None if options.detail else MAX_SERIES
-    return Renderer(options.identity, SeriesBudget(hold_seconds, limit))
+    return Renderer(options.identity, SeriesBudget(hold_seconds, limit, owner_of=owner_of))
 
 
 def _tune_garbage_collector() -> None:

@@ -12,6 +12,13 @@ ARCHIVED = Label(
     name="archived", help="whether the file is in the archive", values=("copied", "failed")
 )
 
+BOUND = Label(
+    name="bound",
+    help="what a user has more of than the agent reads or serves of one",
+    values=("jobs", "files", "pages", "series"),
+)
+LISTING_BOUNDS = BOUND.values[:3]
+
 AGENT_INFO = Metric(
     name="lockstep_agent_info",
     kind=Kind.GAUGE,
@@ -81,19 +88,21 @@ AGENT_SERIES = Metric(
 )
 LEFT_OUT = Label(
     name="left_out",
-    help="why series are left out: zeros of rare faults, without --detail, or a group over budget",
+    help="why series are left out: zeros of rare faults, without --detail, a group over budget, "
+    "or beyond the share of the jobs",
     values=(
         "zero",
         "detail",
-        "limits",
-        "storage",
-        "packets",
         "bus",
-        "windows",
         "job_host",
         "checkpoints",
         "collectives",
+        "limits",
+        "storage",
+        "packets",
+        "windows",
         "port_errors",
+        "share",
     ),
 )
 AGENT_SERIES_LEFT_OUT = Metric(
@@ -135,6 +144,22 @@ PAGES_UNREADABLE = Metric(
     labels=(REASON,),
     help="Rank pages on the node that cannot be read now, by reason.",
     source="the page reader",
+)
+JOBS_SKIPPED = Metric(
+    name="lockstep_agent_jobs_skipped_total",
+    kind=Kind.COUNTER,
+    unit=Unit.NONE,
+    labels=(COLLECTOR,),
+    help="Times that a collector left out a job, or a reading of it, that cannot be used.",
+    source="the guard around each job",
+)
+JOBS_CUT = Metric(
+    name="lockstep_agent_jobs_cut",
+    kind=Kind.GAUGE,
+    unit=Unit.NONE,
+    labels=(BOUND,),
+    help="Jobs that are left out or read in part, since a user has more than one may have.",
+    source="the list of jobs and the exposition",
 )
 EVENTS_PENDING = Metric(
     name="lockstep_agent_events_pending",
@@ -183,6 +208,8 @@ METRICS = (
     AGENT_MEMORY,
     AGENT_CPU,
     PAGES_UNREADABLE,
+    JOBS_SKIPPED,
+    JOBS_CUT,
     EVENTS_PENDING,
     EVENTS_SPOOL_RATIO,
     EVENTS,

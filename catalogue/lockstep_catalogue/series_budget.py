@@ -20,6 +20,10 @@ from lockstep_catalogue.training import COLLECTIVE_BYTES, COLLECTIVES
 
 MAX_SERIES = 2000
 """Series of a node with 8 GPUs, 8 adapters and 8 ranks, whatever runs there."""
+JOB_SERIES = 1000
+"""Of them the jobs may always have so many; more where the node's own leave room."""
+DETAIL_JOB_SERIES = 10_000
+"""Series that all jobs of a node may have with ``--detail``, where the node's own have no bound."""
 
 # Nearly all of them are 0 for the life of a node: 800 of 2,050 series were.
 SPARSE: tuple[Metric, ...] = (
@@ -48,6 +52,8 @@ SPARSE: tuple[Metric, ...] = (
     events.NIC_INCIDENTS,
     events.HOST_INCIDENTS,
     health.COLLECTOR_FAILURES,
+    health.JOBS_SKIPPED,
+    health.JOBS_CUT,
 )
 """Served from their first value other than 0 on."""
 
@@ -64,6 +70,12 @@ DETAIL: tuple[Metric, ...] = (
 """Served with ``--detail`` only."""
 
 THINNING: dict[str, tuple[Metric, ...]] = {
+    # Those of jobs go first, for a node's own series tell of everybody's faults.
+    "bus": (BUS_BYTES, BUS_RATE),
+    "job_host": (host.JOB_PRESSURE_SECONDS, host.JOB_MEMORY_EVENTS, HOST_BOUND_SECONDS),
+    "checkpoints": (CHECKPOINT_SECONDS,),
+    # Seconds stay.
+    "collectives": (COLLECTIVES, COLLECTIVE_BYTES),
     # What does not change while the driver runs.
     "limits": (
         gpu_power.GPU_POWER_LIMIT,
@@ -79,17 +91,12 @@ THINNING: dict[str, tuple[Metric, ...]] = {
         fabric_ports.PORT_EXTENDED_PACKETS,
         fabric.NET_PACKETS,
     ),
-    "bus": (BUS_BYTES, BUS_RATE),
     "windows": (
         gpu_power.GPU_POWER_WINDOW,
         gpu_power.GPU_UTILIZATION_WINDOW,
         gpu_power.GPU_CLOCK_WINDOW,
         GPU_SM_ACTIVE_WINDOW,
     ),
-    "job_host": (host.JOB_PRESSURE_SECONDS, host.JOB_MEMORY_EVENTS, HOST_BOUND_SECONDS),
-    "checkpoints": (CHECKPOINT_SECONDS,),
-    # Seconds stay.
-    "collectives": (COLLECTIVES, COLLECTIVE_BYTES),
     "port_errors": (
         fabric_ports.RDMA_CONGESTION,
         fabric_ports.RDMA_RETRIES_EXCEEDED,
@@ -98,4 +105,4 @@ THINNING: dict[str, tuple[Metric, ...]] = {
 }
 """Left out in this order where a node has more series than its budget; ranks and verdicts stay."""
 
-assert tuple(THINNING) == health.LEFT_OUT.values[2:], "the label lists the groups in their order"
+assert tuple(THINNING) == health.LEFT_OUT.values[2:-1], "the label lists the groups in their order"

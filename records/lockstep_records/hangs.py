@@ -10,14 +10,15 @@ judges by it, and the alert fires on the agent's judgement.
 
 import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from lockstep_catalogue.vocabulary import ENDED_PHASES, PAUSE_PHASES
-from lockstep_records.liveness import find_process
+from lockstep_records.liveness import RankProcess, find_process
 from lockstep_records.page.layout import ROW, STEP_BUCKETS
 from lockstep_records.page.reader import Page, PageError, read_newest, unpack
 from lockstep_records.switches import read_switches, switches_path
@@ -29,6 +30,7 @@ HANG_MEDIAN_STEPS = 20.0
 PAUSE_TIMEOUT_SECONDS = 1800.0
 """Default time-out of a planned pause: the file system of a large checkpoint may take minutes, and
 so may the compilation before the first step; gloo's own time-out is 30 minutes too."""
+ProcessOf = Callable[[Page], RankProcess | None]
 _WAITING = "sync"
 _STOPPED = frozenset("Tt")
 _IN_KERNEL = "D"
@@ -160,6 +162,7 @@ def find_hang(
     now_ns: int,
     timeouts: HangTimeouts,
     procfs: Path = Path("/proc"),
+    process_of: ProcessOf | None = None,
 ) -> Hang | None:
     """The hang of an attempt's ranks on this node; None while they make progress.
 
@@ -171,17 +174,17 @@ def find_hang(
         now_ns: its monotonic clock.
         timeouts: of the ranks that have none of their own.
         procfs: where the states of its processes are read.
+        process_of: finds the process of a page; by default as the page tells.
     """
+    process_of = process_of or partial(find_process, procfs=procfs)
     # A rank that was killed in a checkpoint pauses no more.
-    is_pausing = any(
-        page.phase in PAUSE_PHASES and find_process(page, procfs) is not None for page in pages
-    )
+    is_pausing = any(page.phase in PAUSE_PHASES and process_of(page) is not None for page in pages)
     hung, longest_limit = [], 0.0
     for page in pages:
         idle_seconds = (now_ns - page.progress_ns) / 1e9
         limit = _limit_of_rank(page, timeouts.of_rank(page), idle_seconds, is_pausing=is_pausing)
         if limit is not None and idle_seconds > limit:
-            hung.append(_hung_rank(page, idle_seconds, procfs))
+            hung.append(_hung_rank(page, idle_seconds, process_of(page), procfs))
             longest_limit = max(longest_limit, limit)
     if not hung:
         return None
@@ -214,8 +217,9 @@ def _median_of_rows(page: Page) -> float | None:
     return statistics.median(durations) if durations else None
 
 
-def _hung_rank(page: Page, idle_seconds: float, procfs: Path) -> HungRank:
-    process = find_process(page, procfs)
+def _hung_rank(
+    page: Page, idle_seconds: float, process: RankProcess | None, procfs: Path
+) -> HungRank:
     pid = process.pid if process is not None else None
     return HungRank(
         rank=page.identity["rank"],

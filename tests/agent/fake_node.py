@@ -1,6 +1,7 @@
 """A node whose GPUs come from captures: the state file of the driver stub in C."""
 
 import gzip
+import os
 import re
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass, field
@@ -13,6 +14,10 @@ from .fake_names import ECC_LOCATIONS, H100_SYSTEM, KEY_BY_XML_PATH, MIB, smi_nu
 CAPTURES = Path(__file__).parent.parent / "fixtures" / "nvidia-smi"
 ALL_LINKS = 0xFFFF_FFFF
 State = dict[str, str | float]
+_OWN_PROCESS: State = {
+    "nvmlDeviceGetComputeRunningProcesses_v3": 1,
+    "nvmlDeviceGetComputeRunningProcesses_v3.pid": os.getpid(),
+}
 
 
 def h100() -> State:
@@ -99,6 +104,7 @@ class FakeNode:
                     "nvmlDeviceGetGpuInstanceId": slot + 3,
                     "nvmlDeviceGetComputeInstanceId": 0,
                     **_memory(19968, 0, 12),
+                    **_OWN_PROCESS,
                 }
         self.node = {
             "nvmlSystemGetDriverVersion": "590.48.01",
@@ -144,7 +150,7 @@ def _shared(name: str, architecture: int) -> State:
         "nvmlDeviceGetName": name,
         "nvmlDeviceGetArchitecture": architecture,
         "nvmlDeviceGetSerial": "1650000000000",
-        "nvmlDeviceGetComputeRunningProcesses_v3": 1,
+        **_OWN_PROCESS,
         "nvmlDeviceGetMigMode": 0,
         "nvmlDeviceGetSupportedEventTypes": 31,
         "nvmlDeviceGetPerformanceState": 0,

@@ -22,6 +22,7 @@ from lockstep_catalogue.gpu_owner import GPU_OWNER_INFO, PORT_OWNER_INFO
 from .live_page import LivePage
 
 PROC = Path("/proc")
+OWN = (os.getpid(),)
 GPUS = [
     GpuInUse(index=0, uuid="GPU-a", pids=(10, 11)),
     GpuInUse(index=1, uuid="GPU-b", instances=("MIG-b1",)),
@@ -140,6 +141,7 @@ def test_a_control_group_names_the_slurm_job_in_both_versions(
 def test_processes_name_their_jobs_and_those_that_share_a_gpu_are_one_series(
     tmp_path: Path,
 ) -> None:
+    (tmp_path / "jobs" / "run-a").mkdir(parents=True)
     for pid, rank in ((10, 3), (11, 12)):
         (tmp_path / str(pid)).mkdir()
         (tmp_path / str(pid) / "cgroup").write_text("0::/slurmstepd.scope/job_42/step_0/user\n")
@@ -151,11 +153,44 @@ def test_processes_name_their_jobs_and_those_that_share_a_gpu_are_one_series(
     ]
 
 
+def test_a_process_does_not_name_the_job_of_another_user(tmp_path: Path) -> None:
+    (tmp_path / "jobs" / "run-a").mkdir(parents=True)
+    (tmp_path / "10").mkdir()
+    (tmp_path / "10" / "cgroup").write_text("0::/slurmstepd.scope/job_42/step_0/user\n")
+    (tmp_path / "10" / "environ").write_text("LOCKSTEP_JOB_ID=run-a\0RANK=3\0")
+    os.chown(tmp_path / "10", os.getuid() + 1, -1)
+    slurm = {"slurm_job": "42", "slurm_step": "0"}
+    assert owners(tmp_path) == [{"gpu": "0", "uuid": "GPU-a", **slurm}]
+
+
+def by_page(root: Path, gpus: list[GpuInUse], **options: Any) -> list[tuple[str, ...]]:
+    """UUID, job and rank of each GPU that has an owner."""
+    paths: dict[str, Any] = {"procfs": PROC, "kubelet": root / "none"}
+    readings = GpuAllocation(lambda: gpus, PageStore(root, PROC), **paths, **options).collect()
+    names = GPU_OWNER_INFO.label_names
+    columns = [names.index(name) for name in ("uuid", "job_id", "rank")]
+    return [tuple(each.labels[column] for column in columns) for each in readings]
+
+
 def test_a_rank_page_names_the_job_while_its_process_runs(root: Path) -> None:
     LivePage(root, rank=3, gpu_uuid="GPU-c")
     LivePage(root, rank=2, gpu_uuid="GPU-a").replace_identity(pid=0x7FFFFFFF)
-    expected = [{"gpu": "2", "uuid": "GPU-c", "job_id": "job", "rank": "3"}]
-    assert owners(root, procfs=Path("/proc")) == expected
+    gpus = [GpuInUse(index=i, uuid=f"GPU-{name}", pids=OWN) for i, name in enumerate("ac")]
+    assert by_page(root, gpus) == [("GPU-c", "job", "3")]
+
+
+def test_a_page_claims_no_gpu_on_which_its_user_has_no_process(root: Path) -> None:
+    for rank, name in enumerate("abc"):
+        LivePage(root, rank=rank, gpu_uuid=f"GPU-{name}")
+    os.chown(root / "jobs" / "job", os.getuid() + 1, -1)
+    for page in (root / "jobs" / "job" / "0").glob("*.page"):
+        os.chown(page, os.getuid() + 1, -1)
+    gpus = [
+        GpuInUse(index=0, uuid="GPU-a", pids=OWN),
+        GpuInUse(index=1, uuid="GPU-b"),
+        GpuInUse(index=2, uuid="GPU-c", pids=(0x7FFFFFFF,)),
+    ]
+    assert by_page(root, gpus) == []
 
 
 def test_a_missing_permission_is_logged_once(
@@ -178,7 +213,7 @@ def test_a_missing_permission_is_logged_once(
 def test_a_gpu_that_fell_off_the_bus_keeps_its_owner_and_its_names(root: Path) -> None:
     LivePage(root, rank=3, gpu_uuid="GPU-x")
     present = GpuInUse(index=1, uuid="GPU-y", address="0000:1b:00.0")
-    lost = GpuInUse(index=0, uuid="GPU-x", address="0000:1a:00.0", pids=(1,))
+    lost = GpuInUse(index=0, uuid="GPU-x", address="0000:1a:00.0", pids=OWN)
     listed = [lost, present]
     collector = GpuAllocation(
         lambda: listed, PageStore(root, PROC), procfs=PROC, kubelet=root / "none"
@@ -199,7 +234,7 @@ def test_a_port_belongs_to_whoever_owns_the_gpus_next_to_it(root: Path) -> None:
     for rank, uuid in enumerate(("GPU-a", "GPU-b")):
         LivePage(root, rank=rank, gpu_uuid=uuid)
     gpus = [
-        GpuInUse(index=index, uuid=f"GPU-{name}", address=f"0000:{index:02x}:00.0")
+        GpuInUse(index=index, uuid=f"GPU-{name}", address=f"0000:{index:02x}:00.0", pids=OWN)
         for index, name in enumerate("ab")
     ]
     adapters = {"0000:00:00.0": ("mlx5_0",), "0000:01:00.0": ("mlx5_0", "mlx5_1")}
@@ -215,17 +250,21 @@ def test_idle_gpus_of_the_pod_or_slurm_job_of_a_rank_count_as_allocated_to_its_j
 ) -> None:
     files = root / "job-files"
     files.mkdir()
+    gpus = [
+        GpuInUse(index=index, uuid=f"GPU-{name}", pids=() if name == "b" else OWN)
+        for index, name in enumerate("abc")
+    ]
     LivePage(root, rank=3, gpu_uuid="GPU-a")
     LivePage(root, job_id="other", rank=0, gpu_uuid="GPU-c")
     collector = GpuAllocation(
-        lambda: GPUS, PageStore(root, PROC), procfs=PROC, kubelet=root / "none", job_files=files
+        lambda: gpus, PageStore(root, PROC), procfs=PROC, kubelet=root / "none", job_files=files
     )
     collector.collect()
     assert collector.num_gpus_of("job") == 1
     for index in range(3):
         (files / str(index)).write_text("42")
     collector = GpuAllocation(
-        lambda: GPUS, PageStore(root, PROC), procfs=PROC, kubelet=root / "none", job_files=files
+        lambda: gpus, PageStore(root, PROC), procfs=PROC, kubelet=root / "none", job_files=files
     )
     assert collector.num_gpus_of("job") is None
     collector.collect()

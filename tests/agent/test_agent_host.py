@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -27,8 +28,10 @@ def values_of(collector: Host | JobHost | Storage | Pcie | Affinity) -> Values:
 
 
 def job_values(folder: Path) -> Values:
-    pids = {"job": [os.getpid()]}
-    values = values_of(JobHost(str(folder / "sys"), str(folder / "proc"), lambda: pids))
+    (folder / "jobs" / "job").mkdir(parents=True)
+    pages = PageStore(folder, folder / "proc")
+    with patch("lockstep_agent.collectors.job_host.running_pids", lambda _: [os.getpid()]):
+        values = values_of(JobHost(str(folder / "sys"), str(folder / "proc"), pages))
     assert values.pop((host.JOB_TCP_SEGMENTS, ("job",))) == 9000
     assert values.pop((host.JOB_TCP_RETRANSMITS, ("job",))) == 12
     return values
@@ -88,9 +91,10 @@ def test_version_1_is_read_in_its_own_units_and_its_largest_number_is_no_limit(
 def test_the_ranks_that_run_are_found_by_their_pages(root: Path) -> None:
     page = LivePage(root, rank=0)
     page.step(1)
-    assert running_pids(PageStore(root, Path("/proc"))) == {"job": [os.getpid()]}
+    pages = PageStore(root, Path("/proc"))
+    assert [running_pids(job) for job in pages.jobs()] == [[os.getpid()]]
     page.phase("done")
-    assert running_pids(PageStore(root, Path("/proc"))) == {}
+    assert [running_pids(job) for job in pages.jobs()] == [[]]
 
 
 def test_a_file_server_is_counted_by_kind_of_request(tmp_path: Path) -> None:

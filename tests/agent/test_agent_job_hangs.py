@@ -33,7 +33,7 @@ class HangFixture:
 
     def __init__(self, root: Path, timeout_seconds: float = 120.0) -> None:
         self.later_seconds = 0.0
-        pages = PageStore(root, Path("/proc"))
+        pages = PageStore(root, Path("/proc"), cluster="east")
         timeouts = HangTimeouts(step_seconds=timeout_seconds)
         self.hangs = Hangs(pages, "node-7", Path("/proc"), timeouts, clock_ns=self._now)
 
@@ -250,7 +250,7 @@ def carry(page: LivePage, wait_seconds: float, at_ns: int) -> None:
 def test_the_bus_bandwidth_is_that_of_the_rank_that_waited_least(root: Path) -> None:
     pages, bus = (
         [LivePage(root, rank=rank) for rank in range(2)],
-        Bus(PageStore(root, Path("/proc")), "node-7"),
+        Bus(PageStore(root, Path("/proc"), cluster="east"), "node-7"),
     )
     assert bus_rate(bus) is None
     start_ns = time.monotonic_ns()
@@ -259,5 +259,5 @@ def test_the_bus_bandwidth_is_that_of_the_rank_that_waited_least(root: Path) -> 
             carry(page, late * wait_seconds, start_ns + poll_ns)
         assert bus_rate(bus) == pytest.approx(ALL_REDUCE_BYTES / wait_seconds)
     assert bus_rate(bus) == pytest.approx(ALL_REDUCE_BYTES / 0.04)
-    since_creation = bus_rate(Bus(PageStore(root, Path("/proc")), "node-7"))
+    since_creation = bus_rate(Bus(PageStore(root, Path("/proc"), cluster="east"), "node-7"))
     assert since_creation == pytest.approx(ALL_REDUCE_BYTES / 0.025)

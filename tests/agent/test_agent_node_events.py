@@ -33,12 +33,19 @@ class Node:
 
     def __init__(self, root: Path) -> None:
         self.root, self.gpus = root, list(GPUS)
+        self.users = {(gpu.uuid, os.getuid()) for gpu in GPUS}
         self.pages = [LivePage(root, rank=r, gpu_uuid=GPUS[r].uuid) for r in range(2)]
         self.incidents, self.recent = Incidents(), RecentEvents()
         self.events = self.agent()
 
     def agent(self) -> NodeEvents:
-        return NodeEvents(self.recent, PageStore(self.root, Path("/proc")), lambda: self.gpus, "n1")
+        return NodeEvents(
+            self.recent,
+            PageStore(self.root, Path("/proc")),
+            lambda: self.gpus,
+            "n1",
+            has_used=lambda uuid, owner, _: (uuid, owner) in self.users,
+        )
 
     def launcher_writes(self, kind: str = "attempt_started", **fields: Any) -> None:
         append_event(job_folder(self.root, "job"), Event(kind=kind, job_id="job", attempt=0,
@@ -114,6 +121,21 @@ def test_a_killed_process_is_an_event_of_its_rank_alone(node: Node) -> None:
     node.log(f"Out of memory: Killed process {os.getpid()} (python) total-vm:1kB")
     [fields] = node.written()
     assert (fields["sign"], fields["ranks"]) == ("host_oom", [0, 1])  # both pages are of this test
+
+
+def test_a_job_whose_user_was_not_on_the_gpu_has_no_event_of_it(node: Node) -> None:
+    node.users.clear()
+    node.log(LOST)
+    assert node.written() == []
+
+
+@pytest.mark.parametrize(("user", "signs"), [(os.getuid(), ["host_oom"]), (os.getuid() + 1, [])])
+def test_a_killed_process_is_an_event_of_its_user_whatever_pid_a_page_names(
+    node: Node, user: int, signs: list[str]
+) -> None:
+    killed = f"Out of memory: Killed process {os.getpid()} (python) total-vm:1kB"
+    node.log(f"{killed}, UID:{user} pgtables:1kB")
+    assert [fields["sign"] for fields in node.written()] == signs
 
 
 def test_what_was_before_the_job_and_what_ends_none_is_no_event(node: Node) -> None:

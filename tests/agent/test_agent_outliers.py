@@ -28,7 +28,7 @@ def rows(page: LivePage, number: int, tokens: int, *, longest: int = 0) -> None:
 
 
 def loads(root: Path) -> dict[tuple[str, ...], float]:
-    collector = Loads(PageStore(root, Path("/proc")), "node-7")
+    collector = Loads(PageStore(root, Path("/proc"), cluster="east"), "node-7")
     return {
         (reading.metric.name, *reading.labels[3:]): reading.value for reading in collector.collect()
     }

@@ -10,7 +10,7 @@ from lockstep_agent.collector import Collector, Guard
 from lockstep_agent.collectors.bus import Bus
 from lockstep_agent.collectors.gpu_allocation import GpuAllocation
 from lockstep_agent.collectors.hangs import Hangs
-from lockstep_agent.collectors.job_host import JobHost, running_pids
+from lockstep_agent.collectors.job_host import JobHost
 from lockstep_agent.collectors.ranks import Ranks
 from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.options import Options
@@ -51,7 +51,7 @@ def _reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         return list_jobs(root)
 
     monkeypatch.setattr(PageReader, "read", counted_read)
-    monkeypatch.setattr("lockstep_agent.jobs.page_store.list_jobs", counted_list)
+    monkeypatch.setattr("lockstep_agent.jobs.listing.list_jobs", counted_list)
     return reads
 
 
@@ -62,7 +62,7 @@ def users(pages: PageStore, folder: Path) -> list[Collector]:
         Hangs(pages, "node-7", PROC, HangTimeouts(step_seconds=5.0)),
         Bus(pages, "node-7"),
         GpuAllocation(list, pages, procfs=PROC, kubelet=folder / "none"),
-        JobHost(str(folder), str(PROC), lambda: running_pids(pages)),
+        JobHost(str(folder), str(PROC), pages),
     ]
 
 

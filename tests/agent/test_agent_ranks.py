@@ -13,6 +13,7 @@ from lockstep_agent.collector import AnyReading, HistogramReading, Reading
 from lockstep_agent.collectors.ranks import Ranks
 from lockstep_agent.jobs.page_store import PageStore
 from lockstep_catalogue import Kind, Metric, health, job_state, training
+from lockstep_catalogue.health import JOBS_SKIPPED
 from lockstep_catalogue.labels import REASON, STATE, STEP_PHASES
 from lockstep_records.events import Event, append_event
 from lockstep_records.jobs import job_folder
@@ -31,7 +32,7 @@ class RanksFixture:
 
     def __init__(self, root: Path, linger_seconds: float = 60.0) -> None:
         self.now = time.time()
-        pages = PageStore(root, Path("/proc"))
+        pages = PageStore(root, Path("/proc"), cluster="east")
         self._ranks = Ranks(pages, "node-7", linger_seconds, lambda: self.now)
 
     def readings(self) -> list[AnyReading]:
@@ -54,7 +55,12 @@ def flat(readings: Iterable[AnyReading]) -> Values:
 
 
 def counters(values: Values) -> Values:
-    return {key: value for key, value in values.items() if key[0].kind is not Kind.GAUGE}
+    """Those of jobs."""
+    return {
+        key: value
+        for key, value in values.items()
+        if key[0].kind is not Kind.GAUGE and key[0] is not JOBS_SKIPPED
+    }
 
 
 def states(values: Values) -> dict[str, float]:
@@ -120,13 +126,15 @@ def test_ranks_that_see_the_same_tokens_count_once(root: Path) -> None:
     assert values[job_state.MODEL_FLOPS, NODE] == 2 * TOKENS_A_STEP * 10
 
 
-def test_a_value_that_no_rank_has_written_is_absent_and_a_loss_of_nan_is_served(root: Path) -> None:
+def test_a_value_that_no_rank_has_written_is_absent_and_so_is_a_loss_of_nan(root: Path) -> None:
     page = LivePage(root)
     values = RanksFixture(root).values()
     for metric in (training.STEP, training.LOSS, training.GRADIENT_NORM, training.LAST_CHECKPOINT):
         assert (metric, NODE) not in values
     page.step(1, loss=math.nan)
-    assert math.isnan(RanksFixture(root).values()[training.LOSS, NODE])
+    values = RanksFixture(root).values()
+    assert (training.LOSS, NODE) not in values
+    assert (values[training.STEP, NODE], values[JOBS_SKIPPED, ("ranks",)]) == (1, 0)
 
 
 def test_states_come_from_the_phase_and_a_dead_process_is_gone(root: Path) -> None:
@@ -146,7 +154,9 @@ def test_a_pid_that_another_process_took_over_is_gone(root: Path, tmp_path: Path
     process = tmp_path / str(os.getpid())
     process.mkdir()
     (process / "stat").write_text(" ".join(stat))
-    assert states(flat(Ranks(PageStore(root, tmp_path), "node-7", 60).collect())) == {"gone": 1}
+    assert states(
+        flat(Ranks(PageStore(root, tmp_path, cluster="east"), "node-7", 60).collect())
+    ) == {"gone": 1}
 
 
 def test_a_new_attempt_adds_to_the_counters_and_takes_over_the_gauges(root: Path) -> None:

@@ -36,11 +36,14 @@ EMPTY_NAMES = frozenset((
 ))  # fmt: skip
 EMPTY_PARTS = frozenset({"told", "said", "tell", "untold"})  # of longer names too
 OPENING_SENTENCE = re.compile(r"[A-Z`][^\n]+[.:!?]")
-# Around a call of the device inside a step as well, which would pay for a guard at each event, and
-# around a batch of the ledger: one event of a stranger must not hold up all others.
-CATCHES_ALL_IN = frozenset(
-    {"collector.py", "device_timeline.py", "guard.py", "isolation.py", "recorder.py"}
-)
+CATCHES_ALL_IN = frozenset({
+    # Around a call of the device inside a step as well, which would pay for a guard at each event.
+    "collector.py", "device_timeline.py", "guard.py", "recorder.py",
+    # In the agent: a job's files cost no other job, a family no other, a tick not the next one.
+    "job_guard.py", "text.py", "sampler.py",
+    # In the ledger: one event of a stranger must not hold up the rest of its batch.
+    "isolation.py",
+})  # fmt: skip
 
 
 @dataclass(frozen=True)

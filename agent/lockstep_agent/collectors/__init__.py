@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 from lockstep_agent.collector import Collector
 from lockstep_agent.collectors.affinity import Affinity
@@ -30,7 +29,7 @@ from lockstep_agent.collectors.hangs import Hangs
 from lockstep_agent.collectors.host import Host
 from lockstep_agent.collectors.infiniband import Infiniband
 from lockstep_agent.collectors.infiniband_errors import InfinibandErrors
-from lockstep_agent.collectors.job_host import JobHost, running_pids
+from lockstep_agent.collectors.job_host import JobHost
 from lockstep_agent.collectors.kernel_log import KernelLog
 from lockstep_agent.collectors.loads import Loads
 from lockstep_agent.collectors.net import Net
@@ -92,7 +91,7 @@ def _hangs(node: NodeSources) -> Hangs:
 
 def _job_host(node: NodeSources) -> JobHost:
     options = node.options
-    return JobHost(str(options.sysfs), str(options.procfs), partial(running_pids, node.pages))
+    return JobHost(str(options.sysfs), str(options.procfs), node.pages)
 
 
 def _kernel_log(node: NodeSources) -> KernelLog:

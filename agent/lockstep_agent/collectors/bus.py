@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from lockstep_agent.collector import Reading, Tier
-from lockstep_agent.jobs.page_store import PageStore
+from lockstep_agent.collector import AnyReading, Reading, Tier
+from lockstep_agent.jobs.page_store import JobSnapshot, PageStore
 from lockstep_catalogue import job_watch as metrics
 from lockstep_catalogue.labels import KIND
 from lockstep_records.page.reader import Page
@@ -50,19 +50,22 @@ class Bus:
     def __init__(self, pages: PageStore, node: str) -> None:
         self._pages, self._node = pages, node
         self._ranks: dict[Path, _RankRates] = {}
+        self._before: dict[Path, _RankRates] = {}
 
-    def collect(self) -> Iterator[Reading]:
+    def collect(self) -> Iterator[AnyReading]:
         """Bus bandwidth by kind of collective; absent until it is known."""
-        before, self._ranks = self._ranks, {}
-        for job in self._pages.jobs():
-            pages = job.newest_pages()
-            ranks = [_update(page, before.get(page.path)) for page in pages]
-            self._ranks |= {page.path: rank for page, rank in zip(pages, ranks, strict=True)}
-            for kind in KIND.values:
-                rates = [rank.rates[kind] for rank in ranks if kind in rank.rates]
-                if rates:
-                    labels = (pages[0].identity["cluster"], job.job_id, self._node, kind)
-                    yield Reading(metrics.BUS_RATE, labels, max(rates))
+        self._before, self._ranks = self._ranks, {}
+        yield from self._pages.readings(self.name, self._job_readings)
+
+    def _job_readings(self, job: JobSnapshot) -> Iterator[AnyReading]:
+        pages = job.newest_pages()
+        ranks = [_update(page, self._before.get(page.path)) for page in pages]
+        self._ranks |= {page.path: rank for page, rank in zip(pages, ranks, strict=True)}
+        for kind in KIND.values:
+            rates = [rank.rates[kind] for rank in ranks if kind in rank.rates]
+            if rates:
+                labels = (job.cluster, job.job_id, self._node, kind)
+                yield Reading(metrics.BUS_RATE, labels, max(rates))
 
 
 def _update(page: Page, rank: _RankRates | None) -> _RankRates:

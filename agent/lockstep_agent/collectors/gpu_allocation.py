@@ -1,6 +1,7 @@
 """Which job each GPU is allocated to: pods, Slurm jobs and ranks, as one info series a GPU."""
 
 import logging
+import math
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -8,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from lockstep_agent.collector import Reading, Tier
-from lockstep_agent.jobs.page_store import PageStore
+from lockstep_agent.jobs.page_store import JobSnapshot, PageStore, user_of
 from lockstep_agent.sources.pod_resources import Allocation, list_allocations
 from lockstep_agent.sources.process_job import read_process_job
 from lockstep_agent.sources.sysfs import read_text
@@ -61,6 +62,9 @@ Device = tuple[str, str]
 class GpuAllocation:
     """Joins rank pages, the kubelet's answer, processes and job files.
 
+    A page, or a process by its environment, may name any GPU and any job. It counts where the
+    driver lists a process of the job's user on that GPU, and where the job's folder is the user's.
+
     Args:
         gpus: the GPUs as the driver last reported them; calls no driver.
         pages: the rank pages of the node.
@@ -96,6 +100,7 @@ class GpuAllocation:
         self._next_refresh_seconds = 0.0
         self._latest: tuple[Reading, ...] = ()
         self._num_gpus: dict[str, int] = {}
+        self._users: dict[str, dict[int, float]] = {}
 
     def collect(self) -> tuple[Reading, ...]:
         """One info series for each allocated GPU or MIG instance, and for each port next to one.
@@ -106,6 +111,7 @@ class GpuAllocation:
         now = time.monotonic()
         if gpus != self._last_gpus or now >= self._next_refresh_seconds:
             self._last_gpus, self._next_refresh_seconds = gpus, now + _REFRESH_SECONDS
+            self._note_users(gpus)
             self._latest = tuple(self._read(self._with_lost(gpus)))
         return self._latest
 
@@ -115,6 +121,17 @@ class GpuAllocation:
         Those that a rank or process of it uses, and the others of the same pod or Slurm job.
         """
         return self._num_gpus.get(job_id)
+
+    def has_used(self, uuid: str, owner: int, since_seconds: float) -> bool:
+        """Whether a process of a user was on a GPU at a wall clock or later, by the driver."""
+        return self._users.get(uuid, {}).get(owner, -math.inf) >= since_seconds
+
+    def _note_users(self, gpus: list[GpuInUse]) -> None:
+        now = time.time()
+        for gpu in gpus:
+            users = [user_of(self._procfs, pid) for pid in gpu.pids]
+            of_gpu = self._users.setdefault(gpu.uuid, {})
+            of_gpu |= {user: now for user in users if user is not None}
 
     def _with_lost(self, gpus: list[GpuInUse]) -> list[GpuInUse]:
         """The GPUs, and those that the driver no longer lists: their jobs still hold them."""
@@ -149,12 +166,20 @@ class GpuAllocation:
             yield Reading(PORT_OWNER_INFO, tuple(map(_printable, labels)), 1)
 
     def _by_pages(self, gpus: list[GpuInUse]) -> Iterator[tuple[Device, Owner]]:
-        for job in self._pages.jobs():
+        def owned_by(job: JobSnapshot) -> Iterator[tuple[Device, Owner]]:
             for page in job.newest_pages():
-                uuid = page.identity["gpu_uuid"]
-                if uuid and job.is_running(page):
-                    rank = str(page.identity["rank"])
-                    yield _device(gpus, uuid), Owner(job_id=job.job_id, rank=rank)
+                device = _device(gpus, page.identity["gpu_uuid"])
+                if device[0] and self._is_user(gpus, device[0], job) and job.is_running(page):
+                    yield device, Owner(job_id=job.job_id, rank=str(page.identity["rank"]))
+
+        yield from self._pages.each(self.name, owned_by)
+
+    def _is_user(self, gpus: list[GpuInUse], uuid: str, job: JobSnapshot) -> bool:
+        """Whether a process of the job's user is on a GPU; of a lost GPU, whether one was."""
+        users = self._users.get(uuid, {})
+        if any(gpu.pids for gpu in gpus if gpu.uuid == uuid):
+            return users.get(job.owner, -math.inf) >= max(users.values(), default=math.inf)
+        return uuid not in {gpu.uuid for gpu in self._last_gpus} and job.owner in users
 
     def _by_processes(self, gpus: list[GpuInUse]) -> Iterator[tuple[Device, Owner]]:
         for gpu in gpus:
@@ -165,9 +190,12 @@ class GpuAllocation:
                     # Other processes would refuse it too, so this source is given up for now.
                     self._log_silent("environment of processes", "it may not be read; run as root")
                     return
+                is_own = process.job_id and (
+                    self._pages.owner_of(process.job_id) == user_of(self._procfs, pid)
+                )
                 owner = Owner(
-                    job_id=process.job_id,
-                    rank=process.rank,
+                    job_id=process.job_id if is_own else "",
+                    rank=process.rank if is_own else "",
                     slurm_job=process.slurm_job,
                     slurm_step=process.slurm_step,
                 )

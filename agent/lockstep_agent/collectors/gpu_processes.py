@@ -34,6 +34,8 @@ class GpuProcesses:
         is_split = bool(modes[0])
         yield Reading(metrics.GPU_MIG_ENABLED, labels, 1 if is_split else 0)
         instances = self._gpu.instances() if is_split else []
+        if processes is None:  # some drivers list those of a split GPU by instance only
+            self._gpu.pids = tuple(pid for instance in instances for pid in instance.pids())
         self._gpu.mig_uuids = tuple(instance.uuid for instance in instances)
         for instance in instances:
             instance_labels = (*labels, instance.name)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lockstep_agent.collector import Reading, Tier
+from lockstep_agent.collector import AnyReading, Reading, Tier
 from lockstep_agent.jobs.page_store import JobSnapshot, PageStore
 from lockstep_agent.recent_events import RecentEvents
 from lockstep_catalogue import job_watch as metrics
@@ -76,15 +76,13 @@ class Hangs:
         self._open_events: dict[str, dict[str, Any]] = {}
         self.recent = recent or RecentEvents()
 
-    def collect(self) -> Iterator[Reading]:
+    def collect(self) -> Iterator[AnyReading]:
         """Number of hung ranks of each job, the first to stop, and those the others wait for."""
-        jobs = self._pages.jobs()
-        for job in jobs:
-            yield from self._job_readings(job)
-        for job_id in set(self._open_events) - {job.job_id for job in jobs}:
+        yield from self._pages.readings(self.name, self._job_readings)
+        for job_id in set(self._open_events) - {job.job_id for job in self._pages.jobs()}:
             self._end_event(job_id)
 
-    def _job_readings(self, job: JobSnapshot) -> Iterator[Reading]:
+    def _job_readings(self, job: JobSnapshot) -> Iterator[AnyReading]:
         timeouts = switched_timeouts(job.folder, self._timeouts)
         judged = [page for page in job.newest_pages() if not timeouts.of_rank(page).is_off]
         pages = job.newest_pages() if judged else []
@@ -92,8 +90,8 @@ class Hangs:
         if not running:
             self._end_event(job.job_id)
             return
-        labels = (pages[0].identity["cluster"], job.job_id, self._node)
-        hang = self._judge(pages, running, timeouts)
+        labels = (job.cluster, job.job_id, self._node)
+        hang = self._judge(job, pages, running, timeouts)
         yield Reading(metrics.HUNG_RANKS, labels, len(hang.hung) if hang else 0)
         if hang is None:
             self._end_event(job.job_id)
@@ -106,9 +104,9 @@ class Hangs:
             yield Reading(metrics.HANG_MISSING, (*labels, str(rank), phase), 1)
 
     def _judge(
-        self, pages: list[Page], running: set[int], timeouts: HangTimeouts
+        self, job: JobSnapshot, pages: list[Page], running: set[int], timeouts: HangTimeouts
     ) -> JobHang | None:
-        hang = find_hang(pages, self._clock_ns(), timeouts, self._procfs)
+        hang = find_hang(pages, self._clock_ns(), timeouts, self._procfs, job.process)
         hung = [rank for rank in hang.ranks if rank.rank in running] if hang else []
         if not hang or not hung:
             return None

@@ -1,8 +1,9 @@
 """What each job gets of its host: its ranks' control group, and the TCP of their namespace."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 
-from lockstep_agent.collector import Reading, Tier
+from lockstep_agent.collector import AnyReading, Reading, Tier
+from lockstep_agent.fair_share import nested_shares
 from lockstep_agent.jobs.page_store import JobSnapshot, PageStore
 from lockstep_agent.sources.cgroups import (
     ControlGroup,
@@ -28,25 +29,43 @@ class JobHost:
     Args:
         sysfs: where /sys is mounted.
         procfs: where /proc is mounted.
-        running: processes of the ranks that run, by job id; see ``running_pids``.
+        pages: the rank pages of the node.
     """
 
     name = "job_host"
     tier = Tier.TEN_SECONDS
 
-    def __init__(
-        self, sysfs: str, procfs: str, running: Callable[[], Mapping[str, list[int]]]
-    ) -> None:
-        self._sysfs, self._procfs, self._running = sysfs, procfs, running
+    def __init__(self, sysfs: str, procfs: str, pages: PageStore) -> None:
+        self._sysfs, self._procfs, self._pages = sysfs, procfs, pages
         self._files = OpenFiles(max_open=0)
+        self._served: frozenset[str] = frozenset()
 
-    def collect(self) -> Iterator[Reading]:
+    def collect(self) -> Iterator[AnyReading]:
         """Pressure, throttled seconds and memory of each group, as the kernel counts them."""
-        for job_id, pids in list(self._running().items())[:_MAX_JOBS]:
-            yield from self._tcp_readings(job_id, pids)
-            group = find_group(self._sysfs, self._procfs, pids, self._files)
-            if group is not None:
-                yield from self._group_readings(job_id, group)
+        self._served = self._choose()
+        yield from self._pages.readings(self.name, self._job_readings)
+
+    def _choose(self) -> frozenset[str]:
+        """Running jobs, of each user his fair share of the most that are served."""
+        running = list(
+            self._pages.each(self.name, lambda job: [job.job_id] if running_pids(job) else [])
+        )
+        if len(running) > _MAX_JOBS:
+            owners = {job_id: self._pages.owner_of(job_id) for job_id in running}
+            shares = nested_shares(dict.fromkeys(running, 1), owners, _MAX_JOBS)
+            running = [job_id for job_id in running if shares[job_id]]
+        return frozenset(running)
+
+    def _job_readings(self, job: JobSnapshot) -> Iterator[Reading]:
+        if job.job_id not in self._served:
+            return
+        pids = running_pids(job)
+        if not pids:
+            return
+        yield from self._tcp_readings(job.job_id, pids)
+        group = find_group(self._sysfs, self._procfs, pids, self._files)
+        if group is not None:
+            yield from self._group_readings(job.job_id, group)
 
     def _tcp_readings(self, job_id: str, pids: list[int]) -> Iterator[Reading]:
         """Segments and retransmits, by the first rank: those of a job share a namespace."""
@@ -84,12 +103,8 @@ def tcp_counts(snmp: str | None) -> dict[str, int]:
     return {name: int(value) for name, value in counts if value.isascii() and value.isdigit()}
 
 
-def running_pids(pages: PageStore) -> dict[str, list[int]]:
-    """Processes of each job's newest attempt that run and have not reported their end."""
-    return {job.job_id: pids for job in pages.jobs() if (pids := _job_pids(job))}
-
-
-def _job_pids(job: JobSnapshot) -> list[int]:
+def running_pids(job: JobSnapshot) -> list[int]:
+    """Processes of a job's newest attempt that run and have not reported their end."""
     processes = [job.process(page) for page in job.newest_pages() if page.phase not in ENDED_PHASES]
     # A rank in a PID namespace that this agent does not see has no pid here.
     return [process.pid for process in processes if process and process.pid is not None]

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from lockstep_agent.collector import Reading, Tier
+from lockstep_agent.collector import AnyReading, Tier
 from lockstep_agent.jobs.outliers import load_readings
-from lockstep_agent.jobs.page_store import PageStore
+from lockstep_agent.jobs.page_store import JobSnapshot, PageStore
 
 
 class Loads:
@@ -21,10 +21,11 @@ class Loads:
     def __init__(self, pages: PageStore, node: str) -> None:
         self._pages, self._node = pages, node
 
-    def collect(self) -> Iterator[Reading]:
+    def collect(self) -> Iterator[AnyReading]:
         """Of each job the heaviest rank and the median, by kind of load."""
-        for job in self._pages.jobs():
-            running = [page for page in job.newest_pages() if job.is_running(page)]
-            if running:
-                labels = (running[0].identity["cluster"], job.job_id, self._node)
-                yield from load_readings(labels, running)
+        yield from self._pages.readings(self.name, self._job_readings)
+
+    def _job_readings(self, job: JobSnapshot) -> Iterator[AnyReading]:
+        running = [page for page in job.newest_pages() if job.is_running(page)]
+        if running:
+            yield from load_readings((job.cluster, job.job_id, self._node), running)

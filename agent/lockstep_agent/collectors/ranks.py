@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from lockstep_agent.collector import AnyReading, Reading, Tier
-from lockstep_agent.jobs.page_store import PageStore
+from lockstep_agent.jobs.page_store import JobSnapshot, PageStore
 from lockstep_agent.jobs.pages import JobPages
 from lockstep_agent.jobs.readings import JobView, job_readings
+from lockstep_agent.jobs.slow_steps import MAX_READS
 from lockstep_catalogue.health import PAGES_UNREADABLE
 from lockstep_catalogue.labels import REASON
 
@@ -36,31 +37,41 @@ class Ranks:
         self._pages, self._node = pages, node
         self._linger_seconds, self._clock = linger_seconds, clock
         self._jobs: dict[Path, JobPages] = {}
+        self._reasons, self._spool_reads = Counter[str](), Counter[int]()
 
     def collect(self) -> Iterator[AnyReading]:
         """Readings of every job that has not left, and how many pages cannot be read."""
-        self._refresh()
-        reasons = Counter[str]()
-        for job in self._jobs.values():
-            if job.has_left:
-                continue
-            reasons.update(job.unreadable.values())
-            if job.pages:
-                view = JobView(
-                    job_id=job.folder.name,
-                    node=self._node,
-                    pages=job.pages,
-                    running=job.running,
-                    exemplars=job.slow_steps.exemplars(job.pages),
-                )
-                yield from job_readings(view)
+        self._reasons.clear()
+        self._spool_reads.clear()
+        followed: dict[Path, JobPages] = {}
+        yield from self._pages.readings(self.name, lambda job: self._job_readings(job, followed))
+        self._jobs = followed
         for reason in REASON.values:
-            yield Reading(PAGES_UNREADABLE, (reason,), reasons[reason])
+            yield Reading(PAGES_UNREADABLE, (reason,), self._reasons[reason])
+        yield from self._pages.health()
 
-    def _refresh(self) -> None:
-        jobs = self._pages.jobs()  # first: where it raises, nothing of what is known is lost
-        followed, self._jobs = self._jobs, {}
-        for job in jobs:
-            pages = followed.get(job.folder) or JobPages(job.folder, self._linger_seconds)
-            self._jobs[job.folder] = pages
-            pages.refresh(job, self._clock())
+    def _job_readings(
+        self, job: JobSnapshot, followed: dict[Path, JobPages]
+    ) -> Iterator[AnyReading]:
+        pages = self._jobs.get(job.folder) or JobPages(job.folder, self._linger_seconds)
+        followed[job.folder] = pages
+        pages.refresh(job, self._clock())
+        if pages.has_left:
+            return
+        self._reasons.update(pages.unreadable.values())
+        for path, reason in pages.unreadable.items():
+            self._pages.guard.log(job, f"page {path} cannot be read: {reason}")
+            break  # one line a minute
+        if pages.pages:
+            reads = MAX_READS - self._spool_reads[job.owner]
+            exemplars = pages.slow_steps.exemplars(pages.pages, max_reads=reads)
+            self._spool_reads[job.owner] += pages.slow_steps.num_read
+            view = JobView(
+                cluster=job.cluster,
+                job_id=job.job_id,
+                node=self._node,
+                pages=pages.pages,
+                running=pages.running,
+                exemplars=exemplars,
+            )
+            yield from job_readings(view)

@@ -5,6 +5,7 @@ report shows it and the ledger gets it in order. A job without such a file, or w
 agent may not write, gets it by the spool.
 """
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -13,17 +14,19 @@ from typing import Any
 
 from lockstep_agent.collector import Reading, Tier
 from lockstep_agent.collectors.gpu_allocation import GpuInUse
+from lockstep_agent.jobs.event_tail import last_events
 from lockstep_agent.jobs.page_store import JobSnapshot, PageStore
 from lockstep_agent.recent_events import RecentEvents
 from lockstep_catalogue import events as metrics
 from lockstep_catalogue.xids import XID_BY_NUMBER
-from lockstep_records.events import FILE_NAME, Event, append_event, read_events, stable_id
+from lockstep_records.events import FILE_NAME, Event, append_event, stable_id
 from lockstep_records.page.reader import Page
 
 # Between the fault of a device and the line in the log, or the tick of the agent.
 _SLACK_SECONDS = 60.0
 _MAX_WRITTEN = 10_000
 _NIC_SIGNS = frozenset({"link_down", "health", "queue_error", "timeout"})
+_USER = re.compile(r"\bUID:(\d{1,10})\b")
 _HOST_SIGNS = {"oom_host": "host_oom", "oom_cgroup": "host_oom", "file_server_silent": "io_error"}
 
 
@@ -34,12 +37,14 @@ class _Sign:
     Attributes:
         address: of the GPU that it befell; None where it is of no GPU.
         pid: of the process that it befell; None where it is of no process.
+        user: user id of that process; None where the kernel does not tell.
     """
 
     name: str
     detail: str
     address: str | None = None
     pid: int | None = None
+    user: int | None = None
 
 
 class NodeEvents:
@@ -50,6 +55,7 @@ class NodeEvents:
         pages: the rank pages of the node.
         gpus: the GPUs as the driver last reported them; calls no driver.
         node: name of this node.
+        has_used: whether a user's process was on a GPU since a wall clock; see ``GpuAllocation``.
         clock: wall clock, seconds since 1970.
     """
 
@@ -62,11 +68,14 @@ class NodeEvents:
         pages: PageStore,
         gpus: Callable[[], Iterable[GpuInUse]],
         node: str,
+        *,
+        has_used: Callable[[str, int, float], bool],
         clock: Callable[[], float] = time.time,
     ) -> None:
+        self._has_used = has_used
         self._clock, self._last_id = clock, -1
         self._incidents, self._pages, self._gpus, self._node = incidents, pages, gpus, node
-        self._uuids: dict[str, frozenset[str]] = {}
+        self._uuids: dict[str, tuple[str, ...]] = {}
         self._written: dict[str, None] = {}
         self._unwritable: list[Event] = []
         self._lock = threading.Lock()
@@ -76,14 +85,19 @@ class NodeEvents:
         for gpu in self._gpus():
             # The driver no longer lists a GPU that it lost: what it was stays known.
             if gpu.address:
-                self._uuids[gpu.address] = frozenset({gpu.uuid, *gpu.instances})
+                self._uuids[gpu.address] = (gpu.uuid, *gpu.instances)
         incidents = self._due()
-        jobs = [job for job in self._pages.jobs() if job.attempts] if incidents else []
-        for incident in incidents:
-            sign = _sign_of(incident)
-            if sign is not None:
-                for job in jobs:
-                    self._report(job, sign, incident)
+        signs = [(sign, each) for each in incidents if (sign := _sign_of(each)) is not None]
+        if signs:
+            yield from self._pages.each(self.name, lambda job: self._report_all(job, signs))
+
+    def _report_all(
+        self, job: JobSnapshot, signs: list[tuple[_Sign, dict[str, Any]]]
+    ) -> Iterator[Reading]:
+        found = [self._event(job, *each) for each in signs] if job.attempts else []
+        events = [each for each in found if each is not None and each.id not in self._written]
+        if events:
+            self._write(job, events)
         return iter(())
 
     def poll(self) -> list[Event]:
@@ -111,33 +125,39 @@ class NodeEvents:
         begin, end = incident["first_seconds"], incident["last_seconds"]
         pages = [page for page in job.newest_pages() if _is_at(job, page, begin, end)]
         if sign.address is not None:
-            uuids = self._uuids.get(sign.address, frozenset())
+            uuids = self._uuids.get(sign.address, ())
+            # A page may name any GPU: the driver must have listed a process of the job's user.
+            if not uuids or not self._has_used(uuids[0], job.owner, begin - _SLACK_SECONDS):
+                return None
             pages = [page for page in pages if page.identity["gpu_uuid"] in uuids]
         elif sign.pid is not None:
+            # The kernel tells whose process it ended; the page may name any.
+            if sign.user not in {None, job.owner}:
+                return None
             pages = [page for page in pages if page.identity["pid"] == sign.pid]
         elif pages:
             return ()
         return tuple(int(page.identity["rank"]) for page in pages) or None
 
-    def _report(self, job: JobSnapshot, sign: _Sign, incident: dict[str, Any]) -> None:
+    def _event(self, job: JobSnapshot, sign: _Sign, incident: dict[str, Any]) -> Event | None:
         ranks = self._ranks(job, sign, incident)
-        if ranks is None:
-            return
-        event = _event(job, sign, ranks, incident, self._node)
-        if event.id in self._written:
-            return
-        self._written[event.id] = None
-        if len(self._written) > _MAX_WRITTEN:
+        return None if ranks is None else _event(job, sign, ranks, incident, self._node)
+
+    def _write(self, job: JobSnapshot, events: list[Event]) -> None:
+        self._written |= dict.fromkeys(event.id for event in events)
+        while len(self._written) > _MAX_WRITTEN:
             del self._written[next(iter(self._written))]
         try:
-            if not (job.folder / FILE_NAME).is_file():
-                raise FileNotFoundError(FILE_NAME)
-            # An agent that starts again finds the incidents of its state once more.
-            if all(event.id != written.id for written in read_events(job.folder)):
-                append_event(job.folder, event)
+            # An agent that starts again finds the incidents of its state once more. A job without
+            # a file of its own user's gets its events by the spool.
+            written = {event.id for event in last_events(job.folder / FILE_NAME, job.owner)}
+            while events:
+                if events[0].id not in written:
+                    append_event(job.folder, events[0])
+                events = events[1:]
         except OSError:
             with self._lock:
-                self._unwritable.append(event)
+                self._unwritable += events
 
 
 def _is_at(job: JobSnapshot, page: Page, begin: float, end: float) -> bool:
@@ -182,4 +202,10 @@ def _sign_of(incident: dict[str, Any]) -> _Sign | None:
     if sign is None:
         return None
     pid = incident["facts"].get("pid", "")
-    return _Sign(name=sign, detail=text, pid=int(pid) if pid.isdigit() else None)
+    user = _USER.search(text)
+    return _Sign(
+        name=sign,
+        detail=text,
+        pid=int(pid) if pid.isdigit() else None,
+        user=int(user[1]) if user else None,
+    )

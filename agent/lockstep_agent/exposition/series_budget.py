@@ -1,11 +1,17 @@
 """Keeps a node within its number of series: zeros of rare faults first, then detail, in order."""
 
+import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from lockstep_agent.collector import AnyReading, HistogramReading, Part, Reading
-from lockstep_catalogue import Kind, health, series_budget
+from lockstep_agent.fair_share import nested_shares
+from lockstep_catalogue import Endpoint, Kind, health, metrics_of, series_budget
+from lockstep_catalogue.gpu_owner import GPU_OWNER_INFO, PORT_OWNER_INFO
+from lockstep_catalogue.labels import JOB_ID, RANK
+
+_log = logging.getLogger(__name__)
 
 _SPARSE = frozenset(metric.name for metric in series_budget.SPARSE)
 _DETAIL = frozenset(metric.name for metric in series_budget.DETAIL)
@@ -15,12 +21,26 @@ _GROUPS = {
 }
 _SPARE_SERIES = 100  # a group comes back when this many are free with it: none comes and goes
 _ZERO, _BY_OPTION = health.LEFT_OUT.values[:2]
+_SHARE = health.LEFT_OUT.values[-1]
+# Where the job's id stands among the labels; owners of devices are series of the node.
+_JOB_AT = {
+    metric.name: metric.labels.index(JOB_ID)
+    for metric in metrics_of(Endpoint.AGENT)
+    if JOB_ID in metric.labels and metric not in {GPU_OWNER_INFO, PORT_OWNER_INFO}
+}
+_BY_RANK = frozenset(metric.name for metric in metrics_of(Endpoint.AGENT) if RANK in metric.labels)
 _Series = tuple[str, tuple[str, ...]]
-_Choice = tuple[Part, Part, Counter[str]]
-"""A part, the readings of it that are served, and how many series are left out by reason."""
+_JobPart = tuple[str, bool]
+"""A job, and whether its series by rank are meant or the others; no job for those of the node."""
+_Choice = tuple[Part, Part, Counter[str], Counter[_JobPart]]
+"""A part, the readings of it that are served, and how many series are left out by reason and are
+served by job."""
 
+_NODE: _JobPart = ("", False)
 _NOTHING: Counter[str] = Counter()
-_NO_CHOICE: _Choice = ((), (), _NOTHING)  # right for a part without readings, which it is
+_NO_CHOICE: _Choice = ((), (), _NOTHING, Counter())  # right for a part without readings
+_LOG_SECONDS = 60.0
+_MAX_LOGGED_JOBS = 8
 
 
 class SeriesBudget:
@@ -34,6 +54,7 @@ class SeriesBudget:
         hold_seconds: how long a counter that begins to count is served as 0.
         limit: number of series from which on detail is left out; None leaves nothing out.
         clock: monotonic, in seconds.
+        owner_of: user id of a job; the users share fairly what the jobs may have.
     """
 
     def __init__(
@@ -41,7 +62,11 @@ class SeriesBudget:
         hold_seconds: float,
         limit: int | None = series_budget.MAX_SERIES,
         clock: Callable[[], float] = time.monotonic,
+        owner_of: Callable[[str], int | None] = lambda _: None,
     ) -> None:
+        self._owner_of, self._next_log_seconds = owner_of, clock()
+        self._num_cut_jobs = self._num_cut = 0
+        self._has_cut = False
         self._hold_seconds, self._limit, self._clock = hold_seconds, limit, clock
         self._zeros: set[_Series] = set()
         self._live: set[_Series] = set()
@@ -66,7 +91,8 @@ class SeriesBudget:
             choice if choice[0] is part else self._choose(part, now)
             for part, choice in zip(parts, before, strict=True)
         ]
-        return (*(served for _, served, _ in self._choices), self._left_out_part())
+        served = self._share([served for _, served, *_ in self._choices])
+        return (*served, self._left_out_part())
 
     def fit(self, num_series: int) -> bool:
         """Takes one more group out, or one back in, for this many series; False where it fits."""
@@ -80,6 +106,59 @@ class SeriesBudget:
                 return self._thin(self._num_thinned - 1)
         return False
 
+    def _share(self, parts: list[Part]) -> list[Part]:
+        """The parts without the series of jobs that are beyond their share."""
+        counts: Counter[_JobPart] = Counter()
+        for *_, by_job in self._choices:
+            counts.update(by_job)
+        num_node = counts.pop(_NODE, 0)
+        most = series_budget.DETAIL_JOB_SERIES
+        if self._limit is not None:
+            most = max(self._limit - num_node, series_budget.JOB_SERIES)
+        self._num_cut_jobs = self._num_cut = 0
+        if counts.total() <= most:
+            return parts
+        demands = {job: counts[job, False] + counts[job, True] for job, _ in counts}
+        shares = nested_shares(demands, {job: self._owner_of(job) for job in demands}, most)
+        reduced = {job: share for job, share in shares.items() if share < demands[job]}
+        left: dict[_JobPart, int] = {}
+        for job, share in reduced.items():  # what says most of a job is not by rank
+            left[job, False] = min(share, counts[job, False])
+            left[job, True] = share - left[job, False]
+        self._num_cut_jobs, self._has_cut = len(reduced), True
+        self._log_cut(demands, reduced)
+        return [
+            self._within(part, left) if any(job in reduced for job, _ in by_job) else part
+            for part, (*_, by_job) in zip(parts, self._choices, strict=True)
+        ]
+
+    def _within(self, part: Part, left: dict[_JobPart, int]) -> Part:
+        served: list[AnyReading] = []
+        for reading in part:
+            key, number = _job_part(reading), num_samples(reading)
+            if key in left and left[key] < number:
+                left[key] = 0  # nothing that follows: the same series are served in each tick
+                self._num_cut += number
+                continue
+            if key in left:
+                left[key] -= number
+            served.append(reading)
+        return tuple(served)
+
+    def _log_cut(self, demands: dict[str, int], shares: dict[str, int]) -> None:
+        if self._clock() < self._next_log_seconds:
+            return
+        self._next_log_seconds = self._clock() + _LOG_SECONDS
+        for job, share in list(shares.items())[:_MAX_LOGGED_JOBS]:
+            _log.warning(
+                "job=%s owner=%s series=%d served=%d reason='beyond its share of %d jobs cut'",
+                job,
+                self._owner_of(job),
+                demands[job],
+                share,
+                len(shares),
+            )
+
     def _thin(self, num_thinned: int) -> bool:
         self._num_thinned, self._reasons = num_thinned, _reasons(num_thinned)
         self._choices = []
@@ -88,7 +167,7 @@ class SeriesBudget:
     def _choose(self, part: Part, now: float) -> _Choice:
         reasons = self._reasons
         if not any(each.metric.name in reasons for each in part):
-            return part, part, _NOTHING
+            return part, part, _NOTHING, _count_by_job(part)
         served: list[AnyReading] = []
         left_out: Counter[str] = Counter()
         for reading in part:
@@ -101,7 +180,7 @@ class SeriesBudget:
                 served.append(reading)
                 continue
             left_out[reason] += num_samples(reading)
-        return part, tuple(served), left_out
+        return part, tuple(served), left_out, _count_by_job(served)
 
     def _begins(self, reading: Reading, now: float) -> bool:
         """Whether the series has ever had another value than 0."""
@@ -129,13 +208,18 @@ class SeriesBudget:
             Reading(health.AGENT_SERIES_LEFT_OUT, (reason,), totals[reason])
             for reason in health.LEFT_OUT.values[: 2 + self._num_thinned]
         )
+        if self._has_cut:
+            numbers += (
+                Reading(health.AGENT_SERIES_LEFT_OUT, (_SHARE,), self._num_cut),
+                Reading(health.JOBS_CUT, (health.BOUND.values[-1],), self._num_cut_jobs),
+            )
         if numbers != self._left_out:
             self._left_out = numbers
         return self._left_out
 
     def _totals(self) -> Counter[str]:
         total: Counter[str] = Counter()
-        for _, _, left_out in self._choices:
+        for _, _, left_out, _ in self._choices:
             if left_out:
                 total.update(left_out)
         return total
@@ -147,6 +231,29 @@ def _reasons(num_thinned: int) -> dict[str, str]:
     for group, names in tuple(_GROUPS.items())[:num_thinned]:
         reasons |= dict.fromkeys(names, group)
     return reasons
+
+
+def _job_part(reading: AnyReading) -> _JobPart:
+    at = _JOB_AT.get(reading.metric.name)
+    return _NODE if at is None else (reading.labels[at], reading.metric.name in _BY_RANK)
+
+
+def _count_by_job(readings: Iterable[AnyReading]) -> Counter[_JobPart]:
+    counts: Counter[_JobPart] = Counter()
+    number, before = 0, _NODE
+    for reading in readings:  # those of a job follow each other, so few are added one by one
+        at = _JOB_AT.get(reading.metric.name)
+        job, by_rank = before
+        if (
+            (job != "")
+            if at is None
+            else (reading.labels[at] != job or (reading.metric.name in _BY_RANK) is not by_rank)
+        ):
+            counts[before] += number
+            number, before = 0, _job_part(reading)
+        number += 1 if type(reading) is Reading else num_samples(reading)
+    counts[before] += number
+    return counts
 
 
 def num_samples(reading: AnyReading) -> int:

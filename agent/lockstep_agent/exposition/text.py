@@ -4,6 +4,7 @@ The library takes 5 us a series and format, which alone would be more than one p
 The tests compare the two.
 """
 
+import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from lockstep_agent.exposition.series_budget import SeriesBudget
 from lockstep_agent.exposition.syntax import HEADS, escaped, number
 from lockstep_catalogue import Endpoint, Kind, Metric, health, metrics_of
 
+_log = logging.getLogger(__name__)
 _METRICS = metrics_of(Endpoint.AGENT)
 _OPENMETRICS = "application/openmetrics-text"
 _TEXT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -188,15 +190,23 @@ class _Family:
         return len(self._series) * self._samples
 
     def write(self, series: _Series) -> None:
-        """Rewrites the lines of a series."""
+        """Rewrites the lines of a series; one that cannot be written has none."""
         self._changed = True
-        self._write(series)
+        try:
+            self._write(series)
+        except Exception as error:  # noqa: BLE001  # one series must not end all scrapes
+            series.lines = series.with_exemplars = ""
+            _log.error("metric=%s state=unwritable error=%r", self.metric.name, error)
 
     def join(self) -> "_Family":
-        """The family, with its text up to date."""
+        """The family, with its text up to date; one that cannot be encoded has none."""
         if self._changed:
             self._changed = False
-            self._join()
+            try:
+                self._join()
+            except Exception as error:  # noqa: BLE001  # one family must not end all scrapes
+                self.text = self.openmetrics = b""
+                _log.error("metric=%s state=unwritable error=%r", self.metric.name, error)
         return self
 
     @property

@@ -3,14 +3,17 @@
 from dataclasses import replace
 from pathlib import Path
 
+from lockstep_agent.jobs.event_tail import last_events
+from lockstep_agent.jobs.listing import MAX_PAGES
 from lockstep_agent.jobs.page_store import JobSnapshot
 from lockstep_agent.jobs.slow_steps import SlowSteps
 from lockstep_catalogue.vocabulary import ENDED_PHASES
-from lockstep_records.events import FILE_NAME, finish_time, read_events
+from lockstep_records.events import FILE_NAME, finish_time
 from lockstep_records.page.reader import Page, PageError, Values
 
 # A launcher that is killed writes no end of the job; one that is alive may restart the ranks.
 _SILENT_LAUNCHER_SECONDS = 900.0
+_MAX_PAGES = 2 * MAX_PAGES
 
 
 class JobPages:
@@ -56,7 +59,7 @@ class JobPages:
             job: the job at this tick.
             now_seconds: wall clock.
         """
-        self._read_events()
+        self._read_events(job.owner)
         paths = job.paths
         # The pages of a job that has left are not read again, unless an attempt was added.
         if self.has_left and self._is_over(now_seconds) and paths == self._listed:
@@ -65,6 +68,8 @@ class JobPages:
         self.unreadable = {}
         for path in paths:
             self._update(job, path)
+        if len(self._pages) > _MAX_PAGES:  # those that are gone count for as long as there is room
+            self._pages = {path: self._pages[path] for path in paths if path in self._pages}
         self.running = frozenset(page.path for page in self.pages if _runs(job, page))
         self.has_left = self._is_over(now_seconds)
 
@@ -83,12 +88,13 @@ class JobPages:
             )
         self._pages[path] = page
 
-    def _read_events(self) -> None:
+    def _read_events(self, owner: int) -> None:
+        path = self.folder / FILE_NAME
         try:
-            status = (self.folder / FILE_NAME).stat()
+            status = path.lstat()
             signature = (status.st_mtime_ns, status.st_size)
             if signature != self._events_signature:
-                self._finished_seconds = finish_time(read_events(self.folder))
+                self._finished_seconds = finish_time(last_events(path, owner))
                 self._events_signature = signature
         except OSError:
             return  # there are no events yet, or the folder is being removed

@@ -1,5 +1,7 @@
 """From the pages of one job on this node to its readings: a dozen a rank, the rest as sums."""
 
+import math
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +37,7 @@ class JobView:
     """A job on this node at one moment.
 
     Attributes:
+        cluster: of the agent.
         job_id: name of the job's folder, so that no page can speak for another job.
         node: name of this machine.
         pages: of all attempts; at least one.
@@ -42,6 +45,7 @@ class JobView:
         exemplars: slow steps, one a bucket of the step histogram or None; or none at all.
     """
 
+    cluster: str
     job_id: str
     node: str
     pages: list[Page]
@@ -57,10 +61,13 @@ def job_readings(view: JobView) -> Iterator[AnyReading]:
     """
     newest = max(view.pages, key=_age).identity
     current = _newest_by_rank([p for p in view.pages if _attempt(p) == newest["attempt"]])
-    job_labels = (newest["cluster"], view.job_id)
-    for rank in sorted({page.identity["rank"] for page in view.pages}):
+    job_labels = (view.cluster, view.job_id)
+    by_rank = defaultdict[int, list[Page]](list)
+    for page in view.pages:
+        by_rank[page.identity["rank"]].append(page)
+    for rank in sorted(by_rank):
         labels = (*job_labels, str(rank))
-        yield from _rank_totals(labels, [p for p in view.pages if p.identity["rank"] == rank])
+        yield from _rank_totals(labels, by_rank[rank])
         if rank in current:
             yield from _rank_now(labels, view, current[rank])
     node_labels = (*job_labels, view.node)
@@ -150,7 +157,10 @@ def _node_now(
     steps = [page.state["step"] for page in current.values()]
     yield from _if_present(metrics.STEP, labels, _highest(steps, 1))
     for metric, field in _LAST_VALUES.items():
-        yield from _if_present(metric, labels, lowest.state[field])
+        value = lowest.state[field]
+        # That it is not finite is counted; a gauge of it would stop every average.
+        if value is not None and math.isfinite(value):
+            yield Reading(metric, labels, value)
 
 
 def _state(page: Page, running: bool) -> str:

@@ -89,10 +89,13 @@ def _failed_parts(labels: Labels, running: list[Page]) -> Iterator[Reading]:
 
 def _slowest_writer(labels: Labels, pages: list[Page]) -> Iterator[Reading]:
     """The rank that took longest for the newest checkpoint that any rank of the node wrote."""
-    with_write = [page for page in pages if page.periodic["write_step"] is not None]
-    newest = max((page.periodic["write_step"] for page in with_write), default=None)
-    writers = [page for page in with_write if page.periodic["write_step"] == newest]
-    if writers:
-        slowest = max(writers, key=lambda page: page.periodic["write_seconds"] or 0.0)
+    with_write = [page for page in pages if None not in _write(page)]
+    if with_write:
+        slowest = max(with_write, key=_write)
         rank = str(slowest.identity["rank"])
         yield Reading(metrics.SLOWEST_WRITER, (*labels, rank), slowest.periodic["write_seconds"])
+
+
+def _write(page: Page) -> tuple[int | None, float | None]:
+    """Step and seconds of the checkpoint that a rank wrote last."""
+    return page.periodic["write_step"], page.periodic["write_seconds"]

@@ -1,6 +1,6 @@
 """Every worker of one agent: one for each collector of the node, one for the driver, one a GPU."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from lockstep_agent.collector import Collector
@@ -32,6 +32,7 @@ class CollectorRuntime:
 
     Attributes:
         gpus: the workers of the GPUs; it can release the driver.
+        owner_of: user id of a job of the node.
     """
 
     def __init__(self, options: Options) -> None:
@@ -41,6 +42,7 @@ class CollectorRuntime:
             options.scrape_seconds,
             detail=options.detail,
         )
+        self.owner_of: Callable[[str], int | None]
         self._incidents, self._hangs = RecentEvents(), RecentEvents()
         self._node = _workers(self._node_collectors(options))
         # Behind the driver's workers: of a series that both have, the first one is served.
@@ -57,7 +59,8 @@ class CollectorRuntime:
 
     def _node_collectors(self, options: Options) -> Iterator[Collector]:
         max_age_seconds = min(options.tick / 2, _MAX_PAGE_AGE_SECONDS)
-        pages = PageStore(options.root, options.procfs, max_age_seconds)
+        pages = PageStore(options.root, options.procfs, max_age_seconds, cluster=options.cluster)
+        self.owner_of = pages.owner_of
         adapters: dict[str, tuple[str, ...]] = {}
         sources = NodeSources(
             options=options,
@@ -78,7 +81,9 @@ class CollectorRuntime:
             adapters=adapters,
         )
         yield allocation
-        node_events = NodeEvents(self._incidents, pages, self.gpus.in_use, options.node)
+        node_events = NodeEvents(
+            self._incidents, pages, self.gpus.in_use, options.node, has_used=allocation.has_used
+        )
         yield node_events
         unreported = UnreportedJobs(options.root, num_gpus_of=allocation.num_gpus_of)
         yield _delivery(options, (unreported, node_events))

@@ -1,5 +1,6 @@
 """Samples in the background: once a tick every worker runs and one exposition is rendered."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -10,9 +11,12 @@ from lockstep_agent.health import Judge, Verdicts
 from lockstep_agent.runtime.collector_worker import CollectorWorker
 from lockstep_catalogue import health
 
+_log = logging.getLogger(__name__)
 _FIRST_TIMEOUT_SECONDS = 1.5
 # Threads that wake all at once only compete for the interpreter's lock, so each gets a head start.
 _HEAD_START_SECONDS = 0.01
+_NAME = "sampler"
+_GIVE_UP_SECONDS = _LOG_SECONDS = 60.0
 _GENERATIONS = 2  # the driver's worker may add those of the GPUs, which run in the same tick
 _WorkerRun = tuple[str, Run]
 """A worker's name, and a run of one of its collectors."""
@@ -30,6 +34,7 @@ class Sampler:
 
     Attributes:
         latest: what a scrape is answered with; None before the first tick.
+        failure: why sampling has ended; empty while it goes on.
     """
 
     def __init__(
@@ -48,7 +53,10 @@ class Sampler:
         self._verdict_part: Part = ()
         self._tallies: dict[str, _Tally] = {}
         self._sampled = threading.Event()
+        self._next_log_seconds = 0.0
+        self._on_end: Callable[[], None] = lambda: None
         self.latest: Exposition | None = None
+        self.failure = ""
 
     def sample(self, timeout_seconds: float = 5.0) -> Exposition:
         """Runs what is due in every worker, waits for it until the time-out, judges and renders."""
@@ -74,12 +82,16 @@ class Sampler:
         self._sampled.set()
         return self.latest
 
-    def start(self, timeout_seconds: float = 5.0) -> None:
+    def start(
+        self, timeout_seconds: float = 5.0, on_end: Callable[[], None] = lambda: None
+    ) -> None:
         """Begins to sample for as long as the process lives, and waits for the first sample.
 
         Args:
             timeout_seconds: how long a driver that hangs may delay the start.
+            on_end: called in the sampler's thread where it cannot go on; ``failure`` says why.
         """
+        self._on_end = on_end
         threading.Thread(target=self._run, name="sampler", daemon=True).start()
         self._sampled.wait(timeout_seconds)
 
@@ -88,6 +100,13 @@ class Sampler:
         limit_seconds = max(10 * self._tick_seconds, 10.0)
         latest = self.latest
         return latest is not None and self._clock() - latest.rendered_seconds <= limit_seconds
+
+    def _count_failure(self, failure: str) -> None:
+        tally = self._tallies.setdefault(_NAME, _Tally(_NAME))
+        tally.add(_NAME, Run(_NAME, Tier.EVERY_TICK, (), 0.0, failed=True))
+        if time.monotonic() >= self._next_log_seconds:
+            self._next_log_seconds = time.monotonic() + _LOG_SECONDS
+            _log.error("tick=failed error=%r", failure, exc_info=True)
 
     def _run_all(self, deadline_seconds: float) -> None:
         handled: set[CollectorWorker] = set()
@@ -121,10 +140,24 @@ class Sampler:
         return (tally.part(names) for tally in self._tallies.values())
 
     def _run(self) -> None:
-        due_seconds = time.monotonic()
+        self.failure = "its thread has ended"
+        try:
+            self._run_ticks()
+        finally:
+            self._on_end()
+
+    def _run_ticks(self) -> None:
+        due_seconds = good_seconds = time.monotonic()
         timeout_seconds = _FIRST_TIMEOUT_SECONDS
         while True:
-            self.tick(timeout_seconds)
+            try:
+                self.tick(timeout_seconds)
+                good_seconds = time.monotonic()
+            except Exception as error:  # noqa: BLE001  # one tick is lost, and counted
+                self._count_failure(f"{type(error).__name__}: {error}")
+                if time.monotonic() - good_seconds > _GIVE_UP_SECONDS:
+                    self.failure = f"every tick of a minute fails, the last with {error!r}"
+                    return
             timeout_seconds = self._tick_seconds / 2
             # After a long tick the next one starts at once; the missed ones are not made up for.
             due_seconds = max(due_seconds + self._tick_seconds, time.monotonic())

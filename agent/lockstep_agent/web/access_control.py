@@ -57,6 +57,13 @@ class AccessControl:
         self._next_poll_seconds = clock() + _POLL_SECONDS
         self.is_tls = self._rules.context is not None
 
+    @property
+    def has_credentials(self) -> bool:
+        """Whether a request needs a user, a token or a client's certificate."""
+        context = self._rules.context
+        has_certificate = context is not None and context.verify_mode is ssl.CERT_REQUIRED
+        return has_certificate or not self._rules.admission.is_open
+
     def rules(self) -> Rules:
         """The rules of this moment."""
         with self._lock:

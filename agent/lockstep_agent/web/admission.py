@@ -37,13 +37,18 @@ class Admission:
         self._lock = threading.Lock()
 
     @property
+    def is_open(self) -> bool:
+        """Whether every request is admitted."""
+        return not self._users and not self._tokens
+
+    @property
     def challenge(self) -> str:
         """Value of the header ``WWW-Authenticate`` of a refusal."""
         return 'Basic realm="lockstep"' if self._users else 'Bearer realm="lockstep"'
 
     def admits(self, authorization: str) -> bool:
         """Whether a request with this header is admitted."""
-        if not self._users and not self._tokens:
+        if self.is_open:
             return True
         scheme, _, rest = authorization.partition(" ")
         if scheme.lower() == "basic" and self._users:

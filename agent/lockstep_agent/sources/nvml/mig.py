@@ -27,6 +27,14 @@ class MigInstance:
         except self.nvml.NVMLError:
             return None
 
+    def pids(self) -> tuple[int, ...]:
+        """Processes that compute on it; empty without an answer."""
+        try:
+            processes = self.nvml.nvmlDeviceGetComputeRunningProcesses_v3(self.handle)
+        except self.nvml.NVMLError:
+            return ()
+        return tuple(process.pid for process in processes)
+
 
 def find_instance(nvml: Any, gpu: Any, index: int) -> MigInstance | None:
     """The instance at an index of a GPU's handle; None for an empty slot."""

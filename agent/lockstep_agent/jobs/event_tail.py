@@ -1,0 +1,25 @@
+"""The newest events of a job, however long its file is."""
+
+import os
+from pathlib import Path
+
+from lockstep_records.events import Event, parse_event
+from lockstep_records.foreign_files import open_foreign
+
+_TAIL_BYTES = 256 << 10
+
+
+def last_events(path: Path, owner: int) -> list[Event]:
+    """Events at the end of a job's file, in the order of writing; its end is among them.
+
+    Args:
+        path: of the file.
+        owner: user id of the job's folder, which the file must have.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with open_foreign(path, owner=owner) as descriptor:
+        begin = max(os.fstat(descriptor).st_size - _TAIL_BYTES, 0)
+        lines = os.pread(descriptor, _TAIL_BYTES, begin).decode(errors="replace").splitlines()
+    return [event for line in lines if (event := parse_event(line)) is not None]

@@ -1,0 +1,126 @@
+"""Lists the jobs of a node within bounds a user: who makes thousands of files cuts his own jobs."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from os import DirEntry, scandir
+from pathlib import Path
+
+from lockstep_agent.fair_share import fair_shares
+from lockstep_records.foreign_files import owner_of
+from lockstep_records.jobs import list_jobs
+
+MAX_JOBS = 64
+"""Of one user; the launcher keeps 20 that have ended. The newest stay."""
+MAX_PAGES = 512
+"""Of one user over all his jobs, newest attempts first: a node with 8 ranks restarts 63 times."""
+MAX_FILES = 32_768
+"""Entries that are listed of one user, in equal parts for his jobs."""
+_ATTEMPT = re.compile(r"[0-9]{1,9}")
+_PAGE = re.compile(r"rank-[0-9]{5,}\.page")
+Attempts = tuple[tuple[Path, ...], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ListedJob:
+    """One job's folder.
+
+    Attributes:
+        owner: user id of the folder.
+        attempts: paths of the pages of each attempt, oldest attempt first.
+        bound: the bound that cuts the job, a value of the label ``bound``; empty where none does.
+    """
+
+    folder: Path
+    owner: int
+    attempts: Attempts
+    bound: str = ""
+
+
+def list_node(root: Path) -> tuple[list[ListedJob], Counter[str]]:
+    """Every job, oldest name first, and how many jobs each bound cuts.
+
+    Raises:
+        OSError: the root is there and cannot be listed.
+    """
+    by_owner: dict[int, list[Path]] = {}
+    for folder in list_jobs(root):
+        try:
+            by_owner.setdefault(owner_of(folder), []).append(folder)
+        except OSError:  # it is being removed, or is a link
+            continue
+    jobs: list[ListedJob] = []
+    num_cut: Counter[str] = Counter()
+    for owner, folders in by_owner.items():
+        num_cut["jobs"] += max(len(folders) - MAX_JOBS, 0)
+        newest = sorted(folders, key=_changed_ns)[-MAX_JOBS:] if num_cut["jobs"] else folders
+        jobs += _cut_pages([_list_job(each, owner, MAX_FILES // len(newest)) for each in newest])
+    num_cut.update(job.bound for job in jobs if job.bound)
+    return sorted(jobs, key=lambda job: job.folder.name), num_cut
+
+
+def _changed_ns(folder: Path) -> int:
+    try:
+        return folder.lstat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _list_job(folder: Path, owner: int, max_files: int) -> ListedJob:
+    attempts: list[tuple[Path, ...]] = []
+    try:
+        entries = list(_entries(folder, max_files))
+        left = max_files - len(entries)
+        numbered = [each.name for each in entries if _is_attempt(each)]
+        for name in sorted(numbered, key=int, reverse=True):
+            if left <= 0:
+                break
+            files = [each.name for each in _entries(folder / name, left)]
+            left -= len(files)
+            pages = sorted(filter(_PAGE.fullmatch, files))
+            attempts.append(tuple(folder / name / page for page in pages))
+    except OSError:  # the folder is being removed
+        return ListedJob(folder=folder, owner=owner, attempts=())
+    bound = "" if left > 0 else "files"
+    return ListedJob(folder=folder, owner=owner, attempts=tuple(attempts[::-1]), bound=bound)
+
+
+def _entries(folder: Path, limit: int) -> Iterator[DirEntry[str]]:
+    with scandir(folder) as entries:
+        yield from islice(entries, limit)
+
+
+def _is_attempt(entry: DirEntry[str]) -> bool:
+    return bool(_ATTEMPT.fullmatch(entry.name)) and entry.is_dir(follow_symlinks=False)
+
+
+def _cut_pages(jobs: list[ListedJob]) -> list[ListedJob]:
+    """The jobs of one user, each with its share of the pages that he may have."""
+    demands = {job.folder: sum(map(len, job.attempts)) for job in jobs}
+    if sum(demands.values()) <= MAX_PAGES:
+        return jobs
+    shares = fair_shares(demands, MAX_PAGES)
+    return [
+        job
+        if shares[job.folder] == demands[job.folder]
+        else ListedJob(
+            folder=job.folder,
+            owner=job.owner,
+            attempts=_newest(job.attempts, shares[job.folder]),
+            bound="pages",
+        )
+        for job in jobs
+    ]
+
+
+def _newest(attempts: Attempts, num_pages: int) -> Attempts:
+    """The newest attempts with so many pages, of the last of them the lowest ranks."""
+    newest: list[tuple[Path, ...]] = []
+    for pages in reversed(attempts):
+        newest.append(pages[:num_pages])
+        num_pages -= len(newest[-1])
+        if not num_pages:
+            break
+    return tuple(newest[::-1])

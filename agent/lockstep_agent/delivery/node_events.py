@@ -88,6 +88,7 @@ class NodeEvents:
                 self._uuids[gpu.address] = (gpu.uuid, *gpu.instances)
         incidents = self._due()
         signs = [(sign, each) for each in incidents if (sign := _sign_of(each)) is not None]
+        self._pages.guard.begin(self.name)
         if signs:
             yield from self._pages.each(self.name, lambda job: self._report_all(job, signs))
 

@@ -57,7 +57,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterat
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         if not any(allowed in reason for allowed in SKIPS_ALLOWED_IN_CI):
             terminalreporter.write_line(f"skipped in CI: {report.nodeid}: {reason}", red=True)
-            terminalreporter._session.exitstatus = pytest.ExitCode.TESTS_FAILED  # noqa: SLF001  # pytest has no other way
+            assert terminalreporter._session is not None
+            terminalreporter._session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture(scope="session")

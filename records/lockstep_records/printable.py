@@ -25,8 +25,7 @@ def printable(text: str, max_characters: int = MAX_CHARACTERS) -> str:
 
 def safe_lines(text: str) -> str:
     """A text of several lines, each of them printable, with its secrets masked."""
-    # Its patterns take a while to build, and most commands say nothing that needs them.
-    from lockstep_records.secret_patterns import mask_secrets  # noqa: PLC0415
+    from lockstep_records.secret_patterns import mask_secrets  # noqa: PLC0415  # its patterns take a while to build, and most commands need none
 
     return "\n".join(map(printable, mask_secrets(text).split("\n")))
 

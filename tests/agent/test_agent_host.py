@@ -7,7 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
-from lockstep_agent.collector import Reading
+from lockstep_agent.collector import AnyReading, Reading
 from lockstep_agent.collectors.affinity import Affinity
 from lockstep_agent.collectors.host import Host
 from lockstep_agent.collectors.job_host import JobHost, running_pids
@@ -23,8 +23,12 @@ Values = dict[tuple[Metric, tuple[str, ...]], float]
 
 
 def values_of(collector: Host | JobHost | Storage | Pcie | Affinity) -> Values:
-    readings: Iterable[Reading] = collector.collect()
-    return {(reading.metric, reading.labels): reading.value for reading in readings}
+    readings: Iterable[AnyReading] = collector.collect()
+    return {
+        (reading.metric, reading.labels): reading.value
+        for reading in readings
+        if isinstance(reading, Reading)
+    }
 
 
 def job_values(folder: Path) -> Values:

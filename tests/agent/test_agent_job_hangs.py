@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from lockstep_agent.collector import Reading
 from lockstep_agent.collectors.bus import Bus
 from lockstep_agent.collectors.hangs import Hangs
 from lockstep_agent.jobs.page_store import PageStore
@@ -38,7 +39,8 @@ class HangFixture:
         self.hangs = Hangs(pages, "node-7", Path("/proc"), timeouts, clock_ns=self._now)
 
     def values(self) -> Values:
-        return {(each.metric, each.labels): each.value for each in self.hangs.collect()}
+        readings = self.hangs.collect()
+        return {(r.metric, r.labels): r.value for r in readings if isinstance(r, Reading)}
 
     def hung(self) -> float | None:
         return self.values().get((job_watch.HUNG_RANKS, NODE))
@@ -233,7 +235,8 @@ def test_lists_are_joined(lists: list[bytes], joined: list[int]) -> None:
 
 
 def bus_rate(bus: Bus) -> float | None:
-    rates = {reading.labels: reading.value for reading in bus.collect()}
+    readings = bus.collect()
+    rates = {r.labels: r.value for r in readings if isinstance(r, Reading)}
     return rates.get((*NODE, "all_reduce"))
 
 

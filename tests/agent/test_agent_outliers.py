@@ -27,7 +27,7 @@ def rows(page: LivePage, number: int, tokens: int, *, longest: int = 0) -> None:
     page.commit()
 
 
-def loads(root: Path) -> dict[tuple[str, ...], float]:
+def loads(root: Path) -> dict[tuple[str, ...], object]:
     collector = Loads(PageStore(root, Path("/proc"), cluster="east"), "node-7")
     return {
         (reading.metric.name, *reading.labels[3:]): reading.value for reading in collector.collect()

@@ -77,5 +77,5 @@ def pages(root: Path) -> list[Page]:
     return newest_pages(job) if job.is_dir() else []
 
 
-def hang_values(agent: Hangs) -> dict[object, float]:
+def hang_values(agent: Hangs) -> dict[object, object]:
     return {reading.metric: reading.value for reading in agent.collect()}

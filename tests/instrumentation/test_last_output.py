@@ -158,9 +158,9 @@ def test_no_output_holds_the_launcher_or_grows_in_its_memory(root: Path, unit: b
     output.drain(at_end=True)
     assert time.thread_time() - begin < 3
     assert b"".join(forwarded) == text + b"\nthe last line, pwd=hunter2"
-    kept = read_output(page)
-    assert kept is not None
-    assert kept.endswith("the last line, pwd=***")
+    text_read = read_output(page)
+    assert text_read is not None
+    assert text_read.endswith("the last line, pwd=***")
 
 
 def test_a_secret_in_a_line_that_is_cut_is_not_kept(root: Path) -> None:
@@ -171,11 +171,11 @@ def test_a_secret_in_a_line_that_is_cut_is_not_kept(root: Path) -> None:
         os.write(descriptor, data)
         output.drain()
     output.drain(at_end=True)
-    kept = read_output(page)
-    assert kept is not None
-    assert "abcdef" not in kept
-    assert "ghijk" not in kept
-    assert kept.endswith("next\n")
+    text_read = read_output(page)
+    assert text_read is not None
+    assert "abcdef" not in text_read
+    assert "ghijk" not in text_read
+    assert text_read.endswith("next\n")
 
 
 def test_output_that_nobody_reads_is_bounded_and_what_is_left_out_is_stated(root: Path) -> None:

@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 from lockstep_catalogue import ledger
 
@@ -31,7 +32,7 @@ def test_clusters_that_the_ledger_was_not_started_for_are_summed_up_as_other(
 def test_an_answer_is_bounded_whatever_the_store_holds(tmp_path: Path) -> None:
     with application(str(tmp_path / "l.db")) as (client, _, _):
         long = Story(job_id="a", now=time.time() - 100).start(num_nodes=1)
-        notes = {f"note_{number}": "x" * 4000 for number in range(15)}
+        notes: dict[str, Any] = {f"note_{number}": "x" * 4000 for number in range(15)}
         for step in range(300):
             long.add("checkpoint_durable", step=step, **notes)
         for first in range(0, len(long.events), 15):

@@ -8,10 +8,11 @@ import pytest
 
 from lockstep_catalogue import ledger as counted
 from lockstep_catalogue.vocabulary import OUTCOMES
-from lockstep_ledger.merge.apply import SETTLED, Refused, apply_event
+from lockstep_ledger.merge.apply import SETTLED, apply_event
 from lockstep_ledger.merge.effects import Effects
 from lockstep_ledger.merge.event import LedgerEvent
 from lockstep_ledger.merge.job import Job, job_of_json
+from lockstep_ledger.merge.plausible import Refused
 from lockstep_ledger.merge.settlement import Patience
 from lockstep_records.event_kinds import KINDS
 

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from lockstep_records.event_check import MAX_FUTURE_SECONDS, EventError, check_event
+from lockstep_records.event_bounds import EventError
+from lockstep_records.event_check import MAX_FUTURE_SECONDS, check_event
 from lockstep_records.event_kinds import EVENT_KINDS, KIND_BY_NAME, EventField
 from lockstep_records.event_schema import markdown_page, schema
 from lockstep_records.events import Event, append_event, parse_event, read_events, stable_id

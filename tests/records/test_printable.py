@@ -6,7 +6,7 @@ from lockstep_records.printable import printable
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "printed"),
     [
         ("rank 3 raised LookupError: no shard 7", "rank 3 raised LookupError: no shard 7"),
         ("größer 字 →", "größer 字 →"),
@@ -21,8 +21,8 @@ from lockstep_records.printable import printable
         ("", ""),
     ],
 )
-def test_a_terminal_gets_one_line_of_printable_characters(text: str, shown: str) -> None:
-    assert printable(text) == shown
+def test_a_terminal_gets_one_line_of_printable_characters(text: str, printed: str) -> None:
+    assert printable(text) == printed
     assert printable(text).isprintable()
 
 

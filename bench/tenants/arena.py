@@ -1,0 +1,396 @@
+"""A node with an agent, a ledger and a neighbour's job, and what must hold after each attack."""
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from . import launched, users
+from .users import AGENT, LEDGER, ROOT, VICTIM
+
+ANSWER_SECONDS = 0.5
+AGENT_BYTES = 192 << 20  # MemoryMax of deploy/systemd/lockstep-agent.service
+LEDGER_BYTES = 320 << 20
+MOST_SERIES = 20_000
+_START_SECONDS = 30.0
+_PROGRAM_SECONDS = 25.0
+_FRESH_SECONDS = 3.0
+_TRIES = 3
+_READER, _AGENT, _LAUNCHER = "r" * 24, "a" * 24, "l" * 24
+# Nothing here may exhaust the machine: address space and file size of what reads hostile input.
+_BOUNDS = ("prlimit", "--as=6442450944", "--fsize=536870912")
+# Of the control group and the network namespace, which all processes of this machine share.
+_SHARED = re.compile(r"lockstep_host_job_")
+_STALLED = re.compile(r'lockstep_agent_lane_stalled{.*lane="([^"]+)".*} 1')
+_CRASHED = re.compile(r'lockstep_agent_collector_success{.*collector="([^"]+)".*} 0')
+_TICK = re.compile(r"lockstep_agent_last_tick_timestamp_seconds{.*} (\S+)")
+_INCIDENT = re.compile(r"lockstep_\S*(?:xid|incident|fault|event)\S*_total{")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+class Arena:
+    """The programs of one node; ``attack`` is the name of the attack under way."""
+
+    def __init__(self, *, scopes: bool) -> None:
+        """Starts everything; with ``scopes`` the tokens of the ledger say what they are for."""
+        self.attack = ""
+        self.slowest_seconds = 0.0
+        self.launcher_token = _LAUNCHER
+        self.private_text = os.urandom(16).hex().encode()
+        self._scopes = scopes
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self.base = Path(tempfile.mkdtemp(prefix="lockstep-tenants-", dir="/dev/shm"))
+        self.root = self.base / "lockstep"
+        self._lay_folders()
+        try:
+            self._start_programs()
+        except BaseException:
+            self.close()
+            raise
+
+    def _lay_folders(self) -> None:
+        """Folders as ``deploy/systemd/lockstep-agent.tmpfiles`` creates them."""
+        self.base.chmod(0o755)
+        for path, mode in ((self.root, 0o2775), (self.root / "jobs", 0o3777)):
+            path.mkdir()
+            os.chown(path, 0, AGENT.gid)
+            path.chmod(mode)
+        homes = {"agent": AGENT, "victim": VICTIM, "attacker": users.ATTACKER, "ledger": LEDGER}
+        for name, user in homes.items():
+            (self.base / name).mkdir(mode=0o700)
+            os.chown(self.base / name, user.uid, user.gid)
+        (self.base / "open").mkdir()
+        self.private = self.base / "open" / "private.txt"
+        self._write(self.private, self.private_text, VICTIM)
+        (self.base / "kmsg").touch()
+        (self.base / "kmsg").chmod(0o666)
+
+    @staticmethod
+    def _write(path: Path, data: bytes, user: users.User, mode: int = 0o600) -> None:
+        path.write_bytes(data)
+        os.chown(path, user.uid, user.gid)
+        path.chmod(mode)
+
+    def _start_programs(self) -> None:
+        agent, launcher = ("", "")
+        if self._scopes:
+            agent, launcher = " scope=agent", f" scope=launcher owner={users.ATTACKER.uid}"
+        writers, readers = self.base / "ledger" / "writers", self.base / "ledger" / "readers"
+        self._write(writers, f"{_AGENT}{agent}\n{_LAUNCHER}{launcher}\n".encode(), LEDGER)
+        self._write(readers, f"{_READER}\n".encode(), LEDGER)
+        token = self.base / "agent" / "token"
+        self._write(token, _AGENT.encode(), AGENT)
+        words = ("ledger", "serve", "--listen", "127.0.0.1:0", "--cluster", "east")
+        store = ("--store", self.base / "ledger" / "ledger.db", "--max-rate", "1000")
+        tokens = ("--writer-tokens", writers, "--reader-tokens", readers)
+        self.ledger = self._start("ledger", LEDGER, *words, *store, *tokens)
+        self.ledger_port = self._port("ledger")
+        ledger = ("--ledger", f"http://127.0.0.1:{self.ledger_port}/api/events")
+        self.agent = self._start(
+            "agent",
+            AGENT,
+            *("agent", "--listen", "127.0.0.1:0", "--dir", self.root, "--cluster", "east"),
+            *("--node", "node-7", "--tick", "200ms", "--linger", "1h", "--hang-timeout", "1h"),
+            *("--kmsg", self.base / "kmsg", "--state", self.base / "agent" / "state"),
+            *("--archive", self.base / "agent" / "archive", *ledger),
+            *("--ledger-token-file", token, "--fabric-manager-log", self.base / "none"),
+        )
+        self.agent_port = self._port("agent")
+        script = [sys.executable, "-m", "tenants.victim", str(self.root), "victim"]
+        self._processes.append(
+            users.start(
+                [*VICTIM.prefix(), *script],
+                self.base / "victim",
+                self.base / "victim.log",
+                start_new_session=True,
+            )
+        )
+        self._wait("victim", r"(ready)")
+        children = Path(f"/proc/{self._processes[-1].pid}/task/{self._processes[-1].pid}/children")
+        self.victim_pids = tuple(int(word) for word in children.read_text().split())
+
+    def _start(self, name: str, user: users.User, *words: str | Path) -> subprocess.Popen[bytes]:
+        process = users.start(
+            [*_BOUNDS, *users.command(user, *words)],
+            self.base / name,
+            self.base / f"{name}.log",
+            start_new_session=True,
+        )
+        self._processes.append(process)
+        return process
+
+    def _port(self, name: str) -> int:
+        return int(self._wait(name, r"serving https?://127\.0\.0\.1:(\d+)"))
+
+    def _wait(self, name: str, pattern: str) -> str:
+        deadline = time.monotonic() + _START_SECONDS
+        while time.monotonic() < deadline:
+            text = (self.base / f"{name}.log").read_text(errors="replace")
+            if found := re.search(pattern, text):
+                return found[1]
+            time.sleep(0.05)
+        raise AssertionError(f"{name} does not start: {text[-2000:]}")
+
+    def settle(self) -> None:
+        """Waits until the neighbour's series, record and report are whole and remembers them."""
+        deadline = time.monotonic() + _START_SECONDS
+        while len(self._series(self._scrape() or "")) < 100 or not self._record_is_whole():  # noqa: PLR2004
+            assert time.monotonic() < deadline, "the neighbour's job never becomes visible"
+            time.sleep(0.2)
+        time.sleep(11.5)  # every tier has run
+        self._threads = self._thread_count()
+        self._incidents = self._incident_lines()
+        self.report = self._report()
+        self.before = self._state()
+        assert not self.complaint(), self.complaint()
+
+    def _record_is_whole(self) -> bool:
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            return b"victim-2" in self.read_ledger("/api/jobs/victim")
+        return False
+
+    def get(self, port: int, path: str, token: str = "", body: bytes | None = None) -> bytes:
+        """An answer with status 200 in time.
+
+        Raises:
+            OSError: None came in time, in none of three tries.
+        """
+        error: OSError = OSError("no answer")
+        for _ in range(_TRIES):
+            begin = time.monotonic()
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=ANSWER_SECONDS)
+            headers = {"Content-Type": "application/json", "Connection": "close"}
+            if token:
+                headers["Authorization"] = f"Bearer {token}"
+            try:
+                connection.request("POST" if body else "GET", path, body, headers)
+                answer = connection.getresponse()
+                content = answer.read()
+            except (OSError, http.client.HTTPException) as failure:
+                error = OSError(f"{path}: {failure!r}")
+                continue
+            finally:
+                connection.close()
+            if answer.status != http.client.OK:
+                error = OSError(f"{path} is answered {answer.status}")
+            elif (seconds := time.monotonic() - begin) <= ANSWER_SECONDS:
+                self.slowest_seconds = max(self.slowest_seconds, seconds)
+                return content
+            else:
+                error = OSError(f"{path} takes {seconds:.1f} s")
+        raise error
+
+    def read_ledger(self, path: str) -> bytes:
+        """An answer of the ledger to a reader."""
+        return self.get(self.ledger_port, path, _READER)
+
+    def _scrape(self) -> str | None:
+        with contextlib.suppress(OSError):
+            return self.get(self.agent_port, "/metrics").decode()
+        return None
+
+    @staticmethod
+    def _series(scrape: str) -> list[str]:
+        return sorted(
+            line
+            for line in scrape.splitlines()
+            if 'job_id="victim"' in line and not _SHARED.match(line)
+        )
+
+    def _state(self) -> dict[str, object]:
+        job = self.root / "jobs" / "victim"
+        return {
+            "series": self._series(self._scrape() or ""),
+            "events": (job / "events.jsonl").read_bytes(),
+            "files": sorted(path.name for path in job.rglob("*")),
+            "record": self.read_ledger("/api/jobs/victim"),
+        }
+
+    def complaint(self) -> str:
+        """What is wrong now with agent, ledger or the neighbour's job; nothing where all is well."""
+        try:
+            return self._of_programs() or self._of_agent() or self._of_ledger() or self._of_state()
+        except OSError as error:
+            return str(error)
+
+    def _of_programs(self) -> str:
+        for process, name in ((self.agent, "agent"), (self.ledger, "ledger")):
+            if process.poll() is not None:
+                return f"the {name} ended with status {process.returncode}"
+        limits = ((self.agent, "agent", AGENT_BYTES), (self.ledger, "ledger", LEDGER_BYTES))
+        for process, name, limit in limits:
+            text = Path(f"/proc/{process.pid}/statm").read_text()
+            if (size := int(text.split()[1]) * 4096) > limit:
+                return f"the {name} takes {size >> 20} MiB"
+        return ""
+
+    def _of_agent(self) -> str:
+        self.get(self.agent_port, "/healthz")
+        scrape = self.get(self.agent_port, "/metrics").decode()
+        if found := _STALLED.search(scrape):
+            return f"the lane {found[1]} hangs"
+        if found := _CRASHED.search(scrape):
+            return f"the collector {found[1]} fails for all jobs"
+        if scrape.count("\n") > MOST_SERIES:
+            return f"/metrics has {scrape.count(chr(10)):,} lines"
+        tick = _TICK.search(scrape)
+        if tick is None or time.time() - float(tick[1]) > _FRESH_SECONDS:
+            return "the agent no longer ticks"
+        if self._thread_count() < self._threads:
+            return f"{self._threads - self._thread_count()} threads of the agent ended"
+        return ""
+
+    def _thread_count(self) -> int:
+        return len(os.listdir(f"/proc/{self.agent.pid}/task"))
+
+    def _of_ledger(self) -> str:
+        self.get(self.ledger_port, "/healthz")
+        self.get(self.ledger_port, "/ready")
+        lines = self.read_ledger("/metrics").count(b"\n")
+        if lines > MOST_SERIES:
+            return f"/metrics of the ledger has {lines:,} lines"
+        event = {"id": f"pulse-{time.time_ns()}", "kind": "hang_ended", "job_id": "pulse"}
+        event |= {"attempt": 0, "time": time.time(), "fields": {"seconds": 1.0}}
+        body = {"version": 1, "cluster": "east", "node": "node-7", "events": [event]}
+        answer = self.get(self.ledger_port, "/api/events", _AGENT, json.dumps(body).encode())
+        return f"a good event is refused: {answer!r}" if event["id"].encode() in answer else ""
+
+    def _of_state(self) -> str:
+        now = self._state()
+        for name, value in self.before.items():
+            if now[name] != value:
+                return f"the neighbour's {name} changed: {_difference(value, now[name])}"
+        return ""
+
+    def _report(self) -> bytes:
+        return self._run(VICTIM, "report", self.root / "jobs" / "victim", "--json", "-").stdout
+
+    def report_complaint(self) -> str:
+        """Whether the neighbour's report is what it was."""
+        now = self._report()
+        return "" if now == self.report else "the neighbour's report changed"
+
+    def _run(self, user: users.User, *words: str | Path) -> subprocess.CompletedProcess[bytes]:
+        home = self.base / ("victim" if user is VICTIM else "agent")
+        return subprocess.run(
+            [*_BOUNDS, *users.command(user, *words)],
+            capture_output=True,
+            timeout=_PROGRAM_SECONDS,
+            check=False,
+            cwd=home,
+            env=users.environment(home) | {"LOCKSTEP_DIR": str(self.root)},
+        )
+
+    def command_is_clean(self, *words: str | Path, user: users.User = ROOT) -> str:
+        """Runs a command for people; it ends in time and writes nothing that steers a terminal."""
+        try:
+            done = self._run(user, *words)
+        except subprocess.TimeoutExpired:
+            return f"lockstep {words[0]} hangs"
+        if done.returncode < 0:
+            return f"lockstep {words[0]} dies of signal {-done.returncode}"
+        text = (done.stdout + done.stderr).decode("utf-8", "replace")
+        if found := _CONTROL.search(text):
+            return f"lockstep {words[0]} writes {found[0]!r} to the terminal"
+        if "Traceback (most recent call last)" in text:
+            return f"lockstep {words[0]} ends with {text.strip().splitlines()[-1][:200]}"
+        return ""
+
+    def report_on(self, source: Path, *, as_root: bool = False) -> str:
+        """Reports on a hostile source, to the terminal and as a page."""
+        page = self.base / "report.html"
+        user = ROOT if as_root else AGENT
+        if not as_root:
+            page = self.base / "agent" / "report.html"
+        complaint = self.command_is_clean("report", source, "--html", page, user=user)
+        if not complaint and page.exists() and self.private_text in page.read_bytes():
+            complaint = "the report shows another user's private file"
+        page.unlink(missing_ok=True)
+        if Path("/tmp/lockstep-tenants-bomb").exists():  # noqa: S108  # named in the attack
+            Path("/tmp/lockstep-tenants-bomb").unlink()  # noqa: S108
+            complaint = "the report runs a program of the attacker"
+        return complaint
+
+    def launch(self, job_id: str, program: str) -> tuple[subprocess.CompletedProcess[bytes], float]:
+        """Starts a job of the neighbour by ``lockstep run``; its end, and its seconds."""
+        script = self.base / "victim" / "program.py"
+        self._write(script, program.encode(), VICTIM)
+        words = users.command(VICTIM, "run", "--dir", self.root, "--job-id", job_id, script)
+        begin = time.monotonic()
+        process = users.start(
+            words, self.base / "victim", self.base / "launch.log", start_new_session=True
+        )
+        try:
+            status = process.wait(_PROGRAM_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            status = process.wait()
+        script.unlink()
+        return subprocess.CompletedProcess(words, status), time.monotonic() - begin
+
+    def found_by_attacker(self, word: str) -> str:
+        """First file below the folder of jobs that the attacker can read and that has the word."""
+        read, write = os.pipe()
+        if (pid := os.fork()) == 0:
+            users.ATTACKER.become()
+            os.write(write, launched.readable_with(self.root / "jobs", word).encode())
+            os._exit(0)
+        os.close(write)
+        with open(read, "rb") as file:  # noqa: PTH123  # by its descriptor
+            found = file.read().decode()
+        os.waitpid(pid, 0)
+        return found
+
+    def _incident_lines(self) -> set[str]:
+        lines = (self._scrape() or "").splitlines()
+        return {line for line in lines if _INCIDENT.match(line) and not line.endswith(" 0.0")}
+
+    def new_incidents(self) -> str:
+        """Faults of GPUs, ports and host that the kernel's log is said to report."""
+        new = {
+            line
+            for line in self._incident_lines() - self._incidents
+            if not re.search("oom|delivery|hung_task|log_messages", line)
+        }
+        return f"the agent counts {sorted(new)[:2]}" if new else ""
+
+    def undo(self) -> None:
+        """Removes all jobs but the neighbour's, their archive, and what got into a home."""
+        archived = self.base / "agent" / "archive" / "jobs"
+        homes = [self.base / "victim", *([archived] if archived.is_dir() else [])]
+        for path in (path for folder in (self.root / "jobs", *homes) for path in folder.iterdir()):
+            if path.name == "victim":
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Ends every program and removes the folders."""
+        for process in self._processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        shutil.rmtree(self.base, ignore_errors=True)
+
+
+def _difference(before: object, now: object) -> str:
+    if isinstance(before, list) and isinstance(now, list):
+        gone = [line for line in before if line not in now]
+        new = [line for line in now if line not in before]
+        return f"{len(gone)} gone, {len(new)} new, such as {(new or gone)[0]}"
+    if isinstance(before, bytes) and isinstance(now, bytes) and before[:1] == b"{":
+        with contextlib.suppress(ValueError):
+            old, new_record = json.loads(before), json.loads(now)
+            names = [name for name in new_record if new_record[name] != old.get(name)]
+            return ", ".join(f"{name} = {str(new_record[name])[:60]}" for name in names[:4])
+    return f"{len(bytes(str(now), 'utf-8'))} bytes"

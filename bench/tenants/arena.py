@@ -8,25 +8,21 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
-import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from . import launched, users
-from .users import AGENT, LEDGER, ROOT, VICTIM
+from .programs import BOUNDS, READER, START_SECONDS, WRITER, Programs
+from .users import AGENT, ROOT, VICTIM
 
 ANSWER_SECONDS = 0.5
 AGENT_BYTES = 192 << 20  # MemoryMax of deploy/systemd/lockstep-agent.service
 LEDGER_BYTES = 320 << 20
 MOST_SERIES = 20_000
-_START_SECONDS = 30.0
 _PROGRAM_SECONDS = 25.0
 _FRESH_SECONDS = 3.0
 _TRIES = 3
-_READER, _AGENT, _LAUNCHER = "r" * 24, "a" * 24, "l" * 24
-# Nothing here may exhaust the machine: address space and file size of what reads hostile input.
-_BOUNDS = ("prlimit", "--as=6442450944", "--fsize=536870912")
 # Of the control group and the network namespace, which all processes of this machine share.
 _SHARED = re.compile(r"lockstep_host_job_")
 _STALLED = re.compile(r'lockstep_agent_lane_stalled{.*lane="([^"]+)".*} 1')
@@ -36,112 +32,18 @@ _INCIDENT = re.compile(r"lockstep_\S*(?:xid|incident|fault|event)\S*_total{")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
-class Arena:
+class Arena(Programs):
     """The programs of one node; ``attack`` is the name of the attack under way."""
 
     def __init__(self, *, scopes: bool) -> None:
         """Starts everything; with ``scopes`` the tokens of the ledger say what they are for."""
+        super().__init__(scopes=scopes)
         self.attack = ""
         self.slowest_seconds = 0.0
-        self.launcher_token = _LAUNCHER
-        self.private_text = os.urandom(16).hex().encode()
-        self._scopes = scopes
-        self._processes: list[subprocess.Popen[bytes]] = []
-        self.base = Path(tempfile.mkdtemp(prefix="lockstep-tenants-", dir="/dev/shm"))
-        self.root = self.base / "lockstep"
-        self._lay_folders()
-        try:
-            self._start_programs()
-        except BaseException:
-            self.close()
-            raise
-
-    def _lay_folders(self) -> None:
-        """Folders as ``deploy/systemd/lockstep-agent.tmpfiles`` creates them."""
-        self.base.chmod(0o755)
-        for path, mode in ((self.root, 0o2775), (self.root / "jobs", 0o3777)):
-            path.mkdir()
-            os.chown(path, 0, AGENT.gid)
-            path.chmod(mode)
-        homes = {"agent": AGENT, "victim": VICTIM, "attacker": users.ATTACKER, "ledger": LEDGER}
-        for name, user in homes.items():
-            (self.base / name).mkdir(mode=0o700)
-            os.chown(self.base / name, user.uid, user.gid)
-        (self.base / "open").mkdir()
-        self.private = self.base / "open" / "private.txt"
-        self._write(self.private, self.private_text, VICTIM)
-        (self.base / "kmsg").touch()
-        (self.base / "kmsg").chmod(0o666)
-
-    @staticmethod
-    def _write(path: Path, data: bytes, user: users.User, mode: int = 0o600) -> None:
-        path.write_bytes(data)
-        os.chown(path, user.uid, user.gid)
-        path.chmod(mode)
-
-    def _start_programs(self) -> None:
-        agent, launcher = ("", "")
-        if self._scopes:
-            agent, launcher = " scope=agent", f" scope=launcher owner={users.ATTACKER.uid}"
-        writers, readers = self.base / "ledger" / "writers", self.base / "ledger" / "readers"
-        self._write(writers, f"{_AGENT}{agent}\n{_LAUNCHER}{launcher}\n".encode(), LEDGER)
-        self._write(readers, f"{_READER}\n".encode(), LEDGER)
-        token = self.base / "agent" / "token"
-        self._write(token, _AGENT.encode(), AGENT)
-        words = ("ledger", "serve", "--listen", "127.0.0.1:0", "--cluster", "east")
-        store = ("--store", self.base / "ledger" / "ledger.db", "--max-rate", "1000")
-        tokens = ("--writer-tokens", writers, "--reader-tokens", readers)
-        self.ledger = self._start("ledger", LEDGER, *words, *store, *tokens)
-        self.ledger_port = self._port("ledger")
-        ledger = ("--ledger", f"http://127.0.0.1:{self.ledger_port}/api/events")
-        self.agent = self._start(
-            "agent",
-            AGENT,
-            *("agent", "--listen", "127.0.0.1:0", "--dir", self.root, "--cluster", "east"),
-            *("--node", "node-7", "--tick", "200ms", "--linger", "1h", "--hang-timeout", "1h"),
-            *("--kmsg", self.base / "kmsg", "--state", self.base / "agent" / "state"),
-            *("--archive", self.base / "agent" / "archive", *ledger),
-            *("--ledger-token-file", token, "--fabric-manager-log", self.base / "none"),
-        )
-        self.agent_port = self._port("agent")
-        script = [sys.executable, "-m", "tenants.victim", str(self.root), "victim"]
-        self._processes.append(
-            users.start(
-                [*VICTIM.prefix(), *script],
-                self.base / "victim",
-                self.base / "victim.log",
-                start_new_session=True,
-            )
-        )
-        self._wait("victim", r"(ready)")
-        children = Path(f"/proc/{self._processes[-1].pid}/task/{self._processes[-1].pid}/children")
-        self.victim_pids = tuple(int(word) for word in children.read_text().split())
-
-    def _start(self, name: str, user: users.User, *words: str | Path) -> subprocess.Popen[bytes]:
-        process = users.start(
-            [*_BOUNDS, *users.command(user, *words)],
-            self.base / name,
-            self.base / f"{name}.log",
-            start_new_session=True,
-        )
-        self._processes.append(process)
-        return process
-
-    def _port(self, name: str) -> int:
-        return int(self._wait(name, r"serving https?://127\.0\.0\.1:(\d+)"))
-
-    def _wait(self, name: str, pattern: str) -> str:
-        deadline = time.monotonic() + _START_SECONDS
-        while time.monotonic() < deadline:
-            text = (self.base / f"{name}.log").read_text(errors="replace")
-            if found := re.search(pattern, text):
-                return found[1]
-            time.sleep(0.05)
-        raise AssertionError(f"{name} does not start: {text[-2000:]}")
 
     def settle(self) -> None:
         """Waits until the neighbour's series, record and report are whole and remembers them."""
-        deadline = time.monotonic() + _START_SECONDS
+        deadline = time.monotonic() + START_SECONDS
         while len(self._series(self._scrape() or "")) < 100 or not self._record_is_whole():  # noqa: PLR2004
             assert time.monotonic() < deadline, "the neighbour's job never becomes visible"
             time.sleep(0.2)
@@ -190,7 +92,7 @@ class Arena:
 
     def read_ledger(self, path: str) -> bytes:
         """An answer of the ledger to a reader."""
-        return self.get(self.ledger_port, path, _READER)
+        return self.get(self.ledger_port, path, READER)
 
     def _scrape(self) -> str | None:
         with contextlib.suppress(OSError):
@@ -215,7 +117,7 @@ class Arena:
         }
 
     def complaint(self) -> str:
-        """What is wrong now with agent, ledger or the neighbour's job; nothing where all is well."""
+        """What is wrong now with agent, ledger or the neighbour's job, or nothing."""
         try:
             return self._of_programs() or self._of_agent() or self._of_ledger() or self._of_state()
         except OSError as error:
@@ -249,7 +151,7 @@ class Arena:
         return ""
 
     def _thread_count(self) -> int:
-        return len(os.listdir(f"/proc/{self.agent.pid}/task"))
+        return len(list(Path(f"/proc/{self.agent.pid}/task").iterdir()))
 
     def _of_ledger(self) -> str:
         self.get(self.ledger_port, "/healthz")
@@ -257,10 +159,15 @@ class Arena:
         lines = self.read_ledger("/metrics").count(b"\n")
         if lines > MOST_SERIES:
             return f"/metrics of the ledger has {lines:,} lines"
-        event = {"id": f"pulse-{time.time_ns()}", "kind": "hang_ended", "job_id": "pulse"}
-        event |= {"attempt": 0, "time": time.time(), "fields": {"seconds": 1.0}}
+        event: dict[str, Any] = {"kind": "hang_ended", "job_id": "pulse"}
+        event |= {
+            "id": f"pulse-{time.time_ns()}",
+            "attempt": 0,
+            "time": time.time(),
+            "fields": {"seconds": 1.0},
+        }
         body = {"version": 1, "cluster": "east", "node": "node-7", "events": [event]}
-        answer = self.get(self.ledger_port, "/api/events", _AGENT, json.dumps(body).encode())
+        answer = self.get(self.ledger_port, "/api/events", WRITER, json.dumps(body).encode())
         return f"a good event is refused: {answer!r}" if event["id"].encode() in answer else ""
 
     def _of_state(self) -> str:
@@ -281,7 +188,7 @@ class Arena:
     def _run(self, user: users.User, *words: str | Path) -> subprocess.CompletedProcess[bytes]:
         home = self.base / ("victim" if user is VICTIM else "agent")
         return subprocess.run(
-            [*_BOUNDS, *users.command(user, *words)],
+            [*BOUNDS, *users.command(user, *words)],
             capture_output=True,
             timeout=_PROGRAM_SECONDS,
             check=False,
@@ -373,14 +280,6 @@ class Arena:
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink(missing_ok=True)
-
-    def close(self) -> None:
-        """Ends every program and removes the folders."""
-        for process in self._processes:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        shutil.rmtree(self.base, ignore_errors=True)
 
 
 def _difference(before: object, now: object) -> str:

@@ -28,7 +28,7 @@ def _idle(ground: Ground, port: int, first: bytes = b"") -> None:
                 connection.send(first)
 
 
-@attack("http", telling=True, seconds=0.5)
+@attack("http", seconds=0.5)
 def ledger_idle_connections(ground: Ground) -> None:
     """2,005 idle connections to the ledger, without a token."""
     _idle(ground, ground.ledger_port)
@@ -144,7 +144,7 @@ def ledger_chunks_without_end(ground: Ground) -> None:
     ground.send(ground.ledger_port, b"POST /api/events HTTP/1.1\r\n" + head.encode() + chunk * 64)
 
 
-@attack("http", seconds=0.2, telling=True)
+@attack("http", seconds=0.2)
 def ledger_deep_body(ground: Ground) -> None:
     """A body of 500,000 opening brackets."""
     answer = ground.post(b"[" * 500_000)

@@ -177,7 +177,6 @@ _EVENTS: dict[str, tuple[str, Lines]] = {
         _event("goodput", {"rank_seconds": {f"s{n}": -1e308 for n in range(10_000)}}),
     ),
 }
-_TELLING = ("spooled_end_of_a_neighbour", "posted_surrogate", "posted_end_of_many_nodes")
 
 
 def _no_mark_up(arena: "Arena", _: str) -> str:
@@ -215,7 +214,6 @@ for _name, (_what, _lines) in _EVENTS.items():
                 _act,
                 DELIVERY_SECONDS,
                 _no_mark_up if _name == "outcome_of_mark_up" else None,
-                f"{_way}_{_name}" in _TELLING,
             )
         )
 

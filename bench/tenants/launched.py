@@ -38,7 +38,7 @@ def folder_claimed(ground: Ground) -> None:
 
 @attack("launcher", seconds=0.0, judge=_is_unread)
 def attempt_claimed(ground: Ground) -> None:
-    """The attacker owns the folders of job and first attempt, open to all, with a FIFO as stderr."""
+    """The attacker owns the folders of job and attempt, open to all, with a FIFO as stderr."""
     path = ground.jobs / f"next-{ground.name}" / "0"
     path.mkdir(parents=True)
     for each in (path.parent, path):
@@ -58,7 +58,7 @@ def attempt_claimed_with_files(ground: Ground) -> None:
         each.chmod(0o777)
 
 
-@attack("launcher", seconds=0.0, judge=_is_unread, telling=True)
+@attack("launcher", seconds=0.0, judge=_is_unread)
 def folder_claimed_with_an_acl(ground: Ground) -> None:
     """The attacker owns the job's folder, whose default ACL lets it read whatever is created."""
     path = ground.jobs / f"next-{ground.name}"
@@ -150,7 +150,6 @@ for _name, (_what, _text) in _STDERR.items():
             _nothing,
             0.0,
             _is_quick(_text),
-            _name == "hexadecimal",
         )
     )
 

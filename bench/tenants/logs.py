@@ -70,12 +70,11 @@ for _name, (_what, _text) in _MESSAGES.items():
             lambda ground, text=_text: _write(ground, text(ground)),  # type: ignore[misc]
             DELIVERY_SECONDS,
             _no_incident,
-            _name == "xid_as_control_group",
         )
     )
 
 
-@attack("logs", seconds=DELIVERY_SECONDS, telling=True)
+@attack("logs", seconds=DELIVERY_SECONDS)
 def kernel_pid_of_a_neighbour(ground: Ground) -> None:
     """An out-of-memory kill of a process whose name is the pid of the neighbour's rank."""
     pid = ground.victim_pids[0]
@@ -179,6 +178,5 @@ for _name, (_file_name, _what, _body) in _LOGS.items():
             _file(_file_name, _body),
             0.0,
             _reported(_name),
-            _name == "controls",
         )
     )

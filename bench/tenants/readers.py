@@ -38,11 +38,10 @@ def _doctor(arena: "Arena", _: str) -> str:
 
 
 def _controls(ground: Ground) -> None:
-    names = dict.fromkeys(("project", "node", "queue", "job_class"), _CONTROLS.encode())
+    # A page whose own names hold them is refused as a whole; beside a good page they are read.
     page = ground.page()
-    for number in range(4):
-        each = ground.page(number) if number else page
-        ground.patch(each, IDENTITY, "s", torch_version=b"\x1b[2J", **names)
+    names = dict.fromkeys(("project", "node", "queue", "job_class"), _CONTROLS.encode())
+    ground.patch(ground.page(3), IDENTITY, "s", torch_version=b"\x1b[2J", **names)
     error = {"version": 1, "source": "except_hook", "type": _CONTROLS, "message": _CONTROLS}
     error |= {"file": _CONTROLS, "line": 1, "function": "f", "traceback": _CONTROLS, "time": 1.0}
     page.with_name("rank-00000.error.json").write_text(json.dumps(error), encoding="utf-8")
@@ -64,7 +63,6 @@ for _name, _judge in (("report", _report), ("jobs", _jobs), ("top", _top), ("doc
             _controls,
             0.0,
             _judge,
-            _name == "report",
         )
     )
 

@@ -173,7 +173,6 @@ class Attack:
     act: Act
     seconds: float = TICK_SECONDS
     judge: Judge | None = None
-    telling: bool = False
 
 
 ATTACKS: dict[str, Attack] = {}
@@ -190,13 +189,12 @@ def attack(
     *,
     seconds: float = TICK_SECONDS,
     judge: Judge | None = None,
-    telling: bool = False,
 ) -> Callable[[Act], Act]:
     """Enters a function of the attacker into the table; its docstring says what it does."""
 
     def enter(act: Act) -> Act:
         what = (act.__doc__ or "").strip().rstrip(".")
-        register(Attack(act.__name__, surface, what, act, seconds, judge, telling))
+        register(Attack(act.__name__, surface, what, act, seconds, judge))
         return act
 
     return enter

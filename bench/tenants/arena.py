@@ -29,6 +29,7 @@ _STALLED = re.compile(r'lockstep_agent_lane_stalled{.*lane="([^"]+)".*} 1')
 _CRASHED = re.compile(r'lockstep_agent_collector_success{.*collector="([^"]+)".*} 0')
 _TICK = re.compile(r"lockstep_agent_last_tick_timestamp_seconds{.*} (\S+)")
 _INCIDENT = re.compile(r"lockstep_\S*(?:xid|incident|fault|event)\S*_total{")
+_OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -59,7 +60,9 @@ class Arena(Programs):
             return b"victim-2" in self.read_ledger("/api/jobs/victim")
         return False
 
-    def get(self, port: int, path: str, token: str = "", body: bytes | None = None) -> bytes:
+    def get(
+        self, port: int, path: str, token: str = "", body: bytes | None = None, accept: str = ""
+    ) -> bytes:
         """An answer with status 200 in time.
 
         Raises:
@@ -70,6 +73,8 @@ class Arena(Programs):
             begin = time.monotonic()
             connection = http.client.HTTPConnection("127.0.0.1", port, timeout=ANSWER_SECONDS)
             headers = {"Content-Type": "application/json", "Connection": "close"}
+            if accept:
+                headers["Accept"] = accept
             if token:
                 headers["Authorization"] = f"Bearer {token}"
             try:
@@ -136,6 +141,7 @@ class Arena(Programs):
 
     def _of_agent(self) -> str:
         self.get(self.agent_port, "/healthz")
+        self.get(self.agent_port, "/metrics", accept=_OPENMETRICS)
         scrape = self.get(self.agent_port, "/metrics").decode()
         if found := _STALLED.search(scrape):
             return f"the lane {found[1]} hangs"
@@ -267,6 +273,7 @@ class Arena(Programs):
             for line in self._incident_lines() - self._incidents
             if not re.search("oom|delivery|hung_task|log_messages", line)
         }
+        self._incidents |= new
         return f"the agent counts {sorted(new)[:2]}" if new else ""
 
     def undo(self) -> None:

@@ -29,10 +29,10 @@ from tenants.table import ATTACKS, SLOW_TIER_SECONDS, Attack, Ground
 TABLE = (pages, page_folders, side_files, hostile_events, doors, logs, readers, launched)
 # A choice for the ordinary suite: one or two of each kind, most of which succeeded once.
 TELLING = (
-    *("periodic_field_missing_alone", "thousands_of_ranks", "stderr_as_private", "spans_as_fifo"),
-    *("events_as_fifo", "spooled_end_of_a_neighbour", "posted_surrogate", "ledger_half_headers"),
-    *("posted_end_of_many_nodes", "kernel_xid_as_control_group", "report_of_controls"),
-    "folder_claimed_by_a_link",
+    *("periodic_field_known_alone", "thousands_of_ranks", "stderr_as_private", "events_as_fifo"),
+    *("spans_of_hostile_seconds", "spooled_end_of_a_neighbour", "posted_surrogate"),
+    *("posted_detail_of_a_space", "ledger_half_headers", "kernel_xid_in_text", "report_of_fifos"),
+    "folder_claimed_with_an_acl",
 )
 _ACT_SECONDS = 20.0
 _WAVE = 12

@@ -12,6 +12,7 @@ import shutil
 import signal
 import struct
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tenants import hostile, users, victim
+from tenants import hostile, side_files, users, victim
 from tenants.arena import ANSWER_SECONDS, Arena
 
 _JOBS, _RANKS = 16, 3
@@ -38,13 +39,14 @@ def _samples() -> dict[str, Any]:
     """A good content of each kind of file beside a page; text is bytes, JSON a document."""
     ring = b"LKSTERR1" + struct.pack("<Q", 5) + b"hello".ljust(1 << 16, b"\0")
     error = {"version": 1, "source": "except_hook", "type": "E", "message": "m", "file": "f"}
-    span = {"name": "slow_step", "trace_id": "0" * 32, "span_id": "0" * 16, "start": 1.0}
+    with tempfile.TemporaryDirectory() as folder:
+        span = json.loads(side_files.span_line(Path(folder), "0.25"))
     entry = {"seq_id": 1, "time_created_ns": 1, "state": "started", "profiling_name": "nccl:x"}
     operations = _OPERATIONS.pack(b"LKSTPOPS", 1, 16, 48, 0, os.getpid())
     return {
         "0/rank-{}.stderr": ring,
         "0/rank-{}.error.json": error | {"line": 1, "function": "f", "traceback": "t", "time": 1.0},
-        "0/rank-{}.spans.jsonl": span | {"end": 2.0, "step": 1, "attributes": {"a": 1}},
+        "0/rank-{}.spans.jsonl": span,
         "0/rank-{}.ops": operations + b"\0" * 5000,
         "0/rank-{}.stacks": b"Thread 0x1 (most recent call first):\n  File x, line 1 in f\n",
         "0/rank-{}.flight.json": {"version": "2.9", "entries": [entry], "pg_config": {}},

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .arena import Arena
 
 _NUMBERS = itertools.count(1000)
-_XID = "NVRM: Xid (PCI:0000:9b:00): 79, pid=1, name=python, GPU has fallen off the bus."
+_XID = "NVRM: Xid (PCI:0000:{}:00): 79, pid=1, name=python, GPU has fallen off the bus."
 _CGROUP = "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0"
 
 
@@ -32,7 +32,9 @@ def _no_incident(arena: "Arena", _: str) -> str:
 _MESSAGES: dict[str, tuple[str, Callable[[Ground], str]]] = {
     "xid_as_control_group": (
         "an out-of-memory kill in a control group named like an Xid",
-        lambda _: f"{_CGROUP},oom_memcg=/a/{_XID},task_memcg=/a/{_XID},task=x,pid=9,uid=4102",
+        lambda _: (
+            f"{_CGROUP},oom_memcg=/a/{_XID.format('9b')},task_memcg=/a/{_XID.format('9c')},task=x,pid=9,uid=4102"
+        ),
     ),
     "xid_as_process": (
         "a segmentation fault of a process named like an Xid",
@@ -40,7 +42,7 @@ _MESSAGES: dict[str, tuple[str, Callable[[Ground], str]]] = {
     ),
     "xid_in_text": (
         "a coredump message whose program name holds an Xid",
-        lambda _: f"process '/home/a/{_XID}' started with executable stack",
+        lambda _: f"process '/home/a/{_XID.format('9d')}' started with executable stack",
     ),
     "link_as_process": (
         "a hung task named like a driver's link",

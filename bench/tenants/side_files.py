@@ -3,9 +3,12 @@
 import contextlib
 import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from lockstep_records.spans import Span, SpanSpool
 
 from .table import SLOW_TIER_SECONDS, Attack, Ground, attack, register
 
@@ -23,6 +26,7 @@ _SIDE_FILES = {
     "events": "events.jsonl",
 }
 _DEPTH = 100_000
+_MARK_SECONDS = 0.123456789
 
 
 def _fifo(path: Path, _: Ground) -> None:
@@ -102,6 +106,45 @@ def switches_beyond_floats(ground: Ground) -> None:
         job = ground.job(f"{ground.name}-{number}")
         ground.page(0, job)
         (job / "switches.json").write_text(f'{{"hang_seconds": {value}}}', encoding="ascii")
+
+
+def span_line(folder: Path, seconds: str) -> str:
+    """A line of spans as a rank writes it, with any text as the duration of the slow step."""
+    now_ns = time.time_ns()
+    span = Span(
+        name="slow_step",
+        number=1,
+        trace_id="1" * 32,
+        span_id="2" * 16,
+        parent_id="3" * 16,
+        start_ns=now_ns - 1000,
+        end_ns=now_ns,
+        attributes={"seconds": _MARK_SECONDS},
+    )
+    path = folder / "sample.spans.jsonl"
+    SpanSpool(path).write(span)
+    text = path.read_text(encoding="utf-8")
+    path.unlink()
+    return text.replace(str(_MARK_SECONDS), seconds)
+
+
+@attack("side files", seconds=2.0)
+def spans_of_hostile_seconds(ground: Ground) -> None:
+    """Slow steps that took 400 digits, 1e999, NaN, a text and a list of seconds."""
+    for number, seconds in enumerate(("9" * 400, "1e999", "NaN", '"x"', "[]", "1e-320", "true")):
+        page = ground.page(number, rows=4)
+        line = span_line(ground.home, seconds)
+        page.with_suffix(".spans.jsonl").write_text(line, encoding="utf-8")
+
+
+@attack("side files", seconds=2.0)
+def spans_of_hostile_ids(ground: Ground) -> None:
+    """Slow steps whose trace id is a surrogate, a line end, a quote and 10,000 characters."""
+    texts = ("\\ud800", "\\n", '\\"} 1\\nup 1', "x" * 10_000)
+    for number, text in enumerate(texts):
+        page = ground.page(number, rows=4)
+        line = span_line(ground.home, "0.25").replace("1" * 32, text)
+        page.with_suffix(".spans.jsonl").write_text(line, encoding="utf-8")
 
 
 @attack("side files", seconds=SLOW_TIER_SECONDS)

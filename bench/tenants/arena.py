@@ -12,7 +12,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from lockstep_catalogue import health
+
 from . import launched, users
+from .difference import difference
 from .programs import BOUNDS, READER, START_SECONDS, WRITER, Programs
 from .users import AGENT, ROOT, VICTIM
 
@@ -24,11 +27,11 @@ _PROGRAM_SECONDS = 25.0
 _FRESH_SECONDS = 3.0
 _TRIES = 3
 # Of the control group and the network namespace, which all processes of this machine share.
-_SHARED = re.compile(r"lockstep_host_job_")
-_STALLED = re.compile(r'lockstep_agent_lane_stalled{.*lane="([^"]+)".*} 1')
-_CRASHED = re.compile(r'lockstep_agent_collector_success{.*collector="([^"]+)".*} 0')
-_TICK = re.compile(r"lockstep_agent_last_tick_timestamp_seconds{.*} (\S+)")
-_INCIDENT = re.compile(r"lockstep_\S*(?:xid|incident|fault|event)\S*_total{")
+_SHARED = re.compile(r"\w+_host_job_")
+_STALLED = re.compile(health.LANE_STALLED.name + r'{.*lane="([^"]+)".*} 1')
+_CRASHED = re.compile(health.COLLECTOR_SUCCESS.name + r'{.*collector="([^"]+)".*} 0')
+_TICK = re.compile(health.AGENT_TICK.name + r"{.*} (\S+)")
+_INCIDENT = re.compile(r"\w*(?:xid|incident|fault|event)\w*_total{")
 _OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -180,7 +183,7 @@ class Arena(Programs):
         now = self._state()
         for name, value in self.before.items():
             if now[name] != value:
-                return f"the neighbour's {name} changed: {_difference(value, now[name])}"
+                return f"the neighbour's {name} changed: {difference(value, now[name])}"
         return ""
 
     def _report(self) -> bytes:
@@ -287,16 +290,3 @@ class Arena(Programs):
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink(missing_ok=True)
-
-
-def _difference(before: object, now: object) -> str:
-    if isinstance(before, list) and isinstance(now, list):
-        gone = [line for line in before if line not in now]
-        new = [line for line in now if line not in before]
-        return f"{len(gone)} gone, {len(new)} new, such as {(new or gone)[0]}"
-    if isinstance(before, bytes) and isinstance(now, bytes) and before[:1] == b"{":
-        with contextlib.suppress(ValueError):
-            old, new_record = json.loads(before), json.loads(now)
-            names = [name for name in new_record if new_record[name] != old.get(name)]
-            return ", ".join(f"{name} = {str(new_record[name])[:60]}" for name in names[:4])
-    return f"{len(bytes(str(now), 'utf-8'))} bytes"

@@ -22,7 +22,7 @@ def invented_clusters(ground: Ground) -> None:
         ground.page(0, job, rows=1, **names, job_class=f"k{number}")
 
 
-@attack("pages")
+@attack("pages", seconds=3.0)
 def thousands_of_ranks(ground: Ground) -> None:
     """One job with 4,000 pages of a few rows."""
     page = ground.page(0, rows=1)

@@ -48,7 +48,7 @@ class Arena(Programs):
     def settle(self) -> None:
         """Waits until the neighbour's series, record and report are whole and remembers them."""
         deadline = time.monotonic() + START_SECONDS
-        while len(self._series(self._scrape() or "")) < 100 or not self._record_is_whole():  # noqa: PLR2004
+        while len(self._series(self._scrape() or "")) < 100 or not self._record_is_whole():  # noqa: PLR2004  # a share or a figure of this line
             assert time.monotonic() < deadline, "the neighbour's job never becomes visible"
             time.sleep(0.2)
         time.sleep(11.5)  # every tier has run

@@ -26,7 +26,7 @@ within 500 ms; no lane hangs, no collector fails, no thread ended, the ticks go 
 at most 192 MiB (the limit of its unit), the ledger 320 MiB, and each serves at most 20,000 series.
 The neighbour's report is compared at the end.
 
-Left out of the comparison are the series of a job's host (`..._host_job_...`): control group and network namespace
+Left out are the series of a job's host (`..._host_job_...`): control group and network namespace
 are those of all processes of the machine on which this runs.
 
 ```sh

@@ -60,7 +60,7 @@ def _content(chance: random.Random, good: Any) -> bytes:
         return hostile.damaged(chance, good)
     text = hostile.text_of(chance, hostile.spoil(chance, good)) + "\n"
     data = text.encode("utf-8", "surrogatepass") * chance.choice((1, 1, 3))
-    return hostile.damaged(chance, data) if chance.random() < 0.1 else data  # noqa: PLR2004
+    return hostile.damaged(chance, data) if chance.random() < 0.1 else data  # noqa: PLR2004  # a share or a figure of this line
 
 
 def _lay(chance: random.Random, root: Path, batch: int) -> int:
@@ -78,11 +78,11 @@ def _lay(chance: random.Random, root: Path, batch: int) -> int:
                 file.write(body)
             names = [name for name in samples if rank == 0 or "{}" in name]
             for name in chance.sample(names, len(names) // 2):
-                place = folder / name.format(f"{rank:05d}")
+                target = folder / name.format(f"{rank:05d}")
                 if chance.random() < 0.08:  # noqa: PLR2004  # some
-                    hostile.no_file(chance, place)
+                    hostile.no_file(chance, target)
                 else:
-                    place.write_bytes(_content(chance, samples[name]))
+                    target.write_bytes(_content(chance, samples[name]))
                 laid += 1
             laid += 1
     return laid
@@ -116,9 +116,9 @@ class Watch:
         self.violations: Counter[str] = Counter()
         self.slowest_seconds = 0.0
         self.largest_bytes: Counter[str] = Counter()
-        self._begin = self._said = time.monotonic()
+        self._begin = self._reported = time.monotonic()
 
-    def look(self, inputs: int, count: int) -> None:
+    def check(self, inputs: int, count: int) -> None:
         """Checks agent, ledger and the neighbour's job; says where it stands now and then."""
         begin = time.monotonic()
         if complaint := self.arena.complaint():
@@ -129,8 +129,8 @@ class Watch:
             if process.poll() is None:
                 pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
                 self.largest_bytes[name] = max(self.largest_bytes[name], pages * 4096)
-        if begin - self._said > _PROGRESS_SECONDS:
-            self._said = begin
+        if begin - self._reported > _PROGRESS_SECONDS:
+            self._reported = begin
             seconds = begin - self._begin
             print(f"{seconds:5.0f} s  {inputs:,} of {count:,}", file=sys.stderr, flush=True)
 
@@ -162,7 +162,7 @@ def fuzz_files(arena: Arena, seed: int, count: int) -> tuple[Watch, int]:
         inputs += laid
         # One in twenty lies until the slow tiers have read it.
         time.sleep(_BATCH_SECONDS if batch % 20 else 10 * _BATCH_SECONDS)
-        watch.look(inputs, count)
+        watch.check(inputs, count)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         for folder in (arena.root / "jobs").glob("fuzz-*"):
@@ -205,7 +205,7 @@ def _body(chance: random.Random, good: list[dict[str, Any]], batch: int) -> byte
     begin = hostile.text_of(chance, frame, wild=wild)[:-1]
     text = f'{begin}, "events": [{",".join(events)}]}}'
     body = text.encode("utf-8", "surrogatepass")
-    return hostile.damaged(chance, body) if chance.random() < 0.02 else body  # noqa: PLR2004
+    return hostile.damaged(chance, body) if chance.random() < 0.02 else body  # noqa: PLR2004  # a share or a figure of this line
 
 
 def _post(body: bytes, arena: Arena, watch: Watch) -> None:
@@ -240,7 +240,7 @@ def fuzz_events(arena: Arena, seed: int, count: int) -> tuple[Watch, int]:
         _post(_body(chance, good, batch), arena, watch)
         inputs += _EVENTS
         if batch % 5 == 0 or inputs >= count:
-            watch.look(inputs, count)
+            watch.check(inputs, count)
         batch += 1
     return watch, inputs
 

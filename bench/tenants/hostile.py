@@ -83,11 +83,11 @@ def spoil(chance: random.Random, document: Any) -> Any:
     """Replaces some values of a good document; the names stay mostly."""
     if isinstance(document, dict):
         spoiled = {
-            name: value(chance) if chance.random() < 0.15 else spoil(chance, each)  # noqa: PLR2004
+            name: value(chance) if chance.random() < 0.15 else spoil(chance, each)  # noqa: PLR2004  # a share or a figure of this line
             for name, each in document.items()
             if chance.random() > 0.03  # noqa: PLR2004  # few are left out
         }
-        return spoiled | ({"new": value(chance)} if chance.random() < 0.1 else {})  # noqa: PLR2004
+        return spoiled | ({"new": value(chance)} if chance.random() < 0.1 else {})  # noqa: PLR2004  # a share or a figure of this line
     if isinstance(document, list):
         return [spoil(chance, each) for each in document] * chance.choice((1, 1, 1, 0, 50))
     return document
@@ -100,7 +100,7 @@ def page(chance: random.Random, good: bytes) -> bytes:
         part = data[at : at + section.size]
         end = section.offsets["checksum"]
         # The head says what the file is; a page that is none is refused at once.
-        begin = 24 if section is IDENTITY and chance.random() < 0.8 else 0  # noqa: PLR2004
+        begin = 24 if section is IDENTITY and chance.random() < 0.8 else 0  # noqa: PLR2004  # a share or a figure of this line
         for _ in range(chance.choice((1, 1, 2, 5, 40))):
             word = chance.choice((*_WORDS, chance.randbytes(8)))
             start = chance.randrange(begin, end - 8) & ~chance.choice((0, 3, 7, 7, 7))
@@ -109,7 +109,7 @@ def page(chance: random.Random, good: bytes) -> bytes:
             sealed = zlib.crc32(part[:end]).to_bytes(section.size - end, "little")
             part[end : section.size] = sealed
         data[at : at + section.size] = part[: section.size]
-    return damaged(chance, bytes(data)) if chance.random() < 0.1 else bytes(data)  # noqa: PLR2004
+    return damaged(chance, bytes(data)) if chance.random() < 0.1 else bytes(data)  # noqa: PLR2004  # a share or a figure of this line
 
 
 def damaged(chance: random.Random, good: bytes) -> bytes:

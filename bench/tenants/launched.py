@@ -183,17 +183,17 @@ def _are_masked(arena: "Arena", _: str) -> str:
     program = f"import sys; sys.stderr.write({chr(10).join(lines)!r} + chr(10))"
     job_id = f"stderr-{arena.attack}"
     done, _seconds = arena.launch(job_id, program)
-    kept = b""
+    stored = b""
     for path in (arena.root / "jobs" / job_id).rglob("*.stderr"):
-        kept += path.read_bytes()
-    seen = [text for number, text in enumerate(_SECRETS) if _shows(kept, number)]
-    if not kept:
+        stored += path.read_bytes()
+    seen = [text for number, text in enumerate(_SECRETS) if _shows(stored, number)]
+    if not stored:
         return f"no stderr was kept; status {done.returncode}"
     return f"kept with the secret: {seen}" if seen else ""
 
 
-def _shows(kept: bytes, number: int) -> bool:
-    lines = kept.replace(b"\0", b"\n").split(b"\n")
+def _shows(stored: bytes, number: int) -> bool:
+    lines = stored.replace(b"\0", b"\n").split(b"\n")
     begin = f"{number}: ".encode()
     return any(_HIDDEN.encode() in line for line in lines if begin in line)
 

@@ -69,7 +69,7 @@ for _name, (_what, _text) in _MESSAGES.items():
             f"kernel_{_name}",
             "logs",
             f"the kernel reports {_what}",
-            lambda ground, text=_text: _write(ground, text(ground)),  # type: ignore[misc]
+            lambda ground, text=_text: _write(ground, text(ground)),  # type: ignore[misc]  # its default binds the loop
             DELIVERY_SECONDS,
             _no_incident,
         )

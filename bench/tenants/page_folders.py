@@ -66,27 +66,27 @@ def sparse_page(ground: Ground) -> None:
     os.truncate(page, 1 << 40)
 
 
-def _place(ground: Ground, name: str = "rank-00000.page") -> Path:
+def _path_of(ground: Ground, name: str = "rank-00000.page") -> Path:
     return ground.job() / "0" / name
 
 
 @attack("pages")
 def page_is_a_fifo(ground: Ground) -> None:
     """A FIFO that nobody writes into as page."""
-    os.mkfifo(_place(ground), 0o644)
+    os.mkfifo(_path_of(ground), 0o644)
 
 
 @attack("pages")
 def page_is_a_folder(ground: Ground) -> None:
     """A folder as page."""
-    _place(ground).mkdir()
+    _path_of(ground).mkdir()
 
 
 @attack("pages")
 def page_is_a_socket(ground: Ground) -> None:
     """A socket as page."""
     server = socket.socket(socket.AF_UNIX)
-    folder = os.open(_place(ground).parent, os.O_RDONLY)
+    folder = os.open(_path_of(ground).parent, os.O_RDONLY)
     server.bind(f"/proc/self/fd/{folder}/rank-00000.page")
     ground.held.append(server)
 
@@ -94,25 +94,25 @@ def page_is_a_socket(ground: Ground) -> None:
 @attack("pages")
 def page_is_zero_device(ground: Ground) -> None:
     """A link to /dev/zero as page."""
-    _place(ground).symlink_to("/dev/zero")
+    _path_of(ground).symlink_to("/dev/zero")
 
 
 @attack("pages")
 def page_is_a_neighbours(ground: Ground) -> None:
     """A link to the neighbour's page as page of another rank of the attacker's job."""
-    _place(ground).symlink_to(ground.jobs / "victim" / "0" / "rank-00000.page")
+    _path_of(ground).symlink_to(ground.jobs / "victim" / "0" / "rank-00000.page")
 
 
 @attack("pages")
 def page_is_a_loop(ground: Ground) -> None:
     """A link to itself as page."""
-    _place(ground).symlink_to("rank-00000.page")
+    _path_of(ground).symlink_to("rank-00000.page")
 
 
 @attack("pages")
 def page_is_memory(ground: Ground) -> None:
     """A link to /proc/self/mem as page."""
-    _place(ground).symlink_to("/proc/self/mem")
+    _path_of(ground).symlink_to("/proc/self/mem")
 
 
 @attack("pages")
@@ -171,11 +171,11 @@ def page_cut_while_it_is_read(ground: Ground) -> None:
     path = ground.job() / "0" / "rank-00000.page"
     body = ground.page(1).read_bytes()
 
-    def cut() -> None:
+    def truncate() -> None:
         path.write_bytes(body)
         os.truncate(path, 100)
 
-    _forked(ground, cut)
+    _forked(ground, truncate)
 
 
 @attack("pages", seconds=2.0)

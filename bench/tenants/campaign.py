@@ -114,7 +114,11 @@ class Campaign:
 
     def _new(self) -> Arena:
         arena = Arena(scopes=self._scopes)
-        arena.settle()
+        try:
+            arena.settle()
+        except BaseException:
+            arena.close()
+            raise
         return arena
 
     def run(self, attacks: Iterable[Attack]) -> Iterator[tuple[Attack, str]]:

@@ -1,0 +1,134 @@
+"""Attacks on people who read: report, jobs, top and doctor over hostile folders."""
+
+import json
+import os
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from lockstep_records.page.layout import IDENTITY, PERIODIC, SLOT
+
+from .table import Attack, Ground, attack, register
+
+if TYPE_CHECKING:
+    from .arena import Arena
+
+_CONTROLS = "\x1b]0;owned\x07\x1b[2J\x1b[31m\x9b"
+
+
+def _report(arena: "Arena", _: str) -> str:
+    return arena.report_on(arena.root / "jobs" / arena.attack)
+
+
+def _report_as_root(arena: "Arena", _: str) -> str:
+    return arena.report_on(arena.root / "jobs" / arena.attack, as_root=True)
+
+
+def _jobs(arena: "Arena", _: str) -> str:
+    return arena.command_is_clean("jobs", "--dir", arena.root)
+
+
+def _top(arena: "Arena", _: str) -> str:
+    return arena.command_is_clean("top", "--once", arena.root / "jobs" / arena.attack)
+
+
+def _doctor(arena: "Arena", _: str) -> str:
+    page = arena.root / "jobs" / arena.attack / "0" / "rank-00000.page"
+    return arena.command_is_clean("doctor", page)
+
+
+def _controls(ground: Ground) -> None:
+    # A page whose own names hold them is refused as a whole; beside a good page they are read.
+    page = ground.page()
+    names = dict.fromkeys(("project", "node", "queue", "job_class"), _CONTROLS.encode())
+    ground.patch(ground.page(3), IDENTITY, "s", torch_version=b"\x1b[2J", **names)
+    error = {"version": 1, "source": "except_hook", "type": _CONTROLS, "message": _CONTROLS}
+    error |= {"file": _CONTROLS, "line": 1, "function": "f", "traceback": _CONTROLS, "time": 1.0}
+    page.with_name("rank-00000.error.json").write_text(json.dumps(error), encoding="utf-8")
+    text = f"RuntimeError: {_CONTROLS}\n".encode() * 20
+    ring = b"LKSTERR1" + struct.pack("<Q", len(text)) + text.ljust(1 << 16, b"\0")
+    page.with_name("rank-00000.stderr").write_bytes(ring)
+    event = ground.event("rank_ended", fields={"rank": 0, "exit_code": 1, "exception": _CONTROLS})
+    end = ground.event("job_finished", fields={"outcome": "failed", "reason": _CONTROLS})
+    lines = json.dumps(event) + "\n" + json.dumps(end) + "\n"
+    (page.parents[1] / "events.jsonl").write_text(lines, encoding="utf-8")
+
+
+for _name, _judge in (("report", _report), ("jobs", _jobs), ("top", _top), ("doctor", _doctor)):
+    register(
+        Attack(
+            f"{_name}_of_controls",
+            "reports",
+            f"lockstep {_name} over pages, errors and events full of terminal control characters",
+            _controls,
+            0.0,
+            _judge,
+        )
+    )
+
+
+def _fifos(ground: Ground) -> None:
+    page = ground.page()
+    for name in ("stderr", "error.json", "spans.jsonl", "ops", "stacks", "flight.json"):
+        os.mkfifo(page.with_name(f"rank-00000.{name}"), 0o644)
+    os.mkfifo(page.parents[1] / "events.jsonl", 0o644)
+    os.mkfifo(page.parents[1] / "switches.json", 0o644)
+
+
+for _name, _judge in (("report", _report), ("jobs", _jobs), ("top", _top)):
+    register(
+        Attack(
+            f"{_name}_of_fifos",
+            "reports",
+            f"lockstep {_name} over a job whose side files are FIFOs",
+            _fifos,
+            0.0,
+            _judge,
+        )
+    )
+
+
+@attack("reports", seconds=0.0, judge=_report_as_root)
+def report_of_links(ground: Ground) -> None:
+    """Root reports on a job whose side files are links to another user's private file."""
+    page = ground.page()
+    for name in ("stderr", "error.json", "stacks"):
+        page.with_name(f"rank-00000.{name}").symlink_to(ground.private)
+    event = ground.event("rank_ended", fields={"rank": 0, "exit_code": 1, "first": True})
+    (page.parents[1] / "events.jsonl").write_text(json.dumps(event) + "\n", encoding="utf-8")
+
+
+@attack("reports", seconds=0.0, judge=_report)
+def report_of_a_huge_world(ground: Ground) -> None:
+    """A report on pages that claim 2^31 - 1 ranks."""
+    for number in range(4):
+        ground.patch(ground.page(number), IDENTITY, "i", world_size=2**31 - 1)
+
+
+@attack("reports", seconds=0.0, judge=_report)
+def report_of_hostile_numbers(ground: Ground) -> None:
+    """A report on pages of NaN, infinities and 2^64 - 1."""
+    words = (b"\xff" * 8, struct.pack("<d", float("inf")), struct.pack("<d", 1.7e308), b"\0" * 8)
+    for number, word in enumerate(words):
+        page = ground.page(number)
+        ground.fill(page, SLOT, word)
+        ground.fill(page, PERIODIC, word)
+
+
+def _events(ground: Ground, lines: Callable[[], bytes]) -> None:
+    ground.page()
+    (ground.jobs / ground.name / "events.jsonl").write_bytes(lines())
+
+
+@attack("reports", seconds=0.0, judge=_report)
+def report_of_a_million_events(ground: Ground) -> None:
+    """A report on a job with a million events."""
+    line = json.dumps(ground.event("node_event", fields={"sign": "xid"})).encode() + b"\n"
+    _events(ground, lambda: line * 300_000)
+
+
+@attack("reports", seconds=0.0, judge=_report)
+def report_of_deep_events(ground: Ground) -> None:
+    """A report on a job with events of 100,000 levels, surrogates and 400 digits."""
+    lines = b"[" * 100_000 + b'\n{"id": "\\ud800", "kind": "hang", "job_id": "x", "attempt": 0, '
+    _events(ground, lambda: lines + b'"time": 1e999, "fields": {"missing": ' + b"9" * 400 + b"}}\n")

@@ -22,7 +22,8 @@ from lockstep_agent.collectors.net import Net
 from lockstep_agent.collectors.pcie import Pcie
 from lockstep_agent.collectors.port_health import PortHealth
 from lockstep_agent.collectors.storage import Storage
-from lockstep_agent.jobs.page_store import JobSnapshot, PageStore
+from lockstep_agent.jobs.job_snapshot import JobSnapshot
+from lockstep_agent.jobs.page_store import PageStore
 
 REPOSITORY = Path(__file__).parents[1]
 sys.path.insert(0, str(REPOSITORY / "tests"))

@@ -25,6 +25,7 @@ MAY_OPEN = {
     "records/lockstep_records/job_retention": "notes in the agent's own folder, by its descriptor",
     "records/lockstep_records/rank_files": "a new trace in the folder that the user names",
     "records/lockstep_records/compressed": "logs " + USERS,
+    "records/lockstep_records/token_files": "tokens that the operator names",
     "records/lockstep_records/docs": "pages of the documentation, when they are generated",
     "records/lockstep_records/event_schema": "the schema, when it is generated",
     "records/lockstep_records/outcomes/docs": "pages of the documentation, when they are generated",

@@ -1,6 +1,8 @@
 """The folder of a job that belongs to somebody else, before launchers and before ranks."""
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -31,16 +33,21 @@ def run_job(root: Path) -> subprocess.CompletedProcess[str]:
 
 @as_root
 @pytest.mark.parametrize("mode", [0o700, 0o750, 0o777])
-def test_a_launcher_refuses_the_folder_of_another_user_in_a_sentence(root: Path, mode: int) -> None:
+def test_a_job_whose_folder_another_user_owns_trains_and_is_recorded_apart(
+    root: Path, mode: int
+) -> None:
     job = root / "jobs" / "job-a"
     job.mkdir(parents=True)
     job.chmod(mode)
     os.chown(job, STRANGER, -1)
     done = run_job(root)
-    assert done.returncode == 2
+    assert done.returncode == 0
     assert f"{job} is refused: it belongs to user {STRANGER}" in done.stderr.replace("\n", " ")
-    assert "Traceback" not in done.stderr
+    [apart] = map(Path, re.findall(r"recorded in (\S+),", done.stderr))
+    assert apart.stat().st_mode & 0o777 == 0o700
+    assert [*(apart / "jobs" / "job-a" / "0").glob("rank-*")] != []
     assert [*job.iterdir()] == []
+    shutil.rmtree(apart)
 
 
 def test_a_launcher_refuses_a_folder_that_others_may_write_to_and_one_that_is_a_link(

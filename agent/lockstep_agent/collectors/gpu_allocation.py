@@ -9,7 +9,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from lockstep_agent.collector import Reading, Tier
-from lockstep_agent.jobs.page_store import JobSnapshot, PageStore, user_of
+from lockstep_agent.jobs.job_snapshot import JobSnapshot, user_of
+from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.sources.pod_resources import Allocation, list_allocations
 from lockstep_agent.sources.process_job import read_process_job
 from lockstep_agent.sources.sysfs import read_text

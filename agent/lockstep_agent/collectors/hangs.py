@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from lockstep_agent.collector import AnyReading, Reading, Tier
-from lockstep_agent.jobs.page_store import JobSnapshot, PageStore
+from lockstep_agent.jobs.job_snapshot import JobSnapshot
+from lockstep_agent.jobs.page_store import PageStore
 from lockstep_agent.recent_events import RecentEvents
 from lockstep_catalogue import job_watch as metrics
 from lockstep_catalogue.vocabulary import ENDED_PHASES

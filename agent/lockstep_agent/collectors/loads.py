@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 from lockstep_agent.collector import AnyReading, Tier
+from lockstep_agent.jobs.job_snapshot import JobSnapshot
 from lockstep_agent.jobs.outliers import load_readings
-from lockstep_agent.jobs.page_store import JobSnapshot, PageStore
+from lockstep_agent.jobs.page_store import PageStore
 
 
 class Loads:

@@ -5,13 +5,11 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from lockstep_agent.collector import AnyReading, Reading, is_servable
+from lockstep_agent.jobs.job_snapshot import JobSnapshot
 from lockstep_catalogue import health
-
-if TYPE_CHECKING:
-    from lockstep_agent.jobs.page_store import JobSnapshot
 
 _log = logging.getLogger(__name__)
 _LOG_SECONDS = 60.0

@@ -4,8 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from lockstep_agent.jobs.event_tail import last_events
+from lockstep_agent.jobs.job_snapshot import JobSnapshot
 from lockstep_agent.jobs.listing import MAX_PAGES
-from lockstep_agent.jobs.page_store import JobSnapshot
 from lockstep_agent.jobs.slow_steps import SlowSteps
 from lockstep_catalogue.vocabulary import ENDED_PHASES
 from lockstep_records.events import FILE_NAME, finish_time

@@ -4,8 +4,10 @@ A job that is started again under its id goes on counting its attempts.
 """
 
 import os
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from lockstep.launch.job import Job
@@ -13,12 +15,17 @@ from lockstep.requeues import requeues_of
 from lockstep_records.attempts import count_attempts, newest_pages
 from lockstep_records.foreign_files import ForeignFileError
 from lockstep_records.job_retention import remove_ended_jobs
-from lockstep_records.jobs import create_job_folder
+from lockstep_records.jobs import CANDIDATE_ROOTS, create_job_folder
 from lockstep_records.liveness import find_process
 from lockstep_records.own_files import open_own_file, open_own_folder
 from lockstep_records.page.lock import Holder, PageLock, holder_of
 
 LOCK_NAME = "launcher.lock"
+_APART = CANDIDATE_ROOTS[0].parent  # a tmpfs in which every user may create folders
+
+
+class ForeignFolderError(ValueError):
+    """The folder of the job's id is not the user's own; the text says whose, and what helps."""
 
 
 @contextmanager
@@ -26,6 +33,7 @@ def claim_job(job: Job, environment: Mapping[str, str] = os.environ) -> Iterator
     """Holds the job's folder during the block; gives the number of the job's next attempt.
 
     Raises:
+        ForeignFolderError: the job's folder is somebody else's.
         ValueError: the job runs, or its folder cannot be created.
     """
     with _explained_refusals(job):
@@ -44,7 +52,7 @@ def _explained_refusals(job: Job) -> Iterator[None]:
     try:
         yield
     except ForeignFileError as error:
-        raise ValueError(
+        raise ForeignFolderError(
             f"job id {job.job_id!r} cannot be used: {error}; choose another id"
         ) from error
     except OSError as error:
@@ -52,6 +60,21 @@ def _explained_refusals(job: Job) -> Iterator[None]:
             f"folder {job.folder} cannot be created ({error.strerror}); "
             "set LOCKSTEP_DIR to a writable folder on a tmpfs"
         ) from error
+
+
+def move_apart(job: Job, error: ForeignFolderError) -> Job:
+    """The same job in a new folder of all jobs, which only its user can read.
+
+    An id can be guessed and its folder created before its job starts: that must not keep the job
+    from training.
+
+    Raises:
+        ForeignFolderError: the given error, where no such folder can be created.
+    """
+    try:
+        return replace(job, root=Path(tempfile.mkdtemp(prefix=f"{job.root.name}-", dir=_APART)))
+    except OSError:
+        raise error from None
 
 
 def _check_unused(job: Job) -> None:

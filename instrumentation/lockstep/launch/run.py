@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from lockstep.hangs.node_watch import watch_for_hangs
-from lockstep.launch.claim import claim_job
+from lockstep.launch.claim import ForeignFolderError, claim_job, move_apart
 from lockstep.launch.delivery import deliver_events
 from lockstep.launch.description import JobDescription, num_gpus_of_node
 from lockstep.launch.ending import WorkersEnd, judge_end
@@ -224,7 +224,13 @@ def launch(program: Sequence[str], **options: Any) -> int:
         )
     try:
         job = _job_of(program, options)
-        exit_code = run_job(job)
+        try:
+            exit_code = run_job(job)
+        except ForeignFolderError as error:
+            job = move_apart(job, error)
+            click.echo(f"lockstep: {error}; this run is recorded in {job.root}, where no agent"
+                       " of the node reads it", err=True)  # fmt: skip
+            exit_code = run_job(job)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     _print_outcome(job, exit_code)

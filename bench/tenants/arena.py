@@ -192,7 +192,9 @@ class Arena(Programs):
     def report_complaint(self) -> str:
         """Whether the neighbour's report is what it was."""
         now = self._report()
-        return "" if now == self.report else "the neighbour's report changed"
+        if now == self.report:
+            return ""
+        return f"the neighbour's report changed: {difference(self.report, now)}"
 
     def _run(self, user: users.User, *words: str | Path) -> subprocess.CompletedProcess[bytes]:
         home = self.base / ("victim" if user is VICTIM else "agent")

@@ -1,6 +1,7 @@
 """The archive copies what a job's owner has written there himself, and holds up nobody else."""
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ def files() -> Any:
 
 
 def names_in(files: Any) -> list[str]:
-    return [path.removeprefix("/tenants/jobs/") for path in sorted(files.find("/tenants"))]
+    return [path.removeprefix("/tenants/jobs/") for path in sorted(files.find("/tenants/jobs"))]
 
 
 def job_of(root: Path, job_id: str, *, user: int | None = None) -> Path:
@@ -53,6 +54,19 @@ def job_of(root: Path, job_id: str, *, user: int | None = None) -> Path:
         for path in (job, *job.rglob("*")):
             os.chown(path, user, -1)
     return job
+
+
+@as_root
+def test_an_id_in_the_archive_stays_its_first_owners(root: Path, files: Any) -> None:
+    job = job_of(root, "a")
+    Copier(root, files, "/tenants").copy()
+    copied = {name: files.cat_file(f"/tenants/jobs/{name}") for name in names_in(files)}
+    shutil.rmtree(job)
+    job_of(root, "a", user=TENANT)
+    later = Copier(root, files, "/tenants")
+    later.copy()
+    assert later.counts["copied"] == 0
+    assert {name: files.cat_file(f"/tenants/jobs/{name}") for name in names_in(files)} == copied
 
 
 def _place_link(path: Path, secret: Path) -> None:

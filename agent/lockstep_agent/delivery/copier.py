@@ -91,6 +91,7 @@ class Copier:
         self._root, self._files, self._target = root, files, target.rstrip("/")
         self._clock = clock
         self._copies: dict[Path, dict[Path, _Copy]] = {}
+        self._owners: dict[Path, int] = {}
         self._error_seconds: dict[Path, float] = {}
         self._round_bytes: dict[int, int] = {}
         self.counts = {"copied": 0, "failed": 0}
@@ -100,6 +101,7 @@ class Copier:
         archived = []
         jobs = list_jobs(self._root)
         self._copies = {job: self._copies[job] for job in jobs if job in self._copies}
+        self._owners = {job: self._owners[job] for job in jobs if job in self._owners}
         self._error_seconds = {
             job: self._error_seconds[job]
             for job in (*jobs, self._root)
@@ -121,6 +123,7 @@ class Copier:
 
     def _copy_job(self, job: Path, owner: int) -> bool:
         """Copies the files of a job that are due; whether the job is over and in the archive."""
+        self._pin_owner(job, owner)
         # Asked before: what ends in between is copied once more, and is complete the next time.
         is_over = self._is_over(job, owner)
         before = self._copies.get(job, {})
@@ -143,6 +146,23 @@ class Copier:
                 copies[path] = last
                 job_bytes += last.size_bytes
         return is_over and is_complete
+
+    def _pin_owner(self, job: Path, owner: int) -> None:
+        """Lets the first owner of a job's id have it in the archive for ever, and nobody else.
+
+        Raises:
+            ForeignFileError: another user's job of this id is in the archive.
+        """
+        if job not in self._owners:
+            path = f"{self._target}/owners/{job.name}"
+            try:
+                self._owners[job] = int(self._files.cat_file(path))
+            except FileNotFoundError:
+                self._put(path, iter([str(owner).encode()]), 0)
+                self._owners[job] = owner
+        if self._owners[job] != owner:
+            reason = f"the archive has a job of this id of user {self._owners[job]}"
+            raise ForeignFileError(job, f"{reason}, not {owner}; it is not copied")
 
     def _copy(
         self, path: Path, owner: int, last: _Copy | None, job_bytes: int, *, is_over: bool

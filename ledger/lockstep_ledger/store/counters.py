@@ -16,8 +16,8 @@ from lockstep_ledger.store.tables import counters
 
 Series = tuple[str, Labels]
 """Name of a sample, and values of its labels; of a bucket the bound is the last one."""
-MAX_GROUPS = 2000
-MAX_NAMES = (20, 100, 500, 20)
+MAX_GROUPS = 150
+MAX_NAMES = (20, 50, 100, 20)
 """Different clusters, queues, projects and classes that are counted apart."""
 OTHER = "other"
 _CHANGE_COUNTERS = (

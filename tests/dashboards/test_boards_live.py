@@ -23,9 +23,9 @@ from lockstep_catalogue import RECORDED
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_catalogue.training import STEP
 from lockstep_catalogue.windows import ScrapeWindows
+from lockstep_dashboards.boards import BOARDS
 from lockstep_dashboards.check import Finding, check_board
 from lockstep_dashboards.command import dashboards
-from lockstep_dashboards.layouts.job import JOB
 from lockstep_dashboards.panel import Board, Query
 from lockstep_dashboards.prometheus import run_query, samples_of
 from lockstep_dashboards.scope import Scope
@@ -33,6 +33,8 @@ from lockstep_records.jobs import page_path
 from lockstep_records.page.layout import PHASES, SLOT
 from lockstep_records.page.reader import Page, read_page
 from lockstep_records.page.writer import PageWriter, RankIdentity
+
+JOB = BOARDS["job.json"]
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 

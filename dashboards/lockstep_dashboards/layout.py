@@ -26,7 +26,8 @@ Fields = dict[str, Any]
 
 FOLDER = Path(__file__).parent / "layouts"
 _ANNOTATIONS = "annotations.yaml"
-_SERIES: dict[str, Series] = {each.name: each for each in (*METRICS, *RECORDED, *FOREIGN)}
+_EVERY: tuple[Series, ...] = (*METRICS, *RECORDED, *FOREIGN)
+_SERIES = {each.name: each for each in _EVERY}
 _LABELS: dict[str, Label] = {
     label.name: label for each in _SERIES.values() for label in each.exposed_labels
 }

@@ -80,10 +80,10 @@ def _explained(board: Board) -> Iterator[str]:
                 yield f"{panel.title}: the description lacks {word.strip()}"
 
 
-def _honest(board: Board) -> Iterator[str]:
+def _no_constants(board: Board) -> Iterator[str]:
     for panel, expression in _queries(board):
         if "vector(" in expression or "absent(" in expression:
-            yield f"{panel.title}: a constant stands for missing data"
+            yield f"{panel.title}: a constant hides missing data"
 
 
 def _annotated(board: Board) -> Iterator[str]:
@@ -117,7 +117,7 @@ OWN_RULES: Mapping[str, Callable[[Board], Iterator[str]]] = {
     "no-raw-ranks": _ranks,
     "objectives-are-recorded": _objectives,
     "explained": _explained,
-    "no-constants": _honest,
+    "no-constants": _no_constants,
     "annotated": _annotated,
     "no-overlap": _grid,
     "unique-titles": _titles,

@@ -1,8 +1,11 @@
 """Every alert's cases as promtool reads them: it fires by its deadline, or it keeps silent."""
 
-from lockstep_alerts.conditions.condition import Case, Timing
+from dataclasses import replace
+
+from lockstep_alerts.conditions.condition import Case
 from lockstep_alerts.model import delivery_seconds
 from lockstep_alerts.symptom import Symptom
+from lockstep_alerts.synthetic import Timing
 from lockstep_catalogue.windows import ScrapeWindows
 
 _BRIEF_SECONDS = 120
@@ -14,17 +17,25 @@ def timing_of(symptom: Symptom, windows: ScrapeWindows) -> Timing:
     return Timing(windows=windows, fires_within_seconds=seconds)
 
 
+def every_case(symptom: Symptom, windows: ScrapeWindows) -> list[Case]:
+    """The cases of one alert with the second at which each is evaluated, firing ones first."""
+    timing = timing_of(symptom, windows)
+    return [
+        case if case.at_seconds is not None else replace(case, at_seconds=timing.fires_by_seconds)
+        for case in symptom.condition.cases(timing)
+    ]
+
+
 def cases_of(symptom: Symptom, windows: ScrapeWindows) -> list[Case]:
-    """The cases of one alert, firing ones first.
+    """The cases of one alert that are tried.
 
     Of an alert that waits for minutes only its limits are tried, by the first case that fires and
     the first that does not: each further one takes promtool a second.
     """
-    cases = symptom.condition.cases(timing_of(symptom, windows))
+    cases = every_case(symptom, windows)
     if symptom.pending is None or symptom.pending.seconds <= _BRIEF_SECONDS:
         return cases
-    silent = next(case for case in cases if case.fires is None)
-    return [cases[0], silent]
+    return [cases[0], next(case for case in cases if case.fires is None)]
 
 
 def promtool_test(symptom: Symptom, case: Case, windows: ScrapeWindows) -> dict[str, object]:

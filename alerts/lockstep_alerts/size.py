@@ -1,11 +1,12 @@
 """The declared size of the clusters that one Prometheus watches, and how much ends there."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from lockstep_alerts.entry import Entry
+from lockstep_alerts.quantities import Number, Whole, check_fields, read_quantities
 
 _MOST = 1e6
-_KEYS = ("nodes", "ranks", "jobs", "jobs_per_week")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,10 +20,10 @@ class Size:
         location: file and line, for a refusal.
     """
 
-    nodes: int
-    ranks: int
-    jobs: int
-    jobs_per_week: float
+    nodes: Annotated[int, Whole(0, _MOST)]
+    ranks: Annotated[int, Whole(0, _MOST)]
+    jobs: Annotated[int, Whole(0, _MOST)]
+    jobs_per_week: Annotated[float, Number(0, _MOST)]
     location: str
 
 
@@ -30,14 +31,7 @@ def read_size(entry: Entry) -> Size:
     """The size of a spec.
 
     Raises:
-        SpecError: a field is unknown, missing or no number of 1 or more.
+        SpecError: a field is unknown, missing or not a number above 0.
     """
-    entry.check_keys(_KEYS, ())
-    nodes, ranks, jobs, jobs_per_week = (entry.number(key, 0, _MOST) for key in _KEYS)
-    return Size(
-        nodes=int(nodes),
-        ranks=int(ranks),
-        jobs=int(jobs),
-        jobs_per_week=jobs_per_week,
-        location=entry.location().rpartition(": ")[0],
-    )
+    check_fields(Size, entry)
+    return read_quantities(Size, entry, location=entry.location().rpartition(": ")[0])

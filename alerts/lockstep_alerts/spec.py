@@ -13,6 +13,7 @@ from lockstep_alerts.model import Duration
 from lockstep_alerts.objectives.objective import Objective, read_objective
 from lockstep_alerts.objectives.symptoms import symptoms_of
 from lockstep_alerts.objectives.windows import ObjectiveWindows, read_windows
+from lockstep_alerts.quantities import check_fields, read_quantities
 from lockstep_alerts.size import Size, read_size
 from lockstep_alerts.symptom import Symptom
 from lockstep_catalogue.labels import JOB_ID
@@ -117,13 +118,13 @@ def _refuse_alerts_twice(path: Path, names: list[str]) -> None:
 def _symptom(entry: Entry) -> Symptom:
     kind = entry.choice("kind", *CONDITIONS)
     condition, area = CONDITIONS[kind], area_of(kind)
-    entry.check_keys(_REQUIRED + condition.FIELDS, _OPTIONAL)
+    check_fields(condition, entry, _REQUIRED, _OPTIONAL)
     return Symptom(
         alert=entry.text("alert", _ALERT),
         failure=entry.optional_text("failure", _FAILURE) or "",
         severity=entry.choice("severity", *SEVERITIES),
         area=area.name,
-        condition=condition.read(entry),
+        condition=read_quantities(condition, entry),
         pending=entry.optional_duration("for"),
         keep_firing=entry.optional_duration("keep_firing_for"),
         summary=entry.text("summary"),

@@ -7,10 +7,36 @@ from dataclasses import dataclass
 from lockstep_catalogue import job_ranks, training
 from lockstep_catalogue.metric import Series
 from lockstep_catalogue.vocabulary import Clock
+from lockstep_catalogue.windows import ScrapeWindows
 
 JOB = {"cluster": "c1", "job_id": "j1"}
 NUM_RANKS = 4
 _SAME_SECONDS = 1e-9
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Timing:
+    """When things happen in a case.
+
+    Attributes:
+        windows: what the scrape interval decides.
+        fires_within_seconds: from the fault on, the alert fires by then at the latest.
+    """
+
+    windows: ScrapeWindows
+    fires_within_seconds: int
+
+    @property
+    def onset_seconds(self) -> int:
+        """When the fault begins: the live windows are full, and a scrape has just gone by."""
+        # A second after a scrape is the worst moment: the next one comes latest.
+        scrape_seconds = self.windows.scrape_seconds
+        return math.ceil(self.windows.live_seconds / scrape_seconds + 1) * scrape_seconds + 1
+
+    @property
+    def fires_by_seconds(self) -> int:
+        """The moment at which a firing case is evaluated."""
+        return self.onset_seconds + self.fires_within_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +96,19 @@ def growing(*stretches: Stretch, start: float = 0) -> Course:
 def steady(value: float, seconds: int, unborn_seconds: int = 0) -> Course:
     """The same value all the time, after a time in which the series does not exist yet."""
     return Course(value, (Stretch(seconds, 0),), unborn_seconds)
+
+
+def steps_up(timing: Timing, to: float = 1, start: float = 0) -> Course:
+    """A value that leaves its start at the onset, within a second, and stays."""
+    rise = Stretch(1, to - start)
+    return growing(
+        Stretch(timing.onset_seconds, 0), rise, Stretch(timing.fires_within_seconds, 0), start=start
+    )
+
+
+def of_node(series: Series, course: Course, node: str = "n1", **labels: str) -> Samples:
+    """A series of the agent of a node."""
+    return samples(series, course, instance=f"{node}:9400", cluster="c1", node=node, **labels)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from lockstep_alerts.conditions.condition import Case, Timing
+from lockstep_alerts.conditions.condition import Case
 from lockstep_alerts.objectives.counts import counts
 from lockstep_alerts.spec import Spec
 from lockstep_alerts.symptom import Symptom
@@ -13,6 +13,7 @@ from lockstep_alerts.synthetic import (
     Regime,
     Samples,
     Stretch,
+    Timing,
     growing,
     healthy,
     moving,

@@ -9,10 +9,10 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from lockstep_alerts.areas import AREAS
 from lockstep_alerts.entry import SpecError
 from lockstep_alerts.model import Delivery
-from lockstep_alerts.rules import rule_groups
+from lockstep_alerts.rules.areas import AREAS
+from lockstep_alerts.rules.groups import rule_groups
 from lockstep_alerts.selectors import Selector, selectors
 from lockstep_alerts.size import Size
 from lockstep_alerts.spec import Spec

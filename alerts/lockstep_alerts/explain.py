@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 
-from lockstep_alerts.areas import AREAS
 from lockstep_alerts.chance import false_alerts
 from lockstep_alerts.objectives.burn import Burn
 from lockstep_alerts.objectives.gpu_seconds import GpuSecondBurn
 from lockstep_alerts.objectives.objective import Objective
-from lockstep_alerts.objectives.records import declared
 from lockstep_alerts.objectives.slices import SliceWorse
 from lockstep_alerts.routing.inhibition import GRAPH
+from lockstep_alerts.rules.recording import recorded_expressions
 from lockstep_alerts.selectors import selectors
 from lockstep_alerts.spec import Spec
 from lockstep_alerts.symptom import Symptom
+from lockstep_catalogue import RECORDED
 from lockstep_catalogue.metric import Recorded
 from lockstep_catalogue.windows import spelled
 from lockstep_records.durations import format_duration
@@ -131,12 +131,8 @@ def _durations(symptom: Symptom) -> Iterator[str]:
 
 def _series(spec: Spec, symptom: Symptom) -> Iterator[str]:
     """The series of the expression; of a recorded one what it is computed from."""
-    by_spec = declared(spec.objectives, spec.windows)
-    rules = {
-        record.name: by_spec.get(record) or record.expression(spec.windows)
-        for area in AREAS
-        for record in area.records
-    }
+    expressions = recorded_expressions(RECORDED, spec)
+    rules = {record.name: text for record, text in expressions.items()}
     lines: dict[str, None] = {}
     for read in selectors(symptom.condition.expression(spec.windows)):
         over = f" over {format_duration(read.range_seconds)}" if read.range_seconds else ""

@@ -38,6 +38,15 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
+class Time:
+    """Any duration."""
+
+    def read(self, entry: Entry, field: str) -> Duration:
+        """The duration."""
+        return entry.duration(field)
+
+
+@dataclass(frozen=True, slots=True)
 class Choice:
     """One of the allowed words."""
 
@@ -48,7 +57,7 @@ class Choice:
         return entry.choice(field, *self.allowed)
 
 
-Quantity = Number | Span | Choice
+Quantity = Number | Span | Time | Choice
 Ratio = Annotated[float, Number(0, 1)]
 Window = Annotated[Duration, Span()]
 

@@ -18,9 +18,7 @@ from lockstep_catalogue import (
     parts,
     pcie,
     recorded,
-    recorded_goodput,
     recorded_objectives,
-    recorded_slice_counts,
     recorded_slices,
     training,
     verdicts,
@@ -36,6 +34,7 @@ from lockstep_catalogue.metric import (
     Series,
     Stability,
     Unit,
+    collect,
 )
 
 METRICS: tuple[Metric, ...] = (
@@ -58,12 +57,10 @@ METRICS: tuple[Metric, ...] = (
     *ledger.METRICS,
     *ledger_service.METRICS,
 )
-RECORDED: tuple[Recorded, ...] = (
-    *recorded.RECORDED,
-    *recorded_goodput.RECORDED,
-    *recorded_slices.RECORDED,
-    *recorded_slice_counts.RECORDED,
-    *recorded_objectives.RECORDED,
+RECORDED: tuple[Recorded, ...] = tuple(
+    series
+    for module in (recorded, recorded_slices, recorded_objectives)
+    for series in collect(module, Recorded)
 )
 METRIC_BY_NAME = {metric.name: metric for metric in METRICS}
 

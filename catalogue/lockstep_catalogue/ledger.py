@@ -1,7 +1,5 @@
 """Metrics of jobs that the ledger serves: counters without a job id, every combination at 0."""
 
-import math
-
 from lockstep_catalogue.labels import (
     CLUSTER,
     GOODPUT,
@@ -82,16 +80,6 @@ WINDOW = Label(name="window", help="time up to now", values=tuple(SLO_WINDOWS))
 SLO_EVENT = Label(
     name="slo_event", help="events that met the objective, or all", values=("good", "total")
 )
-QUEUE_WAIT_TARGETS = (
-    (8.0, 900.0),  # a node: somebody waits for the result of an experiment
-    (64.0, 3600.0),
-    (512.0, 14_400.0),  # gaps of this size come with the end of another job
-    (math.inf, 43_200.0),  # scheduled in advance, or a reservation drains nodes for it
-)
-"""Most GPUs and the seconds that a job of this size may wait; each is an edge of the histogram."""
-PREEMPTION_GRACE_SECONDS = 600.0
-"""What a preemption may cost beyond an interval of checkpoints: to stop and to be noticed."""
-
 GROUP = (CLUSTER, QUEUE, PROJECT, JOB_CLASS)
 """Labels by which jobs are counted."""
 _DURATION_BUCKETS = (60.0, 600.0, 3600.0, 14_400.0, 43_200.0, 86_400.0, 259_200.0, 604_800.0)

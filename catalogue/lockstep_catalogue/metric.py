@@ -1,11 +1,10 @@
 """Types of the catalogue: a metric with its name, kind, unit, labels, help and source."""
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-
-from lockstep_catalogue.windows import ScrapeWindows
+from types import ModuleType
+from typing import TypeVar
 
 _NAME = re.compile(r"lockstep_(train|gpu|nvlink|pcie|fabric|host|agent|ledger)_[a-z0-9_]+")
 _LABEL = re.compile(r"[a-z][a-z0-9_]*")
@@ -35,6 +34,13 @@ class Unit(Enum):
     CELSIUS = "celsius"
     HERTZ = "hertz"
     LANES = "lanes"
+
+
+def unit_of_name(name: str) -> Unit:
+    """The unit that a name ends in, before ``_total``."""
+    stem = name.removesuffix("_total")
+    ends = [unit for unit in Unit if unit.value and stem.endswith("_" + unit.value)]
+    return max(ends, key=lambda unit: len(unit.value), default=Unit.NONE)
 
 
 class Stability(Enum):
@@ -152,15 +158,12 @@ class Recorded:
     """A series that a recording rule computes: level:metric:operations.
 
     Attributes:
-        expression: gives its PromQL, by the windows that follow from the time between scrapes.
         level: what the name begins with, where it is not the labels: a name that others know.
     """
 
     name: str
-    unit: Unit
     labels: tuple[Label, ...]
     help: str
-    expression: Callable[[ScrapeWindows], str]
     level: str = ""
 
     def __post_init__(self) -> None:
@@ -168,6 +171,14 @@ class Recorded:
         level = self.level or "_".join(self.label_names)
         if not colon or begin != level:
             raise ValueError(f"recorded series {self.name!r} must begin with its labels, {level}:")
+
+    @property
+    def unit(self) -> Unit:
+        """The unit: of a ratio by the operation; seconds a second have none."""
+        metric, _, operation = self.name.rpartition(":")
+        if "ratio" in operation:
+            return Unit.RATIO
+        return Unit.NONE if operation.startswith("rate") else unit_of_name(metric)
 
     @property
     def label_names(self) -> tuple[str, ...]:
@@ -210,3 +221,15 @@ class Foreign:
 
 
 Series = Metric | Recorded | Foreign
+
+_Declared = TypeVar("_Declared", Metric, Recorded)
+
+
+def collect(module: ModuleType, kind: type[_Declared]) -> tuple[_Declared, ...]:
+    """What a module declares of a kind, by itself or in a dictionary, in its order."""
+    declared = (
+        each
+        for value in vars(module).values()
+        for each in (value.values() if isinstance(value, dict) else (value,))
+    )
+    return tuple(each for each in declared if isinstance(each, kind))

@@ -8,7 +8,7 @@ import yaml
 
 from lockstep_alerts.cases import every_case
 from lockstep_alerts.model import Delivery, Duration
-from lockstep_alerts.rules import alert_rule
+from lockstep_alerts.rules.groups import alert_rule
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
 

@@ -7,12 +7,12 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from lockstep_alerts.areas import AREAS, JOBS
 from lockstep_alerts.cases import cases_of
 from lockstep_alerts.command import alerts
 from lockstep_alerts.conditions import CONDITIONS
 from lockstep_alerts.model import Delivery, Duration
-from lockstep_alerts.rules import alert_rule
+from lockstep_alerts.rules.areas import AREAS, JOBS
+from lockstep_alerts.rules.groups import alert_rule
 from lockstep_alerts.shipped import runbooks_path, spec_path
 from lockstep_alerts.spec import read_spec
 from lockstep_alerts.symptom import Symptom

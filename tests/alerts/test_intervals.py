@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_alerts.areas import AREAS, JOBS
-from lockstep_alerts.interval import render as render_interval
+from lockstep_alerts.declared import render as render_declared
 from lockstep_alerts.model import Delivery, Duration
+from lockstep_alerts.rules.areas import AREAS, JOBS
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import Spec, read_spec
 from lockstep_alerts.synthetic import Course, Stretch, growing, steady
@@ -46,11 +46,12 @@ def spec_at(seconds: int) -> Spec:
     return read_spec(spec_path(), Duration(f"{seconds}s"))
 
 
-def test_the_catalogue_holds_the_interval_that_the_spec_declares() -> None:
-    declared = read_spec(spec_path()).windows
-    assert declared == scrape_interval.DECLARED
-    path = Path(scrape_interval.__file__)
-    assert path.read_text(encoding="utf-8") == render_interval(declared.scrape_seconds)
+def test_the_catalogue_holds_what_the_spec_declares() -> None:
+    spec = read_spec(spec_path())
+    assert spec.windows == scrape_interval.DECLARED
+    folder = Path(scrape_interval.__file__).parent
+    for name, text in render_declared(spec).items():
+        assert (folder / name).read_text(encoding="utf-8") == text
 
 
 @pytest.mark.parametrize("seconds", INTERVALS)

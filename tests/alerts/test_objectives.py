@@ -7,7 +7,7 @@ import pytest
 from lockstep_alerts.entry import SpecError
 from lockstep_alerts.model import Delivery
 from lockstep_alerts.objectives.limits import Limit, feasible_burn_rate
-from lockstep_alerts.objectives.records import declared
+from lockstep_alerts.objectives.records import declared_by_spec
 from lockstep_alerts.objectives.symptoms import BUDGET_ALERT
 from lockstep_alerts.routing import alertmanager_config
 from lockstep_alerts.shipped import spec_path
@@ -118,7 +118,7 @@ def test_the_page_of_an_objective_inhibits_its_ticket() -> None:
 
 def test_every_objective_of_the_catalogue_is_shipped_and_in_the_budget() -> None:
     assert sorted(each.slo for each in SHIPPED.objectives) == sorted(SLO.values)
-    goals = declared(SHIPPED.objectives, SHIPPED.windows)[GOAL]
+    goals = declared_by_spec(SHIPPED.objectives, SHIPPED.windows)[GOAL]
     assert all(f'"{each.slo}"' in goals for each in SHIPPED.objectives)
 
 

@@ -12,6 +12,19 @@ from lockstep_alerts.spec import read_spec
 GOOD = """\
 scrape_interval: 15s
 size: {nodes: 8, ranks: 64, jobs: 4, jobs_per_week: 50}
+limits:
+  queue_wait: [{up_to_gpus: 8, wait: 15m}, {wait: 1h}]
+  preemption_grace: 10m
+  checkpoint_blocking: 1m
+  checkpoint_blocking_ratio: 0.02
+  recovery_point_intervals: 3
+  min_activity_ratio: 0.2
+  min_sync_ratio: 0.05
+  min_baseline_slices: 30
+  min_wait_ratio: 0.001
+  max_other_ratio: 0.25
+  standing: 20s
+  standing_steps: 3
 windows:
   retention: 15d
   events:
@@ -93,11 +106,11 @@ def test_a_good_spec_reads(tmp_path: Path) -> None:
         ("    window: 10m\n", "", r"window is missing; add it"),
         ("alert: TrainLossNotFinite", "alert: ../x", r"alert '../x': must match"),
         ("alert: TrainLossNotFinite", "alert: [1]", r"alert \[1\]: write text"),
-        ("symptoms:", "symptom:", r"must hold the keys scrape_interval, size, windows, obj"),
+        ("symptoms:", "symptom:", r"must hold the keys scrape_interval, size, limits, windows"),
         (
             "scrape_interval: 15s\n",
             "",
-            r"must hold the keys scrape_interval, size, windows, obj",
+            r"must hold the keys scrape_interval, size, limits, windows",
         ),
         ("symptoms:\n", "symptoms: [\n", r"is no YAML"),
     ],

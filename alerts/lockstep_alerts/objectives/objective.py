@@ -8,9 +8,9 @@ from lockstep_alerts.entry import Entry
 from lockstep_alerts.objectives.counter import Counter, read_counter
 from lockstep_alerts.objectives.limits import BurnLimit, Limit, feasible_burn_rate
 from lockstep_alerts.objectives.windows import ObjectiveWindows
+from lockstep_alerts.rules.slices import OF_BASELINE
 from lockstep_catalogue.ledger import EVENT_SLOS, GPU_SECOND_SLOS, SLICE_SLOS, SLO
 from lockstep_catalogue.recorded_objectives import PERIOD, SLICE_PERIOD
-from lockstep_catalogue.recorded_slices import OF_BASELINE
 
 _ALERT = re.compile(r"^[A-Z][A-Za-z0-9]+$")
 _MEASURE = re.compile(r"^M[1-9][0-9]*$")

@@ -6,6 +6,7 @@ from typing import ClassVar
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS
 from lockstep_alerts.objectives.objective import Objective
+from lockstep_alerts.rules.slices import SLICE_SECONDS
 from lockstep_alerts.synthetic import (
     HEALTHY,
     JOB,
@@ -22,7 +23,7 @@ from lockstep_alerts.synthetic import (
 from lockstep_catalogue import job_watch, training
 from lockstep_catalogue.ledger import SLO
 from lockstep_catalogue.promql import by, eq, select
-from lockstep_catalogue.recorded_slices import SLICE_RATIO, SLICE_SECONDS
+from lockstep_catalogue.recorded_slices import SLICE_RATIO
 from lockstep_catalogue.windows import ScrapeWindows
 
 _HEALTHY_SECONDS = 45 * 60

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 
-from lockstep_alerts.areas import OBJECTIVES, SLICES
 from lockstep_alerts.conditions.condition import Condition
 from lockstep_alerts.model import Duration
 from lockstep_alerts.objectives.budget import BudgetSpent
@@ -11,6 +10,7 @@ from lockstep_alerts.objectives.gpu_seconds import GpuSecondBurn
 from lockstep_alerts.objectives.limits import BurnLimit, Limit
 from lockstep_alerts.objectives.objective import Objective
 from lockstep_alerts.objectives.slices import SliceWorse
+from lockstep_alerts.rules.areas import OBJECTIVES, SLICES
 from lockstep_alerts.symptom import Symptom
 from lockstep_catalogue.recorded_objectives import OBJECTIVE
 

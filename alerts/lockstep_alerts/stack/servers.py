@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from lockstep_alerts.areas import RULES_FILES
 from lockstep_alerts.model import Delivery, Duration
+from lockstep_alerts.rules.areas import RULES_FILES
 from lockstep_alerts.scrapes import prometheus_config
 from lockstep_alerts.spec import Spec
 from lockstep_alerts.stack.processes import (

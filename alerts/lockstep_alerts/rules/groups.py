@@ -2,14 +2,13 @@
 
 from collections.abc import Iterable
 
-from lockstep_alerts.areas import Area
 from lockstep_alerts.conditions.joins import JOB_LABELS
 from lockstep_alerts.model import Delivery
-from lockstep_alerts.objectives.records import declared
+from lockstep_alerts.rules.areas import Area
+from lockstep_alerts.rules.recording import recorded_expressions
 from lockstep_alerts.spec import Spec
 from lockstep_alerts.symptom import Symptom
 from lockstep_catalogue.metric import Recorded
-from lockstep_catalogue.recorded_slices import NOTHING_DECLARED
 from lockstep_catalogue.windows import ScrapeWindows, spelled
 
 
@@ -57,9 +56,8 @@ def rule_groups(area: Area, spec: Spec, delivery: Delivery) -> list[dict[str, ob
 
 
 def _records(series: Iterable[Recorded], spec: Spec) -> list[dict[str, object]]:
-    by_spec = declared(spec.objectives, spec.windows)
-    texts = [(each.name, by_spec.get(each) or each.expression(spec.windows)) for each in series]
-    return [{"record": name, "expr": text} for name, text in texts if text != NOTHING_DECLARED]
+    expressions = recorded_expressions(series, spec)
+    return [{"record": each.name, "expr": text} for each, text in expressions.items()]
 
 
 def _group(name: str, every_seconds: int, rules: list[dict[str, object]]) -> dict[str, object]:

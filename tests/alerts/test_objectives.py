@@ -134,5 +134,5 @@ def test_a_class_of_jobs_has_limits_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_retention_that_cannot_hold_the_slices_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r"slos\.yaml:4: windows: retention '5d': slices .*7d"):
+    with pytest.raises(SpecError, match=r"slos\.yaml:17: windows: retention '5d': slices .*7d"):
         read_spec(written(tmp_path, SPEC.replace("retention: 15d", "retention: 5d")))

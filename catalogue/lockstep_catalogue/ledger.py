@@ -9,7 +9,7 @@ from lockstep_catalogue.labels import (
     QUEUE,
     RESTORE_OUTCOME,
 )
-from lockstep_catalogue.metric import Endpoint, Kind, Label, Metric, Unit
+from lockstep_catalogue.metric import Endpoint, Kind, Label, Metric
 from lockstep_catalogue.vocabulary import FAILURE_CLASSES, OUTCOMES
 
 JOB_CLASS = Label(name="job_class", help="kind of work, such as pretraining; empty without one")
@@ -87,11 +87,8 @@ _WAIT_BUCKETS = (60.0, 300.0, 900.0, 3600.0, 14_400.0, 43_200.0, 86_400.0)
 
 
 def _counter(name: str, labels: tuple[Label, ...], help_text: str, source: str) -> Metric:
-    unit = Unit.SECONDS if name.endswith("_seconds") else Unit.NONE
     return Metric(
         name=f"lockstep_ledger_{name}_total",
-        kind=Kind.COUNTER,
-        unit=unit,
         labels=labels,
         help=help_text,
         source=source,
@@ -158,8 +155,6 @@ CHECKPOINTS = _counter(
 )
 JOB_DURATION = Metric(
     name="lockstep_ledger_job_duration_seconds",
-    kind=Kind.HISTOGRAM,
-    unit=Unit.SECONDS,
     labels=GROUP,
     help="Wall time of settled jobs from their first start to their last end.",
     source="starts and ends of jobs",
@@ -168,8 +163,6 @@ JOB_DURATION = Metric(
 )
 QUEUE_WAIT = Metric(
     name="lockstep_ledger_job_queue_wait_seconds",
-    kind=Kind.HISTOGRAM,
-    unit=Unit.SECONDS,
     labels=GROUP,
     help="Time from the submission of a job to its first start.",
     source="submissions and starts of jobs",
@@ -178,8 +171,6 @@ QUEUE_WAIT = Metric(
 )
 JOBS = Metric(
     name="lockstep_ledger_jobs",
-    kind=Kind.GAUGE,
-    unit=Unit.NONE,
     labels=(CLUSTER, JOB_STATUS),
     help="Jobs whose outcome is not settled, by status.",
     source="the store",
@@ -187,8 +178,6 @@ JOBS = Metric(
 )
 SLO_EVENTS = Metric(
     name="lockstep_ledger_slo_events",
-    kind=Kind.GAUGE,
-    unit=Unit.NONE,
     labels=(CLUSTER, JOB_CLASS, SLO, WINDOW, SLO_EVENT),
     help="Exact number of events of an objective in a window; of goodput and ettr in GPU-seconds.",
     source="the store, as of the time of the counts per window",
@@ -196,8 +185,6 @@ SLO_EVENTS = Metric(
 )
 JOB_DEADLINE = Metric(
     name="lockstep_ledger_job_deadline_timestamp_seconds",
-    kind=Kind.GAUGE,
-    unit=Unit.TIMESTAMP_SECONDS,
     labels=(CLUSTER, JOB_ID),
     help="Wall clock by which a running job has to be done, of jobs that declare it and tokens.",
     source="the store, as of the time of the counts per window",
@@ -205,8 +192,6 @@ JOB_DEADLINE = Metric(
 )
 JOB_TOKENS = Metric(
     name="lockstep_ledger_job_declared_tokens",
-    kind=Kind.GAUGE,
-    unit=Unit.NONE,
     labels=(CLUSTER, JOB_ID),
     help="Tokens that a running job with a deadline is to be trained on.",
     source="the store, as of the time of the counts per window",
@@ -215,25 +200,7 @@ JOB_TOKENS = Metric(
 MAX_TARGETS = 200
 """Running jobs with a deadline that are served, the newest first."""
 
-METRICS = (
-    JOBS_FINISHED,
-    JOBS_FINISHED_GPU_SECONDS,
-    JOBS_STARTED,
-    ATTEMPTS_STARTED,
-    GPU_SECONDS,
-    COST,
-    DEADLINES,
-    PREEMPTIONS,
-    PREEMPTION_LOST,
-    REQUEUES,
-    RESUMES,
-    CHECKPOINTS,
-    JOB_DURATION,
-    QUEUE_WAIT,
-    JOBS,
-    SLO_EVENTS,
-    JOB_DEADLINE,
-    JOB_TOKENS,
+COUNTED = tuple(
+    each for each in vars().values() if isinstance(each, Metric) and each.kind is not Kind.GAUGE
 )
-COUNTED = tuple(metric for metric in METRICS if metric.kind is not Kind.GAUGE)
 """The families that are counted with the events, in the same transaction."""

@@ -1,7 +1,7 @@
 """Types of the catalogue: a metric with its name, kind, unit, labels, help and source."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from types import ModuleType
 from typing import TypeVar
@@ -34,6 +34,13 @@ class Unit(Enum):
     CELSIUS = "celsius"
     HERTZ = "hertz"
     LANES = "lanes"
+
+
+def kind_of_name(name: str, *, has_buckets: bool = False) -> Kind:
+    """The kind of a family: ``_total`` ends counters, and a histogram has buckets."""
+    if name.endswith("_total"):
+        return Kind.COUNTER
+    return Kind.HISTOGRAM if has_buckets else Kind.GAUGE
 
 
 def unit_of_name(name: str) -> Unit:
@@ -88,6 +95,9 @@ AGENT_LABELS = (
 class Metric:
     """One metric family that a component of Lockstep exposes.
 
+    Its kind and unit follow from its name: ``_total`` ends counters, buckets make a histogram, and
+    the unit is the last word.
+
     Args:
         name: full name, with the prefix and the unit as its last word.
         labels: those that a reading gives; every series of the agent has its cluster and node too.
@@ -98,12 +108,10 @@ class Metric:
         endpoint: the program that serves the family, and no other does.
 
     Raises:
-        ValueError: name, unit, kind or buckets contradict each other; the message says which.
+        ValueError: name, help or buckets are not allowed; the message says which.
     """
 
     name: str
-    kind: Kind
-    unit: Unit
     labels: tuple[Label, ...]
     help: str
     source: str
@@ -111,27 +119,20 @@ class Metric:
     stability: Stability = Stability.TRIAL
     page_field: str = ""
     endpoint: Endpoint = Endpoint.AGENT
+    kind: Kind = field(init=False, compare=False)
+    unit: Unit = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise ValueError(f"metric name {self.name!r} needs lockstep_, a part and lower case")
-        self._check_ending()
+        object.__setattr__(self, "kind", kind_of_name(self.name, has_buckets=bool(self.buckets)))
+        object.__setattr__(self, "unit", unit_of_name(self.name))
         if not self.help.endswith(".") or "\n" in self.help:
             raise ValueError(f"help of {self.name} must be one sentence that ends with a full stop")
-        if (self.kind is Kind.HISTOGRAM) != bool(self.buckets):
-            raise ValueError(
-                f"{self.name}: buckets belong to histograms, and every histogram has some"
-            )
+        if self.buckets and self.kind is not Kind.HISTOGRAM:
+            raise ValueError(f"{self.name}: a counter has no buckets; drop _total or the buckets")
         if list(self.buckets) != sorted(set(self.buckets)):
             raise ValueError(f"{self.name}: buckets {self.buckets} must rise")
-
-    def _check_ending(self) -> None:
-        counted = self.name.endswith("_total")
-        if counted != (self.kind is Kind.COUNTER):
-            raise ValueError(f"{self.name}: _total ends the counters and nothing else")
-        stem = self.name.removesuffix("_total")
-        if self.unit.value and not stem.endswith("_" + self.unit.value):
-            raise ValueError(f"{self.name} must name its unit last: ..._{self.unit.value}")
 
     @property
     def label_names(self) -> tuple[str, ...]:
@@ -208,11 +209,19 @@ class Foreign:
     """
 
     name: str
-    kind: Kind
     labels: tuple[Label, ...]
     help: str
     source: str
-    unit: Unit = Unit.NONE
+
+    @property
+    def kind(self) -> Kind:
+        """The kind, by the name."""
+        return kind_of_name(self.name)
+
+    @property
+    def unit(self) -> Unit:
+        """The unit, by the name."""
+        return unit_of_name(self.name)
 
     @property
     def exposed_labels(self) -> tuple[Label, ...]:

@@ -7,7 +7,7 @@ import click
 from lockstep_alerts.check_command import check, test
 from lockstep_alerts.cost import refuse_too_costly
 from lockstep_alerts.entry import SpecError
-from lockstep_alerts.explain import expected_in_vain
+from lockstep_alerts.explain import expected_false_alarms
 from lockstep_alerts.explain_command import explain
 from lockstep_alerts.model import Delivery, Duration
 from lockstep_alerts.openslo.command import openslo
@@ -95,7 +95,7 @@ def generate(
         raise click.UsageError(f"--out {out}: {error.strerror}; name a writable folder") from error
     for name in files:
         click.echo(out / name)
-    for line in expected_in_vain(read):
+    for line in expected_false_alarms(read):
         click.echo(line)
     _warn_of_relative_links(delivery)
     if remark := remark_on(target, files):

@@ -1,4 +1,4 @@
-"""An alert in words: when it fires, from which series, how soon, how often in vain, for whom."""
+"""An alert in words: when it fires, from which series, how soon, how often falsely, for whom."""
 
 import inspect
 import re
@@ -40,7 +40,7 @@ def explained(spec: Spec, symptom: Symptom, runbooks: Path) -> str:
         "Fires": [*_when(spec, symptom), *_durations(symptom)],
         "Reads": list(_series(spec, symptom)),
         "How soon": [_deadline(spec, symptom)],
-        "In vain": list(_in_vain(spec, symptom)),
+        "False alarms": list(_false_alarms(spec, symptom)),
         "Wakes": [f"{_WAKES[symptom.severity]}; {_GROUPED[_is_by_job(symptom)]}"],
         "Kept quiet by": list(_inhibitors(symptom)) or ["nothing"],
         "Runbook": [str(runbooks / f"{symptom.alert}.md")],
@@ -67,9 +67,9 @@ def _when(spec: Spec, symptom: Symptom) -> Iterator[str]:
     """The limits of the condition, in words."""
     condition = symptom.condition
     if isinstance(condition, Burn):
-        yield from _of_events(spec, condition)
+        yield from _explain_events(spec, condition)
     elif isinstance(condition, GpuSecondBurn):
-        yield from _of_gpu_seconds(condition)
+        yield from _explain_gpu_seconds(condition)
     elif isinstance(condition, SliceWorse):
         slo = condition.objective.slo.replace("_", " ")
         yield (
@@ -92,7 +92,7 @@ def _when(spec: Spec, symptom: Symptom) -> Iterator[str]:
         yield " ".join(sentence.split()) + (f" Limits: {', '.join(limits)}." if limits else "")
 
 
-def _of_events(spec: Spec, condition: Burn) -> Iterator[str]:
+def _explain_events(spec: Spec, condition: Burn) -> Iterator[str]:
     total = _EVENTS_PER_MONTH * spec.size.jobs_per_week
     for job_class, good_ratio in condition.objective.goals.items():
         of_class = f" of class {job_class}" if job_class else ""
@@ -108,7 +108,7 @@ def _of_events(spec: Spec, condition: Burn) -> Iterator[str]:
             )
 
 
-def _of_gpu_seconds(condition: GpuSecondBurn) -> Iterator[str]:
+def _explain_gpu_seconds(condition: GpuSecondBurn) -> Iterator[str]:
     objective = condition.objective
     for job_class, good_ratio in objective.goals.items():
         of_class = f" of class {job_class}" if job_class else ""
@@ -153,7 +153,7 @@ def _deadline(spec: Spec, symptom: Symptom) -> str:
     )
 
 
-def _in_vain(spec: Spec, symptom: Symptom) -> Iterator[str]:
+def _false_alarms(spec: Spec, symptom: Symptom) -> Iterator[str]:
     condition = symptom.condition
     if isinstance(condition, Burn):
         for job_class, good_ratio in condition.objective.goals.items():
@@ -170,11 +170,11 @@ def _in_vain(spec: Spec, symptom: Symptom) -> Iterator[str]:
         yield "not simulated; the runbook lists what looks like it and is not"
 
 
-def expected_in_vain(spec: Spec) -> Iterator[str]:
+def expected_false_alarms(spec: Spec) -> Iterator[str]:
     """A line for each page on events: how often chance alone brings it."""
     for symptom in spec.objective_symptoms:
         if isinstance(symptom.condition, Burn) and symptom.severity == "critical":
-            yield from (f"{symptom.alert}: {line}" for line in _in_vain(spec, symptom))
+            yield from (f"{symptom.alert}: {line}" for line in _false_alarms(spec, symptom))
 
 
 def _inhibitors(symptom: Symptom) -> Iterator[str]:

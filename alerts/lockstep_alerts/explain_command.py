@@ -25,9 +25,9 @@ from lockstep_alerts.spec import read_spec
     help="Time between scrapes; default: as the spec declares.",
 )
 def explain(alert: str, spec: Path | None, interval: Duration | None) -> None:
-    """Say in words when ALERT fires, from which series, how soon, and how often in vain.
+    """Say in words when ALERT fires, from which series, how soon, and how often falsely.
 
-    Prints Markdown where the output is no terminal.
+    Prints Markdown where the output is not a terminal.
     """
     try:
         read = read_spec(spec or spec_path(), interval)
@@ -36,7 +36,9 @@ def explain(alert: str, spec: Path | None, interval: Duration | None) -> None:
     by_name = {symptom.alert: symptom for symptom in read.alerts}
     if alert not in by_name:
         near = difflib.get_close_matches(alert, by_name, 3, 0.4) or sorted(by_name)
-        raise click.UsageError(f"ALERT {alert!r}: is no alert of the spec; try {', '.join(near)}")
+        raise click.UsageError(
+            f"ALERT {alert!r}: the spec has no such alert; try {', '.join(near)}"
+        )
     text = explained(read, by_name[alert], runbooks_path())
     console = Console()
     if console.is_terminal:

@@ -100,7 +100,7 @@ def load(path: Path, option: str) -> Located:
         option: by which it was named, for the refusal.
 
     Raises:
-        SpecError: the file cannot be read, is no YAML or is empty.
+        SpecError: the file cannot be read, is not YAML or is empty.
     """
     try:
         node = yaml.compose(path.read_text(encoding="utf-8"), yaml.SafeLoader)
@@ -108,7 +108,7 @@ def load(path: Path, option: str) -> Located:
         raise SpecError(f"{option} {path}: {error.strerror}; name a file that is there") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         reason = " ".join(str(error).split())
-        raise SpecError(f"{option} {path}: is no YAML: {reason}") from error
+        raise SpecError(f"{option} {path}: is not YAML: {reason}") from error
     if node is None:
         raise SpecError(f"{option} {path}: is empty; list the receivers in it")
     return Located(path, node)

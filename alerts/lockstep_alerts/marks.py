@@ -32,11 +32,11 @@ def load(path: Path) -> object:
     """The document of a file; every mapping in it is a ``Fields``.
 
     Raises:
-        SpecError: the file cannot be read, is no YAML, has a key twice or several documents.
+        SpecError: the file cannot be read, is not YAML, has a key twice or several documents.
     """
     documents = load_all(path)
     if len(documents) > 1:
-        raise SpecError(f"spec {path} is no YAML: it holds several documents; write one")
+        raise SpecError(f"spec {path} is not YAML: it holds several documents; write one")
     return documents[0] if documents else None
 
 
@@ -44,7 +44,7 @@ def load_all(path: Path) -> list[object]:
     """Every document of a file; every mapping in them is a ``Fields``.
 
     Raises:
-        SpecError: the file cannot be read, is no YAML, or has a key twice.
+        SpecError: the file cannot be read, is not YAML, or has a key twice.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -55,4 +55,4 @@ def load_all(path: Path) -> list[object]:
         ) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         reason = " ".join(str(error).split())
-        raise SpecError(f"spec {path} is no YAML: {reason}") from error
+        raise SpecError(f"spec {path} is not YAML: {reason}") from error

@@ -10,7 +10,7 @@ class Duration:
     """A duration of whole seconds in Prometheus' spelling, such as ``10s`` or ``4m``.
 
     Raises:
-        ValueError: the text is no duration, or not a whole number of seconds from 1 on.
+        ValueError: the text is not a duration, or not a whole number of seconds from 1 on.
     """
 
     text: str

@@ -106,7 +106,7 @@ def steps_up(timing: Timing, to: float = 1, start: float = 0) -> Course:
     )
 
 
-def of_node(series: Series, course: Course, node: str = "n1", **labels: str) -> Samples:
+def sample_node(series: Series, course: Course, node: str = "n1", **labels: str) -> Samples:
     """A series of the agent of a node."""
     return samples(series, course, instance=f"{node}:9400", cluster="c1", node=node, **labels)
 

@@ -76,7 +76,7 @@ def _version(path: str) -> str:
         raise click.UsageError(f"--promtool {path}: {error.strerror}; name a promtool") from error
     matched = _VERSION.match(done.stdout + done.stderr)
     if not matched:
-        raise click.UsageError(f"--promtool {path}: is no promtool; name one")
+        raise click.UsageError(f"--promtool {path}: does not answer as promtool; name one")
     return f"{matched[1]} {matched[2]}"
 
 

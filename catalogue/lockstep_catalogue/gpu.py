@@ -27,7 +27,7 @@ GPU_INFO = Metric(
 GPU_DRIVER_INFO = Metric(
     name="lockstep_gpu_driver_info",
     labels=(VERSION, CUDA),
-    help="Version of the GPU driver, always 1; absent where there is no driver.",
+    help="Version of the GPU driver, always 1; absent without a driver.",
     source="nvmlSystemGetDriverVersion, nvmlSystemGetCudaDriverVersion_v2",
 )
 # A GPU that fell off the bus is in one count and missing in the other.

@@ -16,7 +16,7 @@ GPU_PCIE_WIDTH = Metric(
     help="Present lanes of the GPU's link.",
     source="nvmlDeviceGetCurrPcieLinkWidth",
 )
-# A GPU of generation 5 in a slot of generation 4 is no fault: compare with what both support.
+# A GPU of generation 5 in a slot of generation 4 has no fault: compare with what both support.
 GPU_PCIE_GENERATION_MAX = Metric(
     name="lockstep_gpu_pcie_link_generation_max",
     labels=OF_GPU,

@@ -69,7 +69,7 @@ class Label:
     """A label name with its meaning and, for small closed sets, every value it can take.
 
     Raises:
-        ValueError: the name is no label name or is one of Prometheus' own target labels.
+        ValueError: the name is not a label name, or is one of Prometheus' own target labels.
     """
 
     name: str

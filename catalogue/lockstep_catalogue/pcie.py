@@ -33,7 +33,7 @@ PCIE_LANES = Metric(
     help="Present lanes of the link.",
     source=f"{_DEVICE}/current_link_width",
 )
-# Against both ends: a card in a narrow slot is no fault, a link below both of them is.
+# Against both ends: a card in a narrow slot is as it should be, a link below both is a fault.
 PCIE_RATIO = Metric(
     name="lockstep_pcie_link_capability_ratio",
     labels=(PCI_BUS_ID,),

@@ -159,7 +159,7 @@ def test_what_cannot_be_meant_is_refused_by_its_line_and_nothing_is_written(
 
 
 def test_a_file_that_is_missing_or_no_yaml_is_named(tmp_path: Path) -> None:
-    for text, message in (("page: [", "is no YAML"), ("", "is empty")):
+    for text, message in (("page: [", "is not YAML"), ("", "is empty")):
         status, output = generate(tmp_path, text)
         assert (status, message in output) == (2, True)
     command = ["generate", "--out", str(tmp_path / "out"), "--deployment", str(tmp_path / "no")]

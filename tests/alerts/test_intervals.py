@@ -137,4 +137,4 @@ def test_windows_hold_four_scrapes_and_never_less_than_the_condition_needs() -> 
         windows = ScrapeWindows(seconds)
         assert windows.live_seconds >= 4 * seconds
         assert windows.evaluation_seconds <= seconds
-    assert [ScrapeWindows(s).at_least(60) for s in INTERVALS] == ["1m", "1m", "1m", "2m", "4m"]
+    assert [ScrapeWindows(s).cover(60) for s in INTERVALS] == ["1m", "1m", "1m", "2m", "4m"]

@@ -112,7 +112,7 @@ def test_a_good_spec_reads(tmp_path: Path) -> None:
             "",
             r"must hold the keys scrape_interval, size, limits, windows",
         ),
-        ("symptoms:\n", "symptoms: [\n", r"is no YAML"),
+        ("symptoms:\n", "symptoms: [\n", r"is not YAML"),
     ],
 )
 def test_a_wrong_spec_is_refused_in_one_sentence(

@@ -45,7 +45,7 @@ class Condition:
         """PromQL that yields one series for each alert.
 
         Args:
-            windows: give every range of time; ``windows.at_least(60)`` is a minute, and four
+            windows: give every range of time; ``windows.cover(60)`` is a minute, and four
                 scrapes at least.
         """
         raise NotImplementedError

@@ -28,7 +28,7 @@ def num_ranks(*states: str) -> str:
     return by("sum", select(training.RANKS, one_of(STATE, *states)), *JOB_LABELS)
 
 
-def in_training() -> str:
+def select_training_jobs() -> str:
     """Filter for the right side of ``and``: jobs of which a rank trains."""
     return f"{ON_JOB} ({num_ranks('training')} > 0)"
 
@@ -52,7 +52,7 @@ def has_several_clocks() -> str:
 def phase_of_most_excess(windows: ScrapeWindows, excess: Recorded, *labels: Label) -> str:
     """The phase in which most of the excess is, as one series with value 1 for a join on labels."""
     # The mean over a minute: a phase that flickers would begin a new alert each time.
-    mean = f"avg_over_time({select(excess)}[{windows.at_least(_PHASE_SECONDS)}])"
+    mean = f"avg_over_time({select(excess)}[{windows.cover(_PHASE_SECONDS)}])"
     by_phase = by("sum", mean, *labels, PHASE)
     # ``group`` makes ties harmless: a join that meets two series fails the whole rule.
     return by("group", f"topk by ({names(*labels)}) (1, {by_phase})", *labels, PHASE)
@@ -107,7 +107,7 @@ def ran_on(windows: ScrapeWindows) -> str:
 
     A fault that ends its rank at once is seen after the rank.
     """
-    moment = windows.at_least(_MOMENT_SECONDS)
+    moment = windows.cover(_MOMENT_SECONDS)
     lately = f"max_over_time({select(training.RANKS, one_of(STATE, *RUNNING))}[{moment}])"
     done = f"{ON_JOB} {select(training.RANKS, one_of(STATE, 'done'))} > 0"
     return f"({by('group', f'{lately} > 0', *NODE_LABELS)} unless {done})"
@@ -115,6 +115,6 @@ def ran_on(windows: ScrapeWindows) -> str:
 
 def held_gpus(windows: ScrapeWindows, *matchers: Matcher) -> str:
     """Owners of GPUs of the last two minutes that are jobs, one series each."""
-    moment = windows.at_least(_MOMENT_SECONDS)
+    moment = windows.cover(_MOMENT_SECONDS)
     owner = select(gpu_owner.GPU_OWNER_INFO, has(JOB_ID), *matchers)
     return f"max_over_time({owner}[{moment}])"

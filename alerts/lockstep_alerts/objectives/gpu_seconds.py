@@ -39,12 +39,12 @@ class GpuSecondBurn(Condition):
         """Share of bad GPU-seconds in the window that a label names."""
         del windows  # the ledger counts them, and not the scrapes
         return "\nor\n".join(
-            self._of_limit(limit, job_class, 1 - good_ratio)
+            self._select_limit(limit, job_class, 1 - good_ratio)
             for job_class, good_ratio in self.objective.goals.items()
             for limit in self.limits
         )
 
-    def _of_limit(self, limit: BurnLimit, job_class: str, bad_ratio: float) -> str:
+    def _select_limit(self, limit: BurnLimit, job_class: str, bad_ratio: float) -> str:
         def share(window: str, least: float) -> str:
             here = (eq(SLO, self.objective.slo), eq(JOB_CLASS, job_class), eq(WINDOW, window))
             total = f"({select(TOTAL_EVENTS, *here)} > {least:.6g})"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from lockstep_alerts.objectives.counter import in_window
+from lockstep_alerts.objectives.counter import sum_in_window
 from lockstep_alerts.objectives.objective import Objective
 from lockstep_alerts.rules import objective_series
 from lockstep_catalogue.ledger import JOB_CLASS, SLO, WINDOW
@@ -63,7 +63,7 @@ def _with_counters(series: Recorded, counted: list[Objective]) -> list[str]:
         assert each.counter is not None
         named = Matcher(SLO, "=", each.slo)
         for window in each.counter.windows():
-            count = in_window(window, is_bad=series is BAD_EVENTS, matcher=named)
+            count = sum_in_window(window, is_bad=series is BAD_EVENTS, matcher=named)
             parts.append(_labelled(count, {WINDOW.name: window}))
     return parts
 

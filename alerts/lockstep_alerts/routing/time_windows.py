@@ -112,7 +112,7 @@ def _time_zone(value: Located) -> str:
         ZoneInfo(name)
     except (ValueError, OSError, KeyError) as error:
         raise value.refuse(
-            "time_zone", "is no time zone; write one such as Europe/Berlin or UTC"
+            "time_zone", "is not a time zone; write one such as Europe/Berlin or UTC"
         ) from error
     return name
 

@@ -58,7 +58,7 @@ NODES = Area(name="nodes")
 FABRIC = Area(name="fabric")
 CAPACITY = Area(name="capacity", every_seconds=_SLOW_SECONDS)
 TELEMETRY = Area(name="telemetry", every_seconds=_SLOW_SECONDS)
-# Windows are of minutes to weeks; a minute is also what a sample of a slice stands for.
+# Windows are of minutes to weeks; a sample of a slice covers a minute too.
 _OBJECTIVE_SECONDS = 60
 SLICES = Area(
     name="slices",

@@ -71,14 +71,14 @@ def _bad() -> str:
     return f"{exact} - on ({names(*_COUNTED)}) ({good})\nor\n{_slices(SLICES_BAD)}"
 
 
-def _in_period(counted: Recorded) -> str:
+def _sum_over_period(counted: Recorded) -> str:
     """Counts of an objective over its own period, without the label of the window."""
     long, short = (by("sum", select(counted, eq(WINDOW, w)), *_KEY) for w in PERIOD_DAYS)
     return f"({long} or {short})"
 
 
 def _objective() -> str:
-    counted = f"0 * {_in_period(TOTAL_EVENTS)}"
+    counted = f"0 * {_sum_over_period(TOTAL_EVENTS)}"
     of_class = f"{counted} + on ({names(JOB_CLASS, SLO)}) group_left () {select(GOAL)}"
     of_all = f"{counted} + on ({SLO.name}) group_left () {select(GOAL, eq(JOB_CLASS, ''))}"
     slo = f'label_join({{}}, "{SLOTH_SLO.name}", "-", "{SLO.name}", "{JOB_CLASS.name}")'
@@ -96,7 +96,7 @@ def _days() -> str:
 
 
 def _error_ratio(bad: str, total: str) -> str:
-    # Without events there is no ratio: a NaN that is stored stays in every mean over it.
+    # Without events the ratio is absent: a NaN that is stored stays in every mean over it.
     return f"{bad} / ({total} > 0) * {_NAMED} ({select(OBJECTIVE)} ^ 0)"
 
 
@@ -122,7 +122,7 @@ EXPRESSIONS: Expressions = {
     TIME_PERIOD: _days(),
     CURRENT_BURN_RATE: _current(),
     PERIOD_BURN_RATE: (
-        f"({_error_ratio(_in_period(BAD_EVENTS), _in_period(TOTAL_EVENTS))})"
+        f"({_error_ratio(_sum_over_period(BAD_EVENTS), _sum_over_period(TOTAL_EVENTS))})"
         f" / {select(ERROR_BUDGET)}"
     ),
     BUDGET_REMAINING: f"1 - {select(PERIOD_BURN_RATE)}",

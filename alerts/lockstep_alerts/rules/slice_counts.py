@@ -38,7 +38,7 @@ _ON_JOB = f"on ({names(*_JOB)})"
 
 
 def _blocks_too_long(rules: Parameters) -> str:
-    hour = rules.windows.at_least(3600)
+    hour = rules.windows.cover(3600)
     blocking = eq(WRITING, "blocking")
     seconds = by("sum", rate_of_sum(CHECKPOINT_SECONDS, hour, blocking), *_JOB)
     number = by("sum", rate_of_count(CHECKPOINT_SECONDS, hour, blocking), *_JOB)
@@ -60,7 +60,7 @@ def _is_too_old(rules: Parameters) -> str:
 def _has_odd_loss(rules: Parameters) -> str:
     jobs = f"0 * {by('count', select(LOSS), *_JOB)}"
     odd = by("sum", select(ANOMALOUS), *_JOB)
-    grown = by("sum", increase(NONFINITE_STEPS, rules.windows.at_least(SLICE_SECONDS)), *_JOB)
+    grown = by("sum", increase(NONFINITE_STEPS, rules.windows.cover(SLICE_SECONDS)), *_JOB)
     return f"(({odd} or {jobs}) + {_ON_JOB} ({grown} or {jobs}) and {_ON_JOB} {jobs}) > bool 0"
 
 
@@ -78,7 +78,7 @@ _ALLOCATED = (CLUSTER, NODE, GPU)
 
 
 def _activity(rules: Parameters) -> str:
-    mean = f"avg_over_time({select(GPU_SM_ACTIVE)}[{rules.windows.at_least(SLICE_SECONDS)}])"
+    mean = f"avg_over_time({select(GPU_SM_ACTIVE)}[{rules.windows.cover(SLICE_SECONDS)}])"
     # ``group``: a GPU that several jobs share, or that is split, is one GPU.
     owned = by("group", select(GPU_OWNER_INFO, has(JOB_ID)), *_ALLOCATED)
     return f"({mean} and on ({names(*_ALLOCATED)}) {owned})"

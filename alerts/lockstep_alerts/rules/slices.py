@@ -65,7 +65,7 @@ def _stepping() -> str:
 
 
 def _values(rules: Parameters) -> dict[str, str]:
-    slices, hour = rules.windows.at_least(SLICE_SECONDS), rules.windows.at_least(3600)
+    slices, hour = rules.windows.cover(SLICE_SECONDS), rules.windows.cover(3600)
     stepping = _stepping()
     steps = by("sum", rate(STEPS, slices), *_JOB)
     tokens = by("sum", rate(TOKENS, slices), *_JOB)
@@ -116,7 +116,7 @@ def _interval(_: Parameters) -> str:
 
 EXPRESSIONS: Expressions = {
     JOB_PHASES: lambda rules: by(
-        "sum", rate(PHASE_SECONDS, rules.windows.at_least(SLICE_SECONDS)), *_JOB, PHASE
+        "sum", rate(PHASE_SECONDS, rules.windows.cover(SLICE_SECONDS)), *_JOB, PHASE
     ),
     SLICE_VALUE: _value,
     SLICE_SUSTAINED: _sustained,

@@ -137,11 +137,9 @@ EXPRESSIONS: Expressions = {
     STAGE_EXCESS_RATIO: (
         f"{by('sum', select(STAGE_EXCESS), *_GROUP)} / {_ON_JOB} group_left () {select(STEP_MEAN)}"
     ),
-    TOKENS_RATE: lambda rules: by(
-        "sum", rate(TOKENS, rules.windows.at_least(_RATE_SECONDS)), *_JOB
-    ),
+    TOKENS_RATE: lambda rules: by("sum", rate(TOKENS, rules.windows.cover(_RATE_SECONDS)), *_JOB),
     MFU: lambda rules: (
-        f"{by('sum', rate(MODEL_FLOPS, rules.windows.at_least(_RATE_SECONDS)), *_JOB)}"
+        f"{by('sum', rate(MODEL_FLOPS, rules.windows.cover(_RATE_SECONDS)), *_JOB)}"
         f" / {by('sum', select(PEAK_FLOPS), *_JOB)}"
     ),
     STANDING: _standing,

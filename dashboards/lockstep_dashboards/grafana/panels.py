@@ -17,7 +17,7 @@ def panel_json(panel: Panel, position: GridPosition, number: int) -> dict[str, A
     """A panel in Grafana's JSON."""
     view = parts_of_view(panel)
     options = {"options": view.options} if view.options else {}
-    rendered: dict[str, Any] = view.grafanalib_class(
+    rendered: Any = view.grafanalib_class(
         id=number,
         title=panel.title,
         description=panel.description,
@@ -33,7 +33,7 @@ def panel_json(panel: Panel, position: GridPosition, number: int) -> dict[str, A
         extraJson={"type": panel.view.value, "fieldConfig": _field_config(panel)} | options,
         **view.arguments,
     )
-    written: dict[str, Any] = rendered.to_json_data()  # type: ignore[attr-defined]
+    written: dict[str, Any] = rendered.to_json_data()
     return written
 
 

@@ -1,5 +1,6 @@
 """Each view: grafanalib's class, the arguments that it takes, and the options that it lacks."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,7 +29,7 @@ class ViewParts:
     color_mode: str = "thresholds"
 
 
-class _GenericPanel(core.Panel):  # type: ignore[misc]  # grafanalib has no types
+class _GenericPanel(core.Panel):
     """The generic panel, which grafanalib leaves to its subclasses to write."""
 
     def to_json_data(self) -> Any:
@@ -60,7 +61,7 @@ _STATE_TIMELINE = ViewParts(
 
 def parts_of_view(panel: Panel) -> ViewParts:
     """How the panel's view is written."""
-    return {  # type: ignore[no-untyped-call]
+    writers: Mapping[View, Callable[[Panel], ViewParts]] = {
         View.STAT: _write_stat,
         View.TIME_SERIES: _write_time_series,
         View.HEAT_MAP: _write_heat_map,
@@ -70,7 +71,8 @@ def parts_of_view(panel: Panel) -> ViewParts:
         View.TEXT: lambda text: ViewParts(
             grafanalib_class=core.Text, arguments={"content": text.content}
         ),
-    }[panel.view](panel)
+    }
+    return writers[panel.view](panel)
 
 
 def _write_stat(panel: Panel) -> ViewParts:

@@ -45,7 +45,7 @@ def _cluster(board: Board) -> Iterator[str]:
         for name, matchers in selectors(expression):
             series = _SERIES.get(_series(name))
             if series is None:
-                yield f"{panel.title}: {name} is no series of the catalogue"
+                yield f"{panel.title}: {name} is not in the catalogue"
             elif CLUSTER in series.exposed_labels and 'cluster=~"$cluster"' not in matchers:
                 yield f"{panel.title}: {name} is of all clusters, not of the chosen ones"
 

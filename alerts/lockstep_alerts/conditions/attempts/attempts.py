@@ -7,7 +7,7 @@ from typing import Annotated
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS, ON_JOB, ON_NODE, RUNNING
 from lockstep_alerts.quantities import Whole, Window
-from lockstep_alerts.synthetic import JOB, Course, Samples, Timing, of_node, steady, steps_up
+from lockstep_alerts.synthetic import JOB, Course, Samples, Timing, sample_node, steady, steps_up
 from lockstep_catalogue import host, job_state, job_watch, training
 from lockstep_catalogue.fabric_labels import MEMORY_EVENT
 from lockstep_catalogue.labels import STATE
@@ -40,7 +40,7 @@ class FailedOnStart(Condition):
         failed = [_ranks("failed", steps_up(timing, 2)), _ranks("init", steps_up(timing, 0, 2))]
         well = steady(0, timing.fires_by_seconds)
         starts = [_ranks("failed", well), _ranks("init", steps_up(timing, 2, 2))]
-        stepped = of_node(training.STEP, steady(700, timing.fires_by_seconds), job_id="j1")
+        stepped = sample_node(training.STEP, steady(700, timing.fires_by_seconds), job_id="j1")
         return [
             Case("it fails before its first step", failed, JOB),
             Case("it fails later", [*failed, stepped]),
@@ -69,7 +69,9 @@ class CrashLoop(Condition):
         """As many restarts as the limit, and one fewer."""
 
         def restarted(times: int) -> list[Samples]:
-            return [of_node(job_watch.ATTEMPT_NUMBER, steps_up(timing, times + 4, 4), job_id="j1")]
+            return [
+                sample_node(job_watch.ATTEMPT_NUMBER, steps_up(timing, times + 4, 4), job_id="j1")
+            ]
 
         return [
             Case("it restarts again and again", restarted(self.least_restarts), JOB),
@@ -112,8 +114,8 @@ class OutOfMemoryLoop(Condition):
 
         def job(num_failed: int, num_restarts: int) -> list[Samples]:
             return [
-                of_node(job_state.OUT_OF_MEMORY, steps_up(timing, num_failed), job_id="j1"),
-                of_node(job_watch.ATTEMPT_NUMBER, steps_up(timing, num_restarts), job_id="j1"),
+                sample_node(job_state.OUT_OF_MEMORY, steps_up(timing, num_failed), job_id="j1"),
+                sample_node(job_watch.ATTEMPT_NUMBER, steps_up(timing, num_restarts), job_id="j1"),
             ]
 
         return [
@@ -160,7 +162,7 @@ class TopologyWrong(Condition):
 
 
 def _ranks(state: str, course: Course, node: str = "n1") -> Samples:
-    return of_node(training.RANKS, course, node, job_id="j1", state=state)
+    return sample_node(training.RANKS, course, node, job_id="j1", state=state)
 
 
 def _start(timing: Timing, nodes: Mapping[str, tuple[int, int, int]]) -> list[Samples]:
@@ -168,8 +170,8 @@ def _start(timing: Timing, nodes: Mapping[str, tuple[int, int, int]]) -> list[Sa
     lasting, series = timing.fires_by_seconds, []
     for node, (size, num_ranks, attempt) in nodes.items():
         series += [
-            of_node(job_watch.WORLD_RANKS, steady(size, lasting), node, job_id="j1"),
-            of_node(job_watch.ATTEMPT_NUMBER, steady(attempt, lasting), node, job_id="j1"),
+            sample_node(job_watch.WORLD_RANKS, steady(size, lasting), node, job_id="j1"),
+            sample_node(job_watch.ATTEMPT_NUMBER, steady(attempt, lasting), node, job_id="j1"),
             _ranks("init", steady(num_ranks, lasting), node),
         ]
     return series

@@ -2,7 +2,7 @@
 
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS
-from lockstep_alerts.synthetic import JOB, Samples, Timing, of_node, steps_up
+from lockstep_alerts.synthetic import JOB, Samples, Timing, sample_node, steps_up
 from lockstep_catalogue import job_state
 from lockstep_catalogue.labels import ANOMALY
 from lockstep_catalogue.metric import Metric
@@ -17,14 +17,14 @@ class LossAnomaly(Condition):
         """Number of anomalous ranks by job and kind; of a spike that has passed its beginnings."""
         lasting = f"{by('sum', select(job_state.ANOMALOUS), *JOB_LABELS, ANOMALY)} > 0"
         # A spike of a step or two is over before the next scrape.
-        begun = increase(job_state.ANOMALIES, windows.at_least(60))
+        begun = increase(job_state.ANOMALIES, windows.cover(60))
         return f"{lasting}\nor\n{by('sum', begun, *JOB_LABELS, ANOMALY)} > 0"
 
     def cases(self, timing: Timing) -> list[Case]:
         """A divergence, a spike between two scrapes, and a loss that is well."""
 
         def counted(metric: Metric, anomaly: str, to: int) -> list[Samples]:
-            return [of_node(metric, steps_up(timing, to), job_id="j1", anomaly=anomaly)]
+            return [sample_node(metric, steps_up(timing, to), job_id="j1", anomaly=anomaly)]
 
         diverges, spike = {**JOB, "anomaly": "divergence"}, {**JOB, "anomaly": "spike"}
         return [

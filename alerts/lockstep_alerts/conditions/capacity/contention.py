@@ -11,7 +11,7 @@ from lockstep_alerts.synthetic import (
     Stretch,
     Timing,
     growing,
-    of_node,
+    sample_node,
     samples,
     steady,
     steps_up,
@@ -81,11 +81,11 @@ class Contention(Condition):
         """Processors are short and the job pays; its limit keeps it back; nobody pays; healthy."""
         short = self._pressed(timing, (1 + self.pressure_ratio) / 2)
         held_back = self._pays(timing, 2 * self.harm_ratio)
-        throttled = _of_job(timing, host.JOB_THROTTLED_SECONDS, 2 * self.throttled_ratio)
-        running = of_node(
+        throttled = _count_for_job(timing, host.JOB_THROTTLED_SECONDS, 2 * self.throttled_ratio)
+        running = sample_node(
             training.RANKS, steady(2, timing.fires_by_seconds), job_id="j1", state="training"
         )
-        queued = _of_job(timing, job_state.RUN_QUEUE_SECONDS, 4 * self.harm_ratio)
+        queued = _count_for_job(timing, job_state.RUN_QUEUE_SECONDS, 4 * self.harm_ratio)
         return [
             Case("processors are short", [*short, *held_back], _AT),
             Case("its limit keeps it back", [throttled, *held_back], _AT),
@@ -96,20 +96,20 @@ class Contention(Condition):
 
     def _pressed(self, timing: Timing, ratio: float) -> list[Samples]:
         some = {"resource": "cpu", "pressure": "some"}
-        return [_of_job(timing, host.JOB_PRESSURE_SECONDS, ratio, **some)]
+        return [_count_for_job(timing, host.JOB_PRESSURE_SECONDS, ratio, **some)]
 
     def _pays(self, timing: Timing, ratio: float) -> list[Samples]:
         shares = {"data_wait": ratio, "productive": 1 - ratio}
         return [
-            _of_job(timing, job_state.GOODPUT_SECONDS, share, goodput=state)
+            _count_for_job(timing, job_state.GOODPUT_SECONDS, share, goodput=state)
             for state, share in shares.items()
         ]
 
 
-def _of_job(timing: Timing, metric: Metric, per_second: float, **labels: str) -> Samples:
+def _count_for_job(timing: Timing, metric: Metric, per_second: float, **labels: str) -> Samples:
     """A counter of the job on its node that grows from the beginning."""
     course = growing(Stretch(timing.fires_by_seconds, per_second))
-    return of_node(metric, course, job_id="j1", **labels)
+    return sample_node(metric, course, job_id="j1", **labels)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -143,16 +143,20 @@ class NodePressure(Condition):
     def cases(self, timing: Timing) -> list[Case]:
         """The host or the job is short of memory, Kubernetes says so; there is enough."""
         lasting = timing.fires_by_seconds
-        runs = of_node(training.RANKS, steady(2, lasting), job_id="j1", state="training")
+        runs = sample_node(training.RANKS, steady(2, lasting), job_id="j1", state="training")
 
         def host_memory(left_ratio: float) -> list[Samples]:
-            total = of_node(host.MEMORY_TOTAL, steady(1e12, lasting))
-            return [runs, total, of_node(host.MEMORY_AVAILABLE, steady(1e12 * left_ratio, lasting))]
+            total = sample_node(host.MEMORY_TOTAL, steady(1e12, lasting))
+            return [
+                runs,
+                total,
+                sample_node(host.MEMORY_AVAILABLE, steady(1e12 * left_ratio, lasting)),
+            ]
 
         used = (1 + self.above_ratio) / 2
         job = [
-            of_node(host.JOB_MEMORY, steady(1e11 * used, lasting), job_id="j1"),
-            of_node(host.JOB_MEMORY_LIMIT, steady(1e11, lasting), job_id="j1"),
+            sample_node(host.JOB_MEMORY, steady(1e11 * used, lasting), job_id="j1"),
+            sample_node(host.JOB_MEMORY_LIMIT, steady(1e11, lasting), job_id="j1"),
         ]
         disk = {"node": "n1", "condition": "DiskPressure", "status": "true"}
         full_disk = samples(foreign.KUBE_NODE_CONDITION, steady(1, lasting), **disk)

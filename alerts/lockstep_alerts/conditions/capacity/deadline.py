@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from lockstep_alerts.conditions.condition import Case, Condition
-from lockstep_alerts.conditions.joins import JOB_LABELS, ON_JOB, in_training
+from lockstep_alerts.conditions.joins import JOB_LABELS, ON_JOB, select_training_jobs
 from lockstep_alerts.quantities import Ratio, Window
-from lockstep_alerts.synthetic import JOB, Samples, Timing, of_node, samples, steady
+from lockstep_alerts.synthetic import JOB, Samples, Timing, sample_node, samples, steady
 from lockstep_catalogue import ledger, recorded, training
 from lockstep_catalogue.promql import by, select
 from lockstep_catalogue.windows import ScrapeWindows
@@ -41,7 +41,7 @@ class DeadlineAtRisk(Condition):
         needed = f"({declared} / {ON_JOB} ({pace} > 0) - {ON_JOB} {spent})"
         left = f"({by('max', select(ledger.JOB_DEADLINE), *JOB_LABELS)} - time())"
         late = f"{needed} > {ON_JOB} ({1 + self.slack_ratio:g} * {left})"
-        return f"({late}) - {ON_JOB} {left}\nand {in_training()}"
+        return f"({late}) - {ON_JOB} {left}\nand {select_training_jobs()}"
 
     def cases(self, timing: Timing) -> list[Case]:
         """A job that will be late, one that will be in time, and one without a deadline."""
@@ -56,14 +56,14 @@ class DeadlineAtRisk(Condition):
         """A job that needs a day more, with so many times a day left."""
         lasting, day_seconds = timing.fires_by_seconds, 86_400
         declared = _TOKENS_A_SECOND * (_STEP * _STEP_SECONDS + day_seconds)
-        running = of_node(training.RANKS, steady(8, lasting), job_id="j1", state="training")
+        running = sample_node(training.RANKS, steady(8, lasting), job_id="j1", state="training")
         of_ledger = {"instance": "ledger:9450", **JOB}
         deadline = steady(lasting + day_seconds * left_ratio, lasting)
         return [
             running,
             samples(recorded.TOKENS_RATE, steady(_TOKENS_A_SECOND, lasting), **JOB),
             samples(recorded.STEP_MEAN, steady(_STEP_SECONDS, lasting), **JOB),
-            of_node(training.STEP, steady(_STEP, lasting), job_id="j1"),
+            sample_node(training.STEP, steady(_STEP, lasting), job_id="j1"),
             samples(ledger.JOB_TOKENS, steady(declared, lasting), **of_ledger),
             samples(ledger.JOB_DEADLINE, deadline, **of_ledger),
         ]

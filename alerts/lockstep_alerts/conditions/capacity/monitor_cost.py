@@ -12,7 +12,7 @@ from lockstep_alerts.synthetic import (
     Stretch,
     Timing,
     growing,
-    of_node,
+    sample_node,
     samples,
     steady,
 )
@@ -50,8 +50,8 @@ class MonitorCost(Condition):
             lasting = timing.fires_by_seconds
             spent = growing(Stretch(lasting, ratio))
             return [
-                of_node(job_state.MEASURED_SECONDS, spent, job_id="j1"),
-                of_node(job_state.MEASURED_STEPS, growing(Stretch(lasting, 1)), job_id="j1"),
+                sample_node(job_state.MEASURED_SECONDS, spent, job_id="j1"),
+                sample_node(job_state.MEASURED_STEPS, growing(Stretch(lasting, 1)), job_id="j1"),
                 samples(recorded.STEP_MEAN, steady(1, lasting), **JOB),
             ]
 

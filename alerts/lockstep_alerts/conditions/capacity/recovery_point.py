@@ -13,7 +13,7 @@ from lockstep_alerts.synthetic import (
     Stretch,
     Timing,
     growing,
-    of_node,
+    sample_node,
     steady,
 )
 from lockstep_catalogue import training
@@ -74,6 +74,6 @@ def _job(seconds: int, num_later: int, state: str) -> list[Samples]:
     stretches = [each for _ in range(num_later) for each in (pause, write)]
     written: Course = growing(*stretches, Stretch(seconds, 0))
     return [
-        of_node(training.LAST_CHECKPOINT, written, job_id="j1"),
-        of_node(training.RANKS, steady(2, seconds), job_id="j1", state=state),
+        sample_node(training.LAST_CHECKPOINT, written, job_id="j1"),
+        sample_node(training.RANKS, steady(2, seconds), job_id="j1", state=state),
     ]

@@ -105,11 +105,14 @@ class PreemptionLoss(Condition):
         """Share of the allocated GPU time that was lost by preemptions, by queue."""
         del windows
 
-        def over_window(metric: Metric) -> str:
+        def increase_by_queue(metric: Metric) -> str:
             return by("sum", increase(metric, self.window.text), *_QUEUE)
 
-        lost, spent = over_window(ledger.PREEMPTION_LOST), over_window(ledger.GPU_SECONDS)
-        preempted = over_window(ledger.PREEMPTIONS)
+        lost, spent = (
+            increase_by_queue(ledger.PREEMPTION_LOST),
+            increase_by_queue(ledger.GPU_SECONDS),
+        )
+        preempted = increase_by_queue(ledger.PREEMPTIONS)
         return f"{lost} / ({spent} > 0) > {self.above_ratio:g} and {preempted} > 1.5"
 
     def cases(self, timing: Timing) -> list[Case]:

@@ -6,7 +6,7 @@ from typing import ClassVar
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS
 from lockstep_alerts.quantities import Ratio, Window
-from lockstep_alerts.synthetic import JOB, Samples, Stretch, Timing, growing, of_node, steady
+from lockstep_alerts.synthetic import JOB, Samples, Stretch, Timing, growing, sample_node, steady
 from lockstep_catalogue import gpu, gpu_owner, job_state
 from lockstep_catalogue.gpu_owner import GPU_OWNER_INFO
 from lockstep_catalogue.labels import CLUSTER, GOODPUT, JOB_ID, MIG_UUID, NODE, UUID
@@ -52,7 +52,7 @@ def _spending(timing: Timing, waiting: float) -> list[Samples]:
     seconds = timing.fires_by_seconds
     shares = {"data_wait": waiting, "productive": 1 - waiting}
     return [
-        of_node(
+        sample_node(
             job_state.GOODPUT_SECONDS, growing(Stretch(seconds, share)), job_id="j1", goodput=state
         )
         for state, share in shares.items()
@@ -89,12 +89,14 @@ class AllocatedIdle(Condition):
 
         def gpus(busy_ratio: float) -> list[Samples]:
             course = steady(busy_ratio, timing.fires_by_seconds)
-            return [of_node(gpu.GPU_UTILIZATION, course, gpu=f"{i}", uuid=f"G{i}") for i in (0, 1)]
+            return [
+                sample_node(gpu.GPU_UTILIZATION, course, gpu=f"{i}", uuid=f"G{i}") for i in (0, 1)
+            ]
 
         owner = {"pci_bus_id": "", "mig_uuid": "", "job_id": "j1"}
         lasting = steady(1, timing.fires_by_seconds)
         held = [
-            of_node(gpu_owner.GPU_OWNER_INFO, lasting, gpu=f"{i}", uuid=f"G{i}", **owner)
+            sample_node(gpu_owner.GPU_OWNER_INFO, lasting, gpu=f"{i}", uuid=f"G{i}", **owner)
             for i in (0, 1)
         ]
         idle, works = self.below_ratio / 2, (1 + self.below_ratio) / 2

@@ -8,7 +8,7 @@ from lockstep_alerts.conditions.evidence import listing
 from lockstep_alerts.conditions.gpu_signs import JUDGED_EVERY_SECONDS
 from lockstep_alerts.conditions.joins import NODE_LABELS, ON_MACHINE, ran_on
 from lockstep_alerts.quantities import Ratio, Whole
-from lockstep_alerts.synthetic import Samples, Stretch, Timing, growing, of_node, steady
+from lockstep_alerts.synthetic import Samples, Stretch, Timing, growing, sample_node, steady
 from lockstep_catalogue import fabric_ports, gpu_owner, host, job_state, training, verdicts
 from lockstep_catalogue.fabric_labels import PORT_REASON
 from lockstep_catalogue.labels import CLUSTER, DEVICE, GOODPUT, JOB_ID, NODE, VERDICT
@@ -37,7 +37,7 @@ class PortFault(Condition):
     def expression(self, windows: ScrapeWindows) -> str:
         """Jobs and nodes with a broken port: next to the job's GPUs, where affinity is known."""
         owners = select(gpu_owner.PORT_OWNER_INFO, has(JOB_ID))
-        lately = f"max_over_time({owners}[{windows.at_least(_MOMENT_SECONDS)}])"
+        lately = f"max_over_time({owners}[{windows.cover(_MOMENT_SECONDS)}])"
         near = f"{lately} and {_ON_DEVICE} {_broken()}"
         any_port = (
             f"{ran_on(windows)} unless {ON_MACHINE} {select(gpu_owner.PORT_OWNER_INFO)}\n"
@@ -152,19 +152,19 @@ def _verdict(timing: Timing, reason: str, node: str = "n1") -> Samples:
     verdict = "failed" if reason in {"down", "flapping"} else "degraded"
     course = steady(1, timing.fires_by_seconds, timing.onset_seconds)
     labels = {**_PORT, "verdict": verdict, "port_reason": reason}
-    return of_node(fabric_ports.PORT_HEALTH, course, node, **labels)
+    return sample_node(fabric_ports.PORT_HEALTH, course, node, **labels)
 
 
 def _owner(timing: Timing, device: str) -> Samples:
     """The job's GPUs are nearest to a port."""
     course = steady(1, timing.fires_by_seconds)
-    return of_node(gpu_owner.PORT_OWNER_INFO, course, device=device, job_id="j1", rank="2")
+    return sample_node(gpu_owner.PORT_OWNER_INFO, course, device=device, job_id="j1", rank="2")
 
 
 def _running(timing: Timing) -> list[Samples]:
     """The job trains on the node."""
     lasting = steady(1, timing.fires_by_seconds)
-    return [of_node(training.RANKS, lasting, job_id="j1", state="training")]
+    return [sample_node(training.RANKS, lasting, job_id="j1", state="training")]
 
 
 def _sending(timing: Timing, again_ratio: float, waiting: float) -> list[Samples]:
@@ -176,10 +176,10 @@ def _sending(timing: Timing, again_ratio: float, waiting: float) -> list[Samples
         "productive": growing(Stretch(onset, 0.95), Stretch(after, 1 - waiting)),
     }
     return [
-        of_node(host.JOB_TCP_SEGMENTS, growing(Stretch(onset + after, 1000)), job_id="j1"),
-        of_node(host.JOB_TCP_RETRANSMITS, again, job_id="j1"),
+        sample_node(host.JOB_TCP_SEGMENTS, growing(Stretch(onset + after, 1000)), job_id="j1"),
+        sample_node(host.JOB_TCP_RETRANSMITS, again, job_id="j1"),
         *(
-            of_node(job_state.GOODPUT_SECONDS, course, job_id="j1", goodput=state)
+            sample_node(job_state.GOODPUT_SECONDS, course, job_id="j1", goodput=state)
             for state, course in courses.items()
         ),
     ]

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.evidence import listing
 from lockstep_alerts.quantities import Number, Whole, Window
-from lockstep_alerts.synthetic import Samples, Stretch, Timing, growing, of_node, steady
+from lockstep_alerts.synthetic import Samples, Stretch, Timing, growing, sample_node, steady
 from lockstep_catalogue import host
 from lockstep_catalogue.fabric_labels import FILESYSTEM, SOURCE, VOLUME
 from lockstep_catalogue.labels import CLUSTER, NODE
@@ -90,7 +90,7 @@ def _volume(timing: Timing, node: str, metric: Metric, per_second: float) -> lis
     )
     requests = growing(Stretch(lasting, 10))
     return [
-        of_node(host.VOLUME_INFO, steady(1, lasting), node, **labels, **info),
-        of_node(host.STORAGE_REQUESTS, requests, node, **labels, operation="write"),
-        of_node(metric, grows, node, **labels, **operation),
+        sample_node(host.VOLUME_INFO, steady(1, lasting), node, **labels, **info),
+        sample_node(host.STORAGE_REQUESTS, requests, node, **labels, operation="write"),
+        sample_node(metric, grows, node, **labels, **operation),
     ]

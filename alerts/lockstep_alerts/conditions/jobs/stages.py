@@ -8,8 +8,8 @@ from lockstep_alerts.conditions.condition import LIVE_WINDOW, Case, Condition
 from lockstep_alerts.conditions.joins import (
     JOB_LABELS,
     has_stood,
-    in_training,
     phase_of_most_excess,
+    select_training_jobs,
 )
 from lockstep_alerts.quantities import Ratio
 from lockstep_alerts.synthetic import (
@@ -56,7 +56,7 @@ class StageUneven(Condition):
         """Excess ratio of each heavy stage, with the phase in the labels."""
         return f"""(
   {select(recorded.STAGE_EXCESS_RATIO)} > {self.above_ratio:g}
-  and {in_training()}
+  and {select_training_jobs()}
 )
 * {_ON_STAGE} group_left ({PHASE.name})
   {phase_of_most_excess(windows, recorded.STAGE_EXCESS, *_STAGE_LABELS)}"""
@@ -105,15 +105,15 @@ class StageSlowed(Condition):
     def expression(self, windows: ScrapeWindows) -> str:
         """Growth of the excess ratio of each stage of one rank, which is in the labels."""
         ratio = select(recorded.STAGE_EXCESS_RATIO)
-        usual = f"quantile_over_time(0.5, {ratio}[{windows.at_least(_HISTORY_SECONDS)}])"
-        before = f"{ratio} offset {windows.at_least(_MIN_HISTORY_SECONDS)}"
+        usual = f"quantile_over_time(0.5, {ratio}[{windows.cover(_HISTORY_SECONDS)}])"
+        before = f"{ratio} offset {windows.cover(_MIN_HISTORY_SECONDS)}"
         placement = select(recorded.PLACEMENT)
         # A join that meets a stage of several ranks, of any job, would fail the rule for all jobs.
         single = f"{placement} and {_ON_STAGE} {by('count', placement, *_STAGE_LABELS)} == 1"
         return f"""(
   ({ratio} - {usual}) > {self.above_ratio:g}
   and {_ON_STAGE} {before}
-  and {in_training()}
+  and {select_training_jobs()}
   unless {has_stood(windows)}
 )
 * {_ON_STAGE} group_left ({PHASE.name})

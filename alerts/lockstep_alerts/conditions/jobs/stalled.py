@@ -48,7 +48,7 @@ class Stalled(Condition):
             for metric in (job_watch.HANG_FIRST, job_watch.HANG_MISSING)
         )
         # Ranks that only wait may be waiting for a checkpoint that is written on another node. A
-        # rank that hangs in it, or before it, is no such excuse.
+        # rank that hangs in it, or before it, does not excuse them.
         return f"""{by("max", select(job_watch.HANG_FIRST), *JOB_LABELS)}
 unless {ON_JOB} (
   {num_ranks(*PAUSE_PHASES)} > 0

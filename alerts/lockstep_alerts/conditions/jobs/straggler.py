@@ -14,9 +14,9 @@ from lockstep_alerts.conditions.joins import (
     explained_by_own_work,
     has_several_clocks,
     has_stood,
-    in_training,
     node_is_late,
     phase_of_most_excess,
+    select_training_jobs,
 )
 from lockstep_alerts.quantities import Ratio
 from lockstep_alerts.synthetic import (
@@ -80,7 +80,7 @@ class Straggler(_Late):
         return f"""(
   {late}
   and {ON_RANK} ({explained_by_own_work(self.above_ratio, RANK_LABELS)})
-  and {in_training()}
+  and {select_training_jobs()}
   unless {has_several_clocks()}
   unless {has_stood(windows)}
   unless {ON_NODE} ({node_is_late(self.above_ratio)})
@@ -139,7 +139,7 @@ class StragglerNode(_Late):
   {latest} > {self.above_ratio:g}
   and {ON_NODE} ({node_is_late(self.above_ratio)})
   and {ON_NODE} ({explained_by_own_work(self.above_ratio, NODE_LABELS)})
-  and {in_training()}
+  and {select_training_jobs()}
   unless {has_several_clocks()}
   unless {has_stood(windows)}
 )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from lockstep_alerts.conditions.condition import LIVE_WINDOW, Case, Condition
-from lockstep_alerts.conditions.joins import in_training
+from lockstep_alerts.conditions.joins import select_training_jobs
 from lockstep_alerts.synthetic import (
     HEALTHY,
     JOB,
@@ -31,7 +31,7 @@ class Unobserved(Condition):
     def expression(self, windows: ScrapeWindows) -> str:
         """Share of the step in the phase that may hide a slow rank, which the labels name."""
         del windows
-        return f"{select(recorded.UNOBSERVED)} and {in_training()}"
+        return f"{select(recorded.UNOBSERVED)} and {select_training_jobs()}"
 
     def cases(self, timing: Timing) -> list[Case]:
         """No rank waits; most time is in no phase; a healthy job."""

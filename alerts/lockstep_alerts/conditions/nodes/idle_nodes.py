@@ -15,7 +15,7 @@ from lockstep_alerts.conditions.gpu_signs import (
     has_owner,
 )
 from lockstep_alerts.quantities import Ratio, Window
-from lockstep_alerts.synthetic import Samples, Stretch, Timing, growing, of_node, steady
+from lockstep_alerts.synthetic import Samples, Stretch, Timing, growing, sample_node, steady
 from lockstep_catalogue import events, gpu_owner, gpu_power, verdicts
 from lockstep_catalogue.labels import CLUSTER, GPU, NODE, PCI_BUS_ID, THROTTLE
 from lockstep_catalogue.promql import by, eq, names, one_of, rate, select
@@ -57,7 +57,7 @@ class GpuFatalError(Condition):
 
     def cases(self, timing: Timing) -> list[Case]:
         """A lost GPU that is idle, memory of the host; a GPU under a job has its own alert."""
-        lost = of_node(
+        lost = sample_node(
             verdicts.GPU_HEALTH,
             steady(1, timing.fires_by_seconds, timing.onset_seconds),
             **_GPU,
@@ -67,8 +67,8 @@ class GpuFatalError(Condition):
         grows = growing(
             Stretch(timing.onset_seconds, 0), Stretch(1, 1), Stretch(timing.fires_within_seconds, 0)
         )
-        memory = of_node(events.HOST_INCIDENTS, grows, host_incident="memory_uncorrected")
-        lockup = of_node(events.HOST_INCIDENTS, grows, host_incident="soft_lockup")
+        memory = sample_node(events.HOST_INCIDENTS, grows, host_incident="memory_uncorrected")
+        lockup = sample_node(events.HOST_INCIDENTS, grows, host_incident="soft_lockup")
         return [
             Case("an idle GPU is lost", [lost], _MACHINE),
             Case("the memory of the host has an error", [memory], _MACHINE),
@@ -90,7 +90,7 @@ class GpuLinkDegraded(Condition):
 
     def cases(self, timing: Timing) -> list[Case]:
         """A link of an idle GPU is lost, or of one that a job holds."""
-        lost = of_node(
+        lost = sample_node(
             verdicts.GPU_HEALTH,
             steady(1, timing.fires_by_seconds, timing.onset_seconds),
             **_GPU,
@@ -135,7 +135,7 @@ class GpuThrottled(Condition):
                 Stretch(timing.onset_seconds, 0),
                 Stretch(timing.fires_within_seconds, seconds_a_second),
             )
-            return [of_node(gpu_power.GPU_THROTTLE_SECONDS, course, **_GPU, throttle=reason)]
+            return [sample_node(gpu_power.GPU_THROTTLE_SECONDS, course, **_GPU, throttle=reason)]
 
         return [
             Case("it is too hot", held(1, "hw_thermal"), named),
@@ -147,4 +147,4 @@ class GpuThrottled(Condition):
 def _held(timing: Timing) -> Samples:
     """A job holds the GPU."""
     course = steady(1, timing.fires_by_seconds)
-    return of_node(gpu_owner.GPU_OWNER_INFO, course, **_GPU, **_OWNER)
+    return sample_node(gpu_owner.GPU_OWNER_INFO, course, **_GPU, **_OWNER)

@@ -15,12 +15,12 @@ from lockstep_alerts.conditions.gpu_signs import (
     failed,
     fatal_xids,
     judged,
-    of_gpus,
+    select_faulty_gpus,
 )
 from lockstep_alerts.conditions.joins import NODE_LABELS, ON_MACHINE, held_gpus, ran_on
 from lockstep_alerts.model import Duration
 from lockstep_alerts.quantities import Window
-from lockstep_alerts.synthetic import Samples, Timing, of_node, steady
+from lockstep_alerts.synthetic import Samples, Timing, sample_node, steady
 from lockstep_catalogue import events, gpu_owner, training, verdicts
 from lockstep_catalogue.labels import CLUSTER, NODE, VERDICT
 from lockstep_catalogue.promql import Matcher, by, eq, one_of, select
@@ -48,7 +48,7 @@ def jobs_on_failed_nodes(windows: ScrapeWindows, window: Duration) -> str:
         windows: what the scrape interval decides.
         window: how long after a fatal Xid its GPU counts as faulty.
     """
-    gpus = of_gpus(held_gpus(windows), failed(), fatal_xids(f"{window.seconds}"))
+    gpus = select_faulty_gpus(held_gpus(windows), failed(), fatal_xids(f"{window.seconds}"))
     node = f"{ran_on(windows)} and {ON_MACHINE} {_whole_node()}"
     return by("group", f"{gpus}\nor\n{node}", *NODE_LABELS)
 
@@ -80,7 +80,7 @@ class JobNodeFault(Condition):
         """A lost GPU, a fatal Xid, a driver that hangs; a benign Xid and an idle GPU are silent."""
         lasting = timing.fires_by_seconds
         lost = gpu_verdict(timing, "failed", "lost")
-        hung = of_node(
+        hung = sample_node(
             verdicts.NODE_HEALTH,
             steady(1, lasting, timing.onset_seconds),
             verdict="failed",
@@ -125,7 +125,7 @@ class JobGpuDegraded(Condition):
 def gpu_verdict(timing: Timing, verdict: str, reason: str) -> Samples:
     """A verdict on the GPU from the onset on."""
     course = steady(1, timing.fires_by_seconds, timing.onset_seconds)
-    return of_node(verdicts.GPU_HEALTH, course, **_GPU, verdict=verdict, gpu_reason=reason)
+    return sample_node(verdicts.GPU_HEALTH, course, **_GPU, verdict=verdict, gpu_reason=reason)
 
 
 def _xid(timing: Timing, number: str, severity: str) -> list[Samples]:
@@ -134,8 +134,8 @@ def _xid(timing: Timing, number: str, severity: str) -> list[Samples]:
     of_fault = {"pci_bus_id": _BUS_ID, "mig": "", "xid": number}
     meaning = {"xid_class": "bus", "xid_severity": severity, "remedy": "restart_node"}
     return [
-        of_node(events.GPU_XID_LAST, steady(onset, after, onset), **of_fault),
-        of_node(events.GPU_XID_INFO, steady(1, after, onset), xid=number, **meaning),
+        sample_node(events.GPU_XID_LAST, steady(onset, after, onset), **of_fault),
+        sample_node(events.GPU_XID_INFO, steady(1, after, onset), xid=number, **meaning),
     ]
 
 
@@ -143,6 +143,6 @@ def _running(seconds: int) -> list[Samples]:
     """A rank of the job that trains on the GPU."""
     owner = {**_GPU, "pci_bus_id": _BUS_ID, "mig_uuid": "", "job_id": "j1", "rank": "2"}
     return [
-        of_node(training.RANKS, steady(1, seconds), job_id="j1", state="training"),
-        of_node(gpu_owner.GPU_OWNER_INFO, steady(1, seconds), **owner),
+        sample_node(training.RANKS, steady(1, seconds), job_id="j1", state="training"),
+        sample_node(gpu_owner.GPU_OWNER_INFO, steady(1, seconds), **owner),
     ]

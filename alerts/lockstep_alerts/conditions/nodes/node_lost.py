@@ -10,7 +10,7 @@ from lockstep_alerts.synthetic import (
     Stretch,
     Timing,
     growing,
-    of_node,
+    sample_node,
     samples,
     steady,
     steps_up,
@@ -88,9 +88,9 @@ class _Job:
         rate = 1.0 if self.moves else 0.0
         progress = growing(Stretch(onset, 1), Stretch(self.timing.fires_within_seconds, rate))
         return [
-            of_node(training.LAST_PROGRESS, progress, job_id="j1", rank="0"),
+            sample_node(training.LAST_PROGRESS, progress, job_id="j1", rank="0"),
             *(
-                of_node(metric, steady(1, until[node]), node, **labels)
+                sample_node(metric, steady(1, until[node]), node, **labels)
                 for node in until
                 for metric, labels in (
                     (health.AGENT_INFO, {"version": "1"}),

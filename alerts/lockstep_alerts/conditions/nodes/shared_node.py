@@ -7,7 +7,7 @@ from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.evidence import listing
 from lockstep_alerts.conditions.gpu_signs import JUDGED_EVERY_SECONDS
 from lockstep_alerts.quantities import Whole
-from lockstep_alerts.synthetic import Samples, Timing, of_node, steady
+from lockstep_alerts.synthetic import Samples, Timing, sample_node, steady
 from lockstep_catalogue import foreign, training, verdicts
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE
 from lockstep_catalogue.promql import Matcher, by, eq, has, one_of, select
@@ -65,7 +65,7 @@ def _hung(timing: Timing, jobs: range) -> list[Samples]:
     hung = steady(1, lasting, timing.onset_seconds)
     verdict = {"verdict": "failed", "node_reason": "driver_hung"}
     trains = [
-        of_node(training.RANKS, steady(1, lasting), job_id=f"j{number}", state="training")
+        sample_node(training.RANKS, steady(1, lasting), job_id=f"j{number}", state="training")
         for number in jobs
     ]
-    return [*trains, of_node(verdicts.NODE_HEALTH, hung, **verdict)]
+    return [*trains, sample_node(verdicts.NODE_HEALTH, hung, **verdict)]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS, ON_JOB, RUNNING, num_ranks
 from lockstep_alerts.quantities import Ratio
-from lockstep_alerts.synthetic import JOB, Samples, Timing, of_node, samples, steady, steps_up
+from lockstep_alerts.synthetic import JOB, Samples, Timing, sample_node, samples, steady, steps_up
 from lockstep_catalogue import health, job_watch, ledger, parts, training
 from lockstep_catalogue.labels import CLUSTER, NODE, STATE
 from lockstep_catalogue.promql import by, eq, increase, one_of, select
@@ -34,7 +34,7 @@ class TelemetryMissing(Condition):
         running = by("max", select(ledger.JOBS, eq(ledger.JOB_STATUS, "running")), CLUSTER)
         present = by("sum", select(training.RANKS, one_of(STATE, *RUNNING)), *JOB_LABELS)
         reported = by("count", f"{present} > 0", CLUSTER)
-        # Without any job in sight there is no series to compare with.
+        # Without any job in sight the comparison has no series.
         none = f"{running} > 0 unless {_ON_CLUSTER} {reported}"
         trains = f"{ON_JOB} {num_ranks('training')} > 0"
         return f"{few} and {trains}\nor\n{running} > {_ON_CLUSTER} {reported}\nor\n{none}"
@@ -45,8 +45,8 @@ class TelemetryMissing(Condition):
 
         def job(size: int) -> list[Samples]:
             return [
-                of_node(job_watch.WORLD_RANKS, steady(size, lasting), job_id="j1"),
-                of_node(training.RANKS, steady(8, lasting), job_id="j1", state="training"),
+                sample_node(job_watch.WORLD_RANKS, steady(size, lasting), job_id="j1"),
+                sample_node(training.RANKS, steady(8, lasting), job_id="j1", state="training"),
             ]
 
         def jobs_running(number: int) -> Samples:
@@ -67,7 +67,7 @@ class AgentImpaired(Condition):
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Nodes with such a part."""
-        window = windows.at_least(_WINDOW_SECONDS)
+        window = windows.cover(_WINDOW_SECONDS)
         signs = (
             f"{select(health.COLLECTOR_SUCCESS)} == 0",
             f"{select(health.LANE_STALLED)} == 1",
@@ -83,10 +83,10 @@ class AgentImpaired(Condition):
         """A collector fails, a thread hangs, events are dropped; and an agent that is well."""
         machine = {"cluster": "c1", "node": "n1"}
         lasting = timing.fires_by_seconds
-        fails = of_node(health.COLLECTOR_SUCCESS, steps_up(timing, 0, 1), collector="nvml")
-        hangs = of_node(health.LANE_STALLED, steps_up(timing, 1), lane="driver")
-        fills = of_node(health.EVENTS_SPOOL_RATIO, steps_up(timing, 0.7))
-        well = of_node(health.COLLECTOR_SUCCESS, steady(1, lasting), collector="nvml")
+        fails = sample_node(health.COLLECTOR_SUCCESS, steps_up(timing, 0, 1), collector="nvml")
+        hangs = sample_node(health.LANE_STALLED, steps_up(timing, 1), lane="driver")
+        fills = sample_node(health.EVENTS_SPOOL_RATIO, steps_up(timing, 0.7))
+        well = sample_node(health.COLLECTOR_SUCCESS, steady(1, lasting), collector="nvml")
         return [
             Case("a collector fails", [fails], machine),
             Case("a thread hangs", [hangs], machine),

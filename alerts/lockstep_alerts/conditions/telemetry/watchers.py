@@ -13,7 +13,7 @@ from lockstep_alerts.synthetic import (
     Stretch,
     Timing,
     growing,
-    of_node,
+    sample_node,
     samples,
     steady,
     steps_up,
@@ -37,7 +37,7 @@ def _silent_agents(live: str, *matchers: Matcher) -> str:
     info = select(health.AGENT_INFO, *matchers)
     recent = by("group", f"last_over_time({info}[{_AGENT_MEMORY}])", CLUSTER, NODE)
     stuck = f"time() - {select(health.AGENT_TICK, *matchers)} > {_TICK_SECONDS}"
-    # A scrape that failed once is no agent that is down.
+    # One failed scrape does not mean that an agent is down.
     lately = f"present_over_time({info}[{live}])"
     answering = f"({lately} unless {ON_MACHINE} ({stuck}))"
     return f"({recent} unless {ON_MACHINE} {answering})"
@@ -92,8 +92,8 @@ def _agents(
         seconds = onset if fails and not is_stuck else lasting
         moving = (Stretch(onset, 1), Stretch(seconds - onset, 0 if fails else 1))
         node = f"n{number}"
-        series.append(of_node(health.AGENT_INFO, steady(1, seconds), node, version="1"))
-        series.append(of_node(health.AGENT_TICK, growing(*moving), node))
+        series.append(sample_node(health.AGENT_INFO, steady(1, seconds), node, version="1"))
+        series.append(sample_node(health.AGENT_TICK, growing(*moving), node))
     return series
 
 

@@ -8,9 +8,10 @@ from lockstep_dashboards.panel import Variable
 
 _SELECTOR = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{([^}]*)\})?")
 _MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"([^"]*)"')
+_OTHERS: tuple[Series, ...] = (*RECORDED, *FOREIGN)
 _STORED: dict[str, Series] = {
     **{name: metric for metric in METRICS for name in metric.sample_names},
-    **{series.name: series for series in (*RECORDED, *FOREIGN)},
+    **{series.name: series for series in _OTHERS},
 }
 _LE = Label(name="le", help="upper bound of a bucket")
 

@@ -125,7 +125,7 @@ def test_amtool_accepts_what_its_version_can_read(tmp_path: Path) -> None:
         ),
         ('"0.26"', '"0.25"', ":13: url_file 'hook': needs alertmanager: \"0.26\""),
         ('"0.26"', "0.2", ":1: alertmanager 0.2: write the oldest version in use"),
-        ("Europe/Berlin, days", "Europe/Bonn, days", ":17: time_zone 'Europe/Bonn': is no time"),
+        ("Europe/Berlin, days", "Europe/Bonn, days", ":17: time_zone 'Europe/Bonn': is not a time"),
         ("monday:friday", "friday:monday", ":17: days 'friday:monday': a week begins on sunday"),
         ("monday:friday", "mon:fri", ":17: days 'mon:fri': write days such as monday:friday"),
         ("09:00-17:00", "17:00-09:00", ":17: hours '17:00-09:00': must end after they begin"),

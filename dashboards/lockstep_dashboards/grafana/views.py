@@ -29,7 +29,7 @@ class ViewParts:
     color_mode: str = "thresholds"
 
 
-class _GenericPanel(core.Panel):
+class _GenericPanel(core.Panel):  # type: ignore[misc]  # grafanalib has no types
     """The generic panel, which grafanalib leaves to its subclasses to write."""
 
     def to_json_data(self) -> Any:

@@ -46,7 +46,7 @@ NET_DROPPED = Metric(
 NET_CARRIER_CHANGES = Metric(
     name="lockstep_fabric_net_carrier_changes_total",
     labels=(DEVICE,),
-    help="How often the link of the interface went up or down.",
+    help="Changes of the interface's link between up and down.",
     source="/sys/class/net/DEVICE/carrier_changes",
 )
 
@@ -90,7 +90,7 @@ NET_PAUSE_SECONDS = Metric(
 NET_PAUSE_STORMS = Metric(
     name="lockstep_fabric_net_pause_storms_total",
     labels=(DEVICE, STORM),
-    help="How often the adapter detected a pause without end.",
+    help="Pauses without end that the adapter detected, by severity.",
     source="ethtool: tx_pause_storm_warning_events, tx_pause_storm_error_events",
 )
 NET_ECN_MARKED = Metric(
@@ -108,7 +108,7 @@ NET_DISCARDS = Metric(
 NET_PHY_ERRORS = Metric(
     name="lockstep_fabric_net_phy_errors_total",
     labels=(DEVICE, PHY_ERROR),
-    help="Errors of the physical layer: marginal cables and optics.",
+    help="Errors of the physical layer by kind; marginal cables and optics cause them.",
     source="ethtool: rx_symbol_err_phy, rx_corrected_bits_phy and their like",
 )
 NET_RDMA_BYTES = Metric(

@@ -62,7 +62,7 @@ PORT_RATE = _metric(
 )
 PORT_RATE_EXPECTED = _metric(
     "lockstep_fabric_port_rate_expected_bytes_per_second",
-    "Best rate of ports of its board on this node since the agent started, or its interface's.",
+    "Best rate of the node's ports of this board since the agent started, or its interface's.",
     f"{_PORT}/rate, /sys/class/net/INTERFACE/speed",
 )
 PORT_LANES = _metric(

@@ -15,7 +15,7 @@ from lockstep_catalogue.metric import Metric
 GPU_ECC_ERRORS = Metric(
     name="lockstep_gpu_ecc_errors_total",
     labels=(*OF_GPU, ECC, ECC_SCOPE),
-    help="Memory errors since the driver was loaded, or over the life of the GPU.",
+    help="Memory errors of the GPU, since the driver was loaded or over its life.",
     source="fields 3 to 6, else nvmlDeviceGetTotalEccErrors",
 )
 # H100 and H200 report DRAM and SRAM only; the other locations are not supported.

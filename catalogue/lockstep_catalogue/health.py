@@ -131,6 +131,6 @@ EVENTS = Metric(
 ARCHIVED_FILES = Metric(
     name="lockstep_agent_archived_files_total",
     labels=(ARCHIVED,),
-    help="Pages and event files that the child process was to copy to the archive.",
+    help="Pages and event files copied to the archive by the child process, by outcome.",
     source="reports of the archive's child process",
 )

@@ -23,7 +23,7 @@ _STORAGE = "/proc/1/mountstats, /proc/diskstats"
 
 PRESSURE_SECONDS = _metric(
     "lockstep_host_pressure_seconds_total",
-    "Time in which tasks of the node waited for a resource.",
+    "Seconds in which tasks of the node waited for a resource.",
     "/proc/pressure: total",
     RESOURCE,
     PRESSURE,
@@ -45,7 +45,7 @@ MEMORY_AVAILABLE = _metric(
 )
 JOB_PRESSURE_SECONDS = _metric(
     "lockstep_host_job_pressure_seconds_total",
-    "Time in which tasks of the job on this node waited for a resource.",
+    "Seconds in which tasks of the job on this node waited for a resource.",
     f"{_CGROUP}: cpu.pressure, memory.pressure, io.pressure",
     JOB_ID,
     RESOURCE,
@@ -53,7 +53,7 @@ JOB_PRESSURE_SECONDS = _metric(
 )
 JOB_THROTTLED_SECONDS = _metric(
     "lockstep_host_job_cpu_throttled_seconds_total",
-    "Time for which the job was kept from running by its limit on processor time.",
+    "Seconds in which the job's limit on processor time kept it from running.",
     f"{_CGROUP}: cpu.stat of the nearest group with a limit",
     JOB_ID,
 )
@@ -71,7 +71,7 @@ JOB_MEMORY_LIMIT = _metric(
 )
 JOB_MEMORY_EVENTS = _metric(
     "lockstep_host_job_memory_events_total",
-    "What the kernel did because the job reached its limit on memory.",
+    "Actions of the kernel because the job reached its limit on memory, by action.",
     f"{_CGROUP}: memory.events; memory.failcnt, memory.oom_control",
     JOB_ID,
     MEMORY_EVENT,
@@ -85,7 +85,7 @@ JOB_TCP_SEGMENTS = _metric(
 )
 JOB_TCP_RETRANSMITS = _metric(
     "lockstep_host_job_tcp_retransmits_total",
-    "TCP segments of that namespace that were sent again: packets that were lost.",
+    "TCP segments sent again in the network namespace of the job, because packets were lost.",
     _SNMP,
     JOB_ID,
 )

@@ -105,19 +105,19 @@ JOBS_FINISHED = _counter(
 JOBS_FINISHED_GPU_SECONDS = _counter(
     "jobs_finished_gpu_seconds",
     (*GROUP, JOB_OUTCOME, FAILURE_CLASS),
-    "GPU time allocated to the jobs whose outcome is settled.",
+    "GPU-seconds allocated to the jobs whose outcome is settled.",
     "starts and ends of nodes, times their GPUs",
 )
 JOBS_STARTED = _counter(
     "jobs_started", GROUP, "Jobs that started, each once over all its attempts.", "starts of jobs"
 )
 ATTEMPTS_STARTED = _counter(
-    "attempts_started", GROUP, "Attempts that started, the first of each job too.", "attempts"
+    "attempts_started", GROUP, "Attempts that started, including the first of each job.", "attempts"
 )
 GPU_SECONDS = _counter(
     "gpu_seconds",
     (*GROUP, GOODPUT),
-    "Allocated GPU time by what it went into; the states sum to the allocation.",
+    "Allocated GPU-seconds by goodput state; the states sum to the allocation.",
     "ends of nodes, with the goodput that the job reports",
 )
 COST = _counter(
@@ -134,11 +134,11 @@ PREEMPTIONS = _counter("preemptions", GROUP, "Attempts that were preempted.", "e
 PREEMPTION_LOST = _counter(
     "preemption_lost_gpu_seconds",
     GROUP,
-    "GPU time from the last durable checkpoint, or the start after it, to a preemption.",
+    "GPU-seconds from the last durable checkpoint, or a later start, to a preemption.",
     "checkpoints and preemptions",
 )
 REQUEUES = _counter(
-    "requeues", (*GROUP, REQUEUED_AFTER), "Times a job went back to the queue.",
+    "requeues", (*GROUP, REQUEUED_AFTER), "Requeues of jobs, by cause.",
     "starts of a job after its end",
 )  # fmt: skip
 RESUMES = _counter(
@@ -186,14 +186,15 @@ SLO_EVENTS = Metric(
 JOB_DEADLINE = Metric(
     name="lockstep_ledger_job_deadline_timestamp_seconds",
     labels=(CLUSTER, JOB_ID),
-    help="Wall clock by which a running job has to be done, of jobs that declare it and tokens.",
+    help="Wall clock by which a running job has to be done; of jobs that declare it and their "
+    "tokens.",
     source="the store, as of the time of the counts per window",
     endpoint=Endpoint.LEDGER,
 )
 JOB_TOKENS = Metric(
     name="lockstep_ledger_job_declared_tokens",
     labels=(CLUSTER, JOB_ID),
-    help="Tokens that a running job with a deadline is to be trained on.",
+    help="Tokens that a running job with a deadline declares to train on.",
     source="the store, as of the time of the counts per window",
     endpoint=Endpoint.LEDGER,
 )

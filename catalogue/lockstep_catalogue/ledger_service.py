@@ -46,7 +46,7 @@ DEAD_LETTERS = Metric(
 EVENTS_STORED = Metric(
     name="lockstep_ledger_events_stored",
     labels=(),
-    help="Number of the newest event in the store.",
+    help="Sequence number of the newest event in the store.",
     source="the writer",
     endpoint=Endpoint.LEDGER,
 )

@@ -44,6 +44,6 @@ PART = Label(
 FAILED_PARTS = Metric(
     name="lockstep_train_failed_part_ranks",
     labels=(CLUSTER, JOB_ID, NODE, PART),
-    help="Ranks of the node whose monitor goes without a part after an error in it; absent at 0.",
+    help="Ranks of the node whose monitor disabled a part after an error in it; absent at 0.",
     source="rank page",
 )

@@ -51,7 +51,7 @@ PCIE_AER_ERRORS = Metric(
 PCIE_AER_KINDS = Metric(
     name="lockstep_pcie_aer_kind_errors_total",
     labels=(PCI_BUS_ID, LINK_END, SEVERITY, AER_ERROR),
-    help="Errors by kind; a kind appears with its first error.",
+    help="PCIe errors by kind, as an end of the link reported them; absent before the first.",
     source=f"{_DEVICE}/aer_dev_correctable, aer_dev_nonfatal, aer_dev_fatal",
 )
 AFFINITY = Metric(

@@ -30,7 +30,7 @@ STEP_MEAN = Recorded(
 LATENESS = Recorded(
     name="cluster_job_id_node_pp_rank:lockstep_train_lateness_seconds:per_step",
     labels=_PLACED_RANK,
-    help="How much less than the rank of its group that waits most the rank waits, per step.",
+    help="Seconds per step that the rank waits less than the rank of its group that waits most.",
 )
 LATENESS_RATIO = Recorded(
     name="cluster_job_id_node_pp_rank:lockstep_train_lateness:ratio",

@@ -29,7 +29,7 @@ COUNTER_TOTAL = Recorded(
 COUNTER_BAD = Recorded(
     name="cluster_slo:lockstep_ledger_slo_counter:bad5m",
     labels=(CLUSTER, SLO),
-    help="The same of what does not meet the objective.",
+    help="Increase in five minutes of a counter of an objective, of what does not meet it.",
 )
 TOTAL_EVENTS = Recorded(
     name="slo:sli_total:increase",
@@ -92,7 +92,7 @@ PERIOD_BURN_RATE = Recorded(
     name="slo:period_burn_rate:ratio",
     level="slo",
     labels=_OBJECTIVE,
-    help="The same over the whole period: 1 is all of the budget.",
+    help="Share of the error budget of the period that is spent: 1 is all of it.",
 )
 BUDGET_REMAINING = Recorded(
     name="slo:period_error_budget_remaining:ratio",

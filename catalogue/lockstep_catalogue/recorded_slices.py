@@ -36,7 +36,7 @@ SLICE_BASELINE = Recorded(
 SLICE_RATIO = Recorded(
     name="cluster_job_id_slo:lockstep_train_slice:ratio",
     labels=_OF_SLICE,
-    help="How good the last five minutes of a job are against its best hour: 0.5 is half as good.",
+    help="The last five minutes of a job over its best hour of the last day: 0.5 is half as good.",
 )
 LAST_DURABLE = Recorded(
     name="cluster_job_id:lockstep_train_last_durable_checkpoint_timestamp_seconds:max",
@@ -51,7 +51,7 @@ CHECKPOINT_INTERVAL = Recorded(
 SLICE_LIMIT = Recorded(
     name="slo:lockstep_train_slice:min_ratio",
     labels=(SLO,),
-    help="How good a slice must be against the best hour of its job, as the alert spec declares.",
+    help="Least ratio of a slice to the best hour of its job, as the alert spec declares.",
 )
 SLICE_BAD = Recorded(
     name="cluster_job_id_slo:lockstep_train_slice:bad",

@@ -53,7 +53,7 @@ STEPS = Metric(
 PHASE_SECONDS = Metric(
     name="lockstep_train_phase_seconds_total",
     labels=(*_OF_RANK, PHASE),
-    help="Time of the rank's completed steps by phase; sync runs from its arrival to completion.",
+    help="Seconds of the rank's completed steps by phase; sync lasts from arrival to completion.",
     source=_PAGE,
     stability=Stability.STABLE,
 )
@@ -61,14 +61,14 @@ PHASE_SECONDS = Metric(
 LAST_PROGRESS = Metric(
     name="lockstep_train_last_progress_timestamp_seconds",
     labels=_OF_RANK,
-    help="Wall clock at which the rank last began a phase: its last sign of progress.",
+    help="Wall clock at which the rank last entered a phase, its last sign of progress.",
     source=_PAGE,
     stability=Stability.STABLE,
 )
 RANK_WAITING = Metric(
     name="lockstep_train_rank_waiting",
     labels=_OF_RANK,
-    help="1 while the rank waits in synchronisation, else 0: in a hang the culprit is the 0.",
+    help="1 while the rank waits in synchronisation, else 0; in a hang the culprit has 0.",
     source=_PAGE,
 )
 # A job's words about itself lie here and on no other series; join on cluster, node, job_id.
@@ -94,7 +94,7 @@ STEP = Metric(
 STEP_SECONDS = Metric(
     name="lockstep_train_step_seconds",
     labels=_OF_NODE,
-    help="Duration of steps, over all ranks of the node.",
+    help="Seconds of each completed step, over all ranks of the node.",
     source=_PAGE,
     buckets=(
         0.005,
@@ -135,20 +135,20 @@ STEP_SECONDS = Metric(
 TOKENS = Metric(
     name="lockstep_train_tokens_total",
     labels=_OF_NODE,
-    help="Tokens that the ranks of the node have trained on; of ranks that see the same, one.",
+    help="Tokens that the node's ranks trained on; ranks that read the same batch count once.",
     source=_PAGE,
     stability=Stability.STABLE,
 )
 SAMPLES = Metric(
     name="lockstep_train_samples_total",
     labels=_OF_NODE,
-    help="Samples that the ranks of the node have trained on; of ranks that see the same, one.",
+    help="Samples that the node's ranks trained on; ranks that read the same batch count once.",
     source=_PAGE,
 )
 NONFINITE_STEPS = Metric(
     name="lockstep_train_nonfinite_steps_total",
     labels=_OF_NODE,
-    help="Steps whose loss or gradient norm was NaN or infinite, over all ranks of the node.",
+    help="Steps whose loss or gradient norm was NaN or infinite; sum over the node's ranks.",
     source=_PAGE,
     stability=Stability.STABLE,
 )
@@ -156,50 +156,50 @@ NONFINITE_STEPS = Metric(
 LOSS = Metric(
     name="lockstep_train_loss",
     labels=_OF_NODE,
-    help="Last training loss of the lowest rank of the node.",
+    help="Newest training loss of the node's rank with the lowest number.",
     source=_PAGE,
 )
 GRADIENT_NORM = Metric(
     name="lockstep_train_gradient_norm",
     labels=_OF_NODE,
-    help="Last gradient norm of the lowest rank of the node.",
+    help="Newest gradient norm of the node's rank with the lowest number.",
     source=_PAGE,
 )
 LEARNING_RATE = Metric(
     name="lockstep_train_learning_rate",
     labels=_OF_NODE,
-    help="Last learning rate of the lowest rank of the node.",
+    help="Newest learning rate of the node's rank with the lowest number.",
     source=_PAGE,
 )
 CHECKPOINTS = Metric(
     name="lockstep_train_checkpoints_total",
     labels=(*_OF_NODE, OUTCOME),
-    help="Attempts to write a checkpoint by outcome, once a node however many ranks take part.",
+    help="Attempts to write a checkpoint by outcome; each counts once per node.",
     source=_PAGE,
     stability=Stability.STABLE,
 )
 LAST_CHECKPOINT = Metric(
     name="lockstep_train_last_durable_checkpoint_timestamp_seconds",
     labels=_OF_NODE,
-    help="Wall clock at which the newest durable checkpoint was complete.",
+    help="Wall clock at which the node's newest durable checkpoint was complete.",
     source=_PAGE,
 )
 COLLECTIVES = Metric(
     name="lockstep_train_collectives_total",
     labels=(*_OF_NODE, KIND),
-    help="Collectives by kind, over all ranks of the node.",
+    help="Completed collectives by kind; sum over the node's ranks.",
     source=_PAGE,
 )
 COLLECTIVE_BYTES = Metric(
     name="lockstep_train_collective_bytes_total",
     labels=(*_OF_NODE, KIND),
-    help="Bytes passed to collectives by kind, over all ranks of the node.",
+    help="Bytes passed to collectives by kind; sum over the node's ranks.",
     source=_PAGE,
 )
 COLLECTIVE_SECONDS = Metric(
     name="lockstep_train_collective_seconds_total",
     labels=(*_OF_NODE, KIND),
-    help="Exposed time from a rank's arrival to completion by kind, over all ranks of the node.",
+    help="Seconds from a rank's arrival at a collective to its end; sum over the node's ranks.",
     source=_PAGE,
 )
 

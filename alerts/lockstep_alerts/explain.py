@@ -1,20 +1,29 @@
 """An alert in words: when it fires, from which series, how soon, how often falsely, for whom."""
 
+import difflib
 import inspect
 import re
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 
-from lockstep_alerts.chance import false_alerts
+import click
+from rich.console import Console
+from rich.markdown import Markdown
+
+from lockstep_alerts.checks.chance import false_alerts
+from lockstep_alerts.checks.selectors import selectors
 from lockstep_alerts.objectives.burn import Burn
 from lockstep_alerts.objectives.gpu_seconds import GpuSecondBurn
 from lockstep_alerts.objectives.objective import Objective
 from lockstep_alerts.objectives.slices import SliceWorse
+from lockstep_alerts.output.recording import recorded_expressions
+from lockstep_alerts.reading.entry import SpecError
+from lockstep_alerts.reading.model import Duration
+from lockstep_alerts.reading.options import duration_option
 from lockstep_alerts.routing.inhibition import GRAPH
-from lockstep_alerts.rules.recording import recorded_expressions
-from lockstep_alerts.selectors import selectors
-from lockstep_alerts.spec import Spec
+from lockstep_alerts.shipped import runbooks_path, spec_path
+from lockstep_alerts.spec import Spec, read_spec
 from lockstep_alerts.symptom import Symptom
 from lockstep_catalogue import RECORDED
 from lockstep_catalogue.metric import Recorded
@@ -187,3 +196,35 @@ def _inhibitors(symptom: Symptom) -> Iterator[str]:
             is_of_job = "job_id" in edge.equal
             if is_of_job == symptom.is_of_job and ("slo" in edge.equal or is_of_job):
                 yield f"every page with the same {same}"
+
+
+@click.command()
+@click.argument("alert")
+@click.option("--spec", type=click.Path(path_type=Path), help="Alert spec; default: the shipped.")
+@click.option(
+    "--interval",
+    callback=duration_option,
+    metavar="DURATION",
+    help="Time between scrapes; default: as the spec declares.",
+)
+def explain(alert: str, spec: Path | None, interval: Duration | None) -> None:
+    """Say in words when ALERT fires, from which series, how soon, and how often falsely.
+
+    Prints Markdown where the output is not a terminal.
+    """
+    try:
+        read = read_spec(spec or spec_path(), interval)
+    except SpecError as error:
+        raise click.UsageError(str(error)) from error
+    by_name = {symptom.alert: symptom for symptom in read.alerts}
+    if alert not in by_name:
+        near = difflib.get_close_matches(alert, by_name, 3, 0.4) or sorted(by_name)
+        raise click.UsageError(
+            f"ALERT {alert!r}: the spec has no such alert; try {', '.join(near)}"
+        )
+    text = explained(read, by_name[alert], runbooks_path())
+    console = Console()
+    if console.is_terminal:
+        console.print(Markdown(text))
+    else:
+        click.echo(text, nl=False)

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from lockstep_alerts.rules.areas import RULES_FILES
+from lockstep_alerts.areas import RULES_FILES
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
 from lockstep_catalogue.labels import NODE

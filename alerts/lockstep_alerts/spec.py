@@ -5,18 +5,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lockstep_alerts.areas import Area, area_of
 from lockstep_alerts.conditions import CONDITIONS
-from lockstep_alerts.entry import Entry, Fields, SpecError
-from lockstep_alerts.limits import Limits, read_limits
-from lockstep_alerts.marks import load
-from lockstep_alerts.model import Duration
 from lockstep_alerts.objectives.objective import Objective, read_objective
 from lockstep_alerts.objectives.symptoms import symptoms_of
 from lockstep_alerts.objectives.windows import ObjectiveWindows, read_windows
-from lockstep_alerts.quantities import check_fields, read_quantities
-from lockstep_alerts.rules.areas import Area, area_of
+from lockstep_alerts.reading.entry import Entry, Fields, SpecError
+from lockstep_alerts.reading.limits import Limits, read_limits
+from lockstep_alerts.reading.model import Duration
+from lockstep_alerts.reading.quantities import check_fields, read_quantities
+from lockstep_alerts.reading.size import Size, read_size
+from lockstep_alerts.reading.yaml_lines import load
 from lockstep_alerts.rules.parameters import Parameters
-from lockstep_alerts.size import Size, read_size
 from lockstep_alerts.symptom import Symptom
 from lockstep_catalogue.labels import JOB_ID
 from lockstep_catalogue.windows import ScrapeWindows

@@ -3,10 +3,7 @@
 from collections.abc import Iterable
 
 from lockstep_alerts.conditions.condition import Case
-from lockstep_alerts.objectives.counts import counts
-from lockstep_alerts.spec import Spec
-from lockstep_alerts.symptom import Symptom
-from lockstep_alerts.synthetic import (
+from lockstep_alerts.conditions.synthetic import (
     HEALTHY,
     Course,
     Placement,
@@ -24,6 +21,9 @@ from lockstep_alerts.synthetic import (
     stepping,
     training_job,
 )
+from lockstep_alerts.objectives.counts import counts
+from lockstep_alerts.spec import Spec
+from lockstep_alerts.symptom import Symptom
 from lockstep_catalogue import fabric_ports, gpu_owner, health, job_watch, training, verdicts
 from lockstep_catalogue.metric import Metric
 from lockstep_catalogue.windows import ScrapeWindows

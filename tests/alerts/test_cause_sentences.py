@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lockstep_alerts.cases import every_case
-from lockstep_alerts.model import Delivery, Duration
-from lockstep_alerts.rules.groups import alert_rule
+from lockstep_alerts.output.cases import every_case
+from lockstep_alerts.output.groups import alert_rule
+from lockstep_alerts.reading.model import Delivery, Duration
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
 

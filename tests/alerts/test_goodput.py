@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_alerts.synthetic import (
+from lockstep_alerts.conditions.synthetic import (
     JOB,
     Samples,
     Stretch,

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from lockstep_alerts.areas import AREAS, JOBS
+from lockstep_alerts.conditions.synthetic import Course, Stretch, growing, steady
 from lockstep_alerts.declared import render as render_declared
-from lockstep_alerts.model import Delivery, Duration
-from lockstep_alerts.rules.areas import AREAS, JOBS
+from lockstep_alerts.output.write import render, write_files
+from lockstep_alerts.reading.model import Delivery, Duration
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import Spec, read_spec
-from lockstep_alerts.synthetic import Course, Stretch, growing, steady
-from lockstep_alerts.write import render, write_files
 from lockstep_catalogue import scrape_interval
 from lockstep_catalogue.windows import ScrapeWindows
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_alerts.entry import SpecError
-from lockstep_alerts.model import Delivery
-from lockstep_alerts.rules.areas import OBJECTIVES
+from lockstep_alerts.areas import OBJECTIVES
+from lockstep_alerts.output.write import render, write_files
+from lockstep_alerts.reading.entry import SpecError
+from lockstep_alerts.reading.model import Delivery
 from lockstep_alerts.spec import Spec, read_spec
-from lockstep_alerts.write import render, write_files
 from lockstep_catalogue.job_state import CHECKPOINT_SECONDS
 from lockstep_catalogue.ledger import CHECKPOINTS
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_alerts.entry import SpecError
-from lockstep_alerts.model import Delivery
 from lockstep_alerts.objectives.limits import Limit, feasible_burn_rate
 from lockstep_alerts.objectives.records import declared_by_spec
 from lockstep_alerts.objectives.symptoms import BUDGET_ALERT
+from lockstep_alerts.reading.entry import SpecError
+from lockstep_alerts.reading.model import Delivery
 from lockstep_alerts.routing import alertmanager_config
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec

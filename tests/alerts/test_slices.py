@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lockstep_alerts.model import Delivery
-from lockstep_alerts.rules.areas import OBJECTIVES, SLICES, Area
-from lockstep_alerts.rules.groups import rule_groups
+from lockstep_alerts.areas import OBJECTIVES, SLICES, Area
+from lockstep_alerts.conditions.synthetic import Course, Samples, Stretch, growing, samples, steady
+from lockstep_alerts.output.groups import rule_groups
+from lockstep_alerts.reading.model import Delivery
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
-from lockstep_alerts.synthetic import Course, Samples, Stretch, growing, samples, steady
 from lockstep_catalogue import gpu_activity, gpu_owner, job_state, ledger, training
 from lockstep_catalogue.metric import Kind
 from lockstep_catalogue.recorded_objectives import (

@@ -4,8 +4,8 @@ import pytest
 
 from lockstep_alerts.conditions.jobs.not_finite import NotFinite
 from lockstep_alerts.conditions.jobs.straggler import Straggler
-from lockstep_alerts.entry import SpecError
-from lockstep_alerts.model import Duration
+from lockstep_alerts.reading.entry import SpecError
+from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
 

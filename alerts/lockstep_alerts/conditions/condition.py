@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from lockstep_alerts.synthetic import Samples, Timing
+from lockstep_alerts.conditions.synthetic import Samples, Timing
 from lockstep_catalogue.windows import ScrapeWindows
 
 LIVE_WINDOW = "live window"

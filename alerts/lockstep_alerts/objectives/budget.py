@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from lockstep_alerts.conditions.condition import Case, Condition
+from lockstep_alerts.conditions.synthetic import Timing
 from lockstep_alerts.objectives.counts import bad_by_window, counts
 from lockstep_alerts.objectives.objective import Objective
-from lockstep_alerts.synthetic import Timing
 from lockstep_catalogue.labels import CLUSTER
 from lockstep_catalogue.ledger import JOB_CLASS, SLO, SLO_COUNTS_SECONDS
 from lockstep_catalogue.promql import by, names, select

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from lockstep_alerts.conditions.condition import Case, Condition
+from lockstep_alerts.conditions.synthetic import Timing
 from lockstep_alerts.objectives.counter_cases import counter_cases
 from lockstep_alerts.objectives.counts import bad_by_window, counts, labels_of
 from lockstep_alerts.objectives.limits import Limit
 from lockstep_alerts.objectives.objective import Objective
-from lockstep_alerts.synthetic import Timing
 from lockstep_catalogue.labels import CLUSTER
 from lockstep_catalogue.ledger import EVENT_SLOS, JOB_CLASS, SLO, SLO_COUNTS_SECONDS, WINDOW
 from lockstep_catalogue.promql import Matcher, eq, names, select

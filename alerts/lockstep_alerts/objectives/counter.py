@@ -8,8 +8,8 @@ import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from lockstep_alerts.entry import Entry, SpecError
-from lockstep_alerts.model import Duration
+from lockstep_alerts.reading.entry import Entry, SpecError
+from lockstep_alerts.reading.model import Duration
 from lockstep_catalogue import METRICS
 from lockstep_catalogue.labels import CLUSTER
 from lockstep_catalogue.ledger import SLO_WINDOWS

@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING
 
 from lockstep_alerts.conditions.condition import Case
+from lockstep_alerts.conditions.synthetic import Course, Samples, Stretch, Timing, growing, samples
 from lockstep_alerts.objectives.counts import labels_of
 from lockstep_alerts.objectives.limits import Limit
-from lockstep_alerts.synthetic import Course, Samples, Stretch, Timing, growing, samples
 from lockstep_catalogue.metric import Kind
 from lockstep_catalogue.promql import LE
 

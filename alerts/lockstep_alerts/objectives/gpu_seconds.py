@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from lockstep_alerts.conditions.condition import Case, Condition
+from lockstep_alerts.conditions.synthetic import Samples, Timing
 from lockstep_alerts.objectives.counts import counts, labels_of
 from lockstep_alerts.objectives.limits import BurnLimit
 from lockstep_alerts.objectives.objective import Objective
-from lockstep_alerts.synthetic import Samples, Timing
 from lockstep_catalogue.labels import CLUSTER
 from lockstep_catalogue.ledger import JOB_CLASS, SLO, SLO_COUNTS_SECONDS, SLO_WINDOWS, WINDOW
 from lockstep_catalogue.promql import eq, names, select

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Annotated
 
-from lockstep_alerts.quantities import Choice, Number
+from lockstep_alerts.reading.quantities import Choice, Number
 from lockstep_catalogue.ledger import SLO_WINDOWS
 from lockstep_catalogue.recorded_objectives import PERIOD
 

@@ -5,9 +5,7 @@ from typing import ClassVar
 
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS
-from lockstep_alerts.objectives.objective import Objective
-from lockstep_alerts.rules.slices import SLICE_SECONDS
-from lockstep_alerts.synthetic import (
+from lockstep_alerts.conditions.synthetic import (
     HEALTHY,
     JOB,
     ONE_NODE,
@@ -20,6 +18,8 @@ from lockstep_alerts.synthetic import (
     steady,
     stepping,
 )
+from lockstep_alerts.objectives.objective import Objective
+from lockstep_alerts.rules.slices import SLICE_SECONDS
 from lockstep_catalogue import job_watch, training
 from lockstep_catalogue.ledger import SLO
 from lockstep_catalogue.promql import by, eq, select

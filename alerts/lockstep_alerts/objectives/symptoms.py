@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 
+from lockstep_alerts.areas import OBJECTIVES, SLICES
 from lockstep_alerts.conditions.condition import Condition
-from lockstep_alerts.model import Duration
 from lockstep_alerts.objectives.budget import BudgetSpent
 from lockstep_alerts.objectives.burn import Burn
 from lockstep_alerts.objectives.gpu_seconds import GpuSecondBurn
 from lockstep_alerts.objectives.limits import BurnLimit, Limit
 from lockstep_alerts.objectives.objective import Objective
 from lockstep_alerts.objectives.slices import SliceWorse
-from lockstep_alerts.rules.areas import OBJECTIVES, SLICES
+from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.symptom import Symptom
 from lockstep_catalogue.recorded_objectives import OBJECTIVE
 

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import TypeVar
 
-from lockstep_alerts.entry import Entry
-from lockstep_alerts.model import Duration
 from lockstep_alerts.objectives.limits import BurnLimit, Limit
-from lockstep_alerts.quantities import check_fields, read_quantities
+from lockstep_alerts.reading.entry import Entry
+from lockstep_alerts.reading.model import Duration
+from lockstep_alerts.reading.quantities import check_fields, read_quantities
 from lockstep_alerts.rules.slices import BASELINE
 from lockstep_catalogue.ledger import SLO_WINDOWS
 from lockstep_catalogue.recorded_objectives import SLICE_PERIOD

@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from lockstep_alerts.entry import Fields, SpecError
+from lockstep_alerts.checks.selectors import Selector, selectors
 from lockstep_alerts.openslo import export
-from lockstep_alerts.selectors import Selector, selectors
+from lockstep_alerts.reading.entry import Fields, SpecError
 from lockstep_catalogue.ledger import JOB_CLASS, SLO, WINDOW
 from lockstep_catalogue.metric import Kind, Metric, Recorded
 from lockstep_catalogue.recorded_objectives import BAD_EVENTS, TOTAL_EVENTS

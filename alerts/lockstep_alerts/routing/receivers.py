@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from lockstep_alerts.located_yaml import Located
+from lockstep_alerts.reading.yaml_lines import Located
 from lockstep_records.options import read_address
 
 _SUMMARIES = "{{ range .Alerts }}{{ .Annotations.summary }}. {{ end }}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
-from lockstep_alerts.located_yaml import Located
+from lockstep_alerts.reading.yaml_lines import Located
 
 UTC = "UTC"
 _DAYS = ("sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday")

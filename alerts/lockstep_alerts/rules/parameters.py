@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from lockstep_alerts.limits import Limits
+from lockstep_alerts.reading.limits import Limits
 from lockstep_catalogue.metric import Recorded
 from lockstep_catalogue.windows import ScrapeWindows
 

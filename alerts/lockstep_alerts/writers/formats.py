@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import yaml
 
-from lockstep_alerts.write import ROUTES_FILE, to_yaml
+from lockstep_alerts.output.write import ROUTES_FILE, to_yaml
 from lockstep_alerts.writers.alertmanager_object import FILE_NAME, alertmanager_object
 from lockstep_alerts.writers.mimir import MAX_RULES_PER_GROUP, MIMIR_SUFFIX, namespaces, too_long
 from lockstep_alerts.writers.operator import PROMETHEUS_RULE, VM_RULE, rule_objects

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from lockstep_alerts.entry import SpecError
+from lockstep_alerts.reading.entry import SpecError
 from lockstep_catalogue import METRICS
 from lockstep_catalogue.metric import Kind
 

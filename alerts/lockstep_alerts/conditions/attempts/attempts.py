@@ -6,8 +6,16 @@ from typing import Annotated
 
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS, ON_JOB, ON_NODE, RUNNING
-from lockstep_alerts.quantities import Whole, Window
-from lockstep_alerts.synthetic import JOB, Course, Samples, Timing, sample_node, steady, steps_up
+from lockstep_alerts.conditions.synthetic import (
+    JOB,
+    Course,
+    Samples,
+    Timing,
+    sample_node,
+    steady,
+    steps_up,
+)
+from lockstep_alerts.reading.quantities import Whole, Window
 from lockstep_catalogue import host, job_state, job_watch, training
 from lockstep_catalogue.fabric_labels import MEMORY_EVENT
 from lockstep_catalogue.labels import STATE

@@ -5,8 +5,16 @@ from typing import ClassVar
 
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS, NODE_LABELS
-from lockstep_alerts.quantities import Window
-from lockstep_alerts.synthetic import JOB, Course, Stretch, Timing, growing, samples, steady
+from lockstep_alerts.conditions.synthetic import (
+    JOB,
+    Course,
+    Stretch,
+    Timing,
+    growing,
+    samples,
+    steady,
+)
+from lockstep_alerts.reading.quantities import Window
 from lockstep_catalogue import job_ranks, job_state, training
 from lockstep_catalogue.labels import OUTCOME, RANK, RESTORE_OUTCOME
 from lockstep_catalogue.metric import Label, Metric

@@ -2,7 +2,7 @@
 
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS
-from lockstep_alerts.synthetic import JOB, Samples, Timing, sample_node, steps_up
+from lockstep_alerts.conditions.synthetic import JOB, Samples, Timing, sample_node, steps_up
 from lockstep_catalogue import job_state
 from lockstep_catalogue.labels import ANOMALY
 from lockstep_catalogue.metric import Metric

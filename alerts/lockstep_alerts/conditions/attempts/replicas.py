@@ -4,7 +4,15 @@ from dataclasses import dataclass
 
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS
-from lockstep_alerts.synthetic import JOB, Samples, Stretch, Timing, growing, samples, steady
+from lockstep_alerts.conditions.synthetic import (
+    JOB,
+    Samples,
+    Stretch,
+    Timing,
+    growing,
+    samples,
+    steady,
+)
 from lockstep_catalogue import job_ranks, job_state
 from lockstep_catalogue.labels import NODE
 from lockstep_catalogue.promql import by, names, select

@@ -5,8 +5,8 @@ from typing import Annotated, ClassVar
 
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS, load_excess
-from lockstep_alerts.quantities import Number
-from lockstep_alerts.synthetic import JOB, Timing, loads
+from lockstep_alerts.conditions.synthetic import JOB, Timing, loads
+from lockstep_alerts.reading.quantities import Number
 from lockstep_catalogue.windows import ScrapeWindows
 
 

@@ -5,8 +5,7 @@ from typing import ClassVar
 
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.joins import NODE_LABELS, ON_MACHINE, RUNNING, runs_on
-from lockstep_alerts.quantities import Ratio, Window
-from lockstep_alerts.synthetic import (
+from lockstep_alerts.conditions.synthetic import (
     Samples,
     Stretch,
     Timing,
@@ -16,6 +15,7 @@ from lockstep_alerts.synthetic import (
     steady,
     steps_up,
 )
+from lockstep_alerts.reading.quantities import Ratio, Window
 from lockstep_catalogue import foreign, host, job_state, recorded, training
 from lockstep_catalogue.fabric_labels import PRESSURE, RESOURCE
 from lockstep_catalogue.gpu_owner import NAMESPACE, POD

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS, ON_JOB, select_training_jobs
-from lockstep_alerts.quantities import Ratio, Window
-from lockstep_alerts.synthetic import JOB, Samples, Timing, sample_node, samples, steady
+from lockstep_alerts.conditions.synthetic import JOB, Samples, Timing, sample_node, samples, steady
+from lockstep_alerts.reading.quantities import Ratio, Window
 from lockstep_catalogue import ledger, recorded, training
 from lockstep_catalogue.promql import by, select
 from lockstep_catalogue.windows import ScrapeWindows

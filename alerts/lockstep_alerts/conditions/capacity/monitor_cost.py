@@ -5,8 +5,7 @@ from typing import ClassVar
 
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS, ON_JOB
-from lockstep_alerts.quantities import Ratio, Window
-from lockstep_alerts.synthetic import (
+from lockstep_alerts.conditions.synthetic import (
     JOB,
     Samples,
     Stretch,
@@ -16,6 +15,7 @@ from lockstep_alerts.synthetic import (
     samples,
     steady,
 )
+from lockstep_alerts.reading.quantities import Ratio, Window
 from lockstep_catalogue import job_state, recorded
 from lockstep_catalogue.promql import by, rate, select
 from lockstep_catalogue.windows import ScrapeWindows

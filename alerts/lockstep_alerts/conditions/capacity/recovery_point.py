@@ -5,8 +5,7 @@ from typing import Annotated, ClassVar
 
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS, ON_JOB, num_ranks
-from lockstep_alerts.quantities import Number, Window
-from lockstep_alerts.synthetic import (
+from lockstep_alerts.conditions.synthetic import (
     JOB,
     Course,
     Samples,
@@ -16,6 +15,7 @@ from lockstep_alerts.synthetic import (
     sample_node,
     steady,
 )
+from lockstep_alerts.reading.quantities import Number, Window
 from lockstep_catalogue import training
 from lockstep_catalogue.promql import by, select
 from lockstep_catalogue.windows import ScrapeWindows

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from lockstep_alerts.conditions.condition import Case, Condition
-from lockstep_alerts.quantities import Ratio, Whole, Window
-from lockstep_alerts.synthetic import (
+from lockstep_alerts.conditions.synthetic import (
     Course,
     Samples,
     Stretch,
@@ -15,6 +14,7 @@ from lockstep_alerts.synthetic import (
     steady,
     steps_up,
 )
+from lockstep_alerts.reading.quantities import Ratio, Whole, Window
 from lockstep_catalogue import ledger
 from lockstep_catalogue.labels import CLUSTER, QUEUE, RESTORE_OUTCOME
 from lockstep_catalogue.metric import Metric

@@ -5,8 +5,16 @@ from typing import ClassVar
 
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS
-from lockstep_alerts.quantities import Ratio, Window
-from lockstep_alerts.synthetic import JOB, Samples, Stretch, Timing, growing, sample_node, steady
+from lockstep_alerts.conditions.synthetic import (
+    JOB,
+    Samples,
+    Stretch,
+    Timing,
+    growing,
+    sample_node,
+    steady,
+)
+from lockstep_alerts.reading.quantities import Ratio, Window
 from lockstep_catalogue import gpu, gpu_owner, job_state
 from lockstep_catalogue.gpu_owner import GPU_OWNER_INFO
 from lockstep_catalogue.labels import CLUSTER, GOODPUT, JOB_ID, MIG_UUID, NODE, UUID

@@ -7,8 +7,15 @@ from lockstep_alerts.conditions.condition import LIVE_WINDOW, Case, Condition
 from lockstep_alerts.conditions.evidence import listing
 from lockstep_alerts.conditions.gpu_signs import JUDGED_EVERY_SECONDS
 from lockstep_alerts.conditions.joins import NODE_LABELS, ON_MACHINE, ran_on
-from lockstep_alerts.quantities import Ratio, Whole
-from lockstep_alerts.synthetic import Samples, Stretch, Timing, growing, sample_node, steady
+from lockstep_alerts.conditions.synthetic import (
+    Samples,
+    Stretch,
+    Timing,
+    growing,
+    sample_node,
+    steady,
+)
+from lockstep_alerts.reading.quantities import Ratio, Whole
 from lockstep_catalogue import fabric_ports, gpu_owner, host, job_state, training, verdicts
 from lockstep_catalogue.fabric_labels import PORT_REASON
 from lockstep_catalogue.labels import CLUSTER, DEVICE, GOODPUT, JOB_ID, NODE, VERDICT

@@ -5,8 +5,15 @@ from typing import Annotated, ClassVar
 
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.evidence import listing
-from lockstep_alerts.quantities import Number, Whole, Window
-from lockstep_alerts.synthetic import Samples, Stretch, Timing, growing, sample_node, steady
+from lockstep_alerts.conditions.synthetic import (
+    Samples,
+    Stretch,
+    Timing,
+    growing,
+    sample_node,
+    steady,
+)
+from lockstep_alerts.reading.quantities import Number, Whole, Window
 from lockstep_catalogue import host
 from lockstep_catalogue.fabric_labels import FILESYSTEM, SOURCE, VOLUME
 from lockstep_catalogue.labels import CLUSTER, NODE

@@ -4,8 +4,16 @@ from dataclasses import dataclass
 
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS
-from lockstep_alerts.quantities import Window
-from lockstep_alerts.synthetic import JOB, Course, Stretch, Timing, growing, samples, steady
+from lockstep_alerts.conditions.synthetic import (
+    JOB,
+    Course,
+    Stretch,
+    Timing,
+    growing,
+    samples,
+    steady,
+)
+from lockstep_alerts.reading.quantities import Window
 from lockstep_catalogue import training
 from lockstep_catalogue.promql import by, increase, select
 from lockstep_catalogue.windows import ScrapeWindows

@@ -11,8 +11,7 @@ from lockstep_alerts.conditions.joins import (
     phase_of_most_excess,
     select_training_jobs,
 )
-from lockstep_alerts.quantities import Ratio
-from lockstep_alerts.synthetic import (
+from lockstep_alerts.conditions.synthetic import (
     HEALTHY,
     JOB,
     STAGES,
@@ -26,6 +25,7 @@ from lockstep_alerts.synthetic import (
     steady,
     training_job,
 )
+from lockstep_alerts.reading.quantities import Ratio
 from lockstep_catalogue import recorded, training
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE, PHASE, PP, RANK
 from lockstep_catalogue.promql import by, eq, names, select

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS, ON_JOB, num_ranks
-from lockstep_alerts.synthetic import (
+from lockstep_alerts.conditions.synthetic import (
     JOB,
     TWO_NODES,
     Course,

@@ -18,8 +18,7 @@ from lockstep_alerts.conditions.joins import (
     phase_of_most_excess,
     select_training_jobs,
 )
-from lockstep_alerts.quantities import Ratio
-from lockstep_alerts.synthetic import (
+from lockstep_alerts.conditions.synthetic import (
     BY_DEVICE,
     HEALTHY,
     JOB,
@@ -40,6 +39,7 @@ from lockstep_alerts.synthetic import (
     stepping,
     training_job,
 )
+from lockstep_alerts.reading.quantities import Ratio
 from lockstep_catalogue import recorded
 from lockstep_catalogue.labels import PHASE
 from lockstep_catalogue.promql import by, select

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from lockstep_alerts.conditions.condition import LIVE_WINDOW, Case, Condition
 from lockstep_alerts.conditions.joins import select_training_jobs
-from lockstep_alerts.synthetic import (
+from lockstep_alerts.conditions.synthetic import (
     HEALTHY,
     JOB,
     NUM_RANKS,

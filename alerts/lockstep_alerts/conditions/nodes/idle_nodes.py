@@ -14,8 +14,15 @@ from lockstep_alerts.conditions.gpu_signs import (
     fatal_xids,
     has_owner,
 )
-from lockstep_alerts.quantities import Ratio, Window
-from lockstep_alerts.synthetic import Samples, Stretch, Timing, growing, sample_node, steady
+from lockstep_alerts.conditions.synthetic import (
+    Samples,
+    Stretch,
+    Timing,
+    growing,
+    sample_node,
+    steady,
+)
+from lockstep_alerts.reading.quantities import Ratio, Window
 from lockstep_catalogue import events, gpu_owner, gpu_power, verdicts
 from lockstep_catalogue.labels import CLUSTER, GPU, NODE, PCI_BUS_ID, THROTTLE
 from lockstep_catalogue.promql import by, eq, names, one_of, rate, select

@@ -18,9 +18,9 @@ from lockstep_alerts.conditions.gpu_signs import (
     select_faulty_gpus,
 )
 from lockstep_alerts.conditions.joins import NODE_LABELS, ON_MACHINE, held_gpus, ran_on
-from lockstep_alerts.model import Duration
-from lockstep_alerts.quantities import Window
-from lockstep_alerts.synthetic import Samples, Timing, sample_node, steady
+from lockstep_alerts.conditions.synthetic import Samples, Timing, sample_node, steady
+from lockstep_alerts.reading.model import Duration
+from lockstep_alerts.reading.quantities import Window
 from lockstep_catalogue import events, gpu_owner, training, verdicts
 from lockstep_catalogue.labels import CLUSTER, NODE, VERDICT
 from lockstep_catalogue.promql import Matcher, by, eq, one_of, select

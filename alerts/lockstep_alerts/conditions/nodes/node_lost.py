@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from lockstep_alerts.conditions.condition import LIVE_WINDOW, Case, Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS, NODE_LABELS, ON_JOB, ON_MACHINE, RUNNING
-from lockstep_alerts.synthetic import (
+from lockstep_alerts.conditions.synthetic import (
     Samples,
     Stretch,
     Timing,

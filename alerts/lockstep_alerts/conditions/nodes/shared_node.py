@@ -6,8 +6,8 @@ from typing import Annotated, ClassVar
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.evidence import listing
 from lockstep_alerts.conditions.gpu_signs import JUDGED_EVERY_SECONDS
-from lockstep_alerts.quantities import Whole
-from lockstep_alerts.synthetic import Samples, Timing, sample_node, steady
+from lockstep_alerts.conditions.synthetic import Samples, Timing, sample_node, steady
+from lockstep_alerts.reading.quantities import Whole
 from lockstep_catalogue import foreign, training, verdicts
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE
 from lockstep_catalogue.promql import Matcher, by, eq, has, one_of, select

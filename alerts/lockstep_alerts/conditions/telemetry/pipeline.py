@@ -1,7 +1,7 @@
 """Two alerts that notify nobody: they prove and protect the way from a rule to a person."""
 
 from lockstep_alerts.conditions.condition import Case, Condition
-from lockstep_alerts.synthetic import JOB, Samples, Timing, samples, steps_up
+from lockstep_alerts.conditions.synthetic import JOB, Samples, Timing, samples, steps_up
 from lockstep_catalogue import foreign
 from lockstep_catalogue.labels import CLUSTER, JOB_ID
 from lockstep_catalogue.promql import by, eq, names, one_of, select

@@ -4,8 +4,16 @@ from dataclasses import dataclass
 
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS, ON_JOB, RUNNING, num_ranks
-from lockstep_alerts.quantities import Ratio
-from lockstep_alerts.synthetic import JOB, Samples, Timing, sample_node, samples, steady, steps_up
+from lockstep_alerts.conditions.synthetic import (
+    JOB,
+    Samples,
+    Timing,
+    sample_node,
+    samples,
+    steady,
+    steps_up,
+)
+from lockstep_alerts.reading.quantities import Ratio
 from lockstep_catalogue import health, job_watch, ledger, parts, training
 from lockstep_catalogue.labels import CLUSTER, NODE, STATE
 from lockstep_catalogue.promql import by, eq, increase, one_of, select

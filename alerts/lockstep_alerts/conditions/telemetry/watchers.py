@@ -6,8 +6,7 @@ from typing import Annotated, ClassVar
 from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.evidence import listing
 from lockstep_alerts.conditions.joins import ON_MACHINE
-from lockstep_alerts.quantities import Number, Ratio, Window
-from lockstep_alerts.synthetic import (
+from lockstep_alerts.conditions.synthetic import (
     Course,
     Samples,
     Stretch,
@@ -18,6 +17,7 @@ from lockstep_alerts.synthetic import (
     steady,
     steps_up,
 )
+from lockstep_alerts.reading.quantities import Number, Ratio, Window
 from lockstep_catalogue import foreign, health, ledger, ledger_service
 from lockstep_catalogue.labels import CLUSTER, NODE
 from lockstep_catalogue.promql import Matcher, by, eq, increase, select

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from lockstep_alerts.entry import Entry
-from lockstep_alerts.quantities import Number, Whole, check_fields, read_quantities
+from lockstep_alerts.reading.entry import Entry
+from lockstep_alerts.reading.quantities import Number, Whole, check_fields, read_quantities
 
 _MOST = 1e6
 

@@ -14,8 +14,8 @@ from typing import Any
 import click
 import yaml
 
+from lockstep_alerts.output.write import ROUTES_FILE, to_yaml
 from lockstep_alerts.routing.route_cases import route_cases
-from lockstep_alerts.write import ROUTES_FILE, to_yaml
 
 _RULES, _TESTS = "lockstep*.rules.yaml", "lockstep*.tests.yaml"
 _PROMTOOLS = ("promtool", "promtool3")

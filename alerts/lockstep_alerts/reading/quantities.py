@@ -3,8 +3,8 @@
 from dataclasses import MISSING, dataclass, fields
 from typing import Annotated, Any, TypeVar, get_type_hints
 
-from lockstep_alerts.entry import Entry
-from lockstep_alerts.model import Duration
+from lockstep_alerts.reading.entry import Entry
+from lockstep_alerts.reading.model import Duration
 
 
 @dataclass(frozen=True, slots=True)

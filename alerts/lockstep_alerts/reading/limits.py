@@ -4,9 +4,16 @@ import math
 from dataclasses import dataclass
 from typing import Annotated
 
-from lockstep_alerts.entry import Entry
-from lockstep_alerts.model import Duration
-from lockstep_alerts.quantities import Number, Ratio, Time, Whole, check_fields, read_quantities
+from lockstep_alerts.reading.entry import Entry
+from lockstep_alerts.reading.model import Duration
+from lockstep_alerts.reading.quantities import (
+    Number,
+    Ratio,
+    Time,
+    Whole,
+    check_fields,
+    read_quantities,
+)
 
 _MOST_GPUS = 1e6
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from lockstep_alerts.tool_checks import (
+from lockstep_alerts.checks.tool_checks import (
     Check,
     every_check,
     find_tools,
     run_checks,
     static_checks,
 )
-from lockstep_alerts.write import GENERATED
+from lockstep_alerts.output.write import GENERATED
 
 _FOLDER = click.option(
     "--dir",

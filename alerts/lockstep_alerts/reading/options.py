@@ -2,7 +2,7 @@
 
 import click
 
-from lockstep_alerts.model import Duration
+from lockstep_alerts.reading.model import Duration
 
 
 def duration_option(

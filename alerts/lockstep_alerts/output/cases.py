@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from lockstep_alerts.conditions.condition import Case
-from lockstep_alerts.model import delivery_seconds
+from lockstep_alerts.conditions.synthetic import Timing
+from lockstep_alerts.reading.model import delivery_seconds
 from lockstep_alerts.symptom import Symptom
-from lockstep_alerts.synthetic import Timing
 from lockstep_catalogue.windows import ScrapeWindows
 
 _BRIEF_SECONDS = 120

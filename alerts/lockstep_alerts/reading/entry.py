@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from lockstep_alerts.model import Duration
+from lockstep_alerts.reading.model import Duration
 from lockstep_catalogue.windows import MIN_SCRAPES, ScrapeWindows
 
 _SCRAPES = re.compile(r"([1-9][0-9]{0,2}) scrapes?")

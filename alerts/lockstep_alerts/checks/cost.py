@@ -9,12 +9,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from lockstep_alerts.entry import SpecError
-from lockstep_alerts.model import Delivery
-from lockstep_alerts.rules.areas import AREAS
-from lockstep_alerts.rules.groups import rule_groups
-from lockstep_alerts.selectors import Selector, selectors
-from lockstep_alerts.size import Size
+from lockstep_alerts.areas import AREAS
+from lockstep_alerts.checks.selectors import Selector, selectors
+from lockstep_alerts.output.groups import rule_groups
+from lockstep_alerts.reading.entry import SpecError
+from lockstep_alerts.reading.model import Delivery
+from lockstep_alerts.reading.size import Size
 from lockstep_alerts.spec import Spec
 from lockstep_catalogue.labels import CLUSTER, GPU, JOB_ID, LINK, LOCAL_RANK, NODE, RANK, UUID
 from lockstep_catalogue.metric import Kind, Label, Metric

@@ -1,4 +1,4 @@
-"""YAML whose refusals name file and line: each value knows where it stands."""
+"""YAML whose refusals name file and line: of every key of a mapping, or of every value."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,7 +6,58 @@ from pathlib import Path
 
 import yaml
 
-from lockstep_alerts.entry import SpecError
+from lockstep_alerts.reading.entry import Fields, SpecError
+
+
+class _Loader(yaml.SafeLoader):
+    """The safe loader, whose mappings are ``Fields``."""
+
+
+def _mapping(loader: _Loader, node: yaml.MappingNode) -> Fields:
+    fields = Fields(line=node.start_mark.line + 1)
+    for key_node, value_node in node.value:
+        key = loader.construct_object(key_node, deep=True)
+        line = key_node.start_mark.line + 1
+        if not isinstance(key, str):
+            raise yaml.YAMLError(f"line {line}: key {key!r} must be text")
+        if key in fields:
+            raise yaml.YAMLError(f"line {line}: {key} is already in line {fields.lines[key]}")
+        fields[key] = loader.construct_object(value_node, deep=True)
+        fields.lines[key] = line
+    return fields
+
+
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+
+
+def load(path: Path) -> object:
+    """The document of a file; every mapping in it is a ``Fields``.
+
+    Raises:
+        SpecError: the file cannot be read, is not YAML, has a key twice or several documents.
+    """
+    documents = load_all(path)
+    if len(documents) > 1:
+        raise SpecError(f"spec {path} is not YAML: it holds several documents; write one")
+    return documents[0] if documents else None
+
+
+def load_all(path: Path) -> list[object]:
+    """Every document of a file; every mapping in them is a ``Fields``.
+
+    Raises:
+        SpecError: the file cannot be read, is not YAML, or has a key twice.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        return list(yaml.load_all(text, _Loader))  # a subclass of the safe loader
+    except OSError as error:
+        raise SpecError(
+            f"spec {path} cannot be read: {error.strerror}; name one by --spec"
+        ) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
+        raise SpecError(f"spec {path} is not YAML: {reason}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +143,7 @@ class Located:
         return value
 
 
-def load(path: Path, option: str) -> Located:
+def load_located(path: Path, option: str) -> Located:
     """The document of a file.
 
     Args:

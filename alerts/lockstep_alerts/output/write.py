@@ -5,11 +5,11 @@ from pathlib import Path
 
 import yaml
 
-from lockstep_alerts.cases import cases_of, promtool_test
-from lockstep_alerts.model import Delivery
+from lockstep_alerts.areas import AREAS, Area
+from lockstep_alerts.output.cases import cases_of, promtool_test
+from lockstep_alerts.output.groups import rule_groups
+from lockstep_alerts.reading.model import Delivery
 from lockstep_alerts.routing import Deployment, alertmanager_config
-from lockstep_alerts.rules.areas import AREAS, Area
-from lockstep_alerts.rules.groups import rule_groups
 from lockstep_alerts.spec import Spec
 from lockstep_alerts.symptom import Symptom
 from lockstep_catalogue.windows import spelled

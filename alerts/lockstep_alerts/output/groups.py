@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
+from lockstep_alerts.areas import Area
 from lockstep_alerts.conditions.joins import JOB_LABELS
-from lockstep_alerts.model import Delivery
-from lockstep_alerts.rules.areas import Area
-from lockstep_alerts.rules.recording import recorded_expressions
+from lockstep_alerts.output.recording import recorded_expressions
+from lockstep_alerts.reading.model import Delivery
 from lockstep_alerts.spec import Spec
 from lockstep_alerts.symptom import Symptom
 from lockstep_catalogue.metric import Recorded

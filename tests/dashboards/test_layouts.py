@@ -1,9 +1,12 @@
 """A layout is read into a board, and what it cannot mean is refused with file, row and panel."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from lockstep_dashboards.boards import BOARDS
+from lockstep_dashboards.completion import ROW_TITLE, complete
 from lockstep_dashboards.layout import FOLDER, LayoutError, read_board
 
 HEAD = """\
@@ -53,3 +56,14 @@ def test_what_the_catalogue_does_not_know_is_refused_with_its_place(
     with pytest.raises(LayoutError, match=r"x\.yaml: row 'R', panel .*") as refused:
         read_board(write(tmp_path, panel))
     assert reason in str(refused.value)
+
+
+def test_a_metric_that_no_layout_shows_gets_a_panel_in_a_closed_row() -> None:
+    node = BOARDS["node.json"]
+    less = {**BOARDS, "node.json": replace(node, rows=node.rows[:-1])}
+    [*_, row] = complete(less)["node.json"].rows
+    lost = {each.title for each in node.rows[-1].panels}
+    assert (row.title, row.collapsed) == (ROW_TITLE, True)
+    assert 0 < len(row.panels) <= 4 * len(lost)
+    assert all('cluster=~"$cluster"' in each.queries[0].expression for each in row.panels)
+    assert complete(BOARDS) == BOARDS

@@ -19,10 +19,13 @@ import httpx
 import pytest
 from click.testing import CliRunner, Result
 
+from lockstep_alerts.output.recording import recorded_expressions
+from lockstep_alerts.reading.model import Duration
+from lockstep_alerts.shipped import spec_path
+from lockstep_alerts.spec import read_spec
 from lockstep_catalogue import RECORDED
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_catalogue.training import STEP
-from lockstep_catalogue.windows import ScrapeWindows
 from lockstep_dashboards.boards import BOARDS
 from lockstep_dashboards.check import Finding, check_board
 from lockstep_dashboards.command import dashboards
@@ -123,7 +126,10 @@ def process(*command: str | Path) -> Iterator[None]:
 
 def write_config(folder: Path, agent_port: int) -> Path:
     rules = [
-        {"record": series.name, "expr": series.expression(ScrapeWindows(1))} for series in RECORDED
+        {"record": series.name, "expr": text}
+        for series, text in recorded_expressions(
+            RECORDED, read_spec(spec_path(), Duration("1s"))
+        ).items()
     ]
     (folder / "rules.yaml").write_text(json.dumps({"groups": [{"name": "r", "rules": rules}]}))
     scrape = {

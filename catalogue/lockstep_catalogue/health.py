@@ -1,6 +1,6 @@
 """Metrics of the agent itself."""
 
-from lockstep_catalogue.labels import CLUSTER, COLLECTOR, LANE, NODE, REASON, VERSION
+from lockstep_catalogue.labels import CLUSTER, COLLECTOR, NODE, REASON, VERSION, WORKER
 from lockstep_catalogue.metric import Label, Metric, Stability
 
 DELIVERY = Label(
@@ -40,13 +40,13 @@ COLLECTOR_FAILURES = Metric(
 )
 LANE_AGE = Metric(
     name="lockstep_agent_lane_age_seconds",
-    labels=(LANE,),
+    labels=(WORKER,),
     help="Time since the worker thread last completed a run of its collectors.",
     source="the worker thread",
 )
 LANE_STALLED = Metric(
     name="lockstep_agent_lane_stalled",
-    labels=(LANE,),
+    labels=(WORKER,),
     help="1 while a call hangs in the worker thread and its series are withheld, else 0.",
     source="the watchdog of the worker thread",
     stability=Stability.STABLE,

@@ -8,7 +8,7 @@ from lockstep_catalogue.metric import Label, Metric
 
 _OF_NODE = (CLUSTER, JOB_ID, NODE)
 PHASE_AT_HANG = Label(
-    name="standing",
+    name="hang_phase",
     help="phase that the rank is in; gone when its process has ended",
     values=("init", *STEP_PHASES, "restore", "gone"),
 )

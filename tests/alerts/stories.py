@@ -49,7 +49,7 @@ def _hangs(nodes: Iterable[str], onset_seconds: int) -> list[Samples]:
     age = growing(Stretch(END_SECONDS - begin, 1), start=120)
     late = Course(age.start, age.stretches, begin)
     return [
-        _of_node(job_watch.HANG_FIRST, late, node, job_id="j1", rank=f"{rank}", standing="sync")
+        _of_node(job_watch.HANG_FIRST, late, node, job_id="j1", rank=f"{rank}", hang_phase="sync")
         for rank, node in enumerate(nodes)
     ]
 

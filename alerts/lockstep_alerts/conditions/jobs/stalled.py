@@ -86,7 +86,7 @@ _PHASE = job_watch.PHASE_AT_HANG
 _OF_JOB = (eq(CLUSTER, "%[1]s"), eq(JOB_ID, "%[2]s"))
 _RANKS = (
     "{{ range $i, $rank := . }}{{ if $i }}, {{ end }}rank {{ $rank.Labels.rank }}"
-    " on {{ $rank.Labels.node }} in {{ $rank.Labels.standing }}{{ end }}"
+    " on {{ $rank.Labels.node }} in {{ $rank.Labels.hang_phase }}{{ end }}"
 )
 
 
@@ -112,5 +112,5 @@ def _job(timing: Timing, first_by_node: dict[str, str], state: str) -> list[Samp
 
 
 def _hung(metric: Metric, course: Course, node: str, rank: str, phase: str) -> Samples:
-    labels = {**JOB, "node": node, "rank": rank, "standing": phase}
+    labels = {**JOB, "node": node, "rank": rank, "hang_phase": phase}
     return samples(metric, course, instance=f"{node}:9400", **labels)

@@ -92,7 +92,7 @@ class AgentImpaired(Condition):
         machine = {"cluster": "c1", "node": "n1"}
         lasting = timing.fires_by_seconds
         fails = sample_node(health.COLLECTOR_SUCCESS, steps_up(timing, 0, 1), collector="nvml")
-        hangs = sample_node(health.LANE_STALLED, steps_up(timing, 1), lane="driver")
+        hangs = sample_node(health.LANE_STALLED, steps_up(timing, 1), worker="driver")
         fills = sample_node(health.EVENTS_SPOOL_RATIO, steps_up(timing, 0.7))
         well = sample_node(health.COLLECTOR_SUCCESS, steady(1, lasting), collector="nvml")
         return [

@@ -93,6 +93,8 @@ def _when(spec: Spec, symptom: Symptom) -> Iterator[str]:
         if is_dataclass(condition):
             named = [each.name for each in fields(condition)]
         values = {name: getattr(condition, name) for name in named}
+        for name, value in values.items():
+            sentence = sentence.replace(f"``{name}``", str(value))
         limits = [
             f"{name.replace('_', ' ')} {value}"
             for name, value in values.items()

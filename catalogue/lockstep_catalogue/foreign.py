@@ -7,7 +7,6 @@ from lockstep_catalogue.gpu_owner import NAMESPACE, POD
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE
 from lockstep_catalogue.metric import Foreign, Label, TargetLabel
 
-TARGET_JOB = TargetLabel(name="job", help="name of the scrape configuration")
 TARGET_INSTANCE = TargetLabel(name="instance", help="address of the target")
 RULE_GROUP = Label(name="rule_group", help="file and name of a group of rules")
 KUBE_CONDITION = Label(

@@ -14,7 +14,6 @@ GOOD, WARNING, BAD, NEUTRAL = BLUE, ORANGE, VERMILION, GREY
 
 NAMED = {"good": GOOD, "warning": WARNING, "bad": BAD, "neutral": NEUTRAL}
 """Colours by the names that layouts use."""
-PALETTE = (BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE, YELLOW, GREY)
 
 _OF_STATES = {
     "productive": BLUE,

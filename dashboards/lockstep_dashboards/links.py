@@ -8,7 +8,6 @@ from lockstep_catalogue.labels import DEVICE, GPU, JOB_ID, NODE
 from lockstep_dashboards.panel import Panel, View
 
 JOB_BOARD, NODE_BOARD, FABRIC_BOARD = "lockstep-job", "lockstep-node", "lockstep-fabric"
-ON_CALL_BOARD, EXECUTIVE_BOARD = "lockstep-on-call", "lockstep-executive"
 
 # The board that a label leads to, and the labels that it needs besides.
 _BOARDS: dict[Label, tuple[str, tuple[Label, ...]]] = {

@@ -13,14 +13,13 @@ from lockstep_alerts.conditions.synthetic import (
     steady,
     steps_up,
 )
-from lockstep_alerts.reading.quantities import Ratio
+from lockstep_alerts.reading.quantities import Ratio, Window
 from lockstep_catalogue import health, job_watch, ledger, parts, training
 from lockstep_catalogue.labels import CLUSTER, NODE, STATE
 from lockstep_catalogue.promql import by, eq, increase, one_of, select
 from lockstep_catalogue.windows import ScrapeWindows
 
 _ON_CLUSTER = f"on ({CLUSTER.name})"
-_WINDOW_SECONDS = 600
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,18 +69,28 @@ class TelemetryMissing(Condition):
         ]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
 class AgentImpaired(Condition):
-    """A part of an agent, or of a rank's monitor, does not work, or its events are lost."""
+    """Agents of which a part does not work, or a rank's monitor, or events are lost.
+
+    Attributes:
+        window: within which lost events and failed copies count.
+        spool_ratio: size of the waiting events, of what the spool may hold.
+    """
+
+    window: Window
+    spool_ratio: Ratio
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Nodes with such a part."""
-        window = windows.cover(_WINDOW_SECONDS)
+        del windows
+        window = self.window.text
         signs = (
             f"{select(health.COLLECTOR_SUCCESS)} == 0",
             f"{select(health.LANE_STALLED)} == 1",
             f"{select(health.PAGES_UNREADABLE)} > 0",
             f"{select(parts.FAILED_PARTS)} > 0",
-            f"{select(health.EVENTS_SPOOL_RATIO)} > 0.5",
+            f"{select(health.EVENTS_SPOOL_RATIO)} > {self.spool_ratio:g}",
             f"{increase(health.EVENTS, window, one_of(health.DELIVERY, 'refused', 'dropped'))} > 0",
             f"{increase(health.ARCHIVED_FILES, window, eq(health.ARCHIVED, 'failed'))} > 0",
         )
@@ -93,7 +102,7 @@ class AgentImpaired(Condition):
         lasting = timing.fires_by_seconds
         fails = sample_node(health.COLLECTOR_SUCCESS, steps_up(timing, 0, 1), collector="nvml")
         hangs = sample_node(health.LANE_STALLED, steps_up(timing, 1), worker="driver")
-        fills = sample_node(health.EVENTS_SPOOL_RATIO, steps_up(timing, 0.7))
+        fills = sample_node(health.EVENTS_SPOOL_RATIO, steps_up(timing, (1 + self.spool_ratio) / 2))
         well = sample_node(health.COLLECTOR_SUCCESS, steady(1, lasting), collector="nvml")
         return [
             Case("a collector fails", [fails], machine),

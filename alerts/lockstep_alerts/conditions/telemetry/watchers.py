@@ -17,7 +17,8 @@ from lockstep_alerts.conditions.synthetic import (
     steady,
     steps_up,
 )
-from lockstep_alerts.reading.quantities import Number, Ratio, Window
+from lockstep_alerts.reading.model import Duration
+from lockstep_alerts.reading.quantities import Number, Ratio, Time, Window
 from lockstep_catalogue import foreign, health, ledger, ledger_service
 from lockstep_catalogue.labels import CLUSTER, NODE
 from lockstep_catalogue.promql import Matcher, by, eq, increase, select
@@ -27,16 +28,14 @@ from lockstep_catalogue.windows import ScrapeWindows, spelled
 _AGENT_MEMORY, _LEDGER_MEMORY = "1h", "3d"
 _LONG_AGO = "5m"
 """The alerts wait for it, so that it names the same agents at every scrape interval."""
-_TICK_SECONDS = 60
-"""An agent renders every second; one that serves an older text has stopped."""
 _ON_CLUSTER = f"on ({CLUSTER.name})"
 _ON_GROUP = f"on ({foreign.RULE_GROUP.name})"
 
 
-def _silent_agents(live: str, *matchers: Matcher) -> str:
+def _silent_agents(live: str, stuck_after: Duration, *matchers: Matcher) -> str:
     info = select(health.AGENT_INFO, *matchers)
     recent = by("group", f"last_over_time({info}[{_AGENT_MEMORY}])", CLUSTER, NODE)
-    stuck = f"time() - {select(health.AGENT_TICK, *matchers)} > {_TICK_SECONDS}"
+    stuck = f"time() - {select(health.AGENT_TICK, *matchers)} > {stuck_after.seconds}"
     # One failed scrape does not mean that an agent is down.
     lately = f"present_over_time({info}[{live}])"
     answering = f"({lately} unless {ON_MACHINE} ({stuck}))"
@@ -49,24 +48,28 @@ class AgentsDown(Condition):
 
     Attributes:
         above_ratio: share of the cluster's agents that is silent; 0 for any.
+        stuck_after: age of the exposition from which on an agent has stopped to render.
     """
 
     above_ratio: Annotated[float, Number(-1, 1)]
+    stuck_after: Annotated[Duration, Time()]
 
     def expression(self, windows: ScrapeWindows) -> str:
         """Number of silent agents of each cluster, where their share is above the limit."""
         recent = f"last_over_time({select(health.AGENT_INFO)}[{_AGENT_MEMORY}])"
         num_recent = by("count", by("group", recent, CLUSTER, NODE), CLUSTER)
-        num_silent = by("count", _silent_agents(windows.live), CLUSTER)
+        num_silent = by("count", _silent_agents(windows.live, self.stuck_after), CLUSTER)
         return f"{num_silent} > {_ON_CLUSTER} ({self.above_ratio:g} * {num_recent})"
 
     def detection_seconds(self, windows: ScrapeWindows) -> int:
         """A live window without a sample, or a minute with an old one."""
-        return max(windows.live_seconds, _TICK_SECONDS)
+        return max(windows.live_seconds, self.stuck_after.seconds)
 
     def evidence(self) -> str:
         """Asks Prometheus which agents are silent."""
-        agents = by("group", _silent_agents(_LONG_AGO, eq(CLUSTER, "%[1]s")), NODE)
+        agents = by(
+            "group", _silent_agents(_LONG_AGO, self.stuck_after, eq(CLUSTER, "%[1]s")), NODE
+        )
         return listing(agents, "{{ $series.Labels.node }}", CLUSTER)
 
     def cases(self, timing: Timing) -> list[Case]:

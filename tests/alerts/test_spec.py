@@ -113,6 +113,9 @@ def test_a_good_spec_reads(tmp_path: Path) -> None:
             r"must hold the keys scrape_interval, size, limits, windows",
         ),
         ("symptoms:\n", "symptoms: [\n", r"is not YAML"),
+        ("min_wait_ratio: 0.001", "min_wait_ratio: 2", r":\d+: limits: min_wait_ratio 2: must be"),
+        ("{wait: 1h}", "{up_to_gpus: 4, wait: 1h}", r"limits: queue_wait .*: sizes must rise"),
+        ("  standing_steps: 3\n", "", r"limits: standing_steps is missing; add it"),
     ],
 )
 def test_a_wrong_spec_is_refused_in_one_sentence(

@@ -123,7 +123,7 @@ generate: $(READY) ## Generate docs, rules and boards from the catalogue
 	$(BIN)/python -m lockstep_records.event_schema docs
 	$(BIN)/python -m lockstep_records.outcomes.docs docs/outcomes.md
 	$(BIN)/python -m lockstep_reports.schema docs
-	$(BIN)/python -m lockstep_alerts.interval catalogue/lockstep_catalogue/scrape_interval.py
+	$(BIN)/python -m lockstep_alerts.declared catalogue/lockstep_catalogue
 	$(BIN)/python -m lockstep_alerts.scrapes deploy
 	lockstep alerts generate
 	lockstep dashboards generate

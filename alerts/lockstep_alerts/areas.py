@@ -7,14 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lockstep_alerts.conditions import AREAS as CONDITIONS_BY_AREA
-from lockstep_catalogue import (
-    recorded,
-    recorded_goodput,
-    recorded_objectives,
-    recorded_slice_counts,
-    recorded_slices,
-)
-from lockstep_catalogue.metric import Recorded
+from lockstep_catalogue import recorded, recorded_objectives, recorded_slices
+from lockstep_catalogue.metric import Recorded, collect
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,21 +52,21 @@ class Area:
 
 # What waits for ten minutes, or counts in hours, needs no evaluation at each scrape.
 _SLOW_SECONDS = 30
-JOBS = Area(name="jobs", records=(*recorded.RECORDED, *recorded_goodput.RECORDED))
+JOBS = Area(name="jobs", records=collect(recorded, Recorded))
 ATTEMPTS = Area(name="attempts")
 NODES = Area(name="nodes")
 FABRIC = Area(name="fabric")
 CAPACITY = Area(name="capacity", every_seconds=_SLOW_SECONDS)
 TELEMETRY = Area(name="telemetry", every_seconds=_SLOW_SECONDS)
-# Windows are of minutes to weeks; a minute is also what a sample of a slice stands for.
+# Windows are of minutes to weeks; a sample of a slice covers a minute too.
 _OBJECTIVE_SECONDS = 60
 SLICES = Area(
     name="slices",
     every_seconds=_OBJECTIVE_SECONDS,
-    records=(*recorded_slices.RECORDED, *recorded_slice_counts.RECORDED),
+    records=collect(recorded_slices, Recorded),
 )
 OBJECTIVES = Area(
-    name="slo", every_seconds=_OBJECTIVE_SECONDS, records=recorded_objectives.RECORDED
+    name="slo", every_seconds=_OBJECTIVE_SECONDS, records=collect(recorded_objectives, Recorded)
 )
 AREAS = (JOBS, ATTEMPTS, NODES, FABRIC, CAPACITY, TELEMETRY, SLICES, OBJECTIVES)
 _AREA_BY_NAME: Mapping[str, Area] = {area.name: area for area in AREAS}

@@ -4,18 +4,17 @@ from pathlib import Path
 
 import click
 
-from lockstep_alerts.check_command import check, test
-from lockstep_alerts.cost import refuse_too_costly
-from lockstep_alerts.entry import SpecError
-from lockstep_alerts.explain import expected_in_vain
-from lockstep_alerts.explain_command import explain
-from lockstep_alerts.model import Delivery, Duration
+from lockstep_alerts.checks.check_command import check, test
+from lockstep_alerts.checks.cost import refuse_too_costly
+from lockstep_alerts.explain import expected_false_alarms, explain
 from lockstep_alerts.openslo.command import openslo
-from lockstep_alerts.options import duration_option
+from lockstep_alerts.output.write import GENERATED, differing, render, write_files
+from lockstep_alerts.reading.entry import SpecError
+from lockstep_alerts.reading.model import Delivery, Duration
+from lockstep_alerts.reading.options import duration_option
 from lockstep_alerts.routing import read_deployment
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
-from lockstep_alerts.write import GENERATED, differing, render, write_files
 from lockstep_alerts.writers import Target, remark_on, render_for
 from lockstep_alerts.writers.options import target_options
 
@@ -95,7 +94,7 @@ def generate(
         raise click.UsageError(f"--out {out}: {error.strerror}; name a writable folder") from error
     for name in files:
         click.echo(out / name)
-    for line in expected_in_vain(read):
+    for line in expected_false_alarms(read):
         click.echo(line)
     _warn_of_relative_links(delivery)
     if remark := remark_on(target, files):

@@ -1,22 +1,31 @@
-"""An alert in words: when it fires, from which series, how soon, how often in vain, for whom."""
+"""An alert in words: when it fires, from which series, how soon, how often falsely, for whom."""
 
+import difflib
 import inspect
 import re
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 
-from lockstep_alerts.areas import AREAS
-from lockstep_alerts.chance import false_alerts
+import click
+from rich.console import Console
+from rich.markdown import Markdown
+
+from lockstep_alerts.checks.chance import false_alerts
+from lockstep_alerts.checks.selectors import selectors
 from lockstep_alerts.objectives.burn import Burn
 from lockstep_alerts.objectives.gpu_seconds import GpuSecondBurn
 from lockstep_alerts.objectives.objective import Objective
-from lockstep_alerts.objectives.records import declared
 from lockstep_alerts.objectives.slices import SliceWorse
+from lockstep_alerts.output.recording import recorded_expressions
+from lockstep_alerts.reading.entry import SpecError
+from lockstep_alerts.reading.model import Duration
+from lockstep_alerts.reading.options import duration_option
 from lockstep_alerts.routing.inhibition import GRAPH
-from lockstep_alerts.selectors import selectors
-from lockstep_alerts.spec import Spec
+from lockstep_alerts.shipped import runbooks_path, spec_path
+from lockstep_alerts.spec import Spec, read_spec
 from lockstep_alerts.symptom import Symptom
+from lockstep_catalogue import RECORDED
 from lockstep_catalogue.metric import Recorded
 from lockstep_catalogue.windows import spelled
 from lockstep_records.durations import format_duration
@@ -40,7 +49,7 @@ def explained(spec: Spec, symptom: Symptom, runbooks: Path) -> str:
         "Fires": [*_when(spec, symptom), *_durations(symptom)],
         "Reads": list(_series(spec, symptom)),
         "How soon": [_deadline(spec, symptom)],
-        "In vain": list(_in_vain(spec, symptom)),
+        "False alarms": list(_false_alarms(spec, symptom)),
         "Wakes": [f"{_WAKES[symptom.severity]}; {_GROUPED[_is_by_job(symptom)]}"],
         "Kept quiet by": list(_inhibitors(symptom)) or ["nothing"],
         "Runbook": [str(runbooks / f"{symptom.alert}.md")],
@@ -67,9 +76,9 @@ def _when(spec: Spec, symptom: Symptom) -> Iterator[str]:
     """The limits of the condition, in words."""
     condition = symptom.condition
     if isinstance(condition, Burn):
-        yield from _of_events(spec, condition)
+        yield from _explain_events(spec, condition)
     elif isinstance(condition, GpuSecondBurn):
-        yield from _of_gpu_seconds(condition)
+        yield from _explain_gpu_seconds(condition)
     elif isinstance(condition, SliceWorse):
         slo = condition.objective.slo.replace("_", " ")
         yield (
@@ -84,6 +93,8 @@ def _when(spec: Spec, symptom: Symptom) -> Iterator[str]:
         if is_dataclass(condition):
             named = [each.name for each in fields(condition)]
         values = {name: getattr(condition, name) for name in named}
+        for name, value in values.items():
+            sentence = sentence.replace(f"``{name}``", str(value))
         limits = [
             f"{name.replace('_', ' ')} {value}"
             for name, value in values.items()
@@ -92,7 +103,7 @@ def _when(spec: Spec, symptom: Symptom) -> Iterator[str]:
         yield " ".join(sentence.split()) + (f" Limits: {', '.join(limits)}." if limits else "")
 
 
-def _of_events(spec: Spec, condition: Burn) -> Iterator[str]:
+def _explain_events(spec: Spec, condition: Burn) -> Iterator[str]:
     total = _EVENTS_PER_MONTH * spec.size.jobs_per_week
     for job_class, good_ratio in condition.objective.goals.items():
         of_class = f" of class {job_class}" if job_class else ""
@@ -108,7 +119,7 @@ def _of_events(spec: Spec, condition: Burn) -> Iterator[str]:
             )
 
 
-def _of_gpu_seconds(condition: GpuSecondBurn) -> Iterator[str]:
+def _explain_gpu_seconds(condition: GpuSecondBurn) -> Iterator[str]:
     objective = condition.objective
     for job_class, good_ratio in objective.goals.items():
         of_class = f" of class {job_class}" if job_class else ""
@@ -131,12 +142,8 @@ def _durations(symptom: Symptom) -> Iterator[str]:
 
 def _series(spec: Spec, symptom: Symptom) -> Iterator[str]:
     """The series of the expression; of a recorded one what it is computed from."""
-    by_spec = declared(spec.objectives, spec.windows)
-    rules = {
-        record.name: by_spec.get(record) or record.expression(spec.windows)
-        for area in AREAS
-        for record in area.records
-    }
+    expressions = recorded_expressions(RECORDED, spec)
+    rules = {record.name: text for record, text in expressions.items()}
     lines: dict[str, None] = {}
     for read in selectors(symptom.condition.expression(spec.windows)):
         over = f" over {format_duration(read.range_seconds)}" if read.range_seconds else ""
@@ -157,7 +164,7 @@ def _deadline(spec: Spec, symptom: Symptom) -> str:
     )
 
 
-def _in_vain(spec: Spec, symptom: Symptom) -> Iterator[str]:
+def _false_alarms(spec: Spec, symptom: Symptom) -> Iterator[str]:
     condition = symptom.condition
     if isinstance(condition, Burn):
         for job_class, good_ratio in condition.objective.goals.items():
@@ -174,11 +181,11 @@ def _in_vain(spec: Spec, symptom: Symptom) -> Iterator[str]:
         yield "not simulated; the runbook lists what looks like it and is not"
 
 
-def expected_in_vain(spec: Spec) -> Iterator[str]:
+def expected_false_alarms(spec: Spec) -> Iterator[str]:
     """A line for each page on events: how often chance alone brings it."""
     for symptom in spec.objective_symptoms:
         if isinstance(symptom.condition, Burn) and symptom.severity == "critical":
-            yield from (f"{symptom.alert}: {line}" for line in _in_vain(spec, symptom))
+            yield from (f"{symptom.alert}: {line}" for line in _false_alarms(spec, symptom))
 
 
 def _inhibitors(symptom: Symptom) -> Iterator[str]:
@@ -191,3 +198,35 @@ def _inhibitors(symptom: Symptom) -> Iterator[str]:
             is_of_job = "job_id" in edge.equal
             if is_of_job == symptom.is_of_job and ("slo" in edge.equal or is_of_job):
                 yield f"every page with the same {same}"
+
+
+@click.command()
+@click.argument("alert")
+@click.option("--spec", type=click.Path(path_type=Path), help="Alert spec; default: the shipped.")
+@click.option(
+    "--interval",
+    callback=duration_option,
+    metavar="DURATION",
+    help="Time between scrapes; default: as the spec declares.",
+)
+def explain(alert: str, spec: Path | None, interval: Duration | None) -> None:
+    """Say in words when ALERT fires, from which series, how soon, and how often falsely.
+
+    Prints Markdown where the output is not a terminal.
+    """
+    try:
+        read = read_spec(spec or spec_path(), interval)
+    except SpecError as error:
+        raise click.UsageError(str(error)) from error
+    by_name = {symptom.alert: symptom for symptom in read.alerts}
+    if alert not in by_name:
+        near = difflib.get_close_matches(alert, by_name, 3, 0.4) or sorted(by_name)
+        raise click.UsageError(
+            f"ALERT {alert!r}: the spec has no such alert; try {', '.join(near)}"
+        )
+    text = explained(read, by_name[alert], runbooks_path())
+    console = Console()
+    if console.is_terminal:
+        console.print(Markdown(text))
+    else:
+        click.echo(text, nl=False)

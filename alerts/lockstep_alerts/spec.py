@@ -7,13 +7,16 @@ from pathlib import Path
 
 from lockstep_alerts.areas import Area, area_of
 from lockstep_alerts.conditions import CONDITIONS
-from lockstep_alerts.entry import Entry, Fields, SpecError
-from lockstep_alerts.marks import load
-from lockstep_alerts.model import Duration
 from lockstep_alerts.objectives.objective import Objective, read_objective
 from lockstep_alerts.objectives.symptoms import symptoms_of
 from lockstep_alerts.objectives.windows import ObjectiveWindows, read_windows
-from lockstep_alerts.size import Size, read_size
+from lockstep_alerts.reading.entry import Entry, Fields, SpecError
+from lockstep_alerts.reading.limits import Limits, read_limits
+from lockstep_alerts.reading.model import Duration
+from lockstep_alerts.reading.quantities import check_fields, read_quantities
+from lockstep_alerts.reading.size import Size, read_size
+from lockstep_alerts.reading.yaml_lines import load
+from lockstep_alerts.rules.parameters import Parameters
 from lockstep_alerts.symptom import Symptom
 from lockstep_catalogue.labels import JOB_ID
 from lockstep_catalogue.windows import ScrapeWindows
@@ -23,7 +26,7 @@ _ALERT = re.compile(r"^[A-Z][A-Za-z0-9]+$")
 _FAILURE = re.compile(r"^[FM][1-9][0-9]*$")
 _REQUIRED = ("alert", "severity", "kind", "summary", "description")
 _OPTIONAL = ("failure", "for", "keep_firing_for")
-_KEYS = ("scrape_interval", "size", "windows", "objectives", "symptoms")
+_KEYS = ("scrape_interval", "size", "limits", "windows", "objectives", "symptoms")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,6 +36,7 @@ class Spec:
     Attributes:
         windows: what the scrape interval decides.
         size: of the clusters that it is for.
+        limits: those that belong to no single alert.
         objective_windows: windows and limits of objectives.
         objectives: what is promised, in the order of the file.
         symptoms: every alert on symptoms and causes, in the order of the file.
@@ -41,10 +45,16 @@ class Spec:
 
     windows: ScrapeWindows
     size: Size
+    limits: Limits
     objective_windows: ObjectiveWindows
     objectives: tuple[Objective, ...]
     symptoms: tuple[Symptom, ...]
     objective_symptoms: tuple[Symptom, ...]
+
+    @property
+    def parameters(self) -> Parameters:
+        """What the PromQL of recorded series depends on."""
+        return Parameters(windows=self.windows, limits=self.limits)
 
     @property
     def alerts(self) -> tuple[Symptom, ...]:
@@ -80,6 +90,7 @@ def read_spec(path: Path, scrape_interval: Duration | None = None) -> Spec:
     spec = Spec(
         windows=windows,
         size=read_size(entry.entry("size")),
+        limits=read_limits(entry.entry("limits")),
         objective_windows=of_objectives,
         objectives=objectives,
         symptoms=symptoms,
@@ -117,13 +128,13 @@ def _refuse_alerts_twice(path: Path, names: list[str]) -> None:
 def _symptom(entry: Entry) -> Symptom:
     kind = entry.choice("kind", *CONDITIONS)
     condition, area = CONDITIONS[kind], area_of(kind)
-    entry.check_keys(_REQUIRED + condition.FIELDS, _OPTIONAL)
+    check_fields(condition, entry, _REQUIRED, _OPTIONAL)
     return Symptom(
         alert=entry.text("alert", _ALERT),
         failure=entry.optional_text("failure", _FAILURE) or "",
         severity=entry.choice("severity", *SEVERITIES),
         area=area.name,
-        condition=condition.read(entry),
+        condition=read_quantities(condition, entry),
         pending=entry.optional_duration("for"),
         keep_firing=entry.optional_duration("keep_firing_for"),
         summary=entry.text("summary"),

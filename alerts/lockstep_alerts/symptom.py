@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from lockstep_alerts.conditions.condition import Condition
-from lockstep_alerts.model import Duration, delivery_seconds
+from lockstep_alerts.reading.model import Duration, delivery_seconds
 from lockstep_catalogue.windows import ScrapeWindows
 
 

@@ -13,7 +13,6 @@ from lockstep_catalogue import (
     job_watch,
     ledger,
     recorded,
-    recorded_goodput,
     training,
 )
 
@@ -140,8 +139,8 @@ MEASURES = (
         target="90 % of the time moves the job on",
         series=(
             ledger.GPU_SECONDS,
-            recorded_goodput.GOODPUT_BY_STATE,
-            recorded_goodput.STRAGGLER_WAIT,
+            recorded.GOODPUT_BY_STATE,
+            recorded.STRAGGLER_WAIT,
         ),
         also=("TrainDataStarved",),
     ),

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from coverage_page.failures import FAILURES, Failure
 from coverage_page.measures import MEASURES, Measure
 from coverage_page.usage import UNREAD, panels_of, rules_of, unread
-from lockstep_alerts.model import Duration
 from lockstep_alerts.objectives.symptoms import BUDGET_ALERT
+from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import Spec, read_spec
 from lockstep_catalogue import METRICS, Metric, Recorded

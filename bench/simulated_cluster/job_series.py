@@ -231,13 +231,13 @@ def _watch(course: JobCourse, node: str) -> Iterator[Samples]:
     job, cluster = course.job, course.cluster
     first = str(job.ranks_of(node)[0])
     if job.hangs:
-        standing = {"rank": first, "standing": "backward"}
+        first_hung = {"rank": first, "hang_phase": "backward"}
         num_hung: Values = np.where(course.hung, float(GPUS), 0.0)
         yield _sample(job_watch.HUNG_RANKS, course, node, num_hung)
         missing: Values = np.where(course.hung, 1.0, np.nan)
         since = missing * (cluster.times - cluster.halfway)
-        yield _sample(job_watch.HANG_FIRST, course, node, since, **standing)
-        yield _sample(job_watch.HANG_MISSING, course, node, missing, **standing)
+        yield _sample(job_watch.HANG_FIRST, course, node, since, **first_hung)
+        yield _sample(job_watch.HANG_MISSING, course, node, missing, **first_hung)
     else:
         yield _sample(job_watch.HUNG_RANKS, course, node, 0.0 * cluster.times)
     restarts: Values = np.where(cluster.is_later & job.restarts, 1.0, 0.0)

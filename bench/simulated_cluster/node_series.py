@@ -71,7 +71,7 @@ _STATES = {
 _OPEN = {
     "model": ("NVIDIA H100 80GB HBM3",), "architecture": ("hopper",), "version": ("590.48.01",),
     "cuda": ("13.1",), "vbios": ("96.00.89.00.01",), "mig": ("1/0",), "collector": ("gpu", "ranks"),
-    "mig_uuid": ("MIG-0",), "lane": ("gpus", "ranks"), "link": ("7",), "clique": ("0",),
+    "mig_uuid": ("MIG-0",), "worker": ("gpus", "ranks"), "link": ("7",), "clique": ("0",),
     "fabric": ("00000000-0000-0000-0000-000000000001",), "adapter": ("MT4129",), "rail": ("0",),
     "firmware": ("28.39.1002",), "board": ("MT_0000000838",), "numa_node": ("0",),
     "port_above": ("0000:0f:00.0",), "filesystem": ("nfs4",), "source": ("files.example:/export",),

@@ -12,15 +12,16 @@ from lockstep_catalogue import (
     gpu_power,
     health,
     host,
+    job_ranks,
+    job_state,
+    job_watch,
     ledger,
     ledger_service,
     nvlink,
     parts,
     pcie,
     recorded,
-    recorded_goodput,
     recorded_objectives,
-    recorded_slice_counts,
     recorded_slices,
     training,
     verdicts,
@@ -36,34 +37,36 @@ from lockstep_catalogue.metric import (
     Series,
     Stability,
     Unit,
+    collect,
 )
 
-METRICS: tuple[Metric, ...] = (
-    *training.METRICS,
-    *parts.METRICS,
-    *gpu.METRICS,
-    *gpu_power.METRICS,
-    *gpu_activity.METRICS,
-    *gpu_faults.METRICS,
-    *gpu_owner.METRICS,
-    *nvlink.METRICS,
-    *gpu_pcie.METRICS,
-    *pcie.METRICS,
-    *fabric_ports.METRICS,
-    *fabric.METRICS,
-    *host.METRICS,
-    *verdicts.METRICS,
-    *events.METRICS,
-    *health.METRICS,
-    *ledger.METRICS,
-    *ledger_service.METRICS,
+SECTIONS = (
+    ("Training", (training, job_state, job_watch, job_ranks, parts)),
+    ("GPU", (gpu,)),
+    ("GPU power, clocks and temperature", (gpu_power,)),
+    ("GPU activity", (gpu_activity,)),
+    ("GPU faults", (gpu_faults,)),
+    ("GPU owners", (gpu_owner,)),
+    ("NVLink", (nvlink,)),
+    ("GPU PCIe", (gpu_pcie,)),
+    ("PCIe links of GPUs and adapters", (pcie,)),
+    ("RDMA ports", (fabric_ports,)),
+    ("Fabric", (fabric,)),
+    ("Host", (host,)),
+    ("Verdicts", (verdicts,)),
+    ("Incidents", (events,)),
+    ("Agent", (health,)),
+    ("Jobs, on the ledger's endpoint", (ledger,)),
+    ("The ledger itself", (ledger_service,)),
 )
-RECORDED: tuple[Recorded, ...] = (
-    *recorded.RECORDED,
-    *recorded_goodput.RECORDED,
-    *recorded_slices.RECORDED,
-    *recorded_slice_counts.RECORDED,
-    *recorded_objectives.RECORDED,
+"""The modules that declare metrics, in the order of docs/metrics.md."""
+METRICS: tuple[Metric, ...] = tuple(
+    metric for _, modules in SECTIONS for each in modules for metric in collect(each, Metric)
+)
+RECORDED: tuple[Recorded, ...] = tuple(
+    series
+    for module in (recorded, recorded_slices, recorded_objectives)
+    for series in collect(module, Recorded)
 )
 METRIC_BY_NAME = {metric.name: metric for metric in METRICS}
 
@@ -78,6 +81,7 @@ __all__ = [
     "METRICS",
     "METRIC_BY_NAME",
     "RECORDED",
+    "SECTIONS",
     "Endpoint",
     "Foreign",
     "Kind",
@@ -87,5 +91,6 @@ __all__ = [
     "Series",
     "Stability",
     "Unit",
+    "collect",
     "metrics_of",
 ]

@@ -3,30 +3,8 @@
 import sys
 from pathlib import Path
 
-from lockstep_catalogue import (
-    FOREIGN,
-    METRICS,
-    RECORDED,
-    events,
-    fabric,
-    fabric_ports,
-    gpu,
-    gpu_activity,
-    gpu_faults,
-    gpu_owner,
-    gpu_pcie,
-    gpu_power,
-    health,
-    host,
-    ledger,
-    ledger_service,
-    nvlink,
-    parts,
-    pcie,
-    training,
-    verdicts,
-)
-from lockstep_catalogue.metric import Label, Metric, Series
+from lockstep_catalogue import FOREIGN, METRICS, RECORDED, SECTIONS
+from lockstep_catalogue.metric import Label, Metric, Series, collect
 from lockstep_catalogue.series_budget import DETAIL, SPARSE
 
 _HEAD = """# Metrics
@@ -37,25 +15,6 @@ Base units only; `_total` ends counters; ratios run from 0 to 1; what is unknown
 Stable names change only with a major version, trial names may still change. A sparse series is
 served from its first value other than 0 on, one of detail with `--detail` only (decision 13).
 """
-_SECTIONS = (
-    ("Training", (*training.METRICS, *parts.METRICS)),
-    ("GPU", gpu.METRICS),
-    ("GPU power, clocks and temperature", gpu_power.METRICS),
-    ("GPU activity", gpu_activity.METRICS),
-    ("GPU faults", gpu_faults.METRICS),
-    ("GPU owners", gpu_owner.METRICS),
-    ("GPU PCIe", gpu_pcie.METRICS),
-    ("NVLink", nvlink.METRICS),
-    ("PCIe links of GPUs and adapters", pcie.METRICS),
-    ("RDMA ports", fabric_ports.METRICS),
-    ("Fabric", fabric.METRICS),
-    ("Host", host.METRICS),
-    ("Verdicts", verdicts.METRICS),
-    ("Incidents", events.METRICS),
-    ("Agent", health.METRICS),
-    ("Jobs, on the ledger's endpoint", ledger.METRICS),
-    ("The ledger itself", ledger_service.METRICS),
-)
 
 
 def _row(metric: Metric) -> str:
@@ -77,7 +36,8 @@ def _labels() -> list[Label]:
 def render() -> str:
     """The whole page as Markdown."""
     lines = [_HEAD]
-    for title, metrics in _SECTIONS:
+    for title, modules in SECTIONS:
+        metrics = (metric for each in modules for metric in collect(each, Metric))
         lines += [f"## {title}\n", "| name | type | unit | labels | meaning | source | stability |"]
         lines += ["| --- | --- | --- | --- | --- | --- | --- |", *map(_row, metrics), ""]
     lines += ["## Recorded series\n", "| name | unit | meaning |", "| --- | --- | --- |"]

@@ -1,7 +1,7 @@
 """Metrics of the kernel log: faults of GPUs, switches, ports and the node, each incident once."""
 
 from lockstep_catalogue.labels import DEVICE, MIG, PCI_BUS_ID
-from lockstep_catalogue.metric import Kind, Label, Metric, Unit
+from lockstep_catalogue.metric import Label, Metric
 
 XID = Label(name="xid", help="number of the fault by the driver of the GPU")
 XID_CLASS = Label(
@@ -64,76 +64,49 @@ LOG = Label(
 
 GPU_XID_INCIDENTS = Metric(
     name="lockstep_gpu_xid_incidents_total",
-    kind=Kind.COUNTER,
-    unit=Unit.NONE,
     labels=(PCI_BUS_ID, MIG, XID),
     help="Incidents in which the driver reported this fault; kept over restarts of the agent.",
     source="kernel log, lines of NVRM: Xid, and events of NVML",
 )
 GPU_XID_LAST = Metric(
     name="lockstep_gpu_xid_last_timestamp_seconds",
-    kind=Kind.GAUGE,
-    unit=Unit.TIMESTAMP_SECONDS,
     labels=(PCI_BUS_ID, MIG, XID),
     help="Wall clock at which the fault was last reported.",
     source="kernel log, lines of NVRM: Xid, and events of NVML",
 )
 GPU_XID_INFO = Metric(
     name="lockstep_gpu_xid_info",
-    kind=Kind.GAUGE,
-    unit=Unit.NONE,
     labels=(XID, XID_CLASS, SEVERITY, REMEDY),
     help="Meaning of a fault that occurred on this node, always 1.",
     source="the table of Xids in the catalogue",
 )
 NVSWITCH_INCIDENTS = Metric(
     name="lockstep_nvlink_switch_incidents_total",
-    kind=Kind.COUNTER,
-    unit=Unit.NONE,
     labels=(PCI_BUS_ID, SXID, SXID_FATAL),
     help="Incidents in which an NVSwitch reported this fault; kept over restarts of the agent.",
     source="kernel log, lines of SXid",
 )
 NIC_INCIDENTS = Metric(
     name="lockstep_fabric_nic_incidents_total",
-    kind=Kind.COUNTER,
-    unit=Unit.NONE,
     labels=(DEVICE, NIC_INCIDENT),
     help="Incidents that the driver of a port reported; the device is named as the driver does.",
     source="kernel log, lines of mlx5_core, ena, bnxt_en, ice and of the link state",
 )
 HOST_INCIDENTS = Metric(
     name="lockstep_host_incidents_total",
-    kind=Kind.COUNTER,
-    unit=Unit.NONE,
     labels=(HOST_INCIDENT,),
     help="Incidents that the kernel reported; kept over restarts of the agent.",
     source="kernel log and log of the fabric manager",
 )
 LOG_LOST = Metric(
     name="lockstep_agent_log_messages_lost_total",
-    kind=Kind.COUNTER,
-    unit=Unit.NONE,
     labels=(LOG,),
     help="Messages that the log dropped before the agent could read them.",
     source="sequence numbers of /dev/kmsg",
 )
 LOG_READ = Metric(
     name="lockstep_agent_log_messages_total",
-    kind=Kind.COUNTER,
-    unit=Unit.NONE,
     labels=(LOG,),
     help="Messages that the agent has read; kept over restarts of the agent.",
     source="the log, and events of NVML",
-)
-
-METRICS = (
-    GPU_XID_INCIDENTS,
-    GPU_XID_LAST,
-    GPU_XID_INFO,
-    NVSWITCH_INCIDENTS,
-    NIC_INCIDENTS,
-    HOST_INCIDENTS,
-    LOG_LOST,
-    LOG_READ,
 )

@@ -2,14 +2,12 @@
 
 from lockstep_catalogue.fabric_labels import DISCARD, PHY_ERROR, PRIORITY, STORM
 from lockstep_catalogue.labels import DEVICE, DIRECTION
-from lockstep_catalogue.metric import Kind, Metric, Unit
+from lockstep_catalogue.metric import Metric
 
 _STATISTICS = "/sys/class/net/DEVICE/statistics"
 
 NET_UP = Metric(
     name="lockstep_fabric_net_up",
-    kind=Kind.GAUGE,
-    unit=Unit.NONE,
     labels=(DEVICE,),
     help="1 while the interface is operationally up, else 0.",
     source="/sys/class/net/DEVICE/operstate",
@@ -17,97 +15,73 @@ NET_UP = Metric(
 # The file holds megabits per second.
 NET_SPEED = Metric(
     name="lockstep_fabric_net_speed_bytes_per_second",
-    kind=Kind.GAUGE,
-    unit=Unit.BYTES_PER_SECOND,
     labels=(DEVICE,),
     help="Line rate of the interface in one direction; absent where the driver reports none.",
     source="/sys/class/net/DEVICE/speed x 125000",
 )
 NET_BYTES = Metric(
     name="lockstep_fabric_net_bytes_total",
-    kind=Kind.COUNTER,
-    unit=Unit.BYTES,
     labels=(DEVICE, DIRECTION),
     help="Bytes through the interface.",
     source=f"{_STATISTICS}/rx_bytes, tx_bytes",
 )
 NET_PACKETS = Metric(
     name="lockstep_fabric_net_packets_total",
-    kind=Kind.COUNTER,
-    unit=Unit.NONE,
     labels=(DEVICE, DIRECTION),
     help="Packets through the interface.",
     source=f"{_STATISTICS}/rx_packets, tx_packets",
 )
 NET_ERRORS = Metric(
     name="lockstep_fabric_net_errors_total",
-    kind=Kind.COUNTER,
-    unit=Unit.NONE,
     labels=(DEVICE, DIRECTION),
     help="Packets lost to errors on the interface.",
     source=f"{_STATISTICS}/rx_errors, tx_errors",
 )
 NET_DROPPED = Metric(
     name="lockstep_fabric_net_dropped_total",
-    kind=Kind.COUNTER,
-    unit=Unit.NONE,
     labels=(DEVICE, DIRECTION),
     help="Packets that the interface or the host dropped.",
     source=f"{_STATISTICS}/rx_dropped, tx_dropped",
 )
 NET_CARRIER_CHANGES = Metric(
     name="lockstep_fabric_net_carrier_changes_total",
-    kind=Kind.COUNTER,
-    unit=Unit.NONE,
     labels=(DEVICE,),
-    help="How often the link of the interface went up or down.",
+    help="Changes of the interface's link between up and down.",
     source="/sys/class/net/DEVICE/carrier_changes",
 )
 
 NET_SPEED_MAX = Metric(
     name="lockstep_fabric_net_speed_max_bytes_per_second",
-    kind=Kind.GAUGE,
-    unit=Unit.BYTES_PER_SECOND,
     labels=(DEVICE,),
     help="Fastest line rate that adapter and transceiver support.",
     source="ethtool: supported link modes",
 )
 NET_VIRTUAL_FUNCTIONS = Metric(
     name="lockstep_fabric_net_virtual_functions",
-    kind=Kind.GAUGE,
-    unit=Unit.NONE,
     labels=(DEVICE,),
     help="Virtual functions of the port; they do not count as ports.",
     source="/sys/class/net/DEVICE/device/sriov_numvfs",
 )
 BOND_MEMBERS = Metric(
     name="lockstep_fabric_bond_members",
-    kind=Kind.GAUGE,
-    unit=Unit.NONE,
     labels=(DEVICE,),
     help="Interfaces in the bond.",
     source="/sys/class/net/DEVICE/bonding/slaves",
 )
 BOND_MEMBERS_UP = Metric(
     name="lockstep_fabric_bond_members_up",
-    kind=Kind.GAUGE,
-    unit=Unit.NONE,
     labels=(DEVICE,),
     help="Interfaces of the bond that are operationally up.",
     source="/sys/class/net/MEMBER/operstate",
 )
 NET_PAUSES = Metric(
     name="lockstep_fabric_net_pause_frames_total",
-    kind=Kind.COUNTER,
-    unit=Unit.NONE,
     labels=(DEVICE, DIRECTION, PRIORITY),
     help="Pause frames (PFC and global); a single priority appears with its first frame.",
     source="ethtool: rx_prio0_pause, tx_pause_ctrl_phy and their like",
 )
 NET_PAUSE_SECONDS = Metric(
     name="lockstep_fabric_net_pause_seconds_total",
-    kind=Kind.COUNTER,
-    unit=Unit.SECONDS,
     labels=(DEVICE, DIRECTION),
     help="Time for which priorities were paused, summed over them.",
     source="ethtool: rx_prio0_pause_duration, pfc_pri0_rx_duration_us and their like",
@@ -115,62 +89,31 @@ NET_PAUSE_SECONDS = Metric(
 # At the error level mlx5 has reached its time-out and disables flow control.
 NET_PAUSE_STORMS = Metric(
     name="lockstep_fabric_net_pause_storms_total",
-    kind=Kind.COUNTER,
-    unit=Unit.NONE,
     labels=(DEVICE, STORM),
-    help="How often the adapter detected a pause without end.",
+    help="Pauses without end that the adapter detected, by severity.",
     source="ethtool: tx_pause_storm_warning_events, tx_pause_storm_error_events",
 )
 NET_ECN_MARKED = Metric(
     name="lockstep_fabric_net_ecn_marked_packets_total",
-    kind=Kind.COUNTER,
-    unit=Unit.NONE,
     labels=(DEVICE,),
     help="Received packets that a switch had marked for congestion.",
     source="ethtool: rx_ecn_mark",
 )
 NET_DISCARDS = Metric(
     name="lockstep_fabric_net_discards_total",
-    kind=Kind.COUNTER,
-    unit=Unit.NONE,
     labels=(DEVICE, DISCARD),
     help="Packets that the adapter dropped, or that a cloud withheld beyond an allowance.",
     source="ethtool: rx_discards_phy, rx_out_of_buffer and their like",
 )
 NET_PHY_ERRORS = Metric(
     name="lockstep_fabric_net_phy_errors_total",
-    kind=Kind.COUNTER,
-    unit=Unit.NONE,
     labels=(DEVICE, PHY_ERROR),
-    help="Errors of the physical layer: marginal cables and optics.",
+    help="Errors of the physical layer by kind; marginal cables and optics cause them.",
     source="ethtool: rx_symbol_err_phy, rx_corrected_bits_phy and their like",
 )
 NET_RDMA_BYTES = Metric(
     name="lockstep_fabric_net_rdma_bytes_total",
-    kind=Kind.COUNTER,
-    unit=Unit.BYTES,
     labels=(DEVICE, DIRECTION),
     help="Bytes of RDMA through the interface, which bypass the kernel.",
     source="ethtool: rx_vport_rdma_unicast_bytes, rx_rdma_bytes and their like",
-)
-
-METRICS = (
-    NET_UP,
-    NET_SPEED,
-    NET_BYTES,
-    NET_PACKETS,
-    NET_ERRORS,
-    NET_DROPPED,
-    NET_CARRIER_CHANGES,
-    NET_SPEED_MAX,
-    NET_VIRTUAL_FUNCTIONS,
-    BOND_MEMBERS,
-    BOND_MEMBERS_UP,
-    NET_PAUSES,
-    NET_PAUSE_SECONDS,
-    NET_PAUSE_STORMS,
-    NET_ECN_MARKED,
-    NET_DISCARDS,
-    NET_PHY_ERRORS,
-    NET_RDMA_BYTES,
 )

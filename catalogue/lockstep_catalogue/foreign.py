@@ -5,9 +5,8 @@ Where the program does not run the series are absent, and the rules that read th
 
 from lockstep_catalogue.gpu_owner import NAMESPACE, POD
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE
-from lockstep_catalogue.metric import Foreign, Kind, Label, TargetLabel, Unit
+from lockstep_catalogue.metric import Foreign, Label, TargetLabel
 
-TARGET_JOB = TargetLabel(name="job", help="name of the scrape configuration")
 TARGET_INSTANCE = TargetLabel(name="instance", help="address of the target")
 RULE_GROUP = Label(name="rule_group", help="file and name of a group of rules")
 KUBE_CONDITION = Label(
@@ -36,51 +35,42 @@ _PROMETHEUS, _KUBE = "Prometheus", "kube-state-metrics"
 
 GROUP_DURATION = Foreign(
     name="prometheus_rule_group_last_duration_seconds",
-    unit=Unit.SECONDS,
-    kind=Kind.GAUGE,
     labels=(RULE_GROUP,),
     help="Duration of the last evaluation of a group of rules.",
     source=_PROMETHEUS,
 )
 GROUP_INTERVAL = Foreign(
     name="prometheus_rule_group_interval_seconds",
-    unit=Unit.SECONDS,
-    kind=Kind.GAUGE,
     labels=(RULE_GROUP,),
     help="Time between two evaluations of a group of rules.",
     source=_PROMETHEUS,
 )
 GROUP_MISSED = Foreign(
     name="prometheus_rule_group_iterations_missed_total",
-    kind=Kind.COUNTER,
     labels=(RULE_GROUP,),
     help="Evaluations of a group of rules that were skipped.",
     source=_PROMETHEUS,
 )
 RULE_FAILURES = Foreign(
     name="prometheus_rule_evaluation_failures_total",
-    kind=Kind.COUNTER,
     labels=(RULE_GROUP,),
     help="Evaluations of a rule that failed.",
     source=_PROMETHEUS,
 )
 ALERTS = Foreign(
     name="ALERTS",
-    kind=Kind.GAUGE,
     labels=(ALERT_NAME, ALERT_STATE, ALERT_SEVERITY, CLUSTER, NODE, JOB_ID),
     help="Alerts that are pending or firing, always 1.",
     source=_PROMETHEUS,
 )
 KUBE_NODE_CONDITION = Foreign(
     name="kube_node_status_condition",
-    kind=Kind.GAUGE,
     labels=(NODE, KUBE_CONDITION, KUBE_STATUS),
     help="Conditions of a Kubernetes node: 1 on the status that holds.",
     source=_KUBE,
 )
 KUBE_POD_REASON = Foreign(
     name="kube_pod_status_reason",
-    kind=Kind.GAUGE,
     labels=(NAMESPACE, POD, NODE, KUBE_REASON),
     help="Reasons in the status of a pod: 1 on the reason that holds.",
     source=_KUBE,

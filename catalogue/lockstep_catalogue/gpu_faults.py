@@ -10,21 +10,17 @@ from lockstep_catalogue.labels import (
     RETIRED_BY,
     SRAM_UNIT,
 )
-from lockstep_catalogue.metric import Kind, Metric, Unit
+from lockstep_catalogue.metric import Metric
 
 GPU_ECC_ERRORS = Metric(
     name="lockstep_gpu_ecc_errors_total",
-    kind=Kind.COUNTER,
-    unit=Unit.NONE,
     labels=(*OF_GPU, ECC, ECC_SCOPE),
-    help="Memory errors since the driver was loaded, or over the life of the GPU.",
+    help="Memory errors of the GPU, since the driver was loaded or over its life.",
     source="fields 3 to 6, else nvmlDeviceGetTotalEccErrors",
 )
 # H100 and H200 report DRAM and SRAM only; the other locations are not supported.
 GPU_ECC_LOCATION_ERRORS = Metric(
     name="lockstep_gpu_ecc_location_errors_total",
-    kind=Kind.COUNTER,
-    unit=Unit.NONE,
     labels=(*OF_GPU, ECC, ECC_SCOPE, LOCATION),
     help="Memory errors by the kind of memory.",
     source="nvmlDeviceGetMemoryErrorCounter",
@@ -32,40 +28,30 @@ GPU_ECC_LOCATION_ERRORS = Metric(
 # The flag is NVIDIA's criterion for a replacement.
 GPU_SRAM_THRESHOLD_EXCEEDED = Metric(
     name="lockstep_gpu_sram_ecc_threshold_exceeded",
-    kind=Kind.GAUGE,
-    unit=Unit.NONE,
     labels=OF_GPU,
     help="1 when the GPU has so many SRAM errors that it should be replaced, else 0.",
     source="nvmlDeviceGetSramEccErrorStatus",
 )
 GPU_SRAM_UNCORRECTED = Metric(
     name="lockstep_gpu_sram_uncorrected_errors_total",
-    kind=Kind.COUNTER,
-    unit=Unit.NONE,
     labels=(*OF_GPU, SRAM_UNIT),
     help="Uncorrected SRAM errors over the life of the GPU, by unit.",
     source="nvmlDeviceGetSramEccErrorStatus",
 )
 GPU_REMAPPED_ROWS = Metric(
     name="lockstep_gpu_remapped_rows_total",
-    kind=Kind.COUNTER,
-    unit=Unit.NONE,
     labels=(*OF_GPU, ECC),
     help="Memory rows replaced by spare ones, by kind of error.",
     source="nvmlDeviceGetRemappedRows",
 )
 GPU_REMAP_PENDING = Metric(
     name="lockstep_gpu_row_remap_pending",
-    kind=Kind.GAUGE,
-    unit=Unit.NONE,
     labels=OF_GPU,
     help="1 when a row waits for a reset to be replaced, else 0.",
     source="nvmlDeviceGetRemappedRows",
 )
 GPU_REMAP_FAILED = Metric(
     name="lockstep_gpu_row_remap_failed",
-    kind=Kind.GAUGE,
-    unit=Unit.NONE,
     labels=OF_GPU,
     help="1 when a row could not be replaced and the GPU should be, else 0.",
     source="nvmlDeviceGetRemappedRows",
@@ -73,8 +59,6 @@ GPU_REMAP_FAILED = Metric(
 # A healthy H100 has 2,560 banks with all spare rows, an H200 3,072.
 GPU_REMAP_BANKS = Metric(
     name="lockstep_gpu_row_remap_banks",
-    kind=Kind.GAUGE,
-    unit=Unit.NONE,
     labels=(*OF_GPU, AVAILABILITY),
     help="Number of memory banks by how many spare rows they have left.",
     source="nvmlDeviceGetRowRemapperHistogram",
@@ -82,16 +66,12 @@ GPU_REMAP_BANKS = Metric(
 # From Ampere on rows are remapped and no pages are retired.
 GPU_RETIRED_PAGES = Metric(
     name="lockstep_gpu_retired_pages_total",
-    kind=Kind.COUNTER,
-    unit=Unit.NONE,
     labels=(*OF_GPU, RETIRED_BY),
     help="Memory pages retired; on GPUs before row remapping.",
     source="fields 29 and 30",
 )
 GPU_RETIRED_PENDING = Metric(
     name="lockstep_gpu_retired_pages_pending",
-    kind=Kind.GAUGE,
-    unit=Unit.NONE,
     labels=OF_GPU,
     help="1 when a page waits for a restart to be retired, else 0.",
     source="field 31",
@@ -99,23 +79,7 @@ GPU_RETIRED_PENDING = Metric(
 # Depends on the driver, not on the chip: 590 and later report it on a Turing too.
 GPU_RECOVERY_ACTION = Metric(
     name="lockstep_gpu_recovery_action_info",
-    kind=Kind.GAUGE,
-    unit=Unit.NONE,
     labels=(*OF_GPU, ACTION),
     help="Action that the driver demands for the GPU, always 1 on the present action.",
     source="field 230",
-)
-
-METRICS = (
-    GPU_ECC_ERRORS,
-    GPU_ECC_LOCATION_ERRORS,
-    GPU_SRAM_THRESHOLD_EXCEEDED,
-    GPU_SRAM_UNCORRECTED,
-    GPU_REMAPPED_ROWS,
-    GPU_REMAP_PENDING,
-    GPU_REMAP_FAILED,
-    GPU_REMAP_BANKS,
-    GPU_RETIRED_PAGES,
-    GPU_RETIRED_PENDING,
-    GPU_RECOVERY_ACTION,
 )

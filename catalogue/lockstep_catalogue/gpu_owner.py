@@ -1,7 +1,7 @@
 """The owner of each GPU and port: an info series each, to be joined to every other by its name."""
 
 from lockstep_catalogue.labels import DEVICE, JOB_ID, MIG_UUID, OF_GPU, PCI_BUS_ID, RANK
-from lockstep_catalogue.metric import Kind, Label, Metric, Unit
+from lockstep_catalogue.metric import Label, Metric
 
 SLURM_JOB = Label(name="slurm_job", help="id of the Slurm job")
 SLURM_STEP = Label(name="slurm_step", help="step of the Slurm job")
@@ -12,8 +12,6 @@ CLAIM = Label(name="claim", help="name of the resource claim, empty for a device
 
 GPU_OWNER_INFO = Metric(
     name="lockstep_gpu_owner_info",
-    kind=Kind.GAUGE,
-    unit=Unit.NONE,
     labels=(
         *OF_GPU,
         PCI_BUS_ID,
@@ -33,11 +31,7 @@ GPU_OWNER_INFO = Metric(
 
 PORT_OWNER_INFO = Metric(
     name="lockstep_fabric_port_owner_info",
-    kind=Kind.GAUGE,
-    unit=Unit.NONE,
     labels=(DEVICE, JOB_ID, RANK, SLURM_JOB, NAMESPACE, POD),
     help="Owners of the GPUs that this adapter is nearest to, always 1; several are a list.",
     source="owners of GPUs, and common bridges in /sys/bus/pci/devices",
 )
-
-METRICS = (GPU_OWNER_INFO, PORT_OWNER_INFO)

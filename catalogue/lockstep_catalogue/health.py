@@ -1,7 +1,7 @@
 """Metrics of the agent itself."""
 
-from lockstep_catalogue.labels import CLUSTER, COLLECTOR, LANE, NODE, REASON, VERSION
-from lockstep_catalogue.metric import Kind, Label, Metric, Stability, Unit
+from lockstep_catalogue.labels import CLUSTER, COLLECTOR, NODE, REASON, VERSION, WORKER
+from lockstep_catalogue.metric import Label, Metric, Stability
 
 DELIVERY = Label(
     name="delivery",
@@ -21,8 +21,6 @@ LISTING_BOUNDS = BOUND.values[:3]
 
 AGENT_INFO = Metric(
     name="lockstep_agent_info",
-    kind=Kind.GAUGE,
-    unit=Unit.NONE,
     labels=(CLUSTER, NODE, VERSION),
     help="Identity of the agent, always 1.",
     source="options of the agent",
@@ -30,8 +28,6 @@ AGENT_INFO = Metric(
 )
 COLLECTOR_SUCCESS = Metric(
     name="lockstep_agent_collector_success",
-    kind=Kind.GAUGE,
-    unit=Unit.NONE,
     labels=(COLLECTOR,),
     help="1 when the last run of the collector ended without an error, else 0.",
     source="the guard around each collector",
@@ -39,49 +35,37 @@ COLLECTOR_SUCCESS = Metric(
 )
 COLLECTOR_DURATION = Metric(
     name="lockstep_agent_collector_duration_seconds",
-    kind=Kind.GAUGE,
-    unit=Unit.SECONDS,
     labels=(COLLECTOR,),
     help="Duration of the last run of the collector.",
     source="the guard around each collector",
 )
 COLLECTOR_FAILURES = Metric(
     name="lockstep_agent_collector_failures_total",
-    kind=Kind.COUNTER,
-    unit=Unit.NONE,
     labels=(COLLECTOR,),
     help="Runs of the collector that ended in an error.",
     source="the guard around each collector",
 )
 LANE_AGE = Metric(
     name="lockstep_agent_lane_age_seconds",
-    kind=Kind.GAUGE,
-    unit=Unit.SECONDS,
-    labels=(LANE,),
+    labels=(WORKER,),
     help="Time since the worker thread last completed a run of its collectors.",
     source="the worker thread",
 )
 LANE_STALLED = Metric(
     name="lockstep_agent_lane_stalled",
-    kind=Kind.GAUGE,
-    unit=Unit.NONE,
-    labels=(LANE,),
+    labels=(WORKER,),
     help="1 while a call hangs in the worker thread and its series are withheld, else 0.",
     source="the watchdog of the worker thread",
     stability=Stability.STABLE,
 )
 DRIVER_RELEASED = Metric(
     name="lockstep_agent_driver_released",
-    kind=Kind.GAUGE,
-    unit=Unit.NONE,
     labels=(),
     help="1 while the agent has released the GPU driver on request, else 0.",
     source="SIGUSR1 and SIGUSR2",
 )
 AGENT_SERIES = Metric(
     name="lockstep_agent_series",
-    kind=Kind.GAUGE,
-    unit=Unit.NONE,
     labels=(),
     help="Number of series in this exposition.",
     source="the exposition",
@@ -107,111 +91,67 @@ LEFT_OUT = Label(
 )
 AGENT_SERIES_LEFT_OUT = Metric(
     name="lockstep_agent_series_left_out",
-    kind=Kind.GAUGE,
-    unit=Unit.NONE,
     labels=(LEFT_OUT,),
     help="Number of series that are known and not served, by reason.",
     source="the exposition",
 )
 AGENT_TICK = Metric(
     name="lockstep_agent_last_tick_timestamp_seconds",
-    kind=Kind.GAUGE,
-    unit=Unit.TIMESTAMP_SECONDS,
     labels=(),
     help="Wall clock at which the exposition was rendered.",
     source="the sampler",
 )
 AGENT_MEMORY = Metric(
     name="lockstep_agent_resident_memory_bytes",
-    kind=Kind.GAUGE,
-    unit=Unit.BYTES,
     labels=(),
     help="Resident memory of the agent.",
     source="/proc/self/statm",
 )
 AGENT_CPU = Metric(
     name="lockstep_agent_cpu_seconds_total",
-    kind=Kind.COUNTER,
-    unit=Unit.SECONDS,
     labels=(),
     help="Processor time that the agent has used.",
     source="os.times",
 )
 PAGES_UNREADABLE = Metric(
     name="lockstep_agent_pages_unreadable",
-    kind=Kind.GAUGE,
-    unit=Unit.NONE,
     labels=(REASON,),
     help="Rank pages on the node that cannot be read now, by reason.",
     source="the page reader",
 )
 JOBS_SKIPPED = Metric(
     name="lockstep_agent_jobs_skipped_total",
-    kind=Kind.COUNTER,
-    unit=Unit.NONE,
     labels=(COLLECTOR,),
     help="Times that a collector left out a job, or a reading of it, that cannot be used.",
     source="the guard around each job",
 )
 JOBS_CUT = Metric(
     name="lockstep_agent_jobs_cut",
-    kind=Kind.GAUGE,
-    unit=Unit.NONE,
     labels=(BOUND,),
     help="Jobs that are left out or read in part, since a user has more than one may have.",
     source="the list of jobs and the exposition",
 )
 EVENTS_PENDING = Metric(
     name="lockstep_agent_events_pending",
-    kind=Kind.GAUGE,
-    unit=Unit.NONE,
     labels=(),
     help="Events of jobs on the node that wait for delivery to the ledger.",
     source="the spool",
 )
 EVENTS_SPOOL_RATIO = Metric(
     name="lockstep_agent_events_spool_ratio",
-    kind=Kind.GAUGE,
-    unit=Unit.RATIO,
     labels=(),
     help="Size of the waiting events, of what the spool may hold; at 1 events are dropped.",
     source="the spool",
 )
 EVENTS = Metric(
     name="lockstep_agent_events_total",
-    kind=Kind.COUNTER,
-    unit=Unit.NONE,
     labels=(DELIVERY,),
     help="Events of jobs that left the spool since the agent started.",
     source="the spool",
 )
 ARCHIVED_FILES = Metric(
     name="lockstep_agent_archived_files_total",
-    kind=Kind.COUNTER,
-    unit=Unit.NONE,
     labels=(ARCHIVED,),
-    help="Pages and event files that the child process was to copy to the archive.",
+    help="Pages and event files copied to the archive by the child process, by outcome.",
     source="reports of the archive's child process",
-)
-
-METRICS = (
-    AGENT_INFO,
-    COLLECTOR_SUCCESS,
-    COLLECTOR_DURATION,
-    COLLECTOR_FAILURES,
-    LANE_AGE,
-    LANE_STALLED,
-    DRIVER_RELEASED,
-    AGENT_SERIES,
-    AGENT_SERIES_LEFT_OUT,
-    AGENT_TICK,
-    AGENT_MEMORY,
-    AGENT_CPU,
-    PAGES_UNREADABLE,
-    JOBS_SKIPPED,
-    JOBS_CUT,
-    EVENTS_PENDING,
-    EVENTS_SPOOL_RATIO,
-    EVENTS,
-    ARCHIVED_FILES,
 )

@@ -11,97 +11,85 @@ from lockstep_catalogue.fabric_labels import (
     VOLUME,
 )
 from lockstep_catalogue.labels import JOB_ID
-from lockstep_catalogue.metric import Kind, Label, Metric, Unit
+from lockstep_catalogue.metric import Label, Metric
 
 
-def _gauge(name: str, text: str, source: str, *labels: Label, unit: Unit) -> Metric:
-    return Metric(name=name, kind=Kind.GAUGE, unit=unit, labels=labels, help=text, source=source)
-
-
-def _counter(name: str, text: str, source: str, *labels: Label, unit: Unit = Unit.NONE) -> Metric:
-    return Metric(name=name, kind=Kind.COUNTER, unit=unit, labels=labels, help=text, source=source)
+def _metric(name: str, text: str, source: str, *labels: Label) -> Metric:
+    return Metric(name=name, labels=labels, help=text, source=source)
 
 
 _CGROUP = "cgroup of the job's ranks (v2; v1 where that is mounted)"
 _STORAGE = "/proc/1/mountstats, /proc/diskstats"
 
-PRESSURE_SECONDS = _counter(
+PRESSURE_SECONDS = _metric(
     "lockstep_host_pressure_seconds_total",
-    "Time in which tasks of the node waited for a resource.",
+    "Seconds in which tasks of the node waited for a resource.",
     "/proc/pressure: total",
     RESOURCE,
     PRESSURE,
-    unit=Unit.SECONDS,
 )
-STEAL_SECONDS = _counter(
+STEAL_SECONDS = _metric(
     "lockstep_host_cpu_steal_seconds_total",
     "Processor time that the hypervisor gave to other machines, over all processors.",
     "/proc/stat",
-    unit=Unit.SECONDS,
 )
-MEMORY_TOTAL = _gauge(
+MEMORY_TOTAL = _metric(
     "lockstep_host_memory_total_bytes",
     "Memory of the node.",
     "/proc/meminfo: MemTotal",
-    unit=Unit.BYTES,
 )
-MEMORY_AVAILABLE = _gauge(
+MEMORY_AVAILABLE = _metric(
     "lockstep_host_memory_available_bytes",
     "Memory that can be allocated without swapping.",
     "/proc/meminfo: MemAvailable",
-    unit=Unit.BYTES,
 )
-JOB_PRESSURE_SECONDS = _counter(
+JOB_PRESSURE_SECONDS = _metric(
     "lockstep_host_job_pressure_seconds_total",
-    "Time in which tasks of the job on this node waited for a resource.",
+    "Seconds in which tasks of the job on this node waited for a resource.",
     f"{_CGROUP}: cpu.pressure, memory.pressure, io.pressure",
     JOB_ID,
     RESOURCE,
     PRESSURE,
-    unit=Unit.SECONDS,
 )
-JOB_THROTTLED_SECONDS = _counter(
+JOB_THROTTLED_SECONDS = _metric(
     "lockstep_host_job_cpu_throttled_seconds_total",
-    "Time for which the job was kept from running by its limit on processor time.",
+    "Seconds in which the job's limit on processor time kept it from running.",
     f"{_CGROUP}: cpu.stat of the nearest group with a limit",
     JOB_ID,
-    unit=Unit.SECONDS,
 )
-JOB_MEMORY = _gauge(
+JOB_MEMORY = _metric(
     "lockstep_host_job_memory_bytes",
     "Memory of the job, page cache included, in the cgroup whose limit it would reach first.",
     f"{_CGROUP}: memory.current of the nearest group with a limit",
     JOB_ID,
-    unit=Unit.BYTES,
 )
-JOB_MEMORY_LIMIT = _gauge(
+JOB_MEMORY_LIMIT = _metric(
     "lockstep_host_job_memory_limit_bytes",
     "Limit on the memory of the job; absent without one.",
     f"{_CGROUP}: memory.max of the nearest group with a limit",
     JOB_ID,
-    unit=Unit.BYTES,
 )
-JOB_MEMORY_EVENTS = _counter(
+JOB_MEMORY_EVENTS = _metric(
     "lockstep_host_job_memory_events_total",
-    "What the kernel did because the job reached its limit on memory.",
+    "Actions of the kernel because the job reached its limit on memory, by action.",
     f"{_CGROUP}: memory.events; memory.failcnt, memory.oom_control",
     JOB_ID,
     MEMORY_EVENT,
 )
 _SNMP = "/proc/PID/net/snmp of a rank"
-JOB_TCP_SEGMENTS = _counter(
+JOB_TCP_SEGMENTS = _metric(
     "lockstep_host_job_tcp_segments_total",
     "TCP segments sent in the network namespace of the job; without one of its own, by the node.",
     _SNMP,
     JOB_ID,
 )
-JOB_TCP_RETRANSMITS = _counter(
+JOB_TCP_RETRANSMITS = _metric(
     "lockstep_host_job_tcp_retransmits_total",
-    "TCP segments of that namespace that were sent again: packets that were lost.",
+    "TCP segments sent again in the network namespace of the job, because packets were lost.",
     _SNMP,
     JOB_ID,
 )
-VOLUME_INFO = _gauge(
+VOLUME_INFO = _metric(
     "lockstep_host_volume_info",
     "A mounted network file system or block device, always 1.",
     "/proc/1/mountinfo",
@@ -109,75 +97,49 @@ VOLUME_INFO = _gauge(
     FILESYSTEM,
     SOURCE,
     MOUNT_POINT,
-    unit=Unit.NONE,
 )
-STORAGE_REQUESTS = _counter(
+STORAGE_REQUESTS = _metric(
     "lockstep_host_storage_requests_total",
     "Requests to a volume that completed.",
     _STORAGE,
     VOLUME,
     OPERATION,
 )
-STORAGE_SECONDS = _counter(
+STORAGE_SECONDS = _metric(
     "lockstep_host_storage_request_seconds_total",
     "Time that requests to a volume took, queue included, summed over requests.",
     _STORAGE,
     VOLUME,
     OPERATION,
-    unit=Unit.SECONDS,
 )
-STORAGE_BYTES = _counter(
+STORAGE_BYTES = _metric(
     "lockstep_host_storage_bytes_total",
     "Bytes read from or written to a volume.",
     _STORAGE,
     VOLUME,
     OPERATION,
-    unit=Unit.BYTES,
 )
-STORAGE_BUSY_SECONDS = _counter(
+STORAGE_BUSY_SECONDS = _metric(
     "lockstep_host_storage_busy_seconds_total",
     "Time in which a block device was busy.",
     "/proc/diskstats",
     VOLUME,
-    unit=Unit.SECONDS,
 )
-STORAGE_RETRANSMISSIONS = _counter(
+STORAGE_RETRANSMISSIONS = _metric(
     "lockstep_host_storage_retransmissions_total",
     "Requests that were resent to a file server.",
     "/proc/1/mountstats",
     VOLUME,
 )
-STORAGE_TIMEOUTS = _counter(
+STORAGE_TIMEOUTS = _metric(
     "lockstep_host_storage_timeouts_total",
     "Requests that a file server did not answer in time.",
     "/proc/1/mountstats",
     VOLUME,
 )
-STORAGE_ERRORS = _counter(
+STORAGE_ERRORS = _metric(
     "lockstep_host_storage_errors_total",
     "Requests that a file server answered with an error, or errors of a disk or file system.",
     "/proc/1/mountstats; /sys/class/block/NAME/device/ioerr_cnt; /sys/fs/ext4/NAME/errors_count",
     VOLUME,
-)
-
-METRICS = (
-    PRESSURE_SECONDS,
-    STEAL_SECONDS,
-    MEMORY_TOTAL,
-    MEMORY_AVAILABLE,
-    JOB_PRESSURE_SECONDS,
-    JOB_THROTTLED_SECONDS,
-    JOB_MEMORY,
-    JOB_MEMORY_LIMIT,
-    JOB_MEMORY_EVENTS,
-    JOB_TCP_SEGMENTS,
-    JOB_TCP_RETRANSMITS,
-    VOLUME_INFO,
-    STORAGE_REQUESTS,
-    STORAGE_SECONDS,
-    STORAGE_BYTES,
-    STORAGE_BUSY_SECONDS,
-    STORAGE_RETRANSMISSIONS,
-    STORAGE_TIMEOUTS,
-    STORAGE_ERRORS,
 )

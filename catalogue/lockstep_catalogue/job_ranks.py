@@ -5,10 +5,9 @@ that ran out of memory.
 """
 
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE, RANK
-from lockstep_catalogue.metric import Kind, Label, Metric, Unit
+from lockstep_catalogue.metric import Label, Metric
 
 _OF_NODE = (CLUSTER, JOB_ID, NODE)
-_PAGE = "rank page"
 PART_OF_MODEL = Label(
     name="part_of_model",
     help="coordinates, beyond dp, of the ranks that hold the same part; all without any",
@@ -20,45 +19,34 @@ LOAD = Label(
 )
 
 
-def _gauge(name: str, help_: str, *labels: Label) -> Metric:
-    return Metric(
-        name=name,
-        kind=Kind.GAUGE,
-        unit=Unit.NONE,
-        labels=(*_OF_NODE, *labels),
-        help=help_,
-        source=_PAGE,
-    )
+def _metric(name: str, text: str, *labels: Label) -> Metric:
+    return Metric(name=name, labels=(*_OF_NODE, *labels), help=text, source="rank page")
 
 
-HEAVIEST_LOAD = _gauge(
+HEAVIEST_LOAD = _metric(
     "lockstep_train_heaviest_load",
-    "Load of the node's rank that has most of it, mean over its newest 64 steps.",
+    "Mean load per step of the node's heaviest rank, over its newest 64 steps.",
     RANK,
     LOAD,
 )
-MEDIAN_LOAD = _gauge(
+MEDIAN_LOAD = _metric(
     "lockstep_train_median_load",
-    "Median load of the node's ranks, each the mean over its newest 64 steps.",
+    "Median over the node's ranks of the mean load per step, over the newest 64 steps.",
     LOAD,
 )
 OUT_OF_MEMORY_RANK = Metric(
     name="lockstep_train_rank_out_of_memory_total",
-    kind=Kind.COUNTER,
-    unit=Unit.NONE,
     labels=(*_OF_NODE, RANK),
-    help="Allocations that failed on a rank that had some; at most eight ranks of a node.",
-    source=_PAGE,
+    help="Failed allocations per rank, of at most eight ranks of the node that had some.",
+    source="rank page",
 )
-FINGERPRINT = _gauge(
+FINGERPRINT = _metric(
     "lockstep_train_fingerprint",
-    "Fingerprint of parameters and gradients of a part of the model; replicas have the same.",
+    "Fingerprint of a part's parameters and gradients on the node; equal on all replicas.",
     PART_OF_MODEL,
 )
-FINGERPRINT_STEP = _gauge(
+FINGERPRINT_STEP = _metric(
     "lockstep_train_fingerprint_step",
-    "Step of that fingerprint; only fingerprints of one step can be compared.",
+    "Step at which the node took the fingerprint; only equal steps can be compared.",
     PART_OF_MODEL,
 )
-
-METRICS = (HEAVIEST_LOAD, MEDIAN_LOAD, OUT_OF_MEMORY_RANK, FINGERPRINT, FINGERPRINT_STEP)

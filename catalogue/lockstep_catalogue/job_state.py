@@ -16,15 +16,13 @@ from lockstep_catalogue.labels import (
     WHERE,
     WRITING,
 )
-from lockstep_catalogue.metric import Kind, Label, Metric, Unit
+from lockstep_catalogue.metric import Label, Metric
 
 _OF_NODE = (CLUSTER, JOB_ID, NODE)
 
 
 def _metric(
     name: str,
-    kind: Kind,
-    unit: Unit,
     help_: str,
     *labels: Label,
     page_field: str = "",
@@ -32,8 +30,6 @@ def _metric(
 ) -> Metric:
     return Metric(
         name=name,
-        kind=kind,
-        unit=unit,
         labels=(*_OF_NODE, *labels),
         help=help_,
         source="rank page",
@@ -44,193 +40,118 @@ def _metric(
 
 RUN_QUEUE_SECONDS = _metric(
     "lockstep_train_run_queue_wait_seconds_total",
-    Kind.COUNTER,
-    Unit.SECONDS,
-    "Seconds for which the loops of the node's ranks were ready to run and had no core.",
+    "Seconds in which training loops were ready to run without a core; sum over the node's ranks.",
     page_field="run_queue_seconds",
 )
 GOODPUT_SECONDS = _metric(
     "lockstep_train_goodput_seconds_total",
-    Kind.COUNTER,
-    Unit.SECONDS,
-    "Wall clock of the node's ranks by goodput state, up to the last step of each.",
+    "Seconds by goodput state, up to each rank's last step; sum over the node's ranks.",
     GOODPUT,
 )
 MODEL_FLOPS = _metric(
     "lockstep_train_model_flops_total",
-    Kind.COUNTER,
-    Unit.NONE,
-    "Model FLOPs of the tokens trained on, where the job configures FLOPs per token.",
+    "Model FLOPs of the tokens that the node trained on; absent without FLOPs per token.",
 )
 PEAK_FLOPS = _metric(
     "lockstep_train_peak_flops",
-    Kind.GAUGE,
-    Unit.NONE,
-    "Peak FLOP/s of the devices of the node's ranks, where it is configured for all of them.",
+    "Peak FLOP/s of the devices of the node's ranks; absent unless all are configured.",
 )
 NONFINITE_VALUES = _metric(
     "lockstep_train_nonfinite_values_total",
-    Kind.COUNTER,
-    Unit.NONE,
-    "Values that were NaN or infinite, by value.",
+    "Losses, gradient norms and parameters found NaN or infinite; sum over the node's ranks.",
     WHERE,
     page_field="nonfinite",
 )
 ANOMALIES = _metric(
     "lockstep_train_loss_anomalies_total",
-    Kind.COUNTER,
-    Unit.NONE,
-    "Spikes and divergences that began in the ranks' own losses.",
+    "Spikes and divergences of the loss that began; sum over the node's ranks.",
     ANOMALY,
     page_field="anomalies",
 )
 ANOMALOUS = _metric(
     "lockstep_train_loss_anomalous_ranks",
-    Kind.GAUGE,
-    Unit.NONE,
-    "Ranks of the node whose loss is in a spike or a divergence now.",
+    "Ranks of the node whose loss spikes or diverges now.",
     ANOMALY,
 )
 MEMORY_BYTES = _metric(
     "lockstep_train_memory_bytes",
-    Kind.GAUGE,
-    Unit.BYTES,
-    "Largest memory of a rank of the node.",
+    "Bytes of memory of the node's rank that uses most.",
     MEMORY,
 )
 ALLOCATOR_RETRIES = _metric(
     "lockstep_train_allocator_retries_total",
-    Kind.COUNTER,
-    Unit.NONE,
-    "Times that a GPU's allocator freed its cache and retried, which stops the device.",
+    "Retries of the GPU allocator, which free its cache and stall the device; sum over ranks.",
     page_field="allocator_retries",
 )
 OUT_OF_MEMORY = _metric(
     "lockstep_train_out_of_memory_total",
-    Kind.COUNTER,
-    Unit.NONE,
-    "Allocations of device or host memory that failed.",
+    "Failed allocations of device or host memory; sum over the node's ranks.",
     page_field="out_of_memory",
 )
 COLLECTIONS = _metric(
     "lockstep_train_collections_total",
-    Kind.COUNTER,
-    Unit.NONE,
-    "Runs of Python's garbage collector in the ranks.",
+    "Runs of Python's garbage collector; sum over the node's ranks.",
     page_field="collections",
 )
 COLLECTION_SECONDS = _metric(
     "lockstep_train_collection_seconds_total",
-    Kind.COUNTER,
-    Unit.SECONDS,
-    "Seconds for which Python's garbage collector stopped a rank.",
+    "Seconds in which Python's garbage collector stopped a rank; sum over the node's ranks.",
     page_field="collection_seconds",
 )
 CHECKPOINT_SECONDS = _metric(
     "lockstep_train_checkpoint_seconds",
-    Kind.HISTOGRAM,
-    Unit.SECONDS,
-    "Seconds that steps waited for a checkpoint, and from begin to end of its write, once a node.",
+    "Seconds that steps waited for a checkpoint, and that its write took; once per node.",
     WRITING,
     buckets=(0.1, 0.5, 2.0, 5.0, 15.0, 60.0, 180.0, 600.0, 1800.0),
 )
 CHECKPOINT_BYTES = _metric(
     "lockstep_train_checkpoint_bytes_total",
-    Kind.COUNTER,
-    Unit.BYTES,
-    "Bytes of checkpoints that the node's ranks wrote, where they report them.",
+    "Bytes of checkpoints written; sum over the node's ranks that report them.",
     page_field="checkpoint_bytes",
 )
 CHECKPOINTS_VERIFIED = _metric(
     "lockstep_train_checkpoints_verified_total",
-    Kind.COUNTER,
-    Unit.NONE,
-    "Checkpoints that were read back and found valid, by every rank of the node that writes them.",
+    "Checkpoints read back and found valid; sum over the node's ranks that write them.",
 )
 SLOWEST_WRITER = _metric(
     "lockstep_train_checkpoint_slowest_writer_seconds",
-    Kind.GAUGE,
-    Unit.SECONDS,
     "Seconds that the node's slowest rank took to write the newest checkpoint.",
     RANK,
 )
 RESTORES = _metric(
     "lockstep_train_restores_total",
-    Kind.COUNTER,
-    Unit.NONE,
-    "Restores of a checkpoint by outcome, once a node however many ranks take part.",
+    "Restores of a checkpoint by outcome; each counts once per node.",
     RESTORE_OUTCOME,
 )
 PASSED_OVER = _metric(
     "lockstep_train_checkpoints_passed_over_total",
-    Kind.COUNTER,
-    Unit.NONE,
-    "Invalid checkpoints that a restore skipped, once a node however many ranks take part.",
+    "Invalid checkpoints that a restore skipped; each counts once per node.",
 )
 LOST_STEPS = _metric(
     "lockstep_train_restore_lost_steps_total",
-    Kind.COUNTER,
-    Unit.NONE,
-    "Completed steps that restarts threw away: from the restored step to the highest one before.",
+    "Completed steps that restarts repeat, from the restored step to the highest one before.",
 )
 REPLICAS = _metric(
     "lockstep_train_replicas_compared",
-    Kind.GAUGE,
-    Unit.NONE,
     "Ranks of the node whose fingerprints were compared with another replica's.",
 )
 ODD_REPLICAS = _metric(
     "lockstep_train_replicas_odd",
-    Kind.GAUGE,
-    Unit.NONE,
-    "Ranks whose parameters or gradients differ from their replicas: silent corruption.",
+    "Ranks of the node whose parameters or gradients differ from their replicas'.",
 )
 MEASURED_STEPS = _metric(
     "lockstep_train_measured_steps_total",
-    Kind.COUNTER,
-    Unit.NONE,
-    "Steps in which the monitor timed its own calls.",
+    "Steps in which the monitor timed its own calls; sum over the node's ranks.",
     page_field="measured_steps",
 )
 MEASURED_SECONDS = _metric(
     "lockstep_train_measured_seconds_total",
-    Kind.COUNTER,
-    Unit.SECONDS,
-    "Seconds in the monitor's own calls in those steps.",
+    "Seconds in the monitor's own calls, in the steps that it timed; sum over the node's ranks.",
     page_field="measured_seconds",
 )
 TROUBLES = _metric(
     "lockstep_train_troubles_total",
-    Kind.COUNTER,
-    Unit.NONE,
-    "Problems around the monitor that did not stop training, by kind.",
+    "Problems around the monitor by kind, none of which stops training; sum over the node's ranks.",
     TROUBLE,
     page_field="troubles",
-)
-
-METRICS = (
-    RUN_QUEUE_SECONDS,
-    GOODPUT_SECONDS,
-    MODEL_FLOPS,
-    PEAK_FLOPS,
-    NONFINITE_VALUES,
-    ANOMALIES,
-    ANOMALOUS,
-    MEMORY_BYTES,
-    ALLOCATOR_RETRIES,
-    OUT_OF_MEMORY,
-    COLLECTIONS,
-    COLLECTION_SECONDS,
-    CHECKPOINT_SECONDS,
-    CHECKPOINT_BYTES,
-    CHECKPOINTS_VERIFIED,
-    SLOWEST_WRITER,
-    RESTORES,
-    PASSED_OVER,
-    LOST_STEPS,
-    REPLICAS,
-    ODD_REPLICAS,
-    MEASURED_STEPS,
-    MEASURED_SECONDS,
-    TROUBLES,
 )

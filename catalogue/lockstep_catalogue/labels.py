@@ -252,7 +252,7 @@ CLOCK = Label(
 )
 DIRECTION = Label(name="direction", help="receive or transmit", values=("receive", "transmit"))
 COLLECTOR = Label(name="collector", help="name of a collector of the agent")
-LANE = Label(name="lane", help="worker thread of the agent, for a slow collector or one GPU")
+WORKER = Label(name="worker", help="worker thread of the agent, for a slow collector or one GPU")
 REASON = Label(
     name="reason",
     help="why a page could not be read",

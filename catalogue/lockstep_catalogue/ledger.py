@@ -1,7 +1,5 @@
 """Metrics of jobs that the ledger serves: counters without a job id, every combination at 0."""
 
-import math
-
 from lockstep_catalogue.labels import (
     CLUSTER,
     GOODPUT,
@@ -11,7 +9,7 @@ from lockstep_catalogue.labels import (
     QUEUE,
     RESTORE_OUTCOME,
 )
-from lockstep_catalogue.metric import Endpoint, Kind, Label, Metric, Unit
+from lockstep_catalogue.metric import Endpoint, Kind, Label, Metric
 from lockstep_catalogue.vocabulary import FAILURE_CLASSES, OUTCOMES
 
 JOB_CLASS = Label(name="job_class", help="kind of work, such as pretraining; empty without one")
@@ -82,16 +80,6 @@ WINDOW = Label(name="window", help="time up to now", values=tuple(SLO_WINDOWS))
 SLO_EVENT = Label(
     name="slo_event", help="events that met the objective, or all", values=("good", "total")
 )
-QUEUE_WAIT_TARGETS = (
-    (8.0, 900.0),  # a node: somebody waits for the result of an experiment
-    (64.0, 3600.0),
-    (512.0, 14_400.0),  # gaps of this size come with the end of another job
-    (math.inf, 43_200.0),  # scheduled in advance, or a reservation drains nodes for it
-)
-"""Most GPUs and the seconds that a job of this size may wait; each is an edge of the histogram."""
-PREEMPTION_GRACE_SECONDS = 600.0
-"""What a preemption may cost beyond an interval of checkpoints: to stop and to be noticed."""
-
 GROUP = (CLUSTER, QUEUE, PROJECT, JOB_CLASS)
 """Labels by which jobs are counted."""
 _DURATION_BUCKETS = (60.0, 600.0, 3600.0, 14_400.0, 43_200.0, 86_400.0, 259_200.0, 604_800.0)
@@ -99,11 +87,8 @@ _WAIT_BUCKETS = (60.0, 300.0, 900.0, 3600.0, 14_400.0, 43_200.0, 86_400.0)
 
 
 def _counter(name: str, labels: tuple[Label, ...], help_text: str, source: str) -> Metric:
-    unit = Unit.SECONDS if name.endswith("_seconds") else Unit.NONE
     return Metric(
         name=f"lockstep_ledger_{name}_total",
-        kind=Kind.COUNTER,
-        unit=unit,
         labels=labels,
         help=help_text,
         source=source,
@@ -120,19 +105,19 @@ JOBS_FINISHED = _counter(
 JOBS_FINISHED_GPU_SECONDS = _counter(
     "jobs_finished_gpu_seconds",
     (*GROUP, JOB_OUTCOME, FAILURE_CLASS),
-    "GPU time allocated to the jobs whose outcome is settled.",
+    "GPU-seconds allocated to the jobs whose outcome is settled.",
     "starts and ends of nodes, times their GPUs",
 )
 JOBS_STARTED = _counter(
     "jobs_started", GROUP, "Jobs that started, each once over all its attempts.", "starts of jobs"
 )
 ATTEMPTS_STARTED = _counter(
-    "attempts_started", GROUP, "Attempts that started, the first of each job too.", "attempts"
+    "attempts_started", GROUP, "Attempts that started, including the first of each job.", "attempts"
 )
 GPU_SECONDS = _counter(
     "gpu_seconds",
     (*GROUP, GOODPUT),
-    "Allocated GPU time by what it went into; the states sum to the allocation.",
+    "Allocated GPU-seconds by goodput state; the states sum to the allocation.",
     "ends of nodes, with the goodput that the job reports",
 )
 COST = _counter(
@@ -149,11 +134,11 @@ PREEMPTIONS = _counter("preemptions", GROUP, "Attempts that were preempted.", "e
 PREEMPTION_LOST = _counter(
     "preemption_lost_gpu_seconds",
     GROUP,
-    "GPU time from the last durable checkpoint, or the start after it, to a preemption.",
+    "GPU-seconds from the last durable checkpoint, or a later start, to a preemption.",
     "checkpoints and preemptions",
 )
 REQUEUES = _counter(
-    "requeues", (*GROUP, REQUEUED_AFTER), "Times a job went back to the queue.",
+    "requeues", (*GROUP, REQUEUED_AFTER), "Requeues of jobs, by cause.",
     "starts of a job after its end",
 )  # fmt: skip
 RESUMES = _counter(
@@ -170,8 +155,6 @@ CHECKPOINTS = _counter(
 )
 JOB_DURATION = Metric(
     name="lockstep_ledger_job_duration_seconds",
-    kind=Kind.HISTOGRAM,
-    unit=Unit.SECONDS,
     labels=GROUP,
     help="Wall time of settled jobs from their first start to their last end.",
     source="starts and ends of jobs",
@@ -180,8 +163,6 @@ JOB_DURATION = Metric(
 )
 QUEUE_WAIT = Metric(
     name="lockstep_ledger_job_queue_wait_seconds",
-    kind=Kind.HISTOGRAM,
-    unit=Unit.SECONDS,
     labels=GROUP,
     help="Time from the submission of a job to its first start.",
     source="submissions and starts of jobs",
@@ -190,8 +171,6 @@ QUEUE_WAIT = Metric(
 )
 JOBS = Metric(
     name="lockstep_ledger_jobs",
-    kind=Kind.GAUGE,
-    unit=Unit.NONE,
     labels=(CLUSTER, JOB_STATUS),
     help="Jobs whose outcome is not settled, by status.",
     source="the store",
@@ -199,8 +178,6 @@ JOBS = Metric(
 )
 SLO_EVENTS = Metric(
     name="lockstep_ledger_slo_events",
-    kind=Kind.GAUGE,
-    unit=Unit.NONE,
     labels=(CLUSTER, JOB_CLASS, SLO, WINDOW, SLO_EVENT),
     help="Exact number of events of an objective in a window; of goodput and ettr in GPU-seconds.",
     source="the store, as of the time of the counts per window",
@@ -208,44 +185,23 @@ SLO_EVENTS = Metric(
 )
 JOB_DEADLINE = Metric(
     name="lockstep_ledger_job_deadline_timestamp_seconds",
-    kind=Kind.GAUGE,
-    unit=Unit.TIMESTAMP_SECONDS,
     labels=(CLUSTER, JOB_ID),
-    help="Wall clock by which a running job has to be done, of jobs that declare it and tokens.",
+    help="Wall clock by which a running job has to be done; of jobs that declare it and their "
+    "tokens.",
     source="the store, as of the time of the counts per window",
     endpoint=Endpoint.LEDGER,
 )
 JOB_TOKENS = Metric(
     name="lockstep_ledger_job_declared_tokens",
-    kind=Kind.GAUGE,
-    unit=Unit.NONE,
     labels=(CLUSTER, JOB_ID),
-    help="Tokens that a running job with a deadline is to be trained on.",
+    help="Tokens that a running job with a deadline declares to train on.",
     source="the store, as of the time of the counts per window",
     endpoint=Endpoint.LEDGER,
 )
 MAX_TARGETS = 200
 """Running jobs with a deadline that are served, the newest first."""
 
-METRICS = (
-    JOBS_FINISHED,
-    JOBS_FINISHED_GPU_SECONDS,
-    JOBS_STARTED,
-    ATTEMPTS_STARTED,
-    GPU_SECONDS,
-    COST,
-    DEADLINES,
-    PREEMPTIONS,
-    PREEMPTION_LOST,
-    REQUEUES,
-    RESUMES,
-    CHECKPOINTS,
-    JOB_DURATION,
-    QUEUE_WAIT,
-    JOBS,
-    SLO_EVENTS,
-    JOB_DEADLINE,
-    JOB_TOKENS,
+COUNTED = tuple(
+    each for each in vars().values() if isinstance(each, Metric) and each.kind is not Kind.GAUGE
 )
-COUNTED = tuple(metric for metric in METRICS if metric.kind is not Kind.GAUGE)
 """The families that are counted with the events, in the same transaction."""

@@ -1,7 +1,7 @@
 """Metrics of the ledger's own work: events, refusals, commits, requests."""
 
 from lockstep_catalogue.labels import VERSION
-from lockstep_catalogue.metric import Endpoint, Kind, Label, Metric, Unit
+from lockstep_catalogue.metric import Endpoint, Label, Metric
 
 INGEST = Label(
     name="ingest",
@@ -20,8 +20,6 @@ STORE = Label(name="store", help="kind of database", values=("sqlite", "postgres
 
 LEDGER_INFO = Metric(
     name="lockstep_ledger_info",
-    kind=Kind.GAUGE,
-    unit=Unit.NONE,
     labels=(VERSION, STORE),
     help="Identity of the ledger, always 1.",
     source="options of the ledger",
@@ -29,8 +27,6 @@ LEDGER_INFO = Metric(
 )
 EVENTS = Metric(
     name="lockstep_ledger_events_total",
-    kind=Kind.COUNTER,
-    unit=Unit.NONE,
     labels=(INGEST,),
     help="Events that were received since the ledger started.",
     source="the writer",
@@ -38,8 +34,6 @@ EVENTS = Metric(
 )
 REFUSED = Metric(
     name="lockstep_ledger_refusals_total",
-    kind=Kind.COUNTER,
-    unit=Unit.NONE,
     labels=(REFUSAL,),
     help="Events and requests that were refused since the ledger started.",
     source="the check of requests",
@@ -47,8 +41,6 @@ REFUSED = Metric(
 )
 DEAD_LETTERS = Metric(
     name="lockstep_ledger_dead_letters",
-    kind=Kind.GAUGE,
-    unit=Unit.NONE,
     labels=(),
     help="Refused events and requests that the store holds.",
     source="the store, as of the time of the counts per window",
@@ -56,8 +48,6 @@ DEAD_LETTERS = Metric(
 )
 JOBS_ASIDE = Metric(
     name="lockstep_ledger_jobs_aside",
-    kind=Kind.GAUGE,
-    unit=Unit.NONE,
     labels=(),
     help="Jobs whose stored record could not be settled and is left aside.",
     source="the store, as of the time of the counts per window",
@@ -65,17 +55,13 @@ JOBS_ASIDE = Metric(
 )
 EVENTS_STORED = Metric(
     name="lockstep_ledger_events_stored",
-    kind=Kind.GAUGE,
-    unit=Unit.NONE,
     labels=(),
-    help="Number of the newest event in the store.",
+    help="Sequence number of the newest event in the store.",
     source="the writer",
     endpoint=Endpoint.LEDGER,
 )
 COMMIT_DURATION = Metric(
     name="lockstep_ledger_commit_duration_seconds",
-    kind=Kind.HISTOGRAM,
-    unit=Unit.SECONDS,
     labels=(),
     help="Duration of the transactions that store events.",
     source="the writer",
@@ -84,8 +70,6 @@ COMMIT_DURATION = Metric(
 )
 REQUESTS = Metric(
     name="lockstep_ledger_http_requests_total",
-    kind=Kind.COUNTER,
-    unit=Unit.NONE,
     labels=(HTTP_STATUS,),
     help="HTTP requests by class of answer since the ledger started.",
     source="the access log",
@@ -93,22 +77,8 @@ REQUESTS = Metric(
 )
 REFRESHED = Metric(
     name="lockstep_ledger_windows_timestamp_seconds",
-    kind=Kind.GAUGE,
-    unit=Unit.TIMESTAMP_SECONDS,
     labels=(),
     help="Wall clock at which the counts per window were last taken from the store.",
     source="the reader of windows",
     endpoint=Endpoint.LEDGER,
-)
-
-METRICS = (
-    LEDGER_INFO,
-    EVENTS,
-    REFUSED,
-    DEAD_LETTERS,
-    JOBS_ASIDE,
-    EVENTS_STORED,
-    COMMIT_DURATION,
-    REQUESTS,
-    REFRESHED,
 )

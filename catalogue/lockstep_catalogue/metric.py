@@ -1,11 +1,10 @@
 """Types of the catalogue: a metric with its name, kind, unit, labels, help and source."""
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
-
-from lockstep_catalogue.windows import ScrapeWindows
+from types import ModuleType
+from typing import TypeVar
 
 _NAME = re.compile(r"lockstep_(train|gpu|nvlink|pcie|fabric|host|agent|ledger)_[a-z0-9_]+")
 _LABEL = re.compile(r"[a-z][a-z0-9_]*")
@@ -37,6 +36,20 @@ class Unit(Enum):
     LANES = "lanes"
 
 
+def kind_of_name(name: str, *, has_buckets: bool = False) -> Kind:
+    """The kind of a family: ``_total`` ends counters, and a histogram has buckets."""
+    if name.endswith("_total"):
+        return Kind.COUNTER
+    return Kind.HISTOGRAM if has_buckets else Kind.GAUGE
+
+
+def unit_of_name(name: str) -> Unit:
+    """The unit that a name ends in, before ``_total``."""
+    stem = name.removesuffix("_total")
+    ends = [unit for unit in Unit if unit.value and stem.endswith("_" + unit.value)]
+    return max(ends, key=lambda unit: len(unit.value), default=Unit.NONE)
+
+
 class Stability(Enum):
     """Promise about a name: a stable name changes only with a major version."""
 
@@ -56,7 +69,7 @@ class Label:
     """A label name with its meaning and, for small closed sets, every value it can take.
 
     Raises:
-        ValueError: the name is no label name or is one of Prometheus' own target labels.
+        ValueError: the name is not a label name, or is one of Prometheus' own target labels.
     """
 
     name: str
@@ -82,6 +95,9 @@ AGENT_LABELS = (
 class Metric:
     """One metric family that a component of Lockstep exposes.
 
+    Its kind and unit follow from its name: ``_total`` ends counters, buckets make a histogram, and
+    the unit is the last word.
+
     Args:
         name: full name, with the prefix and the unit as its last word.
         labels: those that a reading gives; every series of the agent has its cluster and node too.
@@ -92,12 +108,10 @@ class Metric:
         endpoint: the program that serves the family, and no other does.
 
     Raises:
-        ValueError: name, unit, kind or buckets contradict each other; the message says which.
+        ValueError: name, help or buckets are not allowed; the message says which.
     """
 
     name: str
-    kind: Kind
-    unit: Unit
     labels: tuple[Label, ...]
     help: str
     source: str
@@ -105,27 +119,20 @@ class Metric:
     stability: Stability = Stability.TRIAL
     page_field: str = ""
     endpoint: Endpoint = Endpoint.AGENT
+    kind: Kind = field(init=False, compare=False)
+    unit: Unit = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise ValueError(f"metric name {self.name!r} needs lockstep_, a part and lower case")
-        self._check_ending()
+        object.__setattr__(self, "kind", kind_of_name(self.name, has_buckets=bool(self.buckets)))
+        object.__setattr__(self, "unit", unit_of_name(self.name))
         if not self.help.endswith(".") or "\n" in self.help:
             raise ValueError(f"help of {self.name} must be one sentence that ends with a full stop")
-        if (self.kind is Kind.HISTOGRAM) != bool(self.buckets):
-            raise ValueError(
-                f"{self.name}: buckets belong to histograms, and every histogram has some"
-            )
+        if self.buckets and self.kind is not Kind.HISTOGRAM:
+            raise ValueError(f"{self.name}: a counter has no buckets; drop _total or the buckets")
         if list(self.buckets) != sorted(set(self.buckets)):
             raise ValueError(f"{self.name}: buckets {self.buckets} must rise")
-
-    def _check_ending(self) -> None:
-        counted = self.name.endswith("_total")
-        if counted != (self.kind is Kind.COUNTER):
-            raise ValueError(f"{self.name}: _total ends the counters and nothing else")
-        stem = self.name.removesuffix("_total")
-        if self.unit.value and not stem.endswith("_" + self.unit.value):
-            raise ValueError(f"{self.name} must name its unit last: ..._{self.unit.value}")
 
     @property
     def label_names(self) -> tuple[str, ...]:
@@ -152,15 +159,12 @@ class Recorded:
     """A series that a recording rule computes: level:metric:operations.
 
     Attributes:
-        expression: gives its PromQL, by the windows that follow from the time between scrapes.
         level: what the name begins with, where it is not the labels: a name that others know.
     """
 
     name: str
-    unit: Unit
     labels: tuple[Label, ...]
     help: str
-    expression: Callable[[ScrapeWindows], str]
     level: str = ""
 
     def __post_init__(self) -> None:
@@ -168,6 +172,14 @@ class Recorded:
         level = self.level or "_".join(self.label_names)
         if not colon or begin != level:
             raise ValueError(f"recorded series {self.name!r} must begin with its labels, {level}:")
+
+    @property
+    def unit(self) -> Unit:
+        """The unit: of a ratio by the operation; seconds a second have none."""
+        metric, _, operation = self.name.rpartition(":")
+        if "ratio" in operation:
+            return Unit.RATIO
+        return Unit.NONE if operation.startswith("rate") else unit_of_name(metric)
 
     @property
     def label_names(self) -> tuple[str, ...]:
@@ -197,11 +209,19 @@ class Foreign:
     """
 
     name: str
-    kind: Kind
     labels: tuple[Label, ...]
     help: str
     source: str
-    unit: Unit = Unit.NONE
+
+    @property
+    def kind(self) -> Kind:
+        """The kind, by the name."""
+        return kind_of_name(self.name)
+
+    @property
+    def unit(self) -> Unit:
+        """The unit, by the name."""
+        return unit_of_name(self.name)
 
     @property
     def exposed_labels(self) -> tuple[Label, ...]:
@@ -210,3 +230,15 @@ class Foreign:
 
 
 Series = Metric | Recorded | Foreign
+
+_Declared = TypeVar("_Declared", Metric, Recorded)
+
+
+def collect(module: ModuleType, kind: type[_Declared]) -> tuple[_Declared, ...]:
+    """What a module declares of a kind, by itself or in a dictionary, in its order."""
+    declared = (
+        each
+        for value in vars(module).values()
+        for each in (value.values() if isinstance(value, dict) else (value,))
+    )
+    return tuple(each for each in declared if isinstance(each, kind))

@@ -1,7 +1,7 @@
 """The parts of a rank's monitor, each of which fails by itself, and the ranks that lack one."""
 
 from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE
-from lockstep_catalogue.metric import Kind, Label, Metric, Unit
+from lockstep_catalogue.metric import Label, Metric
 
 PART = Label(
     name="part",
@@ -43,10 +43,7 @@ PART = Label(
 
 FAILED_PARTS = Metric(
     name="lockstep_train_failed_part_ranks",
-    kind=Kind.GAUGE,
-    unit=Unit.NONE,
     labels=(CLUSTER, JOB_ID, NODE, PART),
-    help="Ranks of the node whose monitor goes without a part after an error in it; absent at 0.",
+    help="Ranks of the node whose monitor disabled a part after an error in it; absent at 0.",
     source="rank page",
 )
-METRICS = (FAILED_PARTS,)

@@ -100,7 +100,7 @@ def rate_of_count(metric: Metric, window: str, *matchers: Matcher) -> str:
 
 def _part(metric: Metric, ending: str, *matchers: Matcher) -> str:
     if metric.kind is not Kind.HISTOGRAM:
-        raise ValueError(f"{metric.name} is no histogram; only a histogram has {ending}")
+        raise ValueError(f"{metric.name} is not a histogram; only a histogram has {ending}")
     buckets = f"{metric.name}_bucket"
     return select(metric, *matchers).replace(buckets, metric.name + ending, 1)
 

@@ -1,6 +1,5 @@
 """Metrics of a training job: at most twelve series per rank, the others summed by the agent."""
 
-from lockstep_catalogue import job_ranks, job_state, job_watch
 from lockstep_catalogue.labels import (
     ATTEMPT,
     CLOCK,
@@ -20,7 +19,7 @@ from lockstep_catalogue.labels import (
     UUID,
     WORLD_SIZE,
 )
-from lockstep_catalogue.metric import Kind, Metric, Stability, Unit
+from lockstep_catalogue.metric import Metric, Stability
 
 _OF_RANK = (CLUSTER, JOB_ID, RANK)
 _OF_NODE = (CLUSTER, JOB_ID, NODE)
@@ -29,8 +28,6 @@ _PAGE = "rank page"
 # Identity lies in one info series: as labels of each series it would multiply them by every job.
 RANK_INFO = Metric(
     name="lockstep_train_rank_info",
-    kind=Kind.GAUGE,
-    unit=Unit.NONE,
     labels=(
         *_OF_RANK,
         PROJECT,
@@ -46,19 +43,8 @@ RANK_INFO = Metric(
     source=_PAGE,
     stability=Stability.STABLE,
 )
-# A job's words about itself lie here and on no other series; join on cluster, node, job_id.
-JOB_INFO = Metric(
-    name="lockstep_train_job_info",
-    kind=Kind.GAUGE,
-    unit=Unit.NONE,
-    labels=(*_OF_NODE, PROJECT, QUEUE, JOB_CLASS),
-    help="Project, queue and class of the job on this node, always 1.",
-    source=_PAGE,
-)
 STEPS = Metric(
     name="lockstep_train_steps_total",
-    kind=Kind.COUNTER,
-    unit=Unit.NONE,
     labels=_OF_RANK,
     help="Optimizer steps that the rank has completed, over all attempts.",
     source=_PAGE,
@@ -66,43 +52,40 @@ STEPS = Metric(
 )
 PHASE_SECONDS = Metric(
     name="lockstep_train_phase_seconds_total",
-    kind=Kind.COUNTER,
-    unit=Unit.SECONDS,
     labels=(*_OF_RANK, PHASE),
-    help="Time of the rank's completed steps by phase; sync runs from its arrival to completion.",
+    help="Seconds of the rank's completed steps by phase; sync lasts from arrival to completion.",
     source=_PAGE,
     stability=Stability.STABLE,
 )
 # A time and not an age: it needs no tick of the agent to stay true.
 LAST_PROGRESS = Metric(
     name="lockstep_train_last_progress_timestamp_seconds",
-    kind=Kind.GAUGE,
-    unit=Unit.TIMESTAMP_SECONDS,
     labels=_OF_RANK,
-    help="Wall clock at which the rank last began a phase: its last sign of progress.",
+    help="Wall clock at which the rank last entered a phase, its last sign of progress.",
     source=_PAGE,
     stability=Stability.STABLE,
 )
 RANK_WAITING = Metric(
     name="lockstep_train_rank_waiting",
-    kind=Kind.GAUGE,
-    unit=Unit.NONE,
     labels=_OF_RANK,
-    help="1 while the rank waits in synchronisation, else 0: in a hang the culprit is the 0.",
+    help="1 while the rank waits in synchronisation, else 0; in a hang the culprit has 0.",
+    source=_PAGE,
+)
+# A job's words about itself lie here and on no other series; join on cluster, node, job_id.
+JOB_INFO = Metric(
+    name="lockstep_train_job_info",
+    labels=(*_OF_NODE, PROJECT, QUEUE, JOB_CLASS),
+    help="Project, queue and class of the job on this node, always 1.",
     source=_PAGE,
 )
 RANKS = Metric(
     name="lockstep_train_ranks",
-    kind=Kind.GAUGE,
-    unit=Unit.NONE,
     labels=(*_OF_NODE, STATE),
     help="Number of ranks on the node by state; gone is a process that ended without a last phase.",
     source=f"{_PAGE} and /proc",
 )
 STEP = Metric(
     name="lockstep_train_step",
-    kind=Kind.GAUGE,
-    unit=Unit.NONE,
     labels=_OF_NODE,
     help="Highest step that a rank of the node has completed in the newest attempt.",
     source=_PAGE,
@@ -110,10 +93,8 @@ STEP = Metric(
 # Bounds are some 25 % apart where steps of large models lie: a median is known that well.
 STEP_SECONDS = Metric(
     name="lockstep_train_step_seconds",
-    kind=Kind.HISTOGRAM,
-    unit=Unit.SECONDS,
     labels=_OF_NODE,
-    help="Duration of steps, over all ranks of the node.",
+    help="Seconds of each completed step, over all ranks of the node.",
     source=_PAGE,
     buckets=(
         0.005,
@@ -153,116 +134,73 @@ STEP_SECONDS = Metric(
 )
 TOKENS = Metric(
     name="lockstep_train_tokens_total",
-    kind=Kind.COUNTER,
-    unit=Unit.NONE,
     labels=_OF_NODE,
-    help="Tokens that the ranks of the node have trained on; of ranks that see the same, one.",
+    help="Tokens that the node's ranks trained on; ranks that read the same batch count once.",
     source=_PAGE,
     stability=Stability.STABLE,
 )
 SAMPLES = Metric(
     name="lockstep_train_samples_total",
-    kind=Kind.COUNTER,
-    unit=Unit.NONE,
     labels=_OF_NODE,
-    help="Samples that the ranks of the node have trained on; of ranks that see the same, one.",
+    help="Samples that the node's ranks trained on; ranks that read the same batch count once.",
     source=_PAGE,
 )
 NONFINITE_STEPS = Metric(
     name="lockstep_train_nonfinite_steps_total",
-    kind=Kind.COUNTER,
-    unit=Unit.NONE,
     labels=_OF_NODE,
-    help="Steps whose loss or gradient norm was NaN or infinite, over all ranks of the node.",
+    help="Steps whose loss or gradient norm was NaN or infinite; sum over the node's ranks.",
     source=_PAGE,
     stability=Stability.STABLE,
 )
 # The lowest rank alone: with data parallelism the ranks' losses are of different batches.
 LOSS = Metric(
     name="lockstep_train_loss",
-    kind=Kind.GAUGE,
-    unit=Unit.NONE,
     labels=_OF_NODE,
-    help="Last training loss of the lowest rank of the node.",
+    help="Newest training loss of the node's rank with the lowest number.",
     source=_PAGE,
 )
 GRADIENT_NORM = Metric(
     name="lockstep_train_gradient_norm",
-    kind=Kind.GAUGE,
-    unit=Unit.NONE,
     labels=_OF_NODE,
-    help="Last gradient norm of the lowest rank of the node.",
+    help="Newest gradient norm of the node's rank with the lowest number.",
     source=_PAGE,
 )
 LEARNING_RATE = Metric(
     name="lockstep_train_learning_rate",
-    kind=Kind.GAUGE,
-    unit=Unit.NONE,
     labels=_OF_NODE,
-    help="Last learning rate of the lowest rank of the node.",
+    help="Newest learning rate of the node's rank with the lowest number.",
     source=_PAGE,
 )
 CHECKPOINTS = Metric(
     name="lockstep_train_checkpoints_total",
-    kind=Kind.COUNTER,
-    unit=Unit.NONE,
     labels=(*_OF_NODE, OUTCOME),
-    help="Attempts to write a checkpoint by outcome, once a node however many ranks take part.",
+    help="Attempts to write a checkpoint by outcome; each counts once per node.",
     source=_PAGE,
     stability=Stability.STABLE,
 )
 LAST_CHECKPOINT = Metric(
     name="lockstep_train_last_durable_checkpoint_timestamp_seconds",
-    kind=Kind.GAUGE,
-    unit=Unit.TIMESTAMP_SECONDS,
     labels=_OF_NODE,
-    help="Wall clock at which the newest durable checkpoint was complete.",
+    help="Wall clock at which the node's newest durable checkpoint was complete.",
     source=_PAGE,
 )
 COLLECTIVES = Metric(
     name="lockstep_train_collectives_total",
-    kind=Kind.COUNTER,
-    unit=Unit.NONE,
     labels=(*_OF_NODE, KIND),
-    help="Collectives by kind, over all ranks of the node.",
+    help="Completed collectives by kind; sum over the node's ranks.",
     source=_PAGE,
 )
 COLLECTIVE_BYTES = Metric(
     name="lockstep_train_collective_bytes_total",
-    kind=Kind.COUNTER,
-    unit=Unit.BYTES,
     labels=(*_OF_NODE, KIND),
-    help="Bytes passed to collectives by kind, over all ranks of the node.",
+    help="Bytes passed to collectives by kind; sum over the node's ranks.",
     source=_PAGE,
 )
 COLLECTIVE_SECONDS = Metric(
     name="lockstep_train_collective_seconds_total",
-    kind=Kind.COUNTER,
-    unit=Unit.SECONDS,
     labels=(*_OF_NODE, KIND),
-    help="Exposed time from a rank's arrival to completion by kind, over all ranks of the node.",
+    help="Seconds from a rank's arrival at a collective to its end; sum over the node's ranks.",
     source=_PAGE,
 )
 
 RANK_METRICS = (RANK_INFO, STEPS, PHASE_SECONDS, LAST_PROGRESS, RANK_WAITING)
-METRICS = (
-    *RANK_METRICS,
-    JOB_INFO,
-    RANKS,
-    STEP,
-    STEP_SECONDS,
-    TOKENS,
-    SAMPLES,
-    NONFINITE_STEPS,
-    LOSS,
-    GRADIENT_NORM,
-    LEARNING_RATE,
-    CHECKPOINTS,
-    LAST_CHECKPOINT,
-    COLLECTIVES,
-    COLLECTIVE_BYTES,
-    COLLECTIVE_SECONDS,
-    *job_state.METRICS,
-    *job_watch.METRICS,
-    *job_ranks.METRICS,
-)

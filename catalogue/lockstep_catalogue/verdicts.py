@@ -4,7 +4,7 @@ Every metric with the label ``verdict`` is a verdict: the node is as bad as the 
 """
 
 from lockstep_catalogue.labels import DEVICE, OF_GPU, VERDICT
-from lockstep_catalogue.metric import Kind, Label, Metric, Stability, Unit
+from lockstep_catalogue.metric import Label, Metric, Stability
 
 OK, DEGRADED, FAILED = VERDICT.values
 NO_REASON = "none"
@@ -56,8 +56,6 @@ NODE_REASON = Label(
 
 GPU_HEALTH = Metric(
     name="lockstep_gpu_health_info",
-    kind=Kind.GAUGE,
-    unit=Unit.NONE,
     labels=(*OF_GPU, VERDICT, GPU_REASON),
     help="Verdict on the GPU, always 1 on each reason that holds.",
     source="readings of the GPU, by the thresholds in docs/agent.md",
@@ -65,20 +63,14 @@ GPU_HEALTH = Metric(
 )
 EXPECTED_PORT_HEALTH = Metric(
     name="lockstep_fabric_expected_port_health_info",
-    kind=Kind.GAUGE,
-    unit=Unit.NONE,
     labels=(DEVICE, VERDICT, EXPECTED_REASON),
     help="Verdict on a port that the agent is configured to expect, always 1.",
     source="--expect-port against state and rate of the device's ports",
 )
 NODE_HEALTH = Metric(
     name="lockstep_host_health_info",
-    kind=Kind.GAUGE,
-    unit=Unit.NONE,
     labels=(VERDICT, NODE_REASON),
     help="Verdict on the node, always 1 on each reason that holds.",
     source="the verdicts on its parts, the number of its GPUs",
     stability=Stability.STABLE,
 )
-
-METRICS = (GPU_HEALTH, EXPECTED_PORT_HEALTH, NODE_HEALTH)

@@ -30,7 +30,7 @@ class ScrapeWindows:
                 f"choose 1s to {spelled(MAX_SCRAPE_SECONDS)}"
             )
 
-    def at_least(self, seconds: int) -> str:
+    def cover(self, seconds: int) -> str:
         """A window for PromQL: this long, and four scrapes at least."""
         return spelled(max(seconds, MIN_SCRAPES * self.scrape_seconds))
 
@@ -47,7 +47,7 @@ class ScrapeWindows:
     @property
     def long(self) -> str:
         """The window of a mean where few steps end in the live window, for PromQL."""
-        return self.at_least(_MIN_LONG_SECONDS)
+        return self.cover(_MIN_LONG_SECONDS)
 
     @property
     def evaluation_seconds(self) -> int:

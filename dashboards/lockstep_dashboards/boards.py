@@ -1,15 +1,7 @@
 """The boards of Lockstep, by the file that each is generated into."""
 
-from lockstep_dashboards.layouts.executive import EXECUTIVE
-from lockstep_dashboards.layouts.fabric import FABRIC
-from lockstep_dashboards.layouts.job import JOB
-from lockstep_dashboards.layouts.node import NODE
-from lockstep_dashboards.layouts.on_call import ON_CALL
+from lockstep_dashboards.completion import complete
+from lockstep_dashboards.layout import FOLDER, read_board
 
-BOARDS = {
-    "executive.json": EXECUTIVE,
-    "on-call.json": ON_CALL,
-    "job.json": JOB,
-    "node.json": NODE,
-    "fabric.json": FABRIC,
-}
+NAMES = ("executive", "on-call", "job", "node", "fabric")
+BOARDS = complete({f"{name}.json": read_board(FOLDER / f"{name}.yaml") for name in NAMES})

@@ -32,7 +32,7 @@ class Finding:
         seconds: of the slowest query.
         error: what is wrong whatever the data; empty where nothing is.
         empty: numbers of the queries that have no series.
-        excuse: why having no series is no problem.
+        excuse: why the panel may have no series.
     """
 
     board: str
@@ -51,7 +51,7 @@ class Finding:
 
     @property
     def remark(self) -> str:
-        """Why having no series is no problem, where it has none."""
+        """Why the panel may have no series, where it has none."""
         return self.excuse if self.empty and not self.error else ""
 
 
@@ -70,7 +70,7 @@ def check_board(
     Where ``is_full``, the data set has something for every panel, and none may be empty.
 
     Raises:
-        CheckError: the server does not answer, or is no Prometheus.
+        CheckError: the server does not answer, or is not a Prometheus.
     """
     panels = [
         _check_panel(board, panel, scope, client, is_full=is_full)

@@ -44,7 +44,7 @@ _TIMEOUT_SECONDS = 30.0
     type=DurationRange(0.1),
     default="15s",
     show_default=True,
-    help="Scrape interval of the data source; rates reach over five of them.",
+    help="Scrape interval of the data source; rates reach over four of them.",
 )
 @click.option("--full", "is_full", is_flag=True, help="Accept no empty panel, whatever its reason.")
 def check(

@@ -12,7 +12,8 @@ PURPLE, GREY = "#CC79A7", "#999999"
 # Good is blue and bad is vermilion: red against green is what most colour-blind people confuse.
 GOOD, WARNING, BAD, NEUTRAL = BLUE, ORANGE, VERMILION, GREY
 
-PALETTE = (BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE, YELLOW, GREY)
+NAMED = {"good": GOOD, "warning": WARNING, "bad": BAD, "neutral": NEUTRAL}
+"""Colours by the names that layouts use."""
 
 _OF_STATES = {
     "productive": BLUE,

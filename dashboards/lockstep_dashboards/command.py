@@ -51,7 +51,7 @@ def generate(*, out: Path, format_: str, only_compare: bool) -> int:
     if out == _GENERATED and format_ != "json":
         raise click.UsageError(f"--format {format_} needs a folder of its own; name one by --out")
     if out == _GENERATED and not out.is_dir():
-        raise click.UsageError(f"there is no folder {out} here; name one by --out")
+        raise click.UsageError(f"folder {out} does not exist; name one by --out")
     texts = {out / name: text for name, text in FORMATS[format_](BOARDS).items()}
     try:
         if only_compare:

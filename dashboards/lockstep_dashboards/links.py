@@ -8,7 +8,6 @@ from lockstep_catalogue.labels import DEVICE, GPU, JOB_ID, NODE
 from lockstep_dashboards.panel import Panel, View
 
 JOB_BOARD, NODE_BOARD, FABRIC_BOARD = "lockstep-job", "lockstep-node", "lockstep-fabric"
-ON_CALL_BOARD, EXECUTIVE_BOARD = "lockstep-on-call", "lockstep-executive"
 
 # The board that a label leads to, and the labels that it needs besides.
 _BOARDS: dict[Label, tuple[str, tuple[Label, ...]]] = {
@@ -24,7 +23,7 @@ _KEPT = "${__url_time_range}&${datasource:queryparam}&${cluster:queryparam}"
 def column_links(panel: Panel) -> dict[str, list[dict[str, Any]]]:
     """The links of a table's columns, by the column's label."""
     return {
-        label.name: [_link(label, {each: _of_row(each) for each in panel.columns})]
+        label.name: [_link(label, {each: _read_from_row(each) for each in panel.columns})]
         for label in panel.columns
         if _can_lead(label, panel.columns)
     }
@@ -49,7 +48,7 @@ def _can_lead(label: Label, present: tuple[Label, ...]) -> bool:
     return label in _BOARDS and all(each in present for each in _BOARDS[label][1])
 
 
-def _of_row(label: Label) -> str:
+def _read_from_row(label: Label) -> str:
     return f"${{__data.fields.{label.name}}}"
 
 

@@ -64,7 +64,7 @@ class Panel:
         stacked: whether series are drawn as stacked areas.
         columns: labels of a table, before the values.
         thresholds: colours of values, the colour of the lowest ones first.
-        texts: what stands for single values, of a state timeline, a stat or a table.
+        texts: texts for single values, of a state timeline, a stat or a table.
         colors: colours of series by their legend; the palette's where there is none.
         minimum: lower end of the axis; by the data where it is None.
         maximum: upper end of the axis; by the data where it is None.

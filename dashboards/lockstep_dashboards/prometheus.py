@@ -23,7 +23,7 @@ def run_query(panel: Panel, query: Query, scope: Scope, client: httpx.Client) ->
     """The series of a panel's query, as Prometheus writes them.
 
     Raises:
-        CheckError: the server does not answer, or is no Prometheus.
+        CheckError: the server does not answer, or is not a Prometheus.
         QueryError: Prometheus refuses the query.
     """
     if panel.is_instant:
@@ -68,13 +68,13 @@ def samples_of(series: Any) -> list[tuple[float, float]]:
     """Time in seconds since the epoch and value of each sample; the value may be NaN.
 
     Raises:
-        CheckError: it is no series as Prometheus writes them.
+        CheckError: it is not a series as Prometheus writes them.
     """
     try:
         points = series["values"] if "values" in series else [series["value"]]
         return [(float(time), float(value)) for time, value in points]
     except (KeyError, TypeError, ValueError) as error:
-        raise CheckError(f"{str(series)[:80]!r} is no series of a Prometheus") from error
+        raise CheckError(f"{str(series)[:80]!r} is not a series of a Prometheus") from error
 
 
 def _ask(client: httpx.Client, path: str, parameters: dict[str, str], method: str = "POST") -> Any:

@@ -1,7 +1,5 @@
 """Panels that take title, unit and description from the catalogue's series they are about."""
 
-from dataclasses import replace
-from functools import partial
 from typing import TypedDict, Unpack
 
 from lockstep_catalogue import Label, Recorded, Series, Unit
@@ -19,12 +17,6 @@ UNITS = {
     Unit.CELSIUS: "celsius",
     Unit.HERTZ: "hertz",
     Unit.LANES: "short",
-}
-UNITS_PER_SECOND = {
-    Unit.NONE: "cps",
-    Unit.BYTES: "Bps",
-    Unit.SECONDS: "percentunit",
-    Unit.JOULES: "watt",
 }
 _OPERATIONS = {
     "": "",
@@ -81,19 +73,17 @@ def panel(
     good: str = "",
     otherwise: str = "",
     unit: Unit | str | None = None,
-    per_second: bool = False,
     width: int = 12,
     height: int = 8,
     **fields: Unpack[PanelFields],
 ) -> Panel:
     """A panel that takes title, unit and description from the series it is about.
 
-    ``title`` and ``unit`` are given where what is shown is not the series itself, ``per_second``
-    where it is its rate. In the description ``note`` says what the queries make of the series,
+    ``title`` and ``unit``, one of the catalogue or of Grafana, are given where what is shown is
+    not the series itself. In the description ``note`` says what the queries make of the series,
     ``good`` what good looks like, ``otherwise`` what to do when it is not; ``fields`` are further
     fields of the panel.
     """
-    units = UNITS_PER_SECOND if per_second else UNITS
     words = [
         note,
         series.help,
@@ -103,25 +93,11 @@ def panel(
     ]
     return Panel(
         view=view,
-        title=title or title_of(series) + (" per second" if per_second else ""),
+        title=title or title_of(series),
         description=" ".join(word for word in words if word),
-        unit=unit if isinstance(unit, str) else units[unit or series.unit],
+        unit=unit if isinstance(unit, str) else UNITS[unit or series.unit],
         queries=queries,
         width=width,
         height=height,
         **fields,
     )
-
-
-def column(series: Series, query: Query, heading: str, unit: Unit | str | None = None) -> Query:
-    """A query as a column of a table, in the unit of its series or a given one."""
-    name = unit if isinstance(unit, str) else UNITS[unit or series.unit]
-    return replace(query, heading=heading, unit=name)
-
-
-stat = partial(panel, View.STAT, width=4, height=4)
-time_series = partial(panel, View.TIME_SERIES)
-heat_map = partial(panel, View.HEAT_MAP)
-table = partial(panel, View.TABLE)
-bar_gauge = partial(panel, View.BAR_GAUGE)
-state_timeline = partial(panel, View.STATE_TIMELINE)

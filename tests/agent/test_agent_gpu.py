@@ -19,6 +19,7 @@ from lockstep_agent.sources.nvml import Driver, Fields
 from lockstep_agent.window import Window
 from lockstep_catalogue import (
     Metric,
+    collect,
     gpu,
     gpu_activity,
     gpu_faults,
@@ -115,7 +116,9 @@ def test_older_gpus_have_the_same_series_by_older_calls(values: Values) -> None:
     assert values[gpu_pcie.GPU_PCIE_WIDTH_MAX, T4] == 16
     assert values[gpu_faults.GPU_RETIRED_PAGES, (*T4, "double_bit")] == 2
     assert (gpu_faults.GPU_RETIRED_PAGES, (*H100, "double_bit")) not in values
-    assert not any(labels[:2] == T4 for metric, labels in values if metric in nvlink.METRICS)
+    assert not any(
+        labels[:2] == T4 for metric, labels in values if metric in collect(nvlink, Metric)
+    )
 
 
 def test_nvlink_errors_are_read_on_each_generation_and_the_worst_link_is_named(

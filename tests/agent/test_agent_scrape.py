@@ -23,6 +23,7 @@ from lockstep_catalogue import (
     Endpoint,
     Kind,
     Metric,
+    collect,
     events,
     fabric,
     gpu_owner,
@@ -149,7 +150,8 @@ def test_the_live_check_finds_what_is_missing_undeclared_or_otherwise_than_decla
     of_jobs = [
         m
         for m in AGENT_METRICS
-        if m in (*training.METRICS, *gpu_owner.METRICS) or labels.JOB_ID in m.labels
+        if m in (*collect(training, Metric), *collect(gpu_owner, Metric))
+        or labels.JOB_ID in m.labels
     ]
     emitted = [m for m in AGENT_METRICS if m not in of_jobs and m is not fabric.NET_UP]
     [undeclared] = complaints(scrape, emitted)

@@ -2,17 +2,15 @@
 
 from collections.abc import Iterable
 
-from lockstep_alerts.conditions.condition import Case, Timing
-from lockstep_alerts.objectives.counts import counts
-from lockstep_alerts.spec import Spec
-from lockstep_alerts.symptom import Symptom
-from lockstep_alerts.synthetic import (
+from lockstep_alerts.conditions.condition import Case
+from lockstep_alerts.conditions.synthetic import (
     HEALTHY,
     Course,
     Placement,
     Regime,
     Samples,
     Stretch,
+    Timing,
     growing,
     healthy,
     moving,
@@ -23,6 +21,9 @@ from lockstep_alerts.synthetic import (
     stepping,
     training_job,
 )
+from lockstep_alerts.objectives.counts import counts
+from lockstep_alerts.spec import Spec
+from lockstep_alerts.symptom import Symptom
 from lockstep_catalogue import fabric_ports, gpu_owner, health, job_watch, training, verdicts
 from lockstep_catalogue.metric import Metric
 from lockstep_catalogue.windows import ScrapeWindows
@@ -48,7 +49,7 @@ def _hangs(nodes: Iterable[str], onset_seconds: int) -> list[Samples]:
     age = growing(Stretch(END_SECONDS - begin, 1), start=120)
     late = Course(age.start, age.stretches, begin)
     return [
-        _of_node(job_watch.HANG_FIRST, late, node, job_id="j1", rank=f"{rank}", standing="sync")
+        _of_node(job_watch.HANG_FIRST, late, node, job_id="j1", rank=f"{rank}", hang_phase="sync")
         for rank, node in enumerate(nodes)
     ]
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lockstep_alerts.cases import timing_of
-from lockstep_alerts.model import Delivery, Duration
-from lockstep_alerts.rules import alert_rule
+from lockstep_alerts.output.cases import every_case
+from lockstep_alerts.output.groups import alert_rule
+from lockstep_alerts.reading.model import Delivery, Duration
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
 
@@ -29,7 +29,7 @@ SENTENCES = {
 @pytest.mark.parametrize(("alert", "case_name"), SENTENCES)
 def test_a_page_names_the_parts_that_failed(tmp_path: Path, alert: str, case_name: str) -> None:
     symptom = BY_NAME[alert]
-    cases = symptom.condition.cases(timing_of(symptom, SPEC.windows))
+    cases = every_case(symptom, SPEC.windows)
     [case] = [each for each in cases if each.name == case_name]
     assert case.fires is not None
     rule = {

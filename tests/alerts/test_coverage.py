@@ -14,7 +14,7 @@ from coverage_page.page import (
 )
 from coverage_page.usage import UNREAD, panels_of, rules, rules_of, unread, unread_records
 
-from lockstep_alerts.model import Duration
+from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
 

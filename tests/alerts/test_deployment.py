@@ -9,7 +9,7 @@ import yaml
 from click.testing import CliRunner
 
 from lockstep_alerts.command import alerts
-from lockstep_alerts.write import ROUTES_FILE
+from lockstep_alerts.output.write import ROUTES_FILE
 
 WHOLE = """\
 alertmanager: "0.26"
@@ -125,7 +125,7 @@ def test_amtool_accepts_what_its_version_can_read(tmp_path: Path) -> None:
         ),
         ('"0.26"', '"0.25"', ":13: url_file 'hook': needs alertmanager: \"0.26\""),
         ('"0.26"', "0.2", ":1: alertmanager 0.2: write the oldest version in use"),
-        ("Europe/Berlin, days", "Europe/Bonn, days", ":17: time_zone 'Europe/Bonn': is no time"),
+        ("Europe/Berlin, days", "Europe/Bonn, days", ":17: time_zone 'Europe/Bonn': is not a time"),
         ("monday:friday", "friday:monday", ":17: days 'friday:monday': a week begins on sunday"),
         ("monday:friday", "mon:fri", ":17: days 'mon:fri': write days such as monday:friday"),
         ("09:00-17:00", "17:00-09:00", ":17: hours '17:00-09:00': must end after they begin"),
@@ -159,7 +159,7 @@ def test_what_cannot_be_meant_is_refused_by_its_line_and_nothing_is_written(
 
 
 def test_a_file_that_is_missing_or_no_yaml_is_named(tmp_path: Path) -> None:
-    for text, message in (("page: [", "is no YAML"), ("", "is empty")):
+    for text, message in (("page: [", "is not YAML"), ("", "is empty")):
         status, output = generate(tmp_path, text)
         assert (status, message in output) == (2, True)
     command = ["generate", "--out", str(tmp_path / "out"), "--deployment", str(tmp_path / "no")]

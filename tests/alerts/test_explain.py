@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from lockstep_alerts.chance import false_alerts
+from lockstep_alerts.checks.chance import false_alerts
+from lockstep_alerts.checks.cost import costs, refuse_too_costly
+from lockstep_alerts.checks.selectors import selectors
 from lockstep_alerts.command import alerts
-from lockstep_alerts.cost import costs, refuse_too_costly
-from lockstep_alerts.entry import SpecError
 from lockstep_alerts.explain import explained
-from lockstep_alerts.selectors import selectors
+from lockstep_alerts.reading.entry import SpecError
 from lockstep_alerts.shipped import runbooks_path, spec_path
 from lockstep_alerts.spec import read_spec
 from lockstep_catalogue.recorded_slices import JOB_PHASES, SLICE_VALUE
@@ -113,7 +113,7 @@ def test_an_impossible_spec_is_refused_with_its_line_and_status_2(
 
 
 def test_every_alert_is_explained() -> None:
-    titles = ["Fires", "Reads", "How soon", "In vain", "Wakes", "Kept quiet by", "Runbook"]
+    titles = ["Fires", "Reads", "How soon", "False alarms", "Wakes", "Kept quiet by", "Runbook"]
     for symptom in SPEC.alerts:
         text = explained(SPEC, symptom, runbooks_path())
         assert [line[3:] for line in text.splitlines() if line.startswith("## ")] == titles
@@ -134,7 +134,7 @@ def test_explain_says_limits_windows_rates_and_whom_it_wakes() -> None:
 def test_an_alert_that_is_none_is_refused_with_near_names() -> None:
     result = CliRunner().invoke(alerts, ["explain", "TrainSLOGoodputBurns"])
     assert result.exit_code == 2
-    assert "is no alert of the spec; try TrainSLOGoodputBurn" in result.output
+    assert "the spec has no such alert; try TrainSLOGoodputBurn" in result.output
 
 
 def test_rates_are_printed_and_a_refused_spec_touches_no_file(tmp_path: Path) -> None:

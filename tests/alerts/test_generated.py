@@ -8,15 +8,9 @@ import yaml
 from click.testing import CliRunner
 
 from lockstep_alerts.areas import AREAS, JOBS
-from lockstep_alerts.cases import cases_of
 from lockstep_alerts.command import alerts
 from lockstep_alerts.conditions import CONDITIONS
-from lockstep_alerts.model import Delivery, Duration
-from lockstep_alerts.rules import alert_rule
-from lockstep_alerts.shipped import runbooks_path, spec_path
-from lockstep_alerts.spec import read_spec
-from lockstep_alerts.symptom import Symptom
-from lockstep_alerts.synthetic import (
+from lockstep_alerts.conditions.synthetic import (
     HEALTHY,
     JOB,
     TWO_NODES,
@@ -30,7 +24,13 @@ from lockstep_alerts.synthetic import (
     steady,
     training_job,
 )
-from lockstep_alerts.write import ROUTES_FILE, render, write_files
+from lockstep_alerts.output.cases import cases_of
+from lockstep_alerts.output.groups import alert_rule
+from lockstep_alerts.output.write import ROUTES_FILE, render, write_files
+from lockstep_alerts.reading.model import Delivery, Duration
+from lockstep_alerts.shipped import runbooks_path, spec_path
+from lockstep_alerts.spec import read_spec
+from lockstep_alerts.symptom import Symptom
 from lockstep_catalogue import recorded, training
 
 RULES_FILE, TESTS_FILE = JOBS.rules_file, JOBS.tests_file

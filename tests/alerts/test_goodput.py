@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_alerts.synthetic import (
+from lockstep_alerts.conditions.synthetic import (
     JOB,
     Samples,
     Stretch,
@@ -14,7 +14,7 @@ from lockstep_alerts.synthetic import (
     samples,
     training_job,
 )
-from lockstep_catalogue import job_state, recorded_goodput
+from lockstep_catalogue import job_state, recorded
 
 from .test_generated import promtool
 
@@ -42,7 +42,7 @@ def test_waiting_for_a_straggler_is_a_goodput_state_taken_out_of_communication(
 ) -> None:
     spent = {"productive": 4 - communication, "communication": communication}
     series = training_job(one_rank_late(400, 2, {"data": 0.1})) + goodput_of(spent, 400)
-    name = recorded_goodput.GOODPUT_BY_STATE.name
+    name = recorded.GOODPUT_BY_STATE.name
     states = {
         "expr": f"round(sum by (goodput) ({name}), 0.001)",
         "eval_time": "380s",
@@ -60,7 +60,7 @@ def test_a_job_without_groups_of_ranks_has_its_goodput_as_its_pages_tell_it(
 ) -> None:
     spent = {"productive": 3.0, "communication": 1.0}
     states = {
-        "expr": f"round(sum by (goodput) ({recorded_goodput.GOODPUT_BY_STATE.name}), 0.001)",
+        "expr": f"round(sum by (goodput) ({recorded.GOODPUT_BY_STATE.name}), 0.001)",
         "eval_time": "380s",
         "exp_samples": [
             {"labels": f'{{goodput="{state}"}}', "value": value} for state, value in spent.items()

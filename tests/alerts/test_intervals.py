@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from lockstep_alerts.areas import AREAS, JOBS
-from lockstep_alerts.interval import render as render_interval
-from lockstep_alerts.model import Delivery, Duration
+from lockstep_alerts.conditions.synthetic import Course, Stretch, growing, steady
+from lockstep_alerts.declared import render as render_declared
+from lockstep_alerts.output.write import render, write_files
+from lockstep_alerts.reading.model import Delivery, Duration
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import Spec, read_spec
-from lockstep_alerts.synthetic import Course, Stretch, growing, steady
-from lockstep_alerts.write import render, write_files
 from lockstep_catalogue import scrape_interval
 from lockstep_catalogue.windows import ScrapeWindows
 
@@ -46,11 +46,12 @@ def spec_at(seconds: int) -> Spec:
     return read_spec(spec_path(), Duration(f"{seconds}s"))
 
 
-def test_the_catalogue_holds_the_interval_that_the_spec_declares() -> None:
-    declared = read_spec(spec_path()).windows
-    assert declared == scrape_interval.DECLARED
-    path = Path(scrape_interval.__file__)
-    assert path.read_text(encoding="utf-8") == render_interval(declared.scrape_seconds)
+def test_the_catalogue_holds_what_the_spec_declares() -> None:
+    spec = read_spec(spec_path())
+    assert spec.windows == scrape_interval.DECLARED
+    folder = Path(scrape_interval.__file__).parent
+    for name, text in render_declared(spec).items():
+        assert (folder / name).read_text(encoding="utf-8") == text
 
 
 @pytest.mark.parametrize("seconds", INTERVALS)
@@ -136,4 +137,4 @@ def test_windows_hold_four_scrapes_and_never_less_than_the_condition_needs() -> 
         windows = ScrapeWindows(seconds)
         assert windows.live_seconds >= 4 * seconds
         assert windows.evaluation_seconds <= seconds
-    assert [ScrapeWindows(s).at_least(60) for s in INTERVALS] == ["1m", "1m", "1m", "2m", "4m"]
+    assert [ScrapeWindows(s).cover(60) for s in INTERVALS] == ["1m", "1m", "1m", "2m", "4m"]

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from lockstep_alerts.areas import OBJECTIVES
-from lockstep_alerts.entry import SpecError
-from lockstep_alerts.model import Delivery
+from lockstep_alerts.output.write import render, write_files
+from lockstep_alerts.reading.entry import SpecError
+from lockstep_alerts.reading.model import Delivery
 from lockstep_alerts.spec import Spec, read_spec
-from lockstep_alerts.write import render, write_files
 from lockstep_catalogue.job_state import CHECKPOINT_SECONDS
 from lockstep_catalogue.ledger import CHECKPOINTS
 
@@ -94,5 +94,5 @@ def test_what_cannot_be_counted_is_refused_with_its_line(
 
 
 def test_a_bound_that_is_no_edge_is_refused_with_the_edges(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r"le '50': is no edge of a bucket; edges are 0.1, 0.5"):
+    with pytest.raises(SpecError, match=r"le '50': is not an edge of a bucket; edges are 0.1, 0.5"):
         read_spec(with_entry(tmp_path, OF_LENGTH[0], '{le: "50"}'))

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_alerts.entry import SpecError
-from lockstep_alerts.model import Delivery
 from lockstep_alerts.objectives.limits import Limit, feasible_burn_rate
-from lockstep_alerts.objectives.records import declared
+from lockstep_alerts.objectives.records import declared_by_spec
 from lockstep_alerts.objectives.symptoms import BUDGET_ALERT
+from lockstep_alerts.reading.entry import SpecError
+from lockstep_alerts.reading.model import Delivery
 from lockstep_alerts.routing import alertmanager_config
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
@@ -118,7 +118,7 @@ def test_the_page_of_an_objective_inhibits_its_ticket() -> None:
 
 def test_every_objective_of_the_catalogue_is_shipped_and_in_the_budget() -> None:
     assert sorted(each.slo for each in SHIPPED.objectives) == sorted(SLO.values)
-    goals = declared(SHIPPED.objectives, SHIPPED.windows)[GOAL]
+    goals = declared_by_spec(SHIPPED.objectives, SHIPPED.windows)[GOAL]
     assert all(f'"{each.slo}"' in goals for each in SHIPPED.objectives)
 
 
@@ -134,5 +134,5 @@ def test_a_class_of_jobs_has_limits_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_retention_that_cannot_hold_the_slices_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r"slos\.yaml:4: windows: retention '5d': slices .*7d"):
+    with pytest.raises(SpecError, match=r"slos\.yaml:17: windows: retention '5d': slices .*7d"):
         read_spec(written(tmp_path, SPEC.replace("retention: 15d", "retention: 5d")))

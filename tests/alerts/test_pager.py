@@ -10,7 +10,7 @@ import pytest
 
 from lockstep_alerts.shipped import runbooks_path
 from lockstep_alerts.stack.pager import PAGES_FILE, PageBook, PagerServer
-from lockstep_alerts.stack.webhook import WebhookError, for_people, read_webhook
+from lockstep_alerts.stack.webhook import WebhookError, describe_alerts, read_webhook
 
 NOW = datetime(2026, 11, 20, 19, 0, tzinfo=UTC)
 BODY = {
@@ -37,7 +37,7 @@ def test_a_page_keeps_what_alertmanager_told() -> None:
 
 
 def test_people_read_who_and_what_without_control_characters() -> None:
-    text = for_people(read_webhook(json.dumps(BODY).encode(), "pager", NOW))
+    text = describe_alerts(read_webhook(json.dumps(BODY).encode(), "pager", NOW))
     assert "PAGE firing cluster=c1 job_id=j1" in text
     assert "firing TrainJobStalled: Job j1 stands [31m still" in text
     assert "\x1b" not in text
@@ -46,8 +46,8 @@ def test_people_read_who_and_what_without_control_characters() -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (b"{", "no JSON"),
-        (b"[" * 100_000, "no JSON"),
+        (b"{", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
         (b"[]", "body must be an object"),
         (b'{"status": "firing", "groupLabels": {}}', "alerts must be a list"),
         (b'{"status": 1, "groupLabels": {}, "alerts": []}', "status must be text"),

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lockstep_alerts.model import Delivery, Duration
+from lockstep_alerts.reading.model import Delivery, Duration
 from lockstep_alerts.routing import alertmanager_config, read_deployment
 from lockstep_alerts.routing.inhibition import GRAPH, MAINTENANCE, alert_names
 from lockstep_alerts.shipped import spec_path

@@ -7,11 +7,11 @@ import pytest
 import yaml
 
 from lockstep_alerts.areas import OBJECTIVES, SLICES, Area
-from lockstep_alerts.model import Delivery
-from lockstep_alerts.rules import rule_groups
+from lockstep_alerts.conditions.synthetic import Course, Samples, Stretch, growing, samples, steady
+from lockstep_alerts.output.groups import rule_groups
+from lockstep_alerts.reading.model import Delivery
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
-from lockstep_alerts.synthetic import Course, Samples, Stretch, growing, samples, steady
 from lockstep_catalogue import gpu_activity, gpu_owner, job_state, ledger, training
 from lockstep_catalogue.metric import Kind
 from lockstep_catalogue.recorded_objectives import (
@@ -20,8 +20,13 @@ from lockstep_catalogue.recorded_objectives import (
     OBJECTIVE,
     TIME_PERIOD,
 )
-from lockstep_catalogue.recorded_slice_counts import SLICE_BAD, SLICES_BAD, SLICES_TOTAL
-from lockstep_catalogue.recorded_slices import CHECKPOINT_INTERVAL, SLICE_RATIO
+from lockstep_catalogue.recorded_slices import (
+    CHECKPOINT_INTERVAL,
+    SLICE_BAD,
+    SLICE_RATIO,
+    SLICES_BAD,
+    SLICES_TOTAL,
+)
 
 SPEC = read_spec(spec_path())
 MINUTES = 50

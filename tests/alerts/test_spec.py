@@ -2,16 +2,29 @@ from pathlib import Path
 
 import pytest
 
-from lockstep_alerts.conditions.not_finite import NotFinite
-from lockstep_alerts.conditions.straggler import Straggler
-from lockstep_alerts.entry import SpecError
-from lockstep_alerts.model import Duration
+from lockstep_alerts.conditions.jobs.not_finite import NotFinite
+from lockstep_alerts.conditions.jobs.straggler import Straggler
+from lockstep_alerts.reading.entry import SpecError
+from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
 
 GOOD = """\
 scrape_interval: 15s
 size: {nodes: 8, ranks: 64, jobs: 4, jobs_per_week: 50}
+limits:
+  queue_wait: [{up_to_gpus: 8, wait: 15m}, {wait: 1h}]
+  preemption_grace: 10m
+  checkpoint_blocking: 1m
+  checkpoint_blocking_ratio: 0.02
+  recovery_point_intervals: 3
+  min_activity_ratio: 0.2
+  min_sync_ratio: 0.05
+  min_baseline_slices: 30
+  min_wait_ratio: 0.001
+  max_other_ratio: 0.25
+  standing: 20s
+  standing_steps: 3
 windows:
   retention: 15d
   events:
@@ -72,7 +85,7 @@ def test_a_good_spec_reads(tmp_path: Path) -> None:
             "windows: 10m",
             r"windows '10m': unknown key; did you mean window\? ",
         ),
-        ("kind: not_finite", "kind: odd", r"kind 'odd': must be one of straggler,"),
+        ("kind: not_finite", "kind: odd", r"kind 'odd': must be one of not_finite,"),
         ("severity: critical", "severity: page", r"severity 'page': must be one of critical,"),
         ("window: 10m", "window: 10", r"window 10: write a duration such as 10s or 2 scrapes"),
         ("window: 10m", "window: 0 scrapes", r"window: '0 scrapes' is not a duration"),
@@ -93,13 +106,16 @@ def test_a_good_spec_reads(tmp_path: Path) -> None:
         ("    window: 10m\n", "", r"window is missing; add it"),
         ("alert: TrainLossNotFinite", "alert: ../x", r"alert '../x': must match"),
         ("alert: TrainLossNotFinite", "alert: [1]", r"alert \[1\]: write text"),
-        ("symptoms:", "symptom:", r"must hold the keys scrape_interval, size, windows, obj"),
+        ("symptoms:", "symptom:", r"must hold the keys scrape_interval, size, limits, windows"),
         (
             "scrape_interval: 15s\n",
             "",
-            r"must hold the keys scrape_interval, size, windows, obj",
+            r"must hold the keys scrape_interval, size, limits, windows",
         ),
-        ("symptoms:\n", "symptoms: [\n", r"is no YAML"),
+        ("symptoms:\n", "symptoms: [\n", r"is not YAML"),
+        ("min_wait_ratio: 0.001", "min_wait_ratio: 2", r":\d+: limits: min_wait_ratio 2: must be"),
+        ("{wait: 1h}", "{up_to_gpus: 4, wait: 1h}", r"limits: queue_wait .*: sizes must rise"),
+        ("  standing_steps: 3\n", "", r"limits: standing_steps is missing; add it"),
     ],
 )
 def test_a_wrong_spec_is_refused_in_one_sentence(

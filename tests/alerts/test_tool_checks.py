@@ -9,10 +9,10 @@ from click.testing import CliRunner, Result
 
 from lockstep_alerts.areas import JOBS
 from lockstep_alerts.command import alerts
-from lockstep_alerts.model import Delivery
+from lockstep_alerts.output.write import ROUTES_FILE, render, write_files
+from lockstep_alerts.reading.model import Delivery
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
-from lockstep_alerts.write import ROUTES_FILE, render, write_files
 
 RULES_FILE, TESTS_FILE = JOBS.rules_file, JOBS.tests_file
 

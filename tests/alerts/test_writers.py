@@ -11,12 +11,12 @@ import yaml
 from click.testing import CliRunner
 
 from lockstep_alerts.command import alerts
-from lockstep_alerts.entry import SpecError
-from lockstep_alerts.model import Delivery
+from lockstep_alerts.output.write import ROUTES_FILE, render, to_yaml
+from lockstep_alerts.reading.entry import SpecError
+from lockstep_alerts.reading.model import Delivery
 from lockstep_alerts.routing import alertmanager_config, read_deployment
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
-from lockstep_alerts.write import ROUTES_FILE, render, to_yaml
 from lockstep_alerts.writers import Target, operator, render_for
 from lockstep_alerts.writers.mimir import MAX_RULES_PER_GROUP, too_long
 from lockstep_alerts.writers.rule_files import RuleFile, native, rule_files, with_native_histograms

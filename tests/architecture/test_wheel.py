@@ -73,10 +73,11 @@ def in_bare(bare: list[Path], program: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_wheel_holds_every_module_of_every_room(wheel: Path) -> None:
+def test_the_wheel_holds_every_module_and_layout_of_every_room(wheel: Path) -> None:
     inside = set(zipfile.ZipFile(wheel).namelist())
     for room in ROOMS:
-        held = {f"{room.name}/{path.relative_to(room)}" for path in room.rglob("*.py")}
+        files = (*room.rglob("*.py"), *room.rglob("layouts/*.yaml"))
+        held = {f"{room.name}/{path.relative_to(room)}" for path in files}
         assert held, f"room {room.name} is empty"
         assert held | {f"{room.name}/py.typed"} <= inside
     assert not any(name.startswith(("tests/", "docs/")) for name in inside)

@@ -92,7 +92,7 @@ def test_a_panel_names_its_series_and_unit_and_queries_the_chosen_source(board: 
     declared = {each.name for each in METRICS} | {each.name for each in RECORDED}
     for rendered in panels_of(board):
         assert rendered["title"]
-        named = re.search(r"Series: (\S+?)(\.|, Prometheus' own\.)$", rendered["description"])
+        named = re.search(r"Series: (\S+?)\.$", rendered["description"])
         assert named is not None
         assert named[1] in declared | {"ALERTS"}
         assert rendered["fieldConfig"]["defaults"]["unit"]
@@ -134,8 +134,8 @@ def test_promtool_takes_every_query(board: Board, tmp_path: Path) -> None:
 
 
 def test_title_unit_and_description_come_from_the_series() -> None:
-    stat = panel(View.STAT, COLLECTIVE_BYTES, Query(expression="x"), per_second=True)
-    assert (stat.title, stat.unit) == ("Collective per second", "Bps")
+    stat = panel(View.STAT, COLLECTIVE_BYTES, Query(expression="x"))
+    assert (stat.title, stat.unit) == ("Collective", "bytes")
     assert COLLECTIVE_BYTES.help in stat.description
     assert [title_of(series) for series in (STEPS, LOSS)] == ["Steps", "Loss"]
 

@@ -11,11 +11,12 @@ from click.testing import CliRunner
 
 from lockstep_dashboards.boards import BOARDS
 from lockstep_dashboards.command import dashboards
-from lockstep_dashboards.layouts.job import JOB
 from lockstep_dashboards.opening import open_board
 from lockstep_dashboards.prometheus import CheckError, run_instant
 from lockstep_dashboards.provisioning import MAX_CONFIGMAP_BYTES, as_configmaps, as_provisioning
 from lockstep_dashboards.scope import Scope, ScopeError
+
+JOB = BOARDS["job.json"]
 
 SCOPE = Scope(end=1e9, range_seconds=900, scrape_seconds=15)
 ADDRESS = "http://somebody:secret@prometheus:9090"

@@ -12,14 +12,17 @@ from lockstep_catalogue.training import LOSS
 from lockstep_dashboards.boards import BOARDS
 from lockstep_dashboards.command import dashboards
 from lockstep_dashboards.grafana import render
-from lockstep_dashboards.layouts.executive import EXECUTIVE
-from lockstep_dashboards.layouts.job import JOB
-from lockstep_dashboards.layouts.node import NODE
 from lockstep_dashboards.lint import lint_board, lint_boards
 from lockstep_dashboards.lint.own import OWN_RULES
 from lockstep_dashboards.lint.rules import lint_json
 from lockstep_dashboards.lint.upstream import EXCLUDED, RULES
 from lockstep_dashboards.panel import Board, Panel, Query, View
+
+EXECUTIVE = BOARDS["executive.json"]
+
+NODE = BOARDS["node.json"]
+
+JOB = BOARDS["job.json"]
 
 Json = dict[str, Any]
 

@@ -19,13 +19,16 @@ import httpx
 import pytest
 from click.testing import CliRunner, Result
 
+from lockstep_alerts.output.recording import recorded_expressions
+from lockstep_alerts.reading.model import Duration
+from lockstep_alerts.shipped import spec_path
+from lockstep_alerts.spec import read_spec
 from lockstep_catalogue import RECORDED
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_catalogue.training import STEP
-from lockstep_catalogue.windows import ScrapeWindows
+from lockstep_dashboards.boards import BOARDS
 from lockstep_dashboards.check import Finding, check_board
 from lockstep_dashboards.command import dashboards
-from lockstep_dashboards.layouts.job import JOB
 from lockstep_dashboards.panel import Board, Query
 from lockstep_dashboards.prometheus import run_query, samples_of
 from lockstep_dashboards.scope import Scope
@@ -33,6 +36,8 @@ from lockstep_records.jobs import page_path
 from lockstep_records.page.layout import PHASES, SLOT
 from lockstep_records.page.reader import Page, read_page
 from lockstep_records.page.writer import PageWriter, RankIdentity
+
+JOB = BOARDS["job.json"]
 
 pytestmark = [pytest.mark.server, pytest.mark.timeout(120)]
 
@@ -121,7 +126,10 @@ def process(*command: str | Path) -> Iterator[None]:
 
 def write_config(folder: Path, agent_port: int) -> Path:
     rules = [
-        {"record": series.name, "expr": series.expression(ScrapeWindows(1))} for series in RECORDED
+        {"record": series.name, "expr": text}
+        for series, text in recorded_expressions(
+            RECORDED, read_spec(spec_path(), Duration("1s"))
+        ).items()
     ]
     (folder / "rules.yaml").write_text(json.dumps({"groups": [{"name": "r", "rules": rules}]}))
     scrape = {

@@ -62,7 +62,7 @@ def test_the_chosen_job_is_in_every_query(monkeypatch: pytest.MonkeyPatch, tmp_p
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("jbo",), "there is no board 'jbo'; did you mean job? the boards are"),
+        (("jbo",), "board 'jbo' does not exist; did you mean job? the boards are"),
         (("job", "--from", "soon"), "'soon' is not a time; write now"),
         (("job", "--from", "2126-01-01"), "which is not over yet"),
         (("job", "--from", "-1m", "--to", "-2m"), "it must end later"),
@@ -183,7 +183,7 @@ def test_a_folder_that_is_missing_is_named_before_anything_is_asked(
     fake = FakePrometheus()
     done = snapshot(monkeypatch, fake.answer, tmp_path / "missing")
     assert done.exit_code == 2
-    assert "there is no folder" in done.output
+    assert "does not exist; create it" in done.output
     assert fake.queries == []
 
 
@@ -217,5 +217,5 @@ def test_a_file_that_is_no_dashboard_is_refused(
     board.write_text(text)
     done = snapshot(monkeypatch, FakePrometheus().answer, tmp_path, str(board))
     assert done.exit_code == 2
-    assert "is no Grafana dashboard" in " ".join(done.output.split())
+    assert "is not a Grafana dashboard" in " ".join(done.output.split())
     assert [path.name for path in tmp_path.iterdir()] == ["own.json"]

@@ -148,7 +148,7 @@ def test_a_prometheus_that_is_away_is_on_the_page_and_is_not_asked_for_each_read
 @pytest.mark.parametrize(
     ("path", "status", "sentence"),
     [
-        ("/d/lockstep-jbo", 404, "There is no board &#39;lockstep-jbo&#39;; there are"),
+        ("/d/lockstep-jbo", 404, "Board &#39;lockstep-jbo&#39; does not exist; the boards are"),
         ("/nothing", 404, "There are / and /d/BOARD"),
         ("/d/lockstep-job?from=soon", 400, "&#39;soon&#39; is not a time"),
         ("/d/lockstep-job?" + "&".join(f"x{n}=1" for n in range(100)), 400, "fields"),

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from lockstep_agent.collector import Reading
-from lockstep_catalogue import Metric
+from lockstep_catalogue import Metric, collect
 from lockstep_catalogue import job_state as metrics
 from lockstep_catalogue.parts import FAILED_PARTS, PART
 from lockstep_records.data_ranks import counts_data
@@ -13,7 +13,7 @@ from lockstep_records.replicas import compare_replicas
 
 Labels = tuple[str, ...]
 
-_SUMS = tuple(metric for metric in metrics.METRICS if metric.page_field)
+_SUMS = tuple(metric for metric in collect(metrics, Metric) if metric.page_field)
 _MEMORY = {
     "allocated": "device_allocated_bytes",
     "reserved": "device_reserved_bytes",

@@ -32,7 +32,7 @@ class CollectorWorker:
     """Runs its collectors one after the other, each in its tier, at each ``run_once``.
 
     Args:
-        name: value of the label ``lane``.
+        name: value of the label ``worker``.
         collectors: in the order in which they run.
         silence: readings to serve instead of all others while the source is lost or a run hangs,
             given the state.

@@ -1,96 +1,66 @@
 """What a condition is: its limits, its PromQL, and the cases that prove it."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, Self
+from typing import ClassVar
 
-from lockstep_alerts.entry import Entry
-from lockstep_alerts.synthetic import Samples
+from lockstep_alerts.conditions.synthetic import Samples, Timing
 from lockstep_catalogue.windows import ScrapeWindows
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Timing:
-    """When things happen in a case.
-
-    Attributes:
-        windows: what the scrape interval decides.
-        fires_within_seconds: from the fault on, the alert fires by then at the latest.
-    """
-
-    windows: ScrapeWindows
-    fires_within_seconds: int
-
-    @property
-    def onset_seconds(self) -> int:
-        """When the fault begins: the live windows are full, and a scrape has just gone by."""
-        # A second after a scrape is the worst moment: the next one comes latest.
-        scrape_seconds = self.windows.scrape_seconds
-        return math.ceil(self.windows.live_seconds / scrape_seconds + 1) * scrape_seconds + 1
-
-    @property
-    def fires_by_seconds(self) -> int:
-        """The moment at which a firing case is evaluated."""
-        return self.onset_seconds + self.fires_within_seconds
+LIVE_WINDOW = "live window"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Case:
     """Series that are fed in, and what fires at one moment.
 
     Attributes:
         name: what happens, in a few words.
         series: input of promtool, from time 0.
-        at_seconds: when the alert is evaluated.
         fires: labels of the alert that fires then, beyond name and severity; None for silence.
+        at_seconds: when the alert is evaluated; None for the moment by which it has to fire.
     """
 
     name: str
     series: list[Samples]
-    at_seconds: int
     fires: Mapping[str, str] | None = None
+    at_seconds: int | None = None
 
 
-class Condition(Protocol):
-    """When an alert fires, and the cases that prove it."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Condition:
+    """When an alert fires, and the cases that prove it.
+
+    A condition is a dataclass whose annotated fields are its limits, as an entry of the spec gives
+    them (``quantities.py``). Its kind is its name in lower case; its area is its folder.
+
+    Attributes:
+        DETECTED_AFTER: how long a fault must last in the samples for the expression to hold:
+            seconds, ``LIVE_WINDOW``, or the name of a field that is a duration.
+    """
+
+    DETECTED_AFTER: ClassVar[int | str] = 0
 
     def expression(self, windows: ScrapeWindows) -> str:
         """PromQL that yields one series for each alert.
 
         Args:
-            windows: give every range of time; ``windows.at_least(60)`` is a minute, and four
+            windows: give every range of time; ``windows.cover(60)`` is a minute, and four
                 scrapes at least.
         """
-        ...
+        raise NotImplementedError
 
     def detection_seconds(self, windows: ScrapeWindows) -> int:
         """How long a fault must last in the samples for the expression to hold."""
-        ...
+        after = self.DETECTED_AFTER
+        if isinstance(after, int):
+            return after
+        return windows.live_seconds if after == LIVE_WINDOW else getattr(self, after).seconds
 
     def evidence(self) -> str:
         """A Prometheus template that the description ends with; empty where the labels say all."""
-        ...
+        return ""
 
     def cases(self, timing: Timing) -> list[Case]:
         """Cases for promtool, firing ones first; at least one of each."""
-        ...
-
-
-class ConditionKind(Condition, Protocol):
-    """A condition that an entry of the spec names by its kind.
-
-    Attributes:
-        FIELDS: names of the fields in the spec, all of them required.
-    """
-
-    FIELDS: ClassVar[tuple[str, ...]]
-
-    @classmethod
-    def read(cls, entry: Entry) -> Self:
-        """The limits of an entry.
-
-        Raises:
-            SpecError: a field is missing or outside of its bounds.
-        """
-        ...
+        raise NotImplementedError

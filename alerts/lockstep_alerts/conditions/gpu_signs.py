@@ -49,7 +49,7 @@ def fatal_xids(window: str, *matchers: Matcher) -> str:
     return f"({lately}) and {_ON_XID} {fatal}"
 
 
-def of_gpus(gpus: str, signs_by_uuid: str, xids: str) -> str:
+def select_faulty_gpus(gpus: str, signs_by_uuid: str, xids: str) -> str:
     """Those GPUs of an owner's series that have a sign or an Xid."""
     return f"{gpus} and {ON_GPU} {signs_by_uuid}\nor\n{gpus} and {_ON_BUS} ({xids})"
 

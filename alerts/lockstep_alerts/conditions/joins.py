@@ -1,9 +1,9 @@
-"""PromQL that several conditions share: states of ranks, late nodes, phases of excess work."""
+"""PromQL that several conditions share: which jobs run on a node, who is late, and why."""
 
-from lockstep_catalogue import job_ranks, job_watch, recorded, training
+from lockstep_catalogue import gpu_owner, job_ranks, job_watch, recorded, training
 from lockstep_catalogue.labels import CLOCK, CLUSTER, JOB_ID, NODE, PHASE, RANK, STATE
 from lockstep_catalogue.metric import Label, Recorded
-from lockstep_catalogue.promql import by, median_by, names, one_of, select
+from lockstep_catalogue.promql import Matcher, by, has, median_by, names, one_of, select
 from lockstep_catalogue.windows import ScrapeWindows, spelled
 
 JOB_LABELS = (CLUSTER, JOB_ID)
@@ -12,6 +12,10 @@ NODE_LABELS = (*JOB_LABELS, NODE)
 ON_JOB = f"on ({names(*JOB_LABELS)})"
 ON_RANK = f"on ({names(*RANK_LABELS)})"
 ON_NODE = f"on ({names(*NODE_LABELS)})"
+RUNNING = ("init", "training", "checkpoint", "eval", "restore")
+"""States of a rank whose process runs."""
+_MOMENT_SECONDS = 120
+ON_MACHINE = f"on ({names(CLUSTER, NODE)})"
 _PHASE_SECONDS = 60
 # The longest sequence alone makes no work: its square does, and it is in the squares.
 _LOADS = ("samples", "tokens", "squares")
@@ -24,7 +28,7 @@ def num_ranks(*states: str) -> str:
     return by("sum", select(training.RANKS, one_of(STATE, *states)), *JOB_LABELS)
 
 
-def in_training() -> str:
+def select_training_jobs() -> str:
     """Filter for the right side of ``and``: jobs of which a rank trains."""
     return f"{ON_JOB} ({num_ranks('training')} > 0)"
 
@@ -48,7 +52,7 @@ def has_several_clocks() -> str:
 def phase_of_most_excess(windows: ScrapeWindows, excess: Recorded, *labels: Label) -> str:
     """The phase in which most of the excess is, as one series with value 1 for a join on labels."""
     # The mean over a minute: a phase that flickers would begin a new alert each time.
-    mean = f"avg_over_time({select(excess)}[{windows.at_least(_PHASE_SECONDS)}])"
+    mean = f"avg_over_time({select(excess)}[{windows.cover(_PHASE_SECONDS)}])"
     by_phase = by("sum", mean, *labels, PHASE)
     # ``group`` makes ties harmless: a join that meets two series fails the whole rule.
     return by("group", f"topk by ({names(*labels)}) (1, {by_phase})", *labels, PHASE)
@@ -90,3 +94,27 @@ def explained_by_load() -> str:
     late = select(recorded.LATENESS_RATIO)
     excess = by("max", load_excess(*RANK_LABELS), *RANK_LABELS)
     return f"{ON_RANK} ({late} / (1 - {late}) < {ON_RANK} {_LOAD_SLACK:g} * {excess})"
+
+
+def runs_on(*matchers: Matcher) -> str:
+    """Jobs with a running rank on a node, one series each."""
+    ranks = select(training.RANKS, one_of(STATE, *RUNNING), *matchers)
+    return by("group", f"{ranks} > 0", *NODE_LABELS)
+
+
+def ran_on(windows: ScrapeWindows) -> str:
+    """The same of the last two minutes, without jobs that ended well.
+
+    A fault that ends its rank at once is seen after the rank.
+    """
+    moment = windows.cover(_MOMENT_SECONDS)
+    lately = f"max_over_time({select(training.RANKS, one_of(STATE, *RUNNING))}[{moment}])"
+    done = f"{ON_JOB} {select(training.RANKS, one_of(STATE, 'done'))} > 0"
+    return f"({by('group', f'{lately} > 0', *NODE_LABELS)} unless {done})"
+
+
+def held_gpus(windows: ScrapeWindows, *matchers: Matcher) -> str:
+    """Owners of GPUs of the last two minutes that are jobs, one series each."""
+    moment = windows.cover(_MOMENT_SECONDS)
+    owner = select(gpu_owner.GPU_OWNER_INFO, has(JOB_ID), *matchers)
+    return f"max_over_time({owner}[{moment}])"

@@ -2,8 +2,10 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
-from lockstep_alerts.conditions.condition import Case, Timing
+from lockstep_alerts.conditions.condition import Case, Condition
+from lockstep_alerts.conditions.synthetic import Timing
 from lockstep_alerts.objectives.counts import bad_by_window, counts
 from lockstep_alerts.objectives.objective import Objective
 from lockstep_catalogue.labels import CLUSTER
@@ -23,8 +25,10 @@ _LEAST_BAD = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BudgetSpent:
+class BudgetSpent(Condition):
     """The budget of any objective is spent."""
+
+    DETECTED_AFTER: ClassVar[int | str] = math.ceil(SLO_COUNTS_SECONDS)
 
     objectives: tuple[Objective, ...]
 
@@ -35,15 +39,6 @@ class BudgetSpent:
         spent = by("max", f"{select(PERIOD_BURN_RATE)} > 1", *key)
         several = f"and on ({names(*key)}) {select(BAD_EVENTS)} >= {_LEAST_BAD}"
         return f"{spent}\n{several}\nand on ({names(JOB_CLASS, SLO)}) {select(GOAL)}"
-
-    def detection_seconds(self, windows: ScrapeWindows) -> int:
-        """Time between two counts of the ledger."""
-        del windows
-        return math.ceil(SLO_COUNTS_SECONDS)
-
-    def evidence(self) -> str:
-        """Nothing: the labels and the value say it."""
-        return ""
 
     def cases(self, timing: Timing) -> list[Case]:
         """The first objective a little above its budget, at it, and where nothing ran."""
@@ -56,10 +51,9 @@ class BudgetSpent:
         ]
         return [
             Case(
-                name=name,
-                series=counts(timing, first.slo, total, bad_by_window(PERIOD, bad, min(bad, 1))),
-                at_seconds=timing.fires_by_seconds,
-                fires=self._labels(first.slo) if fires else None,
+                name,
+                counts(timing, first.slo, total, bad_by_window(PERIOD, bad, min(bad, 1))),
+                self._labels(first.slo) if fires else None,
             )
             for name, total, bad, fires in outlines
         ]

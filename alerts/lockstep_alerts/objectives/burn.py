@@ -14,8 +14,10 @@ certain, but small. Together: docs/decisions/0022-event-objectives.md, ``make be
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
-from lockstep_alerts.conditions.condition import Case, Timing
+from lockstep_alerts.conditions.condition import Case, Condition
+from lockstep_alerts.conditions.synthetic import Timing
 from lockstep_alerts.objectives.counter_cases import counter_cases
 from lockstep_alerts.objectives.counts import bad_by_window, counts, labels_of
 from lockstep_alerts.objectives.limits import Limit
@@ -52,8 +54,10 @@ def _expression(limit: Limit, objective: Objective, job_class: str, bad_ratio: f
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Burn:
+class Burn(Condition):
     """The budget of an objective is spent too fast by one of these limits."""
+
+    DETECTED_AFTER: ClassVar[int | str] = math.ceil(SLO_COUNTS_SECONDS)
 
     objective: Objective
     limits: tuple[Limit, ...]
@@ -66,15 +70,6 @@ class Burn:
             for job_class, good_ratio in self.objective.goals.items()
             for limit in self.limits
         )
-
-    def detection_seconds(self, windows: ScrapeWindows) -> int:
-        """Time between two counts of the ledger."""
-        del windows
-        return math.ceil(SLO_COUNTS_SECONDS)
-
-    def evidence(self) -> str:
-        """Nothing: the window is a label, and the number is the value."""
-        return ""
 
     def cases(self, timing: Timing) -> list[Case]:
         """Each window by itself at its limit, one event fewer, and where nothing ran."""
@@ -108,10 +103,9 @@ class Burn:
             outlines = [outlines[0], outlines[len(self.limits)]]
         return [
             Case(
-                name=name,
-                series=counts(timing, self.objective.slo, total, bad),
-                at_seconds=timing.fires_by_seconds,
-                fires=None if window is None else labels_of(self.objective.slo, window),
+                name,
+                counts(timing, self.objective.slo, total, bad),
+                None if window is None else labels_of(self.objective.slo, window),
             )
             for name, total, bad, window in outlines
         ]

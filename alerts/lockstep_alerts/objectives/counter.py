@@ -8,8 +8,8 @@ import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from lockstep_alerts.entry import Entry, SpecError
-from lockstep_alerts.model import Duration
+from lockstep_alerts.reading.entry import Entry, SpecError
+from lockstep_alerts.reading.model import Duration
 from lockstep_catalogue import METRICS
 from lockstep_catalogue.labels import CLUSTER
 from lockstep_catalogue.ledger import SLO_WINDOWS
@@ -49,14 +49,14 @@ class Counter:
         return f"clamp_min({total} - on ({CLUSTER.name}) ({good} or 0 * {total}), 0)"
 
     def _increase(self, windows: ScrapeWindows, *matchers: Matcher) -> str:
-        return increase(self.metric, windows.at_least(_SUM_SECONDS), *matchers)
+        return increase(self.metric, windows.cover(_SUM_SECONDS), *matchers)
 
     def windows(self) -> Iterator[str]:
         """Windows in which its events are counted."""
         return (w for w, seconds in SLO_WINDOWS.items() if seconds <= SLO_WINDOWS[self.period])
 
 
-def in_window(window: str, *, is_bad: bool, matcher: Matcher) -> str:
+def sum_in_window(window: str, *, is_bad: bool, matcher: Matcher) -> str:
     """PromQL of the events in a window: whole ones, which an increase is not."""
     counted = select(COUNTER_BAD if is_bad else COUNTER_TOTAL, matcher)
     times = _SUM_SECONDS // _EVERY_SECONDS
@@ -111,7 +111,7 @@ def _matchers(entry: Entry, field: str, metric: Metric) -> Iterator[Matcher]:
         values = chosen.texts(name)
         if name == LE.name and values[0] not in {f"{bound:g}" for bound in metric.buckets}:
             edges = ", ".join(f"{bound:g}" for bound in metric.buckets)
-            raise chosen.refuse(name, f"is no edge of a bucket; edges are {edges}")
+            raise chosen.refuse(name, f"is not an edge of a bucket; edges are {edges}")
         try:
             is_one = len(values) == 1
             yield eq(labels[name], values[0]) if is_one else one_of(labels[name], *values)

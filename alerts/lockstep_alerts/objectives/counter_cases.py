@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from lockstep_alerts.conditions.condition import Case, Timing
+from lockstep_alerts.conditions.condition import Case
+from lockstep_alerts.conditions.synthetic import Course, Samples, Stretch, Timing, growing, samples
 from lockstep_alerts.objectives.counts import labels_of
 from lockstep_alerts.objectives.limits import Limit
-from lockstep_alerts.synthetic import Course, Samples, Stretch, growing, samples
 from lockstep_catalogue.metric import Kind
 from lockstep_catalogue.promql import LE
 
@@ -21,10 +21,10 @@ def counter_cases(objective: "Objective", limit: Limit, timing: Timing) -> list[
     at = _BEFORE_SECONDS + _AFTER_SECONDS
     return [
         Case(
-            name=name,
-            series=_series(objective, num_bad, timing),
-            at_seconds=at,
-            fires=labels_of(objective.slo, limit.window) if fires else None,
+            name,
+            _series(objective, num_bad, timing),
+            labels_of(objective.slo, limit.window) if fires else None,
+            at,
         )
         for name, num_bad, fires in (("some are bad", _BAD, True), ("all are good", 0, False))
     ]

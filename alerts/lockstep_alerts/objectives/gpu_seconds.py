@@ -7,12 +7,13 @@ idle debugging allocation must wake nobody.
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
-from lockstep_alerts.conditions.condition import Case, Timing
+from lockstep_alerts.conditions.condition import Case, Condition
+from lockstep_alerts.conditions.synthetic import Samples, Timing
 from lockstep_alerts.objectives.counts import counts, labels_of
 from lockstep_alerts.objectives.limits import BurnLimit
 from lockstep_alerts.objectives.objective import Objective
-from lockstep_alerts.synthetic import Samples
 from lockstep_catalogue.labels import CLUSTER
 from lockstep_catalogue.ledger import JOB_CLASS, SLO, SLO_COUNTS_SECONDS, SLO_WINDOWS, WINDOW
 from lockstep_catalogue.promql import eq, names, select
@@ -26,8 +27,10 @@ _MARGIN = 0.01  # of all GPU-seconds, above and below a limit, in the cases
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GpuSecondBurn:
+class GpuSecondBurn(Condition):
     """The budget of GPU-seconds burns too fast by one of these limits."""
+
+    DETECTED_AFTER: ClassVar[int | str] = math.ceil(_REPORT_SECONDS + SLO_COUNTS_SECONDS)
 
     objective: Objective
     limits: tuple[BurnLimit, ...]
@@ -36,12 +39,12 @@ class GpuSecondBurn:
         """Share of bad GPU-seconds in the window that a label names."""
         del windows  # the ledger counts them, and not the scrapes
         return "\nor\n".join(
-            self._of_limit(limit, job_class, 1 - good_ratio)
+            self._select_limit(limit, job_class, 1 - good_ratio)
             for job_class, good_ratio in self.objective.goals.items()
             for limit in self.limits
         )
 
-    def _of_limit(self, limit: BurnLimit, job_class: str, bad_ratio: float) -> str:
+    def _select_limit(self, limit: BurnLimit, job_class: str, bad_ratio: float) -> str:
         def share(window: str, least: float) -> str:
             here = (eq(SLO, self.objective.slo), eq(JOB_CLASS, job_class), eq(WINDOW, window))
             total = f"({select(TOTAL_EVENTS, *here)} > {least:.6g})"
@@ -50,15 +53,6 @@ class GpuSecondBurn:
         least_seconds = self.objective.min_gpus * SLO_WINDOWS[limit.window]
         long, short = share(limit.window, least_seconds), share(limit.recent, 0)
         return f"({long}\nand {_ON_CLASS} {short})"
-
-    def detection_seconds(self, windows: ScrapeWindows) -> int:
-        """A report of the nodes, and a count of the ledger; the time to burn comes before."""
-        del windows
-        return math.ceil(_REPORT_SECONDS + SLO_COUNTS_SECONDS)
-
-    def evidence(self) -> str:
-        """Nothing: the window is a label, and the share is the value."""
-        return ""
 
     def cases(self, timing: Timing) -> list[Case]:
         """Each window above its limit; below it, over already, too few GPUs, and nothing ran."""
@@ -78,10 +72,9 @@ class GpuSecondBurn:
         ]
         return [
             Case(
-                name=name,
-                series=self._series(timing, limit, share, recent, num_gpus),
-                at_seconds=timing.fires_by_seconds,
-                fires=labels_of(self.objective.slo, limit.window) if fires else None,
+                name,
+                self._series(timing, limit, share, recent, num_gpus),
+                labels_of(self.objective.slo, limit.window) if fires else None,
             )
             for name, limit, share, recent, num_gpus, fires in outlines
         ]

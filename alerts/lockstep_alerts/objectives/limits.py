@@ -2,10 +2,15 @@
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
+from lockstep_alerts.reading.quantities import Choice, Number
 from lockstep_catalogue.ledger import SLO_WINDOWS
 from lockstep_catalogue.recorded_objectives import PERIOD
 
+SloWindow = Annotated[str, Choice(tuple(SLO_WINDOWS))]
+"""A window for which the ledger counts."""
+_BURN_RATE = Number(0, 1000)
 FEASIBLE_RATIO = 0.8
 """Share of the largest burn rate there can be, 1 over the budget, from which on none is reached:
 four in five of all events would have to be bad."""
@@ -30,11 +35,11 @@ class Limit:
         burn_rate: times as fast as the budget allows, at least; None where chance alone decides.
     """
 
-    window: str
-    recent: str | None
-    sigmas: float
-    spare: float
-    burn_rate: float | None = None
+    window: SloWindow
+    recent: Annotated[str | None, Choice(tuple(SLO_WINDOWS))] = None
+    sigmas: Annotated[float, Number(0, 10)]
+    spare: Annotated[float, Number(0, 100)]
+    burn_rate: Annotated[float | None, _BURN_RATE] = None
 
     def allowance(self, bad_ratio: float, period: str = PERIOD) -> float:
         """Part of all events in the period that may be bad in this window."""
@@ -57,9 +62,9 @@ class BurnLimit:
         burn_rate: times as fast as the budget allows.
     """
 
-    window: str
-    recent: str
-    burn_rate: float
+    window: SloWindow
+    recent: SloWindow
+    burn_rate: Annotated[float, _BURN_RATE]
 
     def bad_share(self, bad_ratio: float) -> float:
         """Share of bad GPU-seconds from which on it burns too fast."""

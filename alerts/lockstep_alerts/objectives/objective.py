@@ -4,13 +4,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from lockstep_alerts.entry import Entry
 from lockstep_alerts.objectives.counter import Counter, read_counter
 from lockstep_alerts.objectives.limits import BurnLimit, Limit, feasible_burn_rate
 from lockstep_alerts.objectives.windows import ObjectiveWindows
+from lockstep_alerts.reading.entry import Entry
+from lockstep_alerts.rules.slices import OF_BASELINE
 from lockstep_catalogue.ledger import EVENT_SLOS, GPU_SECOND_SLOS, SLICE_SLOS, SLO
 from lockstep_catalogue.recorded_objectives import PERIOD, SLICE_PERIOD
-from lockstep_catalogue.recorded_slices import OF_BASELINE
 
 _ALERT = re.compile(r"^[A-Z][A-Za-z0-9]+$")
 _MEASURE = re.compile(r"^M[1-9][0-9]*$")
@@ -18,8 +18,8 @@ _NAME = re.compile(r"^[a-z][a-z0-9_]*$")
 _CLASS = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
 _REQUIRED = ("slo", "measure", "good_ratio", "bad")
 _OPTIONAL = ("page", "ticket")
-# Below a half the budget is no exception but the rule; above 0.999 one bad event in a month of a
-# thousand is already too many, and no window shorter than the month can tell.
+# Below a half the budget is the rule and not an exception; above 0.999 one bad event in a month of
+# a thousand is already too many, and no window shorter than the month can tell.
 _LEAST_RATIO, _MOST_RATIO = 0.5, 0.999
 _MOST_BURN, _MOST_GPUS = 1000.0, 1e6
 
@@ -88,13 +88,13 @@ def read_objective(entry: Entry, windows: ObjectiveWindows) -> Objective:
             named, or a burn rate cannot be reached.
     """
     if entry.has("counter"):
-        return _of_counter(entry, windows)
+        return _read_counter_objective(entry, windows)
     slo = entry.choice("slo", *EVENT_SLOS, *GPU_SECOND_SLOS, *SLICE_SLOS)
     if slo in SLICE_SLOS:
-        return _of_slices(entry, slo)
+        return _read_slice_objective(entry, slo)
     if slo in GPU_SECOND_SLOS:
-        return _of_gpu_seconds(entry, slo, windows)
-    return _of_events(entry, slo, windows)
+        return _read_gpu_second_objective(entry, slo, windows)
+    return _read_event_objective(entry, slo, windows)
 
 
 def _common(entry: Entry, slo: str, *, has_classes: bool) -> Objective:
@@ -119,7 +119,7 @@ def _ratio(entry: Entry, name: str) -> float:
     return entry.number(name, _LEAST_RATIO, _MOST_RATIO)
 
 
-def _of_events(entry: Entry, slo: str, windows: ObjectiveWindows) -> Objective:
+def _read_event_objective(entry: Entry, slo: str, windows: ObjectiveWindows) -> Objective:
     entry.check_keys(_REQUIRED, (*_OPTIONAL, "job_classes", "burn_rates"))
     objective = _common(entry, slo, has_classes=True)
     if objective.page is None and objective.ticket is None:
@@ -129,13 +129,13 @@ def _of_events(entry: Entry, slo: str, windows: ObjectiveWindows) -> Objective:
         entry,
         replace(
             objective,
-            page_limits=tuple(_at_own_rate(limit, own) for limit in windows.event_page),
-            ticket_limits=tuple(_at_own_rate(limit, own) for limit in windows.event_ticket),
+            page_limits=tuple(_replace_burn_rate(limit, own) for limit in windows.event_page),
+            ticket_limits=tuple(_replace_burn_rate(limit, own) for limit in windows.event_ticket),
         ),
     )
 
 
-def _of_counter(entry: Entry, windows: ObjectiveWindows) -> Objective:
+def _read_counter_objective(entry: Entry, windows: ObjectiveWindows) -> Objective:
     """An objective on any counter of the catalogue, under a name of the spec's own."""
     entry.check_keys((*_REQUIRED, "counter", "good", "period"), (*_OPTIONAL, "all", "burn_rates"))
     slo = entry.text("slo", _NAME)
@@ -149,25 +149,25 @@ def _of_counter(entry: Entry, windows: ObjectiveWindows) -> Objective:
         replace(
             objective,
             counter=read_counter(entry, windows.retention),
-            page_limits=tuple(_at_own_rate(limit, own) for limit in windows.event_page[:1]),
+            page_limits=tuple(_replace_burn_rate(limit, own) for limit in windows.event_page[:1]),
             ticket_limits=windows.event_ticket[:1],
         ),
     )
 
 
-def _of_gpu_seconds(entry: Entry, slo: str, windows: ObjectiveWindows) -> Objective:
+def _read_gpu_second_objective(entry: Entry, slo: str, windows: ObjectiveWindows) -> Objective:
     entry.check_keys((*_REQUIRED, "min_gpus"), (*_OPTIONAL, "job_classes", "burn_rates"))
     own = _burn_rates(entry, (*windows.gpu_second_page, *windows.gpu_second_ticket))
     objective = replace(
         _common(entry, slo, has_classes=True),
-        page_limits=tuple(_at_own_rate(limit, own) for limit in windows.gpu_second_page),
-        ticket_limits=tuple(_at_own_rate(limit, own) for limit in windows.gpu_second_ticket),
+        page_limits=tuple(_replace_burn_rate(limit, own) for limit in windows.gpu_second_page),
+        ticket_limits=tuple(_replace_burn_rate(limit, own) for limit in windows.gpu_second_ticket),
         min_gpus=entry.number("min_gpus", 0, _MOST_GPUS),
     )
     return _feasible(entry, objective)
 
 
-def _of_slices(entry: Entry, slo: str) -> Objective:
+def _read_slice_objective(entry: Entry, slo: str) -> Objective:
     limits = ("min_ratio",) if slo in OF_BASELINE else ()
     optional = (*_OPTIONAL, "page_min_ratio") if slo in _OF_ONE_JOB else ()
     entry.check_keys((*_REQUIRED, *limits), optional)
@@ -189,7 +189,7 @@ def _burn_rates(entry: Entry, limits: tuple[AnyLimit, ...]) -> dict[str, float]:
     return {window: rates.number(window, 0, _MOST_BURN) for window in rates.fields()}
 
 
-def _at_own_rate(limit: AnyLimit, own: Mapping[str, float]) -> AnyLimit:
+def _replace_burn_rate(limit: AnyLimit, own: Mapping[str, float]) -> AnyLimit:
     has_rate = limit.burn_rate is not None
     return (
         replace(limit, burn_rate=own[limit.window]) if has_rate and limit.window in own else limit

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 
-from lockstep_alerts.objectives.counter import in_window
+from lockstep_alerts.objectives.counter import sum_in_window
 from lockstep_alerts.objectives.objective import Objective
+from lockstep_alerts.rules import objective_series
 from lockstep_catalogue.ledger import JOB_CLASS, SLO, WINDOW
 from lockstep_catalogue.metric import Recorded
 from lockstep_catalogue.promql import Matcher
@@ -18,7 +19,9 @@ from lockstep_catalogue.recorded_slices import SLICE_LIMIT
 from lockstep_catalogue.windows import ScrapeWindows
 
 
-def declared(objectives: Iterable[Objective], windows: ScrapeWindows) -> dict[Recorded, str]:
+def declared_by_spec(
+    objectives: Iterable[Objective], windows: ScrapeWindows
+) -> dict[Recorded, str]:
     """PromQL of each such series."""
     every = tuple(objectives)
     goals = [
@@ -35,15 +38,15 @@ def declared(objectives: Iterable[Objective], windows: ScrapeWindows) -> dict[Re
     series = (
         (GOAL, goals),
         (SLICE_LIMIT, limits),
-        (COUNTER_TOTAL, [_of_counter(each, windows, is_bad=False) for each in counted]),
-        (COUNTER_BAD, [_of_counter(each, windows, is_bad=True) for each in counted]),
-        (TOTAL_EVENTS, _with_counters(TOTAL_EVENTS, counted, windows)),
-        (BAD_EVENTS, _with_counters(BAD_EVENTS, counted, windows)),
+        (COUNTER_TOTAL, [_select_counter(each, windows, is_bad=False) for each in counted]),
+        (COUNTER_BAD, [_select_counter(each, windows, is_bad=True) for each in counted]),
+        (TOTAL_EVENTS, _with_counters(TOTAL_EVENTS, counted)),
+        (BAD_EVENTS, _with_counters(BAD_EVENTS, counted)),
     )
     return {each: "\nor\n".join(constants) for each, constants in series if constants}
 
 
-def _of_counter(objective: Objective, windows: ScrapeWindows, *, is_bad: bool) -> str:
+def _select_counter(objective: Objective, windows: ScrapeWindows, *, is_bad: bool) -> str:
     counter = objective.counter
     assert counter is not None
     if is_bad:
@@ -51,16 +54,16 @@ def _of_counter(objective: Objective, windows: ScrapeWindows, *, is_bad: bool) -
     return _labelled(counter.total_of_five_minutes(windows), {SLO.name: objective.slo})
 
 
-def _with_counters(series: Recorded, counted: list[Objective], windows: ScrapeWindows) -> list[str]:
-    """The counts of the catalogue, and those of counters in each window."""
+def _with_counters(series: Recorded, counted: list[Objective]) -> list[str]:
+    """The counts of the ledger and of slices, and those of counters in each window."""
     if not counted:
         return []
-    parts = [series.expression(windows)]
+    parts = [objective_series.COUNTS[series]]
     for each in counted:
         assert each.counter is not None
         named = Matcher(SLO, "=", each.slo)
         for window in each.counter.windows():
-            count = in_window(window, is_bad=series is BAD_EVENTS, matcher=named)
+            count = sum_in_window(window, is_bad=series is BAD_EVENTS, matcher=named)
             parts.append(_labelled(count, {WINDOW.name: window}))
     return parts
 

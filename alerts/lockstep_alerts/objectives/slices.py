@@ -1,26 +1,29 @@
 """A job that has become worse than it was: its slices are held against its own best hour."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from lockstep_alerts.conditions.condition import Case, Timing
+from lockstep_alerts.conditions.condition import Case, Condition
 from lockstep_alerts.conditions.joins import JOB_LABELS
-from lockstep_alerts.objectives.objective import Objective
-from lockstep_alerts.synthetic import (
+from lockstep_alerts.conditions.synthetic import (
     HEALTHY,
     JOB,
     ONE_NODE,
     Regime,
     Samples,
     Stretch,
+    Timing,
     growing,
     samples,
     steady,
     stepping,
 )
+from lockstep_alerts.objectives.objective import Objective
+from lockstep_alerts.rules.slices import SLICE_SECONDS
 from lockstep_catalogue import job_watch, training
 from lockstep_catalogue.ledger import SLO
 from lockstep_catalogue.promql import by, eq, select
-from lockstep_catalogue.recorded_slices import SLICE_RATIO, SLICE_SECONDS
+from lockstep_catalogue.recorded_slices import SLICE_RATIO
 from lockstep_catalogue.windows import ScrapeWindows
 
 _HEALTHY_SECONDS = 45 * 60
@@ -30,8 +33,10 @@ _STEP_SECONDS = sum(HEALTHY.values())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SliceWorse:
+class SliceWorse(Condition):
     """The last five minutes of a job are worse than its best hour by more than the limit."""
+
+    DETECTED_AFTER: ClassVar[int | str] = SLICE_SECONDS
 
     objective: Objective
     min_ratio: float
@@ -43,15 +48,6 @@ class SliceWorse:
         ratio = by("min", select(SLICE_RATIO, eq(SLO, self.objective.slo)), *JOB_LABELS)
         return f"{ratio} < {self.min_ratio:g}"
 
-    def detection_seconds(self, windows: ScrapeWindows) -> int:
-        """A slice."""
-        del windows
-        return SLICE_SECONDS
-
-    def evidence(self) -> str:
-        """Nothing: the ratio is the value."""
-        return ""
-
     def cases(self, timing: Timing) -> list[Case]:
         """A job that becomes worse than the limit allows, and one that becomes nearly so."""
         slow, nearly = self.min_ratio * 0.93, min(1.0, self.min_ratio * 1.05)
@@ -61,10 +57,10 @@ class SliceWorse:
         )
         return [
             Case(
-                name=name,
-                series=_job(self.objective.slo, ratio, timing.fires_within_seconds),
-                at_seconds=_HEALTHY_SECONDS + timing.fires_within_seconds,
-                fires=JOB if fires else None,
+                name,
+                _job(self.objective.slo, ratio, timing.fires_within_seconds),
+                JOB if fires else None,
+                _HEALTHY_SECONDS + timing.fires_within_seconds,
             )
             for name, ratio, fires in outlines
         ]

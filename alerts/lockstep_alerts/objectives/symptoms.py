@@ -4,13 +4,13 @@ from collections.abc import Iterator, Sequence
 
 from lockstep_alerts.areas import OBJECTIVES, SLICES
 from lockstep_alerts.conditions.condition import Condition
-from lockstep_alerts.model import Duration
 from lockstep_alerts.objectives.budget import BudgetSpent
 from lockstep_alerts.objectives.burn import Burn
 from lockstep_alerts.objectives.gpu_seconds import GpuSecondBurn
 from lockstep_alerts.objectives.limits import BurnLimit, Limit
 from lockstep_alerts.objectives.objective import Objective
 from lockstep_alerts.objectives.slices import SliceWorse
+from lockstep_alerts.reading.model import Duration
 from lockstep_alerts.symptom import Symptom
 from lockstep_catalogue.recorded_objectives import OBJECTIVE
 
@@ -41,14 +41,14 @@ def _alert(objective: Objective, alert: str, severity: str) -> Symptom:
     limits = objective.page_limits if is_page else objective.ticket_limits
     if objective.min_ratio is not None:
         least = objective.page_min_ratio if is_page else objective.min_ratio
-        return _of_job(objective, alert, severity, least or objective.min_ratio)
+        return _alert_on_job(objective, alert, severity, least or objective.min_ratio)
     if burns := tuple(limit for limit in limits if isinstance(limit, BurnLimit)):
-        return _of_gpu_seconds(objective, alert, severity, burns)
+        return _alert_on_gpu_seconds(objective, alert, severity, burns)
     events = tuple(limit for limit in limits if isinstance(limit, Limit))
-    return _of_events(objective, alert, severity, events)
+    return _alert_on_events(objective, alert, severity, events)
 
 
-def _of_events(
+def _alert_on_events(
     objective: Objective, alert: str, severity: str, limits: tuple[Limit, ...]
 ) -> Symptom:
     return _symptom(
@@ -66,7 +66,7 @@ def _of_events(
     )
 
 
-def _of_gpu_seconds(
+def _alert_on_gpu_seconds(
     objective: Objective,
     alert: str,
     severity: str,
@@ -88,7 +88,7 @@ def _of_gpu_seconds(
     )
 
 
-def _of_job(objective: Objective, alert: str, severity: str, least: float) -> Symptom:
+def _alert_on_job(objective: Objective, alert: str, severity: str, least: float) -> Symptom:
     return _symptom(
         objective,
         alert,

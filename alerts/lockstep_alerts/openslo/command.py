@@ -5,13 +5,13 @@ from pathlib import Path
 import click
 import yaml
 
-from lockstep_alerts.entry import SpecError
-from lockstep_alerts.marks import load_all
 from lockstep_alerts.openslo.export import documents
 from lockstep_alerts.openslo.read import as_lines, entries
+from lockstep_alerts.output.write import to_yaml
+from lockstep_alerts.reading.entry import SpecError
+from lockstep_alerts.reading.yaml_lines import load_all
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
-from lockstep_alerts.write import to_yaml
 
 _HEAD = "# Made by `lockstep alerts openslo import`: to be moved to objectives: of slos.yaml.\n"
 

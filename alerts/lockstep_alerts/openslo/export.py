@@ -87,7 +87,7 @@ def _text(number: float | None) -> str:
 
 def _ratio(objective: Objective, job_class: str) -> dict[str, object]:
     if objective.counter is not None:
-        return _of_counter(objective.counter)
+        return _export_counter(objective.counter)
     here = (
         Matcher(SLO, "=", objective.slo),
         eq(JOB_CLASS, job_class),
@@ -97,7 +97,7 @@ def _ratio(objective: Objective, job_class: str) -> dict[str, object]:
     return {"counter": False, "bad": _source(bad), "total": _source(total)}
 
 
-def _of_counter(counter: Counter) -> dict[str, object]:
+def _export_counter(counter: Counter) -> dict[str, object]:
     is_histogram = counter.metric.kind is Kind.HISTOGRAM
     every = (*counter.all, eq(LE, "+Inf")) if is_histogram else counter.all
     good = by("sum", select(counter.metric, *counter.all, *counter.good))

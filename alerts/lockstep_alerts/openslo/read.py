@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from lockstep_alerts.entry import Fields, SpecError
+from lockstep_alerts.checks.selectors import Selector, selectors
 from lockstep_alerts.openslo import export
-from lockstep_alerts.selectors import Selector, selectors
+from lockstep_alerts.reading.entry import Fields, SpecError
 from lockstep_catalogue.ledger import JOB_CLASS, SLO, WINDOW
 from lockstep_catalogue.metric import Kind, Metric, Recorded
 from lockstep_catalogue.recorded_objectives import BAD_EVENTS, TOTAL_EVENTS
@@ -158,7 +158,7 @@ def _counted(document: Document, period: str) -> tuple[Entry, str]:
     total = _selector(document, f"{at}.total")
     part = _selector(document, f"{at}.{'bad' if is_bad else 'good'}")
     if isinstance(total.series, Recorded):
-        return _of_recorded(document, at, part, total)
+        return _read_recorded(document, at, part, total)
     if is_bad:
         raise document.refuse(f"{at}.bad", "counters are imported by their good events")
     if part.series != total.series:
@@ -174,7 +174,9 @@ def _counted(document: Document, period: str) -> tuple[Entry, str]:
     return ({**counted, "all": every} if every else counted), ""
 
 
-def _of_recorded(document: Document, at: str, part: Selector, total: Selector) -> tuple[Entry, str]:
+def _read_recorded(
+    document: Document, at: str, part: Selector, total: Selector
+) -> tuple[Entry, str]:
     if (part.series, total.series) != (BAD_EVENTS, TOTAL_EVENTS):
         raise document.refuse(at, f"must be {BAD_EVENTS.name} of {TOTAL_EVENTS.name}")
     labels = _labels(total)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from lockstep_alerts.located_yaml import Located, load
-from lockstep_alerts.model import Delivery, Duration
+from lockstep_alerts.reading.model import Delivery, Duration
+from lockstep_alerts.reading.yaml_lines import Located, load_located
 from lockstep_alerts.routing.receivers import Receiver, SecretPolicy, read_receiver
 from lockstep_alerts.routing.time_windows import (
     Maintenance,
@@ -82,7 +82,7 @@ def read_deployment(path: Path) -> Deployment:
         SpecError: the file cannot be read, or a field of it is unknown, missing or wrong; the text
             begins with file and line.
     """
-    fields = load(path, _OPTION).fields("deployment", _REQUIRED, _OPTIONAL)
+    fields = load_located(path, _OPTION).fields("deployment", _REQUIRED, _OPTIONAL)
     policy = _policy(path, fields)
     receivers: dict[str, tuple[Receiver, ...]] = {
         use: tuple(_each(fields[use], use, lambda entry: read_receiver(entry, policy)))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from lockstep_alerts.located_yaml import Located
+from lockstep_alerts.reading.yaml_lines import Located
 from lockstep_records.options import read_address
 
 _SUMMARIES = "{{ range .Alerts }}{{ .Annotations.summary }}. {{ end }}"
@@ -213,7 +213,7 @@ def _check_secret(field: str, value: Located, policy: SecretPolicy) -> None:
     try:
         is_empty = not path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "is no text"
+        reason = error.strerror if isinstance(error, OSError) else "is not text"
         raise value.refuse(
             field,
             f"cannot be read ({reason}); put the secret there, or write secrets: elsewhere where "

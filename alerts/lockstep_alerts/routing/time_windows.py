@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
-from lockstep_alerts.located_yaml import Located
+from lockstep_alerts.reading.yaml_lines import Located
 
 UTC = "UTC"
 _DAYS = ("sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday")
@@ -112,7 +112,7 @@ def _time_zone(value: Located) -> str:
         ZoneInfo(name)
     except (ValueError, OSError, KeyError) as error:
         raise value.refuse(
-            "time_zone", "is no time zone; write one such as Europe/Berlin or UTC"
+            "time_zone", "is not a time zone; write one such as Europe/Berlin or UTC"
         ) from error
     return name
 

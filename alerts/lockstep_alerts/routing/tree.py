@@ -1,6 +1,6 @@
 """Alertmanager's configuration: routes by severity and job, receivers, inhibition, times."""
 
-from lockstep_alerts.model import GROUP_WAIT_SECONDS, Delivery
+from lockstep_alerts.reading.model import GROUP_WAIT_SECONDS, Delivery
 from lockstep_alerts.routing.deployment import Deployment, webhooks
 from lockstep_alerts.routing.inhibition import (
     CRITICAL,

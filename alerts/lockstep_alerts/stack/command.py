@@ -6,9 +6,9 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from lockstep_alerts.entry import SpecError
-from lockstep_alerts.model import Duration
-from lockstep_alerts.options import duration_option
+from lockstep_alerts.reading.entry import SpecError
+from lockstep_alerts.reading.model import Duration
+from lockstep_alerts.reading.options import duration_option
 from lockstep_alerts.shipped import spec_path
 from lockstep_alerts.spec import read_spec
 from lockstep_alerts.stack.processes import Running, is_alive, is_ready

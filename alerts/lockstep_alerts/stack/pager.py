@@ -13,7 +13,13 @@ from pathlib import Path
 import click
 
 from lockstep_alerts.shipped import runbooks_path
-from lockstep_alerts.stack.webhook import RECEIVERS, Page, WebhookError, for_people, read_webhook
+from lockstep_alerts.stack.webhook import (
+    RECEIVERS,
+    Page,
+    WebhookError,
+    describe_alerts,
+    read_webhook,
+)
 
 PAGES_FILE = "pages.jsonl"
 _MAX_BODY_BYTES = 1 << 20
@@ -106,7 +112,7 @@ class _Handler(BaseHTTPRequestHandler):
             # Alertmanager tries again after a 5xx: the page is late, not lost.
             self._answer(HTTPStatus.SERVICE_UNAVAILABLE, f"cannot keep the page: {error.strerror}")
             return
-        click.echo(for_people(page))
+        click.echo(describe_alerts(page))
         self._answer(HTTPStatus.OK, "")
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # name of the base class

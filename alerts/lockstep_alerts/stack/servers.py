@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from lockstep_alerts.areas import RULES_FILES
-from lockstep_alerts.model import Delivery, Duration
+from lockstep_alerts.output.write import ROUTES_FILE, render, to_yaml, write_files
+from lockstep_alerts.reading.model import Delivery, Duration
 from lockstep_alerts.scrapes import prometheus_config
 from lockstep_alerts.spec import Spec
 from lockstep_alerts.stack.processes import (
@@ -22,7 +23,6 @@ from lockstep_alerts.stack.processes import (
     stop,
     wait_for,
 )
-from lockstep_alerts.write import ROUTES_FILE, render, to_yaml, write_files
 from lockstep_records.atomic_file import write_atomically
 from lockstep_records.options import read_address
 

@@ -70,12 +70,12 @@ def read_webhook(body: bytes, receiver: str, now: datetime) -> Page:
     """The page in a webhook's body.
 
     Raises:
-        WebhookError: the body is no JSON, or a field is missing or of another type.
+        WebhookError: the body is not JSON, or a field is missing or of another type.
     """
     try:
         document = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise WebhookError(f"body is no JSON: {error}") from error
+        raise WebhookError(f"body is not JSON: {error}") from error
     fields = _object(document, "body")
     alerts = fields.get("alerts")
     if not isinstance(alerts, list):
@@ -93,7 +93,7 @@ def _printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
-def for_people(page: Page) -> str:
+def describe_alerts(page: Page) -> str:
     """The page as lines of text."""
     word = "PAGE" if page.receiver == "pager" else "TICKET"
     group = " ".join(f"{name}={value}" for name, value in page.group_labels.items())

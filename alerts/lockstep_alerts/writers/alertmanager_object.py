@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from pathlib import PurePath
 from typing import Any
 
-from lockstep_alerts.entry import SpecError
-from lockstep_alerts.write import to_yaml
+from lockstep_alerts.output.write import to_yaml
+from lockstep_alerts.reading.entry import SpecError
 
 FILE_NAME = "lockstep.alertmanagerconfig.yaml"
 _API = "monitoring.coreos.com/v1alpha1"

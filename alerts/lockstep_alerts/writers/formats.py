@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import yaml
 
-from lockstep_alerts.write import ROUTES_FILE, to_yaml
+from lockstep_alerts.output.write import ROUTES_FILE, to_yaml
 from lockstep_alerts.writers.alertmanager_object import FILE_NAME, alertmanager_object
 from lockstep_alerts.writers.mimir import MAX_RULES_PER_GROUP, MIMIR_SUFFIX, namespaces, too_long
 from lockstep_alerts.writers.operator import PROMETHEUS_RULE, VM_RULE, rule_objects
@@ -13,9 +13,9 @@ from lockstep_alerts.writers.rule_files import (
     RULES_SUFFIX,
     TESTS_SUFFIX,
     RuleFile,
+    drop_words,
     rule_files,
     with_native_histograms,
-    without_words,
 )
 
 
@@ -96,7 +96,7 @@ def render_for(target: Target, rendered: Mapping[str, str]) -> dict[str, str]:
     Raises:
         SpecError: an object cannot hold what it must.
     """
-    files = [without_words(each, target.lacks) for each in rule_files(rendered)]
+    files = [drop_words(each, target.lacks) for each in rule_files(rendered)]
     if target.native_histograms:
         files = [with_native_histograms(each) for each in files]
     texts = FORMATS[target.format](files, rendered, target)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from lockstep_alerts.write import to_yaml
+from lockstep_alerts.output.write import to_yaml
 from lockstep_alerts.writers.rule_files import Group, RuleFile
 
 MIMIR_SUFFIX = ".mimir.yaml"

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from lockstep_alerts.entry import SpecError
-from lockstep_alerts.write import to_yaml
+from lockstep_alerts.output.write import to_yaml
+from lockstep_alerts.reading.entry import SpecError
 from lockstep_alerts.writers.rule_files import Group, RuleFile
 
 MAX_OBJECT_BYTES = 512 * 1024

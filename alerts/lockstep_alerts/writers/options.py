@@ -34,7 +34,9 @@ _OPTIONS = (
         show_default=True,
         help="How the ruler stores histograms; native needs Prometheus 3 that converts them.",
     ),
-    click.option("--namespace", default="lockstep", show_default=True, help="Of the objects."),
+    click.option(
+        "--namespace", default="lockstep", show_default=True, help="Namespace of the objects."
+    ),
     click.option(
         "--label",
         "labels",

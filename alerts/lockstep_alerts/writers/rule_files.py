@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from lockstep_alerts.entry import SpecError
+from lockstep_alerts.reading.entry import SpecError
 from lockstep_catalogue import METRICS
 from lockstep_catalogue.metric import Kind
 
@@ -41,7 +41,7 @@ def rule_files(files: Mapping[str, str]) -> Iterator[RuleFile]:
             yield RuleFile(stem=name.removesuffix(RULES_SUFFIX), groups=tuple(groups))
 
 
-def without_words(file: RuleFile, words: tuple[str, ...]) -> RuleFile:
+def drop_words(file: RuleFile, words: tuple[str, ...]) -> RuleFile:
     """The file for a ruler that refuses these words, such as ``keep_firing_for``.
 
     An alert without ``keep_firing_for`` resolves as soon as its condition does. It is not written
@@ -81,9 +81,9 @@ def native(expression: str) -> str:
             f"{expression}: selects buckets by their bound, which --histograms native has none of; "
             "leave the option out, or count something else"
         )
-    return _BY_BOUND.sub(_without_bound, _BUCKETS.sub(r"\1", expression))
+    return _BY_BOUND.sub(_drop_bound, _BUCKETS.sub(r"\1", expression))
 
 
-def _without_bound(matched: re.Match[str]) -> str:
+def _drop_bound(matched: re.Match[str]) -> str:
     labels = [label for label in matched[1].split(", ") if label != "le"]
     return f"by ({', '.join(labels)})"

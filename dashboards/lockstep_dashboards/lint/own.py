@@ -45,7 +45,7 @@ def _cluster(board: Board) -> Iterator[str]:
         for name, matchers in selectors(expression):
             series = _SERIES.get(_series(name))
             if series is None:
-                yield f"{panel.title}: {name} is no series of the catalogue"
+                yield f"{panel.title}: {name} is not in the catalogue"
             elif CLUSTER in series.exposed_labels and 'cluster=~"$cluster"' not in matchers:
                 yield f"{panel.title}: {name} is of all clusters, not of the chosen ones"
 
@@ -80,10 +80,10 @@ def _explained(board: Board) -> Iterator[str]:
                 yield f"{panel.title}: the description lacks {word.strip()}"
 
 
-def _honest(board: Board) -> Iterator[str]:
+def _no_constants(board: Board) -> Iterator[str]:
     for panel, expression in _queries(board):
         if "vector(" in expression or "absent(" in expression:
-            yield f"{panel.title}: a constant stands for missing data"
+            yield f"{panel.title}: a constant hides missing data"
 
 
 def _annotated(board: Board) -> Iterator[str]:
@@ -117,7 +117,7 @@ OWN_RULES: Mapping[str, Callable[[Board], Iterator[str]]] = {
     "no-raw-ranks": _ranks,
     "objectives-are-recorded": _objectives,
     "explained": _explained,
-    "no-constants": _honest,
+    "no-constants": _no_constants,
     "annotated": _annotated,
     "no-overlap": _grid,
     "unique-titles": _titles,

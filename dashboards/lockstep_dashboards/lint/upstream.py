@@ -93,7 +93,7 @@ def _panel_targets(dashboard: Json) -> Iterator[str]:
 def _target_promql(dashboard: Json) -> Iterator[str]:
     for panel, target in targets_of(dashboard):
         if not target.get("expr") or not is_balanced(target["expr"]):
-            yield f"{panel.get('title')}: a query is no PromQL"
+            yield f"{panel.get('title')}: a query is not PromQL"
 
 
 def _target_rate_interval(dashboard: Json) -> Iterator[str]:
@@ -123,7 +123,7 @@ def _target_logql(dashboard: Json) -> Iterator[str]:
         if target.get("datasource", {}).get("type") == "loki" and not is_balanced(
             target.get("expr", "")
         ):
-            yield f"{panel.get('title')}: a query is no LogQL"
+            yield f"{panel.get('title')}: a query is not LogQL"
 
 
 def _target_logql_auto(dashboard: Json) -> Iterator[str]:

@@ -109,7 +109,7 @@ def ask(
         progress: follows the answers as they arrive.
 
     Raises:
-        SourceError: the server does not answer, or is no Prometheus.
+        SourceError: the server does not answer, or is not a Prometheus.
     """
     annotations = [x for x in board.annotations if x.get("expr") and x.get("enable", True)]
     with ThreadPoolExecutor(_SIMULTANEOUS) as pool:

@@ -13,7 +13,7 @@ _MAX_GRID_HEIGHT = 200
 
 
 class BoardError(ValueError):
-    """A file is no dashboard; the text says why."""
+    """A file is not a dashboard; the text says why."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,7 +84,7 @@ def read_board_file(path: Path) -> GrafanaBoard:
     """The dashboard of a JSON file.
 
     Raises:
-        BoardError: it cannot be read, or is no dashboard.
+        BoardError: it cannot be read, or is not a dashboard.
     """
     try:
         with path.open("rb") as file:
@@ -92,11 +92,13 @@ def read_board_file(path: Path) -> GrafanaBoard:
     except OSError as error:
         raise BoardError(f"{path} cannot be read: {error.strerror}") from error
     if len(content) > MAX_FILE_BYTES:
-        raise BoardError(f"{path} is larger than {MAX_FILE_BYTES:,} bytes, so it is no dashboard")
+        raise BoardError(
+            f"{path} is larger than {MAX_FILE_BYTES:,} bytes, so it is not a dashboard"
+        )
     try:
         return read_board(json.loads(content))
     except (ValueError, RecursionError) as error:
-        raise BoardError(f"{path} is no Grafana dashboard: {error}") from error
+        raise BoardError(f"{path} is not a Grafana dashboard: {error}") from error
 
 
 def read_board(document: Any) -> GrafanaBoard:

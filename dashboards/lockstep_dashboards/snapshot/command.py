@@ -105,7 +105,7 @@ def snapshot(
 
 def _check_folder(path: Path) -> None:
     if not path.parent.is_dir():
-        raise ValueError(f"--out {path}: there is no folder {path.parent}; create it")
+        raise ValueError(f"--out {path}: folder {path.parent} does not exist; create it")
 
 
 def read_wishes(

@@ -138,7 +138,7 @@ class LiveBoards:
             if name in {item.board.uid, item.name}:
                 return self._page(item, query)
         names = ", ".join(item.board.uid for item in self.boards)
-        text = f"There is no board {name!r}; there are {names}."
+        text = f"Board {name!r} does not exist; the boards are {names}."
         return HTTPStatus.NOT_FOUND, self.message("No such board", text)
 
     def message(self, title: str, text: str, *, refreshes: bool = False) -> str:

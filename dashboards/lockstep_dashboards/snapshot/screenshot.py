@@ -28,7 +28,7 @@ _SIGNATURE = b"\x89PNG"
 
 
 class ScreenshotError(ValueError):
-    """There is no picture; the text says why and what to do."""
+    """No picture was drawn; the text says why and what to do."""
 
 
 def find_chromium() -> str:
@@ -50,7 +50,7 @@ def take_screenshot(page: Path, picture: Path, height_pixels: int) -> None:
     """Writes a PNG of a page that is 1440 pixels wide.
 
     Raises:
-        ScreenshotError: there is no Chromium, or it draws nothing.
+        ScreenshotError: Chromium is missing, or draws nothing.
         OSError: the picture cannot be written.
     """
     program = find_chromium()

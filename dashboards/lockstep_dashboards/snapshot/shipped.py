@@ -53,6 +53,6 @@ def find_board(name: str) -> KnownBoard:
     close = get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]}? " if close else ""
     raise BoardError(
-        f"there is no board {name!r}; {hint}the boards are {', '.join(names)},"
+        f"board {name!r} does not exist; {hint}the boards are {', '.join(names)},"
         " and a path to the JSON of a dashboard"
     )

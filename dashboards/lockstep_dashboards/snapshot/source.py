@@ -52,7 +52,7 @@ class Source:
         try:
             self._url = httpx.URL(url.rstrip("/"))
         except httpx.InvalidURL as error:
-            raise SourceError(f"--prometheus {url!r} is no address: {error}") from error
+            raise SourceError(f"--prometheus {url!r} is not an address: {error}") from error
         if not self._url.host:
             raise SourceError(f"--prometheus {url!r} names no host; give http://HOST:PORT")
         self._client = httpx.Client(timeout=_TIMEOUT_SECONDS, trust_env=False, transport=transport)
@@ -73,7 +73,7 @@ class Source:
 
         Raises:
             QueryError: Prometheus refuses the query.
-            SourceError: no server answers, or it is no Prometheus.
+            SourceError: no server answers, or it is not a Prometheus.
         """
         answer = self._post("query", {"query": query, "time": f"{seconds:.3f}"})
         return self._answers(answer, "vector", lambda pair: (_number(pair[1]),))
@@ -87,7 +87,7 @@ class Source:
             "step": f"{window.step_seconds:.3f}",
         }
 
-        def on_grid(pairs: list[Any]) -> tuple[float | None, ...]:
+        def snap_to_grid(pairs: list[Any]) -> tuple[float | None, ...]:
             values: list[float | None] = [None] * window.num_points
             for seconds, value in pairs:
                 index = window.index(float(seconds))
@@ -95,7 +95,7 @@ class Source:
                     values[index] = _number(value)
             return tuple(values)
 
-        return self._answers(self._post("query_range", form), "matrix", on_grid)
+        return self._answers(self._post("query_range", form), "matrix", snap_to_grid)
 
     def label_values(self, label: str, selector: str, window: Window) -> list[str]:
         """Values of a label among the series that match in a window; raises as ``instant``."""
@@ -127,7 +127,7 @@ class Source:
             if result_type == "scalar" and kind == "vector":
                 result_type, result = kind, [{"metric": {}, "value": result}]
             if result_type == kind and not isinstance(result, list):
-                raise TypeError(result)  # noqa: TRY301  # one sentence for all that is no answer
+                raise TypeError(result)  # noqa: TRY301  # one sentence for every wrong answer
             if result_type == kind:
                 return [
                     Answer(

@@ -84,7 +84,7 @@ class Choice:
 def fill(text: str, choices: Iterable[Choice], built_in: Mapping[str, str]) -> str:
     """A query or title in which every reference to a variable is replaced.
 
-    A name that is no variable stays as it is: ``$1`` belongs to PromQL's ``label_replace``.
+    A name that is not a variable stays as it is: ``$1`` belongs to PromQL's ``label_replace``.
     """
     by_name = {choice.name: choice for choice in choices}
 
@@ -116,7 +116,7 @@ def choose(
 
     Raises:
         VariableError: a variable that the board does not have, or a value that nothing has.
-        SourceError: the server does not answer, or is no Prometheus.
+        SourceError: the server does not answer, or is not a Prometheus.
     """
     names = [str(fields["name"]) for fields in board.variables if fields["type"] != "datasource"]
     for name in wishes:

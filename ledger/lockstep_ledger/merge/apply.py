@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from lockstep_catalogue import ledger as counted
+from lockstep_catalogue import limits
 from lockstep_ledger.merge import accounting, checkpoints
 from lockstep_ledger.merge.effects import Effects
 from lockstep_ledger.merge.event import LedgerEvent
@@ -148,7 +149,7 @@ def _judge_wait(job: Job, waited: float, time_seconds: float, effects: Effects) 
     """Counts a wait against the target of the job's size; a job that names no size has none."""
     size = job.gpus or job.world_size
     if size:
-        target = next(seconds for most, seconds in counted.QUEUE_WAIT_TARGETS if size <= most)
+        target = next(seconds for most, seconds in limits.QUEUE_WAIT_TARGETS if size <= most)
         effects.count(job, "queue_wait", time_seconds, float(waited <= target), 1.0)
 
 

@@ -1,6 +1,7 @@
 """Checkpoints, resumes and preemptions of a job, as its events report."""
 
 from lockstep_catalogue import ledger as counted
+from lockstep_catalogue import limits
 from lockstep_ledger.merge.effects import Effects
 from lockstep_ledger.merge.event import LedgerEvent
 from lockstep_ledger.merge.job import Job
@@ -73,6 +74,6 @@ def _judged_loss(job: Job, time_seconds: float, effects: Effects) -> float | Non
     lost_seconds = max(0.0, time_seconds - max(job.last_checkpoint, job.run.begin))
     if job.checkpoints >= _MIN_CHECKPOINTS:
         interval_seconds = (job.last_checkpoint - job.started) / job.checkpoints
-        is_good = lost_seconds <= interval_seconds + counted.PREEMPTION_GRACE_SECONDS
+        is_good = lost_seconds <= interval_seconds + limits.PREEMPTION_GRACE_SECONDS
         effects.count(job, "preemption_loss", time_seconds, float(is_good), 1.0)
     return None if job.gpus is None else lost_seconds * job.gpus

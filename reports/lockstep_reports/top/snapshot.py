@@ -6,7 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
-from lockstep_catalogue.recorded import MAX_OTHER_RATIO, MIN_WAIT_RATIO
+from lockstep_catalogue.limits import MAX_OTHER_RATIO, MIN_WAIT_RATIO
 from lockstep_catalogue.vocabulary import ENDED_PHASES, PAUSE_PHASES
 from lockstep_records.hangs import (
     HANG_TIMEOUT_SECONDS,

@@ -6,7 +6,7 @@ of the others. Where neither could have been, the verdict is unknown.
 
 import numpy as np
 
-from lockstep_catalogue.recorded import MAX_OTHER_RATIO, MIN_WAIT_RATIO
+from lockstep_catalogue.limits import MAX_OTHER_RATIO, MIN_WAIT_RATIO
 from lockstep_reports import nan_stats
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.score import Scores

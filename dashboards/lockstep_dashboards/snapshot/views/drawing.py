@@ -148,17 +148,19 @@ def _event_shapes(events: Iterable[Event], window: Window) -> list[dict[str, Any
         if (event.color, event.begin) not in begins:
             begins.add((event.color, event.begin))
             line = {"color": plot_color(event.color), "width": 1.5, "dash": "dot"}
-            shapes.append(_over_height(event.begin, event.begin) | {"type": "line", "line": line})
+            shapes.append(
+                _scale_to_height(event.begin, event.begin) | {"type": "line", "line": line}
+            )
     if len(shapes) > _MANY_LINES:
         shapes = [shape | {"opacity": 0.3} for shape in shapes]
     for color, begin, end in _regions(events):
         if end - begin > window.step_seconds:
             fill = {"fillcolor": plot_color(color), "opacity": 0.13, "line": {"width": 0}}
-            shapes.append(_over_height(begin, end) | {"type": "rect"} | fill)
+            shapes.append(_scale_to_height(begin, end) | {"type": "rect"} | fill)
     return shapes
 
 
-def _over_height(begin: float, end: float) -> dict[str, Any]:
+def _scale_to_height(begin: float, end: float) -> dict[str, Any]:
     """The place of a shape from the foot to the top of a figure, behind its series."""
     times = {"x0": plot_time(begin), "x1": plot_time(end)}
     return {"xref": "x", "yref": "paper", "y0": 0, "y1": 1, "layer": "below"} | times
@@ -180,7 +182,7 @@ def _regions(events: Iterable[Event]) -> list[tuple[str, float, float]]:
 
 
 def _event_markers(events: Iterable[Event]) -> dict[str, Any]:
-    """Triangles at the foot of the lines; pointing at one shows what it stands for."""
+    """Triangles at the foot of the lines; pointing at one shows what happened."""
     listed = list(events)
     return {
         "type": "scatter",

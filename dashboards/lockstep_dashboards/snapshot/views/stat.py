@@ -74,7 +74,7 @@ def draw_bars(answer: PanelAnswer, scene: Scene) -> Drawing:
 
 
 def reduced(answer: PanelAnswer, frame: Frame) -> float | None:
-    """The single value that stands for a series, by the panel's options; the last by default."""
+    """The single value of a series, by the panel's options; the last by default."""
     calculations = answer.panel.options.get("reduceOptions", {}).get("calcs") or ["lastNotNull"]
     values = [value for value in frame.values if value is not None]
     reduction = _REDUCTIONS.get(str(calculations[0]), _REDUCTIONS["lastNotNull"])

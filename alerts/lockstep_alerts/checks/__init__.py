@@ -1,0 +1,1 @@
+"""What is checked before rules are used: their cost, chance, and the tools' own checks."""

@@ -1,0 +1,1 @@
+"""Alerts on attempts of jobs: checkpoints, memory, starts, replicas, data."""

@@ -1,0 +1,185 @@
+"""Attempts of a job that end badly: at the start, again and again, or for want of memory."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+from lockstep_alerts.conditions.condition import Case, Condition
+from lockstep_alerts.conditions.joins import JOB_LABELS, ON_JOB, ON_NODE, RUNNING
+from lockstep_alerts.conditions.synthetic import (
+    JOB,
+    Course,
+    Samples,
+    Timing,
+    sample_node,
+    steady,
+    steps_up,
+)
+from lockstep_alerts.reading.quantities import Whole, Window
+from lockstep_catalogue import host, job_state, job_watch, training
+from lockstep_catalogue.fabric_labels import MEMORY_EVENT
+from lockstep_catalogue.labels import STATE
+from lockstep_catalogue.metric import Metric
+from lockstep_catalogue.promql import Matcher, by, eq, increase, one_of, select
+from lockstep_catalogue.windows import ScrapeWindows
+
+_FAILED = ("failed", "gone")
+
+
+def restarts(window: str) -> str:
+    """How often each job was restarted within the window, over all its nodes."""
+    attempt = select(job_watch.ATTEMPT_NUMBER)
+    newest = by("max", f"max_over_time({attempt}[{window}])", *JOB_LABELS)
+    return f"({newest} - {by('min', f'min_over_time({attempt}[{window}])', *JOB_LABELS)})"
+
+
+class FailedOnStart(Condition):
+    """Ranks of the newest attempt have failed, and none of its ranks has completed a step."""
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Number of failed ranks of each such job."""
+        del windows
+        failed = by("sum", select(training.RANKS, one_of(STATE, *_FAILED)), *JOB_LABELS)
+        stepped = by("max", select(training.STEP), *JOB_LABELS)
+        return f"{failed} > 0 unless {ON_JOB} ({stepped} > 0)"
+
+    def cases(self, timing: Timing) -> list[Case]:
+        """A job that fails before its first step, one that fails later, and one that starts."""
+        failed = [_ranks("failed", steps_up(timing, 2)), _ranks("init", steps_up(timing, 0, 2))]
+        well = steady(0, timing.fires_by_seconds)
+        starts = [_ranks("failed", well), _ranks("init", steps_up(timing, 2, 2))]
+        stepped = sample_node(training.STEP, steady(700, timing.fires_by_seconds), job_id="j1")
+        return [
+            Case("it fails before its first step", failed, JOB),
+            Case("it fails later", [*failed, stepped]),
+            Case("it starts", starts),
+        ]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CrashLoop(Condition):
+    """Jobs that were restarted ``least_restarts`` times or more within ``window``.
+
+    Attributes:
+        window: within which restarts count.
+        least_restarts: from which on it is a loop.
+    """
+
+    window: Window
+    least_restarts: Annotated[int, Whole(0, 1000)]
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Restarts of each job within the window."""
+        del windows
+        return f"{restarts(self.window.text)} >= {self.least_restarts}"
+
+    def cases(self, timing: Timing) -> list[Case]:
+        """As many restarts as the limit, and one fewer."""
+
+        def restarted(times: int) -> list[Samples]:
+            return [
+                sample_node(job_watch.ATTEMPT_NUMBER, steps_up(timing, times + 4, 4), job_id="j1")
+            ]
+
+        return [
+            Case("it restarts again and again", restarted(self.least_restarts), JOB),
+            Case("it restarts once fewer", restarted(self.least_restarts - 1)),
+        ]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OutOfMemoryLoop(Condition):
+    """Jobs whose allocations fail again after ``least_restarts`` restarts within ``window``.
+
+    Attributes:
+        window: within which failed allocations and restarts count.
+        least_restarts: with failed allocations, from which on it is a loop.
+    """
+
+    window: Window
+    least_restarts: Annotated[int, Whole(0, 1000)]
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Failed allocations and kills by the kernel, by job that is restarted over and over."""
+        del windows
+        killed = (host.JOB_MEMORY_EVENTS, eq(MEMORY_EVENT, "oom_kill"))
+        grown = f"{self._grown(job_state.OUT_OF_MEMORY)} or {self._grown(*killed)}"
+        looping = f"{restarts(self.window.text)} >= {self.least_restarts}"
+        return (
+            f"{by('sum', grown, *JOB_LABELS)} > {self.least_restarts - 0.5} and {ON_JOB} {looping}"
+        )
+
+    def _grown(self, metric: Metric, *matchers: Matcher) -> str:
+        window = self.window.text
+        # The series of an attempt that dies at once is born above zero.
+        count = select(metric, *matchers)
+        born = f"({count} unless {count} offset {window})"
+        return f"({born} or {increase(metric, window, *matchers)})"
+
+    def cases(self, timing: Timing) -> list[Case]:
+        """Memory runs out in every attempt, in one only, and restarts for another reason."""
+        again, once = self.least_restarts + 1, 1
+
+        def job(num_failed: int, num_restarts: int) -> list[Samples]:
+            return [
+                sample_node(job_state.OUT_OF_MEMORY, steps_up(timing, num_failed), job_id="j1"),
+                sample_node(job_watch.ATTEMPT_NUMBER, steps_up(timing, num_restarts), job_id="j1"),
+            ]
+
+        return [
+            Case("memory runs out again and again", job(again, again), JOB),
+            Case("memory runs out once", job(once, once)),
+            Case("it restarts for another reason", job(0, again)),
+        ]
+
+
+class TopologyWrong(Condition):
+    """Ranks of one attempt do not agree on the size of the job, or are more or fewer than it."""
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Ranks of each job that does not fit together, by one of three signs."""
+        del windows
+        attempt = select(job_watch.ATTEMPT_NUMBER)
+        # A node that an earlier attempt has left reports its pages for a while.
+        newest = (
+            f"{ON_NODE} ({attempt} == {ON_JOB} group_left () {by('max', attempt, *JOB_LABELS)})"
+        )
+        sizes = f"({select(job_watch.WORLD_RANKS)} and {newest})"
+        most = by("max", sizes, *JOB_LABELS)
+
+        def ranks(*states: str) -> str:
+            matchers = (one_of(STATE, *states),) if states else ()
+            return by("sum", f"({select(training.RANKS, *matchers)} and {newest})", *JOB_LABELS)
+
+        disagree = f"{most} > {ON_JOB} {by('min', sizes, *JOB_LABELS)}"
+        too_many = f"{ranks(*RUNNING)} > {ON_JOB} {most}"
+        too_few = f"{ranks()} < {ON_JOB} {most} and {ON_JOB} {ranks('init')} > 0"
+        return f"({disagree})\nor\n({too_many})\nor\n({too_few})"
+
+    def cases(self, timing: Timing) -> list[Case]:
+        """Nodes that disagree, ranks that are missing or too many; and two jobs that are well."""
+        fits = _start(timing, {"n1": (4, 2, 1), "n2": (4, 2, 1)})
+        smaller = _start(timing, {"n1": (2, 2, 1), "n2": (4, 2, 0)})
+        return [
+            Case("nodes disagree", _start(timing, {"n1": (4, 2, 1), "n2": (2, 2, 1)}), JOB),
+            Case("a node is missing", _start(timing, {"n1": (4, 2, 1)}), JOB),
+            Case("ranks are too many", _start(timing, {"n1": (2, 2, 1), "n2": (2, 2, 1)}), JOB),
+            Case("all are there", fits),
+            Case("an earlier attempt was larger", smaller),
+        ]
+
+
+def _ranks(state: str, course: Course, node: str = "n1") -> Samples:
+    return sample_node(training.RANKS, course, node, job_id="j1", state=state)
+
+
+def _start(timing: Timing, nodes: Mapping[str, tuple[int, int, int]]) -> list[Samples]:
+    """Nodes with the size of the job by their own word, their ranks, and their attempt."""
+    lasting, series = timing.fires_by_seconds, []
+    for node, (size, num_ranks, attempt) in nodes.items():
+        series += [
+            sample_node(job_watch.WORLD_RANKS, steady(size, lasting), node, job_id="j1"),
+            sample_node(job_watch.ATTEMPT_NUMBER, steady(attempt, lasting), node, job_id="j1"),
+            _ranks("init", steady(num_ranks, lasting), node),
+        ]
+    return series

@@ -1,0 +1,34 @@
+"""The loss of a job spikes or diverges, by the detector in each rank's own monitor."""
+
+from lockstep_alerts.conditions.condition import Case, Condition
+from lockstep_alerts.conditions.joins import JOB_LABELS
+from lockstep_alerts.conditions.synthetic import JOB, Samples, Timing, sample_node, steps_up
+from lockstep_catalogue import job_state
+from lockstep_catalogue.labels import ANOMALY
+from lockstep_catalogue.metric import Metric
+from lockstep_catalogue.promql import by, increase, select
+from lockstep_catalogue.windows import ScrapeWindows
+
+
+class LossAnomaly(Condition):
+    """A rank's loss is anomalous now, or an anomaly began within the last window of scrapes."""
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Number of anomalous ranks by job and kind; of a spike that has passed its beginnings."""
+        lasting = f"{by('sum', select(job_state.ANOMALOUS), *JOB_LABELS, ANOMALY)} > 0"
+        # A spike of a step or two is over before the next scrape.
+        begun = increase(job_state.ANOMALIES, windows.cover(60))
+        return f"{lasting}\nor\n{by('sum', begun, *JOB_LABELS, ANOMALY)} > 0"
+
+    def cases(self, timing: Timing) -> list[Case]:
+        """A divergence, a spike between two scrapes, and a loss that is well."""
+
+        def counted(metric: Metric, anomaly: str, to: int) -> list[Samples]:
+            return [sample_node(metric, steps_up(timing, to), job_id="j1", anomaly=anomaly)]
+
+        diverges, spike = {**JOB, "anomaly": "divergence"}, {**JOB, "anomaly": "spike"}
+        return [
+            Case("it diverges", counted(job_state.ANOMALOUS, "divergence", 4), diverges),
+            Case("it spikes", counted(job_state.ANOMALIES, "spike", 1), spike),
+            Case("it is well", counted(job_state.ANOMALOUS, "divergence", 0)),
+        ]

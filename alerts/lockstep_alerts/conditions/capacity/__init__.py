@@ -1,0 +1,1 @@
+"""Alerts on slow trouble: waste, contention, queues, recovery points."""

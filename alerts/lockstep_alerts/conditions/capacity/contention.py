@@ -1,0 +1,200 @@
+"""The host under a job is short of something: processors, memory, or room for its pods."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lockstep_alerts.conditions.condition import Case, Condition
+from lockstep_alerts.conditions.joins import NODE_LABELS, ON_MACHINE, RUNNING, runs_on
+from lockstep_alerts.conditions.synthetic import (
+    Samples,
+    Stretch,
+    Timing,
+    growing,
+    sample_node,
+    samples,
+    steady,
+    steps_up,
+)
+from lockstep_alerts.reading.quantities import Ratio, Window
+from lockstep_catalogue import foreign, host, job_state, recorded, training
+from lockstep_catalogue.fabric_labels import PRESSURE, RESOURCE
+from lockstep_catalogue.gpu_owner import NAMESPACE, POD
+from lockstep_catalogue.labels import GOODPUT, NODE, STATE
+from lockstep_catalogue.metric import Metric
+from lockstep_catalogue.promql import Matcher, by, eq, names, one_of, rate, select
+from lockstep_catalogue.windows import ScrapeWindows
+
+_AT = {"cluster": "c1", "job_id": "j1", "node": "n1"}
+_ON_JOB_NODE = f"on ({names(*NODE_LABELS)})"
+_KUBE_PRESSURE = ("MemoryPressure", "DiskPressure", "PIDPressure")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Contention(Condition):
+    """Jobs that wait for processors on a node, and are late or wait for data because of it.
+
+    Attributes:
+        window: over which shares are taken.
+        pressure_ratio: share of the time in which a task of the job waits for a processor.
+        throttled_ratio: share of the time for which the job's limit kept it from running.
+        harm_ratio: what the job must pay for it: waiting for data or launches as a share of its
+            time on the node, or lateness of one of the node's ranks as a share of the step.
+    """
+
+    DETECTED_AFTER: ClassVar[int | str] = "window"
+
+    window: Window
+    pressure_ratio: Ratio
+    throttled_ratio: Ratio
+    harm_ratio: Ratio
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Share of the time in which the job waits for processors, by node, where it pays."""
+        del windows
+        window = self.window.text
+
+        def share(metric: Metric, limit: float, *matchers: Matcher) -> str:
+            return f"{by('max', rate(metric, window, *matchers), *NODE_LABELS)} > {limit:g}"
+
+        pressed = share(
+            host.JOB_PRESSURE_SECONDS,
+            self.pressure_ratio,
+            eq(RESOURCE, "cpu"),
+            eq(PRESSURE, "some"),
+        )
+        throttled = share(host.JOB_THROTTLED_SECONDS, self.throttled_ratio)
+        # What the loops themselves waited for a processor needs no other proof of harm.
+        waited = by("sum", rate(job_state.RUN_QUEUE_SECONDS, window), *NODE_LABELS)
+        loops = by("sum", select(training.RANKS, one_of(STATE, *RUNNING)), *NODE_LABELS)
+        queued = f"{waited} / {_ON_JOB_NODE} ({loops} > 0) > {self.harm_ratio:g}"
+        return f"({pressed}\nor\n{throttled})\nand {_ON_JOB_NODE} ({self._harm()})\nor\n{queued}"
+
+    def _harm(self) -> str:
+        """Nodes on which the job waits for data or launches, or with a rank that is late."""
+        waits = one_of(GOODPUT, "data_wait", "host_bound")
+        lost = by("sum", rate(job_state.GOODPUT_SECONDS, self.window.text, waits), *NODE_LABELS)
+        spent = by("sum", rate(job_state.GOODPUT_SECONDS, self.window.text), *NODE_LABELS)
+        late = by("max", select(recorded.LATENESS_RATIO), *NODE_LABELS)
+        return f"{lost} / ({spent} > 0) > {self.harm_ratio:g} or {late} > {self.harm_ratio:g}"
+
+    def cases(self, timing: Timing) -> list[Case]:
+        """Processors are short and the job pays; its limit keeps it back; nobody pays; healthy."""
+        short = self._pressed(timing, (1 + self.pressure_ratio) / 2)
+        held_back = self._pays(timing, 2 * self.harm_ratio)
+        throttled = _count_for_job(timing, host.JOB_THROTTLED_SECONDS, 2 * self.throttled_ratio)
+        running = sample_node(
+            training.RANKS, steady(2, timing.fires_by_seconds), job_id="j1", state="training"
+        )
+        queued = _count_for_job(timing, job_state.RUN_QUEUE_SECONDS, 4 * self.harm_ratio)
+        return [
+            Case("processors are short", [*short, *held_back], _AT),
+            Case("its limit keeps it back", [throttled, *held_back], _AT),
+            Case("its loops wait for a core", [running, queued], _AT),
+            Case("processors are short and nobody pays", short),
+            Case("loaders are slow for another reason", held_back),
+        ]
+
+    def _pressed(self, timing: Timing, ratio: float) -> list[Samples]:
+        some = {"resource": "cpu", "pressure": "some"}
+        return [_count_for_job(timing, host.JOB_PRESSURE_SECONDS, ratio, **some)]
+
+    def _pays(self, timing: Timing, ratio: float) -> list[Samples]:
+        shares = {"data_wait": ratio, "productive": 1 - ratio}
+        return [
+            _count_for_job(timing, job_state.GOODPUT_SECONDS, share, goodput=state)
+            for state, share in shares.items()
+        ]
+
+
+def _count_for_job(timing: Timing, metric: Metric, per_second: float, **labels: str) -> Samples:
+    """A counter of the job on its node that grows from the beginning."""
+    course = growing(Stretch(timing.fires_by_seconds, per_second))
+    return sample_node(metric, course, job_id="j1", **labels)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NodePressure(Condition):
+    """Nodes under jobs that run out of memory, disk or process numbers.
+
+    Attributes:
+        below_ratio: memory of the host that is left.
+        above_ratio: memory of a job, of its limit.
+    """
+
+    below_ratio: Ratio
+    above_ratio: Ratio
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Nodes that run out of memory, disk or process numbers, with the jobs they carry."""
+        del windows
+        available, total = select(host.MEMORY_AVAILABLE), select(host.MEMORY_TOTAL)
+        scarce = f"({available} / {ON_MACHINE} {total} < {self.below_ratio:g})"
+        limit = f"({self.above_ratio:g} * {select(host.JOB_MEMORY_LIMIT)})"
+        full = f"{select(host.JOB_MEMORY)} > {_ON_JOB_NODE} {limit}"
+        kubernetes = select(
+            foreign.KUBE_NODE_CONDITION,
+            one_of(foreign.KUBE_CONDITION, *_KUBE_PRESSURE),
+            eq(foreign.KUBE_STATUS, "true"),
+        )
+        pressed = f"{runs_on()} and on ({NODE.name}) ({kubernetes} == 1)"
+        jobs = f"{runs_on()} and {ON_MACHINE} {scarce}\nor\n{full}\nor\n{pressed}"
+        return by("group", jobs, *NODE_LABELS)
+
+    def cases(self, timing: Timing) -> list[Case]:
+        """The host or the job is short of memory, Kubernetes says so; there is enough."""
+        lasting = timing.fires_by_seconds
+        runs = sample_node(training.RANKS, steady(2, lasting), job_id="j1", state="training")
+
+        def host_memory(left_ratio: float) -> list[Samples]:
+            total = sample_node(host.MEMORY_TOTAL, steady(1e12, lasting))
+            return [
+                runs,
+                total,
+                sample_node(host.MEMORY_AVAILABLE, steady(1e12 * left_ratio, lasting)),
+            ]
+
+        used = (1 + self.above_ratio) / 2
+        job = [
+            sample_node(host.JOB_MEMORY, steady(1e11 * used, lasting), job_id="j1"),
+            sample_node(host.JOB_MEMORY_LIMIT, steady(1e11, lasting), job_id="j1"),
+        ]
+        disk = {"node": "n1", "condition": "DiskPressure", "status": "true"}
+        full_disk = samples(foreign.KUBE_NODE_CONDITION, steady(1, lasting), **disk)
+        return [
+            Case("the host is short of memory", host_memory(self.below_ratio / 2), _AT),
+            Case("the job is near its limit", job, _AT),
+            Case("Kubernetes finds the disk full", [runs, full_disk], _AT),
+            Case("there is enough memory", host_memory(2 * self.below_ratio)),
+        ]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PodEvicted(Condition):
+    """Pods that Kubernetes evicted within ``window``.
+
+    Attributes:
+        window: within which an eviction counts.
+    """
+
+    window: Window
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Pods that were evicted within the window."""
+        del windows
+        evicted = select(foreign.KUBE_POD_REASON, eq(foreign.KUBE_REASON, "Evicted"))
+        # The status of an evicted pod stays until somebody deletes it.
+        news = f"{evicted} == 1 unless {evicted} offset {self.window} == 1"
+        return by("group", news, NAMESPACE, POD)
+
+    def cases(self, timing: Timing) -> list[Case]:
+        """A pod is evicted now, and one was long ago."""
+        pod = {"namespace": "ns1", "pod": "p1"}
+        reason = {**pod, "reason": "Evicted"}
+        now = samples(foreign.KUBE_POD_REASON, steps_up(timing), **reason)
+        past = steady(1, timing.fires_by_seconds + 2 * self.window.seconds)
+        at_seconds = timing.fires_by_seconds + 2 * self.window.seconds
+        old = samples(foreign.KUBE_POD_REASON, past, **reason)
+        return [
+            Case("it is evicted", [now], pod),
+            Case("it was evicted long ago", [old], None, at_seconds),
+        ]

@@ -1,0 +1,79 @@
+"""The newest durable checkpoint grows older than it should: the recovery point is breached."""
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from lockstep_alerts.conditions.condition import Case, Condition
+from lockstep_alerts.conditions.joins import JOB_LABELS, ON_JOB, num_ranks
+from lockstep_alerts.conditions.synthetic import (
+    JOB,
+    Course,
+    Samples,
+    Stretch,
+    Timing,
+    growing,
+    sample_node,
+    steady,
+)
+from lockstep_alerts.reading.quantities import Number, Window
+from lockstep_catalogue import training
+from lockstep_catalogue.promql import by, select
+from lockstep_catalogue.windows import ScrapeWindows
+
+_HISTORY = "6h"
+_EVERY_SECONDS = 600  # between two checkpoints of the cases
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CheckpointStale(Condition):
+    """Jobs whose newest durable checkpoint is older than ``intervals`` of their own intervals.
+
+    Attributes:
+        intervals: age of the newest checkpoint in mean intervals of the job's last six hours.
+        at_least: the age that is never too old, of jobs that write every few seconds.
+    """
+
+    DETECTED_AFTER: ClassVar[int | str] = "at_least"
+
+    intervals: Annotated[float, Number(1, 100)]
+    at_least: Window
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Age in seconds of the newest durable checkpoint of each job that is too old."""
+        del windows
+        durable = select(training.LAST_CHECKPOINT)
+        # The mean interval: what was gained over the changes that gained it.
+        gained = f"(max_over_time({durable}[{_HISTORY}]) - min_over_time({durable}[{_HISTORY}]))"
+        changes = f"changes({durable}[{_HISTORY}])"
+        interval = by("max", f"{gained} / ({changes} > 0)", *JOB_LABELS)
+        age = f"(time() - {by('max', durable, *JOB_LABELS)})"
+        moves = f"{num_ranks('training', 'checkpoint', 'eval')} > 0"
+        return (
+            f"{age} > {self.at_least.seconds}\n"
+            f"and {age} > {ON_JOB} ({self.intervals:g} * {interval})\nand {ON_JOB} {moves}"
+        )
+
+    def cases(self, timing: Timing) -> list[Case]:
+        """The writes stop; they go on; the job has ended; and a job that wrote only one."""
+        late = round(max(self.at_least.seconds, self.intervals * _EVERY_SECONDS))
+        waits = timing.fires_within_seconds - self.at_least.seconds + late + _EVERY_SECONDS
+        at_seconds = 3 * _EVERY_SECONDS + waits
+        soon = at_seconds - waits + late // 2
+        stops = _job(at_seconds, 3, "training")
+        return [
+            Case("it stops to write", stops, JOB, at_seconds),
+            Case("the next one is due", stops, None, soon),
+            Case("it has ended", _job(at_seconds, 3, "done"), None, at_seconds),
+            Case("it wrote one", _job(at_seconds, 0, "training"), None, at_seconds),
+        ]
+
+
+def _job(seconds: int, num_later: int, state: str) -> list[Samples]:
+    """A job with a checkpoint at its start, and some more at equal distances."""
+    pause, write = Stretch(_EVERY_SECONDS - 1, 0), Stretch(1, _EVERY_SECONDS)
+    stretches = [each for _ in range(num_later) for each in (pause, write)]
+    written: Course = growing(*stretches, Stretch(seconds, 0))
+    return [
+        sample_node(training.LAST_CHECKPOINT, written, job_id="j1"),
+        sample_node(training.RANKS, steady(2, seconds), job_id="j1", state=state),
+    ]

@@ -1,0 +1,115 @@
+"""GPUs that are paid for and do not work: the job waits for data, or does nothing at all."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lockstep_alerts.conditions.condition import Case, Condition
+from lockstep_alerts.conditions.joins import JOB_LABELS
+from lockstep_alerts.conditions.synthetic import (
+    JOB,
+    Samples,
+    Stretch,
+    Timing,
+    growing,
+    sample_node,
+    steady,
+)
+from lockstep_alerts.reading.quantities import Ratio, Window
+from lockstep_catalogue import gpu, gpu_owner, job_state
+from lockstep_catalogue.gpu_owner import GPU_OWNER_INFO
+from lockstep_catalogue.labels import CLUSTER, GOODPUT, JOB_ID, MIG_UUID, NODE, UUID
+from lockstep_catalogue.promql import by, eq, has, names, rate, select
+from lockstep_catalogue.windows import ScrapeWindows
+
+_ON_GPU = f"on ({names(CLUSTER, NODE, UUID)})"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DataStarved(Condition):
+    """Jobs whose ranks spend more than ``above_ratio`` of the wall clock waiting for data.
+
+    Attributes:
+        window: over which the share is taken.
+        above_ratio: share of the ranks' wall clock spent waiting for the next batch.
+    """
+
+    DETECTED_AFTER: ClassVar[int | str] = "window"
+
+    window: Window
+    above_ratio: Ratio
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Share of the wall clock of a job's ranks spent waiting for data."""
+        del windows
+        waited = rate(job_state.GOODPUT_SECONDS, self.window.text, eq(GOODPUT, "data_wait"))
+        spent = rate(job_state.GOODPUT_SECONDS, self.window.text)
+        share = f"{by('sum', waited, *JOB_LABELS)} / ({by('sum', spent, *JOB_LABELS)} > 0)"
+        return f"{share} > {self.above_ratio:g}"
+
+    def cases(self, timing: Timing) -> list[Case]:
+        """A job that waits for data for more and for less than the share."""
+        above, below = (1 + self.above_ratio) / 2, self.above_ratio / 2
+        return [
+            Case("it waits for data", _spending(timing, above), JOB),
+            Case("it waits for data a little", _spending(timing, below)),
+        ]
+
+
+def _spending(timing: Timing, waiting: float) -> list[Samples]:
+    """A rank that waits for data for a share of its time."""
+    seconds = timing.fires_by_seconds
+    shares = {"data_wait": waiting, "productive": 1 - waiting}
+    return [
+        sample_node(
+            job_state.GOODPUT_SECONDS, growing(Stretch(seconds, share)), job_id="j1", goodput=state
+        )
+        for state, share in shares.items()
+    ]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AllocatedIdle(Condition):
+    """Jobs whose GPUs were used less than ``below_ratio`` on average for ``window``.
+
+    Attributes:
+        window: for which the GPUs were idle.
+        below_ratio: mean utilization of the job's GPUs.
+    """
+
+    DETECTED_AFTER: ClassVar[int | str] = "window"
+
+    window: Window
+    below_ratio: Ratio
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Mean utilization of the GPUs that a job has held for the whole window."""
+        del windows
+        busy = f"avg_over_time({select(gpu.GPU_UTILIZATION)}[{self.window}])"
+        # A GPU that was allocated later has been another one's for a part of the window.
+        owner = select(GPU_OWNER_INFO, has(JOB_ID), eq(MIG_UUID, ""))
+        since = f"({owner} and {owner} offset {self.window})"
+        held = by("group", since, *JOB_LABELS, NODE, UUID)
+        share = f"{busy} * {_ON_GPU} group_right () {held}"
+        return f"{by('avg', share, *JOB_LABELS)} < {self.below_ratio:g}"
+
+    def cases(self, timing: Timing) -> list[Case]:
+        """GPUs that do nothing, GPUs that work, and idle ones that nobody holds."""
+
+        def gpus(busy_ratio: float) -> list[Samples]:
+            course = steady(busy_ratio, timing.fires_by_seconds)
+            return [
+                sample_node(gpu.GPU_UTILIZATION, course, gpu=f"{i}", uuid=f"G{i}") for i in (0, 1)
+            ]
+
+        owner = {"pci_bus_id": "", "mig_uuid": "", "job_id": "j1"}
+        lasting = steady(1, timing.fires_by_seconds)
+        held = [
+            sample_node(gpu_owner.GPU_OWNER_INFO, lasting, gpu=f"{i}", uuid=f"G{i}", **owner)
+            for i in (0, 1)
+        ]
+        idle, works = self.below_ratio / 2, (1 + self.below_ratio) / 2
+        return [
+            Case("its GPUs are idle", [*gpus(idle), *held], JOB),
+            Case("its GPUs work", [*gpus(works), *held]),
+            Case("nobody holds the idle GPUs", gpus(idle)),
+        ]

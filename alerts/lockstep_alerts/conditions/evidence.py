@@ -1,0 +1,26 @@
+"""Templates by which an alert asks Prometheus what it is about, when it is notified."""
+
+import re
+
+from lockstep_catalogue.metric import Label
+
+_SERIES_LABEL = re.compile(r"\$series\.Labels\.([a-z_]+)")
+
+
+def listing(query: str, item: str, *labels: Label) -> str:
+    """A Prometheus template: the series of a query, one phrase each; nothing where there are none.
+
+    Args:
+        query: PromQL with ``%[1]s`` and so on for the values of the labels.
+        item: the phrase, a template over ``$series``, which begins with one of its labels: the
+            series come in the order of that label.
+        labels: of the alert, in the order of the query's numbers.
+    """
+    order = _SERIES_LABEL.search(item)
+    assert order is not None, f"{item} names no label"
+    values = " ".join(f"$labels.{label.name}" for label in labels)
+    return (
+        f'{{{{ with query (printf `topk(8, {query})` {values}) | sortByLabel "{order[1]}" }}}}'
+        f"{{{{ range $i, $series := . }}}}{{{{ if $i }}}}, {{{{ end }}}}{item}{{{{ end }}}}."
+        "{{ end }}"
+    )

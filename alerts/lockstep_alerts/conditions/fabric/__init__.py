@@ -1,0 +1,1 @@
+"""Alerts on what many nodes share: ports, the fabric, storage."""

@@ -1,0 +1,192 @@
+"""Ports under jobs: down, flapping or losing packets; and from three nodes on, the fabric."""
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from lockstep_alerts.conditions.condition import LIVE_WINDOW, Case, Condition
+from lockstep_alerts.conditions.evidence import listing
+from lockstep_alerts.conditions.gpu_signs import JUDGED_EVERY_SECONDS
+from lockstep_alerts.conditions.joins import NODE_LABELS, ON_MACHINE, ran_on
+from lockstep_alerts.conditions.synthetic import (
+    Samples,
+    Stretch,
+    Timing,
+    growing,
+    sample_node,
+    steady,
+)
+from lockstep_alerts.reading.quantities import Ratio, Whole
+from lockstep_catalogue import fabric_ports, gpu_owner, host, job_state, training, verdicts
+from lockstep_catalogue.fabric_labels import PORT_REASON
+from lockstep_catalogue.labels import CLUSTER, DEVICE, GOODPUT, JOB_ID, NODE, VERDICT
+from lockstep_catalogue.promql import Matcher, by, eq, has, names, one_of, rate, select
+from lockstep_catalogue.windows import ScrapeWindows
+
+_MOMENT_SECONDS = 120
+_BROKEN = ("down", "flapping", "retries")
+"""Reasons of a port's verdict that break connections; the others make it slower or warn."""
+_ON_DEVICE = f"on ({names(CLUSTER, NODE, DEVICE)})"
+_PORT = {"device": "mlx5_3", "port": "1"}
+_AT = {"cluster": "c1", "job_id": "j1", "node": "n1"}
+
+
+def _broken(*matchers: Matcher) -> str:
+    by_agent = select(fabric_ports.PORT_HEALTH, one_of(PORT_REASON, *_BROKEN), *matchers)
+    expected = select(verdicts.EXPECTED_PORT_HEALTH, eq(VERDICT, "failed"), *matchers)
+    return f"({by_agent} or {expected})"
+
+
+class PortFault(Condition):
+    """A port that a job uses is down, flaps, or has used up its retries."""
+
+    DETECTED_AFTER: ClassVar[int | str] = JUDGED_EVERY_SECONDS
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Jobs and nodes with a broken port: next to the job's GPUs, where affinity is known."""
+        owners = select(gpu_owner.PORT_OWNER_INFO, has(JOB_ID))
+        lately = f"max_over_time({owners}[{windows.cover(_MOMENT_SECONDS)}])"
+        near = f"{lately} and {_ON_DEVICE} {_broken()}"
+        any_port = (
+            f"{ran_on(windows)} unless {ON_MACHINE} {select(gpu_owner.PORT_OWNER_INFO)}\n"
+            f"and {ON_MACHINE} {_broken()}"
+        )
+        return by("group", f"{near}\nor\n{any_port}", *NODE_LABELS)
+
+    def evidence(self) -> str:
+        """Asks Prometheus which ports of the node are broken, and how."""
+        item = (
+            "{{ $series.Labels.device }} {{ $series.Labels.port_reason }}"
+            "{{ $series.Labels.expected_reason }}"
+        )
+        return listing(_broken(eq(CLUSTER, "%[1]s"), eq(NODE, "%[2]s")), item, CLUSTER, NODE)
+
+    def cases(self, timing: Timing) -> list[Case]:
+        """The job's port is down, any port where affinity is unknown; another job's is not."""
+        running = _running(timing)
+        own, other = _owner(timing, "mlx5_3"), _owner(timing, "mlx5_4")
+        return [
+            Case("its port is down", [*running, own, _verdict(timing, "down")], _AT),
+            Case("retries are used up", [*running, own, _verdict(timing, "retries")], _AT),
+            Case("a port of its node is down", [*running, _verdict(timing, "down")], _AT),
+            Case("a port of others is down", [*running, other, _verdict(timing, "down")]),
+            Case("its port has errors", [*running, own, _verdict(timing, "errors")]),
+        ]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FabricDegraded(Condition):
+    """Clusters in which ``least_nodes`` nodes or more have a broken port at the same time.
+
+    Attributes:
+        least_nodes: with broken ports at the same time, from which on it is the fabric.
+    """
+
+    DETECTED_AFTER: ClassVar[int | str] = JUDGED_EVERY_SECONDS
+
+    least_nodes: Annotated[int, Whole(1, 10_000)]
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Number of nodes of each cluster with a broken port now or a moment ago."""
+        del windows
+        nodes = by("group", _broken(), CLUSTER, NODE)
+        return f"{by('count', nodes, CLUSTER)} >= {self.least_nodes}"
+
+    def evidence(self) -> str:
+        """Asks Prometheus which nodes have broken ports."""
+        nodes = by("group", _broken(eq(CLUSTER, "%[1]s")), NODE)
+        return listing(nodes, "{{ $series.Labels.node }}", CLUSTER)
+
+    def cases(self, timing: Timing) -> list[Case]:
+        """As many nodes as the limit, one fewer, and many nodes with dirty cables."""
+
+        def ports(num_nodes: int, reason: str) -> list[Samples]:
+            nodes = [f"n{number}" for number in range(1, num_nodes + 1)]
+            return [_verdict(timing, reason, node) for node in nodes]
+
+        enough, too_few = self.least_nodes, self.least_nodes - 1
+        return [
+            Case("ports of many nodes are down", ports(enough, "down"), {"cluster": "c1"}),
+            Case("those of one node fewer", ports(too_few, "down")),
+            Case("ports have errors", ports(enough, "errors")),
+        ]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PacketsLost(Condition):
+    """Jobs that resend more than ``above_ratio`` of their segments and wait for communication.
+
+    Attributes:
+        above_ratio: share of the job's TCP segments that are sent again.
+        sync_ratio: share of the job's time in exposed communication: it suffers.
+    """
+
+    DETECTED_AFTER: ClassVar[int | str] = LIVE_WINDOW
+
+    above_ratio: Ratio
+    sync_ratio: Ratio
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Share of segments sent again, by job and node, of jobs that wait for communication."""
+        again = by("sum", rate(host.JOB_TCP_RETRANSMITS, windows.live), *NODE_LABELS)
+        segments = by("sum", rate(host.JOB_TCP_SEGMENTS, windows.live), *NODE_LABELS)
+        waited = waiting_ratio(windows.live)
+        on_job = f"on ({names(CLUSTER, JOB_ID)})"
+        return (
+            f"{again} / ({segments} > 0) > {self.above_ratio:g}\n"
+            f"and {on_job} {waited} > {self.sync_ratio:g}"
+        )
+
+    def cases(self, timing: Timing) -> list[Case]:
+        """Lost packets on a job that waits, on one that does not, and a job that only waits."""
+        lossy, clean = 2 * self.above_ratio, self.above_ratio / 4
+        waits, works = (1 + self.sync_ratio) / 2, self.sync_ratio / 2
+        return [
+            Case("packets are lost and ranks wait", _sending(timing, lossy, waits), _AT),
+            Case("packets are lost and nobody waits", _sending(timing, lossy, works)),
+            Case("ranks wait and no packet is lost", _sending(timing, clean, waits)),
+        ]
+
+
+def waiting_ratio(window: str) -> str:
+    """Share of the wall clock of a job's ranks in exposed communication."""
+    job = (CLUSTER, JOB_ID)
+    waited = rate(job_state.GOODPUT_SECONDS, window, eq(GOODPUT, "communication"))
+    return f"{by('sum', waited, *job)} / {by('sum', rate(job_state.GOODPUT_SECONDS, window), *job)}"
+
+
+def _verdict(timing: Timing, reason: str, node: str = "n1") -> Samples:
+    """A verdict on a port from the onset on."""
+    verdict = "failed" if reason in {"down", "flapping"} else "degraded"
+    course = steady(1, timing.fires_by_seconds, timing.onset_seconds)
+    labels = {**_PORT, "verdict": verdict, "port_reason": reason}
+    return sample_node(fabric_ports.PORT_HEALTH, course, node, **labels)
+
+
+def _owner(timing: Timing, device: str) -> Samples:
+    """The job's GPUs are nearest to a port."""
+    course = steady(1, timing.fires_by_seconds)
+    return sample_node(gpu_owner.PORT_OWNER_INFO, course, device=device, job_id="j1", rank="2")
+
+
+def _running(timing: Timing) -> list[Samples]:
+    """The job trains on the node."""
+    lasting = steady(1, timing.fires_by_seconds)
+    return [sample_node(training.RANKS, lasting, job_id="j1", state="training")]
+
+
+def _sending(timing: Timing, again_ratio: float, waiting: float) -> list[Samples]:
+    """A job that sends a thousand segments a second; from the onset on some are sent again."""
+    after, onset = timing.fires_within_seconds, timing.onset_seconds
+    again = growing(Stretch(onset, 0), Stretch(after, 1000 * again_ratio))
+    courses = {
+        "communication": growing(Stretch(onset, 0.05), Stretch(after, waiting)),
+        "productive": growing(Stretch(onset, 0.95), Stretch(after, 1 - waiting)),
+    }
+    return [
+        sample_node(host.JOB_TCP_SEGMENTS, growing(Stretch(onset + after, 1000)), job_id="j1"),
+        sample_node(host.JOB_TCP_RETRANSMITS, again, job_id="j1"),
+        *(
+            sample_node(job_state.GOODPUT_SECONDS, course, job_id="j1", goodput=state)
+            for state, course in courses.items()
+        ),
+    ]

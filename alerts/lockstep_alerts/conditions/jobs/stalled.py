@@ -1,0 +1,116 @@
+"""Ranks of a job hang, by the agent's judgement: the rule is ``lockstep_records.hangs``, for all.
+
+The agent of a node knows the time-outs of the job, the median step and which of its ranks are in a
+planned pause. What it cannot know is decided here: whether ranks of other nodes are in one.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lockstep_alerts.conditions.condition import Case, Condition
+from lockstep_alerts.conditions.joins import JOB_LABELS, ON_JOB, num_ranks
+from lockstep_alerts.conditions.synthetic import (
+    JOB,
+    TWO_NODES,
+    Course,
+    Samples,
+    Stretch,
+    Timing,
+    moving,
+    present,
+    samples,
+    steady,
+)
+from lockstep_catalogue import job_watch
+from lockstep_catalogue.labels import CLUSTER, JOB_ID, OWN_WORK_PHASES
+from lockstep_catalogue.metric import Metric
+from lockstep_catalogue.promql import by, eq, one_of, select
+from lockstep_catalogue.vocabulary import PAUSE_PHASES
+from lockstep_catalogue.windows import ScrapeWindows
+from lockstep_records.hangs import HANG_TIMEOUT_SECONDS
+
+_MAX_NAMED_RANKS = 16  # a page is read on a telephone
+_JUDGED_EVERY_SECONDS = 10  # tier of the agent's collector
+_ELSEWHERE = tuple(phase for phase in job_watch.PHASE_AT_HANG.values if phase != "sync")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stalled(Condition):
+    """Jobs of which a rank hangs, by the time-outs of the job or of the agent."""
+
+    DETECTED_AFTER: ClassVar[int | str] = round(HANG_TIMEOUT_SECONDS) + _JUDGED_EVERY_SECONDS
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Seconds without progress of the first rank of each job that hangs."""
+        del windows  # no range of time: the agent has judged
+        hung_elsewhere = " or ".join(
+            by("group", select(metric, one_of(job_watch.PHASE_AT_HANG, *_ELSEWHERE)), *JOB_LABELS)
+            for metric in (job_watch.HANG_FIRST, job_watch.HANG_MISSING)
+        )
+        # Ranks that only wait may be waiting for a checkpoint that is written on another node. A
+        # rank that hangs in it, or before it, does not excuse them.
+        return f"""{by("max", select(job_watch.HANG_FIRST), *JOB_LABELS)}
+unless {ON_JOB} (
+  {num_ranks(*PAUSE_PHASES)} > 0
+  unless {ON_JOB} ({hung_elsewhere})
+)"""
+
+    def evidence(self) -> str:
+        """Asks Prometheus which ranks the others wait for, or which stopped first."""
+        at_work = select(job_watch.HANG_FIRST, *_OF_JOB, one_of(_PHASE, *OWN_WORK_PHASES))
+        missing = f"{select(job_watch.HANG_MISSING, *_OF_JOB)} or {at_work}"
+        first = select(job_watch.HANG_FIRST, *_OF_JOB)
+        return (
+            f"{_query(missing)}The others wait for {_RANKS}."
+            f"{{{{ else }}}}No rank stands apart. {_query(first)}First to stop: {_RANKS}."
+            "{{ end }}{{ end }}"
+        )
+
+    def cases(self, timing: Timing) -> list[Case]:
+        """A hang in a step and in a checkpoint, and three jobs that do not hang."""
+        outlines: list[tuple[str, dict[str, str], str, bool]] = [
+            ("a rank hangs in its backward", {"n1": "sync", "n2": "backward"}, "training", True),
+            ("a rank hangs in a checkpoint", {"n2": "checkpoint"}, "checkpoint", True),
+            ("all wait, and none pauses", {"n1": "sync", "n2": "sync"}, "training", True),
+            ("ranks wait for a checkpoint elsewhere", {"n1": "sync"}, "checkpoint", False),
+            ("a checkpoint is written", {}, "checkpoint", False),
+            ("it moves", {}, "training", False),
+        ]
+        return [
+            Case(name, _job(timing, first_by_node, state), JOB if fires else None)
+            for name, first_by_node, state, fires in outlines
+        ]
+
+
+_PHASE = job_watch.PHASE_AT_HANG
+_OF_JOB = (eq(CLUSTER, "%[1]s"), eq(JOB_ID, "%[2]s"))
+_RANKS = (
+    "{{ range $i, $rank := . }}{{ if $i }}, {{ end }}rank {{ $rank.Labels.rank }}"
+    " on {{ $rank.Labels.node }} in {{ $rank.Labels.hang_phase }}{{ end }}"
+)
+
+
+def _query(selected: str) -> str:
+    labels = "$labels.cluster $labels.job_id"
+    query = f"query (printf `topk({_MAX_NAMED_RANKS}, {selected})` {labels})"
+    return f'{{{{ with {query} | sortByLabel "rank" }}}}'
+
+
+def _job(timing: Timing, first_by_node: dict[str, str], state: str) -> list[Samples]:
+    """A job of two nodes; of each given node a rank hangs in a phase from the onset on."""
+    judged_seconds = timing.onset_seconds + round(HANG_TIMEOUT_SECONDS) + _JUDGED_EVERY_SECONDS
+    lasting = Stretch(timing.fires_by_seconds, 1)
+    age = Course(HANG_TIMEOUT_SECONDS, (lasting,), judged_seconds)
+    series = [*present(timing.fires_by_seconds, state, TWO_NODES), *moving(lasting)]
+    for node, phase in first_by_node.items():
+        rank = str([placement.node for placement in TWO_NODES].index(node))
+        series.append(_hung(job_watch.HANG_FIRST, age, node, rank, phase))
+        if phase != "sync":
+            present_now = steady(1, timing.fires_by_seconds, judged_seconds)
+            series.append(_hung(job_watch.HANG_MISSING, present_now, node, rank, phase))
+    return series
+
+
+def _hung(metric: Metric, course: Course, node: str, rank: str, phase: str) -> Samples:
+    labels = {**JOB, "node": node, "rank": rank, "hang_phase": phase}
+    return samples(metric, course, instance=f"{node}:9400", **labels)

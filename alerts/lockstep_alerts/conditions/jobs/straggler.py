@@ -1,0 +1,210 @@
+"""A rank, or all ranks of a node, are later than their group by more than a share of the step."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lockstep_alerts.conditions.condition import LIVE_WINDOW, Case, Condition
+from lockstep_alerts.conditions.joins import (
+    NODE_LABELS,
+    ON_NODE,
+    ON_RANK,
+    RANK_LABELS,
+    explained_by_load,
+    explained_by_own_work,
+    has_several_clocks,
+    has_stood,
+    node_is_late,
+    phase_of_most_excess,
+    select_training_jobs,
+)
+from lockstep_alerts.conditions.synthetic import (
+    BY_DEVICE,
+    HEALTHY,
+    JOB,
+    ONE_NODE,
+    STAGES,
+    TWO_CLOCKS,
+    TWO_NODES,
+    TWO_REPLICAS,
+    Placement,
+    Samples,
+    Stretch,
+    Timing,
+    healthy,
+    loads,
+    moving,
+    present,
+    ranks_late,
+    stepping,
+    training_job,
+)
+from lockstep_alerts.reading.quantities import Ratio
+from lockstep_catalogue import recorded
+from lockstep_catalogue.labels import PHASE
+from lockstep_catalogue.promql import by, select
+from lockstep_catalogue.windows import ScrapeWindows
+
+_LATE_RANK = 2
+_SLOW_NODE_RANKS = (2, 3)
+_STANDSTILL_SECONDS = 120
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Late(Condition):
+    """Ranks that are late by more than ``above_ratio`` of the mean step.
+
+    Attributes:
+        above_ratio: lateness as a share of the mean step.
+    """
+
+    DETECTED_AFTER: ClassVar[int | str] = LIVE_WINDOW
+
+    above_ratio: Ratio
+
+    @property
+    def _above(self) -> Mapping[str, float]:
+        return {"backward": _extra_seconds(1.05 * self.above_ratio)}
+
+    @property
+    def _below(self) -> Mapping[str, float]:
+        return {"backward": _extra_seconds(0.8 * self.above_ratio)}
+
+
+class Straggler(_Late):
+    """A rank is late in its group, and not its whole node with it."""
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Lateness ratio of each late rank, with its node, stage and phase in the labels."""
+        late = f"{select(recorded.LATENESS_RATIO)} > {self.above_ratio:g}"
+        return f"""(
+  {late}
+  and {ON_RANK} ({explained_by_own_work(self.above_ratio, RANK_LABELS)})
+  and {select_training_jobs()}
+  unless {has_several_clocks()}
+  unless {has_stood(windows)}
+  unless {ON_NODE} ({node_is_late(self.above_ratio)})
+  unless {explained_by_load()}
+)
+* {ON_RANK} group_left ({PHASE.name})
+  {phase_of_most_excess(windows, recorded.EXCESS, *RANK_LABELS)}"""
+
+    def cases(self, timing: Timing) -> list[Case]:
+        """One rank late by more and by less than the limit, a slow node, and healthy jobs."""
+        culprit = {**JOB, "rank": str(_LATE_RANK), "phase": "backward"}
+        pause = {"checkpoint": _extra_seconds(2 * self.above_ratio)}
+        whole_node = dict.fromkeys(_SLOW_NODE_RANKS, self._above)
+        late = {_LATE_RANK: self._above}
+        outlines: list[tuple[str, _Extra, tuple[Placement, ...], dict[str, str] | None]] = [
+            ("one rank late", late, ONE_NODE, {**culprit, "node": "n1"}),
+            ("one rank of a stage late", late, TWO_REPLICAS, {**culprit, "node": "n2", "pp": "0"}),
+            ("less late than that", {_LATE_RANK: self._below}, ONE_NODE, None),
+            ("one rank writes the checkpoint", {_LATE_RANK: pause}, ONE_NODE, None),
+            ("all ranks of a node are late", whole_node, TWO_NODES, None),
+            ("stages of one rank are uneven", late, STAGES, None),
+            ("one rank late by devices", late, BY_DEVICE, {**culprit, "node": "n1"}),
+            ("late by another clock than the others", late, TWO_CLOCKS, None),
+        ]
+        return [
+            *_cases(timing, outlines),
+            _standstill(timing),
+            *self._cases_with_loads(timing, culprit),
+        ]
+
+    def _cases_with_loads(self, timing: Timing, culprit: dict[str, str]) -> list[Case]:
+        """The late rank has as much more to do as it is late, and half as much."""
+        series = _straggling(timing, {_LATE_RANK: self._above}, ONE_NODE)
+        longer = sum(self._above.values()) / sum(HEALTHY.values())
+        fires = {**culprit, "node": "n1"}
+        outlines = (("it has more data", 1, None), ("more data explains half of it", 0.5, fires))
+        seconds = timing.fires_by_seconds
+        return [
+            Case(
+                name,
+                [*series, *loads(1 + share * longer, seconds, rank=_LATE_RANK)],
+                expected,
+                seconds,
+            )
+            for name, share, expected in outlines
+        ]
+
+
+class StragglerNode(_Late):
+    """All ranks of a node are late in their groups."""
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Highest lateness ratio of each late node, with the phase in the labels."""
+        latest = by("max", select(recorded.LATENESS_RATIO), *NODE_LABELS)
+        return f"""(
+  {latest} > {self.above_ratio:g}
+  and {ON_NODE} ({node_is_late(self.above_ratio)})
+  and {ON_NODE} ({explained_by_own_work(self.above_ratio, NODE_LABELS)})
+  and {select_training_jobs()}
+  unless {has_several_clocks()}
+  unless {has_stood(windows)}
+)
+* {ON_NODE} group_left ({PHASE.name})
+  {phase_of_most_excess(windows, recorded.EXCESS, *NODE_LABELS)}"""
+
+    def cases(self, timing: Timing) -> list[Case]:
+        """A slow node with and without a pipeline on it, one late rank, and healthy jobs."""
+        culprit = {**JOB, "node": "n2", "phase": "backward"}
+        whole_node = dict.fromkeys(_SLOW_NODE_RANKS, self._above)
+        slightly = dict.fromkeys(_SLOW_NODE_RANKS, self._below)
+        outlines: list[tuple[str, _Extra, tuple[Placement, ...], dict[str, str] | None]] = [
+            ("all ranks of a node late", whole_node, TWO_NODES, culprit),
+            ("all stages of a node late", whole_node, TWO_REPLICAS, culprit),
+            ("less late than that", slightly, TWO_NODES, None),
+            ("one of its ranks late", {_LATE_RANK: self._above}, TWO_NODES, None),
+            ("all ranks are alike", {}, TWO_NODES, None),
+        ]
+        return _cases(timing, outlines)
+
+
+_Extra = Mapping[int, Mapping[str, float]]
+"""Seconds a step by phase that each late rank takes more."""
+
+
+def _extra_seconds(ratio: float) -> float:
+    """Seconds a step of one rank that are this share of the step that they lengthen."""
+    return sum(HEALTHY.values()) * ratio / (1 - ratio)
+
+
+def _cases(
+    timing: Timing,
+    outlines: list[tuple[str, _Extra, tuple[Placement, ...], dict[str, str] | None]],
+) -> list[Case]:
+    return [
+        Case(name, _straggling(timing, extra, places), fires)
+        for name, extra, places, fires in outlines
+    ]
+
+
+def _standstill(timing: Timing) -> Case:
+    """One step of two minutes in which one rank stood and all others waited: no straggler."""
+    seconds = timing.onset_seconds + _STANDSTILL_SECONDS + timing.fires_within_seconds
+    stood = ranks_late(_STANDSTILL_SECONDS, {_LATE_RANK: {"data": float(_STANDSTILL_SECONDS)}})
+    after = timing.fires_within_seconds
+    # It catches up with the clock within a second.
+    moves = (
+        Stretch(timing.onset_seconds, 1),
+        Stretch(_STANDSTILL_SECONDS, 0),
+        Stretch(1, _STANDSTILL_SECONDS + 1),
+        Stretch(after - 1, 1),
+    )
+    return Case(
+        "one rank stood still for one step",
+        [
+            *present(seconds),
+            *moving(*moves),
+            *stepping(healthy(timing.onset_seconds), stood, healthy(after)),
+        ],
+        None,
+        timing.onset_seconds + _STANDSTILL_SECONDS + 2 * timing.windows.scrape_seconds,
+    )
+
+
+def _straggling(timing: Timing, extra: _Extra, places: tuple[Placement, ...]) -> list[Samples]:
+    """A job in which ranks spend ``extra`` seconds a step more from the onset on."""
+    late = ranks_late(timing.fires_within_seconds, extra)
+    return training_job(healthy(timing.onset_seconds), late, places=places)

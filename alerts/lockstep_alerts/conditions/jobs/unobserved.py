@@ -1,0 +1,57 @@
+"""A slow rank of the job would not show: nobody waits, or most time is in no marked phase."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lockstep_alerts.conditions.condition import LIVE_WINDOW, Case, Condition
+from lockstep_alerts.conditions.joins import select_training_jobs
+from lockstep_alerts.conditions.synthetic import (
+    HEALTHY,
+    JOB,
+    NUM_RANKS,
+    Regime,
+    Stretch,
+    Timing,
+    moving,
+    present,
+    stepping,
+)
+from lockstep_catalogue import recorded
+from lockstep_catalogue.promql import select
+from lockstep_catalogue.windows import ScrapeWindows
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unobserved(Condition):
+    """Jobs of which a slow rank would not show, by the limits that the reports share."""
+
+    DETECTED_AFTER: ClassVar[int | str] = LIVE_WINDOW
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Share of the step in the phase that may hide a slow rank, which the labels name."""
+        del windows
+        return f"{select(recorded.UNOBSERVED)} and {select_training_jobs()}"
+
+    def cases(self, timing: Timing) -> list[Case]:
+        """No rank waits; most time is in no phase; a healthy job."""
+        by_deadline = timing.fires_by_seconds
+        unwaited = {**HEALTHY, "sync": 0.0}
+        unclaimed = {**HEALTHY, "other": sum(HEALTHY.values())}
+        outlines: list[tuple[str, Mapping[str, float], str | None]] = [
+            ("no rank waits", unwaited, "sync"),
+            ("most time is in no phase", unclaimed, "other"),
+            ("a healthy job", HEALTHY, None),
+        ]
+        return [
+            Case(
+                name,
+                [
+                    *present(by_deadline),
+                    *moving(Stretch(by_deadline, 1)),
+                    *stepping(Regime(by_deadline, (phases,) * NUM_RANKS)),
+                ],
+                None if phase is None else {**JOB, "phase": phase},
+            )
+            for name, phases, phase in outlines
+        ]

@@ -1,0 +1,1 @@
+"""Alerts on nodes and GPUs, under jobs and idle."""

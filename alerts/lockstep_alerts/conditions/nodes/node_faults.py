@@ -1,0 +1,148 @@
+"""A GPU, the driver or the node under a job fails: one page a job and node, naming the part."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lockstep_alerts.conditions.condition import Case, Condition
+from lockstep_alerts.conditions.evidence import listing
+from lockstep_alerts.conditions.gpu_signs import (
+    BROKEN_PARTS,
+    HOLD_SECONDS,
+    JUDGED_EVERY_SECONDS,
+    ON_GPU,
+    WHOLE_NODE,
+    degraded,
+    failed,
+    fatal_xids,
+    judged,
+    select_faulty_gpus,
+)
+from lockstep_alerts.conditions.joins import NODE_LABELS, ON_MACHINE, held_gpus, ran_on
+from lockstep_alerts.conditions.synthetic import Samples, Timing, sample_node, steady
+from lockstep_alerts.reading.model import Duration
+from lockstep_alerts.reading.quantities import Window
+from lockstep_catalogue import events, gpu_owner, training, verdicts
+from lockstep_catalogue.labels import CLUSTER, NODE, VERDICT
+from lockstep_catalogue.promql import Matcher, by, eq, one_of, select
+from lockstep_catalogue.windows import ScrapeWindows
+
+_GPU = {"gpu": "3", "uuid": "GPU-3"}
+_BUS_ID = "0000:3b:00.0"
+_AT = {"cluster": "c1", "job_id": "j1", "node": "n1"}
+_ON_NODE = (eq(CLUSTER, "%[1]s"), eq(NODE, "%[2]s"))
+
+
+def _whole_node(*matchers: Matcher) -> str:
+    return select(verdicts.NODE_HEALTH, one_of(verdicts.NODE_REASON, *WHOLE_NODE), *matchers)
+
+
+def _named_gpus(query: str) -> str:
+    item = "GPU {{ $series.Labels.gpu }}: {{ $series.Labels.gpu_reason }}"
+    return listing(query, item, CLUSTER, NODE)
+
+
+def jobs_on_failed_nodes(windows: ScrapeWindows, window: Duration) -> str:
+    """Nodes with a failed GPU or driver, each with every job that it carries.
+
+    Args:
+        windows: what the scrape interval decides.
+        window: how long after a fatal Xid its GPU counts as faulty.
+    """
+    gpus = select_faulty_gpus(held_gpus(windows), failed(), fatal_xids(f"{window.seconds}"))
+    node = f"{ran_on(windows)} and {ON_MACHINE} {_whole_node()}"
+    return by("group", f"{gpus}\nor\n{node}", *NODE_LABELS)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobNodeFault(Condition):
+    """Jobs on a node whose GPU or driver failed.
+
+    Attributes:
+        window: how long after a fatal Xid its GPU counts as faulty.
+    """
+
+    DETECTED_AFTER: ClassVar[int | str] = JUDGED_EVERY_SECONDS
+
+    window: Window
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Nodes with a failed GPU or driver, each with every job that it carries."""
+        return jobs_on_failed_nodes(windows, self.window)
+
+    def evidence(self) -> str:
+        """Asks Prometheus which GPUs of the node failed, and how."""
+        gpus = _named_gpus(judged(eq(VERDICT, "failed"), *_ON_NODE))
+        item = "Xid {{ $series.Labels.xid }} on {{ $series.Labels.pci_bus_id }}"
+        xids = fatal_xids(f"{self.window.seconds}", *_ON_NODE)
+        return f"{gpus} {listing(xids, item, CLUSTER, NODE)}"
+
+    def cases(self, timing: Timing) -> list[Case]:
+        """A lost GPU, a fatal Xid, a driver that hangs; a benign Xid and an idle GPU are silent."""
+        lasting = timing.fires_by_seconds
+        lost = gpu_verdict(timing, "failed", "lost")
+        hung = sample_node(
+            verdicts.NODE_HEALTH,
+            steady(1, lasting, timing.onset_seconds),
+            verdict="failed",
+            node_reason="driver_hung",
+        )
+        return [
+            Case("a GPU is lost", [*_running(lasting), lost], _AT),
+            Case("a fatal Xid", [*_running(lasting), *_xid(timing, "79", "fatal")], _AT),
+            Case("the driver hangs", [*_running(lasting), hung], _AT),
+            Case("an Xid of the program", [*_running(lasting), *_xid(timing, "31", "error")]),
+            Case("a GPU is lost that nobody holds", [lost]),
+        ]
+
+
+class JobGpuDegraded(Condition):
+    """A GPU under a job is throttled, or its memory, PCIe or NVLink is worse than it should be."""
+
+    DETECTED_AFTER: ClassVar[int | str] = max(HOLD_SECONDS.values()) + JUDGED_EVERY_SECONDS
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Nodes with a degraded GPU, each with the job that holds the GPU."""
+        gpus = f"{held_gpus(windows)} and {ON_GPU} {degraded()}"
+        return by("group", gpus, *NODE_LABELS)
+
+    def evidence(self) -> str:
+        """Asks Prometheus which GPUs of the node are degraded, and how."""
+        return _named_gpus(judged(one_of(verdicts.GPU_REASON, *BROKEN_PARTS), *_ON_NODE))
+
+    def cases(self, timing: Timing) -> list[Case]:
+        """A throttled GPU, a lost NVLink; a pending reset and a throttled idle GPU are silent."""
+        running = _running(timing.fires_by_seconds)
+        hot = gpu_verdict(timing, "degraded", "thermal")
+        lost = gpu_verdict(timing, "degraded", "nvlink_down")
+        return [
+            Case("a GPU is too hot", [*running, hot], _AT),
+            Case("a link is lost", [*running, lost], _AT),
+            Case("a row waits", [*running, gpu_verdict(timing, "degraded", "remap_pending")]),
+            Case("a GPU is too hot that nobody holds", [hot]),
+        ]
+
+
+def gpu_verdict(timing: Timing, verdict: str, reason: str) -> Samples:
+    """A verdict on the GPU from the onset on."""
+    course = steady(1, timing.fires_by_seconds, timing.onset_seconds)
+    return sample_node(verdicts.GPU_HEALTH, course, **_GPU, verdict=verdict, gpu_reason=reason)
+
+
+def _xid(timing: Timing, number: str, severity: str) -> list[Samples]:
+    """An Xid at the onset: its time, and its meaning."""
+    after, onset = timing.fires_by_seconds, timing.onset_seconds
+    of_fault = {"pci_bus_id": _BUS_ID, "mig": "", "xid": number}
+    meaning = {"xid_class": "bus", "xid_severity": severity, "remedy": "restart_node"}
+    return [
+        sample_node(events.GPU_XID_LAST, steady(onset, after, onset), **of_fault),
+        sample_node(events.GPU_XID_INFO, steady(1, after, onset), xid=number, **meaning),
+    ]
+
+
+def _running(seconds: int) -> list[Samples]:
+    """A rank of the job that trains on the GPU."""
+    owner = {**_GPU, "pci_bus_id": _BUS_ID, "mig_uuid": "", "job_id": "j1", "rank": "2"}
+    return [
+        sample_node(training.RANKS, steady(1, seconds), job_id="j1", state="training"),
+        sample_node(gpu_owner.GPU_OWNER_INFO, steady(1, seconds), **owner),
+    ]

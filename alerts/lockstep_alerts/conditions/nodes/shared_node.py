@@ -1,0 +1,71 @@
+"""A node that fails under several jobs is one incident: one page for the node, and none a job."""
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
+
+from lockstep_alerts.conditions.condition import Case, Condition
+from lockstep_alerts.conditions.evidence import listing
+from lockstep_alerts.conditions.gpu_signs import JUDGED_EVERY_SECONDS
+from lockstep_alerts.conditions.synthetic import Samples, Timing, sample_node, steady
+from lockstep_alerts.reading.quantities import Whole
+from lockstep_catalogue import foreign, training, verdicts
+from lockstep_catalogue.labels import CLUSTER, JOB_ID, NODE
+from lockstep_catalogue.promql import Matcher, by, eq, has, one_of, select
+from lockstep_catalogue.windows import ScrapeWindows
+
+OF_ONE_JOB = ("TrainJobNodeFault", "TrainJobNodeLost")
+"""Alerts that name one job and its node; rules of a group are evaluated in order, these first."""
+
+
+def _jobs(*matchers: Matcher) -> str:
+    firing = (one_of(foreign.ALERT_NAME, *OF_ONE_JOB), eq(foreign.ALERT_STATE, "firing"))
+    return by(
+        "group",
+        select(foreign.ALERTS, *firing, has(NODE), *matchers),
+        CLUSTER,
+        NODE,
+        JOB_ID,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SharedNodeFault(Condition):
+    """Nodes whose fault stops ``least_jobs`` jobs or more.
+
+    Attributes:
+        least_jobs: hit by the node at one time, from which on the page is the node's.
+    """
+
+    DETECTED_AFTER: ClassVar[int | str] = JUDGED_EVERY_SECONDS
+
+    least_jobs: Annotated[int, Whole(1, 100)]
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Number of jobs that each faulty node hits."""
+        del windows
+        return f"{by('count', _jobs(), CLUSTER, NODE)} >= {self.least_jobs}"
+
+    def evidence(self) -> str:
+        """Asks Prometheus which jobs the node hits."""
+        on_node = (eq(CLUSTER, "%[1]s"), eq(NODE, "%[2]s"))
+        return f"Jobs: {listing(_jobs(*on_node), '{{ $series.Labels.job_id }}', CLUSTER, NODE)}"
+
+    def cases(self, timing: Timing) -> list[Case]:
+        """The driver hangs under as many jobs as the limit, and under one fewer."""
+        enough = range(self.least_jobs)
+        return [
+            Case("its jobs", _hung(timing, enough), {"cluster": "c1", "node": "n1"}),
+            Case("one job fewer", _hung(timing, enough[1:])),
+        ]
+
+
+def _hung(timing: Timing, jobs: range) -> list[Samples]:
+    """A node whose driver hangs from the onset on, under these jobs."""
+    lasting = timing.fires_by_seconds
+    hung = steady(1, lasting, timing.onset_seconds)
+    verdict = {"verdict": "failed", "node_reason": "driver_hung"}
+    trains = [
+        sample_node(training.RANKS, steady(1, lasting), job_id=f"j{number}", state="training")
+        for number in jobs
+    ]
+    return [*trains, sample_node(verdicts.NODE_HEALTH, hung, **verdict)]

@@ -1,0 +1,89 @@
+"""The ledger takes events, but refuses some, answers with errors, or is slow to store them."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from lockstep_alerts.conditions.condition import Case, Condition
+from lockstep_alerts.conditions.synthetic import (
+    Course,
+    Samples,
+    Stretch,
+    Timing,
+    growing,
+    samples,
+    steady,
+    steps_up,
+)
+from lockstep_alerts.reading.quantities import Number, Window
+from lockstep_catalogue import foreign, ledger_service
+from lockstep_catalogue.metric import Label
+from lockstep_catalogue.promql import by, eq, histogram_quantile, increase, none_of, select
+from lockstep_catalogue.windows import ScrapeWindows
+
+_LEDGER = {"instance": "ledger:9450"}
+_INSTANCE: Label = foreign.TARGET_INSTANCE
+_QUANTILE = 0.95
+# A token that is refused is somebody without access, and an event that is sent again no loss.
+_HARMLESS = ("finished", "token")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LedgerImpaired(Condition):
+    """Ledgers that refuse events, answer with errors, or need ``above_seconds`` for a commit.
+
+    Attributes:
+        window: over which refusals, errors and commits are counted.
+        above_seconds: duration that 95 % of the commits stay below.
+    """
+
+    window: Window
+    above_seconds: Annotated[float, Number(0, 60)]
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Ledgers by their address."""
+        del windows
+        window = self.window.text
+        refused = increase(
+            ledger_service.REFUSED, window, none_of(ledger_service.REFUSAL, *_HARMLESS)
+        )
+        failed = increase(ledger_service.REQUESTS, window, eq(ledger_service.HTTP_STATUS, "5xx"))
+        letters = f"delta({select(ledger_service.DEAD_LETTERS)}[{window}])"
+        commits = histogram_quantile(_QUANTILE, ledger_service.COMMIT_DURATION, window, _INSTANCE)
+        slow = f"{commits} > {self.above_seconds:g}"
+        grown = " or ".join(f"{sign} > 0" for sign in (refused, failed, letters))
+        return by("group", f"{grown} or {slow}", _INSTANCE)
+
+    def cases(self, timing: Timing) -> list[Case]:
+        """It refuses events, answers with errors, is slow; an event comes late; all is well."""
+
+        def refuses(reason: str) -> list[Samples]:
+            return [samples(ledger_service.REFUSED, steps_up(timing, 3), **_LEDGER, refusal=reason)]
+
+        errors = {**_LEDGER, "http_status": "5xx"}
+        return [
+            Case("it refuses events", refuses("value"), _LEDGER),
+            Case(
+                "it has errors",
+                [samples(ledger_service.REQUESTS, steps_up(timing, 3), **errors)],
+                _LEDGER,
+            ),
+            Case("it is slow", self._commits(timing, is_slow=True), _LEDGER),
+            Case("an event comes after its job", refuses("finished")),
+            Case("it is quick", self._commits(timing, is_slow=False)),
+        ]
+
+    def _commits(self, timing: Timing, *, is_slow: bool) -> list[Samples]:
+        """Ten commits a second, all in the first bucket or all in the last."""
+        bounds = [*(f"{bound:g}" for bound in ledger_service.COMMIT_DURATION.buckets), "+Inf"]
+        every: Course = growing(Stretch(timing.fires_by_seconds, 10))
+        none = steady(0, timing.fires_by_seconds)
+        return [
+            samples(
+                ledger_service.COMMIT_DURATION,
+                none if is_slow and bound != "+Inf" else every,
+                "_bucket",
+                **_LEDGER,
+                le=bound,
+            )
+            for bound in bounds
+        ]

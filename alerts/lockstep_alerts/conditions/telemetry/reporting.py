@@ -1,0 +1,112 @@
+"""Telemetry of jobs that should be there and is not, and parts of agents that do not work."""
+
+from dataclasses import dataclass
+
+from lockstep_alerts.conditions.condition import Case, Condition
+from lockstep_alerts.conditions.joins import JOB_LABELS, ON_JOB, RUNNING, num_ranks
+from lockstep_alerts.conditions.synthetic import (
+    JOB,
+    Samples,
+    Timing,
+    sample_node,
+    samples,
+    steady,
+    steps_up,
+)
+from lockstep_alerts.reading.quantities import Ratio, Window
+from lockstep_catalogue import health, job_watch, ledger, parts, training
+from lockstep_catalogue.labels import CLUSTER, NODE, STATE
+from lockstep_catalogue.promql import by, eq, increase, one_of, select
+from lockstep_catalogue.windows import ScrapeWindows
+
+_ON_CLUSTER = f"on ({CLUSTER.name})"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TelemetryMissing(Condition):
+    """Jobs of which fewer than ``below_ratio`` of the ranks report, or none at all.
+
+    Attributes:
+        below_ratio: ranks of a job that report, of all that it has.
+    """
+
+    below_ratio: Ratio
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Jobs that train with too few ranks in sight; clusters with jobs that nobody sees."""
+        del windows
+        size = by("max", select(job_watch.WORLD_RANKS), *JOB_LABELS)
+        seen = by("sum", select(training.RANKS), *JOB_LABELS)
+        few = f"{seen} < {ON_JOB} ({self.below_ratio:g} * {size})"
+        running = by("max", select(ledger.JOBS, eq(ledger.JOB_STATUS, "running")), CLUSTER)
+        present = by("sum", select(training.RANKS, one_of(STATE, *RUNNING)), *JOB_LABELS)
+        reported = by("count", f"{present} > 0", CLUSTER)
+        # Without any job in sight the comparison has no series.
+        none = f"{running} > 0 unless {_ON_CLUSTER} {reported}"
+        trains = f"{ON_JOB} {num_ranks('training')} > 0"
+        return f"{few} and {trains}\nor\n{running} > {_ON_CLUSTER} {reported}\nor\n{none}"
+
+    def cases(self, timing: Timing) -> list[Case]:
+        """A node of the job is silent, a job runs that nobody sees; all are seen."""
+        lasting = timing.fires_by_seconds
+
+        def job(size: int) -> list[Samples]:
+            return [
+                sample_node(job_watch.WORLD_RANKS, steady(size, lasting), job_id="j1"),
+                sample_node(training.RANKS, steady(8, lasting), job_id="j1", state="training"),
+            ]
+
+        def jobs_running(number: int) -> Samples:
+            status = {"instance": "ledger:9450", "cluster": "c1", "job_status": "running"}
+            return samples(ledger.JOBS, steady(number, lasting), **status)
+
+        cluster = {"cluster": "c1"}
+        return [
+            Case("half of its ranks are silent", job(16), JOB),
+            Case("a job runs that nobody sees", [*job(8), jobs_running(2)], cluster),
+            Case("nobody sees any job", [jobs_running(1)], cluster),
+            Case("all are seen", [*job(8), jobs_running(1)]),
+        ]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AgentImpaired(Condition):
+    """Agents of which a part does not work, or a rank's monitor, or events are lost.
+
+    Attributes:
+        window: within which lost events and failed copies count.
+        spool_ratio: size of the waiting events, of what the spool may hold.
+    """
+
+    window: Window
+    spool_ratio: Ratio
+
+    def expression(self, windows: ScrapeWindows) -> str:
+        """Nodes with such a part."""
+        del windows
+        window = self.window.text
+        signs = (
+            f"{select(health.COLLECTOR_SUCCESS)} == 0",
+            f"{select(health.LANE_STALLED)} == 1",
+            f"{select(health.PAGES_UNREADABLE)} > 0",
+            f"{select(parts.FAILED_PARTS)} > 0",
+            f"{select(health.EVENTS_SPOOL_RATIO)} > {self.spool_ratio:g}",
+            f"{increase(health.EVENTS, window, one_of(health.DELIVERY, 'refused', 'dropped'))} > 0",
+            f"{increase(health.ARCHIVED_FILES, window, eq(health.ARCHIVED, 'failed'))} > 0",
+        )
+        return by("group", "\nor\n".join(signs), CLUSTER, NODE)
+
+    def cases(self, timing: Timing) -> list[Case]:
+        """A collector fails, a thread hangs, events are dropped; and an agent that is well."""
+        machine = {"cluster": "c1", "node": "n1"}
+        lasting = timing.fires_by_seconds
+        fails = sample_node(health.COLLECTOR_SUCCESS, steps_up(timing, 0, 1), collector="nvml")
+        hangs = sample_node(health.LANE_STALLED, steps_up(timing, 1), worker="driver")
+        fills = sample_node(health.EVENTS_SPOOL_RATIO, steps_up(timing, (1 + self.spool_ratio) / 2))
+        well = sample_node(health.COLLECTOR_SUCCESS, steady(1, lasting), collector="nvml")
+        return [
+            Case("a collector fails", [fails], machine),
+            Case("a thread hangs", [hangs], machine),
+            Case("events wait", [fills], machine),
+            Case("it is well", [well]),
+        ]

@@ -1,0 +1,55 @@
+"""Writes what slos.yaml declares for every program into the catalogue, where each reads it."""
+
+import math
+import sys
+from pathlib import Path
+
+from lockstep_alerts.shipped import spec_path
+from lockstep_alerts.spec import Spec, read_spec
+
+_INTERVAL = '''\
+"""The scrape interval that alerts/slos.yaml declares; written by ``make generate``."""
+
+from lockstep_catalogue.windows import ScrapeWindows
+
+DECLARED = ScrapeWindows(scrape_seconds={seconds})
+'''
+_LIMITS = '''\
+"""Limits of alerts/slos.yaml by which ledger and reports judge; written by ``make generate``."""
+
+import math
+
+QUEUE_WAIT_TARGETS = (
+{queue_wait})
+"""Most GPUs and the seconds that a job of this size may wait; each is an edge of the histogram."""
+PREEMPTION_GRACE_SECONDS = {grace}
+"""What a preemption may cost beyond an interval of checkpoints."""
+MIN_WAIT_RATIO = {min_wait:g}
+"""Share of the step that some rank of a healthy group waits at least."""
+MAX_OTHER_RATIO = {max_other:g}
+"""Share of the step in no marked phase from which on it may hide a slow rank."""
+'''
+
+
+def render(spec: Spec) -> dict[str, str]:
+    """The text of each generated module of the catalogue, by its file."""
+    limits = spec.limits
+    waits = "".join(
+        f"    ({'math.inf' if math.isinf(each.up_to_gpus) else each.up_to_gpus}, "
+        f"{float(each.wait.seconds)}),\n"
+        for each in limits.queue_wait
+    )
+    return {
+        "scrape_interval.py": _INTERVAL.format(seconds=spec.windows.scrape_seconds),
+        "limits.py": _LIMITS.format(
+            queue_wait=waits,
+            grace=float(limits.preemption_grace.seconds),
+            min_wait=limits.min_wait_ratio,
+            max_other=limits.max_other_ratio,
+        ),
+    }
+
+
+if __name__ == "__main__":
+    for name, text in render(read_spec(spec_path())).items():
+        (Path(sys.argv[1]) / name).write_text(text, encoding="utf-8")

@@ -1,0 +1,1 @@
+"""What is generated: groups of rules, recorded series, cases for promtool, files."""

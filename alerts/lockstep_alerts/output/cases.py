@@ -1,0 +1,64 @@
+"""Every alert's cases as promtool reads them: it fires by its deadline, or it keeps silent."""
+
+from dataclasses import replace
+
+from lockstep_alerts.conditions.condition import Case
+from lockstep_alerts.conditions.synthetic import Timing
+from lockstep_alerts.reading.model import delivery_seconds
+from lockstep_alerts.symptom import Symptom
+from lockstep_catalogue.windows import ScrapeWindows
+
+_BRIEF_SECONDS = 120
+
+
+def timing_of(symptom: Symptom, windows: ScrapeWindows) -> Timing:
+    """When an alert has to fire."""
+    seconds = symptom.deadline_seconds(windows) - delivery_seconds(symptom.severity)
+    return Timing(windows=windows, fires_within_seconds=seconds)
+
+
+def every_case(symptom: Symptom, windows: ScrapeWindows) -> list[Case]:
+    """The cases of one alert with the second at which each is evaluated, firing ones first."""
+    timing = timing_of(symptom, windows)
+    return [
+        case if case.at_seconds is not None else replace(case, at_seconds=timing.fires_by_seconds)
+        for case in symptom.condition.cases(timing)
+    ]
+
+
+def cases_of(symptom: Symptom, windows: ScrapeWindows) -> list[Case]:
+    """The cases of one alert that are tried.
+
+    Of an alert that waits for minutes only its limits are tried, by the first case that fires and
+    the first that does not: each further one takes promtool a second.
+    """
+    cases = every_case(symptom, windows)
+    if symptom.pending is None or symptom.pending.seconds <= _BRIEF_SECONDS:
+        return cases
+    return [cases[0], next(case for case in cases if case.fires is None)]
+
+
+def promtool_test(symptom: Symptom, case: Case, windows: ScrapeWindows) -> dict[str, object]:
+    """One test of a promtool test file.
+
+    It evaluates the series ALERTS: promtool's own alert_rule_test would compare the annotations as
+    well, and a word changed in a summary would fail every case.
+    """
+    selector = f'ALERTS{{alertname="{symptom.alert}", alertstate="firing"}}'
+    expected: list[dict[str, object]] = []
+    if case.fires is not None:
+        own = {"alertname": symptom.alert, "alertstate": "firing", "severity": symptom.severity}
+        labels = ", ".join(f'{name}="{value}"' for name, value in {**own, **case.fires}.items())
+        expected.append({"labels": f"ALERTS{{{labels}}}", "value": 1})
+    outcome = "fires" if expected else "is silent"
+    return {
+        "name": f"{symptom.alert} {outcome}: {case.name}",
+        "interval": f"{windows.scrape_seconds}s",
+        "input_series": [
+            {"series": each.series, "values": each.course.promtool(windows.scrape_seconds)}
+            for each in case.series
+        ],
+        "promql_expr_test": [
+            {"expr": selector, "eval_time": f"{case.at_seconds}s", "exp_samples": expected}
+        ],
+    }

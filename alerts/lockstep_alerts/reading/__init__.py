@@ -1,0 +1,1 @@
+"""Reads a spec: entries with their lines, types of limits, durations."""

@@ -1,0 +1,165 @@
+"""One entry of slos.yaml, read field by field; what cannot be meant is refused in one sentence."""
+
+import difflib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from lockstep_alerts.reading.model import Duration
+from lockstep_catalogue.windows import MIN_SCRAPES, ScrapeWindows
+
+_SCRAPES = re.compile(r"([1-9][0-9]{0,2}) scrapes?")
+
+
+class SpecError(ValueError):
+    """The spec is not what it should be; the text names file, field, value and remedy."""
+
+
+class Fields(dict[str, object]):
+    """A mapping of a YAML file, with the line of each key.
+
+    Attributes:
+        line: in which the mapping begins.
+        lines: of its keys.
+    """
+
+    def __init__(self, line: int) -> None:
+        super().__init__()
+        self.line = line
+        self.lines: dict[str, int] = {}
+
+
+class Entry:
+    """Checked access to the fields of an entry.
+
+    Args:
+        path: of the file.
+        position: of the entry in the file, such as ``symptoms[3]``.
+        fields: as YAML gave them.
+        windows: what the spec's scrape interval decides.
+    """
+
+    def __init__(self, path: Path, position: str, fields: Fields, windows: ScrapeWindows) -> None:
+        self.windows = windows
+        self._path, self._position = path, position
+        self._fields = fields
+
+    def location(self, field: str = "") -> str:
+        """File, line and position, with which a refusal begins."""
+        line = self._fields.lines.get(field, self._fields.line)
+        return f"{self._path}:{line}: {self._position}".removesuffix(": ")
+
+    def refuse(self, field: str, remedy: str) -> SpecError:
+        """The error for a field; the caller raises it."""
+        return SpecError(f"{self.location(field)}: {field} {self._fields.get(field)!r}: {remedy}")
+
+    def has(self, field: str) -> bool:
+        """Whether the entry has the field."""
+        return field in self._fields
+
+    def entries(self, field: str) -> "Iterator[Entry]":
+        """The entries of a list of mappings."""
+        items = self._fields.get(field)
+        if not isinstance(items, list) or not items:
+            raise self.refuse(field, "must be a list of entries")
+        for index, item in enumerate(items):
+            if not isinstance(item, Fields):
+                raise self.refuse(field, f"entry {index} must be a mapping of fields")
+            yield Entry(
+                self._path, f"{self._position}.{field}[{index}]".lstrip("."), item, self.windows
+            )
+
+    def entry(self, field: str) -> "Entry":
+        """The entry that a field holds."""
+        item = self._fields.get(field)
+        if not isinstance(item, Fields):
+            raise self.refuse(field, "must be a mapping of fields")
+        return Entry(self._path, f"{self._position}.{field}".lstrip("."), item, self.windows)
+
+    def fields(self) -> Iterator[str]:
+        """The names of its fields, in their order."""
+        return iter(self._fields)
+
+    def check_keys(self, required: tuple[str, ...], optional: tuple[str, ...]) -> None:
+        """Refuses a field that is not listed, and a required one that is missing."""
+        for field in self._fields:
+            if field not in required + optional:
+                allowed = required + optional
+                near = difflib.get_close_matches(field, allowed, 1)
+                guess = f"did you mean {near[0]}? " if near else ""
+                raise self.refuse(field, f"unknown key; {guess}known are {', '.join(allowed)}")
+        for field in required:
+            if field not in self._fields:
+                raise SpecError(f"{self.location()}: {field} is missing; add it")
+
+    def text(self, field: str, pattern: re.Pattern[str] | None = None) -> str:
+        """Text that is not blank and matches the pattern."""
+        value = self._fields.get(field)
+        if not isinstance(value, str) or not value.strip():
+            raise self.refuse(field, "write text")
+        if pattern is not None and not pattern.match(value):
+            raise self.refuse(field, f"must match {pattern.pattern}")
+        return value.strip()
+
+    def texts(self, field: str) -> tuple[str, ...]:
+        """A text, a number as its text, or a list of them."""
+        value = self._fields.get(field)
+        values = value if isinstance(value, list) else [value]
+        if not values or not all(isinstance(each, str | int | float) for each in values):
+            raise self.refuse(field, "write text, or a list of texts")
+        return tuple(f"{each:g}" if isinstance(each, float) else str(each) for each in values)
+
+    def optional_text(self, field: str, pattern: re.Pattern[str]) -> str | None:
+        """The same; None where the field is left out."""
+        return self.text(field, pattern) if field in self._fields else None
+
+    def choice(self, field: str, *allowed: str) -> str:
+        """One of the allowed words."""
+        value = self._fields.get(field)
+        if not isinstance(value, str) or value not in allowed:
+            near = difflib.get_close_matches(str(value), allowed, 1)
+            guess = f"; did you mean {near[0]}?" if near else ""
+            raise self.refuse(field, f"must be one of {', '.join(allowed)}{guess}")
+        return value
+
+    def number(self, field: str, above: float, up_to: float) -> float:
+        """A number greater than ``above`` and at most ``up_to``."""
+        value = self._fields.get(field)
+        # YAML's true is an int in Python.
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self.refuse(field, "write a number")
+        if not above < value <= up_to:
+            raise self.refuse(field, f"must be above {above:g} and at most {up_to:g}")
+        return float(value)
+
+    def duration(self, field: str) -> Duration:
+        """A duration such as ``10s`` or ``2 scrapes``."""
+        value = self._fields.get(field)
+        if not isinstance(value, str):
+            raise self.refuse(field, "write a duration such as 10s or 2 scrapes")
+        if scrapes := _SCRAPES.fullmatch(value):
+            return Duration(f"{int(scrapes[1]) * self.windows.scrape_seconds}s")
+        try:
+            return Duration(value)
+        except ValueError as error:
+            raise SpecError(f"{self.location(field)}: {field}: {error}") from error
+
+    def optional_duration(self, field: str, *, at_least_scrapes: int = 1) -> Duration | None:
+        """The same, of so many scrapes at least; None where the field is left out."""
+        return self._span(field, at_least_scrapes) if field in self._fields else None
+
+    def window(self, field: str) -> Duration:
+        """A duration over which samples are compared: four scrapes at least."""
+        return self._span(field, MIN_SCRAPES)
+
+    def _span(self, field: str, at_least_scrapes: int) -> Duration:
+        duration = self.duration(field)
+        least_seconds = at_least_scrapes * self.windows.scrape_seconds
+        if duration.seconds < least_seconds:
+            raise self.refuse(
+                field,
+                f"holds fewer than {at_least_scrapes} scrapes, one every "
+                f"{self.windows.scrape_seconds}s; write {least_seconds}s or more, "
+                "or shorten scrape_interval",
+            )
+        return duration

@@ -1,0 +1,75 @@
+"""The limits of the spec by which recorded series, the ledger and the reports judge."""
+
+import math
+from dataclasses import dataclass
+from typing import Annotated
+
+from lockstep_alerts.reading.entry import Entry
+from lockstep_alerts.reading.model import Duration
+from lockstep_alerts.reading.quantities import (
+    Number,
+    Ratio,
+    Time,
+    Whole,
+    check_fields,
+    read_quantities,
+)
+
+_MOST_GPUS = 1e6
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QueueWait:
+    """The longest wait of jobs up to a size; of all larger jobs without one."""
+
+    up_to_gpus: Annotated[float, Number(0, _MOST_GPUS)] = math.inf
+    wait: Annotated[Duration, Time()]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """Limits that belong to no single alert.
+
+    Attributes:
+        queue_wait: how long a job may wait, by its size.
+        preemption_grace: what a preemption may cost beyond an interval of checkpoints.
+        checkpoint_blocking, checkpoint_blocking_ratio: how long a checkpoint may stop the steps,
+            and for which share of the time between two.
+        recovery_point_intervals: intervals of checkpoints after which the newest one is too old.
+        min_activity_ratio: mean activity from which on an allocated GPU is used.
+        min_sync_ratio: share of the step in synchronisation below which it is not judged.
+        min_baseline_slices: evaluations that an hour must hold to be a baseline.
+        min_wait_ratio: share of the step that some rank of a healthy group waits at least.
+        max_other_ratio: share of the step in no marked phase from which on it may hide a slow rank.
+        standing, standing_steps: time and mean steps without progress after which a job stands.
+    """
+
+    queue_wait: tuple[QueueWait, ...]
+    preemption_grace: Annotated[Duration, Time()]
+    checkpoint_blocking: Annotated[Duration, Time()]
+    checkpoint_blocking_ratio: Ratio
+    recovery_point_intervals: Annotated[float, Number(0, 100)]
+    min_activity_ratio: Ratio
+    min_sync_ratio: Ratio
+    min_baseline_slices: Annotated[int, Whole(0, 60)]
+    min_wait_ratio: Ratio
+    max_other_ratio: Ratio
+    standing: Annotated[Duration, Time()]
+    standing_steps: Annotated[float, Number(0, 1000)]
+
+
+def read_limits(entry: Entry) -> Limits:
+    """The limits of a spec.
+
+    Raises:
+        SpecError: a field is unknown, missing or outside of its bounds, or sizes do not rise.
+    """
+    check_fields(Limits, entry, ("queue_wait",))
+    waits = []
+    for each in entry.entries("queue_wait"):
+        check_fields(QueueWait, each)
+        waits.append(read_quantities(QueueWait, each))
+    sizes = [each.up_to_gpus for each in waits]
+    if sizes != sorted(set(sizes)) or sizes[-1] != math.inf:
+        raise entry.refuse("queue_wait", "sizes must rise, and the last entry has no up_to_gpus")
+    return read_quantities(Limits, entry, queue_wait=tuple(waits))

@@ -1,0 +1,56 @@
+"""Durations as Prometheus reads them, and how alerts are delivered."""
+
+from dataclasses import dataclass
+
+from lockstep_records.durations import parse_duration
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """A duration of whole seconds in Prometheus' spelling, such as ``10s`` or ``4m``.
+
+    Raises:
+        ValueError: the text is not a duration, or not a whole number of seconds from 1 on.
+    """
+
+    text: str
+
+    def __post_init__(self) -> None:
+        seconds = parse_duration(self.text)
+        if seconds < 1 or seconds % 1:
+            raise ValueError(f"{self.text!r} must be a whole number of seconds, 1s or more")
+
+    def __str__(self) -> str:
+        return self.text
+
+    @property
+    def seconds(self) -> int:
+        """The length in seconds."""
+        return round(parse_duration(self.text))
+
+
+GROUP_WAIT_SECONDS = {"critical": 5, "warning": 15, "info": 15, "none": 15}
+"""By severity: how long Alertmanager waits for more alerts of one incident."""
+_WEBHOOK_SECONDS = 5
+
+
+def delivery_seconds(severity: str) -> int:
+    """Part of an alert's deadline that belongs to Alertmanager and the webhook."""
+    return GROUP_WAIT_SECONDS[severity] + _WEBHOOK_SECONDS
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Delivery:
+    """How alerts reach people.
+
+    Attributes:
+        runbook_base: prefix of a runbook's file name in its link.
+        dashboard_base: prefix of ``/d/...`` in links to boards.
+        pager_base: where the webhooks ``/pager`` and ``/tickets`` are.
+        group_interval: time before changes of a group that was notified are notified too.
+    """
+
+    runbook_base: str = "runbooks/"
+    dashboard_base: str = ""
+    pager_base: str = "http://127.0.0.1:9095"
+    group_interval: Duration = Duration("1m")

@@ -1,0 +1,127 @@
+"""PromQL of slices: was a job as good as it had been itself?
+
+A slice is the five minutes before an evaluation. Jobs differ in everything, so that a job is held
+against its own best hour of the last day, and never against another job. Checkpoints and
+evaluations are no slow steps: the quantities are taken over the time of the other phases. What has
+no answer, such as the tokens of a job that stands still, has no slice.
+"""
+
+from lockstep_alerts.rules.parameters import Expressions, Parameters
+from lockstep_catalogue.job_watch import BUS_RATE
+from lockstep_catalogue.labels import CLUSTER, JOB_ID, KIND, PHASE, RANK
+from lockstep_catalogue.ledger import SLO
+from lockstep_catalogue.promql import (
+    by,
+    eq,
+    names,
+    one_of,
+    rate,
+    select,
+)
+from lockstep_catalogue.recorded_slices import (
+    CHECKPOINT_INTERVAL,
+    JOB_PHASES,
+    LAST_DURABLE,
+    SLICE_BASELINE,
+    SLICE_RATIO,
+    SLICE_SUSTAINED,
+    SLICE_VALUE,
+)
+from lockstep_catalogue.training import (
+    LAST_CHECKPOINT,
+    PHASE_SECONDS,
+    RANK_INFO,
+    STEPS,
+    TOKENS,
+)
+
+SLICE_SECONDS = 300
+"""Twenty scrapes at 15 s and five at a minute: a rate over fewer moves by more than a slice may."""
+SUSTAINED, BASELINE = "1h", "1d"
+HIGHER_IS_BETTER = ("throughput", "bus_bandwidth")
+LOWER_IS_BETTER = ("step_latency", "gradient_sync", "cost")
+OF_BASELINE = (*HIGHER_IS_BETTER, *LOWER_IS_BETTER)
+"""Objectives whose slices are held against the job's own baseline."""
+_PAUSES = ("checkpoint", "eval")
+
+_JOB = (CLUSTER, JOB_ID)
+_OF_SLICE = (*_JOB, SLO)
+_ON_JOB = f"on ({names(*_JOB)})"
+_ON_SLICE = f"on ({names(*_OF_SLICE)})"
+
+
+def name_objective(expression: str, slo: str) -> str:
+    """PromQL with the objective as a label."""
+    return f'label_replace({expression}, "{SLO.name}", "{slo}", "", "")'
+
+
+# All ranks and phases are read once: the quantities below are quotients of these.
+
+
+def _stepping() -> str:
+    """Seconds a second that the ranks of a job spend in steps, without checkpoints and so on."""
+    phases = tuple(phase for phase in PHASE.values if phase not in _PAUSES)
+    return by("sum", select(JOB_PHASES, one_of(PHASE, *phases)), *_JOB)
+
+
+def _values(rules: Parameters) -> dict[str, str]:
+    slices, hour = rules.windows.cover(SLICE_SECONDS), rules.windows.cover(3600)
+    stepping = _stepping()
+    steps = by("sum", rate(STEPS, slices), *_JOB)
+    tokens = by("sum", rate(TOKENS, slices), *_JOB)
+    ranks = by("count", by("group", select(RANK_INFO), *_JOB, RANK), *_JOB)
+    synced = by("sum", select(JOB_PHASES, eq(PHASE, "sync")), *_JOB)
+    bus = by("avg", f"avg_over_time({select(BUS_RATE)}[{slices}])", *_JOB, KIND)
+    tokens_of_hour = by("sum", rate(TOKENS, hour), *_JOB)
+    return {
+        "throughput": f"({tokens} > 0) / ({stepping} / {ranks} > 0)",
+        "step_latency": f"{stepping} / ({steps} > 0)",
+        "gradient_sync": f"clamp_min({synced} / ({stepping} > 0), {rules.limits.min_sync_ratio:g})",
+        # The kind that moves most of the bytes: a broadcast of a few values says nothing.
+        "bus_bandwidth": by("max", bus, *_JOB) + " > 0",
+        "cost": f"{ranks} / ({tokens_of_hour} > 0)",
+    }
+
+
+def _value(rules: Parameters) -> str:
+    return "\nor\n".join(name_objective(text, slo) for slo, text in _values(rules).items())
+
+
+def _sustained(rules: Parameters) -> str:
+    value = select(SLICE_VALUE)
+    enough = f"count_over_time({value}[{SUSTAINED}]) >= {rules.limits.min_baseline_slices}"
+    return f"quantile_over_time(0.5, {value}[{SUSTAINED}]) and {enough}"
+
+
+def _baseline(_: Parameters) -> str:
+    higher = select(SLICE_SUSTAINED, one_of(SLO, *HIGHER_IS_BETTER))
+    lower = select(SLICE_SUSTAINED, one_of(SLO, *LOWER_IS_BETTER))
+    return f"max_over_time({higher}[{BASELINE}])\nor\nmin_over_time({lower}[{BASELINE}])"
+
+
+def _ratio(_: Parameters) -> str:
+    def pair(*slos: str) -> tuple[str, str]:
+        return (select(SLICE_VALUE, one_of(SLO, *slos)), select(SLICE_BASELINE, one_of(SLO, *slos)))
+
+    (higher, best), (lower, least) = pair(*HIGHER_IS_BETTER), pair(*LOWER_IS_BETTER)
+    return f"{higher} / {_ON_SLICE} ({best} > 0)\nor\n{least} / {_ON_SLICE} ({lower} > 0)"
+
+
+def _interval(_: Parameters) -> str:
+    # From checkpoint to checkpoint: neither a long gap now nor the age of the job changes it.
+    over = f"{select(LAST_DURABLE)}[{BASELINE}]"
+    span = f"(max_over_time({over}) - min_over_time({over}))"
+    return f"{span} / (changes({over}) > 0)"
+
+
+EXPRESSIONS: Expressions = {
+    JOB_PHASES: lambda rules: by(
+        "sum", rate(PHASE_SECONDS, rules.windows.cover(SLICE_SECONDS)), *_JOB, PHASE
+    ),
+    SLICE_VALUE: _value,
+    SLICE_SUSTAINED: _sustained,
+    SLICE_BASELINE: _baseline,
+    SLICE_RATIO: _ratio,
+    LAST_DURABLE: by("max", select(LAST_CHECKPOINT), *_JOB),
+    CHECKPOINT_INTERVAL: _interval,
+}

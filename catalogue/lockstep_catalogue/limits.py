@@ -1,0 +1,17 @@
+"""Limits of alerts/slos.yaml by which ledger and reports judge; written by ``make generate``."""
+
+import math
+
+QUEUE_WAIT_TARGETS = (
+    (8.0, 900.0),
+    (64.0, 3600.0),
+    (512.0, 14400.0),
+    (math.inf, 43200.0),
+)
+"""Most GPUs and the seconds that a job of this size may wait; each is an edge of the histogram."""
+PREEMPTION_GRACE_SECONDS = 600.0
+"""What a preemption may cost beyond an interval of checkpoints."""
+MIN_WAIT_RATIO = 0.001
+"""Share of the step that some rank of a healthy group waits at least."""
+MAX_OTHER_RATIO = 0.25
+"""Share of the step in no marked phase from which on it may hide a slow rank."""

@@ -1,0 +1,164 @@
+"""Reads the layout of a board: a YAML file with variables, rows, and panels about series."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lockstep_catalogue import FOREIGN, METRICS, RECORDED, Label, Series
+from lockstep_dashboards import colors
+from lockstep_dashboards.chosen import restrict
+from lockstep_dashboards.panel import (
+    Annotation,
+    Board,
+    Panel,
+    Query,
+    Row,
+    Threshold,
+    ValueText,
+    Variable,
+    View,
+)
+from lockstep_dashboards.series_panels import panel
+
+Fields = dict[str, Any]
+
+FOLDER = Path(__file__).parent / "layouts"
+_ANNOTATIONS = "annotations.yaml"
+_EVERY: tuple[Series, ...] = (*METRICS, *RECORDED, *FOREIGN)
+_SERIES = {each.name: each for each in _EVERY}
+_LABELS: dict[str, Label] = {
+    label.name: label for each in _SERIES.values() for label in each.exposed_labels
+}
+_VIEWS = {view.name.lower(): view for view in View}
+_SIZES = {View.STAT: {"width": 4, "height": 4}}
+_QUERY_KEYS = frozenset({"expr", "legend", "heading"})
+_PLAIN_KEYS = frozenset(
+    {
+        *("title", "note", "good", "otherwise", "unit", "width", "height", "may_be_empty"),
+        *("stacked", "minimum", "maximum", "max_points", "shows_windows"),
+    }
+)
+
+
+class LayoutError(ValueError):
+    """A layout is not what it should be; the text names file, row, panel and reason."""
+
+
+def read_board(path: Path) -> Board:
+    """The board of a layout.
+
+    Raises:
+        LayoutError: a series, label, value, colour or key is unknown.
+    """
+    layout = _load(path)
+    variables = tuple(map(_variable, layout["variables"]))
+    return Board(
+        uid=layout["uid"],
+        title=layout["title"],
+        description=layout["description"],
+        variables=variables,
+        rows=tuple(_row(path, each, variables) for each in layout["rows"]),
+        annotations=tuple(_annotations(path.parent / _ANNOTATIONS, layout, variables)),
+        range=layout["range"],
+        refresh=layout["refresh"],
+    )
+
+
+def _load(path: Path) -> Any:
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # in C where PyYAML was built with it
+    return yaml.load(path.read_text(encoding="utf-8"), loader)  # noqa: S506  # both are safe
+
+
+def _variable(fields: Fields) -> Variable:
+    return Variable(
+        label=_LABELS[fields["label"]],
+        title=fields["title"],
+        source=fields["source"],
+        several=fields.get("several", False),
+        variable=fields.get("name", ""),
+    )
+
+
+def _annotations(path: Path, layout: Fields, variables: Sequence[Variable]) -> Iterator[Annotation]:
+    chosen = _chosen(variables, layout.get("annotated_by"))
+    for fields in _load(path):
+        yield Annotation(
+            title=fields["title"],
+            expression=restrict(fields["expr"], chosen),
+            heading=fields["heading"],
+            color=colors.NAMED[fields["color"]],
+        )
+
+
+def _chosen(variables: Sequence[Variable], names: Sequence[str] | None) -> tuple[Variable, ...]:
+    """The variables that restrict the queries: all of them where none are named."""
+    return tuple(each for each in variables if names is None or each.name in names)
+
+
+def _row(path: Path, fields: Fields, variables: tuple[Variable, ...]) -> Row:
+    chosen = _chosen(variables, fields.get("chosen"))
+    panels = []
+    for each in fields["panels"]:
+        own = _chosen(variables, each["chosen"]) if "chosen" in each else chosen
+        try:
+            panels.append(_panel({**each}, own))
+        except (KeyError, ValueError) as error:
+            where = f"{path.name}: row {fields['title']!r}, panel {each.get('title', each)!r}"
+            reason = f"unknown name {error}" if isinstance(error, KeyError) else error
+            raise LayoutError(f"{where}: {reason}") from error
+    return Row(
+        title=fields["title"], panels=tuple(panels), collapsed=fields.get("collapsed", False)
+    )
+
+
+def _panel(fields: Fields, chosen: tuple[Variable, ...]) -> Panel:
+    """A panel; its first key is the view, and the series that it is about the key's value."""
+    view = _VIEWS[next(iter(fields))]
+    series = _SERIES[fields.pop(view.name.lower())]
+    fields.pop("chosen", None)
+    queries = [_query(each, chosen) for each in _queries(fields)]
+    texts = fields.pop("texts", {})
+    given: Fields = {
+        "columns": tuple(_LABELS[name] for name in fields.pop("columns", ())),
+        "thresholds": tuple(
+            Threshold(color=colors.NAMED[color], at=None if at == "low" else at)
+            for at, color in fields.pop("thresholds", {}).items()
+        ),
+        "texts": tuple(
+            ValueText(value=value, text=text, color=colors.NAMED[color])
+            for value, (text, color) in texts.items()
+        ),
+        "colors": _colors(fields.pop("colors", {})),
+    }
+    for key in fields.keys() - _PLAIN_KEYS:
+        raise KeyError(key)
+    return panel(view, series, *queries, **{**_SIZES.get(view, {}), **given, **fields})
+
+
+def _queries(fields: Fields) -> Sequence[Mapping[str, str]]:
+    """The queries of a panel: a list, or one whose fields are the panel's own."""
+    if "queries" in fields:
+        queries: Sequence[Mapping[str, str]] = fields.pop("queries")
+        return queries
+    own = {key: fields.pop(key) for key in _QUERY_KEYS if key in fields}
+    return [own]
+
+
+def _query(fields: Mapping[str, str], chosen: tuple[Variable, ...]) -> Query:
+    return Query(
+        expression=restrict(fields["expr"], chosen),
+        legend=fields.get("legend", ""),
+        heading=fields.get("heading", ""),
+        unit=fields.get("unit", ""),
+    )
+
+
+def _colors(fields: Mapping[str, str] | str) -> tuple[tuple[str, str], ...]:
+    if isinstance(fields, str):
+        return {"goodput": colors.GOODPUT_COLORS}[fields]
+    return tuple(
+        (name, color if color.startswith("#") else colors.NAMED[color])
+        for name, color in fields.items()
+    )

@@ -1,1 +1,0 @@
-"""The boards as data: rows of panels about series of the catalogue."""

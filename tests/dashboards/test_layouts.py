@@ -1,0 +1,69 @@
+"""A layout is read into a board, and what it cannot mean is refused with file, row and panel."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lockstep_dashboards.boards import BOARDS
+from lockstep_dashboards.completion import ROW_TITLE, complete
+from lockstep_dashboards.layout import FOLDER, LayoutError, read_board
+
+HEAD = """\
+uid: lockstep-x
+title: X
+description: Of a test.
+range: 1h
+refresh: 1m
+variables:
+  - {label: cluster, title: Cluster, source: lockstep_train_step, several: true}
+  - {label: job_id, title: Job, source: lockstep_train_step}
+"""
+STEP, RANKS = "lockstep_train" + "_step", "lockstep_train" + "_ranks"
+
+
+def write(folder: Path, panel: str) -> Path:
+    (folder / "annotations.yaml").write_text((FOLDER / "annotations.yaml").read_text())
+    path = folder / "x.yaml"
+    path.write_text(f"{HEAD}rows: [{{title: R, panels: [{{{panel}}}]}}]\n")
+    return path
+
+
+def test_queries_are_restricted_to_what_the_variables_choose(tmp_path: Path) -> None:
+    [panel] = read_board(write(tmp_path, f"stat: {STEP}, expr: max ({STEP})")).panels
+    assert panel.queries[0].expression == f'max ({STEP}{{cluster=~"$cluster", job_id="$job_id"}})'
+    assert (panel.title, panel.width, panel.height) == ("Step", 4, 4)
+
+
+def test_a_panel_can_name_the_variables_that_restrict_it(tmp_path: Path) -> None:
+    [panel] = read_board(write(tmp_path, f"stat: {STEP}, chosen: [job_id], expr: {STEP}")).panels
+    assert panel.queries[0].expression == f'{STEP}{{job_id="$job_id"}}'
+
+
+@pytest.mark.parametrize(
+    ("panel", "reason"),
+    [
+        ("stat: lockstep_nothing, expr: x", "unknown name 'lockstep_nothing'"),
+        (f"stat: {STEP}, expr: x, colour: red", "unknown name 'colour'"),
+        (f"table: {STEP}, expr: x, columns: [nodes]", "unknown name 'nodes'"),
+        (f"""stat: {STEP}, expr: '{STEP}{{rank="1"}}'""", f"{STEP} has no label rank"),
+        (f"""stat: {RANKS}, expr: '{RANKS}{{state="x"}}'""", "state='x' is not one of init"),
+    ],
+)
+def test_what_the_catalogue_does_not_know_is_refused_with_its_place(
+    tmp_path: Path, panel: str, reason: str
+) -> None:
+    with pytest.raises(LayoutError, match=r"x\.yaml: row 'R', panel .*") as refused:
+        read_board(write(tmp_path, panel))
+    assert reason in str(refused.value)
+
+
+def test_a_metric_that_no_layout_shows_gets_a_panel_in_a_closed_row() -> None:
+    node = BOARDS["node.json"]
+    less = {**BOARDS, "node.json": replace(node, rows=node.rows[:-1])}
+    [*_, row] = complete(less)["node.json"].rows
+    lost = {each.title for each in node.rows[-1].panels}
+    assert (row.title, row.collapsed) == (ROW_TITLE, True)
+    assert 0 < len(row.panels) <= 4 * len(lost)
+    assert all('cluster=~"$cluster"' in each.queries[0].expression for each in row.panels)
+    assert complete(BOARDS) == BOARDS

@@ -26,10 +26,10 @@ def complete(boards: Mapping[str, Board]) -> dict[str, Board]:
         for each in board.panels
         for query in each.queries
     ]
-    shown = frozenset(_WORD.findall(" ".join(texts)))
+    drawn = frozenset(_WORD.findall(" ".join(texts)))
     completed = dict(boards)
     for metric in METRICS:
-        if not shown.intersection(metric.sample_names):
+        if not drawn.intersection(metric.sample_names):
             name = f"{_BOARD_OF_PART.get(metric.name.split('_')[1], _DEFAULT_BOARD)}.json"
             completed[name] = _append(completed[name], metric)
     return completed

@@ -14,6 +14,7 @@ from lockstep_catalogue.vocabulary import (
 from lockstep_records.outcomes.evidence import Evidence, RankEnd
 from lockstep_records.outcomes.rules import OUTSIDE_SIGNS, RULES, Rule
 from lockstep_records.outcomes.signs import Sign, signal_name, signs_of
+from lockstep_records.printable import printable
 
 _MOST = 0.5  # of the ranks: where more fail alike, no single rank is to blame
 _MOST_NAMED = 8
@@ -182,8 +183,8 @@ def _classification(
         reason=rule.reason.format(
             ranks=ranks_text,
             Ranks=f"Rank {rank_list(ranks)} was" if culprits else "Ranks were",
-            sign=_short(deciding[0].text) if deciding else "",
-            also=_short(also.text) if also else "",
+            sign=printable(deciding[0].text, _MAX_TEXT) if deciding else "",
+            also=printable(also.text, _MAX_TEXT) if also else "",
         ),
         culprit_ranks=culprits,
         culprit_node=node if blame in {"rank", "group"} else None,
@@ -209,7 +210,7 @@ def _of_culprit(
         exception = next((e.exception for e in evidence.ranks if e.rank in sign.ranks), None)
     failed = {e.rank for e in evidence.ranks if e.exit_code not in {None, 0} or e.phase == "failed"}
     return {
-        "exception": None if exception is None else _short(exception),
+        "exception": None if exception is None else printable(exception, _MAX_TEXT),
         "signal": signal_name(end.exit_code) if end is not None and end.exit_code else None,
         "followers": tuple(sorted(failed - set(culprits))) if culprits else (),
     }
@@ -243,7 +244,7 @@ def _are_most(ranks: tuple[int, ...], evidence: Evidence) -> bool:
 
 def _evidence(signs: Iterable[Sign]) -> tuple[str, ...]:
     texts = dict.fromkeys(
-        f"{sign.source}: {_short(sign.text)}"
+        f"{sign.source}: {printable(sign.text, _MAX_TEXT)}"
         + (f" (rank {rank_list(sign.ranks)})" if sign.ranks else "")
         for sign in signs
         if sign.text
@@ -254,8 +255,3 @@ def _evidence(signs: Iterable[Sign]) -> tuple[str, ...]:
 def rank_list(ranks: tuple[int, ...]) -> str:
     """The first eight ranks, and dots where there are more."""
     return ", ".join(map(str, ranks[:_MOST_NAMED])) + (", ..." if len(ranks) > _MOST_NAMED else "")
-
-
-def _short(text: str) -> str:
-    text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 3] + "..."

@@ -10,9 +10,9 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lockstep_reports.analysis.compare import cliffs_delta, measure_change
 from lockstep_reports.command import report
-from lockstep_reports.compare import cliffs_delta, measure_change
-from lockstep_reports.recording.window_spec import parse_bound
+from lockstep_reports.recording.window import parse_bound
 
 from .synthetic_job import Slow, SyntheticJob
 

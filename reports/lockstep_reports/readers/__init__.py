@@ -6,14 +6,18 @@ A reader is a module with two functions and one line in ``READERS``::
     def read(path: Path, options: ReadOptions) -> Recording
 """
 
+import time
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol, cast
 
-from lockstep_reports.recording.log_recording import LogRecording
-from lockstep_reports.recording.recording import Recording
-from lockstep_reports.recording.window_spec import Window
+from lockstep_records.jobs import find_job
+from lockstep_reports.recording.recording import LogRecording, Recording
+from lockstep_reports.recording.window import Window
+
+ADDRESSES = ("http://", "https://")
+"""How a source that is a Prometheus begins."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,12 +29,14 @@ class ReadOptions:
         meta: layout file of an operation trace; None to look for one next to the trace.
         job_id: job of a Prometheus; None when the server knows one job only.
         window: part of the recording to read.
+        now_seconds: wall clock of the moment of reading.
     """
 
     attempt: int | None = None
     meta: Path | None = None
     job_id: str | None = None
     window: Window = field(default_factory=Window)
+    now_seconds: float = field(default_factory=time.time)
 
 
 class ReaderModule(Protocol):
@@ -66,6 +72,32 @@ READERS = (
     Reader(kind="worker_times", module="lockstep_reports.readers.worker_times"),
     Reader(kind="log", module="lockstep_reports.readers.logs"),
 )
+
+
+def read_source(source: str, options: ReadOptions) -> Recording | LogRecording:
+    """The recording behind a path, a job id or the URL of a Prometheus.
+
+    A path is read by the first reader that recognises its content.
+
+    Raises:
+        ValueError: nothing of that name exists, or it cannot be read; the text says why.
+        OSError: a file cannot be read.
+    """
+    if source.startswith(ADDRESSES):
+        # httpx takes longer to import than a small report takes to write.
+        from lockstep_reports.readers.prometheus import read_url  # noqa: PLC0415  # see above
+
+        return read_url(source, options)
+    path = Path(source)
+    if path.exists():
+        reader = find_reader(path.resolve())
+        if reader is not None:
+            return reader.load().read(path.resolve(), options)
+        if path.is_file():
+            raise ValueError(
+                f"{source} is of no kind that a report can be made from; give a job, trace or log"
+            )
+    return READERS[0].load().read(find_job(source).resolve(), options)
 
 
 def find_reader(path: Path) -> Reader | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lockstep_reports import nan_stats
-from lockstep_reports.align import drift_of
+from lockstep_reports.analysis.align import drift_of
 from lockstep_reports.arrays import Flags, Matrix
 from lockstep_reports.recording.collectives import Collective, CollectiveLog, Span
 

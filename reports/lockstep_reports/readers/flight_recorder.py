@@ -18,7 +18,7 @@ from lockstep_reports.readers.series import timed_steps
 from lockstep_reports.readers.unpickled import plain_values
 from lockstep_reports.recording.collectives import Span
 from lockstep_reports.recording.flight_recorder_log import FlightRecorderLog
-from lockstep_reports.recording.recording import Attempt, Recording
+from lockstep_reports.recording.recording import Recording
 
 _MAX_BYTES = 1 << 26
 _MAX_ENTRIES = 1 << 18
@@ -78,8 +78,6 @@ def read(path: Path, options: ReadOptions) -> Recording:
         source_kind="flight_recorder",
         path=path,
         steps=steps,
-        events=(),
-        attempts=(Attempt(number=0, outcome=None),),
         flight_recorder_log=log,
         collectives=collectives if collectives.items else None,
     )

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from lockstep_records.printable import printable
 from lockstep_reports.readers.flight_recorder_entries import (
     collective_of,
     group_of,
@@ -14,7 +15,6 @@ from lockstep_reports.recording.flight_recorder_log import (
     PhaseAtHang,
     RankCollective,
 )
-from lockstep_reports.wording import printable
 
 _PIPELINE = re.compile(r"(?i)pipe|\bpp\b|_pp_|p2p")
 

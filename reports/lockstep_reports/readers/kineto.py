@@ -16,7 +16,7 @@ from lockstep_reports.readers.collective_join import join
 from lockstep_reports.readers.files import files_of, head
 from lockstep_reports.readers.series import timed_steps
 from lockstep_reports.recording.collectives import CollectiveLog, Span
-from lockstep_reports.recording.recording import Attempt, Recording
+from lockstep_reports.recording.recording import Recording
 from lockstep_reports.wording import plural
 
 MAX_BYTES = 1 << 33
@@ -127,8 +127,6 @@ def _recording(
         source_kind="kineto",
         path=path,
         steps=steps,
-        events=(),
-        attempts=(Attempt(number=0, outcome=None),),
         collectives=collectives,
     )
 

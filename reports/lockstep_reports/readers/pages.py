@@ -51,7 +51,12 @@ class _Rank:
 
 
 def read_attempt(folder: Path, max_cells: int = MAX_CELLS) -> Steps:
-    """The steps of all readable pages of an attempt.
+    """The steps of all readable pages of an attempt; raises as ``read_pages``."""
+    return read_pages(folder, max_cells)[0]
+
+
+def read_pages(folder: Path, max_cells: int = MAX_CELLS) -> tuple[Steps, tuple[Page, ...]]:
+    """The steps of all readable pages of an attempt, and the pages.
 
     Args:
         folder: attempt folder with rank pages.
@@ -69,7 +74,7 @@ def read_attempt(folder: Path, max_cells: int = MAX_CELLS) -> Steps:
     if clock == "device":
         notes.append(_clock_note(ranks))
     matrices = _matrices(ranks, numbers, clock)
-    return Steps(
+    steps = Steps(
         **{name: first[name] for name in _OF_ALL_RANKS},
         members=tuple(_member(rank) for rank in ranks),
         numbers=numbers,
@@ -89,6 +94,7 @@ def read_attempt(folder: Path, max_cells: int = MAX_CELLS) -> Steps:
         hung=matrices["hang"],
         run_queue=_unless_unknown(matrices["run_queue_seconds"]),
     )
+    return steps, tuple(rank.page for rank in ranks)
 
 
 def _newest_numbers(ranks: list[_Rank], max_cells: int, notes: list[str]) -> NDArray[np.int64]:

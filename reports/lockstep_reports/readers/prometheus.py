@@ -1,10 +1,9 @@
 """Reads a job from a Prometheus over a window: every column is the mean step of a time slot."""
 
 import math
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
+from pathlib import PurePath
 
 import numpy as np
 
@@ -83,21 +82,22 @@ def read_url(url: str, options: ReadOptions) -> Recording:
     """
     server = Prometheus(url)
     try:
-        return _read(server, *_window(options), options.job_id)
+        recording = _read(server, *_window(options), options.job_id)
+        return replace(recording, read_at_seconds=options.now_seconds)
     finally:
         server.close()
 
 
 def _window(options: ReadOptions) -> tuple[float, float]:
     """Begin and end of the window, in seconds since the epoch."""
-    window, now = options.window, time.time()
+    window = options.window
     for bound in (window.first, window.last):
         if bound is not None and bound.wall_seconds is None:
             raise ValueError(
                 f"a Prometheus is asked by time, and {bound.step} is a step; give --from and --to"
                 " as times, such as 2026-01-31T12:00:00 or -15m"
             )
-    end = window.last.wall_seconds if window.last else now
+    end = window.last.wall_seconds if window.last else options.now_seconds
     begin = window.first.wall_seconds if window.first else None
     assert end is not None
     begin = end - _DEFAULT_WINDOW_SECONDS if begin is None else begin
@@ -143,7 +143,7 @@ def _read(server: Prometheus, begin: float, end: float, job_id: str | None) -> R
         notes=(_resolution(slots, stands_for[columns]),),
     )
     attempt = Attempt(number=steps.attempt, outcome=_outcome(server, of_job, slots.end))
-    return Recording(source_kind=KIND, path=Path(job), steps=steps, events=(), attempts=(attempt,))
+    return Recording(source_kind=KIND, path=PurePath(job), steps=steps, attempts=(attempt,))
 
 
 def _infos(server: Prometheus, begin: float, end: float, job_id: str | None) -> list[Labels]:

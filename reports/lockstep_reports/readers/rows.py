@@ -7,7 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lockstep_reports.wording import plural, printable
+from lockstep_records.printable import printable
+from lockstep_reports.wording import plural
 
 MAX_ROWS = 1 << 26
 MAX_FILE_BYTES = 1 << 31

@@ -6,7 +6,7 @@ import numpy as np
 
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_reports.arrays import Integers, Matrix
-from lockstep_reports.recording.recording import Attempt, Recording
+from lockstep_reports.recording.recording import Recording
 from lockstep_reports.recording.steps import Member, Steps
 
 
@@ -57,7 +57,5 @@ def of_times(kind: str, path: Path, steps: Steps) -> Recording:
         source_kind=kind,
         path=path,
         steps=steps,
-        events=(),
-        attempts=(Attempt(number=0, outcome=None),),
         own_times=True,
     )

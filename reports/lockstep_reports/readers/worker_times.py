@@ -88,7 +88,7 @@ def _slots(workers: Integers, times: Matrix, notes: list[str]) -> Integers:
         return written
     order = np.lexsort((times, workers))
     between = np.diff(times[order])[np.diff(workers[order]) == 0]
-    interval = nan_stats.number(nan_stats.median(between[between > 0]))
+    interval = nan_stats.median_number(between[between > 0])
     if not interval:
         return written
     notes.append("Workers have few steps in common; rows of the same slot of time count as one.")

@@ -6,7 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lockstep_catalogue.vocabulary import Clock
+from lockstep_records.printable import printable
 from lockstep_reports.arrays import Flags, Integers, Matrix
+
+MAX_WORLD_SIZE = 1 << 20
+"""Most ranks of a job; a larger claim of a page or a trace is refused before it costs memory."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,9 +137,21 @@ class Steps:
     hung: Matrix | None = None
     run_queue: Matrix | None = None
 
-    def over_all(self, values: Matrix) -> Matrix:
+    def __post_init__(self) -> None:
+        if not 0 < self.world_size <= MAX_WORLD_SIZE:
+            raise ValueError(
+                f"world size {self.world_size:,} of {printable(self.job_id)} is not from 1 to"
+                f" {MAX_WORLD_SIZE:,}; record the job again with the right one"
+            )
+
+    def sum_over_columns(self, values: Matrix) -> Matrix:
         """Values of single steps [..., steps] as sums over the steps that a column stands for."""
         return values if self.stands_for is None else values * self.stands_for
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a rank holds the lock of its page."""
+        return any(member.is_running for member in self.members)
 
     @property
     def ranks(self) -> tuple[int, ...]:

@@ -81,7 +81,7 @@ def measure_noise(values: Matrix) -> Noise | None:
             and where episodes were taken out.
     """
     centred = values - nan_stats.median(values, axis=1)[:, None]
-    spread = SIGMAS_PER_MEDIAN * (nan_stats.number(nan_stats.median(np.abs(centred))) or 0.0)
+    spread = SIGMAS_PER_MEDIAN * (nan_stats.median_number(np.abs(centred)) or 0.0)
     correlation = _correlation(np.clip(centred, -_BULK_SIGMAS * spread, _BULK_SIGMAS * spread))
     num_known = int(np.count_nonzero(~np.isnan(centred)))
     if num_known < _MIN_KNOWN:

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from lockstep_records.events import Event
+from lockstep_reports.analysis.steps import StepAnalysis
 from lockstep_reports.signs.judge import Points, Span, Spans, activity, is_proof
 from lockstep_reports.signs.series import SERIES, NodeSeries
-from lockstep_reports.step_analysis import StepAnalysis
-from lockstep_reports.verdict.sign import Sign
+from lockstep_reports.signs.sign import Sign
 from lockstep_reports.verdict.verdict import Episode
 
 if TYPE_CHECKING:

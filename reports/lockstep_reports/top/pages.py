@@ -163,7 +163,7 @@ def _rows(job_id: str, ranks: list[_RankData], now: float) -> list[RankRow]:
 
 def _row(job_id: str, rank: _RankData, lag: float | None, now: float) -> RankRow:
     page, seconds = rank.page, rank.rows["seconds"].astype(np.float64)
-    step = nan_stats.number(nan_stats.median(seconds))
+    step = nan_stats.median_number(seconds)
     total = float(seconds.sum())
     # A step of the wall clock must not make the time since progress negative.
     quiet = max(0.0, now - page.progress_wall_seconds)
@@ -202,7 +202,7 @@ def _waits(rank: _RankData) -> float | None:
 
 
 def _median(seconds: Seconds) -> float | None:
-    return nan_stats.number(nan_stats.median(seconds.astype(np.float64)))
+    return nan_stats.median_number(seconds.astype(np.float64))
 
 
 def _state(page: Page, quiet_seconds: float, step_seconds: float | None) -> str:

@@ -82,7 +82,7 @@ class Snapshot:
     def step_seconds(self) -> float | None:
         """Median over the ranks; None where no duration is known."""
         seconds = np.array([row.step_seconds for row in self.rows if row.step_seconds is not None])
-        return nan_stats.number(nan_stats.median(seconds))
+        return nan_stats.median_number(seconds)
 
 
 class SnapshotSource(Protocol):

@@ -8,8 +8,8 @@ import numpy as np
 
 from lockstep_catalogue.recorded import MAX_OTHER_RATIO, MIN_WAIT_RATIO
 from lockstep_reports import nan_stats
+from lockstep_reports.analysis.score import Scores
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.score import Scores
 from lockstep_reports.wording import duration, percent, plural
 
 # Rows of one rank that are missing among the others', before they may hide an episode.
@@ -40,7 +40,7 @@ def _without_waits(steps: Steps, scores: Scores) -> str | None:
 
 
 def _unclaimed_time(steps: Steps, scores: Scores) -> str | None:
-    other = nan_stats.number(nan_stats.median(steps.phases["other"])) or 0.0
+    other = nan_stats.median_number(steps.phases["other"]) or 0.0
     ratio = other / scores.median_step_seconds if scores.median_step_seconds else 0.0
     if not ratio > MAX_OTHER_RATIO:
         return None

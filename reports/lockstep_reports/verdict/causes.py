@@ -3,8 +3,8 @@
 import numpy as np
 
 from lockstep_reports import nan_stats
+from lockstep_reports.analysis.score import excess
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.score import excess
 from lockstep_reports.verdict.verdict import Episode
 from lockstep_reports.wording import duration, plural
 

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 
 from lockstep_reports import nan_stats
-from lockstep_reports.align import Alignment
+from lockstep_reports.analysis.align import Alignment
+from lockstep_reports.analysis.score import Scores, score
 from lockstep_reports.recording.collectives import CollectiveLog
 from lockstep_reports.recording.recording import Recording
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.score import Scores, score
 from lockstep_reports.search.stretches import Thresholds
 from lockstep_reports.verdict.hang import judge_hang
 from lockstep_reports.verdict.judge import judge
@@ -63,7 +63,7 @@ def _judge_collectives(steps: Steps, log: CollectiveLog, thresholds: Thresholds 
     return verdict
 
 
-def aligned_by(alignment: Alignment, log: CollectiveLog | None) -> Alignment:
+def align_by_collectives(alignment: Alignment, log: CollectiveLog | None) -> Alignment:
     """The alignment with the clocks of the collectives, by rank, where there are any."""
     if log is None:
         return alignment
@@ -71,10 +71,8 @@ def aligned_by(alignment: Alignment, log: CollectiveLog | None) -> Alignment:
         alignment,
         offsets={f"rank {rank}": seconds for rank, seconds in log.offsets.items()},
         drifts={f"rank {rank}": rate for rank, rate in log.drifts.items()},
-        residual_seconds=nan_stats.number(nan_stats.median(log.residual)) if log.items else None,
-        residual_p95_seconds=nan_stats.number(nan_stats.quantile(log.residual, 0.95))
-        if log.items
-        else None,
+        residual_seconds=nan_stats.median_number(log.residual) if log.items else None,
+        residual_p95_seconds=nan_stats.quantile_number(log.residual, 0.95) if log.items else None,
     )
 
 

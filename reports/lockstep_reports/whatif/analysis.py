@@ -134,7 +134,7 @@ class WhatIf:
         return self.stages[-1].removed if len(self.stages) > 1 else None
 
 
-def analyse(trace: OperationTrace) -> WhatIf:
+def ask_what_if(trace: OperationTrace) -> WhatIf:
     """Replays a trace with every question's durations.
 
     Raises:

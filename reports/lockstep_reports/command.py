@@ -168,7 +168,7 @@ def report(  # one parameter per option
 def _find_newest() -> str:
     job = newest_job().name
     # Not to standard output, where a report for a program may go.
-    click.echo(f"job {job}, the newest here; lockstep jobs lists the others", err=True)
+    click.echo(f"job {printable(job)}, the newest here; lockstep jobs lists the others", err=True)
     return job
 
 
@@ -226,4 +226,4 @@ def _write(document: Document, outputs: Outputs) -> None:
 
     show(document)
     for path in outputs.files:
-        click.echo(f"written: {path}")
+        click.echo(printable(f"written: {path}"))

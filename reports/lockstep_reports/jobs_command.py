@@ -108,7 +108,7 @@ def _cells(status: JobStatus) -> list[Text]:
     world = "?" if status.world_size is None else f"{status.world_size:,}"
     is_whole = status.ranks == (status.world_size or 0)
     return [
-        Text(status.folder.name),
+        Text(printable(status.folder.name)),
         Text(printable(status.word), style=colour),
         Text(clock(status.start_seconds)),
         Text(duration(max(0.0, end_seconds - status.start_seconds))),

@@ -128,7 +128,7 @@ def test_the_comparison_stands_in_terminal_page_and_markdown(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((TRACE, "--from", "soon"), "'soon' is no bound of a window"),
+        ((TRACE, "--from", "soon"), "'soon' is not a bound of a window"),
         ((TRACE, "--from", "999999"), "no step of"),
         ((TIMES, "--from", "2026-01-01"), "tells no times"),
         ((TRACE, "--against", "baseline"), "give --from"),

@@ -222,8 +222,8 @@ def test_a_packed_parquet_bomb_stops_at_the_most_bytes(
         ("dp_size: 0", "dp_size 0 must be a positive"),
         ("dp_size: true", "dp_size True must be a positive"),
         ("dp_size: 1", "dp_size is 1 in the layout, but the rows show 2"),
-        ("[1, 2]", "is no mapping"),
-        ("a: [", "is no YAML"),
+        ("[1, 2]", "is not a mapping"),
+        ("a: [", "is not YAML"),
         ("x" * 70_000, "is over 65,536 bytes"),
     ],
 )

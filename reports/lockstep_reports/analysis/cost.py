@@ -70,7 +70,7 @@ def cost(
 ) -> Cost:
     """What the episodes cost the whole job."""
     lost = sum(episode.lost_seconds for episode in episodes)
-    # A column of means stands for several steps, and so do its seconds.
+    # A column of means covers several steps, and so do its seconds.
     covered = float(np.nansum(steps.sum_over_columns(scores.job_seconds)))
     # Ranks without a readable page waited too.
     gpu_seconds = lost * steps.world_size
@@ -112,7 +112,7 @@ def goodput(
     }
     seconds["hang"] = stood[False]
     seconds["unknown"] = max(0.0, _first_to_last_seconds(steps) - sum(seconds.values()))
-    # After unknown: start-up lies before the first row and is no part of that span.
+    # After unknown: start-up lies before the first row, outside that span.
     seconds["startup"] = _startup_seconds(steps)
     # After the last step, as start-up is before the first.
     seconds["hang"] += stood[True]

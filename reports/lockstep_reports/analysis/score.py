@@ -100,7 +100,7 @@ def excess(values: Matrix, rows: list[int]) -> Matrix:
 def _waiting_of_nodes(steps: Steps, sync: Matrix, planned: Matrix) -> Waiting | None:
     if len(steps.nodes) <= 1:
         return None
-    members = [steps.on_node(node) for node in steps.nodes]
+    members = [steps.rows_on_node(node) for node in steps.nodes]
     return _waiting(
         np.array([nan_stats.lowest(sync[rows], axis=0) for rows in members]),
         np.array([nan_stats.highest(sync[rows], axis=0) for rows in members]),

@@ -4,9 +4,9 @@ A step is slow when it is over 1.2 times the median and far beyond the noise of 
 noisy series has no list of noise.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -21,6 +21,7 @@ SLOW_RATIO = 1.2
 _SIGMAS = 8.0
 _MIN_BURST, _BURST_GAP = 4, 2
 _MIN_PERIODS, _PERIODIC_SHARE = 3, 0.8
+_MAX_PERIODS = 256  # distances that are tried, the most frequent ones: it bounds the time
 # A pause so long and of so many steps' time is a restart, or looks like one.
 _RESTART_RATIO, _RESTART_SECONDS = 3.0, 30.0
 _TALL_RATIOS = (24.0, 12.0, 6.0, _RESTART_RATIO)
@@ -170,7 +171,7 @@ def _tall_periodic(
         periodic, period = _periodic(series.numbers, tall)
         if periodic:
             groups.append((series.loss("periodic", periodic, period), periodic))
-            columns = [column for column in columns if column not in {*periodic}]
+            columns = sorted({*columns} - {*periodic})
     return groups, columns
 
 
@@ -193,13 +194,14 @@ def _periodic(numbers: Integers, columns: list[int]) -> tuple[list[int], int | N
     """
     best: tuple[list[int], int | None] = [], None
     steps = {int(numbers[column]): column for column in columns}
-    ordered = sorted(steps)
-    for period in {b - a for a, b in pairwise(ordered) if b - a > 1}:
-        for phase in {step % period for step in ordered}:
-            hits = [step for step in ordered if (step - phase) % period == 0]
+    ordered = np.array(sorted(steps), dtype=np.int64)
+    distances = Counter(distance for distance in np.diff(ordered).tolist() if distance > 1)
+    for period in sorted(period for period, _ in distances.most_common(_MAX_PERIODS)):
+        phases, counts = np.unique(ordered % period, return_counts=True)
+        for phase in phases[counts >= max(_MIN_PERIODS, len(best[0]) + 1)].tolist():
+            hits = ordered[ordered % period == phase].tolist()
             expected = (hits[-1] - hits[0]) // period + 1
-            is_regular = len(hits) >= max(_MIN_PERIODS, _PERIODIC_SHARE * expected)
-            if is_regular and len(hits) > len(best[0]):
+            if len(hits) >= _PERIODIC_SHARE * expected and len(hits) > len(best[0]):
                 best = [steps[step] for step in hits], period
     return best
 

@@ -130,7 +130,7 @@ def summarize_steps(steps: Steps, scores: Scores) -> StepSummary:
     """Count, range, median, p95 and spikes of the steps' durations."""
     count, are_means = len(steps.numbers), steps.stands_for is not None
     median = nan_stats.number(scores.median_step_seconds)
-    # A step that no rank recorded has no ratio, and is no spike.
+    # A step that no rank recorded has no ratio and is not a spike.
     ratios = np.nan_to_num(scores.step_seconds / median) if median else np.zeros(count)
     # Stable: of equal spikes the earliest are listed.
     largest = np.argsort(-ratios, kind="stable")[:MAX_SPIKES]
@@ -162,7 +162,7 @@ def summarize_endings(steps: Steps, events: tuple[Event, ...]) -> tuple[Ending, 
         if event.kind == "rank_ended"
         and event.attempt == steps.attempt
         and isinstance(rank := event.fields.get("rank"), int)
-        # The file of events is anybody's to write; a rank outside the world is no rank.
+        # Anybody may write the file of events; a rank outside the world does not count.
         and 0 <= rank < steps.world_size
     }
     members = {member.rank: member for member in steps.members}

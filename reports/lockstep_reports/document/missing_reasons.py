@@ -8,7 +8,7 @@ _NO_PRICE = "no price was given; give --price-per-gpu-hour"
 _NOT_IN_LOG = "a log does not record it"
 # A kind that records neither phases nor arrivals has one reason for all it lacks.
 _REASON_BY_KIND = {
-    "step_series": "one series stands for the whole job; ranks cannot be told apart in it",
+    "step_series": "one series represents the job; ranks cannot be told apart in it",
     "worker_times": "only the duration of each step was recorded for each worker",
     "kineto": "a profiler trace shows collectives, not the phases of a step",
     "flight_recorder": "a flight recorder keeps the last collectives, no steps",
@@ -102,7 +102,7 @@ def why_no_arrivals(analysis: StepAnalysis) -> str | None:
     """Why a report has no arrivals at the synchronisation; None when it has them."""
     if any(rank.lag_seconds is not None for rank in analysis.ranks):
         return None
-    # A replay has arrivals at every operation, so no single one stands for the step.
+    # A replay has arrivals at every operation, so no single one represents the step.
     if analysis.replayed is not None:
         return "operations record their own starts, not arrivals at one synchronisation"
     return _REASON_BY_KIND.get(

@@ -62,7 +62,7 @@ def _timeline(what_if: WhatIf) -> go.Figure:
     recorded = grid.start[:, replica, step], grid.duration[:, replica, step]
     figure = go.Figure()
     for name in (*_LABEL_AND_COLOUR, None):
-        is_of_type = grid.of_type(name) if name else ~grid.of_type(*_LABEL_AND_COLOUR)
+        is_of_type = grid.select_type(name) if name else ~grid.select_type(*_LABEL_AND_COLOUR)
         ops = np.flatnonzero(is_of_type & (grid.stage < _MAX_STAGES) & (grid.shard == 0))
         label, colour = (
             _LABEL_AND_COLOUR[name] if name else ("communication", PHASE_COLOURS["sync"])

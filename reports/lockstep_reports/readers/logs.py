@@ -32,7 +32,7 @@ def read(path: Path, options: ReadOptions) -> LogRecording:
     """The log, or the folder of logs of one job.
 
     Raises:
-        ValueError: there is no log, no line of it says anything of a job, or it holds several runs.
+        ValueError: it has no log, no line of it is about a job, or it holds several runs.
         OSError: a file cannot be read.
     """
     log = read_log(path)

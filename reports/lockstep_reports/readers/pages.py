@@ -16,10 +16,10 @@ from lockstep_records.page.layout import ROW, ROW_FLAGS
 from lockstep_records.page.reader import Page, PageError, read_page, read_ring
 from lockstep_reports.arrays import Integers, Matrix
 from lockstep_reports.readers.run_queue import waits_by_row
+from lockstep_reports.readers.series import MAX_CELLS
 from lockstep_reports.recording.steps import Member, Steps
 from lockstep_reports.wording import plural
 
-MAX_CELLS = 1 << 25
 _CODES = {"Q": "<u8", "q": "<i8", "I": "<u4", "i": "<i4", "d": "<f8", "f": "<f4"}
 ROW_DTYPE = np.dtype(
     {
@@ -63,7 +63,7 @@ def read_pages(folder: Path, max_cells: int = MAX_CELLS) -> tuple[Steps, tuple[P
         max_cells: at most so many cells [ranks, steps] are read; older steps are left out.
 
     Raises:
-        NoStepsError: there is no readable page, or the pages contradict each other.
+        NoStepsError: no page is readable, or the pages contradict each other.
     """
     notes: list[str] = []
     ranks = _read_ranks(folder, notes)
@@ -163,12 +163,12 @@ def _member(rank: _Rank) -> Member:
         allocator_retries=page.periodic["allocator_retries"] or 0,
         exception=str(error) if (error := read_error(page.path)) is not None else None,
         last_output=read_output(page.path),
-        # Without a lock a pid stands for the process, which on a copy is another machine's.
+        # Without a lock the pid tells the process, which on a copy is another machine's.
         is_running=find_process(page) is not None if identity["locked"] else None,
     )
 
 
-def _on_device(rows: NDArray[np.void]) -> NDArray[np.bool_]:
+def _is_on_device(rows: NDArray[np.void]) -> NDArray[np.bool_]:
     """Whether the times of rows are those of a device [rows]."""
     on_device: NDArray[np.bool_] = (rows["flags"] & _BY_DEVICE) != 0
     return on_device
@@ -176,17 +176,17 @@ def _on_device(rows: NDArray[np.void]) -> NDArray[np.bool_]:
 
 def rows_by_clock(rows: NDArray[np.void], clock: Clock) -> NDArray[np.void]:
     """Those of the rows whose times are by that clock."""
-    by_clock: NDArray[np.void] = rows[_on_device(rows) == (clock == "device")]
+    by_clock: NDArray[np.void] = rows[_is_on_device(rows) == (clock == "device")]
     return by_clock
 
 
 def _clock_of(ranks: Sequence[_Rank]) -> Clock:
     """The clock to compare by: the device's as soon as one rank has rows by it."""
-    return "device" if any(_on_device(rank.rows).any() for rank in ranks) else "host"
+    return "device" if any(_is_on_device(rank.rows).any() for rank in ranks) else "host"
 
 
 def _clock_note(ranks: Sequence[_Rank]) -> str:
-    num_host = sum(int((~_on_device(rank.rows)).sum()) for rank in ranks)
+    num_host = sum(int((~_is_on_device(rank.rows)).sum()) for rank in ranks)
     note = "All times are those of the devices' streams."
     if num_host:
         rows = plural(num_host, "row")
@@ -209,7 +209,7 @@ def _matrices(ranks: Sequence[_Rank], numbers: Integers, clock: Clock) -> dict[s
             # Of a step that was written twice the last row counts.
             values = _column(rank.page, rows, name)
             if clock == "device" and name in by_clock:
-                values = np.where(_on_device(rows), values, np.nan)
+                values = np.where(_is_on_device(rows), values, np.nan)
             matrices[name][row, columns] = values
     return matrices
 

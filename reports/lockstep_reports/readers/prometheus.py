@@ -29,7 +29,13 @@ from lockstep_catalogue.vocabulary import Outcome
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Flags, Integers, Matrix
 from lockstep_reports.readers import ReadOptions
-from lockstep_reports.readers.prometheus_api import MAX_POINTS, Labels, Prometheus, Series, by_label
+from lockstep_reports.readers.prometheus_api import (
+    MAX_POINTS,
+    Labels,
+    Prometheus,
+    Series,
+    list_by_label,
+)
 from lockstep_reports.recording.recording import Attempt, Recording
 from lockstep_reports.recording.steps import DurationHistogram, Member, Steps
 from lockstep_reports.wording import duration, plural
@@ -60,7 +66,7 @@ class _Slots:
         """Values by rank [ranks, slots]; NaN where there is none."""
         values = np.full((len(ranks), self.count), np.nan)
         row_of = {rank: row for row, rank in enumerate(ranks)}
-        for rank, series in by_label(answer, RANK.name):
+        for rank, series in list_by_label(answer, RANK.name):
             if rank in row_of:
                 self.put(values[row_of[rank]], series)
         return values
@@ -151,7 +157,7 @@ def _infos(server: Prometheus, begin: float, end: float, job_id: str | None) -> 
     matchers = () if job_id is None else (eq(JOB_ID, job_id),)
     seconds = math.ceil(end - begin)
     query = f"last_over_time({select(training.RANK_INFO, *matchers)}[{seconds}s])"
-    infos = [series.labels for _, series in by_label(server.instant(query, end), RANK.name)]
+    infos = [series.labels for _, series in list_by_label(server.instant(query, end), RANK.name)]
     jobs = sorted({info.get(JOB_ID.name, "") for info in infos})
     if not jobs:
         which = "any job" if job_id is None else f"job {job_id}"
@@ -249,7 +255,7 @@ def _members(
 ) -> tuple[Member, ...]:
     query = by("max", f"last_over_time({select(training.LAST_PROGRESS, of_job)}[1h])", RANK)
     progress = {
-        rank: s.points[-1][1] for rank, s in by_label(server.instant(query, end), RANK.name)
+        rank: s.points[-1][1] for rank, s in list_by_label(server.instant(query, end), RANK.name)
     }
     return tuple(
         Member(

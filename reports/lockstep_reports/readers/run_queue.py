@@ -31,14 +31,14 @@ def waits_by_row(waits: Matrix, seconds: Matrix) -> Matrix:
 def _shares(waited: Matrix, lengths: Matrix, starts: Integers, sizes: Integers) -> Matrix:
     """The rows' shares of what was waited in each group [rows]."""
 
-    def of_group(values: Matrix) -> Matrix:
+    def spread(values: Matrix) -> Matrix:
         return np.repeat(values, sizes)
 
-    beyond = lengths - of_group(np.minimum.reduceat(lengths, starts))
+    beyond = lengths - spread(np.minimum.reduceat(lengths, starts))
     total_beyond = np.add.reduceat(beyond, starts)
     total = np.add.reduceat(lengths, starts)
     with np.errstate(divide="ignore", invalid="ignore"):
         share = np.nan_to_num(np.minimum(1.0, waited / total_beyond))
         rest = np.nan_to_num((waited - share * total_beyond) / total)
-    shares: Matrix = of_group(share) * beyond + of_group(rest) * lengths
+    shares: Matrix = spread(share) * beyond + spread(rest) * lengths
     return shares

@@ -9,6 +9,9 @@ from lockstep_reports.arrays import Integers, Matrix
 from lockstep_reports.recording.recording import Recording
 from lockstep_reports.recording.steps import Member, Steps
 
+MAX_CELLS = 1 << 25
+"""Most cells [ranks, steps] that a reader makes: 256 MiB a matrix."""
+
 
 def timed_steps(
     name: str,
@@ -51,7 +54,7 @@ def timed_steps(
     )
 
 
-def of_times(kind: str, path: Path, steps: Steps) -> Recording:
+def record_times(kind: str, path: Path, steps: Steps) -> Recording:
     """A recording whose step times are each rank's own, not levelled by collectives."""
     return Recording(
         source_kind=kind,

@@ -221,7 +221,7 @@ def _integers(path: Path, table: pa.Table, name: str) -> Integers:
     """A column of integers [rows]; a column that the file lacks is filled with its default.
 
     Raises:
-        ValueError: a value is no integer or out of range.
+        ValueError: a value is not an integer, or out of range.
     """
     if name not in table.column_names:
         return np.full(table.num_rows, _DEFAULTS[name], np.int64)

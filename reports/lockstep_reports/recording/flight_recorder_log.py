@@ -1,5 +1,6 @@
 """What PyTorch's Flight Recorder held of each rank's last collectives."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 
@@ -71,3 +72,8 @@ class FlightRecorderLog:
     collectives: tuple[RankCollective, ...]
     outstanding: dict[int, tuple[OutstandingOperation, ...]]
     overwritten: frozenset[int]
+
+    @property
+    def dumped(self) -> Collection[int]:
+        """The ranks with a dump, for quick look-ups."""
+        return self.outstanding.keys()

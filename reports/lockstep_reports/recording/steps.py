@@ -26,7 +26,7 @@ class Member:
         allocator_retries: times that the GPU's allocator freed its cache and tried again.
         exception: what ended it, with its place; None where no exception is recorded.
         last_output: last lines of its stderr; None where none are kept.
-        is_running: whether its process holds the lock of its page; None where there is no lock.
+        is_running: whether its process holds the lock of its page; None without a lock.
     """
 
     rank: int
@@ -145,7 +145,7 @@ class Steps:
             )
 
     def sum_over_columns(self, values: Matrix) -> Matrix:
-        """Values of single steps [..., steps] as sums over the steps that a column stands for."""
+        """Values of single steps [..., steps] as sums over the steps behind each column."""
         return values if self.stands_for is None else values * self.stands_for
 
     @property
@@ -168,7 +168,7 @@ class Steps:
         """Names of the nodes in the order of their first rank."""
         return tuple(dict.fromkeys(member.node for member in self.members))
 
-    def on_node(self, node: str) -> Flags:
+    def rows_on_node(self, node: str) -> Flags:
         """Which rows are ranks of a node [ranks]."""
         return np.array([member.node == node for member in self.members])
 

@@ -59,7 +59,7 @@ def parse_bound(text: str, now_seconds: float) -> Bound:
         return Bound(wall_seconds=_wall_seconds(text, now_seconds))
     except ValueError:
         raise ValueError(
-            f"{text!r} is no bound of a window; give a step (400), a time (2026-01-31T12:00:00,"
+            f"{text!r} is not a bound of a window; give a step (400), a time (2026-01-31T12:00:00,"
             " taken as UTC, or epoch seconds), now, or time ago (-15m)"
         ) from None
 

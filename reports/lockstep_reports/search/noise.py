@@ -13,7 +13,7 @@ import numpy as np
 from lockstep_reports import nan_stats
 from lockstep_reports.arrays import Matrix
 
-# Beyond so many deviations a value is no noise of the bulk: it must not set the correlation.
+# Values beyond so many deviations do not belong to the bulk, which sets the correlation.
 _BULK_SIGMAS = 3.0
 # Turns a median deviation of normal values into a standard deviation.
 SIGMAS_PER_MEDIAN = 1.4826

@@ -26,13 +26,15 @@ def find_signs(analysis: StepAnalysis, server: "Prometheus") -> tuple[Sign, ...]
         ValueError: the server does not answer.
     """
     signs = [
-        sign for episode in analysis.episodes for sign in _of_episode(analysis, server, episode)
+        sign
+        for episode in analysis.episodes
+        for sign in _ask_about_episode(analysis, server, episode)
     ]
     return tuple(sorted(signs, key=lambda sign: (not sign.proven, -sign.value))[:_MAX_SIGNS])
 
 
 def event_signs(analysis: StepAnalysis, events: tuple[Event, ...]) -> tuple[Sign, ...]:
-    """What befell the nodes of slow ranks during their episodes, by the job's own events."""
+    """Events of the nodes of slow ranks during their episodes, by the job's own events."""
     signs = []
     for episode in analysis.episodes:
         begin, end = analysis.episode_span(episode)
@@ -61,7 +63,9 @@ def _nodes_of(analysis: StepAnalysis, episode: Episode) -> set[str]:
     }
 
 
-def _of_episode(analysis: StepAnalysis, server: "Prometheus", episode: Episode) -> Iterator[Sign]:
+def _ask_about_episode(
+    analysis: StepAnalysis, server: "Prometheus", episode: Episode
+) -> Iterator[Sign]:
     begin, end = analysis.episode_span(episode)
     nodes = _nodes_of(analysis, episode)
     if begin is None or end is None or not nodes:
@@ -73,7 +77,7 @@ def _of_episode(analysis: StepAnalysis, server: "Prometheus", episode: Episode) 
     everyone = tuple(sorted({member.node for member in analysis.steps.members if member.node}))
     for series in SERIES:
         query = series.query(everyone, f"{_RATE_SECONDS:.0f}s")
-        by_kind = _by_kind(server, series, query, recorded, step)
+        by_kind = _group_by_kind(server, series, query, recorded, step)
         for kind, points_by_node in by_kind.items():
             for node in sorted(nodes):
                 found = activity(points_by_node.get(node, ()), series.least, spans.episode)
@@ -87,7 +91,7 @@ def _of_episode(analysis: StepAnalysis, server: "Prometheus", episode: Episode) 
                     )  # fmt: skip
 
 
-def _by_kind(
+def _group_by_kind(
     server: "Prometheus", series: NodeSeries, query: str, recorded: Span, step: float
 ) -> dict[str, dict[str, Points]]:
     """Points by node, for each value of the label that tells kinds apart."""

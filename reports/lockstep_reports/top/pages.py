@@ -52,7 +52,7 @@ class PageSource:
         clock: wall clock, in seconds.
 
     Raises:
-        ValueError: there is no such job and no such node.
+        ValueError: neither a job nor a node has that name.
     """
 
     def __init__(self, name: str | None, clock: Callable[[], float] = time.time) -> None:
@@ -196,7 +196,7 @@ def _tokens_rate(rank: _RankData, total_seconds: float) -> float | None:
 
 
 def _waits(rank: _RankData) -> float | None:
-    """Median wait of a step; None where no wait is recorded, as in a loop that tells none."""
+    """Median wait of a step; None where no wait is recorded, as in a loop that records none."""
     seconds = rank.rows["sync_seconds"]
     return _median(seconds) if seconds.any() else None
 

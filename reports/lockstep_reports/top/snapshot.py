@@ -92,7 +92,7 @@ class SnapshotSource(Protocol):
         """The ranks now.
 
         Raises:
-            ValueError: there is no rank to show; the text says why.
+            ValueError: no rank can be shown; the text says why.
         """
 
     def close(self) -> None:

@@ -20,16 +20,16 @@ _MAX_NAMED_RANKS = 8
 def why_blind(steps: Steps, scores: Scores) -> tuple[str, ...]:
     """A sentence for each reason why a slow rank might not show; empty where it would."""
     reasons = (
-        _without_waits(steps, scores),
+        _explain_missing_waits(steps, scores),
         _unclaimed_time(steps, scores),
-        _by_the_host(steps),
+        _explain_host_times(steps),
         _missing_ranks(steps),
         _missing_rows(steps),
     )
     return tuple(reason for reason in reasons if reason is not None)
 
 
-def _without_waits(steps: Steps, scores: Scores) -> str | None:
+def _explain_missing_waits(steps: Steps, scores: Scores) -> str | None:
     longest = nan_stats.number(nan_stats.highest(nan_stats.median(steps.sync, axis=1), axis=0))
     if longest is None or longest >= MIN_WAIT_RATIO * scores.median_step_seconds:
         return None
@@ -49,7 +49,7 @@ def _unclaimed_time(steps: Steps, scores: Scores) -> str | None:
     )
 
 
-def _by_the_host(steps: Steps) -> str | None:
+def _explain_host_times(steps: Steps) -> str | None:
     if steps.by_device is None:
         return None
     has_device = np.array([bool(member.gpu_uuid) for member in steps.members])

@@ -31,7 +31,7 @@ def why_episode(episode: Episode, stretch: Stretch, num_units: int) -> tuple[str
     return (
         (
             f"{culprits(episode)} came last in {num_last} of {num_known} steps; chance gives "
-            f"{percent(1 / num_units)} (probability of so many or more {_at_most(chance)})."
+            f"{percent(1 / num_units)} (probability of so many or more {_write_chance(chance)})."
         ),
         (
             f"It kept all others waiting {duration(episode.late_seconds)} a step (median of the "
@@ -45,7 +45,7 @@ def why_episode(episode: Episode, stretch: Stretch, num_units: int) -> tuple[str
     )
 
 
-def _at_most(chance: float) -> str:
+def _write_chance(chance: float) -> str:
     least = _MIN_WRITTEN_CHANCE
     return f"under {least:.0e}" if chance < least else f"at most {chance:.1g}"
 

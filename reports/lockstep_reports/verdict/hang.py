@@ -37,7 +37,7 @@ def judge_hang(log: FlightRecorderLog) -> Verdict:
         return _accuse(log, graph, roots)
     if graph.undumped:
         return _judge_undumped(log, graph)
-    return _without_roots(log, graph)
+    return _judge_without_roots(log, graph)
 
 
 def _accuse(log: FlightRecorderLog, graph: WaitGraph, roots: tuple[int, ...]) -> Verdict:
@@ -136,7 +136,7 @@ def _mismatch(log: FlightRecorderLog) -> Verdict | None:
     return None
 
 
-def _without_roots(log: FlightRecorderLog, graph: WaitGraph) -> Verdict:
+def _judge_without_roots(log: FlightRecorderLog, graph: WaitGraph) -> Verdict:
     """Nobody when nothing is outstanding; unknown when all have entered what they stand in."""
     num_dumps = f"Dumps of {plural(len(log.ranks), 'rank')} were joined."
     stuck = sorted({*graph.entered, *(wait.waiter for wait in graph.waits)})

@@ -10,7 +10,7 @@ from lockstep_reports.analysis.score import Scores, excess, last_share
 from lockstep_reports.arrays import Flags
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.stretches import Thresholds
-from lockstep_reports.search.suspects import Suspect, find_suspects, without_hiccups
+from lockstep_reports.search.suspects import Suspect, drop_hiccups, find_suspects
 from lockstep_reports.verdict.blind import why_blind
 from lockstep_reports.verdict.busy_host import (
     busy_everywhere,
@@ -31,8 +31,8 @@ from lockstep_reports.verdict.workload import explained_by_load, workload
 
 # Share of the lateness that a phase must exceed the others' by, to be named for it.
 _MIN_PHASE_SHARE = 0.25
-# Share of the dearest episode's loss; an episode that lost less names nobody.
-_MIN_SHARE_OF_DEAREST = 0.1
+# Share of the costliest episode's loss; an episode that lost less names nobody.
+_MIN_SHARE_OF_COSTLIEST = 0.1
 
 
 def judge(
@@ -46,7 +46,7 @@ def judge(
     threshold = thresholds.min_effect_ratio * scores.median_step_seconds
     candidates = find_suspects(steps, scores, threshold, thresholds)
     run_seconds = float(np.nansum(scores.step_seconds))
-    suspects = without_hiccups(candidates, run_seconds, len(steps.members), thresholds)
+    suspects = drop_hiccups(candidates, run_seconds, len(steps.members), thresholds)
     loads = [explained_by_load(steps, suspect) for suspect in suspects]
     culprits = [suspect for suspect, load in zip(suspects, loads, strict=True) if load is None]
     if culprits:
@@ -54,7 +54,7 @@ def judge(
             replace(_episode(steps, suspect), busy_host=waited_for_cores(steps, scores, suspect))
             for suspect in culprits
         ]
-        episodes = _without_overlap(episodes, len(steps.numbers))
+        episodes = _share_overlaps(episodes, len(steps.numbers))
         in_order = tuple(sorted(episodes, key=lambda e: (e.start_step, e.ranks)))
         return _verdict(steps, episodes, missing), in_order
     if load := next((load for load in loads if load), None):
@@ -70,7 +70,7 @@ def judge(
     return Verdict(kind="nobody", evidence=evidence), ()
 
 
-def _without_overlap(episodes: list[Episode], num_steps: int) -> list[Episode]:
+def _share_overlaps(episodes: list[Episode], num_steps: int) -> list[Episode]:
     """The episodes with losses that are paid once, where several fall into the same step."""
     heights = np.zeros((len(episodes), num_steps))
     for row, episode in enumerate(episodes):
@@ -87,12 +87,12 @@ def _verdict(steps: Steps, episodes: list[Episode], missing: tuple[str, ...]) ->
     busy = busy_host_verdict(steps, [episode for episode in episodes if episode.busy_host])
     if not accused:
         return replace(busy, evidence=(*busy.evidence, *missing))
-    dearest_first = sorted(accused, key=lambda episode: -episode.lost_seconds)
-    worst = dearest_first[0]
-    same_kind = [e for e in dearest_first if (e.group is None) == (worst.group is None)]
-    # What cost next to nothing compared with the dearest stays an episode: it names nobody, and is
-    # no recurrence of the dearest.
-    min_lost_seconds = _MIN_SHARE_OF_DEAREST * worst.lost_seconds
+    costliest_first = sorted(accused, key=lambda episode: -episode.lost_seconds)
+    worst = costliest_first[0]
+    same_kind = [e for e in costliest_first if (e.group is None) == (worst.group is None)]
+    # What cost next to nothing compared with the costliest stays an episode: it names nobody,
+    # and does not count as a recurrence.
+    min_lost_seconds = _MIN_SHARE_OF_COSTLIEST * worst.lost_seconds
     dear = [e for e in same_kind if e.lost_seconds >= min_lost_seconds]
     ranks = dict.fromkeys(rank for episode in dear for rank in episode.ranks)
     times = sum(episode.ranks == worst.ranks for episode in dear)

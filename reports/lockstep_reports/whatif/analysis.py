@@ -140,7 +140,7 @@ def ask_what_if(trace: OperationTrace) -> WhatIf:
     Raises:
         NoReplayError: it cannot be replayed; the text says why.
     """
-    model, clocks = _on_one_clock(trace)
+    model, clocks = _make_one_clock(trace)
     grid = model.grid
     reported, scenarios = _scenarios_by_type(model)
     stage_masks = [stage_mask(model, stage) for stage in range(grid.stages)]
@@ -151,7 +151,7 @@ def ask_what_if(trace: OperationTrace) -> WhatIf:
     seconds, ideal = step_seconds_of[:2]
     first_stage = 2 + len(reported)
     by_stage, without = np.split(step_seconds_of[first_stage:], 2)
-    by_replica = _by_replica(model)
+    by_replica = _replay_replicas(model)
     slowdown = _worker_slowdown(model, by_replica, by_stage, ideal)
     return WhatIf(
         model=model,
@@ -172,7 +172,7 @@ def ask_what_if(trace: OperationTrace) -> WhatIf:
     )
 
 
-def _on_one_clock(trace: OperationTrace) -> tuple[Model, Clocks]:
+def _make_one_clock(trace: OperationTrace) -> tuple[Model, Clocks]:
     """The trace on one clock; as recorded where a correction would make a transfer negative."""
     recorded = lay_out(trace)
     grid, clocks = align_clocks(recorded)
@@ -201,7 +201,7 @@ def _scenarios_by_type(model: Model) -> tuple[tuple[str, ...], list[Scenarios]]:
     reported = tuple(dict.fromkeys(reported_as.values()))
     scenarios = [recorded_only(model), recorded_only(model, ops=np.zeros(len(model.ideal), bool))]
     return reported, scenarios + [
-        recorded_only(model, ops=grid.of_type(*(t for t in types if reported_as[t] == name)))
+        recorded_only(model, ops=grid.select_type(*(t for t in types if reported_as[t] == name)))
         for name in reported
     ]
 
@@ -217,7 +217,7 @@ def _step_seconds(model: Model, scenarios: list[Scenarios]) -> Matrix:
     )
 
 
-def _by_replica(model: Model) -> Matrix:
+def _replay_replicas(model: Model) -> Matrix:
     """Duration of each step with all ideal but one replica: seconds, [replicas, steps]."""
     stages, shards, replicas = model.grid.rank.shape
     all_ranks = np.ones((replicas, stages * shards), bool)

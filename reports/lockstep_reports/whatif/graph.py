@@ -75,7 +75,7 @@ def build_graph(grid: Grid, layout: Layout) -> Graph:
     edges, groups = list(paired.edges), [list(two) for two in paired.pairs]
     for stage in range(grid.stages):
         for shard in range(grid.shards):
-            edges += _on_a_rank(grid, reference, stage, shard, in_parallel=in_parallel)
+            edges += _link_rank(grid, reference, stage, shard, in_parallel=in_parallel)
     groups += _groups_over_ranks(grid)
     group = _numbered(grid, groups)
     edge_array = np.array(sorted(set(edges)) or np.empty((0, 2)), np.int64).reshape(-1, 2)
@@ -88,7 +88,7 @@ def _chain(ops: Iterable[int]) -> Edges:
     return list(pairwise(int(op) for op in ops))
 
 
-def _on_a_rank(
+def _link_rank(
     grid: Grid, reference: ReferenceStep, stage: int, shard: int, *, in_parallel: bool
 ) -> Edges:
     computed = reference.ops(stage, shard, *COMPUTE)
@@ -98,25 +98,27 @@ def _on_a_rank(
     for name in POINT_TO_POINT:
         edges += _chain(reference.ops(stage, shard, name))
     edges += first_backward_waits(grid, reference, stage, shard)
-    edges += _in_recorded_order(reference, stage, shard)
+    edges += _link_recorded_order(reference, stage, shard)
     overlapped = bool(len(reference.ops(stage, shard, SEPARATE_GRADS)))
     if in_parallel:
         edges += _chain(reference.ops(stage, shard, PARAMS_GATHER, GRADS_SCATTER))
         edges += _parameters_first(grid, reference, stage, shard)
         if overlapped:
             edges += _gradients_last(grid, reference, stage, shard)
-    return edges + _after_the_last(grid, reference, stage, shard, overlapped and in_parallel)
+    return edges + _link_tail(grid, reference, stage, shard, overlapped and in_parallel)
 
 
 def _parameters_first(grid: Grid, reference: ReferenceStep, stage: int, shard: int) -> Edges:
     """A chunk's first forward waits for the last gathering of its parameters."""
     forward = reference.ops(stage, shard, FORWARD)
-    gathered = {int(grid.chunk[op]): int(op) for op in _by_order(grid, reference, stage, shard)}
+    gathered = {
+        int(grid.chunk[op]): int(op) for op in _sort_by_order(grid, reference, stage, shard)
+    }
     first = {int(grid.chunk[op]): int(op) for op in forward[::-1]}
     return [(op, first[chunk]) for chunk, op in gathered.items() if chunk in first]
 
 
-def _by_order(
+def _sort_by_order(
     grid: Grid, reference: ReferenceStep, stage: int, shard: int, name: str = PARAMS_GATHER
 ) -> Integers:
     ops = reference.ops(stage, shard, name)
@@ -127,20 +129,20 @@ def _by_order(
 def _gradients_last(grid: Grid, reference: ReferenceStep, stage: int, shard: int) -> Edges:
     """The first scattering of a chunk's gradients waits for the chunk's last backward."""
     backward = reference.ops(stage, shard, BACKWARD)
-    scattered = _by_order(grid, reference, stage, shard, GRADS_SCATTER)[::-1]
+    scattered = _sort_by_order(grid, reference, stage, shard, GRADS_SCATTER)[::-1]
     first = {int(grid.chunk[op]): int(op) for op in scattered}
     by_end = backward[np.argsort(reference.end[backward], kind="stable")]
     last = {int(grid.chunk[op]): int(op) for op in by_end}
     return [(last[chunk], op) for chunk, op in first.items() if chunk in last]
 
 
-def _after_the_last(
+def _link_tail(
     grid: Grid, reference: ReferenceStep, stage: int, shard: int, overlapped: bool
 ) -> Edges:
     """From the last computation to the optimizer, one after the other."""
     computed = reference.ops(stage, shard, *COMPUTE)
     last = int(computed[np.argmax(reference.end[computed])])
-    scattered = [int(op) for op in _by_order(grid, reference, stage, shard, GRADS_SCATTER)]
+    scattered = [int(op) for op in _sort_by_order(grid, reference, stage, shard, GRADS_SCATTER)]
     names = (LAYERNORM_GRADS, EMBEDDING_GRADS)
     tail = [int(op) for name in names for op in reference.ops(stage, shard, name)]
     tail += reference.ops(stage, shard, SEPARATE_GRADS).tolist() if overlapped else scattered
@@ -152,7 +154,7 @@ def _after_the_last(
     return edges + [(op, tail[0]) for op in before if tail and op != tail[0]]
 
 
-def _in_recorded_order(reference: ReferenceStep, stage: int, shard: int) -> Edges:
+def _link_recorded_order(reference: ReferenceStep, stage: int, shard: int) -> Edges:
     """Edges of the types that our own jobs add: after what had ended, before what began later."""
     edges: Edges = []
     computed = reference.ops(stage, shard, *COMPUTE)
@@ -187,7 +189,7 @@ def _streams(reference: ReferenceStep, stage: int, shard: int) -> tuple[tuple[st
 def _groups_over_ranks(grid: Grid) -> list[list[int]]:
     """Groups over ranks of one replica, without the pairs: embedding, clipping, tensor-parallel."""
     groups: dict[tuple[str, int, int], list[int]] = {}
-    for op in np.flatnonzero(grid.of_type(EMBEDDING_GRADS, CLIP, *OVER_TENSOR)):
+    for op in np.flatnonzero(grid.select_type(EMBEDDING_GRADS, CLIP, *OVER_TENSOR)):
         name, order = grid.types[grid.type_of[op]], int(grid.order[op])
         stage = int(grid.stage[op]) if name in OVER_TENSOR else -1
         groups.setdefault((name, order, stage), []).append(int(op))
@@ -200,7 +202,7 @@ def _numbered(grid: Grid, groups: list[list[int]]) -> Integers:
     for number, members in enumerate(groups):
         group[members] = number
     unpaired = np.flatnonzero(
-        grid.of_type(*POINT_TO_POINT, *REPLICA_COLLECTIVES, *IN_ORDER) & (group < 0)
+        grid.select_type(*POINT_TO_POINT, *REPLICA_COLLECTIVES, *IN_ORDER) & (group < 0)
     )
     group[unpaired] = len(groups) + np.arange(len(unpaired))
     return group
@@ -209,7 +211,7 @@ def _numbered(grid: Grid, groups: list[list[int]]) -> Integers:
 def _num_joint_replicas(grid: Grid, layout: Layout, group: Integers) -> Integers:
     replicas = len(grid.replicas)
     joint = np.ones(len(group), np.int64)
-    joint[grid.of_type(*_ACROSS_REPLICAS)] = replicas
+    joint[grid.select_type(*_ACROSS_REPLICAS)] = replicas
     experts = layout.experts or replicas
-    joint[grid.of_type(ALL_TO_ALL)] = experts if replicas % experts == 0 else replicas
+    joint[grid.select_type(ALL_TO_ALL)] = experts if replicas % experts == 0 else replicas
     return joint

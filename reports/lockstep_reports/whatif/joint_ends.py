@@ -52,13 +52,13 @@ def joint_kinds(grid: Grid) -> list[Kind]:
     kinds = []
     if grid.rank.shape[2] > 1:
         for name in _ACROSS_REPLICAS:
-            ops = np.flatnonzero(grid.of_type(name))
+            ops = np.flatnonzero(grid.select_type(name))
             kinds.append(Kind(name=name, groups=tuple(ops[:, None]), over_replicas=True))
-    clips = np.flatnonzero(grid.of_type(CLIP))
+    clips = np.flatnonzero(grid.select_type(CLIP))
     by_order = tuple(clips[grid.order[clips] == number] for number in np.unique(grid.order[clips]))
     kinds.append(Kind(name=CLIP, groups=by_order, over_replicas=True))
     kinds += [
-        Kind(name=name, groups=_in_a_replica(grid, name), over_replicas=False)
+        Kind(name=name, groups=_group_in_replica(grid, name), over_replicas=False)
         for name in (EMBEDDING_GRADS, *OVER_TENSOR)
     ]
     kinds += [
@@ -73,9 +73,9 @@ def joint_kinds(grid: Grid) -> list[Kind]:
     ]
 
 
-def _in_a_replica(grid: Grid, name: str) -> tuple[Integers, ...]:
+def _group_in_replica(grid: Grid, name: str) -> tuple[Integers, ...]:
     """Operations of one type and number: over stages, or over the shards of a stage."""
-    ops = np.flatnonzero(grid.of_type(name))
+    ops = np.flatnonzero(grid.select_type(name))
     stage = grid.stage[ops] if name in OVER_TENSOR else np.zeros_like(ops)
     keys = np.stack([grid.order[ops], stage])
     _, number = np.unique(keys, axis=1, return_inverse=True)
@@ -97,7 +97,7 @@ def _pairs(grid: Grid, send: str, receive: str, towards: int) -> tuple[Integers,
 
 
 def _on(grid: Grid, name: str, stage: int, shard: int) -> Integers:
-    ops = np.flatnonzero(grid.of_type(name) & (grid.stage == stage) & (grid.shard == shard))
+    ops = np.flatnonzero(grid.select_type(name) & (grid.stage == stage) & (grid.shard == shard))
     in_order: Integers = ops[np.argsort(grid.order[ops], kind="stable")]
     return in_order
 

@@ -138,7 +138,7 @@ def _waits(direction: _Direction, matched: Matched) -> list[tuple[int, int]]:
 
 def _crosses(grid: Grid, direction: _Direction, computed: int) -> bool:
     """Whether there is a chunk of the model on the other side."""
-    chunks = int(grid.chunk[grid.of_type(FORWARD)].max()) + 1
+    chunks = int(grid.chunk[grid.select_type(FORWARD)].max()) + 1
     return 0 <= int(grid.model_chunk[computed]) + direction.towards < chunks * grid.stages
 
 
@@ -164,7 +164,7 @@ def first_backward_waits(
 ) -> list[tuple[int, int]]:
     """The warm-up: the first backward send and receive follow the second-last forward before it."""
     ordered: Integers = reference.ops(stage, shard, FORWARD, BACKWARD)
-    backward = np.flatnonzero(grid.of_type(BACKWARD)[ordered])
+    backward = np.flatnonzero(grid.select_type(BACKWARD)[ordered])
     if not len(backward) or backward[0] < 2:  # noqa: PLR2004  # two forwards, as the rule says
         return []
     ops = reference.ops(stage, shard, BACKWARD_RECV, BACKWARD_SEND)

@@ -1,4 +1,4 @@
-"""One replica's one step, whose recorded order stands for that of all replicas and steps."""
+"""One step of one replica, whose recorded order is taken for all replicas and steps."""
 
 from dataclasses import dataclass
 
@@ -26,7 +26,7 @@ class ReferenceStep:
     def ops(self, stage: int, shard: int, *names: str) -> Integers:
         """Operations of some types on one rank, in recorded order."""
         on_rank = (self.grid.stage == stage) & (self.grid.shard == shard)
-        selected: Integers = self.in_order[(on_rank & self.grid.of_type(*names))[self.in_order]]
+        selected: Integers = self.in_order[(on_rank & self.grid.select_type(*names))[self.in_order]]
         return selected
 
 

@@ -36,11 +36,11 @@ def replay_trace(trace: OperationTrace) -> Replayed:
         verdict = Verdict(kind="unknown", evidence=(why,))
         return Replayed(what_if=None, why_not=why, verdict=verdict, episodes=())
     verdict, episodes = conclude(trace, what_if)
-    episodes = tuple(_on_all_steps(episode, trace, what_if) for episode in episodes)
+    episodes = tuple(_map_to_all_steps(episode, trace, what_if) for episode in episodes)
     return Replayed(what_if=what_if, why_not=None, verdict=verdict, episodes=episodes)
 
 
-def _on_all_steps(episode: Episode, trace: OperationTrace, what_if: WhatIf) -> Episode:
+def _map_to_all_steps(episode: Episode, trace: OperationTrace, what_if: WhatIf) -> Episode:
     """The episode by columns of all recorded steps; a step that was not replayed lost nothing."""
     numbers, replayed = np.unique(trace.step), what_if.model.grid.steps[episode.columns]
     columns = np.searchsorted(numbers, replayed)

@@ -48,10 +48,10 @@ def conclude(
         culprit = find_culprit(trace, what_if, limits)
     if culprit is not None:
         return _name_culprit(what_if, culprit, summary)
-    return _without_culprit(what_if, limits, summary), ()
+    return _judge_without_culprit(what_if, limits, summary), ()
 
 
-def _without_culprit(what_if: WhatIf, limits: Limits, summary: str) -> Verdict:
+def _judge_without_culprit(what_if: WhatIf, limits: Limits, summary: str) -> Verdict:
     factors = what_if.factors
     if has_uneven_batches(what_if, limits):
         return _workload(what_if, summary)
@@ -174,7 +174,7 @@ def _medians(what_if: WhatIf, name: str, mask: Flags) -> tuple[float, float]:
     The mask is [stages, shards, replicas].
     """
     model = what_if.model
-    ops = np.flatnonzero(model.grid.of_type(name))
+    ops = np.flatnonzero(model.grid.select_type(name))
     flat = mask.reshape(-1, mask.shape[2])
     total: Matrix = np.zeros((*flat.shape, model.recorded.shape[2]))
     np.add.at(total, model.workers[ops], model.recorded[ops])

@@ -1,6 +1,7 @@
 """Prints who was slow in a job, since when, in which phase and at what cost; or that nobody was."""
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -148,21 +149,33 @@ def report(  # one parameter per option
         # A source that is a Prometheus knows the nodes too.
         signs_from = signs_from or (source if source.startswith(ADDRESSES) else None)
         make = partial(make_document, price_per_gpu_hour=price_per_gpu_hour, signs_from=signs_from)
-        recording = read_source(source, options)
-        _refuse_options_without_effect(source, options, recording)
-        document = make(cut_to_window(recording, window))
-        if against == _BASELINE:
-            baseline = make(cut_to_baseline(recording, window))
-            document = compare(document, baseline, "the steps before the window")
-        elif against is not None:
-            # Neither window nor attempt apply: they were chosen for the other recording.
-            other = read_source(against, ReadOptions(job_id=job_id, now_seconds=now))
-            document = compare(document, make(other), other.path.name)
+        name, document = _make(source, against, options, make)
         if board is not None:
             write_board(document.published, signs_from, board)
-        _write(document, _add_default_page(outputs, recording.path.name))
+        _write(document, _add_default_page(outputs, name))
     except (ValueError, OSError) as error:
         raise click.UsageError(printable(str(error))) from error
+
+
+def _make(
+    source: str,
+    against: str | None,
+    options: ReadOptions,
+    make: Callable[[Recording | LogRecording], Document],
+) -> tuple[str, Document]:
+    """The name of the recording, and its document, compared with what ``--against`` names."""
+    recording = read_source(source, options)
+    _refuse_options_without_effect(source, options, recording)
+    document = make(cut_to_window(recording, options.window))
+    if against == _BASELINE:
+        baseline = make(cut_to_baseline(recording, options.window))
+        document = compare(document, baseline, "the steps before the window")
+    elif against is not None:
+        # Neither window nor attempt apply: they were chosen for the other recording.
+        other_options = ReadOptions(job_id=options.job_id, now_seconds=options.now_seconds)
+        other = read_source(against, other_options)
+        document = compare(document, make(other), other.path.name)
+    return recording.path.name, document
 
 
 def _find_newest() -> str:

@@ -1,7 +1,7 @@
 """Builds the document on recorded steps from their analysis."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from functools import partial
 from typing import Any
 
@@ -37,6 +37,9 @@ from lockstep_reports.verdict.verdict import Episode
 from lockstep_reports.wording import clock, plural
 
 _MAX_COLLECTIVES = 1000
+_OF_THE_JOB = (
+    "job_id", "cluster", "project", "attempt", "world_size", "missing_ranks", "notes",
+)  # fmt: skip
 _COPIED = (
     "start_step", "end_step", "ranks", "lost_seconds", "ongoing", "group", "phase",
     "phase_seconds", "late_seconds", "last_share", "confidence", "evidence", "busy_host",
@@ -108,13 +111,8 @@ def _publish(
         headline=truth.sentence,
         severity=truth.severity,
         source=Source(kind=analysis.recording.source_kind),
-        job_id=steps.job_id,
-        cluster=steps.cluster,
-        project=steps.project,
-        attempt=steps.attempt,
+        **{name: getattr(steps, name) for name in _OF_THE_JOB},
         attempts=analysis.other_attempts,
-        world_size=steps.world_size,
-        missing_ranks=steps.missing_ranks,
         outcome=analysis.outcome,
         verdict=analysis.verdict,
         standstills=analysis.standstills,
@@ -131,14 +129,10 @@ def _publish(
         ranks_over=analysis.ranks_over,
         endings=analysis.endings,
         alignment=Clocks(
-            offsets=alignment.offsets,
-            drifts=alignment.drifts,
-            residual_seconds=alignment.residual_seconds,
-            residual_p95_seconds=alignment.residual_p95_seconds,
+            **{field.name: getattr(alignment, field.name) for field in fields(Clocks)}
         ),
         collectives=None if log is None else log.items[:_MAX_COLLECTIVES],
         what_if=what_if,
-        notes=steps.notes,
         unknown=step_missing_reasons(analysis),
     )
 

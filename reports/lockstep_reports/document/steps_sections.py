@@ -8,7 +8,7 @@ from lockstep_reports.analysis.step_losses import loss_sentence
 from lockstep_reports.analysis.steps import StepAnalysis
 from lockstep_reports.analysis.summary import Ending, RankSummary
 from lockstep_reports.document.missing_reasons import why_no_arrivals, why_no_phases
-from lockstep_reports.document.model import Block, Row, Section, Share, Shares, Table
+from lockstep_reports.document.model import Block, Figure, Row, Section, Share, Shares, Table
 from lockstep_reports.document.palette import STATE_COLOURS
 from lockstep_reports.document.pictures import (
     HEAT_MAPS,
@@ -75,8 +75,38 @@ def _list_sections(
     analysis: StepAnalysis, signs: Sequence[Sign], what_if: WhatIfFigures | None
 ) -> Iterator[Section]:
     drawn = list_figures(analysis)
+    yield from _draw_steps(analysis, drawn)
+    found = tuple(sign_sentences(signs))
+    yield Section(title="Evidence", blocks=((*list_further_evidence(analysis), *found),))
+    if analysis.episodes:
+        table = _tabulate_evidence(analysis)
+        yield Section(title="Episodes", hint=_CONFIDENCE, blocks=(table,), is_brief=False)
+    losses = tuple(map(loss_sentence, analysis.summary.losses))
+    yield Section(title="Slow steps", blocks=(losses,))
+    if what_if is not None:
+        blocks = (drawn["slowed_by"], _tabulate_repairs(analysis, what_if))
+        hint = _describe_what_if(what_if)
+        yield Section(title="What if", hint=hint, blocks=blocks, is_brief=False)
+        title = "A step as recorded, and as it would be"
+        hint = "The median step of the slowest replica; below each stage the ideal one."
+        yield Section(title=title, hint=hint, blocks=(drawn["timeline"],), is_brief=False)
+    yield Section(title="Time lost", blocks=(_tabulate_losses(analysis),))
+    yield _describe_arrivals(analysis)
+    if "phases" in drawn:
+        hint = "Mean step of each rank over the same steps."
+        blocks = (drawn["phases"], _tabulate_phases())
+        yield Section(title="Own work against waiting", hint=hint, blocks=blocks, is_brief=False)
+    yield from _describe_time(analysis)
+    blocks = (_tabulate_endings(analysis.endings),)
+    yield Section(title="How the ranks ended", blocks=blocks, is_brief=False)
+    if analysis.alignment.residual_seconds is not None:
+        blocks = (_tabulate_clocks(analysis),)
+        yield Section(title="Clocks", hint=_CLOCKS_HINT, blocks=blocks, is_brief=False)
+
+
+def _draw_steps(analysis: StepAnalysis, drawn: Mapping[str, Figure]) -> Iterator[Section]:
     quantity = heat_map_quantity(analysis)
-    outlined, shaded = "", ""
+    outlined = shaded = ""
     if analysis.episodes:
         outlined = " Outlined: the episodes."
         shaded = " Shaded: the episodes; the grey line is what is left without them."
@@ -87,37 +117,6 @@ def _list_sections(
     if "step_times" in drawn:
         hint = f"{STEP_HINTS[quantity]} Single spikes may be cut off.{shaded}"
         yield Section(title="Step time", hint=hint, blocks=(drawn["step_times"],), is_brief=False)
-    found = tuple(sign_sentences(signs))
-    yield Section(title="Evidence", blocks=((*list_further_evidence(analysis), *found),))
-    if analysis.episodes:
-        table = _tabulate_evidence(analysis)
-        yield Section(title="Episodes", hint=_CONFIDENCE, blocks=(table,), is_brief=False)
-    losses = tuple(map(loss_sentence, analysis.summary.losses))
-    yield Section(title="Slow steps", blocks=(losses,))
-    if what_if is not None:
-        table = _tabulate_repairs(analysis, what_if)
-        hint = _describe_what_if(what_if)
-        blocks = (drawn["slowed_by"], table)
-        yield Section(title="What if", hint=hint, blocks=blocks, is_brief=False)
-        yield Section(
-            title="A step as recorded, and as it would be",
-            hint="The median step of the slowest replica; below each stage the ideal one.",
-            blocks=(drawn["timeline"],),
-            is_brief=False,
-        )
-    yield Section(title="Time lost", blocks=(_tabulate_losses(analysis),))
-    yield _describe_arrivals(analysis)
-    if "phases" in drawn:
-        hint = "Mean step of each rank over the same steps."
-        blocks = (drawn["phases"], _tabulate_phases())
-        yield Section(title="Own work against waiting", hint=hint, blocks=blocks, is_brief=False)
-    yield from _describe_time(analysis)
-    yield Section(
-        title="How the ranks ended", blocks=(_tabulate_endings(analysis.endings),), is_brief=False
-    )
-    if analysis.alignment.residual_seconds is not None:
-        blocks = (_tabulate_clocks(analysis),)
-        yield Section(title="Clocks", hint=_CLOCKS_HINT, blocks=blocks, is_brief=False)
 
 
 def _tabulate_evidence(analysis: StepAnalysis) -> Table:
@@ -187,29 +186,27 @@ def _tabulate_repairs(analysis: StepAnalysis, what_if: WhatIfFigures) -> Table:
 
 def _describe_arrivals(analysis: StepAnalysis) -> Section:
     """The latest ranks, in the order of the ranks."""
-    first, last = analysis.ranks_over
     latest = sorted(analysis.ranks, key=lambda rank: -(rank.lateness_seconds or 0.0))[:MAX_ROWS]
+    latest.sort(key=lambda rank: rank.rank)
     accused = analysis.accused_episode
     marked = accused.ranks if accused else ()
-    columns = _read_arrivals(sorted(latest, key=lambda rank: rank.rank), analysis)
-    ranks = [rank.rank for rank in sorted(latest, key=lambda rank: rank.rank)]
-    rows = (
-        Row(cells, is_marked=rank in marked)
-        for rank, cells in zip(ranks, zip(*columns.values(), strict=True), strict=True)
+    columns = _read_arrivals(latest, analysis)
+    rows = zip(*columns.values(), strict=True)
+    table = Table(
+        tuple(columns),
+        tuple(Row(cells, is_marked=int(cells[0]) in marked) for cells in rows),
+        1 + ("node" in columns),
     )
-    more = ""
+    blocks: tuple[Block, ...] = (table,)
     if len(analysis.ranks) > MAX_ROWS:
-        more = f" The {MAX_ROWS} latest of {len(analysis.ranks):,} ranks."
+        blocks = (table, (f"The {MAX_ROWS} latest of {len(analysis.ranks):,} ranks.",))
+    # Medians of unknown lateness would be a table of "unknown".
+    is_known = any(rank.lateness_seconds is not None for rank in latest)
+    first, last = analysis.ranks_over
     return Section(
         title=f"Arrivals at the synchronisation, steps {first} to {last}, in ms",
-        hint=f"Medians over these steps. Who comes late waits least.{more}",
-        # Medians of unknown lateness would be a table of "unknown".
-        blocks=(
-            Table(tuple(columns), tuple(rows), 1 + ("node" in columns)),
-            *([(more.strip(),)] if more else []),
-        )
-        if any(rank.lateness_seconds is not None for rank in analysis.ranks)
-        else (),
+        hint="Medians over these steps. Who comes late waits least.",
+        blocks=blocks if is_known else (),
     )
 
 

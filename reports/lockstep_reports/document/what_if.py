@@ -9,6 +9,9 @@ from lockstep_reports.whatif.analysis import Explanation, WhatIf
 _SECONDS_PER_HOUR = 3600.0
 _MAX_REPLICAS_BY_STEP = 256
 _MAX_NAMED_RANKS = 8
+_RATIOS = (
+    "slowdown", "waste_ratio", "launch_slowdown", "simulation_error_ratio", "m_w", "m_s",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,12 +88,7 @@ def describe_replay(
         return _describe_repair(explanation, len(ideal), world_size, price_per_gpu_hour)
 
     return WhatIfFigures(
-        slowdown=what_if.slowdown,
-        waste_ratio=what_if.waste_ratio,
-        launch_slowdown=what_if.launch_slowdown,
-        simulation_error_ratio=what_if.simulation_error_ratio,
-        m_w=what_if.m_w,
-        m_s=what_if.m_s,
+        **{name: getattr(what_if, name) for name in _RATIOS},
         seconds=float(what_if.seconds.mean()),
         ideal_seconds=float(ideal.mean()),
         by_op_type=_divide(what_if.by_type, ideal),

@@ -12,8 +12,7 @@ from lockstep_records.page.writer import PageWriter
 from lockstep_reports.analysis.steps import StepAnalysis, analyse
 from lockstep_reports.document.advice import step_advice
 from lockstep_reports.document.headline import findings
-from lockstep_reports.readers.pages import read_attempt
-from lockstep_reports.readers.run_queue import waits_by_row
+from lockstep_reports.readers.pages import read_attempt, waits_by_row
 from lockstep_reports.recording.steps import Steps
 
 from .synthetic_job import Slow, SyntheticJob, recording_of

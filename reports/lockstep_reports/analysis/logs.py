@@ -1,6 +1,7 @@
 """The analysis of a log: the outcome of the job, its last progress, and who was to blame."""
 
 from array import array
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -8,6 +9,7 @@ import numpy as np
 
 from lockstep_records.joblogs.model import JobLog, Line
 from lockstep_records.joblogs.outcome import Incident, judge_log
+from lockstep_reports import nan_stats
 from lockstep_reports.analysis.step_losses import slow_columns, step_losses
 from lockstep_reports.analysis.summary import MAX_SPIKES, Spike, StepSummary
 from lockstep_reports.arrays import Integers, Matrix
@@ -19,33 +21,20 @@ _MAX_FINDINGS = 40
 _NO_NUMBER = -1
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SlowStep:
-    """A step that lasted more than 1.2 times the median, and longer than noise.
-
-    Attributes:
-        index: position among the recorded times, from 0.
-        number: step number in the log; None where the log has none.
-        lost_seconds: duration beyond the median.
-    """
-
-    index: int
-    number: int | None
-    seconds: float
-    ratio: float
-    lost_seconds: float
-
-
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class LogAnalysis:
-    """Everything that a report on a log shows."""
+    """Everything that a report on a log shows.
+
+    Attributes:
+        lost_by_step: seconds beyond the median by position of each slow step, in the log's order.
+    """
 
     path: PurePath
     source_kind: str
     log: JobLog
     incident: Incident
     summary: StepSummary
-    slow_steps: tuple[SlowStep, ...]
+    lost_by_step: Mapping[int, float]
     notes: tuple[str, ...]
 
     @property
@@ -74,14 +63,14 @@ def analyse_log(recording: LogRecording) -> LogAnalysis:
     log = recording.log
     # An empty buffer is an error for `frombuffer`.
     seconds = np.frombuffer(log.step_seconds) if len(log.step_seconds) else np.zeros(0)
-    slow_steps = _slow_steps(seconds, log.step_numbers)
+    lost_by_step = _find_slow_steps(seconds)
     return LogAnalysis(
         path=recording.path,
         source_kind=recording.source_kind,
         log=log,
         incident=judge_log(log, now_seconds=recording.read_at_seconds),
-        summary=_summary(log, seconds, slow_steps),
-        slow_steps=slow_steps,
+        summary=_summarize(log, seconds, lost_by_step),
+        lost_by_step=lost_by_step,
         notes=_notes(log),
     )
 
@@ -92,35 +81,19 @@ def _evidence_sentence(line: Line) -> str:
     return f"{line.file}:{line.number}{rank}: {line.text}"
 
 
-def _slow_steps(seconds: Matrix, numbers: "array[int]") -> tuple[SlowStep, ...]:
-    """The slowest steps, in the order of the log.
-
-    Args:
-        seconds: duration of each recorded step [steps].
-        numbers: step number of each, or ``_NO_NUMBER`` [steps].
-    """
-    if not len(seconds):
-        return ()
-    median = float(np.median(seconds))
+def _find_slow_steps(seconds: Matrix) -> dict[int, float]:
+    """Seconds beyond the median [steps] by position of the slowest steps, in the log's order."""
+    median = nan_stats.median_number(seconds)
     # A log that rounds its durations to 0 has no scale to call a step slow by.
-    if not median > 0:
-        return ()
-    indices = np.flatnonzero(slow_columns(seconds))
+    if not median:
+        return {}
+    indices = np.flatnonzero(slow_columns(seconds)).tolist()
     slowest = sorted(indices, key=lambda index: -seconds[index])[:MAX_SPIKES]
-    return tuple(
-        SlowStep(
-            index=int(index),
-            number=None if numbers[index] == _NO_NUMBER else numbers[index],
-            seconds=float(seconds[index]),
-            ratio=float(seconds[index]) / median,
-            lost_seconds=float(seconds[index]) - median,
-        )
-        for index in sorted(slowest)
-    )
+    return {index: float(seconds[index]) - median for index in sorted(slowest)}
 
 
-def _summary(log: JobLog, seconds: Matrix, slow_steps: tuple[SlowStep, ...]) -> StepSummary:
-    has_times = len(seconds) > 0
+def _summarize(log: JobLog, seconds: Matrix, slow: Mapping[int, float]) -> StepSummary:
+    median = nan_stats.median_number(seconds)
     # A restart counts anew, so that the last number may be below the first.
     ends = log.step_numbers[:1].tolist() + log.step_numbers[-1:].tolist()
     numbers = [number for number in ends if number != _NO_NUMBER]
@@ -128,9 +101,9 @@ def _summary(log: JobLog, seconds: Matrix, slow_steps: tuple[SlowStep, ...]) -> 
         count=len(seconds),
         first=min(numbers, default=None),
         last=max(numbers, default=log.last_step),
-        median_seconds=float(np.median(seconds)) if has_times else None,
-        p95_seconds=float(np.quantile(seconds, 0.95)) if has_times else None,
-        spikes=tuple(Spike(index=step.index, ratio=step.ratio) for step in slow_steps),
+        median_seconds=median,
+        p95_seconds=nan_stats.quantile_number(seconds, 0.95),
+        spikes=tuple(Spike(index=i, ratio=float(seconds[i]) / (median or 1.0)) for i in slow),
         losses=step_losses(seconds, _numbers(log.step_numbers)),
     )
 

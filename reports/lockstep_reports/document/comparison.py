@@ -53,7 +53,7 @@ def _accuse_others(old: Verdict, new: Verdict) -> bool:
 
 
 def _describe(compared: Compared, verdict: Verdict) -> Section:
-    sentences = (_describe_step(compared),)
+    sentences: tuple[str, ...] = (_describe_step(compared),)
     if compared.verdict_changed:
         was, now = compared.verdict_before.kind, verdict.kind
         sentences += (f"The verdict was {was} before, and is {now} now.",)

@@ -8,7 +8,7 @@ import numpy as np
 from lockstep_catalogue.vocabulary import Severity
 from lockstep_records.hang_events import rank_words
 from lockstep_records.joblogs.outcome import Incident
-from lockstep_reports.analysis.logs import LogAnalysis, SlowStep
+from lockstep_reports.analysis.logs import LogAnalysis
 from lockstep_reports.analysis.step_losses import loss_sentence
 from lockstep_reports.document.advice import log_advice
 from lockstep_reports.document.missing_reasons import log_missing_reasons
@@ -237,7 +237,7 @@ def _draw_step_times(analysis: LogAnalysis) -> str:
 
 
 def _publish(analysis: LogAnalysis) -> LogReport:
-    incident, log, slow_steps = analysis.incident, analysis.log, analysis.slow_steps
+    incident, log, lost = analysis.incident, analysis.log, analysis.lost_by_step
     return LogReport(
         headline=_log_headline(analysis),
         severity=_log_severity(analysis),
@@ -247,7 +247,10 @@ def _publish(analysis: LogAnalysis) -> LogReport:
         failure_class=incident.failure_class,
         reason=incident.reason,
         verdict=analysis.verdict,
-        episodes=tuple(map(_publish_step, slow_steps)),
+        episodes=tuple(
+            SlowStretch(start_step=index, end_step=index, ranks=(), lost_seconds=seconds)
+            for index, seconds in lost.items()
+        ),
         steps=analysis.summary,
         first_sign=log.first_sign,
         last_progress=log.last_progress,
@@ -257,19 +260,12 @@ def _publish(analysis: LogAnalysis) -> LogReport:
         wall_seconds=incident.wall_seconds,
         seconds_after_last_progress=incident.seconds_after_last_progress,
         # Without step times nothing is known of a loss, which is not a loss of 0.
-        lost_seconds=sum(s.lost_seconds for s in slow_steps) if analysis.summary.count else None,
+        lost_seconds=sum(lost.values()) if analysis.summary.count else None,
         events=analysis.first_lines,
         first_cause=incident.first,
         goodput=_sum_wall_clock(incident),
         notes=analysis.notes,
         unknown=log_missing_reasons(analysis),
-    )
-
-
-def _publish_step(step: SlowStep) -> SlowStretch:
-    """A slow step as a stretch without ranks: a log names nobody for it."""
-    return SlowStretch(
-        start_step=step.index, end_step=step.index, ranks=(), lost_seconds=step.lost_seconds
     )
 
 

@@ -49,9 +49,10 @@ _COPIED = (
 def document_steps(analysis: StepAnalysis, signs: Sequence[Sign] = ()) -> Document:
     """The document; ``signs`` are trouble on the nodes of slow ranks while they were slow."""
     replay = None if analysis.replayed is None else analysis.replayed.what_if
-    what_if = replay and describe_replay(
-        replay, analysis.steps.world_size, analysis.price_per_gpu_hour
-    )
+    what_if = None
+    if replay is not None:
+        price = analysis.price_per_gpu_hour
+        what_if = describe_replay(replay, analysis.steps.world_size, price)
     truths = findings(analysis)
     published = _publish(analysis, signs, what_if)
     stacks = analysis.recording.stacks if analysis.standstills else ()
@@ -147,7 +148,7 @@ def publish_goodput(job: WholeJob | None) -> JobGoodput | None:
         allocated_gpu_seconds=job.goodput.allocated_gpu_seconds,
         productive_ratio=job.goodput.productive_ratio,
         ettr_ratio=job.goodput.ettr_ratio,
-        gpu_seconds=dict(job.goodput.gpu_seconds),
+        gpu_seconds={**job.goodput.gpu_seconds},
     )
 
 

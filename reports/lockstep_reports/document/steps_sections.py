@@ -97,11 +97,11 @@ def _list_sections(
         blocks = (drawn["phases"], _tabulate_phases())
         yield Section(title="Own work against waiting", hint=hint, blocks=blocks, is_brief=False)
     yield from _describe_time(analysis)
-    blocks = (_tabulate_endings(analysis.endings),)
-    yield Section(title="How the ranks ended", blocks=blocks, is_brief=False)
+    endings = _tabulate_endings(analysis.endings)
+    yield Section(title="How the ranks ended", blocks=(endings,), is_brief=False)
     if analysis.alignment.residual_seconds is not None:
-        blocks = (_tabulate_clocks(analysis),)
-        yield Section(title="Clocks", hint=_CLOCKS_HINT, blocks=blocks, is_brief=False)
+        clocks = _tabulate_clocks(analysis)
+        yield Section(title="Clocks", hint=_CLOCKS_HINT, blocks=(clocks,), is_brief=False)
 
 
 def _draw_steps(analysis: StepAnalysis, drawn: Mapping[str, Figure]) -> Iterator[Section]:
@@ -246,7 +246,7 @@ def _describe_time(analysis: StepAnalysis) -> Iterator[Section]:
         f" {duration(job.goodput.allocated_gpu_seconds)} of ranks allocated."
         + ("" if ettr is None else f" Effective training time (ETTR): {percent(ettr)}.")
     )
-    shares = _make_shares(job.goodput.gpu_seconds, analysis.price_per_gpu_hour)
+    shares = _make_shares({**job.goodput.gpu_seconds}, analysis.price_per_gpu_hour)
     largest_first = Shares(tuple(sorted(shares.parts, key=lambda part: -part.seconds)))
     title = "Where the allocated time of the whole job went"
     yield Section(title=title, hint=_JOB_HINT, blocks=(largest_first, (sentence,)))

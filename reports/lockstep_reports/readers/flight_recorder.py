@@ -15,8 +15,7 @@ from lockstep_reports.readers.files import files_of, head
 from lockstep_reports.readers.flight_recorder_join import RankDump, join_dumps, members_of
 from lockstep_reports.readers.series import timed_steps
 from lockstep_reports.readers.unpickled import json_values, plain_values
-from lockstep_reports.recording.collectives import Span
-from lockstep_reports.recording.flight_recorder_log import FlightRecorderLog
+from lockstep_reports.recording.collectives import FlightRecorderLog, Span
 from lockstep_reports.recording.recording import Recording
 
 _MAX_BYTES = 1 << 26

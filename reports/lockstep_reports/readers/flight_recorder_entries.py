@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from lockstep_records.printable import printable
-from lockstep_reports.recording.flight_recorder_log import OutstandingOperation, RankCollective
+from lockstep_reports.recording.collectives import OutstandingOperation, RankCollective
 
 _KINDS = {
     "allreduce": "all_reduce",

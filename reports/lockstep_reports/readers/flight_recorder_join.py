@@ -10,7 +10,7 @@ from lockstep_reports.readers.flight_recorder_entries import (
     group_of,
     outstanding_operations,
 )
-from lockstep_reports.recording.flight_recorder_log import (
+from lockstep_reports.recording.collectives import (
     FlightRecorderLog,
     PhaseAtHang,
     RankCollective,

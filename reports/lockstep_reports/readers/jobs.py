@@ -2,12 +2,12 @@
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_catalogue.vocabulary import ENDED_PHASES, OUTCOMES, Outcome
 from lockstep_records.events import Event, read_events
 from lockstep_records.hang_events import HangRecord, record_of
@@ -18,6 +18,7 @@ from lockstep_records.outcomes.of_job import evidence_of
 from lockstep_records.page.reader import Page
 from lockstep_reports.readers import ReadOptions
 from lockstep_reports.readers.pages import NoStepsError, read_pages
+from lockstep_reports.readers.series import timed_steps
 from lockstep_reports.recording.recording import Attempt, Recording
 from lockstep_reports.recording.steps import Steps
 
@@ -97,20 +98,10 @@ def _make_empty_steps(folder: Path, events: tuple[Event, ...]) -> Steps:
     """An attempt whose ranks ended before they had a page, by its launcher's events."""
     started = [event for event in events if event.kind == "job_started"]
     size = started[-1].fields.get("world_size") if started else None
-    empty = np.empty((0, 0))
-    return Steps(
-        job_id=folder.parent.name,
-        attempt=int(folder.name),
-        world_size=size if isinstance(size, int) and size > 0 else 1,
-        members=(),
-        numbers=np.empty(0, dtype=np.int64),
-        seconds=empty,
-        phases=dict.fromkeys(STEP_PHASES, empty),
-        start=empty,
-        first_arrival=empty,
-        last_arrival=empty,
-        loss=empty,
-    )
+    world_size = size if isinstance(size, int) and size > 0 else 1
+    nothing = np.empty(0, dtype=np.int64), np.empty((0, 0))
+    steps = timed_steps(folder.parent.name, [], *nothing, world_size=world_size)
+    return replace(steps, attempt=int(folder.name))
 
 
 def _find_outcome(number: int, events: tuple[Event, ...]) -> Outcome | None:

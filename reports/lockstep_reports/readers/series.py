@@ -34,7 +34,6 @@ def timed_steps(
         world_size: None for the highest rank and one more.
         notes: sentences for the reader about what is missing.
     """
-    unknown = np.full(seconds.shape, np.nan)
     phases = {phase: np.where(np.isnan(seconds), np.nan, 0.0) for phase in STEP_PHASES}
     if sync is not None:
         phases["sync"] = sync
@@ -46,10 +45,6 @@ def timed_steps(
         numbers=numbers,
         seconds=seconds,
         phases=phases,
-        start=unknown,
-        first_arrival=unknown,
-        last_arrival=unknown,
-        loss=unknown,
         notes=notes,
     )
 

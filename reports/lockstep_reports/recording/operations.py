@@ -139,7 +139,6 @@ def steps_of(trace: OperationTrace) -> Steps:
             phases[phase] += _sums(trace.duration[rows], cell[rows], shape)
     own = np.sum([phases[phase] for phase in dict.fromkeys(_PHASE_OF.values())], axis=0)
     phases["sync"] = np.maximum(seconds - own, 0.0)
-    unknown = np.full(shape, np.nan)
     return Steps(
         job_id=trace.name,
         attempt=0,
@@ -148,10 +147,6 @@ def steps_of(trace: OperationTrace) -> Steps:
         numbers=numbers,
         seconds=seconds,
         phases=phases,
-        start=unknown,
-        first_arrival=unknown,
-        last_arrival=unknown,
-        loss=unknown,
         notes=trace.notes,
     )
 

@@ -10,8 +10,7 @@ from lockstep_catalogue.vocabulary import Outcome
 from lockstep_records.events import Event
 from lockstep_records.hang_events import HangRecord
 from lockstep_records.joblogs.model import JobLog
-from lockstep_reports.recording.collectives import CollectiveLog
-from lockstep_reports.recording.flight_recorder_log import FlightRecorderLog
+from lockstep_reports.recording.collectives import CollectiveLog, FlightRecorderLog
 from lockstep_reports.recording.operations import OperationTrace
 from lockstep_reports.recording.steps import Steps
 

@@ -11,6 +11,7 @@ from lockstep_reports.arrays import Flags, Integers, Matrix
 
 MAX_WORLD_SIZE = 1 << 20
 """Most ranks of a job; a larger claim of a page or a trace is refused before it costs memory."""
+_UNKNOWN = np.empty(0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,7 +80,7 @@ class DurationHistogram:
 class Steps:
     """Steps of one attempt, aligned over its ranks by step number.
 
-    All matrices are [ranks, steps] with NaN where a value is unknown.
+    All matrices are [ranks, steps] with NaN where a value is unknown, as one that is left out is.
 
     Attributes:
         members: the ranks that left a readable page, by rank; row i of a matrix is members[i].
@@ -119,10 +120,10 @@ class Steps:
     numbers: Integers
     seconds: Matrix
     phases: dict[str, Matrix]
-    start: Matrix
-    first_arrival: Matrix
-    last_arrival: Matrix
-    loss: Matrix
+    start: Matrix = field(default_factory=lambda: _UNKNOWN)
+    first_arrival: Matrix = field(default_factory=lambda: _UNKNOWN)
+    last_arrival: Matrix = field(default_factory=lambda: _UNKNOWN)
+    loss: Matrix = field(default_factory=lambda: _UNKNOWN)
     cluster: str = ""
     project: str = ""
     notes: tuple[str, ...] = ()
@@ -138,6 +139,9 @@ class Steps:
     run_queue: Matrix | None = None
 
     def __post_init__(self) -> None:
+        for name in ("start", "first_arrival", "last_arrival", "loss"):
+            if getattr(self, name) is _UNKNOWN:
+                object.__setattr__(self, name, np.full(self.seconds.shape, np.nan))
         if not 0 < self.world_size <= MAX_WORLD_SIZE:
             raise ValueError(
                 f"world size {self.world_size:,} of {printable(self.job_id)} is not from 1 to"

@@ -48,7 +48,7 @@ class Outputs:
     def files(self) -> tuple[Path, ...]:
         """The files that are written."""
         formats = (self.json, self.html, self.markdown, self.perfetto, self.board)
-        return tuple(path for path in formats if path not in {None, STDOUT})  # type: ignore[misc]  # None is out
+        return tuple(path for path in formats if path is not None and path != STDOUT)
 
     def write(self, document: Document) -> None:
         """Renders every format, then writes them.

@@ -58,8 +58,8 @@ def _show_block(section: Section, block: Block) -> Iterator[RenderableType]:
 def _show_table(title: str, table: Table) -> RichTable:
     rich_table = RichTable(title=_text(title), title_justify="left")
     for index, name in enumerate(table.columns):
-        justify = "left" if index < table.num_texts else "right"
-        rich_table.add_column(name, justify=justify, overflow="fold")
+        is_text = index < table.num_texts
+        rich_table.add_column(name, justify="left" if is_text else "right", overflow="fold")
     for row in table.rows:
         cells = [_text(cell[:_MAX_CELL_CHARACTERS]) for cell in row.cells]
         rich_table.add_row(*cells, style="bold red" if row.is_marked else "")

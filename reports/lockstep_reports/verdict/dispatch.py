@@ -1,7 +1,6 @@
 """Picks the judge of a recording by what it holds: steps, collectives or dumps."""
 
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,7 +16,6 @@ from lockstep_reports.verdict.judge import judge
 from lockstep_reports.verdict.own_times import judge_own_times
 from lockstep_reports.verdict.verdict import Episode, Verdict
 
-_MAX_COLLECTIVES = 1000
 # A profiler trace holds few collectives, and a Prometheus few slots of time. The bound on false
 # alarms holds at any number of steps, so shorter windows only lose sensitivity.
 _SHORT_THRESHOLDS = Thresholds(window_steps=5, min_steps=10, min_episode_steps=5)
@@ -74,10 +72,3 @@ def align_by_collectives(alignment: Alignment, log: CollectiveLog | None) -> Ali
         residual_seconds=nan_stats.median_number(log.residual) if log.items else None,
         residual_p95_seconds=nan_stats.quantile_number(log.residual, 0.95) if log.items else None,
     )
-
-
-def collectives_json(log: CollectiveLog | None) -> list[dict[str, Any]] | None:
-    """The collectives in the order of their ends, at most 1000; None where none were recorded."""
-    if log is None:
-        return None
-    return [asdict(item) for item in log.items[:_MAX_COLLECTIVES]]

@@ -7,7 +7,7 @@ others have completed. Everybody else is a victim, in whatever group it waits.
 
 from collections import Counter
 
-from lockstep_reports.recording.flight_recorder_log import FlightRecorderLog
+from lockstep_reports.recording.collectives import FlightRecorderLog
 from lockstep_reports.verdict.verdict import Verdict
 from lockstep_reports.verdict.waits import Wait, WaitGraph, wait_graph
 from lockstep_reports.wording import plural

@@ -3,7 +3,7 @@
 from collections import deque
 from dataclasses import dataclass, field
 
-from lockstep_reports.recording.flight_recorder_log import FlightRecorderLog, OutstandingOperation
+from lockstep_reports.recording.collectives import FlightRecorderLog, OutstandingOperation
 
 # Sends and receives of one batch are recorded within moments of each other.
 _BATCH_NS = 1_000_000

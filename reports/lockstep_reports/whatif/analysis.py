@@ -9,13 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from lockstep_reports.arrays import Flags, Integers, Matrix
-from lockstep_reports.recording.operations import (
-    BACKWARD_RECV,
-    BACKWARD_SEND,
-    FORWARD_RECV,
-    FORWARD_SEND,
-    OperationTrace,
-)
+from lockstep_reports.recording import operations as optype
+from lockstep_reports.recording.operations import OperationTrace
 from lockstep_reports.whatif.clocks import Clocks, align_clocks
 from lockstep_reports.whatif.factors import Factors, measure_factors
 from lockstep_reports.whatif.grid import NoReplayError, lay_out
@@ -31,10 +26,10 @@ from lockstep_reports.whatif.scenarios import (
 
 WORST_SHARE = 0.03
 _REPORTED_AS = {
-    FORWARD_SEND: "forward-pp-comm",
-    FORWARD_RECV: "forward-pp-comm",
-    BACKWARD_SEND: "backward-pp-comm",
-    BACKWARD_RECV: "backward-pp-comm",
+    optype.FORWARD_SEND: "forward-pp-comm",
+    optype.FORWARD_RECV: "forward-pp-comm",
+    optype.BACKWARD_SEND: "backward-pp-comm",
+    optype.BACKWARD_RECV: "backward-pp-comm",
 }
 
 

@@ -1,11 +1,13 @@
 """Figures as text: durations, shares, clock times and counts, and text of others made safe."""
 
 import math
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from lockstep_records.printable import printable
 
 UNKNOWN = "unknown"
+_MAX_NAMED_RANKS = 8
 _NEEDS_NO_TENTHS = 0.0995
 # Upper limit in seconds, seconds of the unit, format.
 _UNITS = (
@@ -52,6 +54,12 @@ def clock(wall_seconds: float | None) -> str:
 def plural(count: int, noun: str) -> str:
     """A count with its noun."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def list_ranks(ranks: Sequence[int]) -> str:
+    """The first eight ranks, with dots for more."""
+    more = ", ..." if len(ranks) > _MAX_NAMED_RANKS else ""
+    return ", ".join(map(str, ranks[:_MAX_NAMED_RANKS])) + more
 
 
 def printable_lines(text: str) -> str:

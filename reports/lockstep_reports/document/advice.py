@@ -4,6 +4,7 @@ from lockstep_records.hang_events import rank_words
 from lockstep_reports.analysis.logs import LogAnalysis
 from lockstep_reports.analysis.steps import StepAnalysis
 from lockstep_reports.verdict.verdict import Verdict
+from lockstep_reports.wording import list_ranks
 
 _ADVICE_BY_PHASE = {
     "data": (
@@ -60,7 +61,6 @@ _ADVICE_BY_FAILURE_CLASS = {
     "infra": _ADVICE_BY_FAILURE["infra"],
     "user": "Send it to the job's owner; a restart will fail in the same way.",
 }
-_MAX_NAMED_RANKS = 8
 
 
 def step_advice(analysis: StepAnalysis) -> tuple[str, ...]:
@@ -124,7 +124,7 @@ def log_advice(analysis: LogAnalysis) -> tuple[str, ...]:
     sentences = []
     # Ranks that fail later mostly report that a peer is gone.
     if incident.ranks:
-        ranks = ", ".join(map(str, incident.ranks[:_MAX_NAMED_RANKS]))
+        ranks = list_ranks(incident.ranks)
         sentences.append(f"Begin with the log of rank {ranks}; what others say came after it.")
     if incident.group:
         sentences.append(f"Drain node {incident.group} before the next attempt.")

@@ -25,7 +25,7 @@ from lockstep_reports.document.model import (
 )
 from lockstep_reports.document.published import LogReport, LogSource, SlowStretch
 from lockstep_reports.document.timeline import log_trace_events
-from lockstep_reports.wording import clock, duration, plural
+from lockstep_reports.wording import clock, duration, list_ranks, plural
 
 _MAX_POINTS, _WIDTH, _HEIGHT = 800, 1000.0, 160.0
 _STATE_COLOURS = {
@@ -58,7 +58,6 @@ _SEVERITY_BY_CAUSE: dict[str, Severity] = {
     "gpu_oom": "out_of_memory",
     "host_oom": "out_of_memory",
 }
-_MAX_NAMED_RANKS = 8
 
 
 def _log_severity(analysis: LogAnalysis) -> Severity:
@@ -78,9 +77,7 @@ def _log_headline(analysis: LogAnalysis) -> str:
         return _hang_words(incident)
     outcome = _OUTCOME_SENTENCES[incident.outcome]
     if incident.blame == "rank":
-        more = ", ..." if len(incident.ranks) > _MAX_NAMED_RANKS else ""
-        ranks = ", ".join(map(str, incident.ranks[:_MAX_NAMED_RANKS])) + more
-        return f"{outcome}: rank {ranks} was the first cause."
+        return f"{outcome}: rank {list_ranks(incident.ranks)} was the first cause."
     if incident.blame == "group":
         return f"{outcome}: node {incident.group} was the first cause."
     # A cancelled or finished job has nobody to blame, so only a failure is explained.

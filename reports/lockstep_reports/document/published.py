@@ -104,7 +104,7 @@ class JobGoodput:
     allocated_gpu_seconds: float | None
     productive_ratio: float | None
     ettr_ratio: float | None
-    gpu_seconds: Mapping[str, float | None]
+    gpu_seconds: Mapping[vocabulary.GoodputState, float]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -148,7 +148,7 @@ def publish_goodput(job: WholeJob | None) -> JobGoodput | None:
         allocated_gpu_seconds=job.goodput.allocated_gpu_seconds,
         productive_ratio=job.goodput.productive_ratio,
         ettr_ratio=job.goodput.ettr_ratio,
-        gpu_seconds={**job.goodput.gpu_seconds},
+        gpu_seconds=job.goodput.gpu_seconds,
     )
 
 

@@ -1,6 +1,7 @@
 """The sections of a document on steps: figures, tables and sentences, in the order of reading."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_reports.analysis.cost import SECONDS_PER_HOUR
@@ -246,13 +247,13 @@ def _describe_time(analysis: StepAnalysis) -> Iterator[Section]:
         f" {duration(job.goodput.allocated_gpu_seconds)} of ranks allocated."
         + ("" if ettr is None else f" Effective training time (ETTR): {percent(ettr)}.")
     )
-    shares = _make_shares({**job.goodput.gpu_seconds}, analysis.price_per_gpu_hour)
+    shares = _make_shares(job.goodput.gpu_seconds, analysis.price_per_gpu_hour)
     largest_first = Shares(tuple(sorted(shares.parts, key=lambda part: -part.seconds)))
     title = "Where the allocated time of the whole job went"
     yield Section(title=title, hint=_JOB_HINT, blocks=(largest_first, (sentence,)))
 
 
-def _make_shares(seconds_by_state: Mapping[str, float], price: float | None) -> Shares:
+def _make_shares(seconds_by_state: Mapping[Any, float], price: float | None) -> Shares:
     total = sum(seconds_by_state.values())
     return Shares(
         tuple(

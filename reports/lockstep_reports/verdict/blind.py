@@ -10,11 +10,10 @@ from lockstep_catalogue.recorded import MAX_OTHER_RATIO, MIN_WAIT_RATIO
 from lockstep_reports import nan_stats
 from lockstep_reports.analysis.score import Scores
 from lockstep_reports.recording.steps import Steps
-from lockstep_reports.wording import duration, percent, plural
+from lockstep_reports.wording import duration, list_ranks, percent, plural
 
 # Rows of one rank that are missing among the others', before they may hide an episode.
 _MAX_MISSING_RATIO, _MIN_MISSING_ROWS = 0.1, 3
-_MAX_NAMED_RANKS = 8
 
 
 def why_blind(steps: Steps, scores: Scores) -> tuple[str, ...]:
@@ -66,11 +65,9 @@ def _missing_ranks(steps: Steps) -> str | None:
     missing = steps.missing_ranks
     if not missing:
         return None
-    more = ", ..." if len(missing) > _MAX_NAMED_RANKS else ""
-    ranks = ", ".join(map(str, missing[:_MAX_NAMED_RANKS])) + more
     return (
-        f"{plural(len(missing), 'rank')} of {steps.world_size} left no readable page ({ranks}); "
-        "any of them may be the slow one."
+        f"{plural(len(missing), 'rank')} of {steps.world_size} left no readable page "
+        f"({list_ranks(missing)}); any of them may be the slow one."
     )
 
 

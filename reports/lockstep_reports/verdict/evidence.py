@@ -7,10 +7,9 @@ from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.chance import tail_bound
 from lockstep_reports.search.stretches import Stretch, Thresholds
 from lockstep_reports.verdict.verdict import Episode, culprits
-from lockstep_reports.wording import duration, percent, plural
+from lockstep_reports.wording import duration, list_ranks, percent, plural
 
 _MIN_WRITTEN_CHANCE = 1e-12
-_MAX_NAMED_RANKS = 8
 
 
 def why_episode(episode: Episode, stretch: Stretch, num_units: int) -> tuple[str, ...]:
@@ -100,7 +99,7 @@ def why_brief(stretches: list[tuple[int, ...]], lost_ratio: float) -> tuple[str,
     return (
         (
             f"{plural(len(stretches), 'time')} a rank was late for a few steps ("
-            f"{'rank' if len(ranks) == 1 else 'ranks'} {_first(ranks)}); that lost "
+            f"{'rank' if len(ranks) == 1 else 'ranks'} {list_ranks(ranks)}); that lost "
             f"{percent(lost_ratio)} of the run, and so little accuses nobody."
         ),
     )
@@ -114,11 +113,6 @@ def missing_ranks(steps: Steps) -> tuple[str, ...]:
     return (
         (
             f"{plural(len(missing), 'rank')} of {steps.world_size} left no readable page "
-            f"({_first(missing)}); what they did is not judged."
+            f"({list_ranks(missing)}); what they did is not judged."
         ),
     )
-
-
-def _first(ranks: list[int] | tuple[int, ...]) -> str:
-    more = ", ..." if len(ranks) > _MAX_NAMED_RANKS else ""
-    return ", ".join(map(str, ranks[:_MAX_NAMED_RANKS])) + more

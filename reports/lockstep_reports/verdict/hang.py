@@ -10,9 +10,8 @@ from collections import Counter
 from lockstep_reports.recording.collectives import FlightRecorderLog
 from lockstep_reports.verdict.verdict import Verdict
 from lockstep_reports.verdict.waits import Wait, WaitGraph, wait_graph
-from lockstep_reports.wording import plural
+from lockstep_reports.wording import list_ranks, plural
 
-_MAX_NAMED_RANKS = 8
 _MAX_EVIDENCE = 16
 
 
@@ -101,10 +100,8 @@ def _sentences(log: FlightRecorderLog, graph: WaitGraph, waits: list[Wait]) -> t
 
 
 def _listed(ranks: list[int]) -> str:
-    first = ", ".join(map(str, sorted(ranks)[:_MAX_NAMED_RANKS]))
-    more = ", ..." if len(ranks) > _MAX_NAMED_RANKS else ""
     noun = "rank" if len(ranks) == 1 else "ranks"
-    return f"{noun} {first}{more}".capitalize() if ranks else "nobody"
+    return f"{noun} {list_ranks(sorted(ranks))}".capitalize() if ranks else "nobody"
 
 
 def _mismatch(log: FlightRecorderLog) -> Verdict | None:

@@ -1,7 +1,8 @@
 """Computes what slowed a trace down: by type of operation, worker, stage and step.
 
 Definitions of slowdown, M_W and M_S are those of Lin et al., OSDI 2025, and so is the share of
-worst workers.
+worst workers. T is the mean replayed step with all durations as recorded, T_ideal that with every
+duration replaced by its type's ideal; an index says what stays as recorded, or what is removed.
 """
 
 from dataclasses import dataclass
@@ -56,13 +57,13 @@ class Explanation:
 
     @property
     def removed(self) -> float | None:
-        """Share of the slowdown that vanishes when these workers are ideal; None without any."""
+        """Share that vanishes when they are ideal: (T - T_removed) / (T - T_ideal), None at T_ideal."""
         lost = self.seconds - self.ideal_seconds
         return (self.seconds - self.without_seconds) / lost if lost > 0 else None
 
     @property
     def added(self) -> float | None:
-        """Share of the slowdown that these workers cause by themselves; None without any."""
+        """Share that they cause alone: (T_added - T_ideal) / (T - T_ideal), None likewise."""
         lost = self.seconds - self.ideal_seconds
         return (self.only_seconds - self.ideal_seconds) / lost if lost > 0 else None
 
@@ -100,12 +101,12 @@ class WhatIf:
 
     @property
     def slowdown(self) -> float:
-        """Mean step over mean ideal step."""
+        """S = T / T_ideal, ratios of mean steps."""
         return _ratio(self.seconds, self.ideal_seconds)
 
     @property
     def waste_ratio(self) -> float:
-        """Share of the time that an ideal run would not have needed: 1 - 1 / slowdown."""
+        """Share of the time that an ideal run would not have needed: 1 - 1 / S."""
         return 1 - 1 / self.slowdown
 
     @property
@@ -115,17 +116,17 @@ class WhatIf:
 
     @property
     def simulation_error_ratio(self) -> float:
-        """Difference of replay and record, relative to the record."""
+        """|T - T_recorded| / T_recorded, by which the paper discards replays (gate: 5 %)."""
         return abs(1 / self.launch_slowdown - 1)
 
     @property
     def m_w(self) -> float | None:
-        """Share of the slowdown that the worst workers explain."""
+        """M_W: the share that vanishes when the worst 3 % of the workers are ideal."""
         return self.worst.removed
 
     @property
     def m_s(self) -> float | None:
-        """Share of the slowdown that the last stage explains; None without a pipeline."""
+        """M_S: the share that vanishes when the last stage is ideal; None without a pipeline."""
         return self.stages[-1].removed if len(self.stages) > 1 else None
 
 
@@ -222,7 +223,8 @@ def _replay_replicas(model: Model) -> Matrix:
 def _worker_slowdown(model: Model, by_replica: Matrix, by_stage: Matrix, ideal: Matrix) -> Matrix:
     """Slowdown by each worker: ratio, [stages, shards, replicas].
 
-    The paper's approximation: replicas plus stages are replayed, not replicas times stages.
+    S_w = min(S_dp(w), S_pp(w)), the paper's approximation: replicas plus stages are replayed, not
+    replicas times stages.
     """
     of_replica = by_replica.mean(axis=1) / ideal.mean()
     of_stage = by_stage.mean(axis=1) / ideal.mean()

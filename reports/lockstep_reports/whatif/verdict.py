@@ -19,9 +19,8 @@ from lockstep_reports.whatif.suspects import (
     find_culprit,
     has_uneven_batches,
 )
-from lockstep_reports.wording import duration, percent, plural
+from lockstep_reports.wording import duration, list_ranks, percent, plural
 
-_MAX_NAMED_RANKS = 8
 # Share of the typical loss of a step (median of the upper half) from which on a step counts as hit.
 _LATE_SHARE = 0.5
 _SCATTERED = "Neither the worst ranks nor any stage explain half of it."
@@ -154,8 +153,7 @@ def _culprit_name(culprit: Culprit) -> str:
     if culprit.group is not None:
         return culprit.group
     ranks = culprit.explanation.ranks
-    more = ", ..." if len(ranks) > _MAX_NAMED_RANKS else ""
-    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks[:_MAX_NAMED_RANKS]))}{more}"
+    return f"rank{'s' * (len(ranks) > 1)} {list_ranks(ranks)}"
 
 
 def _phase(what_if: WhatIf, mask: Flags) -> tuple[str, float, float]:

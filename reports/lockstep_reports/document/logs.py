@@ -102,7 +102,7 @@ def _hang_words(incident: Incident) -> str:
     return f"The job hung{begin.rstrip('.')}{ranks}."
 
 
-def _tell_log_story(analysis: LogAnalysis) -> str:
+def _explain_end(analysis: LogAnalysis) -> str:
     """The reason, and how much of the time passed after the last progress."""
     incident = analysis.incident
     # Of a hang the headline is the reason itself.
@@ -126,7 +126,7 @@ def document_log(analysis: LogAnalysis) -> Document:
         name=analysis.path.name,
         headline=_log_headline(analysis),
         severity=_log_severity(analysis),
-        story=_tell_log_story(analysis),
+        story=_explain_end(analysis),
         facts=tuple(facts),
         cards=_log_cards(analysis),
         sections=_log_sections(analysis),

@@ -12,7 +12,7 @@ from lockstep_reports.verdict.verdict import Episode
 from lockstep_reports.wording import clock, duration, percent, plural
 
 
-def tell_story(analysis: StepAnalysis, findings: Sequence[Finding]) -> str:
+def write_story(analysis: StepAnalysis, findings: Sequence[Finding]) -> str:
     """The sentences after the headline: its details, then what else is true of the job."""
     first, *others = findings
     sentences = [*first.details, *(_episode_story(analysis) if first.severity == "slow" else ())]

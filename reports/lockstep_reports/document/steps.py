@@ -27,7 +27,7 @@ from lockstep_reports.document.step_sentences import (
     describe_end,
     list_caveats,
     step_cards,
-    tell_story,
+    write_story,
 )
 from lockstep_reports.document.steps_sections import step_sections
 from lockstep_reports.document.timeline import step_trace_events
@@ -61,7 +61,7 @@ def document_steps(analysis: StepAnalysis, signs: Sequence[Sign] = ()) -> Docume
         name=f"job {steps.job_id}, attempt {steps.attempt}",
         headline=truths[0].sentence,
         severity=truths[0].severity,
-        story=tell_story(analysis, truths),
+        story=write_story(analysis, truths),
         facts=_list_facts(analysis),
         cards=step_cards(analysis),
         sections=step_sections(analysis, signs, what_if),

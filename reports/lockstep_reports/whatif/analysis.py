@@ -57,13 +57,13 @@ class Explanation:
 
     @property
     def removed(self) -> float | None:
-        """Share that vanishes when they are ideal: (T - T_removed) / (T - T_ideal), None at T_ideal."""
+        """Share that vanishes when they are ideal: (T - T_removed) / (T - T_ideal)."""
         lost = self.seconds - self.ideal_seconds
         return (self.seconds - self.without_seconds) / lost if lost > 0 else None
 
     @property
     def added(self) -> float | None:
-        """Share that they cause alone: (T_added - T_ideal) / (T - T_ideal), None likewise."""
+        """Share that they cause alone: (T_added - T_ideal) / (T - T_ideal); None likewise."""
         lost = self.seconds - self.ideal_seconds
         return (self.only_seconds - self.ideal_seconds) / lost if lost > 0 else None
 

@@ -17,7 +17,8 @@ from cells import CELLS, SLOW_RANK
 from loop_rank import train
 
 from lockstep_reports.analysis.steps import StepAnalysis, analyse
-from lockstep_reports.readers import ReadOptions, read_source
+from lockstep_reports.readers import ReadOptions
+from lockstep_reports.readers.source import read_source
 from lockstep_reports.recording.recording import Recording
 
 _MAX_SECONDS = 200

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 from plan import HEALTHY, Trial
 
-from lockstep_reports.analysis.score import score
 from lockstep_reports.readers.pages import read_attempt
 from lockstep_reports.recording.steps import Steps
+from lockstep_reports.search.score import score
 from lockstep_reports.verdict.judge import judge
 from lockstep_reports.verdict.verdict import Verdict
 

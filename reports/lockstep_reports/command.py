@@ -1,6 +1,5 @@
 """Prints who was slow in a job, since when, in which phase and at what cost; or that nobody was."""
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -13,7 +12,8 @@ from lockstep_records.options import FiniteRange
 from lockstep_records.printable import printable
 from lockstep_reports.document.comparison import compare
 from lockstep_reports.document.model import Document
-from lockstep_reports.readers import ADDRESSES, ReadOptions, read_source
+from lockstep_reports.readers import ADDRESSES, ReadOptions
+from lockstep_reports.readers.source import read_source
 from lockstep_reports.recording.recording import LogRecording, Recording
 from lockstep_reports.recording.window import Window, parse_bound
 from lockstep_reports.render.board import write_board
@@ -135,24 +135,19 @@ def report(  # one parameter per option
     Prints the verdict and writes one self-contained HTML page. Exits with 2 and one sentence when
     there is nothing to report on.
     """
-    now = time.time()
     try:
         source = source or _find_newest()
         if export is not None:
             _export(source, attempt, export)
             return
         outputs = Outputs(json=json, html=html, markdown=markdown, perfetto=perfetto, board=board)
-        window = _parse_window(first, last, now)
-        options = ReadOptions(
-            attempt=attempt, meta=meta, job_id=job_id, window=window, now_seconds=now
-        )
+        options = ReadOptions(attempt=attempt, meta=meta, job_id=job_id)
+        options = replace(options, window=_parse_window(first, last, options.now_seconds))
         # A source that is a Prometheus knows the nodes too.
         signs_from = signs_from or (source if source.startswith(ADDRESSES) else None)
         make = partial(make_document, price_per_gpu_hour=price_per_gpu_hour, signs_from=signs_from)
         name, document = _make(source, against, options, make)
-        if board is not None:
-            write_board(document.published, signs_from, board)
-        _write(document, _add_default_page(outputs, name))
+        _write(document, _add_default_page(outputs, name), signs_from)
     except (ValueError, OSError) as error:
         raise click.UsageError(printable(str(error))) from error
 
@@ -225,7 +220,9 @@ def _add_default_page(outputs: Outputs, name: str) -> Outputs:
     return replace(outputs, html=Path(f"lockstep-report-{name}.html"))
 
 
-def _write(document: Document, outputs: Outputs) -> None:
+def _write(document: Document, outputs: Outputs, prometheus: str | None) -> None:
+    if outputs.board is not None:
+        write_board(document.published, prometheus, outputs.board)
     try:
         outputs.write(document)
     except OSError as error:

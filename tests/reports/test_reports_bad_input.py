@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from lockstep_reports.analysis.score import score
 from lockstep_reports.command import report
 from lockstep_reports.readers.unpickled import plain_values
+from lockstep_reports.search.score import score
 from lockstep_reports.verdict.judge import judge
 
 from .synthetic_job import Slow, SyntheticJob

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lockstep_reports.analysis.score import score
 from lockstep_reports.readers.pages import read_attempt
 from lockstep_reports.recording.steps import Steps
+from lockstep_reports.search.score import score
 from lockstep_reports.top.snapshot import RankRow, why_unobserved
 from lockstep_reports.verdict.judge import judge
 from lockstep_reports.verdict.verdict import Verdict

@@ -8,9 +8,9 @@ import pytest
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_catalogue.vocabulary import STATE_BY_PHASE
 from lockstep_reports.analysis.cost import causes, cost, goodput
-from lockstep_reports.analysis.score import score
 from lockstep_reports.analysis.steps import StepAnalysis, analyse
 from lockstep_reports.recording.steps import Steps
+from lockstep_reports.search.score import score
 from lockstep_reports.verdict.judge import judge
 
 from .synthetic_job import Slow, SyntheticJob, recording_of

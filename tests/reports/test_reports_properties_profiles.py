@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from lockstep_reports.analysis.steps import StepAnalysis, analyse
-from lockstep_reports.readers import ReadOptions, read_source
+from lockstep_reports.readers import ReadOptions
+from lockstep_reports.readers.source import read_source
 from lockstep_reports.recording.recording import Recording
 
 from .matrices import matrix

@@ -15,7 +15,8 @@ import pytest
 from lockstep_records.compressed import read_content
 from lockstep_reports.analysis.steps import StepAnalysis, analyse
 from lockstep_reports.document.steps import document_steps
-from lockstep_reports.readers import ReadOptions, read_source
+from lockstep_reports.readers import ReadOptions
+from lockstep_reports.readers.source import read_source
 from lockstep_reports.readers.unpickled import plain_values
 from lockstep_reports.recording.recording import Recording
 from lockstep_reports.render.html import as_html

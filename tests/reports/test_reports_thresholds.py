@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from lockstep_reports.analysis.score import score
 from lockstep_reports.analysis.steps import analyse
 from lockstep_reports.document.steps import document_steps
 from lockstep_reports.recording.steps import Steps
+from lockstep_reports.search.score import score
 from lockstep_reports.verdict.judge import judge
 from lockstep_reports.verdict.verdict import Episode, Verdict
 

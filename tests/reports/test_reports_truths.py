@@ -43,7 +43,8 @@ from click.testing import CliRunner
 from lockstep_reports import nan_stats
 from lockstep_reports.analysis.steps import StepAnalysis, analyse
 from lockstep_reports.command import report
-from lockstep_reports.readers import ReadOptions, read_source
+from lockstep_reports.readers import ReadOptions
+from lockstep_reports.readers.source import read_source
 from lockstep_reports.recording.recording import Recording
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

@@ -8,9 +8,9 @@ import numpy as np
 from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_catalogue.vocabulary import GOODPUT_STATES, STATE_BY_PHASE
 from lockstep_reports import nan_stats
-from lockstep_reports.analysis.score import Scores
 from lockstep_reports.analysis.standstills import Standstill
 from lockstep_reports.recording.steps import Steps
+from lockstep_reports.search.score import Scores
 from lockstep_reports.verdict.verdict import Episode
 
 SECONDS_PER_HOUR = 3600.0

@@ -7,7 +7,6 @@ import numpy as np
 from lockstep_catalogue.vocabulary import OutcomeOrRunning
 from lockstep_records.job_goodput import WholeJob, whole_job
 from lockstep_reports import nan_stats
-from lockstep_reports.analysis.align import Alignment, align
 from lockstep_reports.analysis.cost import Cost, Goodput, cost, goodput
 from lockstep_reports.analysis.ends import (
     NotFinite,
@@ -18,7 +17,6 @@ from lockstep_reports.analysis.ends import (
     find_older_resume,
     measure_times,
 )
-from lockstep_reports.analysis.score import Scores, score
 from lockstep_reports.analysis.standstills import Standstill, split_standstills
 from lockstep_reports.analysis.summary import (
     Ending,
@@ -30,6 +28,8 @@ from lockstep_reports.analysis.summary import (
 )
 from lockstep_reports.recording.recording import Attempt, Recording
 from lockstep_reports.recording.steps import Steps
+from lockstep_reports.search.align import Alignment, align
+from lockstep_reports.search.score import Scores, score
 from lockstep_reports.search.stretches import Thresholds
 from lockstep_reports.verdict.dispatch import align_by_collectives, judge_recording
 from lockstep_reports.verdict.verdict import Episode, Verdict

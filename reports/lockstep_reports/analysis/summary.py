@@ -8,11 +8,11 @@ from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_records.events import Event
 from lockstep_records.printable import printable
 from lockstep_reports import nan_stats
-from lockstep_reports.analysis.align import Alignment
-from lockstep_reports.analysis.score import Scores, last_share
 from lockstep_reports.analysis.step_losses import Pauses, StepLoss, slow_columns, step_losses
 from lockstep_reports.arrays import Matrix
 from lockstep_reports.recording.steps import Member, Steps
+from lockstep_reports.search.align import Alignment
+from lockstep_reports.search.score import Scores, last_share
 
 MAX_SPIKES = 100
 

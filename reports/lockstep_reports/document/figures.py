@@ -9,6 +9,7 @@ from lockstep_catalogue.labels import STEP_PHASES
 from lockstep_reports import nan_stats
 from lockstep_reports.analysis.steps import StepAnalysis
 from lockstep_reports.arrays import Matrix
+from lockstep_reports.document.missing_reasons import heat_map_quantity
 from lockstep_reports.document.palette import (
     ACCENT,
     GRID,
@@ -18,7 +19,6 @@ from lockstep_reports.document.palette import (
     PHASE_COLOURS,
     QUIET,
 )
-from lockstep_reports.document.pictures import heat_map_quantity
 from lockstep_reports.document.whatif_figures import WHAT_IF_FIGURES
 
 # Bounds the page to a few megabytes, whatever the length of the job.

@@ -1,5 +1,7 @@
 """Why a report leaves out what it leaves out: every null of the JSON has its reason here."""
 
+import numpy as np
+
 from lockstep_reports.analysis.logs import LogAnalysis
 from lockstep_reports.analysis.steps import StepAnalysis
 
@@ -114,3 +116,11 @@ def _why_no_replay(analysis: StepAnalysis) -> str | None:
     if analysis.replayed is None:
         return "no operation rows were recorded"
     return analysis.replayed.why_not
+
+
+def heat_map_quantity(analysis: StepAnalysis) -> str:
+    """What the heat map shows: ``lateness``, ``own`` times beyond their median, or ``nothing``."""
+    several = len(analysis.steps.members) > 1 and len(analysis.steps.numbers) > 1
+    if several and not np.isnan(analysis.scores.lateness).all():
+        return "lateness"
+    return "own" if several and not np.isnan(analysis.steps.seconds).all() else "nothing"

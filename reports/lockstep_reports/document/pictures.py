@@ -2,10 +2,8 @@
 
 from functools import partial
 
-import numpy as np
-
 from lockstep_reports.analysis.steps import StepAnalysis
-from lockstep_reports.document.missing_reasons import why_no_phases
+from lockstep_reports.document.missing_reasons import heat_map_quantity, why_no_phases
 from lockstep_reports.document.model import Figure
 
 HEAT_MAPS = {
@@ -45,11 +43,3 @@ def _draw(name: str, analysis: StepAnalysis) -> str:
     from lockstep_reports.document.figures import draw_figure  # noqa: PLC0415  # loads plotly
 
     return draw_figure(name, analysis)
-
-
-def heat_map_quantity(analysis: StepAnalysis) -> str:
-    """What the heat map shows: ``lateness``, ``own`` times beyond their median, or ``nothing``."""
-    several = len(analysis.steps.members) > 1 and len(analysis.steps.numbers) > 1
-    if several and not np.isnan(analysis.scores.lateness).all():
-        return "lateness"
-    return "own" if several and not np.isnan(analysis.steps.seconds).all() else "nothing"

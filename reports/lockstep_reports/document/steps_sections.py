@@ -8,13 +8,16 @@ from lockstep_reports.analysis.cost import SECONDS_PER_HOUR
 from lockstep_reports.analysis.step_losses import loss_sentence
 from lockstep_reports.analysis.steps import StepAnalysis
 from lockstep_reports.analysis.summary import Ending, RankSummary
-from lockstep_reports.document.missing_reasons import why_no_arrivals, why_no_phases
+from lockstep_reports.document.missing_reasons import (
+    heat_map_quantity,
+    why_no_arrivals,
+    why_no_phases,
+)
 from lockstep_reports.document.model import Block, Figure, Row, Section, Share, Shares, Table
 from lockstep_reports.document.palette import STATE_COLOURS
 from lockstep_reports.document.pictures import (
     HEAT_MAPS,
     STEP_HINTS,
-    heat_map_quantity,
     list_figures,
 )
 from lockstep_reports.document.step_sentences import (

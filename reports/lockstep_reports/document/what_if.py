@@ -13,6 +13,14 @@ _RATIOS = (
     "slowdown", "waste_ratio", "launch_slowdown", "simulation_error_ratio", "m_w", "m_s",
 )  # fmt: skip
 
+_FACTORS = {
+    "micro_batch_correlation": "correlation",
+    "micro_batch_spread_ratio": "spread",
+    "levelled_batches_removed_ratio": "batches",
+    "levelled_stages_removed_ratio": "stages",
+    "levelled_ranks_removed_ratio": "ranks",
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Repair:
@@ -77,7 +85,7 @@ def describe_replay(
         world_size: ranks of the whole job, which all wait for the slow ones.
         price_per_gpu_hour: price of one GPU, in any currency; None without a price.
     """
-    grid, ideal, factors = what_if.model.grid, what_if.ideal_seconds, what_if.factors
+    grid, ideal = what_if.model.grid, what_if.ideal_seconds
     steps = [str(step) for step in grid.steps.tolist()]
     ranks, slowdowns = grid.rank.ravel().tolist(), what_if.worker_slowdown.ravel().tolist()
     replicas = _name_rows(what_if.by_replica, grid.replicas)
@@ -101,11 +109,7 @@ def describe_replay(
         by_stage_per_step=_divide_per_step(stages, ideal, steps),
         worst_workers=repair(what_if.worst),
         stages={str(n): repair(explanation) for n, explanation in enumerate(what_if.stages)},
-        micro_batch_correlation=factors.correlation,
-        micro_batch_spread_ratio=factors.spread,
-        levelled_batches_removed_ratio=factors.batches,
-        levelled_stages_removed_ratio=factors.stages,
-        levelled_ranks_removed_ratio=factors.ranks,
+        **{name: getattr(what_if.factors, field) for name, field in _FACTORS.items()},
         negative_transfers=what_if.model.negative_transfers,
         worst_negative_seconds=what_if.model.worst_negative_seconds,
         notes=grid.notes,

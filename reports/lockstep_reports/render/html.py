@@ -12,7 +12,7 @@ def as_html(document: Document) -> str:
     """The page. The template escapes everything that came from records."""
     environment = Environment(
         # StrictUndefined: a variable that a template misses is an error, not an empty cell.
-        loader=PackageLoader("lockstep_reports"),
+        loader=PackageLoader("lockstep_reports.render"),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_make_safe,

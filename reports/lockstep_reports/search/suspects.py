@@ -14,11 +14,11 @@ import numpy as np
 
 from lockstep_catalogue.labels import OWN_WORK_PHASES
 from lockstep_reports import nan_stats
-from lockstep_reports.analysis.score import Scores
 from lockstep_reports.arrays import Flags, Matrix
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.chance import tail_bound
 from lockstep_reports.search.late import Search, find_late, overlaps
+from lockstep_reports.search.score import Scores
 from lockstep_reports.search.stretches import Stretch, Thresholds, independence
 from lockstep_reports.search.units import Units, gapped_sets, groups, single_ranks
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from lockstep_catalogue.recorded import MAX_OTHER_RATIO, MIN_WAIT_RATIO
 from lockstep_reports import nan_stats
-from lockstep_reports.analysis.score import Scores
 from lockstep_reports.recording.steps import Steps
+from lockstep_reports.search.score import Scores
 from lockstep_reports.wording import duration, list_ranks, percent, plural
 
 # Rows of one rank that are missing among the others', before they may hide an episode.

@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 
 from lockstep_reports import nan_stats
-from lockstep_reports.analysis.score import Scores, excess
 from lockstep_reports.arrays import Matrix
 from lockstep_reports.recording.steps import Steps
+from lockstep_reports.search.score import Scores, excess
 from lockstep_reports.search.stretches import Thresholds
 from lockstep_reports.search.suspects import Suspect
 from lockstep_reports.verdict.verdict import Episode, Verdict

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 
 from lockstep_reports import nan_stats
-from lockstep_reports.analysis.align import Alignment
-from lockstep_reports.analysis.score import Scores, score
 from lockstep_reports.recording.collectives import CollectiveLog
 from lockstep_reports.recording.recording import Recording
 from lockstep_reports.recording.steps import Steps
+from lockstep_reports.search.align import Alignment
+from lockstep_reports.search.score import Scores, score
 from lockstep_reports.search.stretches import Thresholds
 from lockstep_reports.verdict.hang import judge_hang
 from lockstep_reports.verdict.judge import judge

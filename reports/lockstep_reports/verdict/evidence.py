@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from lockstep_reports.analysis.score import Scores
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.chance import tail_bound
+from lockstep_reports.search.score import Scores
 from lockstep_reports.search.stretches import Stretch, Thresholds
 from lockstep_reports.verdict.verdict import Episode, culprits
 from lockstep_reports.wording import duration, list_ranks, percent, plural

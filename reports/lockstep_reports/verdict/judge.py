@@ -6,9 +6,9 @@ import numpy as np
 
 from lockstep_catalogue.labels import OWN_WORK_PHASES
 from lockstep_reports import nan_stats
-from lockstep_reports.analysis.score import Scores, excess, last_share
 from lockstep_reports.arrays import Flags
 from lockstep_reports.recording.steps import Steps
+from lockstep_reports.search.score import Scores, excess, last_share
 from lockstep_reports.search.stretches import Thresholds
 from lockstep_reports.search.suspects import Suspect, drop_hiccups, find_suspects
 from lockstep_reports.verdict.blind import why_blind

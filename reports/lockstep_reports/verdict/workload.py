@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 
 from lockstep_reports import nan_stats
-from lockstep_reports.analysis.score import Scores
 from lockstep_reports.arrays import Matrix
 from lockstep_reports.recording.steps import Steps
 from lockstep_reports.search.late import Search, find_late
+from lockstep_reports.search.score import Scores
 from lockstep_reports.search.stretches import Stretch, Thresholds, independence
 from lockstep_reports.search.suspects import Suspect, beyond_usual
 from lockstep_reports.search.units import single_ranks

@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from lockstep_reports.analysis.align import Alignment
 from lockstep_reports.recording.operations import OperationTrace
+from lockstep_reports.search.align import Alignment
 from lockstep_reports.verdict.verdict import Episode, Verdict
 from lockstep_reports.whatif.analysis import WhatIf, ask_what_if
 from lockstep_reports.whatif.grid import NoReplayError
